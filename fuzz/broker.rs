@@ -157,7 +157,7 @@ pub(crate) mod frames {
         &["{\"frame\":\"", "\"denied\"", "\"orders\"", "\"net\":{", "\"sockets\":[", "\"kind\":\"spare-tcp4\"", "null"];
 
     pub(crate) fn seeds() -> Vec<Vec<u8>> {
-        let ask = FromBroker::Ask { id: 1, host: "a.example".to_owned(), port: 443 };
+        let ask = FromBroker::Ask { id: 1, host: "a.example".to_owned(), port: 443, request: None };
         let rules = ToBroker::Rules { net: serde_json::json!({"mode": "allow", "allow": [{"host": "a.example"}]}) };
         vec![wire::encode(&ask).unwrap(), wire::encode(&rules).unwrap(), wire::encode(&ToBroker::End {}).unwrap()]
     }

@@ -13,8 +13,12 @@
 #![forbid(unsafe_code)]
 
 mod files;
+mod flow;
 pub mod frame;
+mod inside;
+mod leftovers;
 pub mod machine;
+pub mod path_text;
 mod serve;
 mod starter;
 mod task;
@@ -26,7 +30,7 @@ pub use serve::serve;
 /// The program: the first process of a machine, else the agent.
 #[must_use]
 pub fn main() -> std::process::ExitCode {
-    if sys::caller::pid() == 1 && std::path::Path::new("/").join(machine::CONFIG).exists() {
+    if sys::caller::pid() == 1 && std::path::Path::new("/").join(machine::MODULES).exists() {
         machine::main()
     } else {
         serve::main()

@@ -1,24 +1,37 @@
-//! All that descends from a program: by the links to parents in `/proc`, and its session.
+//! All that descends from a process: by the links to parents in `/proc`.
 
 use std::collections::BTreeSet;
 
 const STOP: i32 = 19;
 const KILL: i32 = 9;
-/// Most looks at `/proc`: a program that makes processes faster than that is beyond this.
+/// Most looks at `/proc` in one pass.
 const LOOKS: usize = 64;
+/// Most passes: a program that makes processes faster than they are found and stopped is beyond all of them.
+const PASSES: usize = 64;
 
 /// What `/proc` says of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) pid: i32,
     pub(crate) parent: i32,
-    pub(crate) session: i32,
     pub(crate) state: char,
+    /// When it started, in ticks of the machine: with the pid, nobody else's.
+    started: u64,
     /// Resident set, pages.
     pub(crate) pages: u64,
 }
 
-/// All processes that can be seen.
+impl Row {
+    /// It has ended, and its parent has not heard of it yet.
+    fn is_over(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+}
+
+/// Which process, whatever becomes of its number.
+type Who = (i32, u64);
+
+/// All processes that can be seen; none where `/proc` cannot be read.
 pub(crate) fn all() -> Vec<Row> {
     let Ok(folder) = std::fs::read_dir("/proc") else { return Vec::new() };
     let numbers = folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
@@ -33,63 +46,73 @@ fn parse(line: &[u8]) -> Option<Row> {
     let mut fields = rest.split(' ');
     let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;
-    let session = fields.nth(1)?.parse().ok()?;
-    // Field 24 of proc(5); `session` was field 6.
-    let pages = fields.nth(17)?.trim_end().parse().unwrap_or(0);
-    Some(Row { pid, parent, session, state, pages })
+    // Fields 22 and 24 of proc(5); `parent` was field 4.
+    let started = fields.nth(17)?.parse().ok()?;
+    let pages = fields.nth(1)?.trim_end().parse().unwrap_or(0);
+    Some(Row { pid, parent, state, started, pages })
 }
 
-/// The tree of `root`, without this process and its parent.
-fn members(root: i32) -> BTreeSet<i32> {
+/// All below `top` that have not ended, without those in `but` and what is below them; none where `/proc` shows nothing.
+fn below(top: i32, but: &BTreeSet<i32>) -> Option<BTreeSet<Who>> {
     let rows = all();
-    let own = [sys::caller::pid(), rustix::process::getppid().map_or(1, |pid| pid.as_raw_nonzero().get()), 1];
-    let rows: Vec<&Row> = rows.iter().filter(|row| !own.contains(&row.pid)).collect();
-    let mut found: BTreeSet<i32> =
-        rows.iter().filter(|row| row.pid == root || row.session == root).map(|row| row.pid).collect();
+    let own = sys::caller::pid();
+    if !rows.iter().any(|row| row.pid == own) {
+        return None;
+    }
+    let mut found = BTreeSet::from([top]);
+    let mut who = BTreeSet::new();
     loop {
         let before = found.len();
-        let children: Vec<i32> = rows.iter().filter(|row| found.contains(&row.parent)).map(|row| row.pid).collect();
-        found.extend(children);
+        for row in rows.iter().filter(|row| row.pid != own && !but.contains(&row.pid)) {
+            // `found` grows on the way: children mostly have the higher numbers.
+            if found.contains(&row.parent) && found.insert(row.pid) && !row.is_over() {
+                who.insert((row.pid, row.started));
+            }
+        }
         if found.len() == before {
-            return found;
+            return Some(who);
         }
     }
 }
 
-/// Sends each of the tree `number` once, until a look finds nobody new; who got it.
-fn sweep(root: i32, number: i32) -> BTreeSet<i32> {
+/// Sends a signal once to each below `top` that is not in `done`, until a look finds nobody new; who got it.
+fn sweep(top: i32, but: &BTreeSet<i32>, number: i32, done: &BTreeSet<Who>) -> Option<BTreeSet<Who>> {
     let mut sent = BTreeSet::new();
     for _ in 0..LOOKS {
-        let new: Vec<i32> = members(root).difference(&sent).copied().collect();
+        let there = below(top, but)?;
+        let new: Vec<Who> = there.into_iter().filter(|who| !sent.contains(who) && !done.contains(who)).collect();
         if new.is_empty() {
             break;
         }
-        for pid in new {
+        for who in new {
             // Gone meanwhile, or not ours to signal.
-            drop(sys::signals::send(pid, false, number));
-            sent.insert(pid);
+            drop(sys::signals::send(who.0, false, number));
+            sent.insert(who);
         }
     }
-    sent
+    Some(sent)
 }
 
-/// Sends a signal to the whole tree.
-pub(crate) fn signal(root: i32, number: i32) {
-    if number == KILL {
-        return end(root);
-    }
-    if sweep(root, number).is_empty() {
-        drop(sys::signals::send(root, true, number));
-    }
+/// Sends a signal to all below `top`; how many got it, none where `/proc` shows nothing.
+pub(crate) fn signal(top: i32, number: i32) -> Option<usize> {
+    sweep(top, &BTreeSet::new(), number, &BTreeSet::new()).map(|sent| sent.len())
 }
 
-/// Ends the whole tree: first all of it is stopped, so that nobody makes more.
-pub(crate) fn end(root: i32) {
-    for pid in sweep(root, STOP) {
-        drop(sys::signals::send(pid, false, KILL));
+/// Ends all below `top`, without those in `but` and what is below them: first all are stopped, so that nobody makes more. False
+/// where `/proc` shows nothing, or where they are made faster than they are found.
+pub(crate) fn end(top: i32, but: &BTreeSet<i32>) -> bool {
+    let mut killed = BTreeSet::new();
+    for _ in 0..PASSES {
+        let Some(stopped) = sweep(top, but, STOP, &killed) else { return false };
+        if stopped.is_empty() {
+            return true;
+        }
+        for who in stopped {
+            drop(sys::signals::send(who.0, false, KILL));
+            killed.insert(who);
+        }
     }
-    // Where `/proc` shows nothing.
-    drop(sys::signals::send(root, true, KILL));
+    false
 }
 
 #[cfg(test)]
@@ -100,15 +123,17 @@ mod tests {
     fn a_name_in_brackets_may_hold_anything() {
         let rest = "S 7 8 9 0 -1 4194304 5 6 7 8 9 10 1 2 20 0 1 0 123 4096 321 99";
         let line = format!("42 (a) R 1 (b) {rest}\n");
-        assert_eq!(parse(line.as_bytes()), Some(Row { pid: 42, parent: 7, session: 9, state: 'S', pages: 321 }));
+        let row = Row { pid: 42, parent: 7, state: 'S', started: 123, pages: 321 };
+        assert_eq!(parse(line.as_bytes()), Some(row));
         assert_eq!(parse(b"42 (a"), None);
         assert_eq!(parse(b""), None);
     }
 
     #[test]
-    fn this_process_is_seen_and_is_in_no_tree() {
+    fn this_process_is_seen_and_is_below_nobody() {
         let own = sys::caller::pid();
         assert!(all().iter().any(|row| row.pid == own));
-        assert!(!members(own).contains(&own));
+        let parent = rustix::process::getppid().map_or(1, |pid| pid.as_raw_nonzero().get());
+        assert!(below(parent, &BTreeSet::new()).unwrap().iter().all(|who| who.0 != own));
     }
 }

@@ -1,5 +1,7 @@
 //! What is in the JSON of a frame: requests, what answers them, and errors.
 //!
+//! Paths and names of files are texts as [`crate::path_text`] writes them.
+//!
 //! Unknown fields and values are errors between a supervisor and its agent, which are of one build; a caller may be older or
 //! newer than a supervisor, so that additions are optional fields.
 
@@ -214,7 +216,7 @@ pub enum FileKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// Its name; bytes that are no text are shown as U+FFFD.
+    /// Its name, as [`crate::path_text`] writes it.
     pub name: String,
     /// Absolute path inside.
     pub path: String,

@@ -169,7 +169,7 @@ fn once(row: &Row, ground: &Ground, inside: &dyn Confined) -> io::Result<(Sight,
             return scene.refused(&why).map(|sight| (sight, Vec::new())).ok_or_else(|| io::Error::other(why));
         }
     };
-    let tries = tries(&observed);
+    let tries = scene::tries(&observed);
     if observed.timed_out && !row.scene.starts_with("wall") {
         return Ok((Sight::Unclear(format!("no end after {} s", LIMIT.as_secs())), tries));
     }
@@ -211,7 +211,10 @@ fn beside(
     };
     if other.before {
         return Ok(match elsewhere() {
-            Ok(_) => run(inside, call, scene),
+            Ok(before) => {
+                scene.before(&before);
+                run(inside, call, scene)
+            }
             Err(fault) => Err(fault),
         });
     }
@@ -254,12 +257,6 @@ fn call(row: &Row, ground: &Ground, layout: &Layout<'_>) -> io::Result<ProbeCall
         control: row.control,
         limit: LIMIT,
     })
-}
-
-/// The lines that the probe wrote; what is no such line is none of it.
-fn tries(observed: &Observed) -> Vec<Try> {
-    let lines = observed.stdout.split(|byte| *byte == b'\n');
-    lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
 /// A folder that everybody may pass through, with a copy of a program in it.

@@ -35,5 +35,5 @@ pub use host::{
 };
 pub use native::{Container, GROUPS, LANGUAGE_WORD, Language, Process, TMP_SLOT, shown_of_etc, sweep_cache};
 pub use oci::Crun;
-pub use qemu::Qemu;
+pub use qemu::{Qemu, sweep_machines};
 pub use support::{LANGUAGE_MODULES, unmet_rules};

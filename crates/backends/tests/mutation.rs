@@ -420,6 +420,7 @@ fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: 
         term: None,
         tmp: (plan.tier == Tier::Process || backends::of(plan)?.wants_folder()).then(|| tmp.clone()),
         cache: None,
+        machines: None,
         without: without.to_vec(),
     };
     let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;

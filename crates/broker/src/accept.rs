@@ -1,58 +1,35 @@
 //! One connection of a program inside: whom it is for, whether it may, and then its bytes.
 
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use egress::denial::{Reason, To};
 use egress::hello::{First, first};
-use egress::judge::{Connect, NAMES_PORT, Reading, Rules, Way};
+use egress::judge::{Connect, NAMES_PORT, Reading, Way};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::copy;
 use crate::meter;
-use crate::resolver::Resolved;
-use crate::run::{Open, Place, Run};
-use crate::{names, outside, proxy, web};
+use crate::reach::{Aim, reached};
+use crate::run::{Asked, Place, Run};
+use crate::stop::Stop;
+use crate::{names, web};
 
 /// How long nothing is accepted after it failed for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
-/// When there is no way out by then, from the name to the connection, the program is told so.
-pub(crate) const WAY_OUT: Duration = Duration::from_millis(2800);
-
-/// Why a connection ends before its time.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    /// It may not.
-    Denied(Reason),
-    /// Its server cannot be reached: why.
-    Failed(String),
-    /// One side broke off.
-    Broken,
-}
-
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::QuotaExceeded { Self::Denied(Reason::Bytes) } else { Self::Broken }
+/// Accepts on every listener of the run, on those that come later as well.
+pub(crate) async fn all(run: Rc<Run>) {
+    loop {
+        for one in run.unserved().await {
+            tokio::task::spawn_local(listener(Rc::clone(&run), one));
+        }
     }
 }
 
-/// Where a connection is for, and what a rule says of it.
-#[derive(Clone, Debug)]
-pub(crate) struct Aim {
-    pub(crate) to: To,
-    pub(crate) port: u16,
-    pub(crate) way: Way,
-    /// A person allowed it; no rule names it.
-    pub(crate) asked: bool,
-    /// Its place among those that are open.
-    pub(crate) open: Rc<Open>,
-}
-
 /// Accepts on one socket until the run ends.
-pub(crate) async fn listener(run: Rc<Run>, listener: TcpListener) {
+async fn listener(run: Rc<Run>, listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -96,6 +73,9 @@ async fn accepted(run: Rc<Run>, stream: TcpStream) {
     };
     if let Err(stop) = ended {
         if let Stop::Denied(reason) = stop {
+            if reason == Reason::UnknownAddress {
+                run.whose(&stream).await;
+            }
             run.denied(&reason, &to, port);
         }
         reset(&stream);
@@ -107,7 +87,7 @@ async fn judged(run: &Rc<Run>, stream: &Arc<TcpStream>, place: &Place, (to, port
         Connect::Way(way) => (way, false),
         Connect::Denied(reason) => return Err(Stop::Denied(reason)),
         Connect::Ask => {
-            if !run.ask(&to.to_string(), port).await {
+            if !run.ask(&Asked { host: to.to_string(), port, request: None }).await {
                 return Err(Stop::Denied(Reason::Asked));
             }
             let reading = if matches!(port, 80 | 443) { Reading::Names } else { Reading::Nothing };
@@ -177,68 +157,8 @@ async fn passed(run: &Rc<Run>, stream: &TcpStream, aim: &Aim, already: &[u8]) ->
     Ok(ended?)
 }
 
-/// A connection to where the name (or the address) really is, judged anew.
-pub(crate) async fn reached(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, Stop> {
-    let late = |_| Err(Stop::Failed(format!("{} cannot be reached in time", aim.to)));
-    tokio::time::timeout(WAY_OUT, out(run, aim)).await.unwrap_or_else(late)
-}
-
-async fn out(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, Stop> {
-    let (rules, port) = (run.rules(), aim.port);
-    if let (None, To::Name(name), Some(by)) = (aim.way.pin, &aim.to, &rules.net().proxy) {
-        // Where it leads is the proxy's to say: nothing of it could be judged anew when rules change.
-        return proxy::connect(run, by, (name, port)).await;
-    }
-    let addresses = addresses(run, (&aim.to, port), aim.way.pin).await?;
-    let connected = outside::connect(&addresses).await;
-    let stream = connected.map_err(|error| Stop::Failed(format!("{} cannot be reached: {error}", aim.to)))?;
-    let real = stream.peer_addr()?;
-    // Rules that came while it was connecting hold for it, too.
-    leads_well(&run.rules(), real, aim.way.pin.is_some()).map_err(Stop::Denied)?;
-    aim.open.leads_to(real);
-    Ok(stream)
-}
-
-/// Whether it may lead there; of what a rule pins denials alone are asked.
-pub(crate) fn leads_well(rules: &Rules, real: SocketAddr, is_pinned: bool) -> Result<(), Reason> {
-    if is_pinned { rules.not_denied(real.ip(), real.port()) } else { rules.outside(real.ip(), real.port()) }
-}
-
-/// Where it really is, judged.
-pub(crate) async fn addresses(
-    run: &Run,
-    (to, port): (&To, u16),
-    pin: Option<SocketAddr>,
-) -> Result<Vec<SocketAddr>, Stop> {
-    match (pin, to) {
-        (Some(pin), _) => {
-            run.rules().not_denied(pin.ip(), pin.port()).map_err(Stop::Denied)?;
-            Ok(vec![pin])
-        }
-        (None, To::Address(address)) => fitting(run, &[*address], port),
-        (None, To::Name(name)) => match run.resolver.find(name).await {
-            Resolved::Addresses(addresses) => fitting(run, &addresses, port),
-            Resolved::NoName => Err(Stop::Failed(format!("there is no {name} any more"))),
-            Resolved::Failed(why) => Err(Stop::Failed(format!("{name} cannot be resolved: {why}"))),
-        },
-    }
-}
-
-/// The addresses that a name may lead to.
-fn fitting(run: &Run, addresses: &[std::net::IpAddr], port: u16) -> Result<Vec<SocketAddr>, Stop> {
-    let (rules, mut last, mut fitting) = (run.rules(), Reason::UnknownAddress, Vec::new());
-    for address in addresses {
-        match rules.outside(*address, port) {
-            Ok(()) if outside::is_own(*address) => last = Reason::Own,
-            Ok(()) => fitting.push(SocketAddr::new(*address, port)),
-            Err(reason) => last = reason,
-        }
-    }
-    if fitting.is_empty() { Err(Stop::Denied(last)) } else { Ok(fitting) }
-}
-
 /// Makes the end of a connection a reset: the other side learns at once that nothing more comes.
-pub(crate) fn reset(stream: &TcpStream) {
+fn reset(stream: &TcpStream) {
     // A socket that refuses this is closed all the same.
     drop(stream.set_zero_linger());
 }

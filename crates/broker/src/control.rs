@@ -14,8 +14,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::error::BrokerError;
 
-/// A frame and its length: more is refused before it came.
-const ORDERS_AT_MOST: usize = wire::FRAME_AT_MOST + 4 + PIECE;
 /// What is read at once.
 const PIECE: usize = 1 << 16;
 
@@ -24,8 +22,8 @@ const PIECE: usize = 1 << 16;
 /// # Errors
 /// The engine is gone, says something else first, or a version or a count that does not fit.
 pub(crate) fn orders(socket: impl AsFd) -> Result<(Orders, Vec<OwnedFd>), BrokerError> {
-    // Values of secrets are among it.
-    let (mut bytes, mut sockets) = (Zeroizing::new(Vec::with_capacity(ORDERS_AT_MOST)), Vec::new());
+    // Values of secrets are among it: what held some of them is wiped, and so no larger than it must be.
+    let (mut bytes, mut sockets) = (Zeroizing::new(Vec::with_capacity(2 * PIECE)), Vec::new());
     loop {
         if let Some((frame, length)) = wire::decode(&bytes)? {
             let ToBroker::Orders(orders) = frame else {
@@ -35,6 +33,11 @@ pub(crate) fn orders(socket: impl AsFd) -> Result<(Orders, Vec<OwnedFd>), Broker
                 return Err(BrokerError::Orders("more came before they were answered".to_owned()));
             }
             return checked(*orders, sockets);
+        }
+        if let Some(length) = wire::length(&bytes)?.filter(|length| length.saturating_add(PIECE) > bytes.capacity()) {
+            let mut larger = Zeroizing::new(Vec::with_capacity(length.saturating_add(PIECE)));
+            larger.extend_from_slice(&bytes);
+            bytes = larger;
         }
         receive(&socket, &mut bytes, &mut sockets)?;
         if sockets.len() > SOCKETS_AT_MOST {

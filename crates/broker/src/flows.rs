@@ -17,10 +17,11 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
-use crate::accept::{self, Stop};
 use crate::meter::Way;
 use crate::names;
-use crate::run::{Place, Run};
+use crate::reach;
+use crate::run::{Place, Run, leads_well};
+use crate::stop::Stop;
 
 /// A flow on which nothing went for so long is over.
 const QUIET: Duration = Duration::from_secs(60);
@@ -110,11 +111,11 @@ impl Flow {
     }
 
     async fn both_ways(&self, mut waiting: Receiver<Datagram>) -> Result<(), Stop> {
-        let Ok(server) = timeout(accept::WAY_OUT, self.outside()).await else { return Err(Stop::Broken) };
+        let Ok(server) = timeout(reach::WAY_OUT, self.outside()).await else { return Err(Stop::Broken) };
         let server = server?;
         let real = server.peer_addr()?;
         // Rules that came while its name was looked up hold for it, too.
-        accept::leads_well(&self.run.rules(), real, self.pin.is_some()).map_err(Stop::Denied)?;
+        leads_well(&self.run.rules(), real, self.pin.is_some()).map_err(Stop::Denied)?;
         self.place.open.leads_to(real);
         self.run.passed();
         loop {
@@ -136,7 +137,7 @@ impl Flow {
 
     /// A socket that is connected to where it really leads, judged anew.
     async fn outside(&self) -> Result<UdpSocket, Stop> {
-        let addresses = accept::addresses(&self.run, (&self.to, self.port), self.pin).await?;
+        let addresses = reach::addresses(&self.run, (&self.to, self.port), self.pin).await?;
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in addresses {
             let any: SocketAddr = if address.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };

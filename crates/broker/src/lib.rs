@@ -18,11 +18,13 @@ mod names;
 mod observed;
 mod outside;
 mod proxy;
+mod reach;
 mod records;
 mod resolver;
 mod run;
 mod secrets;
 mod sockets;
+mod stop;
 mod tls;
 mod web;
 
@@ -99,7 +101,8 @@ fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
         }
         let mut all = listeners.into_iter().map(sockets::listener).collect::<Result<Vec<_>, _>>()?;
         all.extend(run.listen_for_ranges(&rules)?);
-        names::listen(&run, all);
+        run.serve(all);
+        tokio::task::spawn_local(accept::all(Rc::clone(&run)));
         let slots = names::slots();
         for (port, socket) in datagrams {
             let run = Rc::clone(&run);
@@ -159,6 +162,7 @@ async fn until_the_end(run: &Rc<Run>, line: &mut Line) -> Result<(), BrokerError
         match frame {
             None | Some(ToBroker::End {}) => return Ok(()),
             Some(ToBroker::Answer { id, allow, scope }) => run.answer(id, allow, scope),
+            Some(ToBroker::Looked { id }) => run.looked(id),
             Some(ToBroker::Rules { net }) => {
                 let said = match replaced(run, &net) {
                     Ok(digest) => FromBroker::Ready { digest, authority: run.authority() },
@@ -187,6 +191,6 @@ fn replaced(run: &Rc<Run>, net: &serde_json::Value) -> Result<String, String> {
     let listeners = run.listen_for_ranges(&rules).map_err(|error| error.to_string())?;
     let digest = rules.digest().to_owned();
     run.replace(rules);
-    names::listen(run, listeners);
+    run.serve(listeners);
     Ok(digest)
 }

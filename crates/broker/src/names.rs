@@ -12,7 +12,7 @@ use egress::judge::LookUp;
 use egress::names::is_given;
 use sys::datagram::Came;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -180,26 +180,16 @@ fn inside(run: &Run, name: &str, addresses: &[IpAddr]) -> Option<Reason> {
 }
 
 /// The addresses inside that stand for a name; new ones get their listeners first.
-fn give(run: &Rc<Run>, question: &Question, name: &str) -> Said {
+fn give(run: &Run, question: &Question, name: &str) -> Said {
     if question.kind != dns::A && question.kind != dns::AAAA {
         return Said::Nothing;
     }
     match run.give(name) {
-        Ok((pair, listeners)) => {
-            listen(run, listeners);
-            Said::Addresses(vec![IpAddr::V4(pair.v4), IpAddr::V6(pair.v6)])
-        }
+        Ok(pair) => Said::Addresses(vec![IpAddr::V4(pair.v4), IpAddr::V6(pair.v6)]),
         Err(reason) => {
             let record = run.denied(&reason, &To::Name(name.to_owned()), 0);
             Said::Denied(format!("{}: {}", record.id, record.why))
         }
-    }
-}
-
-/// Serves new listeners.
-pub(crate) fn listen(run: &Rc<Run>, listeners: Vec<TcpListener>) {
-    for listener in listeners {
-        tokio::task::spawn_local(crate::accept::listener(Rc::clone(run), listener));
     }
 }
 

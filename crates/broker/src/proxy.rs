@@ -2,6 +2,7 @@
 //! head and no further: the next byte is the server's.
 
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,9 +11,8 @@ use policy::value::Proxy;
 use tokio::net::TcpStream;
 use zeroize::Zeroizing;
 
-use crate::accept::Stop;
-use crate::resolver::Resolved;
-use crate::run::Run;
+use crate::resolver::{Resolved, Resolver};
+use crate::stop::Stop;
 use crate::{copy, outside};
 
 /// Most bytes of the head of an answer.
@@ -28,12 +28,17 @@ impl Credentials {
 }
 
 /// A connection to `name` that the proxy made.
-pub(crate) async fn connect(run: &Run, proxy: &Proxy, (name, port): (&str, u16)) -> Result<TcpStream, Stop> {
+pub(crate) async fn connect(
+    proxy: &Proxy,
+    (name, port): (&str, u16),
+    resolver: &Rc<Resolver>,
+    credentials: Option<&Credentials>,
+) -> Result<TcpStream, Stop> {
     let failed = |why: &str| Stop::Failed(format!("{name} cannot be reached by {}: {why}", proxy.place()));
     // The policy names the proxy, so it may be anywhere, inside as well.
     let addresses = match proxy.host.parse::<IpAddr>() {
         Ok(address) => vec![address],
-        Err(_) => match run.resolver.find(&proxy.host).await {
+        Err(_) => match resolver.find(&proxy.host).await {
             Resolved::Addresses(addresses) => addresses,
             Resolved::NoName => return Err(failed("there is no proxy of this name")),
             Resolved::Failed(why) => return Err(failed(&format!("the proxy cannot be resolved: {why}"))),
@@ -42,7 +47,7 @@ pub(crate) async fn connect(run: &Run, proxy: &Proxy, (name, port): (&str, u16))
     let addresses: Vec<SocketAddr> = addresses.into_iter().map(|ip| SocketAddr::new(ip, proxy.port)).collect();
     let stream = outside::connect(&addresses).await.map_err(|error| failed(&error.to_string()))?;
     let broken = |error: std::io::Error| failed(&error.to_string());
-    copy::all(&stream, question(run.credentials.as_ref(), name, port).as_bytes()).await.map_err(broken)?;
+    copy::all(&stream, question(credentials, name, port).as_bytes()).await.map_err(broken)?;
     match answer(&stream).await.map_err(|why| failed(&why))? {
         200..=299 => Ok(stream),
         407 => Err(failed("it does not know the login of `net.proxy`, or asks for one (407)")),

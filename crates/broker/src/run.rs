@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use egress::authority;
 use egress::denial::{Reason, To};
 use egress::judge::{CONNECTIONS_AT_MOST, Connect, LookUp, Reading, Rules, Way};
 use egress::names::{Names, Pair};
-use egress::wire::{Denied, FromBroker, Scope, Usage};
+use egress::wire::{Denied, FromBroker, Head, Scope, TEXT_AT_MOST, Usage, WHOSE_AT_MOST};
 use policy::value::{Protocol, Proxy, Target};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-use crate::accept::leads_well;
 use crate::meter::Meter;
 use crate::observed::Observed;
 use crate::proxy::Credentials;
@@ -29,6 +29,10 @@ use crate::tls::Tls;
 const LOOKUP_CONNECTIONS_AT_MOST: usize = 64;
 /// Questions to a person at once.
 const ASKS_AT_MOST: usize = 64;
+/// How long a person has for an answer.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How long a connection that may not be is held while the engine looks which program has it.
+const LOOK: Duration = Duration::from_secs(2);
 /// Ports below are listened on by the guest, for all addresses; above, for each name's own.
 const LOW: u16 = 1024;
 
@@ -50,14 +54,20 @@ pub(crate) struct Run {
     /// What opens TLS, where rules need it.
     pub(crate) tls: Option<Tls>,
     open: RefCell<BTreeMap<u64, Rc<Open>>>,
-    asks: RefCell<HashMap<u64, Asked>>,
+    asks: RefCell<HashMap<u64, Asking>>,
     /// Answers that hold for the whole run.
-    answered: RefCell<HashMap<(String, u16), bool>>,
+    answered: RefCell<HashMap<Asked, bool>>,
+    /// Destinations about which the engine was asked whose connection it is, and who waits for its look.
+    looked: RefCell<HashSet<SocketAddr>>,
+    looks: RefCell<HashMap<u64, oneshot::Sender<()>>>,
     next: Cell<u64>,
     connections: Cell<u64>,
     pub(crate) lookups: Cell<u64>,
     /// Ports on which the guest's sockets wait, for all addresses; whether they are of datagrams.
     listening: HashSet<(bool, u16)>,
+    /// Listeners that nobody accepts on yet.
+    unserved: RefCell<Vec<TcpListener>>,
+    more_listeners: Notify,
     /// Connections for look-ups; the next waits.
     pub(crate) lookup_connections: Semaphore,
 }
@@ -79,9 +89,17 @@ pub(crate) struct Open {
     pub(crate) cut: Notify,
 }
 
-struct Asked {
-    host: String,
-    port: u16,
+/// What a person is asked about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Asked {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// The request; none: the connection.
+    pub(crate) request: Option<Head>,
+}
+
+struct Asking {
+    asked: Asked,
     answer: oneshot::Sender<bool>,
 }
 
@@ -130,6 +148,11 @@ impl Open {
     }
 }
 
+/// Whether it may lead there; of what a rule pins denials alone are asked.
+pub(crate) fn leads_well(rules: &Rules, real: SocketAddr, is_pinned: bool) -> Result<(), Reason> {
+    if is_pinned { rules.not_denied(real.ip(), real.port()) } else { rules.outside(real.ip(), real.port()) }
+}
+
 impl Run {
     pub(crate) fn new(
         (rules, tls, secrets): (Rules, Option<Tls>, Secrets),
@@ -156,10 +179,14 @@ impl Run {
             open: RefCell::default(),
             asks: RefCell::default(),
             answered: RefCell::default(),
+            looked: RefCell::default(),
+            looks: RefCell::default(),
             next: Cell::new(1),
             connections: Cell::new(0),
             lookups: Cell::new(0),
             listening,
+            unserved: RefCell::default(),
+            more_listeners: Notify::new(),
             lookup_connections: Semaphore::new(LOOKUP_CONNECTIONS_AT_MOST),
         })
     }
@@ -267,11 +294,11 @@ impl Run {
         Ok(Place { run: Rc::clone(self), id, open })
     }
 
-    /// The addresses of a name, with listeners for its high ports.
+    /// The addresses of a name; connections to its high ports are accepted from now on.
     ///
     /// # Errors
     /// There are too many names, or no listener can be had for it.
-    pub(crate) fn give(&self, name: &str) -> Result<(Pair, Vec<TcpListener>), Reason> {
+    pub(crate) fn give(&self, name: &str) -> Result<Pair, Reason> {
         let given = self.names.borrow_mut().give(name);
         let Some((pair, _)) = given else { return Err(Reason::Names) };
         let (rules, mut listeners) = (self.rules(), Vec::new());
@@ -286,7 +313,25 @@ impl Run {
                 );
             }
         }
-        Ok((pair, listeners))
+        self.serve(listeners);
+        Ok(pair)
+    }
+
+    /// Hands new listeners to whoever accepts.
+    pub(crate) fn serve(&self, listeners: Vec<TcpListener>) {
+        self.unserved.borrow_mut().extend(listeners);
+        self.more_listeners.notify_one();
+    }
+
+    /// Listeners that nobody accepts on yet, once there are any.
+    pub(crate) async fn unserved(&self) -> Vec<TcpListener> {
+        loop {
+            let listeners = self.unserved.take();
+            if !listeners.is_empty() {
+                return listeners;
+            }
+            self.more_listeners.notified().await;
+        }
     }
 
     /// Listeners for the high ports of other names' rules, as far as there are sockets: who learns is to hear of them.
@@ -376,29 +421,54 @@ impl Run {
     }
 
     /// Asks a person; without an answer in time it is no.
-    pub(crate) async fn ask(&self, host: &str, port: u16) -> bool {
-        if let Some(known) = self.answered.borrow().get(&(host.to_owned(), port)) {
+    pub(crate) async fn ask(&self, asked: &Asked) -> bool {
+        if let Some(known) = self.answered.borrow().get(asked) {
             return *known;
         }
-        if self.asks.borrow().len() >= ASKS_AT_MOST {
+        // What would be cut on its way is not what a person would agree to.
+        let fits = |head: &Head| head.method.len().max(head.path.len()) <= TEXT_AT_MOST;
+        if self.asks.borrow().len() >= ASKS_AT_MOST || !asked.request.as_ref().is_none_or(fits) {
             return false;
         }
         let (id, (answer, answered)) = (self.number(), oneshot::channel());
-        self.asks.borrow_mut().insert(id, Asked { host: host.to_owned(), port, answer });
-        self.records.say(FromBroker::Ask { id, host: host.to_owned(), port });
-        let allowed = tokio::time::timeout(std::time::Duration::from_secs(30), answered).await;
+        self.asks.borrow_mut().insert(id, Asking { asked: asked.clone(), answer });
+        let Asked { host, port, request } = asked.clone();
+        self.records.say(FromBroker::Ask { id, host, port, request });
+        let allowed = tokio::time::timeout(ANSWER, answered).await;
         self.asks.borrow_mut().remove(&id);
         matches!(allowed, Ok(Ok(true)))
     }
 
     /// A person answered.
     pub(crate) fn answer(&self, id: u64, allow: bool, scope: Scope) {
-        let Some(asked) = self.asks.borrow_mut().remove(&id) else { return };
+        let Some(Asking { asked, answer }) = self.asks.borrow_mut().remove(&id) else { return };
         if scope == Scope::Run {
-            self.answered.borrow_mut().insert((asked.host, asked.port), allow);
+            self.answered.borrow_mut().insert(asked, allow);
         }
         // Who asked may be gone by now.
-        let _gone = asked.answer.send(allow);
+        let _gone = answer.send(allow);
+    }
+
+    /// Has the engine look which program has a connection that may not be, and holds it meanwhile; once for each destination.
+    pub(crate) async fn whose(&self, stream: &TcpStream) {
+        let (Ok(from), Ok(to)) = (stream.peer_addr(), stream.local_addr()) else { return };
+        let first = self.looked.borrow().len() < WHOSE_AT_MOST && self.looked.borrow_mut().insert(to);
+        if !first {
+            return;
+        }
+        let (id, (done, looked)) = (self.number(), oneshot::channel());
+        self.looks.borrow_mut().insert(id, done);
+        self.records.say(FromBroker::Whose { id, from, to });
+        // Where the engine is late the program stays unknown: the refusal does not wait for its name.
+        let _late = tokio::time::timeout(LOOK, looked).await;
+        self.looks.borrow_mut().remove(&id);
+    }
+
+    /// The engine looked.
+    pub(crate) fn looked(&self, id: u64) {
+        let Some(done) = self.looks.borrow_mut().remove(&id) else { return };
+        // The connection may have been given up.
+        let _gone = done.send(());
     }
 
     /// Judges a look-up.

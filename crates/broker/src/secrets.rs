@@ -26,7 +26,6 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use crate::accept::Aim;
 use crate::error::BrokerError;
 
 pub(crate) type Body = BoxBody<Bytes, hyper::Error>;
@@ -78,7 +77,7 @@ impl Secrets {
             return Ok(Self::default());
         }
         let wrong = |name: &str, why: &str| BrokerError::Orders(format!("the secret {name} {why}"));
-        let table = policy::value::secrets_from_document(&orders.table)
+        let table = policy::part::secrets(&orders.table)
             .map_err(|_mistakes| BrokerError::Orders("the table of secrets cannot be read".to_owned()))?;
         if !table.keys().eq(orders.values.keys()) {
             return Err(BrokerError::Orders("the table of secrets has other names than their values".to_owned()));
@@ -131,11 +130,11 @@ impl Secrets {
     /// host at all.
     pub(crate) async fn put(
         &self,
-        aim: &Aim,
+        (to, port): (&To, u16),
         verified: bool,
         request: Request<Body>,
     ) -> Result<(Request<Body>, Option<Search>), NotPut> {
-        let near: Vec<&Held> = self.held.iter().filter(|held| held.is_for(&aim.to, aim.port)).collect();
+        let near: Vec<&Held> = self.held.iter().filter(|held| held.is_for(to, port)).collect();
         if near.is_empty() {
             return Ok((request, None));
         }
@@ -146,7 +145,7 @@ impl Secrets {
         }
         searchable(&mut parts.headers);
         let (method, path) = (parts.method.as_str().to_owned(), parts.uri.path().to_owned());
-        let asked = Asked { to: &aim.to, port: aim.port, verified, method: &method, path: &path };
+        let asked = Asked { to, port, verified, method: &method, path: &path };
         let fitting: Vec<&Held> = near.iter().copied().filter(|held| held.fits(&asked)).collect();
         let mut put = vec![false; fitting.len()];
         if fitting.iter().any(|held| held.is_placeholder())

@@ -15,12 +15,14 @@ pub mod fixture;
 pub mod live;
 pub mod nested;
 pub mod product;
+pub mod proof;
 pub mod support_page;
 pub mod survey;
 
-pub use case::{BackendId, Case, Cell, Tally, Tier, Who};
+pub use case::{BackendId, Tier, Who};
 pub use fixture::Fixture;
 pub use live::{Ended, Live};
+pub use proof::{Case, Cell, Found, Tally};
 
 /// Why a case does not hold.
 pub type Wrong = Box<dyn std::error::Error + Send + Sync>;

@@ -132,6 +132,57 @@ async fn files_are_those_of_the_sandbox() {
     }
 }
 
+/// A program that has one in a session of its own below it, whose parents are gone.
+const LOSES: &str = "(setsid sh -c 'echo $$ >$HOME/lost; exec sleep 600' &); while [ ! -s $HOME/lost ]; do sleep 0.05; done; \
+                     echo ready; exec sleep 600";
+
+impl Live {
+    /// Starts a line of shell, waits until it says that it is ready, and gives it up.
+    async fn given_up(&self, line: &str) {
+        let argv = ["sh", "-c", line].map(str::to_owned).to_vec();
+        let mut stream = self.client.open(&Request::Start(Program { argv, ..Program::default() })).unwrap();
+        let ready = async { while !matches!(stream.next().await.unwrap(), Incoming::Out(out) if out == b"ready\n") {} };
+        tokio::time::timeout(Duration::from_secs(60), ready).await.unwrap();
+        stream.sender().cancel().unwrap();
+        let end = tokio::time::timeout(Duration::from_secs(60), stream.result::<Value>()).await.unwrap();
+        assert!(matches!(end, Err(live::client::Error::Failed(failure)) if failure.code == Code::Cancelled));
+    }
+
+    async fn until(&self, what: &str, mut there: impl AsyncFnMut() -> bool) {
+        for _ in 0..600 {
+            if there().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("waited in vain for {what}");
+    }
+}
+
+#[tokio::test]
+async fn all_of_a_program_ends_with_it_where_proc_is_seen() {
+    let live = Live::new(&["tier=container"]).await;
+    // The control: what a program leaves that was not given up lives on.
+    let (out, _) = live.shell("setsid sleep 600 >/dev/null 2>&1 & echo $!").await;
+    let kept = out.trim().to_owned();
+    live.given_up(LOSES).await;
+    let gone = async || code(&live.shell("kill -0 $(cat $HOME/lost)").await.1) != Some(0);
+    live.until("the end of who lost its parents", gone).await;
+    assert_eq!(code(&live.shell(&format!("kill -0 {kept}")).await.1), Some(0));
+}
+
+#[tokio::test]
+async fn all_of_a_program_ends_with_it_or_the_sandbox_does_where_proc_is_not_seen() {
+    let live = Live::new(&["tier=process"]).await;
+    // The control: what is in the program's group ends with it, and the sandbox goes on, with the same starter.
+    let (starter, _) = live.shell("echo $PPID").await;
+    live.given_up("sleep 600 | sleep 600 & echo ready; wait").await;
+    live.until("the starter's return", async || live.shell("echo $PPID").await.0 == starter).await;
+    live.given_up(LOSES).await;
+    let gone = async || live.client.call::<Hello>(&Request::Hello { version: agent::frame::VERSION }).await.is_err();
+    live.until("the agent's end", gone).await;
+}
+
 #[tokio::test]
 async fn it_works_in_an_empty_root() {
     let live = Live::new(&["tier=container", r#"fs.root="empty""#]).await;

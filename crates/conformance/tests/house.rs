@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
+use serde::Deserialize;
 
 type Found = Result<Vec<String>, Box<dyn Error>>;
 
@@ -300,19 +300,55 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// What cargo says of the workspace. Read here: the crate for it turns on features of `serde_json` that the product has
+/// not, so that tests would try another reader, and each stage of the tests would build everything again.
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+    workspace_root: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    /// `dev`, `build`, or nothing.
+    kind: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    kind: Vec<String>,
+    src_path: PathBuf,
+}
+
 fn metadata() -> Result<Metadata, Box<dyn Error>> {
-    Ok(MetadataCommand::new().manifest_path(root().join("Cargo.toml")).no_deps().exec()?)
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let said = std::process::Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--no-deps", "--locked", "--manifest-path"])
+        .arg(root().join("Cargo.toml"))
+        .output()?;
+    if !said.status.success() {
+        return Err(String::from_utf8_lossy(&said.stderr).into());
+    }
+    Ok(serde_json::from_slice(&said.stdout)?)
 }
 
 /// The names of what a package is linked with: tests may import what they need, the product may not.
 fn linked(package: &Package) -> impl Iterator<Item = &str> {
-    package.dependencies.iter().filter(|d| d.kind != DependencyKind::Development).map(|d| d.name.as_str())
+    package.dependencies.iter().filter(|d| d.kind.as_deref() != Some("dev")).map(|d| d.name.as_str())
 }
 
 fn foreign_imports(metadata: &Metadata) -> Vec<String> {
     let mut found = Vec::new();
     for package in &metadata.packages {
-        let name = package.name.to_string();
+        let name = package.name.as_str();
         let Some(room) = ROOMS.iter().find(|room| room.package == name) else {
             found.push(format!("`{name}` has no row in ROOMS: say what it may import"));
             continue;
@@ -446,13 +482,15 @@ fn unsafe_outside_its_rooms() -> Found {
 fn roots_that_do_not_forbid_unsafe(metadata: &Metadata) -> Found {
     let mut found = Vec::new();
     for package in &metadata.packages {
-        for target in package.targets.iter().filter(|target| target.is_lib() || target.is_bin()) {
-            if target.src_path.strip_prefix(&metadata.workspace_root).is_ok_and(|path| may_be_unsafe(path.as_str())) {
+        let product = |target: &&Target| target.kind.iter().any(|kind| matches!(kind.as_str(), "lib" | "bin"));
+        for target in package.targets.iter().filter(product) {
+            let path = target.src_path.strip_prefix(&metadata.workspace_root);
+            if path.is_ok_and(|path| may_be_unsafe(&path.to_string_lossy())) {
                 continue;
             }
             let source = fs::read_to_string(&target.src_path)?;
             if !source.contains("#![forbid(unsafe_code)]") {
-                found.push(format!("{} has no `#![forbid(unsafe_code)]`", shown(target.src_path.as_std_path())));
+                found.push(format!("{} has no `#![forbid(unsafe_code)]`", shown(&target.src_path)));
             }
         }
     }

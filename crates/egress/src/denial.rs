@@ -63,6 +63,8 @@ pub enum Reason {
     Secret(&'static str),
     /// A person said no, or nobody answered.
     Asked,
+    /// The same about a request of this method, of which rules ask.
+    AskedOf(String),
 }
 
 impl Reason {
@@ -85,6 +87,7 @@ impl Reason {
             Self::Listener(_) => "net.allow/listener",
             Self::Secret(_) => "secrets/not-put",
             Self::Asked => "net.unknown/answered",
+            Self::AskedOf(_) => "net.allow/answered",
         }
     }
 
@@ -115,7 +118,7 @@ impl Reason {
             Self::Names => "the run has looked up more names than the broker keeps".to_owned(),
             Self::Listener(why) => format!("nobody can listen for it inside: {why}"),
             Self::Secret(why) => format!("secrets of the policy are for this host, and {why}"),
-            Self::Asked => "a person was asked and did not allow it".to_owned(),
+            Self::Asked | Self::AskedOf(_) => "a person was asked and did not allow it".to_owned(),
         }
     }
 
@@ -128,7 +131,7 @@ impl Reason {
                 format!("reach a host that the policy allows, or ask for `--allow-host {to}`")
             }
             Self::UnknownAddress => "connect to a name, or ask for a rule with `cidr`".to_owned(),
-            Self::Denied | Self::Asked => "do without it".to_owned(),
+            Self::Denied | Self::Asked | Self::AskedOf(_) => "do without it".to_owned(),
             Self::Inside(_) | Self::Own => "ask for a rule with `address`, if it is really meant".to_owned(),
             Self::ServerName(_) => "let the client send the name that it connects to".to_owned(),
             Self::Encrypted => "switch encrypted client hello off in the client".to_owned(),
@@ -150,7 +153,7 @@ impl Reason {
     pub fn record(&self, to: &To, port: u16) -> Denied {
         let what = match (self, port) {
             (Self::Secret(_), _) => format!("a request to {to}:{port}"),
-            (Self::Method(method), _) => format!("a request {method} to {to}:{port}"),
+            (Self::Method(method) | Self::AskedOf(method), _) => format!("a request {method} to {to}:{port}"),
             (_, 0) => format!("looking up {to}"),
             (_, port) => format!("connecting to {to}:{port}"),
         };

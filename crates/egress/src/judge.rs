@@ -73,6 +73,15 @@ pub enum Reading {
     Requests,
 }
 
+/// What a request comes to that rules have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Granted {
+    /// It may.
+    Allowed,
+    /// A person is asked: every rule that has it says so.
+    Ask,
+}
+
 /// A request's head, as it is judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
@@ -269,7 +278,7 @@ impl Rules {
     ///
     /// # Errors
     /// It is meant for another host, or no rule has its method and path.
-    pub fn request(&self, to: &To, port: u16, request: &Request<'_>) -> Result<(), Reason> {
+    pub fn request(&self, to: &To, port: u16, request: &Request<'_>) -> Result<Granted, Reason> {
         meant_for(to, port, request)?;
         let fitting: Vec<&NetRule> = self.fitting(to, port).collect();
         let by_method = |rule: &&&NetRule| rule.methods.is_empty() || rule.methods.iter().any(|m| m == request.method);
@@ -277,12 +286,17 @@ impl Rules {
         if methods.is_empty() {
             return Err(Reason::Method(request.method.to_owned()));
         }
-        if methods.iter().any(|rule| rule.paths.is_empty()) {
-            return Ok(());
+        let path = http::path::plain(request.path);
+        let by_path = |rule: &&&&NetRule| {
+            let named = |path: &String| rule.paths.iter().any(|glob| pattern::path(glob, path));
+            rule.paths.is_empty() || path.as_ref().is_ok_and(named)
+        };
+        let mut having = methods.iter().filter(by_path).peekable();
+        if having.peek().is_none() {
+            return Err(Reason::Path(path.unwrap_or_else(|why| format!("it has {why}"))));
         }
-        let path = http::path::plain(request.path).map_err(|why| Reason::Path(format!("it has {why}")))?;
-        let globs = methods.iter().flat_map(|rule| &rule.paths);
-        if globs.into_iter().any(|glob| pattern::path(glob, &path)) { Ok(()) } else { Err(Reason::Path(path)) }
+        // Rules add up: one that asks takes nothing from one that does not.
+        Ok(if having.all(|rule| rule.asks) { Granted::Ask } else { Granted::Allowed })
     }
 
     /// Rules that name it, whatever the port and the protocol.

@@ -5,6 +5,7 @@
 //! the broker says is a record of what it did and believed in nothing more: it reads hostile bytes.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use base64::Engine as _;
 use serde::de::DeserializeOwned;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 /// The version of what is said here; another one is refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Most bytes of JSON in one frame.
 pub const FRAME_AT_MOST: usize = 1 << 20;
 /// Most descriptors beside one message (the kernel takes 253).
@@ -22,6 +23,8 @@ pub const DESCRIPTORS: usize = 250;
 pub const SOCKETS_AT_MOST: usize = 4096;
 /// Most kinds of [`Seen`] that are told; a program that does more is learnt from in part.
 pub const SEEN_AT_MOST: usize = 1000;
+/// Most destinations about which [`FromBroker::Whose`] asks.
+pub const WHOSE_AT_MOST: usize = 200;
 /// Most secrets in [`FromBroker::Used`].
 pub const USED_AT_MOST: usize = 1000;
 /// Most bytes of one text of a record; what is longer is cut by [`FromBroker::bounded`].
@@ -46,6 +49,11 @@ pub enum ToBroker {
         allow: bool,
         /// For what it holds.
         scope: Scope,
+    },
+    /// It was looked for whom [`FromBroker::Whose`] asks about.
+    Looked {
+        /// Which question.
+        id: u64,
     },
     /// Cut everything, say the last counts, end. (With braces: only so does serde refuse unknown fields.)
     End {},
@@ -237,7 +245,7 @@ pub enum FromBroker {
         /// By name, those that were.
         secrets: BTreeMap<String, u64>,
     },
-    /// A person is to answer: `unknown = "ask"`.
+    /// A person is to answer: `unknown = "ask"`, or a rule with `decision = "ask"`.
     Ask {
         /// The question's number, for the answer.
         id: u64,
@@ -245,6 +253,19 @@ pub enum FromBroker {
         host: String,
         /// The port.
         port: u16,
+        /// The request of which a rule asks; none: the connection.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        request: Option<Head>,
+    },
+    /// A connection is about to be denied and held until [`ToBroker::Looked`]: which program has it is to be looked for. At
+    /// most [`WHOSE_AT_MOST`] times, once for each destination.
+    Whose {
+        /// The question's number.
+        id: u64,
+        /// The program's side of it.
+        from: SocketAddr,
+        /// What was connected to.
+        to: SocketAddr,
     },
     /// [`ToBroker::Rules`] were not taken, and those before hold.
     Refused {
@@ -280,6 +301,16 @@ pub struct Denied {
     pub port: u16,
     /// How often so far.
     pub count: u64,
+}
+
+/// A request of which a person is asked, as rules judge it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Head {
+    /// The method.
+    pub method: String,
+    /// The path as it was sent, without the query.
+    pub path: String,
 }
 
 /// A connection that was passed on, or a request that was read on it.
@@ -340,7 +371,11 @@ impl FromBroker {
             Self::Used { secrets } => Self::Used {
                 secrets: secrets.into_iter().take(USED_AT_MOST).map(|(name, count)| (cut(name), count)).collect(),
             },
-            Self::Ask { id, host, port } => Self::Ask { id, host: cut(host), port },
+            Self::Ask { id, host, port, request } => {
+                let request = request.map(|Head { method, path }| Head { method: cut(method), path: cut(path) });
+                Self::Ask { id, host: cut(host), port, request }
+            }
+            Self::Whose { id, from, to } => Self::Whose { id, from, to },
             Self::Refused { why } => Self::Refused { why: cut(why) },
             Self::Failed { what, why } => Self::Failed { what: cut(what), why: cut(why) },
         }
@@ -386,14 +421,31 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Malformed> {
     encode_into(vec![0; 4], value)
 }
 
-/// [`encode`] for a frame with secrets: its bytes are wiped, and it is never moved to a larger place while it is made.
+/// [`encode`] for a frame with secrets: its bytes are wiped, and it is never moved to a larger place while it is made. It is
+/// measured first: what is wiped is touched, page by page.
 ///
 /// # Errors
 /// As [`encode`].
 pub fn encode_hidden<T: Serialize>(value: &T) -> Result<Zeroizing<Vec<u8>>, Malformed> {
-    let mut frame = Vec::with_capacity(FRAME_AT_MOST);
+    let mut length = Length(4);
+    serde_json::to_writer(&mut length, value).map_err(|e| Malformed::Shape(e.to_string()))?;
+    let mut frame = Vec::with_capacity(length.0);
     frame.resize(4, 0);
     encode_into(frame, value).map(Zeroizing::new)
+}
+
+/// Counts what is written.
+struct Length(usize);
+
+impl std::io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.saturating_add(bytes.len());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 fn encode_into<T: Serialize>(mut frame: Vec<u8>, value: &T) -> Result<Vec<u8>, Malformed> {
@@ -413,14 +465,20 @@ fn encode_into<T: Serialize>(mut frame: Vec<u8>, value: &T) -> Result<Vec<u8>, M
 /// # Errors
 /// A length out of bounds (said before so many bytes came), or what is no value of this type.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<Option<(T, usize)>, Malformed> {
-    let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
-    let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
-    if length > FRAME_AT_MOST {
-        return Err(Malformed::TooLong(length));
-    }
-    let Some(body) = rest.get(..length) else { return Ok(None) };
+    let Some(length) = length(bytes)? else { return Ok(None) };
+    let Some(body) = bytes.get(4..length) else { return Ok(None) };
     let value = serde_json::from_slice(body).map_err(|e| Malformed::Shape(e.to_string()))?;
-    Ok(Some((value, length.saturating_add(4))))
+    Ok(Some((value, length)))
+}
+
+/// How many bytes the first frame takes, its length included; `None`: that did not come yet.
+///
+/// # Errors
+/// [`Malformed::TooLong`].
+pub fn length(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+    let Some(length) = bytes.first_chunk::<4>() else { return Ok(None) };
+    let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+    if length > FRAME_AT_MOST { Err(Malformed::TooLong(length)) } else { Ok(Some(length.saturating_add(4))) }
 }
 
 #[cfg(test)]
@@ -469,7 +527,10 @@ mod tests {
     #[test]
     fn texts_of_the_broker_are_cut_between_characters() {
         let long = "ä".repeat(TEXT_AT_MOST);
-        let FromBroker::Ask { host, .. } = (FromBroker::Ask { id: 1, host: long, port: 1 }).bounded() else { panic!() };
+        let FromBroker::Ask { host, .. } = (FromBroker::Ask { id: 1, host: long, port: 1, request: None }).bounded()
+        else {
+            panic!()
+        };
         assert_eq!(host.len(), TEXT_AT_MOST);
     }
 }

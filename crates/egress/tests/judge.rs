@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use egress::denial::{Reason, To};
 use egress::hello::Hello;
 use egress::host;
-use egress::judge::{Connect, LookUp, Reading, Request, Rules};
+use egress::judge::{Connect, Granted, LookUp, Reading, Request, Rules};
 use policy::value::Net;
 use serde_json::{Value, json};
 
@@ -58,6 +58,14 @@ fn connected(rules: &Rules, target: &str, port: u16) -> String {
 
 fn says(result: Result<(), Reason>) -> String {
     result.map_or_else(|reason| id(&reason), |()| "yes".to_owned())
+}
+
+fn grants(result: Result<Granted, Reason>) -> String {
+    match result {
+        Ok(Granted::Allowed) => "yes".to_owned(),
+        Ok(Granted::Ask) => "ask".to_owned(),
+        Err(reason) => id(&reason),
+    }
 }
 
 #[test]
@@ -238,7 +246,7 @@ fn requests_are_for_the_host_of_their_connection() {
     let some = rules(&json!({"allow": [{"host": "a.example", "ports": [80, 8080]}, {"host": "b.example"}]}));
     let asked = |method, authority, hosts: &[&'static str], port| {
         let request = Request { method, authority, hosts: hosts.to_vec(), path: "/x" };
-        says(some.request(&to("a.example"), port, &request))
+        grants(some.request(&to("a.example"), port, &request))
     };
     for (hosts, expected) in [
         (&["a.example"][..], "yes"),
@@ -348,8 +356,43 @@ fn methods_and_paths_of_all_rules_count() {
         ("GET", "*", "net.allow/path"),
     ] {
         let request = Request { method, authority: Some("a.example"), hosts: Vec::new(), path };
-        assert_eq!(says(some.request(&to("a.example"), 443, &request)), expected, "{method} {path}");
+        assert_eq!(grants(some.request(&to("a.example"), 443, &request)), expected, "{method} {path}");
     }
+}
+
+/// A rule that asks adds a question, and takes nothing from other rules.
+#[test]
+fn requests_of_which_rules_ask() {
+    let some = rules(&json!({"allow": [
+        {"host": "a.example", "ports": [443], "methods": ["GET"]},
+        {"host": "a.example", "ports": [443], "methods": ["POST"], "paths": ["/*/*/git-upload-pack"]},
+        {"host": "a.example", "ports": [443], "methods": ["POST"], "paths": ["/*/*/git-receive-pack"], "decision": "ask"},
+        {"host": "a.example", "ports": [443], "paths": ["/asked/**"], "decision": "ask"},
+        {"host": "a.example", "ports": [443], "methods": ["PATCH"], "decision": "ask"},
+        {"host": "a.example", "ports": [443], "methods": ["PUT"], "paths": ["/asked/not"], "decision": "allow"},
+    ]}));
+    assert_eq!(connected(&some, "a.example", 443), "requests");
+    for (method, path, expected) in [
+        ("GET", "/o/r/info/refs", "yes"),
+        ("GET", "/asked/x", "yes"),
+        ("POST", "/o/r/git-upload-pack", "yes"),
+        ("POST", "/o/r/git-receive-pack", "ask"),
+        ("POST", "/o/r/git%2Dreceive-pack", "ask"),
+        ("POST", "/o/r/x/git-receive-pack", "net.allow/path"),
+        ("POST", "/o/r%2fgit-receive-pack", "net.allow/path"),
+        ("POST", "/o/../o/r/git-receive-pack", "net.allow/path"),
+        ("PUT", "/o/r/git-receive-pack", "net.allow/path"),
+        ("PUT", "/asked/x", "ask"),
+        ("PUT", "/asked/not", "yes"),
+        ("PATCH", "/any/%2e%2e/thing", "ask"),
+    ] {
+        let request = Request { method, authority: Some("a.example"), hosts: Vec::new(), path };
+        assert_eq!(grants(some.request(&to("a.example"), 443, &request)), expected, "{method} {path}");
+    }
+    assert!(some.net().asks() && !rules(&json!({"allow": [{"host": "a.example"}]})).net().asks());
+    assert!(rules(&json!({"unknown": "ask"})).net().asks());
+    // The rule is told to the broker as it is.
+    assert_eq!(Rules::read(&some.net().document()).unwrap().net(), some.net());
 }
 
 /// A record says all four things, and its clause is the one of its id.

@@ -7,6 +7,7 @@
 mod agents;
 mod approvals;
 mod bench;
+mod broker;
 mod changes;
 mod choose;
 pub mod cli;

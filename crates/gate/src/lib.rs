@@ -4,6 +4,7 @@
 //! path leads, which file a program is, what a repository configures) it asks through one module, `files`. Errors are denials.
 #![forbid(unsafe_code)]
 
+mod blocked;
 pub mod call;
 pub mod command;
 pub mod demand;
@@ -19,6 +20,7 @@ mod stack;
 pub mod tools;
 pub mod verdict;
 
+pub use blocked::Blocked;
 pub use call::{Call, Caller, ToolFacts};
 pub use tools::{Gate, Judged, Listed};
 pub use verdict::{Reason, Verdict};

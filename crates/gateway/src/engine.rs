@@ -12,15 +12,40 @@ use gate::verdict::Verdict;
 use serde_json::Value as Json;
 
 use crate::approvals::Approvals;
-use crate::mcp::upstream_pool::Missing;
 use crate::record::Record;
-use crate::tool_route::ToolRoute;
 
 /// A future that may be sent to another thread.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Runs a tool with the arguments that were judged.
 pub type Run = Box<dyn FnOnce(Json) -> BoxFuture<'static, Result<ToolResult, ToolFailure>> + Send>;
+
+/// What runs a tool.
+pub struct ToolRoute {
+    /// Runs it.
+    pub run: Run,
+    /// What it says of itself.
+    pub facts: Option<ToolFacts>,
+}
+
+impl std::fmt::Debug for ToolRoute {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ToolRoute").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+/// Why a tool cannot be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// No server of the policy is called so.
+    NoServer,
+    /// Its server is not there, or has no such tool; in words.
+    NotThere(String),
+    /// It is held back until somebody accepts it.
+    Held,
+    /// More conversations have servers than may.
+    Full,
+}
 
 /// What became of a call.
 #[derive(Clone, Debug)]

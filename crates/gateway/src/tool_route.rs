@@ -1,26 +1,11 @@
 //! From the name of a tool to what runs it, or why nothing does.
 
-use gate::call::{Caller, ToolFacts};
+use gate::call::Caller;
 use gate::result::ToolFailure;
 use gate::verdict::Verdict;
 use serde_json::Value as Json;
 
-use crate::engine::{Engine, Run};
-use crate::mcp::upstream_pool::Missing;
-
-/// What runs a tool.
-pub struct ToolRoute {
-    /// Runs it.
-    pub run: Run,
-    /// What it says of itself.
-    pub facts: Option<ToolFacts>,
-}
-
-impl std::fmt::Debug for ToolRoute {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ToolRoute").field("facts", &self.facts).finish_non_exhaustive()
-    }
-}
+use crate::engine::{Engine, Missing, Run, ToolRoute};
 
 /// For a call that is denied anyway, of a tool that nothing here runs.
 fn nowhere() -> Run {

@@ -5,12 +5,14 @@
 
 use core::ffi::CStr;
 
-use sys::bare::{self, Errno, Fd, Pointers, Stack, Three};
+use sys::bare::{self, Errno, Fd, Pointers, Three};
 
-use crate::config::{List, View};
-use crate::confine::{Fault, Guest};
-use crate::frames::{ExecFailure, FromGuest, MAX_TEXTS, Start};
+use crate::config::View;
+use crate::fault::Fault;
+use crate::frames::{ExecFailure, FromGuest, Start};
 use crate::paths::Path;
+use crate::ready::Ready;
+use crate::state::Guest;
 use crate::step::Step;
 
 /// Where a program's first process has the program that it becomes, if that has no path; closed by the exec.
@@ -27,43 +29,6 @@ pub(crate) enum Failed {
 
 fn at(step: Step) -> impl Fn(Errno) -> Failed {
     move |errno| Failed::Step(step, errno.into())
-}
-
-/// What a program's first process is made of; mapped before the filter, while the supervisor judges the posture.
-pub(crate) struct Ready<'a> {
-    arguments: Pointers<'a>,
-    environment: Pointers<'a>,
-    stack: Stack,
-}
-
-impl<'a> Ready<'a> {
-    /// With the payload's texts; where the guest stays, with room for those of any other program.
-    pub(crate) fn new(view: &View<'a>) -> bare::Result<Self> {
-        let room = |texts: usize| if view.stay { texts.max(MAX_TEXTS) } else { texts };
-        let empty = Self {
-            arguments: Pointers::new(room(view.argv.len()))?,
-            environment: Pointers::new(room(view.env.len()))?,
-            stack: Stack::new()?,
-        };
-        match empty.filled(view.argv, view.env) {
-            (ready, true) => Ok(ready),
-            (_, false) => Err(Errno::E2BIG),
-        }
-    }
-
-    /// With these texts instead; false if there is no room for all of them.
-    fn filled<'b>(self, argv: List<'b, &'b CStr>, env: List<'b, &'b CStr>) -> (Ready<'b>, bool) {
-        let (arguments, all) = self.arguments.filled(argv.iter());
-        let (environment, of_both) = self.environment.filled(env.iter());
-        (Ready { arguments, environment, stack: self.stack }, all && of_both)
-    }
-
-    /// With none.
-    fn emptied(self) -> Ready<'static> {
-        let arguments = self.arguments.filled(core::iter::empty()).0;
-        let environment = self.environment.filled(core::iter::empty()).0;
-        Ready { arguments, environment, stack: self.stack }
-    }
 }
 
 /// What one start is about.

@@ -3,19 +3,19 @@
 //! The order is a contract (each step can make the next impossible): see `Step`. A step that fails ends everything
 //! with a frame that names it; no step is ever left out because it would not work.
 
-use sys::bare::{self, Errno, Fd, Owned, Ruleset, Stack, Together, Within, Witness};
+use sys::bare::{self, Errno, Fd, Owned, Stack, Together, Within, Witness};
 
-use crate::config::{Identity, Ids, MAX_SOURCES, Mode, Op, Probe, Source, View};
-use crate::frames::{Address, FromGuest, Posture, ProbeErrnos, ToGuest};
-use crate::link::{Inbox, Link};
-use crate::mounts::{Tree, wants_scratch};
+use crate::config::{Ids, MAX_SOURCES, Mode, Op, Probe, Source, View};
+use crate::door::{CONFIG, CONTROL};
+use crate::fault::{At as _, Fault, Taken};
+use crate::frames::{FromGuest, ProbeErrnos, ToGuest};
+use crate::identity::same;
+use crate::link::Link;
 use crate::paths::Decimal;
+use crate::ready::Ready;
+use crate::state::{Guest, Terminal};
 use crate::step::Step;
-use crate::{child, door, init, layers, posture};
-
-/// Descriptors that are always there: the payload's three, the control socket, the config.
-pub(crate) const CONTROL: u32 = 3;
-pub(crate) const CONFIG: u32 = 4;
+use crate::{child, door, init, layers, network, posture};
 
 /// What the guest itself still calls once the filter is on, for whoever writes filters: each must be allowed.
 pub const CALLS_AFTER_SECCOMP: &[&str] = &[
@@ -48,65 +48,6 @@ pub const CALLS_AFTER_SECCOMP: &[&str] = &[
     "exit_group",
 ];
 
-/// Why a step failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    pub(crate) errno: i32,
-    pub(crate) detail: u32,
-}
-
-impl From<Errno> for Fault {
-    fn from(errno: Errno) -> Self {
-        Self { errno: errno.number(), detail: 0 }
-    }
-}
-
-pub(crate) type Taken<T = ()> = Result<T, Fault>;
-
-/// Adds which of many it was.
-pub(crate) trait At<T> {
-    fn at(self, detail: usize) -> Taken<T>;
-}
-
-impl<T> At<T> for bare::Result<T> {
-    fn at(self, detail: usize) -> Taken<T> {
-        let detail = u32::try_from(detail).unwrap_or(u32::MAX);
-        self.map_err(|errno| Fault { errno: errno.number(), detail })
-    }
-}
-
-/// The master and the other side.
-pub(crate) struct Terminal {
-    pub(crate) master: Owned,
-    pub(crate) slave: Option<Owned>,
-}
-
-/// All that the guest knows.
-pub(crate) struct Guest<'a> {
-    pub(crate) view: View<'a>,
-    pub(crate) link: Link,
-    pub(crate) inbox: Inbox,
-    /// The payload's channel, and the request by which it was started.
-    pub(crate) first: Address,
-    pub(crate) children: Option<Owned>,
-    pub(crate) terminal: Option<Terminal>,
-    pub(crate) payload_layer: Option<(Ruleset, u32)>,
-    pub(crate) layers: u8,
-    pub(crate) scope_proven: bool,
-    pub(crate) payload_scope_proven: bool,
-    pub(crate) keyring_replaced: bool,
-    pub(crate) inner_limits: bool,
-    /// Foreign addresses of IPv4 and IPv6 were seen to lead here.
-    pub(crate) local: [bool; 2],
-    /// Made before *go*, while the supervisor judges.
-    pub(crate) ready: Option<child::Ready<'a>>,
-    /// The kernel's word for the label that the next program gets.
-    label: Option<Owned>,
-    tree: Tree,
-    witness: Option<Witness>,
-    pub(crate) posture: Posture,
-}
-
 type Action = fn(&mut Guest<'_>) -> Taken;
 
 /// The steps, in the order in which they are taken.
@@ -122,7 +63,7 @@ const ORDER: &[(Step, Action)] = &[
     (Step::Pivot, pivot),
     (Step::Hostname, hostname),
     (Step::Loopback, loopback),
-    (Step::Network, crate::network::network),
+    (Step::Network, network::network),
     (Step::InnerLimits, inner_limits),
     (Step::Label, label),
     (Step::Priority, priority),
@@ -157,26 +98,7 @@ pub fn run() -> i32 {
         Ok(view) => view,
         Err(fault) => return fail(link, Step::Config, fault),
     };
-    let mut guest = Guest {
-        tree: Tree::new(view.ops.iter().any(|op| wants_scratch(&op))),
-        view,
-        link,
-        inbox: Inbox::default(),
-        first: Address::default(),
-        children: None,
-        terminal: None,
-        payload_layer: None,
-        layers: 0,
-        scope_proven: false,
-        payload_scope_proven: false,
-        keyring_replaced: false,
-        inner_limits: false,
-        local: [false; 2],
-        ready: None,
-        label: None,
-        witness: None,
-        posture: Posture::default(),
-    };
+    let mut guest = Guest::new(view, link);
     for (step, action) in ORDER {
         if let Err(fault) = action(&mut guest) {
             return fail(guest.link, *step, fault);
@@ -300,13 +222,6 @@ fn sources(guest: &mut Guest<'_>) -> Taken {
         guest.tree.keep_source(at, mount).at(at)?;
     }
     Ok(())
-}
-
-/// `ESTALE`: another file than the one that was judged.
-pub(crate) fn same(fd: Fd, is: Identity) -> bare::Result<()> {
-    let found = bare::status(fd, c"")?;
-    let found = Identity { major: found.major, minor: found.minor, ino: found.ino };
-    if found == is { Ok(()) } else { Err(Errno::ESTALE) }
 }
 
 fn creation_ids(guest: &mut Guest<'_>) -> Taken {
@@ -667,7 +582,7 @@ fn send_posture(guest: &mut Guest<'_>) -> Taken {
 }
 
 fn go(guest: &mut Guest<'_>) -> Taken {
-    guest.ready = Some(child::Ready::new(&guest.view)?);
+    guest.ready = Some(Ready::new(&guest.view)?);
     if guest.view.stay {
         guest.inbox.enlarge()?;
     }

@@ -9,8 +9,11 @@
 use sys::bare::{self, Errno, Fd, Owned, Three};
 
 use crate::config::{DOOR, MAX_CONFIG};
-use crate::confine::{CONFIG, CONTROL, Taken};
+use crate::fault::Taken;
 
+/// Descriptors that are always there: the payload's three, the control socket, the config.
+pub(crate) const CONTROL: u32 = 3;
+pub(crate) const CONFIG: u32 = 4;
 /// Behind the config: the sources of mounts, and a program without a path behind them.
 const EXTRA: u32 = CONFIG + 1;
 /// Above every number that has a meaning, where no sources come.

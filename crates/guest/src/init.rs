@@ -5,10 +5,11 @@ use sys::bare::{self, Change, Errno, Three, Used, Wait};
 
 use crate::child;
 use crate::config::{Mode, Size};
-use crate::confine::{Fault, Guest, Taken};
+use crate::fault::{Fault, Taken};
 use crate::frames::{Address, End, ExecFailure, Exited, FromGuest, Start, ToGuest};
 use crate::link::Inbox;
 use crate::programs::{Program, Programs};
+use crate::state::Guest;
 use crate::step::Step;
 
 /// The guest as init.

@@ -6,7 +6,8 @@ use core::ffi::CStr;
 use sys::bare::{self, Errno, Fd, Owned, Ruleset, Together, Within};
 
 use crate::config::LandlockView;
-use crate::confine::{At, Taken, same};
+use crate::fault::{At as _, Taken};
+use crate::identity::same;
 
 pub(crate) fn gather(layer: &LandlockView<'_>) -> Taken<Ruleset> {
     let ruleset = Ruleset::new(layer.handled_fs, layer.handled_net, layer.scoped)?;

@@ -2,7 +2,7 @@
 
 use sys::bare::{self, Errno, Fd, Three};
 
-use crate::confine::{Fault, Taken};
+use crate::fault::{Fault, Taken};
 use crate::frames::{Address, FrameError, FromGuest, MAX_FRAME, MAX_OWN, ToGuest, first};
 
 /// Room for frames from the supervisor, all of which but a `Start` are a few bytes long.

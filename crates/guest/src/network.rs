@@ -3,8 +3,9 @@
 
 use sys::bare::{self, Errno, Fd, Owned};
 
-use crate::confine::{At as _, Guest, Taken};
+use crate::fault::{At as _, Taken};
 use crate::frames::FromGuest;
+use crate::state::Guest;
 
 /// Descriptors that go with one message.
 const BATCH: usize = 16;

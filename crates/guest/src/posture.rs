@@ -3,8 +3,8 @@
 use sys::bare::{self, Errno, Owned};
 
 use crate::config::Mode;
-use crate::confine::Guest;
 use crate::frames::{Capabilities, MAX_LABEL, MAX_RLIMITS, Posture};
+use crate::state::Guest;
 use crate::text::Text;
 
 const RLIMIT_NOFILE: u32 = 7;

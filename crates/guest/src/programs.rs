@@ -2,7 +2,7 @@
 
 use sys::bare::Errno;
 
-use crate::confine::{Fault, Taken};
+use crate::fault::{Fault, Taken};
 use crate::frames::{Address, MAX_PROGRAMS};
 
 /// A program that was started and has not ended.

@@ -5,14 +5,16 @@
 //! interpreter has no part for is said in one line, which ends with `NEEDS`.
 #![forbid(unsafe_code)]
 
+mod ended;
 mod modules;
 mod python;
-mod wasi;
 mod wasm;
 
 use std::io::{Read as _, Write as _};
 
 use policy::control::{Interpreter, Source};
+
+use crate::ended::Ended;
 
 /// How a line on stderr begins that says what the tier has not.
 const LACKS: &str = "language tier: ";
@@ -22,21 +24,6 @@ const NEEDS: &str = "; needs tier process or stronger";
 const MAX_PROGRAM: u64 = 16 << 20;
 /// Stack of an interpreter. Their depth is bounded; the trees of their parsers are as deep as a program is long.
 const STACK: usize = 256 << 20;
-
-/// How a program ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Ended {
-    /// By itself, with this code.
-    Exited(u8),
-    /// It failed; in its own words.
-    Failed(String),
-    /// It needs what the tier has not: its own words, and what that is.
-    Lacks(String, String),
-    /// A value would have passed the limit of memory; in its own words.
-    Memory(String),
-    /// It took all its steps.
-    Steps(String),
-}
 
 /// Becomes an interpreter with these limits for the program on stdin, under a name and with arguments. Never returns.
 ///

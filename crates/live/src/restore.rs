@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufWriter, Read as _, Result as IoResult, Write};
 use std::path::{Path, PathBuf};
 
+use agent::path_text;
 use agent::words::{Code, Request, Skipped};
 use policy::Plan;
 use policy::value::{Tier, WorkspaceMode};
@@ -112,19 +113,12 @@ impl Restore {
             remove(&client, &folder.join(path)).await?;
         }
         let source = move |pipe: &mut Buffered| snapshot.write_tar(pipe).map_err(|error| error.to_string());
-        unpack(&client, &text(&folder)?, source).await
+        unpack(&client, &path_text::of(&folder), source).await
     }
 }
 
-/// What goes inside is JSON.
-fn text(path: &Path) -> Result<String, String> {
-    path.to_str()
-        .map(str::to_owned)
-        .ok_or_else(|| format!("{} is no text, and cannot be named inside", show_path(path)))
-}
-
 async fn remove(client: &Client, path: &Path) -> Result<(), String> {
-    let done = client.call::<Option<()>>(&Request::Remove { path: text(path)? }).await;
+    let done = client.call::<Option<()>>(&Request::Remove { path: path_text::of(path) }).await;
     match done {
         Ok(_) => Ok(()),
         // The host has it no more.

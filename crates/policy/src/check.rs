@@ -6,7 +6,6 @@ use crate::clause::ClauseId;
 use crate::diagnostic::quote;
 use crate::document::{Node, Place};
 use crate::lint::Lint;
-use crate::planning::least_tier;
 use crate::read::{Reader, fault, over};
 use crate::scale_tmpfs;
 use crate::units::Bytes;
@@ -374,6 +373,15 @@ impl Check<'_, '_> {
             let (why, fix) = ("all of them lead to the one port of the address", "write a rule for each port");
             self.lint(ClauseId::NetAllow, "net/one-address", what, why, fix);
         }
+        let unheld = |asking: &NetRule| {
+            let gives = |rule: &NetRule| !rule.is_opened() && rule.to == asking.to;
+            net.rules().any(|rule| gives(rule) && rule.ports.iter().any(|port| asking.ports.contains(port)))
+        };
+        if let Some(rule) = net.rules().find(|rule| rule.asks && unheld(rule)) {
+            let what = format!("a rule asks about requests to `{}`, and another one allows all of them", rule.to);
+            let (why, fix) = ("rules add up, so nobody is asked", "leave out the wider rule, or the one that asks");
+            self.lint(ClauseId::NetAllow, "net/not-asked", what, why, fix);
+        }
         let meant = |rule: &NetRule, host: &str| match &rule.to {
             Target::Host(pattern) => pattern == host || host_matches(pattern, host),
             Target::Cidr(_) => false,
@@ -398,7 +406,7 @@ impl Check<'_, '_> {
     fn lint_rest(&mut self) {
         let policy = self.policy;
         if let TierChoice::Fixed(tier) = policy.tier
-            && tier < least_tier(policy.threat)
+            && tier < policy.threat.least_tier()
         {
             let what = format!("tier `{tier}` against threat `{}`", policy.threat);
             self.lint(

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use crate::clause::ClauseId;
+use crate::document::GROUND;
 use crate::lint::Lint;
 use crate::value::{Found, Lacking, Policy, Root, Tier};
 
@@ -32,9 +33,6 @@ impl<F: Fn(&Path) -> Result<String, String>> Loader for F {
         self(path)
     }
 }
-
-/// The origin of what no layer says.
-pub(crate) const GROUND: &str = "preset strict";
 
 /// Where the effective value of each clause came from, in words: `preset strict`, `policy.toml:14:10`, `--memory`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Names of tools and servers: what they may be made of, so that no two of them look or map alike.
+//! Names of tools, servers and variables: what they may be made of, so that no two of them look or map alike.
 
 /// Longest name of a server.
 pub const MAX_SERVER: usize = 40;
@@ -25,6 +25,13 @@ pub fn is_server(name: &str) -> bool {
         && end(name.chars().next())
         && end(name.chars().last())
         && !name.contains("__")
+}
+
+/// Whether a text can name a variable of the environment.
+pub(crate) fn is_env_name(name: &str) -> bool {
+    name.len() <= 256
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// What is wrong with the name of an entry, `tool`, `server.tool`, or a glob in which `*` is any run of characters.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use crate::diagnostic::Diagnostics;
 use crate::units::{Bytes, BytesPerSecond};
+use crate::words::words;
 
 /// Ports of a rule that names none.
 pub(crate) const WEB_PORTS: [u16; 2] = [80, 443];
@@ -48,6 +48,13 @@ pub enum TlsUse {
     Auto,
     /// Never opened: the program verifies the server itself, and methods, paths and secrets cannot be held.
     Pass,
+}
+
+words! {
+    NetMode { None = "none", Loopback = "loopback", Allow = "allow" }
+    Unknown { Deny = "deny", Ask = "ask" }
+    Protocol { Tcp = "tcp", Udp = "udp" }
+    TlsUse { Auto = "auto", Pass = "pass" }
 }
 
 /// `[net]`
@@ -137,6 +144,8 @@ pub struct NetRule {
     pub address: Option<SocketAddr>,
     /// What is done with TLS.
     pub tls: TlsUse,
+    /// `decision = "ask"`: what it is for waits for a person's answer. Only of rules that judge requests.
+    pub asks: bool,
 }
 
 impl NetRule {
@@ -388,6 +397,12 @@ impl Net {
         self.rules().filter(|rule| rule.is_opened() && rule.tls == TlsUse::Auto)
     }
 
+    /// Whether a person may be asked: about hosts that no rule names, or about requests of rules that say so.
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        self.unknown == Unknown::Ask || self.rules().any(|rule| rule.asks)
+    }
+
     /// A denied range of addresses that could not be held: a proxy resolves names where nobody of ours sees to what.
     #[must_use]
     pub fn denied_out_of_sight(&self) -> Option<&NetDenial> {
@@ -448,39 +463,12 @@ impl Net {
         .map(|(key, value)| format!("net.{key}={value}"))
         .collect()
     }
-
-    /// Reads what [`Net::document`] wrote, by the reader of policies and as strictly.
-    ///
-    /// # Errors
-    /// Every mistake in it.
-    pub fn from_document(net: &Value) -> Result<Self, Diagnostics> {
-        read_part("net", net).map(|policy| policy.net)
-    }
 }
 
 /// The table of secrets as a document has it, by which the broker is told what each is for; no value is part of it.
 #[must_use]
 pub fn secrets_document(secrets: &BTreeMap<String, Secret>) -> Value {
     secrets.iter().map(|(name, one)| (name.clone(), secret(one))).collect()
-}
-
-/// Reads what [`secrets_document`] wrote, by the reader of policies and as strictly.
-///
-/// # Errors
-/// Every mistake in it.
-pub fn secrets_from_document(secrets: &Value) -> Result<BTreeMap<String, Secret>, Diagnostics> {
-    read_part("secrets", secrets).map(|policy| policy.secrets)
-}
-
-/// Reads one table alone.
-fn read_part(key: &str, table: &Value) -> Result<crate::value::Policy, Diagnostics> {
-    let text = json!({ "version": 1, key: table }).to_string();
-    let root = std::path::Path::new("/");
-    let caller = crate::load::Caller { dir: root.to_path_buf(), home: None, profiles: vec!["strict".to_owned()] };
-    let mut layers = crate::layers::Layers::new(caller);
-    let none = |_: &std::path::Path| Err("no other document belongs here".to_owned());
-    layers.document(key, &text, crate::document::Format::Json, root, &none);
-    layers.finish().map(|loaded| loaded.policy)
 }
 
 /// What a rule says beside whom it names; what is not said is left out.
@@ -497,6 +485,9 @@ pub(crate) fn rule(rule: &NetRule) -> Value {
     }
     if rule.tls != TlsUse::Auto {
         map.insert("tls".to_owned(), json!(rule.tls.as_str()));
+    }
+    if rule.asks {
+        map.insert("decision".to_owned(), json!("ask"));
     }
     Value::Object(map)
 }

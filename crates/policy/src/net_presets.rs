@@ -30,4 +30,9 @@ pub const NET_PRESETS: &[Preset] = &[
         summary: "GitHub for reading: `git clone`, archives and raw files, and no push",
         text: include_str!("../../../resources/net/github-read.toml"),
     },
+    Preset {
+        name: "github-push",
+        summary: "GitHub: `git push`, each when a person agreed",
+        text: include_str!("../../../resources/net/github-push.toml"),
+    },
 ];

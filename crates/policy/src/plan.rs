@@ -8,30 +8,6 @@ use crate::clause::ClauseId;
 use crate::control::{Control, Controls};
 use crate::value::{Policy, Tier};
 
-/// Who holds a clause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Strength {
-    /// Our supervisor, by watching.
-    Supervisor,
-    /// Our broker, by doing it on the sandbox's behalf.
-    Broker,
-    /// The kernel.
-    Kernel,
-}
-
-impl Strength {
-    /// The word in plans and reports.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Supervisor => "supervisor",
-            Self::Broker => "broker",
-            Self::Kernel => "kernel",
-        }
-    }
-}
-
 /// A clause cannot be held.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unmet {

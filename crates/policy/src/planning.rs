@@ -6,11 +6,11 @@
 use serde_json::{Map, Value, json};
 
 use crate::clause::ClauseId;
-use crate::control::Controls;
+use crate::control::{Controls, Strength};
 use crate::demand::Clause;
 use crate::json::digest;
 use crate::load::Loaded;
-use crate::plan::{Derived, Entry, Plan, Reason, Refusal, Strength, Support, Unmet, Weakened};
+use crate::plan::{Derived, Entry, Plan, Reason, Refusal, Support, Unmet, Weakened};
 use crate::value::{BackendName, EnforcerDemand, Policy, Threat, Tier, TierChoice};
 
 /// What a backend says to each demand. Closures are answers.
@@ -51,22 +51,12 @@ pub struct Choice {
     pub why: String,
 }
 
-/// The weakest tier that is meant against a threat.
-#[must_use]
-pub const fn least_tier(threat: Threat) -> Tier {
-    match threat {
-        Threat::Mistakes => Tier::Language,
-        Threat::Hostile => Tier::Container,
-        Threat::MultiTenant => Tier::Gvisor,
-    }
-}
-
 /// The tier that is tried first.
 #[must_use]
 pub const fn first_tier(loaded: &Loaded) -> Tier {
     match loaded.policy.tier {
         TierChoice::Fixed(tier) => tier,
-        TierChoice::Auto => least_tier(loaded.policy.threat),
+        TierChoice::Auto => loaded.policy.threat.least_tier(),
     }
 }
 
@@ -78,7 +68,7 @@ pub const fn first_tier(loaded: &Loaded) -> Tier {
 pub fn choose(loaded: &Loaded, candidates: &[Candidate<'_>]) -> Result<Choice, Refusal> {
     let (least, exact) = match loaded.policy.tier {
         TierChoice::Fixed(tier) => (tier, true),
-        TierChoice::Auto => (least_tier(loaded.policy.threat), false),
+        TierChoice::Auto => (loaded.policy.threat.least_tier(), false),
     };
     let named = |c: &&Candidate<'_>| loaded.policy.backend.is_none_or(|backend| backend.as_str() == c.backend);
     let on_tier = |c: &&Candidate<'_>| if exact { c.tier == least } else { c.tier >= least };

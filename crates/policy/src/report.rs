@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::clause::ClauseId;
-use crate::plan::{Strength, Weakened};
+use crate::control::Strength;
+use crate::plan::Weakened;
 
 /// Kind of end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -140,6 +141,10 @@ pub struct Violation {
     pub count: u64,
     /// Who saw it.
     pub seen: Seen,
+    /// Of a connection to an address that no name was looked up for: the file that the program executes which had the first
+    /// one, as the sandbox shows it; `unknown` where that could not be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
 }
 
 /// A usage that stayed above what the policy wants to be told of; it ended nothing.

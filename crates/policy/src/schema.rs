@@ -5,9 +5,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::rows::{ROWS, Row, Shape};
-
-pub(crate) const SIZE: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*([KMGTP](i|iB)?|[kKMGTP]?B)\s*$";
-pub(crate) const TIME: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)\s*)+$";
+use crate::tool_rows;
+use crate::units::{SIZE_PATTERN, TIME_PATTERN};
 
 /// The schema of a whole document.
 #[must_use]
@@ -28,7 +27,7 @@ pub fn schema() -> Value {
     }
     let identity = json!({ "enum": ["none", "host"], "description": "`host`: name and mail of the caller's git, and nothing else of its configuration." });
     top.insert("git".to_owned(), table(&json!({ "identity": identity }), &[]));
-    top.insert("mcp".to_owned(), crate::tool_rows::schema("mcp"));
+    top.insert("mcp".to_owned(), tool_rows::schema("mcp"));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Fumehood policy",
@@ -73,9 +72,9 @@ fn table(properties: &Value, required: &[&str]) -> Value {
 fn shape(shape: Shape) -> Value {
     match shape {
         Shape::Words(words) => json!({ "enum": words }),
-        Shape::Size => json!({ "type": "string", "pattern": SIZE }),
-        Shape::Rate => json!({ "type": "string", "pattern": SIZE.replace(r"\s*$", r"\s*/\s?s\s*$") }),
-        Shape::Time => json!({ "type": "string", "pattern": TIME }),
+        Shape::Size => json!({ "type": "string", "pattern": SIZE_PATTERN }),
+        Shape::Rate => json!({ "type": "string", "pattern": SIZE_PATTERN.replace(r"\s*$", r"\s*/\s?s\s*$") }),
+        Shape::Time => json!({ "type": "string", "pattern": TIME_PATTERN }),
         Shape::Whole(from, to) => json!({ "type": "integer", "minimum": from, "maximum": to }),
         Shape::Cores => json!({ "type": "number", "minimum": 0.001, "maximum": 4096 }),
         Shape::Cpuset => json!({ "anyOf": [
@@ -98,7 +97,7 @@ fn shape(shape: Shape) -> Value {
         Shape::Threshold => {
             let percent = json!({ "type": "integer", "minimum": 1, "maximum": 100 });
             table(
-                &json!({ "cpu_percent": percent, "memory": shape_of_size(), "for": { "type": "string", "pattern": TIME } }),
+                &json!({ "cpu_percent": percent, "memory": shape_of_size(), "for": { "type": "string", "pattern": TIME_PATTERN } }),
                 &[],
             )
         }
@@ -110,6 +109,7 @@ fn shape(shape: Shape) -> Value {
                 ("paths", texts()),
                 ("address", json!({ "type": "string" })),
                 ("tls", json!({ "enum": ["auto", "pass"] })),
+                ("decision", json!({ "enum": ["allow", "ask"] })),
             ] {
                 keys.insert(key.to_owned(), schema);
             }
@@ -125,7 +125,7 @@ fn shape(shape: Shape) -> Value {
         Shape::Inputs => json!({ "type": "object", "additionalProperties": input() }),
         Shape::Secrets => json!({ "type": "object", "additionalProperties": secret() }),
         Shape::Umask => json!({ "type": "string", "pattern": "^(0o)?[0-7]{1,4}$" }),
-        Shape::Tools => crate::tool_rows::schema("tools"),
+        Shape::Tools => tool_rows::schema("tools"),
         Shape::Free => json!({ "type": "object" }),
     }
 }
@@ -167,7 +167,7 @@ fn secret() -> Value {
 }
 
 fn shape_of_size() -> Value {
-    json!({ "type": "string", "pattern": SIZE })
+    json!({ "type": "string", "pattern": SIZE_PATTERN })
 }
 
 fn input() -> Value {

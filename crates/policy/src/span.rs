@@ -1,7 +1,7 @@
 //! Where a value was written, kept beside it, so that whoever compiles it later can still point at line and column.
 
 use crate::diagnostic::Where;
-use crate::document::{Place, Source};
+use crate::document::{self, Place, Source};
 
 /// The place of a value in the documents. Two values are equal wherever they were written.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl Documents {
     pub fn locate_pointer(&self, spot: Span, pointer: &str) -> Where {
         let Span(place) = spot;
         let source = self.sources.get(usize::from(place.source));
-        let found = source.and_then(|source| crate::document::pointed(place, source, pointer));
+        let found = source.and_then(|source| document::pointed(place, source, pointer));
         self.locate(Span(found.unwrap_or(place)))
     }
 
@@ -58,9 +58,6 @@ impl Documents {
     #[must_use]
     pub fn locate(&self, spot: Span) -> Where {
         let Span(place) = spot;
-        match self.sources.get(usize::from(place.source)) {
-            Some(source) => source.place_of(crate::read::offset(place.start)..crate::read::offset(place.end)),
-            None => Where { name: crate::load::GROUND.to_owned(), line_column: None, excerpt: String::new() },
-        }
+        document::locate(&self.sources, place)
     }
 }

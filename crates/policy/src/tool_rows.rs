@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use serde_json::{Map, Value, json};
 
-use crate::schema::{SIZE, TIME};
+use crate::units::{SIZE_PATTERN, TIME_PATTERN};
 
 /// What a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -405,8 +405,8 @@ fn form(form: Form) -> Value {
         Form::Whole(from, to) => json!({ "type": "integer", "minimum": from, "maximum": to }),
         Form::Amount => json!({ "type": "number", "minimum": 0 }),
         Form::Truth => json!({ "type": "boolean" }),
-        Form::Size => json!({ "type": "string", "pattern": SIZE }),
-        Form::Time => json!({ "type": "string", "pattern": TIME }),
+        Form::Size => json!({ "type": "string", "pattern": SIZE_PATTERN }),
+        Form::Time => json!({ "type": "string", "pattern": TIME_PATTERN }),
         Form::Schema => json!({ "type": ["object", "string"] }),
         Form::Names => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
         Form::Any => json!({}),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use crate::guards::Guard;
+use crate::names::is_env_name;
 use crate::span::Spanned;
 use crate::units::{Bytes, Millis};
 
@@ -283,7 +284,7 @@ impl FromEnv {
             Some((scheme, from)) => (Some(scheme), from),
             None => (None, text),
         };
-        let variable = from.strip_prefix("env:").filter(|name| crate::read::is_env_name(name))?;
+        let variable = from.strip_prefix("env:").filter(|name| is_env_name(name))?;
         let is_word =
             |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if scheme.is_some_and(|scheme| !is_word(scheme)) {

@@ -42,6 +42,11 @@ const MAX_BYTES: u128 = 1 << 50;
 /// Ten years; longer is a slip of the keyboard.
 const MAX_MILLIS: u128 = 10 * 366 * 24 * 3_600_000;
 
+/// How a size is written, for the schema that editors use.
+pub(crate) const SIZE_PATTERN: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*([KMGTP](i|iB)?|[kKMGTP]?B)\s*$";
+/// How a time is written.
+pub(crate) const TIME_PATTERN: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)\s*)+$";
+
 const SIZES: &[(&str, u128)] = &[
     ("B", 1),
     ("K", 1 << 10),

@@ -7,9 +7,10 @@ use crate::clause::ClauseId;
 use crate::commands::Commands;
 pub use crate::net::{
     Cidr, Login, Net, NetDenial, NetMode, NetRule, Protocol, Proxy, Secret, SecretSource, SecretUse, Signing, Target,
-    TlsUse, Unknown, host_matches, secrets_document, secrets_from_document,
+    TlsUse, Unknown, host_matches, secrets_document,
 };
 use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
+use crate::words::words;
 
 /// Strength class of isolation, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,6 +87,43 @@ pub enum EnforcerDemand {
     Any,
     /// Clauses that only sampling could hold are refused.
     Kernel,
+}
+
+words! {
+    Tier { Language = "language", Process = "process", Container = "container", Gvisor = "gvisor", Vm = "vm" }
+    BackendName {
+        Native = "native", Crun = "crun", Runc = "runc", Runsc = "runsc", Docker = "docker", Podman = "podman",
+        Qemu = "qemu", Firecracker = "firecracker", Monty = "monty", Wasm = "wasm",
+    }
+    Threat { Mistakes = "mistakes", Hostile = "hostile", MultiTenant = "multi-tenant" }
+    EnforcerDemand { Any = "any", Kernel = "kernel" }
+    Sockets { Pairs = "false", Own = "own", Host = "true" }
+    WorkspaceMode { None = "none", Ro = "ro", Rw = "rw", Overlay = "overlay", Copy = "copy" }
+    Over { Cut = "cut", Kill = "kill" }
+    InputType { String = "string", Integer = "integer", Number = "number", Boolean = "boolean" }
+    Content { Hash = "hash", Full = "full", None = "none" }
+    Sync { None = "none", Batch = "batch", Each = "each" }
+}
+
+impl std::fmt::Display for TierChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Fixed(tier) => f.write_str(tier.as_str()),
+            Self::Auto => f.write_str("auto"),
+        }
+    }
+}
+
+impl Threat {
+    /// The weakest tier that is meant against it.
+    #[must_use]
+    pub const fn least_tier(self) -> Tier {
+        match self {
+            Self::Mistakes => Tier::Language,
+            Self::Hostile => Tier::Container,
+            Self::MultiTenant => Tier::Gvisor,
+        }
+    }
 }
 
 /// The whole validated policy.

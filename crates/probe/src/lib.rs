@@ -20,6 +20,7 @@ pub mod doors;
 pub mod hide;
 pub mod ipc;
 pub mod net;
+pub mod question;
 pub mod task;
 
 use rustix::io::Errno;

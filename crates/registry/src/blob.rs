@@ -13,8 +13,8 @@ use sandbox::state::{Dir, errno_of};
 use sha2::{Digest as _, Sha256};
 
 use crate::client::Client;
+use crate::descriptor::{BLOBS, Descriptor, hex_of};
 use crate::error::PullError;
-use crate::pull::{BLOBS, Descriptor, hex_of};
 
 /// How often one blob is asked for again where the connection breaks.
 const TRIES: u32 = 8;

@@ -15,6 +15,7 @@ mod auth;
 mod blob;
 mod client;
 mod credentials;
+mod descriptor;
 mod error;
 mod pull;
 

@@ -15,10 +15,9 @@ use tokio::task::JoinSet;
 use crate::blob;
 use crate::client::{Client, Endpoint};
 use crate::credentials;
+use crate::descriptor::{BLOBS, Descriptor, hex_of};
 use crate::error::PullError;
 
-/// Where an OCI layout has its blobs.
-pub(crate) const BLOBS: &str = concat!("blobs", "/sha256");
 /// No document is larger.
 const MAX_DOCUMENT: usize = 4 << 20;
 /// Most blobs of one image.
@@ -49,19 +48,6 @@ pub struct Wanted {
     pub credentials: Option<PathBuf>,
     /// The most bytes that it may unpack to, and that are taken.
     pub limit: Option<u64>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Descriptor {
-    pub(crate) digest: String,
-    pub(crate) size: u64,
-    platform: Option<Platform>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Platform {
-    architecture: String,
-    os: String,
 }
 
 /// An index or a manifest.
@@ -214,13 +200,6 @@ async fn document(client: &Client, named: &str, stated: Option<&str>) -> Result<
         return Err(client.failed(format!("its manifest is of the kind `{media_type}`, which is not read")));
     }
     Ok(Came { text, digest, media_type, document })
-}
-
-pub(crate) fn hex_of(client: &Client, digest: &str) -> Result<String, PullError> {
-    let hex = digest.strip_prefix("sha256:").filter(|hex| {
-        hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
-    });
-    hex.map(str::to_owned).ok_or_else(|| client.failed(format!("`{digest}` is no digest of SHA-256")))
 }
 
 /// Writes a file of the layout, in place of one that was there.

@@ -43,7 +43,7 @@ pub enum Scope {
 pub struct Removed {
     /// Run; empty for what is of none.
     pub run: String,
-    /// `processes`, `cgroup`, `temp`, `changes`, `snapshot`, `journal`, or `control file`: that one was put aside, among the changes.
+    /// `processes`, `cgroup`, `temp`, `changes`, `snapshot`, `machine`, `journal`, or `control file`: that one was put aside, among the changes.
     pub what: &'static str,
     /// Where it was.
     #[serde(with = "path_text")]
@@ -100,6 +100,9 @@ pub fn sweep(state: &State, now: Timestamp, scope: Scope) -> Result<Sweep, State
     }
     if scope == Scope::All {
         sweep.old_changes(state, &runs, now)?;
+        for path in backends::sweep_machines(&state.path().join("machines"), usize::MAX) {
+            sweep.removed.push(Removed { run: String::new(), what: "machine", path });
+        }
         for (name, removed) in crate::snapshot::sweep(state)? {
             let path = state.path().join("snapshots").join(name);
             match removed {

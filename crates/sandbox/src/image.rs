@@ -1,7 +1,7 @@
 //! The image that a policy names as root: looked up when the policy is read, demanded by its digest when something starts.
 //!
 //! The store is another crate's, which imports this one: whoever reads the circumstances of a caller puts it into the
-//! [`Environment`]. Without one every image is refused.
+//! [`Environment`](crate::Environment). Without one every image is refused.
 
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,6 @@ use policy::load::Packed;
 use policy::value::{Lacking, Root};
 use policy::{Control, Loaded, Plan};
 
-use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::state::Places;
@@ -42,10 +41,10 @@ pub struct LeasedTree {
 }
 
 /// Puts what an image means into the policy that names it.
-pub(crate) fn take(loaded: &mut Loaded, environment: &Environment) {
+pub(crate) fn take(loaded: &mut Loaded, images: Option<&dyn Images>, places: &Places) {
     let Root::Image(image) = &loaded.policy.fs.root else { return };
-    if let Some(images) = environment.images {
-        let means = images.find(&environment.state, &image.name);
+    if let Some(images) = images {
+        let means = images.find(places, &image.name);
         loaded.set_image(means);
     }
 }
@@ -60,15 +59,19 @@ pub(crate) struct Demanded {
 }
 
 /// Demands the image of a plan; nothing where it has none. [`Demanded::proven`] must be asked before *go*.
-pub(crate) fn demand(plan: &Plan, environment: &Environment) -> Result<Option<Demanded>, Error> {
+pub(crate) fn demand(
+    plan: &Plan,
+    images: Option<&'static dyn Images>,
+    places: &Places,
+) -> Result<Option<Demanded>, Error> {
     let Root::Image(image) = &plan.policy.fs.root else { return Ok(None) };
     if plan.policy.fs.root.is_built() {
         return Ok(None);
     }
-    let (Some(images), Ok(found)) = (environment.images, &image.found) else {
+    let (Some(images), Ok(found)) = (images, &image.found) else {
         return Err(Error::refused(lost(&image.name, "whoever starts it has no store of images")));
     };
-    let (places, digest) = (environment.state.clone(), found.digest.clone());
+    let (places, digest) = (places.clone(), found.digest.clone());
     let lease = move || images.lease(&places, &digest);
     let proof = std::thread::Builder::new().name("fumehood-image".to_owned()).spawn(lease);
     let proof = proof.map_err(|error| Error::refused(lost(&image.name, &error.to_string())))?;

@@ -74,7 +74,7 @@ pub fn load(layers: &[PolicyLayer], environment: &Environment, inputs: Inputs) -
     links::lead_nowhere_dangerous(&loaded, environment)?;
     links::log_is_out_of_reach(&loaded)?;
     identity::take(&mut loaded, environment);
-    image::take(&mut loaded, environment);
+    image::take(&mut loaded, environment.images, &environment.state);
     Ok(loaded)
 }
 

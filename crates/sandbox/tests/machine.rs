@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use policy::OutcomeKind;
@@ -19,6 +19,23 @@ use sandbox::{
 
 /// One emulator at a time: each takes a whole processor.
 static ALONE: Mutex<()> = Mutex::new(());
+/// The state folder of all of them, so that most begin with the memory of a prepared machine.
+static STATE: OnceLock<PathBuf> = OnceLock::new();
+
+fn state() -> PathBuf {
+    let fresh = || {
+        let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join("machines");
+        drop(std::fs::remove_dir_all(&state));
+        state
+    };
+    STATE.get_or_init(fresh).clone()
+}
+
+/// The prepared machines that are kept.
+fn kept() -> Vec<PathBuf> {
+    let listed = std::fs::read_dir(state().join("machines"));
+    listed.map(|all| all.map(|entry| entry.unwrap().path()).collect()).unwrap_or_default()
+}
 
 struct Place {
     folder: tempfile::TempDir,
@@ -45,12 +62,12 @@ impl Place {
         std::fs::copy(shell, root.join("bin/busybox")).unwrap();
         for name in [
             "sh", "cat", "echo", "sleep", "dd", "touch", "mount", "ls", "id", "kill", "rm", "grep", "chmod", "cp",
-            "tr", "wc", "ln", "mkdir", "pwd",
+            "tr", "wc", "ln", "mkdir", "pwd", "od", "date",
         ] {
             symlink("busybox", root.join("bin").join(name)).unwrap();
         }
         std::fs::write(root.join("etc/passwd"), "user:x:1000:1000::/home/user:/bin/sh\n").unwrap();
-        let variables = [("PATH", "/usr/bin:/bin".into()), ("FUMEHOOD_STATE", folder.path().join("state"))];
+        let variables = [("PATH", "/usr/bin:/bin".into()), ("FUMEHOOD_STATE", state())];
         let env: BTreeMap<OsString, OsString> =
             variables.into_iter().map(|(name, value)| (name.into(), value.into_os_string())).collect();
         let euid = rustix::process::geteuid().as_raw();
@@ -87,7 +104,7 @@ impl Place {
 
     /// Nothing of a run is left: no emulator, no folder.
     fn nothing_left(&self) {
-        assert_eq!(std::fs::read_dir(self.folder.path().join("state/runs")).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(state().join("runs")).unwrap().count(), 0);
         assert_eq!(emulators(), Vec::<i32>::new());
     }
 }
@@ -118,6 +135,47 @@ fn a_program_runs_on_a_kernel_of_its_own_and_its_streams_and_code_come_back() {
     assert!(text(&ended).starts_with(&format!("{release}\nuid=1000(user) gid=1000")), "{}", text(&ended));
     assert!(text(&ended).trim_end().ends_with(&input.len().to_string()), "{}", text(&ended));
     assert_eq!(ended.stderr.bytes, b"oops\n");
+    place.nothing_left();
+}
+
+/// The second one begins with the memory of a prepared machine, and is in nothing another than one that boots: who holds what is
+/// the same, it has the time, and its random numbers and its boot id are its own.
+#[test]
+fn a_machine_that_does_not_boot_is_as_any_other_and_has_random_numbers_of_its_own() {
+    let Some(place) = Place::new() else { return };
+    for one in kept() {
+        std::fs::remove_file(one).unwrap();
+    }
+    let script =
+        "cat /proc/sys/kernel/random/boot_id; dd if=/dev/urandom bs=16 count=1 2>/dev/null | od -An -tx1 | tr -d ' '
+        date +%s; cat /proc/sys/kernel/osrelease; id";
+    let began = Instant::now();
+    let first = place.run(&[], script);
+    let booted = began.elapsed();
+    assert_eq!(kept().len(), 1);
+    let mut seen = vec![first];
+    for _ in 0..2 {
+        let began = Instant::now();
+        let sandbox = place.start(&[], &["sh", "-c", script], Stdin::Nothing);
+        let took = began.elapsed();
+        eprintln!("booted and ran in {} ms, began from memory in {} ms", booted.as_millis(), took.as_millis());
+        let ended = sandbox.wait().unwrap();
+        assert_eq!(ended.failed, []);
+        seen.push(ended);
+    }
+    let lines: Vec<Vec<String>> = seen.iter().map(|ended| text(ended).lines().map(str::to_owned).collect()).collect();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    for (at, said) in lines.iter().enumerate() {
+        assert_eq!(said.len(), 5, "{said:?}");
+        for other in lines.iter().skip(at + 1) {
+            assert!(said[0] != other[0] && said[1] != other[1], "{lines:?}");
+            assert_eq!(said[3..], other[3..]);
+        }
+        let time: u64 = said[2].parse().unwrap();
+        assert!(time <= now + 5 && time + 600 >= now, "{time} {now}");
+    }
+    let held = |ended: &Finished| serde_json::to_value(&ended.report.enforcers).unwrap();
+    assert_eq!(held(&seen[0]), held(&seen[1]));
     place.nothing_left();
 }
 

@@ -122,6 +122,18 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "serve/no-such-path", what, why, "`GET /v1/openapi.json` lists ours")
     }
 
+    /// Several in the shape of one: the first says its status, all are told.
+    #[must_use]
+    pub(crate) fn all(problems: Vec<Self>) -> Self {
+        let mut problems = problems.into_iter();
+        let none = || Failure { code: Code::Failed, message: "it was refused without a reason".to_owned() };
+        let mut first = problems.next().unwrap_or_else(|| none().into());
+        for more in problems {
+            first.instead = format!("{}; also: {}", first.instead, more.line());
+        }
+        first
+    }
+
     /// One line for people.
     #[must_use]
     pub fn line(&self) -> String {

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 
 use crate::answer::Problem;
+use crate::labels;
 
 /// The folder in the state folder.
 const FOLDER: &str = "server";
@@ -95,6 +96,11 @@ impl Key {
     #[must_use]
     pub fn mark(&self) -> String {
         format!("{} {}", self.name, self.digest.get(..16).unwrap_or_default())
+    }
+
+    /// Whether these are labels of a sandbox that this key created.
+    pub(crate) fn created(&self, labels: &BTreeMap<String, String>) -> bool {
+        labels::owner(labels).is_some_and(|owner| owner == self.mark())
     }
 
     /// # Errors
@@ -194,7 +200,7 @@ impl Keys {
     /// # Errors
     /// The file cannot be read.
     pub(crate) fn owner(&self, labels: &BTreeMap<String, String>) -> Result<Option<Key>, KeysError> {
-        Ok(self.known()?.iter().find(|key| crate::labels::is_of(key, labels)).cloned())
+        Ok(self.known()?.iter().find(|key| key.created(labels)).cloned())
     }
 
     /// Adds one and gives what its holder sends: it is not kept.

@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 use live::moment::boot_ms;
 use live::words::Info;
 
-use crate::keys::Key;
-
 /// What all of ours begin with.
 pub(crate) const PREFIX: &str = "fumehood.";
 /// The key that created it, by name and digest.
@@ -31,11 +29,6 @@ pub(crate) const LATEST: &str = "fumehood.latest";
 /// How long a paused sandbox is kept: a day.
 pub(crate) const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Whether these are labels of a sandbox that this key created.
-pub(crate) fn is_of(key: &Key, labels: &BTreeMap<String, String>) -> bool {
-    labels.get(KEY).is_some_and(|owner| *owner == key.mark())
-}
-
 /// The key that created the sandbox of these labels, by its name and a part of its digest.
 #[must_use]
 pub fn owner(labels: &BTreeMap<String, String>) -> Option<&str> {
@@ -51,6 +44,11 @@ pub(crate) fn metadata(info: &Info) -> BTreeMap<String, String> {
 /// Whether it is paused, not ended, when its life is over.
 pub(crate) fn pauses_at_end(info: &Info) -> bool {
     info.labels.get(AT_END).is_some_and(|what| what == "pause")
+}
+
+/// Whether its ports want the traffic token.
+pub(crate) fn has_private_ports(info: &Info) -> bool {
+    info.labels.get(PORTS).is_some_and(|word| word == "private")
 }
 
 /// When its life is over for the caller, milliseconds since 1970. A sandbox that is paused at its end has an end for its

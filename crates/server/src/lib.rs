@@ -24,12 +24,18 @@ mod jupyter;
 pub mod keys;
 mod labels;
 mod meters;
+mod metrics;
 mod page;
+mod places;
 mod record;
+mod request;
+mod rpc;
+mod sessions;
 mod snapshots;
 mod templates;
 mod tokens;
 pub mod traces;
 mod v1;
+mod watchers;
 
 pub use labels::owner;

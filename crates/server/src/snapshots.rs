@@ -13,7 +13,6 @@ use serde_json::{Map, Value as Json};
 use crate::answer::Problem;
 use crate::backend::call;
 use crate::desk::{Desk, Order};
-use crate::e2b::has_private_ports;
 use crate::json;
 use crate::keys::Key;
 use crate::labels;
@@ -54,7 +53,7 @@ fn no_such(word: &str) -> Problem {
 /// What is written down of it, if a sandbox of this key was kept in it.
 fn owned(key: &Key, about: About) -> Option<Known> {
     let kept: Kept = serde_json::from_value(about.layers.clone()).ok()?;
-    labels::is_of(key, &kept.labels).then_some(Known { about, kept })
+    key.created(&kept.labels).then_some(Known { about, kept })
 }
 
 /// How many forks a request asks for.
@@ -152,7 +151,7 @@ impl Desk {
             life_ms: Some(life_ms),
             pauses_at_end: labels::pauses_at_end(info),
             wakes: info.labels.contains_key(labels::WAKE),
-            private_ports: has_private_ports(info),
+            private_ports: labels::has_private_ports(info),
             ..self.order_from(&snapshot)?
         };
         let mut made = Vec::new();

@@ -12,7 +12,6 @@ use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFla
 use rustix::io::Errno;
 
 use crate::error::{Error, Named as _, Result};
-use crate::proc::read_all;
 
 /// How often a look-up that was disturbed is tried.
 const RACES: u32 = 64;
@@ -259,6 +258,25 @@ fn read_regular(fd: &OwnedFd, name: &OsStr, most: usize) -> Result<Vec<u8>> {
         Kind::File => read_all(fd, most).named("read", || shown(name)),
         Kind::Folder => Err(Error::new("read", shown(name), Errno::ISDIR)),
         Kind::Link | Kind::Socket | Kind::Pipe | Kind::Device => Err(Error::new("read", shown(name), Errno::INVAL)),
+    }
+}
+
+/// Reads to the end, or fails with EFBIG above `most` bytes.
+pub(crate) fn read_all(fd: impl AsFd, most: usize) -> rustix::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut part = [0; 4096];
+    loop {
+        match rustix::io::read(&fd, &mut part) {
+            Ok(0) => return Ok(bytes),
+            Ok(length) => {
+                bytes.extend_from_slice(part.get(..length).unwrap_or_default());
+                if bytes.len() > most {
+                    return Err(Errno::FBIG);
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
     }
 }
 

@@ -21,6 +21,17 @@ pub fn any() -> Option<(i32, End, Used)> {
     Some((pid, end, Used::of(&usage)))
 }
 
+/// Whether this process has no child left, not even one that has ended and was not reaped.
+#[must_use]
+pub fn is_childless() -> bool {
+    // SAFETY: `siginfo_t` is plain data for which all zero bytes are a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the pointer is to a live, writable value of the type that waitid(2) fills.
+    let answer = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, options) };
+    answer != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,12 +46,14 @@ mod tests {
                 let command = Command::new("/bin/sh").args(["-c", text]).session(Session::Plain);
                 command.start_with(&[(std::os::fd::AsFd::as_fd(&null), 0)]).unwrap().pid
             };
-            assert!(any().is_none());
+            assert!(any().is_none() && is_childless());
             let (one, other) = (start("exit 3"), start("kill -9 $$"));
             let mut seen = Vec::new();
             while seen.len() < 2 {
+                assert!(!is_childless());
                 seen.extend(any());
             }
+            assert!(is_childless());
             let has = |pid, end| seen.iter().any(|(number, how, _)| (*number, *how) == (pid, end));
             let right = has(one, End::Exited(3)) && has(other, End::Signalled { signal: 9, core: false });
             i32::from(!right)

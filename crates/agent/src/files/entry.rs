@@ -1,12 +1,15 @@
 //! What is at a path.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, Stat, XattrFlags};
 use rustix::io::Errno;
 
 use super::failure::at;
+use crate::path_text;
 use crate::words::{Entry, Failure, FileKind};
 
 /// Extended attributes that are metadata.
@@ -27,8 +30,8 @@ pub(crate) fn from(path: &Path, stat: &Stat) -> Entry {
     let (target, target_kind) = if kind == FileKind::Link { leads_to(path) } else { (None, None) };
     let metadata = if matches!(kind, FileKind::File | FileKind::Dir) { metadata(path) } else { BTreeMap::new() };
     Entry {
-        name: path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
-        path: path.to_string_lossy().into_owned(),
+        name: path_text::of(path.file_name().unwrap_or(path.as_os_str())),
+        path: path_text::of(path),
         kind,
         size: u64::try_from(stat.st_size).unwrap_or(0),
         mode: stat.st_mode & 0o7777,
@@ -55,7 +58,7 @@ pub(crate) fn kind(stat: &Stat) -> FileKind {
 fn leads_to(path: &Path) -> (Option<String>, Option<FileKind>) {
     let target = rustix::fs::readlink(path, Vec::new()).ok();
     let there = rustix::fs::stat(path).ok();
-    (target.map(|target| target.to_string_lossy().into_owned()), there.as_ref().map(kind))
+    (target.map(|target| path_text::of(OsStr::from_bytes(target.to_bytes()))), there.as_ref().map(kind))
 }
 
 /// Metadata of a file or folder; none where the file system has no such attributes.

@@ -7,6 +7,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode};
 use rustix::io::Errno;
 
 use super::failure::{at, failure};
+use crate::path_text;
 use crate::words::{Code, Failure};
 
 /// Most links that one path may lead through, as in the kernel.
@@ -14,14 +15,9 @@ const MAX_LINKS: usize = 40;
 
 /// The absolute path of a text: absolute, `~` and below it, or relative to the home folder.
 pub(crate) fn absolute(text: &str, home: &Path) -> Result<PathBuf, Failure> {
-    if text.is_empty() || text.contains('\0') {
-        return Err(failure(Code::Invalid, "a path is needed, without a zero byte"));
-    }
-    let path = match text.strip_prefix('~') {
-        Some("") => home.to_owned(),
-        Some(rest) if rest.starts_with('/') => home.join(rest.trim_start_matches('/')),
-        _ => home.join(text),
-    };
+    let wanted = path_text::path(text).filter(|path| !path.as_os_str().is_empty());
+    let wanted = wanted.ok_or_else(|| failure(Code::Invalid, "a path is needed, without a zero byte"))?;
+    let path = wanted.strip_prefix("~").map_or_else(|_| home.join(&wanted), |below| home.join(below));
     // Without `.` and doubled slashes; `..` is the kernel's, since a link may stand before it.
     Ok(path.components().filter(|part| *part != Component::CurDir).collect())
 }

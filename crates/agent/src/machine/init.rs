@@ -1,7 +1,7 @@
 //! The first process of a machine: makes the tree that programs see, starts the agent in it as an ordinary user, and switches the
 //! machine off when the agent has ended.
 //!
-//! A step that fails is told to the supervisor, in place of the answer to its first request, and nothing is started.
+//! A step that fails is told to the supervisor, in place of the answer to its first request to the agent, and nothing is started.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -17,7 +17,8 @@ use rustix::process::{WaitOptions, WaitStatus};
 use rustix::system::RebootCommand;
 use sys::bare::{self, Fd, Pointers};
 
-use super::{CONFIG, FILTER, MODULES, Machine, PORT, PROGRAM, root, workspace};
+use super::begin::{Line, Told};
+use super::{DISKS, MODULES, Machine, PORT, PROGRAM, root, workspace};
 use crate::files::failure::{failure, words};
 use crate::frame::{self, Frame, Kind};
 use crate::words::{Code, Ended};
@@ -25,7 +26,7 @@ use crate::words::{Code, Ended};
 /// How long a device may take to appear.
 const DEVICES: Duration = Duration::from_secs(60);
 /// Between two looks.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+pub(super) const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// Which step failed, and why.
 pub(super) struct Fault(String);
@@ -61,12 +62,10 @@ fn live() -> Result<(), Fault> {
     root::mounted("devtmpfs", "/dev", own, "mode=0755")?;
     root::folder("/proc", 0o555)?;
     root::mounted("proc", "/proc", own | MountFlags::NODEV, "")?;
-    load_modules()?;
+    load_modules(|name| !of_disks(name))?;
     let socket = open_when_there(&port(), OFlags::RDWR)?;
-    let config = std::fs::read(Path::new("/").join(CONFIG)).map_err(io("reading the machine's config"))?;
-    let machine: Machine =
-        serde_json::from_slice(&config).map_err(|error| Fault(format!("reading the machine's config: {error}")))?;
-    let filter = std::fs::read(Path::new("/").join(FILTER)).map_err(io("reading the filter"))?;
+    let Told { machine, filter, files } = Line::new(&socket).begun(Path::new(root::DEVICE).exists())?;
+    load_modules(of_disks)?;
     let program = rustix::fs::open(Path::new("/").join(PROGRAM), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let program = program.map_err(at("opening the agent"))?;
     let images = [(root::DEVICE, super::ROOT_LABEL), (workspace::DEVICE, super::WORKSPACE_LABEL)];
@@ -81,7 +80,7 @@ fn live() -> Result<(), Fault> {
     if machine.loopback {
         bare::loopback_up().map_err(call("the loopback device"))?;
     }
-    root::enter(&machine)?;
+    root::enter(&machine, &files)?;
     let pid = sys::fork::run(|| {
         let Fault(why) = become_agent(&machine, &filter, &socket, &program);
         say(&socket, &why);
@@ -97,14 +96,22 @@ fn port() -> String {
     format!("/dev/vport0p{PORT}")
 }
 
-/// Every module, in the order of the names.
-fn load_modules() -> Result<(), Fault> {
+/// Whether a module finds disks, by the name of its file.
+fn of_disks(name: &str) -> bool {
+    name.strip_suffix(".ko").is_some_and(|name| name.ends_with(DISKS))
+}
+
+/// The modules that are wanted, in the order of the names.
+fn load_modules(wanted: impl Fn(&str) -> bool) -> Result<(), Fault> {
     let folder = Path::new("/").join(MODULES);
     let listed = std::fs::read_dir(&folder).map_err(io("listing the modules"))?;
     let mut files: Vec<_> = listed.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     files.sort();
     for path in files {
         let name = path.display().to_string();
+        if !wanted(&name) {
+            continue;
+        }
         let file = std::fs::File::open(&path).map_err(io(name.clone()))?;
         match rustix::system::finit_module(&file, c"", 0) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -167,7 +174,7 @@ fn become_agent(machine: &Machine, filter: &[u8], socket: &OwnedFd, program: &Ow
 }
 
 fn confine(machine: &Machine, filter: &[u8], socket: &OwnedFd) -> Result<(), Fault> {
-    let nothing = crate::serve::nothing().map_err(at("/dev/null"))?;
+    let nothing = crate::files::nothing().map_err(at("/dev/null"))?;
     rustix::process::setsid().map_err(at("a session of its own"))?;
     bare::join_new_keyring().map_err(call("a keyring of its own"))?;
     for (resource, value) in &machine.rlimits {
@@ -212,7 +219,7 @@ fn say(port: impl AsFd, why: &str) {
     let ended = Ended::<()>::Error(failure(Code::Failed, format!("the machine's first process: {why}")));
     let mut bytes = Vec::new();
     let words = serde_json::to_vec(&ended).unwrap_or_default();
-    if frame::put(&mut bytes, Frame { kind: Kind::End, stream: super::FIRST, payload: &words }) {
+    if frame::put(&mut bytes, Frame { kind: Kind::End, stream: super::SECOND, payload: &words }) {
         let _gone = rustix::io::write(port, &bytes);
     }
 }

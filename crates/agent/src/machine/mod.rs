@@ -1,5 +1,6 @@
-//! A machine of the vm tier: what its supervisor writes into the initial file system, and the init that reads it.
+//! A machine of the vm tier: what its supervisor writes into the initial file system and says first, and the init that takes it.
 
+mod begin;
 mod init;
 mod root;
 mod workspace;
@@ -12,15 +13,11 @@ pub(crate) use init::main;
 
 /// The agent's program in the initial file system, which the kernel starts as its first process.
 pub const PROGRAM: &str = "init";
-/// The [`Machine`] in the initial file system, as JSON.
-pub const CONFIG: &str = "machine.json";
-/// The filter of system calls in the initial file system, as the kernel takes it.
-pub const FILTER: &str = "filter";
 /// The folder of kernel modules in the initial file system, loaded in the order of their names.
 pub const MODULES: &str = "modules";
-/// The folder of files that are shown read-only in [`OURS`].
-pub const FILES: &str = "files";
-/// Where those are shown.
+/// The module that finds disks. It is loaded when the machine has become this run's: what waits before knows no disk.
+pub const DISKS: &str = "virtio_blk";
+/// Where the files of [`Begin`] are shown, read-only.
 pub const OURS: &str = "/run/fumehood";
 /// The port of the virtual serial device that leads to the supervisor.
 pub const PORT: u32 = 1;
@@ -30,8 +27,10 @@ pub const ROOT_LABEL: &str = "root";
 /// The label of the workspace's image.
 pub const WORKSPACE_LABEL: &str = "workspace";
 
-/// The stream of the supervisor's first request.
+/// The stream of the supervisor's first request, [`Begin`].
 pub const FIRST: u32 = 1;
+/// The stream of the first request to the agent; a fault of the first process that comes later answers it.
+pub const SECOND: u32 = 2;
 
 /// Bytes and inodes of one place that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +52,41 @@ pub struct Workspace {
     pub size: Place,
     /// It can be written to.
     pub write: bool,
+}
+
+/// What the first process says on [`FIRST`] when it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Waits {
+    /// The kernel has found disks already: what waits is not as any other would be.
+    pub disks: bool,
+}
+
+/// The only request that a machine takes before it is a run's. Behind it come the filter of system calls, as the kernel takes it,
+/// and the content of the files as data, then `Eof`. End: [`Begun`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Begin {
+    /// Random bytes that no other machine is given.
+    pub seed: [u8; 32],
+    /// The time: seconds since 1970, and nanoseconds.
+    pub clock: (i64, u32),
+    /// What it is to become.
+    pub machine: Machine,
+    /// Bytes of the filter.
+    pub filter: u64,
+    /// Files that are shown read-only in [`OURS`]: names and bytes.
+    pub files: Vec<(String, u64)>,
+}
+
+/// The seed was taken, and the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Begun {
+    /// What the kernel's random generator gave before: the same in all machines that began with the same memory.
+    pub before: [u8; 16],
+    /// What it gave afterwards.
+    pub after: [u8; 16],
 }
 
 /// What the init makes of the machine before the agent is started.

@@ -2,14 +2,14 @@
 //!
 //! It is made on a small file system of its own, so that mount points need not be in the image.
 
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::mount::MountFlags;
 
 use super::init::{Fault, at, io};
-use super::{FILES, Machine, OURS, Place};
+use super::{Machine, OURS, Place};
 
 /// Where the tree is made.
 pub(super) const NEW: &str = "/new";
@@ -37,7 +37,7 @@ pub(super) fn mounted(kind: &str, at_path: &str, flags: MountFlags, options: &st
 }
 
 /// Makes the tree and goes into it, for good.
-pub(super) fn enter(machine: &Machine) -> Result<(), Fault> {
+pub(super) fn enter(machine: &Machine, own: &[(String, Vec<u8>)]) -> Result<(), Fault> {
     folder(IMAGE, 0o755)?;
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount(DEVICE, IMAGE, "ext4", flags, c"noload").map_err(at("mounting the root's image"))?;
@@ -47,7 +47,7 @@ pub(super) fn enter(machine: &Machine) -> Result<(), Fault> {
     kernel_file_systems()?;
     devices()?;
     places(machine)?;
-    files()?;
+    files(own)?;
     super::workspace::make(machine)?;
     let sealed = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount_remount(NEW, sealed, c"").map_err(at("sealing the root"))?;
@@ -135,19 +135,18 @@ fn places(machine: &Machine) -> Result<(), Fault> {
 }
 
 /// Files of the run itself, on a file system of their own, which nobody can write.
-fn files() -> Result<(), Fault> {
-    let from = Path::new("/").join(FILES);
-    let Ok(listed) = std::fs::read_dir(&from) else { return Ok(()) };
+fn files(own: &[(String, Vec<u8>)]) -> Result<(), Fault> {
+    if own.is_empty() {
+        return Ok(());
+    }
     let to = format!("{NEW}{OURS}");
     folder(&to, 0o755)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mounted("tmpfs", &to, flags, "mode=0755")?;
-    for entry in listed {
-        let entry = entry.map_err(io(FILES))?;
-        let target = Path::new(&to).join(entry.file_name());
-        let mode = entry.metadata().map_err(io(FILES))?.mode();
-        std::fs::copy(entry.path(), &target).map_err(io(FILES))?;
-        std::fs::set_permissions(&target, std::fs::Permissions::from_mode(mode & 0o555)).map_err(io(FILES))?;
+    for (name, content) in own {
+        let target = Path::new(&to).join(name);
+        std::fs::write(&target, content).map_err(io(OURS))?;
+        std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o555)).map_err(io(OURS))?;
     }
     rustix::mount::mount_remount(&to, flags | MountFlags::RDONLY, c"").map_err(at(OURS))
 }

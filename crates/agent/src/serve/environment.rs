@@ -1,53 +1,49 @@
 //! What the agent finds when it is started, and what it changes before anything else.
 
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::{Broken, Inside, Leftovers};
-use crate::starter::Starter;
+use super::Broken;
+use crate::files::nothing;
+use crate::inside::Inside;
+use crate::leftovers::Leftovers;
+use crate::starter::Starters;
 
 /// First of all: nobody reads this process, and its socket is not descriptor 0.
 ///
 /// # Errors
 /// EBADF: descriptor 0 is not open.
 pub(crate) fn prepare() -> Result<(OwnedFd, Inside), Errno> {
-    // Where the sandbox's filter forbids it, the starter's layer keeps programs from looking in all the same.
+    // Where the sandbox's filter forbids it, the layer of the starters keeps programs from looking in all the same.
     let _hidden = sys::bare::set_dumpable(false);
     sys::signals::ignore_file_size();
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let nothing = nothing()?;
     rustix::stdio::dup2_stdin(&nothing)?;
-    surroundings(socket, None)
+    surroundings(socket, None, true)
 }
 
-/// `/dev/null`; where there is none, a pipe that is closed at its other end.
-pub(crate) fn nothing() -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
-    match rustix::fs::open("/dev/null", flags, Mode::empty()) {
-        Ok(null) => Ok(null),
-        Err(_) => rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map(|(read, _)| read),
-    }
-}
-
-/// The supervisor's socket and what all tasks share.
+/// The supervisor's socket and what all tasks share. `alone`: this process is the agent's, and nobody else's.
 ///
 /// # Errors
 /// Those of the start of the process that starts programs.
-pub(crate) fn surroundings(socket: OwnedFd, home: Option<&Path>) -> Result<(OwnedFd, Inside), Errno> {
+pub(crate) fn surroundings(socket: OwnedFd, home: Option<&Path>, alone: bool) -> Result<(OwnedFd, Inside), Errno> {
     let flags = rustix::fs::fcntl_getfl(&socket)?;
     rustix::fs::fcntl_setfl(&socket, flags | OFlags::NONBLOCK)?;
     let variable = |name| std::env::vars_os().find(|(key, _)| key == name).map(|(_, value)| value);
     let absolute = |path: PathBuf| Some(path).filter(|path| path.is_absolute());
     let home = home.map(Path::to_owned).or_else(|| absolute(PathBuf::from(variable("HOME")?)));
-    let cwd = rustix::process::getcwd(Vec::new()).map_or_else(|_| "/".to_owned(), |cwd| cwd.to_string_lossy().into());
+    let cwd = rustix::process::getcwd(Vec::new()).map_or_else(|_| b"/".to_vec(), std::ffi::CString::into_bytes);
     let inside = Inside {
         home: home.unwrap_or_else(|| PathBuf::from("/")),
-        cwd: PathBuf::from(cwd),
+        cwd: PathBuf::from(OsString::from_vec(cwd)),
         user: variable("USER").map(|user| user.to_string_lossy().into_owned()).unwrap_or_default(),
-        starter: Starter::begin(),
+        starters: Starters::begin(alone),
         leftovers: Leftovers::default(),
     };
     Ok((socket, inside))

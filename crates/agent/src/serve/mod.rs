@@ -1,33 +1,28 @@
 //! The agent's one loop: frames in, a step for each task that can go on, frames out.
 
 mod environment;
-mod flow;
-mod leftovers;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-pub(crate) use environment::nothing;
 use environment::prepare;
-pub(crate) use flow::{Flow, Io, Outbox};
-pub(crate) use leftovers::Leftovers;
 
 use crate::files::failure::failure;
-use crate::files::place;
-use crate::frame::{self, Frame, FrameError, HEADER, Kind, Lane, MAX_STREAMS, MAX_WORDS};
-use crate::starter::{Starter, Told};
+use crate::flow::{Flow, Io, Outbox};
+use crate::frame::{self, Frame, FrameError, HEADER, Kind, Lane, MAX_DATA, MAX_STREAMS, MAX_WORDS};
+use crate::inside::Inside;
 use crate::task::{self, Progress, Task, Waiting};
 use crate::words::{Code, Ended, Failure, ProgramControl, Request};
 
-/// Bytes that are read from the supervisor at once.
-const READ: usize = 64 * 1024;
+/// Bytes that are read from the supervisor at once: two of the longest frames of data, so that one is mostly whole.
+const READ: usize = 2 * (MAX_DATA + HEADER);
 
 /// Why the agent ends before its supervisor is gone.
 #[derive(Debug)]
@@ -38,6 +33,8 @@ pub(crate) enum Broken {
     Protocol(&'static str),
     /// A call that cannot fail did.
     Call(Errno),
+    /// Something that descends from a program that was to be ended was not found, or not ended.
+    Escaped,
 }
 
 impl std::fmt::Display for Broken {
@@ -46,23 +43,8 @@ impl std::fmt::Display for Broken {
             Self::Frame(error) => write!(f, "the supervisor broke the protocol: {error}"),
             Self::Protocol(what) => write!(f, "the supervisor broke the protocol: {what}"),
             Self::Call(errno) => write!(f, "the agent cannot go on: {errno}"),
+            Self::Escaped => f.write_str("what a program made was to be ended with it, and was not found"),
         }
-    }
-}
-
-/// What all tasks share.
-pub(crate) struct Inside {
-    pub(crate) home: PathBuf,
-    pub(crate) cwd: PathBuf,
-    pub(crate) user: String,
-    pub(crate) starter: Starter,
-    pub(crate) leftovers: Leftovers,
-}
-
-impl Inside {
-    /// The absolute path of a request's text.
-    pub(crate) fn path(&self, text: &str) -> Result<PathBuf, Failure> {
-        place::absolute(text, &self.home)
     }
 }
 
@@ -113,7 +95,7 @@ pub(crate) fn main() -> ExitCode {
 /// # Errors
 /// A text: how the supervisor broke the protocol.
 pub fn serve(socket: OwnedFd, home: &Path) -> Result<(), String> {
-    environment::surroundings(socket, Some(home))
+    environment::surroundings(socket, Some(home), false)
         .map_err(Broken::Call)
         .and_then(serve_prepared)
         .map_err(|broken| broken.to_string())
@@ -132,7 +114,11 @@ fn serve_prepared((socket, inside): (OwnedFd, Inside)) -> Result<(), Broken> {
     loop {
         let ready = agent.wait()?;
         if ready.contains(&For::Starter) {
-            agent.hear_the_starter();
+            agent.hear_the_starters();
+        }
+        agent.inside.starters.look();
+        if agent.inside.starters.has_escaped() {
+            return Err(Broken::Escaped);
         }
         if ready.contains(&For::Leftover) {
             agent.inside.leftovers.read(&mut agent.scratch);
@@ -164,10 +150,10 @@ impl Agent {
         flags.set(PollFlags::IN, self.out.takes_requests());
         flags.set(PollFlags::OUT, !self.out.is_empty());
         add(For::Supervisor, self.socket.as_fd(), flags);
-        self.inside.starter.waits(&mut |fd, flags| add(For::Starter, fd, flags));
+        self.inside.starters.waits(&mut |fd, flags| add(For::Starter, fd, flags));
         self.inside.leftovers.waits(&mut |fd| add(For::Leftover, fd, PollFlags::IN));
         let has_room = self.out.has_room();
-        let mut at = None;
+        let mut at = self.inside.starters.due();
         let mut due = false;
         for (number, stream) in self.streams.iter().filter(|_| has_room) {
             due |= stream.due;
@@ -199,16 +185,23 @@ impl Agent {
             Err(Errno::AGAIN | Errno::INTR) => return Ok(true),
             Err(errno) => return Err(Broken::Call(errno)),
         };
-        self.inbox.extend_from_slice(self.scratch.get(..count).unwrap_or_default());
-        let inbox = std::mem::take(&mut self.inbox);
-        let mut rest = inbox.as_slice();
-        while let Some((frame, length)) = frame::first(rest).map_err(Broken::Frame)? {
+        // What was left of the last read goes before it; mostly nothing was, and nothing is copied.
+        let (inbox, scratch) = (std::mem::take(&mut self.inbox), std::mem::take(&mut self.scratch));
+        let new = scratch.get(..count).unwrap_or_default();
+        let taken = if inbox.is_empty() { self.take_all(new) } else { self.take_all(&[&inbox, new].concat()) };
+        self.scratch = scratch;
+        taken.map(|()| true)
+    }
+
+    /// Takes the whole frames, and keeps the rest.
+    fn take_all(&mut self, mut bytes: &[u8]) -> Result<(), Broken> {
+        while let Some((frame, length)) = frame::first(bytes).map_err(Broken::Frame)? {
             self.take(frame)?;
-            rest = rest.get(length..).unwrap_or_default();
+            bytes = bytes.get(length..).unwrap_or_default();
         }
-        debug_assert!(rest.len() <= MAX_WORDS.saturating_add(HEADER));
-        self.inbox = rest.to_vec();
-        Ok(true)
+        debug_assert!(bytes.len() <= MAX_WORDS.saturating_add(HEADER));
+        self.inbox = bytes.to_vec();
+        Ok(())
     }
 
     fn take(&mut self, frame: Frame<'_>) -> Result<(), Broken> {
@@ -318,18 +311,11 @@ impl Agent {
         }
     }
 
-    fn hear_the_starter(&mut self) {
-        for (order, told) in self.inside.starter.hear() {
-            let whose = |stream: &&mut Stream| order.is_none() || stream.task.order() == order;
-            let mut heard = false;
-            for stream in self.streams.values_mut().filter(|stream| stream.task.order().is_some()).filter(whose) {
+    fn hear_the_starters(&mut self) {
+        for (order, told) in self.inside.starters.hear() {
+            for stream in self.streams.values_mut().filter(|stream| stream.task.order() == Some(order)) {
                 stream.task.told(told.clone());
                 stream.due = true;
-                heard = true;
-            }
-            // Its stream was given up before it started.
-            if let (Told::Started(pid), false) = (told, heard) {
-                crate::tree::end(pid);
             }
         }
     }

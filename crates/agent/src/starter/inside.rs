@@ -1,4 +1,5 @@
-//! The starter's own work: take an order, start the program, tell its end, and reap all orphans.
+//! The work of the maker (make a starter for each socket that comes) and of a starter (take an order, start the program, tell its end,
+//! and reap all orphans).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -32,34 +33,78 @@ struct Inside<'a> {
     socket: &'a OwnedFd,
     inbox: Vec<u8>,
     descriptors: VecDeque<OwnedFd>,
-    /// The orders of the programs that run, by pid.
-    running: BTreeMap<i32, u64>,
+    /// The program that runs, and its order.
+    running: Option<(i32, u64)>,
+    /// Something that it left behind may still run.
+    left: bool,
 }
 
-/// The process, in a copy of the agent; its exit code.
-pub(super) fn run(socket: &OwnedFd) -> i32 {
-    let Some(socket) = alone(socket) else { return 1 };
-    sys::signals::block_all();
-    let Ok(children) = Signals::take(&[CHILD]) else { return 1 };
-    // Orphans come to us where that is allowed, else to whoever is init here.
-    let _reaps = sys::bare::become_subreaper();
+/// The maker, in a copy of the agent; its exit code.
+pub(super) fn make(socket: &OwnedFd) -> i32 {
+    let Some((socket, children)) = prepared(socket) else { return 1 };
     go_first();
     let guarded = confine();
+    if !tell(&socket, &News::Ready { guarded, pid: sys::caller::pid() }) {
+        return 1;
+    }
+    let mut part = [0; 64];
+    loop {
+        let Some(asked) = wait(&socket, &children) else { return 1 };
+        while sys::reap::any().is_some() {}
+        if !asked {
+            continue;
+        }
+        match sys::channel::receive(&socket, &mut part, true) {
+            Ok(received) if received.count > 0 => {
+                for theirs in received.descriptors {
+                    // Where none can be made the socket is closed, which the agent hears.
+                    drop(sys::fork::run(|| start_programs(&theirs, guarded)));
+                }
+            }
+            Err(error) if error.is_again() => {}
+            // The agent is gone.
+            Ok(_) | Err(_) => return 0,
+        }
+    }
+}
+
+/// A starter, in a copy of the maker; its exit code.
+fn start_programs(socket: &OwnedFd, guarded: bool) -> i32 {
+    let Some((socket, children)) = prepared(socket) else { return 1 };
     let mut inside =
-        Inside { socket: &socket, inbox: Vec::new(), descriptors: VecDeque::new(), running: BTreeMap::new() };
-    if !inside.tell(&News::Ready { guarded }) {
+        Inside { socket: &socket, inbox: Vec::new(), descriptors: VecDeque::new(), running: None, left: false };
+    if !tell(&socket, &News::Ready { guarded, pid: sys::caller::pid() }) {
         return 1;
     }
     loop {
-        let interests =
-            [Interest { fd: socket.as_fd(), write: false }, Interest { fd: children.as_fd(), write: false }];
-        let Ok(ready) = sys::channel::wait(&interests, None) else { return 1 };
-        while children.next().is_some() {}
-        if !inside.reap() || (ready.first() == Some(&true) && !inside.take_orders()) {
+        let Some(asked) = wait(&socket, &children) else { return 1 };
+        if !inside.reap() || (asked && !inside.take_orders()) {
             // The agent is gone, and with it whoever could hear of anything.
             return 0;
         }
     }
+}
+
+/// A copy with nothing of its parent's but the socket, that adopts all orphans below it and is told of its children's ends.
+fn prepared(socket: &OwnedFd) -> Option<(OwnedFd, Signals)> {
+    let socket = alone(socket)?;
+    sys::signals::block_all();
+    let children = Signals::take(&[CHILD]).ok()?;
+    // Without it nobody could say that nothing of a program is left.
+    sys::bare::become_subreaper().ok()?;
+    Some((socket, children))
+}
+
+/// Waits for a message or the end of a child; whether there is a message.
+fn wait(socket: &OwnedFd, children: &Signals) -> Option<bool> {
+    let interests = [Interest { fd: socket.as_fd(), write: false }, Interest { fd: children.as_fd(), write: false }];
+    let ready = sys::channel::wait(&interests, None).ok()?;
+    while children.next().is_some() {}
+    Some(ready.first() == Some(&true))
+}
+
+fn tell(socket: &OwnedFd, news: &News) -> bool {
+    messages::encode(news).is_some_and(|bytes| sys::channel::send(socket, &bytes).is_ok())
 }
 
 /// When memory is used up, programs go before the agent does: they inherit this.
@@ -106,20 +151,25 @@ fn confine() -> bool {
 }
 
 impl Inside<'_> {
-    fn tell(&self, news: &News) -> bool {
-        messages::encode(news).is_some_and(|bytes| sys::channel::send(self.socket, &bytes).is_ok())
-    }
-
-    /// Tells of programs that have ended; false if nobody hears it.
+    /// Tells of the program's end, and of the end of the last that it left; false if nobody hears it.
     fn reap(&mut self) -> bool {
+        let mut ended = None;
         while let Some((pid, end, used)) = sys::reap::any() {
-            if let Some(id) = self.running.remove(&pid)
-                && !self.tell(&News::Exited { id, exited: exited(end, used) })
-            {
-                return false;
+            if let Some((_, id)) = self.running.take_if(|(running, _)| *running == pid) {
+                ended = Some((id, exited(end, used)));
             }
         }
-        true
+        match ended {
+            Some((id, exited)) => {
+                self.left = !sys::reap::is_childless();
+                tell(self.socket, &News::Exited { id, exited, left: self.left })
+            }
+            None if self.left && self.running.is_none() => {
+                self.left = !sys::reap::is_childless();
+                self.left || tell(self.socket, &News::Empty)
+            }
+            None => true,
+        }
     }
 
     fn take_orders(&mut self) -> bool {
@@ -146,12 +196,12 @@ impl Inside<'_> {
             let id = order.id;
             let news = match start(order, &descriptors) {
                 Ok(pid) => {
-                    self.running.insert(pid, id);
+                    self.running = Some((pid, id));
                     News::Started { id, pid }
                 }
                 Err(failure) => News::Failed { id, failure },
             };
-            if !self.tell(&news) {
+            if !tell(self.socket, &news) {
                 return false;
             }
         }

@@ -1,4 +1,4 @@
-//! What the agent and its starter say to one another: a length (u32) and JSON, and descriptors beside an order.
+//! What the agent and its starters say to one another: a length (u32) and JSON, and descriptors beside an order.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,13 @@ pub(crate) struct Order {
     pub(crate) tty: bool,
 }
 
-/// What the starter says.
+/// What a starter says, and the maker of starters its first word.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum News {
-    /// It takes orders; whether its programs are kept from signalling the agent.
+    /// It is there, under this number; whether its programs are kept from signalling the agent.
     Ready {
         guarded: bool,
+        pid: i32,
     },
     Started {
         id: u64,
@@ -32,12 +33,15 @@ pub(crate) enum News {
         id: u64,
         failure: Failure,
     },
+    /// The program has ended; whether something that it left behind still runs.
     Exited {
         id: u64,
         exited: Exited,
+        left: bool,
     },
+    /// Nothing that the last program left behind runs any more.
+    Empty,
 }
-
 /// The bytes of a message.
 pub(crate) fn encode(message: &impl Serialize) -> Option<Vec<u8>> {
     let words = serde_json::to_vec(message).ok()?;

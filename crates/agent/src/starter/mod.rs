@@ -1,84 +1,81 @@
-//! The starter: a second process of ours that starts all programs, under a Landlock layer of its own.
+//! Starters: processes of ours that start programs, under a Landlock layer of their own.
 //!
 //! Programs inherit the layer. So they can signal one another, and neither signal nor trace the agent, which stands outside of
-//! it. What the starter says is not believed: a program can end it, or worse.
+//! it. One process, the maker, puts itself under the layer and makes the starters; each of them has one program at a time, and adopts
+//! what that leaves behind. What a starter says is not believed: a program can end it, or worse.
 
 mod inside;
+mod link;
+mod maker;
 mod messages;
+mod one;
 
-use std::collections::VecDeque;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::collections::BTreeSet;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use rustix::event::PollFlags;
-use rustix::io::Errno;
 
-use crate::files::failure::failure;
-use crate::words::{Code, Exited, Failure, Program};
-use messages::{News, Order};
+use crate::files::failure::{failure, words};
+use crate::tree;
+use crate::words::{Code, Failure, Program};
+use link::Link;
+use maker::Maker;
+use messages::Order;
+use one::One;
+pub(crate) use one::Told;
 
-/// SIGCONT.
-const CONTINUE: i32 = 18;
+const KILL: i32 = 9;
+/// What is told where the kernel gives no process.
+const NO_STARTER: &str = "no process could be made that starts programs (limits.pids)";
 
-/// News of a program.
-#[derive(Clone, Debug)]
-pub(crate) enum Told {
-    /// It runs, with this pid.
-    Started(i32),
-    /// It was not started.
-    Failed(Failure),
-    /// It has ended.
-    Exited(Exited),
-    /// Whoever was to tell is gone.
-    Gone,
-}
-
-/// The agent's side of it.
+/// The agent's side of them.
 #[derive(Debug, Default)]
-pub(crate) struct Starter {
-    link: Option<Link>,
+pub(crate) struct Starters {
+    maker: Option<Maker>,
+    all: Vec<One>,
     orders: u64,
     guarded: bool,
+    /// This process adopts what lost all starters.
+    adopts: bool,
+    /// Something runs inside that was to be ended, and was not found.
+    escaped: bool,
 }
 
-#[derive(Debug)]
-struct Link {
-    pid: i32,
-    socket: OwnedFd,
-    inbox: Vec<u8>,
-    queue: VecDeque<Message>,
-}
-
-/// On its way to the starter, which may have been stopped by a program: nobody waits for it.
-#[derive(Debug)]
-struct Message {
-    bytes: Vec<u8>,
-    sent: usize,
-    descriptors: Vec<OwnedFd>,
-}
-
-impl Starter {
-    /// Makes the process; where that fails it is tried again with the first order.
-    pub(crate) fn begin() -> Self {
-        let mut starter = Self::default();
-        drop(starter.ensure());
-        starter
+impl Starters {
+    /// Makes the first; where that fails it is tried again with the first order. `adopts`: this process is the agent's alone, and may
+    /// become the parent of orphans.
+    pub(crate) fn begin(adopts: bool) -> Self {
+        let adopts = adopts && sys::bare::become_subreaper().is_ok();
+        let mut starters = Self { adopts, ..Self::default() };
+        drop(starters.add());
+        starters
     }
 
     /// Whether programs are kept from signalling the agent.
-    pub(crate) fn guarded(&self) -> bool {
+    pub(crate) const fn guarded(&self) -> bool {
         self.guarded
     }
 
-    fn ensure(&mut self) -> Result<&mut Link, Failure> {
-        if self.link.is_none() {
-            let (link, guarded) = Link::new().map_err(|errno| {
-                let why = crate::files::failure::words(errno);
-                failure(Code::TooMany, format!("no process could be made that starts programs (limits.pids): {why}"))
-            })?;
+    /// Whether something that was to be ended may still run.
+    pub(crate) const fn has_escaped(&self) -> bool {
+        self.escaped
+    }
+
+    /// One more starter, which has not said yet that it is there.
+    fn add(&mut self) -> Result<&mut One, Failure> {
+        let failed = |errno| failure(Code::TooMany, format!("{NO_STARTER}: {}", words(errno)));
+        if self.maker.is_none() {
+            let (maker, guarded) = Maker::new().map_err(failed)?;
             self.guarded = guarded;
-            self.link = Some(link);
+            self.maker = Some(maker);
         }
-        self.link.as_mut().ok_or_else(|| failure(Code::Failed, "nobody starts programs"))
+        let (ours, theirs) = sys::channel::pair().map_err(|error| failed(error.errno))?;
+        if let Some(maker) = &mut self.maker {
+            maker.link.put(vec![0], vec![theirs]);
+        }
+        self.all.push(One::new(Link::new(ours)));
+        self.all.last_mut().ok_or_else(|| failure(Code::Failed, "nobody starts programs"))
     }
 
     /// Orders a program with its three descriptors, or with its terminal; the number under which news come.
@@ -87,115 +84,129 @@ impl Starter {
         let Program { argv, env, cwd, tty, stdin: _ } = program;
         let bytes = messages::encode(&Order { id, argv, env, cwd, tty: tty.is_some() })
             .ok_or_else(|| failure(Code::Invalid, "the program cannot be described"))?;
-        let link = self.ensure()?;
-        link.queue.push_back(Message { bytes, sent: 0, descriptors });
-        link.send();
+        let one = match self.all.iter().position(One::is_free) {
+            Some(at) => self.all.get_mut(at).ok_or_else(|| failure(Code::Failed, "nobody starts programs"))?,
+            None => self.add()?,
+        };
+        one.takes(id);
+        one.link.put(bytes, descriptors);
         self.orders = id;
         Ok(id)
     }
 
-    /// Lets it go on, if a program has stopped it; to one that runs this is nothing.
-    pub(crate) fn wake(&self) {
-        if let Some(link) = &self.link {
-            // It is our child and not waited for yet: the number is still its own.
-            drop(sys::signals::send(link.pid, false, CONTINUE));
+    fn of(&mut self, order: u64) -> Option<&mut One> {
+        self.all.iter_mut().find(|one| one.order() == Some(order))
+    }
+
+    /// Lets who starts a program go on, if a program has stopped it; to one that runs this is nothing.
+    pub(crate) fn wake(&mut self, order: u64) {
+        if let Some(maker) = &self.maker {
+            maker.wake();
+        }
+        if let Some(one) = self.of(order) {
+            one.wake();
+        }
+    }
+
+    /// Sends a signal to all that descends from a program, while that runs.
+    pub(crate) fn signal(&mut self, order: u64, number: i32) {
+        match self.of(order) {
+            Some(one) if number == KILL => one.end(),
+            Some(one) => one.signal(number),
+            None => {}
+        }
+    }
+
+    /// Ends a program, and all that descends from it.
+    pub(crate) fn end(&mut self, order: u64) {
+        if let Some(one) = self.of(order) {
+            one.end();
         }
     }
 
     pub(crate) fn waits<'a>(&'a self, add: &mut dyn FnMut(BorrowedFd<'a>, PollFlags)) {
-        if let Some(link) = &self.link {
-            let mut flags = PollFlags::IN;
-            flags.set(PollFlags::OUT, !link.queue.is_empty());
-            add(link.socket.as_fd(), flags);
+        let links = self.all.iter().map(|one| &one.link);
+        for link in self.maker.iter().map(|maker| &maker.link).chain(links) {
+            add(link.socket(), link.flags());
         }
     }
 
-    /// What it said, each with the number of the order; none = of all.
-    pub(crate) fn hear(&mut self) -> Vec<(Option<u64>, Told)> {
-        let Some(link) = &mut self.link else { return Vec::new() };
-        link.send();
-        let (mut told, lives) = link.hear();
-        if !lives {
-            // Ends it where it only misbehaved.
-            self.link = None;
-            told.push((None, Told::Gone));
+    /// When something that is being ended is to be looked at again.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.all.iter().filter_map(One::due).min()
+    }
+
+    /// Looks at what is being ended, where that is due.
+    pub(crate) fn look(&mut self) {
+        let Some(due) = self.due() else { return };
+        let now = Instant::now();
+        if due > now {
+            return;
         }
+        if let Some(maker) = &self.maker {
+            maker.wake();
+        }
+        for one in self.all.iter_mut().filter(|one| one.due().is_some_and(|at| at <= now)) {
+            self.escaped |= !one.look();
+        }
+    }
+
+    /// What they said, each with the number of the order.
+    pub(crate) fn hear(&mut self) -> Vec<(u64, Told)> {
+        let mut told = Vec::new();
+        // After its first word the maker says nothing.
+        let gone = self.maker.as_mut().is_some_and(|maker| {
+            let (news, lives) = maker.link.hear();
+            !lives || !news.is_empty()
+        });
+        let mut lost = gone;
+        let ours = self.numbers();
+        for mut one in std::mem::take(&mut self.all) {
+            let lives = one.hear(|pid| pid > 1 && !ours.contains(&pid), &mut told) && !gone;
+            if lives {
+                self.all.push(one);
+                continue;
+            }
+            if let Some(order) = one.order() {
+                let none = || Told::Failed(failure(Code::TooMany, NO_STARTER));
+                told.push((order, if one.pid.is_some() || gone { Told::Gone } else { none() }));
+            }
+            lost |= one.pid.is_some();
+            // Where it only misbehaved, or lost its maker, it is still the parent of all of it.
+            if let Some(pid) = one.pid.filter(|_| !one.is_free()) {
+                self.escaped |= !tree::end(pid, &BTreeSet::new());
+            }
+        }
+        if gone {
+            self.maker = None;
+        }
+        if lost {
+            self.end_orphans();
+        }
+        if self.adopts {
+            while sys::reap::any().is_some() {}
+        }
+        // What many programs at once needed is not kept for ever.
+        let mut spare = false;
+        self.all.retain(|one| !one.is_free() || !std::mem::replace(&mut spare, true));
         told
     }
-}
 
-impl Link {
-    fn new() -> Result<(Self, bool), Errno> {
-        let (socket, theirs) = sys::channel::pair().map_err(|error| error.errno)?;
-        let pid = sys::fork::run(|| inside::run(&theirs)).map_err(|error| error.errno)?;
-        drop(theirs);
-        let mut link = Self { pid, socket, inbox: Vec::new(), queue: VecDeque::new() };
-        let mut part = [0; 512];
-        // It has just been made by us, and started nothing yet that could keep it from answering.
-        loop {
-            let count = sys::channel::receive(&link.socket, &mut part, false).map_err(|error| error.errno)?.count;
-            link.inbox.extend_from_slice(part.get(..count).unwrap_or_default());
-            match messages::decode(&mut link.inbox) {
-                Ok(Some(News::Ready { guarded })) => return Ok((link, guarded)),
-                Ok(None) if count > 0 => {}
-                Ok(_) | Err(()) => return Err(Errno::CHILD),
-            }
-        }
-    }
-
-    fn send(&mut self) {
-        while let Some(message) = self.queue.front_mut() {
-            let rest = message.bytes.get(message.sent..).unwrap_or_default();
-            let descriptors: Vec<BorrowedFd<'_>> = message.descriptors.iter().map(OwnedFd::as_fd).collect();
-            match sys::channel::send_some(&self.socket, rest, &descriptors) {
-                Ok(count) => {
-                    message.sent = message.sent.saturating_add(count);
-                    message.descriptors.clear();
-                    if message.sent >= message.bytes.len() {
-                        self.queue.pop_front();
-                    }
-                }
-                // Later; or it is gone, which the next read tells.
-                Err(_) => return,
-            }
-        }
-    }
-
-    /// What came, and whether it lives and speaks as it should.
-    fn hear(&mut self) -> (Vec<(Option<u64>, Told)>, bool) {
-        let mut part = [0; 16 * 1024];
-        let lives = match sys::channel::receive(&self.socket, &mut part, true) {
-            Ok(received) => {
-                self.inbox.extend_from_slice(part.get(..received.count).unwrap_or_default());
-                received.count > 0
-            }
-            Err(error) => error.is_again(),
-        };
-        let mut told = Vec::new();
-        loop {
-            match messages::decode(&mut self.inbox) {
-                Ok(None) => return (told, lives),
-                Ok(Some(News::Started { id, pid })) if self.may_be(pid) => told.push((Some(id), Told::Started(pid))),
-                Ok(Some(News::Failed { id, failure })) => told.push((Some(id), Told::Failed(failure))),
-                Ok(Some(News::Exited { id, exited })) => told.push((Some(id), Told::Exited(exited))),
-                Ok(Some(News::Started { .. } | News::Ready { .. })) | Err(()) => return (told, false),
-            }
-        }
-    }
-
-    /// Whether a program can have this pid: it is going to be signalled.
-    fn may_be(&self, pid: i32) -> bool {
+    /// The processes that no program is.
+    fn numbers(&self) -> BTreeSet<i32> {
         let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
-        pid > 1 && pid != self.pid && pid != parent && pid != sys::caller::pid()
+        let makers = self.maker.iter().map(|maker| maker.pid);
+        self.all.iter().filter_map(|one| one.pid).chain(makers).chain([parent, sys::caller::pid()]).collect()
     }
-}
 
-impl Drop for Link {
-    fn drop(&mut self) {
-        // It is our child and not waited for yet: the number is still its own.
-        drop(sys::signals::send(self.pid, false, 9));
-        if let Ok(pidfd) = sys::pidfd::open(self.pid) {
-            drop(sys::pidfd::wait(pidfd));
+    /// Ends what a starter that is gone left: its maker adopted it, and we what that had.
+    fn end_orphans(&mut self) {
+        let but = self.numbers();
+        if let Some(maker) = &self.maker {
+            self.escaped |= !tree::end(maker.pid, &but);
+        }
+        if self.adopts {
+            self.escaped |= !tree::end(sys::caller::pid(), &but);
         }
     }
 }

@@ -12,7 +12,8 @@ use super::{Progress, Task};
 use crate::files::entry;
 use crate::files::failure::{at, code, failure};
 use crate::files::names::Names;
-use crate::serve::{Inside, Io};
+use crate::flow::Io;
+use crate::inside::Inside;
 use crate::words::{Code, Entries, Failure, FileKind};
 
 /// Events that one step sends.

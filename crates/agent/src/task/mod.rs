@@ -17,7 +17,8 @@ use rustix::event::PollFlags;
 use serde::Serialize;
 
 use crate::files::failure::failure;
-use crate::serve::{Inside, Io};
+use crate::flow::Io;
+use crate::inside::Inside;
 use crate::starter::Told;
 use crate::words::{Code, Ended, Failure, ProgramControl, Request};
 

@@ -8,8 +8,10 @@ use rustix::io::Errno;
 use super::{Progress, Task};
 use crate::files::failure::{at, failure};
 use crate::files::{entry, place};
+use crate::flow::Io;
 use crate::frame::VERSION;
-use crate::serve::{Inside, Io};
+use crate::inside::Inside;
+use crate::path_text;
 use crate::words::{Code, Failure, Hello, Process, Processes, Request};
 
 /// Most processes in an answer.
@@ -61,10 +63,10 @@ fn hello(version: u32, inside: &Inside) -> Result<Progress, Failure> {
         pid: u32::try_from(sys::caller::pid()).unwrap_or(0),
         uid: sys::caller::euid(),
         gid: sys::caller::egid(),
-        home: inside.home.to_string_lossy().into_owned(),
-        cwd: inside.cwd.to_string_lossy().into_owned(),
+        home: path_text::of(&inside.home),
+        cwd: path_text::of(&inside.cwd),
         user: inside.user.clone(),
-        guarded: inside.starter.guarded(),
+        guarded: inside.starters.guarded(),
     })
 }
 

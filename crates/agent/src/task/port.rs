@@ -9,8 +9,9 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 
 use super::{Progress, Task, Waiting};
 use crate::files::failure::{code, failure, words};
+use crate::flow::Io;
 use crate::frame::{Lane, MAX_DATA};
-use crate::serve::{Inside, Io};
+use crate::inside::Inside;
 use crate::words::{Code, Failure};
 
 pub(super) struct Port {

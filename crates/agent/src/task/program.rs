@@ -12,10 +12,11 @@ use sys::terminal;
 
 use super::{Progress, Task, Waiting};
 use crate::files::failure::{at, code, failure, words};
+use crate::files::nothing;
+use crate::flow::Io;
 use crate::frame::{Lane, MAX_DATA};
-use crate::serve::{Inside, Io, nothing};
+use crate::inside::Inside;
 use crate::starter::Told;
-use crate::tree;
 use crate::words::{Code, Exited, Failure, Program, ProgramControl, Size, Started};
 
 /// After the program's end its terminal is read until it was quiet for so long: what it wrote may still be on the way.
@@ -33,7 +34,7 @@ const CONTROLS: usize = 64;
 
 pub(super) struct Running {
     order: u64,
-    /// When the starter is told to go on.
+    /// When its starter is told to go on.
     wakes: Instant,
     /// How often it was told so before the start.
     calls: u32,
@@ -110,7 +111,7 @@ impl Running {
             let flags = rustix::fs::fcntl_getfl(fd).map_err(failed)?;
             rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK).map_err(failed)?;
         }
-        let order = inside.starter.order(program, theirs)?;
+        let order = inside.starters.order(program, theirs)?;
         Ok(Self {
             order,
             wakes: in_a_while(),
@@ -135,7 +136,6 @@ impl Running {
                 Told::Failed(failure) => return Err(failure),
                 Told::Exited(exited) => self.end(exited),
                 Told::Gone => {
-                    self.pid.filter(|_| self.ended.is_none()).into_iter().for_each(tree::end);
                     return Err(failure(Code::Failed, "a program inside ended the process that starts programs"));
                 }
             }
@@ -152,11 +152,13 @@ impl Running {
         }
     }
 
-    fn obey(&mut self) {
+    fn obey(&mut self, inside: &mut Inside) {
         let (Some(pid), None) = (self.pid, &self.ended) else { return };
         while let Some(control) = self.controls.pop_front() {
             match control {
-                ProgramControl::Signal { number, tree: true } => tree::signal(pid, i32::from(number)),
+                ProgramControl::Signal { number, tree: true } => {
+                    inside.starters.signal(self.order, i32::from(number));
+                }
                 ProgramControl::Signal { number, tree: false } => {
                     let group = self.foreground().unwrap_or(pid);
                     // It may just have ended.
@@ -175,7 +177,7 @@ impl Running {
     ///
     /// # Errors
     /// It was told often enough and has not started the program: something inside stops it without end.
-    fn wake(&mut self, inside: &Inside) -> Result<(), Failure> {
+    fn wake(&mut self, inside: &mut Inside) -> Result<(), Failure> {
         if Instant::now() < self.wakes {
             return Ok(());
         }
@@ -186,7 +188,7 @@ impl Running {
                 return Err(failure(Code::Failed, why));
             }
         }
-        inside.starter.wake();
+        inside.starters.wake(self.order);
         self.wakes = in_a_while();
         Ok(())
     }
@@ -291,7 +293,7 @@ impl Task for Running {
         if self.pid.is_none() {
             return Ok(Progress::Until(self.wakes));
         }
-        self.obey();
+        self.obey(inside);
         let wrote = self.write(io);
         let moved = self.read(io)? || wrote;
         let Some(ended) = &self.ended else {
@@ -337,14 +339,13 @@ impl Task for Running {
     fn cancel(&mut self, inside: &mut Inside) {
         for told in self.news.drain(..) {
             match told {
-                Told::Started(pid) => self.pid = Some(pid),
                 Told::Exited(exited) => self.ended = Some(Ended { exited, at: Instant::now() }),
-                Told::Failed(_) | Told::Gone => {}
+                Told::Started(_) | Told::Failed(_) | Told::Gone => {}
             }
         }
         // The number of one that has ended may be another's by now, and what it left behind lives on.
         if self.ended.is_none() {
-            self.pid.into_iter().for_each(tree::end);
+            inside.starters.end(self.order);
         }
         for output in self.outputs.drain(..).filter(|output| !output.closed) {
             inside.leftovers.add(output.fd);

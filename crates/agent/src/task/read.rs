@@ -8,8 +8,9 @@ use rustix::fs::{FileType, Mode, OFlags};
 use super::{Progress, Task};
 use crate::files::entry;
 use crate::files::failure::{at, failure};
+use crate::flow::Io;
 use crate::frame::{Lane, MAX_DATA};
-use crate::serve::{Inside, Io};
+use crate::inside::Inside;
 use crate::words::{Code, Entry, Failure};
 
 pub(super) struct Read {

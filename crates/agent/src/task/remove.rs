@@ -12,7 +12,8 @@ use super::{Progress, Task};
 use crate::files::failure::at;
 use crate::files::names::{Names, open_folder};
 use crate::files::place;
-use crate::serve::{Inside, Io};
+use crate::flow::Io;
+use crate::inside::Inside;
 use crate::words::Failure;
 
 /// Names that one step removes.

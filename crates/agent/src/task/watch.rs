@@ -13,7 +13,9 @@ use rustix::io::Errno;
 
 use super::{Progress, Task, Waiting};
 use crate::files::failure::{at, failure};
-use crate::serve::{Inside, Io};
+use crate::flow::Io;
+use crate::inside::Inside;
+use crate::path_text;
 use crate::words::{Change, Code, Failure, What};
 
 /// Most folders that one request watches.
@@ -118,7 +120,7 @@ impl Watch {
             let path = folder.join(entry.file_name());
             if self.ready && !super::write::is_temporary(&entry.file_name()) {
                 // It was made before its folder was watched.
-                io.event(&Change { what: What::Create, name: path.to_string_lossy().into_owned() });
+                io.event(&Change { what: What::Create, name: path_text::of(&path) });
             }
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 self.add_below(&path, io)?;
@@ -187,7 +189,7 @@ impl Watch {
         ];
         for (flag, what) in WHAT {
             if flags.contains(flag) {
-                io.event(&Change { what, name: path.to_string_lossy().into_owned() });
+                io.event(&Change { what, name: path_text::of(&path) });
             }
         }
         if !self.recursive || !flags.contains(ReadFlags::ISDIR) || itself {

@@ -12,7 +12,8 @@ use super::read::regular;
 use super::{Progress, Task};
 use crate::files::failure::{at, failure};
 use crate::files::{entry, place};
-use crate::serve::{Inside, Io};
+use crate::flow::Io;
+use crate::inside::Inside;
 use crate::words::{Code, Failure};
 
 /// Permission bits of a new file.

@@ -173,11 +173,50 @@ fn ten_thousand_files_and_names_that_are_no_text_are_listed_in_order() {
         .map(|entry| entry.name)
         .collect();
     assert_eq!(names.len(), 10_001);
-    assert!(names[..10_000].is_sorted() && names[10_000] == "\u{fffd}\u{1}\n");
+    assert!(names[..10_000].is_sorted() && names[10_000] == "\0ff\u{1}\n");
     assert_eq!(agent.fails(&Request::List { path: "many/00001".into(), depth: 1 }), Code::NotADirectory);
     assert_eq!(agent.fails(&Request::List { path: "many".into(), depth: 0 }), Code::Invalid);
     let stream = agent.open(&Request::Archive { path: "many".into() });
     assert_eq!(agent.end(stream).result::<agent::words::Skipped>().unwrap().taken, 10_002);
+}
+
+#[test]
+fn what_has_a_name_that_is_no_text_is_reached_by_the_name_that_is_told() {
+    let mut agent = Agent::new();
+    let bytes = |bytes: &'static [u8]| <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes);
+    std::fs::create_dir(agent.path("latin")).unwrap();
+    let folder = agent.path("latin");
+    let watch = agent.open(&Request::Watch { path: "latin".into(), recursive: false });
+    agent.until("the watch", |agent| agent.streams[&watch].reply.is_some());
+    assert_eq!(agent.write("latin/caf\0e9", b"one").unwrap().name, "caf\0e9");
+    assert_eq!(std::fs::read(folder.join(bytes(b"caf\xe9"))).unwrap(), b"one");
+    agent.until("the change", |agent| agent.streams[&watch].events.iter().any(|event| event["name"] == "caf\0e9"));
+    assert_eq!(agent.read("latin/caf\0e9").unwrap(), b"one");
+    let moved = Request::Move { from: "latin/caf\0e9".into(), to: "latin/\0ff/th\0e9".into() };
+    let entry: Entry = agent.ask(&moved).unwrap();
+    assert!(entry.path.ends_with("/latin/\0ff/th\0e9"), "{entry:?}");
+    std::os::unix::fs::symlink(bytes(b"th\xe9"), folder.join(bytes(b"\xff/link"))).unwrap();
+    let stat = |path: &str, follow| Request::Stat { path: path.into(), follow };
+    let link: Entry = agent.ask(&stat("latin/\0ff/link", false)).unwrap();
+    assert_eq!(link.target.as_deref(), Some("th\0e9"));
+    let list = agent.open(&Request::List { path: "latin/\0ff".into(), depth: 1 });
+    let heard = agent.end(list);
+    let names: Vec<String> = heard
+        .events
+        .into_iter()
+        .flat_map(|event| serde_json::from_value::<Entries>(event).unwrap().entries)
+        .map(|entry| entry.name)
+        .collect();
+    assert_eq!(names, ["link", "th\0e9"]);
+    let archive = agent.open(&Request::Archive { path: "latin/\0ff".into() });
+    let heard = agent.end(archive);
+    assert!(heard.out.windows(6).any(|part| part == b"\xff/th\xe9\0"), "{heard:?}");
+    agent.ask::<()>(&Request::Remove { path: "latin/\0ff".into() }).unwrap();
+    assert!(!folder.join(bytes(b"\xff")).exists());
+    // There is no second way to write a name, and no zero in one.
+    for wrong in ["latin\x002fcaf", "latin/\x002e\x002e", "a\0b", "a\0", "\0c3\0a9"] {
+        assert_eq!(agent.fails(&stat(wrong, false)), Code::Invalid, "{wrong:?}");
+    }
 }
 
 #[test]

@@ -211,19 +211,32 @@ fn lives(pid: u32) -> bool {
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().starts_with(" Z"))
 }
 
-/// A shell that leaves a child, a double-forked one, and one in a session of its own; their pids in files.
+/// A shell that leaves a child, a double-forked one, one in a session of its own, and one in a session of its own that lost its
+/// parents; their pids in files.
 fn family(agent: &Agent) -> String {
     let home = agent.home.path().display();
     format!(
         "sleep 1000 & echo $! >{home}/child; (sleep 1001 & echo $! >{home}/orphan); \
-         setsid sh -c 'echo $$ >{home}/session; sleep 1002' & echo ready; wait"
+         setsid sh -c 'echo $$ >{home}/session; sleep 1002' & \
+         (setsid sh -c 'echo $$ >{home}/lost; exec sleep 1003' &) ; echo ready; wait; sleep 1004"
     )
 }
 
-fn members(agent: &Agent) -> Vec<u32> {
-    ["child", "orphan", "session"]
-        .map(|name| std::fs::read_to_string(agent.path(name)).unwrap().trim().parse().unwrap())
-        .to_vec()
+const FAMILY: [&str; 4] = ["child", "orphan", "session", "lost"];
+
+/// Waits for all of a family.
+#[track_caller]
+fn members(agent: &mut Agent) -> Vec<u32> {
+    let pid = |agent: &Agent, name: &str| {
+        let text = std::fs::read_to_string(agent.path(name)).unwrap_or_default();
+        text.strip_suffix('\n').and_then(|pid| pid.parse::<u32>().ok())
+    };
+    agent.until("the family", |agent| FAMILY.iter().all(|name| pid(agent, name).is_some()));
+    let all = FAMILY.iter().filter_map(|name| pid(agent, name)).collect();
+    for name in FAMILY {
+        std::fs::remove_file(agent.path(name)).unwrap();
+    }
+    all
 }
 
 #[test]
@@ -232,11 +245,7 @@ fn a_tree_is_ended_with_orphans_and_sessions_of_its_own() {
     for cancel in [false, true] {
         let (bystander, other) = agent.start(shell("sleep 999"));
         let (stream, pid) = agent.start(shell(&family(&agent)));
-        agent.until("the family", |agent| {
-            agent.streams[&stream].text().contains("ready")
-                && std::fs::read_to_string(agent.path("session")).is_ok_and(|text| text.ends_with('\n'))
-        });
-        let all = members(&agent);
+        let all = members(&mut agent);
         assert!(all.iter().all(|member| lives(*member)) && lives(pid));
         if cancel {
             agent.cancel(stream);
@@ -250,20 +259,43 @@ fn a_tree_is_ended_with_orphans_and_sessions_of_its_own() {
         assert!(lives(other));
         agent.cancel(bystander);
         agent.end(bystander);
-        std::fs::remove_file(agent.path("session")).unwrap();
     }
-    // The control: without `tree` the family lives on.
+    // The control: without `tree` the family lives on, also while another program's tree is ended.
     let (stream, _) = agent.start(shell(&family(&agent)));
-    agent.until("the family", |agent| {
-        std::fs::read_to_string(agent.path("session")).is_ok_and(|text| text.ends_with('\n'))
-    });
-    let all = members(&agent);
+    let all = members(&mut agent);
     agent.control(stream, ProgramControl::Signal { number: 9, tree: false });
     agent.end(stream);
-    assert!(lives(all[2]));
+    let (other, pid) = agent.start(shell("exec sleep 1000"));
+    agent.cancel(other);
+    agent.end(other);
+    agent.until("the other's end", |_| !lives(pid));
+    assert!(lives(all[2]) && lives(all[3]));
     for pid in all {
         drop(sys::signals::send(i32::try_from(pid).unwrap(), false, 9));
     }
+}
+
+#[test]
+fn who_makes_children_and_ends_before_anybody_sees_it_is_ended_as_well() {
+    let mut agent = Agent::new();
+    let file = agent.path("held");
+    // All of them hold a lock. Each makes one in a session of its own and ends; it stops by itself after a while.
+    let perl = "use POSIX; for (1..200000) { my $p = fork; next unless defined $p; exit 0 if $p; POSIX::setsid(); }";
+    let command = format!("exec 9>{}; flock 9; perl -e '{perl}' & echo ready; exec sleep 1000", file.display());
+    let (stream, _) = agent.start(shell(&command));
+    agent.until("the lock", |agent| agent.streams[&stream].text().contains("ready"));
+    let free = || {
+        let held = std::fs::File::open(&file).unwrap();
+        rustix::fs::flock(&held, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+    };
+    assert!(!free());
+    agent.cancel(stream);
+    assert_eq!(agent.end(stream).result::<()>().unwrap_err().code, Code::Cancelled);
+    agent.until("the end of all of them", |agent| {
+        // The agent looks again only when it is there.
+        agent.read("held").is_ok() && free()
+    });
+    assert_eq!(agent.shell("echo again").text(), "again\n");
 }
 
 #[test]
@@ -323,19 +355,49 @@ fn programs_rename_from_folder_to_folder() {
 }
 
 #[test]
-fn a_starter_that_is_ended_is_told_and_made_anew() {
+fn a_starter_that_is_ended_takes_its_program_and_all_below_along_and_is_made_anew() {
     let mut agent = Agent::new();
     let (sleeper, pid) = agent.start(shell("exec sleep 1000"));
-    // Its parent is the starter, with which it ends.
-    let (killer, _) = agent.start(Program { stdin: true, ..shell("read go; kill -9 $PPID; sleep 5") });
+    // Its parent is its starter.
+    let family = family(&agent);
+    let kills = Program { stdin: true, ..shell(&format!("({family}) & read go; kill -9 $PPID; sleep 5")) };
+    let (killer, _) = agent.start(kills);
+    let all = members(&mut agent);
     agent.send(killer, b"go\n");
-    let heard = agent.end(killer);
-    let failure = heard.result::<()>().unwrap_err();
+    let failure = agent.end(killer).result::<()>().unwrap_err();
     assert_eq!(failure.code, Code::Failed);
     assert!(failure.message.contains("ended the process that starts programs"), "{failure}");
-    assert_eq!(agent.end(sleeper).result::<()>().unwrap_err().code, Code::Failed);
+    agent.until("the family's end", |_| !all.iter().any(|member| lives(*member)));
+    // The control: others go on.
+    assert!(lives(pid));
+    assert_eq!(agent.shell("echo again").text(), "again\n");
+    // Who makes the starters is the parent of each; with it all ends.
+    let kills = Program { stdin: true, ..shell("read go; kill -9 $(ps -o ppid= -p $PPID); sleep 5") };
+    let (killer, _) = agent.start(kills);
+    agent.send(killer, b"go\n");
+    for stream in [killer, sleeper] {
+        let failure = agent.end(stream).result::<()>().unwrap_err();
+        assert_eq!(failure.code, Code::Failed, "{failure}");
+    }
     agent.until("the sleeper's end", |_| !lives(pid));
     assert_eq!(agent.shell("echo again").text(), "again\n");
+}
+
+#[test]
+fn a_starter_has_one_program_at_a_time_and_goes_on_with_the_next() {
+    let mut agent = Agent::new();
+    let left = agent.path("left");
+    let mut starter = |command: &str| agent.shell(command).text();
+    let first = starter("echo $PPID");
+    assert_eq!(starter("echo $PPID"), first);
+    // While something that a program left behind runs, another starter has the next one.
+    let leaves = format!("setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $! >{}; echo $PPID", left.display());
+    assert_eq!(starter(&leaves), first);
+    assert_ne!(starter("echo $PPID"), first);
+    let pid: u32 = std::fs::read_to_string(left).unwrap().trim().parse().unwrap();
+    assert!(lives(pid));
+    starter(&format!("kill {pid}"));
+    agent.until("the first one's return", |agent| agent.shell("echo $PPID").text() == first);
 }
 
 #[test]

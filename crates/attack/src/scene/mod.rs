@@ -55,6 +55,11 @@ pub trait Scene {
         None
     }
 
+    /// What became of the run before this one.
+    fn before(&mut self, observed: &Observed) {
+        let _unasked = observed;
+    }
+
     /// What it means that the sandbox refused to run the probe: nothing, but where the refusal is what holds.
     fn refused(&self, why: &str) -> Option<Sight> {
         let _unsaid = why;
@@ -185,6 +190,7 @@ const SCENES: &[(&str, Make)] = &[
     ("survivors", neighbour::survivors),
     ("posture", posture::make),
     ("run", others::run),
+    ("again", others::again),
     ("moving", others::moving),
     ("applied", others::applied),
     ("reviewed", others::reviewed),
@@ -286,6 +292,12 @@ fn name_of(number: i32) -> String {
         _ => return format!("errno {number}"),
     };
     known.to_owned()
+}
+
+/// The lines that the probe wrote; what is no such line is none of it.
+pub fn tries(observed: &Observed) -> Vec<Try> {
+    let lines = observed.stdout.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
 /// Whether the token came out, in any stream.

@@ -71,6 +71,40 @@ impl Drop for Run {
     }
 }
 
+/// What an earlier run of the same sandbox read, against what this one reads.
+struct Again {
+    path: OsString,
+    before: Option<String>,
+}
+
+/// `PATH`: something that each run should have of its own.
+pub(super) fn again(_: &mut Layout<'_>, path: &str) -> Made {
+    Ok(Box::new(Again { path: path.into(), before: None }))
+}
+
+/// What the probe could read.
+fn text_of(tries: &[Try]) -> Option<String> {
+    tries.iter().find(|one| one.possible && !one.text.is_empty()).map(|one| one.text.clone())
+}
+
+impl Scene for Again {
+    fn other(&self) -> Option<Other> {
+        Some(Other { probe: "read", args: vec![self.path.clone()], before: true })
+    }
+
+    fn before(&mut self, observed: &Observed) {
+        self.before = text_of(&super::tries(observed));
+    }
+
+    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
+        match (&self.before, text_of(tries)) {
+            (Some(before), Some(now)) if *before == now => Sight::Possible("both runs read the same".to_owned()),
+            (Some(_), Some(_)) => Sight::Stopped("each run reads what is its own".to_owned()),
+            (_, _) => Sight::Unclear("one of the runs read nothing".to_owned()),
+        }
+    }
+}
+
 /// Exchanges two names again and again, until it is dropped; then each is where it was.
 struct Toggle {
     stop: Arc<AtomicBool>,

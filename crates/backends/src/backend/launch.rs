@@ -23,6 +23,8 @@ pub enum Stdio {
     Terminal(u16, u16),
     /// A socket as its stdin, to speak with the supervisor; what it prints is thrown away.
     Socket,
+    /// Sockets as its stdin and its stdout, both of which are spoken with; a pipe for its errors.
+    Sockets,
 }
 
 /// A program of ours that is given as a descriptor, so that it needs no path inside.
@@ -69,6 +71,8 @@ pub struct Launch {
     pub tmp: Option<PathBuf>,
     /// A folder of ours for what later starts can use again; without it nothing is kept.
     pub cache: Option<PathBuf>,
+    /// A folder of the caller's alone for prepared machines (vm tier); without it each one boots.
+    pub machines: Option<PathBuf>,
     /// Tests of the proof alone: these controls of the plan are left out of the start, which must then fail.
     #[cfg(feature = "mutation")]
     pub without: Vec<Control>,

@@ -13,7 +13,7 @@ pub(crate) type Inner = [OwnedFd; 3];
 pub struct Streams {
     /// Write end of its stdin (non-blocking); `None` = it has nothing to read.
     pub input: Option<OwnedFd>,
-    /// Read end of its stdout (non-blocking).
+    /// Read end of its stdout (non-blocking), or the other end of the socket that it is.
     pub output: Option<OwnedFd>,
     /// Read end of its stderr (non-blocking).
     pub errors: Option<OwnedFd>,
@@ -38,12 +38,21 @@ impl Streams {
             let (ours, theirs) = sys::channel::pair().map_err(error)?;
             return Ok((Self { socket: Some(ours), ..Self::default() }, [theirs, null()?, null()?]));
         }
-        let (output, output_inner) = sys::channel::pipe().map_err(error)?;
         let (errors, errors_inner) = sys::channel::pipe().map_err(error)?;
+        if stdio == Stdio::Sockets {
+            let (socket, first) = sys::channel::pair().map_err(error)?;
+            let (output, second) = sys::channel::pair().map_err(error)?;
+            for fd in [&output, &errors] {
+                sys::channel::set_nonblocking(fd).map_err(error)?;
+            }
+            let streams = Self { socket: Some(socket), output: Some(output), errors: Some(errors), ..Self::default() };
+            return Ok((streams, [first, second, errors_inner]));
+        }
+        let (output, output_inner) = sys::channel::pipe().map_err(error)?;
         let (input_inner, input) = match stdio {
             Stdio::NoInput => (null()?, None),
 
-            Stdio::Pipes | Stdio::Terminal(..) | Stdio::Socket => {
+            Stdio::Pipes | Stdio::Terminal(..) | Stdio::Socket | Stdio::Sockets => {
                 let (read, write) = sys::channel::pipe().map_err(error)?;
                 sys::channel::set_nonblocking(&write).map_err(error)?;
                 (read, Some(write))

@@ -224,7 +224,7 @@ pub(crate) fn common(blueprint: &Blueprint, policy: &Policy, host: &Capabilities
         umask: blueprint.umask.unwrap_or_default(),
         tty: match launch.stdio {
             Stdio::Terminal(rows, cols) if blueprint.terminal => Some(Size { rows, cols }),
-            Stdio::Terminal(..) | Stdio::Pipes | Stdio::NoInput | Stdio::Socket => None,
+            Stdio::Terminal(..) | Stdio::Pipes | Stdio::NoInput | Stdio::Socket | Stdio::Sockets => None,
         },
         hostname: blueprint.hostname.clone().filter(|_| blueprint.container).unwrap_or_default().into_bytes(),
         rlimits: rlimits(blueprint, &launch.run),

@@ -10,6 +10,8 @@ use super::link::Link;
 
 /// How long an answer may take on a busy host.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How long the machine may take to make its tree and to start its agent.
+const START: Duration = Duration::from_secs(120);
 
 /// All of it.
 #[derive(Debug)]
@@ -30,9 +32,9 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    /// Asks for all of it; the machine may take so long to start.
-    pub(super) fn read(link: &mut Link, boot: Duration) -> Result<Self, String> {
-        let (hello, _) = link.ask::<Hello>(&Request::Hello { version: VERSION }, boot)?;
+    /// Asks for all of it; the agent may be starting still.
+    pub(super) fn read(link: &mut Link) -> Result<Self, String> {
+        let (hello, _) = link.ask::<Hello>(&Request::Hello { version: VERSION }, START)?;
         let mut text = |path: &str| -> Result<String, String> {
             let request = Request::Read { path: path.to_owned(), offset: 0, length: None };
             let ((), data) = link.ask(&request, ANSWER).map_err(|why| format!("{path}: {why}"))?;

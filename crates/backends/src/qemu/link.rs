@@ -8,6 +8,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use agent::frame::{self, Frame, Kind, Lane, WINDOW};
+use agent::machine::{Begin, Begun, Waits};
 use agent::words::{Ended, Request, Skipped};
 use serde::de::DeserializeOwned;
 
@@ -68,10 +69,46 @@ pub(super) struct Came {
 }
 
 impl Link {
-    /// Over these, none of which blocks.
-    pub(super) fn new(to: OwnedFd, from: OwnedFd) -> Self {
-        let (to, from) = (File::from(to), File::from(from));
-        Self { to, from, inbox: Vec::new(), outbox: Vec::new(), next: agent::machine::FIRST, closed: false }
+    /// Over a socket that does not block.
+    pub(super) fn new(socket: OwnedFd) -> std::io::Result<Self> {
+        let from = File::from(socket);
+        let to = from.try_clone()?;
+        Ok(Self { to, from, inbox: Vec::new(), outbox: Vec::new(), next: agent::machine::FIRST, closed: false })
+    }
+
+    /// Waits until the machine's first process says that it waits, within so long.
+    pub(super) fn waits(&mut self, limit: Duration) -> Result<Waits, String> {
+        let until = Instant::now() + limit;
+        loop {
+            if let Some(came) = self.take()? {
+                return match came.kind {
+                    Kind::Event if came.stream == agent::machine::FIRST => {
+                        serde_json::from_slice(&came.payload).map_err(|error| format!("its first word: {error}"))
+                    }
+                    Kind::End => ended(&came.payload),
+                    Kind::Open
+                    | Kind::Reply
+                    | Kind::Event
+                    | Kind::Data
+                    | Kind::Eof
+                    | Kind::Control
+                    | Kind::Credit
+                    | Kind::Cancel => Err("the machine says what has no place at its start".to_owned()),
+                };
+            }
+            self.wait(until, limit)?;
+        }
+    }
+
+    /// Tells it what it is to become, with fresh random bytes; it has taken those when it answers.
+    pub(super) fn begin(&mut self, begin: &Begin, data: &[&[u8]], limit: Duration) -> Result<Begun, String> {
+        let words = serde_json::to_vec(begin).map_err(|error| error.to_string())?;
+        let stream = self.open_words(&words)?;
+        for part in data.iter().flat_map(|part| part.chunks(CHUNK / 2)) {
+            self.put_data(stream, part);
+        }
+        self.put(Kind::Eof, stream, &[])?;
+        self.answer(stream, limit).map(|(begun, _)| begun)
     }
 
     /// Both directions, and what has come and was not taken.
@@ -101,10 +138,13 @@ impl Link {
 
     /// Opens a stream; its number.
     pub(super) fn open(&mut self, request: &Request) -> Result<u32, String> {
-        let words = serde_json::to_vec(request).map_err(|error| error.to_string())?;
+        self.open_words(&serde_json::to_vec(request).map_err(|error| error.to_string())?)
+    }
+
+    fn open_words(&mut self, words: &[u8]) -> Result<u32, String> {
         let stream = self.next;
         self.next = stream.checked_add(1).ok_or("too many requests")?;
-        self.put(Kind::Open, stream, &words)?;
+        self.put(Kind::Open, stream, words)?;
         Ok(stream)
     }
 
@@ -162,8 +202,12 @@ impl Link {
         request: &Request,
         limit: Duration,
     ) -> Result<(T, Vec<u8>), String> {
-        let until = Instant::now() + limit;
         let stream = self.open(request)?;
+        self.answer(stream, limit)
+    }
+
+    fn answer<T: DeserializeOwned>(&mut self, stream: u32, limit: Duration) -> Result<(T, Vec<u8>), String> {
+        let until = Instant::now() + limit;
         let mut data = Vec::new();
         loop {
             while let Some(came) = self.take()? {
@@ -182,14 +226,7 @@ impl Link {
                     return Err("the agent's answer is too long".to_owned());
                 }
             }
-            if self.closed {
-                return Err("the machine is off".to_owned());
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(format!("no answer came within {} s", limit.as_secs()));
-            }
-            self.wait(left)?;
+            self.wait(until, limit)?;
         }
     }
 
@@ -212,18 +249,19 @@ impl Link {
             if fetched.owed >= WINDOW / 4 {
                 self.put(Kind::Credit, stream, &std::mem::take(&mut fetched.owed).to_le_bytes())?;
             }
-            if self.closed {
-                return Err("the machine is off".to_owned());
-            }
-            let left = silent.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err("the machine's agent does not hand it over".to_owned());
-            }
-            self.wait(left)?;
+            self.wait(silent, SILENCE)?;
         }
     }
 
-    fn wait(&mut self, left: Duration) -> Result<(), String> {
+    /// Until something came or went, or that time, which is `limit` after it began.
+    fn wait(&mut self, until: Instant, limit: Duration) -> Result<(), String> {
+        if self.closed {
+            return Err("the machine is off".to_owned());
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(format!("no answer came within {} s", limit.as_secs()));
+        }
         let mut interests = vec![sys::channel::Interest { fd: self.reads(), write: false }];
         interests.extend(self.writes().map(|fd| sys::channel::Interest { fd, write: true }));
         let ready = sys::channel::wait(&interests, Some(left)).map_err(|error| error.to_string())?;

@@ -8,7 +8,9 @@
 
 mod image;
 mod inside;
+mod kept;
 mod link;
+mod monitor;
 mod outer;
 mod prepare;
 mod proof;
@@ -16,6 +18,11 @@ mod pump;
 mod relay;
 mod running;
 mod start;
+#[cfg(test)]
+mod tests;
+mod up;
+
+pub use kept::sweep as sweep_machines;
 
 use policy::value::Tier;
 use policy::{Clause, Plan, Policy, Support};

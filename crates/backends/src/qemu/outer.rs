@@ -97,6 +97,9 @@ fn document(plan: &Plan, emulation: &Emulation, host: &Capabilities) -> Value {
     document
 }
 
+/// What is said beside [`words`] where the machine does not boot, but begins with what a prepared one was.
+pub(super) const PREPARED: [&str; 2] = ["-incoming", "defer"];
+
 /// The emulator's words: all devices that the machine has.
 pub(super) fn words(plan: &Plan, emulation: &Emulation, workspace: bool) -> Vec<OsString> {
     let at = |name: &str| format!("{SHOWN}/{name}");
@@ -123,7 +126,9 @@ pub(super) fn words(plan: &Plan, emulation: &Emulation, workspace: bool) -> Vec<
         ("-kernel", at(KERNEL)),
         ("-initrd", at(INITIAL)),
         ("-append", KERNEL_WORDS.to_owned()),
-        ("-chardev", "stdio,id=agent,signal=off".to_owned()),
+        ("-chardev", "socket,id=control,fd=0".to_owned()),
+        ("-mon", "chardev=control,mode=control".to_owned()),
+        ("-chardev", "socket,id=agent,fd=1".to_owned()),
         ("-device", "virtio-serial-pci".to_owned()),
         ("-device", format!("virtserialport,chardev=agent,nr={},name=fumehood", agent::machine::PORT)),
         ("-blockdev", image("root", ROOT)),

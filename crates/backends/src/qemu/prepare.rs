@@ -2,6 +2,7 @@
 //! prepared sandbox of the emulator.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use agent::words::Program;
 use policy::value::{Grant, NetMode, Root};
 use policy::{Plan, Policy};
 
+use super::kept::Kept;
 use super::{image, outer, start};
 use crate::StartError;
 use crate::backend::{self, Backend as _, Launch, Stdio};
@@ -38,6 +40,12 @@ pub(super) struct Prepared {
     pub(super) program: Option<Program>,
     /// The filter that the machine's init puts on.
     pub(super) filter: filter::Built,
+    /// Files that are shown read-only: name and content.
+    pub(super) files: Vec<(String, Vec<u8>)>,
+    /// What it begins with instead of a boot.
+    pub(super) kept: Option<File>,
+    /// Where that is kept for others.
+    pub(super) keeps: Option<Kept>,
     /// The copy of a workspace that goes in.
     pub(super) workspace: Option<Copied>,
 }
@@ -107,7 +115,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     if let Some(folder) = &launch.tmp {
         let files = emulation.kernel.files();
         let (kernel, mut initial) = files.map_err(|why| StartError::system("reading the kernel", why))?;
-        initial.extend(own_archive(&machine, &built.program, launch)?);
+        initial.extend(own_archive());
         write(&folder.join(outer::KERNEL), &kernel)?;
         write(&folder.join(outer::INITIAL), &initial)?;
         image::place(&folder.join(outer::ROOT))?;
@@ -119,11 +127,20 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         }
     }
     let outer = outer::plan(plan, &emulation, host)?;
-    let words = outer::words(plan, &emulation, workspace.is_some());
+    let mut words = outer::words(plan, &emulation, workspace.is_some());
+    // What cannot be kept is no error: it boots.
+    let folder = launch.machines.as_deref().filter(|_| launch.tmp.is_some());
+    let keeps = folder.and_then(|folder| Kept::of(folder, &emulation, &words).ok());
+    let kept = keeps.as_ref().and_then(Kept::find);
+    if kept.is_some() {
+        words.extend(outer::PREPARED.map(std::ffi::OsString::from));
+    }
     let emulator = Container.prepare(&outer, host, &around(launch, &words, workspace.is_some()))?;
     // The agent of a live sandbox is there already: it is the machine's init.
     let program = if live { None } else { Some(program(launch)?) };
-    Ok(Prepared { emulator, outer, plan: plan.clone(), emulation, words, machine, program, filter: built, workspace })
+    let (plan, files) = (plan.clone(), launch.files.clone());
+    let filter = built;
+    Ok(Prepared { emulator, outer, plan, emulation, words, machine, program, filter, files, kept, keeps, workspace })
 }
 
 /// How the emulator is started.
@@ -149,10 +166,11 @@ fn around(launch: &Launch, words: &[std::ffi::OsString], workspace: bool) -> Lau
         laid: false,
         passed: std::collections::BTreeMap::new(),
         forced: Vec::new(),
-        stdio: Stdio::Pipes,
+        stdio: Stdio::Sockets,
         term: None,
         tmp: None,
         cache: launch.cache.clone(),
+        machines: None,
         #[cfg(feature = "mutation")]
         without: launch.without.clone(),
     }
@@ -218,20 +236,11 @@ fn shown_inside(shown: &Shown, policy: &Policy) -> Result<Workspace, StartError>
     Ok(Workspace { at, size, write })
 }
 
-/// The part of the initial file system that is this run's.
-fn own_archive(machine: &Machine, filter: &[u8], launch: &Launch) -> Result<Vec<u8>, StartError> {
-    let words = serde_json::to_vec(machine).map_err(|error| StartError::Internal(error.to_string()))?;
+/// The part of the initial file system that is ours: the same for all machines, which are told what they are to become.
+fn own_archive() -> Vec<u8> {
     let mut archive = Archive::default();
     archive.file(machine::PROGRAM, 0o755, agent::ELF);
-    archive.file(machine::CONFIG, 0o600, &words);
-    archive.file(machine::FILTER, 0o600, filter);
-    if !launch.files.is_empty() {
-        archive.folder(machine::FILES, 0o755);
-    }
-    for (name, bytes) in &launch.files {
-        archive.file(&format!("{}/{name}", machine::FILES), 0o555, bytes);
-    }
-    Ok(archive.finish())
+    archive.finish()
 }
 
 fn program(launch: &Launch) -> Result<Program, StartError> {

@@ -1,23 +1,22 @@
 //! The start of a machine: its emulator verified and let go as any run of the container tier, then the machine's own evidence.
 
+use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use agent::machine::Workspace as Shown;
 use policy::Control;
 
 use super::inside::Inside;
+use super::kept::Kept;
 use super::link::Link;
 use super::prepare::{Copied, Prepared};
 use super::relay::Workspace;
-use super::{proof, running};
+use super::{proof, running, up};
 use crate::StartError;
 use crate::backend::{self, Exhausted};
 use crate::host::Capabilities;
 
-/// How long the machine's kernel may take to its agent: seconds on an idle host, a minute on a busy one.
-const BOOT: Duration = Duration::from_secs(150);
 /// Bytes of the emulator's own messages that are shown.
 const SHOWN: u64 = 1000;
 
@@ -39,8 +38,14 @@ pub(super) struct Rest {
     pub(super) filter: crate::native::filter::Built,
     pub(super) release: String,
     pub(super) digest: String,
+    /// Files that are shown read-only: name and content.
+    pub(super) files: Vec<(String, Vec<u8>)>,
+    /// What it begins with instead of a boot.
+    pub(super) kept: Option<File>,
+    /// Where that is kept for others.
+    pub(super) keeps: Option<Kept>,
     /// Where the changes of the workspace's copy are put.
-    changes: Option<std::fs::File>,
+    changes: Option<File>,
 }
 
 /// A machine that is up, and in which nothing of the caller's runs.
@@ -55,11 +60,28 @@ pub(super) struct Verified {
 
 /// Starts the emulator's sandbox.
 pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
-    let Prepared { emulator, outer, plan, emulation, words, machine, program, filter, workspace } = prepared;
+    let Prepared { emulator, outer, plan, emulation, words, machine, program, filter, files, kept, keeps, workspace } =
+        prepared;
     let changes = workspace.as_ref().map(Copied::make).transpose()?;
     let (release, digest) = (emulation.kernel.release.clone(), emulation.kernel.digest());
-    let prepared = Rest { outer, plan, words, machine, program, filter, release, digest, changes };
+    let prepared = Rest { outer, plan, words, machine, program, filter, release, digest, files, kept, keeps, changes };
     Ok(Started { emulator: emulator.start(host)?, prepared })
+}
+
+/// Its sockets, for orders and of the machine's agent, and its errors.
+pub(super) type Lines = (OwnedFd, OwnedFd, Option<OwnedFd>);
+
+impl Started {
+    /// The emulator itself: every control of its own plan has left its evidence then.
+    pub(super) fn emulated(self, armed: &[Control]) -> Result<(Box<dyn backend::Running>, Rest, Lines), StartError> {
+        let Self { emulator, prepared } = self;
+        let mut emulator = emulator.verify(armed)?.go()?;
+        let streams = emulator.take_streams();
+        match (streams.socket, streams.output) {
+            (Some(orders), Some(line)) => Ok((emulator, prepared, (orders, line, streams.errors))),
+            (_, _) => Err(StartError::Internal("the emulator has no sockets".to_owned())),
+        }
+    }
 }
 
 impl backend::Started for Started {
@@ -80,17 +102,14 @@ impl backend::Started for Started {
     }
 
     fn verify(self: Box<Self>, armed: &[Control]) -> Result<Box<dyn backend::Verified>, StartError> {
-        let Self { emulator, prepared } = *self;
-        // Every control of its own plan has left its evidence then.
-        let mut emulator = emulator.verify(armed)?.go()?;
-        let streams = emulator.take_streams();
-        let (Some(to), Some(from)) = (streams.input, streams.output) else {
-            return Err(StartError::Internal("the emulator has no standard streams".to_owned()));
-        };
-        let mut link = Link::new(to, from);
-        let inside = Inside::read(&mut link, BOOT).map_err(|why| {
+        let (emulator, mut prepared, (orders, line, errors)) = self.emulated(armed)?;
+        let began = up::begun(&mut prepared, orders, line).and_then(|(mut link, _begun)| {
+            let inside = Inside::read(&mut link)?;
+            Ok((link, inside))
+        });
+        let (link, inside) = began.map_err(|why| {
             emulator.kill();
-            StartError::system("starting the machine", format!("{why}{}", said(streams.errors)))
+            StartError::system("starting the machine", format!("{why}{}", said(errors)))
         })?;
         let lacks = proof::lacks(&prepared, &inside, emulator.pid(), armed);
         if lacks.is_empty() {

@@ -20,8 +20,8 @@ const LEAST_MEMORY: u64 = 128 << 20;
 const DEFAULT_MEMORY: u64 = 512 << 20;
 /// What the emulator may have beside the machine's memory: its code, what it translates, its buffers.
 pub(crate) const OVERHEAD: u64 = 256 << 20;
-/// The agent and the process that starts programs for it are the user's own too.
-const OWN_PROCESSES: u64 = 2;
+/// The agent, the process that makes starters and the starter of the program are the user's own too.
+const OWN_PROCESSES: u64 = 3;
 /// Descriptors that the agent needs to start anything.
 const LEAST_FILES: u32 = 128;
 

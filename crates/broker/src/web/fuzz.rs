@@ -22,8 +22,8 @@ use super::guard::{Guarded, Seen};
 use super::server::Tasks;
 use super::wire::Shared;
 use super::{reader_of_one, reader_of_two, request};
-use crate::accept::Aim;
 use crate::observed::Observed;
+use crate::reach::Aim;
 use crate::resolver::Resolver;
 use crate::run::Run;
 

@@ -11,6 +11,7 @@ mod server;
 mod wire;
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use egress::denial::{self, Reason};
-use egress::wire::Denied;
+use egress::judge::Granted;
+use egress::wire::{Denied, Head};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -29,9 +31,10 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::accept::{Aim, Stop, reached};
-use crate::run::Run;
+use crate::reach::{Aim, reached};
+use crate::run::{Asked, Run};
 use crate::secrets::{Body, NotPut};
+use crate::stop::Stop;
 use crate::tls;
 use guard::{Guarded, Seen};
 use server::{Server, Tasks};
@@ -53,6 +56,8 @@ struct Proxy {
     tasks: Tasks,
     /// Both sides of a protocol that was agreed on instead of HTTP.
     upgraded: RefCell<Option<(OnUpgrade, OnUpgrade)>>,
+    /// Requests of which rules ask, and to which a person agreed.
+    agreed: RefCell<HashSet<Head>>,
 }
 
 /// Requests of one connection at once (HTTP/2); clients take 100 for granted until they are told.
@@ -194,11 +199,12 @@ impl Proxy {
             servers: Rc::default(),
             tasks: Tasks::default(),
             upgraded: RefCell::default(),
+            agreed: RefCell::default(),
         }
     }
 
     async fn answer(self: Rc<Self>, mut request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
-        if let Err(reason) = request::judge(&self.run.rules(), &self.aim, &request) {
+        if let Err(reason) = self.judged(&request).await {
             return Ok(self.denied(StatusCode::FORBIDDEN, &reason));
         }
         let parts = || (request.method().as_str().to_owned(), request.uri().path().to_owned());
@@ -207,7 +213,7 @@ impl Proxy {
         let upgrade = request::prepare(&mut request, self.aim.way.reading).then(|| hyper::upgrade::on(&mut request));
         // Where its TLS was opened, ours to the server is verified before the request is sent.
         let verified = self.opened.is_some();
-        let put = self.run.secrets.put(&self.aim, verified, request.map(BodyExt::boxed)).await;
+        let put = self.run.secrets.put((&self.aim.to, self.aim.port), verified, request.map(BodyExt::boxed)).await;
         let (mut request, search) = match put {
             Ok(put) => put,
             Err(NotPut::Denied(reason)) => return Ok(self.denied(StatusCode::FORBIDDEN, &reason)),
@@ -249,6 +255,26 @@ impl Proxy {
         }
         request::strip(response.headers_mut());
         Ok(response)
+    }
+
+    /// Judges a request, and waits for a person where rules ask about it.
+    async fn judged<B>(&self, request: &Request<B>) -> Result<(), Reason> {
+        match request::judge(&self.run.rules(), &self.aim, request)? {
+            Granted::Allowed => return Ok(()),
+            Granted::Ask => {}
+        }
+        let (method, path) = (request.method().as_str().to_owned(), request.uri().path().to_owned());
+        let head = Head { method: method.clone(), path };
+        // An answer is for the connection: git asks with a small request whether a large one would be taken.
+        if self.agreed.borrow().contains(&head) {
+            return Ok(());
+        }
+        let asked = Asked { host: self.aim.to.to_string(), port: self.aim.port, request: Some(head.clone()) };
+        if !self.run.ask(&asked).await {
+            return Err(Reason::AskedOf(method));
+        }
+        self.agreed.borrow_mut().insert(head);
+        Ok(())
     }
 
     /// Says why to the program, and records it.

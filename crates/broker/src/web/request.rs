@@ -1,12 +1,12 @@
 //! One request: judged, and made fit to be handed on.
 
 use egress::denial::Reason;
-use egress::judge::{self, Reading, Rules};
+use egress::judge::{self, Granted, Reading, Rules};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Uri};
 
-use crate::accept::Aim;
+use crate::reach::Aim;
 
 /// Headers of one connection, which mean nothing on the next.
 const OF_THE_CONNECTION: [HeaderName; 8] = [
@@ -48,7 +48,7 @@ const OVERRIDES: [&str; 22] = [
 ];
 
 /// Whether a request may be handed on, by the rules as they are now.
-pub(crate) fn judge<B>(rules: &Rules, aim: &Aim, request: &Request<B>) -> Result<(), Reason> {
+pub(crate) fn judge<B>(rules: &Rules, aim: &Aim, request: &Request<B>) -> Result<Granted, Reason> {
     let values = request.headers().get_all(header::HOST);
     let mut hosts = Vec::new();
     for value in values {
@@ -61,7 +61,7 @@ pub(crate) fn judge<B>(rules: &Rules, aim: &Aim, request: &Request<B>) -> Result
         path: request.uri().path(),
     };
     if aim.asked {
-        return judge::meant_for(&aim.to, aim.port, &asked);
+        return judge::meant_for(&aim.to, aim.port, &asked).map(|()| Granted::Allowed);
     }
     rules.request(&aim.to, aim.port, &asked)
 }

@@ -484,7 +484,7 @@ fn a_person_is_asked_where_the_rules_say_so() {
         for (allow, scope) in [(false, Scope::Once), (true, Scope::Once), (true, Scope::Run)] {
             let stream = stage.program(|| connect(HOST, 22));
             let (id, host, port) = engine.wait(|frame| match frame {
-                FromBroker::Ask { id, host, port } => Some((*id, host.clone(), *port)),
+                FromBroker::Ask { id, host, port, request: None } => Some((*id, host.clone(), *port)),
                 _ => None,
             });
             assert_eq!((host.as_str(), port), (HOST, 22));
@@ -495,6 +495,99 @@ fn a_person_is_asked_where_the_rules_say_so() {
         assert_eq!(stage.program(|| exchange(connect(HOST, 22), b"x", true)).unwrap(), "banner\nx", "not asked again");
         assert_eq!(engine.denied("net.unknown/answered").host, HOST);
         engine.end();
+    });
+}
+
+#[test]
+fn a_person_is_asked_about_a_request_where_a_rule_says_so() {
+    staged("a_person_is_asked_about_a_request_where_a_rule_says_so", |stage| {
+        stage.server((WORLD, 80), web);
+        let mut engine = stage.broker(&json!({"allow": [
+            {"host": HOST, "ports": [80], "methods": ["GET"]},
+            {"host": HOST, "ports": [80], "methods": ["POST"], "paths": ["/push/*"], "decision": "ask"},
+        ]}));
+        engine.ready();
+        let line = |line: &str| format!("{line} HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 0\r\n\r\n");
+        let say = |stream: &mut TcpStream, text: &str| stream.write_all(line(text).as_bytes()).unwrap();
+        let hear = |stream: &mut TcpStream| {
+            let (mut said, mut buffer) = (String::new(), [0; 4096]);
+            while !said.ends_with(']') && !said.ends_with('}') {
+                let count = stream.read(&mut buffer).unwrap();
+                assert!(count > 0, "{said}");
+                said.push_str(&String::from_utf8_lossy(&buffer[..count]));
+            }
+            said
+        };
+        let asked = |engine: &mut stage::Engine| {
+            engine.wait(|frame| match frame {
+                FromBroker::Ask { id, host, port: 80, request: Some(head) } if host == HOST => {
+                    Some((*id, format!("{} {}", head.method, head.path)))
+                }
+                _ => None,
+            })
+        };
+        let mut stream = stage.program(|| connect(HOST, 80));
+        // What another rule allows is not asked about.
+        say(&mut stream, "GET /push/one");
+        assert!(hear(&mut stream).contains("200 OK"));
+        say(&mut stream, "POST /push/one?token=x");
+        let (id, what) = asked(&mut engine);
+        assert_eq!(what, "POST /push/one");
+        engine.send(&ToBroker::Answer { id, allow: true, scope: Scope::Once });
+        assert!(hear(&mut stream).contains("POST /push/one?token=x"));
+        // The answer is for this request on this connection: neither another path, nor another connection.
+        say(&mut stream, "POST /push/one");
+        assert!(hear(&mut stream).contains("200 OK"));
+        say(&mut stream, "POST /push/two");
+        let (id, what) = asked(&mut engine);
+        assert_eq!(what, "POST /push/two");
+        engine.send(&ToBroker::Answer { id, allow: false, scope: Scope::Once });
+        let said = hear(&mut stream);
+        assert!(said.contains("403 Forbidden") && said.contains("net.allow/answered"), "{said}");
+        assert_eq!(engine.denied("net.allow/answered").what, format!("a request POST to {HOST}:80"));
+        let mut other = stage.program(|| connect(HOST, 80));
+        say(&mut other, "POST /push/one");
+        let (id, _) = asked(&mut engine);
+        engine.send(&ToBroker::Answer { id, allow: false, scope: Scope::Once });
+        assert!(hear(&mut other).contains("403 Forbidden"));
+        // Nobody is asked about what could not be shown whole.
+        say(&mut other, &format!("POST /push/{}", "x".repeat(600)));
+        assert!(hear(&mut other).contains("403 Forbidden"));
+        assert!(!engine.end().iter().any(|frame| matches!(frame, FromBroker::Ask { .. })));
+    });
+}
+
+#[test]
+fn the_engine_looks_whose_a_connection_is_while_it_is_held() {
+    staged("the_engine_looks_whose_a_connection_is_while_it_is_held", |stage| {
+        let mut engine = stage.broker(&json!({"allow": [{"host": HOST, "ports": [22]}]}));
+        engine.ready();
+        let at: std::net::SocketAddr = "192.0.2.9:22".parse().unwrap();
+        let stream = stage.program(|| TcpStream::connect(at).unwrap());
+        let (id, from, to) = engine.wait(|frame| match frame {
+            FromBroker::Whose { id, from, to } => Some((*id, *from, *to)),
+            _ => None,
+        });
+        assert_eq!((from, to), (stream.local_addr().unwrap(), at));
+        // It is there as long as the engine looks.
+        stream.set_nonblocking(true).unwrap();
+        assert_eq!((&stream).read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        engine.send(&ToBroker::Looked { id });
+        stream.set_nonblocking(false).unwrap();
+        assert!(reset(exchange(stream, b"", false)));
+        assert_eq!(engine.denied("net.allow/unknown-address").port, 22);
+        // Once for a destination; and an engine that does not answer holds nothing up for long.
+        assert!(stage.program(|| reset(TcpStream::connect(at).and_then(|stream| exchange(stream, b"", false)))));
+        let mute: std::net::SocketAddr = "192.0.2.10:22".parse().unwrap();
+        let late = stage.program(|| {
+            let stream = TcpStream::connect(mute).unwrap();
+            stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+            reset(exchange(stream, b"", false))
+        });
+        assert!(late, "it is denied all the same");
+        let frames = engine.end();
+        let asked = frames.iter().filter(|frame| matches!(frame, FromBroker::Whose { .. })).count();
+        assert_eq!(asked, 1, "{frames:?}");
     });
 }
 

@@ -27,12 +27,12 @@ mod workspace;
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use conformance::case::{self, Found};
+use conformance::case;
 use conformance::fixture::root;
-use conformance::{BackendId, Case, Fixture, Held, Tally, Tier, Who, product};
+use conformance::{BackendId, Case, Fixture, Found, Held, Tally, Tier, Who, product};
 use policy::ClauseId;
 
 /// All cases.
@@ -138,31 +138,27 @@ type Chosen = (Case, BackendId, Who);
 /// and named if it holds then.
 fn prove(chosen: &[Chosen]) -> Tally {
     let (next, tally, again) = (AtomicUsize::new(0), Mutex::new(Tally::default()), Mutex::new(Vec::new()));
+    let beside = || {
+        while let Some(chosen) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let (name, Err(why)) = one(chosen, &tally) else { continue };
+            println!("failed beside another: {name}\n    {why}");
+            again.lock().unwrap_or_else(PoisonError::into_inner).push(*chosen);
+        }
+    };
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| {
-                while let Some(chosen) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let (name, Err(why)) = one(chosen, &tally) else { continue };
-                    println!("failed beside another: {name}\n    {why}");
-                    if let Ok(mut again) = again.lock() {
-                        again.push(*chosen);
-                    }
-                }
-            });
+            scope.spawn(beside);
         }
     });
-    for chosen in again.into_inner().unwrap_or_default() {
-        match one(&chosen, &tally) {
-            (name, Ok(())) => println!("flaky: {name}"),
-            (name, Err(why)) => {
-                println!("FAILED {name}\n    {why}");
-                if let Ok(mut tally) = tally.lock() {
-                    tally.failed += 1;
-                }
-            }
-        }
+    for chosen in again.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        let (name, Err(why)) = one(&chosen, &tally) else {
+            println!("flaky: {} by {} for {}", chosen.0.sentence, chosen.1, chosen.2.as_str());
+            continue;
+        };
+        println!("FAILED {name}\n    {why}");
+        tally.lock().unwrap_or_else(PoisonError::into_inner).failed += 1;
     }
-    tally.into_inner().unwrap_or_default()
+    tally.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Its name, and why it failed if it did; the rest is counted.
@@ -188,7 +184,7 @@ fn one((case, backend, who): &Chosen, tally: &Mutex<Tally>) -> (String, Held) {
         None
     };
     let result = missing.map_or_else(|| Ok(Fixture::new(backend, who).and_then(|scene| case.prove(&scene))), Err);
-    let Ok(mut tally) = tally.lock() else { return (name, Ok(())) };
+    let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
     let (word, count) = match result {
         Err(why) => {
             println!("skip: {name}: {why}");

@@ -1,8 +1,8 @@
 //! Whole agents in a sandbox: who they are as data, their policy, their program on this host, a private copy of their settings.
 //!
 //! # Promises
-//! The agent works on a layer over the workspace, reaches its own API, package registries and GitHub for reading, and has a
-//! placeholder where its key would be. Of its settings only text files go inside, without what names or contents call a secret.
+//! The agent works on a layer over the workspace, reaches its own API, package registries and GitHub for reading, pushes there
+//! when a person agreed, and has a placeholder where its key would be. Of its settings only text files go inside, without what names or contents call a secret.
 //! # Does not promise
 //! That a secret under an innocent name in a text file is recognised; that what the agent sends to its API is harmless.
 
@@ -26,7 +26,7 @@ const SETTINGS: &str = "/opt/fumehood-agent";
 /// Copies the settings into the sandbox's own home folder, where the agent may change them, and becomes the agent.
 pub(crate) const START: &str = "cp -R /opt/fumehood-agent/. \"$HOME\"/ && exec \"$@\"";
 /// Where packages and sources come from.
-const PRESETS: [&str; 5] = ["crates", "debian", "github-read", "npm", "pypi"];
+const PRESETS: [&str; 6] = ["crates", "debian", "github-push", "github-read", "npm", "pypi"];
 /// How long an agent may work, unless somebody says otherwise.
 const WALL: &str = "8h";
 
@@ -162,6 +162,9 @@ mod tests {
             layers.document("agent.json", &text, policy::Format::Json, root, &none);
             let loaded = layers.finish().unwrap_or_else(|mistakes| panic!("{}: {mistakes}", agent.name));
             assert_eq!(loaded.policy.secrets.len(), agent.key.len(), "{}", agent.name);
+            let asks = |rule: &&policy::value::NetRule| rule.asks;
+            let held: Vec<_> = loaded.policy.net.rules().filter(asks).flat_map(|rule| &rule.paths).collect();
+            assert_eq!(held, ["/*/*/git-receive-pack"], "a push waits for a person");
             assert!(!text.contains('*'), "no pattern of hosts: {text}");
         }
     }

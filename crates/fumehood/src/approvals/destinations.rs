@@ -1,9 +1,10 @@
-//! Destinations that no rule names (`net.unknown = "ask"`) wait in the store of approvals, as calls of tools do.
+//! Destinations that no rule names (`net.unknown = "ask"`), and requests of rules with `decision = "ask"`, wait in the store of
+//! approvals, as calls of tools do.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway::approvals::{Answer, Approvals, Ask, DESTINATION, Settings};
+use gateway::approvals::{Answer, Approvals, Ask, DESTINATION, REQUEST, Settings};
 use policy::tools::{Approval, ApprovalBy};
 use sandbox::audit::{Kind, Log, Options};
 use sandbox::state::{Places, State};
@@ -38,14 +39,23 @@ fn answered(places: &Places, question: &Question) -> Option<bool> {
     let log = Log::open(&state, None, Options::default()).ok()?;
     let settings = Settings { patience: PATIENCE, bound_to: question.policy.clone(), ..Settings::default() };
     let approvals = Approvals::open_with(state.path(), settings).ok()?;
-    let args = json!({ "host": question.host, "port": question.port });
+    let (tool, rule, reason) = match &question.request {
+        None => (DESTINATION, "net.unknown", "no rule of `net` names this host"),
+        Some(_) => (REQUEST, "net.allow", "a rule of `net` asks about this request"),
+    };
+    let args = match &question.request {
+        None => json!({ "host": question.host, "port": question.port }),
+        Some((method, path)) => {
+            json!({ "host": question.host, "port": question.port, "method": method, "path": path })
+        }
+    };
     let ask = Ask {
-        tool: DESTINATION.to_owned(),
+        tool: tool.to_owned(),
         server: None,
-        hash: gate::json::hash(DESTINATION, &args),
-        args,
-        rule: "net.unknown".to_owned(),
-        reason: "no rule of `net` names this host".to_owned(),
+        hash: gate::json::hash(tool, &args),
+        args: args.clone(),
+        rule: rule.to_owned(),
+        reason: reason.to_owned(),
         agent: agent(&state, &question.run),
         session: question.run.clone(),
         approval: Approval::Never,
@@ -53,7 +63,9 @@ fn answered(places: &Places, question: &Question) -> Option<bool> {
     };
     let parked = approvals.ask(&ask).ok()?;
     let record = |state: &str, id: &str| {
-        let body = json!({ "state": state, "approval": id, "host": question.host, "port": question.port });
+        let mut body = args.clone();
+        let said = [("state", state), ("approval", id)].map(|(key, text)| (key.to_owned(), text.into()));
+        body.as_object_mut()?.extend(said);
         log.append(&question.run, &Kind::egress_asked(), &body).ok()
     };
     // Where a remembered approval answers, nobody is asked.

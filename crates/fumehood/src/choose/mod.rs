@@ -150,7 +150,7 @@ fn reasons(stop: &Failure) -> Vec<Value> {
 }
 
 fn too_weak(tier: Tier, threat: Threat) -> Option<Value> {
-    let least = policy::least_tier(threat);
+    let least = threat.least_tier();
     (tier < least).then(|| {
         let why = format!("threat `{threat}` needs the tier `{least}` or a stronger one");
         reason("tier", tier.as_str(), &why, "say `--threat mistakes` where the code is honest and may only be wrong")

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use egress::denial::{Reason, To};
 use egress::host::{Named, authority};
-use egress::judge::{Connect, LookUp, Request, Rules};
+use egress::judge::{Connect, Granted, LookUp, Request, Rules};
 use egress::wire::Denied;
 use policy::value::NetMode;
 use serde_json::json;
@@ -134,7 +134,11 @@ fn judge(rules: &Rules, asked: &Asked, method: &str) -> Said {
         to @ (To::Name(_) | To::Address(_)) => to.to_string(),
     };
     let request = Request { method, authority: None, hosts: vec![&host], path };
-    rules.request(&asked.to, asked.port, &request).map_or_else(Said::Refused, |()| Said::Allowed(proxy))
+    match rules.request(&asked.to, asked.port, &request) {
+        Ok(Granted::Allowed) => Said::Allowed(proxy),
+        Ok(Granted::Ask) => Said::Asked,
+        Err(reason) => Said::Refused(reason),
+    }
 }
 
 /// The record of a refusal; without a network there is a simpler reason.

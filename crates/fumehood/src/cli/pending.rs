@@ -1,5 +1,7 @@
 //! `fumehood changes` and `fumehood discard --all`: what waits to be applied, of all runs.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -9,7 +11,7 @@ use super::spec::{Call, Spec};
 use crate::changes::{failed, state};
 use crate::ui::{Failure, Role, Table, count};
 use sandbox::audit::{Kind, Log, Options};
-use sandbox::changes::{ChangesError, discard, discard_aside, load, runs};
+use sandbox::changes::{ChangesError, aside_folder, discard, load, put_aside, runs};
 use sandbox::fault::{show_path, show_text};
 use sandbox::state::{RunId, State};
 
@@ -17,7 +19,8 @@ pub(super) const SPEC: Spec = Spec {
     path: &["changes"],
     about: "List the runs whose changes wait to be applied",
     usage: "[PATH]",
-    more: "The run that ended last comes first; with a path, those of the workspace around it alone.\n\
+    more: "The run that ended last comes first; with a path, those of the workspace around it alone. Control files that a run made in a\n\
+           `rw` workspace are counted as put aside; a run that left nothing else is listed last, and with a path not at all.\n\
            `fumehood diff RUN` shows one, `apply RUN` takes it over, `discard RUN` throws it away, `discard --all` all of them.\n\
            Exit code 0.",
     tables: &[],
@@ -26,27 +29,46 @@ pub(super) const SPEC: Spec = Spec {
     run: list,
 };
 
-/// The changes of one run; nothing is known of those whose list is damaged.
+/// What waits of one run.
 struct Pending {
     run: RunId,
-    known: Option<(PathBuf, usize, usize)>,
+    changes: Changes,
+    /// Names of what was put aside.
+    aside: Vec<OsString>,
+}
+
+/// The list of a run's changes.
+enum Changes {
+    /// The workspace, how many paths changed, and how many are not carried over.
+    Listed(PathBuf, usize, usize),
+    /// It cannot be read.
+    Damaged,
+    /// There is none: something was put aside, and nothing else is left.
+    Absent,
 }
 
 /// All that wait, those of the workspace around `path` alone if there is one.
 fn pending(state: &State, path: Option<&Path>) -> Result<Vec<Pending>, Failure> {
     let mut found = Vec::new();
+    let mut aside = put_aside(state).map_err(|error| failed(&error))?;
     for run in runs(state).map_err(|error| failed(&error))? {
-        let known = match load(state, &run) {
-            Ok((manifest, _)) => Some((manifest.workspace, manifest.entries.len(), manifest.refused.len())),
-            Err(ChangesError::Damaged { .. }) => None,
+        let changes = match load(state, &run) {
+            Ok((manifest, _)) => Changes::Listed(manifest.workspace, manifest.entries.len(), manifest.refused.len()),
+            Err(ChangesError::Damaged { .. }) => Changes::Damaged,
             // Applied or thrown away meanwhile.
             Err(ChangesError::None { .. }) => continue,
             Err(error) => return Err(failed(&error)),
         };
-        let fits = path.is_none_or(|path| known.as_ref().is_some_and(|(workspace, ..)| path.starts_with(workspace)));
+        let aside = aside.remove(&run).unwrap_or_default();
+        let fits = path.is_none_or(|path| matches!(&changes, Changes::Listed(of, ..) if path.starts_with(of)));
         if fits {
-            found.push(Pending { run, known });
+            found.push(Pending { run, changes, aside });
         }
+    }
+    // Of which workspace these are is not written down.
+    if path.is_none() {
+        let rest = |(run, aside)| Pending { run, changes: Changes::Absent, aside };
+        found.extend(BTreeMap::into_iter(aside).rev().map(rest));
     }
     Ok(found)
 }
@@ -62,16 +84,7 @@ fn list(call: &mut Call<'_>) -> Result<u8, Failure> {
     let state = state(call.environment)?;
     let found = pending(&state, named(call).as_deref())?;
     if call.json {
-        let one = |Pending { run, known }: &Pending| {
-            let (workspace, paths, refused) = match known {
-                Some((workspace, paths, refused)) => {
-                    (json!(show_text(&workspace.to_string_lossy())), json!(paths), json!(refused))
-                }
-                None => (Value::Null, Value::Null, Value::Null),
-            };
-            json!({ "run": run.as_str(), "workspace": workspace, "paths": paths, "refused": refused })
-        };
-        let rows: Vec<Value> = found.iter().map(one).collect();
+        let rows: Vec<Value> = found.iter().map(row).collect();
         call.console.json(&json!({ "schema": 1, "runs": rows }))?;
         return Ok(0);
     }
@@ -79,16 +92,39 @@ fn list(call: &mut Call<'_>) -> Result<u8, Failure> {
         call.console.eprint("no changes wait\n");
         return Ok(0);
     }
-    let mut table = Table::new(&["run", "changed", "workspace"]);
-    for Pending { run, known } in &found {
-        let (changed, workspace) = match known {
-            Some((workspace, paths, _)) => (paths.to_string(), show_path(workspace)),
-            None => ("?".to_owned(), "its list is damaged".to_owned()),
+    let mut table = Table::new(&["run", "changed", "put aside", "workspace"]);
+    for Pending { run, changes, aside } in &found {
+        let (changed, workspace) = match changes {
+            Changes::Listed(workspace, paths, _) => (paths.to_string(), show_path(workspace)),
+            Changes::Damaged => ("?".to_owned(), "its list is damaged".to_owned()),
+            Changes::Absent => ("0".to_owned(), String::new()),
         };
-        table.painted([(run.as_str(), Some(Role::Name)), (&changed, None), (workspace.trim_matches('`'), None)]);
+        let aside = aside.len().to_string();
+        table.painted([
+            (run.as_str(), Some(Role::Name)),
+            (&changed, None),
+            (&aside, None),
+            (workspace.trim_matches('`'), None),
+        ]);
     }
     call.console.data(table.render(call.console.out, 0, call.console.columns).as_bytes())?;
+    for Pending { run, .. } in found.iter().filter(|one| !one.aside.is_empty()) {
+        let folder = show_path(&aside_folder(&state, run));
+        call.console.eprint(&format!("note: what was put aside of {run} lies in {folder}\n"));
+    }
     Ok(0)
+}
+
+fn row(Pending { run, changes, aside }: &Pending) -> Value {
+    let (workspace, paths, refused) = match changes {
+        Changes::Listed(workspace, paths, refused) => {
+            (json!(show_text(&workspace.to_string_lossy())), json!(paths), json!(refused))
+        }
+        Changes::Damaged => (Value::Null, Value::Null, Value::Null),
+        Changes::Absent => (Value::Null, json!(0), json!(0)),
+    };
+    let aside: Vec<String> = aside.iter().map(|name| show_text(&name.to_string_lossy())).collect();
+    json!({ "run": run.as_str(), "workspace": workspace, "paths": paths, "refused": refused, "aside": aside })
 }
 
 /// `discard --all [PATH]`: each is recorded before the next is looked at.
@@ -110,10 +146,6 @@ pub(super) fn drop_every(call: &Call<'_>) -> Result<u8, Failure> {
         log.append(run.as_str(), &Kind::workspace_discarded(), &json!({}))
             .map_err(|error| Failure::own(error.fault()))?;
         gone.push(run.to_string());
-    }
-    // What was put aside is of no workspace.
-    if named(call).is_none() {
-        discard_aside(&state).map_err(|error| failed(&error))?;
     }
     if call.json {
         call.console.json(&json!({ "schema": 1, "discarded": gone, "live": live }))?;

@@ -147,6 +147,10 @@ impl Learner {
 
     /// Whether it may be reached: what is not written down is not done.
     fn answer(&self, question: &Question) -> bool {
+        // What the policy itself asks about is for a person.
+        if question.request.is_some() {
+            return false;
+        }
         let mut heard = self.heard();
         let to = (question.host.clone(), question.port);
         if heard.asked.contains(&to) {

@@ -49,7 +49,7 @@ pub fn gateway(layers: &[PolicyLayer], environment: &Environment, manner: Gatewa
     let behind = Upstreams::of(tools, documents, layers, environment)?;
     let state = State::open(&environment.state).map_err(|error| Failure::own(error.fault()))?;
     let folder = environment.cwd.clone().unwrap_or_default();
-    let broker = crate::serve::broker(gate, &loaded, tools, &state, &folder)?;
+    let broker = crate::broker::open(gate, &loaded, tools, &state, &folder)?;
     Ok(behind.gateway(broker, &state, manner))
 }
 
@@ -168,7 +168,7 @@ pub fn own_server(
         (Some(tools), Some(gate)) => {
             let state = State::open(&environment.state).map_err(|error| Failure::own(error.fault()))?;
             let folder = environment.cwd.clone().unwrap_or_default();
-            Some(crate::serve::broker(gate, &loaded, tools, &state, &folder)?)
+            Some(crate::broker::open(gate, &loaded, tools, &state, &folder)?)
         }
     };
     let session = gateway::mcp::run::session_id().map_err(|why| {

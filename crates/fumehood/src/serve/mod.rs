@@ -1,8 +1,6 @@
 //! `fumehood tools serve`: a policy becomes an engine, and the engine stands behind HTTP or a pipe.
 
 mod command;
-mod desk;
-mod record;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +10,10 @@ use gate::call::{Call, Caller, ToolFacts};
 use gate::rules::Counters;
 use gate::verdict::{Reason, Verdict};
 use gateway::approvals::Approvals;
-use gateway::engine::{BoxFuture, Called, Engine, Run, Wanted};
-use gateway::mcp::upstream_pool::{Missing, UpstreamPool};
+use gateway::engine::{BoxFuture, Called, Engine, Missing, Run, ToolRoute, Wanted};
+use gateway::mcp::upstream_pool::UpstreamPool;
 use gateway::record::Record;
-use gateway::tool_route::{ToolRoute, error_text};
+use gateway::tool_route::error_text;
 use gateway::{Answer, Broker};
 use policy::Loaded;
 use policy::tools::Decision;
@@ -28,8 +26,6 @@ use sandbox::fault::Fault;
 use sandbox::state::State;
 
 pub use command::Commands;
-pub use desk::broker;
-pub use record::Recorder;
 
 /// Everything behind a front door.
 #[derive(Debug)]
@@ -52,18 +48,18 @@ pub struct ToolServer {
 pub fn house(layers: &[PolicyLayer], environment: &Environment, commands: Commands) -> Result<ToolServer, Failure> {
     let (loaded, gate) = crate::load::gated(layers, environment)?;
     let Loaded { policy, documents, .. } = &loaded;
-    let (Some(tools), Some(gate)) = (&policy.tools, gate) else { return Err(super::mcp::no_tools(layers)) };
-    let behind = super::mcp::Upstreams::of(tools, documents, layers, environment)?;
+    let (Some(tools), Some(gate)) = (&policy.tools, gate) else { return Err(crate::mcp::no_tools(layers)) };
+    let behind = crate::mcp::Upstreams::of(tools, documents, layers, environment)?;
     if let Some(both) = commands.names().find(|name| behind.has(name)) {
         return Err(two_ways(both));
     }
     let folder = environment.cwd.clone().unwrap_or_default();
     let state = State::open(&environment.state).map_err(|error| Failure::own(error.fault()))?;
-    let broker = desk::broker(gate, &loaded, tools, &state, &folder)?;
-    let digest = desk::digest(tools);
+    let broker = crate::broker::open(gate, &loaded, tools, &state, &folder)?;
+    let digest = crate::broker::digest(tools);
     let named = tools.entries.iter().map(|entry| entry.name.value.clone()).filter(|name| !name.contains('*'));
     let upstreams = (!behind.is_empty()).then(|| {
-        let manner = super::mcp::GatewayOptions { strict_pins: false, eager: false };
+        let manner = crate::mcp::GatewayOptions { strict_pins: false, eager: false };
         UpstreamPool::new(behind.gateway(Arc::clone(&broker), &state, manner))
     });
     Ok(ToolServer {

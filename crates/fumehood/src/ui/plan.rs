@@ -1,6 +1,7 @@
 //! A plan for people: for each clause its value, who holds it, and where it came from.
 
-use policy::plan::{Entry, Plan, Strength, Weakened};
+use policy::Strength;
+use policy::plan::{Entry, Plan, Weakened};
 
 use crate::ui::{Palette, Role, Table, count};
 use sandbox::fault::show_text;

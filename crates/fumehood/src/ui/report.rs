@@ -132,13 +132,14 @@ fn cut(view: &View<'_>) -> String {
 
 fn stopped(view: &View<'_>) -> String {
     let mut out = String::new();
-    for Violation { id, clause: _, what, why, instead, count, seen } in &view.report.violations {
+    for Violation { id, clause: _, what, why, instead, count, seen, program } in &view.report.violations {
         let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
         let hint = match seen {
             Seen::Kernel | Seen::Broker => "",
             Seen::Output => " (read from the program's output: a hint, not evidence)",
         };
-        let text = format!("{}{times}: {}{hint}", show_text(what), show_text(why));
+        let by = program.as_ref().map_or_else(String::new, |program| format!(" by {}", show_text(program)));
+        let text = format!("{}{by}{times}: {}{hint}", show_text(what), show_text(why));
         out.push_str(&labelled(view, "stopped:", Some(Role::Bad), &text));
         if !instead.is_empty() {
             out.push_str(&labelled(view, "instead:", None, &show_text(instead)));

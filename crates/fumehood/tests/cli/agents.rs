@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::House;
-use super::net::{Tls, tls_server};
+use super::net::{Tls, question, tls_server};
 
 const KEY: &str = "sk-canary-0123456789abcdef";
 
@@ -192,6 +192,111 @@ fn without_a_key_it_is_said_and_without_the_agent_it_is_refused() {
     let house = House::new().with("PATH", &format!("{}:/usr/bin:/bin", house.path("bin").display()));
     let said = house.run(&["agent", "--memory", "512M", "aider"]);
     assert!(said.code == 0 && said.err.contains("has no key"), "{said:?}");
+}
+
+/// A repository behind git's own server; answers one request of a connection.
+#[expect(clippy::disallowed_methods, reason = "git's own server is a program")]
+fn git(root: &Path, mut stream: Tls) {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let field = |name: &str| {
+        let line =
+            head.lines().find_map(|line| line.split_once(": ").filter(|(key, _)| key.eq_ignore_ascii_case(name)));
+        line.map(|(_, value)| value.to_owned()).unwrap_or_default()
+    };
+    let mut words = head.split(' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let mut body = vec![0; field("content-length").parse().unwrap_or(0)];
+    stream.read_exact(&mut body).unwrap();
+    let mut served = std::process::Command::new("git");
+    served.arg("http-backend").env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("GIT_HTTP_EXPORT_ALL", "1");
+    served
+        .env("GIT_PROJECT_ROOT", root)
+        .env("PATH_INFO", path)
+        .env("QUERY_STRING", query)
+        .env("REQUEST_METHOD", method);
+    served.env("CONTENT_TYPE", field("content-type")).env("HTTP_CONTENT_ENCODING", field("content-encoding"));
+    served.env("GIT_CONFIG_COUNT", "1").env("GIT_CONFIG_KEY_0", "safe.directory").env("GIT_CONFIG_VALUE_0", "*");
+    served.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut served = served.spawn().unwrap();
+    served.stdin.take().unwrap().write_all(&body).unwrap();
+    let said = served.wait_with_output().unwrap().stdout;
+    let end = said.windows(4).position(|part| part == b"\r\n\r\n").unwrap();
+    let (fields, body) = (String::from_utf8_lossy(&said[..end]), &said[end + 4..]);
+    let status = fields.lines().find_map(|line| line.strip_prefix("Status: ")).unwrap_or("200 OK");
+    let head = format!("HTTP/1.1 {status}\r\n{fields}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    drop(stream.write_all(&[head.as_bytes(), body].concat()));
+    drop(stream.flush());
+}
+
+/// Clones, commits and pushes.
+const PUSHES: &str = "#!/bin/sh
+cd /tmp && git clone -q https://github.com/a/kept k && cd k && echo fetched
+git -c user.name=a -c user.email=a@b commit -q --allow-empty -m \"$1\"
+git push -q origin HEAD:main && echo pushed || echo refused
+";
+
+/// An agent reads from GitHub as it likes; what it pushes waits for a person, and goes nowhere when that says no.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a repository is made by git itself")]
+fn a_push_waits_for_a_person() {
+    let (house, folder) = (house(), tempfile::tempdir().unwrap());
+    let run = |words: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        git.args(words).env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_COUNT", "0");
+        let said = git.output().unwrap();
+        assert!(said.status.success(), "{words:?}: {said:?}");
+        String::from_utf8(said.stdout).unwrap()
+    };
+    let (bare, seed) = (folder.path().join("a/kept"), folder.path().join("seed"));
+    let (bare, seed) = (bare.to_str().unwrap(), seed.to_str().unwrap());
+    run(&["init", "-q", "--bare", "-b", "main", bare]);
+    run(&["-C", bare, "config", "http.receivepack", "true"]);
+    run(&["init", "-q", "-b", "main", seed]);
+    run(&["-C", seed, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first"]);
+    run(&["-C", seed, "push", "-q", bare, "main"]);
+    let root = folder.path().to_owned();
+    let (port, pem) = tls_server("github.com", move |stream| git(&root, stream));
+    std::fs::write(folder.path().join("corp.pem"), pem).unwrap();
+    install(&house, "aider", PUSHES);
+    let ca = format!("net.ca=[\"{}\"]", folder.path().join("corp.pem").display());
+    // The rules of the presets `github-read` and `github-push`, with where the name is in this test.
+    let rule =
+        |what: &str| format!("{{ host = \"github.com\", ports = [443], address = \"127.0.0.1:{port}\", {what} }}");
+    let rules = [
+        "methods = [\"GET\", \"HEAD\"]",
+        "methods = [\"POST\"], paths = [\"/*/*/git-upload-pack\"]",
+        "methods = [\"POST\"], paths = [\"/*/*/git-receive-pack\"], decision = \"ask\"",
+    ];
+    let pin = format!("net.allow=[{}]", rules.map(rule).join(", "));
+    let push = |message: &str, answer: &[&str]| {
+        let ours = ["--set", "net.presets=[]", "--set", &pin, "--set", &ca];
+        let flags = [&["agent", "--json", "--memory", "512M"][..], &ours, &["aider", message]].concat();
+        let mut child = house.command(&flags);
+        let child = child.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let asked = question(&house, "github.com");
+        let shown = (asked["tool"].as_str(), asked["method"].as_str(), asked["path"].as_str());
+        assert_eq!(shown, (Some("net:request"), Some("POST"), Some("/a/kept/git-receive-pack")), "{asked}");
+        assert_eq!(run(&["-C", bare, "log", "--format=%s", "main"]).matches(message).count(), 0, "it waits");
+        let words = [&["approvals", answer[0], asked["id"].as_str().unwrap()], &answer[1..]].concat();
+        assert_eq!(house.run(&words).code, 0);
+        house.said(&child.wait_with_output().unwrap()).json()
+    };
+    let report = push("agreed", &["approve"]);
+    assert_eq!(report["stdout"], "fetched\npushed\n", "{report}");
+    let report = push("against", &["deny", "--why", "not today"]);
+    assert_eq!(report["stdout"], "fetched\nrefused\n", "{report}");
+    assert!(report["stderr"].as_str().unwrap().contains("403"), "{report}");
+    let told = report["violations"].as_array().unwrap().iter().find(|one| one["id"] == "net.allow/answered");
+    assert_eq!(told.unwrap()["clause"], "net.allow", "{report}");
+    assert_eq!(run(&["-C", bare, "log", "--format=%s", "main"]), "agreed\nfirst\n");
+    let all = house.run(&["approvals", "ls", "--all", "--json"]).json();
+    assert_eq!(all["calls"].as_array().unwrap().len(), 2, "nothing else is asked: {all}");
+    assert!(house.run(&["audit", "show", "--net", "--json"]).out.contains("git-receive-pack"));
 }
 
 /// The real ones, as far as they go without a login; those that are not installed are named.

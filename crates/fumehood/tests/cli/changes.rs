@@ -345,15 +345,31 @@ fn what_waits_is_listed_and_thrown_away_at_once() {
     assert_eq!(of(&["one"]).len(), 2);
     let text = house.run(&["changes"]).out;
     assert!(all.iter().all(|run| text.contains(run["run"].as_str().unwrap())), "{text}");
-    // Not both: which was meant?
+    // What was put aside is listed too, also of a run that left nothing else.
     let run = all[0]["run"].as_str().unwrap();
+    assert!(all.iter().all(|run| run["aside"].as_array().unwrap().is_empty()));
+    for (run, name) in [(run, ".envrc"), (RUN, "sub%.git")] {
+        let folder = house.state().join("changes").join(format!("{run}-aside"));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join(name), "").unwrap();
+    }
+    let rows = of(&[]);
+    assert_eq!((rows.len(), &rows[0]["aside"][0], &rows[3]["run"]), (4, &".envrc".into(), &RUN.into()));
+    assert_eq!(
+        (&rows[3]["workspace"], &rows[3]["paths"], &rows[3]["aside"][0]),
+        (&serde_json::Value::Null, &0.into(), &"sub%.git".into())
+    );
+    assert_eq!(of(&["one"]).len(), 2, "nobody knows of which workspace the last one is");
+    let said = house.run(&["changes"]);
+    assert!(said.out.contains(RUN) && said.err.contains(&format!("what was put aside of {run} lies in ")), "{said:?}");
+    // Not both: which was meant?
     assert_eq!(house.run(&["discard", "--all", run]).code, 125);
     assert_eq!(house.run(&["discard", "--all", "--", "a"]).code, 125);
-    assert_eq!(of(&[]).len(), 3);
+    assert_eq!(of(&[]).len(), 4);
     house.run(&["discard", "--all", "one"]).is(0, "", "the changes of 2 runs are gone\n");
-    assert_eq!(of(&[]).len(), 1);
-    house.run(&["discard", "--all"]).is(0, "", "the changes of 1 run are gone\n");
+    assert_eq!(of(&[]).len(), 2);
+    house.run(&["discard", "--all"]).is(0, "", "the changes of 2 runs are gone\n");
     assert_eq!(of(&[]).len(), 0);
     let log = house.run(&["audit", "show", "--json"]).out;
-    assert_eq!(log.matches("workspace.discarded").count(), 3, "each is recorded");
+    assert_eq!(log.matches("workspace.discarded").count(), 4, "each is recorded");
 }

@@ -131,3 +131,28 @@ fn a_link_to_a_folder_of_the_sandbox_is_followed_by_each_file_call() {
         }
     }
 }
+
+#[test]
+fn a_name_that_is_no_text_is_told_and_taken_with_its_bytes_as_hexadecimal_digits() {
+    let house = &House::new();
+    let served = Served::new(house);
+    let key = served.key("one", &[]);
+    let inside = Inside::new(&served, &key, "container");
+    inside.shell("printf one > \"$(printf 'caf\\351')\"", false);
+    let (status, list) = inside.call(("GET files/list?path=.", ""));
+    let named = |list: &Json, name: &str| list["entries"].as_array().unwrap().iter().any(|one| one["name"] == name);
+    assert!(status == 200 && named(&list, "caf\u{0}e9"), "{status} {list}");
+    // In a query the bytes themselves, and what was told; in JSON what was told.
+    for path in ["caf%E9", "caf%00e9"] {
+        let (status, told) = inside.call((&format!("GET files/stat?path={path}"), ""));
+        assert!(status == 200 && told["size"] == 3, "{path}: {status} {told}");
+    }
+    let (status, told) = inside.call(("POST files/move", r#"{"from": "caf\u0000e9", "to": "th\u0000e9"}"#));
+    assert!(status == 200 && told["name"] == "th\u{0}e9", "{status} {told}");
+    inside.shell("test \"$(cat \"$(printf 'th\\351')\")\" = one", false);
+    // What writes no path is refused, and is no other path.
+    for path in ["a%00", "a%00zz", "a%002fb", "%00c3%00a9"] {
+        let (status, told) = inside.call((&format!("GET files/stat?path={path}"), ""));
+        assert_eq!(status, 400, "{path}: {told}");
+    }
+}

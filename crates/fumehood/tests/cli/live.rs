@@ -1,5 +1,7 @@
 //! Live sandboxes as a person meets them: created, worked in, ended; each in a state folder of its own.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -197,4 +199,24 @@ fn what_is_copied_out_arrives_under_its_new_name_and_never_through_a_planted_lin
     let (code, _, err) = call(house, &["cp", here.join("note").to_str().unwrap(), &inside("/tmp/not/there/")]);
     assert_eq!(code, 0, "{err}");
     assert_eq!(live.exec(&[], &["cat", "/tmp/not/there/note"]).1, "hello");
+}
+
+#[test]
+fn what_has_a_name_that_is_no_text_is_copied_both_ways() {
+    let house = &House::new();
+    let live = Live::new(house, &[]);
+    let bytes = |parts: &[&[u8]]| OsString::from_vec(parts.concat());
+    let inside = |path: &[u8]| bytes(&[live.id.as_bytes(), b":", path]);
+    let here = house.path("here");
+    std::fs::create_dir_all(here.join(bytes(&[b"th\xe9"]))).unwrap();
+    std::fs::write(here.join(bytes(&[b"th\xe9/caf\xe9"])), "hello").unwrap();
+    let copy = |from: &OsStr, to: &OsStr| {
+        let said = house.run(&[OsStr::new("cp"), from, to]);
+        assert_eq!((said.code, said.err.as_str()), (0, ""), "{from:?} {to:?}");
+    };
+    copy(here.join(bytes(&[b"th\xe9"])).as_os_str(), &inside(b"/tmp/\xff/"));
+    let seen = live.exec(&[], &["sh", "-c", "cat \"$(printf '/tmp/\\377/th\\351/caf\\351')\""]);
+    assert_eq!((seen.0, seen.1.as_str()), (0, "hello"), "{}", seen.2);
+    copy(&inside(b"/tmp/\xff/th\xe9"), here.join(bytes(&[b"ba\xe7k"])).as_os_str());
+    assert_eq!(std::fs::read(here.join(bytes(&[b"ba\xe7k/caf\xe9"]))).unwrap(), b"hello");
 }

@@ -78,6 +78,12 @@ print('done')";
         assert!(ids.contains(&id), "{id} in {report}");
     }
     assert!(report["violations"].as_array().unwrap().iter().any(|one| one["seen"] == "broker"), "{report}");
+    // An address that was never handed out is told with the program that connected to it, and nothing else is.
+    let python = std::fs::canonicalize("/usr/bin/python3").unwrap();
+    for one in report["violations"].as_array().unwrap() {
+        let by = (one["id"] == "net.allow/unknown-address").then(|| python.to_str().unwrap());
+        assert_eq!(one["program"].as_str(), by, "{report}");
+    }
     assert_eq!(report["usage"]["net"]["connections"], 0, "{report}");
     let shown = house.run(&["audit", "show", "--net"]);
     assert!(shown.out.contains("egress.denied") && !shown.out.contains("run.planned"), "{shown:?}");
@@ -381,9 +387,32 @@ except TimeoutError: print('still open')";
     assert!(told, "{info}");
 }
 
+/// Where two programs have a connection nobody can say whose it is, and none is named.
+#[test]
+fn a_connection_of_two_programs_is_nobodys() {
+    let (house, flags) = (House::new(), flags(served()));
+    let code = "
+import socket, subprocess
+s = socket.socket(); s.bind(('', 0))
+# The other program has the socket before it is connected.
+other = subprocess.Popen(['sleep', '60'], pass_fds=[s.fileno()])
+s.connect(('192.0.2.1', 80))
+try: s.recv(1)
+except OSError: print('stopped')
+other.kill()";
+    let said = house.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", code]));
+    let report = said.json();
+    assert_eq!(report["stdout"], "stopped\n", "{report}");
+    let found = report["violations"].as_array().unwrap().iter().find(|one| one["id"] == "net.allow/unknown-address");
+    assert_eq!(found.unwrap()["program"], "unknown", "{report}");
+    let code = "import socket\ntry: socket.create_connection(('192.0.2.1', 80), 9).recv(1)\nexcept OSError: pass";
+    let said = house.run(&words(&["run"], &flags, &["--", "python3", "-c", code]));
+    assert!(said.err.contains("connecting to 192.0.2.1:80 by /usr/"), "{said:?}");
+}
+
 /// The question about this host, once it waits.
 #[expect(clippy::disallowed_methods, reason = "the store has no descriptor that a test could wait on")]
-fn question(house: &House, host: &str) -> serde_json::Value {
+pub(super) fn question(house: &House, host: &str) -> serde_json::Value {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
     loop {
         let calls = house.run(&["approvals", "ls", "--json"]).json();
@@ -464,6 +493,9 @@ fn a_destination_is_judged_without_a_connection() {
     assert_eq!(opened(&["http://a.test/x/y"]), 0);
     assert_eq!(opened(&["http://a.test/y"]), 1);
     assert_eq!(opened(&["--method", "POST", "http://a.test/x/y"]), 1);
+    let asking = rule.replace(" }]", ", decision = \"ask\" }]");
+    let asked = |url: &str| check(&["--set", "net.mode=allow", "--set", &asking, url]).code;
+    assert_eq!((asked("http://a.test/x/y"), asked("http://a.test/y")), (3, 1));
     assert_eq!(check(&["--set", "net.mode=allow", "--set", "net.unknown=ask", "a.test:443"]).code, 3);
     assert_eq!(check(&["ftp://a.test"]).code, 125);
 }

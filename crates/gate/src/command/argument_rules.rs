@@ -11,7 +11,7 @@ use super::places::{Places, lexical};
 use super::scripts;
 use super::table::{Data, Kind};
 use super::words::{Value, Word};
-use crate::guard::Blocked;
+use crate::blocked::Blocked;
 
 /// What arguments are judged against.
 #[derive(Debug)]

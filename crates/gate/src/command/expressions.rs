@@ -6,7 +6,7 @@
 use super::options::{Check, Given, blocked};
 use super::table::Kind;
 use super::words::{Value, Word};
-use crate::guard::Blocked;
+use crate::blocked::Blocked;
 use policy::diagnostic::quote;
 
 const UNARY: &[&str] = &[

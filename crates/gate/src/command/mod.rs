@@ -37,7 +37,7 @@ use brush_parser::ast;
 use policy::Lint;
 use serde_json::{Value as Json, json};
 
-use crate::guard::Blocked;
+use crate::blocked::Blocked;
 use argument_rules::ArgumentRules;
 use options::blocked;
 use resolve::{Found, Tree};

@@ -5,7 +5,7 @@
 
 use super::table::{Flag, Kind, Style, Table};
 use super::words::{Value, Word};
-use crate::guard::Blocked;
+use crate::blocked::Blocked;
 use policy::diagnostic::{did_you_mean, quote};
 
 /// A word and what it must be.

@@ -6,7 +6,7 @@ use brush_parser::{Parser, ParserOptions, Token};
 use policy::diagnostic::quote;
 
 use super::{here, options::blocked, subscripts};
-use crate::guard::Blocked;
+use crate::blocked::Blocked;
 
 /// Longest line, in bytes.
 pub const MAX_BYTES: usize = 32 * 1024;

@@ -7,8 +7,8 @@
 use std::path::{Path, PathBuf};
 
 use super::options::blocked;
+use crate::blocked::Blocked;
 use crate::files::{self, FileType};
-use crate::guard::Blocked;
 
 /// Longer than this is no configuration that anybody wrote.
 const LONGEST: u64 = 256 * 1024;

@@ -8,7 +8,7 @@ use super::table::{Kind, Table};
 use super::walk::Walk;
 use super::words::{Value, Word};
 use super::{Known, Resolved, repository};
-use crate::guard::Blocked;
+use crate::blocked::Blocked;
 
 /// Wrappers in wrappers end here.
 const MAX_WRAPPERS: usize = 4;

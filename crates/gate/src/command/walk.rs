@@ -9,7 +9,7 @@ use super::options::blocked;
 use super::start::StartContext;
 use super::words::{self, Stands, Value, Word};
 use super::{Resolved, parse};
-use crate::guard::Blocked;
+use crate::blocked::Blocked;
 
 /// Lines inside lines end here.
 const MAX_DEPTH: usize = 8;

@@ -7,7 +7,8 @@ use policy::commands::Commands;
 use policy::diagnostic::quote;
 use serde_json::Value as Json;
 
-use super::{Blocked, Flaws, Passed, kind_of};
+use super::{Flaws, Passed, kind_of};
+use crate::blocked::Blocked;
 use crate::command::{Judge, JudgeOptions, Judgement};
 
 const ID: &str = "tools.guard/command";

@@ -8,7 +8,8 @@ use policy::diagnostic::quote;
 use policy::guards::EmailGuard;
 use serde_json::Value as Json;
 
-use super::{Blocked, Flaws, Passed, text};
+use super::{Flaws, Passed, text};
+use crate::blocked::Blocked;
 
 const ID: &str = "tools.guard/email";
 /// RFC 5321, 4.5.3.1.

@@ -18,33 +18,10 @@ use policy::guards::Guard;
 use policy::span::{Documents, Span};
 use serde_json::Value as Json;
 
+use crate::blocked::Blocked;
 pub use address::{AddressFault, judge_address};
 pub use path::{Opened, PathJudge};
 pub use url::UrlJudge;
-
-/// Why a value does not pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocked {
-    /// Stable id, `tools.guard/email`.
-    pub id: &'static str,
-    /// What is wrong with the value; the value is quoted with [`policy::diagnostic::quote`].
-    pub what: String,
-    /// Why.
-    pub why: String,
-    /// What would pass.
-    pub instead: String,
-}
-
-impl Blocked {
-    pub(crate) fn new(
-        id: &'static str,
-        what: impl Into<String>,
-        why: impl Into<String>,
-        instead: impl Into<String>,
-    ) -> Self {
-        Self { id, what: what.into(), why: why.into(), instead: instead.into() }
-    }
-}
 
 /// A value that passed: what the tool gets (a guard may normalise: a URL as serialised, a path as resolved).
 pub type Passed = Json;

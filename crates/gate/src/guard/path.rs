@@ -18,7 +18,8 @@ use policy::diagnostic::quote;
 use policy::guards::{PathAccess, PathGuard};
 use serde_json::Value as Json;
 
-use super::{Blocked, Flaws, Passed, text};
+use super::{Flaws, Passed, text};
+use crate::blocked::Blocked;
 use crate::files::{self, Errno, Facts, FileType};
 
 const ID: &str = "tools.guard/path";

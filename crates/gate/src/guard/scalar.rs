@@ -7,7 +7,8 @@ use policy::span::Spanned;
 use regex::{Regex, RegexBuilder};
 use serde_json::Value as Json;
 
-use super::{Blocked, Flaws, Passed, kind_of, text};
+use super::{Flaws, Passed, kind_of, text};
+use crate::blocked::Blocked;
 
 /// Bytes that a compiled pattern may take.
 const PATTERN_SIZE: usize = 1 << 18;

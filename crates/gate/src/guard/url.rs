@@ -12,7 +12,8 @@ use policy::guards::UrlGuard;
 use serde_json::Value as Json;
 
 use super::address::judge_address;
-use super::{Blocked, Flaws, Passed, text};
+use super::{Flaws, Passed, text};
+use crate::blocked::Blocked;
 
 const ID: &str = "tools.guard/url";
 /// Servers and proxies cut or refuse longer ones.

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value as Json};
 
-use crate::guard::{Blocked, Compiled};
+use crate::blocked::Blocked;
+use crate::guard::Compiled;
 
 /// One step into the arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]

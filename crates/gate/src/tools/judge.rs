@@ -8,9 +8,9 @@ use serde_json::Value as Json;
 
 use super::entry::{Entry, effect};
 use super::{Gate, Judged, argument};
+use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::demand::MAX_DEMANDS;
-use crate::guard::Blocked;
 use crate::json;
 use crate::rules::Facts;
 use crate::schema::Schema;

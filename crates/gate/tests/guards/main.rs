@@ -11,7 +11,8 @@ mod values;
 
 use std::path::Path;
 
-use gate::guard::{Blocked, Compiled};
+use gate::Blocked;
+use gate::guard::Compiled;
 use policy::{Caller, Diagnostics, Format, Layers, Loaded};
 use serde_json::Value as Json;
 

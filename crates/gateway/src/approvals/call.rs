@@ -10,6 +10,9 @@ use super::Unasked;
 /// and `port`. No tool's name begins so.
 pub const DESTINATION: &str = "net:connect";
 
+/// The same for a request of which a rule asks: `host`, `port`, `method` and `path`.
+pub const REQUEST: &str = "net:request";
+
 /// What a person is asked about.
 #[derive(Clone, Debug)]
 pub struct Ask {
@@ -110,10 +113,10 @@ pub struct ParkedCall {
 }
 
 impl ParkedCall {
-    /// Whether it is about a destination of the network ([`DESTINATION`]).
+    /// Whether it is about a destination of the network ([`DESTINATION`], [`REQUEST`]).
     #[must_use]
     pub fn is_destination(&self) -> bool {
-        self.server.is_none() && self.tool == DESTINATION
+        self.server.is_none() && [DESTINATION, REQUEST].contains(&self.tool.as_str())
     }
 
     /// The form of `approvals show --json`, HTTP and webhook.
@@ -129,7 +132,8 @@ impl ParkedCall {
         if self.is_destination()
             && let (Some(json), Some(args)) = (json.as_object_mut(), args.as_object())
         {
-            json.extend(["host", "port"].into_iter().filter_map(|key| Some((key.to_owned(), args.get(key)?.clone()))));
+            let keys = ["host", "port", "method", "path"];
+            json.extend(keys.into_iter().filter_map(|key| Some((key.to_owned(), args.get(key)?.clone()))));
         }
         json
     }

@@ -29,7 +29,7 @@ use change_notify::ChangeNotifier;
 use policy::tools::ApprovalBy;
 use store::Store;
 
-pub use call::{Answer, Ask, DESTINATION, ParkedCall, State};
+pub use call::{Answer, Ask, DESTINATION, ParkedCall, REQUEST, State};
 pub use error::{Lost, StoreError, Unasked};
 pub use memory::{Holder, LONGEST, Memory, Pattern, Remember, Wide};
 pub use sanitize::{Sanitized, sanitize, sanitize_json, sanitize_text};

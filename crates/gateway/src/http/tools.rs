@@ -9,9 +9,8 @@ use serde_json::{Map, Value as Json, json};
 use super::answer::{Problem, called, good, not_found};
 use super::extract::{Action, Agent, JsonBody, fields};
 use super::server::ServerState;
-use crate::engine::Wanted;
-use crate::mcp::upstream_pool::Missing;
-use crate::tool_route::{ToolRoute, error_text, route};
+use crate::engine::{Missing, ToolRoute, Wanted};
+use crate::tool_route::{error_text, route};
 
 /// `GET /v1/tools`
 pub(super) async fn list(State(state): State<ServerState>, Agent(caller): Agent) -> Response<Body> {

@@ -21,7 +21,7 @@ use super::pins::Standing;
 use super::protocol::Client;
 use super::session::Session;
 use super::tools::{OnTheList, Trip};
-use crate::engine::Run;
+use crate::engine::{Missing, Run};
 
 /// Most conversations with servers of their own.
 const MAX_CONVERSATIONS: usize = 64;
@@ -29,19 +29,6 @@ const MAX_CONVERSATIONS: usize = 64;
 const IDLE: Duration = Duration::from_secs(30 * 60);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_secs(60);
-
-/// Why a tool cannot be called.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// No server of the policy is called so.
-    NoServer,
-    /// Its server is not there, or has no such tool; in words.
-    NotThere(String),
-    /// It is held back until somebody accepts it.
-    Held,
-    /// More conversations have servers than may.
-    Full,
-}
 
 /// A tool of a server, ready to be called once.
 pub struct Found {

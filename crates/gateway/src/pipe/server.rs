@@ -16,10 +16,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::approvals::{Approvals, Asker, ParkedCall};
-use crate::engine::{BoxFuture, Called, Engine, Run, Wanted};
-use crate::mcp::upstream_pool::Missing;
+use crate::engine::{BoxFuture, Called, Engine, Missing, Run, ToolRoute, Wanted};
 use crate::record::Event;
-use crate::tool_route::{ToolRoute, error_text, route};
+use crate::tool_route::{error_text, route};
 
 /// Longest line.
 const MAX_LINE: usize = json::MAX_BYTES + 4096;

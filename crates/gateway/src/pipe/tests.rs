@@ -12,10 +12,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStrea
 
 use super::*;
 use crate::approvals::{Answer, Approvals, Ask};
-use crate::engine::{BoxFuture, Called, Engine, Run, Wanted};
-use crate::mcp::upstream_pool::Missing;
+use crate::engine::{BoxFuture, Called, Engine, Missing, Run, ToolRoute, Wanted};
 use crate::record::{Event, Record};
-use crate::tool_route::ToolRoute;
 
 #[derive(Debug)]
 struct House(Approvals, Arc<std::sync::Mutex<Vec<String>>>);

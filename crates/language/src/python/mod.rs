@@ -10,7 +10,8 @@ use monty_types::{
 };
 use policy::control::Interpreter;
 
-use crate::{Ended, modules};
+use crate::ended::Ended;
+use crate::modules;
 
 /// A module that the interpreter knows and no policy can allow.
 const NEVER: &str = "os";

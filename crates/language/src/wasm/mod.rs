@@ -1,10 +1,12 @@
 //! WebAssembly by wasmi, with WASI preview 1 and nothing of the host behind it.
 
+mod wasi;
+
 use policy::control::Interpreter;
 use wasmi::{Config, Engine, Error, Linker, Module, Store, StoreLimits, StoreLimitsBuilder, TrapCode};
 
-use crate::Ended;
-use crate::wasi::{self, State};
+use crate::ended::Ended;
+use wasi::State;
 
 /// Most memories and tables of one program.
 const MANY: usize = 16;

@@ -7,17 +7,18 @@
 mod evidence;
 mod interpreter;
 mod set;
+mod strength;
 mod watch;
 
 use std::path::PathBuf;
 
-use crate::plan::Strength;
 use crate::units::{Bytes, Millis};
 use crate::value::{Over, Root, Threat, Threshold};
 
 pub use evidence::Evidence;
 pub use interpreter::{Interpreter, Source};
 pub use set::Controls;
+pub use strength::Strength;
 
 /// A kind of namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

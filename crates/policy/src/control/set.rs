@@ -1,7 +1,6 @@
 //! The controls of one clause together.
 
-use super::{Control, Filter};
-use crate::plan::Strength;
+use super::{Control, Filter, Strength};
 use crate::value::Threat;
 
 /// The controls of one clause. The first one holds it; the others stand behind it.

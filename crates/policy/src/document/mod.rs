@@ -20,6 +20,9 @@ pub(crate) const MAX_ENTRIES: usize = 2_000;
 /// More values than this are not a policy.
 pub(crate) const MAX_NODES: usize = 100_000;
 
+/// The origin of what no layer says.
+pub(crate) const GROUND: &str = "preset strict";
+
 /// The language of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -73,6 +76,11 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    pub(crate) fn range(self) -> std::ops::Range<usize> {
+        let offset = |at: u32| usize::try_from(at).unwrap_or(usize::MAX);
+        offset(self.start)..offset(self.end)
+    }
+
     pub(crate) fn new(source: u16, range: std::ops::Range<usize>) -> Self {
         let at = |offset: usize| u32::try_from(offset).unwrap_or(u32::MAX);
         Self { source, start: at(range.start), end: at(range.end) }
@@ -220,14 +228,20 @@ pub(crate) fn parse(index: u16, source: &Source) -> (Option<Node>, Vec<Diagnosti
         Some(node) => {
             let why = format!("a policy is a table of clauses, and this is {}", node.value.kind());
             let fix = "start with `version = 1` (TOML), `version: 1` (YAML) or `{\"version\": 1}` (JSON)";
-            let start = usize::try_from(node.place.start).unwrap_or(0);
-            let end = usize::try_from(node.place.end).unwrap_or(0);
-            mistakes.push(source.mistake(Flaw::syntax(start..end, why, fix)));
+            mistakes.push(source.mistake(Flaw::syntax(node.place.range(), why, fix)));
             None
         }
         None => None,
     };
     (root, mistakes)
+}
+
+/// Where a value was written; what is in no source comes from the ground of all layers.
+pub(crate) fn locate(sources: &[Source], place: Place) -> Where {
+    match sources.get(usize::from(place.source)) {
+        Some(source) => source.place_of(place.range()),
+        None => Where { name: GROUND.to_owned(), line_column: None, excerpt: String::new() },
+    }
 }
 
 /// The place of what a JSON Pointer names below the value at a place: for messages, so the source is parsed once more.
@@ -263,9 +277,7 @@ pub(crate) fn pointed(place: Place, source: &Source, pointer: &str) -> Option<Pl
     }
     match text {
         None => Some(at.place),
-        Some(text) => {
-            source.inside(place, &text, crate::read::offset(at.place.start)..crate::read::offset(at.place.end))
-        }
+        Some(text) => source.inside(place, &text, at.place.range()),
     }
 }
 
@@ -299,8 +311,8 @@ impl Source {
 
     /// The place of a part of a text, if it is written as it reads.
     pub(crate) fn inside(&self, place: Place, text: &str, range: std::ops::Range<usize>) -> Option<Place> {
-        let written = self.text.get(crate::read::offset(place.start)..crate::read::offset(place.end))?;
-        let start = crate::read::offset(place.start).checked_add(written.find(text)?)?;
+        let whole = place.range();
+        let start = whole.start.checked_add(self.text.get(whole)?.find(text)?)?;
         let end = range.end.min(text.len());
         Some(Place::new(place.source, start.checked_add(range.start.min(end))?..start.checked_add(end)?))
     }
@@ -330,11 +342,7 @@ impl Source {
         match self.kind {
             Kind::Preset => format!("preset {}", self.name),
             Kind::Flag => self.name.clone(),
-            Kind::File => {
-                let at =
-                    self.place_of(usize::try_from(place.start).unwrap_or(0)..usize::try_from(place.end).unwrap_or(0));
-                at.to_string()
-            }
+            Kind::File => self.place_of(place.range()).to_string(),
         }
     }
 }

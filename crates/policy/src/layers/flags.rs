@@ -5,7 +5,7 @@ use super::{FlagUse, Layers, MAX_SOURCES};
 use crate::clause::ClauseId;
 use crate::diagnostic::{Where, did_you_mean, quote};
 use crate::document::{Format, Key, Kind, Node, Place, Source, Value};
-use crate::read::is_env_name;
+use crate::names::is_env_name;
 use crate::rows;
 
 impl Layers {

@@ -286,7 +286,7 @@ impl Layers {
             let mut reader = self.reader();
             let Some(value) = reader.text("extends", item) else { continue };
             let Some(source) = reader.source(item.place) else { continue };
-            let at = source.place_of(crate::read::offset(item.place.start)..crate::read::offset(item.place.end));
+            let at = source.place_of(item.place.range());
             self.referred(&value, folder, &at, loader, chain);
         }
     }

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use crate::clause::ClauseId;
-use crate::document::{self, Format, Key, Kind, Node, Place, Source, Value};
-use crate::load::GROUND;
+use crate::document::{self, Format, GROUND, Key, Kind, Node, Place, Source, Value};
 
 /// A table with one entry.
 pub(super) fn wrap(name: &str, node: Node, place: Place) -> Node {

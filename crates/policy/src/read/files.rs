@@ -250,7 +250,7 @@ impl Reader<'_> {
     pub(crate) fn workspace(&mut self, tree: &Node, policy: &mut Policy) {
         let tier = match policy.tier {
             TierChoice::Fixed(tier) => tier,
-            TierChoice::Auto => crate::planning::least_tier(policy.threat).max(Tier::Process),
+            TierChoice::Auto => policy.threat.least_tier().max(Tier::Process),
         };
         policy.workspace.at = default_at(tier);
         let Some(node) = tree.get("workspace") else { return };

@@ -4,6 +4,7 @@ use super::scalar::compile;
 use super::{Reader, fault};
 use crate::diagnostic::{did_you_mean, quote};
 use crate::document::Place;
+use crate::names::is_env_name;
 use crate::value::{Input, InputType, Policy};
 
 /// Text without a declared length ends here: the kernel ends one string of the environment at 128 KiB.
@@ -16,7 +17,7 @@ impl Reader<'_> {
         for (name, value, source) in given {
             let length = self.sources.get(usize::from(*source)).map_or(0, |source| source.text.len());
             let place = Place::new(*source, 0..length);
-            if open && super::surroundings::is_env_name(name) {
+            if open && is_env_name(name) {
                 let text = Input {
                     kind: InputType::String,
                     max_length: None,

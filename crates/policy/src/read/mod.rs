@@ -14,15 +14,14 @@ mod surroundings;
 pub(crate) mod tools;
 
 pub(crate) use allowed::{normal, over};
-pub(crate) use surroundings::is_env_name;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::clause::ClauseId;
 use crate::danger;
-use crate::diagnostic::{Diagnostic, Diagnostics, Where, did_you_mean, quote};
-use crate::document::{Format, Kind, Node, Place, Source, Value};
+use crate::diagnostic::{Diagnostic, Diagnostics, did_you_mean, quote};
+use crate::document::{self, Format, Kind, Node, Place, Source, Value};
 use crate::load::Caller;
 use crate::value::{BackendName, EnforcerDemand, Policy, Threat, Tier, TierChoice};
 
@@ -96,10 +95,7 @@ pub(crate) fn clause_of(path: &str) -> Option<ClauseId> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn note(&mut self, path: &str, place: Place, fault: Fault) {
-        let at = match self.sources.get(usize::from(place.source)) {
-            Some(source) => source.place_of(offset(place.start)..offset(place.end)),
-            None => Where { name: crate::load::GROUND.to_owned(), line_column: None, excerpt: String::new() },
-        };
+        let at = document::locate(self.sources, place);
         let Fault { id, what, why, fix } = fault;
         self.mistakes.add(Diagnostic { id: id.to_owned(), clause: clause_of(path), what, at, why, fix });
     }
@@ -264,10 +260,6 @@ fn is_plain(text: &str) -> bool {
     let other = matches!(text, "true" | "false" | "null") || text.parse::<f64>().is_ok() || text.contains(": ");
     let quantity = text.starts_with(|c: char| c.is_ascii_digit()) && text.ends_with(|c: char| c.is_ascii_alphabetic());
     !other && (quantity || text.starts_with(word))
-}
-
-pub(crate) fn offset(at: u32) -> usize {
-    usize::try_from(at).unwrap_or(usize::MAX)
 }
 
 pub(crate) fn list_words(words: &[&str]) -> String {

@@ -47,7 +47,7 @@ impl Reader<'_> {
     /// The value as it stands in the document.
     pub(crate) fn written(&self, place: Place) -> &str {
         let text = self.source(place).map_or("", |source| source.text.as_str());
-        text.get(super::offset(place.start)..super::offset(place.end)).unwrap_or_default()
+        text.get(place.range()).unwrap_or_default()
     }
 
     pub(crate) fn truth(&mut self, path: &str, node: &Node) -> Option<bool> {

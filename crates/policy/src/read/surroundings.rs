@@ -6,6 +6,7 @@ use super::{Reader, fault, list_words};
 use crate::diagnostic::{did_you_mean, quote};
 use crate::document::{Node, Value};
 use crate::load::is_user_name;
+use crate::names::is_env_name;
 use crate::value::{Audit, Content, Env, Input, InputType, Process, Sync, Syscalls};
 
 pub(crate) const ENV: &[&str] = &["pass", "set"];
@@ -16,13 +17,6 @@ pub(crate) const INPUT: &[&str] = &["type", "max_length", "enum", "pattern", "re
 pub(crate) const PROCESS: &[&str] = &["user", "hostname", "umask", "tty", "label"];
 pub(crate) const SYSCALLS: &[&str] = &["profile", "allow", "deny"];
 pub(crate) const AUDIT: &[&str] = &["path", "redact", "content", "sync"];
-
-/// Whether a text can name a variable of the environment.
-pub(crate) fn is_env_name(name: &str) -> bool {
-    name.len() <= 256
-        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
 
 impl Reader<'_> {
     pub(crate) fn env(&mut self, tree: &Node, env: &mut Env) {

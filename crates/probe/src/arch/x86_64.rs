@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use crate::calls::{BAD, NOWHERE, Question, ask};
+use crate::question::{BAD, NOWHERE, Question, ask};
 use crate::{call, task};
 
 /// Questions about calls that only this architecture has.

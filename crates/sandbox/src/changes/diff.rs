@@ -77,8 +77,16 @@ pub fn diff(
         let is_text = entry.kind == Kind::File || entry.base.as_ref().is_some_and(|b| b.kind == Kind::File);
         let new = if entry.change == Change::Removed { Some(Vec::new()) } else { new };
         let text = if is_text { old.zip(new).and_then(|(old, new)| unified(&name, entry, &old, &new)) } else { None };
-        let text = text.filter(|_| !guarding.hides(entry));
-        Shown { entry: (*entry).clone(), name, marks: found, diff: text }
+        let mut entry = (*entry).clone();
+        let hidden = guarding.hides(&entry);
+        if hidden {
+            // Nor the size and the hash of what the host has there.
+            entry.base = None;
+            if entry.change == Change::Removed {
+                (entry.size, entry.sha256, entry.target) = (0, None, None);
+            }
+        }
+        Shown { entry, name, marks: found, diff: text.filter(|_| !hidden) }
     };
     let entries = chosen.iter().map(show).collect();
     let refused = manifest.left_behind(paths);
@@ -139,6 +147,9 @@ impl Shown {
         }
         match &self.diff {
             Some(diff) => out.push_str(diff),
+            None if entry.base.is_none() && entry.change != Change::Added => {
+                out.push_str("  not shown: the policy hides what was there (fs.hide)\n");
+            }
             None if entry.kind == Kind::File => {
                 let before = entry.base.as_ref().map_or(0, |b| b.size);
                 put(

@@ -1,5 +1,6 @@
 //! The list of what changed, and where it is kept: `changes/RUN/manifest.json` and `changes/RUN/blobs/SHA256`.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
@@ -335,23 +336,31 @@ pub(super) fn forget(state: &State, run: &RunId) -> Result<(), ChangesError> {
     changes.remove_tree(run.as_str()).map_err(|errno| ChangesError::Write { path, errno })
 }
 
-/// Throws away what was put aside at the end of runs that are over; how many had something.
+/// What was put aside of each run's work that has any: the names in its folder ([`aside_folder`]), in their order.
 ///
 /// # Errors
 /// [`ChangesError`].
-pub fn discard_aside(state: &State) -> Result<u64, ChangesError> {
+pub fn put_aside(state: &State) -> Result<BTreeMap<RunId, Vec<OsString>>, ChangesError> {
     let changes = state.changes()?;
-    let failed = |name: &str, errno| ChangesError::Write { path: state.path().join("changes").join(name), errno };
-    let mut gone = 0_u64;
-    for name in changes.names().map_err(|errno| failed("", errno))? {
-        let Some(name) = name.to_str() else { continue };
-        let run = name.strip_suffix(ASIDE).and_then(|run| run.parse::<RunId>().ok());
-        if run.is_some_and(|run| must_have_ended(state, &run).is_ok()) {
-            changes.remove_tree(name).map_err(|errno| failed(name, errno))?;
-            gone = gone.saturating_add(1);
+    let failed = |errno| ChangesError::Read { path: state.path().join("changes"), errno };
+    let mut found = BTreeMap::new();
+    for name in changes.names().map_err(failed)? {
+        let run = name.to_str().and_then(|name| name.strip_suffix(ASIDE)?.parse::<RunId>().ok());
+        // One that went meanwhile holds nothing.
+        let (Some(run), Ok(folder)) = (run, changes.enter(&name, Cross::No)) else { continue };
+        let mut names = folder.names().map_err(failed)?;
+        if !names.is_empty() {
+            names.sort();
+            found.insert(run, names);
         }
     }
-    Ok(gone)
+    Ok(found)
+}
+
+/// Where what a run made and was put aside lies.
+#[must_use]
+pub fn aside_folder(state: &State, run: &RunId) -> PathBuf {
+    state.path().join("changes").join(format!("{run}{ASIDE}"))
 }
 
 /// Whether a path is one of these or below one.

@@ -31,7 +31,8 @@ pub use diff::{Diff, Shown, diff};
 pub use error::ChangesError;
 pub(crate) use manifest::{ASIDE, must_have_ended, read as read_list, target_bytes};
 pub use manifest::{
-    BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, discard, discard_aside, discard_at, load, newest, runs,
+    BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, aside_folder, discard, discard_at, load, newest,
+    put_aside, runs,
 };
 pub use marks::{Mark, leaves, marks};
 pub use store::{Bounds, Known, MAX_DEPTH, Store, Until};

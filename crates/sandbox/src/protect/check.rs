@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::hold::{Held, Hold, Stands};
 use super::list::List;
 use super::plan::{ProtectPlan, parent_of, seen};
-use crate::state::{Cross, Dir, path_text};
+use crate::state::{Cross, Dir, path_text, rights_of};
 
 /// Characters of a path that are kept in the name of what was put aside.
 const MAX_FLAT: usize = 50;
@@ -23,7 +23,7 @@ static NUMBER: AtomicU64 = AtomicU64::new(0);
 /// It was there at the start.
 const VANISHED: &str = "vanished";
 /// It was a link at the start, and is again.
-const LINKED_AGAIN: &str = "vanished, and was a link";
+pub(super) const LINKED_AGAIN: &str = "vanished, and was a link";
 
 /// A protected path that is not as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -90,7 +90,9 @@ pub fn check(plan: &ProtectPlan, hold: &Hold, below: &Dir, aside: &Dir, list: &L
     Ok(slipped)
 }
 
-fn link_again(target: &[u8], parent: &Dir, name: &OsStr) -> Result<()> {
+/// With the owner's rights: whoever owns the folder has made something else of the name meanwhile, perhaps.
+pub(super) fn link_again(target: &[u8], parent: &Dir, name: &OsStr) -> Result<()> {
+    let _owners = rights_of(parent)?;
     rustix::fs::symlinkat(Path::new(OsStr::from_bytes(target)), parent, Path::new(name))
 }
 
@@ -162,7 +164,7 @@ fn disarm(parent: &Dir, name: &OsStr, path: &Path, what: &'static str) -> Slippe
     }
 }
 
-fn told(path: &Path, what: &'static str, why: Option<String>) -> Slipped {
+pub(super) fn told(path: &Path, what: &'static str, why: Option<String>) -> Slipped {
     Slipped { path: path.into(), what, moved_to: None, why }
 }
 

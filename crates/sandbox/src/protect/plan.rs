@@ -67,7 +67,7 @@ pub struct ProtectPlan {
     /// Folders of git's, relative to the workspace: shown below a layer, from which what is harmless is taken over at the
     /// end.
     pub layers: Vec<PathBuf>,
-    /// Parents of binds and layers, outermost first: bind on themselves, so that they cannot be renamed away.
+    /// Parents of binds, layers and links among the control files, outermost first: bind on themselves, so that they cannot be renamed away.
     pub pins: Vec<PathBuf>,
     /// Every folder of the workspace but those in git's: in each one a folder of git's could be made.
     #[serde(skip)]
@@ -115,8 +115,11 @@ pub fn plan(root: &Path, below: &Dir, list: &List, documents: &BTreeSet<PathBuf>
         plan.lead(below, &path, false, DOCUMENT);
     }
     plan.other_names(below)?;
-    let held = plan.binds.iter().map(|bind| &bind.path).chain(&plan.layers);
-    let pins: BTreeSet<_> = held.flat_map(|path| parents(path)).collect();
+    let held: Vec<&PathBuf> = plan.binds.iter().map(|bind| &bind.path).chain(&plan.layers).collect();
+    let links = plan.standing_links(below);
+    // One in what is bound is held by that.
+    let links = links.keys().filter(|link| !held.iter().any(|path| link.starts_with(path)));
+    let pins: BTreeSet<_> = held.iter().copied().chain(links).flat_map(|path| parents(path)).collect();
     plan.pins = pins.into_iter().collect();
     Ok(plan)
 }
@@ -137,6 +140,13 @@ impl ProtectPlan {
             before: self.before.keys().map(text).collect(),
             git_links: self.git_links.iter().map(|(path, led)| (text(path), text(led))).collect(),
         })
+    }
+
+    /// Links among the control files and on the way from them, and where each leads: no mount can hold one.
+    pub(super) fn standing_links(&self, below: &Dir) -> BTreeMap<PathBuf, PathBuf> {
+        let listed = self.before.iter().filter(|(_, seen)| seen.target.is_some()).map(|(path, _)| path);
+        let paths = listed.chain(&self.links).chain(self.git_links.keys());
+        paths.filter_map(|path| Some((path.clone(), link_target(below, path)?))).collect()
     }
 
     /// What is there and protected, relative to the root.

@@ -1,7 +1,8 @@
 //! What is made while a `rw` run lasts: a control file that was not there is put aside as soon as it is seen.
 //!
 //! The kernel tells of every name that appears in a folder (inotify), and each folder of the workspace is watched, new ones
-//! as they come; so nothing of ours has to stand in the workspace. A thread of its own does it: it does not wait for the
+//! as they come; so nothing of ours has to stand in the workspace. A link among the control files, which no mount can hold, is made again
+//! as soon as it is gone. A thread of its own does it: it does not wait for the
 //! streams of the run. When the kernel's queue was too short, everything is looked through.
 
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{AtFlags, FileType, Mode, StatxFlags};
 use rustix::io::{Errno, Result};
 
-use super::check::{Slipped, put_aside};
+use super::check::{LINKED_AGAIN, Slipped, link_again, put_aside, told};
 use super::gitdir::{REPOSITORY, is_repository};
 use super::list::List;
 use super::plan::{ProtectPlan, link_target};
@@ -65,7 +66,6 @@ impl Sentry {
         let failed = Arc::new(Mutex::new(None));
         let mut eye = Eye {
             queue: Some(queue),
-            below,
             aside,
             list,
             known,
@@ -73,6 +73,8 @@ impl Sentry {
             ways: plan.ways.clone(),
             before: plan.before.keys().cloned().collect(),
             git_links: plan.git_links.clone(),
+            standing: plan.standing_links(&below),
+            below,
             running: false,
             until: None,
             folders: BTreeMap::new(),
@@ -155,6 +157,7 @@ pub fn late(watched: &Watched, below: Dir, aside: Dir, until: i64) -> Result<Vec
         ways: BTreeSet::new(),
         before: watched.before.iter().map(|path| path.0.clone()).collect(),
         git_links: watched.git_links.iter().map(|(path, led)| (path.0.clone(), led.0.clone())).collect(),
+        standing: BTreeMap::new(),
         running: false,
         until: Some(until),
         folders: BTreeMap::new(),
@@ -183,6 +186,8 @@ struct Eye {
     before: BTreeSet<PathBuf>,
     /// What was called `.git` and was a link, and where each led.
     git_links: BTreeMap<PathBuf, PathBuf>,
+    /// Links among all of these that were there at the start: each is made again when it is gone.
+    standing: BTreeMap<PathBuf, PathBuf>,
     /// The payload may run: at the start nothing is changed.
     running: bool,
     /// What was born later is somebody else's work: seconds.
@@ -245,24 +250,47 @@ impl Eye {
             }
         }
         // What came and went a thousand times is looked at once.
-        let mut appeared = BTreeSet::new();
+        let (mut appeared, mut gone) = (BTreeSet::new(), BTreeSet::new());
         for (number, events, name) in seen {
             if events.contains(ReadFlags::QUEUE_OVERFLOW) {
                 appeared.insert((PathBuf::new(), true));
+                gone.extend(self.standing.keys().cloned());
             } else if events.contains(ReadFlags::IGNORED) {
                 self.folders.remove(&number);
             } else if events.contains(ReadFlags::ATTRIB) && !events.contains(ReadFlags::ISDIR) {
                 // Of rights only those of folders matter.
             } else if let Some((path, name)) = self.folders.get(&number).zip(name) {
+                if events.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
+                    gone.insert(path.join(name));
+                    continue;
+                }
                 appeared.insert((path.join(name), events.contains(ReadFlags::ISDIR)));
             }
         }
-        appeared.into_iter().try_for_each(|(path, folder)| self.judge(path, folder))
+        appeared.into_iter().try_for_each(|(path, folder)| self.judge(path, folder))?;
+        gone.iter().for_each(|path| self.link_again(path));
+        Ok(())
+    }
+
+    /// A link that was there at the start and is gone.
+    fn link_again(&mut self, path: &Path) {
+        let Some(target) = self.standing.get(path).filter(|_| !self.there(path)) else { return };
+        let Ok(Some((parent, name))) = super::plan::parent_of(&self.below, path) else { return };
+        // Where it cannot be made, the last look says why.
+        if link_again(target.as_os_str().as_bytes(), &parent, &name).is_ok() {
+            self.slipped.push(told(path, LINKED_AGAIN, None));
+        }
+    }
+
+    /// Whether a link is what it was.
+    fn stands(&self, path: &Path) -> bool {
+        let target = self.standing.get(path);
+        target.is_some() && link_target(&self.below, path).as_ref() == target
     }
 
     /// A name that appeared.
     fn judge(&mut self, path: PathBuf, folder: bool) -> Result<()> {
-        if self.known.contains(&path) {
+        if self.known.contains(&path) || self.stands(&path) {
             return Ok(());
         }
         let name = path.file_name().unwrap_or_default();
@@ -305,6 +333,9 @@ impl Eye {
         self.bytes = self.bytes.saturating_add(kept.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0)));
         if slipped.moved_to.is_some() || self.there(path) {
             self.slipped.push(slipped);
+        }
+        if self.running {
+            self.link_again(path);
         }
     }
 
@@ -410,6 +441,8 @@ impl Eye {
             | WatchFlags::ATTRIB
             | WatchFlags::ONLYDIR
             | WatchFlags::EXCL_UNLINK;
+        let has_links = self.standing.keys().any(|link| link.parent() == Some(path));
+        let wanted = if has_links { wanted | WatchFlags::DELETE | WatchFlags::MOVED_FROM } else { wanted };
         let by_descriptor = format!("/proc/self/fd/{}", std::os::fd::AsFd::as_fd(&dir).as_raw_fd());
         let number = inotify::add_watch(self.queue.as_ref().ok_or(Errno::BADF)?, by_descriptor, wanted)?;
         self.folders.insert(number, path.to_owned());

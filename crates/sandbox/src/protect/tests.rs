@@ -24,9 +24,13 @@ impl Work {
     }
 
     fn put(&self, name: &str, text: &str) {
+        self.try_put(name, text).unwrap();
+    }
+
+    fn try_put(&self, name: &str, text: &str) -> std::io::Result<()> {
         let path = self.root.join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        std::fs::create_dir_all(path.parent().unwrap())?;
+        std::fs::write(path, text)
     }
 
     fn plan(&self) -> ProtectPlan {
@@ -162,7 +166,12 @@ fn what_is_made_while_somebody_watches_is_put_aside_at_once_at_every_depth() {
         "deep/y",
         "sub/.git/index",
     ] {
-        work.put(path, "x");
+        // Its folder may be put aside before anything is in it.
+        let made = work.try_put(path, "x");
+        assert!(
+            made.as_ref().map_or_else(|error| error.kind() == std::io::ErrorKind::NotFound, |()| true),
+            "{path}: {made:?}"
+        );
     }
     // A tree that was made elsewhere and is moved in.
     work.put("z/.gitx/config", "x");
@@ -249,10 +258,12 @@ fn a_link_to_a_repository_that_was_there_stays_and_another_does_not() {
     symlink("store/a", work.root.join(".git")).unwrap();
     assert_eq!(work.sentry().stop().unwrap(), vec![], "nobody made anything");
     let sentry = work.sentry();
-    std::fs::remove_file(work.root.join("other/.git")).unwrap();
-    symlink("../store/b", work.root.join("other/.git")).unwrap();
+    symlink("../store/b", work.root.join("other/new")).unwrap();
+    std::fs::rename(work.root.join("other/new"), work.root.join("other/.git")).unwrap();
     let slipped = sentry.stop().unwrap();
-    assert_eq!(slipped.iter().map(|one| one.path.as_path()).collect::<Vec<_>>(), [Path::new("other/.git")]);
+    let told: Vec<_> = slipped.iter().map(|one| (one.path.as_path(), one.moved_to.is_some())).collect();
+    assert_eq!(told, [(Path::new("other/.git"), true), (Path::new("other/.git"), false)]);
+    assert_eq!(std::fs::read_link(work.root.join("other/.git")).unwrap(), Path::new("../store/a"));
     assert!(work.root.join("sub/.git").is_symlink() && work.root.join(".git").is_symlink());
 }
 
@@ -487,6 +498,38 @@ fn a_link_that_vanished_is_made_again() {
     let slipped = work.check(&plan);
     assert_eq!((slipped.len(), slipped[0].left()), (1, "the link was made again"));
     assert_eq!(std::fs::read_link(work.root.join(".claude")).unwrap(), Path::new("/etc/x"));
+}
+
+#[test]
+fn a_link_that_goes_while_somebody_watches_is_made_again_at_once() {
+    let work = Work::new(&[("rc", "x"), ("a/x", "")]);
+    for (target, link) in [("rc", ".envrc"), ("/etc/x", ".claude"), ("../store.git", "a/.git")] {
+        symlink(target, work.root.join(link)).unwrap();
+    }
+    let leads =
+        |link: &str, target: &str| std::fs::read_link(work.root.join(link)).is_ok_and(|to| to == Path::new(target));
+    assert!(has(&work.plan().pins, "a"), "nobody renames its folder");
+    work.put(".vscode/deep/x", "");
+    symlink("x", work.root.join(".vscode/deep/l")).unwrap();
+    assert!(!has(&work.plan().pins, ".vscode") && !has(&work.plan().pins, ".vscode/deep"), "what is bound holds them");
+    let sentry = work.sentry();
+    std::fs::remove_file(work.root.join(".envrc")).unwrap();
+    std::fs::rename(work.root.join("a/.git"), work.root.join("a/git")).unwrap();
+    assert!(soon(|| leads(".envrc", "rc") && leads("a/.git", "../store.git")));
+    // By another link, and by a file.
+    symlink("other", work.root.join("new")).unwrap();
+    std::fs::rename(work.root.join("new"), work.root.join(".claude")).unwrap();
+    replace(&work, ".envrc", "planted");
+    assert!(soon(|| leads(".envrc", "rc") && leads(".claude", "/etc/x")));
+    // What is no control file goes.
+    work.put("plain", "");
+    std::fs::remove_file(work.root.join("plain")).unwrap();
+    let slipped = sentry.stop().unwrap();
+    for (path, times) in [(".envrc", 3), (".claude", 2), ("a/.git", 1)] {
+        let told = slipped.iter().filter(|one| one.path == Path::new(path)).count();
+        assert_eq!(told, times, "{path}: {slipped:?}");
+    }
+    assert!(!has(slipped.iter().map(|one| &one.path), "plain") && !work.root.join("plain").exists());
 }
 
 /// 1 ms.

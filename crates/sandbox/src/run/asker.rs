@@ -11,6 +11,8 @@ pub struct Question {
     pub host: String,
     /// The port.
     pub port: u16,
+    /// Method and path (without its query) of the request of which a rule asks; none: the connection.
+    pub request: Option<(String, String)>,
 }
 
 /// Something that was let through: a connection, or a request that was read on it. The broker says it, and it is believed in

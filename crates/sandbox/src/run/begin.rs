@@ -104,7 +104,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let (policy, Wanted { what, forced, options, environment }) = (&plan.policy, wanted);
     // First, so that nothing is made for a run that is refused for one.
     let secrets = super::secrets::read(plan, environment)?;
-    let image = crate::image::demand(plan, environment)?;
+    let image = crate::image::demand(plan, environment.images, &environment.state)?;
     let mut home = journal(recorded, policy)?;
     let bundled = backends::of(plan)?.wants_folder();
     let bundle = bundled.then(|| own_folder(&mut home, recorded, HostResources::own_bundle)).transpose()?;
@@ -140,6 +140,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
         term: environment.variable("TERM").filter(|_| policy.process.tty).map(OsString::from),
         tmp: tmp.clone().or(bundle),
         cache: crate::state::cache(environment.euid),
+        machines: machines(plan.tier, recorded),
         #[cfg(feature = "mutation")]
         without: options.without().to_vec(),
     };
@@ -186,6 +187,12 @@ fn journal(recorded: &Recorded, policy: &Policy) -> Result<HostResources, Error>
         ));
     }
     Ok(home)
+}
+
+/// Where prepared machines are. Without such a folder each one boots, which is slower and as safe.
+fn machines(tier: Tier, recorded: &Recorded) -> Option<PathBuf> {
+    let wanted = tier == Tier::Vm && recorded.state.machines().is_ok();
+    wanted.then(|| recorded.state.path().join("machines"))
 }
 
 fn passed(policy: &Policy, environment: &Environment) -> BTreeMap<OsString, OsString> {
@@ -345,6 +352,9 @@ impl Ready {
     /// Lets the payload go.
     pub(super) fn go(self, plan: &Plan, stdio: Stdio) -> Result<Stage, Error> {
         let Self { verified, broker, program, root, layer, tmp, protected, git, watches, mut home, image } = self;
+        if let Some(broker) = &broker {
+            broker.is_of(verified.pid());
+        }
         let mut running = verified.go()?;
         let carried = carry(&mut *running, &watches, stdio)?;
         // While the program runs: its start does not wait for it.

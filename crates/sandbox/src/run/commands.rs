@@ -8,8 +8,8 @@ use std::ffi::OsString;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use gate::Blocked;
 use gate::command::{Judge, JudgeOptions, Judgement, MAX_BYTES};
-use gate::guard::Blocked;
 use policy::Loaded;
 use policy::value::{Policy, Root, Tier, WorkspaceMode};
 

@@ -39,6 +39,7 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
         term: None,
         tmp: (plan.tier.on_host_tree() || backends::of(plan)?.wants_folder()).then(|| PathBuf::from("/tmp")),
         cache: None,
+        machines: None,
         #[cfg(feature = "mutation")]
         without: Vec::new(),
     };

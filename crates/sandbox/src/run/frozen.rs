@@ -120,8 +120,8 @@ fn no_snapshot() -> Error {
         id: "live/vm-snapshot",
         what: "no snapshot of a machine can be made".to_owned(),
         place: "`tier = \"vm\"`".to_owned(),
-        why: "what it wrote lies in its own memory, and machines that begin with the same memory would have the same \
-              random numbers: this version has no way to give them others"
+        why: "what it wrote lies in its own memory, and its programs would go on in each copy of that before the copy has \
+              random numbers of its own"
             .to_owned(),
         fix: "take files out with `fumehood cp`, or use `--tier container`".to_owned(),
     })

@@ -186,6 +186,7 @@ fn violation(paths: &[&PathBuf], why: &str) -> Violation {
             .to_owned(),
         count: u64::try_from(paths.len()).unwrap_or(u64::MAX),
         seen: Seen::Kernel,
+        program: None,
     }
 }
 

@@ -200,7 +200,9 @@ impl Guard {
                 continue;
             }
             let below = Dir::open(&root).map_err(|e| unreadable(&root, &e.to_string()))?;
-            let plan = look_through(&root, &below, policy)?;
+            let mut plan = look_through(&root, &below, policy)?;
+            // In a grant nothing is mounted on itself.
+            plan.pins.clear();
             let there = plan.within_git.iter().map(PathBuf::as_path).chain(plan.control_files()).next();
             if let Some(there) = there {
                 return Err(holds_control_files(&root, there));
@@ -369,7 +371,7 @@ impl Tree {
         if granted {
             slipped.iter_mut().for_each(|one| one.path = plan.root.join(&one.path));
         }
-        let folder = recorded.state.path().join("changes").join(aside_name(recorded));
+        let folder = crate::changes::aside_folder(&recorded.state, &recorded.id);
         for name in slipped.iter_mut().filter_map(|one| one.moved_to.as_mut()) {
             if aside.kind(&name).is_ok_and(|kind| kind.is_some()) {
                 *name = folder.join(&name).to_string_lossy().into_owned();
@@ -482,9 +484,19 @@ fn violation(slipped: &protect::Slipped) -> Violation {
         clause: ClauseId::FsProtect,
         what: format!("{} {}", show_path(&slipped.path), slipped.what),
         why: format!("control files of a workspace are protected; {where_to}"),
-        instead: "leave control files alone, or ask for `fs.protect = false`".to_owned(),
+        instead: instead_of_making(&slipped.path).to_owned(),
         count: 1,
         seen: Seen::Kernel,
+        program: None,
+    }
+}
+
+fn instead_of_making(path: &Path) -> &'static str {
+    if path.file_name().is_some_and(|name| name.eq_ignore_ascii_case(".git")) {
+        "make a new repository in workspace mode `overlay` (`-w PATH`), where it works and `fumehood apply --take-protected` takes it; \
+         in `rw` make it below /tmp, or run `git init` there before the run; or ask for `fs.protect = false`"
+    } else {
+        "leave control files alone, or ask for `fs.protect = false`"
     }
 }
 

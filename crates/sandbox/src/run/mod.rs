@@ -159,13 +159,18 @@ fn could_start(plan: &Plan, options: &Options) -> Result<(), Error> {
     }
     options.earlier.as_ref().map_or(Ok(()), |earlier| earlier.fits(plan))?;
     let net = &plan.policy.net;
-    if net.mode == NetMode::Allow && net.unknown == Unknown::Ask && options.asker.is_none() {
+    if net.mode == NetMode::Allow && net.asks() && options.asker.is_none() {
+        let of_hosts = net.unknown == Unknown::Ask;
+        let (asking, place) = match of_hosts {
+            true => ("net.unknown = \"ask\"", "`net.unknown`"),
+            false => ("decision = \"ask\"", "`net.allow`"),
+        };
         return Err(Error::refused(Fault {
             id: "net.unknown/nobody",
-            what: "`net.unknown = \"ask\"` asks a person, and here nobody can be asked".to_owned(),
-            place: "`net.unknown`".to_owned(),
+            what: format!("`{asking}` asks a person, and here nobody can be asked"),
+            place: place.to_owned(),
             why: "whoever starts this run has no store of approvals".to_owned(),
-            fix: "use `net.unknown = \"deny\"`, or start it by `fumehood run` or `create`".to_owned(),
+            fix: format!("leave out `{asking}`, or start it by `fumehood run` or `create`"),
         }));
     }
     let agent = matches!(options.stdio, Stdio::Socket);

@@ -103,7 +103,7 @@ pub(super) fn from_interpreter(stderr: &[u8]) -> Violation {
 }
 
 fn kernel(id: &str, clause: ClauseId, what: String, why: String, instead: String, count: u64) -> Violation {
-    Violation { id: id.to_owned(), clause, what, why, instead, count, seen: Seen::Kernel }
+    Violation { id: id.to_owned(), clause, what, why, instead, count, seen: Seen::Kernel, program: None }
 }
 
 /// Hints read from what the program printed on its error stream.
@@ -360,7 +360,7 @@ fn no_network(line: &str, policy: &Policy) -> bool {
 }
 
 fn output(id: &str, clause: ClauseId, what: String, why: String, instead: String) -> Violation {
-    Violation { id: id.to_owned(), clause, what, why, instead, count: 1, seen: Seen::Output }
+    Violation { id: id.to_owned(), clause, what, why, instead, count: 1, seen: Seen::Output, program: None }
 }
 
 fn outside(path: &str, policy: &Policy, how: &str) -> Violation {

@@ -157,6 +157,14 @@ impl State {
         self.inner("snapshots")
     }
 
+    /// The folder of prepared machines.
+    ///
+    /// # Errors
+    /// [`StateError::NotWritable`] and the like.
+    pub fn machines(&self) -> Result<Dir, StateError> {
+        self.inner("machines")
+    }
+
     /// The folder of live sandboxes.
     ///
     /// # Errors

@@ -27,14 +27,14 @@ use crate::admission::admit;
 use crate::answer::Problem;
 use crate::backend::{Approvals, Sandboxes, Wanted, call};
 use crate::ceiling;
-use crate::envd::Watchers;
 use crate::keys::{Key, Keys, KeysError};
 use crate::labels::{self, AT_END, BODY, KEPT_MS, KEY, LATEST, ONCE, PORTS, PREFIX, WAKE};
 use crate::meters::Meters;
-use crate::page::Sessions;
+use crate::sessions::Sessions;
 use crate::templates::Templates;
 use crate::tokens::Tokens;
 use crate::traces::{self, Exporter, Tracer, Traces};
+use crate::watchers::Watchers;
 
 /// The longest life that can be asked for.
 pub(crate) const MAX_LIFE_MS: u64 = 24 * 60 * 60 * 1000;
@@ -270,7 +270,7 @@ impl Desk {
         let environment = Arc::clone(&self.environment);
         let read = move || load(&[PolicyLayer::Document(top)], &environment).map(|loaded| Some(loaded.policy));
         match tokio::task::spawn_blocking(read).await {
-            Ok(read) => read.map_err(crate::e2b::all),
+            Ok(read) => read.map_err(Problem::all),
             Err(_lost) => Err(crate::backend::failed("the ceiling of the key could not be read").into()),
         }
     }
@@ -284,12 +284,6 @@ impl Desk {
         self.keys.who(token).map_err(unreadable)?.ok_or_else(no_key)
     }
 
-    /// Whether a sandbox is one of this key: it created it. Those of the command line are nobody's here: folders of the host
-    /// may be open to them.
-    fn is_of(key: &Key, info: &Info) -> bool {
-        labels::is_of(key, &info.labels)
-    }
-
     /// Whether the key that created a sandbox is still there; what it handed out ends with it.
     pub(crate) fn is_served(&self, info: &Info) -> bool {
         self.keys.owner(&info.labels).is_ok_and(|owner| owner.is_some())
@@ -298,7 +292,7 @@ impl Desk {
     /// The sandboxes of a key.
     pub(crate) async fn list(&self, key: &Key, ended: bool) -> Result<Vec<Info>, Problem> {
         let mut all = self.sandboxes.list(ended).await?;
-        all.retain(|info| Self::is_of(key, info));
+        all.retain(|info| key.created(&info.labels));
         Ok(all)
     }
 
@@ -308,10 +302,10 @@ impl Desk {
         if info.state == State::Ended { Err(Problem::no_such(id)) } else { Ok(info) }
     }
 
-    /// A sandbox of a key.
+    /// A sandbox of a key: it created it. Those of the command line are nobody's here: folders of the host may be open to them.
     pub(crate) async fn own_or_ended(&self, key: &Key, id: &str) -> Result<Info, Problem> {
         let found = if is_id(id) { self.sandboxes.find(id).await? } else { None };
-        found.filter(|info| info.id == id && Self::is_of(key, info)).ok_or_else(|| Problem::no_such(id))
+        found.filter(|info| info.id == id && key.created(&info.labels)).ok_or_else(|| Problem::no_such(id))
     }
 
     /// The id that a word stands for: it is one, or the name of a sandbox of this key, of those of one name the one that lives,
@@ -375,7 +369,7 @@ impl Desk {
         let load = move || load(&[PolicyLayer::Document(top)], &environment);
         match tokio::task::spawn_blocking(load).await {
             Ok(Ok(top)) => Ok(top.policy.limits.wall.map_or(wish_ms, |wall| wall.0.min(wish_ms))),
-            Ok(Err(problems)) => Err(crate::e2b::all(problems)),
+            Ok(Err(problems)) => Err(Problem::all(problems)),
             Err(_lost) => Err(crate::backend::failed("the ceiling could not be read").into()),
         }
     }

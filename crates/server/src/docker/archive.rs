@@ -18,7 +18,8 @@ use super::container::{Container, Phase};
 use super::create::nothing;
 use super::{Answer, Docker, Told, told};
 use crate::clock;
-use crate::envd::{Query, pieces};
+use crate::envd::pieces;
+use crate::request::Query;
 use crate::{backend, envd};
 
 /// Pieces that wait to be sent.

@@ -17,7 +17,7 @@ use super::create::nothing;
 use super::{Answer, Docker, Told, filters, locked, told, yes};
 use crate::answer::json_response;
 use crate::backend;
-use crate::envd::Query;
+use crate::request::Query;
 
 const KILL: u8 = 9;
 /// How long the end of a killed program is waited for.

@@ -23,7 +23,7 @@ use crate::backend::{Image, Wanted};
 use crate::ceiling;
 use crate::clock;
 use crate::desk::{self, MAX_LIFE_MS};
-use crate::envd::Query;
+use crate::request::Query;
 
 /// The label of a container's sandbox: its id.
 pub(super) const LABEL: &str = "fumehood.docker";

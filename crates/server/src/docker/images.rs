@@ -20,7 +20,8 @@ use super::{Answer, Docker, Told, architecture, filters, told, yes};
 use crate::answer::{Problem, json_response};
 use crate::backend::{Image, Recipe};
 use crate::clock;
-use crate::envd::{Query, pieces};
+use crate::envd::pieces;
+use crate::request::Query;
 
 /// The largest archive that is built of.
 const MAX_CONTEXT: u64 = 4 << 30;

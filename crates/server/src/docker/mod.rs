@@ -21,6 +21,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,8 +43,8 @@ use tower::ServiceExt as _;
 use crate::answer::{Problem, json_response};
 use crate::backend::Images;
 use crate::desk::{self, Desk};
-use crate::envd::Query;
-use crate::record;
+use crate::request::Query;
+use crate::{record, request as read};
 use body::{Fields, Refused};
 use container::Container;
 use exec::Exec;
@@ -138,6 +139,10 @@ impl From<Vec<Problem>> for Told {
 fn told(status: StatusCode, message: impl Into<String>) -> Told {
     Told(status, message.into())
 }
+
+/// The request came to the socket of Docker's clients, over this connection.
+#[derive(Clone, Debug)]
+pub(crate) struct OfDocker(pub(crate) Arc<OwnedFd>);
 
 /// Everything behind the socket.
 pub(crate) struct Docker {
@@ -435,7 +440,7 @@ fn yes(query: &Query, name: &str) -> Result<bool, Told> {
 
 /// The fields of a body; none has none.
 async fn fields(request: Request) -> Result<Fields, Told> {
-    let bytes = crate::e2b::body(request).await?;
+    let bytes = read::body(request).await?;
     Ok(crate::json::object(&bytes)?)
 }
 

@@ -15,10 +15,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::container::{Container, Phase};
 use super::create::nothing;
 use super::log::{Lane, Piece, Reader};
-use super::{Answer, Docker, Told, told, yes};
+use super::{Answer, Docker, OfDocker, Told, told, yes};
 use crate::clock;
-use crate::envd::Query;
-use crate::http::{Busy, OfDocker};
+use crate::places::Busy;
+use crate::request::Query;
 
 /// How often it is looked whether a client has read a head, and for how long.
 const LOOK: Duration = Duration::from_millis(1);

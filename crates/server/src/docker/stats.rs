@@ -13,7 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::container::{Container, Phase};
 use super::{Answer, Docker, yes};
 use crate::answer::json_response;
-use crate::envd::Query;
+use crate::request::Query;
 use crate::{backend, clock};
 
 const EVERY: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use super::body::{Around, Mapped, Refused, map};
 use super::{CEILING, yes};
 use crate::backend::Image;
 use crate::desk;
-use crate::envd::Query;
+use crate::request::Query;
 
 fn image() -> Image {
     let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();

@@ -9,10 +9,11 @@ use live::words::{Info, State as Doing};
 use serde_json::{Map, Value as Json, json};
 use url::form_urlencoded;
 
-use super::{all, body, network, objects};
+use super::{network, objects};
 use crate::answer::{Problem, empty, json_response};
 use crate::desk::{Desk, MAX_LIFE_MS, Part};
 use crate::keys::Key;
+use crate::request::body;
 use crate::{clock, json as read};
 
 /// Seconds of life that a connection gives when it says nothing.
@@ -165,7 +166,7 @@ pub(super) async fn network(
     let info = desk.own(&key, &id).await?;
     match desk.set_rules(&key, &info, (outside.layers(), Part::Hosts)).await {
         Ok(_) => Ok(empty(StatusCode::NO_CONTENT)),
-        Err(problems) => match all(problems) {
+        Err(problems) => match Problem::all(problems) {
             problem if problem.status == StatusCode::NOT_IMPLEMENTED && outside.is_closed() => {
                 Ok(empty(StatusCode::NO_CONTENT))
             }

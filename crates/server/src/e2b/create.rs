@@ -7,11 +7,12 @@ use axum::extract::{Extension, Request, State};
 use axum::http::{Response, StatusCode};
 use serde_json::{Map, Value as Json};
 
-use super::{all, body, network, objects};
+use super::{network, objects};
 use crate::answer::{Problem, json_response};
 use crate::desk::{Desk, Once, Order};
 use crate::json;
 use crate::keys::Key;
+use crate::request::body;
 use crate::templates;
 
 /// Seconds of life when none are asked for, in the older interface and in the newer.
@@ -54,7 +55,7 @@ async fn create(desk: &Desk, key: &Key, request: Request, life: u64) -> Result<R
     let bytes = body(request).await?;
     let order = order(desk, key, &json::object(&bytes)?, life).await?;
     let once = once.as_deref().map(|key| Once { key, body: &bytes });
-    let info = desk.create(key, order, once).await.map_err(all)?;
+    let info = desk.create(key, order, once).await.map_err(Problem::all)?;
     Ok(json_response(StatusCode::CREATED, &objects::sandbox(desk, &info)))
 }
 

@@ -9,23 +9,21 @@ mod network;
 mod objects;
 mod snapshots;
 
-pub(crate) use objects::{has_private_ports, metric};
+pub(crate) use objects::metric;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Response, StatusCode, Uri};
+use axum::http::{Response, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::routing::{any, delete, get, post, put};
 
 use crate::answer::Problem;
 use crate::desk::Desk;
 use crate::record;
-
-/// The longest body of a request.
-const MAX_BODY: usize = 1 << 20;
+use crate::request::token;
 
 /// The routes.
 pub(crate) fn router(desk: Arc<Desk>) -> Router {
@@ -82,22 +80,6 @@ async fn admit(State(desk): State<Arc<Desk>>, mut request: Request, next: Next) 
     }
 }
 
-/// The one key that a request shows; empty without, or where it shows several.
-pub(crate) fn token(headers: &HeaderMap) -> String {
-    let one = |name: &str| {
-        let mut all = headers.get_all(name).iter();
-        match (all.next(), all.next()) {
-            (Some(one), None) => one.to_str().ok(),
-            (_, _) => None,
-        }
-    };
-    if headers.contains_key("x-api-key") {
-        return one("x-api-key").unwrap_or_default().to_owned();
-    }
-    let bearer = one("authorization").and_then(|value| value.split_once(' '));
-    bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map_or("", |(_, token)| token.trim()).to_owned()
-}
-
 async fn unrouted(uri: Uri) -> Problem {
     Problem::no_route(uri.path())
 }
@@ -113,31 +95,4 @@ async fn held_by_nobody(uri: Uri) -> Problem {
     let (clause, why) = found.copied().unwrap_or(("path", "this server does not do it"));
     let what = format!("{} is not served", policy::diagnostic::quote(uri.path()));
     Problem::cannot(StatusCode::NOT_IMPLEMENTED, clause, &what, why, "do without it")
-}
-
-/// A whole body, of bounded size and time.
-pub(crate) async fn body(request: Request) -> Result<Bytes, Problem> {
-    let read = axum::body::to_bytes(request.into_body(), MAX_BODY);
-    match tokio::time::timeout(std::time::Duration::from_secs(30), read).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(_cut)) => {
-            let (why, instead) = ("it broke off, or is longer than 1 MiB", "send less");
-            Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "serve/body", "the body cannot be read", why, instead))
-        }
-        Err(_late) => {
-            let (why, instead) = ("it took longer than 30 s", "send it at once");
-            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "serve/body", "the body did not come", why, instead))
-        }
-    }
-}
-
-/// Several problems in the shape of one: the first says its status, all are told.
-pub(crate) fn all(problems: Vec<Problem>) -> Problem {
-    let mut problems = problems.into_iter();
-    let first = problems.next();
-    let mut first = first.unwrap_or_else(|| crate::backend::failed("it was refused without a reason").into());
-    for more in problems {
-        first.instead = format!("{}; also: {}", first.instead, more.line());
-    }
-    first
 }

@@ -19,7 +19,7 @@ pub(super) fn sandbox(desk: &Desk, info: &Info) -> Json {
     let mut object = Map::new();
     base(desk, info, &mut object);
     object.insert("envdAccessToken".to_owned(), json!(desk.tokens.of(Purpose::Data, &info.id)));
-    if has_private_ports(info) {
+    if labels::has_private_ports(info) {
         object.insert("trafficAccessToken".to_owned(), json!(desk.tokens.of(Purpose::Ports, &info.id)));
     }
     Json::Object(object)
@@ -43,7 +43,7 @@ pub(super) fn detail(desk: &Desk, info: &Info) -> Json {
     // Frozen processes keep their memory for as long as the host runs.
     object.insert("pauseMode".to_owned(), json!("full"));
     object.insert("allowInternetAccess".to_owned(), json!(false));
-    object.insert("network".to_owned(), json!({ "allowPublicTraffic": !has_private_ports(info) }));
+    object.insert("network".to_owned(), json!({ "allowPublicTraffic": !labels::has_private_ports(info) }));
     Json::Object(object)
 }
 
@@ -89,10 +89,6 @@ fn cpus(info: &Info) -> u64 {
         Some(cpus) => format!("{:.0}", cpus.ceil().max(1.0)).parse().unwrap_or(1),
         None => u64::try_from(there()).unwrap_or(1),
     }
-}
-
-pub(crate) fn has_private_ports(info: &Info) -> bool {
-    info.labels.get(labels::PORTS).is_some_and(|word| word == "private")
 }
 
 /// One measurement of a sandbox, as E2B writes it.

@@ -7,12 +7,12 @@ use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderValue, Response, StatusCode, Uri};
 use serde_json::{Map, Value as Json, json};
 
-use super::{all, body, objects};
+use super::objects;
 use crate::answer::{Problem, empty, json_response};
 use crate::desk::{Desk, MAX_LIFE_MS};
-use crate::envd::Query;
 use crate::json as read;
 use crate::keys::Key;
+use crate::request::{Query, body};
 use crate::snapshots::forks_wanted;
 
 /// Seconds of life of a fork when none are asked for.
@@ -69,7 +69,7 @@ pub(super) async fn fork(
     let told = made.into_iter().map(|one| match one {
         Ok(info) => json!({ "sandbox": objects::sandbox(&desk, &info) }),
         Err(problems) => {
-            let problem = all(problems);
+            let problem = Problem::all(problems);
             json!({ "error": { "code": problem.status.as_u16(), "message": problem.line() } })
         }
     });

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use agent::words::{Code, Failure};
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -13,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::content::{CutStream, broken};
 use crate::answer::{harden, json_response};
+use crate::rpc::{RpcCode, RpcError};
 
 /// The longest message of a caller, bytes.
 const MAX_MESSAGE: usize = 8 << 20;
@@ -24,78 +24,6 @@ const END: u8 = 2;
 const COMPRESSED: u8 = 1;
 /// Bytes before a message.
 const HEADER: usize = 5;
-
-/// Why a call failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RpcError {
-    pub(super) code: RpcCode,
-    pub(super) message: String,
-}
-
-/// Connect's codes, and one of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RpcCode {
-    InvalidArgument,
-    Unauthenticated,
-    PermissionDenied,
-    NotFound,
-    AlreadyExists,
-    ResourceExhausted,
-    Unimplemented,
-    Internal,
-    DeadlineExceeded,
-    Canceled,
-    /// The sandbox is gone: said by a proxy's answer, or by a stream that breaks off.
-    Gone,
-}
-
-impl RpcCode {
-    const fn words(self) -> (&'static str, StatusCode) {
-        match self {
-            Self::InvalidArgument => ("invalid_argument", StatusCode::BAD_REQUEST),
-            Self::Unauthenticated => ("unauthenticated", StatusCode::UNAUTHORIZED),
-            Self::PermissionDenied => ("permission_denied", StatusCode::FORBIDDEN),
-            Self::NotFound => ("not_found", StatusCode::NOT_FOUND),
-            Self::AlreadyExists => ("already_exists", StatusCode::CONFLICT),
-            Self::ResourceExhausted => ("resource_exhausted", StatusCode::TOO_MANY_REQUESTS),
-            Self::Unimplemented => ("unimplemented", StatusCode::NOT_IMPLEMENTED),
-            Self::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR),
-            Self::DeadlineExceeded => ("deadline_exceeded", StatusCode::GATEWAY_TIMEOUT),
-            // 499 is no name of a standard, and Connect's all the same.
-            Self::Canceled => ("canceled", StatusCode::REQUEST_TIMEOUT),
-            Self::Gone => ("unavailable", StatusCode::BAD_GATEWAY),
-        }
-    }
-}
-
-impl RpcError {
-    pub(super) fn new(code: RpcCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
-    }
-
-    fn json(&self) -> Json {
-        json!({ "code": self.code.words().0, "message": self.message })
-    }
-}
-
-impl From<Failure> for RpcError {
-    fn from(failure: Failure) -> Self {
-        let code = match failure.code {
-            Code::NotFound => RpcCode::NotFound,
-            Code::Exists => RpcCode::AlreadyExists,
-            Code::NotADirectory | Code::IsADirectory | Code::Invalid | Code::NotExecutable | Code::NoCwd => {
-                RpcCode::InvalidArgument
-            }
-            Code::Denied => RpcCode::PermissionDenied,
-            Code::NoSpace | Code::TooMany => RpcCode::ResourceExhausted,
-            Code::Unsupported => RpcCode::Unimplemented,
-            Code::Cancelled => RpcCode::Canceled,
-            Code::Ended | Code::Paused => RpcCode::Gone,
-            Code::Closed | Code::Failed => RpcCode::Internal,
-        };
-        Self { code, message: failure.message }
-    }
-}
 
 /// The message of a unary call.
 pub(super) async fn message(request: Request) -> Result<Map<String, Json>, RpcError> {

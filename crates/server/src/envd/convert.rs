@@ -4,8 +4,8 @@ use agent::words::{Entry, FileKind, Hello};
 use live::words::Which;
 use serde_json::{Map, Value as Json, json};
 
-use super::connect::{RpcCode, RpcError};
 use crate::clock::rfc3339_fine;
+use crate::rpc::{RpcCode, RpcError};
 
 pub(super) type Message = Map<String, Json>;
 

@@ -12,9 +12,10 @@ use tokio_stream::StreamExt as _;
 
 use super::content::{CutStream, broken};
 use super::multipart::{Packing, Pieces, pieces};
-use super::{Context, Query, plain, plain_failure};
+use super::{Context, plain, plain_failure};
 use crate::answer::{harden, json_response};
 use crate::backend;
+use crate::request::Query;
 
 /// What a file's metadata may be: bytes of a key, and of all.
 const MAX_KEY: usize = 246;

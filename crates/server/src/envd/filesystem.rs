@@ -7,10 +7,11 @@ use axum::http::{Method, Response, StatusCode};
 use live::client::Incoming;
 use serde_json::{Value as Json, json};
 
-use super::connect::{RpcCode, RpcError, message, unary};
+use super::connect::{message, unary};
 use super::convert::{Message, entry, invalid, number, text};
 use super::{Context, plain, watch};
 use crate::backend;
+use crate::rpc::{RpcCode, RpcError};
 
 /// Most entries of a listing.
 const MAX_ENTRIES: usize = 100_000;

@@ -145,7 +145,7 @@ fn folder(context: &Context, cwd: Option<&str>) -> String {
 }
 
 async fn object(request: Request) -> Result<Map<String, Json>, Refusal> {
-    Ok(json::object(&crate::e2b::body(request).await?)?)
+    Ok(json::object(&crate::request::body(request).await?)?)
 }
 
 async fn execute(context: &Context, request: Request) -> Result<Response<Body>, Refusal> {

@@ -22,15 +22,15 @@ use agent::words::{Code, Failure, Hello};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, Response, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, Response, StatusCode, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use live::words::{Exec, Info, State};
 use serde_json::{Map, Value as Json, json};
-use url::form_urlencoded;
 
 use crate::answer::{Problem, empty, harden, json_response};
 use crate::desk::Desk;
+use crate::request::Query;
 use crate::tokens::{Purpose, Signed};
 use crate::{backend, clock, e2b, labels, record};
 
@@ -38,7 +38,6 @@ pub(crate) use content::CutStream;
 pub(crate) use content::broken;
 pub(crate) use files::send as send_file;
 pub(crate) use port::pass_on;
-pub(crate) use watch::Watchers;
 
 /// The bytes of an upload as they come.
 pub(crate) fn pieces(request: Request) -> multipart::Pieces {
@@ -134,20 +133,6 @@ pub(crate) fn is_signed_for(desk: &Desk, id: &str, request: &Parts) -> bool {
         expiration: query.get("signature_expiration"),
     };
     desk.tokens.is_signed(id, signed, signature, clock::now_ms())
-}
-
-/// The query of a request; of a name that stands twice the first value counts.
-pub(crate) struct Query(Vec<(String, String)>);
-
-impl Query {
-    pub(crate) fn of(uri: &Uri) -> Self {
-        let query = uri.query().unwrap_or_default();
-        Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
-    }
-
-    pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
-    }
 }
 
 impl Context {

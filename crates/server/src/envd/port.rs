@@ -18,8 +18,8 @@ use super::content::{CutStream, broken};
 use super::{Context, closed, plain, plain_failure, wants_html};
 use crate::backend;
 use crate::desk::Desk;
-use crate::e2b::has_private_ports;
-use crate::http::Busy;
+use crate::labels::has_private_ports;
+use crate::places::Busy;
 use crate::tokens::Purpose;
 
 /// Bytes between us and a connection inside.

@@ -9,10 +9,11 @@ use base64::engine::general_purpose::STANDARD;
 use live::words::{Ask, Exec, Programs, Running};
 use serde_json::{Map, Value as Json, json};
 
-use super::connect::{Messages, RpcCode, RpcError, deadline_ms, keepalive, message, streaming, unary};
+use super::connect::{Messages, deadline_ms, keepalive, message, streaming, unary};
 use super::convert::{Message, field, flag, invalid, number, table, text, which};
 use super::{Context, program};
 use crate::backend;
+use crate::rpc::{RpcCode, RpcError};
 
 /// Answers a method.
 pub(super) async fn answer(context: &Context, method: &str, request: Request) -> Response<Body> {

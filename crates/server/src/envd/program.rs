@@ -8,8 +8,9 @@ use live::client::{Incoming, Stream};
 use live::words::{Report, Running};
 use serde_json::{Map, Value as Json, json};
 
-use super::connect::{Events, RpcCode, RpcError};
+use super::connect::Events;
 use crate::backend;
+use crate::rpc::{RpcCode, RpcError};
 
 /// Bytes of output in one event.
 const CHUNK: usize = 32 * 1024;

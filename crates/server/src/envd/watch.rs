@@ -1,9 +1,6 @@
 //! Watching folders: as a stream, and as watchers that are asked.
-//!
-//! A watcher lives in this process: after a restart of the server its id is unknown, which clients are told as such.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent::words::{Change, Request as Ask, What};
@@ -11,59 +8,14 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::Response;
 use live::client::{Incoming, Stream};
-use policy::json::hex;
 use serde_json::{Value as Json, json};
-use tokio::task::AbortHandle;
 
 use super::Context;
-use super::connect::{Events, Messages, RpcCode, RpcError, keepalive, streaming};
+use super::connect::{Events, Messages, keepalive, streaming};
 use super::convert::{Message, entry, flag, invalid, text};
 use crate::backend::{self, Sandboxes};
-
-/// Most watchers of a sandbox.
-const MAX_WATCHERS: usize = 64;
-/// Most events that wait for one who asks.
-const MAX_EVENTS: usize = 10_000;
-
-/// The watchers of all sandboxes.
-#[derive(Debug, Default)]
-pub(crate) struct Watchers {
-    table: Mutex<BTreeMap<(String, String), Watcher>>,
-}
-
-#[derive(Debug)]
-struct Watcher {
-    seen: Arc<Mutex<Seen>>,
-    task: AbortHandle,
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-#[derive(Debug, Default)]
-struct Seen {
-    events: VecDeque<Json>,
-    /// Why nothing more comes, or something was lost.
-    failed: Option<RpcError>,
-}
-
-impl Watchers {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), Watcher>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Forgets those of a sandbox.
-    pub(crate) fn forget(&self, id: &str) {
-        self.lock().retain(|(of, _), _| of != id);
-    }
-}
-
-fn locked(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::rpc::{RpcCode, RpcError};
+use crate::watchers::Kept;
 
 /// How changes are shown.
 #[derive(Clone)]
@@ -171,64 +123,19 @@ async fn tell(mut stream: Stream, shown: Shown, events: Events, interval: Durati
 /// `CreateWatcher`
 pub(super) async fn create(context: &Context, message: &Message) -> Result<Json, RpcError> {
     let (mut stream, shown) = begin(context, message).await?;
-    let mut random = [0_u8; 16];
-    if !sys::random::fill(&mut random) {
-        return Err(RpcError::new(RpcCode::Internal, "the kernel gave no random bytes"));
-    }
-    let name = hex(&random);
-    let seen = Arc::new(Mutex::new(Seen::default()));
-    let kept = Arc::clone(&seen);
-    let mut table = context.desk.watchers.lock();
-    if table.keys().filter(|(id, _)| id == context.id()).count() >= MAX_WATCHERS {
-        let message = format!("there are {MAX_WATCHERS} watchers already: remove some");
-        return Err(RpcError::new(RpcCode::ResourceExhausted, message));
-    }
-    let task = tokio::spawn(async move {
-        loop {
-            let change = next(&mut stream, &shown).await;
-            let mut seen = locked(&kept);
-            match change {
-                Ok(event) if seen.events.len() < MAX_EVENTS => seen.events.push_back(event),
-                Ok(_) => {
-                    let message = "nobody asked for 10,000 events: watch again and look at everything";
-                    seen.failed = Some(RpcError::new(RpcCode::ResourceExhausted, message));
-                    return;
-                }
-                Err(error) => {
-                    seen.failed = Some(error);
-                    return;
-                }
-            }
-        }
-    });
-    let watcher = Watcher { seen, task: task.abort_handle() };
-    table.insert((context.id().to_owned(), name.clone()), watcher);
+    let keep = |kept: Kept| async move { while kept.add(next(&mut stream, &shown).await) {} };
+    let name = context.desk.watchers.add(context.id(), keep)?;
     Ok(json!({ "watcherId": name }))
-}
-
-fn named(context: &Context, message: &Message) -> Result<(String, String), RpcError> {
-    Ok((context.id().to_owned(), text(message, "watcherId")?.to_owned()))
-}
-
-fn unknown() -> RpcError {
-    RpcError::new(RpcCode::NotFound, "there is no such watcher")
 }
 
 /// `GetWatcherEvents`
 pub(super) fn take(context: &Context, message: &Message) -> Result<Json, RpcError> {
-    let name = named(context, message)?;
-    let table = context.desk.watchers.lock();
-    let mut seen = locked(&table.get(&name).ok_or_else(unknown)?.seen);
-    let events: Vec<Json> = seen.events.drain(..).collect();
-    match &seen.failed {
-        // What was seen before is told first.
-        Some(error) if events.is_empty() => Err(error.clone()),
-        Some(_) | None => Ok(json!({ "events": events })),
-    }
+    let events = context.desk.watchers.take(context.id(), text(message, "watcherId")?)?;
+    Ok(json!({ "events": events }))
 }
 
 /// `RemoveWatcher`
 pub(super) fn remove(context: &Context, message: &Message) -> Result<Json, RpcError> {
-    let name = named(context, message)?;
-    context.desk.watchers.lock().remove(&name).map(|_| json!({})).ok_or_else(unknown)
+    context.desk.watchers.remove(context.id(), text(message, "watcherId")?)?;
+    Ok(json!({}))
 }

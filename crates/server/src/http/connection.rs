@@ -14,13 +14,14 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::Server;
 use super::heads::Heads;
-use super::places::{Place, Sending};
 use super::route::Loopback;
 use super::tail::Tail;
 use super::wire::{Io, Wire};
-use super::{OfDocker, Server};
+use crate::docker::OfDocker;
 use crate::page::Encrypted;
+use crate::places::{Place, Sending};
 
 /// How long a new connection may take to say what it speaks, TLS included.
 const HELLO: Duration = Duration::from_secs(10);

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use super::places::Place;
 use super::wire::Wire;
+use crate::places::Place;
 
 /// How long a head may take from its first byte on.
 const HEAD: Duration = Duration::from_secs(30);

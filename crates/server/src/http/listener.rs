@@ -14,10 +14,11 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::Server;
 use super::connection::{Accepted, serve};
-use super::places::{Most, Places};
 use super::tls::{TlsFiles, acceptor};
-use super::{OfDocker, Server};
+use crate::docker::OfDocker;
+use crate::places::{Most, Places};
 
 /// Most connections.
 const MOST: Most = Most { all: 2048, of_one: 256 };

@@ -3,13 +3,11 @@
 mod connection;
 mod heads;
 mod listener;
-mod places;
 mod route;
 mod tail;
 mod tls;
 mod wire;
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,20 +24,15 @@ use tower::ServiceExt as _;
 use crate::answer::{Problem, json_response};
 use crate::backend::Images;
 use crate::desk::Desk;
-use crate::docker::{self, Docker};
-use crate::meters::{self, Meters, Part};
+use crate::docker::{self, Docker, OfDocker};
+use crate::meters::{Meters, Part};
 use crate::traces::Tracer;
-use crate::{e2b, envd, jupyter, page, v1};
+use crate::{e2b, envd, jupyter, metrics, page, v1};
 use route::Whose;
 
 pub use crate::desk::Settings;
 pub use listener::{Listen, Listeners, bind};
-pub(crate) use places::Busy;
 pub use tls::TlsFiles;
-
-/// The request came to the socket of Docker's clients, over this connection.
-#[derive(Clone, Debug)]
-pub(crate) struct OfDocker(pub(crate) Arc<OwnedFd>);
 
 /// How often what is due is done.
 const TEND: Duration = Duration::from_secs(1);
@@ -122,7 +115,7 @@ impl Server {
             Ok(Whose::Metrics) => {
                 // Its body is nothing to us.
                 let (parts, _) = request.into_parts();
-                meters::answer(&self.desk, &parts).await.unwrap_or_else(|problem| problem.e2b())
+                metrics::answer(&self.desk, &parts).await.unwrap_or_else(|problem| problem.e2b())
             }
             Ok(Whose::Page) => page::answer(self.desk, request).await,
             Ok(Whose::Ours) => never_fails(self.v1.oneshot(request).await),

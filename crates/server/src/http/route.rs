@@ -6,8 +6,9 @@ use live::words::State;
 
 use crate::answer::Problem;
 use crate::desk::{Desk, is_id};
-use crate::envd::{PORT, Query, Target, is_signed_for};
+use crate::envd::{PORT, Target, is_signed_for};
 use crate::page;
+use crate::request::Query;
 
 /// Whose a request is.
 #[derive(Clone, Debug, PartialEq, Eq)]

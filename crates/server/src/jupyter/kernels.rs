@@ -16,7 +16,7 @@ use crate::backend::call;
 use crate::desk::{Desk, MAX_LIFE_MS, Order};
 use crate::keys::Key;
 use crate::templates::INTERPRETER;
-use crate::{e2b, json};
+use crate::{json, request};
 
 /// What a sandbox that is one kernel is called: this, and the kernel's id.
 const NAME: &str = "kernel-";
@@ -183,7 +183,7 @@ pub(super) async fn create(
     request: Request,
 ) -> Answer {
     let path = request.uri().path().to_owned();
-    let asked = json::object(&e2b::body(request).await?)?;
+    let asked = json::object(&request::body(request).await?)?;
     let new = wanted(&asked)?;
     let kernel = match &place.id {
         Some(id) => {
@@ -224,7 +224,7 @@ async fn with_sandbox(desk: &Desk, key: &Key, new: NewContext) -> Result<Kernel,
         idle_ms: Some(IDLE_MS),
         ..Order::default()
     };
-    let info = desk.create(key, order, None).await.map_err(e2b::all)?;
+    let info = desk.create(key, order, None).await.map_err(Problem::all)?;
     match start(desk, &info, new).await {
         Ok(context) => Ok(Kernel { id, sandbox: info.id, alone: true, context }),
         Err(problem) => {

@@ -20,8 +20,7 @@ use serde_json::json;
 
 use crate::answer::{Problem, json_response};
 use crate::desk::Desk;
-use crate::e2b;
-use crate::envd::Query;
+use crate::request::{self, Query};
 
 /// A problem as clients of Jupyter read it.
 #[derive(Debug)]
@@ -99,6 +98,6 @@ fn token(headers: &HeaderMap, uri: &Uri) -> String {
         Some(token) if !headers.contains_key("x-api-key") && !headers.contains_key(header::AUTHORIZATION) => {
             token.to_owned()
         }
-        Some(_) | None => e2b::token(headers),
+        Some(_) | None => request::token(headers),
     }
 }

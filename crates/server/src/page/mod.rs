@@ -5,8 +5,6 @@
 //! page's own storage does not: so neither another server of this machine nor a page of another site can act as who signed in.
 
 mod assets;
-mod origin;
-mod session;
 
 use std::sync::Arc;
 
@@ -19,10 +17,8 @@ use serde_json::json;
 use crate::answer::{Problem, harden, json_response};
 use crate::desk::Desk;
 use crate::keys::Key;
-use crate::{e2b, json as read};
-
-pub(crate) use origin::from_own_page;
-pub(crate) use session::{Sessions, Visit, forget};
+use crate::sessions::{self, Visit, from_own_page};
+use crate::{json as read, request};
 
 /// What the page may load and do. Nothing of it is inline, and nothing comes from elsewhere; pictures that code made are shown
 /// from memory.
@@ -81,12 +77,12 @@ fn file(path: &str) -> Result<Response<Body>, Problem> {
 async fn sign_in(desk: &Desk, request: Request) -> Result<Response<Body>, Problem> {
     let (parts, body) = request.into_parts();
     from_own_page(&parts)?;
-    let asked = read::object(&e2b::body(Request::from_parts(parts.clone(), body)).await?)?;
+    let asked = read::object(&request::body(Request::from_parts(parts.clone(), body)).await?)?;
     let key = desk.who(read::text(&asked, "key")?.unwrap_or_default().trim())?;
     let opened = desk.sessions.open(&key).ok_or_else(|| crate::backend::failed("the kernel gave no random bytes"))?;
     let mut response = json_response(StatusCode::OK, &shown(&key, Some(&opened.half)));
-    let age = session::LIFE.as_secs();
-    let cookie = format!("{}={}; {}; Max-Age={age}", session::cookie_name(&parts), opened.cookie, flags(&parts));
+    let age = sessions::LIFE.as_secs();
+    let cookie = format!("{}={}; {}; Max-Age={age}", sessions::cookie_name(&parts), opened.cookie, flags(&parts));
     set_cookie(&mut response, &cookie)?;
     Ok(response)
 }
@@ -118,15 +114,15 @@ fn shown(key: &Key, half: Option<&str>) -> serde_json::Value {
 }
 
 fn look(desk: &Desk, parts: &Parts) -> Result<Response<Body>, Problem> {
-    let visit = visit(desk, parts)?.ok_or_else(session::over)?;
+    let visit = visit(desk, parts)?.ok_or_else(sessions::over)?;
     Ok(json_response(StatusCode::OK, &shown(visit.key(), None)))
 }
 
 fn sign_out(desk: &Desk, parts: &Parts) -> Result<Response<Body>, Problem> {
-    let visit = visit(desk, parts)?.ok_or_else(session::over)?;
+    let visit = visit(desk, parts)?.ok_or_else(sessions::over)?;
     desk.sessions.close(&visit);
     let mut response = json_response(StatusCode::OK, &json!({}));
-    set_cookie(&mut response, &format!("{}=; {}; Max-Age=0", session::cookie_name(parts), flags(parts)))?;
+    set_cookie(&mut response, &format!("{}=; {}; Max-Age=0", sessions::cookie_name(parts), flags(parts)))?;
     Ok(response)
 }
 

@@ -11,9 +11,9 @@ use super::{Answer, body, yes};
 use crate::answer::{Problem, json_response};
 use crate::backend::{Approvals, Decision, Remembered, Said};
 use crate::desk::Desk;
-use crate::envd::Query;
 use crate::json as read;
 use crate::keys::Key;
+use crate::request::Query;
 
 /// What is remembered without a time, milliseconds: an hour.
 const REMEMBERED_MS: u64 = 60 * 60 * 1000;

@@ -12,8 +12,8 @@ use serde_json::{Value as Json, json};
 use super::Answer;
 use crate::answer::{Problem, json_response};
 use crate::desk::Desk;
-use crate::envd::Query;
 use crate::keys::Key;
+use crate::request::Query;
 
 /// Events of one answer, at most, and where no number is asked for.
 const MOST: usize = 1000;

@@ -17,7 +17,8 @@ use super::sandbox::Living;
 use super::{Answer, body, yes};
 use crate::answer::{Problem, harden, json_response};
 use crate::desk::Desk;
-use crate::envd::{CutStream, Query, pieces, send_file};
+use crate::envd::{CutStream, pieces, send_file};
+use crate::request::Query;
 use crate::{backend, json as read};
 
 /// Most entries of a listing.

@@ -21,7 +21,7 @@ mod usage;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{Response, Uri};
 use axum::middleware::{Next, from_fn_with_state};
@@ -30,8 +30,8 @@ use axum::routing::{any, delete, get, post, put};
 
 use crate::answer::Problem;
 use crate::desk::Desk;
-use crate::envd::Query;
-use crate::{e2b, page, record};
+use crate::request::{self, Query, body};
+use crate::{page, record, sessions};
 
 /// A problem in the shape of this interface.
 #[derive(Debug)]
@@ -108,12 +108,12 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
 /// Who shows a key comes in, and who signed in on the page, from the page alone.
 async fn admit(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
-    let token = e2b::token(&parts.headers);
+    let token = request::token(&parts.headers);
     let visit = if token.is_empty() { page::visit(&desk, &parts) } else { Ok(None) };
     let key = match visit {
         Ok(Some(visit)) => {
             let key = visit.key().clone();
-            page::forget(&mut parts.headers);
+            sessions::forget(&mut parts.headers);
             parts.extensions.insert(visit);
             Ok(key)
         }
@@ -151,8 +151,4 @@ fn yes(query: &Query, name: &str) -> Result<bool, Problem> {
         Some("true" | "1") => Ok(true),
         Some(_) => Err(Problem::invalid(name, &format!("`{name}` is true or false"))),
     }
-}
-
-async fn body(request: Request) -> Result<Bytes, Problem> {
-    e2b::body(request).await
 }

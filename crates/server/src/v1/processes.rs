@@ -15,7 +15,7 @@ use super::sandbox::Living;
 use super::{Answer, body, yes};
 use crate::answer::{Problem, json_response};
 use crate::desk::Desk;
-use crate::envd::Query;
+use crate::request::Query;
 use crate::{backend, json as read};
 
 /// Bytes of input that go in one request to the supervisor: base64 of them fits a frame.

@@ -14,8 +14,8 @@ use super::sandbox::{Known, Living};
 use super::{Answer, Refused, body, yes};
 use crate::answer::{Problem, json_response};
 use crate::desk::{Desk, MAX_LIFE_MS, Once, Order, Part};
-use crate::envd::Query;
 use crate::keys::Key;
+use crate::request::Query;
 use crate::{json as read, labels, templates};
 
 /// Fields of a request.

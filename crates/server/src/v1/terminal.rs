@@ -24,7 +24,7 @@ use super::sandbox::Living;
 use crate::answer::{Problem, harden};
 use crate::backend;
 use crate::desk::Desk;
-use crate::page::{Visit, from_own_page};
+use crate::sessions::{Visit, from_own_page};
 
 /// The protocol that is agreed on.
 const PROTOCOL: &str = "fumehood.terminal";

@@ -13,7 +13,7 @@ use super::events::{self, Events};
 use super::sandbox::Known;
 use crate::answer::{Problem, json_response};
 use crate::desk::Desk;
-use crate::envd::Query;
+use crate::request::Query;
 use crate::{backend, clock};
 
 /// Seconds between two events: as asked, within these; without a word one.

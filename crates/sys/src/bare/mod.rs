@@ -19,6 +19,7 @@ mod memory;
 mod mount;
 mod network;
 mod process;
+mod random;
 mod raw;
 mod runtime;
 mod seccomp;
@@ -38,6 +39,7 @@ pub use memory::{map_bytes, map_sealed, map_words};
 pub use mount::*;
 pub use network::{add_local_route, inlet, is_local, loopback_up};
 pub use process::*;
+pub use random::reseed;
 pub use runtime::exit;
 #[doc(hidden)]
 pub use runtime::{die, start};

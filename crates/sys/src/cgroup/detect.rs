@@ -9,7 +9,8 @@ use rustix::io::Errno;
 
 use super::{Available, Controller, Kill, Layout, Missing, Version};
 use crate::error::{Error, Named as _, Result};
-use crate::proc::{Membership, Mount, Process, read_all};
+use crate::paths::read_all;
+use crate::proc::{Membership, Mount, Process};
 
 const CGROUP_MAGIC: i128 = 0x0027_e0eb;
 const CGROUP2_MAGIC: i128 = 0x6367_7270;

@@ -3,6 +3,7 @@
 //! *Promises*: a [`Process`] stays the process that it was opened for: when that has ended, every read fails with
 //! ESRCH, even if its number lives again. Reads are bounded. Text that does not parse is an error, never a default.
 
+mod connection;
 mod limited;
 mod mountinfo;
 mod status;
@@ -14,6 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Named as _, Result};
+use crate::paths;
 
 pub use limited::limited;
 pub use mountinfo::{Mount, parse as parse_mountinfo, shown};
@@ -127,6 +129,16 @@ impl Process {
         text.ok_or_else(|| self.bad(&path))
     }
 
+    /// The file that it executes, as its own root shows it; bytes that are no text are replaced.
+    ///
+    /// # Errors
+    /// ESRCH: it has ended. EACCES: not allowed to look at it.
+    pub fn executable(&self) -> Result<String> {
+        let link = rustix::fs::readlinkat(&self.folder, "exe", Vec::with_capacity(256))
+            .named("readlink", || self.path("exe"))?;
+        Ok(link.to_string_lossy().into_owned())
+    }
+
     /// `mountinfo`.
     ///
     /// # Errors
@@ -219,7 +231,7 @@ impl Process {
         if !u64::try_from(kind).is_ok_and(|kind| IN_MEMORY.contains(&kind)) {
             return Err(rustix::io::Errno::NODEV).named("fstatfs", || self.path(&format!("root{path}")));
         }
-        let room = crate::paths::fs_stats(&place)?;
+        let room = paths::fs_stats(&place)?;
         let stat = rustix::fs::fstat(&place).named("fstat", || self.path(&format!("root{path}")))?;
         // Each file costs the kernel about a kilobyte, whatever is in it.
         let files = room.files.saturating_sub(room.free_files).saturating_mul(1024);
@@ -261,7 +273,7 @@ impl Process {
     fn bytes(&self, file: &str, most: usize) -> Result<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(&self.folder, file, flags, Mode::empty()).named("open", || self.path(file))?;
-        read_all(&fd, most).named("read", || self.path(file))
+        paths::read_all(&fd, most).named("read", || self.path(file))
     }
 
     fn path(&self, file: &str) -> String {
@@ -300,25 +312,6 @@ pub fn tree(root: i32) -> Result<Vec<i32>> {
         }
     }
     Ok(all)
-}
-
-/// Reads to the end, or fails with EFBIG above `most` bytes.
-pub(crate) fn read_all(fd: impl AsFd, most: usize) -> rustix::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut part = [0; 4096];
-    loop {
-        match rustix::io::read(&fd, &mut part) {
-            Ok(0) => return Ok(bytes),
-            Ok(length) => {
-                bytes.extend_from_slice(part.get(..length).unwrap_or_default());
-                if bytes.len() > most {
-                    return Err(Errno::FBIG);
-                }
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
 }
 
 fn parse_membership(line: &str) -> Option<Membership> {

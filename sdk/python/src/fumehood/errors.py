@@ -25,6 +25,8 @@ class Violation:
     count: int = 1
     #: ``kernel``, or ``output``: read from what the program printed, which is a hint and no evidence.
     seen: str = "kernel"
+    #: Of a connection to an address that no name was looked up for: the program that had it, or ``unknown``; else empty.
+    program: str = ""
 
     @classmethod
     def of(cls, data: Any) -> tuple[Violation, ...]:
@@ -35,7 +37,8 @@ class Violation:
     def _one(cls, data: Mapping[str, Any]) -> Violation:
         text = {name: str(data.get(name) or "") for name in ("id", "clause", "what", "why", "instead")}
         count = data.get("count")
-        return cls(**text, count=count if isinstance(count, int) else 1, seen=str(data.get("seen") or "kernel"))
+        seen, program = str(data.get("seen") or "kernel"), str(data.get("program") or "")
+        return cls(**text, count=count if isinstance(count, int) else 1, seen=seen, program=program)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ use super::{BLOCK, padding, pax, skip};
 use crate::files::failure::{at, words};
 use crate::files::names::{Names, open_folder};
 use crate::files::place;
+use crate::flow::Io;
 use crate::frame::{Lane, MAX_DATA};
-use crate::serve::{Inside, Io};
+use crate::inside::Inside;
 use crate::words::{Failure, Skipped};
 
 /// Names that one step looks at.

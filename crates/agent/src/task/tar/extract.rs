@@ -13,7 +13,8 @@ use super::pax::Extended;
 use super::{BLOCK, padding, skip};
 use crate::files::failure::{at, code, failure, words};
 use crate::files::place;
-use crate::serve::{Inside, Io};
+use crate::flow::Io;
+use crate::inside::Inside;
 use crate::words::{Code, Failure, Skipped};
 
 /// Longest extended header, and longest name of GNU's, bytes.

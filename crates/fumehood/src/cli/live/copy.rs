@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use agent::path_text;
 use agent::words::{Code, Entry, FileKind, Request, Skipped};
 use live::client::{Client, Error, Incoming, Stream};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -59,9 +60,9 @@ fn side(word: &OsStr) -> Result<Side, Failure> {
     let slash = bytes.iter().position(|byte| *byte == b'/');
     match colon {
         Some(colon) if colon > 0 && slash.is_none_or(|slash| slash > colon) => {
-            let whole = text(word)?;
-            let (id, path) = whole.split_once(':').unwrap_or((&whole, ""));
-            Ok(Side::Inside(id.to_owned(), if path.is_empty() { ".".to_owned() } else { path.to_owned() }))
+            let (id, path) = bytes.split_at(colon);
+            let path = path_text::of(OsStr::from_bytes(path.get(1..).unwrap_or_default()));
+            Ok(Side::Inside(text(OsStr::from_bytes(id))?, if path.is_empty() { ".".to_owned() } else { path }))
         }
         Some(_) | None => Ok(Side::Here(PathBuf::from(word))),
     }
@@ -116,9 +117,10 @@ async fn target(client: &Client, inside: &str, name: &OsStr) -> Result<(String, 
 }
 
 fn parted(path: &str) -> (String, OsString) {
-    let path = Path::new(path);
+    // What came from a command line is the text of a path.
+    let path = path_text::path(path).unwrap_or_else(|| PathBuf::from(path));
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    (folder.to_string_lossy().into_owned(), path.file_name().unwrap_or(OsStr::new(".")).to_owned())
+    (path_text::of(folder), path.file_name().unwrap_or(OsStr::new(".")).to_owned())
 }
 
 async fn put(

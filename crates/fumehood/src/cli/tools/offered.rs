@@ -3,7 +3,8 @@
 use std::os::unix::ffi::OsStrExt as _;
 
 use gate::call::Caller;
-use gateway::mcp::upstream_pool::{Missing, Offered, UpstreamPool};
+use gateway::engine::Missing;
+use gateway::mcp::upstream_pool::{Offered, UpstreamPool};
 use policy::tools::Effect;
 
 use crate::cli::args::{Flag, To, usage};

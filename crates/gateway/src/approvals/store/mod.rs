@@ -269,13 +269,13 @@ fn memory(call: &ParkedCall, id: String, by: &str, remember: &Remember, now: u64
     if remember.millis == 0 || remember.millis > LONGEST {
         return Err("an approval is remembered for at most 30 days".to_owned());
     }
-    // A destination is agreed to by its name and port: neither may be anything.
+    // A destination is agreed to by its name and port, a request by method and path too: none may be anything.
     let exact = Wide::But(Vec::new());
     let wide = match (&remember.args, remember.holder) {
         (Wide::Any, Holder::Session) if call.is_destination() => &exact,
         (Wide::But(any), _) if any.is_empty() => &remember.args,
         (Wide::Any | Wide::But(_), _) if call.is_destination() => {
-            return Err("a destination is remembered by its host and port: `--remember args`, or `session`".to_owned());
+            return Err("a destination is remembered as it is: `--remember args`, or `session`".to_owned());
         }
         (Wide::Any | Wide::But(_), _) => &remember.args,
     };

@@ -24,10 +24,8 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 use super::*;
 use crate::approvals::{Answer, Approvals, Ask, State};
-use crate::engine::{BoxFuture, Called, Engine, Run, Wanted};
-use crate::mcp::upstream_pool::Missing;
+use crate::engine::{BoxFuture, Called, Engine, Missing, Run, ToolRoute, Wanted};
 use crate::record::{Event, Record};
-use crate::tool_route::ToolRoute;
 
 /// `open` is allowed, `ask` is asked about, the rest denied; counts what runs.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use crate::document::{Node, Value};
 use crate::net::WEB_PORTS;
 use crate::value::{Cidr, NetDenial, NetRule, Protocol, Target, TlsUse};
 
-const RULE: &[&str] = &["host", "cidr", "ports", "protocol", "methods", "paths", "address", "tls"];
+const RULE: &[&str] = &["host", "cidr", "ports", "protocol", "methods", "paths", "address", "tls", "decision"];
 const DENIAL: &[&str] = &["host", "cidr", "ports"];
 
 /// 1 to 65535, in digits.
@@ -29,6 +29,7 @@ impl Reader<'_> {
                 paths: Vec::new(),
                 address: None,
                 tls: TlsUse::Auto,
+                asks: false,
             });
         };
         let table = self.table(path, node, RULE)?;
@@ -41,6 +42,7 @@ impl Reader<'_> {
             paths: Vec::new(),
             address: None,
             tls: TlsUse::Auto,
+            asks: false,
         };
         if let Some(node) = table.get("protocol") {
             rule.protocol = self.word(&at("protocol"), node, Protocol::WORDS)?;
@@ -56,6 +58,9 @@ impl Reader<'_> {
         }
         if let Some(node) = table.get("tls") {
             rule.tls = self.word(&at("tls"), node, TlsUse::WORDS)?;
+        }
+        if let Some(node) = table.get("decision") {
+            rule.asks = self.word(&at("decision"), node, &[("allow", false), ("ask", true)])?;
         }
         self.fits(path, table, &rule)?;
         if rule.ports.is_empty() {
@@ -87,6 +92,11 @@ impl Reader<'_> {
                 "a rule has `protocol = \"udp\"` and no `ports`",
                 "the ports of the web are meant for TCP",
                 "name the ports, e.g. ports = [123]",
+            ),
+            NetRule { asks: true, .. } if !opened => wrong(
+                "a rule has `decision = \"ask\"` and neither `methods` nor `paths`",
+                "a person is asked about one request, and without them none is read",
+                "name them; about hosts asks `net.unknown = \"ask\"`",
             ),
             NetRule { to: Target::Cidr(_), .. } if opened => wrong(
                 "a rule has `cidr` and `methods` or `paths`",

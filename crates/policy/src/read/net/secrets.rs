@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Reader, fault};
 use crate::diagnostic::quote;
 use crate::document::{Node, Value};
+use crate::names::is_env_name;
 use crate::net::SIGV4;
 use crate::value::{Secret, SecretSource, SecretUse, Signing};
 
@@ -140,7 +141,7 @@ impl Reader<'_> {
         let text = self.text(path, node)?;
         let words = |text: &str| text.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
         match text.split_once(':') {
-            Some(("env", name)) if super::super::is_env_name(name) => return Some(SecretSource::Env(name.to_owned())),
+            Some(("env", name)) if is_env_name(name) => return Some(SecretSource::Env(name.to_owned())),
             Some(("file", name)) if name.starts_with(['/', '.']) => {
                 return self.host_path_text(path, node, name).map(SecretSource::File);
             }

@@ -6,6 +6,7 @@ use super::super::{Reader, fault};
 use super::spotted;
 use crate::diagnostic::quote;
 use crate::document::{Key, Node, Value};
+use crate::names::is_env_name;
 use crate::names::is_server;
 use crate::span::{Span, Spanned};
 use crate::tools::{FromEnv, Mcp, McpServer, Reach};
@@ -118,7 +119,7 @@ impl Reader<'_> {
                 return None;
             };
             for (key, node) in entries {
-                if !super::super::surroundings::is_env_name(&key.name) {
+                if !is_env_name(&key.name) {
                     let what = format!("{} is not the name of a variable", quote(&key.name));
                     let why = "names are letters, digits and _, not starting with a digit";
                     self.note("mcp.servers.env", key.place, fault("env/name", what, why, "give another name"));

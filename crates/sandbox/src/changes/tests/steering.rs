@@ -82,7 +82,17 @@ fn a_hidden_path_is_held_and_its_text_shown_to_nobody() {
     let host = Host::new(&[(".env", "SECRET-1"), ("d/key.pem", "SECRET-2"), ("d/x", "plain")]);
     host.overlay("echo mine > .env; rm -r d");
     holding(&host, &[], &[".env", "d/key.pem"]);
-    let text = host.diff().text();
+    let shown = host.diff();
+    let of = |path: &str| shown.entries.iter().find(|one| one.entry.path == Path::new(path)).unwrap().entry.clone();
+    for path in [".env", "d/key.pem"] {
+        assert_eq!(of(path).base, None, "{path}");
+    }
+    let json = serde_json::to_string(&shown).unwrap();
+    for secret in ["SECRET-1", "SECRET-2"] {
+        assert!(!json.contains(&policy::json::sha256_hex(secret.as_bytes())), "{json}");
+    }
+    assert!(json.contains(&policy::json::sha256_hex(b"plain")), "what is not hidden is told: {json}");
+    let text = shown.text();
     assert!(!text.contains("SECRET") && text.contains("plain"), "{text}");
     assert!([".env", "d/key.pem"].iter().all(|path| held(&host).contains(&(*path).to_owned())));
     assert_eq!(std::fs::read_to_string(host.work("d/key.pem")).unwrap(), "SECRET-2");
@@ -99,7 +109,15 @@ fn what_was_put_aside_goes_with_the_changes() {
         discard(&host.state, &host.run).unwrap();
         assert!(!aside.exists());
     }
+    assert!(put_aside(&host.state).unwrap().is_empty());
     std::fs::create_dir(&aside).unwrap();
-    assert_eq!(discard_aside(&host.state).unwrap(), 1);
+    assert!(put_aside(&host.state).unwrap().is_empty(), "nothing is in it");
+    for name in ["b", "a"] {
+        std::fs::write(aside.join(name), "").unwrap();
+    }
+    let named = put_aside(&host.state).unwrap();
+    assert_eq!(named.into_iter().collect::<Vec<_>>(), [(host.run.clone(), vec!["a".into(), "b".into()])]);
+    assert_eq!(aside_folder(&host.state, &host.run), aside);
+    discard(&host.state, &host.run).unwrap();
     assert!(!aside.exists() && discard(&host.state, &host.run).is_err());
 }

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use backends::Running;
 use egress::wire::{self, FromBroker, ToBroker};
 use sys::channel::Interest;
+use sys::proc::Process;
 
 use super::bounds::Bounds;
+use super::holders::{Holders, Inside};
 use super::questions::Questions;
 use super::records::Summary;
 use super::rules::{self, Replacing, Rules};
@@ -36,6 +38,8 @@ pub(in crate::run) struct Keeper {
     lost: Arc<AtomicBool>,
     told: bool,
     rules: Rules,
+    /// The sandbox, once it is known.
+    inside: Inside,
 }
 
 /// What the thread has.
@@ -51,6 +55,7 @@ struct Listener {
     /// The same as the keeper has, for answers.
     rules: Rules,
     questions: Questions,
+    holders: Holders,
     /// It said something since the last look.
     heard: bool,
     /// Looks at which it had not.
@@ -71,7 +76,7 @@ impl Keeper {
         let lost = Arc::new(AtomicBool::new(false));
         let summary = Summary::default();
         let (rules, replacing) = rules::sides(policy).map_err(|error| told(&error))?;
-        let over = read;
+        let (over, inside) = (read, Inside::default());
         let mut listener = Listener {
             running,
             bounds,
@@ -83,6 +88,7 @@ impl Keeper {
             replacing,
             rules: rules.clone(),
             questions,
+            holders: Holders::new(Arc::clone(&inside)),
             heard: false,
             silent: 0,
             next_look: None,
@@ -95,7 +101,14 @@ impl Keeper {
             listener.end()
         };
         let thread = std::thread::Builder::new().name("fumehood-net".to_owned()).spawn(listen);
-        Ok(Self { thread: Some(thread.map_err(|error| told(&error))?), over: Some(write), lost, told: false, rules })
+        let thread = Some(thread.map_err(|error| told(&error))?);
+        Ok(Self { thread, over: Some(write), lost, told: false, rules, inside })
+    }
+
+    /// Whose sockets the broker holds, by the number of the process that stands for the sandbox.
+    pub(in crate::run) fn is_of(&self, pid: i32) {
+        // Without, no connection is known by its program.
+        drop(Process::open(pid).map(|process| self.inside.set((pid, process))));
     }
 
     /// By this its rules are replaced.
@@ -207,10 +220,18 @@ impl Listener {
         let expected = match &frame {
             FromBroker::Ready { digest, authority: _ } => self.replacing.ready(digest),
             FromBroker::Refused { why } => self.replacing.refused(why),
-            FromBroker::Ask { id, host, port } => {
-                if !self.questions.ask((*id, host, *port), &self.rules) {
+            FromBroker::Ask { id, host, port, request } => {
+                if !self.questions.ask((*id, host, *port), request.as_ref(), &self.rules) {
                     self.rules.answer(*id, false);
                 }
+                true
+            }
+            FromBroker::Whose { id, from, to } => {
+                if let Some(program) = self.holders.look(*from, *to) {
+                    self.summary.had(*to, program);
+                }
+                // One that takes nothing is found by its silence.
+                let _taken = self.hand_over(&ToBroker::Looked { id: *id });
                 true
             }
             FromBroker::Seen(seen) => self.questions.passed(seen),

@@ -4,6 +4,7 @@
 //! ends early, its sockets close and the network inside is gone: that is told, and never silent.
 
 mod bounds;
+mod holders;
 mod java;
 mod keeper;
 mod plan;
@@ -134,6 +135,7 @@ pub(super) fn begin(
         term: None,
         tmp: Some(path.clone()),
         cache: None,
+        machines: None,
         #[cfg(feature = "mutation")]
         without: Vec::new(),
     };
@@ -197,6 +199,7 @@ impl Starting {
                     | FromBroker::Used { .. }
                     | FromBroker::Alive {}
                     | FromBroker::Ask { .. }
+                    | FromBroker::Whose { .. }
                     | FromBroker::Refused { .. },
                 ) => {
                     return Err(failed("it speaks before it is ready"));

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use egress::host::{Named, authority};
-use egress::wire::Seen;
+use egress::wire::{Head, Seen};
 use policy::Plan;
-use policy::value::Unknown;
 
 use super::rules::Rules;
 use crate::run::asker::{Asker, Passed, Question};
@@ -26,14 +25,16 @@ pub(super) struct Questions {
 
 impl Questions {
     pub(super) fn new(plan: &Plan, run: &str, asker: Option<Arc<dyn Asker>>) -> Self {
-        let asker = asker.filter(|_| plan.policy.net.unknown == Unknown::Ask);
+        let asker = asker.filter(|_| plan.policy.net.asks());
         let policy = format!("{} {}", plan.policy.name, plan.policy_digest());
         Self { asker, run: run.to_owned(), policy, waiting: Arc::default() }
     }
 
     /// Passes a question on; its answer goes the way of `rules`. `false` where it is not passed on, which is no.
-    pub(super) fn ask(&self, (id, host, port): (u64, &str, u16), rules: &Rules) -> bool {
-        let Some(asker) = self.asker.as_ref().filter(|_| is_name(host)) else { return false };
+    pub(super) fn ask(&self, (id, host, port): (u64, &str, u16), head: Option<&Head>, rules: &Rules) -> bool {
+        let plain = |head: &Head| head.path.starts_with('/') && is_request(&head.method, &head.path);
+        let formed = is_name(host) && head.is_none_or(plain);
+        let Some(asker) = self.asker.as_ref().filter(|_| formed) else { return false };
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return false;
@@ -44,7 +45,8 @@ impl Questions {
             drop(waits);
             rules.answer(id, allow);
         };
-        asker.ask(Question { run, policy, host, port }, Box::new(reply));
+        let request = head.map(|head| (head.method.clone(), head.path.clone()));
+        asker.ask(Question { run, policy, host, port, request }, Box::new(reply));
         true
     }
 }
@@ -63,8 +65,7 @@ impl Questions {
             (None, None) => Some(None),
             (Some(method), Some(path)) => {
                 let whole = path.is_empty() || path.starts_with('/') || path == "*";
-                let plain = path.bytes().all(|byte| byte.is_ascii_graphic());
-                (is_token(method) && whole && plain).then(|| Some((method.clone(), path.clone())))
+                (whole && is_request(method, path)).then(|| Some((method.clone(), path.clone())))
             }
             (Some(_), None) | (None, Some(_)) => None,
         };
@@ -77,6 +78,11 @@ impl Questions {
 /// A name in its one form.
 fn is_name(host: &str) -> bool {
     authority(host).is_some_and(|found| found.port.is_none() && found.host == Named::Name(host.to_owned()))
+}
+
+/// A method and a path of visible characters.
+fn is_request(method: &str, path: &str) -> bool {
+    is_token(method) && path.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// A token of HTTP (RFC 9110).

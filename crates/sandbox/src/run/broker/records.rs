@@ -1,6 +1,7 @@
 //! What a broker said of a run: one record for each kind of denial, and what was used. Bounded, whatever it says.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use egress::wire::{Denied, FromBroker, Usage};
 use policy::report::{NetUsage, Seen};
@@ -10,6 +11,10 @@ use crate::fault::show_text;
 
 /// Most kinds of denial that are kept; of more only the number is.
 const KINDS: usize = 200;
+/// The id of connections of which the program is told.
+const UNKNOWN_ADDRESS: &str = "net.allow/unknown-address";
+/// The program, where it could not be told.
+const UNKNOWN: &str = "unknown";
 
 /// What came of the network.
 #[derive(Debug, Default)]
@@ -20,6 +25,8 @@ pub(in crate::run) struct Summary {
     usage: Usage,
     /// How often each secret was put into a request.
     used: BTreeMap<String, u64>,
+    /// Programs that had a connection to such an address and port.
+    programs: BTreeMap<(String, u16), String>,
     /// The digest of the rules that took the place of the plan's.
     pub(in crate::run) rules: Option<String>,
     /// Why the broker ended before the run did.
@@ -42,6 +49,7 @@ impl Summary {
             | FromBroker::Ready { .. }
             | FromBroker::Refused { .. }
             | FromBroker::Seen(_)
+            | FromBroker::Whose { .. }
             | FromBroker::Ask { .. } => {}
         }
     }
@@ -57,6 +65,18 @@ impl Summary {
         }
     }
 
+    /// A program had a connection there that was stopped.
+    pub(super) fn had(&mut self, to: SocketAddr, program: String) {
+        self.programs.insert((to.ip().to_canonical().to_string(), to.port()), program);
+    }
+
+    /// The program that had it, where one is told.
+    fn program(&self, denied: &Denied) -> Option<String> {
+        let is_told = denied.id == UNKNOWN_ADDRESS && denied.port > 0;
+        let known = || self.programs.get(&(denied.host.clone(), denied.port));
+        is_told.then(|| known().map_or_else(|| UNKNOWN.to_owned(), |program| show_text(program)))
+    }
+
     /// What was stopped, as the report has it.
     pub(in crate::run) fn violations(&self) -> Vec<Violation> {
         let one = |denied: &Denied| Violation {
@@ -67,6 +87,7 @@ impl Summary {
             instead: show_text(&denied.instead),
             count: denied.count,
             seen: Seen::Broker,
+            program: self.program(denied),
         };
         let more = (self.more > 0).then(|| Violation {
             id: "net/more".to_owned(),
@@ -76,6 +97,7 @@ impl Summary {
             instead: "look at the first ones".to_owned(),
             count: self.more,
             seen: Seen::Broker,
+            program: None,
         });
         self.denied.iter().map(one).chain(more).collect()
     }

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use egress::wire::{self, Scope, ToBroker};
-use policy::value::{Net, NetMode, Policy, Unknown};
+use policy::value::{Net, NetMode, Policy};
 use serde_json::Value;
 
 use crate::error::Error;
@@ -92,9 +92,10 @@ impl Rules {
         if net.mode == NetMode::None {
             return Ok(());
         }
-        if net.unknown == Unknown::Ask && self.policy.net.unknown != Unknown::Ask {
+        if net.asks() && !self.policy.net.asks() {
             return Err(refused(
-                "nobody is there who could be asked: `net.unknown = \"ask\"` must be so from the start",
+                "nobody is there who could be asked: `net.unknown = \"ask\"`, or a rule with `decision = \"ask\"`, must be so \
+                 from the start",
             ));
         }
         let policy = Policy { net: net.clone(), ..(*self.policy).clone() };

@@ -3,10 +3,14 @@
 //! [`Clause`] has one variant per [`ClauseId`] and carries only values that demand something: a limit that is not
 //! set does not appear, so a backend never has to decide whether `None` means "no limit" or "not said".
 
+mod json;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::clause::ClauseId;
+use crate::json::canonical;
+use crate::tools::Tools;
 use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 use crate::value::{
     BackendName, Content, EnforcerDemand, Grant, Input, NetDenial, NetMode, NetRule, Over, Policy, Proxy, Root, Secret,
@@ -181,7 +185,7 @@ pub enum Clause<'a> {
     /// `language.recursion`
     LanguageRecursion(u32),
     /// `tools`
-    Tools(&'a crate::tools::Tools),
+    Tools(&'a Tools),
     /// `audit.path`
     AuditPath(&'a PathBuf),
     /// `audit.redact`, not empty
@@ -451,7 +455,7 @@ impl Clause<'_> {
             | Self::AuditContent(_)
             | Self::AuditSync(_)) => {
                 let value = other.value_json();
-                value.as_str().map_or_else(|| crate::json::canonical(&value), str::to_owned)
+                value.as_str().map_or_else(|| canonical(&value), str::to_owned)
             }
         }
     }

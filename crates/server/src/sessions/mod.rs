@@ -1,5 +1,9 @@
 //! Sessions: who signed in on the page. They are kept in memory, and end with the server, their time, or their key.
 
+mod origin;
+
+pub(crate) use origin::from_own_page;
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,12 +14,11 @@ use policy::json::{hex, sha256_hex};
 use subtle::ConstantTimeEq as _;
 use tokio_util::sync::CancellationToken;
 
-use super::origin::from_own_page;
 use crate::answer::Problem;
 use crate::keys::{Key, Keys};
 
 /// How long one lasts.
-pub(super) const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
+pub(crate) const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
 /// Most of one key; the oldest ends for a new one.
 const MAX_OF_KEY: usize = 32;
 /// The header with the page's half.
@@ -41,9 +44,9 @@ struct Session {
 }
 
 /// What signing in gives.
-pub(super) struct Opened {
-    pub(super) cookie: String,
-    pub(super) half: String,
+pub(crate) struct Opened {
+    pub(crate) cookie: String,
+    pub(crate) half: String,
 }
 
 /// A request of the page, and whose it is.
@@ -67,7 +70,7 @@ impl Visit {
 }
 
 /// The name of the cookie. Every port of a host name gets it, and so may another server of ours: the port is part of the name.
-pub(super) fn cookie_name(request: &Parts) -> String {
+pub(crate) fn cookie_name(request: &Parts) -> String {
     let named = request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     // HTTP/2 has it in the address.
     let host = named.or_else(|| request.uri.authority().map(axum::http::uri::Authority::as_str)).unwrap_or_default();
@@ -76,7 +79,7 @@ pub(super) fn cookie_name(request: &Parts) -> String {
 }
 
 /// What a session that is not there is told as.
-pub(super) fn over() -> Problem {
+pub(crate) fn over() -> Problem {
     let why = "it ended, its key was removed, or the server was started anew";
     Problem::new(StatusCode::UNAUTHORIZED, "serve/session", "this session is over", why, "sign in again")
 }
@@ -87,7 +90,7 @@ impl Sessions {
     }
 
     /// A new one; none where the kernel gives no random bytes.
-    pub(super) fn open(&self, key: &Key) -> Option<Opened> {
+    pub(crate) fn open(&self, key: &Key) -> Option<Opened> {
         let (mut cookie, mut half) = ([0_u8; RANDOM], [0_u8; RANDOM]);
         if !(sys::random::fill(&mut cookie) && sys::random::fill(&mut half)) {
             return None;
@@ -110,7 +113,7 @@ impl Sessions {
     }
 
     /// Ends one.
-    pub(super) fn close(&self, visit: &Visit) {
+    pub(crate) fn close(&self, visit: &Visit) {
         end(&mut self.locked(), Some(&visit.digest));
     }
 
@@ -131,7 +134,7 @@ impl Sessions {
     }
 
     /// Who a request of the page is from; none where it does not say that it is one.
-    pub(super) fn visit(&self, keys: &Keys, request: &Parts) -> Result<Option<Visit>, Problem> {
+    pub(crate) fn visit(&self, keys: &Keys, request: &Parts) -> Result<Option<Visit>, Problem> {
         let Some(half) = half(request) else { return Ok(None) };
         from_own_page(request)?;
         self.sweep(keys);

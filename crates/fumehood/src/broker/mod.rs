@@ -1,5 +1,7 @@
 //! The broker of a policy: gate, counters, people and record of one state folder, whichever front door stands before it.
 
+mod record;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,18 +14,19 @@ use policy::tools::Tools;
 use policy::value::Content;
 use policy::{Loaded, Origins};
 
-use super::record::{Recorder, options};
 use crate::ui::Failure;
 use policy::json::sha256_hex;
 use sandbox::audit::Log;
 use sandbox::fault::{Fault, show_path};
 use sandbox::state::State;
 
+use record::{Recorder, options};
+
 /// Opens everything that a call needs; what cannot be opened refuses all calls, and so the start.
 ///
 /// # Errors
 /// The audit log, the counters or the waiting calls cannot be used.
-pub fn broker(
+pub(crate) fn open(
     gate: Gate,
     loaded: &Loaded,
     tools: &Tools,
@@ -49,7 +52,7 @@ fn kept(loaded: &Loaded) -> Content {
 }
 
 /// Digest of the clause `tools`, as written.
-pub(super) fn digest(tools: &Tools) -> String {
+pub(crate) fn digest(tools: &Tools) -> String {
     sha256_hex(tools.written.to_string().as_bytes())
 }
 

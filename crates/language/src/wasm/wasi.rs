@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 
 use wasmi::{Caller, Error, Extern, ExternType, Linker, Memory, Module, Val, ValType};
 
-use crate::wasm::Held;
+use super::Held;
 
 const MODULE: &str = "wasi_snapshot_preview1";
 const SUCCESS: i32 = 0;

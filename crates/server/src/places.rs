@@ -13,14 +13,14 @@ use tokio_util::sync::CancellationToken;
 
 /// Most connections at once, and most of one address that is not this machine's.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Most {
-    pub(super) all: usize,
-    pub(super) of_one: usize,
+pub(crate) struct Most {
+    pub(crate) all: usize,
+    pub(crate) of_one: usize,
 }
 
 /// The connections that stand.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(crate) struct Places {
     most: Most,
     table: Mutex<Table>,
 }
@@ -46,11 +46,11 @@ struct Taken {
 
 /// A connection's place; free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     places: Arc<Places>,
     number: u64,
     /// Cancelled when another needs the place more.
-    pub(super) end: CancellationToken,
+    pub(crate) end: CancellationToken,
 }
 
 /// A request on its way: its connection is not idle.
@@ -58,7 +58,7 @@ pub(super) struct Place {
 pub(crate) struct Busy(Arc<Place>);
 
 impl Places {
-    pub(super) fn new(most: Most) -> Arc<Self> {
+    pub(crate) fn new(most: Most) -> Arc<Self> {
         Arc::new(Self { most, table: Mutex::default() })
     }
 
@@ -67,7 +67,7 @@ impl Places {
     }
 
     /// A place for a connection from there; none where all are at work.
-    pub(super) fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Arc<Place>> {
+    pub(crate) fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Arc<Place>> {
         let mut table = self.lock();
         let remote = peer.filter(|peer| !peer.is_loopback());
         let of_one = |taken: &Taken| remote.is_some() && taken.peer == remote;
@@ -96,7 +96,7 @@ impl Table {
 
 impl Place {
     /// A request begins.
-    pub(super) fn begin(self: &Arc<Self>) -> Busy {
+    pub(crate) fn begin(self: &Arc<Self>) -> Busy {
         if let Some(taken) = self.places.lock().taken.get_mut(&self.number) {
             taken.busy = taken.busy.saturating_add(1);
             taken.begun = taken.begun.saturating_add(1);
@@ -105,7 +105,7 @@ impl Place {
     }
 
     /// How many requests have begun, and whether one is on its way.
-    pub(super) fn work(&self) -> (u64, bool) {
+    pub(crate) fn work(&self) -> (u64, bool) {
         self.places.lock().taken.get(&self.number).map_or((0, false), |taken| (taken.begun, taken.busy > 0))
     }
 }
@@ -126,13 +126,13 @@ impl Drop for Place {
 }
 
 /// An answer whose request is on its way until all of it was sent.
-pub(super) struct Sending {
+pub(crate) struct Sending {
     body: Body,
     _busy: Arc<Busy>,
 }
 
 impl Sending {
-    pub(super) fn body(body: Body, busy: Arc<Busy>) -> Body {
+    pub(crate) fn body(body: Body, busy: Arc<Busy>) -> Body {
         Body::new(Self { body, _busy: busy })
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use sandbox::audit::{Kind, Log, Options, Redactor};
 
 /// Writes the broker's events into the audit log.
-pub struct Recorder {
+pub(super) struct Recorder {
     log: Log,
     content: Content,
 }
@@ -24,7 +24,7 @@ impl fmt::Debug for Recorder {
 impl Recorder {
     /// A recorder of this log, which keeps of arguments what `content` says.
     #[must_use]
-    pub fn new(log: Log, content: Content) -> Self {
+    pub(super) fn new(log: Log, content: Content) -> Self {
         Self { log, content }
     }
 }

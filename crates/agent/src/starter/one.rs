@@ -1,0 +1,185 @@
+//! One starter, as the agent sees it: it has one program at a time, and the next when nothing of the last one runs any more. So all
+//! that descends from a program is below its starter, whatever sessions it made and whatever parents it lost.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use super::link::Link;
+use super::messages::News;
+use crate::tree;
+use crate::words::{Exited, Failure};
+
+const KILL: i32 = 9;
+/// SIGCONT.
+const CONTINUE: i32 = 18;
+/// What is being ended is looked at again after this time: first often, then seldom.
+const SOON: Duration = Duration::from_millis(10);
+const LATER: Duration = Duration::from_millis(100);
+const OFTEN: u32 = 50;
+/// So often in all, which is nearly a minute. Counted and not timed: while the sandbox is paused nothing ends.
+const MAX_LOOKS: u32 = 600;
+/// So often where `/proc` shows nothing, which is some seconds: what is not in the program's own group is not found later either.
+const MAX_BLIND: u32 = 100;
+
+/// A starter.
+#[derive(Debug)]
+pub(super) struct One {
+    pub(super) link: Link,
+    /// Its number, when it has said that it is there.
+    pub(super) pid: Option<i32>,
+    /// The same process, whatever becomes of the number.
+    pidfd: Option<OwnedFd>,
+    pub(super) job: Option<Job>,
+}
+
+/// A program of a starter, and what it left behind.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) order: u64,
+    program: Option<i32>,
+    /// The program has ended.
+    over: bool,
+    /// All of it is to end: when it is looked at next, and how often it was.
+    ending: Option<(Instant, u32)>,
+}
+
+/// News of a program.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    /// It runs, with this pid.
+    Started(i32),
+    /// It was not started.
+    Failed(Failure),
+    /// It has ended.
+    Exited(Exited),
+    /// Its starter is gone, and whatever was left of it was ended.
+    Gone,
+}
+
+impl One {
+    pub(super) const fn new(link: Link) -> Self {
+        Self { link, pid: None, pidfd: None, job: None }
+    }
+
+    pub(super) fn takes(&mut self, order: u64) {
+        self.job = Some(Job { order, program: None, over: false, ending: None });
+    }
+
+    pub(super) const fn is_free(&self) -> bool {
+        self.job.is_none()
+    }
+
+    /// The order of the program that it starts or that runs.
+    pub(super) fn order(&self) -> Option<u64> {
+        self.job.as_ref().filter(|job| !job.over).map(|job| job.order)
+    }
+
+    /// What it says is added to `told`, with the number of the order; false if it is gone, or says what it may not say.
+    pub(super) fn hear(&mut self, may_be: impl Fn(i32) -> bool, told: &mut Vec<(u64, Told)>) -> bool {
+        let (news, lives) = self.link.hear();
+        for news in news {
+            match self.heard(news, &may_be) {
+                Some(of_program) => told.extend(of_program),
+                None => return false,
+            }
+        }
+        lives
+    }
+
+    /// `None`: it may not say that.
+    fn heard(&mut self, news: News, may_be: impl Fn(i32) -> bool) -> Option<Option<(u64, Told)>> {
+        match (news, &mut self.job) {
+            (News::Ready { guarded: _, pid }, _) if self.pid.is_none() && may_be(pid) => {
+                self.pidfd = sys::pidfd::open(pid).ok();
+                self.pid = Some(pid);
+                Some(None)
+            }
+            (News::Started { id, pid }, Some(job)) if job.order == id && job.program.is_none() && may_be(pid) => {
+                job.program = Some(pid);
+                let waits = job.ending.is_some();
+                if waits {
+                    self.look();
+                }
+                Some(Some((id, Told::Started(pid))))
+            }
+            (News::Failed { id, failure }, Some(job)) if job.order == id && job.program.is_none() => {
+                self.job = None;
+                Some(Some((id, Told::Failed(failure))))
+            }
+            (News::Exited { id, exited, left }, Some(job)) if job.order == id && !job.over => {
+                job.over = true;
+                if !left {
+                    self.job = None;
+                }
+                Some(Some((id, Told::Exited(exited))))
+            }
+            (News::Empty, Some(job)) if job.over => {
+                self.job = None;
+                Some(None)
+            }
+            (
+                News::Ready { .. } | News::Started { .. } | News::Failed { .. } | News::Exited { .. } | News::Empty,
+                _,
+            ) => None,
+        }
+    }
+
+    /// Sends a signal to all that descends from its program.
+    pub(super) fn signal(&self, number: i32) {
+        let reached = self.pid.and_then(|pid| tree::signal(pid, number));
+        if reached.is_none_or(|count| count == 0) {
+            self.group(number);
+        }
+    }
+
+    fn group(&self, number: i32) {
+        let program = self.job.as_ref().filter(|job| !job.over).and_then(|job| job.program);
+        // It may just have ended.
+        program.into_iter().for_each(|pid| drop(sys::signals::send(pid, true, number)));
+    }
+
+    /// Ends its program and all that descends from it; what one that has ended left behind lives on.
+    pub(super) fn end(&mut self) {
+        if let Some(job) = self.job.as_mut().filter(|job| !job.over && job.ending.is_none()) {
+            job.ending = Some((Instant::now(), 0));
+            self.look();
+        }
+    }
+
+    /// When it is to be looked at again.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.job.as_ref()?.ending.map(|(at, _)| at)
+    }
+
+    /// Ends what is there now. That nothing is left only the starter can tell, of whom the kernel says it. False: it was looked at often
+    /// enough.
+    pub(super) fn look(&mut self) -> bool {
+        self.wake();
+        let seen = self.pid.is_some_and(|pid| tree::end(pid, &BTreeSet::new()));
+        if !seen {
+            self.group(KILL);
+        }
+        let Some((at, looks)) = self.job.as_mut().and_then(|job| job.ending.as_mut()) else { return true };
+        *looks = looks.saturating_add(1);
+        let later = if *looks < OFTEN { SOON } else { LATER };
+        *at = Instant::now().checked_add(later).unwrap_or(*at);
+        *looks <= if seen { MAX_LOOKS } else { MAX_BLIND }
+    }
+
+    /// Lets it go on, if a program has stopped it; to one that runs this is nothing.
+    pub(super) fn wake(&self) {
+        if let Some(pidfd) = &self.pidfd {
+            drop(sys::pidfd::send_signal(pidfd, CONTINUE));
+        }
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        // It ends when its socket is closed, if nobody has stopped it.
+        if let Some(pidfd) = &self.pidfd {
+            drop(sys::pidfd::send_signal(pidfd, KILL));
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Prepared machines: what the memory and the devices of one were while its first process waited, before anything of a run was
+//! in it, so that later ones begin there and need not boot.
+//!
+//! # Promises
+//! One that is used belongs to the caller alone, has the digest that its name says, was made by the same emulator with the same
+//! words, the same kernel and the same agent, and is not older than a day. What is not so is no error: the machine boots then.
+//! # Must not
+//! Hold anything of a run, or be shared: machines that began with the same memory have the same addresses in their kernels.
+
+use std::ffi::OsString;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{Error, Read as _, Result, Seek as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::host::Emulation;
+
+/// Changes with what init and supervisor say to each other before the machine is a run's.
+const FORMAT: &str = "fumehood-machine 1";
+/// No machine begins with older memory.
+const OLDEST: Duration = Duration::from_secs(24 * 3600);
+/// One that is being written is younger than this.
+const WRITING: Duration = Duration::from_secs(600);
+/// Most of them: one for each size of memory and number of processors that is in use.
+const MOST: usize = 4;
+/// What one that is being written ends with.
+const NEW: &str = ".new";
+/// `O_NOFOLLOW | O_NONBLOCK`
+const CAREFUL: i32 = 0o400_000 | 0o4000;
+/// Read at once.
+const CHUNK: usize = 256 * 1024;
+
+/// Where those of one kind are.
+#[derive(Debug)]
+pub(super) struct Kept {
+    folder: PathBuf,
+    /// The digest of what all of its kind have in common.
+    kind: String,
+}
+
+impl Kept {
+    /// Those that this emulator made with these words.
+    pub(super) fn of(folder: &Path, emulation: &Emulation, words: &[OsString]) -> Result<Self> {
+        let program = emulation.program.metadata()?;
+        let mut all = Sha256::new();
+        let mut part = |bytes: &[u8]| {
+            all.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());
+            all.update(bytes);
+        };
+        part(FORMAT.as_bytes());
+        part(agent::ELF);
+        part(emulation.kernel.digest().as_bytes());
+        part(emulation.version.as_bytes());
+        // The emulator is the system's: a change of its file shows in these.
+        for number in [program.dev(), program.ino(), program.len(), program.ctime().unsigned_abs()] {
+            part(&number.to_le_bytes());
+        }
+        words.iter().for_each(|word| part(word.as_encoded_bytes()));
+        Ok(Self { folder: folder.to_owned(), kind: hexadecimal(all) })
+    }
+
+    /// One that can be used, open at its beginning.
+    pub(super) fn find(&self) -> Option<File> {
+        let entries = std::fs::read_dir(&self.folder).ok()?;
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        names
+            .filter_map(|name| Some(self.open(&name, name.strip_prefix(&self.kind)?.strip_prefix('.')?)))
+            .find_map(Result::ok)
+    }
+
+    fn open(&self, name: &str, digest: &str) -> Result<File> {
+        let mut file = OpenOptions::new().read(true).custom_flags(CAREFUL).open(self.folder.join(name))?;
+        ours(&file.metadata()?)?;
+        let mut all = Sha256::new();
+        let mut part = vec![0; CHUNK];
+        loop {
+            match file.read(&mut part)? {
+                0 => break,
+                count => all.update(part.get(..count).unwrap_or_default()),
+            }
+        }
+        if hexadecimal(all) != digest {
+            return Err(Error::other("its digest is another"));
+        }
+        file.rewind()?;
+        Ok(file)
+    }
+
+    /// Keeps all that can be read, of at most so many bytes; what is too much of the others goes.
+    pub(super) fn keep(&self, mut from: impl std::io::Read, most: u64) -> Result<()> {
+        let _gone = sweep(&self.folder, MOST.saturating_sub(1));
+        let new = self.folder.join(format!("{}-{}{NEW}", self.kind, std::process::id()));
+        let kept = self.write(&new, &mut from, most);
+        if kept.is_err() {
+            drop(std::fs::remove_file(&new));
+        }
+        kept
+    }
+
+    fn write(&self, new: &Path, from: &mut dyn std::io::Read, most: u64) -> Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new)?;
+        let (mut all, mut count, mut part) = (Sha256::new(), 0_u64, vec![0; CHUNK]);
+        loop {
+            let read = from.read(&mut part)?;
+            let bytes = part.get(..read).unwrap_or_default();
+            if bytes.is_empty() {
+                break;
+            }
+            count = count.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
+            if count > most {
+                return Err(Error::other("it is more than a machine has"));
+            }
+            all.update(bytes);
+            file.write_all(bytes)?;
+        }
+        std::fs::rename(new, self.folder.join(format!("{}.{}", self.kind, hexadecimal(all))))
+    }
+}
+
+/// Removes prepared machines of a folder: what is too old, of nobody who writes it any more, or beyond the newest `most`; the files
+/// that are gone.
+#[must_use]
+pub fn sweep(folder: &Path, most: usize) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut whole = Vec::new();
+    let mut gone = Vec::new();
+    for entry in entries.flatten() {
+        let (path, age) = (entry.path(), entry.metadata().ok().and_then(|meta| age(&meta)));
+        let new = path.extension().is_some_and(|ending| ending == "new");
+        match age {
+            Some(age) if new && age < WRITING => {}
+            Some(age) if !new && age < OLDEST => whole.push((age, path)),
+            Some(_) | None => gone.push(path),
+        }
+    }
+    whole.sort();
+    gone.extend(whole.into_iter().skip(most).map(|(_, path)| path));
+    gone.retain(|path| std::fs::remove_file(path).is_ok());
+    gone
+}
+
+/// How old a file is; `None` where it is of the future.
+fn age(meta: &Metadata) -> Option<Duration> {
+    SystemTime::now().duration_since(meta.modified().ok()?).ok()
+}
+
+/// A file of the caller's alone that is not too old.
+fn ours(meta: &Metadata) -> Result<()> {
+    let ours = meta.is_file() && meta.uid() == sys::caller::euid() && meta.mode() & 0o177 == 0 && meta.nlink() == 1;
+    if !ours {
+        return Err(Error::other("it is not a file of the caller's alone"));
+    }
+    match age(meta) {
+        Some(age) if age < OLDEST => Ok(()),
+        Some(_) | None => Err(Error::other("it is too old")),
+    }
+}
+
+fn hexadecimal(all: Sha256) -> String {
+    all.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    struct Place {
+        folder: tempfile::TempDir,
+        kept: Kept,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let kept = Self::kind(folder.path(), "512M");
+            Self { folder, kept }
+        }
+
+        fn kind(folder: &Path, word: &str) -> Kept {
+            let emulation = Emulation { program: std::env::current_exe().unwrap(), ..Emulation::assumed() };
+            Kept::of(folder, &emulation, &[word.into()]).unwrap()
+        }
+
+        fn only(&self) -> PathBuf {
+            let mut all = std::fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
+            let only = all.next().unwrap();
+            assert!(all.next().is_none());
+            only
+        }
+
+        fn found(&self) -> Option<String> {
+            self.kept.find().map(|mut file| {
+                let mut text = String::new();
+                file.read_to_string(&mut text).unwrap();
+                text
+            })
+        }
+    }
+
+    #[test]
+    fn what_was_kept_is_found_by_its_own_kind_alone() {
+        let place = Place::new();
+        assert_eq!(place.found(), None);
+        place.kept.keep(&b"memory"[..], 100).unwrap();
+        assert_eq!(place.found().as_deref(), Some("memory"));
+        assert_eq!(place.only().metadata().unwrap().mode() & 0o777, 0o600);
+        assert!(Place::kind(place.folder.path(), "256M").find().is_none());
+    }
+
+    #[test]
+    fn what_is_not_whole_or_not_the_callers_alone_is_not_used() {
+        let place = Place::new();
+        place.kept.keep(&b"memory"[..], 100).unwrap();
+        let path = place.only();
+        std::fs::write(&path, "memorY").unwrap();
+        assert_eq!(place.found(), None, "another digest");
+        std::fs::write(&path, "memory").unwrap();
+        assert_eq!(place.found().as_deref(), Some("memory"));
+        for mode in [0o640, 0o602, 0o700] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(place.found(), None, "{mode:o}");
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let aside = place.folder.path().join("aside");
+        std::fs::hard_link(&path, &aside).unwrap();
+        assert_eq!(place.found(), None, "another name for it");
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&aside, &path).unwrap();
+        assert_eq!(place.found(), None, "a link");
+    }
+
+    #[test]
+    fn one_that_is_a_day_old_or_of_the_future_is_not_used_and_is_removed() {
+        let place = Place::new();
+        for (by, past) in [(OLDEST, true), (WRITING, false)] {
+            place.kept.keep(&b"memory"[..], 100).unwrap();
+            let now = SystemTime::now();
+            let then = if past { now.checked_sub(by) } else { now.checked_add(by) };
+            OpenOptions::new().write(true).open(place.only()).unwrap().set_modified(then.unwrap()).unwrap();
+            assert_eq!(place.found(), None);
+            assert_eq!(sweep(place.folder.path(), MOST).len(), 1);
+        }
+    }
+
+    #[test]
+    fn more_than_a_machine_has_is_not_kept_and_only_the_newest_stay() {
+        let place = Place::new();
+        assert!(place.kept.keep(&b"memory"[..], 5).is_err());
+        assert_eq!(std::fs::read_dir(place.folder.path()).unwrap().count(), 0);
+        for number in 0..MOST + 2 {
+            Place::kind(place.folder.path(), &number.to_string()).keep(&b"memory"[..], 100).unwrap();
+        }
+        assert_eq!(std::fs::read_dir(place.folder.path()).unwrap().count(), MOST);
+        assert!(Place::kind(place.folder.path(), &(MOST + 1).to_string()).find().is_some());
+    }
+}

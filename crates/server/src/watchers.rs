@@ -1,0 +1,127 @@
+//! Watchers that are asked: what was seen in a folder waits here until a client comes for it.
+//!
+//! A watcher lives in this process: after a restart of the server its name is unknown, which clients are told as such.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use policy::json::hex;
+use serde_json::Value as Json;
+use tokio::task::AbortHandle;
+
+use crate::rpc::{RpcCode, RpcError};
+
+/// Most watchers of a sandbox.
+const MAX_WATCHERS: usize = 64;
+/// Most events that wait for one who asks.
+const MAX_EVENTS: usize = 10_000;
+
+/// The watchers of all sandboxes, by the sandbox and their own name.
+#[derive(Debug, Default)]
+pub(crate) struct Watchers {
+    table: Mutex<BTreeMap<(String, String), Watcher>>,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    kept: Kept,
+    task: AbortHandle,
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What one watcher has seen and nobody has asked for yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept(Arc<Mutex<Seen>>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    events: VecDeque<Json>,
+    /// Why nothing more comes, or something was lost.
+    failed: Option<RpcError>,
+}
+
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what was seen next; whether more is kept after it.
+    pub(crate) fn add(&self, event: Result<Json, RpcError>) -> bool {
+        let mut seen = self.lock();
+        match event {
+            Ok(event) if seen.events.len() < MAX_EVENTS => seen.events.push_back(event),
+            Ok(_) => {
+                let message = "nobody asked for 10,000 events: watch again and look at everything";
+                seen.failed = Some(RpcError::new(RpcCode::ResourceExhausted, message));
+            }
+            Err(error) => seen.failed = Some(error),
+        }
+        seen.failed.is_none()
+    }
+}
+
+impl Watchers {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), Watcher>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new watcher of a sandbox, which does `work` until it is removed; its name.
+    ///
+    /// # Errors
+    /// There are as many as there may be, or the kernel gives no random bytes.
+    pub(crate) fn add<F>(&self, id: &str, work: impl FnOnce(Kept) -> F) -> Result<String, RpcError>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut random = [0_u8; 16];
+        if !sys::random::fill(&mut random) {
+            return Err(RpcError::new(RpcCode::Internal, "the kernel gave no random bytes"));
+        }
+        let mut table = self.lock();
+        if table.keys().filter(|(of, _)| of == id).count() >= MAX_WATCHERS {
+            let message = format!("there are {MAX_WATCHERS} watchers already: remove some");
+            return Err(RpcError::new(RpcCode::ResourceExhausted, message));
+        }
+        let (name, kept) = (hex(&random), Kept::default());
+        let task = tokio::spawn(work(kept.clone())).abort_handle();
+        table.insert((id.to_owned(), name.clone()), Watcher { kept, task });
+        Ok(name)
+    }
+
+    /// What a watcher has seen since it was asked last.
+    ///
+    /// # Errors
+    /// There is none of this name, or it sees nothing more; what was seen before is told first.
+    pub(crate) fn take(&self, id: &str, name: &str) -> Result<Vec<Json>, RpcError> {
+        let table = self.lock();
+        let watcher = table.get(&(id.to_owned(), name.to_owned())).ok_or_else(unknown)?;
+        let mut seen = watcher.kept.lock();
+        let events: Vec<Json> = seen.events.drain(..).collect();
+        match &seen.failed {
+            Some(error) if events.is_empty() => Err(error.clone()),
+            Some(_) | None => Ok(events),
+        }
+    }
+
+    /// Removes a watcher.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub(crate) fn remove(&self, id: &str, name: &str) -> Result<(), RpcError> {
+        self.lock().remove(&(id.to_owned(), name.to_owned())).map(drop).ok_or_else(unknown)
+    }
+
+    /// Forgets those of a sandbox.
+    pub(crate) fn forget(&self, id: &str) {
+        self.lock().retain(|(of, _), _| of != id);
+    }
+}
+
+fn unknown() -> RpcError {
+    RpcError::new(RpcCode::NotFound, "there is no such watcher")
+}

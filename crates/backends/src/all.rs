@@ -5,6 +5,7 @@ use policy::control::Source;
 
 use crate::StartError;
 use crate::backend::Backend;
+use crate::engine::Podman;
 use crate::gvisor::Gvisor;
 use crate::native::{Container, Language, Process};
 use crate::oci::Crun;
@@ -12,7 +13,7 @@ use crate::qemu::Qemu;
 
 /// The backends of this version, weakest tier first.
 pub const ALL: &[&dyn Backend] =
-    &[&Language(Source::Python), &Language(Source::Wasm), &Process, &Container, &Crun, &Gvisor, &Qemu];
+    &[&Language(Source::Python), &Language(Source::Wasm), &Process, &Container, &Crun, &Podman, &Gvisor, &Qemu];
 
 /// The backend that made a plan.
 ///

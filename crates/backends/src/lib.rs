@@ -8,6 +8,7 @@
 mod all;
 mod backend;
 mod cpio;
+mod engine;
 mod error;
 mod gvisor;
 mod host;
@@ -25,10 +26,11 @@ pub use backend::{
     Backend, Exhausted, ExhaustedResource, GitPart, Launch, OwnProgram, Prepared, Protect, Running, Sample, Started,
     Stdio, Streams, Trust, Unseen, Verified,
 };
+pub use engine::Podman;
 pub use error::{Shut, StartError};
 pub use gvisor::Gvisor;
 pub use host::{
-    Assumed, Capabilities, CgroupSource, Emulation, Engine, Fault, Kernel, Known, MODULES, Missing, Runtime,
+    Assumed, Capabilities, CgroupSource, Emulation, Engine, Fault, Kernel, Known, MODULES, Missing, Runtime, Service,
     find_module, known_faults,
 };
 pub use native::{

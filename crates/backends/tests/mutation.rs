@@ -142,6 +142,30 @@ const CASES: &[Case] = &[
         "#,
     },
     Case {
+        name: "podman, copy, every limit",
+        root: true,
+        terminal: true,
+        text: r#"
+            backend = "podman"
+            workspace = { path = "@/work", mode = "copy" }
+            process = { tty = true, hostname = "elsewhere", umask = "0027" }
+            fs.read = ["@/read"]
+            limits = { cpu_time = "10s", cpus = 1.0, cpuset = "0", memory = "128M", pids = 16, open_files = 64 }
+            syscalls = { allow = ["ptrace"], deny = ["fchmod"] }
+        "#,
+    },
+    Case {
+        name: "podman, overlay, hosts by name",
+        root: true,
+        terminal: false,
+        text: r#"
+            backend = "podman"
+            workspace = { path = "@/work", mode = "overlay" }
+            fs.hide = ["**/.env"]
+            net = { mode = "allow", allow = ["a.test", "b.test:8443"] }
+        "#,
+    },
+    Case {
         name: "process, copy",
         root: true,
         terminal: false,
@@ -396,6 +420,7 @@ fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: 
         term: None,
         tmp: (plan.tier == Tier::Process || backends::of(plan)?.wants_folder()).then(|| tmp.clone()),
         cache: None,
+        machines: None,
         without: without.to_vec(),
     };
     let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
@@ -472,12 +497,14 @@ fn mutate(case: &Case, folder: &Path) -> (BTreeSet<&'static str>, Vec<String>) {
 #[test]
 fn a_start_without_any_one_control_of_its_plan_fails() {
     let (mut seen, mut unnoticed) = (BTreeSet::new(), Vec::new());
-    // Where there is no `runsc` or `crun` its case is not run, and what it alone has is not expected.
+    // Where there is no `runsc`, `crun` or service of podman's its case is not run, and what it alone has is not expected.
     let runsc = Capabilities::probe().runsc().is_ok();
     let crun = Capabilities::probe().crun().is_ok();
+    let podman = Capabilities::probe().podman().is_ok();
     let there = |case: &&Case| match case.name {
         name if name.starts_with("gvisor") => runsc,
         name if name.starts_with("crun") => crun,
+        name if name.starts_with("podman") => podman,
         _ => true,
     };
     for case in CASES.iter().filter(there) {

@@ -73,25 +73,32 @@ pub const INTERPRETERS: &[BackendId] =
     &[BackendId { tier: Tier::Language, name: "monty" }, BackendId { tier: Tier::Language, name: "wasm" }];
 /// The native backend on both tiers.
 pub const BOTH: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container)];
+/// Both tiers of the native backend, and podman's containers, in which its guest works.
+pub const GUEST: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_PODMAN];
 /// The native backend on the process tier.
 pub const PROCESS: &[BackendId] = &[BackendId::native(Tier::Process)];
-/// The native backend on the container tier.
-pub const CONTAINER: &[BackendId] = &[BackendId::native(Tier::Container)];
+/// The container tier where the guest builds the tree: by the native backend, and in a container of podman's.
+pub const CONTAINER: &[BackendId] = &[BackendId::native(Tier::Container), BY_PODMAN];
 
 /// gVisor by `runsc`.
 pub const GVISOR: &[BackendId] = &[RUNSC];
-/// The native backend on both tiers, and the runtime `crun`.
-pub const LINUX: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_CRUN];
-/// The container tier, by the native backend and by the runtime `crun`.
-pub const CONTAINERS: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN];
+/// Every backend of the process and container tiers.
+pub const LINUX: &[BackendId] =
+    &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN];
+/// Every backend of the container tier.
+pub const CONTAINERS: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN];
 /// The runtime `crun` on the container tier.
 pub const CRUN: &[BackendId] = &[BY_CRUN];
+/// podman's service on the container tier.
+pub const PODMAN: &[BackendId] = &[BY_PODMAN];
 /// Every backend.
-pub const EVERY: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_CRUN, RUNSC];
+pub const EVERY: &[BackendId] =
+    &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN, RUNSC];
 /// Those that show a tree of their own.
-pub const TREES: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN, RUNSC];
+pub const TREES: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN, RUNSC];
 
 pub(crate) const BY_CRUN: BackendId = BackendId { tier: Tier::Container, name: "crun" };
+pub(crate) const BY_PODMAN: BackendId = BackendId { tier: Tier::Container, name: "podman" };
 const RUNSC: BackendId = BackendId { tier: Tier::Gvisor, name: "runsc" };
 /// A machine by QEMU.
 pub const VM: &[BackendId] = &[BackendId { tier: Tier::Vm, name: "qemu" }];

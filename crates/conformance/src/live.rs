@@ -1,5 +1,6 @@
 //! A program that runs: watched from outside, signalled, waited for.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -89,10 +90,22 @@ impl Live {
         Err(format!("it never said `{text}`, but: {} {errors}", self.so_far()?).into())
     }
 
-    /// All processes below it, itself left out, as the host numbers them.
+    /// All processes below it, itself left out, as the host numbers them. What an engine started for it is no child of its
+    /// own, but it holds that one by a descriptor.
     #[must_use]
     pub fn below(&self) -> Vec<i32> {
-        sys::proc::tree(self.pid()).unwrap_or_default().into_iter().filter(|pid| *pid != self.pid()).collect()
+        let tops = std::iter::once(self.pid()).chain(self.held());
+        let all: BTreeSet<i32> = tops.flat_map(|top| sys::proc::tree(top).unwrap_or_default()).collect();
+        all.into_iter().filter(|pid| *pid != self.pid()).collect()
+    }
+
+    /// Processes that it has descriptors of.
+    fn held(&self) -> Vec<i32> {
+        let all = std::fs::read_dir(format!("/proc/{}/fdinfo", self.pid())).into_iter().flatten().flatten();
+        let texts = all.filter_map(|one| std::fs::read_to_string(one.path()).ok());
+        let pids =
+            texts.filter_map(|text| text.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok()));
+        pids.filter(|pid| *pid > 0).collect()
     }
 
     /// The innermost process below it: the payload, or its last child.

@@ -2,7 +2,7 @@
 
 use policy::ClauseId;
 
-use crate::case::BY_CRUN;
+use crate::case::{BY_CRUN, BY_PODMAN};
 use crate::{BackendId, Fixture, Held, Tier, Who, Wrong, check};
 
 /// What is to hold.
@@ -63,6 +63,9 @@ impl Case {
         }
         if (scene.backend(), scene.who) == (BY_CRUN, Who::Rootless) {
             return refused(scene, &[], "crun/needs-root").map(|()| Found::Refused);
+        }
+        if (scene.backend(), scene.who) == (BY_PODMAN, Who::Rootless) {
+            return refused(scene, &[], "podman/needs-root").map(|()| Found::Refused);
         }
         match self.cell {
             Cell::Enforced(proof) => proof(scene).map(|()| Found::Enforced),

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use conformance::case::{CRUN, MONTY};
+use conformance::case::{CRUN, MONTY, PODMAN};
 use conformance::fixture::{root, text};
 use conformance::live::{pause, until};
 use conformance::survey::Survey;
@@ -79,11 +79,11 @@ fn scenes() -> Result<Vec<Fixture>, Wrong> {
     let callers: &[Who] = if root() { &Who::ALL } else { &[Who::Rootless] };
     let pairs = callers.iter().flat_map(|who| BackendId::all().into_iter().flatten().map(|backend| (backend, *who)));
     // One interpreter stands for both, which are one program of ours. gVisor and crun are root's alone. A machine starts in
-    // seconds: what one leaves is a test of its own, beside the other tests of machines.
+    // seconds: what one leaves is a test of its own, beside the other tests of machines; so is a container of podman's.
     let usual = |(backend, who): &(BackendId, Who)| match backend.tier {
         Tier::Language => MONTY.contains(backend),
         Tier::Process => true,
-        Tier::Container => *who == Who::Rootful || !CRUN.contains(backend),
+        Tier::Container => !PODMAN.contains(backend) && (*who == Who::Rootful || !CRUN.contains(backend)),
         Tier::Gvisor => *who == Who::Rootful,
         Tier::Vm => false,
     };

@@ -55,6 +55,7 @@ const ORDER: &[(Step, Action)] = &[
     (Step::Descriptors, descriptors),
     (Step::Session, session),
     (Step::Mapped, mapped),
+    (Step::CgroupNamespace, cgroup_namespace),
     (Step::Sources, sources),
     (Step::CreationIds, creation_ids),
     (Step::Mounts, mounts),
@@ -185,6 +186,14 @@ fn session(guest: &mut Guest<'_>) -> Taken {
 fn mapped(guest: &mut Guest<'_>) -> Taken {
     if guest.view.wait_mapped {
         guest.inbox.wait_for(guest.link, ToGuest::Mapped)?;
+    }
+    Ok(())
+}
+
+/// The supervisor put us into the run's group before it said anything.
+fn cgroup_namespace(guest: &mut Guest<'_>) -> Taken {
+    if guest.view.new_cgroup {
+        bare::new_cgroup_namespace()?;
     }
     Ok(())
 }

@@ -1,52 +1,70 @@
-//! How the guest comes in where a runtime of containers starts it: with its standard streams alone.
+//! How the guest comes in where a runtime or an engine of containers starts it: with its standard streams alone.
 //!
-//! Its standard input is the control socket, or descriptor 3 where a runtime hands that on. By it come, each time with one byte, first the config, the pipe for its mounts
-//! and the program that has no path (`/dev/null` where there is none), then the payload's streams. What it sees mounted it
-//! writes down at once, as the kernel says it: from outside nobody can ask the kernel that it runs on.
+//! The control socket is its standard input, or descriptor 3 where a runtime hands that on, or else it is connected to in its root.
+//! By it come, three descriptors with one byte each time: first the config, the pipe for its mounts and the program that has no
+//! path (`/dev/null` where there is none); then the payload's streams, with the number of what follows; then the sources of
+//! its mounts. What it sees mounted it writes down at once, as the kernel says it: from outside nobody can ask the kernel that it
+//! runs on.
 
 use sys::bare::{self, Errno, Fd, Owned, Three};
 
-use crate::config::MAX_CONFIG;
+use crate::config::{DOOR, MAX_CONFIG};
 use crate::fault::Taken;
 
 /// Descriptors that are always there: the payload's three, the control socket, the config.
 pub(crate) const CONTROL: u32 = 3;
 pub(crate) const CONFIG: u32 = 4;
-/// Behind the config, where a program without a path stands.
-const PROGRAM: u32 = CONFIG + 1;
-/// Above every number that has a meaning.
+/// Behind the config: the sources of mounts, and a program without a path behind them.
+const EXTRA: u32 = CONFIG + 1;
+/// Above every number that has a meaning, where no sources come.
 const ASIDE: u32 = 20;
+/// The same where they do: three for each of at most 255 messages.
+const FAR_ASIDE: u32 = 800;
+/// Aside of these: the first six that come, then the socket, then what comes.
+const SOCKET: u32 = 6;
 
 /// Comes in, if this is how the guest was started: true then, and every descriptor has its number.
 pub(crate) fn pass() -> Taken<bool> {
     // Whoever starts the guest itself gave it a control socket.
     let (open, _) = bare::open_bitmap(CONFIG + 1)?;
     let has = |number: u32| open & (1 << number) != 0;
-    let socket = match (has(CONTROL), has(CONFIG)) {
+    let (given, aside_from) = match (has(CONTROL), has(CONFIG)) {
         (true, true) => return Ok(false),
-        // Out of its place, so that it can be put there and closed in whatever the guest executes.
-        (true, false) => move_to(Fd::new(CONTROL), ASIDE + 6)?,
-        (false, _) => move_to(Fd::new(0), ASIDE + 6)?,
+        (true, false) => (Owned::adopt(Fd::new(CONTROL)), ASIDE),
+        (false, _) => match bare::connect(DOOR) {
+            Err(Errno::ENOENT) => (Owned::adopt(Fd::new(0)), ASIDE),
+            connected => (connected?, FAR_ASIDE),
+        },
     };
+    // Out of its place, so that it can be put there and closed in whatever the guest executes.
+    let socket = move_to(given.leak(), aside_from + SOCKET)?;
     let socket = socket.fd();
-    let [config, mounts, program] = aside(three(socket)?, ASIDE)?;
-    let streams = aside(three(socket)?, ASIDE + 3)?;
+    let [config, mounts, program] = aside(three(socket)?.1, aside_from)?;
+    let (more, streams) = three(socket)?;
+    let streams = aside(streams, aside_from + 3)?;
     tell_mounts(mounts.fd())?;
     drop(mounts);
+    let mut next = EXTRA;
+    for _ in 0..more {
+        for source in aside(three(socket)?.1, aside_from + SOCKET + 1)? {
+            bare::duplicate_to(source.fd(), Fd::new(next), false)?;
+            next = next.saturating_add(1);
+        }
+    }
     bare::duplicate_to(socket, Fd::new(CONTROL), false)?;
     bare::duplicate_to(config.fd(), Fd::new(CONFIG), false)?;
-    bare::duplicate_to(program.fd(), Fd::new(PROGRAM), false)?;
+    bare::duplicate_to(program.fd(), Fd::new(next), false)?;
     for (stream, number) in streams.iter().zip(0..) {
         bare::duplicate_to(stream.fd(), Fd::new(number), true)?;
     }
     Ok(true)
 }
 
-/// The next three descriptors.
-fn three(socket: Fd) -> Taken<Three> {
+/// The next three descriptors, and the byte that they came with.
+fn three(socket: Fd) -> Taken<(u8, Three)> {
     let mut byte = [0];
     match bare::receive(socket, &mut byte, true)? {
-        (1, Some(three)) => Ok(three),
+        (1, Some(three)) => Ok((byte[0], three)),
         (_, _) => Err(Errno::EPROTO.into()),
     }
 }

@@ -111,4 +111,6 @@ steps! {
     /// Routes and sockets of the network namespace. Detail: 0 and 1 the routes of IPv4 and IPv6, 2 and 3 reading them back;
     /// from 16 on, index of the socket.
     Network = 34, "network";
+    /// A namespace of control groups.
+    CgroupNamespace = 35, "cgroup-namespace";
 }

@@ -49,6 +49,7 @@ fn everything() -> Config {
     Config {
         mode: Mode::Process,
         wait_mapped: true,
+        new_cgroup: true,
         wait_filled: true,
         loopback: true,
         local_ipv4: true,
@@ -111,7 +112,7 @@ fn a_config_is_read_as_it_was_built() {
         (Mode::Process, true, true, true, true, true, true)
     );
     assert_eq!((view.ids, view.umask, view.oom_score_adj), (config.ids, config.umask, config.oom_score_adj));
-    assert_eq!((view.ignored, view.program), (config.ignored, config.program));
+    assert_eq!((view.ignored, view.program, view.new_cgroup), (config.ignored, config.program, true));
     assert_eq!((view.nice, view.tty, view.hostname), (config.nice, config.tty, &config.hostname[..]));
     assert_eq!((view.label_file, view.label), (config.label_file.as_c_str(), &config.label[..]));
     // The encodings of both forms are the same bytes, so their text form tells whether the values are.

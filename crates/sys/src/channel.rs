@@ -27,6 +27,28 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
         .named("socketpair", || "unix stream".into())
 }
 
+/// Who connected a unix stream socket, or listens on its other side: its process, as this pid namespace counts (0 = it has no
+/// number here), and its user.
+///
+/// # Errors
+/// It is no such socket.
+pub fn peer(socket: impl AsFd) -> Result<(i32, u32)> {
+    let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
+    // SAFETY: `SO_PEERCRED` fills one `ucred`, whose size is said, and the descriptor is open.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut who).cast(),
+            &raw mut length,
+        )
+    };
+    let asked = if answer == 0 { Ok((who.pid, who.uid)) } else { Err(Errno::INVAL) };
+    asked.named("getsockopt(SO_PEERCRED)", || "unix stream".into())
+}
+
 /// How much of what was written to a unix stream socket the other side has not read yet, as the kernel accounts it; 0: all of
 /// it was read.
 ///

@@ -102,6 +102,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         label: None,
         interpreted: None,
         by_runtime: None,
+        by_engine: false,
         config,
         blueprint,
         placed: tree.placed,

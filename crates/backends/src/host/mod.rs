@@ -5,12 +5,14 @@
 
 mod crun;
 mod kernel;
+pub(crate) mod podman;
 mod program;
 mod qemu;
 mod runsc;
 
 pub use crun::{Fault, Runtime};
 pub use kernel::{Kernel, MODULES, find_module};
+pub use podman::Service;
 pub use qemu::Emulation;
 pub(crate) use qemu::mke2fs;
 pub use runsc::{Engine, Known, known_faults};
@@ -59,6 +61,7 @@ pub struct Capabilities {
     time_namespace: OnceLock<bool>,
     runsc: OnceLock<Result<Engine, Missing>>,
     crun: OnceLock<Result<Runtime, Missing>>,
+    podman: OnceLock<Result<Service, Missing>>,
     assumed: Option<Assumed>,
     proc: OnceLock<Result<(), Missing>>,
     namespaces: OnceLock<Result<(), Missing>>,
@@ -129,6 +132,7 @@ impl Capabilities {
             time_namespace: OnceLock::from(true),
             runsc: OnceLock::from(Ok(Engine::assumed())),
             crun: OnceLock::from(Ok(Runtime::assumed())),
+            podman: OnceLock::from(Ok(Service::assumed())),
             assumed: Some(assumed),
             proc: OnceLock::new(),
             namespaces: OnceLock::new(),
@@ -165,6 +169,7 @@ impl Capabilities {
             time_namespace: OnceLock::new(),
             runsc: OnceLock::new(),
             crun: OnceLock::new(),
+            podman: OnceLock::new(),
             assumed: None,
             proc: OnceLock::new(),
             namespaces: OnceLock::new(),
@@ -232,6 +237,14 @@ impl Capabilities {
     /// What is missing, and the remedy.
     pub fn crun(&self) -> Result<&Runtime, Missing> {
         self.crun.get_or_init(Runtime::find).as_ref().map_err(Clone::clone)
+    }
+
+    /// podman's service, which is looked for and asked once.
+    ///
+    /// # Errors
+    /// What is missing, and the remedy.
+    pub fn podman(&self) -> Result<&Service, Missing> {
+        self.podman.get_or_init(Service::find).as_ref().map_err(Clone::clone)
     }
 
     /// Whether this host is not asked but spoken of.

@@ -74,6 +74,8 @@ pub(crate) struct Prepared {
     pub(crate) interpreted: Option<Interpreted>,
     /// What must be mounted, where a runtime builds the tree.
     pub(crate) by_runtime: Option<BTreeMap<String, Point>>,
+    /// An engine starts the guest.
+    pub(crate) by_engine: bool,
 }
 
 impl backend::Prepared for Prepared {
@@ -162,6 +164,7 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         stdio: if interpreted.is_some() && launch.stdio == Stdio::NoInput { Stdio::Pipes } else { launch.stdio },
         interpreted,
         by_runtime: None,
+        by_engine: false,
         rootless: !host.root(),
         tier: plan.tier,
         plan: plan.clone(),

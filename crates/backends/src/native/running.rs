@@ -33,7 +33,7 @@ impl Running {
         } else {
             super::survey::tree(self.held.guest, &self.held.scope)
         };
-        let sample = sample(counted, &tree, if self.held.by_runtime { 2 } else { 1 });
+        let sample = sample(counted, &tree, self.held.by.own_tasks());
         if self.held.own_kernel { Sample { pids: 0, pids_peak: 0, uncounted_pids: true, ..sample } } else { sample }
     }
 

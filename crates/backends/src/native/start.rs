@@ -1,7 +1,7 @@
 //! From `Prepared` to a guest that has confined itself and waits for *go*.
 
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -54,8 +54,9 @@ pub(crate) struct Held {
     pub(crate) reaped: bool,
     /// The guest's own number: that of the child, unless a runtime stands between.
     pub(crate) guest: i32,
-    /// A runtime started the guest.
-    pub(crate) by_runtime: bool,
+    pub(crate) by: Starter,
+    /// What an engine has of it.
+    outer: Option<Box<dyn Outer>>,
     /// Everything was told to die.
     ending: bool,
     /// What is looked at where no control group counts.
@@ -71,6 +72,30 @@ pub(crate) struct Held {
     /// Held until nothing shows the copy of `/etc` any more.
     pub(crate) _etc: Option<std::fs::File>,
 }
+
+/// Who started the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Starter {
+    /// The supervisor, whose child it is.
+    Supervisor,
+    /// A runtime that is the supervisor's child.
+    Runtime,
+    /// An engine, whose processes are nobody's that we know.
+    Engine,
+}
+
+impl Starter {
+    /// Tasks of the run's group that are no program's.
+    pub(crate) const fn own_tasks(self) -> u64 {
+        match self {
+            Self::Supervisor | Self::Engine => 1,
+            Self::Runtime => 2,
+        }
+    }
+}
+
+/// What an engine has of a run, taken away when it is dropped.
+pub(crate) trait Outer: std::fmt::Debug + Send {}
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -100,9 +125,16 @@ impl Held {
     pub(crate) fn end(&mut self) {
         self.reaped = true;
         self.begin_end();
-        let reaped = sys::pidfd::wait(&self.child.pidfd);
+        match self.by {
+            Starter::Supervisor | Starter::Runtime => drop(sys::pidfd::wait(&self.child.pidfd)),
+            // Another's child, who reaps it.
+            Starter::Engine => {
+                let ended = sys::channel::Interest { fd: self.child.pidfd.as_fd(), write: false };
+                drop(sys::channel::wait(&[ended], Some(START_TIMEOUT)));
+            }
+        }
         let removed = self.group.take().map(|group| group.end(START_TIMEOUT));
-        drop((reaped, removed));
+        drop((removed, self.outer.take()));
     }
 }
 
@@ -143,7 +175,8 @@ impl Held {
     pub(crate) fn new(child: Child, group: Option<sys::cgroup::Group>) -> Self {
         Self {
             guest: child.pid,
-            by_runtime: false,
+            by: Starter::Supervisor,
+            outer: None,
             child,
             group,
             reaped: false,
@@ -156,12 +189,21 @@ impl Held {
             _etc: None,
         }
     }
+
+    /// A guest that an engine started, and put into its group by us.
+    pub(crate) fn by_engine(child: Child, group: sys::cgroup::Group, outer: Box<dyn Outer>) -> Self {
+        let mut held = Self::new(child, Some(group));
+        (held.by, held.outer) = (Starter::Engine, Some(outer));
+        held
+    }
 }
 
 impl Started {
     pub(crate) fn new(mut prepared: Prepared, mut held: Held, control: Control, streams: Streams) -> Self {
         held.scope = scope(&prepared);
-        held.by_runtime = prepared.by_runtime.is_some();
+        if prepared.by_runtime.is_some() {
+            held.by = Starter::Runtime;
+        }
         held.memory_limited = prepared.limits.memory.is_some();
         held.marked = prepared.blueprint.mark.then(|| prepared.run.clone());
         held._etc = prepared.etc.take();
@@ -260,7 +302,7 @@ pub(crate) fn refused(error: sys::spawn::SpawnError) -> StartError {
 }
 
 /// The pipes belong to whom the payload is outside, so that it can open them by name (`/dev/stdout`, `/dev/stdin`).
-fn streams_to_payload(prepared: &Prepared, streams: &Streams) -> Result<(), StartError> {
+pub(crate) fn streams_to_payload(prepared: &Prepared, streams: &Streams) -> Result<(), StartError> {
     if prepared.rootless {
         return Ok(());
     }
@@ -272,7 +314,8 @@ fn streams_to_payload(prepared: &Prepared, streams: &Streams) -> Result<(), Star
     Ok(())
 }
 
-fn mapped(prepared: &Prepared) -> Result<Vec<OwnedFd>, StartError> {
+/// The trees that are shown with other ids, mounted nowhere, in their order.
+pub(crate) fn mapped(prepared: &Prepared) -> Result<Vec<OwnedFd>, StartError> {
     let (uid, gid) = prepared.owner();
     let one = |from: &super::tree::Mapped| {
         let mapping = |why: String| StartError::Mapping { path: from.path.clone(), why };
@@ -340,8 +383,8 @@ impl Started {
     /// # Errors
     /// A step of the guest failed; it is named.
     pub(crate) fn confined(mut self) -> Result<Confined, StartError> {
-        // While the guest is busy with its steps; a runtime may not even have made it.
-        if !self.child.by_runtime {
+        // While the guest is busy with its steps; a runtime may not even have made it, an engine's guest still makes a namespace.
+        if self.child.by == Starter::Supervisor {
             self.seen.born(&self.child, &self.prepared.plan);
         }
         loop {
@@ -351,11 +394,13 @@ impl Started {
                 continue;
             }
             if frame == FromGuest::Settled {
-                if self.child.by_runtime {
+                if self.child.by == Starter::Runtime {
                     match guest_of(self.child.child.pid) {
                         Ok(guest) => self.child.guest = guest,
                         Err(why) => self.seen.blind.push(format!("the guest could not be found: {why}")),
                     }
+                }
+                if self.child.by != Starter::Supervisor {
                     self.seen.born(&self.child, &self.prepared.plan);
                 }
                 self.seen.settled(&mut self.child);

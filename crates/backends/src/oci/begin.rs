@@ -40,10 +40,12 @@ struct Sent {
 
 impl Sent {
     fn send(self, started: &native::Started) -> Result<(), StartError> {
+        /// No sources follow: a runtime mounts them.
+        const NO_MORE: &[u8] = &[0];
         for three in [&self.first, &self.streams] {
             let three = three.each_ref().map(|fd| fd.as_fd());
             let gone = |error| StartError::system("speaking to the guest", error);
-            sys::channel::send_some(started.control.as_fd(), b"3", &three).map_err(gone)?;
+            sys::channel::send_some(started.control.as_fd(), NO_MORE, &three).map_err(gone)?;
         }
         Ok(())
     }

@@ -150,21 +150,32 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
     if let Err(Missing { id, why, fix }) = probe(host) {
         return unmet(id, why, fix);
     }
+    if let Some(faulty) = faulty(policy, host) {
+        return faulty;
+    }
+    without_time(container(ClauseId::Tier, policy, host))
+}
+
+/// The refusal of a release with faults that are known, against hostile code.
+pub(super) fn faulty(policy: &Policy, host: &Capabilities) -> Option<Support> {
     let faults: Vec<String> = host.crun().map_or_else(
         |_missing| Vec::new(),
         |runtime| {
             runtime.faults().map(|fault| format!("{} (mended in {}): {}", fault.id, fault.mended, fault.what)).collect()
         },
     );
-    if policy.threat != Threat::Mistakes && !faults.is_empty() {
-        return unmet(
+    (policy.threat != Threat::Mistakes && !faults.is_empty()).then(|| {
+        unmet(
             "crun/known-faults",
             format!("this release of `crun` has faults that are mended since: {}", faults.join("; ")),
             "install a newer release, or use `backend = \"native\"`",
-        );
-    }
-    match container(ClauseId::Tier, policy, host) {
-        // The runtime makes no time namespace: what says how long the host runs is not hidden.
+        )
+    })
+}
+
+/// The runtime makes no time namespace: what says how long the host runs is not hidden.
+pub(super) fn without_time(answer: Support) -> Support {
+    match answer {
         Support::Held(controls) => {
             let others = controls.iter().filter(|control| **control != Control::Namespace(Namespace::Time)).cloned();
             let mut others = others.collect::<Vec<_>>().into_iter();

@@ -8,6 +8,7 @@ mod gvisor;
 mod language;
 mod machine;
 mod network;
+mod podman;
 pub use network::unmet_rules;
 mod process;
 
@@ -19,6 +20,7 @@ pub(crate) use language::support as language;
 pub(crate) use machine::{
     OVERHEAD as MACHINE_OVERHEAD, memory_of as machine_memory, probe as machine_probe, support as machine,
 };
+pub(crate) use podman::{probe as podman_probe, support as podman};
 pub(crate) use process::{probe as process_probe, support as process};
 
 use policy::control::{CgroupLimit, Control, Controls, Filter, Namespace, Resource, Watch};

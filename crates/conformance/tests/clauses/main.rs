@@ -17,6 +17,7 @@ mod language;
 mod limits;
 mod network;
 mod places;
+mod podman;
 mod process;
 mod streams;
 mod tier;
@@ -36,7 +37,7 @@ use policy::ClauseId;
 
 /// All cases.
 fn cases() -> Vec<Case> {
-    let groups: [&[Case]; 19] = [
+    let groups: [&[Case]; 20] = [
         tier::CASES,
         places::CASES,
         files::CASES,
@@ -52,6 +53,7 @@ fn cases() -> Vec<Case> {
         streams::CASES,
         end::CASES,
         crun::CASES,
+        podman::CASES,
         gvisor::CASES,
         language::CASES,
         language::BEHIND,
@@ -162,7 +164,11 @@ fn prove(chosen: &[Chosen]) -> Tally {
 /// Its name, and why it failed if it did; the rest is counted.
 fn one((case, backend, who): &Chosen, tally: &Mutex<Tally>) -> (String, Held) {
     let (backend, who) = (*backend, *who);
-    let on = if case::CRUN.contains(&backend) { backend.to_string() } else { backend.tier.as_str().to_owned() };
+    let on = if case::CRUN.contains(&backend) || case::PODMAN.contains(&backend) {
+        backend.to_string()
+    } else {
+        backend.tier.as_str().to_owned()
+    };
     let name = format!("{} {on} {}: {}", case.clause, who.as_str(), case.sentence);
     let missing = if who == Who::Rootful && !root() {
         Some("the test is not run as root".to_owned())
@@ -170,6 +176,8 @@ fn one((case, backend, who): &Chosen, tally: &Mutex<Tally>) -> (String, Held) {
         backends::Capabilities::probe().runsc().err().map(|missing| missing.why)
     } else if backend.name == "crun" {
         backends::Capabilities::probe().crun().err().map(|missing| missing.why)
+    } else if backend.name == "podman" && who == Who::Rootful {
+        backends::Capabilities::probe().podman().err().map(|missing| missing.why)
     } else if backend.tier == Tier::Vm {
         vm::missing()
     } else {

@@ -1,7 +1,7 @@
 //! Who the program is, its terminal, its system calls, and what a later version judges.
 
-use conformance::case::{BOTH, CONTAINER, EVERY, LINUX, PROCESS, TREES};
-use conformance::{Case, Cell, Fixture, Held, Tier, check};
+use conformance::case::{BOTH, EVERY, LINUX, PROCESS, TREES};
+use conformance::{BackendId, Case, Cell, Fixture, Held, Tier, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -43,7 +43,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::ProcessLabel,
-        backends: CONTAINER,
+        backends: &[BackendId::native(Tier::Container)],
         sentence: "a label that this host cannot give is refused (`scripts/vm` shows that it is enforced where it can)",
         cell: Cell::Refused(&["process.label=selinux:fumehood_t"], "process.label/no-lsm"),
     },

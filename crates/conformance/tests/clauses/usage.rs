@@ -1,6 +1,6 @@
 //! Output, rates, idle time, thresholds.
 
-use conformance::case::{BOTH, EVERY};
+use conformance::case::{EVERY, GUEST};
 use conformance::{Case, Cell, Fixture, Held, check};
 use policy::ClauseId;
 
@@ -25,13 +25,13 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::LimitsIoRead,
-        backends: BOTH,
+        backends: GUEST,
         sentence: "a rate is held by the controller, or refused without one",
         cell: Cell::Controller("io", &["limits.io_read=4M/s"], "limits.io_read/no-controller", io_read),
     },
     Case {
         clause: ClauseId::LimitsIoWrite,
-        backends: BOTH,
+        backends: GUEST,
         sentence: "a rate is held by the controller, or refused without one",
         cell: Cell::Controller("io", &["limits.io_write=4M/s", MISTAKES], "limits.io_write/no-controller", io_write),
     },

@@ -33,6 +33,7 @@ const NOT_RUN: &[(&str, &str)] = &[
         "sudo ctr run --rm --read-only --runc-binary /usr/local/bin/fumehood-oci IMAGE NAME CMD",
         "needs root, containerd and an image; `fumehood/tests/cli/oci.rs` calls it as containerd does",
     ),
+    ("sudo fumehood run --set backend=podman -- id -u", "needs root and a service of podman's"),
     ("scripts/setup build", "installs packages"),
     ("cargo build --release --locked -p fumehood", "builds for minutes; `scripts/test` does it"),
     (

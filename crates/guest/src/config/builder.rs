@@ -22,6 +22,8 @@ pub struct Config {
     pub mode: Mode,
     /// Wait for a `Mapped` frame: the supervisor writes the id maps after the exec.
     pub wait_mapped: bool,
+    /// A namespace of control groups, which begins where the supervisor put the guest.
+    pub new_cgroup: bool,
     /// Wait for a `Filled` frame before anything in the new root is looked at: the supervisor covers paths in a layer.
     pub wait_filled: bool,
     /// `lo` up.
@@ -110,6 +112,7 @@ impl Config {
         };
         mode.put(&mut out);
         self.wait_mapped.put(&mut out);
+        self.new_cgroup.put(&mut out);
         self.wait_filled.put(&mut out);
         self.loopback.put(&mut out);
         self.local_ipv4.put(&mut out);

@@ -22,6 +22,7 @@ pub struct Malformed {
 pub struct View<'a> {
     pub mode: Mode,
     pub wait_mapped: bool,
+    pub new_cgroup: bool,
     pub wait_filled: bool,
     pub loopback: bool,
     pub local_ipv4: bool,
@@ -84,6 +85,7 @@ impl<'a> View<'a> {
                 4.. => return None,
             },
             wait_mapped: r.flag()?,
+            new_cgroup: r.flag()?,
             wait_filled: r.flag()?,
             loopback: r.flag()?,
             local_ipv4: r.flag()?,

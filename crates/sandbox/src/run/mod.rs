@@ -206,10 +206,14 @@ fn could_live(plan: &Plan) -> Result<(), Error> {
             fix: "use `--tier container`, or `fumehood run --tier gvisor` for one program".to_owned(),
         }));
     }
-    if plan.backend == "crun" {
+    if let Some(id) = match plan.backend {
+        "crun" => Some("live/crun"),
+        "podman" => Some("live/podman"),
+        _ => None,
+    } {
         return Err(Error::refused(Fault {
-            id: "live/crun",
-            what: "a live sandbox is not to be had by the backend `crun`".to_owned(),
+            id,
+            what: format!("a live sandbox is not to be had by the backend `{}`", plan.backend),
             place: "`backend`".to_owned(),
             why: "it was not shown to hold there; nothing was run".to_owned(),
             fix: "drop `backend`, or use `fumehood run` for one program".to_owned(),

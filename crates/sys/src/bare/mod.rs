@@ -45,5 +45,5 @@ pub use runtime::exit;
 pub use runtime::{die, start};
 pub use seccomp::{no_new_privs, seccomp_mode, set_filter, set_no_new_privs};
 pub use signal::*;
-pub use socket::{Three, receive, send, socket_errno};
+pub use socket::{Three, connect, receive, send, socket_errno};
 pub use tty::*;

@@ -4,8 +4,8 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use linux_raw_sys::general::{
-    __NR_futex, __NR_getpid, __NR_getppid, __NR_getsid, __NR_setsid, __NR_wait4, __WALL, CLONE_VFORK, CLONE_VM,
-    FUTEX_WAIT, FUTEX_WAKE, WNOHANG, rusage,
+    __NR_futex, __NR_getpid, __NR_getppid, __NR_getsid, __NR_setsid, __NR_unshare, __NR_wait4, __WALL, CLONE_NEWCGROUP,
+    CLONE_VFORK, CLONE_VM, FUTEX_WAIT, FUTEX_WAKE, WNOHANG, rusage,
 };
 
 use super::errno::{Errno, Result};
@@ -27,6 +27,15 @@ pub fn pid() -> i32 {
 pub fn parent() -> i32 {
     // SAFETY: no arguments; cannot fail.
     unsafe { call(__NR_getppid, []) }.map_or(0, small)
+}
+
+/// A namespace of control groups that begins where this process is.
+///
+/// # Errors
+/// `EPERM` without CAP_SYS_ADMIN; `ENOSPC`: no more of them may be made.
+pub fn new_cgroup_namespace() -> Result<()> {
+    // SAFETY: the call takes a number alone; nothing that is shared with other threads changes by this flag.
+    unsafe { call(__NR_unshare, [uint(CLONE_NEWCGROUP)]) }.map(drop)
 }
 
 /// setsid(2).

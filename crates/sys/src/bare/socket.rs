@@ -1,7 +1,9 @@
 //! The control socket: bytes, and descriptors along with them.
 
-use linux_raw_sys::general::{__NR_recvmsg, __NR_sendmsg, __NR_socket};
-use linux_raw_sys::net::{MSG_CMSG_CLOEXEC, MSG_CTRUNC, MSG_DONTWAIT, MSG_NOSIGNAL};
+use core::ffi::CStr;
+
+use linux_raw_sys::general::{__NR_connect, __NR_recvmsg, __NR_sendmsg, __NR_socket};
+use linux_raw_sys::net::{AF_UNIX, MSG_CMSG_CLOEXEC, MSG_CTRUNC, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_STREAM};
 
 use super::errno::{Errno, Result};
 use super::fd::{Fd, Owned};
@@ -105,6 +107,30 @@ pub fn receive(socket: Fd, to: &mut [u8], wait: bool) -> Result<(usize, Option<T
         [Some(first), Some(second), Some(third)] if known && came == 3 => Ok((count, Some([first, second, third]))),
         [_, _, _] => Err(Errno::EPROTO),
     }
+}
+
+/// `struct sockaddr_un`.
+#[repr(C)]
+struct Address {
+    family: u16,
+    path: [u8; 108],
+}
+
+/// A stream to who listens at a path, close-on-exec. Two calls.
+///
+/// # Errors
+/// `ENOENT`: nobody ever listened there. `ECONNREFUSED`: nobody does any more. `ENAMETOOLONG`.
+pub fn connect(path: &CStr) -> Result<Owned> {
+    const SOCK_CLOEXEC: u32 = 0x0008_0000;
+    const UNIX: u16 = 1;
+    let mut address = Address { family: UNIX, path: [0; 108] };
+    let bytes = path.to_bytes_with_nul();
+    address.path.get_mut(..bytes.len()).ok_or(Errno::ENAMETOOLONG)?.copy_from_slice(bytes);
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
+    let socket = unsafe { call(__NR_socket, [uint(AF_UNIX), uint(SOCK_STREAM | SOCK_CLOEXEC), 0]) }.map(Owned::new)?;
+    // SAFETY: connect reads an address of the given size.
+    unsafe { call(__NR_connect, [socket.fd().raw(), read(&address), size_of::<Address>()]) }?;
+    Ok(socket)
 }
 
 /// The errno of an attempt to make a socket; 0 = it worked (and is closed again).

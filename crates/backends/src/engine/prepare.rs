@@ -1,0 +1,77 @@
+//! From the plan to a container: what the native backend prepares, with every tree of it to be handed in.
+
+use std::path::{Path, PathBuf};
+
+use policy::Plan;
+use policy::control::Namespace;
+
+use crate::host::Capabilities;
+use crate::native::prepare as native;
+use crate::{Launch, StartError, backend, identity};
+
+/// Set apart from every id that a run has outside: the container's root, who is nobody after the start.
+const ABOVE_RUNS: u32 = 0x0100_0000;
+
+/// Everything that a start needs.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) inner: native::Prepared,
+    /// The run's own folder.
+    pub(super) folder: PathBuf,
+    /// The program that makes containers for the engine.
+    pub(super) runtime: PathBuf,
+    /// Who the container's root is outside.
+    pub(super) root: u32,
+}
+
+impl backend::Prepared for Prepared {
+    fn workspace(&self) -> Option<&Path> {
+        self.inner.workspace()
+    }
+
+    fn maps(&self, path: &Path) -> bool {
+        self.inner.maps(path)
+    }
+
+    fn copy_to(&self) -> Option<&Path> {
+        None
+    }
+
+    fn owner(&self) -> (u32, u32) {
+        self.inner.owner()
+    }
+
+    fn groups(&self, host: &Capabilities) -> Vec<PathBuf> {
+        self.inner.groups(host)
+    }
+
+    fn start(self: Box<Self>, host: &Capabilities) -> Result<Box<dyn backend::Started>, StartError> {
+        Ok(Box::new(super::start::start(*self, host)?))
+    }
+}
+
+/// Prepares a plan.
+///
+/// # Errors
+/// A path of the plan cannot be used, a profile is unknown, or the runtime is gone.
+pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
+    let runtime = host.crun().map_err(|missing| StartError::system("looking for `crun`", missing.why))?.path.clone();
+    let folder = launch.tmp.clone().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
+    let mut inner = native::prepare(plan, host, launch)?;
+    inner.folder = None;
+    inner.by_engine = true;
+    // The engine writes the id maps before the guest is there.
+    inner.config.wait_mapped = false;
+    inner.config.new_cgroup = inner.blueprint.namespaces.contains(&Namespace::Cgroup);
+    let root = identity::unused(&launch.run) | ABOVE_RUNS;
+    Ok(Prepared { inner, folder, runtime, root })
+}
+
+impl Prepared {
+    /// Ids inside and what they are outside, of users and of groups.
+    pub(super) fn maps(&self) -> [Vec<(u32, u32)>; 2] {
+        let inside = self.inner.blueprint.user.as_ref().map_or(0, |(_, id)| *id);
+        let (uid, gid) = (self.inner.identity.uid, self.inner.identity.gid);
+        [uid, gid].map(|own| if inside == 0 { vec![(0, own)] } else { vec![(0, self.root), (inside, own)] })
+    }
+}

@@ -3,7 +3,13 @@
 //! `scripts/with-podman cargo test -p fumehood-conformance --test podman`: the service is exchanged here, which is not done to one that
 //! is there for others.
 #![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test that cannot go on has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed"
+)]
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};

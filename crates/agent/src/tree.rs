@@ -15,6 +15,8 @@ pub(crate) struct Row {
     pub(crate) pid: i32,
     pub(crate) parent: i32,
     pub(crate) state: char,
+    /// Those of its threads that have not been reaped, the first one included.
+    threads: u64,
     /// When it started, in ticks of the machine: with the pid, nobody else's.
     started: u64,
     /// Resident set, pages.
@@ -22,9 +24,10 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// It has ended, and its parent has not heard of it yet.
+    /// It has ended, and its parent has not heard of it yet. One whose first thread alone has ended looks the same but for the
+    /// number of its threads.
     fn is_over(&self) -> bool {
-        matches!(self.state, 'Z' | 'X')
+        matches!(self.state, 'Z' | 'X') && self.threads <= 1
     }
 }
 
@@ -46,10 +49,11 @@ fn parse(line: &[u8]) -> Option<Row> {
     let mut fields = rest.split(' ');
     let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;
-    // Fields 22 and 24 of proc(5); `parent` was field 4.
-    let started = fields.nth(17)?.parse().ok()?;
+    // Fields 20, 22 and 24 of proc(5); `parent` was field 4.
+    let threads = fields.nth(15)?.parse().ok()?;
+    let started = fields.nth(1)?.parse().ok()?;
     let pages = fields.nth(1)?.trim_end().parse().unwrap_or(0);
-    Some(Row { pid, parent, state, started, pages })
+    Some(Row { pid, parent, state, threads, started, pages })
 }
 
 /// All below `top` that have not ended, without those in `but` and what is below them; none where `/proc` shows nothing.
@@ -123,8 +127,11 @@ mod tests {
     fn a_name_in_brackets_may_hold_anything() {
         let rest = "S 7 8 9 0 -1 4194304 5 6 7 8 9 10 1 2 20 0 1 0 123 4096 321 99";
         let line = format!("42 (a) R 1 (b) {rest}\n");
-        let row = Row { pid: 42, parent: 7, state: 'S', started: 123, pages: 321 };
+        let row = Row { pid: 42, parent: 7, state: 'S', threads: 1, started: 123, pages: 321 };
         assert_eq!(parse(line.as_bytes()), Some(row));
+        let leaderless = line.replace(") S ", ") Z ").replace(" 20 0 1 0 ", " 20 0 2 0 ");
+        assert!(!parse(leaderless.as_bytes()).unwrap().is_over(), "another thread of it runs");
+        assert!(parse(line.replace(") S ", ") Z ").as_bytes()).unwrap().is_over());
         assert_eq!(parse(b"42 (a"), None);
         assert_eq!(parse(b""), None);
     }

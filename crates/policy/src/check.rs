@@ -374,7 +374,11 @@ impl Check<'_, '_> {
             self.lint(ClauseId::NetAllow, "net/one-address", what, why, fix);
         }
         let unheld = |asking: &NetRule| {
-            let gives = |rule: &NetRule| !rule.is_opened() && rule.to == asking.to;
+            let same = |rule: &NetRule| match (&rule.to, &asking.to) {
+                (Target::Host(pattern), Target::Host(host)) => pattern == host || host_matches(pattern, host),
+                (rule, asking) => rule == asking,
+            };
+            let gives = |rule: &NetRule| !rule.is_opened() && same(rule);
             net.rules().any(|rule| gives(rule) && rule.ports.iter().any(|port| asking.ports.contains(port)))
         };
         if let Some(rule) = net.rules().find(|rule| rule.asks && unheld(rule)) {

@@ -71,6 +71,15 @@ impl Kept {
             .find_map(Result::ok)
     }
 
+    /// Removes all of the kind: one could not be read, and the next machine boots.
+    pub(super) fn forget(&self) {
+        for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&self.kind) {
+                drop(std::fs::remove_file(entry.path()));
+            }
+        }
+    }
+
     fn open(&self, name: &str, digest: &str) -> Result<File> {
         let mut file = OpenOptions::new().read(true).custom_flags(CAREFUL).open(self.folder.join(name))?;
         ours(&file.metadata()?)?;

@@ -34,9 +34,12 @@ pub(super) fn begun(rest: &mut Rest, orders: OwnedFd, line: OwnedFd) -> Result<(
 pub(super) fn waiting(rest: &mut Rest, orders: OwnedFd, link: &mut Link) -> Result<(), String> {
     let mut monitor = Monitor::greeted(orders)?;
     match (rest.kept.take(), rest.keeps.take()) {
-        (Some(state), _) => {
-            monitor.read_from(state.as_fd())?;
-            monitor.order("cont", &json!({}))
+        (Some(state), keeps) => {
+            let read = monitor.read_from(state.as_fd()).and_then(|()| monitor.order("cont", &json!({})));
+            if let (Err(_), Some(keeps)) = (&read, keeps) {
+                keeps.forget();
+            }
+            read
         }
         (None, keeps) => {
             let waits = link.waits(BOOT)?;

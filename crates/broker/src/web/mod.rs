@@ -11,11 +11,11 @@ mod server;
 mod wire;
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use egress::denial::{self, Reason};
@@ -56,8 +56,8 @@ struct Proxy {
     tasks: Tasks,
     /// Both sides of a protocol that was agreed on instead of HTTP.
     upgraded: RefCell<Option<(OnUpgrade, OnUpgrade)>>,
-    /// Requests of which rules ask, and to which a person agreed.
-    agreed: RefCell<HashSet<Head>>,
+    /// Requests of which rules ask, and when a person agreed to one.
+    agreed: RefCell<HashMap<Head, Instant>>,
 }
 
 /// Requests of one connection at once (HTTP/2); clients take 100 for granted until they are told.
@@ -70,6 +70,8 @@ const HEADER_BYTES_AT_MOST: u32 = 64 << 10;
 const SEND_AT_MOST: usize = 32 << 10;
 /// How long a server may take from the connection to its answer to our hello.
 const SERVER: Duration = Duration::from_millis(2800);
+/// How long after a person agreed to a request the same one may come again, once.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// Serves a connection whose first bytes are no TLS.
 pub(crate) async fn serve(run: &Rc<Run>, stream: &Arc<TcpStream>, aim: &Aim, first: Vec<u8>) -> Result<(), Stop> {
@@ -265,15 +267,15 @@ impl Proxy {
         }
         let (method, path) = (request.method().as_str().to_owned(), request.uri().path().to_owned());
         let head = Head { method: method.clone(), path };
-        // An answer is for the connection: git asks with a small request whether a large one would be taken.
-        if self.agreed.borrow().contains(&head) {
+        // Git asks with a small request whether a large one would be taken: that one is meant as well, and no third.
+        if self.agreed.borrow_mut().remove(&head).is_some_and(|agreed| agreed.elapsed() < AGAIN) {
             return Ok(());
         }
         let asked = Asked { host: self.aim.to.to_string(), port: self.aim.port, request: Some(head.clone()) };
         if !self.run.ask(&asked).await {
             return Err(Reason::AskedOf(method));
         }
-        self.agreed.borrow_mut().insert(head);
+        self.agreed.borrow_mut().insert(head, Instant::now());
         Ok(())
     }
 

@@ -535,9 +535,14 @@ fn a_person_is_asked_about_a_request_where_a_rule_says_so() {
         assert_eq!(what, "POST /push/one");
         engine.send(&ToBroker::Answer { id, allow: true, scope: Scope::Once });
         assert!(hear(&mut stream).contains("POST /push/one?token=x"));
-        // The answer is for this request on this connection: neither another path, nor another connection.
+        // The answer is for this request, and for it once more, on this connection: neither another path, nor another connection.
         say(&mut stream, "POST /push/one");
         assert!(hear(&mut stream).contains("200 OK"));
+        say(&mut stream, "POST /push/one");
+        let (id, what) = asked(&mut engine);
+        assert_eq!(what, "POST /push/one");
+        engine.send(&ToBroker::Answer { id, allow: false, scope: Scope::Once });
+        assert!(hear(&mut stream).contains("403 Forbidden"));
         say(&mut stream, "POST /push/two");
         let (id, what) = asked(&mut engine);
         assert_eq!(what, "POST /push/two");

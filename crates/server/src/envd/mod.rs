@@ -52,6 +52,11 @@ pub(crate) const fn is_inside(port: u16) -> bool {
     !matches!(port, PORT | interpreter::PORT)
 }
 
+/// Whether it is input for a program, which is the business of who writes it.
+pub(crate) fn is_input(path: &str) -> bool {
+    matches!(path, "/process.Process/SendInput" | "/process.Process/StreamInput")
+}
+
 /// Most bytes of output of a program that we run for ourselves.
 const MAX_OUTPUT: usize = 1 << 20;
 

@@ -141,7 +141,7 @@ fn ends_with_client(whose: Option<&Whose>, request: &Request) -> bool {
     }
     match whose {
         Some(Whose::Ours) => v1::ends_with_client(path),
-        Some(Whose::Sandbox(target)) => envd::is_inside(target.port),
+        Some(Whose::Sandbox(target)) => envd::is_inside(target.port) || envd::is_input(path),
         Some(Whose::Health | Whose::Metrics | Whose::Page | Whose::Control) | None => false,
     }
 }

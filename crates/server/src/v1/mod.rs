@@ -105,12 +105,15 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .with_state(desk)
 }
 
-/// Whether the work for a request is for who asked alone: a program that is run for them, or what a port inside is asked.
+/// Whether the work for a request is for who asked alone: a program that is run for them, or what a port inside or a program is told.
 pub(crate) fn ends_with_client(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     matches!(
         parts[..],
-        ["", "v1", "runs"] | ["", "v1", "sandboxes", _, "exec" | "code"] | ["", "v1", "sandboxes", _, "ports", ..]
+        ["", "v1", "runs"]
+            | ["", "v1", "sandboxes", _, "exec" | "code"]
+            | ["", "v1", "sandboxes", _, "ports", ..]
+            | ["", "v1", "sandboxes", _, "processes", _, "stdin"]
     )
 }
 

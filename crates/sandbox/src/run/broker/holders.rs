@@ -9,9 +9,14 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use egress::wire::WHOSE_AT_MOST;
-use sys::proc::{Namespace, Process};
+use sys::proc::Process;
+
+/// How long one look may take, and all of a run: who looks also hands on rules and answers, which do not wait for names.
+const LOOK: Duration = Duration::from_millis(100);
+const LOOKS: Duration = Duration::from_secs(2);
 
 /// The process that stands for the sandbox, with its number outside, once it is known.
 pub(super) type Inside = Arc<OnceLock<(i32, Process)>>;
@@ -22,30 +27,41 @@ pub(super) struct Holders {
     inside: Inside,
     /// Looks so far: a broker that asks without end gets none.
     looks: usize,
+    /// What they took.
+    spent: Duration,
 }
 
 impl Holders {
     pub(super) const fn new(inside: Inside) -> Self {
-        Self { inside, looks: 0 }
+        Self { inside, looks: 0, spent: Duration::ZERO }
     }
 
     /// The file that the program executes which has the connection from `from` to `to`, as the sandbox shows it.
     pub(super) fn look(&mut self, from: SocketAddr, to: SocketAddr) -> Option<String> {
         self.looks = self.looks.saturating_add(1);
-        let (root, inside) = self.inside.get().filter(|_| self.looks <= WHOSE_AT_MOST)?;
-        holder((*root, inside), from, to)
+        let (root, inside) = self.inside.get().filter(|_| self.looks <= WHOSE_AT_MOST && self.spent < LOOKS)?;
+        let begun = Instant::now();
+        let found = holder((*root, inside), from, to, begun.checked_add(LOOK)?);
+        self.spent = self.spent.saturating_add(begun.elapsed());
+        found
     }
 }
 
-fn holder((root, inside): (i32, &Process), from: SocketAddr, to: SocketAddr) -> Option<String> {
+fn holder((root, inside): (i32, &Process), from: SocketAddr, to: SocketAddr, until: Instant) -> Option<String> {
     let socket = inside.connection(from, to).ok()??;
-    let network = inside.namespace(Namespace::Net).ok()?;
     let mut found = None;
     for pid in sys::proc::tree(root).ok()? {
-        // One that ends meanwhile has it no more.
-        let Ok(process) = Process::open(pid) else { continue };
-        let of_sandbox = process.namespace(Namespace::Net).is_ok_and(|other| other == network);
-        let Some(program) = of_sandbox.then(|| having(&process, socket)).flatten() else { continue };
+        if Instant::now() >= until {
+            return None;
+        }
+        let program = match Process::open(pid).and_then(|process| having(&process, socket)) {
+            Ok(Some(program)) => program,
+            Ok(None) => continue,
+            // One that ends meanwhile has it no more.
+            Err(error) if error.is_gone() => continue,
+            // Who cannot be looked into may have it as well.
+            Err(_) => return None,
+        };
         if found.as_ref().is_some_and(|other| *other != program) {
             return None;
         }
@@ -55,12 +71,15 @@ fn holder((root, inside): (i32, &Process), from: SocketAddr, to: SocketAddr) -> 
 }
 
 /// What a process executes, if it has this socket and executes the same before and after that was seen.
-fn having(process: &Process, socket: u64) -> Option<String> {
+fn having(process: &Process, socket: u64) -> sys::error::Result<Option<String>> {
     // Where its first thread has ended, another one shows what it has.
-    let living = process.living().ok()??;
-    let before = living.executable().ok()?;
-    let has = living.descriptors().ok()?.sockets.iter().any(|(inode, _)| *inode == socket);
-    (has && living.executable().ok()? == before).then_some(before)
+    let Some(living) = process.living()? else { return Ok(None) };
+    let has = |living: &Process| Ok(living.descriptors()?.sockets.iter().any(|(inode, _)| *inode == socket));
+    if !has(&living)? {
+        return Ok(None);
+    }
+    let before = living.executable()?;
+    Ok((has(&living)? && living.executable()? == before).then_some(before))
 }
 
 #[cfg(test)]
@@ -94,7 +113,9 @@ mod tests {
         sys::pidfd::wait(&child.pidfd).unwrap();
         drop(stream);
         assert_eq!(holders.look(from, to), None, "it is closed");
-        let mut asked = Holders { inside, looks: WHOSE_AT_MOST };
+        let mut asked = Holders { inside: Arc::clone(&inside), looks: WHOSE_AT_MOST, spent: Duration::ZERO };
         assert_eq!(asked.look(from, to), None);
+        let mut late = Holders { inside, looks: 0, spent: LOOKS };
+        assert_eq!(late.look(from, to), None);
     }
 }

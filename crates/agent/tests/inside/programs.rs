@@ -299,6 +299,32 @@ fn who_makes_children_and_ends_before_anybody_sees_it_is_ended_as_well() {
 }
 
 #[test]
+fn a_program_whose_first_thread_has_ended_is_ended_as_well() {
+    let mut agent = Agent::new();
+    let file = agent.path("held");
+    // It looks like one that has ended and was not waited for yet, and holds a lock all the same.
+    let python = format!(
+        "import ctypes, fcntl, threading, time\nheld = open('{}', 'w')\nfcntl.flock(held, fcntl.LOCK_EX)\n\
+         threading.Thread(target=time.sleep, args=(1000,)).start()\nprint('ready', flush=True)\n\
+         ctypes.CDLL(None).syscall(60, 0)",
+        file.display()
+    );
+    let (stream, pid) = agent.start(shell(&format!("exec /usr/bin/python3 -I -S -c \"{python}\"")));
+    agent.until("the lock", |agent| agent.streams[&stream].text().contains("ready"));
+    let stat = format!("/proc/{pid}/stat");
+    agent.until("the end of its first thread", |_| std::fs::read_to_string(&stat).unwrap().contains(") Z "));
+    let free = || {
+        let held = std::fs::File::open(&file).unwrap();
+        rustix::fs::flock(&held, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+    };
+    assert!(!free());
+    agent.cancel(stream);
+    assert_eq!(agent.end(stream).result::<()>().unwrap_err().code, Code::Cancelled);
+    agent.until("its end", |agent| agent.read("held").is_ok() && free());
+    assert_eq!(agent.shell("echo again").text(), "again\n");
+}
+
+#[test]
 fn another_signal_to_a_tree_reaches_all_of_it() {
     let mut agent = Agent::new();
     let command = "trap 'echo outer; exit 1' USR1; sh -c 'trap \"echo inner; exit 2\" USR1; echo ready; while :; do sleep 0.05; done' & while :; do sleep 0.05; done";

@@ -345,7 +345,7 @@ fn left(group: &str) {
     for _ in 0..TRIES {
         match sys::cgroup::remove(group) {
             Ok(()) => return,
-            Err(_busy) => std::thread::sleep(PAUSE),
+            Err(_busy) => drop(sys::channel::wait(&[], Some(PAUSE))),
         }
     }
 }

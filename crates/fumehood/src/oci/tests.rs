@@ -110,9 +110,17 @@ fn a_document_becomes_a_policy_and_a_program() {
 }
 
 /// Each with the field that the refusal names.
+fn refused(rows: &[(&str, Json, &str)]) {
+    for (pointer, value, field) in rows {
+        let refused = asked(&with(pointer, value.clone())).map(|_| ()).expect_err(pointer);
+        assert_eq!(refused.field, *field, "{pointer} {value}: {}", refused.why);
+        assert!(!refused.why.is_empty());
+    }
+}
+
 #[test]
 fn what_is_not_held_is_refused_by_its_name() {
-    let rows = [
+    refused(&[
         ("/process/terminal", json!(true), "process.terminal"),
         ("/process/user/gid", json!(7), "process.user.gid"),
         ("/process/user/uid", json!(-1), "process.user.uid"),
@@ -131,6 +139,13 @@ fn what_is_not_held_is_refused_by_its_name() {
         ("/domainname", json!("example"), "domainname"),
         ("/vm", json!({ "kernel": "x" }), "vm"),
         ("/ociVersion", json!("2.0"), "ociVersion"),
+    ]);
+    assert_eq!(asked(&json!([])).unwrap_err().field, "config.json");
+}
+
+#[test]
+fn mounts_that_are_not_held_are_refused() {
+    refused(&[
         ("/mounts/-", json!({ "destination": "/sys", "type": "sysfs", "options": ["rw"] }), "mounts[10].options"),
         (
             "/mounts/-",
@@ -177,6 +192,12 @@ fn what_is_not_held_is_refused_by_its_name() {
         ("/mounts/-", json!({ "destination": "/x", "type": "overlay" }), "mounts[10].type"),
         ("/mounts/-", json!({ "destination": "../x", "type": "tmpfs" }), "mounts[10].destination"),
         ("/mounts/-", json!({ "destination": "/tmp", "type": "tmpfs", "options": ["size=50%"] }), "mounts[10].options"),
+    ]);
+}
+
+#[test]
+fn what_of_linux_is_not_held_is_refused() {
+    refused(&[
         ("/linux/namespaces/-", json!({ "type": "user" }), "linux.namespaces[6].type"),
         ("/linux/namespaces/-", json!({ "type": "network", "path": "/run/netns/x" }), "linux.namespaces[6].path"),
         ("/linux/namespaces", json!([{ "type": "pid" }]), "linux.namespaces"),
@@ -202,13 +223,7 @@ fn what_is_not_held_is_refused_by_its_name() {
         ("/linux/resources/cpu/shares", json!(2), "linux.resources.cpu.shares"),
         ("/linux/seccomp", json!({ "defaultAction": "SCMP_ACT_NOTIFY" }), "linux.seccomp.defaultAction"),
         ("/linux/seccomp", json!({ "defaultAction": "SCMP_ACT_ERRNO" }), "linux.seccomp.syscalls"),
-    ];
-    for (pointer, value, field) in rows {
-        let refused = asked(&with(pointer, value.clone())).map(|_| ()).expect_err(pointer);
-        assert_eq!(refused.field, field, "{pointer} {value}: {}", refused.why);
-        assert!(!refused.why.is_empty());
-    }
-    assert_eq!(asked(&json!([])).unwrap_err().field, "config.json");
+    ]);
 }
 
 /// What says nothing is no wish.

@@ -232,6 +232,16 @@ impl Root {
         matches!(self, Self::Image(Image { name: _, found: Ok(found) }) if found.is_kept())
     }
 
+    /// Whether it is a tree that somebody else keeps, and may change: it is shown as it is, with whatever lies in it.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        match self {
+            Self::Dir(_) => true,
+            Self::Image(image) => image.found.as_ref().is_ok_and(|found| found.lent),
+            Self::Host | Self::Empty => false,
+        }
+    }
+
     /// Where the tree lies on the host, if there is one.
     #[must_use]
     pub fn tree(&self) -> Option<&Path> {

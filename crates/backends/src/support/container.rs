@@ -175,10 +175,8 @@ fn sockets(policy: &Policy, host: &Capabilities) -> Support {
         // Connecting to a socket file under a plain bind is not a write of the file system: so no unix socket but a pair
         // can be made.
         None => held_with(Control::Filter(Filter::NoUnix), [hidden]),
-        // The entries of such a root are plain binds.
-        Some(overlay) if matches!(policy.fs.root, Root::Dir(_)) => {
-            held_with(Control::Filter(Filter::NoUnix), [hidden, overlay])
-        }
+        // The entries of such a root are plain binds, and nobody here has read it.
+        Some(overlay) if policy.fs.root.is_foreign() => held_with(Control::Filter(Filter::NoUnix), [hidden, overlay]),
         Some(overlay) if policy.writes_to_host() && host.landlock < JUDGES_SOCKETS => {
             held_with(Control::Covered(Cover::Sockets), [hidden, overlay])
         }

@@ -26,7 +26,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("sudo fumehood run --set backend=crun -- id -u", "needs root and crun"),
     (r#"sudo ln -s "$(command -v fumehood)" /usr/local/bin/fumehood-oci"#, "writes to the machine, as root"),
     (
-        "sudo podman --runtime /usr/local/bin/fumehood-oci run --rm --network none --read-only IMAGE CMD",
+        "sudo podman --cgroup-manager cgroupfs --runtime /usr/local/bin/fumehood-oci run --rm --network none --read-only IMAGE CMD",
         "needs root, podman and an image; `fumehood/tests/cli/oci.rs` calls it as podman does",
     ),
     (

@@ -6,8 +6,10 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use backends::GROUPS;
 use sandbox::fault::{Fault, show_text};
 use serde_json::json;
+use sys::cgroup::{CgroupError, Hierarchies};
 use sys::command::Command;
 
 use super::args::{self, Flag, To, Words, usage};
@@ -28,6 +30,9 @@ const SPEC_VERSION: &str = "1.2.0";
 const MAX_ANSWER: u64 = 1 << 20;
 /// How long the end of a container may take.
 const ENDS: Duration = Duration::from_secs(30);
+/// How often, and after what pause, the group of a container that was refused is tried to be removed.
+const TRIES: usize = 40;
+const PAUSE: Duration = Duration::from_millis(50);
 
 const GLOBAL: &[Flag] = &[
     Flag::new("root", Some("DIR"), To::Ours, "Where containers are remembered (/run/fumehood-oci)"),
@@ -56,9 +61,9 @@ pub(super) const SPEC: Spec = Spec {
     path: &["oci"],
     about: "Be a runtime (OCI) for podman, containerd and their like",
     usage: "[FLAGS] create|start|state|kill|delete|list|features [FLAGS] [ID] [SIGNAL]",
-    more: "Called by an engine, by the name `fumehood-oci` (a link to this program), as `podman --runtime PATH run --network none\n\
-           --read-only IMAGE`. A container is a run of the container tier; each field of its document is held, changes nothing here, or\n\
-           refuses it by its name.\n\
+    more: "Called by an engine as root, by the name `fumehood-oci` (a link to this program), as `podman --cgroup-manager cgroupfs\n\
+           --runtime PATH run --network none --read-only IMAGE`. A container is a run of the container tier; each field of its\n\
+           document is held, changes nothing here, or refuses it by its name.\n\
            create [--bundle DIR] [--pid-file FILE] ID, start ID, state ID, kill ID [SIGNAL], delete [--force] ID, list, features.\n\
            Exit code 0; 126 if the container is refused, 125 for everything else.",
     tables: &[GLOBAL],
@@ -116,6 +121,9 @@ fn command(call: &Call<'_>) -> Result<u8, Failure> {
     let name = words.next().and_then(|word| word.to_str()).unwrap_or_default();
     let rest = words.cloned();
     match name {
+        "create" | "start" if sys::caller::euid() != 0 => {
+            Err(wrong(&format!("`{name}` is root's alone"), "call the engine as root, e.g. by `sudo`"))
+        }
         "create" => create(call, &store, &words_of(rest, CREATE, 1)?),
         "start" => start(&store, &words_of(rest, &[], 1)?),
         "state" => state(call, &store, &words_of(rest, &[], 1)?),
@@ -170,7 +178,9 @@ fn create(call: &Call<'_>, store: &Store, parsed: &args::Parsed) -> Result<u8, F
     let made = started(call, store, (id, &bundle)).and_then(|pid| match (pid, parsed.value("pid-file")) {
         (Ok(pid), Some(file)) => write_pid(Path::new(file), pid).map(|()| 0).map_err(|error| {
             // Nobody would know of it.
-            drop(client::ask(store, id, "signal 9"));
+            if let Ok(Some(record)) = store.find(id) {
+                drop(end(store, &record));
+            }
             fault("oci/store", format!("the file of the container's process: {error}"), "name one that can be written")
         }),
         (Ok(_), None) => Ok(0),
@@ -210,8 +220,11 @@ fn started(call: &Call<'_>, store: &Store, (id, bundle): (&str, &Path)) -> Resul
     let read = BufReader::new(std::fs::File::from(ours).take(MAX_ANSWER)).read_until(b'\n', &mut line);
     match read.map(|_| serde_json::from_slice(&line)) {
         Ok(Ok(Answer::Created)) => Ok(Ok(child.pid)),
-        Ok(Ok(Answer::Failed { code, sentence, text })) => {
+        Ok(Ok(Answer::Failed { code, sentence, text, group })) => {
             drop(sys::pidfd::wait(&child.pidfd));
+            if let Some(group) = group {
+                left(&group);
+            }
             log(call, &sentence);
             call.console.eprint(&text);
             Ok(Err(code))
@@ -289,31 +302,55 @@ fn kill(store: &Store, parsed: &args::Parsed) -> Result<u8, Failure> {
 
 fn delete(store: &Store, parsed: &args::Parsed) -> Result<u8, Failure> {
     let (id, force) = (id(parsed)?, parsed.has("force"));
-    let record = match find(store, id) {
-        Ok(record) => record,
+    let found = store.find(id).map_err(|error| unreachable_store(&error))?;
+    let Some(record) = found else {
         // One that was never made as a whole leaves a folder.
-        Err(_) if force => return store.remove(id).map(|()| 0).map_err(|error| unreachable_store(&error)),
-        Err(stop) => return Err(stop),
+        return if force { forgotten(store, id) } else { Err(unknown(id)) };
     };
-    let status = store.status(&record);
+    if !force && store.status(&record) == Status::Running {
+        return Err(stands(&record, Status::Running, "oci/not-stopped", "end it first, or use `--force`"));
+    }
+    end(store, &record)?;
+    forgotten(store, id)
+}
+
+/// Ends one, and removes the groups that it had. A supervisor that was killed leaves the run's.
+fn end(store: &Store, record: &Record) -> Result<(), Failure> {
+    let status = store.status(record);
     if status != Status::Stopped {
-        if !force && status == Status::Running {
-            return Err(stands(&record, status, "oci/not-stopped", "end it first, or use `--force`"));
-        }
-        drop(client::ask(store, id, "signal 9"));
-        if !client::gone(&record, ENDS) {
-            return Err(stands(&record, status, "oci/not-stopped", "it does not end"));
+        drop(client::ask(store, &record.id, "signal 9"));
+        if !client::gone(record, ENDS) {
+            return Err(stands(record, status, "oci/not-stopped", "it does not end"));
         }
     }
-    if let Some(group) = &record.group {
-        sys::cgroup::remove(group).map_err(|error| {
-            fault(
-                "oci/group",
-                format!("the control group of container `{id}`: {error}"),
-                "end what is in it, and try again",
-            )
-        })?;
+    let Some(group) = &record.group else { return Ok(()) };
+    let ended = || {
+        let above = group.trim_end_matches('/').rsplit_once('/').map_or("", |(above, _)| above);
+        // Where processes may be in leaves alone, the run's group is beside.
+        for path in [group.as_str(), if above.is_empty() { "/" } else { above }] {
+            if let Some(left) = Hierarchies::of(path)?.open(GROUPS, &record.run)? {
+                left.end(ENDS)?;
+            }
+        }
+        sys::cgroup::remove(group)
+    };
+    ended().map_err(|error: CgroupError| {
+        let what = format!("the control group of container `{}`: {error}", record.id);
+        fault("oci/group", what, "end what is in it, and try again")
+    })
+}
+
+/// Removes the group of one that was refused: what was in it may still be dying. One that others use stays.
+fn left(group: &str) {
+    for _ in 0..TRIES {
+        match sys::cgroup::remove(group) {
+            Ok(()) => return,
+            Err(_busy) => drop(sys::channel::wait(&[], Some(PAUSE))),
+        }
     }
+}
+
+fn forgotten(store: &Store, id: &str) -> Result<u8, Failure> {
     store.remove(id).map(|()| 0).map_err(|error| unreachable_store(&error))
 }
 
@@ -347,7 +384,7 @@ fn features(call: &Call<'_>) -> Result<u8, Failure> {
         "ociVersionMin": "1.0.0",
         "ociVersionMax": SPEC_VERSION,
         "hooks": none,
-        "mountOptions": ["bind", "rbind", "ro", "nosuid", "nodev", "noexec", "private", "rprivate", "size"],
+        "mountOptions": ["bind", "rbind", "ro", "nosuid", "nodev", "noexec", "private", "rprivate", "relatime", "size"],
         "linux": {
             "namespaces": ["cgroup", "ipc", "mount", "network", "pid", "uts"],
             "capabilities": none,
@@ -360,7 +397,11 @@ fn features(call: &Call<'_>) -> Result<u8, Failure> {
 
 fn find(store: &Store, id: &str) -> Result<Record, Failure> {
     let found = store.find(id).map_err(|error| unreachable_store(&error))?;
-    found.ok_or_else(|| fault("oci/unknown", format!("container `{id}` does not exist"), "see `fumehood oci list`"))
+    found.ok_or_else(|| unknown(id))
+}
+
+fn unknown(id: &str) -> Failure {
+    fault("oci/unknown", format!("container `{id}` does not exist"), "see `fumehood oci list`")
 }
 
 fn stands(record: &Record, status: Status, id: &'static str, why: &str) -> Failure {

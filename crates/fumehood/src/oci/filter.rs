@@ -16,17 +16,43 @@ const NEEDED: [&str; 4] = ["execve", "exit", "exit_group", "rt_sigreturn"];
 const FAMILIES: u64 = 64;
 /// The protocol of netlink(7) that engines close by its number.
 const AUDIT: u64 = 9;
-/// Flags of clone(2) by which libraries make threads and processes.
-const CLONES: [u64; 5] = [0x003d_0f00, 0x0120_0011, 0x4111, 0x11, 0];
+/// Flags of clone(2) that threads have: `CLONE_THREAD`, `CLONE_FILES`.
+const THREAD: u64 = 0x1_0400;
 
 /// A test of an argument.
 #[derive(Clone, Copy, Debug)]
 struct Condition {
     argument: usize,
+    /// Of [`Test::Masked`] the mask.
     value: u64,
     other: u64,
-    /// As libseccomp names it.
-    test: fn(u64, u64, u64) -> bool,
+    test: Test,
+}
+
+/// As libseccomp names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Test {
+    Not,
+    Less,
+    AtMost,
+    Equal,
+    AtLeast,
+    More,
+    Masked,
+}
+
+impl Condition {
+    const fn fits(&self, is: u64) -> bool {
+        match self.test {
+            Test::Not => is != self.value,
+            Test::Less => is < self.value,
+            Test::AtMost => is <= self.value,
+            Test::Equal => is == self.value,
+            Test::AtLeast => is >= self.value,
+            Test::More => is > self.value,
+            Test::Masked => is & self.value == self.other,
+        }
+    }
 }
 
 /// One rule about a call.
@@ -45,8 +71,8 @@ pub(super) fn denied(filter: &Table<'_>) -> Result<Vec<&'static str>, Refused> {
     filter.others_say_nothing(&["defaultAction", "defaultErrnoRet", "architectures", "archMap", "syscalls"])?;
     let default = is_open(filter, "defaultAction", default)?;
     let all = rules(filter)?;
-    let surroundings =
-        Surroundings { unix_sockets: true, inet_sockets: true, undumpable: true, ..Surroundings::default() };
+    // Unix sockets are closed, since the root is somebody else's.
+    let surroundings = Surroundings { inet_sockets: true, undumpable: true, ..Surroundings::default() };
     let ours =
         Profile::load(PROFILE, &surroundings).map_err(|error| filter.refused("defaultAction", error.to_string()))?;
     let none = Vec::new();
@@ -56,7 +82,7 @@ pub(super) fn denied(filter: &Table<'_>) -> Result<Vec<&'static str>, Refused> {
         let lets_more =
             |arguments: &[u64; 6]| ours.judge(number, *arguments) == Action::Allow && !lets(default, rules, arguments);
         let narrow = rules.iter().any(|rule| !rule.conditions.is_empty());
-        match (narrow, samples(name)) {
+        match (narrow, samples(name, rules)) {
             (true, Some(samples)) => samples.iter().any(lets_more),
             (true, None) => !lets_always(default, rules),
             (false, _) => !lets(default, rules, &[0; 6]),
@@ -74,42 +100,57 @@ pub(super) fn denied(filter: &Table<'_>) -> Result<Vec<&'static str>, Refused> {
     }
 }
 
-/// Arguments that stand for all that matter of a call; none where nobody says which do.
-fn samples(name: &str) -> Option<Vec<[u64; 6]>> {
+/// Arguments that stand for all that matter of a call; none where they do not decide each of these rules.
+fn samples(name: &str, rules: &[Rule]) -> Option<Vec<[u64; 6]>> {
     let first = |value| [value, 0, 0, 0, 0, 0];
-    match name {
-        "socket" => {
-            Some((0..FAMILIES).flat_map(|family| [[family, 1, 0, 0, 0, 0], [family, 3, AUDIT, 0, 0, 0]]).collect())
+    let samples = match name {
+        // Ours opens no family and no protocol beyond.
+        "socket" => (0..FAMILIES)
+            .flat_map(|family| [1, 2, 3].map(|kind| [[family, kind, 0, 0, 0, 0], [family, kind, AUDIT, 0, 0, 0]]))
+            .flatten()
+            .collect(),
+        // Ours opens two values.
+        "personality" => (0..u32::BITS).map(|bit| 1 << bit).chain([0, 0xffff_ffff]).map(first).collect(),
+        // Ours tells threads by two flags, and otherwise looks for flags one by one.
+        "clone" => {
+            (0..u64::BITS).flat_map(|bit| [1 << bit, (1 << bit) | THREAD]).chain([0, THREAD]).map(first).collect()
         }
-        // An `int`: the kernel sees no more of it.
-        "personality" => Some((0..u32::BITS).map(|bit| 1 << bit).chain([0, 0xffff_ffff]).map(first).collect()),
-        "clone" => Some((0..u64::BITS).map(|bit| 1 << bit).chain(CLONES).map(first).collect()),
-        _ => None,
-    }
+        _ => return None,
+    };
+    rules.iter().all(|rule| decide(name, rule, rules)).then_some(samples)
 }
 
-/// What the document's filter says to these arguments.
+/// Whether the samples of a call stand for all arguments that this rule tells apart. Engines do not agree on two conditions about
+/// one argument.
+fn decide(name: &str, rule: &Rule, rules: &[Rule]) -> bool {
+    let once = |one: &Condition| rule.conditions.iter().filter(|other| other.argument == one.argument).count() == 1;
+    let decided = |one: &Condition| match (name, one.argument) {
+        // An `int`, of which the kernel sees no more: all families beyond are alike.
+        ("socket", 0) => one.value < FAMILIES,
+        ("socket", 2) => one.value == AUDIT && matches!(one.test, Test::Equal | Test::Not),
+        ("personality", 0) => true,
+        ("clone", 0) => {
+            let alike = |other: &Condition| other.value == one.value;
+            one.test == Test::Masked && one.other == 0 && rules.iter().flat_map(|rule| &rule.conditions).all(alike)
+        }
+        _ => false,
+    };
+    rule.conditions.iter().all(|one| once(one) && decided(one))
+}
+
+/// What the document's filter says to these arguments; where one rule opens and another closes, that it is closed.
 fn lets(default: bool, rules: &[Rule], arguments: &[u64; 6]) -> bool {
     let fits = |rule: &&Rule| {
-        rule.conditions.iter().all(|condition| {
-            let value = arguments.get(condition.argument).copied().unwrap_or(0);
-            (condition.test)(value, condition.value, condition.other)
-        })
+        let fits = |one: &Condition| one.fits(arguments.get(one.argument).copied().unwrap_or(0));
+        rule.conditions.iter().all(fits)
     };
-    if default {
-        !rules.iter().filter(fits).any(|rule| !rule.open)
-    } else {
-        rules.iter().filter(fits).any(|rule| rule.open)
-    }
+    let mut fitting = rules.iter().filter(fits).peekable();
+    (default || fitting.peek().is_some()) && fitting.all(|rule| rule.open)
 }
 
 /// Whether it lets a call through whatever the arguments.
 fn lets_always(default: bool, rules: &[Rule]) -> bool {
-    if default {
-        rules.iter().all(|rule| rule.open)
-    } else {
-        rules.iter().any(|rule| rule.open && rule.conditions.is_empty())
-    }
+    rules.iter().all(|rule| rule.open) && (default || rules.iter().any(|rule| rule.conditions.is_empty()))
 }
 
 fn rules<'a>(filter: &Table<'a>) -> Result<BTreeMap<&'a str, Vec<Rule>>, Refused> {
@@ -132,14 +173,14 @@ fn condition(args: &Table<'_>) -> Result<Condition, Refused> {
         None => Ok(0),
         Some(None) => Err(args.refused(field, "it is no whole number")),
     };
-    let test: fn(u64, u64, u64) -> bool = match args.text("op")?.unwrap_or_default() {
-        "SCMP_CMP_NE" => |is, value, _| is != value,
-        "SCMP_CMP_LT" => |is, value, _| is < value,
-        "SCMP_CMP_LE" => |is, value, _| is <= value,
-        "SCMP_CMP_EQ" => |is, value, _| is == value,
-        "SCMP_CMP_GE" => |is, value, _| is >= value,
-        "SCMP_CMP_GT" => |is, value, _| is > value,
-        "SCMP_CMP_MASKED_EQ" => |is, mask, value| is & mask == value,
+    let test = match args.text("op")?.unwrap_or_default() {
+        "SCMP_CMP_NE" => Test::Not,
+        "SCMP_CMP_LT" => Test::Less,
+        "SCMP_CMP_LE" => Test::AtMost,
+        "SCMP_CMP_EQ" => Test::Equal,
+        "SCMP_CMP_GE" => Test::AtLeast,
+        "SCMP_CMP_GT" => Test::More,
+        "SCMP_CMP_MASKED_EQ" => Test::Masked,
         other => return Err(args.refused("op", format!("`{other}` is not known here"))),
     };
     let argument = usize::try_from(number("index")?).ok().filter(|index| *index < 6);

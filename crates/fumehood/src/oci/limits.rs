@@ -1,5 +1,7 @@
 //! Limits of a document: resources of its control group, and of its program (rlimits).
 
+use std::collections::BTreeSet;
+
 use sandbox::PolicyLayer;
 
 use super::fields::{Refused, Table, quoted, set};
@@ -13,6 +15,8 @@ const LEAST: u64 = 1 << 20;
 const PIDS: i64 = 4096;
 /// Most open files where a document says nothing.
 const OPEN_FILES: i64 = 1024;
+/// The least that the policy knows.
+const LEAST_OPEN_FILES: i64 = 8;
 /// The most that the policy knows.
 const MOST_OPEN_FILES: i64 = 1 << 20;
 const MOST_PIDS: i64 = 4_194_304;
@@ -35,15 +39,24 @@ pub(super) fn read(
     let limit = resources.table("pids")?.number("limit")?.filter(|limit| *limit > 0);
     let mut pids = limit.unwrap_or(PIDS);
     let mut open_files = OPEN_FILES;
+    let mut known = BTreeSet::new();
     for one in process.tables("rlimits")? {
         one.others_say_nothing(&["type", "hard", "soft"])?;
         let hard = one.number("hard")?.unwrap_or(0);
-        match one.text("type")?.unwrap_or_default() {
-            "RLIMIT_NOFILE" => open_files = hard.clamp(8, MOST_OPEN_FILES),
+        let kind = one.text("type")?.unwrap_or_default();
+        if !known.insert(kind) {
+            return Err(one.refused("type", format!("`{kind}` is there twice")));
+        }
+        let less =
+            |least: i64| one.refused("hard", format!("{hard} is less than {least}, the least that is held here"));
+        match kind {
+            "RLIMIT_NOFILE" if hard < LEAST_OPEN_FILES => return Err(less(LEAST_OPEN_FILES)),
+            "RLIMIT_NOFILE" => open_files = hard.min(MOST_OPEN_FILES),
+            "RLIMIT_NPROC" | "RLIMIT_FSIZE" if hard < 1 => return Err(less(1)),
             // Of a user's processes, who has no others.
-            "RLIMIT_NPROC" => pids = pids.min(hard.max(1)),
+            "RLIMIT_NPROC" => pids = pids.min(hard),
             "RLIMIT_FSIZE" if hard >= NO_LIMIT => {}
-            "RLIMIT_FSIZE" => set(layers, "limits.file_size", &format!("{}B", hard.max(1))),
+            "RLIMIT_FSIZE" => set(layers, "limits.file_size", &format!("{hard}B")),
             // None is written here.
             "RLIMIT_CORE" => {}
             other => return Err(one.refused("type", format!("`{other}` is not held here"))),
@@ -59,6 +72,9 @@ fn memory(resources: &Table<'_>, layers: &mut Vec<PolicyLayer>) -> Result<Option
     // `swap` bounds both together; here swap is nothing.
     table.others_say_nothing(&["limit", "swap", "checkBeforeUpdate"])?;
     let limit = table.number("limit")?.filter(|limit| (1..NO_LIMIT).contains(limit));
+    if limit.is_none() && table.number("swap")?.is_some_and(|swap| (1..NO_LIMIT).contains(&swap)) {
+        return Err(table.refused("swap", "it bounds memory and swap together, and there is no `limit` of memory"));
+    }
     match limit.and_then(|limit| u64::try_from(limit).ok()) {
         Some(limit) => {
             set(layers, "limits.memory", &format!("{limit}B"));

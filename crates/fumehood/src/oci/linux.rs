@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sandbox::PolicyLayer;
 
-use super::fields::{Refused, Table, set};
+use super::fields::{Refused, Table, inside, set};
 use super::filter;
 
 /// Fields that are read here or by [`super::limits`].
@@ -49,11 +49,12 @@ pub(super) fn read(
     if !matches!(linux.text("rootfsPropagation")?, None | Some("private" | "rprivate" | "slave" | "rslave")) {
         return Err(linux.refused("rootfsPropagation", "mounts of a container are its own here"));
     }
-    let open = |path: &&str| !backends::hides_of_proc(Path::new(path)) && shown(path, there);
+    let is = |path: &str, of_proc: fn(&Path) -> bool| inside(path).is_some_and(|path| of_proc(&path));
+    let open = |path: &&str| !is(path, backends::hides_of_proc) && shown(path, there);
     if let Some(path) = linux.texts("maskedPaths")?.into_iter().find(open) {
         return Err(linux.refused("maskedPaths", format!("`{path}` is not hidden here")));
     }
-    let writable = |path: &&str| open(path) && !backends::keeps_of_proc(Path::new(path));
+    let writable = |path: &&str| open(path) && !is(path, backends::keeps_of_proc);
     if let Some(path) = linux.texts("readonlyPaths")?.into_iter().find(writable) {
         return Err(linux.refused("readonlyPaths", format!("`{path}` is not made read-only here")));
     }
@@ -90,17 +91,23 @@ fn namespaces(linux: &Table<'_>) -> Result<(), Refused> {
     }
 }
 
-/// Whether a program would see a path: of `/sys` there is nothing, and no kernel has all of `/proc`.
+/// Whether a program could see a path: of `/sys` there is nothing, and no kernel has all of `/proc`. What the host has elsewhere
+/// says nothing of the root.
 fn shown(path: &str, there: &dyn Fn(&Path) -> bool) -> bool {
-    let path = Path::new(path);
-    !path.starts_with("/sys") && there(path)
+    let Some(path) = inside(path) else { return true };
+    let Ok(of_proc) = path.strip_prefix("/proc") else { return !path.starts_with("/sys") };
+    // A process has other numbers inside, and other files.
+    let first = of_proc.iter().next().and_then(|name| name.to_str()).unwrap_or_default();
+    let of_a_process = matches!(first, "self" | "thread-self") || first.starts_with(|c: char| c.is_ascii_digit());
+    of_a_process || there(&path)
 }
 
 /// A path below which ours is made, so that what limits it limits us.
 fn group(linux: &Table<'_>) -> Result<Option<String>, Refused> {
     let Some(path) = linux.text("cgroupsPath")? else { return Ok(None) };
-    let mut parts = path.split('/').filter(|part| !part.is_empty());
-    if !path.starts_with('/') || path.contains(['\0', '\n']) || parts.any(|part| part.starts_with('.')) {
+    let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
+    let is_none = parts.peek().is_none() || !path.starts_with('/');
+    if is_none || path.contains(['\0', '\n']) || parts.any(|part| part.starts_with('.')) {
         let why = format!("`{path}` is no absolute path of a group; groups of systemd are not made here");
         return Err(linux.refused("cgroupsPath", why));
     }

@@ -29,6 +29,13 @@ const OWN: &[(&str, &str)] = &[
 /// is among the root's accounts.
 const FILES: &[&str] = &["/etc/hosts", "/etc/resolv.conf", "/etc/hostname", "/etc/passwd", "/etc/group"];
 
+/// What is so of every mount here, or says nothing of what a program can do.
+const SO: &[&str] = &["nosuid", "nodev", "relatime", "strictatime", "rw", "private", "rprivate"];
+/// Of what the sandbox has by itself, and of places in memory: nothing in them can be executed.
+const NOT_RUN: &[&str] = &["noexec"];
+const TERMINALS: &[&str] = &["newinstance", "ptmxmode=0666", "ptmxmode=666", "mode=0620", "mode=620", "gid=5"];
+const OWNERS: &[&str] = &["mode=755", "mode=0755"];
+
 /// Reads them all.
 pub(super) fn read(top: &Table<'_>, layers: &mut Vec<PolicyLayer>) -> Result<Places, Refused> {
     let mut places = Places::default();
@@ -61,23 +68,50 @@ pub(super) fn read(top: &Table<'_>, layers: &mut Vec<PolicyLayer>) -> Result<Pla
     Ok(places)
 }
 
+/// Only options that are so here: one that is passed over could have been a wish.
+fn only(mount: &Table<'_>, options: &[&str], known: &[&[&str]]) -> Result<(), Refused> {
+    let is_known = |option: &str| known.iter().any(|list| list.contains(&option));
+    match options.iter().find(|option| !is_known(option)) {
+        Some(option) => Err(mount.refused("options", format!("`{option}` is not held here"))),
+        None => Ok(()),
+    }
+}
+
 /// Ours has nosuid, nodev and noexec; of `/sys` nothing is shown, so that a writable one would be less than was asked for.
 fn own(mount: &Table<'_>, kind: &str, options: &[&str]) -> Result<(), Refused> {
-    if matches!(kind, "sysfs" | "cgroup" | "cgroup2") && !options.contains(&"ro") {
-        return Err(mount.refused("options", format!("a `{kind}` that can be written to is not held here")));
-    }
-    Ok(())
+    let known: &[&str] = match kind {
+        "sysfs" | "cgroup" | "cgroup2" if !options.contains(&"ro") => {
+            return Err(mount.refused("options", format!("a `{kind}` that can be written to is not held here")));
+        }
+        "sysfs" | "cgroup" | "cgroup2" => &["ro"],
+        "devpts" => TERMINALS,
+        "tmpfs" => OWNERS,
+        _ => &[],
+    };
+    // Nothing can be made in `/dev`, whatever its size.
+    let sized = |option: &&str| kind == "tmpfs" && option.starts_with("size=");
+    let options: Vec<&str> = options.iter().copied().filter(|option| !sized(option)).collect();
+    only(mount, &options, &[SO, NOT_RUN, known])
 }
 
 /// A grant for reading, as TOML; nothing where the run has its own.
 fn bind(mount: &Table<'_>, at: &Path, options: &[&str]) -> Result<Option<String>, Refused> {
-    if at == Path::new("/dev/shm") || FILES.iter().any(|file| at == Path::new(file)) {
-        return Ok(None);
+    const BINDS: &[&str] = &["bind", "rbind"];
+    const READ_ONLY: &[&str] = &["ro"];
+    if at == Path::new("/dev/shm") {
+        return only(mount, options, &[SO, NOT_RUN, BINDS]).map(|()| None);
+    }
+    if FILES.iter().any(|file| at == Path::new(file)) {
+        return only(mount, options, &[SO, NOT_RUN, BINDS, READ_ONLY]).map(|()| None);
     }
     if options.iter().any(|option| matches!(*option, "shared" | "rshared" | "slave" | "rslave" | "idmap" | "ridmap")) {
         return Err(mount.refused("options", "mounts are private here, and keep their ids"));
     }
-    if !options.contains(&"ro") {
+    if options.contains(&"noexec") {
+        return Err(mount.refused("options", "what is shown of the host can be executed; leave out `noexec`"));
+    }
+    only(mount, options, &[SO, BINDS, READ_ONLY])?;
+    if !options.contains(&"ro") || options.contains(&"rw") {
         let why = format!("{} would be written to on the host, which is not held here; add `ro`", at.display());
         return Err(mount.refused("options", why));
     }
@@ -89,22 +123,29 @@ fn bind(mount: &Table<'_>, at: &Path, options: &[&str]) -> Result<Option<String>
 
 /// A place in memory at one of those that a sandbox has.
 fn tmpfs(mount: &Table<'_>, at: &Path, options: &[&str], places: &mut Places) -> Result<(), Refused> {
-    let place = match at.to_str() {
-        Some("/tmp") => &mut places.tmp,
-        // A link to /tmp here: one limit holds both.
-        Some("/var/tmp") => return Ok(()),
-        Some("/run") => &mut places.run,
-        Some("/dev/shm") => &mut places.shm,
+    const COPIED: &[&str] = &["tmpcopyup", "notmpcopyup"];
+    const EVERYBODYS: &[&str] = &["mode=1777", "mode=01777"];
+    let (place, mode) = match at.to_str() {
+        // One is a link to the other here: the smaller size holds both.
+        Some("/tmp" | "/var/tmp") => (&mut places.tmp, EVERYBODYS),
+        Some("/run") => (&mut places.run, OWNERS),
+        Some("/dev/shm") => (&mut places.shm, EVERYBODYS),
         Some(_) | None => {
             let why = format!("{}: places in memory are at /tmp, /var/tmp, /run and /dev/shm here", at.display());
             return Err(mount.refused("destination", why));
         }
     };
-    if let Some(size) = options.iter().find_map(|option| option.strip_prefix("size=")) {
+    let mut others = Vec::new();
+    for option in options {
+        let Some(size) = option.strip_prefix("size=") else {
+            others.push(*option);
+            continue;
+        };
         let why = || mount.refused("options", format!("`size={size}` is no number of bytes"));
-        *place = Some(bytes(size).ok_or_else(why)?);
+        let size = bytes(size).ok_or_else(why)?;
+        *place = Some(place.map_or(size, |other| other.min(size)));
     }
-    Ok(())
+    only(mount, &others, &[SO, NOT_RUN, COPIED, mode])
 }
 
 /// As tmpfs(5) has it: bytes, or with `k`, `m` or `g`.

@@ -50,8 +50,8 @@ const PASSED: [i32; 4] = [1, 2, 3, 15];
 pub(crate) enum Answer {
     /// The container is there, and waits to be started.
     Created,
-    /// It is not, for this reason.
-    Failed { code: u8, sentence: String, text: String },
+    /// It is not, for this reason. `group`: the engine's, which was made or entered.
+    Failed { code: u8, sentence: String, text: String, group: Option<String> },
 }
 
 /// Everything is in force and proven.
@@ -69,11 +69,12 @@ enum Stage {
 
 /// Makes a container ready, answers, and serves to its end; the exit code.
 pub(crate) fn supervise(store: &Store, id: &str, bundle: &Path, environment: &Environment, console: Console) -> u8 {
-    let ready = match make(store, id, bundle, environment) {
+    let mut group = None;
+    let ready = match make(store, id, bundle, environment, &mut group) {
         Ok(ready) => ready,
         Err(stop) => {
-            let code = stop.code();
-            answer(&Answer::Failed { code, sentence: stop.sentence(), text: stop.text(Palette::PLAIN, 100) });
+            let (code, sentence, text) = (stop.code(), stop.sentence(), stop.text(Palette::PLAIN, 100));
+            answer(&Answer::Failed { code, sentence, text, group });
             return code;
         }
     };
@@ -96,7 +97,14 @@ fn answer(answer: &Answer) -> bool {
     said().is_ok()
 }
 
-fn make(store: &Store, id: &str, bundle: &Path, environment: &Environment) -> Result<Ready, Failure> {
+/// `entered`: the engine's group, which whoever started us removes when this fails.
+fn make(
+    store: &Store,
+    id: &str,
+    bundle: &Path,
+    environment: &Environment,
+    entered: &mut Option<String>,
+) -> Result<Ready, Failure> {
     let alone = rustix::process::setsid().is_ok()
         && rustix::process::set_parent_process_death_signal(None).is_ok()
         && rustix::process::chdir("/").is_ok();
@@ -109,6 +117,7 @@ fn make(store: &Store, id: &str, bundle: &Path, environment: &Environment) -> Re
     let there = |path: &Path| path.symlink_metadata().is_ok();
     let asked = read(&document, bundle, &there).map_err(|refused| field(&refused))?;
     if let Some(group) = &asked.group {
+        *entered = Some(group.clone());
         sys::cgroup::enter(group).map_err(|error| failed("oci/group", "`linux.cgroupsPath`", error))?;
     }
     let annotations = document.get("annotations").and_then(Json::as_object).cloned().unwrap_or_default();

@@ -34,6 +34,8 @@ if made.returncode == 0:
         oci("kill", name, "KILL")
     if "unstarted" in then:
         oci("kill", name, "TERM")
+    if "crash" in then:
+        os.kill(pid, 9)
     told["code"] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     told["states"].append(status())
     told["kill of an ended one"] = oci("kill", name, "9").returncode
@@ -182,10 +184,113 @@ fn the_engines_group_holds_the_container() {
         &[],
     );
     assert_eq!((told["code"].clone(), told["delete"].clone()), (json!(0), json!(0)), "{told:#}");
-    let left: Vec<PathBuf> = std::fs::read_dir("/sys/fs/cgroup")
+    assert_eq!(left(&group), Vec::<PathBuf>::new());
+}
+
+/// Where a group is still there.
+fn left(group: &str) -> Vec<PathBuf> {
+    std::fs::read_dir("/sys/fs/cgroup")
         .unwrap()
         .filter_map(|entry| Some(entry.ok()?.path().join(group.trim_start_matches('/'))))
         .filter(|path| path.exists())
-        .collect();
-    assert_eq!(left, Vec::<PathBuf>::new());
+        .collect()
+}
+
+/// Neither a supervisor that was killed nor a refusal leaves a group.
+#[test]
+fn no_group_is_left_by_a_crash_or_a_refusal() {
+    if !is_root() {
+        return;
+    }
+    for crashes in [true, false] {
+        let house = House::new();
+        let group = format!("/fumehood-test-{}-{crashes}", std::process::id());
+        let bundle = bundle(&house, "sleep 1000", |document| {
+            document["linux"]["cgroupsPath"] = json!(group.clone());
+            if !crashes {
+                document["hostname"] = json!("no name of a host");
+            }
+        });
+        let told = monitored(&house, &bundle, &["crash"]);
+        if crashes {
+            assert_eq!((told["code"].clone(), told["delete"].clone()), (json!(-9), json!(0)), "{told:#}");
+        } else {
+            assert_ne!(told["create"], 0, "{told:#}");
+            assert!(told["err"].as_str().unwrap().contains("hostname"), "{told:#}");
+        }
+        assert_eq!(left(&group), Vec::<PathBuf>::new(), "{told:#}");
+    }
+}
+
+/// A socket that a program of the host listens on within the root can be reached from outside, and not from within.
+#[test]
+fn a_socket_in_the_root_is_not_reached() {
+    const REACH: &str = r#"
+import socket, sys
+def told(name, attempt):
+    try:
+        attempt()
+        print(name)
+    except PermissionError:
+        print("no " + name)
+def inet():
+    server = socket.create_server(("127.0.0.1", 0))
+    socket.create_connection(server.getsockname()).close()
+told("socket", lambda: socket.socket(socket.AF_UNIX).connect(sys.argv[1]))
+told("pair", socket.socketpair)
+told("inet", inet)
+"#;
+    if !is_root() {
+        return;
+    }
+    let house = House::new();
+    let bundle = bundle(&house, "", |document| {
+        document["process"]["args"] = json!(["/usr/bin/python3", "-c", REACH, "/srv/socket"]);
+        document["mounts"] =
+            json!([{ "destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro"] }]);
+    });
+    let root = bundle.join("rootfs");
+    for name in ["lib", "lib64"] {
+        std::os::unix::fs::symlink(format!("usr/{name}"), root.join(name)).unwrap();
+    }
+    std::fs::create_dir(root.join("srv")).unwrap();
+    let socket = root.join("srv/socket");
+    let _listening = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    std::fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let outside = house.said(&python(&house, REACH, socket.as_os_str()).output().unwrap());
+    assert_eq!((outside.code, outside.out.as_str()), (0, "socket\npair\ninet\n"), "{outside:?}");
+    let told = monitored(&house, &bundle, &[]);
+    assert_eq!(told["out"].as_str(), Some("no socket\npair\ninet\n"), "{told:#}");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test starts the product as its users do")]
+fn only_root_creates_and_starts() {
+    if !is_root() {
+        return;
+    }
+    let house = House::new();
+    for word in ["create", "start"] {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", env!("CARGO_BIN_EXE_fumehood"), "oci", "--root"]).arg(house.path("engine"));
+        let said = house.said(&command.args([word, "one"]).output().unwrap());
+        assert_eq!(said.code, 125, "{said:?}");
+        assert!(said.err.contains("is root's alone"), "{said:?}");
+        assert!(!house.path("engine").exists());
+    }
+}
+
+/// What cannot be read may be of one that runs.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test starts the product as its users do")]
+fn a_record_that_cannot_be_read_is_not_forgotten() {
+    let house = House::new();
+    let record = house.path("engine/one/state.json");
+    std::fs::create_dir_all(record.parent().unwrap()).unwrap();
+    std::fs::write(&record, "{").unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fumehood"));
+    command.args(["oci", "--root"]).arg(house.path("engine")).args(["delete", "--force", "one"]);
+    let said = house.said(&command.output().unwrap());
+    assert_eq!(said.code, 125, "{said:?}");
+    assert!(record.exists());
 }

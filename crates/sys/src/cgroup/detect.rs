@@ -45,6 +45,17 @@ impl Hierarchies {
         }))
     }
 
+    /// As a process in the group at `path` (absolute, below the root of each hierarchy) would see them.
+    ///
+    /// # Errors
+    /// As [`Hierarchies::probe`].
+    pub fn of(path: &str) -> Result<Self> {
+        let own = Process::own()?;
+        let (mounts, mut memberships) = (own.mounts_of(|kind| matches!(kind, "cgroup" | "cgroup2"))?, own.cgroups()?);
+        memberships.iter_mut().for_each(|membership| path.clone_into(&mut membership.path));
+        Ok(Self::from(&mounts, &memberships, || false))
+    }
+
     fn from(mounts: &[Mount], memberships: &[Membership], swap_off: impl Fn() -> bool) -> Self {
         let mut bases = Vec::new();
         let mut why = Vec::new();

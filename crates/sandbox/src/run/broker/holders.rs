@@ -103,7 +103,8 @@ mod tests {
         inside.set((own_number, Process::open(own_number).unwrap())).unwrap();
         let mut holders = Holders::new(Arc::clone(&inside));
         assert_eq!(holders.look(from, to), Some(own));
-        assert_eq!(holders.look(to, from), None, "the other end is no connection of a program");
+        let nobody = SocketAddr::new(from.ip(), 1);
+        assert_eq!(holders.look(nobody, to), None, "there is no such connection");
         // Another program has it too: nobody can say whose it is.
         let sleep = sys::command::Command::new("/bin/sleep").arg("60");
         let fd = stream.as_fd();

@@ -59,6 +59,8 @@ pub enum Reason {
     Names,
     /// Nobody can listen for it inside: why.
     Listener(String),
+    /// More names are asked for outside, in this time, than may be.
+    Rate,
     /// A request to a host with secrets cannot be given them, or its answer cannot be searched for them: why.
     Secret(&'static str),
     /// A person said no, or nobody answered.
@@ -87,6 +89,7 @@ impl Reason {
             Self::Listener(_) => "net.allow/listener",
             Self::Secret(_) => "secrets/not-put",
             Self::Asked => "net.unknown/answered",
+            Self::Rate => "net.dns/rate",
             Self::AskedOf(_) => "net.allow/answered",
         }
     }
@@ -122,6 +125,10 @@ impl Reason {
         }
     }
 
+            Self::Rate => {
+                "50 names a second may be asked for outside, and 100 at once: what is asked for is said there"
+                    .to_owned()
+            }
     fn instead(&self, to: &To, port: u16) -> String {
         match self {
             Self::UnknownName | Self::Port if port > 0 => {
@@ -148,6 +155,7 @@ impl Reason {
         }
     }
 
+            Self::Rate => "look up fewer names at once, and come again".to_owned(),
     /// The record of it, for a look-up where the port is 0.
     #[must_use]
     pub fn record(&self, to: &To, port: u16) -> Denied {
@@ -159,6 +167,7 @@ impl Reason {
         };
         Denied {
             id: self.id().to_owned(),
+            (Self::Rate, _) => "looking up many names".to_owned(),
             clause: self.clause().to_owned(),
             what,
             why: self.why(),

@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Row] = &[
         shape: Shape::Words(&["broker"]),
         lift: false,
         default: "broker",
-        promise: "Names are resolved by the broker, for allowed hosts only.",
+        promise: "Names are resolved by the broker, for allowed hosts only. At most 50 names a second are asked for outside, and 100 at once.",
         not_promised: "",
         valid: r#"net = { mode = "allow", dns = "broker" }"#,
         invalid: r#"net.dns = "8.8.8.8""#,

@@ -146,6 +146,81 @@ fn bodies_and_websockets_go_through() {
     });
 }
 
+/// An encoded slash reaches a server by a rule that says so alone, as it was written, and what climbs with it by none.
+#[test]
+fn encoded_slashes_go_where_a_rule_says_so() {
+    staged("requests::encoded_slashes_go_where_a_rule_says_so", |stage| {
+        stage.server((WORLD, 80), web);
+        let rule = |host: &str, said: bool| json!({"host": host, "ports": [80], "methods": ["GET"], "paths": ["/@*", "/@*/*", "/one/*"], "encoded_slashes": said});
+        let other = "other.at-93-184-216-34.example";
+        let mut engine = stage.broker(&json!({"allow": [rule(HOST, true), rule(other, false)]}));
+        engine.ready();
+        let get = |host: &str, path: &str| {
+            let asked = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+            stage.program(|| exchange(connect(host, 80), asked.as_bytes(), false).unwrap())
+        };
+        let said = get(HOST, "/@scope%2fname");
+        assert!(said.starts_with("HTTP/1.1 200 OK") && said.contains("\"GET /@scope%2fname HTTP/1.1\""), "{said}");
+        for (host, path) in [
+            (other, "/@scope%2fname"),
+            (HOST, "/@scope%2f..%2fname"),
+            (HOST, "/@scope%2f%2e%2e"),
+            (HOST, "/@scope/%2e%2e/name"),
+            (HOST, "/one/a%2fb"),
+            (HOST, "/@scope%252fname"),
+        ] {
+            let said = get(host, path);
+            assert!(said.starts_with("HTTP/1.1 403") && said.contains("net.allow/path"), "{path}: {said}");
+            assert!(!said.contains("\"GET "), "{path}: {said}");
+        }
+        assert!(get(other, "/@scope/name").starts_with("HTTP/1.1 200 OK"));
+        engine.end();
+    });
+}
+
+/// Behind a WebSocket anything can be said: a rule that judges requests lets one be opened only where it says so.
+#[test]
+fn a_websocket_is_opened_where_a_rule_says_so() {
+    staged("requests::a_websocket_is_opened_where_a_rule_says_so", |stage| {
+        stage.server((WORLD, 80), web);
+        let rule = |host: &str, said: bool| json!({"host": host, "ports": [80], "methods": ["GET"], "websocket": said});
+        let (silent, whole) = ("silent.at-93-184-216-34.example", "whole.at-93-184-216-34.example");
+        let rules = json!({"allow": [rule(HOST, true), rule(silent, false), {"host": whole, "ports": [80]}]});
+        let mut engine = stage.broker(&rules);
+        engine.ready();
+        let open = |host: &str| {
+            let asked = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+            stage.program(|| {
+                let mut stream = connect(host, 80);
+                stream.write_all(asked.as_bytes()).unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    stream.read_exact(&mut byte).unwrap();
+                    head.push(byte[0]);
+                }
+                // What no rule has, had it been read.
+                let hidden = format!("DELETE /hidden HTTP/1.1\r\nHost: {host}\r\n\r\n");
+                String::from_utf8(head).unwrap() + &exchange(stream, hidden.as_bytes(), true).unwrap()
+            })
+        };
+        for host in [HOST, whole] {
+            let said = open(host);
+            assert!(said.starts_with("HTTP/1.1 101") && said.contains("DELETE /hidden"), "{host}: {said}");
+        }
+        let said = open(silent);
+        assert!(said.starts_with("HTTP/1.1 403") && said.contains("net.allow/websocket"), "{said}");
+        // The request after it was read as one, and judged.
+        assert!(!said.contains("101") && said.contains("net.allow/method"), "{said}");
+        assert_eq!(engine.denied("net.allow/websocket").host, silent);
+        // Without asking for it the same request goes.
+        let plain = format!("GET / HTTP/1.1\r\nHost: {silent}\r\nConnection: close\r\n\r\n");
+        let said = stage.program(|| exchange(connect(silent, 80), plain.as_bytes(), false).unwrap());
+        assert!(said.starts_with("HTTP/1.1 200 OK"), "{said}");
+        engine.end();
+    });
+}
+
 /// A program that waits to be told to go on is told so, and its body arrives; what is denied is denied before it.
 #[test]
 fn a_body_that_waits_to_be_asked_for_is_asked_for() {

@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Row] = &[
         shape: Shape::Rules,
         lift: false,
         default: "[]",
-        promise: "The destinations that the broker lets through. `*.` stands for one label, `**.` for any number; ports are 80 and 443 unless said. `address` is where the host really is, and the only way to private and loopback addresses. With `decision = \"ask\"` a request that no other rule allows is parked until a person answers.",
+        promise: "The destinations that the broker lets through. `*.` stands for one label, `**.` for any number; ports are 80 and 443 unless said. `address` is where the host really is, and the only way to private and loopback addresses. With `decision = \"ask\"` a request that no other rule allows is parked until a person answers. With `methods` or `paths` a WebSocket needs `websocket = true`, and an encoded slash `encoded_slashes = true`.",
         not_promised: "What the host answers.",
         valid: r#"net = { mode = "allow", allow = [{ host = "*.example.org", ports = [443], methods = ["GET"], paths = ["/simple/**"] }] }"#,
         invalid: r#"net.allow = ["https://example.org"]"#,

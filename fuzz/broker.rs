@@ -139,6 +139,10 @@ pub(crate) mod texts {
             assert!(!read.contains(['%', '\\', ';', '\0', '\r', '\n']), "{read:?}");
             assert!(pattern::path("/**", &read));
         }
+        if let Ok(path::Read { decoded, kept }) = path::read(&text) {
+            assert_eq!(path::plain(&decoded).as_ref(), Ok(&decoded));
+            assert!(kept.is_none_or(|kept| kept.replace("%2F", "/") == decoded && pattern::path("/**", &kept)));
+        }
         if let Some(name) = host::plain(&text) {
             assert_eq!(host::plain(&name).as_ref(), Some(&name));
             assert!(name.parse::<std::net::IpAddr>().is_err() && !name.contains(['/', ':', '@', '%']));

@@ -170,9 +170,11 @@ class Served(BaseHTTPRequestHandler):
         if self.path.endswith(".tgz"):
             return self.say(200, NPM)
         digest = "sha512-" + base64.b64encode(hashlib.sha512(NPM).digest()).decode()
-        dist = {"tarball": "https://npm.test/kept/-/kept-1.0.0.tgz", "integrity": digest}
-        version = {"name": "kept", "version": "1.0.0", "dist": dist}
-        self.say(200, json.dumps({"name": "kept", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}), Content_Type="application/json")
+        # npm asks for a package with a scope as `/@own%2fkept`.
+        name = self.path[1:].lower().replace("%2f", "/")
+        dist = {"tarball": f"https://npm.test/{name}/-/kept-1.0.0.tgz", "integrity": digest}
+        version = {"name": name, "version": "1.0.0", "dist": dist}
+        self.say(200, json.dumps({"name": name, "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}), Content_Type="application/json")
 
     def crates_test(self):
         if not self.proper(KEY):
@@ -347,6 +349,11 @@ def case_npm():
                "npm install --no-audit --no-fund --loglevel=error kept && node -e \"console.log(require('kept'))\"")
     key = secret("npm.test", {"header": "Authorization", "format": "Bearer {}"}, env="NPM_TOKEN")
     wants(inside(["sh", "-c", command], [rule("npm.test", 443, HTTPS)], key), "from the private registry")
+    scoped = ["sh", "-c", command.replace("error kept", "error @own/kept").replace("require('kept')", "require('@own/kept')")]
+    own = {"methods": ["GET"], "paths": ["/@own/**", "/@own*"]}
+    wants(inside(scoped, [rule("npm.test", 443, HTTPS, **own, encoded_slashes=True)], key), "from the private registry")
+    report = inside(scoped, [rule("npm.test", 443, HTTPS, **own)], key)
+    assert "from the private" not in report["stdout"] and "net.allow/path" in json.dumps(report["violations"]), report
 
 
 def case_cargo():
@@ -441,7 +448,7 @@ def case_websocket():
               "async def main():\n async with websockets.serve(echo, '127.0.0.1', 0, ssl=c) as s:\n  print(s.sockets[0].getsockname()[1], flush=True); await asyncio.Future()\nasyncio.run(main())")
     client = "import asyncio, os, ssl, websockets\nasync def main():\n async with websockets.connect('wss://ws.test/v1/x') as s:\n  await s.send('hello'); print(await s.recv())\nasyncio.run(main())"
     with serving([PYTHON, "-c", server, f"{HOME}/leaf.pem", f"{HOME}/leaf.key"]) as port:
-        wants(inside(python(client), [rule("ws.test", 443, port, methods=["GET"], paths=["/v1/**"])], read=[VENV]), "back hello")
+        wants(inside(python(client), [rule("ws.test", 443, port, methods=["GET"], paths=["/v1/**"], websocket=True)], read=[VENV]), "back hello")
 
 
 def case_grpc():

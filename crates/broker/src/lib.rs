@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod bucket;
 mod control;
 mod copy;
 mod error;

@@ -1,10 +1,12 @@
 //! What a run sent and received, and how much and how fast it may: `net.bytes` and `net.bandwidth`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use policy::value::Net;
+
+use crate::bucket::Bucket;
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,26 +24,17 @@ pub(crate) struct Meter {
     received: AtomicU64,
     /// `net.bytes`; all bits set: no limit.
     most: AtomicU64,
-    bucket: Mutex<Bucket>,
-}
-
-/// A token bucket: a second's worth at most, and below zero while somebody waits.
-#[derive(Debug)]
-struct Bucket {
-    /// Bytes a second.
-    rate: Option<u64>,
-    tokens: i128,
-    filled: Instant,
+    /// `net.bandwidth` in bytes, with a second's worth at once; `None`: no limit.
+    bucket: Mutex<Option<Bucket>>,
 }
 
 impl Meter {
     pub(crate) fn new(net: &Net) -> Self {
-        let bucket = Bucket { rate: None, tokens: 0, filled: Instant::now() };
         let meter = Self {
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             most: AtomicU64::new(u64::MAX),
-            bucket: Mutex::new(bucket),
+            bucket: Mutex::default(),
         };
         meter.limit(net);
         meter
@@ -50,19 +43,16 @@ impl Meter {
     /// Takes the limits of other rules; what was counted stays.
     pub(crate) fn limit(&self, net: &Net) {
         self.most.store(net.bytes.map_or(u64::MAX, |bytes| bytes.0), Ordering::Relaxed);
-        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        let rate = net.bandwidth.map(|rate| rate.0.max(1));
-        match (bucket.rate, rate) {
-            // Another rate is no new second: what was spent, or is owed, stays so.
-            (Some(_), Some(rate)) => {
-                bucket.spend(0, Instant::now());
-                bucket.tokens = bucket.tokens.min(i128::from(rate));
-                bucket.rate = Some(rate);
-            }
-            (None, Some(_)) | (_, None) => {
-                *bucket = Bucket { rate, tokens: i128::from(rate.unwrap_or(0)), filled: Instant::now() };
-            }
+        let (mut bucket, now) = (self.bucket(), Instant::now());
+        match (bucket.as_mut(), net.bandwidth) {
+            (Some(bucket), Some(rate)) => bucket.change(rate.0, now),
+            (None, Some(rate)) => *bucket = Some(Bucket::new(rate.0, rate.0, now)),
+            (_, None) => *bucket = None,
         }
+    }
+
+    fn bucket(&self) -> MutexGuard<'_, Option<Bucket>> {
+        self.bucket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sent and received so far.
@@ -95,7 +85,7 @@ impl Meter {
 
     /// How long to wait before more may go.
     pub(crate) fn owed(&self) -> Option<Duration> {
-        self.bucket.lock().unwrap_or_else(PoisonError::into_inner).spend(0, Instant::now())
+        self.bucket().as_mut()?.owed(Instant::now())
     }
 
     /// Counts bytes that went.
@@ -105,25 +95,9 @@ impl Meter {
             Way::Out => self.sent.fetch_add(bytes, Ordering::Relaxed),
             Way::In => self.received.fetch_add(bytes, Ordering::Relaxed),
         };
-        self.bucket.lock().unwrap_or_else(PoisonError::into_inner).spend(bytes, Instant::now());
-    }
-}
-
-impl Bucket {
-    /// Takes so many; how long to wait before more may go.
-    fn spend(&mut self, bytes: u64, now: Instant) -> Option<Duration> {
-        let rate = i128::from(self.rate?);
-        let passed = i128::try_from(now.saturating_duration_since(self.filled).as_micros()).unwrap_or(i128::MAX);
-        let more = passed.saturating_mul(rate) / 1_000_000;
-        if more > 0 {
-            self.filled = now;
+        if let Some(bucket) = self.bucket().as_mut() {
+            bucket.spend(bytes, Instant::now());
         }
-        self.tokens = self.tokens.saturating_add(more).min(rate).saturating_sub(i128::from(bytes));
-        if self.tokens >= 0 {
-            return None;
-        }
-        let wait = self.tokens.saturating_neg().saturating_mul(1_000_000) / rate;
-        Some(Duration::from_micros(u64::try_from(wait).unwrap_or(u64::MAX)))
     }
 }
 
@@ -131,20 +105,6 @@ impl Bucket {
 mod tests {
     use super::*;
     use policy::units::{Bytes, BytesPerSecond};
-
-    #[test]
-    fn a_second_of_burst_and_then_the_rate() {
-        let start = Instant::now();
-        let mut bucket = Bucket { rate: Some(1000), tokens: 1000, filled: start };
-        assert_eq!(bucket.spend(1000, start), None);
-        assert_eq!(bucket.spend(500, start), Some(Duration::from_millis(500)));
-        assert_eq!(bucket.spend(0, start + Duration::from_millis(500)), None);
-        assert_eq!(
-            bucket.spend(2000, start + Duration::from_secs(60)),
-            Some(Duration::from_secs(1)),
-            "no more than one"
-        );
-    }
 
     #[test]
     fn what_one_connection_spent_all_of_them_owe() {

@@ -33,6 +33,8 @@ enum Said {
     Nothing,
     NoName,
     Denied(String),
+    /// Not now.
+    Refused(String),
     Failed(String),
 }
 
@@ -126,6 +128,7 @@ async fn answered(run: &Rc<Run>, question: &Question, at_most: usize) -> Vec<u8>
         Said::Nothing => Answer::Nothing,
         Said::NoName => Answer::NoName,
         Said::Denied(why) => Answer::Denied(why),
+        Said::Refused(why) => Answer::Refused(why),
         Said::Failed(why) => Answer::Failed(why),
     };
     dns::answer(question, &answer, at_most)
@@ -150,6 +153,10 @@ async fn say(run: &Rc<Run>, question: &Question) -> Said {
         LookUp::Known { pinned: false } => match run.resolver.find(name).await {
             Resolved::NoName => Said::NoName,
             Resolved::Failed(why) => Said::Failed(why),
+            Resolved::TooMany => {
+                let record = run.denied(&Reason::Rate, &To::Name(name.to_owned()), 0);
+                Said::Refused(format!("{}: {}", record.id, record.why))
+            }
             Resolved::Addresses(addresses) => match inside(run, name, &addresses) {
                 Some(reason) => denied(&reason),
                 None => give(run, question, name),

@@ -42,6 +42,7 @@ pub(crate) async fn connect(
             Resolved::Addresses(addresses) => addresses,
             Resolved::NoName => return Err(failed("there is no proxy of this name")),
             Resolved::Failed(why) => return Err(failed(&format!("the proxy cannot be resolved: {why}"))),
+            Resolved::TooMany => return Err(failed("too many names are asked for, the proxy's among them")),
         },
     };
     let addresses: Vec<SocketAddr> = addresses.into_iter().map(|ip| SocketAddr::new(ip, proxy.port)).collect();

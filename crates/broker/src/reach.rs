@@ -66,6 +66,7 @@ pub(crate) async fn addresses(
             Resolved::Addresses(addresses) => fitting(run, &addresses, port),
             Resolved::NoName => Err(Stop::Failed(format!("there is no {name} any more"))),
             Resolved::Failed(why) => Err(Stop::Failed(format!("{name} cannot be resolved: {why}"))),
+            Resolved::TooMany => Err(Stop::Denied(Reason::Rate)),
         },
     }
 }

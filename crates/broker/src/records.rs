@@ -32,7 +32,8 @@ impl Records {
         let record = reason.record(to, port);
         let mut key = (record.id.clone(), record.host.clone(), record.port);
         let mut kinds = self.kinds.borrow_mut();
-        if kinds.len() >= KINDS_AT_MOST && !kinds.contains_key(&key) {
+        // Names that come without end are one kind, whatever they are.
+        if *reason == Reason::Rate || (kinds.len() >= KINDS_AT_MOST && !kinds.contains_key(&key)) {
             key = (record.id.clone(), "others".to_owned(), 0);
         }
         let others = Denied { host: key.1.clone(), port: key.2, count: 0, ..record.clone() };
@@ -103,6 +104,16 @@ mod tests {
         assert_eq!(records.counts(Usage::default()), []);
         let usage = Usage { sent: 1, ..Usage::default() };
         assert_eq!(records.counts(usage), [FromBroker::Usage(usage)]);
+    }
+
+    #[test]
+    fn names_without_end_are_one_kind() {
+        let records = Records::default();
+        for number in 0..300 {
+            records.denied(&Reason::Rate, &name(&format!("n{number}.example")), 0);
+        }
+        assert_eq!(counts(&records.fresh()), [("others".to_owned(), 1)]);
+        assert_eq!(counts(&records.counts(Usage::default())), [("others".to_owned(), 300)]);
     }
 
     #[test]

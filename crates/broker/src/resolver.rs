@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 use egress::dns::{self, Found};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::timeout;
+
+use crate::bucket::Bucket;
 
 /// Everything about one name, at most.
 const ALL: Duration = Duration::from_millis(2500);
@@ -27,8 +29,15 @@ const ROUNDS: usize = 2;
 const AT_ONCE: usize = 32;
 /// Names that are remembered.
 const KEPT_AT_MOST: usize = 4096;
-/// How long an answer is good, whatever it says.
+/// How long an answer is good, whatever it says: one that is good for no time would be asked for twice by each connection, and a
+/// program that looks up much would have its rate used up by it.
 const TTL: std::ops::RangeInclusive<u32> = 5..=300;
+/// How long it is good that there is no such name.
+const NO_NAME: u32 = 5;
+/// Names that are asked for outside, a second and at once. What is asked for is said to whoever answers for the name, so that
+/// without an end a rule for `**.x` would carry anything out; a program that means it needs few names, and each once.
+const ASKED_A_SECOND: u64 = 50;
+const ASKED_AT_ONCE: u64 = 100;
 
 /// Where a name is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +48,8 @@ pub(crate) enum Resolved {
     NoName,
     /// It could not be found out: why.
     Failed(String),
+    /// Nobody was asked: too many names were, for now.
+    TooMany,
 }
 
 #[derive(Debug)]
@@ -46,22 +57,40 @@ pub(crate) struct Resolver {
     file: PathBuf,
     /// Those that the file named when it could last be read.
     known: RefCell<Vec<SocketAddr>>,
+    /// By name, until when; without an address there is no such name.
     kept: RefCell<HashMap<String, (Vec<IpAddr>, Instant)>>,
+    /// Names that are being asked for.
+    asking: RefCell<HashMap<String, Rc<OnceCell<Resolved>>>>,
     slots: Semaphore,
+    /// How many names may be asked for.
+    rate: RefCell<Bucket>,
 }
 
 impl Resolver {
     /// Asks the resolvers that this file names.
     pub(crate) fn new(file: PathBuf) -> Self {
-        Self { file, known: RefCell::default(), kept: RefCell::default(), slots: Semaphore::new(AT_ONCE) }
+        let rate = RefCell::new(Bucket::new(ASKED_A_SECOND, ASKED_AT_ONCE, Instant::now()));
+        let (known, kept, asking) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Self { file, known, kept, asking, slots: Semaphore::new(AT_ONCE), rate }
     }
 
-    /// Where a name is; answers are kept for as long as they say.
+    /// Where a name is; answers are kept for as long as they say, within bounds.
     pub(crate) async fn find(self: &Rc<Self>, name: &str) -> Resolved {
         if let Some((addresses, until)) = self.kept.borrow().get(name)
             && *until > Instant::now()
         {
-            return Resolved::Addresses(addresses.clone());
+            return if addresses.is_empty() { Resolved::NoName } else { Resolved::Addresses(addresses.clone()) };
+        }
+        // Programs ask for both kinds of addresses at the same time: one question outside, which counts once.
+        let asking = Rc::clone(self.asking.borrow_mut().entry(name.to_owned()).or_default());
+        let resolved = asking.get_or_init(|| self.asked(name)).await.clone();
+        self.asking.borrow_mut().remove(name);
+        resolved
+    }
+
+    async fn asked(&self, name: &str) -> Resolved {
+        if !self.rate.borrow_mut().take(Instant::now()) {
+            return Resolved::TooMany;
         }
         match timeout(ALL, self.ask(name)).await {
             Ok(resolved) => resolved,
@@ -91,7 +120,10 @@ impl Resolver {
                 self.keep(name, &addresses, ttl);
                 Resolved::Addresses(addresses)
             }
-            (true, None) => Resolved::NoName,
+            (true, None) => {
+                self.keep(name, &[], NO_NAME);
+                Resolved::NoName
+            }
             (true, Some(why)) => Resolved::Failed(why),
         }
     }

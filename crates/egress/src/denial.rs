@@ -51,12 +51,16 @@ pub enum Reason {
     Method(String),
     /// The path is not among the rule's, or has more than one reading.
     Path(String),
+    /// A request asks for a WebSocket, of which its rule says nothing.
+    WebSocket,
     /// More connections at once than `net.connections`, or than the broker holds.
     Connections(u32),
     /// `net.bytes` is used up.
     Bytes,
     /// More names than one run is given.
     Names,
+    /// More names are asked for outside, in this time, than may be.
+    Rate,
     /// Nobody can listen for it inside: why.
     Listener(String),
     /// A request to a host with secrets cannot be given them, or its answer cannot be searched for them: why.
@@ -81,9 +85,11 @@ impl Reason {
             Self::Host(_) => "net.allow/host-header",
             Self::Method(_) => "net.allow/method",
             Self::Path(_) => "net.allow/path",
+            Self::WebSocket => "net.allow/websocket",
             Self::Connections(_) => "net.connections/full",
             Self::Bytes => "net.bytes/used",
             Self::Names => "net.allow/names",
+            Self::Rate => "net.dns/rate",
             Self::Listener(_) => "net.allow/listener",
             Self::Secret(_) => "secrets/not-put",
             Self::Asked => "net.unknown/answered",
@@ -113,9 +119,16 @@ impl Reason {
             Self::Host(why) => format!("the request does not say that it is meant: {why}"),
             Self::Method(method) => format!("no rule for it has the method {method}"),
             Self::Path(why) => format!("no rule for it has this path: {why}"),
+            Self::WebSocket => {
+                "a WebSocket is not judged, and no rule that judges this request has `websocket`".to_owned()
+            }
             Self::Connections(most) => format!("{most} connections are open, and no more may be at once"),
             Self::Bytes => "the run has sent and received as much as `net.bytes` is".to_owned(),
             Self::Names => "the run has looked up more names than the broker keeps".to_owned(),
+            Self::Rate => {
+                "50 names a second may be asked for outside, and 100 at once: what is asked for is said there"
+                    .to_owned()
+            }
             Self::Listener(why) => format!("nobody can listen for it inside: {why}"),
             Self::Secret(why) => format!("secrets of the policy are for this host, and {why}"),
             Self::Asked | Self::AskedOf(_) => "a person was asked and did not allow it".to_owned(),
@@ -138,9 +151,11 @@ impl Reason {
             Self::Malformed(_) => "speak TLS or HTTP/1.1 on this port, as the standard has it".to_owned(),
             Self::Host(_) => "send one Host, of the host that the connection is for".to_owned(),
             Self::Method(_) | Self::Path(_) => "keep to the methods and paths of the rule, or ask for more".to_owned(),
+            Self::WebSocket => "do without a WebSocket, or ask for `websocket = true` on the rule".to_owned(),
             Self::Connections(_) => "close connections before opening more".to_owned(),
             Self::Bytes => "work with what is there".to_owned(),
             Self::Names => "look up fewer names".to_owned(),
+            Self::Rate => "look up fewer names at once, and come again".to_owned(),
             Self::Secret(_) => "send a plain request, and take an answer that is not compressed".to_owned(),
             Self::Listener(_) => {
                 "leave the ports of its rules free, and look up fewer names that have high ports".to_owned()
@@ -152,6 +167,7 @@ impl Reason {
     #[must_use]
     pub fn record(&self, to: &To, port: u16) -> Denied {
         let what = match (self, port) {
+            (Self::Rate, _) => "looking up many names".to_owned(),
             (Self::Secret(_), _) => format!("a request to {to}:{port}"),
             (Self::Method(method) | Self::AskedOf(method), _) => format!("a request {method} to {to}:{port}"),
             (_, 0) => format!("looking up {to}"),

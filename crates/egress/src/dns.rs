@@ -27,6 +27,7 @@ const FORMERR: u16 = 1;
 const SERVFAIL: u16 = 2;
 const NXDOMAIN: u16 = 3;
 const NOTIMP: u16 = 4;
+const REFUSED: u16 = 5;
 /// Extended error "Blocked": a policy of the server forbids the name.
 const BLOCKED: u16 = 15;
 /// Extended error "Network Error".
@@ -75,6 +76,8 @@ pub enum Answer<'a> {
     NoName,
     /// No such name, since the policy does not allow it: why, in words.
     Denied(&'a str),
+    /// Not now, whatever there is: why, in words.
+    Refused(&'a str),
     /// It could not be found out: why, in words.
     Failed(&'a str),
 }
@@ -144,10 +147,11 @@ fn written(question: &Question, answer: &Answer<'_>) -> Vec<u8> {
         Answer::Pointer(name) => (0, vec![(PTR, wire_name(name))]),
         Answer::Nothing => (0, Vec::new()),
         Answer::NoName | Answer::Denied(_) => (NXDOMAIN, Vec::new()),
+        Answer::Refused(_) => (REFUSED, Vec::new()),
         Answer::Failed(_) => (SERVFAIL, Vec::new()),
     };
     let extended = match answer {
-        Answer::Denied(why) => Some((BLOCKED, *why)),
+        Answer::Denied(why) | Answer::Refused(why) => Some((BLOCKED, *why)),
         Answer::Failed(why) => Some((NETWORK, *why)),
         Answer::Addresses(_) | Answer::Pointer(_) | Answer::Nothing | Answer::NoName => None,
     };
@@ -444,6 +448,7 @@ mod tests {
         let query = ask(9, "a.example", A);
         let of = |a: &Answer<'_>| found(&query, &answer(&question(&query).unwrap(), a, 512)).unwrap();
         assert_eq!(of(&Answer::Denied("no rule")), Found::NoName);
+        assert_eq!(of(&Answer::Refused("too many")), Found::Failed(REFUSED));
         assert_eq!(of(&Answer::NoName), Found::NoName);
         assert_eq!(of(&Answer::Nothing), Found::Addresses(Vec::new(), 0));
         assert_eq!(of(&Answer::Failed("no resolver")), Found::Failed(SERVFAIL));

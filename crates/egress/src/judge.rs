@@ -5,12 +5,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use policy::value::{Net, NetDenial, NetMode, NetRule, Protocol, Target, TlsUse, Unknown};
+use policy::value::{Net, NetDenial, NetMode, NetRule, Protocol, Target, TlsUse, Unknown, host_matches};
 use serde_json::Value;
 
 use crate::denial::{Reason, To};
 use crate::hello::Hello;
 use crate::host::{self, Named};
+use crate::http::path::Read;
 use crate::{address, http, pattern, wire};
 
 /// Ports on which a program speaks first, TLS or HTTP, and is read before it is passed on.
@@ -93,6 +94,8 @@ pub struct Request<'a> {
     pub hosts: Vec<&'a str>,
     /// The path without its query; `*` of OPTIONS.
     pub path: &'a str,
+    /// It asks to go on as a WebSocket, which nobody reads.
+    pub opens_websocket: bool,
 }
 
 /// A part of `[net]` that the broker cannot hold yet, and so refuses.
@@ -286,14 +289,16 @@ impl Rules {
         if methods.is_empty() {
             return Err(Reason::Method(request.method.to_owned()));
         }
-        let path = http::path::plain(request.path);
-        let by_path = |rule: &&&&NetRule| {
-            let named = |path: &String| rule.paths.iter().any(|glob| pattern::path(glob, path));
-            rule.paths.is_empty() || path.as_ref().is_ok_and(named)
-        };
-        let mut having = methods.iter().filter(by_path).peekable();
+        let path = http::path::read(request.path);
+        let having: Vec<&&NetRule> =
+            methods.into_iter().filter(|rule| rule.paths.is_empty() || has_path(rule, &path)).collect();
+        if having.is_empty() {
+            return Err(Reason::Path(unfit(path, &fitting)));
+        }
+        let mut having =
+            having.into_iter().filter(|rule| !request.opens_websocket || rule.opens_websockets()).peekable();
         if having.peek().is_none() {
-            return Err(Reason::Path(path.unwrap_or_else(|why| format!("it has {why}"))));
+            return Err(Reason::WebSocket);
         }
         // Rules add up: one that asks takes nothing from one that does not.
         Ok(if having.all(|rule| rule.asks) { Granted::Ask } else { Granted::Allowed })
@@ -330,9 +335,27 @@ impl Rules {
     }
 }
 
+/// Whether a rule has a path, in every reading that it may have.
+fn has_path(rule: &NetRule, path: &Result<Read, &'static str>) -> bool {
+    let named = |path: &String| rule.paths.iter().any(|glob| pattern::path(glob, path));
+    let Ok(Read { decoded, kept }) = path else { return false };
+    named(decoded) && kept.as_ref().is_none_or(|kept| rule.encoded_slashes && named(kept))
+}
+
+/// Why no rule has a path: what is wrong with it, else the path itself.
+fn unfit(path: Result<Read, &'static str>, fitting: &[&NetRule]) -> String {
+    match path {
+        Err(why) => format!("it has {why}"),
+        Ok(Read { kept: Some(_), .. }) if fitting.iter().all(|rule| !rule.encoded_slashes) => {
+            "it has an encoded slash".to_owned()
+        }
+        Ok(Read { decoded, .. }) => decoded,
+    }
+}
+
 fn names(target: &Target, to: &To) -> bool {
     match (target, to) {
-        (Target::Host(pattern), To::Name(name)) => pattern::host(pattern, name),
+        (Target::Host(pattern), To::Name(name)) => host_matches(pattern, name),
         (Target::Cidr(cidr), To::Address(address)) => cidr.contains(*address),
         (Target::Host(_), To::Address(_)) | (Target::Cidr(_), To::Name(_)) => false,
     }

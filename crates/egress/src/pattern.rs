@@ -1,21 +1,8 @@
-//! Patterns of hosts and of paths, as policies have them.
+//! Patterns of paths, as policies have them.
 
 use policy::wild::matches;
 
-/// Whether a name (in its one form) is what a pattern names: `NAME`, `*.NAME` (one label more) or `**.NAME` (one or more).
-#[must_use]
-pub fn host(pattern: &str, name: &str) -> bool {
-    let below = |suffix: &str| name.strip_suffix(suffix).and_then(|rest| rest.strip_suffix('.'));
-    if let Some(suffix) = pattern.strip_prefix("**.") {
-        return below(suffix).is_some_and(|labels| !labels.is_empty());
-    }
-    if let Some(suffix) = pattern.strip_prefix("*.") {
-        return below(suffix).is_some_and(|label| !label.is_empty() && !label.contains('.'));
-    }
-    pattern == name
-}
-
-/// Whether a path (as [`crate::http::path::plain`] gives it) is what a glob names: `*` is part of a segment, `**` any number of
+/// Whether a path (as [`crate::http::path`] gives it) is what a glob names: `*` is part of a segment, `**` any number of
 /// segments.
 #[must_use]
 pub fn path(glob: &str, path: &str) -> bool {
@@ -35,26 +22,6 @@ pub fn path(glob: &str, path: &str) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn wildcards_of_hosts_stand_for_labels() {
-        for (pattern, name, fits) in [
-            ("a.example", "a.example", true),
-            ("a.example", "b.a.example", false),
-            ("a.example", "xa.example", false),
-            ("*.a.example", "b.a.example", true),
-            ("*.a.example", "a.example", false),
-            ("*.a.example", "c.b.a.example", false),
-            ("*.a.example", "ba.example", false),
-            ("*.a.example", ".a.example", false),
-            ("**.a.example", "b.a.example", true),
-            ("**.a.example", "d.c.b.a.example", true),
-            ("**.a.example", "a.example", false),
-            ("**.a.example", "evila.example", false),
-        ] {
-            assert_eq!(host(pattern, name), fits, "{pattern} {name}");
-        }
-    }
 
     #[test]
     fn wildcards_of_paths_stand_for_parts_or_segments() {

@@ -245,7 +245,7 @@ fn server_names() {
 fn requests_are_for_the_host_of_their_connection() {
     let some = rules(&json!({"allow": [{"host": "a.example", "ports": [80, 8080]}, {"host": "b.example"}]}));
     let asked = |method, authority, hosts: &[&'static str], port| {
-        let request = Request { method, authority, hosts: hosts.to_vec(), path: "/x" };
+        let request = Request { method, authority, hosts: hosts.to_vec(), path: "/x", opens_websocket: false };
         grants(some.request(&to("a.example"), port, &request))
     };
     for (hosts, expected) in [
@@ -323,6 +323,12 @@ fn datagrams() {
     assert_eq!(all.ports(&to("b.example")), [443]);
 }
 
+/// What a request to `a.example` comes to.
+fn asked(rules: &Rules, method: &str, path: &str, opens_websocket: bool) -> String {
+    let request = Request { method, authority: Some("a.example"), hosts: Vec::new(), path, opens_websocket };
+    grants(rules.request(&to("a.example"), 443, &request))
+}
+
 #[test]
 fn methods_and_paths_of_all_rules_count() {
     let some = rules(&json!({"allow": [
@@ -355,9 +361,75 @@ fn methods_and_paths_of_all_rules_count() {
         ("OPTIONS", "*", "net.allow/method"),
         ("GET", "*", "net.allow/path"),
     ] {
-        let request = Request { method, authority: Some("a.example"), hosts: Vec::new(), path };
-        assert_eq!(grants(some.request(&to("a.example"), 443, &request)), expected, "{method} {path}");
+        assert_eq!(asked(&some, method, path, false), expected, "{method} {path}");
     }
+}
+
+/// An encoded slash is let through by a rule that says so and has the path in both readings; what climbs is not, whatever a rule says.
+#[test]
+fn encoded_slashes_are_of_rules_that_say_so() {
+    let of = |more: &Value| {
+        let mut rule = json!({"host": "a.example", "ports": [443], "paths": ["/@*", "/@*/*", "/both/**", "/one/*"]});
+        rule.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        rules(&json!({"allow": [rule]}))
+    };
+    let (with, without) = (of(&json!({"encoded_slashes": true})), of(&json!({})));
+    for (path, expected) in [
+        ("/@scope%2fname", "yes"),
+        ("/@scope%2Fname", "yes"),
+        ("/%40scope%2fname", "yes"),
+        ("/both/a%2fb%2fc", "yes"),
+        // A server that decodes takes it for another path than the rule has, and one that does not does.
+        ("/one/a%2fb", "net.allow/path"),
+        ("/other%2fa", "net.allow/path"),
+        ("/both%2fa", "net.allow/path"),
+        ("/both/..%2fone%2fa", "net.allow/path"),
+        ("/both/%2e%2e%2fa", "net.allow/path"),
+        ("/both/%2e%2e/a", "net.allow/path"),
+        ("/both/a%2f%2fb", "net.allow/path"),
+        ("/both/a%252fb", "net.allow/path"),
+        ("/both/a%5cb", "net.allow/path"),
+    ] {
+        assert_eq!(asked(&with, "GET", path, false), expected, "{path}");
+        assert_eq!(asked(&without, "GET", path, false), "net.allow/path", "{path}");
+    }
+    for rules in [&with, &without] {
+        assert_eq!(asked(rules, "GET", "/@scope/name", false), "yes");
+        assert_eq!(asked(rules, "GET", "/both/a/b", false), "yes");
+        assert_eq!(Rules::read(&rules.net().document()).unwrap().net(), rules.net());
+    }
+    // Both readings are to be of one rule.
+    let halves = rules(&json!({"allow": [
+        {"host": "a.example", "ports": [443], "paths": ["/@*"], "encoded_slashes": true},
+        {"host": "a.example", "ports": [443], "paths": ["/@*/*"]},
+    ]}));
+    assert_eq!(asked(&halves, "GET", "/@scope%2fname", false), "net.allow/path");
+}
+
+/// Behind a WebSocket nothing is judged: rules that judge requests let one be opened where they say so.
+#[test]
+fn websockets_are_of_rules_that_say_so_or_judge_nothing() {
+    let some = rules(&json!({"allow": [
+        {"host": "a.example", "ports": [443], "methods": ["GET"]},
+        {"host": "a.example", "ports": [443], "paths": ["/socket/**"], "websocket": true},
+    ]}));
+    for (path, opens, expected) in [
+        ("/x", false, "yes"),
+        ("/x", true, "net.allow/websocket"),
+        ("/socket/x", true, "yes"),
+        ("/socket/x", false, "yes"),
+        ("/socket/../x", true, "net.allow/websocket"),
+    ] {
+        assert_eq!(asked(&some, "GET", path, opens), expected, "{path} {opens}");
+    }
+    let whole = rules(&json!({"allow": [{"host": "a.example", "ports": [443]}]}));
+    assert_eq!(asked(&whole, "GET", "/x", true), "yes");
+    let asking = rules(&json!({"allow": [
+        {"host": "a.example", "ports": [443], "methods": ["GET"]},
+        {"host": "a.example", "ports": [443], "paths": ["/s"], "websocket": true, "decision": "ask"},
+    ]}));
+    assert_eq!(asked(&asking, "GET", "/s", true), "ask", "the rule that does not ask opens none");
+    assert_eq!(Rules::read(&asking.net().document()).unwrap().net(), asking.net());
 }
 
 /// A rule that asks adds a question, and takes nothing from other rules.
@@ -386,8 +458,7 @@ fn requests_of_which_rules_ask() {
         ("PUT", "/asked/not", "yes"),
         ("PATCH", "/any/%2e%2e/thing", "ask"),
     ] {
-        let request = Request { method, authority: Some("a.example"), hosts: Vec::new(), path };
-        assert_eq!(grants(some.request(&to("a.example"), 443, &request)), expected, "{method} {path}");
+        assert_eq!(asked(&some, method, path, false), expected, "{method} {path}");
     }
     assert!(some.net().asks() && !rules(&json!({"allow": [{"host": "a.example"}]})).net().asks());
     assert!(rules(&json!({"unknown": "ask"})).net().asks());

@@ -373,19 +373,7 @@ impl Check<'_, '_> {
             let (why, fix) = ("all of them lead to the one port of the address", "write a rule for each port");
             self.lint(ClauseId::NetAllow, "net/one-address", what, why, fix);
         }
-        let unheld = |asking: &NetRule| {
-            let same = |rule: &NetRule| match (&rule.to, &asking.to) {
-                (Target::Host(pattern), Target::Host(host)) => pattern == host || host_matches(pattern, host),
-                (rule, asking) => rule == asking,
-            };
-            let gives = |rule: &NetRule| !rule.is_opened() && same(rule);
-            net.rules().any(|rule| gives(rule) && rule.ports.iter().any(|port| asking.ports.contains(port)))
-        };
-        if let Some(rule) = net.rules().find(|rule| rule.asks && unheld(rule)) {
-            let what = format!("a rule asks about requests to `{}`, and another one allows all of them", rule.to);
-            let (why, fix) = ("rules add up, so nobody is asked", "leave out the wider rule, or the one that asks");
-            self.lint(ClauseId::NetAllow, "net/not-asked", what, why, fix);
-        }
+        self.lint_wider();
         let meant = |rule: &NetRule, host: &str| match &rule.to {
             Target::Host(pattern) => pattern == host || host_matches(pattern, host),
             Target::Cidr(_) => false,
@@ -404,6 +392,32 @@ impl Check<'_, '_> {
             let (why, fix) =
                 ("a secret is put into requests that are allowed, and allows none", "add the host to `net.allow`");
             self.lint(ClauseId::Secrets, "secrets/no-rule", what, why, fix);
+        }
+    }
+
+    /// Rules about requests beside one that passes all of them: rules add up, so that these narrow nothing.
+    fn lint_wider(&mut self) {
+        let net = &self.policy.net;
+        let wider = |narrow: &NetRule| {
+            let same = |rule: &NetRule| match (&rule.to, &narrow.to) {
+                (Target::Host(pattern), Target::Host(host)) => pattern == host || host_matches(pattern, host),
+                (rule, narrow) => rule == narrow,
+            };
+            let passes = |rule: &NetRule| !rule.is_opened() && rule.protocol == narrow.protocol && same(rule);
+            net.rules().any(|rule| passes(rule) && rule.ports.iter().any(|port| narrow.ports.contains(port)))
+        };
+        let found = |asks: bool| net.rules().find(|rule| rule.asks == asks && rule.is_opened() && wider(rule));
+        let (asking, narrow) = (found(true).map(|rule| &rule.to), found(false).map(|rule| &rule.to));
+        if let Some(to) = asking {
+            let what = format!("a rule asks about requests to `{to}`, and another one allows all of them");
+            let (why, fix) = ("rules add up, so nobody is asked", "leave out the wider rule, or the one that asks");
+            self.lint(ClauseId::NetAllow, "net/not-asked", what, why, fix);
+        }
+        if let Some(to) = narrow {
+            let what = format!("a rule has `methods` or `paths` for `{to}`, and another one allows all requests");
+            let (why, fix) =
+                ("rules add up, so neither is held", "leave out the wider rule (`tls = \"pass\"` is one), or this one");
+            self.lint(ClauseId::NetAllow, "net/not-narrowed", what, why, fix);
         }
     }
 

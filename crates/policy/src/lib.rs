@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod cidr;
 pub mod clause;
 pub mod commands;
 pub mod control;

@@ -73,7 +73,7 @@ fn shape_text(shape: Shape) -> String {
         Shape::Grants => "a list of paths or of `{ from, to }`; in a flag `FROM[:TO]`".to_owned(),
         Shape::Workspace => "a table of `path`, `at` (a path inside, or `same`) and `mode` (`none`, `ro`, `rw`, `overlay`, `copy`); in a flag `PATH[:MODE]`".to_owned(),
         Shape::Threshold => "a table of `cpu_percent`, `memory` and `for`".to_owned(),
-        Shape::Rules => "a list of places (`\"example.org:443\"`, `\"192.0.2.0/24\"`) or of tables of `host` or `cidr`, `ports`, `protocol` (`tcp`, `udp`), `methods`, `paths`, `address` (`IP:PORT`) and `tls` (`auto`, `pass`)".to_owned(),
+        Shape::Rules => "a list of places (`\"example.org:443\"`, `\"192.0.2.0/24\"`) or of tables of `host` or `cidr`, `ports`, `protocol` (`tcp`, `udp`), `methods`, `paths`, `address` (`IP:PORT`), `tls` (`auto`, `pass`), `decision` (`allow`, `ask`), `encoded_slashes` and `websocket` (`true`, `false`)".to_owned(),
         Shape::Denials => "a list of places, or of tables of `host` or `cidr`, and `ports`".to_owned(),
         Shape::HostsOf => "a table of lists of hosts by the absolute path of a program inside".to_owned(),
         Shape::EnvSet => "a table of names and texts; in a flag `NAME=VALUE`".to_owned(),

@@ -110,6 +110,10 @@ pub struct NetUsage {
     pub received: u64,
     /// Connections that were passed on.
     pub connections: u64,
+    /// Names that were looked up, denied ones as well.
+    pub lookups: u64,
+    /// What was stopped: look-ups, connections and requests.
+    pub denied: u64,
 }
 
 /// Who saw a violation.

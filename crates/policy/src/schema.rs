@@ -110,6 +110,8 @@ fn shape(shape: Shape) -> Value {
                 ("address", json!({ "type": "string" })),
                 ("tls", json!({ "enum": ["auto", "pass"] })),
                 ("decision", json!({ "enum": ["allow", "ask"] })),
+                ("encoded_slashes", json!({ "type": "boolean" })),
+                ("websocket", json!({ "type": "boolean" })),
             ] {
                 keys.insert(key.to_owned(), schema);
             }

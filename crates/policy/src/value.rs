@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+pub use crate::cidr::Cidr;
 use crate::clause::ClauseId;
 use crate::commands::Commands;
 pub use crate::net::{
-    Cidr, Login, Net, NetDenial, NetMode, NetRule, Protocol, Proxy, Secret, SecretSource, SecretUse, Signing, Target,
-    TlsUse, Unknown, host_matches, secrets_document,
+    Login, Net, NetDenial, NetMode, NetRule, Protocol, Proxy, Secret, SecretSource, SecretUse, Signing, Target, TlsUse,
+    Unknown, host_matches, secrets_document,
 };
 use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 use crate::words::words;

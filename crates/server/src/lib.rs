@@ -25,6 +25,7 @@ pub mod keys;
 mod labels;
 mod meters;
 mod metrics;
+mod nets;
 mod page;
 mod places;
 mod record;

@@ -16,6 +16,7 @@ use live::words::State;
 use crate::answer::{Problem, harden};
 use crate::desk::Desk;
 use crate::meters::{BOUNDS, Meters, Times};
+use crate::nets::Counted;
 use crate::request;
 
 /// The answer to a request for `/metrics`: of an operator's key alone, on loopback too. They tell of all keys' sandboxes, and
@@ -26,7 +27,8 @@ pub(crate) async fn answer(desk: &Desk, parts: &Parts) -> Result<Response<Body>,
         return Err(Problem::no_route(parts.uri.path()));
     }
     let mut states = BTreeMap::from([("running", 0), ("paused", 0), ("ended", 0)]);
-    for info in desk.sandboxes.list(true).await? {
+    let infos = desk.sandboxes.list(true).await?;
+    for info in &infos {
         let state = match info.state {
             State::Running => "running",
             State::Paused => "paused",
@@ -44,6 +46,7 @@ pub(crate) async fn answer(desk: &Desk, parts: &Parts) -> Result<Response<Body>,
         page.sample("sandboxes", &[("state", state)], count);
     }
     page.counted(&desk.meters);
+    page.net(desk.nets.sums(&*desk.sandboxes, &infos).await);
     if let Some(tracer) = &desk.tracer {
         let help = "Spans that did not fit the queue or could not be delivered.";
         page.one("spans_dropped_total", "counter", help, tracer.dropped());
@@ -117,6 +120,15 @@ impl Page {
         for (id, count) in &table.refusals {
             self.sample("denials_total", &[("id", id)], count);
         }
+    }
+
+    fn net(&mut self, counted: Counted) {
+        let Counted { sent, received, connections, lookups, denied } = counted;
+        self.one("net_sent_bytes_total", "counter", "Bytes that brokers of sandboxes passed outside.", sent);
+        self.one("net_received_bytes_total", "counter", "Bytes that brokers of sandboxes passed inside.", received);
+        self.one("net_connections_total", "counter", "Connections that brokers passed on.", connections);
+        self.one("net_lookups_total", "counter", "Names that were looked up in sandboxes.", lookups);
+        self.one("net_denials_total", "counter", "Look-ups, connections and requests that brokers stopped.", denied);
     }
 
     fn pool(&mut self, status: &Status) {

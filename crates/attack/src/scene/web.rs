@@ -25,6 +25,8 @@ const OTHER: &str = "other.test";
 pub(crate) const HELLO: &str = "hello-of-the-probe";
 /// Where a resolver would be: inside every address is the broker's.
 const RESOLVER: &str = "192.0.2.53:53";
+/// Where the broker answers names, at a port of the web.
+const BROKER: &str = "198.18.0.1:80";
 /// The variable of whoever starts the sandbox that holds the secret.
 const SOURCE: &str = "FUMEHOOD_ATTACK_KEY";
 /// Most bytes of one connection.
@@ -161,6 +163,7 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
         ("web", word(format!("{NAME}:{inside}"), &here)),
         ("other", word(format!("{OTHER}:80"), &here)),
         ("web-81", word(format!("{NAME}:81"), &here)),
+        ("broker", word(BROKER.to_owned(), &here)),
         ("at", port.to_string()),
         ("host", own_name()),
         ("resolver", word(RESOLVER.to_owned(), &resolver)),

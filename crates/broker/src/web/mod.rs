@@ -228,7 +228,9 @@ impl Proxy {
             Err(Stop::Broken) => return Ok(unreached("the connection to it broke")),
         };
         if let Some((method, path)) = asked {
-            self.run.seen(&self.aim.to, self.aim.port, Some((&method, &path)));
+            // Behind an upgrade nothing is read: of that nobody is to learn a rule about requests.
+            let read = upgrade.is_none().then_some((method.as_str(), path.as_str()));
+            self.run.seen(&self.aim.to, self.aim.port, read);
         }
         match server {
             Server::Two(_) => request::in_two(&mut request, trailers),

@@ -59,6 +59,7 @@ pub(crate) fn judge<B>(rules: &Rules, aim: &Aim, request: &Request<B>) -> Result
         authority: request.uri().authority().map(http::uri::Authority::as_str),
         hosts,
         path: request.uri().path(),
+        opens_websocket: wants_websocket(request),
     };
     if aim.asked {
         return judge::meant_for(&aim.to, aim.port, &asked).map(|()| Granted::Allowed);

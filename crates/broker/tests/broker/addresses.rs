@@ -3,9 +3,10 @@
 use std::net::{SocketAddr, TcpStream};
 
 use egress::dns;
+use egress::wire::FromBroker;
 use serde_json::json;
 
-use crate::stage::{PRIVATE, Stage, WORLD, connect, echo, exchange, look_up, staged};
+use crate::stage::{PRIVATE, Stage, WORLD, connect, echo, exchange, look_up, look_up_at, staged};
 
 const PIN: &str = "pinned.example";
 
@@ -104,5 +105,64 @@ fn names_without_end_are_refused_and_those_before_go_on() {
         engine.denied("net.allow/names");
         assert!(reached(stage, first));
         engine.end();
+    });
+}
+
+/// A program can say something by the names that it looks up. Outside no more is heard than the rate; what is known goes on, and
+/// names are found again.
+#[test]
+fn names_that_are_asked_for_outside_have_a_rate() {
+    staged("addresses::names_that_are_asked_for_outside_have_a_rate", |stage| {
+        stage.server((WORLD, 22), echo);
+        stage.server((PRIVATE, 22), echo);
+        let said = |word: usize| format!("gone.w{word}.forms.example");
+        // Without the broker the resolver hears every word.
+        let all =
+            (0..300).filter(|word| look_up_at(stage.resolver, &said(*word), dns::A) == dns::Found::NoName).count();
+        assert_eq!((all, stage.asked()), (300, 300));
+
+        let mut engine = stage.broker(&rules());
+        engine.ready();
+        let (before, begun) = (stage.asked(), std::time::Instant::now());
+        let (words, refused) = stage.program(|| {
+            let (mut words, mut refused) = (0, 0);
+            while refused < 50 && words < 20_000 {
+                match look_up(&said(words), dns::A) {
+                    dns::Found::NoName => {}
+                    // REFUSED: no word about the name.
+                    dns::Found::Failed(5) => refused += 1,
+                    other => panic!("{other:?}"),
+                }
+                words += 1;
+            }
+            (words, refused)
+        });
+        let most = 100 + 50 * (usize::try_from(begun.elapsed().as_secs()).unwrap() + 1);
+        let heard = stage.asked() - before;
+        assert!(refused == 50 && heard == words - refused && heard <= most, "{heard} of {words}, {refused} refused");
+        assert!(reached(stage, PIN), "what nobody need be asked for goes on");
+
+        // Later there is a name again, and who asked once for what is not there is told again without asking.
+        let name = "x.at-93-184-216-34.forms.example";
+        let found = |name: &str| stage.program(|| look_up(name, dns::A));
+        let later = |name: &str| {
+            (0..400).any(|_| {
+                let is_refused = found(name) == dns::Found::Failed(5);
+                std::thread::park_timeout(std::time::Duration::from_millis(if is_refused { 50 } else { 0 }));
+                !is_refused
+            })
+        };
+        assert!(later(name) && reached(stage, name) && later(&said(30_000)));
+        let before = stage.asked();
+        assert!((0..3).all(|_| found(&said(30_000)) == dns::Found::NoName));
+        assert_eq!(stage.asked(), before);
+        let denied = engine.denied("net.dns/rate");
+        assert_eq!((denied.host.as_str(), denied.clause.as_str()), ("others", "net.dns"));
+        let told = engine.end();
+        let hosts = told.iter().filter_map(|frame| match frame {
+            FromBroker::Denied(denied) if denied.id == "net.dns/rate" => Some((denied.host.as_str(), denied.count)),
+            _ => None,
+        });
+        assert!(hosts.into_iter().all(|(host, count)| host == "others" && count >= 50), "one kind: {told:?}");
     });
 }

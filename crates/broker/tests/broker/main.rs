@@ -12,8 +12,10 @@
 mod addresses;
 mod flows;
 mod proxy;
+mod requests;
 mod secrets;
 mod stage;
+mod streams;
 mod tls;
 
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -94,145 +96,6 @@ fn a_resolver_that_is_mute_is_told_in_time() {
 }
 
 #[test]
-fn requests_go_to_the_host_that_they_name() {
-    staged("requests_go_to_the_host_that_they_name", |stage| {
-        stage.server((WORLD, 80), web);
-        let mut engine = stage.broker(&json!({"allow": [{"host": "*.at-93-184-216-34.example"}]}));
-        engine.ready();
-        let get = |host: &str| format!("GET /x HTTP/1.1\r\nHost: {host}\r\nX-One: 1\r\nConnection: close\r\n\r\n");
-        let said = stage.program(|| exchange(connect(HOST, 80), get(HOST).as_bytes(), false).unwrap());
-        assert!(said.starts_with("HTTP/1.1 200 OK") && said.contains("\"X-One: 1\""), "{said}");
-        assert!(said.contains("GET /x HTTP/1.1") && !said.contains("Connection"), "{said}");
-        // The same in absolute form, and by HTTP/1.0.
-        for asked in [
-            format!("GET http://{HOST}/x HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n"),
-            format!("GET /x HTTP/1.0\r\nHost: {HOST}\r\n\r\n"),
-        ] {
-            let said = stage.program(|| exchange(connect(HOST, 80), asked.as_bytes(), false).unwrap());
-            assert!(said.contains("200 OK") && said.contains("GET /x HTTP/1.1"), "{said}");
-        }
-        // Another host: also as the second request of a connection whose first was right.
-        let keep = format!("GET /1 HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
-        for asked in [get("b.at-93-184-216-34.example"), format!("{keep}{}", get("evil.example"))] {
-            let said = stage.program(|| exchange(connect(HOST, 80), asked.as_bytes(), false).unwrap());
-            let (_, body) = said.rsplit_once("\r\n\r\n").unwrap();
-            assert!(said.contains("HTTP/1.1 403 Forbidden") && !body.contains("GET"), "{said}");
-            let body: serde_json::Value = serde_json::from_str(body).unwrap();
-            assert_eq!(body["id"], "net.allow/host-header");
-        }
-        assert_eq!(engine.denied("net.allow/host-header").clause, "net.allow");
-        // What two readers could take differently reaches nobody.
-        let length = "Content-Length: 3\r\nTransfer-Encoding: chunked";
-        for bad in [
-            format!("POST /bad HTTP/1.1\r\nHost: {HOST}\r\n{length}\r\n\r\n0\r\n\r\n"),
-            format!("{keep}GET /bad HTTP/1.1\r\nHost: {HOST}\r\nX: a\r\n b\r\n\r\n"),
-            format!("GET /bad HTTP/1.1\r\nHost: {HOST}\nX: y\r\n\r\n"),
-            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
-        ] {
-            let said = stage.program(|| exchange(connect(HOST, 80), bad.as_bytes(), false).unwrap());
-            assert!(said.contains("403 Forbidden") && said.contains("net.allow/malformed"), "{bad}: {said}");
-            assert!(!said.contains("GET /bad") && !said.contains("POST /bad"), "{said}");
-        }
-        engine.end();
-    });
-}
-
-#[test]
-fn methods_and_paths_are_judged_for_each_request() {
-    staged("methods_and_paths_are_judged_for_each_request", |stage| {
-        stage.server((WORLD, 80), web);
-        let rule = |host: &str| json!({"host": host, "ports": [80], "methods": ["GET"], "paths": ["/open/**"]});
-        let whole = "whole.at-93-184-216-34.example";
-        let mut engine = stage.broker(&json!({"allow": [rule(HOST), {"host": whole, "ports": [80]}]}));
-        engine.ready();
-        let ask = |host: &str, line: &str, more: &str| format!("{line} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n");
-        let said = |host: &str, asked: String| stage.program(|| exchange(connect(host, 80), asked.as_bytes(), false));
-        let close = "Connection: close\r\n";
-        let passed = said(HOST, ask(HOST, "GET /open/a?b=/shut", close)).unwrap();
-        assert!(passed.starts_with("HTTP/1.1 200 OK") && passed.contains("GET /open/a?b=/shut"), "{passed}");
-        for (line, id) in [
-            ("GET /shut", "net.allow/path"),
-            ("GET /open/../shut", "net.allow/path"),
-            ("GET /open/%2e%2e/shut", "net.allow/path"),
-            ("GET /open/..%2fshut", "net.allow/path"),
-            ("GET /open/a%2fb", "net.allow/path"),
-            ("GET //open/a", "net.allow/path"),
-            ("GET /OPEN/a", "net.allow/path"),
-            ("DELETE /open/a", "net.allow/method"),
-            ("get /open/a", "net.allow/method"),
-            ("HEAD /open/a", "net.allow/method"),
-        ] {
-            // Also as the second request of a connection whose first was right.
-            for before in ["", &ask(HOST, "GET /open/a", "")] {
-                let ended = said(HOST, format!("{before}{}", ask(HOST, line, close))).unwrap();
-                // To HEAD an answer has no body, and so no id.
-                assert!(
-                    ended.contains("403 Forbidden") && (line.starts_with("HEAD") || ended.contains(id)),
-                    "{line}: {ended}"
-                );
-                assert!(!ended.contains(&format!("\"{line}")), "{line}: {ended}");
-            }
-            // The same goes through where the rules name the host as a whole.
-            let free = said(whole, ask(whole, line, close)).unwrap();
-            assert!(free.starts_with("HTTP/1.1 200 OK"), "{line}: {free}");
-        }
-        let sly = format!("X-HTTP-Method-Override: DELETE\r\nX_Original_URL: /shut\r\n{close}");
-        let stripped = said(HOST, ask(HOST, "GET /open/a", &sly)).unwrap();
-        assert!(
-            stripped.contains("200 OK") && !stripped.contains("DELETE") && !stripped.contains("/shut"),
-            "{stripped}"
-        );
-        let free = said(whole, ask(whole, "GET /open/a", &sly)).unwrap();
-        assert!(free.contains("DELETE") && free.contains("/shut"), "{free}");
-        // TLS is opened, or is none: nothing is passed on unseen.
-        let tls = |host: &str, close: bool| stage.program(|| exchange(connect(host, 80), &hello(&named(host)), close));
-        assert!(reset(tls(HOST, false)));
-        assert!(tls(whole, true).is_ok());
-        engine.end();
-    });
-}
-
-#[test]
-fn bodies_and_websockets_go_through() {
-    staged("bodies_and_websockets_go_through", |stage| {
-        stage.server((WORLD, 80), |mut stream| {
-            let mut held = Vec::new();
-            let mut buffer = [0; 4096];
-            while !held.ends_with(b"0\r\n\r\n") {
-                let count = stream.read(&mut buffer).unwrap();
-                assert!(count > 0, "{}", String::from_utf8_lossy(&held));
-                held.extend_from_slice(&buffer[..count]);
-            }
-            let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
-            stream.write_all(chunked.as_bytes()).unwrap();
-        });
-        stage.server((WORLD, 443), web);
-        let mut engine = stage.broker(&json!({"allow": [{"host": HOST}]}));
-        engine.ready();
-        let post = format!(
-            "POST / HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
-        );
-        let said = stage.program(|| exchange(connect(HOST, 80), post.as_bytes(), false).unwrap());
-        assert!(said.contains("200 OK") && said.contains("hello"), "{said}");
-        // On 443 what is no TLS is judged as HTTP; a WebSocket is agreed on, and then anything goes.
-        let asked = format!("GET / HTTP/1.1\r\nHost: {HOST}:443\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
-        let said = stage.program(|| {
-            let mut stream = connect(HOST, 443);
-            stream.write_all(asked.as_bytes()).unwrap();
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\nhi") {
-                let mut byte = [0];
-                stream.read_exact(&mut byte).unwrap();
-                head.push(byte[0]);
-            }
-            exchange(stream, b"\x81\x00\r\n\r\nanything", true).unwrap()
-        });
-        assert!(said.ends_with("anything"), "{said}");
-        engine.end();
-    });
-}
-
-#[test]
 fn an_unreachable_server_is_no_denial() {
     staged("an_unreachable_server_is_no_denial", |stage| {
         let mut engine = stage.broker(&json!({"allow": [{"host": HOST, "ports": [22, 80]}]}));
@@ -282,50 +145,6 @@ fn tls_is_passed_for_the_name_that_was_looked_up() {
                 assert_eq!(engine.denied(id).port, 443);
             }
         }
-        engine.end();
-    });
-}
-
-#[test]
-fn other_protocols_behave_as_without_a_broker() {
-    staged("other_protocols_behave_as_without_a_broker", |stage| {
-        stage.server((WORLD, 22), echo);
-        stage.server((PRIVATE, 6432), echo);
-        stage.server((WORLD, 23), |stream| {
-            rustix::net::sockopt::set_socket_linger(&stream, Some(std::time::Duration::ZERO)).unwrap();
-        });
-        let net = json!({"allow": [
-            {"host": HOST, "ports": [22, 23]}, {"cidr": "93.184.216.0/24", "ports": [22]},
-            {"host": "db.corp.example", "ports": [5432], "address": "10.9.9.9:6432"},
-        ]});
-        let mut engine = stage.broker_with(&net, &[22, 23]);
-        engine.ready();
-        stage.program(|| {
-            // The server speaks first; then much, with the halves closed one after the other.
-            let mut stream = connect(HOST, 22);
-            let mut banner = [0; 7];
-            stream.read_exact(&mut banner).unwrap();
-            assert_eq!(&banner, b"banner\n");
-            let much: Vec<u8> = (0..4_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
-            let reader = stream.try_clone().unwrap();
-            let sent = much.clone();
-            let writer = std::thread::spawn(move || exchange(stream, &sent, true).map(|_| ()));
-            let mut back = Vec::new();
-            let mut reader = reader;
-            // Both read: what each gets is all there is, together.
-            reader.read_to_end(&mut back).unwrap();
-            writer.join().unwrap().unwrap();
-            assert!(back.len() <= much.len());
-            // An address that a rule has, and what breaks off.
-            assert_eq!(exchange(TcpStream::connect("93.184.216.34:22").unwrap(), b"x", true).unwrap(), "banner\nx");
-            assert!(reset(exchange(connect(HOST, 23), b"", false)), "a reset comes through");
-            // A high port is the name's own: the program may still have it for itself.
-            assert_eq!(exchange(connect("db.corp.example", 5432), b"q", true).unwrap(), "banner\nq");
-            TcpListener::bind("127.0.0.1:5432").unwrap();
-            // Nobody listens: the kernel refuses at once.
-            let refused = TcpStream::connect((address("db.corp.example"), 5433)).unwrap_err();
-            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-        });
         engine.end();
     });
 }

@@ -6,6 +6,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use egress::dns::{self, Found};
@@ -49,6 +51,9 @@ pub(crate) struct Stage {
     world: Namespace,
     pub(crate) sandbox: Namespace,
     resolvers: tempfile::NamedTempFile,
+    /// The machine's resolver, and how many names it was asked for.
+    pub(crate) resolver: SocketAddr,
+    asked: Arc<AtomicUsize>,
     /// Who vouches for servers outside.
     pub(crate) authority: crate::tls::World,
     /// The authority of the run that was begun last, as programs inside trust it.
@@ -117,17 +122,27 @@ impl Stage {
         ));
         let resolver = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut resolvers = tempfile::NamedTempFile::new().unwrap();
-        writeln!(resolvers, "search nowhere.example\nnameserver {}", resolver.local_addr().unwrap()).unwrap();
-        std::thread::spawn(move || resolve(&resolver));
+        let at = resolver.local_addr().unwrap();
+        writeln!(resolvers, "search nowhere.example\nnameserver {at}").unwrap();
+        let asked = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&asked);
+        std::thread::spawn(move || resolve(&resolver, &counted));
         let authority = crate::tls::World::new();
         Self {
             world,
             sandbox,
             resolvers,
+            resolver: at,
+            asked,
             authority,
             trusted: std::cell::RefCell::default(),
             login: std::cell::RefCell::default(),
         }
+    }
+
+    /// How many names the machine's resolver was asked for, each for its addresses of both kinds.
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
     }
 
     /// A server outside; each connection is handed to `serve` in a thread of its own.
@@ -211,6 +226,8 @@ fn bound(family: AddressFamily, kind: SocketType, port: Option<u16>) -> OwnedFd 
         rustix::net::sockopt::set_ipv6_v6only(&fd, true).unwrap();
     }
     if let Some(port) = port {
+        // A test may have one broker after the other.
+        rustix::net::sockopt::set_socket_reuseaddr(&fd, true).unwrap();
         let any: IpAddr = if family == AddressFamily::INET { [0; 4].into() } else { [0_u16; 8].into() };
         rustix::net::bind(&fd, &SocketAddr::new(any, port)).unwrap();
         if kind == SocketType::STREAM {
@@ -255,11 +272,12 @@ fn said(name: &str, asked: usize) -> Vec<IpAddr> {
 }
 
 /// The machine's resolver: a name is where it says, for no time; `gone.…` is not there, `mute.…` has no answer.
-fn resolve(socket: &UdpSocket) {
+fn resolve(socket: &UdpSocket, counted: &AtomicUsize) {
     let (mut buffer, mut asked) = ([0; 2048], std::collections::HashMap::new());
     while let Ok((count, from)) = socket.recv_from(&mut buffer) {
         let Ok(question) = dns::question(&buffer[..count]) else { continue };
         let name = question.name.clone().unwrap();
+        counted.fetch_add(usize::from(question.kind == dns::A), Ordering::SeqCst);
         assert!(!name.contains("nowhere") && !name.contains("denied"), "asked outside for {name}");
         let times = asked.entry((name.clone(), question.kind)).or_insert(0);
         let addresses = said(&name, *times);

@@ -99,7 +99,11 @@ fn get(path: &str) -> String {
 }
 
 fn rules() -> serde_json::Value {
-    json!({"allow": [{"host": "*.at-93-184-216-34.example", "methods": ["GET"], "paths": ["/v1/**"]}]})
+    let host = "*.at-93-184-216-34.example";
+    json!({"allow": [
+        {"host": host, "methods": ["GET"], "paths": ["/v1/**"]},
+        {"host": host, "methods": ["GET"], "paths": ["/v1/socket"], "websocket": true},
+    ]})
 }
 
 #[test]
@@ -251,7 +255,9 @@ fn ask_two(trusted: &str, asked: &[(&str, &str)]) -> Vec<(u16, String, Option<St
         let mut answers = Vec::new();
         for (method, target) in asked {
             let request = http::Request::builder().method(*method).uri(*target).header("te", "trailers");
-            let body = http_body_util::Full::new(bytes::Bytes::from_static(b" body"));
+            // Who asks for a tunnel has no body.
+            let body =
+                http_body_util::Full::new(bytes::Bytes::from_static(if *method == "CONNECT" { b"" } else { b" body" }));
             answers.push(sender.clone().send_request(request.body(body).unwrap()));
         }
         let mut said = Vec::new();
@@ -312,12 +318,16 @@ fn versions_of_http_meet() {
         assert!(said[0].0 == 200 && said[0].1.contains("GET /v1/a HTTP/1.1"), "{said:?}");
         assert!(said[0].1.to_lowercase().contains(&format!("host: {HOST}")), "{said:?}");
         assert_eq!(said[1].0, 403);
-        let switched = stage.program(|| {
-            let upgrade =
-                get("/v1/socket").replace("\r\n\r\n", "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
-            ask(&mut client(&trusted, HOST, HOST), &upgrade).unwrap()
-        });
-        assert!(switched.starts_with("HTTP/1.1 101"), "{switched}");
+        for (path, expected) in [("/v1/socket", "HTTP/1.1 101"), ("/v1/other", "HTTP/1.1 403")] {
+            let said = stage.program(|| {
+                let upgrade = get(path).replace("\r\n\r\n", "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+                ask(&mut client(&trusted, HOST, HOST), &upgrade).unwrap()
+            });
+            assert!(said.starts_with(expected), "{path}: {said}");
+        }
+        // In HTTP/2 a socket would be opened by CONNECT, which nobody is let have.
+        let said = stage.program(|| ask_two(&trusted, &[("CONNECT", HOST), ("GET", &right)]));
+        assert!(said[0].0 == 403 && said[0].1.contains("net.allow/host-header") && said[1].0 == 200, "{said:?}");
         // Other rules may open what the run's authority signs for, and nothing else.
         let more = json!({"allow": [{"host": "a.other.example", "methods": ["GET"]}]});
         engine.send(&egress::wire::ToBroker::Rules { net: super::full(&more) });

@@ -105,6 +105,12 @@ pub(crate) const CASES: &[Case] = &[
         cell: Cell::Enforced(no_byte),
     },
     Case {
+        clause: ClauseId::NetBandwidth,
+        backends: CONTAINERS,
+        sentence: "allow: no more goes in a time than the rate, out and in",
+        cell: Cell::Enforced(bandwidth),
+    },
+    Case {
         clause: ClauseId::NetBytes,
         backends: PROCESS,
         sentence: "the broker needs a network namespace",
@@ -491,6 +497,24 @@ first.close(); time.sleep(0.3); print(attempt('served.test', 7001))"
     let lines: Vec<String> = ended.out().lines().map(str::to_owned).collect();
     let refused = matches!(lines.get(1).map(String::as_str), Some("reset" | "closed" | "refused"));
     check(lines.len() == 3 && refused && lines.first() == lines.last(), || ended.said())
+}
+
+/// A second's worth goes at once, and one buffer; the rest of it takes its time, however fast the machine is.
+fn bandwidth(scene: &Fixture) -> Held {
+    let code = "
+import socket, threading, time
+s = socket.create_connection(('served.test', 7001), 30); all, got = b'x' * 640 * 1024, 5
+s.recv(5); began = time.monotonic()
+def send(): s.sendall(all); s.shutdown(socket.SHUT_WR)
+threading.Thread(target=send).start()
+while part := s.recv(65536): got += len(part)
+took = time.monotonic() - began
+print(got == 5 + len(all), took > 0.8 * (2 * len(all) - (384 + 128) * 1024) / (384 * 1024))";
+    // 1,280 KiB in both directions, of which 512 go at once.
+    let ended = with_server(scene, &["net.bandwidth=384K/s"], code)?;
+    check(ended.out() == "True True", || ended.said())?;
+    let free = with_server(scene, &[], code)?;
+    check(free.out().starts_with("True "), || free.said())
 }
 
 fn volume(scene: &Fixture) -> Held {

@@ -1,18 +1,32 @@
-//! One reading of a request's path.
+//! The readings of a request's path.
 //!
 //! Servers differ in what they decode, fold and cut. A path is judged after it was decoded once; where another reader could see
-//! another path (encoded slashes, dots that climb, backslashes, `;` parameters, empty segments, anything decoded twice), there is
-//! no reading at all, and a rule with paths does not let it through.
+//! another path (dots that climb, backslashes, `;` parameters, empty segments, anything decoded twice), there is no reading at
+//! all, and a rule with paths does not let it through. An encoded slash has two readings: a rule may say that it means both.
 
-/// A path (without query) decoded once; the reason where it has more than one reading.
+/// What servers may take a path for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Decoded once, slashes as well.
+    pub decoded: String,
+    /// Where slashes are encoded: for servers that leave these as they are. They are written as [`SLASH`], which nothing else is.
+    pub kept: Option<String>,
+}
+
+/// An encoded slash that was left as it is.
+const SLASH: &str = "%2F";
+
+/// A path (without query) as servers may take it; the reason where it has more readings than those two.
 ///
 /// # Errors
 /// In words that end a sentence "the path has ...".
-pub fn plain(path: &str) -> Result<String, &'static str> {
+pub fn read(path: &str) -> Result<Read, &'static str> {
     if !path.starts_with('/') {
         return Err("no `/` at its beginning");
     }
-    let decoded = decode(path)?;
+    let kept = decode(path)?;
+    let decoded = kept.replace(SLASH, "/");
+    // Of the two this one has every `/` that there may be, and so every segment that could be empty or climb.
     if decoded.contains('\\') {
         return Err("a backslash");
     }
@@ -31,9 +45,20 @@ pub fn plain(path: &str) -> Result<String, &'static str> {
     if decoded.split('/').any(|segment| matches!(segment.trim(), "." | "..")) {
         return Err("a segment `.` or `..`");
     }
-    Ok(decoded)
+    let kept = (kept != decoded).then_some(kept);
+    Ok(Read { decoded, kept })
 }
 
+/// The same of a path that may have no encoded slashes.
+///
+/// # Errors
+/// As [`read`], and for an encoded slash.
+pub fn plain(path: &str) -> Result<String, &'static str> {
+    let Read { decoded, kept } = read(path)?;
+    if kept.is_some() { Err("an encoded slash") } else { Ok(decoded) }
+}
+
+/// Decoded once, but for slashes. No other `%` is left.
 fn decode(path: &str) -> Result<String, &'static str> {
     let mut out = Vec::with_capacity(path.len());
     let mut bytes = path.bytes();
@@ -47,7 +72,7 @@ fn decode(path: &str) -> Result<String, &'static str> {
             return Err("a `%` without two hexadecimal digits");
         };
         match high.wrapping_shl(4) | low {
-            b'/' => return Err("an encoded slash"),
+            b'/' => out.extend_from_slice(SLASH.as_bytes()),
             b'%' => return Err("an encoded `%`, which some servers decode twice"),
             other => out.push(other),
         }
@@ -114,7 +139,49 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_encoded_slash_has_two_readings() {
+        for (written, decoded, kept) in [
+            ("/a/b", "/a/b", None),
+            ("/@s%2fn", "/@s/n", Some("/@s%2Fn")),
+            ("/%40s%2Fn/x%2fy", "/@s/n/x/y", Some("/@s%2Fn/x%2Fy")),
+            ("/a%2f", "/a/", Some("/a%2F")),
+        ] {
+            let expected = Read { decoded: decoded.to_owned(), kept: kept.map(str::to_owned) };
+            assert_eq!(read(written), Ok(expected), "{written}");
+        }
+        // What climbs, is empty or is decoded twice in one of them has no reading.
+        for bad in [
+            "/a/..%2fb",
+            "/a%2f..%2fb",
+            "/a%2f%2e%2e",
+            "/a%2f.%2fb",
+            "/a%2F%2Fb",
+            "/%2fa",
+            "/a/%2fb",
+            "/a%252fb",
+            "/a%2f%5cb",
+            "/a%2f..%20/b",
+            "/a%2f;b",
+            "/a%2",
+            "/a%2f%00",
+        ] {
+            assert!(read(bad).is_err(), "{bad:?} reads as {:?}", read(bad));
+        }
+    }
+
     proptest! {
+        #[test]
+        fn both_readings_are_of_one_path(path in "(/[a-z%2fFe.]{0,8}){0,5}") {
+            if let Ok(Read { decoded, kept }) = read(&path) {
+                prop_assert!(!decoded.contains('%') && !decoded.contains("//") && !decoded.contains("/../"));
+                prop_assert_eq!(read(&decoded), Ok(Read { decoded: decoded.clone(), kept: None }));
+                let lower = path.to_lowercase();
+                prop_assert_eq!(kept.is_some(), lower.contains("%2f"));
+                prop_assert!(kept.is_none_or(|kept| kept.replace("%2F", "/") == decoded));
+            }
+        }
+
         #[test]
         fn what_is_read_reads_as_itself(path in "(/[a-zA-Z0-9%.;\\\\ ?#-]{0,8}){0,5}") {
             if let Ok(read) = plain(&path) {

@@ -12,7 +12,7 @@ pub mod sign;
 
 pub use put::searchable;
 
-use policy::value::{Secret, SecretUse};
+use policy::value::{Secret, SecretUse, host_matches};
 use zeroize::Zeroizing;
 
 use crate::denial::To;
@@ -113,7 +113,7 @@ impl Held {
     #[must_use]
     pub fn is_for(&self, to: &To, port: u16) -> bool {
         let To::Name(name) = to else { return false };
-        self.secret.ports.contains(&port) && self.secret.hosts.iter().any(|host| pattern::host(host, name))
+        self.secret.ports.contains(&port) && self.secret.hosts.iter().any(|host| host_matches(host, name))
     }
 
     /// Whether this request is one that it is put into.

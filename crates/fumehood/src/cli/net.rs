@@ -133,7 +133,7 @@ fn judge(rules: &Rules, asked: &Asked, method: &str) -> Said {
         To::Address(address) if address.is_ipv6() => format!("[{address}]"),
         to @ (To::Name(_) | To::Address(_)) => to.to_string(),
     };
-    let request = Request { method, authority: None, hosts: vec![&host], path };
+    let request = Request { method, authority: None, hosts: vec![&host], path, opens_websocket: false };
     match rules.request(&asked.to, asked.port, &request) {
         Ok(Granted::Allowed) => Said::Allowed(proxy),
         Ok(Granted::Ask) => Said::Asked,

@@ -170,6 +170,39 @@ fn a_question_about_a_destination_is_of_the_key_whose_sandbox_asks() {
     assert!(agents[1].starts_with("sandbox of two "), "{agents:?}");
 }
 
+/// What a broker counted is told while its sandbox lives, and stays in the sums of the server after it.
+#[test]
+fn what_brokers_count_is_in_the_metrics() {
+    let house = &House::new();
+    let ceiling = "version = 1\nextends = \"strict\"\nnet = { mode = \"allow\", allow = [\"a.invalid\"] }\nlimits.wall = \"5m\"\nsyscalls.profile = \"default\"\n";
+    std::fs::write(house.path("work/net.toml"), ceiling).unwrap();
+    let served = Served::new(house);
+    let (key, person) = (served.key("one", &["-p", "net.toml"]), served.key("person", &["--operator"]));
+    let net = json!({ "mode": "allow", "allow": ["a.invalid"] });
+    let policy = json!({ "extends": "strict", "net": net, "syscalls": { "profile": "default" } });
+    let (status, made) = served.ask(&key, "POST /v1/sandboxes", &json!({ "timeout": "2m", "policy": policy }));
+    assert_eq!(status, 201, "{made}");
+    let path = format!("/v1/sandboxes/{}", made["id"].as_str().unwrap());
+    let metric = |name: &str| {
+        let (status, page) = served.ask(&person, "GET /metrics", &Json::Null);
+        assert_eq!(status, 200, "{page}");
+        let line = format!("fumehood_net_{name}_total ");
+        page.as_str().unwrap().lines().find_map(|found| found.strip_prefix(&line)?.parse::<u64>().ok()).unwrap()
+    };
+    assert_eq!((metric("lookups"), metric("denials"), metric("connections")), (0, 0, 0));
+    let code =
+        "import socket\nfor n in range(3):\n try: socket.getaddrinfo(f'x{n}.invalid', 443)\n except OSError: pass";
+    let (_, ran) =
+        served.ask(&key, &format!("POST {path}/exec"), &json!({ "cmd": ["python3", "-c", code], "timeout": 60 }));
+    assert_eq!(ran["report"]["code"], 0, "{ran}");
+    assert!(crate::pool::until(|| metric("lookups") >= 3 && metric("denials") >= 3));
+    let used = served.ask(&key, &format!("GET {path}/usage"), &Json::Null).1;
+    assert_eq!(used["usage"]["net"]["lookups"], metric("lookups"), "{used}");
+    let before = (metric("lookups"), metric("denials"));
+    assert_eq!(served.ask(&key, &format!("DELETE {path}"), &Json::Null).0, 200);
+    assert_eq!((metric("lookups"), metric("denials")), before);
+}
+
 /// With real layers and a freezer: whoever comes first, the sandbox has one end, and of its forks none is lost.
 #[test]
 fn pause_fork_snapshot_and_kill_at_once_have_one_end_and_leave_nothing() {

@@ -183,7 +183,8 @@ impl Handle {
     #[must_use]
     pub fn usage(&self) -> Usage {
         let (sample, output) = *self.now.last.lock().unwrap_or_else(PoisonError::into_inner);
-        usage(&sample, (0, 0, 0), self.now.started.elapsed().as_secs_f64(), None, output)
+        let used = usage(&sample, (0, 0, 0), self.now.started.elapsed().as_secs_f64(), None, output);
+        Usage { net: self.rules.as_ref().map(Rules::used), ..used }
     }
 
     /// Out-of-memory kills inside, as far as the kernel counted them when the supervisor last looked.

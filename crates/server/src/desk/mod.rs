@@ -30,6 +30,7 @@ use crate::ceiling;
 use crate::keys::{Key, Keys, KeysError};
 use crate::labels::{self, AT_END, BODY, KEPT_MS, KEY, LATEST, ONCE, PORTS, PREFIX, WAKE};
 use crate::meters::Meters;
+use crate::nets::Nets;
 use crate::sessions::Sessions;
 use crate::templates::Templates;
 use crate::tokens::Tokens;
@@ -109,6 +110,7 @@ pub struct Desk {
     pub(crate) is_recorded: std::sync::atomic::AtomicBool,
     /// What is counted for `/metrics`.
     pub(crate) meters: Arc<Meters>,
+    pub(crate) nets: Nets,
     /// Where spans go, where traces are asked for, and what sends them until it is running.
     pub(crate) tracer: Option<Tracer>,
     exporter: Mutex<Option<Exporter>>,
@@ -186,6 +188,7 @@ impl Desk {
             looks: tokio::sync::Semaphore::new(LOOKS),
             is_recorded: std::sync::atomic::AtomicBool::new(true),
             meters: Arc::default(),
+            nets: Nets::default(),
             tracer: None,
             exporter: Mutex::default(),
             pool: None,

@@ -8,7 +8,19 @@ use crate::document::{Node, Value};
 use crate::net::WEB_PORTS;
 use crate::value::{Cidr, NetDenial, NetRule, Protocol, Target, TlsUse};
 
-const RULE: &[&str] = &["host", "cidr", "ports", "protocol", "methods", "paths", "address", "tls", "decision"];
+const RULE: &[&str] = &[
+    "host",
+    "cidr",
+    "ports",
+    "protocol",
+    "methods",
+    "paths",
+    "address",
+    "tls",
+    "decision",
+    "encoded_slashes",
+    "websocket",
+];
 const DENIAL: &[&str] = &["host", "cidr", "ports"];
 
 /// 1 to 65535, in digits.
@@ -21,29 +33,11 @@ impl Reader<'_> {
         let Value::Table(_) = &node.value else {
             let (to, port) = self.place(path, node)?;
             let ports = port.map_or_else(|| WEB_PORTS.to_vec(), |port| vec![port]);
-            return Some(NetRule {
-                to,
-                ports,
-                protocol: Protocol::Tcp,
-                methods: Vec::new(),
-                paths: Vec::new(),
-                address: None,
-                tls: TlsUse::Auto,
-                asks: false,
-            });
+            return Some(plain(to, ports));
         };
         let table = self.table(path, node, RULE)?;
         let at = |key: &str| format!("{path}.{key}");
-        let mut rule = NetRule {
-            to: self.target(path, table)?,
-            ports: self.ports(&at("ports"), table)?,
-            protocol: Protocol::Tcp,
-            methods: Vec::new(),
-            paths: Vec::new(),
-            address: None,
-            tls: TlsUse::Auto,
-            asks: false,
-        };
+        let mut rule = plain(self.target(path, table)?, self.ports(&at("ports"), table)?);
         if let Some(node) = table.get("protocol") {
             rule.protocol = self.word(&at("protocol"), node, Protocol::WORDS)?;
         }
@@ -61,6 +55,11 @@ impl Reader<'_> {
         }
         if let Some(node) = table.get("decision") {
             rule.asks = self.word(&at("decision"), node, &[("allow", false), ("ask", true)])?;
+        }
+        for (key, said) in [("encoded_slashes", &mut rule.encoded_slashes), ("websocket", &mut rule.websocket)] {
+            if let Some(node) = table.get(key) {
+                *said = self.truth(&at(key), node)?;
+            }
         }
         self.fits(path, table, &rule)?;
         if rule.ports.is_empty() {
@@ -97,6 +96,16 @@ impl Reader<'_> {
                 "a rule has `decision = \"ask\"` and neither `methods` nor `paths`",
                 "a person is asked about one request, and without them none is read",
                 "name them; about hosts asks `net.unknown = \"ask\"`",
+            ),
+            NetRule { encoded_slashes: true, paths, .. } if paths.is_empty() => wrong(
+                "a rule has `encoded_slashes` and no `paths`",
+                "they are refused in paths that are judged, and without `paths` none is",
+                "leave it out, or name the paths in both readings, e.g. paths = [\"/@*\", \"/@*/*\"]",
+            ),
+            NetRule { websocket: true, methods, .. } if !opened || !(methods.is_empty() || is_get(methods)) => wrong(
+                "a rule has `websocket` and neither `paths` nor the method GET",
+                "a WebSocket is opened by a GET; a rule that judges no requests allows it anyway",
+                "leave it out, or name methods = [\"GET\"] or `paths`",
             ),
             NetRule { to: Target::Cidr(_), .. } if opened => wrong(
                 "a rule has `cidr` and `methods` or `paths`",
@@ -261,6 +270,26 @@ impl Reader<'_> {
         }
         address
     }
+}
+
+/// A rule of which nothing more is said.
+const fn plain(to: Target, ports: Vec<u16>) -> NetRule {
+    NetRule {
+        to,
+        ports,
+        protocol: Protocol::Tcp,
+        methods: Vec::new(),
+        paths: Vec::new(),
+        address: None,
+        tls: TlsUse::Auto,
+        asks: false,
+        encoded_slashes: false,
+        websocket: false,
+    }
+}
+
+fn is_get(methods: &[String]) -> bool {
+    methods.iter().any(|method| method == "GET")
 }
 
 /// Whether a range lies in what the sandbox itself has: its loopback.

@@ -250,6 +250,7 @@ impl Listener {
             self.summary.lost.get_or_insert("it judges by other rules than it was given".to_owned());
         }
         self.summary.hear(frame);
+        self.rules.told(self.summary.usage());
         expected
     }
 

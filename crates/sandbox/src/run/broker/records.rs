@@ -108,9 +108,11 @@ impl Summary {
         policy.secrets.keys().map(one).collect()
     }
 
-    /// Bytes and connections.
-    pub(in crate::run) const fn usage(&self) -> NetUsage {
-        NetUsage { sent: self.usage.sent, received: self.usage.received, connections: self.usage.connections }
+    /// What was counted.
+    pub(in crate::run) fn usage(&self) -> NetUsage {
+        let Usage { sent, received, open: _, connections, lookups } = self.usage;
+        let denied = self.denied.iter().fold(self.more, |sum, one| sum.saturating_add(one.count));
+        NetUsage { sent, received, connections, lookups, denied }
     }
 }
 
@@ -141,6 +143,9 @@ mod tests {
         let list = summary.violations();
         assert_eq!(list.iter().map(|one| one.count).collect::<Vec<_>>(), [7, 1]);
         assert!(list.iter().all(|one| !one.what.contains('\u{1b}') && one.clause == ClauseId::NetAllow));
+        summary.hear(FromBroker::Usage(Usage { sent: 1, received: 2, open: 3, connections: 4, lookups: 5 }));
+        let expected = NetUsage { sent: 1, received: 2, connections: 4, lookups: 5, denied: 8 };
+        assert_eq!(summary.usage(), expected);
     }
 
     #[test]

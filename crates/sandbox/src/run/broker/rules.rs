@@ -4,11 +4,12 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use egress::wire::{self, Scope, ToBroker};
+use policy::report::NetUsage;
 use policy::value::{Net, NetMode, Policy};
 use serde_json::Value;
 
@@ -38,6 +39,8 @@ pub(in crate::run) struct Rules {
     bell: Arc<OwnedFd>,
     /// The policy that it was started under.
     policy: Arc<Policy>,
+    /// What its broker counted when it last said so.
+    used: Arc<Mutex<NetUsage>>,
 }
 
 /// The keeper's side.
@@ -54,7 +57,7 @@ pub(super) fn sides(policy: &Policy) -> Result<(Rules, Replacing), sys::error::E
     // One that is full has been rung.
     sys::channel::set_nonblocking(&ours)?;
     let (sender, asked) = channel();
-    let rules = Rules { asked: sender, bell: Arc::new(ours), policy: Arc::new(policy.clone()) };
+    let rules = Rules { asked: sender, bell: Arc::new(ours), policy: Arc::new(policy.clone()), used: Arc::default() };
     Ok((rules, Replacing { bell: theirs, asked, waiting: VecDeque::new() }))
 }
 
@@ -75,6 +78,16 @@ impl Rules {
             }
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => Err(super::failed("it has ended")),
         }
+    }
+
+    /// What the broker counted when it last said so.
+    pub(in crate::run) fn used(&self) -> NetUsage {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The broker counted.
+    pub(super) fn told(&self, used: NetUsage) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = used;
     }
 
     /// The answer to a question of the broker.

@@ -34,6 +34,6 @@ pub use image::{Images, LeasedTree};
 pub use load::{Inputs, PolicyLayer, here, load, profiles};
 pub use run::{
     Asker, Event, Finished, Handle, Options, Parked, Passed, Planned, Question, Reply, Sandbox, Screen, Sink, Stdin,
-    Stdio, Visitor, hints, park, plan, run_here, start,
+    Stdio, UsageNow, Visitor, hints, park, plan, run_here, start,
 };
 pub use workload::{Code, Interpreter, Script, Workload};

@@ -65,6 +65,7 @@ pub use options::{Event, OnEvent, Options, Screen, Sink, Stdin, Stdio};
 pub use parked::{Parked, park};
 pub use planning::{Planned, plan};
 pub use record::{facts, plan_without_values, refused};
+pub use secrets::fits_header;
 pub use streams::{Kept, Last};
 pub use violations::from_output as hints;
 

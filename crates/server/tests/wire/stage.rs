@@ -235,6 +235,9 @@ impl Caller {
         let response = self.request(method, path, body).send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let body = response.bytes().await.unwrap().to_vec();
+        if headers.get("content-type").is_some_and(|kind| kind == "application/json") {
+            crate::schema::hold(method, path, status, &body);
+        }
         Answer { status, headers, body }
     }
 

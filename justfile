@@ -42,7 +42,9 @@ vm:
 
 # property tests with many cases, and the fuzz targets for a minute each
 fuzz cases="20000":
-    PROPTEST_CASES={{cases}} cargo test -p fumehood-policy -p fumehood-guest
+    PROPTEST_CASES={{cases}} cargo test -p fumehood-policy -p fumehood-guest -p fumehood-agent
+    PROPTEST_CASES={{cases}} cargo test -p fumehood-live --lib frames
+    PROPTEST_CASES={{cases}} cargo test -p fumehood-live --lib kernel::lines
     FUMEHOOD_FUZZ_SECONDS=60 cargo test -p fumehood-conformance --test fuzz -- --nocapture
     FUMEHOOD_FUZZ_SECONDS=60 cargo test -p fumehood-broker --lib fuzz -- --nocapture
 

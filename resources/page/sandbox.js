@@ -109,8 +109,8 @@ function about(place, info) {
   ];
   put(place, table("About this sandbox", ["What", "Value"], rows.filter(([, value]) => value !== undefined && value !== null)
     .map(([what, value]) => h("tr", {}, h("th", { scope: "row" }, plain(what)), h("td", { class: "breaks" }, plain(value))))),
-  h("h2", {}, "Used so far"),
-  table("Used so far", ["What", "Amount"], Object.entries(info.usage ?? {}).filter(([, value]) => typeof value === "number")
+  h("h2", {}, "Use"),
+  table("Use", ["What", "Amount"], Object.entries(info.usage ?? {}).filter(([, value]) => typeof value === "number")
     .map(([what, value]) => h("tr", {}, h("th", { scope: "row" }, plain(what.replaceAll("_", " "))),
-      h("td", { class: "number" }, /cpu|wall/.test(what) ? `${value.toFixed(2)} s` : /pids|count/.test(what) ? value : bytes(value))))));
+      h("td", { class: "number" }, /percent/.test(what) ? `${value.toFixed(0)} %` : /cpu|wall/.test(what) ? `${value.toFixed(2)} s` : /pids|count/.test(what) ? value : bytes(value))))));
 }

@@ -6,19 +6,18 @@ import { bytes, h, put, spark } from "./dom.js";
 const KEPT = 30;
 const histories = new Map();
 
-/// Adds a measurement: `info` as `/v1` shows a sandbox.
+/// Adds a measurement: `info` as `/v1` shows a sandbox. What nobody measured has no curve.
 export function measure(info) {
   const { usage = {}, id } = info;
   const now = performance.now();
   const cpu = (usage.cpu_user ?? 0) + (usage.cpu_system ?? 0);
-  const memory = usage.memory ?? usage.memory_peak ?? 0;
   const known = histories.get(id) ?? { cpu: [], memory: [] };
   if (known.at !== undefined && now - known.at < 500) return known;
   if (known.at !== undefined) {
     known.cpu.push(Math.max(0, (cpu - known.used) / ((now - known.at) / 1000) * 100));
-    known.memory.push(memory);
+    if (usage.memory !== undefined) known.memory.push(usage.memory);
   }
-  Object.assign(known, { at: now, used: cpu, now: memory, peak: usage.memory_peak ?? 0 });
+  Object.assign(known, { at: now, used: cpu, now: usage.memory });
   for (const list of [known.cpu, known.memory]) list.splice(0, list.length - KEPT);
   histories.set(id, known);
   return known;

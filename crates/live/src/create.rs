@@ -9,7 +9,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sandbox::{Environment, PolicyLayer};
+use sandbox::{Environment, Hidden, PolicyLayer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sys::command::Command;
@@ -81,6 +81,10 @@ pub struct Request {
     /// no such Python.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imports: Option<Vec<String>>,
+    /// Values of secrets that are for this sandbox alone, by the variable that `from` of each names. They are kept nowhere: what
+    /// begins as a snapshot of it has none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub given: BTreeMap<String, Hidden>,
     /// Width that words about a refusal are wrapped to; 0 = 100.
     #[serde(default)]
     pub columns: usize,
@@ -117,7 +121,7 @@ pub(crate) enum Answer {
 pub struct Parked {
     /// Name and digest of the policy that it was made ready with, as in [`Info`].
     pub policy: String,
-    /// `container` or `process`.
+    /// `process`, `container` or `vm`.
     pub tier: String,
     /// The guest's process, outside.
     pub guest: i32,

@@ -232,7 +232,8 @@ impl Ready {
             None => None,
         };
         let files = Files::new(&environment.state, open()?, &plan.policy);
-        let parked = engine::park(planned, environment, &host, caller.asker())?;
+        let environment = Environment { given: request.given.clone(), ..environment.clone() };
+        let parked = engine::park(planned, &environment, &host, caller.asker())?;
         Ok(Self { parked, home, claim, plan, log, files, restore })
     }
 

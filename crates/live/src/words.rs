@@ -353,7 +353,7 @@ pub struct Info {
     pub state: State,
     /// The id of its run: under it `diff`, `apply`, `discard` and `audit` know it.
     pub run: String,
-    /// `container` or `process`.
+    /// `process`, `container` or `vm`: the tiers on which an agent was shown to hold.
     pub tier: String,
     /// Name and digest of the policy.
     pub policy: String,
@@ -396,7 +396,7 @@ pub struct Info {
     /// `limits.disk`, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_limit: Option<u64>,
-    /// Usage so far, as in the report of a run.
+    /// Usage so far, as in the report of a run; of one that runs also what it uses now ([`sandbox::UsageNow`]).
     pub usage: serde_json::Value,
     /// The report of its run, when it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use egress::wire::Hidden;
+
 use crate::image::Images;
 use crate::state::Places;
 
@@ -18,6 +20,9 @@ pub struct Environment {
     pub euid: u32,
     /// Variables; a run is given those that its policy passes.
     pub env: BTreeMap<OsString, OsString>,
+    /// Values of secrets that were handed over for this run alone, by the variable that `from` names: found before [`Self::env`],
+    /// and no variable of anybody.
+    pub given: BTreeMap<String, Hidden>,
     /// The variables that place our own files, as given.
     pub state: Places,
     /// An executable that is the broker when its first argument is [`crate::run::BROKER_WORD`]; without one no run reaches
@@ -50,7 +55,7 @@ impl Environment {
             home: home.clone(),
             euid,
         };
-        Self { cwd, home, euid, env, state, broker: None, images: None }
+        Self { cwd, home, euid, env, state, given: BTreeMap::new(), broker: None, images: None }
     }
 
     /// The same caller, with this program as the broker of runs.

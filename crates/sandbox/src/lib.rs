@@ -28,12 +28,13 @@ pub mod state;
 mod workload;
 
 pub use backends::Capabilities;
+pub use egress::wire::Hidden;
 pub use environment::Environment;
 pub use error::Error;
 pub use image::{Images, LeasedTree};
 pub use load::{Inputs, PolicyLayer, here, load, profiles};
 pub use run::{
     Asker, Event, Finished, Handle, Options, Parked, Passed, Planned, Question, Reply, Sandbox, Screen, Sink, Stdin,
-    Stdio, Visitor, hints, park, plan, run_here, start,
+    Stdio, UsageNow, Visitor, fits_header, hints, park, plan, run_here, start,
 };
 pub use workload::{Code, Interpreter, Script, Workload};

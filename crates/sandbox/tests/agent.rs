@@ -66,7 +66,7 @@ fn what_is_frozen_does_nothing_and_goes_on_afterwards() {
         return;
     }
     let used = || {
-        let usage = handle.usage();
+        let usage = handle.usage().so_far;
         usage.cpu_user + usage.cpu_system
     };
     // The supervisor looks ten times a second; what it saw first may be of before.
@@ -98,4 +98,54 @@ fn one_program_out_of_memory_is_not_the_end() {
     live.sandbox.kill();
     let finished = live.sandbox.wait().unwrap();
     assert_eq!(finished.report.outcome.kind, OutcomeKind::Signalled, "{:?}", finished.report.outcome);
+}
+
+/// Whether it is so within ten seconds: the supervisor looks ten times a second.
+fn comes(live: &Live, is_so: impl Fn(&sandbox::UsageNow) -> bool) -> bool {
+    let handle = live.sandbox.handle();
+    (0..200).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        is_so(&handle.usage())
+    })
+}
+
+#[test]
+fn what_is_used_now_is_told_apart_from_the_peak() {
+    const MIB: u64 = 1 << 20;
+    for tier in TIERS {
+        let mut live = Live::within(tempfile::tempdir().unwrap(), &[tier, "limits.memory=256M", "limits.wall=60s"]);
+        // `tail` keeps all of it until its input ends, and one look at least falls into the second that it has it.
+        let held = "(head -c 64M /dev/zero; sleep 1) | tail -c 64M >/dev/null; echo freed";
+        assert_eq!(live.ask(held), "freed", "{tier}");
+        let freed = |usage: &sandbox::UsageNow| {
+            let peak = usage.so_far.memory_peak;
+            peak >= 64 * MIB && usage.memory.is_some_and(|memory| memory + 32 * MIB < peak) && usage.pids.is_some()
+        };
+        assert!(comes(&live, freed), "{tier}: {:?}", live.sandbox.usage());
+        // Its own processor time falls again, though what it used so far does not.
+        assert_eq!(live.ask("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo counted"), "counted", "{tier}");
+        let falls = |usage: &sandbox::UsageNow| usage.cpu_percent.is_some_and(|percent| percent < 5.0);
+        assert!(comes(&live, falls), "{tier}: {:?}", live.sandbox.usage());
+        assert!(live.sandbox.usage().so_far.cpu_user > 0.05, "{tier}: {:?}", live.sandbox.usage());
+    }
+}
+
+#[test]
+fn what_lies_on_disk_now_is_told_where_it_is_counted() {
+    const MIB: u64 = 1 << 20;
+    let mut live = Live::within(tempfile::tempdir().unwrap(), &["tier=container", "limits.memory=256M", "fs.tmp=32M"]);
+    assert_eq!(live.ask("head -c 8M /dev/zero >/tmp/eight && echo written"), "written");
+    assert!(comes(&live, |usage| usage.so_far.disk.is_some_and(|disk| disk >= 8 * MIB)), "{:?}", live.sandbox.usage());
+    assert_eq!(live.ask("rm /tmp/eight && echo removed"), "removed");
+    assert!(comes(&live, |usage| usage.so_far.disk.is_some_and(|disk| disk < 4 * MIB)), "{:?}", live.sandbox.usage());
+    // Files of the host are nobody's to count.
+    let host = tempfile::tempdir().unwrap();
+    let write = format!("fs.write=[\"{}\"]", host.path().display());
+    let mut live = Live::within(
+        tempfile::tempdir().unwrap(),
+        &["tier=container", "limits.disk=none", "limits.files=none", &write],
+    );
+    assert_eq!(live.ask("echo here"), "here");
+    assert!(comes(&live, |usage| usage.memory.is_some()));
+    assert_eq!(live.sandbox.usage().so_far.disk, None);
 }

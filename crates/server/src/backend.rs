@@ -7,7 +7,7 @@ use std::pin::Pin;
 use agent::words::{Code, Failure};
 use live::client::{Client, Error, Stream};
 use live::words::Info;
-use sandbox::PolicyLayer;
+use sandbox::{Hidden, PolicyLayer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
@@ -38,6 +38,8 @@ pub struct Wanted {
     pub imports: Option<Vec<String>>,
     /// The id of the snapshot that it begins as.
     pub from: Option<String>,
+    /// Values of secrets that its layers name, by the variable that each is found by.
+    pub given: BTreeMap<String, Hidden>,
 }
 
 /// The live sandboxes of a state folder.

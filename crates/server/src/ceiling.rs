@@ -226,7 +226,12 @@ impl Beyond<'_> {
             connections,
         } = ceiling;
         self.hold(ClauseId::NetMode, rank_of_net(asked.mode) <= rank_of_net(*mode));
-        let allowed = |rule: &NetRule| ceiling.rules().any(|most| most == rule);
+        // The same rule, of the same ports or of some of them.
+        let within = |rule: &NetRule, most: &NetRule| {
+            rule.ports.iter().all(|port| most.ports.contains(port))
+                && *rule == NetRule { ports: rule.ports.clone(), ..most.clone() }
+        };
+        let allowed = |rule: &NetRule| ceiling.rules().any(|most| within(rule, most));
         self.hold(ClauseId::NetAllow, asked.allow.iter().all(allowed));
         self.hold(ClauseId::NetPresets, asked.presets.values().flatten().all(allowed));
         self.hold(ClauseId::NetDeny, deny.iter().all(|denial| asked.deny.contains(denial)));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use axum::http::StatusCode;
 use serde_json::{Map, Value as Json};
 
 use crate::answer::Problem;
@@ -40,6 +41,21 @@ pub(crate) fn says(map: &Map<String, Json>, field: &str) -> bool {
         Some(Json::Object(table)) => !table.is_empty(),
         Some(Json::String(text)) => !text.is_empty(),
         Some(Json::Bool(true) | Json::Number(_)) => true,
+    }
+}
+
+/// As [`known`] for the bodies of clients that send more than they mean: a field that says nothing may be there.
+///
+/// # Errors
+/// A field that says something, and is none of these.
+pub(crate) fn acted_on(map: &Map<String, Json>, known: &[&str]) -> Result<(), Problem> {
+    match map.keys().find(|field| !known.contains(&field.as_str()) && says(map, field)) {
+        Some(field) => {
+            let what = format!("{} is not known here", policy::diagnostic::quote(field));
+            let why = "what is not understood cannot be held";
+            Err(Problem::cannot(StatusCode::BAD_REQUEST, field, &what, why, "leave it out"))
+        }
+        None => Ok(()),
     }
 }
 

@@ -68,6 +68,9 @@ pub struct Key {
     /// Most sandboxes that live at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandboxes: Option<u32>,
+    /// The templates that it may make sandboxes of; none = all of them, and policies of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub templates: Option<Vec<String>>,
     /// A person's: it may also answer approvals, take changes over to the host, and read all of the audit log and the metrics.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub operator: bool,
@@ -82,6 +85,8 @@ pub struct Rights {
     pub ceiling: Option<String>,
     /// See [`Key::sandboxes`].
     pub sandboxes: Option<u32>,
+    /// See [`Key::templates`].
+    pub templates: Option<Vec<String>>,
     /// See [`Key::operator`].
     pub operator: bool,
 }
@@ -101,6 +106,28 @@ impl Key {
     /// Whether these are labels of a sandbox that this key created.
     pub(crate) fn created(&self, labels: &BTreeMap<String, String>) -> bool {
         labels::owner(labels).is_some_and(|owner| owner == self.mark())
+    }
+
+    /// Whether it may make sandboxes of a template; empty: of a policy alone.
+    pub(crate) fn may_use(&self, template: &str) -> bool {
+        // A tag is part of no name here.
+        let name = template.split_once(':').map_or(template, |(name, _tag)| name);
+        self.templates.as_ref().is_none_or(|known| known.iter().any(|known| known == name))
+    }
+
+    /// # Errors
+    /// Its sandboxes are made of other templates.
+    pub(crate) fn must_use(&self, template: &str) -> Result<(), Problem> {
+        if self.may_use(template) {
+            return Ok(());
+        }
+        let told = match template {
+            "" => "this key may not make sandboxes of a policy alone".to_owned(),
+            name => format!("this key may not use the template {}", policy::diagnostic::quote(name)),
+        };
+        let instead = format!("one of {}", self.templates.iter().flatten().cloned().collect::<Vec<_>>().join(", "));
+        let why = "each key has a ceiling, and its templates are part of it";
+        Err(Problem::new(StatusCode::FORBIDDEN, "serve/beyond-ceiling", told, why, &instead).about("template"))
     }
 
     /// # Errors
@@ -208,7 +235,7 @@ impl Keys {
     /// # Errors
     /// The name is taken or no name, or the file cannot be written.
     pub fn add(&self, name: &str, ceiling: Option<String>, sandboxes: Option<u32>) -> Result<String, KeysError> {
-        self.add_with(name, Rights { ceiling, sandboxes, operator: false })
+        self.add_with(name, Rights { ceiling, sandboxes, ..Rights::default() })
     }
 
     /// As [`Keys::add`], with all that a key may do.
@@ -216,7 +243,7 @@ impl Keys {
     /// # Errors
     /// As [`Keys::add`].
     pub fn add_with(&self, name: &str, rights: Rights) -> Result<String, KeysError> {
-        let Rights { ceiling, sandboxes, operator } = rights;
+        let Rights { ceiling, sandboxes, templates, operator } = rights;
         if !is_name(name) {
             return Err(KeysError::Name(name.to_owned()));
         }
@@ -226,6 +253,7 @@ impl Keys {
             digest: sha256_hex(token.as_bytes()),
             ceiling,
             sandboxes,
+            templates,
             operator,
             added_ms: crate::clock::now_ms(),
         };

@@ -22,6 +22,9 @@ pub(crate) const WAKE: &str = "fumehood.wake";
 /// `private`: its ports want the traffic token.
 pub(crate) const PORTS: &str = "fumehood.ports";
 
+/// By what the headers are known that are put into its requests outside.
+pub(crate) const HEADERS: &str = "fumehood.headers";
+
 /// Milliseconds since the machine was started: no end of it may lie later, by the `limits.wall` of its key's ceiling. Not of the
 /// clock that can be set back.
 pub(crate) const LATEST: &str = "fumehood.latest";

@@ -23,7 +23,35 @@ impl Query {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.all(name).next()
+    }
+
+    /// All values of a name.
+    pub(crate) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A number that is not negative; no text is none.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub(crate) fn whole(&self, name: &str) -> Result<Option<u64>, Problem> {
+        let odd = |_| Problem::invalid(name, &format!("`{name}` is no whole number from 0 on"));
+        self.get(name).filter(|text| !text.is_empty()).map(|text| text.parse().map_err(odd)).transpose()
+    }
+
+    /// What is not understood is not ignored.
+    ///
+    /// # Errors
+    /// A name that is none of these.
+    pub(crate) fn known(&self, known: &[&str]) -> Result<(), Problem> {
+        match self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+            Some((name, _)) => {
+                let what = format!("{} is not known here", policy::diagnostic::quote(name));
+                Err(Problem::invalid(name, &what))
+            }
+            None => Ok(()),
+        }
     }
 }
 

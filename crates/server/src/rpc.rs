@@ -29,7 +29,7 @@ pub(crate) enum RpcCode {
 }
 
 impl RpcCode {
-    pub(crate) const fn words(self) -> (&'static str, StatusCode) {
+    pub(crate) fn words(self) -> (&'static str, StatusCode) {
         match self {
             Self::InvalidArgument => ("invalid_argument", StatusCode::BAD_REQUEST),
             Self::Unauthenticated => ("unauthenticated", StatusCode::UNAUTHORIZED),
@@ -40,8 +40,8 @@ impl RpcCode {
             Self::Unimplemented => ("unimplemented", StatusCode::NOT_IMPLEMENTED),
             Self::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR),
             Self::DeadlineExceeded => ("deadline_exceeded", StatusCode::GATEWAY_TIMEOUT),
-            // 499 is no name of a standard, and Connect's all the same.
-            Self::Canceled => ("canceled", StatusCode::REQUEST_TIMEOUT),
+            // No name of a standard, and Connect's all the same.
+            Self::Canceled => ("canceled", StatusCode::from_u16(499).unwrap_or(StatusCode::REQUEST_TIMEOUT)),
             Self::Gone => ("unavailable", StatusCode::BAD_GATEWAY),
         }
     }
@@ -73,5 +73,16 @@ impl From<Failure> for RpcError {
             Code::Closed | Code::Failed => RpcCode::Internal,
         };
         Self { code, message: failure.message }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_cancelled_has_the_status_of_connect() {
+        let error = RpcError::from(Failure { code: Code::Cancelled, message: "asked to stop".to_owned() });
+        assert_eq!((error.code.words().1.as_u16(), &error.json()["code"]), (499, &json!("canceled")));
     }
 }

@@ -63,6 +63,18 @@ pub(crate) fn forks_wanted(asked: &Map<String, Json>) -> Result<u64, Problem> {
     Some(count).filter(|count| (1..=MAX_FORKS).contains(count)).ok_or_else(wrong)
 }
 
+/// # Errors
+/// Its requests get headers whose values are kept nowhere: what begins as its snapshot would go without.
+fn keeps_no_header(info: &Info) -> Result<(), Problem> {
+    if !info.labels.contains_key(labels::HEADERS) {
+        return Ok(());
+    }
+    let what = "a sandbox with header rules has no snapshots and no forks";
+    let why = "the values of its headers are held by its broker alone, and what begins as it would go without them";
+    let instead = "create another sandbox with the same rules, and copy the files";
+    Err(Problem::cannot(StatusCode::NOT_IMPLEMENTED, "network.rules", what, why, instead))
+}
+
 impl Desk {
     /// The snapshots of a key, the oldest first.
     pub(crate) async fn snapshots(&self, key: &Key) -> Result<Vec<Known>, Problem> {
@@ -88,6 +100,7 @@ impl Desk {
         info: &Info,
         name: Option<String>,
     ) -> Result<Snapshotted, Problem> {
+        keeps_no_header(info)?;
         if self.snapshots(key).await?.len() >= MOST {
             let what = format!("this key has {MOST} snapshots");
             let (why, instead) = ("each takes room on the disk", "remove some");
@@ -128,6 +141,7 @@ impl Desk {
         count: u64,
         life_ms: u64,
     ) -> Result<Vec<Result<Info, Vec<Problem>>>, Problem> {
+        keeps_no_header(info)?;
         let taken: Result<Snapshotted, Failure> = call(&*self.sandboxes, &info.id, &Ask::Snapshot { name: None }).await;
         let snapshot = taken?.id;
         let made = self.forks(key, info, &snapshot, (count, life_ms)).await;

@@ -83,6 +83,12 @@ impl Templates {
         Ok(made)
     }
 
+    /// When one that was built here was made: milliseconds since 1970.
+    pub(crate) fn built_ms(&self, template: &str) -> Option<i64> {
+        // Its own name is what `base` is found by, whatever was built.
+        self.store.find(template).ok().filter(|_| template != BASE).map(|built| built.built_ms)
+    }
+
     /// The languages whose kernels one that was built has; what the host adds to them is not counted.
     ///
     /// # Errors

@@ -15,6 +15,8 @@ pub(crate) enum Purpose {
     Data,
     /// Ports of a sandbox that are not public: E2B's `E2B-Traffic-Access-Token`.
     Ports,
+    /// None: what marks the headers that are put into requests outside.
+    Headers,
 }
 
 /// Makes and knows tokens.
@@ -52,6 +54,7 @@ impl Tokens {
         let word = match purpose {
             Purpose::Data => "data",
             Purpose::Ports => "ports",
+            Purpose::Headers => "headers",
         };
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.secret) else { return String::new() };
         mac.update(format!("{word} {id}").as_bytes());

@@ -203,8 +203,8 @@ pub trait Running: Debug + Send {
     /// They cannot be counted.
     fn locks(&self, most: u64) -> Result<u64, StartError>;
 
-    /// Bytes in the places of limited size.
-    fn written_bytes(&self) -> u64;
+    /// Bytes in the places of limited size, where there are any and they can be counted.
+    fn written_bytes(&self) -> Option<u64>;
 
     /// Places in which nothing more fits, now or, when everything inside has ended, at the end.
     fn full_places(&self) -> Vec<Exhausted>;

@@ -27,10 +27,10 @@ impl WatchedMounts {
         fs_stats(fd).ok().map(|stats| (stats.bytes, stats.files))
     }
 
-    /// Bytes that all of them hold.
-    pub(crate) fn used(&self) -> u64 {
+    /// Bytes that all of them hold; none where there is none.
+    pub(crate) fn used(&self) -> Option<u64> {
         let used = |stats: FsStats| stats.bytes.saturating_sub(stats.free_bytes);
-        self.0.iter().filter_map(|(_, fd)| fs_stats(fd).ok()).map(used).fold(0, u64::saturating_add)
+        self.0.iter().filter_map(|(_, fd)| fs_stats(fd).ok()).map(used).reduce(u64::saturating_add)
     }
 
     pub(crate) fn full(&self) -> Vec<Exhausted> {

@@ -130,7 +130,7 @@ impl backend::Running for Running {
         sys::proc::locks(most, |pid| ours.contains(&pid)).map_err(unreadable)
     }
 
-    fn written_bytes(&self) -> u64 {
+    fn written_bytes(&self) -> Option<u64> {
         self.held.watched.used()
     }
 

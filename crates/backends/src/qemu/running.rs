@@ -161,8 +161,8 @@ impl backend::Running for Running {
         self.emulator.locks(most)
     }
 
-    fn written_bytes(&self) -> u64 {
-        0
+    fn written_bytes(&self) -> Option<u64> {
+        None
     }
 
     fn full_places(&self) -> Vec<Exhausted> {

@@ -17,6 +17,7 @@ const ADD_FLAGS: &[Flag] = &[
     Flag::new("name", Some("NAME"), To::Ours, "What the key is called, e.g. ci"),
     Flag::new("policy", Some("POLICY"), To::Ours, "The policy that no sandbox of this key may exceed").short(b'p'),
     Flag::new("sandboxes", Some("N"), To::Ours, "How many of its sandboxes may live at once"),
+    Flag::new("templates", Some("NAMES"), To::Ours, "The templates that its sandboxes are made of, e.g. base,strict"),
     Flag::new(
         "operator",
         None,
@@ -28,7 +29,7 @@ const ADD_FLAGS: &[Flag] = &[
 pub(super) const ADD: Spec = Spec {
     path: &["keys", "add"],
     about: "Make a key for the server, shown once",
-    usage: "--name NAME [-p CEILING] [--sandboxes N] [--operator]",
+    usage: "--name NAME [-p CEILING] [--sandboxes N] [--templates NAMES] [--operator]",
     more: "Clients send it as E2B_API_KEY. Only its SHA-256 is kept; it counts at once, also for a server that runs.\n\
            Without a ceiling its sandboxes may use what they like of the limits, and still no file, variable or secret of the host.\n\
            Exit code 0; 125 if the name is taken, or the state folder cannot be used; 126 if the ceiling is no policy.",
@@ -103,7 +104,8 @@ fn add(call: &mut Call<'_>) -> Result<u8, Failure> {
         }
     };
     let ceiling = value("policy").map(|ceiling| judged(call, &ceiling)).transpose()?;
-    let rights = Rights { ceiling, sandboxes, operator: call.parsed.has("operator") };
+    let templates = value("templates").map(|names| templates(&names)).transpose()?;
+    let rights = Rights { ceiling, sandboxes, templates, operator: call.parsed.has("operator") };
     let token = open(call)?.add_with(&name, rights).map_err(|error| unusable(&error))?;
     if call.json {
         call.console.json(&json!({ "schema": 1, "name": name, "key": token }))?;
@@ -111,6 +113,21 @@ fn add(call: &mut Call<'_>) -> Result<u8, Failure> {
         call.console.data(format!("{token}\n").as_bytes())?;
     }
     Ok(0)
+}
+
+/// Names as in `a,b`. Which are there is asked when a sandbox is made: one may be built later.
+fn templates(names: &str) -> Result<Vec<String>, Failure> {
+    let list: Vec<String> = names.split(',').map(|name| name.trim().to_owned()).collect();
+    let is_name = |name: &String| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        !name.is_empty() && name.chars().all(plain)
+    };
+    if list.iter().all(is_name) {
+        return Ok(list);
+    }
+    let why = "names are letters, digits, `-`, `_` and `.`, with commas between them".to_owned();
+    let what = format!("`--templates {}`", show_text(names));
+    Err(Failure::own(usage("usage/bad-value", what, why, "--templates base,code-interpreter-v1".to_owned())))
 }
 
 /// A ceiling that can be read now, and found from anywhere.
@@ -128,12 +145,12 @@ fn list(call: &mut Call<'_>) -> Result<u8, Failure> {
     if call.json {
         let shown: Vec<_> = keys
             .iter()
-            .map(|key| json!({ "name": key.name, "ceiling": key.ceiling, "sandboxes": key.sandboxes, "operator": key.operator, "added_ms": key.added_ms }))
+            .map(|key| json!({ "name": key.name, "ceiling": key.ceiling, "sandboxes": key.sandboxes, "templates": key.templates, "operator": key.operator, "added_ms": key.added_ms }))
             .collect();
         call.console.json(&json!({ "schema": 1, "keys": shown }))?;
         return Ok(0);
     }
-    let mut table = Table::new(&["name", "ceiling", "sandboxes", "operator", "added"]);
+    let mut table = Table::new(&["name", "ceiling", "sandboxes", "templates", "operator", "added"]);
     for key in &keys {
         let added =
             jiff::Timestamp::from_millisecond(key.added_ms).map(|time| format!("{time:.0}")).unwrap_or_default();
@@ -142,6 +159,7 @@ fn list(call: &mut Call<'_>) -> Result<u8, Failure> {
             &key.name,
             &show_text(key.ceiling.as_deref().unwrap_or("none")),
             &most,
+            &key.templates.as_ref().map_or_else(|| "all".to_owned(), |names| names.join(", ")),
             if key.operator { "yes" } else { "no" },
             &added,
         ]);

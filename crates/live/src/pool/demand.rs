@@ -28,12 +28,13 @@ pub(super) struct Shape {
 impl Shape {
     /// The shape of a request; none of what is made for one caller alone.
     pub(super) fn of(owner: &str, request: &Request) -> Option<Self> {
-        let Request { layers, name: _, labels: _, idle_ms, template, from, imports, columns: _, colour: _ } = request;
+        let Request { layers, name: _, labels: _, idle_ms, template, from, imports, given, columns: _, colour: _ } =
+            request;
         // One with a Python in it was let go, and its snapshots say with what.
         let idle_ms = idle_ms.filter(|_| imports.is_some());
         let (layers, template, imports) = (layers.clone(), template.clone(), imports.clone());
         let request = Request { layers, template, imports, idle_ms, ..Request::default() };
-        from.is_none().then(|| Self { owner: owner.to_owned(), request })
+        (from.is_none() && given.is_empty()).then(|| Self { owner: owner.to_owned(), request })
     }
 }
 
@@ -224,6 +225,8 @@ mod tests {
         assert_ne!(Shape::of("b", &request), Shape::of("a", &request), "another owner");
         assert_ne!(Shape::of("a", &Request { template: "t".to_owned(), ..request.clone() }), Shape::of("a", &request));
         assert_ne!(Shape::of("a", &Request { layers: Vec::new(), ..request.clone() }), Shape::of("a", &request));
+        let given = [("TOKEN".to_owned(), sandbox::Hidden("value".to_owned().into()))].into();
+        assert_eq!(Shape::of("a", &Request { given, ..request.clone() }), None, "a secret of its own");
         assert_eq!(Shape::of("a", &Request { from: Some("s".to_owned()), ..request }), None, "files of its own");
     }
 }

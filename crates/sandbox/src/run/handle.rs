@@ -11,14 +11,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use backends::Sample;
+use policy::Millis;
 use policy::report::WorkspaceReport;
 use policy::value::Net;
-use policy::{Millis, Usage};
 use sys::channel::Interest;
 
 use super::broker::Rules;
 use super::end::{Finished, usage};
 use super::frozen::{Reply, Task};
+use super::now::{Seen, UsageNow};
 use crate::changes::{Applied, ChangesError, Request};
 use crate::error::Error;
 use crate::fault::Fault;
@@ -50,8 +51,8 @@ pub(super) struct Mailbox {
 #[derive(Debug)]
 struct Now {
     started: Instant,
-    /// The last sample, and bytes of output.
-    last: Mutex<(Sample, u64)>,
+    /// What the supervisor saw last; none before its first look.
+    last: Mutex<Option<Seen>>,
     /// Somebody asked for its end, which a long look at its files does not hold up.
     killed: Arc<AtomicBool>,
 }
@@ -134,8 +135,10 @@ impl<'a> Ear<'a> {
     }
 
     /// What callers are told of usage until the next time.
-    pub(super) fn tell(&self, sample: Sample, output: u64) {
-        *self.mailbox.now.last.lock().unwrap_or_else(PoisonError::into_inner) = (sample, output);
+    pub(super) fn tell(&self, sample: Sample, (output, disk): (u64, Option<u64>)) {
+        let Now { started, last, killed: _ } = &*self.mailbox.now;
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some(Seen::after(last.take(), *started, Instant::now(), sample).with(output, disk));
     }
 }
 
@@ -179,18 +182,26 @@ impl Handle {
         self.order(Order::Kill);
     }
 
-    /// What was used when the supervisor last looked: it looks every 100 ms, and every 20 ms where a limit is held by that.
+    /// What is used, as the supervisor last saw it: it looks every 100 ms, and every 20 ms where a limit is held by that.
     #[must_use]
-    pub fn usage(&self) -> Usage {
-        let (sample, output) = *self.now.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let used = usage(&sample, (0, 0, 0), self.now.started.elapsed().as_secs_f64(), None, output);
-        Usage { net: self.rules.as_ref().map(Rules::used), ..used }
+    pub fn usage(&self) -> UsageNow {
+        let wall = self.now.started.elapsed().as_secs_f64();
+        let with_net = |used| Usage { net: self.rules.as_ref().map(Rules::used), ..used };
+        let Some(seen) = self.seen() else {
+            return UsageNow::unseen(with_net(usage(&Sample::default(), (0, 0, 0), wall, None, 0)));
+        };
+        let so_far = usage(&seen.sample, (0, 0, 0), wall, seen.disk, seen.output);
+        UsageNow::of(&seen, with_net(so_far))
+    }
+
+    fn seen(&self) -> Option<Seen> {
+        *self.now.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Out-of-memory kills inside, as far as the kernel counted them when the supervisor last looked.
     #[must_use]
     pub fn out_of_memory(&self) -> u64 {
-        self.now.last.lock().unwrap_or_else(PoisonError::into_inner).0.oom_kills
+        self.seen().map_or(0, |seen| seen.sample.oom_kills)
     }
 
     /// How long it has run.
@@ -321,7 +332,7 @@ impl Sandbox {
 
     /// As [`Handle::usage`].
     #[must_use]
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> UsageNow {
         self.handle.usage()
     }
 

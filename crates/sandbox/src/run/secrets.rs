@@ -103,10 +103,30 @@ fn value(
     Ok(text)
 }
 
+/// Whether a value can be kept as a secret that is a whole header of requests.
+///
+/// # Errors
+/// Why not, without a word of it.
+pub fn fits_header(name: &str, value: &str) -> Result<(), &'static str> {
+    let secret = Secret {
+        from: SecretSource::Env(String::new()),
+        hosts: vec!["example.org".to_owned()],
+        ports: vec![443],
+        methods: Vec::new(),
+        paths: Vec::new(),
+        put: SecretUse::Header { name: name.to_owned(), format: "{}".to_owned() },
+        env: None,
+    };
+    Held::new(String::new(), secret, value, None).map(drop)
+}
+
 /// The text that a source has.
 fn found_in(from: &SecretSource, policy: &Policy, environment: &Environment) -> Result<Zeroizing<String>, String> {
     let bytes = match from {
         SecretSource::Env(name) => {
+            if let Some(Hidden(value)) = environment.given.get(name) {
+                return Ok(value.clone());
+            }
             let value = environment.variable(name).ok_or("is not set")?;
             Zeroizing::new(value.as_bytes().to_vec())
         }

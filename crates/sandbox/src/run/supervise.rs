@@ -235,7 +235,7 @@ impl<'a, 'v> Watch<'a, 'v> {
         if !(self.watches.live && self.result.facts.killed) {
             self.result.facts.oom_kills = sample.oom_kills;
         }
-        self.result.written = self.running.written_bytes();
+        self.result.written = self.running.written_bytes().unwrap_or(0);
         self.look_for_full();
         // The guest says the end when it has no child left, and orphans are its children. What was lost in the last moment
         // is looked at when the control files are.
@@ -479,7 +479,8 @@ impl<'a, 'v> Watch<'a, 'v> {
             pids_peak: sample.pids_peak.max(before.pids_peak),
             ..sample
         };
-        self.ear.tell(self.result.sample, self.carried.budget.produced());
+        let disk = if self.watches.writes_to_host { None } else { self.running.written_bytes() };
+        self.ear.tell(self.result.sample, (self.carried.budget.produced(), disk));
         self.look_for_full();
         let passed = self.looked(&sample, now);
         self.looking = sys::caller::thread_time().saturating_sub(began);

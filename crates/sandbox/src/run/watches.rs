@@ -38,12 +38,18 @@ pub(super) struct Watches {
     pub(super) hostile: bool,
     /// The largest file that there can be: what a descriptor that cannot be looked at counts for.
     pub(super) file_size: Option<Bytes>,
+    /// Files of the host can be written: nobody can say how much of them is the run's.
+    pub(super) writes_to_host: bool,
 }
 
 impl Watches {
     /// Those that the plan has, without `but`.
     pub(super) fn of(plan: &Plan, but: &[Control]) -> Self {
-        let mut all = Self { hostile: plan.policy.threat != Threat::Mistakes, ..Self::default() };
+        let mut all = Self {
+            hostile: plan.policy.threat != Threat::Mistakes,
+            writes_to_host: plan.policy.writes_to_host(),
+            ..Self::default()
+        };
         plan.controls().filter(|control| !but.contains(control)).for_each(|control| all.take(control));
         all
     }

@@ -19,7 +19,7 @@ use policy::json::sha256_hex;
 use policy::value::Policy;
 use sandbox::audit::{Log, Options};
 use sandbox::state::State as Folder;
-use sandbox::{Capabilities, Environment, Error, Inputs, Planned, PolicyLayer, Workload};
+use sandbox::{Capabilities, Environment, Error, Hidden, Inputs, Planned, PolicyLayer, Workload};
 use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +28,7 @@ use crate::answer::Problem;
 use crate::backend::{Approvals, Sandboxes, Wanted, call};
 use crate::ceiling;
 use crate::keys::{Key, Keys, KeysError};
-use crate::labels::{self, AT_END, BODY, KEPT_MS, KEY, LATEST, ONCE, PORTS, PREFIX, WAKE};
+use crate::labels::{self, AT_END, BODY, HEADERS, KEPT_MS, KEY, LATEST, ONCE, PORTS, PREFIX, WAKE};
 use crate::meters::Meters;
 use crate::nets::Nets;
 use crate::sessions::Sessions;
@@ -71,6 +71,17 @@ pub(crate) struct Order {
     pub(crate) private_ports: bool,
     /// The id of the snapshot that it begins as.
     pub(crate) from: Option<String>,
+    /// Headers that are put into its requests outside; `layers` say where.
+    pub(crate) headers: Option<Headers>,
+}
+
+/// Headers that a caller gave for the requests of one sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Headers {
+    /// Their values, by the variable that each is found by.
+    pub(crate) given: BTreeMap<String, Hidden>,
+    /// By what the same headers are known again; of a secret of the server, so that nothing can be guessed from it.
+    pub(crate) mark: String,
 }
 
 /// The header that makes a request safe to repeat, and the request.
@@ -116,6 +127,8 @@ pub struct Desk {
     exporter: Mutex<Option<Exporter>>,
     /// How the pool is doing, where there is one.
     pub(crate) pool: Option<PoolStatus>,
+    /// When it began: milliseconds since 1970.
+    pub(crate) since_ms: i64,
     /// The audit log, once it was opened.
     log: Mutex<Option<Arc<Log>>>,
 }
@@ -192,6 +205,7 @@ impl Desk {
             tracer: None,
             exporter: Mutex::default(),
             pool: None,
+            since_ms: crate::clock::now_ms(),
             log: Mutex::default(),
         })
     }
@@ -448,7 +462,9 @@ impl Desk {
             wakes,
             private_ports,
             from,
+            headers,
         } = order;
+        key.must_use(&template).map_err(|problem| vec![problem])?;
         let mut labels = BTreeMap::new();
         for (label, value) in metadata {
             check_label(&label, &value).map_err(|problem| vec![problem])?;
@@ -478,9 +494,13 @@ impl Desk {
         if private_ports {
             labels.insert(PORTS.to_owned(), "private".to_owned());
         }
+        let given = headers.map_or_else(BTreeMap::new, |Headers { given, mark }| {
+            labels.insert(HEADERS.to_owned(), mark);
+            given
+        });
         let kept = if pauses_at_end { KEPT_MS } else { 0 };
         let timeout_ms = life_ms.map(|life| life.saturating_add(kept));
-        Ok(Wanted { owner: key.mark(), layers, name, labels, timeout_ms, idle_ms, template, imports, from })
+        Ok(Wanted { owner: key.mark(), layers, name, labels, timeout_ms, idle_ms, template, imports, from, given })
     }
 
     /// Whether the policy is below the ceiling of the key; `ours` are folders that the server itself shows inside, the empty one
@@ -488,8 +508,11 @@ impl Desk {
     async fn permitted(&self, key: &Key, wanted: &Wanted, ours: Vec<PathBuf>) -> Result<Option<u64>, Vec<Problem>> {
         let (layers, environment) = (wanted.layers.clone(), Arc::clone(&self.environment));
         let (top, life) = (key.ceiling.clone(), wanted.timeout_ms);
+        let given: BTreeSet<String> = wanted.given.keys().cloned().collect();
         let judge = move || {
-            let asked = load(&layers, &environment)?;
+            let mut asked = load(&layers, &environment)?;
+            // What the caller handed over itself is nothing of the host's.
+            asked.policy.secrets.retain(|_, secret| !secret.variables().any(|name| given.contains(name)));
             let top = top.map(|top| load(&[PolicyLayer::Document(top)], &environment)).transpose()?;
             let top = top.as_ref().map(|loaded| &loaded.policy);
             let mut found = ceiling::beyond(top, &asked.policy, &ours);

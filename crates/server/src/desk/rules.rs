@@ -58,7 +58,7 @@ impl Desk {
     }
 
     /// The rules as they are now.
-    async fn present(&self, info: &Info) -> Result<Net, Vec<Problem>> {
+    pub(crate) async fn present(&self, info: &Info) -> Result<Net, Vec<Problem>> {
         let said: Result<serde_json::Value, Failure> = call(&*self.sandboxes, &info.id, &Ask::Rules {}).await;
         let document = said.map_err(|failure| vec![failure.into()])?;
         let unread = |_| vec![crate::backend::failed("the rules of the sandbox cannot be read").into()];

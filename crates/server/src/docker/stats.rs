@@ -107,12 +107,25 @@ fn cpu(sample: &Sample) -> Json {
     })
 }
 
+/// Memory and processes now. What nobody counts is left out, as Docker does.
+fn held(usage: &Json, memory_limit: u64) -> (Json, Json) {
+    let peak = usage.get("memory_peak").and_then(Json::as_u64).unwrap_or(0);
+    let mut memory = json!({ "max_usage": peak, "limit": memory_limit, "stats": {} });
+    let mut pids = json!({});
+    for (object, name, known) in [(&mut memory, "usage", "memory"), (&mut pids, "current", "pids")] {
+        if let (Some(known), Json::Object(map)) = (usage.get(known), object) {
+            map.insert(name.to_owned(), known.clone());
+        }
+    }
+    (memory, pids)
+}
+
 fn shown(container: &Container, before: &Sample, now: &Sample) -> Json {
     let record = container.record();
     let mut body = Map::new();
     let number = |name: &str| now.usage.get(name).and_then(Json::as_u64).unwrap_or(0);
     let ran = !now.usage.is_null();
-    let memory = json!({ "usage": number("memory_peak"), "max_usage": number("memory_peak"), "limit": now.memory_limit, "stats": {} });
+    let (memory, pids) = held(&now.usage, now.memory_limit);
     let io = json!([
         { "major": 0, "minor": 0, "op": "read", "value": number("io_read") },
         { "major": 0, "minor": 0, "op": "write", "value": number("io_written") },
@@ -123,7 +136,7 @@ fn shown(container: &Container, before: &Sample, now: &Sample) -> Json {
         ("read", json!(clock::rfc3339(now.at_ms))),
         ("preread", json!(clock::rfc3339(before.at_ms))),
         ("num_procs", json!(0)),
-        ("pids_stats", json!({ "current": number("pids_peak") })),
+        ("pids_stats", pids),
         ("memory_stats", if ran { memory } else { json!({}) }),
         ("cpu_stats", cpu(now)),
         ("precpu_stats", cpu(before)),
@@ -134,4 +147,21 @@ fn shown(container: &Container, before: &Sample, now: &Sample) -> Json {
         body.insert(name.to_owned(), value);
     }
     Json::Object(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_now_is_not_its_peak_and_what_is_not_known_is_left_out() {
+        let (memory, pids) = held(&json!({ "memory": 1024, "memory_peak": 4096, "pids": 3, "pids_peak": 9 }), 8192);
+        assert_eq!(
+            (&memory["usage"], &memory["max_usage"], &memory["limit"]),
+            (&json!(1024), &json!(4096), &json!(8192))
+        );
+        assert_eq!(pids, json!({ "current": 3 }));
+        let (memory, pids) = held(&json!({ "memory_peak": 4096 }), 0);
+        assert_eq!((memory.get("usage"), pids), (None, json!({})));
+    }
 }

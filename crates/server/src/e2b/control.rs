@@ -1,5 +1,6 @@
 //! What is asked of one sandbox.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -7,17 +8,18 @@ use axum::extract::{Extension, Path, Request, State};
 use axum::http::{Response, StatusCode, Uri};
 use live::words::{Info, State as Doing};
 use serde_json::{Map, Value as Json, json};
-use url::form_urlencoded;
 
-use super::{network, objects};
+use super::{headers, network, objects};
 use crate::answer::{Problem, empty, json_response};
 use crate::desk::{Desk, MAX_LIFE_MS, Part};
 use crate::keys::Key;
-use crate::request::body;
-use crate::{clock, json as read};
+use crate::request::{Query, body};
+use crate::{clock, json as read, labels};
 
 /// Seconds of life that a connection gives when it says nothing.
 const LIFE: u64 = 300;
+/// Most sandboxes that are measured for one request.
+const MOST_MEASURED: usize = 100;
 
 type Answer = Result<Response<Body>, Problem>;
 
@@ -27,7 +29,10 @@ pub(super) async fn detail(
     Path(id): Path<String>,
 ) -> Answer {
     let info = desk.own(&key, &id).await?;
-    Ok(json_response(StatusCode::OK, &objects::detail(&desk, &info)))
+    // A supervisor that does not answer leaves them unknown.
+    let rules = desk.present(&info).await.ok();
+    let shown = objects::detail(&desk, &info, rules.as_ref()).ok_or_else(|| Problem::no_such(&id))?;
+    Ok(json_response(StatusCode::OK, &shown))
 }
 
 pub(super) async fn kill(
@@ -67,6 +72,7 @@ pub(super) async fn connect(
     request: Request,
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
+    read::acted_on(&asked, &["timeout", "memory"])?;
     let life = life(&asked, "timeout")?.unwrap_or(LIFE.saturating_mul(1000));
     let info = desk.own(&key, &id).await?;
     let (info, status) = match info.state {
@@ -87,9 +93,16 @@ pub(super) async fn resume(
     request: Request,
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
+    read::acted_on(&asked, &["timeout", "memory", "autoPause"])?;
     keeps_memory(&asked)?;
     let life = life(&asked, "timeout")?.unwrap_or(LIFE.saturating_mul(1000));
     let info = desk.own(&key, &id).await?;
+    if read::flag(&asked, "autoPause")?.is_some_and(|pauses| pauses != labels::pauses_at_end(&info)) {
+        let what = "`autoPause` differs from what this sandbox was created with";
+        let why = "what becomes of a sandbox at its end is said when it is created";
+        let instead = "leave it out, or create the sandbox so";
+        return Err(Problem::cannot(StatusCode::BAD_REQUEST, "autoPause", what, why, instead));
+    }
     if info.state != Doing::Paused {
         return Err(already(&id, "running"));
     }
@@ -109,6 +122,7 @@ pub(super) async fn pause(
     request: Request,
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
+    read::acted_on(&asked, &["memory"])?;
     keeps_memory(&asked)?;
     let info = desk.own(&key, &id).await?;
     if info.state == Doing::Paused {
@@ -125,6 +139,7 @@ pub(super) async fn timeout(
     request: Request,
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
+    read::acted_on(&asked, &["timeout"])?;
     let life = life(&asked, "timeout")?.ok_or_else(|| Problem::invalid("timeout", "`timeout` is missing"))?;
     let info = desk.own(&key, &id).await?;
     move_end(&desk, &info, life).await
@@ -132,7 +147,7 @@ pub(super) async fn timeout(
 
 /// Moves the end; 0 is at once, whatever the sandbox does at its end.
 async fn move_end(desk: &Desk, info: &Info, life: u64) -> Answer {
-    if life == 0 && !crate::labels::pauses_at_end(info) {
+    if life == 0 && !labels::pauses_at_end(info) {
         desk.kill(&info.id).await?;
     } else {
         desk.set_end(info, life, false).await?;
@@ -147,6 +162,7 @@ pub(super) async fn refresh(
     request: Request,
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
+    read::acted_on(&asked, &["duration"])?;
     let life = life(&asked, "duration")?.unwrap_or(15_000);
     let info = desk.own(&key, &id).await?;
     desk.set_end(&info, life, true).await?;
@@ -164,6 +180,14 @@ pub(super) async fn network(
     let asked = read::object(&body(request).await?)?;
     let outside = network::of_change(&asked)?;
     let info = desk.own(&key, &id).await?;
+    if !outside.is_closed()
+        && headers::mark(&outside.headers, &desk.tokens).as_ref() != info.labels.get(labels::HEADERS)
+    {
+        let why = "the headers of its requests are those that it was created with: its broker was proven with their values, and takes \
+                   no others while it runs";
+        let instead = "send the same `rules` again, or create another sandbox";
+        return Err(Problem::cannot(StatusCode::BAD_REQUEST, "rules", "`rules` cannot be held", why, instead));
+    }
     match desk.set_rules(&key, &info, (outside.layers(), Part::Hosts)).await {
         Ok(_) => Ok(empty(StatusCode::NO_CONTENT)),
         Err(problems) => match Problem::all(problems) {
@@ -180,28 +204,39 @@ pub(super) async fn network(
     }
 }
 
+/// The measurements that there are: one, of now. `start` and `end` choose among them.
 pub(super) async fn metrics(
     State(desk): State<Arc<Desk>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
+    uri: Uri,
 ) -> Answer {
+    let query = Query::of(&uri);
+    query.known(&["start", "end"])?;
+    let (start, end) = (query.whole("start")?, query.whole("end")?);
     let info = desk.own(&key, &id).await?;
     let info = asked_now(&desk, info).await;
-    Ok(json_response(StatusCode::OK, &json!([objects::metric(&info, clock::now_ms())])))
+    let now = clock::now_ms();
+    let at = u64::try_from(now.div_euclid(1000)).unwrap_or(0);
+    let is_within = start.is_none_or(|start| start <= at) && end.is_none_or(|end| at <= end);
+    let measured = objects::metric(&info, now).filter(|_| is_within);
+    Ok(json_response(StatusCode::OK, &measured.into_iter().collect()))
 }
 
 pub(super) async fn all_metrics(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
-    let query = uri.query().unwrap_or_default();
-    let named: Vec<String> = form_urlencoded::parse(query.as_bytes())
-        .filter(|(name, _)| name == "sandbox_ids")
-        .flat_map(|(_, value)| value.split(',').map(str::to_owned).collect::<Vec<_>>())
-        .take(100)
-        .collect();
+    let query = Query::of(&uri);
+    query.known(&["sandbox_ids"])?;
+    let named: BTreeSet<&str> = query.all("sandbox_ids").flat_map(|value| value.split(',')).collect();
+    if named.len() > MOST_MEASURED {
+        return Err(Problem::invalid("sandbox_ids", &format!("more than {MOST_MEASURED} sandboxes")));
+    }
     let mut found = Map::new();
     for info in desk.list(&key, false).await? {
-        if named.contains(&info.id) {
+        if named.contains(info.id.as_str()) {
             let info = asked_now(&desk, info).await;
-            found.insert(info.id.clone(), objects::metric(&info, clock::now_ms()));
+            if let Some(metric) = objects::metric(&info, clock::now_ms()) {
+                found.insert(info.id, metric);
+            }
         }
     }
     Ok(json_response(StatusCode::OK, &json!({ "sandboxes": found })))
@@ -211,52 +246,4 @@ pub(super) async fn all_metrics(State(desk): State<Arc<Desk>>, Extension(key): E
 async fn asked_now(desk: &Desk, info: Info) -> Info {
     let asked = crate::backend::call::<Info>(&*desk.sandboxes, &info.id, &live::words::Ask::Info {}).await;
     asked.unwrap_or(info)
-}
-
-/// What happened to a sandbox as a whole; the output of its programs is not kept here.
-pub(super) async fn logs(
-    State(desk): State<Arc<Desk>>,
-    Extension(key): Extension<Key>,
-    Path(id): Path<String>,
-    uri: Uri,
-) -> Answer {
-    let info = desk.own_or_ended(&key, &id).await?;
-    let mut told = vec![(info.created_ms, "info", format!("created, tier {}, policy {}", info.tier, info.policy))];
-    if let Some(ended) = info.ended_ms {
-        told.push((ended, "info", info.message.unwrap_or_else(|| "ended".to_owned())));
-    }
-    let entries: Vec<Json> = told
-        .iter()
-        .map(|(ms, level, message)| json!({ "timestamp": clock::rfc3339(*ms), "level": level, "message": message, "fields": {} }))
-        .collect();
-    if uri.path().starts_with("/v2/") {
-        return Ok(json_response(StatusCode::OK, &json!({ "logs": entries })));
-    }
-    let lines: Vec<Json> =
-        told.iter().map(|(ms, _, message)| json!({ "timestamp": clock::rfc3339(*ms), "line": message })).collect();
-    Ok(json_response(StatusCode::OK, &json!({ "logs": lines, "logEntries": entries })))
-}
-
-pub(super) async fn alias(State(desk): State<Arc<Desk>>, Path(name): Path<String>) -> Answer {
-    let known = desk.templates.names().contains(&name);
-    if known {
-        return Ok(json_response(StatusCode::OK, &json!({ "templateID": name, "public": true })));
-    }
-    let what = format!("there is no template {}", policy::diagnostic::quote(&name));
-    Err(Problem::new(StatusCode::NOT_FOUND, "serve/no-such-template", what, "none has this name", "GET /templates"))
-}
-
-pub(super) async fn templates(State(desk): State<Arc<Desk>>) -> Answer {
-    let names = desk.templates.names();
-    let all: Vec<Json> = names
-        .iter()
-        .map(|name| {
-            json!({
-                "templateID": name, "buildID": name, "public": true, "names": [name], "aliases": [name], "cpuCount": 1,
-                "memoryMB": 1024, "diskSizeMB": 1024, "envdVersion": objects::ENVD, "buildStatus": "ready", "buildCount": 1,
-                "spawnCount": 0, "createdAt": clock::rfc3339(0), "updatedAt": clock::rfc3339(0),
-            })
-        })
-        .collect();
-    Ok(json_response(StatusCode::OK, &Json::Array(all)))
 }

@@ -7,7 +7,7 @@ use axum::extract::{Extension, Request, State};
 use axum::http::{Response, StatusCode};
 use serde_json::{Map, Value as Json};
 
-use super::{network, objects};
+use super::{headers, network, objects};
 use crate::answer::{Problem, json_response};
 use crate::desk::{Desk, Once, Order};
 use crate::json;
@@ -85,8 +85,10 @@ async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>, life: u64) -> 
         Some(_) | None => Map::new(),
     };
     let outside = network::of_new(&network, json::flag(asked, "allow_internet_access")?)?;
+    let outward = outside.layers();
     Ok(Order {
-        layers: base.layers.into_iter().chain(outside.layers()).collect(),
+        layers: base.layers.into_iter().chain(outward).collect(),
+        headers: headers::given(outside.headers, &desk.tokens),
         metadata: json::texts(asked, "metadata")?,
         env: json::texts(asked, "envVars")?,
         life_ms: Some(seconds.saturating_mul(1000)),
@@ -120,12 +122,9 @@ fn enforceable(asked: &Map<String, Json>) -> Result<(), Problem> {
             return cannot(clause, &format!("`{clause}` cannot be held"), why, instead);
         }
     }
-    let unknown = asked.keys().find(|field| !KNOWN.contains(&field.as_str()) && json::says(asked, field));
-    match unknown {
-        Some(field) => {
-            let what = format!("{} is not known here", policy::diagnostic::quote(field));
-            cannot(field, &what, "what is not understood cannot be held", "leave it out")
-        }
-        None => Ok(()),
+    if json::flag(asked, "autoPauseMemory")? == Some(false) {
+        let why = "a pause here freezes the processes; they keep their memory";
+        return cannot("autoPauseMemory", "`autoPauseMemory: false` cannot be held", why, "leave it out");
     }
+    json::acted_on(asked, KNOWN)
 }

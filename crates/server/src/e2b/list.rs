@@ -43,7 +43,10 @@ pub(super) async fn old(
     query.states = vec![Doing::Running];
     query.limit = usize::MAX;
     let (page, _) = choose(desk.list(&key, false).await?, &query);
-    Ok(json_response(StatusCode::OK, &Json::Array(page.iter().map(|info| objects::listed(&desk, info)).collect())))
+    Ok(json_response(
+        StatusCode::OK,
+        &Json::Array(page.iter().filter_map(|info| objects::listed(&desk, info)).collect()),
+    ))
 }
 
 pub(super) async fn new(
@@ -53,7 +56,7 @@ pub(super) async fn new(
 ) -> Result<Response<Body>, Problem> {
     let query = parse(uri.query().unwrap_or_default())?;
     let (page, next) = choose(desk.list(&key, false).await?, &query);
-    let shown = Json::Array(page.iter().map(|info| objects::listed(&desk, info)).collect());
+    let shown = Json::Array(page.iter().filter_map(|info| objects::listed(&desk, info)).collect());
     let mut response = json_response(StatusCode::OK, &shown);
     if let Some(next) = next.and_then(|next| HeaderValue::from_str(&next).ok()) {
         response.headers_mut().insert("x-next-token", next);
@@ -97,11 +100,16 @@ fn parse(query: &str) -> Result<Query, Problem> {
                 let limit = value.parse::<usize>().ok().filter(|limit| (1..=PAGE).contains(limit));
                 read.limit = limit.ok_or_else(|| Problem::invalid("limit", "`limit` is 1 to 100"))?;
             }
-            "nextToken" if !value.is_empty() => {
+            "nextToken" if value.is_empty() => {}
+            "nextToken" => {
                 let after = mark(&value);
                 read.after = Some(after.ok_or_else(|| Problem::invalid("nextToken", "`nextToken` is none of ours"))?);
             }
-            _ => {}
+            // A filter that is not understood would list what nobody asked for.
+            unknown => {
+                let what = format!("{} is not known here", policy::diagnostic::quote(unknown));
+                return Err(Problem::invalid(unknown, &what));
+            }
         }
     }
     if !states.is_empty() {
@@ -210,7 +218,7 @@ mod tests {
         assert_eq!(ids(&listed("metadata=fumehood.key%3Dx")), Vec::<&str>::new(), "ours are not seen");
         assert_eq!(ids(&listed("startedAfter=1970-01-01T00:00:00.020Z")), ["c", "b"]);
         assert_eq!(ids(&listed("template=other")), Vec::<&str>::new());
-        for bad in ["state=ended", "limit=0", "limit=1000", "order=up", "nextToken=!", "startedAfter=now"] {
+        for bad in ["state=ended", "limit=0", "limit=1000", "order=up", "nextToken=!", "startedAfter=now", "owner=me"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

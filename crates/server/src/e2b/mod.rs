@@ -4,10 +4,14 @@
 
 mod control;
 mod create;
+mod headers;
+mod hosts;
 mod list;
+mod logs;
 mod network;
 mod objects;
 mod snapshots;
+mod templates;
 
 pub(crate) use objects::metric;
 
@@ -39,16 +43,16 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/sandboxes/{id}/timeout", post(control::timeout))
         .route("/sandboxes/{id}/refreshes", post(control::refresh))
         .route("/sandboxes/{id}/metrics", get(control::metrics))
-        .route("/sandboxes/{id}/logs", get(control::logs))
-        .route("/v2/sandboxes/{id}/logs", get(control::logs))
+        .route("/sandboxes/{id}/logs", get(logs::old))
+        .route("/v2/sandboxes/{id}/logs", get(logs::new))
         .route("/sandboxes/{id}/fork", post(snapshots::fork))
         .route("/sandboxes/{id}/snapshots", post(snapshots::take))
         .route("/sandboxes/{id}/network", put(control::network))
         .route("/snapshots", get(snapshots::list))
-        .route("/templates", get(control::templates).post(held_by_nobody))
-        .route("/v2/templates", get(control::templates).post(held_by_nobody))
+        .route("/templates", get(templates::list).post(held_by_nobody))
+        .route("/v2/templates", get(templates::list).post(held_by_nobody))
         .route("/v3/templates", post(held_by_nobody))
-        .route("/templates/aliases/{name}", get(control::alias))
+        .route("/templates/aliases/{name}", get(templates::alias))
         .route("/templates/{*rest}", delete(snapshots::remove).fallback(held_by_nobody))
         .route("/v2/templates/{*rest}", any(held_by_nobody))
         .route("/volumes", any(held_by_nobody))
@@ -84,15 +88,22 @@ async fn unrouted(uri: Uri) -> Problem {
     Problem::no_route(uri.path())
 }
 
-/// Parts of E2B's interface that nothing here can do.
+/// Parts of E2B's interface that nothing here can do: 501 for what this server has not, 400 for what its mechanisms do not hold.
 async fn held_by_nobody(uri: Uri) -> Problem {
+    let cannot = StatusCode::BAD_REQUEST;
     let part = [
-        ("templates", "templates are those of `GET /templates`; this server builds none"),
-        ("volume", "no volume is kept outside of a sandbox by this server"),
-        ("secrets", "this server keeps no secrets"),
+        ("templates", StatusCode::NOT_IMPLEMENTED, "templates are those of `GET /templates`; this server builds none"),
+        ("volume", cannot, "no volume is kept outside of a sandbox by this server"),
+        (
+            "secrets",
+            cannot,
+            "this server keeps no secrets: those of a policy's `[secrets]`, and headers of `network.rules`, are a sandbox's own",
+        ),
     ];
-    let found = part.iter().find(|(word, _)| uri.path().split('/').any(|part| part.starts_with(word)));
-    let (clause, why) = found.copied().unwrap_or(("path", "this server does not do it"));
+    let found = part.iter().find(|(word, ..)| uri.path().split('/').any(|part| part.starts_with(word)));
+    let none = ("path", StatusCode::NOT_IMPLEMENTED, "this server does not do it");
+    let (clause, status, why) = found.copied().unwrap_or(none);
+    let clause = if clause == "volume" { "volumes" } else { clause };
     let what = format!("{} is not served", policy::diagnostic::quote(uri.path()));
-    Problem::cannot(StatusCode::NOT_IMPLEMENTED, clause, &what, why, "do without it")
+    Problem::cannot(status, clause, &what, why, "do without it")
 }

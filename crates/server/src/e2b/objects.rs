@@ -1,10 +1,10 @@
 //! E2B's objects, of what a supervisor says of its sandbox.
 
-use std::time::Duration;
-
 use live::words::{Info, State};
+use policy::value::Net;
 use serde_json::{Map, Value as Json, json};
 
+use super::network;
 use crate::clock::rfc3339;
 use crate::desk::Desk;
 use crate::labels;
@@ -25,26 +25,36 @@ pub(super) fn sandbox(desk: &Desk, info: &Info) -> Json {
     Json::Object(object)
 }
 
-/// What a list shows of a sandbox.
-pub(super) fn listed(desk: &Desk, info: &Info) -> Json {
+/// What a list shows of a sandbox; none of one that has ended, for which E2B has no word.
+pub(super) fn listed(desk: &Desk, info: &Info) -> Option<Json> {
     let mut object = Map::new();
     base(desk, info, &mut object);
-    state(info, &mut object);
-    Json::Object(object)
+    state(info, &mut object)?;
+    Some(Json::Object(object))
 }
 
-/// All about a sandbox.
-pub(super) fn detail(desk: &Desk, info: &Info) -> Json {
-    let Json::Object(mut object) = sandbox(desk, info) else { return Json::Null };
-    state(info, &mut object);
+/// All about a sandbox; none of one that has ended. Without its rules nothing is said of where it may connect to.
+pub(super) fn detail(desk: &Desk, info: &Info, rules: Option<&Net>) -> Option<Json> {
+    let Json::Object(mut object) = sandbox(desk, info) else { return None };
+    state(info, &mut object)?;
     let at_end = if labels::pauses_at_end(info) { "pause" } else { "kill" };
     let lifecycle = json!({ "autoResume": info.labels.contains_key(labels::WAKE), "onTimeout": at_end });
     object.insert("lifecycle".to_owned(), lifecycle);
     // Frozen processes keep their memory for as long as the host runs.
     object.insert("pauseMode".to_owned(), json!("full"));
-    object.insert("allowInternetAccess".to_owned(), json!(false));
-    object.insert("network".to_owned(), json!({ "allowPublicTraffic": !labels::has_private_ports(info) }));
-    Json::Object(object)
+    let mut shown = rules.map_or_else(Map::new, network::shown);
+    shown.insert("allowPublicTraffic".to_owned(), json!(!labels::has_private_ports(info)));
+    object.insert("network".to_owned(), Json::Object(shown));
+    if let Some(rules) = rules {
+        if !network::is_open(rules) {
+            // Neither all of it nor nothing is what the field has a word for.
+            object.insert("allowInternetAccess".to_owned(), json!(false));
+        }
+        if let Some(Json::Object(ours)) = object.get_mut("fumehood") {
+            ours.insert("net".to_owned(), network::summary(rules));
+        }
+    }
+    Some(Json::Object(object))
 }
 
 fn base(desk: &Desk, info: &Info, object: &mut Map<String, Json>) {
@@ -61,47 +71,52 @@ fn base(desk: &Desk, info: &Info, object: &mut Map<String, Json>) {
     }
     let ours = json!({
         "tier": info.tier, "policy": info.policy, "planDigest": info.plan, "run": info.run,
-        "internet": "none: what the policy gives, whatever `allow_internet_access` says by default",
         "pause": "processes are frozen and kept while the host runs",
     });
     object.insert("fumehood".to_owned(), ours);
 }
 
-fn state(info: &Info, object: &mut Map<String, Json>) {
+fn state(info: &Info, object: &mut Map<String, Json>) -> Option<()> {
     let never = info.created_ms.saturating_add(i64::try_from(crate::desk::MAX_LIFE_MS).unwrap_or(0));
     let word = match info.state {
         State::Running => "running",
-        State::Paused | State::Ended => "paused",
+        State::Paused => "paused",
+        State::Ended => return None,
     };
     object.insert("startedAt".to_owned(), json!(rfc3339(info.created_ms)));
     object.insert("endAt".to_owned(), json!(rfc3339(labels::ends_ms(info).unwrap_or(never))));
     object.insert("state".to_owned(), json!(word));
-    object.insert("cpuCount".to_owned(), json!(cpus(info)));
-    object.insert("memoryMB".to_owned(), json!(info.memory_limit.unwrap_or(0).div_euclid(MIB)));
-    object.insert("diskSizeMB".to_owned(), json!(info.disk_limit.unwrap_or(0).div_euclid(MIB)));
+    object.insert("cpuCount".to_owned(), json!(cores(info.cpus)));
+    object.insert("memoryMB".to_owned(), json!(mib(info.memory_limit)));
+    object.insert("diskSizeMB".to_owned(), json!(mib(info.disk_limit)));
     object.insert("metadata".to_owned(), json!(labels::metadata(info)));
+    Some(())
 }
 
-/// Whole cores, at least one.
-fn cpus(info: &Info) -> u64 {
+/// A limit in MiB; 0 = none.
+pub(super) fn mib(bytes: Option<u64>) -> u64 {
+    bytes.unwrap_or(0).div_euclid(MIB)
+}
+
+/// Whole cores, at least one; without a limit those of the host.
+pub(super) fn cores(limit: Option<f64>) -> u64 {
     let there = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    match info.cpus {
+    match limit {
         Some(cpus) => format!("{:.0}", cpus.ceil().max(1.0)).parse().unwrap_or(1),
         None => u64::try_from(there()).unwrap_or(1),
     }
 }
 
-/// One measurement of a sandbox, as E2B writes it.
-pub(crate) fn metric(info: &Info, now_ms: i64) -> Json {
-    let usage =
-        |names: &[&str]| names.iter().find_map(|name| info.usage.get(name).and_then(Json::as_f64)).unwrap_or(0.0);
-    let alive = Duration::from_millis(u64::try_from(now_ms.saturating_sub(info.created_ms)).unwrap_or(0)).as_secs_f64();
-    let cpu = (usage(&["cpu_user"]) + usage(&["cpu_system"])) / alive.max(0.001) * 100.0;
-    let whole = |number: f64| format!("{:.0}", number.max(0.0)).parse::<u64>().unwrap_or(0);
-    json!({
+/// One measurement of a sandbox, as E2B writes it; none where nobody measured it.
+///
+/// Its numbers cannot be left out there: `memCache` is 0, since it is not told apart, and so is `diskUsed` where it is not counted.
+pub(crate) fn metric(info: &Info, now_ms: i64) -> Option<Json> {
+    let number = |name: &str| info.usage.get(name).and_then(Json::as_u64);
+    let percent = info.usage.get("cpu_percent").and_then(Json::as_f64)?;
+    Some(json!({
         "timestamp": rfc3339(now_ms), "timestampUnix": now_ms.div_euclid(1000),
-        "cpuCount": cpus(info), "cpuUsedPct": (cpu * 100.0).round() / 100.0,
-        "memUsed": whole(usage(&["memory", "memory_now", "memory_peak"])), "memTotal": info.memory_limit.unwrap_or(0), "memCache": 0,
-        "diskUsed": whole(usage(&["disk"])), "diskTotal": info.disk_limit.unwrap_or(0),
-    })
+        "cpuCount": cores(info.cpus), "cpuUsedPct": (percent * 100.0).round() / 100.0,
+        "memUsed": number("memory")?, "memTotal": info.memory_limit.unwrap_or(0), "memCache": 0,
+        "diskUsed": number("disk").unwrap_or(0), "diskTotal": info.disk_limit.unwrap_or(0),
+    }))
 }

@@ -39,6 +39,7 @@ pub(super) async fn take(
     request: Request,
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
+    read::acted_on(&asked, &["name", "memory"])?;
     without_memory(&asked)?;
     let info = desk.own(&key, &id).await?;
     let name = read::text(&asked, "name")?.filter(|name| !name.is_empty()).map(str::to_owned);
@@ -58,6 +59,7 @@ pub(super) async fn fork(
     request: Request,
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
+    read::acted_on(&asked, &["timeout", "count", "memory"])?;
     without_memory(&asked)?;
     let count = forks_wanted(&asked)?;
     let life = read::number(&asked, "timeout")?.unwrap_or(LIFE).saturating_mul(1000);
@@ -78,6 +80,7 @@ pub(super) async fn fork(
 
 pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
     let query = Query::of(&uri);
+    query.known(&["sandboxID", "name", "limit", "nextToken"])?;
     let number = |name: &str, default: usize| match query.get(name) {
         None | Some("") => Ok(default),
         Some(text) => text.parse::<usize>().map_err(|_odd| Problem::invalid(name, &format!("`{name}` is no number"))),

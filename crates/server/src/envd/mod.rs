@@ -228,16 +228,7 @@ impl Context {
     async fn metrics(&self) -> Response<Body> {
         let asked = backend::call::<Info>(&*self.desk.sandboxes, self.id(), &live::words::Ask::Info {}).await;
         let info = asked.unwrap_or_else(|_| self.info.clone());
-        let now = clock::now_ms();
-        let metric = e2b::metric(&info, now);
-        let of = |name: &str| metric.get(name).cloned().unwrap_or(Json::Null);
-        let body = json!({
-            "ts": now.div_euclid(1000), "cpu_count": of("cpuCount"), "cpu_used_pct": of("cpuUsedPct"),
-            "mem_total": of("memTotal"), "mem_used": of("memUsed"), "mem_cache": of("memCache"),
-            "mem_total_mib": info.memory_limit.unwrap_or(0) >> 20, "mem_used_mib": of("memUsed").as_u64().unwrap_or(0) >> 20,
-            "disk_used": of("diskUsed"), "disk_total": of("diskTotal"),
-        });
-        json_response(StatusCode::OK, &body)
+        json_response(StatusCode::OK, &measured(&info, clock::now_ms()))
     }
 
     /// The variables that each program gets: asked of one.
@@ -269,6 +260,28 @@ impl Context {
         }
         Err(backend::gone())
     }
+}
+
+/// One measurement, as E2B's server inside tells it. What nobody measured is left out.
+fn measured(info: &Info, now_ms: i64) -> Json {
+    let metric = e2b::metric(info, now_ms);
+    let of = |name: &str| metric.as_ref().and_then(|metric| metric.get(name)).cloned();
+    let disk = info.usage.get("disk").filter(|disk| disk.is_u64()).cloned();
+    let mib = |bytes: Option<u64>| bytes.map(|bytes| Json::from(bytes >> 20));
+    let all = [
+        ("cpu_count", of("cpuCount")),
+        ("cpu_used_pct", of("cpuUsedPct")),
+        ("mem_total", info.memory_limit.map(Json::from)),
+        ("mem_total_mib", mib(info.memory_limit)),
+        ("mem_used", of("memUsed")),
+        ("mem_used_mib", mib(info.usage.get("memory").and_then(Json::as_u64))),
+        ("disk_total", info.disk_limit.map(Json::from)),
+        ("disk_used", disk),
+    ];
+    let known = all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    let mut object: Map<String, Json> = known.collect();
+    object.insert("ts".to_owned(), Json::from(now_ms.div_euclid(1000)));
+    Json::Object(object)
 }
 
 /// The user of `Basic base64(user:password)`.

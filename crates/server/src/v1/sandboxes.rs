@@ -53,7 +53,7 @@ pub(super) async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>) -> 
     let template = read::text(asked, "template")?.unwrap_or_default();
     let from = read::text(asked, "from")?.unwrap_or_default();
     let mut base = match (from, template, asked.get("policy")) {
-        ("", "", None | Some(Json::Null)) => made("", desk.templates.find(templates::BASE)?),
+        ("", "", None | Some(Json::Null)) => made(templates::BASE, desk.templates.find(templates::BASE)?),
         ("", "", Some(_)) => Order::default(),
         ("", template, _) => made(template, desk.templates.find(template)?),
         (from, "", _) => desk.order_from(&desk.snapshot_of(key, from).await?)?,

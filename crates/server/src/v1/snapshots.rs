@@ -98,6 +98,9 @@ pub(super) async fn fork(
     Ok(json_response(StatusCode::CREATED, &json!({ "sandboxes": made, "refused": refused })))
 }
 
-pub(super) async fn templates(State(desk): State<Arc<Desk>>) -> Answer {
-    Ok(json_response(StatusCode::OK, &json!({ "templates": desk.templates.names() })))
+/// Those that the key may use.
+pub(super) async fn templates(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>) -> Answer {
+    let mut names = desk.templates.names();
+    names.retain(|name| key.may_use(name));
+    Ok(json_response(StatusCode::OK, &json!({ "templates": names })))
 }

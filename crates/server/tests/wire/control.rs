@@ -100,7 +100,12 @@ async fn a_sandbox_lives_from_its_creation_to_its_end() {
     let later = caller.json("GET", &format!("/sandboxes/{id}"), Value::Null).await.json();
     assert!(later["endAt"].as_str() > one["endAt"].as_str());
     let metric = caller.json("GET", &format!("/sandboxes/{id}/metrics"), Value::Null).await.json();
-    assert_eq!(metric[0]["memTotal"], 1 << 30);
+    assert_eq!((&metric[0]["memTotal"], &metric[0]["diskTotal"]), (&json!(1 << 30), &json!(1 << 30)));
+    let now = (&metric[0]["memUsed"], &metric[0]["diskUsed"], &metric[0]["cpuUsedPct"]);
+    assert_eq!(now, (&json!(1024), &json!(10), &json!(12.35)), "what is used now, and not its peak");
+    let inside = caller.inside(&made).json("GET", "/metrics", Value::Null).await.json();
+    let now = (&inside["mem_used"], &inside["disk_used"], &inside["cpu_used_pct"], inside.get("mem_cache"));
+    assert_eq!(now, (&json!(1024), &json!(10), &json!(12.35), None), "{inside}");
     assert_eq!(caller.json("DELETE", &format!("/sandboxes/{id}"), Value::Null).await.status, 204);
     for path in [format!("/sandboxes/{id}"), format!("/sandboxes/{id}/metrics")] {
         let gone = caller.json("GET", &path, Value::Null).await;
@@ -136,6 +141,7 @@ async fn what_cannot_be_held_is_refused_by_name_and_a_bare_default_is_not() {
     for (body, clause) in [
         (json!({ "templateID": "base", "network": { "allowOut": ["example.com"] } }), "network.allowOut"),
         (json!({ "templateID": "base", "network": { "rules": { "a.test": [1] } } }), "network.rules"),
+        (json!({ "templateID": "base", "autoPause": true, "autoPauseMemory": false }), "autoPauseMemory"),
         (json!({ "templateID": "base", "network": { "egressProxy": { "address": "a:1" } } }), "network.egressProxy"),
         (json!({ "templateID": "base", "mcp": { "x": {} } }), "mcp"),
         (json!({ "templateID": "base", "volumeMounts": [{ "name": "v", "path": "/v" }] }), "volumeMounts"),
@@ -163,9 +169,15 @@ async fn what_cannot_be_held_is_refused_by_name_and_a_bare_default_is_not() {
     let one =
         caller.json("GET", &format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap()), Value::Null).await.json();
     assert_eq!(one["lifecycle"], json!({ "autoResume": true, "onTimeout": "pause" }));
-    for path in ["/volumes", "/secrets", "/v3/templates"] {
-        let method = if path.starts_with("/v3") { "POST" } else { "GET" };
-        assert_eq!(caller.json(method, path, Value::Null).await.status, 501, "{path}");
+    for (method, path, status, clause) in [
+        ("GET", "/volumes", 400, "volumes"),
+        ("POST", "/volumes", 400, "volumes"),
+        ("PUT", "/volumecontent/v/file", 400, "volumes"),
+        ("GET", "/secrets", 400, "secrets"),
+        ("POST", "/v3/templates", 501, "templates"),
+    ] {
+        let answer = caller.json(method, path, Value::Null).await;
+        assert_eq!((answer.status, &answer.json()["fumehood"]["clause"]), (status, &json!(clause)), "{path}");
     }
 }
 
@@ -308,7 +320,7 @@ async fn rules_of_the_network_are_replaced_below_the_ceiling_of_the_key() {
         (&closed, hosts.clone(), "allowOut"),
         (&open, json!({ "allowOut": ["a.test"] }), "allowOut"),
         (&open, json!({ "allow_internet_access": true }), "allow_internet_access"),
-        (&open, json!({ "rules": { "a.test": [] } , "denyOut": [] }), "rules"),
+        (&open, json!({ "dnsServers": ["192.0.2.1"], "denyOut": [] }), "dnsServers"),
     ] {
         let answer = set(path, body.clone()).await;
         assert_eq!((answer.status, &answer.json()["fumehood"]["clause"]), (400, &json!(clause)), "{body}");
@@ -332,4 +344,127 @@ async fn rules_of_the_network_are_replaced_below_the_ceiling_of_the_key() {
     let v1 = format!("/v1/sandboxes/{}/network", made["sandboxID"].as_str().unwrap());
     let answer = small.json("PUT", &v1, policy(json!(["b.test"]))).await;
     assert_eq!((answer.status, &answer.json()["clause"]), (403, &json!("net.mode")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_of_rules_are_secrets_that_stay_as_they_were_created() {
+    let (stage, caller, _) = two().await;
+    let value = "Bearer of-this-test-alone";
+    let network = |value: &str| {
+        let rules = json!({ "a.test": [{ "transform": { "headers": { "Authorization": value } } }] });
+        json!({ "allowOut": ["a.test"], "denyOut": ["0.0.0.0/0"], "rules": rules })
+    };
+    let made = created(&caller, json!({ "templateID": "base", "network": network(value) })).await;
+    let id = made["sandboxID"].as_str().unwrap();
+    let set = |body: Value| {
+        let (caller, path) = (caller.clone(), format!("/sandboxes/{id}/network"));
+        async move { caller.json("PUT", &path, body).await }
+    };
+    assert_eq!(set(network(value)).await.status, 204, "the same ones");
+    let mut without = network(value);
+    without.as_object_mut().unwrap().remove("rules");
+    for other in [without, network("Bearer of-another-test")] {
+        let answer = set(other.clone()).await;
+        assert_eq!((answer.status, &answer.json()["fumehood"]["clause"]), (400, &json!("rules")), "{other}");
+    }
+    assert_eq!(set(json!({})).await.status, 204, "where nothing is reached no header is put on");
+    for (path, body) in [("fork", json!({})), ("snapshots", json!({}))] {
+        let answer = caller.json("POST", &format!("/sandboxes/{id}/{path}"), body).await;
+        assert_eq!((answer.status, &answer.json()["fumehood"]["clause"]), (501, &json!("network.rules")), "{path}");
+    }
+    // A key with a ceiling may give headers of its own, and only to hosts that the ceiling allows.
+    let ceiling = stage.home.with_extension("toml");
+    let clauses = "version = 1\nextends = [\"python\"]\n[limits]\nmemory = \"2G\"\npids = 512\nopen_files = 8192\nfile_size = \"1G\"\ndisk = \"2G\"\nfiles = 200000\noutput = \"64M\"\nwall = \"1h\"\n[fs]\ntmp = \"512M\"\nshm = \"64M\"\nrun = \"16M\"\n[syscalls]\nprofile = \"default\"\n[net]\nmode = \"allow\"\nallow = [\"a.test\"]\n";
+    std::fs::write(&ceiling, clauses).unwrap();
+    let key = stage.keys.add("small", Some(ceiling.to_str().unwrap().to_owned()), None).unwrap();
+    let small = caller.with("x-api-key", &key);
+    let answer = small.json("POST", "/v2/sandboxes", json!({ "templateID": "base", "network": network(value) })).await;
+    assert_eq!(answer.status, 201, "{}", answer.json());
+    let other = json!({ "allowOut": ["b.test"], "denyOut": ["0.0.0.0/0"] });
+    let answer = small.json("POST", "/v2/sandboxes", json!({ "templateID": "base", "network": other })).await;
+    assert_eq!((answer.status, &answer.json()["fumehood"]["clause"]), (403, &json!("net.allow")));
+    // It is in nothing that was written or is shown.
+    for path in [format!("/sandboxes/{id}"), format!("/v1/sandboxes/{id}"), "/v2/sandboxes".to_owned()] {
+        let answer = caller.json("GET", &path, Value::Null).await;
+        assert!(answer.status == 200 && !String::from_utf8_lossy(&answer.body).contains("of-this-test"), "{path}");
+    }
+    let files = files_below(stage.home.parent().unwrap());
+    assert!(files.len() > 3, "{files:?}");
+    for file in files {
+        let bytes = std::fs::read(&file).unwrap();
+        assert!(!bytes.windows(value.len()).any(|part| part == value.as_bytes()), "{}", file.display());
+    }
+}
+
+fn files_below(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().flatten();
+    entries
+        .flat_map(|entry| match entry.file_type().unwrap() {
+            kind if kind.is_dir() => files_below(&entry.path()),
+            kind if kind.is_file() => vec![entry.path()],
+            _socket => Vec::new(),
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_request_says_is_acted_on_or_refused_by_its_name() {
+    let (_stage, caller, _) = two().await;
+    let made = created(&caller, json!({ "templateID": "base", "timeout": 60 })).await;
+    let id = made["sandboxID"].as_str().unwrap();
+    for (method, path, body, clause) in [
+        ("POST", "pause", json!({ "require_healthy_guest": true }), "require_healthy_guest"),
+        ("POST", "connect", json!({ "timeout": 60, "fresh": true }), "fresh"),
+        ("POST", "timeout", json!({ "timeout": 60, "unit": "ms" }), "unit"),
+        ("POST", "fork", json!({ "name": "x" }), "name"),
+        ("POST", "snapshots", json!({ "tags": ["x"] }), "tags"),
+        ("GET", "metrics?start=now", Value::Null, "start"),
+        ("GET", "metrics?every=5", Value::Null, "every"),
+        ("GET", "logs?follow=1", Value::Null, "follow"),
+    ] {
+        let answer = caller.json(method, &format!("/sandboxes/{id}/{path}"), body).await;
+        assert_eq!((answer.status, &answer.json()["fumehood"]["clause"]), (400, &json!(clause)), "{path}");
+    }
+    let get = |path: &str| {
+        let (caller, path) = (caller.clone(), format!("/{path}"));
+        async move { caller.json("GET", &path, Value::Null).await.json() }
+    };
+    let metrics = format!("sandboxes/{id}/metrics");
+    assert_eq!(get(&format!("{metrics}?start=1")).await.as_array().unwrap().len(), 1);
+    assert_eq!(get(&format!("{metrics}?end=1")).await, json!([]), "there was none then");
+    assert_eq!(get(&format!("{metrics}?start=99999999999")).await, json!([]), "there is none yet");
+    let logs = format!("v2/sandboxes/{id}/logs");
+    assert_eq!(get(&format!("{logs}?search=created&level=info")).await["logs"].as_array().unwrap().len(), 1);
+    assert_eq!(get(&format!("{logs}?level=error")).await["logs"], json!([]));
+    let base = get("templates").await;
+    let base = base.as_array().unwrap().iter().find(|one| one["templateID"] == "base").unwrap();
+    assert_eq!((&base["memoryMB"], &base["diskSizeMB"], &base["spawnCount"]), (&json!(2048), &json!(2048), &json!(1)));
+    assert!(base["createdAt"].as_str().unwrap() > "2026", "{base}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_makes_sandboxes_of_its_templates_alone() {
+    use server::keys::Rights;
+    let (stage, caller, _) = two().await;
+    let rights = Rights { templates: Some(vec!["base".to_owned()]), ..Rights::default() };
+    let few = caller.with("x-api-key", &stage.keys.add_with("few", rights).unwrap());
+    let strict = json!({ "templateID": "strict", "timeout": 10 });
+    let answer = few.json("POST", "/v2/sandboxes", strict.clone()).await;
+    assert_eq!((answer.status, &answer.json()["fumehood"]["clause"]), (403, &json!("template")), "{}", answer.json());
+    assert_eq!(caller.json("POST", "/v2/sandboxes", strict).await.status, 201, "another key may");
+    for (body, status) in [
+        (json!({ "template": "strict" }), 403),
+        (json!({ "policy": "strict" }), 403),
+        (json!({ "template": "base", "policy": { "limits": { "pids": 64 } } }), 201),
+        (json!({}), 201),
+    ] {
+        let answer = few.json("POST", "/v1/sandboxes", body.clone()).await;
+        assert_eq!(answer.status, status, "{body}: {}", answer.json());
+    }
+    assert_eq!(few.json("POST", "/v2/sandboxes", json!({ "templateID": "base:latest" })).await.status, 201);
+    assert_eq!(few.json("GET", "/v1/templates", Value::Null).await.json()["templates"], json!(["base"]));
+    assert_eq!(few.json("GET", "/templates", Value::Null).await.json().as_array().unwrap().len(), 1);
+    for (name, status) in [("base", 200), ("strict", 404)] {
+        assert_eq!(few.json("GET", &format!("/templates/aliases/{name}"), Value::Null).await.status, status, "{name}");
+    }
 }

@@ -14,5 +14,6 @@ mod metrics;
 mod native;
 mod others;
 mod page;
+mod schema;
 mod stage;
 mod terminal;

@@ -34,7 +34,10 @@ struct Bare {
 
 impl Run for Bare {
     fn usage(&self) -> Value {
-        json!({ "cpu_user": 0.5, "cpu_system": 0.25, "memory_peak": 4096, "disk": 10 })
+        json!({
+            "cpu_user": 0.5, "cpu_system": 0.25, "cpu_percent": 12.345, "memory": 1024, "memory_peak": 4096, "pids": 3, "pids_peak": 9,
+            "disk": 10,
+        })
     }
 
     fn oom_kills(&self) -> u64 {
@@ -231,7 +234,11 @@ impl Caller {
     pub(crate) async fn send(&self, method: &str, path: &str, body: impl Into<reqwest::Body>) -> Answer {
         let response = self.request(method, path, body).send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Answer { status, headers, body: response.bytes().await.unwrap().to_vec() }
+        let body = response.bytes().await.unwrap().to_vec();
+        if headers.get("content-type").is_some_and(|kind| kind == "application/json") {
+            crate::schema::hold(method, path, status, &body);
+        }
+        Answer { status, headers, body }
     }
 
     pub(crate) async fn json(&self, method: &str, path: &str, body: Value) -> Answer {

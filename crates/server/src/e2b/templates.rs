@@ -1,0 +1,64 @@
+//! What sandboxes can be made from, as E2B lists it.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, Path, State};
+use axum::http::{Response, StatusCode, Uri};
+use live::words::Info;
+use policy::value::Limits;
+use serde_json::{Value as Json, json};
+
+use super::objects::{ENVD, cores, mib};
+use crate::answer::{Problem, json_response};
+use crate::clock::rfc3339;
+use crate::desk::{Desk, load};
+use crate::keys::Key;
+use crate::request::Query;
+
+type Answer = Result<Response<Body>, Problem>;
+
+pub(super) async fn alias(
+    State(desk): State<Arc<Desk>>,
+    Extension(key): Extension<Key>,
+    Path(name): Path<String>,
+) -> Answer {
+    let known = key.may_use(&name) && desk.templates.names().contains(&name);
+    if known {
+        return Ok(json_response(StatusCode::OK, &json!({ "templateID": name, "public": true })));
+    }
+    let what = format!("there is no template {}", policy::diagnostic::quote(&name));
+    Err(Problem::new(StatusCode::NOT_FOUND, "serve/no-such-template", what, "none has this name", "GET /templates"))
+}
+
+/// All that the key may use and that can be read. One that cannot is told to whoever names it.
+pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
+    // There are no teams here.
+    Query::of(&uri).known(&["teamID"])?;
+    let made = desk.list(&key, true).await?;
+    let (templates, environment) = (desk.templates.clone(), Arc::clone(desk.environment()));
+    let read = tokio::task::spawn_blocking(move || {
+        let limits = |name: &String| {
+            let found = templates.find(name).ok()?;
+            let policy = load(&found.layers, &environment).ok()?.policy;
+            Some((name.clone(), policy.limits.clone(), templates.built_ms(name)))
+        };
+        templates.names().iter().filter(|name| key.may_use(name)).filter_map(limits).collect::<Vec<_>>()
+    });
+    let all = read.await.map_err(|_lost| crate::backend::failed("the templates could not be read"))?;
+    let shown = all.iter().map(|(name, limits, built)| shown(name, limits, built.unwrap_or(desk.since_ms), &made));
+    Ok(json_response(StatusCode::OK, &shown.collect()))
+}
+
+/// One of them; what is a part of the program was made for this server when it began.
+fn shown(name: &str, limits: &Limits, made_ms: i64, sandboxes: &[Info]) -> Json {
+    let of_it = || sandboxes.iter().filter(|info| info.template == name);
+    let cpus = limits.cpus.map(|cpus| f64::from(cpus.0) / 1000.0);
+    json!({
+        "templateID": name, "buildID": name, "public": true, "names": [name], "aliases": [name], "cpuCount": cores(cpus),
+        "memoryMB": mib(limits.memory.map(|bytes| bytes.0)), "diskSizeMB": mib(limits.disk.map(|bytes| bytes.0)),
+        "envdVersion": ENVD, "buildStatus": "ready", "buildCount": 1, "createdBy": null,
+        "spawnCount": of_it().count(), "lastSpawnedAt": of_it().map(|info| info.created_ms).max().map(rfc3339),
+        "createdAt": rfc3339(made_ms), "updatedAt": rfc3339(made_ms),
+    })
+}

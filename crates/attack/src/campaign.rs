@@ -118,9 +118,10 @@ pub fn run_language(
 
 /// The folder below which stages are made.
 fn base(tier: &str) -> &'static Path {
-    let places = match tier {
-        "vm" => [Path::new(machine::BASE), Path::new("/tmp")],
-        _ => [Path::new("/tmp"), Path::new("/var/tmp")],
+    let places = if tier == "vm" {
+        [Path::new(machine::BASE), Path::new("/tmp")]
+    } else {
+        [Path::new("/tmp"), Path::new("/var/tmp")]
     };
     places.into_iter().find(|path| path.is_dir()).unwrap_or(Path::new("/"))
 }

@@ -400,7 +400,7 @@ impl Fixture {
         let (out_file, err_file) = (File::create(&out)?, File::create(&err)?);
         let child = command
             .start(stdin, out_file.as_fd(), err_file.as_fd())
-            .map_err(|failed| format!("starting failed at {}: {}", failed.step.words(), failed.errno))?;
+            .map_err(|failed| format!("starting failed at {}: {}", failed.step.as_str(), failed.errno))?;
         Ok(Live::new(child, out, err))
     }
 }

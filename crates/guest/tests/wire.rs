@@ -160,7 +160,7 @@ fn another_version_is_malformed() {
 fn more_than_the_tables_hold_is_malformed() {
     let sources = Config { sources: vec![Source::Fd(9); 513], ..Config::default() };
     assert!(View::new(&sources.encode()).is_err());
-    let probes = Config { probes: vec![Probe::SignalMustFail(1); 33], ..Config::default() };
+    let probes = Config { probes: vec![Probe::SignalMustFail(1); 65], ..Config::default() };
     assert!(View::new(&probes.encode()).is_err());
     let fill = Op::Fill { path: c("/x"), size: 1, inodes: 1, attrs: Attrs::NONE, slot: 1 };
     assert!(View::new(&Config { ops: vec![fill.clone(); 16], ..Config::default() }.encode()).is_ok());
@@ -174,7 +174,7 @@ fn every_frame() -> Vec<FromGuest> {
     }
     assert!(!slots.push(16));
     let mut posture = Posture { pid: 1, hostname: guest::Text::new(&[b'h'; 64]), ..Posture::default() };
-    (0..32).for_each(|errno| assert!(posture.probes.push(errno)));
+    (0..64).for_each(|errno| assert!(posture.probes.push(errno)));
     assert!(!posture.probes.push(1));
     posture.label = guest::Text::new(&[b'l'; 255]);
     posture.rlimits[15] = (1, u64::MAX);

@@ -288,15 +288,15 @@ impl<'t, B: Build> Reader<'t, '_, B> {
 
     fn unicode(&mut self, start: usize) -> Result<char, B::Error> {
         let high = self.hex()?;
-        let code = match high {
-            0xd800..=0xdbff if self.rest().starts_with(b"\\u") => {
-                self.at += 1;
-                match self.hex()? {
-                    low @ 0xdc00..=0xdfff => 0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00),
-                    _ => return Err(self.fault_since(start, Problem::Surrogate)),
-                }
+        let code = if matches!(high, 0xd800..=0xdbff) && self.rest().starts_with(b"\\u") {
+            self.at += 1;
+            let low = self.hex()?;
+            if !(0xdc00..=0xdfff).contains(&low) {
+                return Err(self.fault_since(start, Problem::Surrogate));
             }
-            _ => high,
+            0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00)
+        } else {
+            high
         };
         // No half of a character is one.
         char::from_u32(code).ok_or_else(|| self.fault_since(start, Problem::Surrogate))

@@ -103,8 +103,16 @@ const WATCHED: [&str; 3] = [
 #[test]
 fn in_the_container_tier_each_missing_one_is_noticed() {
     let names = each(
-        &[&WATCHED[..], &["workspace.mode=overlay", "fs.hide=[\"**/*.pem\"]", "commands.presets=[\"inspect\"]"]]
-            .concat(),
+        &[
+            &WATCHED[..],
+            &[
+                "workspace.mode=overlay",
+                "fs.hide=[\"**/*.pem\"]",
+                "commands.presets=[\"inspect\"]",
+                "tools={default=\"deny\"}",
+            ],
+        ]
+        .concat(),
     );
     for name in [
         "Watch(Wall(Millis(",
@@ -114,6 +122,7 @@ fn in_the_container_tier_each_missing_one_is_noticed() {
         "Hide([\"**/*.pem\"])",
         "ProtectedAtApply",
         "CommandGate",
+        "ToolGate",
     ] {
         assert!(names.iter().any(|found| found.starts_with(name)), "{name} in {names:?}");
     }

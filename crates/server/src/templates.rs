@@ -64,9 +64,10 @@ impl Templates {
             Ok(built) => {
                 let mut layers = Vec::new();
                 // A recipe says what it needs beyond `base`. The stock interpreter is for E2B's clients, and as large as `base`.
-                match name {
-                    INTERPRETER => layers.extend(built.layers().into_iter().chain(clauses())),
-                    _ => layers.extend(base().into_iter().chain(built.layers())),
+                if name == INTERPRETER {
+                    layers.extend(built.layers().into_iter().chain(clauses()))
+                } else {
+                    layers.extend(base().into_iter().chain(built.layers()))
                 }
                 Made { layers, shown: built.shown() }
             }

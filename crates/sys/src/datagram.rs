@@ -63,9 +63,10 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Came> {
     let Ok(count) = usize::try_from(count) else { return Err(last()).named("recvmsg", named) };
     let filled = control.iter().flat_map(|word| word.to_ne_bytes()).take(message.msg_controllen).collect::<Vec<_>>();
     let from = sender(&name.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>());
-    match (from, destination(&filled)) {
-        (Some(from), Some(to)) => Ok(Came { count, from, to }),
-        _ => Err(Error::new("recvmsg", named(), Errno::PROTO)),
+    if let (Some(from), Some(to)) = (from, destination(&filled)) {
+        Ok(Came { count, from, to })
+    } else {
+        Err(Error::new("recvmsg", named(), Errno::PROTO))
     }
 }
 

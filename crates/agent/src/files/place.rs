@@ -24,10 +24,8 @@ pub(crate) fn absolute(text: &str, home: &Path) -> Result<PathBuf, Failure> {
 
 /// The folder and the name of what a request is about; `/`, `.` and `..` are nothing that could be made or removed.
 pub(crate) fn parts(path: &Path) -> Result<(&Path, &std::ffi::OsStr), Failure> {
-    match (path.parent(), path.file_name()) {
-        (Some(folder), Some(name)) => Ok((folder, name)),
-        _ => Err(failure(Code::Invalid, format!("`{}` is no name in a folder", path.display()))),
-    }
+    let parts = path.parent().zip(path.file_name());
+    parts.ok_or_else(|| failure(Code::Invalid, format!("`{}` is no name in a folder", path.display())))
 }
 
 /// Makes the folders of a path that are not there.

@@ -81,11 +81,14 @@ impl<'a> Line<'a> {
         let mut bytes = Vec::new();
         loop {
             let (kind, stream, payload) = self.frame()?;
-            match (kind, Lane::split(&payload)) {
-                (Kind::Data, Some((Lane::In, part))) if stream == FIRST => bytes.extend_from_slice(part),
-                (Kind::Eof, _) if stream == FIRST => break,
-                _ => return Err(at("what the machine is to become")(Errno::PROTO)),
+            if stream == FIRST && kind == Kind::Eof {
+                break;
             }
+            let part = Lane::split(&payload).filter(|(lane, _)| *lane == Lane::In);
+            let Some((_, part)) = part.filter(|_| stream == FIRST && kind == Kind::Data) else {
+                return Err(at("what the machine is to become")(Errno::PROTO));
+            };
+            bytes.extend_from_slice(part);
             if u64::try_from(bytes.len()).is_ok_and(|count| count > all) {
                 break;
             }
@@ -186,6 +189,7 @@ mod tests {
             rlimits: std::collections::BTreeMap::new(),
             environment: Vec::new(),
             cwd: "/".to_owned(),
+            attempts: vec![crate::machine::Attempt { number: 90, args: [u64::MAX; 6], errno: 1 }],
         };
         Begin { seed: [7; 32], clock: (1, 2), machine, filter: 3, files: vec![("a".to_owned(), 2)] }
     }

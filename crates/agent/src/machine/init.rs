@@ -18,7 +18,7 @@ use rustix::system::RebootCommand;
 use sys::bare::{self, Fd, Pointers};
 
 use super::begin::{Line, Told};
-use super::{DISKS, MODULES, Machine, PORT, PROGRAM, root, workspace};
+use super::{Attempt, DISKS, MODULES, Machine, PORT, PROGRAM, root, workspace};
 use crate::files::failure::{failure, words};
 use crate::frame::{self, Frame, Kind};
 use crate::words::{Code, Ended};
@@ -192,7 +192,17 @@ fn confine(machine: &Machine, filter: &[u8], socket: &OwnedFd) -> Result<(), Fau
     rustix::stdio::dup2_stdin(socket).map_err(at("descriptor 0"))?;
     rustix::stdio::dup2_stdout(&nothing).map_err(at("descriptor 1"))?;
     rustix::stdio::dup2_stderr(&nothing).map_err(at("descriptor 2"))?;
-    bare::set_filter(filter).map_err(call("the filter of system calls"))
+    bare::set_filter(filter).map_err(call("the filter of system calls"))?;
+    machine.attempts.iter().try_for_each(attempted)
+}
+
+/// The filter answers as it was planned.
+fn attempted(Attempt { number, args, errno }: &Attempt) -> Result<(), Fault> {
+    let found = bare::attempt(*number, args).map_err(call("an attempt"))?;
+    if bare::answered(*errno, found) {
+        return Ok(());
+    }
+    Err(Fault(format!("the filter of system calls: call {number} is answered by errno {found}, and not by {errno}")))
 }
 
 fn execute(machine: &Machine, program: &OwnedFd) -> Fault {
@@ -221,5 +231,21 @@ fn say(port: impl AsFd, why: &str) {
     let words = serde_json::to_vec(&ended).unwrap_or_default();
     if frame::put(&mut bytes, Frame { kind: Kind::End, stream: super::SECOND, payload: &words }) {
         let _gone = rustix::io::write(port, &bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// fchmod of no descriptor: without a filter the kernel answers EBADF, and no filter's EPERM.
+    #[test]
+    fn an_answer_that_was_not_planned_is_a_fault() {
+        let fchmod = |errno| Attempt { number: 91, args: [u64::MAX, 0, 0, 0, 0, 0], errno };
+        assert!(attempted(&fchmod(0)).is_ok());
+        let Err(Fault(why)) = attempted(&fchmod(1)) else { panic!("it was not missed") };
+        assert!(why.contains("call 91"), "{why}");
+        // What would do something is not tried at all: close(2) of our own input.
+        assert!(attempted(&Attempt { number: 3, args: [0; 6], errno: 0 }).is_err());
     }
 }

@@ -89,6 +89,18 @@ pub struct Begun {
     pub after: [u8; 16],
 }
 
+/// A system call that is only tried, when the filter is on: nothing is started where it is answered otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attempt {
+    /// Number.
+    pub number: u32,
+    /// Arguments that do nothing (`sys::bare::can_attempt`).
+    pub args: [u64; 6],
+    /// Errno of the filter; 0 = the call reaches the kernel.
+    pub errno: i32,
+}
+
 /// What the init makes of the machine before the agent is started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -122,4 +134,6 @@ pub struct Machine {
     pub environment: Vec<String>,
     /// Where programs start.
     pub cwd: String,
+    /// The proof of the filter.
+    pub attempts: Vec<Attempt>,
 }

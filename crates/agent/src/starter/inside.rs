@@ -297,6 +297,6 @@ fn refused(error: SpawnError, name: &str, file: &Path, cwd: Option<&Path>) -> Fa
             failure(Code::TooMany, format!("`{name}`: arguments and environment are too long for the kernel: {why}"))
         }
         (Step::Exec, _) => failure(Code::NotExecutable, format!("`{name}` cannot be executed: {why}")),
-        (step, errno) => failure(failure::code(errno), format!("`{name}`: {} failed: {why}", step.words())),
+        (step, errno) => failure(failure::code(errno), format!("`{name}`: {} failed: {why}", step.as_str())),
     }
 }

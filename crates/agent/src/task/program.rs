@@ -274,10 +274,8 @@ fn on_pipes(stdin: bool) -> Result<Streams, Errno> {
 
 fn on_a_terminal(size: Size) -> Result<Streams, Failure> {
     let pair = terminal::open(terminal::Size { rows: size.rows, columns: size.cols }).map_err(|error| {
-        let code = match error.errno {
-            Errno::MFILE | Errno::NFILE | Errno::NOSPC | Errno::NOMEM => Code::TooMany,
-            _ => Code::Unsupported,
-        };
+        let full = [Errno::MFILE, Errno::NFILE, Errno::NOSPC, Errno::NOMEM].contains(&error.errno);
+        let code = if full { Code::TooMany } else { Code::Unsupported };
         failure(code, format!("this sandbox gives no terminal (dev.tty): {error}"))
     })?;
     let input = pair.master.try_clone().map_err(|error| failure(Code::TooMany, format!("no terminal: {error}")))?;

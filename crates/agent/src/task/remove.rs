@@ -110,10 +110,8 @@ impl Task for Remove {
             }
             // Empty: removed by name at its next turn, from the folder above; what was made in it meanwhile is found then.
             let name = self.folders.pop().map(|folder| folder.name);
-            match (self.folders.last_mut(), name) {
-                (Some(above), Some(name)) => above.names.push_front(name),
-                _ => continue,
-            }
+            let Some((above, name)) = self.folders.last_mut().zip(name) else { continue };
+            above.names.push_front(name);
         }
         Ok(Progress::More)
     }

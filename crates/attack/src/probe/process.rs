@@ -168,9 +168,10 @@ fn daemon(probe: &Probe) {
             // A chain: each child is born while its parent is being killed, for a bounded time.
             let until = std::time::Instant::now() + Duration::from_secs(3);
             while std::time::Instant::now() < until {
-                match task::fork() {
-                    Ok(Forked::Parent(_)) => task::leave(0),
-                    _ => rest(Duration::from_millis(4)),
+                if let Ok(Forked::Parent(_)) = task::fork() {
+                    task::leave(0);
+                } else {
+                    rest(Duration::from_millis(4));
                 }
             }
             task::leave(0);

@@ -43,10 +43,7 @@ impl Ear {
             }
             Self::Udp(socket) => socket.recv(&mut text).ok()?,
             Self::Datagram(socket) => socket.recv(&mut text).ok()?,
-            Self::Descriptor(fd) => match rustix::io::read(fd, &mut text) {
-                Ok(length @ 1..) => length,
-                _ => return None,
-            },
+            Self::Descriptor(fd) => rustix::io::read(fd, &mut text).ok().filter(|length| *length > 0)?,
         };
         text.truncate(length);
         Some(text)

@@ -108,9 +108,10 @@ impl Scene for Memory {
         let witnessed = most(tries, "mib").unwrap_or(0) * MIB;
         let had = self.peak.max(witnessed);
         if had == 0 {
-            return match ended_by(observed) {
-                Some("memory") => Sight::Stopped("the run was ended by `memory` before the first look".to_owned()),
-                _ => Sight::Unclear("nothing was measured".to_owned()),
+            return if ended_by(observed) == Some("memory") {
+                Sight::Stopped("the run was ended by `memory` before the first look".to_owned())
+            } else {
+                Sight::Unclear("nothing was measured".to_owned())
             };
         }
         let said =

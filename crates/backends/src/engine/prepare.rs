@@ -1,11 +1,12 @@
 //! From the plan to a container: what the native backend prepares, with every tree of it to be handed in.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use policy::Plan;
 use policy::control::Namespace;
 
 use crate::host::Capabilities;
+use crate::native::handed::Handed;
 use crate::native::prepare as native;
 use crate::{Launch, StartError, backend, identity};
 
@@ -24,29 +25,13 @@ pub(super) struct Prepared {
     pub(super) root: u32,
 }
 
-impl backend::Prepared for Prepared {
-    fn workspace(&self) -> Option<&Path> {
-        self.inner.workspace()
+impl Handed for Prepared {
+    fn inner(&self) -> &native::Prepared {
+        &self.inner
     }
 
-    fn maps(&self, path: &Path) -> bool {
-        self.inner.maps(path)
-    }
-
-    fn copy_to(&self) -> Option<&Path> {
-        None
-    }
-
-    fn owner(&self) -> (u32, u32) {
-        self.inner.owner()
-    }
-
-    fn groups(&self, host: &Capabilities) -> Vec<PathBuf> {
-        self.inner.groups(host)
-    }
-
-    fn start(self: Box<Self>, host: &Capabilities) -> Result<Box<dyn backend::Started>, StartError> {
-        Ok(Box::new(super::start::start(*self, host)?))
+    fn start(self, host: &Capabilities) -> Result<Box<dyn backend::Started>, StartError> {
+        Ok(Box::new(super::start::start(self, host)?))
     }
 }
 

@@ -1,6 +1,6 @@
 //! From the plan to a bundle, and to the config of the guest that is its first process. Nothing is made on the host here.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use guest::config::{Mode, OwnedProbe as Probe};
 use policy::Plan;
@@ -11,8 +11,9 @@ use crate::backend::{self, Launch};
 use crate::host::{Capabilities, Engine};
 use crate::identity::{INSIDE, Identity};
 use crate::native::blueprint::Blueprint;
+use crate::native::handed::Handed;
 use crate::native::source::text;
-use crate::native::{environment, filter, prepare as native, tree};
+use crate::native::{filter, prepare as native, tree};
 use crate::oci::bundle::{self, Bundle};
 
 /// Everything that a start needs.
@@ -23,29 +24,13 @@ pub(super) struct Prepared {
     pub(super) engine: Engine,
 }
 
-impl backend::Prepared for Prepared {
-    fn workspace(&self) -> Option<&Path> {
-        self.inner.workspace.as_deref()
+impl Handed for Prepared {
+    fn inner(&self) -> &native::Prepared {
+        &self.inner
     }
 
-    fn maps(&self, _path: &Path) -> bool {
-        false
-    }
-
-    fn copy_to(&self) -> Option<&Path> {
-        None
-    }
-
-    fn owner(&self) -> (u32, u32) {
-        (INSIDE, INSIDE)
-    }
-
-    fn groups(&self, host: &Capabilities) -> Vec<PathBuf> {
-        backend::Prepared::groups(&self.inner, host)
-    }
-
-    fn start(self: Box<Self>, host: &Capabilities) -> Result<Box<dyn backend::Started>, StartError> {
-        Ok(Box::new(super::start::start(*self, host)?))
+    fn start(self, host: &Capabilities) -> Result<Box<dyn backend::Started>, StartError> {
+        Ok(Box::new(super::start::start(self, host)?))
     }
 }
 
@@ -55,7 +40,6 @@ impl backend::Prepared for Prepared {
 /// A path of the plan cannot be used, a profile is unknown, or the runtime is gone.
 pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
     let engine = host.runsc().map_err(|missing| StartError::system("looking for `runsc`", missing.why))?.clone();
-    let policy = &plan.policy;
     let mut blueprint = Blueprint::of(plan, launch.without());
     // Of a grant what it is itself, and no file system that is mounted below it.
     blueprint.readonly_overlay = true;
@@ -67,7 +51,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     let hostname = blueprint.hostname.as_deref().unwrap_or_default();
     let bundle = Bundle::of(&tree.ops, (&tree.sources, &tree.mapped), folder, hostname, None)?;
     bundle.all_text()?;
-    let mut config = native::common(&blueprint, policy, host, launch);
+    let mut config = native::common(&blueprint, host, launch);
     config.mode = Mode::Bundle;
     // The runtime's work.
     (config.wait_mapped, config.loopback, config.inner_limits, config.new_keyring) = (false, false, false, false);
@@ -79,8 +63,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     config.cwd = text(&tree.cwd);
     config.program = launch.program.as_ref().map(|_| native::number_after(0));
     config.seccomp = filter.as_ref().map(|built| built.program.clone()).unwrap_or_default();
-    config.env = native::variables(policy, launch, true);
-    config.search = environment::search(if policy.commands.is_some() { &[] } else { &config.env });
+    (config.env, config.search) = native::environment(&blueprint, launch);
     config.probes = probes(plan, filter.as_ref());
     let inner = native::Prepared {
         protected: Vec::new(),
@@ -118,8 +101,7 @@ fn probes(plan: &Plan, filter: Option<&filter::Built>) -> Vec<Probe> {
         all.push(Probe::SocketMustFail { family: 2, kind: 1, protocol: 0 });
         all.push(Probe::SocketMustFail { family: 10, kind: 2, protocol: 0 });
     }
-    // What its kernel lacks is answered as the filter answers what it does not know.
-    let lacked = ["vmsplice", "userfaultfd"].map(sys::seccomp::names::number);
+    let lacked = filter::LACKED.map(sys::seccomp::names::number);
     let told =
         |probe: &&Probe| !matches!(probe, Probe::Call { number, errno: 0, .. } if lacked.contains(&Some(*number)));
     all.extend(filter.iter().flat_map(|built| built.probes.iter().filter(told).cloned()));

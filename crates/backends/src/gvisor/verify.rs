@@ -160,7 +160,7 @@ impl Proof<'_> {
             | Control::Filter(_)
             | Control::Cgroup { .. }
             | Control::Rlimit { .. }
-            | Control::Environment
+            | Control::Environment(_)
             | Control::ProtectedAtApply
             | Control::Watch(_)
             | Control::Audit

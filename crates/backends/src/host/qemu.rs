@@ -78,8 +78,9 @@ fn version(program: &Path) -> Result<String, Missing> {
     let said = text.lines().next().and_then(|line| line.strip_prefix("QEMU emulator version ")).unwrap_or_default();
     let version = said.split_whitespace().next().unwrap_or_default();
     let mut numbers = version.split('.').map(|part| part.parse::<u32>().ok());
-    match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(major), Some(minor)) if (major, minor) >= LEAST => Ok(version.to_owned()),
-        _ => Err(unusable(format!("it says version `{version}`, and 7.2 is the oldest that is known"))),
+    let found = numbers.next().flatten().zip(numbers.next().flatten());
+    if found.is_some_and(|found| found >= LEAST) {
+        return Ok(version.to_owned());
     }
+    Err(unusable(format!("it says version `{version}`, and 7.2 is the oldest that is known")))
 }

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::control::{CgroupLimit, Control, Cover, Filter, Inlet, Interpreter, Namespace, Resource};
-use policy::value::Root;
+use policy::control::{
+    CgroupLimit, Control, Cover, Filter, Inlet, Interpreter, Machine, Namespace, Resource, Variables, Watch,
+};
+use policy::value::{Root, Threat};
 use policy::{ClauseId, Plan};
 
 use crate::sizes::Size;
@@ -27,6 +29,18 @@ pub(crate) enum How {
     Copy(Size),
     /// As a copy in a folder of the run.
     CopyInFolder,
+}
+
+/// The parts of a virtual machine, as they are seen from outside.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MachineParts {
+    /// Against whom the sandbox around the emulator holds.
+    pub(crate) emulator: Option<Threat>,
+    /// Release and digest.
+    pub(crate) kernel: Option<(String, String)>,
+    /// Bytes.
+    pub(crate) memory: Option<u64>,
+    pub(crate) no_network: bool,
 }
 
 /// A start's parts.
@@ -85,7 +99,15 @@ pub(crate) struct Blueprint {
     pub(crate) counted_memory: bool,
     pub(crate) cgroup: sys::cgroup::Limits,
     pub(crate) rlimits: Vec<(Resource, u64)>,
-    pub(crate) environment: bool,
+    /// What goes into the environment, clause by clause.
+    pub(crate) variables: Vec<Variables>,
+    /// Bytes of memory that the supervisor watches.
+    pub(crate) watched_memory: Option<u64>,
+    /// Commands were judged before.
+    pub(crate) judged: bool,
+    /// The network is the host's own.
+    pub(crate) host_network: bool,
+    pub(crate) machine: MachineParts,
     /// Every IPv4 address leads to the sandbox, and every IPv6 address.
     pub(crate) local: [bool; 2],
     pub(crate) inlets: Vec<Inlet>,
@@ -107,17 +129,39 @@ impl Blueprint {
         blueprint
     }
 
-    /// The parts that the kernel of a virtual machine holds.
-    pub(crate) fn in_machine(plan: &Plan) -> Self {
+    /// The parts of a virtual machine, what its kernel holds, and the control groups around it; a control can be left out.
+    pub(crate) fn of_machine(plan: &Plan, without: &[Control]) -> Self {
         let mut blueprint = Self::default();
         for entry in &plan.entries {
-            for control in entry.controls.iter() {
+            for control in entry.controls.iter().filter(|control| !without.contains(control)) {
                 if let Control::InMachine(inner) = control {
                     blueprint.add(entry.clause, inner);
+                } else if let Control::Machine(_) | Control::Cgroup { .. } = control {
+                    blueprint.add(entry.clause, control);
                 }
             }
         }
         blueprint
+    }
+
+    /// Most memory of the program, whoever holds it.
+    pub(crate) fn memory(&self) -> Option<u64> {
+        self.machine.memory.or(self.cgroup.memory).or(self.watched_memory)
+    }
+
+    /// The user's name; on the process tier, which has no names of its own, the one that every payload is told.
+    pub(crate) fn user_name(&self) -> &str {
+        self.user.as_ref().map_or("user", |(name, _)| name)
+    }
+
+    /// Whether another kernel than the host's answers.
+    pub(crate) const fn other_kernel(&self) -> bool {
+        self.own_kernel || self.machine.kernel.is_some()
+    }
+
+    /// Whether there is an own loopback device that programs can use.
+    pub(crate) const fn loopback(&self) -> bool {
+        !self.no_inet
     }
 
     fn add(&mut self, clause: ClauseId, control: &Control) {
@@ -166,23 +210,24 @@ impl Blueprint {
             Control::Cgroup { version: _, limit } => self.group(limit),
             Control::Rlimit { resource, value } => self.rlimit(*resource, *value),
             Control::EachFile(size) => self.rlimit(Resource::FileSize, size.0),
-            Control::Environment => self.environment = true,
+            Control::Environment(variables) => self.variables.push(variables.clone()),
             Control::LocalRoutes { ipv6 } => self.local = [true, *ipv6],
             Control::Inlets(inlets) => self.inlets.clone_from(inlets),
             Control::Broker => self.resolver = true,
             Control::Interpreter(limits) => self.interpreter = Some(limits.clone()),
             Control::OwnKernel { .. } => self.own_kernel = true,
-            // The supervisor's own parts.
+            Control::Machine(part) => self.machine(part),
+            Control::HostNetwork => self.host_network = true,
+            Control::CommandGate => self.judged = true,
+            Control::Watch(Watch::Memory(limit)) => self.watched_memory = Some(limit.0),
+            // The supervisor's own parts, and those of a machine's kernel.
             Control::ProtectedAtApply
             | Control::ImageTree(_)
-            | Control::HostNetwork
-            | Control::Machine(_)
             | Control::InMachine(_)
             | Control::Proxy
             | Control::Secrets
             | Control::Watch(_)
             | Control::Audit
-            | Control::CommandGate
             | Control::ToolGate => {}
         }
     }
@@ -195,6 +240,15 @@ impl Blueprint {
         }
         let list = if write { &mut self.writes } else { &mut self.reads };
         list.push(Shown { from: from.to_owned(), at: at.to_owned(), how });
+    }
+
+    fn machine(&mut self, part: &Machine) {
+        match part {
+            Machine::Emulator { version: _, against } => self.machine.emulator = Some(*against),
+            Machine::Kernel { release, digest } => self.machine.kernel = Some((release.clone(), digest.clone())),
+            Machine::Memory(bytes) => self.machine.memory = Some(*bytes),
+            Machine::NoNetwork => self.machine.no_network = true,
+        }
     }
 
     fn workspace_as(&mut self, from: &Path, at: &Path, how: How) {

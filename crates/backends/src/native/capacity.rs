@@ -36,12 +36,14 @@ impl WatchedMounts {
     pub(crate) fn full(&self) -> Vec<Exhausted> {
         let lacks = |(place, fd): &(String, OwnedFd)| {
             let FsStats { bytes, free_bytes, files, free_files } = fs_stats(fd).ok()?;
-            let of = match (free_bytes, free_files) {
-                (0, _) => ExhaustedResource::Bytes(bytes),
-                (_, 0) if files > 0 => ExhaustedResource::Files(files),
-                _ => return None,
-            };
-            Some(Exhausted { place: place.clone(), of })
+            let full = |of| Some(Exhausted { place: place.clone(), of });
+            if free_bytes == 0 {
+                full(ExhaustedResource::Bytes(bytes))
+            } else if free_files == 0 && files > 0 {
+                full(ExhaustedResource::Files(files))
+            } else {
+                None
+            }
         };
         self.0.iter().filter_map(lacks).collect()
     }

@@ -90,9 +90,10 @@ impl Account {
         if !all.is_empty() && !all.ends_with(b"\n") {
             all.push(b'\n');
         }
-        let line = match list {
-            "group" => format!("{name}:x:{id}:\n"),
-            _ => format!("{name}:x:{id}:{id}:{name}:/home/{name}:/bin/sh\n"),
+        let line = if list == "group" {
+            format!("{name}:x:{id}:\n")
+        } else {
+            format!("{name}:x:{id}:{id}:{name}:/home/{name}:/bin/sh\n")
         };
         all.extend(line.into_bytes());
         all

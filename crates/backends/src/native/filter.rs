@@ -1,10 +1,12 @@
 //! The seccomp filter of a plan, and the attempts that prove it.
 
 use guest::config::OwnedProbe as Probe;
+use sys::bare::{EPERM, answered};
 use sys::seccomp::rule::Action;
 use sys::seccomp::{Profile, ProfileError, Surroundings, names};
 
 use super::blueprint::Blueprint;
+use super::words;
 use crate::StartError;
 
 /// A filter, and what the kernel must answer when it is in force.
@@ -13,6 +15,8 @@ pub(crate) struct Built {
     profile: Profile,
     pub(crate) program: Vec<u8>,
     pub(crate) probes: Vec<Probe>,
+    /// The calls that the policy names and that are tried.
+    named: Vec<(String, u32, [u64; 6])>,
 }
 
 /// What the guest cannot do without once the filter is on; a run without one of them would start, and not end.
@@ -86,6 +90,12 @@ const LOCK: (&str, [u64; 6]) = ("flock", [NO_DESCRIPTOR, 0, 0, 0, 0, 0]);
 const UNDUMPABLE: (&str, [u64; 6]) = ("prctl", [4, 2, 0, 0, 0, 0]);
 const UNCOUNTED: (&str, [u64; 6]) = ("mmap", [0, 0, 0, 0x21, NO_DESCRIPTOR, 0]);
 
+/// Of [`ATTEMPTS`] what gVisor's kernel lacks, and answers as a filter answers what it does not know.
+pub(crate) const LACKED: [&str; 2] = ["vmsplice", "userfaultfd"];
+
+/// Most calls of a policy that are tried one by one; there is room for so many answers.
+const MAX_NAMED: usize = 32;
+
 /// Compiles the filter. It takes microseconds, so nothing is compiled ahead. `None`: the plan has none.
 pub(crate) fn build(blueprint: &Blueprint) -> Result<Option<Built>, StartError> {
     let failed = |e: ProfileError| StartError::Profile { why: e.to_string() };
@@ -114,8 +124,29 @@ pub(crate) fn build(blueprint: &Blueprint) -> Result<Option<Built>, StartError> 
         profile.deny(name).map_err(failed)?;
     }
     let program = profile.compile().map_err(|e| StartError::Internal(e.to_string()))?.bytes();
-    let probes = ATTEMPTS.iter().filter_map(|(name, args)| probe(&profile, name, *args)).collect();
-    Ok(Some(Built { profile, program, probes }))
+    let named = named(blueprint);
+    let of_groups = ATTEMPTS.iter().filter_map(|(name, args)| probe(&profile, name, *args));
+    let of_names = named.iter().filter_map(|(name, _, args)| probe(&profile, name, *args));
+    let probes = of_groups.chain(of_names).collect();
+    Ok(Some(Built { profile, program, probes, named }))
+}
+
+/// The calls that the policy names and that can be tried. One that is to be open is tried first from here, where no filter is on:
+/// what this kernel refuses, or does not have, would be refused inside as well, and says nothing of the filter. Another kernel
+/// than this one is asked for those alone that it surely has.
+fn named(blueprint: &Blueprint) -> Vec<(String, u32, [u64; 6])> {
+    let here = !blueprint.other_kernel();
+    let known = |name: &str| ATTEMPTS.iter().any(|(other, _)| *other == name) && !LACKED.contains(&name);
+    let reached = |number: u32, args: &[u64; 6]| sys::bare::attempt(number, args).is_ok_and(|errno| answered(0, errno));
+    let open = blueprint.allow.iter().map(|name| (name, true));
+    let closed = blueprint.deny.iter().map(|name| (name, false));
+    let tried = open.chain(closed).filter_map(|(name, open)| {
+        let number = names::number(name)?;
+        let args = sys::bare::harmless(number)?;
+        let sure = !open || if here { reached(number, &args) } else { known(name) };
+        sure.then(|| (name.clone(), number, args))
+    });
+    tried.take(MAX_NAMED).collect()
 }
 
 fn probe(profile: &Profile, name: &str, args: [u64; 6]) -> Option<Probe> {
@@ -148,7 +179,7 @@ impl Built {
 
     /// Whether POSIX message queues can be made.
     pub(crate) fn opens_queues(&self) -> bool {
-        self.says(&["mq_open".to_owned()], true)
+        self.says("mq_open", true)
     }
 
     /// Whether leases on files are among what is refused.
@@ -175,12 +206,39 @@ impl Built {
         names::number(name).is_some_and(|number| self.profile.judge(number, args) != Action::Allow)
     }
 
-    /// Whether each of these calls is open, or closed, whatever its arguments.
-    pub(crate) fn says(&self, list: &[String], open: bool) -> bool {
-        list.iter().all(|name| {
-            let judged = names::number(name).map(|number| self.profile.judge(number, [0; 6]));
-            judged.is_some_and(|action| (action == Action::Allow) == open)
-        })
+    /// Whether a call is open, or closed, whatever its arguments.
+    pub(crate) fn says(&self, name: &str, open: bool) -> bool {
+        let judged = names::number(name).map(|number| self.profile.judge(number, [0; 6]));
+        judged.is_some_and(|action| (action == Action::Allow) == open)
+    }
+
+    /// The evidence of calls that a policy opens or closes by name: what the attempt at each was answered, as `answer` knows it;
+    /// of those that are not tried, what the filter says that was put on.
+    ///
+    /// # Errors
+    /// One is otherwise, or was not tried.
+    pub(crate) fn named(
+        &self,
+        names: &[String],
+        open: bool,
+        answer: impl Fn(u32, &[u64; 6]) -> Option<i32>,
+    ) -> Result<(), String> {
+        for name in names {
+            match self.named.iter().find(|(known, ..)| known == name) {
+                Some((_, number, args)) => {
+                    let errno = answer(*number, args).ok_or_else(|| format!("`{name}` was not tried"))?;
+                    if !answered(if open { 0 } else { EPERM }, errno) {
+                        return Err(format!(
+                            "`{name}` was tried, and the kernel's answer was: {}",
+                            words::answer(errno)
+                        ));
+                    }
+                }
+                None if self.says(name, open) => {}
+                None => return Err(format!("`{name}` is {}", if open { "closed" } else { "open" })),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -217,6 +275,43 @@ mod tests {
                 assert_eq!(hidden, (bits & 16 != 0, bits & 32 != 0), "{profile} {bits}");
             }
         }
+    }
+
+    /// What is named is tried where that is harmless, and what is tried decides: no answer, or another one, is no evidence.
+    #[test]
+    fn a_named_call_is_tried_and_its_answer_decides() {
+        let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let (allow, deny) = (names(&["ptrace", "getcpu"]), names(&["chmod", "bpf"]));
+        let profile = Some("default".to_owned());
+        let blueprint = Blueprint { profile, allow: allow.clone(), deny: deny.clone(), ..Blueprint::default() };
+        let built = build(&blueprint).unwrap().unwrap();
+        assert_eq!(built.probes.len(), ATTEMPTS.len() + 2);
+        let chmod = names::number("chmod").unwrap();
+        let answers = |refused: i32| move |number, _: &[u64; 6]| Some(if number == chmod { refused } else { 3 });
+        assert_eq!(built.named(&allow, true, answers(1)), Ok(()));
+        assert_eq!(built.named(&deny, false, answers(1)), Ok(()));
+        assert!(built.named(&deny, false, answers(14)).unwrap_err().contains("`chmod` was tried"));
+        assert!(built.named(&allow, true, |_, _| Some(1)).unwrap_err().contains("`ptrace` was tried"));
+        assert!(built.named(&deny, false, |_, _| None).unwrap_err().contains("not tried"));
+        // Of `bpf` nobody can tell who refused it: the filter that was put on says it.
+        assert!(built.named(&names(&["bpf"]), true, answers(1)).unwrap_err().contains("closed"));
+        // On another kernel nothing is tried that it may lack.
+        let elsewhere =
+            build(&Blueprint { own_kernel: true, allow: names(&["getcwd"]), ..blueprint }).unwrap().unwrap();
+        assert_eq!(elsewhere.probes.len(), ATTEMPTS.len() + 1);
+    }
+
+    /// More than there is room for are not tried, and not left out of the filter.
+    #[test]
+    fn there_is_room_for_every_answer() {
+        let deny: Vec<String> = sys::seccomp::names::all()
+            .filter(|name| !NEEDED.contains(name) && !["exit", "rt_sigreturn"].contains(name))
+            .map(str::to_owned)
+            .collect();
+        let blueprint = Blueprint { profile: Some("default".to_owned()), deny, ..Blueprint::default() };
+        let built = build(&blueprint).unwrap().unwrap();
+        assert_eq!(built.probes.len(), ATTEMPTS.len() + MAX_NAMED);
+        assert!(built.probes.len() + 8 <= guest::config::MAX_PROBES);
     }
 
     #[test]

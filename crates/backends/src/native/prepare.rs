@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsStr};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use guest::config::{
     Config, Ids, Inlet, Mode, OwnedLandlock, OwnedOp as Op, OwnedProbe as Probe, OwnedRule, Rlimit, Size,
 };
+use policy::Plan;
 use policy::control::{Control, Filter, Namespace};
-use policy::value::{NetMode, Tier};
-use policy::{Plan, Policy};
+use policy::value::Tier;
 
 use super::blueprint::Blueprint;
 use super::interpreter::Interpreted;
 use super::landlock::Rules;
 use super::verify::Point;
-use super::{environment, filter, process, source, tree};
+use super::{environment, filter, owner, process, source, tree};
 use crate::backend::{FIRST_EXTRA, Launch, OwnProgram, Protect, Stdio};
 use crate::host::Capabilities;
 use crate::label::Label;
@@ -109,15 +109,14 @@ impl backend::Prepared for Prepared {
 /// # Errors
 /// A path of the plan cannot be used, or a profile is unknown.
 pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
-    let policy = &plan.policy;
     let mut blueprint = Blueprint::of(plan, launch.without());
     if let (Tier::Language, Some(OwnProgram::File(own))) = (plan.tier, &launch.program) {
         // There is one program, and it starts no other.
         blueprint.exec = Some(vec![own.clone()]);
     }
-    let identity = identity::choose(policy, host, &launch.run, blueprint.container)?;
+    let identity = owner::choose(&blueprint, host, &launch.run)?;
     let filter = filter::build(&blueprint)?;
-    let mut config = common(&blueprint, policy, host, launch);
+    let mut config = common(&blueprint, host, launch);
     let interpreted = (plan.tier == Tier::Language).then(|| Interpreted::of(&blueprint, launch));
     if let Some(interpreted) = &interpreted {
         config.argv.splice(0..0, interpreted.words());
@@ -144,11 +143,9 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     }
     config.program = launch.program.as_ref().map(|_| number_after(mapped.len()));
     layers(&mut config, &blueprint, &rules);
-    probes(&mut config, plan, filter.as_ref(), blueprint.container);
+    probes(&mut config, plan, filter.as_ref(), &blueprint);
     config.seccomp = filter.as_ref().map(|built| built.program.clone()).unwrap_or_default();
-    config.env = variables(policy, launch, blueprint.container);
-    // Commands were judged by the list of the system.
-    config.search = environment::search(if policy.commands.is_some() { &[] } else { &config.env });
+    (config.env, config.search) = environment(&blueprint, launch);
     config.ids = inside(host, &identity, &blueprint);
     let exported = |op: &Op| {
         matches!(op, Op::Overlay { export: Some(_), .. } | Op::Tmpfs { export: Some(_), .. } | Op::Fill { .. })
@@ -198,7 +195,7 @@ pub(crate) fn number_after(mapped: usize) -> u32 {
     FIRST_EXTRA.saturating_add(u32::try_from(mapped).unwrap_or(u32::MAX))
 }
 
-pub(crate) fn common(blueprint: &Blueprint, policy: &Policy, host: &Capabilities, launch: &Launch) -> Config {
+pub(crate) fn common(blueprint: &Blueprint, host: &Capabilities, launch: &Launch) -> Config {
     let text = |value: &OsStr| CString::new(value.as_bytes()).unwrap_or_default();
     let own_network = blueprint.namespaces.contains(&Namespace::Net);
     Config {
@@ -206,7 +203,7 @@ pub(crate) fn common(blueprint: &Blueprint, policy: &Policy, host: &Capabilities
         // The frame says that the config is there; as root, the id maps too.
         wait_mapped: true,
         wait_filled: (blueprint.hides || launch.laid) && blueprint.container,
-        loopback: blueprint.container && policy.net.mode != NetMode::None,
+        loopback: blueprint.container && blueprint.loopback(),
         // Never in the host's own.
         local_ipv4: own_network && blueprint.local[0],
         local_ipv6: own_network && blueprint.local[1],
@@ -263,24 +260,15 @@ fn inside(host: &Capabilities, identity: &identity::Identity, blueprint: &Bluepr
     host.root().then_some(Ids { uid: identity.uid, gid: identity.gid })
 }
 
-pub(crate) fn variables(policy: &Policy, launch: &Launch, container: bool) -> Vec<CString> {
-    let home = match (&launch.tmp, container) {
-        // One folder is both: each is the run's own, bounded together, and gone with it.
-        (Some(tmp), false) => tmp.clone().into_os_string().into_vec(),
-        (Some(_) | None, _) => format!("/home/{}", policy.process.user).into_bytes(),
-    };
-    let tmp = match (&launch.tmp, container) {
-        (Some(tmp), false) => tmp.clone().into_os_string().into_vec(),
-        (Some(_) | None, _) => b"/tmp".to_vec(),
-    };
-    let (home, tmp) = (String::from_utf8_lossy(&home).into_owned(), String::from_utf8_lossy(&tmp).into_owned());
-    environment::build(
-        policy,
-        (&launch.passed, &launch.forced, launch.trust.is_some()),
-        &home,
-        &tmp,
-        launch.term.as_deref(),
-    )
+/// The payload's variables, and where its program is looked for.
+pub(crate) fn environment(blueprint: &Blueprint, launch: &Launch) -> (Vec<CString>, Vec<CString>) {
+    // One folder is both home and temporary: each is the run's own, bounded together, and gone with it.
+    let folder = launch.tmp.as_ref().filter(|_| !blueprint.container).map(|tmp| tmp.to_string_lossy().into_owned());
+    let home = folder.clone().unwrap_or_else(|| format!("/home/{}", blueprint.user_name()));
+    let variables = environment::build(blueprint, launch, &home, folder.as_deref().unwrap_or("/tmp"));
+    // Commands were judged by the list of the system.
+    let search = environment::search(if blueprint.judged { &[] } else { &variables });
+    (variables, search)
 }
 
 /// The sandbox's Landlock layer, and the payload's own.
@@ -308,13 +296,13 @@ fn layers(config: &mut Config, blueprint: &Blueprint, rules: &Rules) {
 
 /// What the kernel must refuse, and what it must not, when every control is in force. Asked for by the plan and not by what
 /// was built of it.
-fn probes(config: &mut Config, plan: &Plan, filter: Option<&filter::Built>, container: bool) {
-    if container {
+fn probes(config: &mut Config, plan: &Plan, filter: Option<&filter::Built>, blueprint: &Blueprint) {
+    if blueprint.container {
         config.ops.push(guest::config::OwnedOp::File { path: CANARY.into(), mode: 0o444, bytes: Vec::new() });
         config.probes.push(Probe::OpenMustFail(CANARY.into()));
     } else {
         // Where all is granted that could be opened, the witness of the signal scope is what the same layer must refuse.
-        config.probes.extend(ungranted(&plan.policy).map(|path| Probe::OpenMustFail(source::text(path))));
+        config.probes.extend(ungranted(blueprint).map(|path| Probe::OpenMustFail(source::text(path))));
         config.probes.push(Probe::SignalMustFail(sys::caller::pid()));
     }
     config.probes.push(Probe::OpenMustWork(c"/dev/null".into()));
@@ -326,12 +314,12 @@ fn probes(config: &mut Config, plan: &Plan, filter: Option<&filter::Built>, cont
     config.probes.extend(filter.iter().flat_map(|built| built.probes.iter().cloned()));
 }
 
-/// A file of the host that anybody may read and the policy does not grant.
-fn ungranted(policy: &Policy) -> Option<&'static Path> {
+/// A file of the host that anybody may read and that is not shown.
+fn ungranted(blueprint: &Blueprint) -> Option<&'static Path> {
     const CANDIDATES: [&str; 5] = ["/etc/passwd", "/proc/version", "/proc/uptime", "/proc/cpuinfo", "/etc/hostname"];
     let granted = |path: &Path| {
-        let grants = policy.fs.read.iter().chain(&policy.fs.write).map(|grant| &grant.from);
-        grants.chain(&policy.workspace.path).any(|from| path.starts_with(from))
+        let shown = blueprint.reads.iter().chain(&blueprint.writes).chain(&blueprint.workspace);
+        shown.map(|shown| &shown.from).any(|from| path.starts_with(from))
     };
     CANDIDATES.iter().map(Path::new).find(|path| !granted(path) && path.is_file())
 }

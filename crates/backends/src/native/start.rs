@@ -288,7 +288,7 @@ fn in_memory(ops: &[Op]) -> Vec<String> {
 }
 
 pub(crate) fn refused(error: sys::spawn::SpawnError) -> StartError {
-    let words = format!("{}: {}", error.step.words(), error.errno);
+    let words = format!("{}: {}", error.step.as_str(), error.errno);
     if error.step == sys::spawn::Step::Scheduling {
         return StartError::RealTime { why: words };
     }

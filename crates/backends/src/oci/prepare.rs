@@ -1,6 +1,6 @@
 //! From the plan to a bundle for a runtime on Linux: what the native backend prepares, with the tree as a document.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use guest::config::Mode;
 use policy::Plan;
@@ -10,6 +10,7 @@ use super::linux::Linux;
 use super::verify;
 use crate::backend::{self, Launch};
 use crate::host::{Capabilities, Runtime};
+use crate::native::handed::Handed;
 use crate::native::prepare as native;
 use crate::{StartError, identity};
 
@@ -21,29 +22,13 @@ pub(super) struct Prepared {
     pub(super) runtime: Runtime,
 }
 
-impl backend::Prepared for Prepared {
-    fn workspace(&self) -> Option<&Path> {
-        self.inner.workspace()
+impl Handed for Prepared {
+    fn inner(&self) -> &native::Prepared {
+        &self.inner
     }
 
-    fn maps(&self, path: &Path) -> bool {
-        self.inner.maps(path)
-    }
-
-    fn copy_to(&self) -> Option<&Path> {
-        None
-    }
-
-    fn owner(&self) -> (u32, u32) {
-        self.inner.owner()
-    }
-
-    fn groups(&self, host: &Capabilities) -> Vec<PathBuf> {
-        self.inner.groups(host)
-    }
-
-    fn start(self: Box<Self>, host: &Capabilities) -> Result<Box<dyn backend::Started>, StartError> {
-        Ok(Box::new(super::start::start(*self, host)?))
+    fn start(self, host: &Capabilities) -> Result<Box<dyn backend::Started>, StartError> {
+        Ok(Box::new(super::start::start(self, host)?))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::StartError;
 use crate::backend::Backend as _;
 use crate::host::{Capabilities, Emulation};
 use crate::native::Container;
-use crate::support::{MACHINE_OVERHEAD, machine_memory};
+use crate::native::blueprint::Blueprint;
 
 /// Where the emulator sees what the machine is made of.
 pub(super) const SHOWN: &str = "/machine";
@@ -32,9 +32,9 @@ const TRANSLATED: u32 = 64;
 /// What the kernel is told. A panic, a switched-off machine and one that starts again all end the emulator.
 const KERNEL_WORDS: &str = "quiet loglevel=1 panic=-1 reboot=t random.trust_cpu=on tsc=unstable rdinit=/init";
 
-/// Plans it. Its limits are the outer plan's, with room for the emulator itself.
-pub(super) fn plan(plan: &Plan, emulation: &Emulation, host: &Capabilities) -> Result<Plan, StartError> {
-    let text = document(plan, emulation, host).to_string();
+/// Plans it: around the emulator stand the control groups of the machine's own plan, against whom that plan says.
+pub(super) fn plan(blueprint: &Blueprint, emulation: &Emulation, host: &Capabilities) -> Result<Plan, StartError> {
+    let text = document(blueprint, emulation)?.to_string();
     let root = Path::new("/");
     let mut layers = Layers::new(Caller { dir: root.to_path_buf(), home: None, profiles: vec!["default".to_owned()] });
     let none = |_: &Path| Err("no other document belongs here".to_owned());
@@ -55,18 +55,19 @@ pub(super) fn plan(plan: &Plan, emulation: &Emulation, host: &Capabilities) -> R
     })
 }
 
-fn document(plan: &Plan, emulation: &Emulation, host: &Capabilities) -> Value {
-    let limits = &plan.policy.limits;
+fn document(blueprint: &Blueprint, emulation: &Emulation) -> Result<Value, StartError> {
+    let groups = &blueprint.cgroup;
     // Where no control group can be had, the machine's memory is bounded by the emulator's words alone.
-    let memory = match limits.memory.filter(|_| host.controller("memory").is_some()) {
-        Some(limit) => json!(format!("{}B", limit.0.saturating_add(MACHINE_OVERHEAD))),
-        None => json!("none"),
+    let memory = groups.memory.map_or(json!("none"), |bytes| json!(format!("{bytes}B")));
+    let threat = match planned(blueprint.machine.emulator, "an emulator")? {
+        Threat::Mistakes => "mistakes",
+        Threat::Hostile | Threat::MultiTenant => "hostile",
     };
     let mut document = json!({
         "version": 1,
         "name": "machine",
         "tier": "container",
-        "threat": if plan.policy.threat == Threat::Mistakes { "mistakes" } else { "hostile" },
+        "threat": threat,
         "fs": {
             "root": "host", "exec": [emulation.program.to_string_lossy()], "noexec": true, "protect": false,
             "tmp": "4M", "shm": "1M", "run": "1M",
@@ -82,33 +83,55 @@ fn document(plan: &Plan, emulation: &Emulation, host: &Capabilities) -> Value {
             limits.insert(name.to_owned(), value);
         }
     };
-    if let Some(share) = limits.cpus {
-        limit("cpus", json!(f64::from(share.0) / 1000.0));
+    if let Some(share) = &groups.cpu {
+        let thousandths = share.quota_us.saturating_mul(1000).checked_div(share.period_us);
+        let thousandths = thousandths.and_then(|share| u32::try_from(share).ok());
+        limit("cpus", json!(f64::from(planned(thousandths, "a share of processors")?) / 1000.0));
     }
-    if let Some(cores) = &limits.cpuset {
-        limit("cpuset", json!(cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")));
+    if let Some(cores) = &groups.cpuset {
+        limit("cpuset", json!(cores));
     }
-    if let Some(rate) = limits.io_read {
-        limit("io_read", json!(format!("{}B/s", rate.0)));
+    // One rate for all devices.
+    if let Some(rate) = groups.io.iter().find_map(|device| device.read) {
+        limit("io_read", json!(format!("{rate}B/s")));
     }
-    if let Some(rate) = limits.io_write {
-        limit("io_write", json!(format!("{}B/s", rate.0)));
+    if let Some(rate) = groups.io.iter().find_map(|device| device.write) {
+        limit("io_write", json!(format!("{rate}B/s")));
     }
-    document
+    Ok(document)
+}
+
+/// A part that every machine has: without a control that asks for it there is no start.
+pub(super) fn planned<T>(part: Option<T>, what: &str) -> Result<T, StartError> {
+    part.ok_or_else(|| StartError::Internal(format!("{what} is not planned")))
 }
 
 /// What is said beside [`words`] where the machine does not boot, but begins with what a prepared one was.
 pub(super) const PREPARED: [&str; 2] = ["-incoming", "defer"];
 
 /// The emulator's words: all devices that the machine has.
-pub(super) fn words(plan: &Plan, emulation: &Emulation, workspace: bool) -> Vec<OsString> {
+///
+/// # Errors
+/// A part of every machine is not planned: its kernel, its memory, that it has no network.
+pub(super) fn words(
+    blueprint: &Blueprint,
+    emulation: &Emulation,
+    workspace: bool,
+) -> Result<Vec<OsString>, StartError> {
+    let parts = &blueprint.machine;
+    let (release, digest) = planned(parts.kernel.as_ref(), "a kernel")?;
+    if (release, digest) != (&emulation.kernel.release, &emulation.kernel.digest()) {
+        return Err(StartError::Internal("the prepared kernel is another than was planned".to_owned()));
+    }
+    planned(parts.no_network.then_some(()), "a machine without a network")?;
     let at = |name: &str| format!("{SHOWN}/{name}");
     let image = |node: &str, file: &str| {
         format!("driver=file,node-name={node},read-only=on,locking=off,filename={SHOWN}/{file}")
     };
-    // Rounded down: never more than the policy says.
-    let memory = machine_memory(&plan.policy) >> 20;
-    let processors = plan.policy.limits.cpus.map_or(1, |share| share.0.div_ceil(1000).clamp(1, 8));
+    // Rounded down: never more than is planned.
+    let memory = planned(parts.memory, "memory")? >> 20;
+    let share = blueprint.cgroup.cpu.as_ref();
+    let processors = share.map_or(1, |share| share.quota_us.div_ceil(share.period_us.max(1)).clamp(1, 8));
     let sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
     let mut words: Vec<OsString> = vec![emulation.program.clone().into_os_string()];
     let options = [
@@ -140,5 +163,5 @@ pub(super) fn words(plan: &Plan, emulation: &Emulation, workspace: bool) -> Vec<
     for (option, value) in options.into_iter().chain(second.into_iter().filter(|_| workspace)) {
         words.extend([OsString::from(option), OsString::from(value)]);
     }
-    words
+    Ok(words)
 }

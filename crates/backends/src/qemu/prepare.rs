@@ -8,12 +8,15 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use agent::frame::VERSION;
-use agent::machine::{self, Machine, Place, Workspace};
+use agent::machine::{self, Attempt, Machine, Place, Workspace};
 use agent::words::Program;
-use policy::value::{Grant, NetMode, Root};
-use policy::{Plan, Policy};
+use guest::config::OwnedProbe as Probe;
+use policy::Plan;
+use policy::control::Variables;
+use policy::value::{Grant, Root};
 
 use super::kept::Kept;
+use super::outer::planned;
 use super::{image, outer, start};
 use crate::StartError;
 use crate::backend::{self, Backend as _, Launch, Stdio};
@@ -24,7 +27,6 @@ use crate::native::blueprint::{Blueprint, How, Shown};
 use crate::native::source::resolve;
 use crate::native::{environment, filter};
 use crate::sizes::Size;
-use crate::support::machine_memory;
 
 /// Everything that a start needs.
 #[derive(Debug)]
@@ -48,6 +50,10 @@ pub(super) struct Prepared {
     pub(super) keeps: Option<Kept>,
     /// The copy of a workspace that goes in.
     pub(super) workspace: Option<Copied>,
+    /// What goes into the environment, clause by clause.
+    pub(super) variables: Vec<Variables>,
+    /// Bytes of memory of the machine.
+    pub(super) memory: u64,
 }
 
 /// A copy of the workspace, which the caller makes before the start.
@@ -99,7 +105,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     if launch.trust.is_some() || launch.program.is_some() != live || matches!(launch.stdio, Stdio::Terminal(..)) {
         return refused("a terminal, an authority or a program of ours");
     }
-    let blueprint = Blueprint::in_machine(plan);
+    let blueprint = Blueprint::of_machine(plan, launch.without());
     let root = match &blueprint.root {
         Some(Root::Dir(folder)) => folder,
         Some(Root::Image(image)) => match &image.found {
@@ -108,8 +114,9 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         },
         Some(Root::Host | Root::Empty) | None => return refused("a root that is no folder"),
     };
-    let machine = inside(&blueprint, &plan.policy, launch)?;
-    let built = filter::build(&blueprint)?.ok_or_else(|| StartError::Internal("no filter is planned".to_owned()))?;
+    let memory = planned(blueprint.machine.memory, "memory")?;
+    let built = planned(filter::build(&blueprint)?, "a filter")?;
+    let machine = Machine { attempts: attempts(&built), ..inside(&blueprint, launch)? };
     let image = image::Planned::of("fs.root", machine::ROOT_LABEL, root)?;
     let mut workspace = None;
     if let Some(folder) = &launch.tmp {
@@ -126,8 +133,8 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
             workspace = Some(copied);
         }
     }
-    let outer = outer::plan(plan, &emulation, host)?;
-    let mut words = outer::words(plan, &emulation, workspace.is_some());
+    let outer = outer::plan(&blueprint, &emulation, host)?;
+    let mut words = outer::words(&blueprint, &emulation, workspace.is_some())?;
     // What cannot be kept is no error: it boots.
     let folder = launch.machines.as_deref().filter(|_| launch.tmp.is_some());
     let keeps = folder.and_then(|folder| Kept::of(folder, &emulation, &words).ok());
@@ -139,8 +146,22 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     // The agent of a live sandbox is there already: it is the machine's init.
     let program = if live { None } else { Some(program(launch)?) };
     let (plan, files) = (plan.clone(), launch.files.clone());
-    let filter = built;
-    Ok(Prepared { emulator, outer, plan, emulation, words, machine, program, filter, files, kept, keeps, workspace })
+    Ok(Prepared {
+        emulator,
+        outer,
+        plan,
+        emulation,
+        words,
+        machine,
+        program,
+        filter: built,
+        files,
+        kept,
+        keeps,
+        workspace,
+        memory,
+        variables: blueprint.variables,
+    })
 }
 
 /// How the emulator is started.
@@ -177,24 +198,32 @@ fn around(launch: &Launch, words: &[std::ffi::OsString], workspace: bool) -> Lau
 }
 
 /// What the init makes of the machine.
-fn inside(blueprint: &Blueprint, policy: &Policy, launch: &Launch) -> Result<Machine, StartError> {
-    let unplanned = |what: &str| StartError::Internal(format!("{what} is not planned"));
+fn inside(blueprint: &Blueprint, launch: &Launch) -> Result<Machine, StartError> {
     let place = |size: Option<Size>, what: &str| {
-        let Size { bytes, inodes } = size.ok_or_else(|| unplanned(what))?;
+        let Size { bytes, inodes } = planned(size, what)?;
         Ok::<Place, StartError>(Place { bytes, inodes })
     };
-    let workspace = blueprint.workspace.as_ref().map(|shown| shown_inside(shown, policy)).transpose()?;
-    let (user, id) = blueprint.user.clone().ok_or_else(|| unplanned("a user"))?;
-    let variables =
-        environment::build(policy, (&launch.passed, &launch.forced, false), &format!("/home/{user}"), "/tmp", None);
+    // What the init does to every machine, asked or not.
+    let always = [
+        (blueprint.inner_limits, "an end of namespaces"),
+        (blueprint.no_new_privs, "no_new_privs"),
+        (blueprint.drop_capabilities, "an end of capabilities"),
+        (blueprint.clear_groups, "an end of groups"),
+    ];
+    for (part, what) in always {
+        planned(part.then_some(()), what)?;
+    }
+    let workspace = blueprint.workspace.as_ref().map(|shown| shown_inside(shown, blueprint)).transpose()?;
+    let (user, id) = planned(blueprint.user.clone(), "a user")?;
+    let variables = environment::build(blueprint, launch, &format!("/home/{user}"), "/tmp");
     Ok(Machine {
         version: VERSION,
         user,
         id,
-        hostname: blueprint.hostname.clone().ok_or_else(|| unplanned("a host name"))?,
-        umask: blueprint.umask.ok_or_else(|| unplanned("a mask"))?,
+        hostname: planned(blueprint.hostname.clone(), "a host name")?,
+        umask: planned(blueprint.umask, "a mask")?,
         noexec: blueprint.noexec,
-        loopback: policy.net.mode != NetMode::None,
+        loopback: blueprint.loopback(),
         tmp: place(blueprint.tmp, "/tmp")?,
         shm: place(blueprint.shm, "/dev/shm")?,
         run: place(blueprint.run, "/run")?,
@@ -202,7 +231,17 @@ fn inside(blueprint: &Blueprint, policy: &Policy, launch: &Launch) -> Result<Mac
         environment: variables.iter().map(text).collect::<Result<_, _>>()?,
         cwd: workspace.as_ref().map_or_else(|| begins_at(blueprint), |workspace| workspace.at.clone()),
         workspace,
+        attempts: Vec::new(),
     })
+}
+
+/// What the init tries when the filter is on.
+fn attempts(filter: &filter::Built) -> Vec<Attempt> {
+    let calls = filter.probes.iter().filter_map(|probe| {
+        let Probe::Call { number, args, errno } = probe else { return None };
+        Some(Attempt { number: *number, args: *args, errno: *errno })
+    });
+    calls.collect()
 }
 
 /// Where programs start without a workspace: where the image says, if it has such a folder.
@@ -220,13 +259,13 @@ fn begins_at(blueprint: &Blueprint) -> String {
 }
 
 /// Where the copy of a workspace is inside, and how large it may be.
-fn shown_inside(shown: &Shown, policy: &Policy) -> Result<Workspace, StartError> {
+fn shown_inside(shown: &Shown, blueprint: &Blueprint) -> Result<Workspace, StartError> {
     let at = shown.at.to_str().ok_or_else(|| not_text("the place of the workspace"))?.to_owned();
     let (size, write) = match shown.how {
         How::Copy(Size { bytes, inodes }) => (Place { bytes, inodes }, true),
         // Nobody writes to it: its content is all that it holds, and cannot be more than there is memory.
         How::ReadOnly => {
-            let bytes = machine_memory(policy);
+            let bytes = planned(blueprint.machine.memory, "memory")?;
             (Place { bytes, inodes: bytes / 4096 }, false)
         }
         How::Writable | How::Overlay(_) | How::CopyInFolder => {

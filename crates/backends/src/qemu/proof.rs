@@ -1,6 +1,6 @@
 //! The evidence of every control of a machine's plan, before *go*.
 
-use policy::control::{Control, Filter, Machine, Namespace};
+use policy::control::{Control, Filter, Machine};
 use sys::proc::{Process, Status};
 
 use super::inside::Inside;
@@ -116,7 +116,7 @@ impl Proof<'_> {
             | Control::Rlimit { .. }
             | Control::EachFile(_)
             | Control::OwnKernel { .. }
-            | Control::Environment
+            | Control::Environment(_)
             | Control::LocalRoutes { .. }
             | Control::Inlets(_)
             | Control::Broker
@@ -130,7 +130,7 @@ impl Proof<'_> {
 
     fn part(&self, part: &Machine) -> Evident {
         match part {
-            Machine::Emulator { version: _ } => self.emulator.clone(),
+            Machine::Emulator { version: _, against: _ } => self.emulator.clone(),
             Machine::Kernel { release, digest } => {
                 must(*digest == self.rest.digest, || "it was started from another kernel".to_owned())?;
                 must(*release == self.inside.release && *release == self.rest.release, || {
@@ -168,8 +168,10 @@ impl Proof<'_> {
             Control::NoGroups => must(status.groups.is_empty(), || format!("it has {:?}", status.groups)),
             Control::Filter(part) => self.filter(part),
             Control::Rlimit { resource, value } => {
+                // Some are as low where nobody asked.
+                let asked = machine.rlimits.contains_key(&resource.number());
                 let found = inside.limit(resource.number());
-                must(found.is_some_and(|found| found <= *value), || format!("it is {found:?}"))
+                must(asked && found.is_some_and(|found| found <= *value), || format!("it is {found:?}"))
             }
             Control::Tmpfs { at, bytes, inodes } => self.tmpfs(at, *bytes, *inodes),
             Control::Copy { from: _, at, size: Some((bytes, inodes)) } => {
@@ -178,11 +180,11 @@ impl Proof<'_> {
             }
             Control::Mount { from: _, at, write: false } => self.workspace(at, false),
             Control::NoexecMounts => self.noexec(),
-            Control::Environment => {
+            Control::Environment(variables) => {
                 let home = format!("/home/{}", machine.user);
-                must(inside.hello.home == home && inside.hello.user == machine.user, || "it has another".to_owned())
+                let agents = inside.hello.home == home && inside.hello.user == machine.user;
+                must(agents && self.rest.variables.contains(variables), || "it has another".to_owned())
             }
-            Control::Namespace(Namespace::Mount) => self.root(),
             Control::Namespace(_)
             | Control::ImageTree(_)
             | Control::KeptGroups(_)
@@ -251,14 +253,22 @@ impl Proof<'_> {
         Ok(())
     }
 
-    /// One filter is on, and the one that went in closes and opens what the plan says.
+    /// The kernel's answer to one attempted call: the init starts no agent where one is otherwise than it was told.
+    fn answer(&self, number: u32, args: &[u64; 6]) -> Option<i32> {
+        let tried = self.rest.machine.attempts.iter().find(|tried| tried.number == number && tried.args == *args);
+        tried.map(|tried| tried.errno)
+    }
+
+    /// One filter is on, calls of each kind were tried under it, and it closes and opens what the plan says.
     fn filter(&self, part: &Filter) -> Evident {
         let (status, built) = (&self.inside.status, &self.rest.filter);
         must(status.seccomp == 2 && status.seccomp_filters.unwrap_or(1) == 1, || "the filter is not on".to_owned())?;
+        let tried = |refused: bool| self.rest.machine.attempts.iter().any(|tried| (tried.errno != 0) == refused);
+        must(tried(true) && tried(false), || "no call was tried".to_owned())?;
         match part {
             Filter::Profile(_) => Ok(()),
-            Filter::Allow(names) => must(built.says(names, true), || "a call is closed".to_owned()),
-            Filter::Deny(names) => must(built.says(names, false), || "a call is open".to_owned()),
+            Filter::Allow(names) => built.named(names, true, |number, args| self.answer(number, args)),
+            Filter::Deny(names) => built.named(names, false, |number, args| self.answer(number, args)),
             Filter::NoUnix => must(built.closes_unix(), || "unix sockets can be made".to_owned()),
             Filter::NoInet => must(built.closes_inet(), || "sockets of IP can be made".to_owned()),
             Filter::SharedFiles { .. } | Filter::SharedPids | Filter::Visible | Filter::CountedMemory => {

@@ -36,6 +36,8 @@ pub(super) struct Rest {
     pub(super) machine: agent::machine::Machine,
     pub(super) program: Option<agent::words::Program>,
     pub(super) filter: crate::native::filter::Built,
+    /// Bytes of memory of the machine.
+    pub(super) memory: u64,
     pub(super) release: String,
     pub(super) digest: String,
     /// Files that are shown read-only: name and content.
@@ -46,6 +48,8 @@ pub(super) struct Rest {
     pub(super) keeps: Option<Kept>,
     /// Where the changes of the workspace's copy are put.
     changes: Option<File>,
+    /// What goes into the environment, clause by clause.
+    pub(super) variables: Vec<policy::control::Variables>,
 }
 
 /// A machine that is up, and in which nothing of the caller's runs.
@@ -60,12 +64,25 @@ pub(super) struct Verified {
 
 /// Starts the emulator's sandbox.
 pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
-    let Prepared { emulator, outer, plan, emulation, words, machine, program, filter, files, kept, keeps, workspace } =
-        prepared;
-    let changes = workspace.as_ref().map(Copied::make).transpose()?;
-    let (release, digest) = (emulation.kernel.release.clone(), emulation.kernel.digest());
-    let prepared = Rest { outer, plan, words, machine, program, filter, release, digest, files, kept, keeps, changes };
-    Ok(Started { emulator: emulator.start(host)?, prepared })
+    let changes = prepared.workspace.as_ref().map(Copied::make).transpose()?;
+    let kernel = &prepared.emulation.kernel;
+    let rest = Rest {
+        release: kernel.release.clone(),
+        digest: kernel.digest(),
+        memory: prepared.memory,
+        outer: prepared.outer,
+        plan: prepared.plan,
+        words: prepared.words,
+        machine: prepared.machine,
+        program: prepared.program,
+        filter: prepared.filter,
+        files: prepared.files,
+        kept: prepared.kept,
+        keeps: prepared.keeps,
+        variables: prepared.variables,
+        changes,
+    };
+    Ok(Started { emulator: prepared.emulator.start(host)?, prepared: rest })
 }
 
 /// Its sockets, for orders and of the machine's agent, and its errors.

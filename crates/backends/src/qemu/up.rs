@@ -13,7 +13,6 @@ use super::kept::Kept;
 use super::link::Link;
 use super::monitor::Monitor;
 use super::start::Rest;
-use crate::support::machine_memory;
 
 /// How long the machine's kernel may take to its first process: seconds on an idle host, a minute on a busy one.
 const BOOT: Duration = Duration::from_secs(150);
@@ -44,7 +43,7 @@ pub(super) fn waiting(rest: &mut Rest, orders: OwnedFd, link: &mut Link) -> Resu
         (None, keeps) => {
             let waits = link.waits(BOOT)?;
             if let Some(keeps) = keeps.filter(|_| !waits.disks) {
-                keep(&keeps, &mut monitor, machine_memory(&rest.plan.policy).saturating_add(STATE))?;
+                keep(&keeps, &mut monitor, rest.memory.saturating_add(STATE))?;
             }
             Ok(())
         }

@@ -127,9 +127,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         | ClauseId::NetBytes
         | ClauseId::NetConnections => when(policy.clause(id).is_some(), || no_broker("net/gvisor")),
         ClauseId::Secrets => when(!policy.secrets.is_empty(), || no_broker("secrets/gvisor")),
-        ClauseId::EnvPass => when(!policy.env.pass.is_empty(), || held(Control::Environment)),
-        ClauseId::EnvSet => when(!policy.env.set.is_empty(), || held(Control::Environment)),
-        ClauseId::Inputs => when(!policy.inputs.is_empty(), || held(Control::Environment)),
+        ClauseId::EnvPass | ClauseId::EnvSet | ClauseId::Inputs => super::environment(policy, id),
         ClauseId::ProcessUser => held(Control::User { name: process.user.clone(), id: INSIDE }),
         ClauseId::ProcessHostname => held(Control::Hostname(process.hostname.clone())),
         ClauseId::ProcessUmask => held(Control::Umask(process.umask)),

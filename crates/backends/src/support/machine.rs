@@ -19,14 +19,14 @@ const LEAST_MEMORY: u64 = 128 << 20;
 /// Memory of a machine whose policy names none.
 const DEFAULT_MEMORY: u64 = 512 << 20;
 /// What the emulator may have beside the machine's memory: its code, what it translates, its buffers.
-pub(crate) const OVERHEAD: u64 = 256 << 20;
+const OVERHEAD: u64 = 256 << 20;
 /// The agent, the process that makes starters and the starter of the program are the user's own too.
 const OWN_PROCESSES: u64 = 3;
 /// Descriptors that the agent needs to start anything.
 const LEAST_FILES: u32 = 128;
 
 /// Memory of the machine of a policy.
-pub(crate) fn memory_of(policy: &Policy) -> u64 {
+fn memory_of(policy: &Policy) -> u64 {
     policy.limits.memory.map_or(DEFAULT_MEMORY, |limit| limit.0)
 }
 
@@ -68,6 +68,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         | ClauseId::ProcessUser
         | ClauseId::ProcessHostname
         | ClauseId::ProcessUmask
+        | ClauseId::EnvPass
+        | ClauseId::EnvSet
+        | ClauseId::Inputs
         | ClauseId::SyscallsProfile
         | ClauseId::SyscallsAllow
         | ClauseId::SyscallsDeny => inside(),
@@ -117,9 +120,6 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         | ClauseId::NetBandwidth
         | ClauseId::NetBytes
         | ClauseId::NetConnections => when(policy.net.mode == NetMode::Allow, network_refused),
-        ClauseId::EnvPass => when(!policy.env.pass.is_empty(), || held(inner(Control::Environment))),
-        ClauseId::EnvSet => when(!policy.env.set.is_empty(), || held(inner(Control::Environment))),
-        ClauseId::Inputs => when(!policy.inputs.is_empty(), || held(inner(Control::Environment))),
         ClauseId::Secrets => network::secrets_without_broker(policy),
         ClauseId::ProcessTty => when(policy.process.tty, || {
             not_built("process.tty/not-in-a-machine", "no terminal leads into a machine in this version")
@@ -161,7 +161,7 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
             "use `--memory 128M` or more, or `--tier container`",
         );
     }
-    let emulator = Control::Machine(Machine::Emulator { version: emulation.version.clone() });
+    let emulator = Control::Machine(Machine::Emulator { version: emulation.version.clone(), against: policy.threat });
     let inside = [Control::NoNewPrivs, Control::NoCapabilities, Control::NoGroups, Control::NoInnerNamespaces];
     held_with(
         emulator,

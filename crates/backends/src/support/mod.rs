@@ -17,13 +17,11 @@ pub(crate) use crun::{probe as crun_probe, support as crun};
 pub(crate) use gvisor::{probe as gvisor_probe, support as gvisor};
 pub use language::MODULES as LANGUAGE_MODULES;
 pub(crate) use language::support as language;
-pub(crate) use machine::{
-    OVERHEAD as MACHINE_OVERHEAD, memory_of as machine_memory, probe as machine_probe, support as machine,
-};
+pub(crate) use machine::{probe as machine_probe, support as machine};
 pub(crate) use podman::{probe as podman_probe, support as podman};
 pub(crate) use process::{probe as process_probe, support as process};
 
-use policy::control::{CgroupLimit, Control, Controls, Filter, Namespace, Resource, Watch};
+use policy::control::{CgroupLimit, Control, Controls, Filter, Namespace, Resource, Variables, Watch};
 use policy::units::{ranges, spans};
 use policy::value::{NetMode, Policy, Root, Threat};
 use policy::{ClauseId, Support, Unmet};
@@ -285,6 +283,20 @@ pub(crate) fn commands(policy: &Policy, host: &Capabilities, noexec: Control) ->
     }
     let files = policy.fs.exec.clone().unwrap_or_default();
     held_with(Control::CommandGate, [Control::Executables { abi: host.landlock, files }, noexec])
+}
+
+/// What the clauses of the environment put into it: each its own part.
+pub(crate) fn environment(policy: &Policy, id: ClauseId) -> Support {
+    let (env, inputs) = (&policy.env, &policy.inputs);
+    let given = |asked: bool, variables: Variables| when(asked, || held(Control::Environment(variables)));
+    if id == ClauseId::EnvPass {
+        return given(!env.pass.is_empty(), Variables::Passed(env.pass.clone()));
+    }
+    if id == ClauseId::EnvSet {
+        return given(!env.set.is_empty(), Variables::Set(env.set.clone()));
+    }
+    let values = inputs.iter().filter_map(|(name, input)| Some((name.clone(), input.value.clone()?)));
+    given(!inputs.is_empty(), Variables::Inputs(values.collect()))
 }
 
 pub(crate) fn tools(policy: &Policy) -> Support {

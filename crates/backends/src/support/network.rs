@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use policy::control::{Control, Filter, Inlet, Namespace};
+use policy::control::{Control, Filter, Inlet, Namespace, Variables};
 use policy::value::{
     Net, NetMode, NetRule, Policy, Protocol, Secret, SecretUse, Target, TlsUse, Unknown, host_matches,
 };
@@ -243,7 +243,10 @@ pub(super) fn secrets(policy: &Policy) -> Support {
             );
         }
     }
-    held(Control::Secrets)
+    // The program is told placeholders by variables; the values stay outside.
+    let told: Vec<String> = policy.secrets.values().filter_map(|secret| secret.env.clone()).collect();
+    let told = (!told.is_empty()).then_some(Control::Environment(Variables::Passed(told)));
+    held_with(Control::Secrets, told)
 }
 
 /// Whether a rule may be for requests that a secret is for.

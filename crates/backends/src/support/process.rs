@@ -92,9 +92,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         | ClauseId::NetBandwidth
         | ClauseId::NetBytes
         | ClauseId::NetConnections => network::without_namespace(policy, id),
-        ClauseId::EnvPass => when(!policy.env.pass.is_empty(), || held(Control::Environment)),
-        ClauseId::EnvSet => when(!policy.env.set.is_empty(), || held(Control::Environment)),
-        ClauseId::Inputs => when(!policy.inputs.is_empty(), || held(Control::Environment)),
+        ClauseId::EnvPass | ClauseId::EnvSet | ClauseId::Inputs => super::environment(policy, id),
         ClauseId::Secrets => network::secrets_without_broker(policy),
         // Without namespaces the program runs as the caller (or, from root, as an unprivileged user), and sees the
         // machine's own name: the tier's table says so. Whoever asks for names of their own does not get them here.

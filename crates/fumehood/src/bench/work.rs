@@ -74,13 +74,17 @@ impl Work {
     /// # Errors
     /// The backend takes no such program.
     pub(super) fn inside(self, backend: &str) -> Result<Workload, String> {
-        match (backend, self) {
-            ("monty" | "wasm", Self::Start) => answer(backend).map_err(|stop| stop.sentence()),
-            ("monty", Self::Python) => {
+        if !matches!(backend, "monty" | "wasm") {
+            return Ok(Workload::Argv(self.words((NAME, 80)).into_iter().map(Into::into).collect()));
+        }
+        match self {
+            Self::Start => answer(backend).map_err(|stop| stop.sentence()),
+            Self::Python if backend == "monty" => {
                 code("python", b"print(6 * 7)".to_vec(), Vec::new()).map_err(|stop| stop.sentence())
             }
-            ("monty" | "wasm", _) => Err("a program of this backend has no such thing".to_owned()),
-            _ => Ok(Workload::Argv(self.words((NAME, 80)).into_iter().map(Into::into).collect())),
+            Self::Python | Self::Calls | Self::Files | Self::Connections => {
+                Err("a program of this backend has no such thing".to_owned())
+            }
         }
     }
 
@@ -109,12 +113,13 @@ impl Work {
     pub(super) fn on_host(self, served: Option<&Served>) -> Result<f64, String> {
         let port = if self == Self::Connections { served.ok_or(NO_SERVER)?.port } else { 0 };
         let words = self.words(("127.0.0.1", port));
-        let program = match words.first().map(String::as_str) {
-            Some("python3") => ["/usr/local/bin/python3", "/usr/bin/python3"]
+        let program = if words.first().is_some_and(|word| word == "python3") {
+            ["/usr/local/bin/python3", "/usr/bin/python3"]
                 .into_iter()
                 .find(|path| std::path::Path::new(path).exists())
-                .ok_or("python3 is not there")?,
-            _ => "/bin/sh",
+                .ok_or("python3 is not there")?
+        } else {
+            "/bin/sh"
         };
         let command = Command::new(program).args(words.iter().skip(1)).env("PATH", "/usr/local/bin:/usr/bin:/bin");
         let begin = Instant::now();

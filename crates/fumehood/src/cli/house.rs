@@ -65,10 +65,8 @@ fn names_one(layers: &[PolicyLayer]) -> bool {
 /// `PATH[:MODE]`
 fn folder_of(workspace: &str) -> &Path {
     let modes = ["none", "ro", "rw", "overlay", "copy"];
-    match workspace.rsplit_once(':') {
-        Some((path, mode)) if modes.contains(&mode) && !path.is_empty() => Path::new(path),
-        _ => Path::new(workspace),
-    }
+    let with_mode = workspace.rsplit_once(':').filter(|(path, mode)| modes.contains(mode) && !path.is_empty());
+    Path::new(with_mode.map_or(workspace, |(path, _)| path))
 }
 
 /// `$XDG_CONFIG_HOME/fumehood/policy.toml`, else `~/.config/fumehood/policy.toml`.

@@ -266,10 +266,7 @@ impl Sandboxed<'_> {
 /// The tree that is built becomes the root, and its user and variables the run's.
 fn within(loaded: &mut Loaded, run: &Run<'_>) {
     let (name, number) = run.user.clone().unwrap_or_else(|| ("root".to_owned(), 0));
-    let home = match number {
-        0 => "/root".to_owned(),
-        _ => format!("/home/{name}"),
-    };
+    let home = if number == 0 { "/root".to_owned() } else { format!("/home/{name}") };
     let policy = &mut loaded.policy;
     policy.name = "image build".to_owned();
     policy.process.user = name;

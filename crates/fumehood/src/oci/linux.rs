@@ -72,9 +72,10 @@ fn namespaces(linux: &Table<'_>) -> Result<(), Refused> {
         namespace.others_say_nothing(&["type", "path"])?;
         let kind = namespace.text("type")?.unwrap_or_default();
         if !NEEDED.contains(&kind) && !OWN.contains(&kind) {
-            let why = match kind {
-                "user" => "its ids are mapped to ones of the run here, and to no others".to_owned(),
-                _ => format!("`{kind}` is not known here"),
+            let why = if kind == "user" {
+                "its ids are mapped to ones of the run here, and to no others".to_owned()
+            } else {
+                format!("`{kind}` is not known here")
             };
             return Err(namespace.refused("type", why));
         }

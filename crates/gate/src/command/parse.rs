@@ -142,15 +142,15 @@ fn has_two_readings(text: &str) -> bool {
         return false;
     }
     let Ok(tokens) = brush_parser::uncached_tokenize_str(text, &options().tokenizer_options()) else { return false };
-    tokens.windows(3).any(|three| match three {
-        [Token::Operator(first, _), Token::Word(word, at), Token::Operator(next, after)] => {
-            first.starts_with(['<', '>'])
-                && !first.ends_with('&')
-                && (word.bytes().all(|byte| byte.is_ascii_digit()) || (word.starts_with('{') && word.ends_with('}')))
-                && next.starts_with(['<', '>'])
-                && at.end.index == after.start.index
-        }
-        _ => false,
+    tokens.windows(3).any(|three| {
+        let [Token::Operator(first, _), Token::Word(word, at), Token::Operator(next, after)] = three else {
+            return false;
+        };
+        first.starts_with(['<', '>'])
+            && !first.ends_with('&')
+            && (word.bytes().all(|byte| byte.is_ascii_digit()) || (word.starts_with('{') && word.ends_with('}')))
+            && next.starts_with(['<', '>'])
+            && at.end.index == after.start.index
     })
 }
 

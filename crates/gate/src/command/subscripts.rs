@@ -46,7 +46,7 @@ pub(super) fn most_open(text: &str) -> usize {
             (Within::Nothing | Within::Double, ']') => {
                 within.last_mut().into_iter().for_each(|(_, open)| *open = open.saturating_sub(1));
             }
-            _ => {}
+            (Within::Nothing | Within::Single | Within::Ansi | Within::Double, _other) => {}
         }
     }
     deepest

@@ -23,7 +23,7 @@ pub(super) fn call<'a>(function: Function, values: &[V<'a>], fuel: &mut Fuel) ->
             .ok_or_else(|| "it is no offset like `+02:00`".to_owned())
             .and_then(|o| of_time(function, *time, o)),
         [a, b] => Err(format!("it is not known for {} and {}", a.kind(), b.kind())),
-        _ => Err("it has the wrong number of values".to_owned()),
+        [] | [_, _, _, ..] => Err("it has the wrong number of values".to_owned()),
     })
 }
 
@@ -32,7 +32,25 @@ fn of_texts<'a>(function: Function, text: &str, part: &str) -> Result<V<'a>, Str
         Function::Contains => Ok(V::Bool(text.contains(part))),
         Function::StartsWith => Ok(V::Bool(text.starts_with(part))),
         Function::EndsWith => Ok(V::Bool(text.ends_with(part))),
-        _ => Err("it is not known for two texts".to_owned()),
+        Function::Size
+        | Function::LowerAscii
+        | Function::UpperAscii
+        | Function::Int
+        | Function::Double
+        | Function::String
+        | Function::Bool
+        | Function::Timestamp
+        | Function::Duration
+        | Function::FullYear
+        | Function::Month
+        | Function::Date
+        | Function::DayOfMonth
+        | Function::DayOfWeek
+        | Function::DayOfYear
+        | Function::Hours
+        | Function::Minutes
+        | Function::Seconds
+        | Function::Milliseconds => Err("it is not known for two texts".to_owned()),
     }
 }
 
@@ -58,7 +76,19 @@ fn of_one<'a>(function: Function, value: &V<'a>) -> Result<V<'a>, String> {
         Function::Bool => bool(value),
         Function::Timestamp => time(value),
         Function::Duration => span(value),
-        _ => Err("it needs two values".to_owned()),
+        Function::Contains
+        | Function::StartsWith
+        | Function::EndsWith
+        | Function::FullYear
+        | Function::Month
+        | Function::Date
+        | Function::DayOfMonth
+        | Function::DayOfWeek
+        | Function::DayOfYear
+        | Function::Hours
+        | Function::Minutes
+        | Function::Seconds
+        | Function::Milliseconds => Err("it needs two values".to_owned()),
     }
 }
 

@@ -146,10 +146,12 @@ impl<'a> Eval<'a> {
                 entries.at(&key).ok_or_else(|| Stop::soft(node, "it does not exist"))
             }
             (V::List(list), place @ (V::Int(_) | V::Double(_))) => {
-                let place = match place {
-                    V::Double(double) => super::value::whole(double).filter(|whole| exact(*whole) == Some(double)),
-                    V::Int(int) => Some(int),
-                    _ => None,
+                let place = if let V::Double(double) = place {
+                    super::value::whole(double).filter(|whole| exact(*whole) == Some(double))
+                } else if let V::Int(int) = place {
+                    Some(int)
+                } else {
+                    None
                 };
                 let item = place.and_then(|place| list.get(usize::try_from(place).ok()?));
                 item.ok_or_else(|| Stop::soft(node, format!("the list has {} elements", list.len())))
@@ -192,7 +194,7 @@ impl<'a> Eval<'a> {
         let size = |value: &V<'_>| match value {
             V::Text(text) => text.len(),
             V::List(list) => list.len().saturating_mul(32),
-            _ => 0,
+            V::Null | V::Bool(_) | V::Int(_) | V::Double(_) | V::Map(_) | V::Time(_) | V::Span(_) => 0,
         };
         // A new text or list is made of both.
         self.pay(node, size(&a).saturating_add(size(&b)))?;
@@ -283,7 +285,7 @@ impl<'a> Eval<'a> {
             let item = match &over {
                 V::List(list) => list.get(at),
                 V::Map(entries) => entries.key(at),
-                _ => None,
+                V::Null | V::Bool(_) | V::Int(_) | V::Double(_) | V::Text(_) | V::Time(_) | V::Span(_) => None,
             };
             let Some(item) = item else { break };
             self.locals.push(item.clone());
@@ -332,7 +334,9 @@ impl<'a> Eval<'a> {
                     round.kept.push(self.run(value)?);
                 }
             }
-            _ => return Err(Stop::soft(node, "it has the wrong number of parts")),
+            (Each::All | Each::Exists | Each::ExistsOne | Each::Filter | Each::Map, [..]) => {
+                return Err(Stop::soft(node, "it has the wrong number of parts"));
+            }
         }
         Ok(false)
     }

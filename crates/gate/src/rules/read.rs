@@ -376,16 +376,14 @@ impl<'r> Reader<'r> {
     }
 
     fn has(&mut self, of: &'r IdedExpr, own: &Range<usize>) -> Result<Typed<'r>, Flaw> {
-        let found = match &of.expr {
-            Expr::Select(select) if !select.test => self.read(of)?,
-            _ => {
-                return Err(at(own.clone(), "`has` wants a field", "it asks whether a map has it", "`has(args.name)`"));
-            }
-        };
-        match found.node.kind {
-            Kind::Field(of, name) => Ok(known(Kind::Has(of, name), join(own, &found.node.range), Types::BOOL)),
-            _ => Err(at(own.clone(), "`has` wants a field", "counters are always there", "leave `has` out")),
+        if !matches!(&of.expr, Expr::Select(select) if !select.test) {
+            return Err(at(own.clone(), "`has` wants a field", "it asks whether a map has it", "`has(args.name)`"));
         }
+        let found = self.read(of)?;
+        let Kind::Field(of, name) = found.node.kind else {
+            return Err(at(own.clone(), "`has` wants a field", "counters are always there", "leave `has` out"));
+        };
+        Ok(known(Kind::Has(of, name), join(own, &found.node.range), Types::BOOL))
     }
 
     fn matches(&mut self, of: &'r IdedExpr, pattern: &'r IdedExpr, own: &Range<usize>) -> Result<Typed<'r>, Flaw> {

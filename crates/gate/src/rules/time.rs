@@ -66,11 +66,8 @@ pub(super) fn offset(text: &str) -> Option<Offset> {
     if text == "UTC" || text == "Z" {
         return Some(Offset::UTC);
     }
-    let (sign, rest) = match text.split_at_checked(1)? {
-        ("+", rest) => (1, rest),
-        ("-", rest) => (-1, rest),
-        _ => return None,
-    };
+    let plus = text.strip_prefix('+').map(|rest| (1, rest));
+    let (sign, rest) = plus.or_else(|| Some((-1, text.strip_prefix('-')?)))?;
     let (hours, minutes) = rest.split_once(':')?;
     let number = |text: &str, most: i32| {
         let fits = text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit());
@@ -93,7 +90,18 @@ pub(super) fn part(function: Function, time: Timestamp, offset: Offset) -> Optio
         Function::Minutes => i64::from(at.minute()),
         Function::Seconds => i64::from(at.second()),
         Function::Milliseconds => i64::from(at.millisecond()),
-        _ => return None,
+        Function::Size
+        | Function::Contains
+        | Function::StartsWith
+        | Function::EndsWith
+        | Function::LowerAscii
+        | Function::UpperAscii
+        | Function::Int
+        | Function::Double
+        | Function::String
+        | Function::Bool
+        | Function::Timestamp
+        | Function::Duration => return None,
     })
 }
 
@@ -104,6 +112,23 @@ pub(super) fn whole(function: Function, span: SignedDuration) -> Option<i64> {
         Function::Minutes => Some(span.as_mins()),
         Function::Seconds => Some(span.as_secs()),
         Function::Milliseconds => i64::try_from(span.as_millis()).ok(),
-        _ => None,
+        Function::Size
+        | Function::Contains
+        | Function::StartsWith
+        | Function::EndsWith
+        | Function::LowerAscii
+        | Function::UpperAscii
+        | Function::Int
+        | Function::Double
+        | Function::String
+        | Function::Bool
+        | Function::Timestamp
+        | Function::Duration
+        | Function::FullYear
+        | Function::Month
+        | Function::Date
+        | Function::DayOfMonth
+        | Function::DayOfWeek
+        | Function::DayOfYear => None,
     }
 }

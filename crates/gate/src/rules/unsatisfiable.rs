@@ -86,7 +86,22 @@ fn is_never(node: &Node, schema: Option<&Json>) -> bool {
         }
         Kind::Or(pair) => pair.iter().all(|part| is_never(part, schema)),
         Kind::Order(..) | Kind::Equal(true, _) | Kind::In(_) => clash(&[node], schema),
-        _ => false,
+        Kind::Literal(_)
+        | Kind::Name(_)
+        | Kind::Local(_)
+        | Kind::Field(..)
+        | Kind::Has(..)
+        | Kind::Index(_)
+        | Kind::Not(_)
+        | Kind::Negative(_)
+        | Kind::If(_)
+        | Kind::Math(..)
+        | Kind::Equal(false, _)
+        | Kind::List(_)
+        | Kind::Map(_)
+        | Kind::Call(..)
+        | Kind::Matches(..)
+        | Kind::Each(..) => false,
     }
 }
 
@@ -186,9 +201,10 @@ fn demand(node: &Node) -> Option<(Vec<&str>, Demand)> {
     match &node.kind {
         Kind::Order(order, pair) => {
             let [left, right] = pair.as_ref();
-            let (path, bound, order) = match (path(left), number(right)) {
-                (Some(path), Some(bound)) => (path, bound, *order),
-                _ => (path(right)?, number(left)?, turned(*order)),
+            let (path, bound, order) = if let Some((path, bound)) = path(left).zip(number(right)) {
+                (path, bound, *order)
+            } else {
+                (path(right)?, number(left)?, turned(*order))
             };
             let demand = match order {
                 Order::Less => Demand::Below(bound, false),
@@ -200,10 +216,8 @@ fn demand(node: &Node) -> Option<(Vec<&str>, Demand)> {
         }
         Kind::Equal(true, pair) => {
             let [left, right] = pair.as_ref();
-            let (path, value) = match (path(left), literal(right)) {
-                (Some(path), Some(value)) => (path, value),
-                _ => (path(right)?, literal(left)?),
-            };
+            let (path, value) =
+                if let Some(found) = path(left).zip(literal(right)) { found } else { (path(right)?, literal(left)?) };
             Some((path, Demand::OneOf(vec![value])))
         }
         Kind::In(pair) => {
@@ -211,7 +225,24 @@ fn demand(node: &Node) -> Option<(Vec<&str>, Demand)> {
             let Kind::List(items) = &right.kind else { return None };
             Some((path(left)?, Demand::OneOf(items.iter().map(literal).collect::<Option<_>>()?)))
         }
-        _ => None,
+        Kind::Literal(_)
+        | Kind::Name(_)
+        | Kind::Local(_)
+        | Kind::Field(..)
+        | Kind::Has(..)
+        | Kind::Index(_)
+        | Kind::And(_)
+        | Kind::Or(_)
+        | Kind::Not(_)
+        | Kind::Negative(_)
+        | Kind::If(_)
+        | Kind::Math(..)
+        | Kind::Equal(false, _)
+        | Kind::List(_)
+        | Kind::Map(_)
+        | Kind::Call(..)
+        | Kind::Matches(..)
+        | Kind::Each(..) => None,
     }
 }
 
@@ -226,46 +257,51 @@ const fn turned(order: Order) -> Order {
 
 /// `args.a.b` is `["args", "a", "b"]`.
 fn path(node: &Node) -> Option<Vec<&str>> {
-    match &node.kind {
-        Kind::Name(Name::Args) => Some(vec!["args"]),
-        Kind::Name(Name::CountTool) => Some(vec!["counters", "tool"]),
-        Kind::Name(Name::CountSession) => Some(vec!["counters", "session"]),
-        Kind::Name(Name::CountTotal) => Some(vec!["counters", "total"]),
-        Kind::Name(Name::Session) => Some(vec!["session"]),
-        Kind::Name(Name::Agent) => Some(vec!["agent"]),
-        Kind::Field(of, name) => {
-            let mut path = path(of)?;
-            path.push(name);
-            Some(path)
-        }
-        _ => None,
+    if let Kind::Field(of, name) = &node.kind {
+        let mut path = path(of)?;
+        path.push(name);
+        return Some(path);
+    }
+    let Kind::Name(name) = &node.kind else { return None };
+    match name {
+        Name::Args => Some(vec!["args"]),
+        Name::CountTool => Some(vec!["counters", "tool"]),
+        Name::CountSession => Some(vec!["counters", "session"]),
+        Name::CountTotal => Some(vec!["counters", "total"]),
+        Name::Session => Some(vec!["session"]),
+        Name::Agent => Some(vec!["agent"]),
+        // Known when the rule is judged alone.
+        Name::Now => None,
     }
 }
 
 fn literal(node: &Node) -> Option<Json> {
-    match &node.kind {
-        Kind::Literal(Literal::Null) => Some(Json::Null),
-        Kind::Literal(Literal::Bool(truth)) => Some(Json::Bool(*truth)),
-        Kind::Literal(Literal::Text(text)) => Some(Json::String(text.to_string())),
-        _ => number(node).and_then(serde_json::Number::from_f64).map(Json::Number),
+    let number = || number(node).and_then(serde_json::Number::from_f64).map(Json::Number);
+    let Kind::Literal(literal) = &node.kind else { return number() };
+    match literal {
+        Literal::Null => Some(Json::Null),
+        Literal::Bool(truth) => Some(Json::Bool(*truth)),
+        Literal::Text(text) => Some(Json::String(text.to_string())),
+        Literal::Int(_) | Literal::Double(_) | Literal::Time(_) | Literal::Span(_) => number(),
     }
 }
 
 /// Numbers that a double holds exactly; of others nothing is concluded.
 fn number(node: &Node) -> Option<f64> {
-    match &node.kind {
-        Kind::Literal(Literal::Int(int)) => super::value::exact(*int),
-        Kind::Literal(Literal::Double(double)) => double.is_finite().then_some(*double),
-        Kind::Negative(of) => number(of).map(|number| -number),
-        _ => None,
+    if let Kind::Negative(of) = &node.kind {
+        return number(of).map(|number| -number);
+    }
+    let Kind::Literal(literal) = &node.kind else { return None };
+    match literal {
+        Literal::Int(int) => super::value::exact(*int),
+        Literal::Double(double) => double.is_finite().then_some(*double),
+        Literal::Null | Literal::Bool(_) | Literal::Text(_) | Literal::Time(_) | Literal::Span(_) => None,
     }
 }
 
 fn same(a: &Json, b: &Json) -> bool {
-    match (a.as_f64(), b.as_f64()) {
-        (Some(a), Some(b)) => a.total_cmp(&b).is_eq() || a.abs() + b.abs() <= 0.0,
-        _ => a == b,
-    }
+    let numbers = a.as_f64().zip(b.as_f64());
+    numbers.map_or_else(|| a == b, |(a, b)| a.total_cmp(&b).is_eq() || a.abs() + b.abs() <= 0.0)
 }
 
 /// What the schema says of a path, or what counters are.

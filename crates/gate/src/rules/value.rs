@@ -182,17 +182,25 @@ pub(super) fn equal(a: &V<'_>, b: &V<'_>, fuel: &mut Fuel) -> Option<bool> {
             fuel.pay(a.len().min(b.len()))?;
             a == b
         }
-        _ => same(a, b),
+        (
+            V::Null
+            | V::Bool(_)
+            | V::Int(_)
+            | V::Double(_)
+            | V::Text(_)
+            | V::List(_)
+            | V::Map(_)
+            | V::Time(_)
+            | V::Span(_),
+            _other,
+        ) => same(a, b),
     })
 }
 
 /// Equality of what has no parts; lists and maps are equal to nothing here.
 pub(super) fn same(a: &V<'_>, b: &V<'_>) -> bool {
-    match (a, b) {
-        (V::Null, V::Null) => true,
-        (V::Text(a), V::Text(b)) => a == b,
-        _ => compare(a, b) == Some(Ordering::Equal),
-    }
+    let both_null = matches!((a, b), (V::Null, V::Null));
+    both_null || compare(a, b) == Some(Ordering::Equal)
 }
 
 /// What can be put in order; numbers by their exact value, NaN by none.
@@ -206,7 +214,19 @@ pub(super) fn compare(a: &V<'_>, b: &V<'_>) -> Option<Ordering> {
         (V::Bool(a), V::Bool(b)) => Some(a.cmp(b)),
         (V::Time(a), V::Time(b)) => Some(a.cmp(b)),
         (V::Span(a), V::Span(b)) => Some(a.cmp(b)),
-        _ => None,
+        // Of different kinds, or of one that has no order.
+        (
+            V::Null
+            | V::Bool(_)
+            | V::Int(_)
+            | V::Double(_)
+            | V::Text(_)
+            | V::List(_)
+            | V::Map(_)
+            | V::Time(_)
+            | V::Span(_),
+            _other,
+        ) => None,
     }
 }
 

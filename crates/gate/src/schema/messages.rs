@@ -196,9 +196,10 @@ fn unknown(part: &str, unexpected: &[String], holder: &Json) -> Text {
             format!("leave it out; there are {}", quote(&known.into_iter().take(30).collect::<Vec<_>>().join(", ")))
         }
     };
-    let (verb, why) = match names.len() {
-        0 | 1 => ("is not known", "the schema does not name it, and unknown arguments are refused"),
-        _ => ("are not known", "the schema does not name them, and unknown arguments are refused"),
+    let (verb, why) = if matches!(names.len(), 0 | 1) {
+        ("is not known", "the schema does not name it, and unknown arguments are refused")
+    } else {
+        ("are not known", "the schema does not name them, and unknown arguments are refused")
     };
     ("tools.schema/unknown-property", format!("{} {verb}", names.join(", ")), why.to_owned(), instead)
 }

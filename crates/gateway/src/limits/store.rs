@@ -452,10 +452,7 @@ fn page_of(key: u128, level: usize) -> usize {
 }
 
 fn keys(line: &Block) -> impl Iterator<Item = u128> {
-    line.0.chunks_exact(2).take(SLOTS).map(|pair| match pair {
-        [low, high] => joined(*low, *high),
-        _ => 0,
-    })
+    line.0.chunks_exact(2).take(SLOTS).map(|pair| if let [low, high] = pair { joined(*low, *high) } else { 0 })
 }
 
 const fn key_of(block: &Block) -> u128 {

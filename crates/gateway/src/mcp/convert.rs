@@ -56,14 +56,14 @@ fn part(part: &Json) -> Content {
             match (of(resource, "text"), of(resource, "blob")) {
                 (Some(text), None) => Content::ResourceText { uri, mime, text },
                 (None, Some(blob)) => Content::ResourceBlob { uri, mime, blob },
-                _ => withheld("a resource that is neither text nor data"),
+                (None, None) | (Some(_), Some(_)) => withheld("a resource that is neither text nor data"),
             }
         }
         Some("resource_link") => match (of(part, "uri"), of(part, "name")) {
             (Some(uri), Some(name)) => {
                 Content::Link { uri, name, description: of(part, "description"), mime: of(part, "mimeType") }
             }
-            _ => withheld("a link to nothing"),
+            (None, _) | (_, None) => withheld("a link to nothing"),
         },
         Some(other) => withheld(&format!("its kind `{}` is not known", text::shown(other, 40))),
         None => withheld("it has no kind"),

@@ -306,10 +306,9 @@ impl Session {
             .await;
         let mut owners =
             found.iter().filter(|(_, entry)| entry.get("uriTemplate").and_then(Json::as_str) == Some(template));
-        match (owners.next(), owners.next()) {
-            (Some((server, _)), None) => Ok(server.clone()),
-            _ => Err(RpcError::new(wire::INVALID_PARAMS, "no such template is allowed here")),
-        }
+        let only = owners.next().filter(|_| owners.next().is_none());
+        let unknown = || RpcError::new(wire::INVALID_PARAMS, "no such template is allowed here");
+        only.map(|(server, _)| server.clone()).ok_or_else(unknown)
     }
 
     /// An error of a server, as a client may see it.

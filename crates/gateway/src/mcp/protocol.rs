@@ -166,14 +166,18 @@ impl Keep {
     /// What the answer to a method says.
     #[must_use]
     pub fn of(method: &str) -> Self {
-        match method {
+        if matches!(
+            method,
             "tools/list"
-            | "resources/list"
-            | "resources/templates/list"
-            | "resources/read"
-            | "prompts/list"
-            | "server/discover" => Self::Never,
-            _ => Self::Silent,
+                | "resources/list"
+                | "resources/templates/list"
+                | "resources/read"
+                | "prompts/list"
+                | "server/discover"
+        ) {
+            Self::Never
+        } else {
+            Self::Silent
         }
     }
 }

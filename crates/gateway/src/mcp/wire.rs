@@ -193,7 +193,7 @@ impl Message {
             (None, Some(Some(id))) => match (map.remove("result"), map.remove("error")) {
                 (Some(result), None) => Ok(Self::Response { id, outcome: Ok(result) }),
                 (None, Some(error)) => Ok(Self::Response { id, outcome: Err(read_error(&error)) }),
-                _ => wrong("an answer has either `result` or `error`"),
+                (None, None) | (Some(_), Some(_)) => wrong("an answer has either `result` or `error`"),
             },
             (None, _) => wrong("it is neither a request nor an answer to one"),
         }

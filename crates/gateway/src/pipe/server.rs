@@ -482,10 +482,9 @@ fn result_of(value: &Json) -> ToolResult {
 fn called_json(called: &Called) -> Json {
     let mut json = crate::http::called_json(called);
     let value = match &called.result {
-        Some(Ok(ToolResult { content, structured: None, is_error: false, meta: _ })) => match content.as_slice() {
-            [Content::Text(text)] => Some(json!(text)),
-            _ => None,
-        },
+        Some(Ok(ToolResult { content, structured: None, is_error: false, meta: _ })) => {
+            if let [Content::Text(text)] = content.as_slice() { Some(json!(text)) } else { None }
+        }
         Some(Ok(ToolResult { content, structured: Some(value), is_error: false, meta: _ })) if content.is_empty() => {
             Some(value.clone())
         }

@@ -42,15 +42,11 @@ impl<P> Probe<P> {
     pub const fn held(&self, errno: i32) -> bool {
         // ENOENT proves nothing about a denial: the object must exist.
         const ENOENT: i32 = 2;
-        const EPERM: i32 = 1;
-        const EACCES: i32 = 13;
-        const ENOSYS: i32 = 38;
         match self {
             Self::OpenMustWork(_) => errno == 0,
             Self::OpenMustFail(_) | Self::ReadDirMustFail(_) => errno != 0 && errno != ENOENT,
             Self::SocketMustFail { .. } | Self::SignalMustFail(_) => errno != 0,
-            Self::Call { errno: 0, .. } => errno != EPERM && errno != EACCES && errno != ENOSYS,
-            Self::Call { errno: wanted, .. } => errno == *wanted,
+            Self::Call { errno: wanted, .. } => sys::bare::answered(*wanted, errno),
         }
     }
 }

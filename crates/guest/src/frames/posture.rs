@@ -24,10 +24,16 @@ pub struct Capabilities {
 }
 
 /// One errno for each probe of the config, in order; 0 = the attempt worked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeErrnos {
     errnos: [i32; MAX_PROBES],
     count: u8,
+}
+
+impl Default for ProbeErrnos {
+    fn default() -> Self {
+        Self { errnos: [0; MAX_PROBES], count: 0 }
+    }
 }
 
 impl ProbeErrnos {
@@ -166,7 +172,7 @@ impl Posture {
         w.u8(u8::try_from(label.len()).unwrap_or(0));
         w.put(label);
         w.u8(self.probes.count);
-        self.probes.iter().for_each(|errno| w.i32(errno));
+        self.probes.iter().for_each(|errno| w.u16(u16::try_from(errno).unwrap_or(u16::MAX)));
     }
 
     pub(super) fn read(r: &mut Reader<'_>) -> Option<Self> {
@@ -197,7 +203,7 @@ impl Posture {
         let label = Text::new(r.take(label)?);
         let mut probes = ProbeErrnos::default();
         for _ in 0..r.u8()? {
-            if !probes.push(r.i32()?) {
+            if !probes.push(r.u16()?.into()) {
                 return None;
             }
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Control, Machine};
+use super::{Control, Filter, Machine};
 
 /// Where the proof of a control comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,9 @@ impl Control {
             }
             Self::Landlock(_) => Evidence::Behaviour("an open that must fail and one that must work"),
             Self::Rule { .. } => Evidence::Guest("number of rules; each granted path has one"),
+            Self::Filter(Filter::Allow(_) | Filter::Deny(_)) => Evidence::Behaviour(
+                "each named call tried that does nothing with the arguments it is given; of the others the filter that is on says it",
+            ),
             Self::Filter(_) => Evidence::Behaviour("an allowed and a denied call of each group of rules"),
             Self::Cgroup { .. } => Evidence::Outside("the group's file read back, the guest in it"),
             Self::Rlimit { .. } => Evidence::Guest("prlimit"),
@@ -77,7 +80,7 @@ impl Control {
             Self::OwnKernel { .. } => Evidence::Outside(
                 "/proc/PID of gVisor's processes: seccomp, namespaces, ids, group, words; inside, the guest is process 1 on a served root",
             ),
-            Self::Environment => Evidence::Guest("number of variables"),
+            Self::Environment(_) => Evidence::Guest("number of variables"),
             Self::LocalRoutes { .. } => Evidence::Guest("RTM_GETROUTE: a foreign address of each family is local"),
             Self::Inlets(_) => Evidence::Outside(
                 "SIOCGSKNS, getsockname: each socket is of the sandbox's namespace and waits as planned",

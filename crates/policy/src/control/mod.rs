@@ -6,10 +6,12 @@
 
 mod evidence;
 mod interpreter;
+mod name;
 mod set;
 mod strength;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::units::{Bytes, Millis};
@@ -255,6 +257,17 @@ pub struct Inlet {
     pub port: u16,
 }
 
+/// Variables of the payload's environment, by where they come from. Of one name the last kind here counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Variables {
+    /// The inputs of the policy, by their own names: `INPUT_NAME` inside.
+    Inputs(BTreeMap<String, String>),
+    /// As the caller has them, by name; what the caller does not have is not there.
+    Passed(Vec<String>),
+    /// As the policy says.
+    Set(BTreeMap<String, String>),
+}
+
 /// A part of a virtual machine, as it is seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Machine {
@@ -262,6 +275,8 @@ pub enum Machine {
     Emulator {
         /// Its version.
         version: String,
+        /// Against whom the sandbox around it holds.
+        against: Threat,
     },
     /// A kernel of its own, whose files have this digest together.
     Kernel {
@@ -274,17 +289,6 @@ pub enum Machine {
     Memory(u64),
     /// It has no network device.
     NoNetwork,
-}
-
-impl Machine {
-    const fn name(&self) -> &'static str {
-        match self {
-            Self::Emulator { .. } => "vm:qemu-tcg",
-            Self::Kernel { .. } => "vm:kernel",
-            Self::Memory(_) => "vm:memory",
-            Self::NoNetwork => "vm:no-network-device",
-        }
-    }
 }
 
 /// One mechanism with its parameters. Closed: a new one breaks the start and the proof until both know it.
@@ -434,8 +438,8 @@ pub enum Control {
         /// What its release lets through that a later one does not.
         faults: Option<String>,
     },
-    /// The environment is the guest's to give: the caller's does not go in.
-    Environment,
+    /// Variables of the payload beside those that every payload has; nothing else of the caller's environment goes in.
+    Environment(Variables),
     /// Every address leads to the sandbox itself: IPv4, and IPv6 where the host has it.
     LocalRoutes {
         /// IPv6 as well.
@@ -463,223 +467,4 @@ pub enum Control {
     CommandGate,
     /// The tool gate.
     ToolGate,
-}
-
-impl Control {
-    /// The mechanism's name without its parameters: what stands in the plan's `enforcer`.
-    #[must_use]
-    pub fn name(&self) -> String {
-        let name = match self {
-            Self::Namespace(kind) => kind.as_str(),
-            Self::Root(_) => "pivot_root",
-            Self::ImageTree(_) => "supervisor:image",
-            Self::User { .. } => "userns:map",
-            Self::Hostname(_) => "utsns",
-            Self::NoInnerNamespaces => "userns:limits",
-            Self::NoNewPrivs => "no_new_privs",
-            Self::NoCapabilities => "capabilities",
-            Self::NoGroups => "groups",
-            Self::KeptGroups(_) => "groups:kept",
-            Self::RunMark => "rlimit:rttime",
-            Self::NoDescriptors => "descriptors",
-            Self::Undumpable => "dumpable",
-            Self::Session => "session",
-            Self::Keyring => "keyring",
-            Self::SignalScope => "landlock:scope",
-            Self::PayloadScope => "landlock:payload",
-            Self::Umask(_) => "umask",
-            Self::Terminal { instance: true } => "devpts:newinstance",
-            Self::Terminal { instance: false } => "pty:session",
-            Self::Label(label) => {
-                return format!("lsm:{}", label.split(':').next().unwrap_or_default());
-            }
-            Self::Mount { write: false, .. } => "mountns:ro",
-            Self::Mount { write: true, .. } => "mountns:rw",
-            Self::ReadOnlyOverlay => "overlay",
-            Self::Overlay { .. } => "overlay+tmpfs",
-            Self::Copy { size: Some(_), .. } => "tmpfs",
-            Self::Copy { size: None, .. } => "copy",
-            Self::Tmpfs { .. } => "tmpfs:size,nr_inodes",
-            Self::Hide(_) => "overlay:whiteout",
-            Self::Covered(_) => "mountns:cover",
-            Self::ProtectedMounts => "mountns:ro",
-            Self::ProtectedAtApply => "supervisor:apply",
-            Self::NoexecMounts => "mount:noexec",
-            Self::NoexecRules(abi) | Self::Executables { abi, .. } => return format!("landlock:{abi}:execute"),
-            Self::Landlock(abi) => return format!("landlock:{abi}"),
-            Self::Rule { .. } => "landlock",
-            Self::Filter(filter) => filter.name(),
-            Self::Cgroup { version, limit } => return format!("cgroup-v{version}:{}", limit.controller()),
-            Self::Rlimit { resource, .. } => resource.name(),
-            Self::EachFile(_) => "rlimit:fsize",
-            Self::Watch(watch) => watch.name(),
-            Self::OwnKernel { platform, faults: _ } => return format!("gvisor:{platform}"),
-            Self::Environment => "guest:environment",
-            Self::LocalRoutes { .. } => "netns:routes",
-            Self::Inlets(_) => "netns:sockets",
-            Self::Broker => "broker:net",
-            Self::Proxy => "broker:proxy",
-            Self::Secrets => "broker:secrets",
-            Self::HostNetwork => "host:net",
-            Self::Interpreter(interpreter) => return format!("interpreter:{}", interpreter.source.backend()),
-            Self::Machine(part) => part.name(),
-            Self::InMachine(control) => return format!("vm:{}", control.name()),
-            Self::Audit => "supervisor:audit",
-            Self::CommandGate => "broker:commands",
-            Self::ToolGate => "broker:tools",
-        };
-        name.to_owned()
-    }
-
-    /// Who holds it.
-    #[must_use]
-    pub const fn strength(&self) -> Strength {
-        self.hold().0
-    }
-
-    /// Against whom it holds. What a hostile program can hide from holds against mistakes.
-    #[must_use]
-    pub const fn against(&self) -> Threat {
-        self.hold().1
-    }
-
-    /// How far what it holds may be passed before it acts; `None` = not at all.
-    #[must_use]
-    pub fn overshoot(&self) -> Option<&str> {
-        if let Self::OwnKernel { platform: _, faults: Some(faults) } = self {
-            return Some(faults);
-        }
-        self.hold().2
-    }
-
-    /// Who holds it, against whom, and how far it may be passed: one table, so that a new control says all three.
-    #[expect(clippy::too_many_lines, reason = "a table: one arm per control")]
-    const fn hold(&self) -> (Strength, Threat, Option<&'static str>) {
-        use Strength::{Broker, Kernel, Supervisor};
-        use Threat::{Hostile, Mistakes};
-        match self {
-            Self::Watch(watch) => (Supervisor, watch.against(), watch.overshoot()),
-            // What it takes for granted is a program of many parts; the process tier stands behind it.
-            Self::Interpreter(_) => {
-                (Supervisor, Mistakes, Some("what a mistake of the interpreter lets through meets the process tier"))
-            }
-            Self::Environment | Self::Audit | Self::ProtectedAtApply | Self::ImageTree(_) => {
-                (Supervisor, Hostile, None)
-            }
-            Self::EachFile(_) => (Supervisor, Mistakes, Some("any number of files, each up to `limits.file_size`")),
-            Self::CommandGate => (Broker, Hostile, Some("what an allowed program does is the sandbox's to judge")),
-            Self::ToolGate | Self::Broker | Self::Secrets => (Broker, Hostile, None),
-            Self::Proxy => (Broker, Hostile, Some("a name leads where the proxy resolves it to, private or not")),
-            Self::Filter(Filter::SharedFiles { locks: false }) => {
-                (Kernel, Hostile, Some("locks of whole files (flock) on files of the host that can only be read"))
-            }
-            Self::KeptGroups(_) => (
-                Kernel,
-                Hostile,
-                Some("supplementary groups of the caller stay: what they may read or write is open where it is shown"),
-            ),
-            Self::Covered(_) => (Kernel, Hostile, Some("what a program of the host makes there while the run lasts")),
-            // Landlock judges `execve`, not `mmap`: a loader among the executables maps whatever it can read (measured).
-            Self::NoexecRules(_) => (
-                Kernel,
-                Mistakes,
-                Some(
-                    "a written file that is given to the dynamic loader runs, as a script does that is given to its interpreter",
-                ),
-            ),
-            // Landlock and `noexec` judge who executes, not what a loader maps.
-            Self::Executables { .. } => (
-                Kernel,
-                Hostile,
-                Some(
-                    "a program in a grant or below the folders of libraries (some packages keep helpers there) runs when it is given to the dynamic loader",
-                ),
-            ),
-            Self::Machine(Machine::Emulator { .. }) => (
-                Kernel,
-                Hostile,
-                Some(
-                    "the emulator itself, for which its makers promise no boundary without KVM: what gets out of it meets the container tier",
-                ),
-            ),
-            Self::Cgroup { version, limit } => {
-                let (against, overshoot) = limit.hold(*version);
-                (Kernel, against, overshoot)
-            }
-            Self::Namespace(_)
-            | Self::Root(_)
-            | Self::User { .. }
-            | Self::Hostname(_)
-            | Self::NoInnerNamespaces
-            | Self::NoNewPrivs
-            | Self::NoCapabilities
-            | Self::NoGroups
-            | Self::RunMark
-            | Self::NoDescriptors
-            | Self::Undumpable
-            | Self::Session
-            | Self::Keyring
-            | Self::SignalScope
-            | Self::PayloadScope
-            | Self::Umask(_)
-            | Self::Terminal { .. }
-            | Self::Label(_)
-            | Self::Mount { .. }
-            | Self::ReadOnlyOverlay
-            | Self::Overlay { .. }
-            | Self::Copy { .. }
-            | Self::Tmpfs { .. }
-            | Self::Hide(_)
-            | Self::ProtectedMounts
-            | Self::NoexecMounts
-            | Self::Landlock(_)
-            | Self::LocalRoutes { .. }
-            | Self::Inlets(_)
-            | Self::HostNetwork
-            | Self::OwnKernel { .. }
-            | Self::Machine(_)
-            | Self::InMachine(_)
-            | Self::Rule { .. }
-            | Self::Filter(_)
-            | Self::Rlimit { .. } => (Kernel, Hostile, None),
-        }
-    }
-}
-
-impl CgroupLimit {
-    /// Against whom it holds, and what the kernel does not count.
-    const fn hold(&self, version: u8) -> (Threat, Option<&'static str>) {
-        match self {
-            // Measured: without a limit of its own 256 MiB waited in sockets of a run that may have 64. What is charged to
-            // nobody, `Watch::Waiting` holds.
-            Self::Memory(_) if version == 1 => (
-                Threat::Hostile,
-                Some("a quarter more, in buffers of TCP and UDP: control groups v1 count those apart"),
-            ),
-            Self::IoWrite { .. } if version == 1 => (
-                Threat::Mistakes,
-                Some("writes that the kernel carries out later: control groups v1 count none of them"),
-            ),
-            Self::Memory(_)
-            | Self::IoWrite { .. }
-            | Self::IoRead { .. }
-            | Self::Pids(_)
-            | Self::Cpu { .. }
-            | Self::Cpuset(_) => (Threat::Hostile, None),
-        }
-    }
-}
-
-impl Filter {
-    const fn name(&self) -> &'static str {
-        match self {
-            Self::NoInet => "seccomp:socket",
-            Self::NoUnix => "seccomp:af_unix",
-            Self::Visible => "seccomp:dumpable",
-            Self::CountedMemory => "seccomp:memory",
-            Self::Profile(_) | Self::Allow(_) | Self::Deny(_) | Self::SharedPids | Self::SharedFiles { .. } => {
-                "seccomp"
-            }
-        }
-    }
 }

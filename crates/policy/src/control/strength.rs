@@ -1,6 +1,9 @@
-//! Who stops what may not be.
+//! Who stops what may not be, against whom, and how far it may be passed.
 
 use serde::Serialize;
+
+use super::{CgroupLimit, Control, Filter, Machine};
+use crate::value::Threat;
 
 /// Who holds a clause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -22,6 +25,146 @@ impl Strength {
             Self::Supervisor => "supervisor",
             Self::Broker => "broker",
             Self::Kernel => "kernel",
+        }
+    }
+}
+
+impl Control {
+    /// Who holds it.
+    #[must_use]
+    pub const fn strength(&self) -> Strength {
+        self.hold().0
+    }
+
+    /// Against whom it holds. What a hostile program can hide from holds against mistakes.
+    #[must_use]
+    pub const fn against(&self) -> Threat {
+        self.hold().1
+    }
+
+    /// How far what it holds may be passed before it acts; `None` = not at all.
+    #[must_use]
+    pub fn overshoot(&self) -> Option<&str> {
+        if let Self::OwnKernel { platform: _, faults: Some(faults) } = self {
+            return Some(faults);
+        }
+        self.hold().2
+    }
+
+    /// Who holds it, against whom, and how far it may be passed: one table, so that a new control says all three.
+    #[expect(clippy::too_many_lines, reason = "a table: one arm per control")]
+    const fn hold(&self) -> (Strength, Threat, Option<&'static str>) {
+        use Strength::{Broker, Kernel, Supervisor};
+        use Threat::{Hostile, Mistakes};
+        match self {
+            Self::Watch(watch) => (Supervisor, watch.against(), watch.overshoot()),
+            // What it takes for granted is a program of many parts; the process tier stands behind it.
+            Self::Interpreter(_) => {
+                (Supervisor, Mistakes, Some("what a mistake of the interpreter lets through meets the process tier"))
+            }
+            Self::Environment(_) | Self::Audit | Self::ProtectedAtApply | Self::ImageTree(_) => {
+                (Supervisor, Hostile, None)
+            }
+            Self::EachFile(_) => (Supervisor, Mistakes, Some("any number of files, each up to `limits.file_size`")),
+            Self::CommandGate => (Broker, Hostile, Some("what an allowed program does is the sandbox's to judge")),
+            Self::ToolGate | Self::Broker | Self::Secrets => (Broker, Hostile, None),
+            Self::Proxy => (Broker, Hostile, Some("a name leads where the proxy resolves it to, private or not")),
+            Self::Filter(Filter::SharedFiles { locks: false }) => {
+                (Kernel, Hostile, Some("locks of whole files (flock) on files of the host that can only be read"))
+            }
+            Self::KeptGroups(_) => (
+                Kernel,
+                Hostile,
+                Some("supplementary groups of the caller stay: what they may read or write is open where it is shown"),
+            ),
+            Self::Covered(_) => (Kernel, Hostile, Some("what a program of the host makes there while the run lasts")),
+            // Landlock judges `execve`, not `mmap`: a loader among the executables maps whatever it can read (measured).
+            Self::NoexecRules(_) => (
+                Kernel,
+                Mistakes,
+                Some(
+                    "a written file that is given to the dynamic loader runs, as a script does that is given to its interpreter",
+                ),
+            ),
+            // Landlock and `noexec` judge who executes, not what a loader maps.
+            Self::Executables { .. } => (
+                Kernel,
+                Hostile,
+                Some(
+                    "a program in a grant or below the folders of libraries (some packages keep helpers there) runs when it is given to the dynamic loader",
+                ),
+            ),
+            Self::Machine(Machine::Emulator { .. }) => (
+                Kernel,
+                Hostile,
+                Some(
+                    "the emulator itself, for which its makers promise no boundary without KVM: what gets out of it meets the container tier",
+                ),
+            ),
+            Self::Cgroup { version, limit } => {
+                let (against, overshoot) = limit.hold(*version);
+                (Kernel, against, overshoot)
+            }
+            Self::Namespace(_)
+            | Self::Root(_)
+            | Self::User { .. }
+            | Self::Hostname(_)
+            | Self::NoInnerNamespaces
+            | Self::NoNewPrivs
+            | Self::NoCapabilities
+            | Self::NoGroups
+            | Self::RunMark
+            | Self::NoDescriptors
+            | Self::Undumpable
+            | Self::Session
+            | Self::Keyring
+            | Self::SignalScope
+            | Self::PayloadScope
+            | Self::Umask(_)
+            | Self::Terminal { .. }
+            | Self::Label(_)
+            | Self::Mount { .. }
+            | Self::ReadOnlyOverlay
+            | Self::Overlay { .. }
+            | Self::Copy { .. }
+            | Self::Tmpfs { .. }
+            | Self::Hide(_)
+            | Self::ProtectedMounts
+            | Self::NoexecMounts
+            | Self::Landlock(_)
+            | Self::LocalRoutes { .. }
+            | Self::Inlets(_)
+            | Self::HostNetwork
+            | Self::OwnKernel { .. }
+            | Self::Machine(_)
+            | Self::InMachine(_)
+            | Self::Rule { .. }
+            | Self::Filter(_)
+            | Self::Rlimit { .. } => (Kernel, Hostile, None),
+        }
+    }
+}
+
+impl CgroupLimit {
+    /// Against whom it holds, and what the kernel does not count.
+    const fn hold(&self, version: u8) -> (Threat, Option<&'static str>) {
+        match self {
+            // Measured: without a limit of its own 256 MiB waited in sockets of a run that may have 64. What is charged to
+            // nobody, `Watch::Waiting` holds.
+            Self::Memory(_) if version == 1 => (
+                Threat::Hostile,
+                Some("a quarter more, in buffers of TCP and UDP: control groups v1 count those apart"),
+            ),
+            Self::IoWrite { .. } if version == 1 => (
+                Threat::Mistakes,
+                Some("writes that the kernel carries out later: control groups v1 count none of them"),
+            ),
+            Self::Memory(_)
+            | Self::IoWrite { .. }
+            | Self::IoRead { .. }
+            | Self::Pids(_)
+            | Self::Cpu { .. }
+            | Self::Cpuset(_) => (Threat::Hostile, None),
         }
     }
 }

@@ -178,8 +178,6 @@ fn plain(text: &str) -> Value {
         return text.parse().map_or_else(|_too_large| Value::Text(text.to_owned()), Value::Integer);
     }
     let decimal = digits.chars().all(|c| matches!(c, '0'..='9' | '.' | 'e' | 'E' | '-' | '+'));
-    match text.parse::<f64>() {
-        Ok(number) if decimal && !leading_zero => Value::Float(number),
-        _ => Value::Text(text.to_owned()),
-    }
+    let number = text.parse::<f64>().ok().filter(|_| decimal && !leading_zero);
+    number.map_or_else(|| Value::Text(text.to_owned()), Value::Float)
 }

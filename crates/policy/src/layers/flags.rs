@@ -113,10 +113,8 @@ impl Layers {
 
     fn workspace_flag(&mut self, value: &str, written: String) {
         let modes = ["none", "ro", "rw", "overlay", "copy"];
-        let (path, mode) = match value.rsplit_once(':') {
-            Some((path, mode)) if modes.contains(&mode) && !path.is_empty() => (path, mode),
-            _ => (value, "overlay"),
-        };
+        let with_mode = value.rsplit_once(':').filter(|(path, mode)| modes.contains(mode) && !path.is_empty());
+        let (path, mode) = with_mode.unwrap_or((value, "overlay"));
         let Some(source) = self.flag_source("--workspace", written) else { return };
         let place = self.whole(source);
         let leaf = |text: &str| Node { value: Value::Bare(text.to_owned()), place };

@@ -55,10 +55,8 @@ pub(super) fn merge(below: &mut Node, above: Node) {
 /// Adds a flag's value to the list at a path.
 pub(super) fn join(tree: &mut Node, mut flag: Node, path: &str) {
     let Some(added) = flag.at(path).cloned() else { return };
-    let mut list = match tree.at(path) {
-        Some(Node { value: Value::Array(items), .. }) => items.clone(),
-        _ => Vec::new(),
-    };
+    let mut list =
+        if let Some(Node { value: Value::Array(items), .. }) = tree.at(path) { items.clone() } else { Vec::new() };
     let place = list.first().map_or(added.place, |first| first.place);
     match added.value {
         Value::Array(items) => list.extend(items),

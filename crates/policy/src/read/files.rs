@@ -150,12 +150,12 @@ impl Reader<'_> {
                 (from, to)
             }
             // In a flag `FROM:TO` is one word.
-            Value::Bare(text) => match text.rsplit_once(":/") {
-                Some((from, to)) if !from.is_empty() => {
+            Value::Bare(text) => match text.rsplit_once(":/").filter(|(from, _)| !from.is_empty()) {
+                Some((from, to)) => {
                     let to = self.inside_path(path, node, &format!("/{to}"))?;
                     (self.host_path_text(path, node, from)?, Some(to))
                 }
-                _ => (self.host_path(path, node)?, None),
+                None => (self.host_path(path, node)?, None),
             },
             Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Text(_) | Value::Array(_) => {
                 (self.host_path(path, node)?, None)

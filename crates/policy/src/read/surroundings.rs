@@ -222,24 +222,25 @@ impl Reader<'_> {
         };
         let is_text = matches!(&node.value, Value::Text(_) | Value::Bare(_));
         let digits = written.strip_prefix("0o").or(is_text.then_some(written.as_str())).unwrap_or_default();
-        match u32::from_str_radix(digits, 8) {
-            Ok(mask) if mask <= 0o777 && !digits.starts_with('+') => Some(mask),
-            _ => {
-                let fix = self.suggest(path, node.place, "0022");
-                let what =
-                    format!("`{path}` is {}", quote(if written.is_empty() { node.value.kind() } else { &written }));
-                self.note(
-                    path,
-                    node.place,
-                    fault(
-                        "value/umask",
-                        what,
-                        "a umask is octal, 0000 to 0777, and a bare number would be read as decimal",
-                        fix,
-                    ),
-                );
-                None
-            }
+        if let Ok(mask) = u32::from_str_radix(digits, 8)
+            && mask <= 0o777
+            && !digits.starts_with('+')
+        {
+            Some(mask)
+        } else {
+            let fix = self.suggest(path, node.place, "0022");
+            let what = format!("`{path}` is {}", quote(if written.is_empty() { node.value.kind() } else { &written }));
+            self.note(
+                path,
+                node.place,
+                fault(
+                    "value/umask",
+                    what,
+                    "a umask is octal, 0000 to 0777, and a bare number would be read as decimal",
+                    fix,
+                ),
+            );
+            None
         }
     }
 

@@ -183,12 +183,11 @@ impl ChangesError {
 
 /// What could not be read.
 fn unread(what: String, path: &Path, errno: Errno) -> Fault {
-    let (why, fix) = match errno {
-        Errno::NAMETOOLONG => (
-            format!("{errno}, or it is nested too deep: a copy goes {MAX_DEPTH} folders down"),
-            "use `-w PATH:overlay`, or a smaller folder",
-        ),
-        _ => (errno.to_string(), "make it readable to you"),
+    let (why, fix) = if errno == Errno::NAMETOOLONG {
+        let why = format!("{errno}, or it is nested too deep: a copy goes {MAX_DEPTH} folders down");
+        (why, "use `-w PATH:overlay`, or a smaller folder")
+    } else {
+        (errno.to_string(), "make it readable to you")
     };
     Fault { id: "changes/read", what, place: show_path(path), why, fix: fix.to_owned() }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use backends::Sample;
 use policy::Millis;
-use policy::report::WorkspaceReport;
+use policy::report::{Usage, WorkspaceReport};
 use policy::value::Net;
 use sys::channel::Interest;
 

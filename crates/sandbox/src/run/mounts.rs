@@ -29,11 +29,11 @@ impl Mounts {
 
     /// What a layer over the workspace does not show, in words.
     pub(super) fn unseen(&self, policy: &Policy, tier: Tier, root: &Path) -> Vec<String> {
-        match (tier, policy.workspace.mode) {
-            (Tier::Container, WorkspaceMode::Ro | WorkspaceMode::Overlay) => {
-                self.below(root).iter().map(|at| beneath(at)).collect()
-            }
-            _ => Vec::new(),
+        let layered = matches!(policy.workspace.mode, WorkspaceMode::Ro | WorkspaceMode::Overlay);
+        if tier == Tier::Container && layered {
+            self.below(root).iter().map(|at| beneath(at)).collect()
+        } else {
+            Vec::new()
         }
     }
 }

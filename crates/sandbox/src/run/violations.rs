@@ -280,19 +280,14 @@ fn no_room(full: &Exhausted, policy: &Policy) -> Violation {
         ExhaustedResource::Bytes(bytes) => format!("all of its {} were in use", Bytes(bytes)),
         ExhaustedResource::Files(files) => format!("all of its {files} files and folders were in use"),
     };
-    let limit = match (full.of, full.place.as_str()) {
-        // Without `limits.files` a place has as many as its bytes allow.
-        (ExhaustedResource::Files(_), _) if policy.limits.files.is_some() => "limits.files",
-        (_, "/tmp") => "fs.tmp",
-        (_, "/dev/shm") => "fs.shm",
-        (_, "/run") => "fs.run",
-        _ => "limits.disk",
-    };
+    let of_place = [("/tmp", "fs.tmp"), ("/dev/shm", "fs.shm"), ("/run", "fs.run")];
+    let of_place = of_place.into_iter().find(|(place, _)| full.place == *place).map(|(_, limit)| limit);
+    // Without `limits.files` a place has as many as its bytes allow.
+    let counted = matches!(full.of, ExhaustedResource::Files(_)) && policy.limits.files.is_some();
+    let limit = if counted { "limits.files" } else { of_place.unwrap_or("limits.disk") };
     // The places share `limits.disk`.
-    let limit = match policy.limits.disk {
-        Some(_) if limit.starts_with("fs.") => format!("`{limit}` or `limits.disk`"),
-        _ => format!("`{limit}`"),
-    };
+    let shared = policy.limits.disk.is_some() && limit.starts_with("fs.");
+    let limit = if shared { format!("`{limit}` or `limits.disk`") } else { format!("`{limit}`") };
     Violation {
         what: format!("writing more to {}", full.place),
         instead: format!("write less there, remove what is not needed, or ask for a larger {limit}"),
@@ -442,9 +437,9 @@ fn path_of<'a>(line: &'a str, texts: &[&str]) -> Option<&'a str> {
             let (head, rest) = line.split_at_checked(slash)?;
             let start = head.rfind(is_around).map_or(0, |at| at + head.get(at..).map_or(1, first_size));
             let quote = head.get(..start).and_then(|before| before.chars().next_back());
-            let end = match quote.map(closing) {
-                Some(Some(quote)) => rest.find(quote),
-                _ => rest.find(|c| is_around(c) || c == ',' || c == ')'),
+            let end = match quote.and_then(closing) {
+                Some(quote) => rest.find(quote),
+                None => rest.find(|c| is_around(c) || c == ',' || c == ')'),
             };
             line.get(start..slash + end.unwrap_or(rest.len()))?
         }

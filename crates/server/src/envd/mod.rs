@@ -155,9 +155,10 @@ impl Context {
             Ok(asked) => asked,
             Err(problem) => return problem.e2b(),
         };
-        let response = match port {
-            interpreter::PORT => interpreter::answer(self, request).await,
-            _ => self.answer(request).await,
+        let response = if port == interpreter::PORT {
+            interpreter::answer(self, request).await
+        } else {
+            self.answer(request).await
         };
         record::after(asked, response.status());
         response

@@ -27,7 +27,7 @@ mod signal;
 mod socket;
 mod tty;
 
-pub use attempt::{attempt, can_attempt};
+pub use attempt::{EPERM, answered, attempt, can_attempt, harmless};
 pub use capability::*;
 pub use errno::{Errno, Result};
 pub use exec::{Pointers, execute_descriptor, execve};

@@ -88,7 +88,7 @@ impl Step {
 
     /// The step in words for a message.
     #[must_use]
-    pub fn words(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Prepare => "preparing the start",
             Self::Clone => "`clone3`",
@@ -112,7 +112,7 @@ impl Step {
 
 /// A start failed; there is no child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} failed: {errno}", step.words())]
+#[error("{} failed: {errno}", step.as_str())]
 pub struct SpawnError {
     /// Where.
     pub step: Step,

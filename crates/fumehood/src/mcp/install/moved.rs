@@ -141,9 +141,10 @@ fn ended(text: String) -> String {
 /// The entries in a file of moved servers.
 fn of_ours(gated: &Path, text: &str) -> Result<Map<String, Json>, Failure> {
     let read: Json = serde_json::from_str(text).unwrap_or_default();
-    match (read.get(OURS), read.get("mcpServers")) {
-        (Some(_), Some(Json::Object(servers))) => Ok(servers.clone()),
-        _ => Err(file_failure(gated, "it is not the file of servers that `mcp install --move` writes")),
+    if let (Some(_), Some(Json::Object(servers))) = (read.get(OURS), read.get("mcpServers")) {
+        Ok(servers.clone())
+    } else {
+        Err(file_failure(gated, "it is not the file of servers that `mcp install --move` writes"))
     }
 }
 

@@ -87,9 +87,9 @@ impl Server {
                 "instructions": self.actor.instructions(),
             })),
             ("ping", Protocol::Handshake) => Ok(json!({})),
-            ("tools/list", _) => Ok(json!({ "tools": self.shown() })),
-            ("tools/call", _) => self.call(params).await,
-            _ => Err(RpcError::no_method(method)),
+            ("tools/list", Protocol::Handshake | Protocol::Stateless) => Ok(json!({ "tools": self.shown() })),
+            ("tools/call", Protocol::Handshake | Protocol::Stateless) => self.call(params).await,
+            (other, Protocol::Handshake | Protocol::Stateless) => Err(RpcError::no_method(other)),
         }
     }
 

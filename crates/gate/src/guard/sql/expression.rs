@@ -222,10 +222,13 @@ impl Walk<'_> {
             return Ok(());
         }
         let name = match op {
-            BinaryOperator::PGCustomBinaryOperator(names) => match names.as_slice() {
-                [schema, name] if schema == "pg_catalog" => name.clone(),
-                _ => return Err(operator(&names.join("."))),
-            },
+            BinaryOperator::PGCustomBinaryOperator(names) => {
+                let [schema, name] = names.as_slice() else { return Err(operator(&names.join("."))) };
+                if schema != "pg_catalog" {
+                    return Err(operator(&names.join(".")));
+                }
+                name.clone()
+            }
             op => op.to_string(),
         };
         if self.rules.lists.operators.contains(&name) { Ok(()) } else { Err(operator(&name)) }

@@ -130,10 +130,7 @@ struct Names<'r> {
 
 impl Look for Names<'_> {
     fn before(&mut self, node: &Node<'_>) -> Result<(), Refusal> {
-        match node {
-            Node::Ident(ident) => self.rules.key(ident).map(drop),
-            _ => Ok(()),
-        }
+        if let Node::Ident(ident) = node { self.rules.key(ident).map(drop) } else { Ok(()) }
     }
 }
 

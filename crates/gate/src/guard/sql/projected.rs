@@ -41,9 +41,9 @@ pub(super) fn columns(statement: &mut Statement, rules: &Rules) -> Result<bool, 
 /// The names that the outermost query gives to what it returns.
 fn outputs(query: &Query, rules: &Rules) -> BTreeSet<String> {
     let SetExpr::Select(select) = query.body.as_ref() else { return BTreeSet::new() };
-    let alias = |item: &SelectItem| match item {
-        SelectItem::ExprWithAlias { alias, .. } => rules.column_key(alias).ok(),
-        _ => None,
+    let alias = |item: &SelectItem| {
+        let SelectItem::ExprWithAlias { alias, .. } = item else { return None };
+        rules.column_key(alias).ok()
     };
     select.projection.iter().filter_map(alias).collect()
 }
@@ -63,20 +63,21 @@ impl Look for Named<'_> {
             Node::Expr(Expr::Identifier(name)) => {
                 self.unclear |= !self.outputs.contains(&self.rules.column_key(name)?);
             }
-            Node::Expr(Expr::CompoundIdentifier(names)) => match names.as_slice() {
-                [alias, column] => {
+            Node::Expr(Expr::CompoundIdentifier(names)) => {
+                if let [alias, column] = names.as_slice() {
                     let (table, key) = (self.rules.key(alias)?, self.rules.column_key(column)?);
                     self.columns.entry(table).or_default().insert(key, column.clone());
+                } else {
+                    self.unclear = true;
                 }
-                _ => self.unclear = true,
-            },
+            }
             Node::Factor(TableFactor::Table { name, alias, args: None, .. }) => {
                 let key = key(name, alias.as_ref(), self.rules)?;
                 let table = name.to_string();
                 // One name for two tables in different places: whose columns are meant is not looked into.
                 self.unclear |= self.tables.insert(key, table.clone()).is_some_and(|other| other != table);
             }
-            _ => {}
+            Node::Statement | Node::Query | Node::Factor(_) | Node::Expr(_) | Node::Value(_) | Node::Ident(_) => {}
         }
         Ok(())
     }

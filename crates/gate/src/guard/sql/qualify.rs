@@ -248,13 +248,13 @@ struct Stable<'r> {
 
 impl Look for Stable<'_> {
     fn before(&mut self, node: &Node<'_>) -> Result<(), Refusal> {
-        match node {
-            Node::Expr(Expr::Function(call)) if !self.rules.is_stable(&call.name) => {
-                let why = "here it would be written out twice, and give two values";
-                Err(Refusal::node("a function that gives another value each time", why))
-            }
-            _ => Ok(()),
+        if let Node::Expr(Expr::Function(call)) = node
+            && !self.rules.is_stable(&call.name)
+        {
+            let why = "here it would be written out twice, and give two values";
+            return Err(Refusal::node("a function that gives another value each time", why));
         }
+        Ok(())
     }
 }
 

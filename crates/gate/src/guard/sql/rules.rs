@@ -183,14 +183,11 @@ impl Rules {
         let known: Vec<String> = self.tables.iter().map(Table::shown).collect();
         let shown = name.to_string();
         let last = shown.rsplit('.').next().unwrap_or(&shown).to_owned();
-        let why = match (
-            shown.contains('.'),
-            self.tables.iter().any(|known| known.schema.is_none() && known.name == last),
-        ) {
-            (true, true) => "it is listed without a schema, and which schema that is only the connection knows",
-            _ => {
-                "it is not among the tables that may be named; views, catalogues and table-valued functions are tables too"
-            }
+        let listed = self.tables.iter().any(|known| known.schema.is_none() && known.name == last);
+        let why = if shown.contains('.') && listed {
+            "it is listed without a schema, and which schema that is only the connection knows"
+        } else {
+            "it is not among the tables that may be named; views, catalogues and table-valued functions are tables too"
         };
         let near = did_you_mean(&last, known.iter().map(String::as_str));
         let instead = match (near, known.as_slice()) {
@@ -261,18 +258,12 @@ impl Rules {
     pub(super) fn table_function(&self, name: &ObjectName) -> Result<Vec<String>, Refusal> {
         let parts = parts(name)?;
         let last = parts.last().map(|last| last.value.to_ascii_lowercase()).unwrap_or_default();
-        match (self.lists.tables.get(&last), parts.len()) {
-            (Some(columns), 1) => Ok(columns.clone()),
-            (Some(columns), 2) if self.dialect == SqlDialect::PostgreSql => {
-                let schema = parts.first().map(|schema| self.key(schema)).transpose()?;
-                if schema.as_deref() == Some("pg_catalog") {
-                    Ok(columns.clone())
-                } else {
-                    self.function(name).map(|_| Vec::new())
-                }
-            }
-            _ => self.function(name).map(|_| Vec::new()),
-        }
+        let in_catalogue = match parts.as_slice() {
+            [schema, _] if self.dialect == SqlDialect::PostgreSql => self.key(schema)? == "pg_catalog",
+            others => others.len() == 1,
+        };
+        let listed = self.lists.tables.get(&last).filter(|_| in_catalogue);
+        listed.map_or_else(|| self.function(name).map(|_| Vec::new()), |columns| Ok(columns.clone()))
     }
 }
 

@@ -27,13 +27,13 @@ impl Walk<'_> {
                 statement,
                 format: None,
                 options: None,
-            } => match statement.as_mut() {
-                Statement::Query(query) => {
-                    self.seen.statements += 1;
-                    self.query(query).map(drop)
-                }
-                _ => Err(Refusal::node("EXPLAIN of something that is no query", "it is not judged")),
-            },
+            } => {
+                let Statement::Query(query) = statement.as_mut() else {
+                    return Err(Refusal::node("EXPLAIN of something that is no query", "it is not judged"));
+                };
+                self.seen.statements += 1;
+                self.query(query).map(drop)
+            }
             Statement::Insert(insert) if !self.rules.read_only => self.insert(insert),
             Statement::Update(update) if !self.rules.read_only => self.update(update),
             Statement::Delete(delete) if !self.rules.read_only => self.delete(delete),

@@ -361,11 +361,8 @@ pub(super) fn own_folder(dir: &Path) -> Result<(), StoreError> {
 /// `BOOT PID START`: tells whether whoever waits for a call is still there.
 fn this_process() -> String {
     let pid = std::process::id();
-    match (boot(), started(pid)) {
-        (Some(boot), Some(start)) => format!("{boot} {pid} {start}"),
-        // Without /proc nobody can be found alive: a call of ours may then be taken over, which is still used once.
-        _ => String::new(),
-    }
+    // Without /proc nobody can be found alive: a call of ours may then be taken over, which is still used once.
+    boot().zip(started(pid)).map_or_else(String::new, |(boot, start)| format!("{boot} {pid} {start}"))
 }
 
 fn is_alive(waiter: &str) -> bool {

@@ -276,14 +276,17 @@ impl Reader<'_> {
 
 /// The path of `schema = { file = "x.json" }`: no JSON Schema has only a `file`.
 pub(crate) fn file_of_schema(node: &Node) -> Option<(&Node, &str)> {
-    match node.entries() {
-        [(key, file)] if key.name == "file" => match &file.value {
+    if let [(key, file)] = node.entries()
+        && key.name == "file"
+    {
+        match &file.value {
             Value::Text(text) | Value::Bare(text) => Some((file, text)),
             Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Array(_) | Value::Table(_) => {
                 None
             }
-        },
-        _ => None,
+        }
+    } else {
+        None
     }
 }
 

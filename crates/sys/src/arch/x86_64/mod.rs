@@ -1,5 +1,6 @@
 //! x86-64.
 
+mod attempt;
 mod call;
 #[cfg(feature = "std")]
 mod calls;
@@ -9,6 +10,7 @@ mod memory;
 #[cfg(feature = "std")]
 mod waiting;
 
+pub(crate) use attempt::BY_NOTHING;
 pub(crate) use call::system_call;
 #[cfg(feature = "std")]
 pub(crate) use calls::CALLS;

@@ -1,0 +1,208 @@
+//! The evidence of what is mounted: where, how, and how large.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use guest::config::{Attrs, Config, OwnedOp as Op};
+use policy::control::{Control, Cover};
+use sys::proc::Mount;
+
+use super::{Evident, PAGE, Proof, must};
+use crate::native::devices;
+use crate::native::prepare::Stands;
+
+impl Proof<'_> {
+    pub(super) fn mounts(&self) -> Result<&[Mount], String> {
+        self.started.seen.mounts.as_deref().ok_or_else(|| "the mounts were never final".to_owned())
+    }
+
+    /// One root, no mount but the planned ones (nothing of the host's tree is left), and those that are always there as
+    /// they must be.
+    pub(super) fn root(&self) -> Evident {
+        let found = self.mounts()?;
+        let prepared = &self.started.prepared;
+        must(prepared.blueprint.root.is_some(), || "no root was asked for".to_owned())?;
+        let points = prepared.by_runtime.clone().unwrap_or_else(|| points(&prepared.config));
+        let roots = found.iter().filter(|mount| mount.point == "/").count();
+        must(roots == 1, || format!("{roots} mounts are the root"))?;
+        for mount in found {
+            let planned = points.contains_key(&mount.point)
+                || points.iter().any(|(place, point)| {
+                    point.whole && mount.point.strip_prefix(place.as_str()).is_some_and(|rest| rest.starts_with('/'))
+                });
+            must(planned, || format!("nobody planned the mount at {}", mount.point))?;
+        }
+        for (place, point) in &points {
+            match uppermost(found, place) {
+                Some(mount) => has(mount, &point.options)?,
+                None => must(!point.needed, || format!("there is no mount at {place}"))?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn uppermost(&self, at: &Path) -> Result<&Mount, String> {
+        let place = sys::proc::shown(at.as_os_str().as_bytes());
+        uppermost(self.mounts()?, &place).ok_or_else(|| format!("there is no mount at {place}"))
+    }
+
+    /// The mount of something that the plan shows.
+    pub(super) fn shown(&self, at: &Path, write: bool) -> Result<&Mount, String> {
+        let placed = self.started.prepared.placed.iter().rev().find(|placed| placed.at == *at);
+        let Some(placed) = placed else { return Err(format!("{} is not shown", at.display())) };
+        let mount = self.uppermost(&placed.point)?;
+        has(mount, if write { &["nosuid", "nodev"] } else { &["ro", "nosuid", "nodev"] })?;
+        Ok(mount)
+    }
+
+    /// Folders of the host that can only be read lie behind a layer, where there are such.
+    pub(super) fn readonly_overlay(&self) -> Evident {
+        must(self.started.prepared.blueprint.readonly_overlay, || "none was asked for".to_owned())?;
+        for control in self.started.prepared.plan.controls() {
+            let Control::Mount { at, write: false, .. } = control else { continue };
+            let dir = self.started.prepared.placed.iter().any(|placed| placed.at == *at && placed.dir);
+            let mount = self.shown(at, false)?;
+            must(!dir || mount.kind == "overlay", || format!("{} is a mount of {}", mount.point, mount.kind))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn sized(&self, place: &str, bytes: u64, inodes: u64) -> Evident {
+        let Some((most_bytes, most_inodes)) = self.started.child.watched.size_of(place) else {
+            return Err(format!("the size of {place} cannot be read"));
+        };
+        // A size of 0 would be none at all; the kernel rounds up to whole pages.
+        let bytes = bytes.div_ceil(PAGE).saturating_mul(PAGE);
+        must(most_bytes > 0 && most_bytes <= bytes, || format!("{place} holds {most_bytes} bytes"))?;
+        must(most_inodes > 0 && most_inodes <= inodes, || format!("{place} holds {most_inodes} files"))
+    }
+
+    pub(super) fn protected(&self) -> Evident {
+        let prepared = &self.started.prepared;
+        must(prepared.blueprint.protected_mounts, || "none was asked for".to_owned())?;
+        for (path, stands) in &prepared.protected {
+            let mount = self.uppermost(path)?;
+            let held = match stands {
+                Stands::Fast => true,
+                Stands::ReadOnly => mount.has("ro"),
+                Stands::Layered => mount.kind == "overlay",
+            };
+            must(held, || format!("{} can be written to", mount.point))?;
+        }
+        Ok(())
+    }
+
+    /// A file that is gone since it was found needs no cover.
+    pub(super) fn covered(&self, cover: &Cover) -> Evident {
+        let prepared = &self.started.prepared;
+        must(prepared.blueprint.covers.contains(cover), || "nothing was to be covered".to_owned())?;
+        for found in &prepared.covered {
+            let gone = found.from.symlink_metadata().is_err();
+            self.uppermost(&found.to).map(drop).or_else(|lack| if gone { Ok(()) } else { Err(lack) })?;
+        }
+        Ok(())
+    }
+
+    /// Every mount that can be written to.
+    pub(super) fn noexec(&self) -> Evident {
+        for mount in self.mounts()? {
+            let buried = uppermost(self.mounts()?, &mount.point).is_some_and(|upper| upper.id != mount.id);
+            let planned = self.started.prepared.by_runtime.as_ref().and_then(|points| points.get(&mount.point));
+            let device = planned.is_some_and(|point| point.device);
+            must(buried || device || mount.has("ro") || mount.has("noexec"), || {
+                format!("{} can be executed from", mount.point)
+            })?;
+        }
+        // What is shown read-only here may be written through another place.
+        let prepared = &self.started.prepared;
+        for control in prepared.plan.controls() {
+            let Control::Mount { from, at, write: false } = control else { continue };
+            let from = from.canonicalize().unwrap_or_else(|_gone| from.clone());
+            if prepared.blueprint.written(&from) {
+                let mount = self.shown(at, false)?;
+                must(mount.has("noexec"), || format!("{} is written elsewhere, and can be executed", mount.point))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The mount that is seen at a place, found as the kernel walks there: from the root it crosses, on the mount where it is,
+/// the first one on its way. A mount that another one hides, at its place or above it, is never reached.
+pub(crate) fn uppermost<'a>(found: &'a [Mount], place: &str) -> Option<&'a Mount> {
+    let on_the_way = |point: &str| {
+        point == "/" || place.strip_prefix(point).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    // The root of the namespace is mounted on itself, or on a mount that is not in the list.
+    let mut here = found
+        .iter()
+        .find(|mount| mount.point == "/" && !found.iter().any(|m| m.id == mount.parent && m.id != mount.id))?;
+    loop {
+        let children = found.iter().filter(|mount| mount.parent == here.id && mount.id != here.id);
+        match children.filter(|mount| on_the_way(&mount.point)).min_by_key(|mount| mount.point.len()) {
+            Some(next) => here = next,
+            None => return Some(here).filter(|mount| mount.point == place),
+        }
+    }
+}
+
+fn has(mount: &Mount, options: &[&str]) -> Evident {
+    must(options.iter().all(|option| mount.has(option)), || {
+        format!("the mount at {} must be {}, and it is {}", mount.point, options.join(", "), mount.options)
+    })
+}
+
+/// What must be mounted at one place.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Point {
+    /// Mounts of the source may lie below.
+    pub(crate) whole: bool,
+    /// It must be there; a mask of something that the kernel does not have is not.
+    pub(crate) needed: bool,
+    /// Options that the uppermost mount must have.
+    pub(crate) options: Vec<&'static str>,
+    /// A device that a runtime shows, whose numbers are looked at: nothing that could be executed.
+    pub(crate) device: bool,
+}
+
+/// Where mounts may be, and with which options.
+fn points(config: &Config) -> BTreeMap<String, Point> {
+    let text = |path: &CStr| sys::proc::shown(path.to_bytes());
+    let root =
+        Point { needed: true, options: options(Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV), ..Point::default() };
+    let mut all = BTreeMap::from([("/".to_owned(), root)]);
+    for op in &config.ops {
+        let (path, whole, needed, attrs) = match op {
+            Op::Bind { path, attrs, .. } => (path, true, true, *attrs),
+            Op::ReadOnly { path, .. } => (path, true, true, Attrs::RDONLY),
+            Op::Overlay { path, attrs, .. } | Op::Tmpfs { path, attrs, .. } | Op::Fill { path, attrs, .. } => {
+                (path, false, true, *attrs)
+            }
+            Op::Devpts { path, .. } => (path, false, true, Attrs::NOSUID | Attrs::NOEXEC),
+            Op::Proc { path } | Op::Mqueue { path } => {
+                (path, false, true, Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC)
+            }
+            Op::Pin { path } => (path, false, true, Attrs::NONE),
+            Op::Mask { path, .. } => (path, false, false, Attrs::NONE),
+            Op::Device { path, .. } => (path, false, true, devices::ATTRS),
+            Op::Root { .. } | Op::Dir { .. } | Op::File { .. } | Op::Symlink { .. } | Op::SetAttr { .. } => continue,
+        };
+        let point = all.entry(text(path)).or_default();
+        point.whole |= whole;
+        point.needed |= needed;
+        // What is mounted last at a place lies uppermost.
+        point.options = options(attrs);
+    }
+    all
+}
+
+/// The words of `/proc/PID/mountinfo` for attributes of a mount.
+pub(crate) fn options(attrs: Attrs) -> Vec<&'static str> {
+    [(Attrs::RDONLY, "ro"), (Attrs::NOSUID, "nosuid"), (Attrs::NODEV, "nodev"), (Attrs::NOEXEC, "noexec")]
+        .into_iter()
+        .filter(|(attr, _)| attrs.bits() & attr.bits() != 0)
+        .map(|(_, word)| word)
+        .collect()
+}

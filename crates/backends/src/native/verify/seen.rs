@@ -1,0 +1,99 @@
+//! What was seen from outside while the guest was on its way.
+
+use policy::Plan;
+use policy::control::{Control, Namespace};
+use sys::proc::{Mount, Process};
+
+use crate::native::capacity::WatchedMounts;
+use crate::native::start::Held;
+
+/// What was seen from outside while the guest was on its way: later it cannot be traced, and nobody may look.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// Kinds of namespace that are not ours.
+    pub(super) namespaces: Vec<Namespace>,
+    /// The limits of its group, as the kernel has them; `None` = it is in no group of ours.
+    pub(super) limits: Option<sys::cgroup::Limits>,
+    /// Its mounts, when nothing could change them any more.
+    pub(crate) mounts: Option<Vec<Mount>>,
+    /// The sockets that came out.
+    pub(super) sockets: Vec<sys::inlet::Inlet>,
+    /// Its network namespace.
+    pub(super) network: Option<u64>,
+    /// Why something could not be seen.
+    pub(crate) blind: Vec<String>,
+}
+
+impl Seen {
+    /// What is settled when the guest begins and nothing of it changes later: its namespaces and its control groups.
+    pub(crate) fn born(&mut self, held: &Held, plan: &Plan) {
+        let kind = |control: &Control| if let Control::Namespace(kind) = control { Some(*kind) } else { None };
+        let mut demanded: Vec<Namespace> = plan.controls().filter_map(kind).collect();
+        demanded.sort_unstable();
+        demanded.dedup();
+        if let Err(why) = self.namespaces(held.guest, &demanded) {
+            self.blind.push(format!("the namespaces could not be read: {why}"));
+        }
+        if let Some(group) = &held.group {
+            match (group.holds(held.guest), group.limits()) {
+                (Ok(true), Ok(limits)) => self.limits = Some(limits),
+                (Ok(_), Ok(_)) => self.blind.push("the guest is not in its control group".to_owned()),
+                (Err(why), _) | (_, Err(why)) => {
+                    self.blind.push(format!("the control group could not be read: {why}"));
+                }
+            }
+        }
+    }
+
+    /// The sockets that came out, before they are the broker's.
+    pub(crate) fn sockets(&mut self, sockets: &[std::os::fd::OwnedFd]) {
+        for socket in sockets {
+            match sys::inlet::look(socket) {
+                Ok(inlet) => self.sockets.push(inlet),
+                Err(why) => self.blind.push(format!("a socket of the sandbox could not be looked at: {why}")),
+            }
+        }
+    }
+
+    fn namespaces(&mut self, pid: i32, demanded: &[Namespace]) -> sys::error::Result<()> {
+        if demanded.is_empty() {
+            return Ok(());
+        }
+        let (process, own) = (Process::open(pid)?, Process::own()?);
+        for kind in demanded.iter().copied() {
+            // A kernel without one of them has no link for it.
+            if let (Ok(theirs), Ok(ours)) = (process.namespace(of_kernel(kind)), own.namespace(of_kernel(kind)))
+                && theirs != ours
+            {
+                self.namespaces.push(kind);
+                self.network = self.network.or((kind == Namespace::Net).then_some(theirs));
+            }
+        }
+        Ok(())
+    }
+
+    /// The mounts, once the guest has no capability left to change them: while it goes on with its steps.
+    pub(crate) fn settled(&mut self, held: &mut Held) {
+        let seen = Process::open(held.guest).and_then(|process| Ok((process.mounts()?, process)));
+        match seen {
+            Ok((mounts, process)) => {
+                self.mounts = Some(mounts);
+                held.watched = WatchedMounts::of(&process, &held.scope.in_memory);
+            }
+            Err(error) => self.blind.push(format!("the mounts could not be read: {error}")),
+        }
+    }
+}
+
+const fn of_kernel(kind: Namespace) -> sys::proc::Namespace {
+    match kind {
+        Namespace::User => sys::proc::Namespace::User,
+        Namespace::Mount => sys::proc::Namespace::Mount,
+        Namespace::Pid => sys::proc::Namespace::Pid,
+        Namespace::Net => sys::proc::Namespace::Net,
+        Namespace::Ipc => sys::proc::Namespace::Ipc,
+        Namespace::Uts => sys::proc::Namespace::Uts,
+        Namespace::Cgroup => sys::proc::Namespace::Cgroup,
+        Namespace::Time => sys::proc::Namespace::Time,
+    }
+}

@@ -1,0 +1,296 @@
+//! The promise, by construction: whatever one control of a plan is left out of a start, the start fails before *go*.
+//!
+//! Each plan is first started whole, so that a failure below comes from the control that is missing and from nothing else.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![expect(clippy::print_stderr, reason = "a case that is skipped says so")]
+
+mod cases;
+mod variants;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use backends::{Capabilities, Launch, OwnProgram, Protect, StartError, Stdio};
+use cases::{CASES, Case, MACHINE};
+use policy::value::{Tier, WorkspaceMode};
+use policy::{Caller, Candidate, Clause, ClauseId, Control, Format, Layers, Plan, Support};
+
+/// What the caller could change; a control that is missing is our own failure.
+const fn blames_the_caller(error: &StartError) -> bool {
+    matches!(
+        error,
+        StartError::Path { .. }
+            | StartError::Special { .. }
+            | StartError::NotADirectory { .. }
+            | StartError::Unreadable(_)
+            | StartError::Profile { .. }
+            | StartError::Mapping { .. }
+            | StartError::Layer { .. }
+    )
+}
+
+fn is_file_size(control: &Control) -> bool {
+    control.name() == "rlimit:fsize"
+}
+
+/// Runs `work` on a thread that has a supplementary group to lose.
+fn as_root<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            rustix::thread::set_thread_groups(&[rustix::process::Gid::from_raw(4)]).unwrap();
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Runs `work` as uid 1000, with a supplementary group, on a thread of its own: the C library would change all threads.
+fn as_user<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    use rustix::process::{DumpableBehavior, Gid, Uid};
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            let (uid, gid) = (Uid::from_raw(1000), Gid::from_raw(1000));
+            rustix::thread::set_thread_groups(&[Gid::from_raw(4)]).unwrap();
+            rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
+            rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+            rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn plan(case: &Case, text: &str, host: &Capabilities) -> Plan {
+    let profiles = sys::seccomp::profiles().iter().map(|name| (*name).to_owned()).collect();
+    let caller = Caller { dir: PathBuf::from("/srv"), home: None, profiles };
+    let mut layers = Layers::new(caller);
+    let none = |_: &Path| Err("no such file".to_owned());
+    layers.document("case", &format!("version = 1\n{text}\n"), Format::Toml, Path::new("/srv"), &none);
+    let loaded = layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    let answers: Vec<_> = backends::ALL
+        .iter()
+        .map(|backend| {
+            let policy = loaded.policy_on(backend.tier()).into_owned();
+            // No clause of a document gives it: the broker's own plan has it.
+            let of_host = case.name.ends_with("the network of the host") && backend.tier() == Tier::Process;
+            let ask = move |clause: &Clause<'_>| {
+                let given = of_host && clause.id() == ClauseId::NetMode;
+                if given { Support::Held(Control::HostNetwork.into()) } else { backend.support(clause, &policy, host) }
+            };
+            (backend.tier(), backend.name(), ask)
+        })
+        .collect();
+    let candidates: Vec<Candidate<'_>> =
+        answers.iter().map(|(tier, backend, ask)| Candidate { tier: *tier, backend, answers: ask }).collect();
+    policy::choose(&loaded, &candidates).unwrap_or_else(|refusal| panic!("{}", refusal.to_text())).plan
+}
+
+/// A control that the supervisor holds itself.
+fn is_ours(control: &Control) -> bool {
+    matches!(control.evidence(), policy::control::Evidence::Armed(_))
+}
+
+/// What a start of a plan is given, with a folder of its own.
+fn launch(plan: &Plan, case: &Case, folder: &Path, without: &[Control]) -> Result<Launch, StartError> {
+    static RUNS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let tmp = folder.join(format!("run-{number}"));
+    std::fs::create_dir(&tmp).unwrap();
+    let protect = if plan.policy.workspace.mode == WorkspaceMode::Rw {
+        vec![Protect::ReadOnly(".git".into())]
+    } else {
+        Vec::new()
+    };
+    let covers = plan.controls().any(|control| matches!(control, Control::Covered(_)));
+    let grants = plan.policy.fs.read.iter().chain(&plan.policy.fs.write).filter(|_| covers);
+    let covered = grants.map(|grant| policy::value::Grant {
+        from: grant.from.join(".env"),
+        to: grant.to.join(".env"),
+        dangerous: false,
+    });
+    Ok(Launch {
+        run: format!("mutation-{}-{number}", std::process::id()),
+        argv: vec!["/bin/true".into()],
+        // In place of an interpreter: it says nothing, and that is asked last.
+        program: (plan.tier == Tier::Language).then(|| OwnProgram::File("/bin/true".into())),
+        show: Vec::new(),
+        files: Vec::new(),
+        trust: None,
+        git: Vec::new(),
+        protect,
+        covered: covered.collect(),
+        laid: false,
+        passed: BTreeMap::new(),
+        forced: Vec::new(),
+        stdio: if case.terminal { Stdio::Terminal(24, 80) } else { Stdio::NoInput },
+        term: None,
+        tmp: (plan.tier.on_host_tree() || plan.tier == Tier::Vm || backends::of(plan)?.wants_folder()).then_some(tmp),
+        cache: None,
+        machines: None,
+        without: without.to_vec(),
+    })
+}
+
+/// What is said of an interpreter that says nothing, when every control of its plan has left its evidence.
+const SILENT: &str = "the interpreter did not say its limits";
+
+/// Goes as far as *go* and ends the guest.
+fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: &[Control]) -> Result<(), StartError> {
+    let launch = launch(plan, case, folder, without)?;
+    let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
+    if let Some(to) = prepared.copy_to() {
+        std::fs::create_dir(to).unwrap();
+    }
+    let armed: Vec<Control> =
+        plan.controls().filter(|control| is_ours(control) && !without.contains(control)).cloned().collect();
+    let mut started = prepared.start(host)?;
+    let layers = started.layers()?;
+    if !layers.is_empty() && (plan.policy.workspace.mode == WorkspaceMode::Copy || started.waits()) {
+        started.filled()?;
+    }
+    drop(layers);
+    drop(started.sockets()?);
+    match started.verify(&armed).map(drop) {
+        Err(StartError::Posture(lacks)) if lacks.iter().any(|why| why.contains(SILENT)) => Ok(()),
+        other => other,
+    }
+}
+
+fn distinct(plan: &Plan) -> Vec<Control> {
+    let mut all: Vec<Control> = Vec::new();
+    for control in plan.controls() {
+        if !all.contains(control) {
+            all.push(control.clone());
+        }
+    }
+    all
+}
+
+/// The folder of a case, and its text there.
+fn scene(case: &Case, folder: &Path) -> String {
+    std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(folder, Some(1000), Some(1000)).unwrap();
+    for name in ["work", "work/.git", "read", "write"] {
+        let path = folder.join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();
+    }
+    for name in ["read/.env", "write/.env"] {
+        std::fs::write(folder.join(name), "hidden").unwrap();
+    }
+    case.text.replace('@', folder.to_str().unwrap())
+}
+
+/// The variants that were left out one by one; what nobody noticed.
+fn mutate(case: &Case, folder: &Path) -> (BTreeSet<String>, Vec<String>) {
+    let text = scene(case, folder);
+    let work = || {
+        let host = Capabilities::probe();
+        let plan = plan(case, &text, &host);
+        start(&plan, case, &host, folder, &[]).unwrap_or_else(|e| panic!("{}: nothing is missing: {e:?}", case.name));
+        let (mut seen, mut unnoticed) = (BTreeSet::new(), Vec::new());
+        let all = distinct(&plan);
+        for control in &all {
+            seen.insert(variants::of(control));
+            if !case.root && plan.tier == Tier::Process && *control == Control::NoCapabilities {
+                // An ordinary user has none to begin with: seen to be missed as root alone.
+                continue;
+            }
+            // Two clauses may ask for the same limit of a file: it is missing only where both are left out.
+            let same: Vec<Control> = all
+                .iter()
+                .filter(|other| *other == control || is_file_size(other) && is_file_size(control))
+                .cloned()
+                .collect();
+            match start(&plan, case, &host, folder, &same) {
+                Ok(()) => unnoticed.push(format!("{}: nobody noticed that {control:?} is missing", case.name)),
+                // As on a host that has none of them.
+                Err(StartError::Namespaces { .. }) if matches!(control, Control::Namespace(_)) => {}
+                Err(error) if blames_the_caller(&error) => {
+                    unnoticed.push(format!("{}: without {control:?} it is a refusal: {error:?}", case.name));
+                }
+                Err(_noticed) => {}
+            }
+        }
+        (seen, unnoticed)
+    };
+    if case.root { as_root(work) } else { as_user(work) }
+}
+
+/// The same of a machine. Each start that comes so far boots one, for seconds: what is missed before that is left out one by
+/// one, and all the rest from one start, which must miss each of them by name.
+fn mutate_machine(host: &Capabilities, folder: &Path) -> (BTreeSet<String>, Vec<String>) {
+    let case = &MACHINE;
+    let plan = plan(case, &scene(case, folder), host);
+    start(&plan, case, host, folder, &[]).unwrap_or_else(|e| panic!("{}: nothing is missing: {e:?}", case.name));
+    let all = distinct(&plan);
+    let seen = all.iter().map(variants::of).collect();
+    let (late, early): (Vec<Control>, Vec<Control>) =
+        all.into_iter().partition(|control| prepares(&plan, case, host, folder, control));
+    assert!(early.len() > 8 && late.len() > 8, "{early:?} and {late:?}");
+    let Err(StartError::Posture(lacks)) = start(&plan, case, host, folder, &late) else {
+        panic!("it was let go, or failed otherwise, without {late:?}")
+    };
+    let mut unnoticed = Vec::new();
+    for entry in &plan.entries {
+        for control in entry.controls.iter().filter(|control| late.contains(control)) {
+            let missed = format!("`{}` by {}: ", entry.clause, control.name());
+            if !lacks.iter().any(|why| why.starts_with(&missed)) {
+                unnoticed.push(format!("{}: nobody noticed that {control:?} is missing: {lacks:?}", case.name));
+            }
+        }
+    }
+    (seen, unnoticed)
+}
+
+/// Whether a machine is prepared without one control.
+fn prepares(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: &Control) -> bool {
+    let launch = launch(plan, case, folder, std::slice::from_ref(without)).unwrap();
+    backends::of(plan).unwrap().prepare(plan, host, &Launch { tmp: None, ..launch }).is_ok()
+}
+
+/// What this host lacks for a case, and the variants that are not left out then.
+fn lacking(host: &Capabilities, name: &str) -> Option<(String, &'static [&'static str])> {
+    let needs: [(&str, Option<String>, &'static [&'static str]); 4] = [
+        ("gvisor", host.runsc().err().map(|missing| missing.why), &["OwnKernel"]),
+        ("crun", host.crun().err().map(|missing| missing.why), &[]),
+        ("podman", host.podman().err().map(|missing| missing.why), &[]),
+        ("vm", host.machine().err().map(|missing| missing.why), OF_A_MACHINE),
+    ];
+    let of_case = needs.into_iter().find(|(word, ..)| name.split(',').next() == Some(word));
+    of_case.and_then(|(_, why, variants)| Some((why?, variants)))
+}
+
+/// What no other backend has.
+const OF_A_MACHINE: &[&str] =
+    &["InMachine", "Machine::Emulator", "Machine::Kernel", "Machine::Memory", "Machine::NoNetwork"];
+
+#[test]
+fn a_start_without_any_one_control_of_its_plan_fails() {
+    let host = Capabilities::probe();
+    let (mut seen, mut unnoticed, mut skipped) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
+    for case in CASES.iter().chain([&MACHINE]) {
+        if let Some((why, variants)) = lacking(&host, case.name) {
+            eprintln!("skip: {}: {why}", case.name);
+            skipped.extend(variants.iter().map(|name| (*name).to_owned()));
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let of_machine = case.name == MACHINE.name;
+        let (variants, missed) =
+            if of_machine { mutate_machine(&host, folder.path()) } else { mutate(case, folder.path()) };
+        seen.extend(variants);
+        unnoticed.extend(missed);
+    }
+    // `verify` demands that the kernel took it: `label.rs` has the tests of what it says.
+    eprintln!("skip: Label: it needs a profile that AppArmor or SELinux of this host enforces");
+    skipped.insert("Label".to_owned());
+    assert!(unnoticed.is_empty(), "{}", unnoticed.join("\n"));
+    for (variant, text, test) in variants::ELSEWHERE {
+        assert!(text.contains(test), "{variant} was left out by {test}");
+        skipped.insert((*variant).to_owned());
+    }
+    let expected: BTreeSet<String> = variants::all().into_iter().filter(|name| !skipped.contains(name)).collect();
+    assert_eq!(seen, expected, "every variant is left out once");
+}

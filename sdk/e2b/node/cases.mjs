@@ -92,6 +92,58 @@ const cases = {
     await assert.rejects(box.files.read('/tmp/node/é.txt'), e2b.NotFoundError)
   },
 
+  async aFolderIsListedInDepthAndWatchedAsATree(box) {
+    await box.files.makeDir('/tmp/tree/a/b')
+    const events = []
+    const handle = await box.files.watchDir('/tmp/tree', (event) => events.push(event.name), { recursive: true })
+    await box.files.write('/tmp/tree/a/b/deep', 'x')
+    for (let n = 0; n < 100 && !events.includes('a/b/deep'); n++) await new Promise((later) => setTimeout(later, 50))
+    await handle.stop()
+    assert.ok(events.includes('a/b/deep'), String(events))
+    const paths = async (depth) => (await box.files.list('/tmp/tree', { depth })).map((one) => one.path)
+    assert.deepEqual(await paths(1), ['/tmp/tree/a'])
+    assert.deepEqual(await paths(3), ['/tmp/tree/a', '/tmp/tree/a/b', '/tmp/tree/a/b/deep'])
+  },
+
+  async inputIsClosed(box) {
+    const handle = await box.commands.run('cat; echo over', { background: true, stdin: true })
+    await box.commands.sendStdin(handle.pid, 'typed')
+    await box.commands.closeStdin(handle.pid)
+    assert.equal((await handle.wait()).stdout, 'typedover\n')
+  },
+
+  async filesComeAndGoBySignedAddresses(box) {
+    const form = new FormData()
+    form.append('file', new Blob(['sent up']), 'up.txt')
+    const sent = await fetch(await box.uploadUrl('/tmp/up.txt', { useSignatureExpiration: 60 }), { method: 'POST', body: form })
+    assert.equal(sent.status, 200, await sent.text())
+    assert.equal(await (await fetch(await box.downloadUrl('/tmp/up.txt'))).text(), 'sent up')
+  },
+
+  async theHostOfAPort(box) {
+    assert.ok(box.getHost(8080).startsWith(`8080-${box.sandboxId}.`), box.getHost(8080))
+  },
+
+  async networksThatAreOpenCarryTraffic() {
+    const apiKey = process.env.E2B_TEST_OUTSIDE
+    if (!apiKey) throw new Skip('there is no openssl for the server outside')
+    const denyOut = ['0.0.0.0/0']
+    const box = await Sandbox.create('outside', { apiKey, network: { allowOut: ['carried.test'], denyOut } })
+    try {
+      const get = (host) => {
+        const code = `import urllib.request; print(urllib.request.urlopen("http://${host}/", timeout=10).read().decode())`
+        return box.commands.run(`python3 -c '${code}' 2>&1 || true`).then((done) => done.stdout)
+      }
+      assert.equal(JSON.parse(await get('carried.test')).host, 'carried.test')
+      assert.match(await get('other.test'), /Error/)
+      await box.updateNetwork({ allowOut: ['other.test'], denyOut })
+      assert.equal(JSON.parse(await get('other.test')).host, 'other.test')
+      assert.match(await get('carried.test'), /Error/)
+    } finally {
+      await box.kill()
+    }
+  },
+
   async aFolderIsWatched(box) {
     await box.files.makeDir('/tmp/watched')
     const events = []
@@ -105,9 +157,13 @@ const cases = {
   async aTerminalIsOne(box) {
     let said = ''
     const pty = await box.pty.create({ cols: 90, rows: 25, onData: (data) => (said += new TextDecoder().decode(data)) })
-    await box.pty.sendInput(pty.pid, new TextEncoder().encode('stty size; exit\n'))
+    const type = (text) => box.pty.sendInput(pty.pid, new TextEncoder().encode(text))
+    await type('stty size; read line; stty size; exit\n')
+    for (let n = 0; n < 100 && !said.includes('25 90'); n++) await new Promise((later) => setTimeout(later, 50))
+    await box.pty.resize(pty.pid, { cols: 111, rows: 44 })
+    await type('\n')
     await pty.wait()
-    assert.ok(said.includes('25 90'), said)
+    assert.ok(said.includes('25 90') && said.includes('44 111'), said)
   },
 
   async aSandboxIsPausedAndGoesOn() {

@@ -112,6 +112,7 @@ pub(super) fn mark(headers: &[Header], tokens: &Tokens) -> Option<String> {
 mod tests {
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "what is asked is written where it is judged")]
     fn read(rules: Json) -> Result<Vec<Header>, Problem> {
         of(json!({ "rules": rules }).as_object().unwrap())
     }

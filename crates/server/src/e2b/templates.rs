@@ -41,7 +41,7 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extensio
         let limits = |name: &String| {
             let found = templates.find(name).ok()?;
             let policy = load(&found.layers, &environment).ok()?.policy;
-            Some((name.clone(), policy.limits.clone(), templates.built_ms(name)))
+            Some((name.clone(), policy.limits, templates.built_ms(name)))
         };
         templates.names().iter().filter(|name| key.may_use(name)).filter_map(limits).collect::<Vec<_>>()
     });

@@ -94,12 +94,12 @@ async fn list_dir(context: &Context, message: &Message) -> Result<Json, RpcError
     let ask = Ask::List { path: path(context, message, "path")?, depth };
     let mut stream = backend::open(&*context.desk.sandboxes, context.id(), &ask).await?;
     let hello = context.hello();
-    let mut entries: Vec<Json> = Vec::new();
+    let mut entries: Vec<Entry> = Vec::new();
     while let Some(incoming) = stream.next().await {
         match incoming {
             Incoming::Event(event) => {
                 let more = backend::read::<Entries>(event)?;
-                entries.extend(more.entries.iter().map(|found| entry(found, &hello)));
+                entries.extend(more.entries);
                 if entries.len() > MAX_ENTRIES {
                     let message = format!("there are more than {MAX_ENTRIES} entries: list with less depth");
                     return Err(RpcError::new(RpcCode::ResourceExhausted, message));
@@ -107,7 +107,10 @@ async fn list_dir(context: &Context, message: &Message) -> Result<Json, RpcError
             }
             Incoming::End(end) => {
                 end?;
-                return Ok(json!({ "entries": entries }));
+                // What is in a folder comes behind it, and not behind all folders beside it.
+                entries.sort_by(|one, other| one.path.split('/').cmp(other.path.split('/')));
+                let told: Vec<Json> = entries.iter().map(|found| entry(found, &hello)).collect();
+                return Ok(json!({ "entries": told }));
             }
             Incoming::Out(_) | Incoming::Err(_) => {}
         }

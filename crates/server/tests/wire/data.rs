@@ -199,6 +199,9 @@ async fn folders_are_made_listed_moved_and_removed() {
         listed["entries"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(names(&rpc("ListDir", json!({ "path": "d" })).await.json()), ["e", "f"]);
+    std::fs::write(stage.home.join("d/e/deep"), "x").unwrap();
+    assert_eq!(names(&rpc("ListDir", json!({ "path": "d", "depth": 2 })).await.json()), ["e", "deep", "f"]);
+    std::fs::remove_file(stage.home.join("d/e/deep")).unwrap();
     assert_eq!(rpc("ListDir", json!({ "path": "d/f" })).await.json()["code"], "invalid_argument");
     assert_eq!(rpc("ListDir", json!({ "path": "none" })).await.status, 404);
     let moved = rpc("Move", json!({ "source": "d/f", "destination": "g/h" })).await.json();

@@ -21,15 +21,12 @@ mod call;
 )]
 mod eval;
 mod inference;
-#[expect(clippy::wildcard_enum_match_arm, reason = "what is not understood is refused, or nothing is known of it")]
 mod read;
 mod scan;
 #[cfg(test)]
 mod tests;
-#[expect(clippy::wildcard_enum_match_arm, reason = "functions that are not of times have no answer here")]
 mod time;
 mod tree;
-#[expect(clippy::wildcard_enum_match_arm, reason = "of parts that it does not know nothing is concluded")]
 mod unsatisfiable;
 mod value;
 

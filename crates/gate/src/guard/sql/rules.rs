@@ -258,12 +258,12 @@ impl Rules {
     pub(super) fn table_function(&self, name: &ObjectName) -> Result<Vec<String>, Refusal> {
         let parts = parts(name)?;
         let last = parts.last().map(|last| last.value.to_ascii_lowercase()).unwrap_or_default();
+        let Some(columns) = self.lists.tables.get(&last) else { return self.function(name).map(|_| Vec::new()) };
         let in_catalogue = match parts.as_slice() {
             [schema, _] if self.dialect == SqlDialect::PostgreSql => self.key(schema)? == "pg_catalog",
             others => others.len() == 1,
         };
-        let listed = self.lists.tables.get(&last).filter(|_| in_catalogue);
-        listed.map_or_else(|| self.function(name).map(|_| Vec::new()), |columns| Ok(columns.clone()))
+        if in_catalogue { Ok(columns.clone()) } else { self.function(name).map(|_| Vec::new()) }
     }
 }
 

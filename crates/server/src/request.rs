@@ -23,7 +23,12 @@ impl Query {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.all(name).next()
+    }
+
+    /// Each value of a name that may stand many times.
+    pub(crate) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 

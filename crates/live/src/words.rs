@@ -403,6 +403,17 @@ pub struct Info {
     pub report: Option<serde_json::Value>,
 }
 
+/// Why a sandbox that has no ports has none.
+pub const NO_PORTS: &str = "a sandbox of the process tier has no network of its own";
+
+impl Info {
+    /// Whether it has a network of its own, and so ports that mean what is inside.
+    #[must_use]
+    pub fn has_ports(&self) -> bool {
+        self.tier != "process"
+    }
+}
+
 /// An event on the stream of an `exec`, `attach` or `logs`: its reader did not keep up, and so much was left out here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {

@@ -78,9 +78,7 @@ impl Templates {
             Err(TemplateError::Unknown(_) | TemplateError::Name(_)) => return Err(self.unknown(template)),
             Err(error) => return Err(unreadable(&error)),
         };
-        if let Some(empty) = self.empty.to_str() {
-            made.layers.extend(workspace(empty));
-        }
+        made.layers.extend(self.workspace());
         Ok(made)
     }
 
@@ -88,6 +86,17 @@ impl Templates {
     pub(crate) fn built_ms(&self, template: &str) -> Option<i64> {
         // Its own name is what `base` is found by, whatever was built.
         self.store.find(template).ok().filter(|_| template != BASE).map(|built| built.built_ms)
+    }
+
+    /// A `/workspace` of its own.
+    pub(crate) fn workspace(&self) -> Vec<PolicyLayer> {
+        // The folder is one of ours, and shown inside as it is: empty.
+        let Some(empty) = self.empty.to_str() else { return Vec::new() };
+        vec![
+            PolicyLayer::Flag { name: "--dangerous-read".to_owned(), value: format!("{empty}:/mnt") },
+            PolicyLayer::Flag { name: "--workspace".to_owned(), value: format!("{empty}:copy") },
+            PolicyLayer::Set("workspace.at=/workspace".to_owned()),
+        ]
     }
 
     /// The languages whose kernels one that was built has; what the host adds to them is not counted.
@@ -130,16 +139,6 @@ fn clauses() -> impl Iterator<Item = PolicyLayer> {
 
 fn base() -> Vec<PolicyLayer> {
     std::iter::once(PolicyLayer::Document("python".to_owned())).chain(clauses()).collect()
-}
-
-/// A `/workspace` of its own.
-fn workspace(empty: &str) -> [PolicyLayer; 3] {
-    // The folder is one of ours, and shown inside as it is: empty.
-    [
-        PolicyLayer::Flag { name: "--dangerous-read".to_owned(), value: format!("{empty}:/mnt") },
-        PolicyLayer::Flag { name: "--workspace".to_owned(), value: format!("{empty}:copy") },
-        PolicyLayer::Set("workspace.at=/workspace".to_owned()),
-    ]
 }
 
 fn not_built(template: &str) -> Problem {

@@ -27,6 +27,18 @@ def house(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture(params=["here", "served"])
+def there(request, house):
+    """Where sandboxes are, as `Sandbox`, `connect` and `list` take it: processes of this machine's own, or those of a server."""
+    if request.param == "here":
+        yield {}
+        return
+    from serving import served
+
+    with served() as (_, where):
+        yield where
+
+
 def allow(*names, **more):
     """A policy that allows these tools, and nothing else."""
     return {"tools": {"default": "deny", "tool": [{"name": name, "decision": "allow", "effect": "write", **more} for name in names]}}

@@ -341,7 +341,14 @@ class House:
     # Files
 
     def at(self, path):
-        return os.path.join(self.root, path.lstrip("/"))
+        head, *rest = path.encode().split(b"\0")
+        raw = head + b"".join(bytes.fromhex(part[:2].decode()) + part[2:] for part in rest)
+        return os.path.join(self.root, os.fsdecode(raw).lstrip("/"))
+
+    @staticmethod
+    def told(path):
+        """A name as the protocol has it: of what is no text, a zero and two digits for each byte."""
+        return "".join(f"\0{ord(one) - 0xDC00:02x}" if 0xDC80 <= ord(one) <= 0xDCFF else one for one in path)
 
     def entry(self, path):
         place = self.at(path)
@@ -357,7 +364,7 @@ class House:
     async def do_list(self, stream, asked):
         def walk(path, depth):
             for name in sorted(os.listdir(self.at(path))):
-                inner = os.path.join(path, name)
+                inner = os.path.join(path, self.told(name))
                 yield self.entry(inner)
                 if depth > 1 and os.path.isdir(self.at(inner)):
                     yield from walk(inner, depth - 1)
@@ -400,5 +407,5 @@ class House:
             await asyncio.sleep(0.02)
             now = set(os.listdir(self.at(asked["path"])))
             for name in sorted(now - before):
-                stream.event({"what": "create", "name": name})
+                stream.event({"what": "create", "name": self.told(name)})
             before = now

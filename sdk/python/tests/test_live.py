@@ -1,6 +1,9 @@
 """The live half of the package against a supervisor that is none: the protocol, results and errors."""
 
 import asyncio
+import os
+import pathlib
+import re
 import threading
 import time
 
@@ -8,6 +11,7 @@ import pytest
 
 import fumehood
 from fake_supervisor import House
+from fumehood import _names
 from fumehood import (
     CommandExitException,
     FileNotFoundException,
@@ -210,10 +214,33 @@ def test_files(box):
     assert not box.files.exists("a/b/text")
     with pytest.raises(FileNotFoundException):
         box.files.read("a/b/text")
-    with pytest.raises(InvalidArgumentException):
-        box.files.get_info("x\0y")
-    with pytest.raises(InvalidArgumentException):
-        box.files.get_info("\udcff")
+    for none in ("x\0y", "x\0ff", "", b"\0", "\ud800"):
+        with pytest.raises(InvalidArgumentException):
+            box.files.get_info(none)
+
+
+def test_names_that_are_no_text(box, supervisor):
+    raw = b"caf\xe9 \xff\xc3"
+    name = os.fsdecode(raw)
+    assert box.files.write(f"odd/{name}", "x").name == name
+    assert os.listdir(os.fsencode(supervisor.root) + b"/odd") == [raw]
+    assert [one.name for one in box.files.list("odd")] == [name]
+    assert box.files.read(b"odd/" + raw) == box.files.read(pathlib.PurePath("odd", name)) == "x"
+    watch = box.files.watch_dir("odd", include_entry=True)
+    box.files.rename(f"odd/{name}", b"odd/\x80")
+    [event] = watch.get_new_events(timeout=5)
+    assert event.name == "\udc80" and event.entry.name == "\udc80"
+    with pytest.raises(FileNotFoundException):
+        box.files.get_info(f"odd/{name}")
+
+
+@pytest.mark.parametrize("raw", [b"a", "\u00e4/\u65e5".encode(), b"\xe9", b"\xed\xa0\x80", b"\xf0\x9f\x92", b"\xc3\xa9\xc3", bytes(range(1, 256))])
+def test_every_name_has_one_text_and_comes_back(raw):
+    told = _names.told(raw)
+    # As `agent::path_text` writes it: what is UTF-8 stays, each other byte is a zero and two digits.
+    kept = re.sub("\0([0-9a-f]{2})", lambda byte: chr(0xDC00 + int(byte[1], 16)), told)
+    assert os.fsencode(_names.read(told)) == raw and os.fsencode(kept) == raw
+    assert _names.told(_names.read(told)) == told and told.encode()
 
 
 def test_a_stream_that_is_closed_early_leaves_the_others_alone(box):

@@ -5,13 +5,12 @@ import base64
 import json
 import os
 import pathlib
-import subprocess
 
 import pytest
 
-from conftest import product
 from fumehood import AsyncSandbox, FumehoodError, Refused, Sandbox, TimeoutException, UnsupportedException
 from fumehood._code import Execution, _take
+from serving import served
 
 CACHE = pathlib.Path(os.environ.get("FUMEHOOD_CACHE") or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "/root/.cache") / "fumehood")
 KERNELS = CACHE / "kernels"
@@ -24,6 +23,18 @@ def with_kernels():
         "version": 1, "extends": "python", "net": {"mode": "loopback"}, "fs": {"read": [str(KERNELS)]},
         "limits": {"memory": "1G", "pids": 256, "disk": "256M"}, "env": {"set": {"PATH": f"{python.parent}:/usr/bin:/bin"}},
     }
+
+
+@pytest.fixture(params=["here", "served"])
+def kerneled(request, house):
+    """What a sandbox with kernels is made of, here or by a server."""
+    if request.param == "here":
+        yield {"policy": with_kernels(), "timeout": 120}
+        return
+    ceiling = house / "ceiling.json"
+    ceiling.write_text(json.dumps(with_kernels()))
+    with served("--pool", "1", of_key=("-p", str(ceiling))) as (_, where):
+        yield {"policy": with_kernels(), "timeout": 120, **where}
 
 
 kernels = pytest.mark.skipif(not (KERNELS / "bin" / "python3").exists(), reason="no kernels (`scripts/setup kernels`)")
@@ -51,13 +62,13 @@ def test_lines_become_results_and_nothing_else_is_one():
 
 
 @kernels
-def test_code_keeps_its_variables_and_shows_what_it_is(house):
-    with Sandbox(with_kernels()) as box:
+def test_code_keeps_its_variables_and_shows_what_it_is(kerneled):
+    with Sandbox(**kerneled) as box:
         assert box.run_code("x = 6 * 7").results == []
         heard = []
         done = box.run_code("print('hi')\nx", on_stdout=heard.append, on_result=heard.append)
         assert (done.text, done.logs.stdout, done.error) == ("42", ["hi\n"], None)
-        assert [str(one) for one in heard] == ["hi\n", "42"]
+        assert [str(one) for one in heard] == ["hi\n", "42"] and done.context and not done.restarted
         failed = box.run_code("1 / 0")
         assert failed.error is not None and failed.error.name == "ZeroDivisionError"
         slow = box.run_code("import time; time.sleep(60)", timeout=0.5)
@@ -75,10 +86,18 @@ def test_code_keeps_its_variables_and_shows_what_it_is(house):
 
 
 @kernels
-def test_code_in_an_event_loop(house):
+def test_code_in_an_event_loop(kerneled):
     async def all_of_it():
-        async with AsyncSandbox(with_kernels()) as box:
+        async with AsyncSandbox(**kerneled) as box:
             heard = []
+            begun = asyncio.Event()
+            context = await box.create_code_context()
+            code = "print('began', flush=True)\nimport time; time.sleep(600)"
+            endless = asyncio.create_task(box.run_code(code, context=context, timeout=None, on_stdout=lambda _: begun.set()))
+            await asyncio.wait_for(begun.wait(), 60)
+            await box.interrupt_code_context(context)
+            ended = await asyncio.wait_for(endless, 60)
+            assert ended.error is not None and ended.error.name == "KeyboardInterrupt"
 
             async def hear(message):
                 heard.append(message.line)
@@ -89,16 +108,16 @@ def test_code_in_an_event_loop(house):
     assert asyncio.run(all_of_it()) == ("42", ["hi\n"])
 
 
-def test_without_a_kernel_it_is_said_what_is_missing(house):
-    with Sandbox("strict") as box:
+def test_without_a_kernel_it_is_said_what_is_missing(there):
+    with Sandbox("strict", **there) as box:
         if box.commands.run("python3 -c 'import ipykernel'", check=False).exit_code == 0:
             pytest.skip("the host's own python3 has an ipykernel")
         with pytest.raises(UnsupportedException, match="template build"):
             box.run_code("1")
 
 
-def test_a_fork_and_a_snapshot_begin_as_it_is_and_go_their_own_ways(house):
-    with Sandbox("strict", timeout=120) as box:
+def test_a_fork_and_a_snapshot_begin_as_it_is_and_go_their_own_ways(there):
+    with Sandbox("strict", timeout=120, **there) as box:
         box.files.write("/tmp/a", "first")
         with box.fork() as other:
             box.files.write("/tmp/a", "second")
@@ -107,15 +126,15 @@ def test_a_fork_and_a_snapshot_begin_as_it_is_and_go_their_own_ways(house):
         kept = box.snapshot("base")
         assert kept.name == "base" and kept.snapshot_id
         box.files.write("/tmp/a", "third")
-        with Sandbox(snapshot="base", timeout=120) as again:
+        with Sandbox(snapshot="base", timeout=120, **there) as again:
             assert again.files.read("/tmp/a") == "second"
     with pytest.raises(FumehoodError):
-        Sandbox(snapshot="nosuch")
+        Sandbox(snapshot="nosuch", **there)
 
 
-def test_the_same_in_an_event_loop(house):
+def test_the_same_in_an_event_loop(there):
     async def both():
-        async with AsyncSandbox("strict", timeout=120) as box:
+        async with AsyncSandbox("strict", timeout=120, **there) as box:
             await box.files.write("/tmp/a", "first")
             async with await box.fork() as other:
                 kept = await box.snapshot()
@@ -124,59 +143,27 @@ def test_the_same_in_an_event_loop(house):
     assert asyncio.run(both()) == ("first", True)
 
 
-@kernels
-def test_code_over_a_server(house):
-    ceiling = house / "ceiling.json"
-    ceiling.write_text(json.dumps(with_kernels()))
-    added = subprocess.run([product(), "keys", "add", "--name", "t", "-p", str(ceiling)], capture_output=True, text=True, timeout=30)
-    server = subprocess.Popen([product(), "serve", "--listen", "127.0.0.1:0", "--pool", "1"], stderr=subprocess.PIPE, text=True)
-    try:
-        assert server.stderr is not None
-        url = "http://" + server.stderr.readline().split()[-1].removeprefix("http://")
-        with Sandbox(with_kernels(), timeout=60, url=url, key=added.stdout.strip()) as box:
-            heard = []
-            done = box.run_code("print('hi')\n6 * 7", on_stdout=heard.append)
-            assert (done.text, [str(one) for one in heard]) == ("42", ["hi\n"])
-            slow = box.run_code("import time; time.sleep(60)", timeout=0.5)
-            assert slow.error is not None and slow.error.name == "TimeoutError"
-            other = box.create_code_context()
-            assert box.run_code("1", context=other).text == "1"
-            assert other.id in [one.id for one in box.list_code_contexts()]
-            box.restart_code_context(other)
-            box.remove_code_context(other)
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-def test_a_python_that_waits_runs_code_without_state(house):
-    with Sandbox("python", imports=["json"], timeout=60) as box:
+def test_a_python_that_waits_runs_code_without_state(there):
+    with Sandbox("python", imports=["json"], timeout=60, **there) as box:
         assert box.run_python("import sys; print('json' in sys.modules); x = 1").stdout == "True\n"
         assert box.run_python("print('x' in globals())").stdout == "False\n"
         assert box.run_python("raise SystemExit(7)", check=False).exit_code == 7
         with pytest.raises(TimeoutException):
             box.run_python("import time; time.sleep(60)", timeout=0.5)
-    with Sandbox("python", timeout=60) as box, pytest.raises(UnsupportedException):
+    with Sandbox("python", timeout=60, **there) as box, pytest.raises(UnsupportedException):
         box.run_python("1")
     with pytest.raises(Refused):
-        Sandbox("python", imports=["os; print(1)"])
+        Sandbox("python", imports=["os; print(1)"], **there)
 
     async def same():
-        async with AsyncSandbox("python", imports=["json"], timeout=60) as box:
+        async with AsyncSandbox("python", imports=["json"], timeout=60, **there) as box:
             return (await box.run_python("print(6 * 7)")).stdout
 
     assert asyncio.run(same()) == "42\n"
 
 
-def test_a_python_that_waits_over_a_server(house):
-    added = subprocess.run([product(), "keys", "add", "--name", "t"], capture_output=True, text=True, timeout=30)
-    server = subprocess.Popen([product(), "serve", "--listen", "127.0.0.1:0", "--pool", "1"], stderr=subprocess.PIPE, text=True)
-    try:
-        assert server.stderr is not None
-        url = "http://" + server.stderr.readline().split()[-1].removeprefix("http://")
+def test_a_python_that_waits_in_a_pool(house):
+    with served("--pool", "1") as (_, where):
         for _ in range(4):
-            with Sandbox("python", imports=["json"], timeout=60, url=url, key=added.stdout.strip()) as box:
+            with Sandbox("python", imports=["json"], timeout=60, **where) as box:
                 assert box.run_python("import sys; print('json' in sys.modules)").stdout == "True\n"
-    finally:
-        server.terminate()
-        server.wait(30)

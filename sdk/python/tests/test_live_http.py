@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import json
+import queue
+import socket
 import subprocess
 import threading
 import time
@@ -39,6 +41,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.root, self.asked, self.boxes = root, [], {}
         self.cut = None
+        self.input = queue.Queue()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -122,6 +125,11 @@ class Handler(BaseHTTPRequestHandler):
             info["ends_ms"] = int((time.time() + json.loads(body)["timeout"]) * 1000)
         elif what == "exec":
             return self.exec(json.loads(body))
+        elif what == "processes/p1/stdin":
+            self.server.input.put(body)
+            if "close=true" in self.path:
+                self.server.input.put(None)
+            return self.say(200, {"written": len(body)})
         elif what == "processes":
             return self.say(200, {"programs": [], "processes": []})
         elif what == "files" and self.command == "PUT":
@@ -155,8 +163,9 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         limit = None
+        given = b"".join(iter(self.server.input.get, None)) if asked.get("stdin") else b""
         try:
-            done = subprocess.run(asked["cmd"], input=asked.get("stdin", "").encode(), capture_output=True, timeout=asked.get("timeout"),
+            done = subprocess.run(asked["cmd"], input=given, capture_output=True, timeout=asked.get("timeout"),
                                   env=asked.get("env"), cwd=asked.get("cwd") or self.server.root)
             out, err, code = done.stdout, done.stderr, done.returncode
         except subprocess.TimeoutExpired as late:
@@ -182,6 +191,7 @@ def test_a_sandbox_of_a_server(server):
         assert asked == {"policy": {"limits": {"pids": 7}}, "timeout": 60, "labels": {"a": "b"}, "env": {"X": "y"}}
         assert box.commands.run("echo x; echo y >&2", envs={"PATH": "/bin:/usr/bin"}).stderr == "y\n"
         assert box.commands.run(["cat"], stdin="ä").stdout == "ä"
+        assert box.commands.run(["wc", "-c"], stdin=b"\xff" * 2_000_000).stdout.strip() == "2000000"
         assert len(box.commands.run("seq 1 100000").stdout) == 588895
         with pytest.raises(CommandExitException):
             box.commands.run("exit 3")
@@ -208,16 +218,17 @@ def test_a_sandbox_of_a_server(server):
         Sandbox.connect(box.sandbox_id, url=server.url, key=KEY)
 
 
-def test_what_a_server_cannot_do_yet_is_told_and_not_tried(server):
+def test_what_makes_no_sense_with_a_server_is_told_and_not_tried(server):
     box = Sandbox(url=server.url, key=KEY)
     before = len(server.asked)
-    for ask in (
-        lambda: box.files.list("/"), lambda: box.files.watch_dir("/"), lambda: box.commands.kill(7), lambda: box.diff(),
-        lambda: box.commands.run("cat", background=True, stdin=True), lambda: box.files.write("/x", "", mode=0o600),
-    ):
-        with pytest.raises(UnsupportedException):
-            ask()
+    with pytest.raises(UnsupportedException):
+        box._link.open({"op": "no-such"})
+    with pytest.raises(InvalidArgumentException):
+        box.commands.run(["echo", "\udcff"])
     assert len(server.asked) == before
+    for wrong in ({"key": "e2b_\r\nX-Other: 1"}, {"url": "http://127.0.0.1:99999"}, {"url": "http://127.0.0.1:1/a b"}):
+        with pytest.raises(InvalidArgumentException):
+            Sandbox(**{"url": server.url, "key": KEY, **wrong})
     for wrong in ({"workspace": "."}, {"flags": ["--net", "none"]}, {"policy": ["strict"]}, {"url": "ftp://x"}, {"key": None}, {"url": None}):
         with pytest.raises(InvalidArgumentException):
             Sandbox(**{"url": server.url, "key": KEY, **wrong})
@@ -273,8 +284,6 @@ def test_snapshots_and_forks_of_a_server(server):
         server.boxes[box.sandbox_id]["frozen"] = False
         with pytest.raises(FumehoodError):
             box.fork()
-        with pytest.raises(UnsupportedException):
-            box.diff()
 
     async def main():
         async with AsyncSandbox(snapshot="base", timeout=60, url=server.url, key=KEY) as box:
@@ -282,3 +291,70 @@ def test_snapshots_and_forks_of_a_server(server):
             assert (await box.fork()).sandbox_id != box.sandbox_id
 
     asyncio.run(main())
+
+
+class Nonsense(threading.Thread):
+    """Answers each connection with these bytes, whatever was asked."""
+
+    def __init__(self, answer):
+        super().__init__(daemon=True)
+        self.door, self.answer = socket.create_server(("127.0.0.1", 0)), answer
+        self.url = f"http://127.0.0.1:{self.door.getsockname()[1]}"
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                guest, _ = self.door.accept()
+            except OSError:
+                return
+            with guest:
+                guest.recv(65536)
+                guest.sendall(self.answer)
+
+
+OBJECT = b'{"sandboxes": []}'
+
+
+@pytest.mark.parametrize("answer", [
+    b"", b"HTTP/1.1", b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 20_000,
+    b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + OBJECT,
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n11\r\n" + OBJECT, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+])
+def test_an_answer_that_is_none_is_an_error(answer):
+    with pytest.raises(ConnectionLost):
+        Sandbox.list(url=Nonsense(answer).url, key=KEY)
+
+
+@pytest.mark.parametrize("answer", [
+    b"HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n" + OBJECT + b"more",
+    b"HTTP/1.1 103 Early\r\nx: y\r\n\r\nHTTP/1.0 200\r\n\r\n" + OBJECT,
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n1;x=y\r\n{\r\n010\r\n" + OBJECT[1:] + b"\r\n0\r\na: b\r\n\r\n",
+])
+def test_an_answer_may_be_framed_in_each_way_of_http(answer):
+    assert Sandbox.list(url=Nonsense(answer).url, key=KEY) == []
+
+    async def same():
+        assert await AsyncSandbox.list(url=Nonsense(answer).url, key=KEY) == []
+
+    asyncio.run(same())
+
+
+def test_a_server_that_stops_speaking_is_waited_for_no_longer_than_was_said(server):
+    box = Sandbox(url=server.url, key=KEY)
+    silent = socket.create_server(("127.0.0.1", 0))
+    box._link.server = type(box._link.server)(f"http://127.0.0.1:{silent.getsockname()[1]}", KEY, box._link.server.dial)
+    with pytest.raises(TimeoutException):
+        box.files.read("/f", request_timeout=0.2)
+    with pytest.raises(TimeoutException):
+        box.files.list("/", request_timeout=0.2)
+
+
+def test_what_is_closed_is_not_asked(server):
+    box = Sandbox(url=server.url, key=KEY)
+    box.close()
+    with pytest.raises(SandboxNotRunningException) as error:
+        box.commands.run("true")
+    assert error.value.code == "closed" and box.get_info().sandbox_id == box.sandbox_id
+    assert box.kill()

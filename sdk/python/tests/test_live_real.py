@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import time
@@ -32,7 +31,9 @@ from fumehood import (
     TimeoutException,
     UnsupportedException,
 )
+from fumehood._link import drive, reply
 from fumehood._session import BashSession, PythonSession
+from serving import new_key, served
 
 SOURCE = pathlib.Path(__file__).resolve().parents[1] / "src"
 
@@ -45,8 +46,8 @@ pytestmark = pytest.mark.skipif(not can_live(), reason="this fumehood has no liv
 
 
 @pytest.fixture
-def box(house):
-    with Sandbox("coding-agent") as made:
+def box(there):
+    with Sandbox("coding-agent", **there) as made:
         yield made
 
 
@@ -57,35 +58,36 @@ def until(is_so, what, seconds=10):
         time.sleep(0.02)
 
 
-def test_it_lives_from_create_to_kill(house):
-    with Sandbox(timeout=60, name="mine", metadata={"who": "me"}, envs={"GREETING": "hi"}) as box:
+def test_it_lives_from_create_to_kill(there):
+    with Sandbox(timeout=60, name="mine", metadata={"who": "me"}, envs={"GREETING": "hi"}, **there) as box:
         info = box.get_info()
         assert (info.name, info.metadata, info.state) == ("mine", {"who": "me"}, SandboxState.RUNNING)
         assert 40 < info.end_at.timestamp() - time.time() <= 61
         assert box.commands.run("echo $GREETING").stdout == "hi\n"
-        assert [one.sandbox_id for one in Sandbox.list()] == [box.sandbox_id]
-        other = Sandbox.connect("mine")
+        assert [one.sandbox_id for one in Sandbox.list(**there)] == [box.sandbox_id]
+        other = Sandbox.connect("mine", **there)
         assert other.sandbox_id == box.sandbox_id and other.is_running()
         other.close()
         with pytest.raises(FumehoodError):
-            Sandbox(name="mine")
-    assert Sandbox.list() == []
+            Sandbox(name="mine", **there)
+    assert Sandbox.list(**there) == []
+    assert [one.sandbox_id for one in Sandbox.list(all=True, **there)] == [box.sandbox_id]
     info = box.get_info()
     assert (info.state, info.reason) == (SandboxState.ENDED, "killed")
     assert not box.kill(), "again is no error"
     with pytest.raises(SandboxNotRunningException):
         box.commands.run("true")
     with pytest.raises((SandboxNotRunningException, SandboxNotFoundException)):
-        Sandbox.connect(box.sandbox_id)
+        Sandbox.connect(box.sandbox_id, **there)
     with pytest.raises(SandboxNotFoundException):
-        Sandbox.connect("no-such-sandbox")
+        Sandbox.connect("no-such-sandbox", **there)
 
 
-def test_what_cannot_be_held_is_refused(house):
+def test_what_cannot_be_held_is_refused(there):
     with pytest.raises(Refused) as error:
-        Sandbox({"net": {"mode": "no-such"}})
+        Sandbox({"net": {"mode": "no-such"}}, **there)
     assert error.value.refused[0].clause == "net.mode" and error.value.refused[0].fix
-    assert Sandbox.list(all=True) == []
+    assert Sandbox.list(all=True, **there) == []
 
 
 def test_commands(box):
@@ -117,8 +119,8 @@ def test_a_timeout_kills_the_whole_tree(box):
     until(lambda: box.commands.run(look, check=False).stdout == "1\n", "what a command leaves lives on")
 
 
-def test_output_is_bounded_by_the_policy(house):
-    with Sandbox({"limits": {"output": "64K", "over": "kill"}}) as box:
+def test_output_is_bounded_by_the_policy(there):
+    with Sandbox({"limits": {"output": "64K", "over": "kill"}}, **there) as box:
         with pytest.raises(LimitExceeded) as error:
             box.commands.run("yes", timeout=20)
         assert error.value.limit == "output" and error.value.result.stdout.startswith("y\n")
@@ -149,10 +151,11 @@ def test_handles(box):
     assert noisy.wait().stderr == "done\n", "nobody reads it, and it goes on"
 
 
-def test_a_command_in_the_background_outlives_its_connection(box):
-    other = Sandbox.connect(box.sandbox_id)
+def test_a_command_in_the_background_outlives_its_connection(box, there):
+    other = Sandbox.connect(box.sandbox_id, **there)
     handle = other.commands.run("sleep 1; echo x > /tmp/mark", background=True)
     front = other._link.open({"op": "exec", "program": {"argv": ["sleep", "100"], "stdin": False}, "detach": False})
+    drive(reply(front, 20))
     until(lambda: len(box.commands.list()) == 2, "both run")
     other.close()
     del front
@@ -248,7 +251,7 @@ def test_a_workspace_waits_for_its_changes(house):
     assert box.diff()["entries"] == [] and (work / "a").read_text() == "1\n"
 
 
-def test_pause_where_there_is_a_freezer(box):
+def test_pause_where_there_is_a_freezer(box, there):
     try:
         box.pause()
     except UnsupportedException:
@@ -259,13 +262,13 @@ def test_pause_where_there_is_a_freezer(box):
     assert error.value.code == "paused"
     assert box.resume() and box.commands.run("echo x").stdout == "x\n"
     box.pause()
-    other = Sandbox.connect(box.sandbox_id)
+    other = Sandbox.connect(box.sandbox_id, **there)
     assert other.is_running(), "who connects finds it running"
     other.close()
 
 
-def test_its_time_is_over(house):
-    box = Sandbox(timeout=60)
+def test_its_time_is_over(there):
+    box = Sandbox(timeout=60, **there)
     waiting = box.commands.run("sleep 100", background=True)
     box.set_timeout(0.5)
     info = box.wait()
@@ -274,7 +277,7 @@ def test_its_time_is_over(house):
         waiting.wait()
     with pytest.raises(SandboxNotRunningException):
         box.files.read("/tmp/x")
-    with Sandbox(idle=0.5) as other:
+    with Sandbox(idle=0.5, **there) as other:
         assert other.wait().reason == "idle"
 
 
@@ -287,9 +290,9 @@ def test_it_outlives_its_maker_and_is_found_by_others(house):
         assert box.files.read("/tmp/x") == "left"
 
 
-def test_in_an_event_loop(house):
+def test_in_an_event_loop(there):
     async def whole():
-        async with AsyncSandbox("coding-agent") as box:
+        async with AsyncSandbox("coding-agent", **there) as box:
             done = await asyncio.gather(*(box.commands.run(["echo", str(number)]) for number in range(30)))
             assert [one.stdout for one in done] == [f"{number}\n" for number in range(30)]
             await box.files.write("/tmp/x", "y" * 1_000_000)
@@ -317,8 +320,8 @@ def test_sessions(box):
     assert python.run("1/0").error == "ZeroDivisionError"
 
 
-def test_a_policy_and_its_report(house):
-    with Sandbox({"limits": {"memory": "100M"}}) as box:
+def test_a_policy_and_its_report(there):
+    with Sandbox({"limits": {"memory": "100M"}}, **there) as box:
         done = box.commands.run("x=$(head -c 300000000 /dev/zero | tr '\\0' x); echo $x | wc -c", check=False, timeout=30)
         assert done.exit_code != 0
         ran = box.get_info()
@@ -326,52 +329,140 @@ def test_a_policy_and_its_report(house):
         json.dumps(ran.data)
 
 
-def test_a_real_server(house):
-    added = subprocess.run([product(), "keys", "add", "--name", "test"], capture_output=True, text=True, timeout=30)
-    key = next(word for word in added.stdout.split() if word.startswith("e2b_"))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        at = f"127.0.0.1:{free.getsockname()[1]}"
-    serving = subprocess.Popen([product(), "serve", "--listen", at], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    there = {"url": f"http://{at}", "key": key}
+def test_what_the_policy_may_have_stopped_is_told(there):
+    with Sandbox({"net": {"mode": "loopback"}}, **there) as box:
+        with pytest.raises(CommandExitException) as error:
+            box.commands.run("echo 'curl: (6) Could not resolve host: example.org' >&2; exit 6")
+        [found] = error.value.violations
+        assert (found.id, found.seen, found.clause) == ("net.mode/closed", "output", "net.mode") and found.instead
+        assert box.commands.run("echo fine >&2").violations == ()
 
-    def up():
-        try:
-            return Sandbox.list(**there) == []
-        except ConnectionLost:
-            return False
 
-    try:
-        until(up, "the server listens")
-        with Sandbox("strict", timeout=60, metadata={"a": "b"}, **there) as box:
-            assert box.get_info().metadata == {"a": "b"}
-            assert box.commands.run(["cat"], stdin="ä").stdout == "ä"
-            big = "ä" * 500_000
-            box.files.write("/tmp/f", big)
-            assert box.files.read("/tmp/f") == big
-            with pytest.raises(FileNotFoundException):
-                box.files.read("/none")
-            with pytest.raises(TimeoutException):
-                box.commands.run("sleep 30", timeout=0.5)
-            assert box.commands.run(["no-such"], check=False).exit_code == 127
-            assert Sandbox.connect(box.sandbox_id, **there).is_running()
-            try:
-                kept = box.snapshot("base")
-            except FumehoodError as error:
-                assert "freez" in str(error)
-            else:
-                with Sandbox(snapshot=kept.snapshot_id, timeout=60, **there) as again, box.fork() as other:
-                    assert again.files.read("/tmp/f") == other.files.read("/tmp/f") == big
-            serving.kill()
-            serving.wait()
-            box.close()
-            here = Sandbox.connect(box.sandbox_id)
-            assert here.files.read("/tmp/f") == big, "it outlives its server"
-            here.kill()
-            with pytest.raises(ConnectionLost):
-                box.is_running()
-            box.kill = lambda: None  # The server that it would be asked of is gone.
+def test_names_that_are_no_text(box):
+    name = os.fsdecode(b"caf\xe9")
+    made = box.commands.run(r"mkdir /tmp/n; printf x > $'/tmp/n/caf\351'; ln -s $'caf\351' /tmp/n/link")
+    assert made.exit_code == 0
+    [found, link] = box.files.list("/tmp/n")
+    assert (found.name, found.path) == (name, f"/tmp/n/{name}") and link.symlink_target == name
+    assert box.files.read(found.path) == box.files.read(os.fsencode(found.path)) == "x"
+    assert box.files.exists(f"/tmp/n/{name}") and not box.files.exists("/tmp/n/caf\N{REPLACEMENT CHARACTER}")
+    watch = box.files.watch_dir("/tmp/n", include_entry=True)
+    written = box.files.write(f"/tmp/n/{name}2", "y")
+    assert written.name == f"{name}2"
+    events = []
+    until(lambda: events.extend(watch.get_new_events(0.1)) or events, "the new file is told")
+    assert events[0].name == f"{name}2" and events[0].entry.path == written.path
+    watch.stop()
+    assert box.files.rename(written.path, pathlib.PurePath("/tmp/n") / os.fsdecode(b"\xff\xfe")).name == os.fsdecode(b"\xff\xfe")
+    assert box.commands.run(r"cat $'/tmp/n/\377\376'").stdout == "y"
+    assert box.files.make_dir(b"/tmp/n/\xe4") and box.files.get_info(b"/tmp/n/\xe4").type is FileType.DIR
+    box.files.remove(f"/tmp/n/{name}")
+    assert not box.files.exists(found.path)
+    # There is one way to say a name, and none to say what is none.
+    for wrong in ("", "a\0e9", b"a\0", "\ud800"):
         with pytest.raises(InvalidArgumentException):
-            Sandbox(url=there["url"])
-    finally:
+            box.files.exists(wrong)
+
+
+def test_metadata_of_a_file(box):
+    try:
+        written = box.files.write("/tmp/m", "x", mode=0o600, metadata={"Author": "ä", "n": "1"})
+    except UnsupportedException:
+        pytest.skip("the file system has no extended attributes of users")
+    assert written.metadata == {"Author": "ä", "n": "1"}
+    assert box.files.get_info("/tmp/m").metadata == written.metadata and box.files.get_info("/tmp/m").mode == 0o600
+
+
+def test_a_watched_folder_that_goes_says_so(box):
+    box.files.make_dir("/tmp/gone")
+    watch = box.files.watch_dir("/tmp/gone")
+    box.files.remove("/tmp/gone")
+    events = []
+    until(lambda: events.extend(watch.get_new_events(0.2)) or events, "the folder is gone")
+    assert ("", FilesystemEventType.REMOVE) in [(one.name, one.type) for one in events]
+    with pytest.raises(FileNotFoundException):
+        box.files.watch_dir("/tmp/gone")
+
+
+def test_many_are_listened_to_at_once(there):
+    async def whole():
+        async with AsyncSandbox("coding-agent", **there) as box:
+            # More than there are threads for an event loop.
+            waiting = [await box.commands.run("read x; echo $x", background=True, stdin=True) for _ in range(40)]
+            told = asyncio.Queue()
+            watch = await box.files.watch_dir("/tmp", told.put)
+            await box.files.write("/tmp/new", "x")
+            assert (await asyncio.wait_for(told.get(), 20)).name == "new"
+            await watch.stop()
+            for number, handle in enumerate(waiting):
+                await handle.send_stdin(f"{number}\n")
+            done = await asyncio.gather(*(handle.wait() for handle in waiting))
+            assert [one.stdout for one in done] == [f"{number}\n" for number in range(40)]
+            shell = await box.pty.create(PtySize(24, 80), timeout=30)
+            await box.pty.send_stdin(shell.pid, b"stty size; exit 3\n")
+            with pytest.raises(CommandExitException) as error:
+                await shell.wait()
+            assert error.value.exit_code == 3
+
+    asyncio.run(whole())
+
+
+def test_a_workspace_of_a_server_waits_for_its_changes(house):
+    work = house / "work"
+    work.mkdir()
+    (work / "a").write_text("1\n")
+    ceiling = house / "ceiling.toml"
+    ceiling.write_text(f'version = 1\nextends = "coding-agent"\nworkspace = {{ path = "{work}", mode = "copy" }}\n')
+    policy = {"extends": "coding-agent", "workspace": {"path": str(work), "mode": "copy"}}
+    with served() as (_, where):
+        person = {**where, "key": new_key("-p", str(ceiling), "--operator")}
+        with Sandbox(policy, timeout=60, **person) as box:
+            box.commands.run(r"echo 2 > a; echo n > new; echo o > $'odd\377'", cwd=str(work))
+            try:
+                shown = box.diff()
+            except UnsupportedException:
+                pytest.skip("no freezer here")
+            assert {one["name"] for one in shown["entries"]} >= {"a", "new"} and len(shown["entries"]) == 3
+            with pytest.raises(FumehoodError):
+                box.apply(digest="0" * 64)
+            assert box.apply(["new", b"odd\xff"])["applied"] and (work / "new").read_text() == "n\n"
+            assert os.path.exists(os.fsencode(work) + b"/odd\xff") and (work / "a").read_text() == "1\n"
+            assert [one["name"] for one in box.diff(["a"])["entries"]] == ["a"]
+            with pytest.raises(FumehoodError):
+                box.discard()
+            (work / "a").write_text("theirs\n")
+            with pytest.raises(FumehoodError) as error:
+                box.apply()
+            assert error.value.code == "conflict" and "a" in str(error.value)
+        assert box.discard()["discarded"] and box.diff()["entries"] == []
+        # A key that is no person's, and a sandbox that has no folder of the host.
+        with Sandbox("coding-agent", timeout=60, **where) as other:
+            other.commands.run("echo x > /workspace/x")
+            assert [one["name"] for one in other.diff()["entries"]] == ["x"]
+            with pytest.raises(PermissionDeniedException):
+                other.apply()
+
+
+def test_a_server_that_is_killed_ends_no_sandbox(house):
+    with served() as (serving, where):
+        box = Sandbox("strict", timeout=60, metadata={"a": "b"}, **where)
+        assert box.get_info().metadata == {"a": "b"}
+        box.files.write("/tmp/f", "left")
+        try:
+            kept = box.snapshot("base")
+        except FumehoodError as error:
+            assert "freez" in str(error)
+        else:
+            with Sandbox(snapshot=kept.snapshot_id, timeout=60, **where) as again, box.fork() as other:
+                assert again.files.read("/tmp/f") == other.files.read("/tmp/f") == "left"
+        waiting = box.commands.run("sleep 100", background=True)
         serving.kill()
         serving.wait()
+        with pytest.raises(ConnectionLost):
+            waiting.wait()
+        with pytest.raises(ConnectionLost):
+            box.is_running()
+        with Sandbox.connect(box.sandbox_id) as here:
+            assert here.files.read("/tmp/f") == "left", "it outlives its server"
+        with pytest.raises(InvalidArgumentException):
+            Sandbox(url=where["url"])

@@ -1,8 +1,7 @@
 //! `fumehood approvals`: a gateway of ours parks calls in the state folder, a person answers with the product.
 
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::process::{Child, Stdio};
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
 use std::time::Duration;
 
 use gateway::approvals::{Answer, Approvals, Ask, Parked};
@@ -10,7 +9,7 @@ use policy::tools::Approval;
 use sandbox::state::{Places, State};
 use serde_json::{Value as Json, json};
 
-use crate::House;
+use crate::{House, Terminal};
 
 /// The store of a house, as a gateway opens it.
 fn store(house: &House) -> Approvals {
@@ -175,49 +174,12 @@ fn watch_is_a_stream_of_lines_where_nobody_sits() {
     child.wait().unwrap();
 }
 
-/// The product with a terminal of its own as stdin and stderr; what it shows, and a way to type.
-struct Terminal {
-    child: Child,
-    master: File,
-    /// Shown, but not looked at yet.
-    rest: String,
-}
-
-impl Terminal {
-    fn new(house: &House) -> Self {
-        let (master, name) = crate::terminal();
-        let side = || File::options().read(true).write(true).open(&name).unwrap();
-        let mut command = house.command(&["approvals", "watch", "--color", "never"]);
-        let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
-        Self { child, master, rest: String::new() }
-    }
-
-    /// Reads until this is shown; what was shown up to its end.
-    fn until(&mut self, wanted: &str) -> String {
-        let mut buffer = [0; 512];
-        loop {
-            if let Some((before, after)) = self.rest.split_once(wanted) {
-                let seen = format!("{before}{wanted}");
-                self.rest = after.to_owned();
-                return seen;
-            }
-            let count = self.master.read(&mut buffer).unwrap_or_else(|error| panic!("{error}: {}", self.rest));
-            assert!(count > 0, "{}", self.rest);
-            self.rest.push_str(&String::from_utf8_lossy(&buffer[..count]));
-        }
-    }
-
-    fn types(&mut self, text: &str) {
-        self.master.write_all(text.as_bytes()).unwrap();
-    }
-}
-
 #[test]
 #[expect(clippy::disallowed_methods, reason = "that nothing happens can only be waited for")]
 fn watch_asks_at_a_terminal_and_what_was_typed_too_early_agrees_to_nothing() {
     let house = House::new();
     let store = store(&house);
-    let mut terminal = Terminal::new(&house);
+    let mut terminal = Terminal::new(&house, &["approvals", "watch", "--color", "never"]);
     terminal.until("waiting for calls");
     // Typed before any call is on the screen: thrown away.
     terminal.types("y\ny\ny\n");

@@ -27,6 +27,7 @@ mod images;
 mod language;
 mod live;
 mod live_files;
+mod live_reach;
 mod load;
 mod machines;
 mod man;
@@ -50,13 +51,14 @@ mod steered;
 mod streams;
 mod templates;
 mod tools;
+mod units;
 mod ways_around;
 
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 /// A fresh directory with a state folder, and nothing in the environment but what a test puts there.
 struct House {
@@ -172,6 +174,44 @@ fn terminal() -> (std::fs::File, String) {
     unlockpt(&master).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
     (master.into(), name)
+}
+
+/// The product at a terminal of its own; what it shows, and a way to type.
+struct Terminal {
+    child: Child,
+    master: std::fs::File,
+    /// Shown, but not looked at yet.
+    rest: String,
+}
+
+impl Terminal {
+    fn new(house: &House, args: &[&str]) -> Self {
+        let (master, name) = terminal();
+        let side = || std::fs::File::options().read(true).write(true).open(&name).unwrap();
+        let mut command = house.command(args);
+        let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
+        Self { child, master, rest: String::new() }
+    }
+
+    /// Reads until this is shown; what was shown up to its end.
+    fn until(&mut self, wanted: &str) -> String {
+        use std::io::Read as _;
+        let mut buffer = [0; 512];
+        loop {
+            if let Some((before, after)) = self.rest.split_once(wanted) {
+                let seen = format!("{before}{wanted}");
+                self.rest = after.to_owned();
+                return seen;
+            }
+            let count = self.master.read(&mut buffer).unwrap_or_else(|error| panic!("{error}: {}", self.rest));
+            assert!(count > 0, "{}", self.rest);
+            self.rest.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+    }
+
+    fn types(&mut self, text: &str) {
+        self.master.write_all(text.as_bytes()).unwrap();
+    }
 }
 
 /// What a terminal shows of `args`, where `typed` was typed before the program was there.

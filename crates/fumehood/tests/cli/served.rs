@@ -33,11 +33,20 @@ impl<'a> Served<'a> {
     }
 
     pub(crate) fn ask(&self, key: &str, line: &str, body: &Json) -> (u16, Json) {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.send(key, line, "", &body)
+    }
+
+    /// The same with further headers, each with its end of line.
+    pub(crate) fn ask_with(&self, key: &str, line: &str, headers: &str) -> (u16, Json) {
+        self.send(key, line, headers, "")
+    }
+
+    fn send(&self, key: &str, line: &str, headers: &str, body: &str) -> (u16, Json) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(std::time::Duration::from_secs(120))).unwrap();
-        let body = if body.is_null() { String::new() } else { body.to_string() };
         let request = format!(
-            "{line} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nX-API-KEY: {key}\r\nContent-Length: {}\r\n\r\n{body}",
+            "{line} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nX-API-KEY: {key}\r\n{headers}Content-Length: {}\r\n\r\n{body}",
             self.address,
             body.len()
         );

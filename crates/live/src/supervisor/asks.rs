@@ -15,7 +15,7 @@ use super::line::To;
 use super::program::now_ms;
 use crate::kernel::words::KernelAsk;
 use crate::wire::Owned;
-use crate::words::{Ask, EndReason, Info, State, Which};
+use crate::words::{Ask, EndReason, Info, NO_PORTS, State, Which};
 
 /// The longest life that can be asked for: ten years.
 const LONGEST_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1000;
@@ -114,6 +114,10 @@ impl Hub {
     fn relay(&mut self, id: ClientId, stream: u32, request: &Request) -> Result<(), Failure> {
         if matches!(request, Request::Hello { .. } | Request::Start(_)) {
             return Err(failure(Code::Invalid, "only the supervisor asks that of an agent"));
+        }
+        // What listens there would be the host's.
+        if matches!(request, Request::Port { .. }) && !self.setup.info.has_ports() {
+            return Err(failure(Code::Unsupported, NO_PORTS));
         }
         let line = self.agent.open(request, To::Client(id, stream));
         let line = line.ok_or_else(|| failure(Code::TooMany, "the agent has 1,024 requests to answer"))?;

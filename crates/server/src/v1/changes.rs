@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use agent::path_text;
 use agent::words::Code;
 use axum::extract::{Extension, Request, State};
 use axum::http::{StatusCode, Uri};
@@ -15,14 +16,15 @@ use sandbox::audit::Kind;
 use sandbox::changes::{Applied, ChangesError, Diff, Guarded, Request as Wanted};
 use sandbox::fault::show_path;
 use sandbox::state::{PathText, RunId, State as Folder};
-use serde_json::{Value as Json, json};
-use url::form_urlencoded;
+use serde::Deserialize as _;
+use serde_json::{Map, Value as Json, json};
 
 use super::sandbox::Known;
 use super::{Answer, body};
 use crate::answer::{Problem, json_response};
 use crate::desk::Desk;
 use crate::keys::Key;
+use crate::request::Query;
 use crate::{backend, json as read};
 
 /// What went wrong with changes: what is not there, or is not as it was shown, is the caller's to know.
@@ -43,15 +45,26 @@ fn problem(error: &ChangesError) -> Problem {
     Problem::of_fault(status, &error.fault())
 }
 
+/// Paths in JSON: texts, or `{"hex": ..}` of one that is no text.
+fn paths(asked: &Map<String, Json>, field: &str) -> Result<Option<Vec<PathText>>, Problem> {
+    match asked.get(field) {
+        None | Some(Json::Null) => Ok(None),
+        Some(list) => Vec::deserialize(list).map(Some).map_err(|_odd| no_path(field)),
+    }
+}
+
+fn no_path(field: &str) -> Problem {
+    Problem::invalid(field, &format!("`{field}` is no path: text, or in JSON {{\"hex\": ..}} of other bytes"))
+}
+
 fn run_of(info: &Info) -> Result<RunId, Problem> {
     info.run.parse().map_err(|_odd| backend::failed("the sandbox has no run").into())
 }
 
 pub(super) async fn show(State(desk): State<Arc<Desk>>, Known(info): Known, uri: Uri) -> Answer {
-    let paths: Vec<PathBuf> = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
-        .filter(|(name, _)| name == "path")
-        .map(|(_, path)| PathBuf::from(path.into_owned()))
-        .collect();
+    let query = Query::of(&uri);
+    let paths = query.all("path").map(|text| path_text::path(text).ok_or_else(|| no_path("path")));
+    let paths = paths.collect::<Result<Vec<PathBuf>, Problem>>()?;
     let paths = (!paths.is_empty()).then_some(paths);
     refresh(&desk, &info).await?;
     let run = run_of(&info)?;
@@ -90,17 +103,11 @@ pub(super) async fn apply(
     const FIELDS: &[&str] = &["paths", "digest", "leave_protected", "take_protected", "leaving_links"];
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, FIELDS)?;
-    let texts = |paths: Vec<String>| paths.into_iter().map(|path| PathText(path.into())).collect::<Vec<_>>();
     let wanted = Apply {
-        paths: asked
-            .get("paths")
-            .filter(|paths| !paths.is_null())
-            .map(|_| read::list(&asked, "paths"))
-            .transpose()?
-            .map(texts),
+        paths: paths(&asked, "paths")?,
         digest: read::text(&asked, "digest")?.map(str::to_owned),
         leave_protected: read::flag(&asked, "leave_protected")?.unwrap_or(false),
-        take_protected: texts(read::list(&asked, "take_protected")?),
+        take_protected: paths(&asked, "take_protected")?.unwrap_or_default(),
         leaving_links: read::flag(&asked, "leaving_links")?.unwrap_or(false),
     };
     refresh(&desk, &info).await?;
@@ -172,7 +179,7 @@ async fn applied_after(desk: &Desk, info: &Info, wanted: Apply) -> Answer {
 pub(super) async fn discard(State(desk): State<Arc<Desk>>, Known(info): Known, request: Request) -> Answer {
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["paths"])?;
-    let paths: Vec<PathBuf> = read::list(&asked, "paths")?.into_iter().map(PathBuf::from).collect();
+    let paths: Vec<PathBuf> = paths(&asked, "paths")?.into_iter().flatten().map(|path| path.0).collect();
     if info.state != Doing::Ended {
         let what = "the changes of a sandbox that lives cannot be thrown away";
         let why = "they are what its programs see, and would be told again by the next look";

@@ -2,9 +2,10 @@
 //!
 //! The agent inside does all of it, as the sandbox's user: a path reaches what a program inside would reach by it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agent::words::{Change, Entries, Entry, Request as Ask, Skipped};
+use agent::words::{Change, Code, Entries, Entry, Request as Ask, Skipped};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Response, StatusCode, Uri, header};
@@ -63,9 +64,16 @@ pub(super) async fn write(State(desk): State<Arc<Desk>>, Living(info): Living, r
         Some(Some(mode)) => Some(mode),
         Some(None) => return Err(Problem::invalid("mode", "`mode` is no octal number up to 777").into()),
     };
-    let ask = Ask::Write { path: path(&query)?, mode, metadata: None };
+    let ask = Ask::Write { path: path(&query)?, mode, metadata: metadata(&query)? };
     let mut stream = upload(&desk, &info.id, &ask, request).await?;
     Ok(entry(&stream.result::<Entry>().await.map_err(Error::failure)?))
+}
+
+/// `metadata={"KEY": "VALUE"}`
+fn metadata(query: &Query) -> Result<Option<BTreeMap<String, String>>, Problem> {
+    let Some(text) = query.get("metadata") else { return Ok(None) };
+    let what = |error| Problem::invalid("metadata", &format!("`metadata` is no JSON object of texts: {error}"));
+    serde_json::from_str(text).map(Some).map_err(what)
 }
 
 /// Sends a body to a request.
@@ -160,7 +168,7 @@ pub(super) async fn extract(State(desk): State<Arc<Desk>>, Living(info): Living,
     Ok(json_response(StatusCode::OK, &json!(skipped)))
 }
 
-/// Events as a folder changes.
+/// Events as a folder changes; `failed` where it cannot be watched any longer.
 pub(super) async fn watch(State(desk): State<Arc<Desk>>, Living(info): Living, uri: Uri) -> Answer {
     let query = Query::of(&uri);
     let ask = Ask::Watch { path: path(&query)?, recursive: yes(&query, "recursive")? };
@@ -189,6 +197,11 @@ async fn tell(mut stream: Stream, to: &Events) {
                 }
             }
             Some(Incoming::Out(_) | Incoming::Err(_)) => {}
+            Some(Incoming::End(Err(failure))) if failure.code != Code::Ended => {
+                // Who reads no more needs no end.
+                let _told = events::put(to, "failed", &Problem::from(failure).record()).await;
+                return;
+            }
             Some(Incoming::End(_)) | None => return events::reset(to).await,
         }
     }

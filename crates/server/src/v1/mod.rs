@@ -67,6 +67,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/v1/sandboxes/{id}/terminal", get(terminal::terminal))
         .route("/v1/sandboxes/{id}/processes", get(processes::list))
         .route("/v1/sandboxes/{id}/processes/{process}/logs", get(processes::logs))
+        .route("/v1/sandboxes/{id}/processes/{process}/attach", get(processes::attach))
         .route("/v1/sandboxes/{id}/processes/{process}/signal", post(processes::signal))
         .route("/v1/sandboxes/{id}/processes/{process}/stdin", post(processes::stdin))
         .route("/v1/sandboxes/{id}/processes/{process}/resize", post(processes::resize))

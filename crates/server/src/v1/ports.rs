@@ -10,6 +10,7 @@ use agent::words::Request as Ask;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use live::client::Incoming;
+use live::words::NO_PORTS;
 use serde_json::{Value as Json, json};
 
 use super::Answer;
@@ -29,11 +30,10 @@ const LISTENS: &str = "0A";
 /// # Errors
 /// The sandbox shares the network of the host: there are no ports of its own.
 fn has_network(info: &live::words::Info) -> Result<(), Problem> {
-    if info.tier != "process" {
+    if info.has_ports() {
         return Ok(());
     }
-    let why = "a sandbox of the process tier has no network of its own";
-    Err(Problem::cannot(StatusCode::NOT_IMPLEMENTED, "tier", "ports cannot be reached", why, "use another tier"))
+    Err(Problem::cannot(StatusCode::NOT_IMPLEMENTED, "tier", "ports cannot be reached", NO_PORTS, "use another tier"))
 }
 
 pub(super) async fn list(State(desk): State<Arc<Desk>>, Living(info): Living) -> Answer {

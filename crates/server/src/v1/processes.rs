@@ -6,7 +6,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use live::words::{Ask, Programs, Which};
+use live::words::{Ask, Programs, Running, Which};
 use serde_json::{Value as Json, json};
 
 use super::events;
@@ -81,6 +81,24 @@ pub(super) async fn logs(
         answer.remove("report");
     }
     Ok(json_response(StatusCode::OK, &answer))
+}
+
+/// What a program prints from now on, and how it ends, as the events of its `exec`: `started`, with what is known of it, first.
+/// Who hangs up leaves it alone.
+pub(super) async fn attach(
+    State(desk): State<Arc<Desk>>,
+    Living(info): Living,
+    Path((_, word)): Path<(String, String)>,
+) -> Answer {
+    let mut stream = backend::open(&*desk.sandboxes, &info.id, &Ask::Attach { which: which(&word)? }).await?;
+    let running = backend::reply::<Running>(&mut stream).await?;
+    let (to, response) = events::answer(&desk, &info.id);
+    tokio::spawn(async move {
+        if events::put(&to, "started", &json!(running)).await {
+            carry(stream, &to, "ended").await;
+        }
+    });
+    Ok(response)
 }
 
 pub(super) async fn signal(

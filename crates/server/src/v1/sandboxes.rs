@@ -64,7 +64,14 @@ pub(super) async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>) -> 
     };
     match asked.get("policy") {
         None | Some(Json::Null) => {}
-        Some(policy) => base.layers.extend(layers_of(policy)?),
+        Some(policy) => {
+            let mut layers = layers_of(policy)?;
+            if from.is_empty() && template.is_empty() && wants_folder(policy) {
+                // Behind the preset, which comes first.
+                layers.splice(1..1, desk.templates.workspace());
+            }
+            base.layers.extend(layers);
+        }
     }
     Ok(Order {
         imports: read::says(asked, "imports").then(|| read::list(asked, "imports")).transpose()?.or(base.imports),
@@ -79,6 +86,15 @@ pub(super) async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>) -> 
 
 fn made(template: &str, made: templates::Made) -> Order {
     Order { template: template.to_owned(), layers: made.layers, shown: made.shown, ..Order::default() }
+}
+
+/// Whether a policy is a preset's whose workspace is the folder of whoever calls, and names no other: a server has none of
+/// theirs, and gives an empty one.
+fn wants_folder(policy: &Json) -> bool {
+    let name =
+        policy.as_str().or_else(|| policy.get("extends")?.as_str().filter(|_| policy.get("workspace").is_none()));
+    let preset = name.and_then(policy::presets::preset);
+    preset.is_some_and(|preset| preset.text.lines().any(|line| line.starts_with("path = \".\"")))
 }
 
 /// `"10m"`, or seconds; as milliseconds.
@@ -230,6 +246,19 @@ pub(super) async fn network(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_preset_about_the_callers_folder_is_given_one() {
+        for (policy, wants) in [
+            (json!("coding-agent"), true),
+            (json!({ "extends": "coding-agent", "limits": { "pids": 7 } }), true),
+            (json!({ "extends": "coding-agent", "workspace": { "path": "/srv" } }), false),
+            (json!("strict"), false),
+            (json!({ "limits": { "pids": 7 } }), false),
+        ] {
+            assert_eq!(wants_folder(&policy), wants, "{policy}");
+        }
+    }
 
     #[test]
     fn a_policy_is_a_preset_or_clauses_and_names_no_file() {

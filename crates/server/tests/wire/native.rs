@@ -98,6 +98,45 @@ async fn files_are_listed_moved_packed_and_watched() {
             assert_eq!(caller.send("PUT", &at("?path=d/new.txt"), "x").await.status, 200);
         }
     }
+    // A folder that goes says so.
+    assert_eq!(caller.send("DELETE", &at("?path=d"), "").await.status, 200);
+    while !text.contains(r#"{"what":"remove","name":""}"#) && !text.contains(r#"{"name":"","what":"remove"}"#) {
+        text.push_str(std::str::from_utf8(&watched.chunk().await.unwrap().unwrap()).unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_of_a_file_is_texts_or_is_refused() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({})).await;
+    let written = |text: &str| format!("{path}/files?path=m&metadata={text}");
+    for bad in ["x", "%5B%5D", "%7B%22a%22:1%7D"] {
+        let refused = caller.send("PUT", &written(bad), "x").await;
+        assert_eq!((refused.status, &refused.json()["clause"]), (400, &json!("metadata")), "{bad}");
+    }
+    let answer = caller.send("PUT", &written("%7B%22Key%22:%22%C3%A4%22%7D"), "x").await;
+    // Where the file system of the tests keeps no attributes of users, that is said.
+    assert!(answer.status == 501 || answer.json()["metadata"] == json!({ "Key": "ä" }), "{}", answer.status);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_of_changes_that_are_no_text_are_bytes_and_nonsense_is_none() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({})).await;
+    assert_eq!(caller.send("DELETE", &path, "").await.status, 200);
+    let all = caller.send("GET", &format!("{path}/changes?path=a&path=%FF"), "").await;
+    assert_eq!((all.status, &all.json()["entries"]), (200, &json!([])));
+    let refused = caller.send("GET", &format!("{path}/changes?path=a%00x"), "").await;
+    assert_eq!((refused.status, &refused.json()["clause"]), (400, &json!("path")));
+    let discard = format!("{path}/changes/discard");
+    for bad in [json!("a"), json!([7]), json!([{ "hex": "x" }])] {
+        let refused = caller.json("POST", &discard, json!({ "paths": bad })).await;
+        assert_eq!((refused.status, &refused.json()["clause"]), (400, &json!("paths")));
+    }
+    // Read, and nothing is there of it.
+    assert_eq!(caller.json("POST", &discard, json!({ "paths": ["a", { "hex": "ff" }] })).await.status, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,11 +156,27 @@ async fn programs_are_written_to_signalled_and_their_logs_kept() {
     assert_eq!(logs["stdout"].as_str().unwrap().len(), 300_004);
     let listed = caller.send("GET", &format!("{path}/processes"), "").await.json();
     assert_eq!(listed["programs"][0]["report"]["code"], 0);
+    // Who comes later hears what comes from then on, and how it ends.
+    let reads = json!({ "cmd": ["sh", "-c", "echo before; read x; echo $x; exit 3"], "stdin": true, "detach": true });
+    let reads = caller.json("POST", &format!("{path}/exec"), reads).await.json()["id"].as_str().unwrap().to_owned();
+    let events = caller.with("accept", "text/event-stream");
+    let mut logs = events.request("GET", &of(&reads, "logs?follow=true"), "").send().await.unwrap();
+    assert!(logs.chunk().await.unwrap().unwrap().starts_with(b"event: stdout\n"), "it has printed its first line");
+    let mut attached = caller.request("GET", &of(&reads, "attach"), "").send().await.unwrap();
+    let mut text = String::from_utf8(attached.chunk().await.unwrap().unwrap().to_vec()).unwrap();
+    assert_eq!(caller.send("POST", &of(&reads, "stdin"), "later\n").await.status, 200);
+    while let Some(chunk) = attached.chunk().await.unwrap() {
+        text.push_str(std::str::from_utf8(&chunk).unwrap());
+    }
+    let names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+    assert_eq!(names, ["started", "stdout", "ended"], "{text}");
+    // `later` and a newline.
+    assert!(text.contains("bGF0ZXIK") && text.contains("\"code\":3") && text.contains("\"argv\""), "{text}");
+    assert_eq!(caller.send("GET", &of("999999", "attach"), "").await.status, 404);
     let sleeps = json!({ "cmd": ["sleep", "60"], "detach": true });
     let pid = caller.json("POST", &format!("{path}/exec"), sleeps).await.json()["pid"].to_string();
     assert_eq!(caller.json("POST", &of(&pid, "resize"), json!({ "rows": 5 })).await.status, 400);
     assert_eq!(caller.json("POST", &of(&pid, "signal"), json!({ "signal": "KILL" })).await.status, 200);
-    let events = caller.with("accept", "text/event-stream");
     let text = events.send("GET", &of(&pid, "logs?follow=true"), "").await.body;
     assert!(String::from_utf8(text).unwrap().contains("event: ended"));
     let again = caller.json("POST", &of(&pid, "signal"), json!({ "signal": 9 })).await;

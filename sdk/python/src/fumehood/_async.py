@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import os
 from collections.abc import Generator, Mapping, Sequence
@@ -13,12 +12,15 @@ from ._async_commands import AsyncCommands, AsyncPty
 from ._async_files import AsyncFilesystem
 from ._binary import Policies, acall, find_program
 from ._code import Context, Execution, ExecutionError, OutputMessage, Result
-from ._http import Server, ThreadedLink
+from ._http import Server
 from ._link import Link
 from ._loop import LoopLink
 from ._programs import MAX_OUTPUT
 from ._results import CommandResult, Record, SandboxInfo, SandboxList, SandboxState, SnapshotInfo, info_of, snapshot_of
+from ._names import Path
 from ._sandboxes import TIMEOUT
+from ._served import LoopHttpLink
+from ._wire import LoopWire
 from .errors import FumehoodError, SandboxNotRunningException
 
 Self = TypeVar("Self", bound="AsyncSandbox")
@@ -28,6 +30,9 @@ class AsyncSandbox:
     """As :class:`Sandbox`, for one event loop: ``async with AsyncSandbox() as box:``, or ``await AsyncSandbox.create()``.
 
     As a context manager it is killed at the end of the block; else by :meth:`kill`, or when its time is over.
+
+    Whatever asks it raises :class:`SandboxNotRunningException` when it has ended or is paused, :class:`ConnectionLost` when its
+    supervisor or server is gone, and :class:`TimeoutException` when nothing is answered for 60 seconds.
     """
 
     def __init__(
@@ -50,15 +55,14 @@ class AsyncSandbox:
     ) -> None:
         """Says what is wanted, as for :class:`Sandbox`; it is created by ``await`` or ``async with``."""
         self._wanted = (policy, workspace, timeout, idle, name, metadata, envs, template, snapshot, imports, flags, binary)
-        self._server = _sandboxes.server_of(url, key)
+        self._server = _sandboxes.server_of(url, key, LoopWire.dial)
         self._id, self._binary = "", binary
         self._place: str | Server = ""
         self._live: Link | None = None
 
     async def _start(self: Self) -> Self:
         if self._live is None and self._server is not None:
-            info: Mapping[str, Any] = await asyncio.to_thread(self._server.create, _sandboxes.order(*self._wanted))
-            await self._set_up(str(info["id"]), self._server)
+            await self._set_up(await self._server.create(_sandboxes.order(*self._wanted)), self._server)
         elif self._live is None:
             with _sandboxes.create_command(*self._wanted) as command:
                 info = _sandboxes.created(await acall(command))
@@ -73,7 +77,7 @@ class AsyncSandbox:
         self.pty = AsyncPty(self._live)
 
     async def _open(self) -> Link:
-        return await LoopLink.connect(self._place) if isinstance(self._place, str) else ThreadedLink(self._place, self._id)
+        return await LoopLink.connect(self._place) if isinstance(self._place, str) else LoopHttpLink(self._place, self._id)
 
     @property
     def _link(self) -> Link:
@@ -115,17 +119,21 @@ class AsyncSandbox:
 
         Raises :class:`SandboxNotFoundException`, :class:`SandboxNotRunningException`.
         """
-        place = _sandboxes.server_of(url, key) or _sandboxes.direct(sandbox_id)
+        place = _sandboxes.server_of(url, key, LoopWire.dial) or _sandboxes.direct(sandbox_id)
         if place is None:
             answer = await acall([find_program(binary), "info", sandbox_id, "--json"])
             place = _sandboxes.socket_of(_sandboxes.found(answer, sandbox_id))
         box = cls(binary=binary)
         await box._set_up(sandbox_id, place)
         try:
-            box._id = (await _sandboxes.settle(box._link, timeout)).sandbox_id
+            found = (await _sandboxes.settle(box._link, timeout)).sandbox_id
         except BaseException:
             await box.close()
             raise
+        if found != sandbox_id:
+            # By its id from now on: the name may be another's one day.
+            await box.close()
+            await box._set_up(found, place)
         return box
 
     @classmethod
@@ -133,9 +141,9 @@ class AsyncSandbox:
         cls, *, all: bool = False, binary: str | os.PathLike[str] | None = None, url: str | None = None, key: str | None = None
     ) -> SandboxList:
         """The sandboxes of this user's state folder, or of a key of a server; with ``all`` also those that have ended."""
-        server = _sandboxes.server_of(url, key)
+        server = _sandboxes.server_of(url, key, LoopWire.dial)
         if server is not None:
-            return SandboxList(info_of(one) for one in await asyncio.to_thread(server.list))
+            return SandboxList(info_of(one) for one in await server.list(all))
         return _sandboxes.listed(await acall(_sandboxes.ps_command(all, binary)))
 
     @property
@@ -189,7 +197,8 @@ class AsyncSandbox:
             return info_of(await self._link.call({"op": "info"}))
         except SandboxNotRunningException:
             if not isinstance(self._place, str):
-                raise
+                # This connection is closed.
+                return info_of(await (await self._open()).call({"op": "info"}))
             return info_of(_sandboxes.found(await acall([find_program(self._binary), "info", self._id, "--json"]), self._id))
 
     async def wait(self) -> SandboxInfo:
@@ -235,7 +244,7 @@ class AsyncSandbox:
     async def run_python(self, code: str, *, timeout: float | None = 60, max_output: int = MAX_OUTPUT, check: bool = True) -> CommandResult:
         """Runs code that keeps no state in a Python that waits and has imported ``imports`` of this sandbox; each is used once.
 
-        ``timeout`` is seconds, after which it is killed. With ``check`` all but exit code 0 raises, as by ``commands.run``.
+        ``timeout`` is seconds, after which it is killed; of each of stdout and stderr ``max_output`` bytes are kept. With ``check`` all but exit code 0 raises, as by ``commands.run``.
         """
         done = await _programs.python(self._link, code, timeout, max_output)
         return done.check() if check else done
@@ -268,27 +277,28 @@ class AsyncSandbox:
     async def fork(self: Self) -> Self:
         """Another sandbox that begins as this one is now: the same policy and files, no programs."""
         if not isinstance(self._place, str):
-            made = await asyncio.to_thread(self._place.fork, self._id)
+            made = await self._place.fork(self._id)
             return await type(self).connect(made, url=self._place.url, key=self._place.key)
         answer = await acall(_sandboxes.fork_command(self._id, self._binary))
         return await type(self).connect(_sandboxes.forked(answer), binary=self._binary)
 
-    async def diff(self, files: Sequence[str | os.PathLike[str]] | None = None) -> Record:
+    async def diff(self, files: Sequence[Path] | None = None) -> Record:
         """What it changed in its workspace, as ``fumehood diff --json`` says it."""
-        return await self._changes("diff", files, ())
+        return await self._changes("diff", files)
 
-    async def apply(self, files: Sequence[str | os.PathLike[str]] | None = None, *, digest: str | None = None) -> Record:
+    async def apply(self, files: Sequence[Path] | None = None, *, digest: str | None = None) -> Record:
         """Takes changes over into the workspace, all or those of ``files``; ``digest`` is what :meth:`diff` showed.
 
         Raises :class:`FumehoodError` with every reason if it cannot be; nothing was applied then.
         """
-        return await self._changes("apply", files, () if digest is None else ("--digest", digest))
+        return await self._changes("apply", files, digest)
 
-    async def discard(self, files: Sequence[str | os.PathLike[str]] | None = None) -> Record:
+    async def discard(self, files: Sequence[Path] | None = None) -> Record:
         """Throws changes away, all or those of ``files``."""
-        return await self._changes("discard", files, ())
+        return await self._changes("discard", files)
 
-    async def _changes(self, verb: str, files: Sequence[str | os.PathLike[str]] | None, flags: Sequence[str]) -> Record:
-        _sandboxes.here_alone(self._place, verb)
-        command = _sandboxes.changes_command(verb, (await self.get_info()).run, files, flags, self._binary)
+    async def _changes(self, verb: str, files: Sequence[Path] | None, digest: str | None = None) -> Record:
+        if not isinstance(self._place, str):
+            return await _sandboxes.changes_of(self._place, self._id, verb, files, digest)
+        command = _sandboxes.changes_command(verb, (await self.get_info()).run, files, digest, self._binary)
         return _sandboxes.changed(verb, await acall(command))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Callable, Literal, overload
 
@@ -11,9 +10,8 @@ from . import _files
 from ._files import MAX_READ
 from ._frames import Kind
 from ._link import REQUEST_TIMEOUT, Expired, Link, Stream
+from ._names import Path
 from ._results import EntryInfo, FilesystemEvent, WriteData, WriteEntry, WriteInfo
-
-Path = str | os.PathLike[str]
 
 
 class AsyncFileStreamReader(AsyncIterator[bytes]):
@@ -46,7 +44,7 @@ class AsyncWatchHandle:
     """A folder that is watched."""
 
     def __init__(
-        self, link: Link, stream: Stream, folder: str, include_entry: bool,
+        self, link: Link, stream: Stream, folder: Path, include_entry: bool,
         on_event: Callable[[FilesystemEvent], Any] | None, on_exit: Callable[[Exception | None], Any] | None,
     ) -> None:
         self._link, self._stream, self._folder, self._include_entry = link, stream, folder, include_entry
@@ -79,7 +77,7 @@ class AsyncWatchHandle:
     async def get_new_events(self, timeout: float = 0) -> list[FilesystemEvent]:
         """What happened since it was asked last; waits up to ``timeout`` seconds for the first. Not with ``on_event``.
 
-        Raises :class:`FileNotFoundException` when the folder itself is gone.
+        ``REMOVE`` with an empty name: the folder itself is gone. Raises :class:`TooManyException` where it has too many folders.
         """
         events: list[FilesystemEvent] = []
         while not self._over:
@@ -101,6 +99,9 @@ class AsyncWatchHandle:
 
 class AsyncFilesystem:
     """Files of a sandbox: ``box.files``. Paths are absolute inside, or relative to the home of its user.
+
+    A name that is no text is what ``os.fsdecode`` makes of it (``"caf\\udce9"``), in what is asked and in what is answered; bytes
+    are taken too.
 
     Everything is done as the sandbox's user: what a program inside may not read, this does not read. ``request_timeout`` is how
     many seconds the supervisor may say nothing. All raise :class:`FileNotFoundException`, :class:`PermissionDeniedException`,
@@ -129,7 +130,7 @@ class AsyncFilesystem:
         Raises :class:`TooManyException` beyond that, ``UnicodeDecodeError`` for text that is none.
         """
         if format == "stream":
-            stream, _ = await _files.open_read(self._link, path, 0, None, request_timeout)
+            stream = await _files.open_read(self._link, path, request_timeout)
             return AsyncFileStreamReader(stream, request_timeout)
         data = await _files.read(self._link, path, most=max_bytes, timeout=request_timeout)
         return bytearray(data) if format == "bytes" else data.decode("utf-8")
@@ -176,4 +177,4 @@ class AsyncFilesystem:
         """Watches a folder, with ``recursive`` also all below it. ``on_event`` hears each change, ``on_exit`` the end; both may be
         coroutines. Without ``on_event`` ask the handle."""
         stream = await _files.open_watch(self._link, path, recursive, request_timeout)
-        return AsyncWatchHandle(self._link, stream, os.fspath(path), include_entry, on_event, on_exit)
+        return AsyncWatchHandle(self._link, stream, path, include_entry, on_event, on_exit)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from typing import IO, Any, Iterable, Iterator, Literal, Mapping, cast
+import posixpath
+from typing import IO, Any, Iterable, Iterator, Mapping, cast
 
+from . import _names
 from ._frames import Incoming, Kind
 from ._link import Link, Stream, ok, reply, result, within
+from ._names import Path
 from ._results import EntryInfo, FilesystemEvent, FilesystemEventType, WriteData, WriteInfo, entry_of
 from .errors import FileNotFoundException, FumehoodError, InvalidArgumentException, TooManyException
 
@@ -17,19 +19,12 @@ MAX_ENTRIES = 200_000
 _CHUNK = 256 * 1024
 
 
-def _path(path: str | os.PathLike[str]) -> str:
-    text = os.fspath(path)
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise InvalidArgumentException("a path is text, not empty, and has no NUL in it", code="invalid")
-    return text
-
-
-async def stat(link: Link, path: str | os.PathLike[str], timeout: float | None) -> EntryInfo:
+async def stat(link: Link, path: Path, timeout: float | None) -> EntryInfo:
     """What is at a path, a link itself."""
-    return entry_of(await link.call({"op": "stat", "path": _path(path)}, timeout=timeout, missing=FileNotFoundException))
+    return entry_of(await link.call({"op": "stat", "path": _names.told(path)}, timeout=timeout, missing=FileNotFoundException))
 
 
-async def exists(link: Link, path: str | os.PathLike[str], timeout: float | None) -> bool:
+async def exists(link: Link, path: Path, timeout: float | None) -> bool:
     """Whether anything is there."""
     try:
         await stat(link, path, timeout)
@@ -43,11 +38,11 @@ async def exists(link: Link, path: str | os.PathLike[str], timeout: float | None
     return True
 
 
-async def entries(link: Link, path: str | os.PathLike[str], depth: int, timeout: float | None) -> list[EntryInfo]:
+async def entries(link: Link, path: Path, depth: int, timeout: float | None) -> list[EntryInfo]:
     """What is in a folder."""
     if depth < 1:
         raise InvalidArgumentException("depth is 1 or more", code="invalid")
-    stream = link.open({"op": "list", "path": _path(path), "depth": depth})
+    stream = link.open({"op": "list", "path": _names.told(path), "depth": depth})
     found: list[EntryInfo] = []
     try:
         while True:
@@ -55,7 +50,7 @@ async def entries(link: Link, path: str | os.PathLike[str], depth: int, timeout:
             if incoming.kind is Kind.EVENT:
                 found += [entry_of(one) for one in incoming.value.get("entries") or ()]
             if len(found) > MAX_ENTRIES:
-                raise TooManyException(f"{path} has more than {MAX_ENTRIES} entries: list its folders one by one", code="too_many")
+                raise TooManyException(f"{path!r} has more than {MAX_ENTRIES} entries: list its folders one by one", code="too_many")
             if incoming.kind is Kind.END:
                 ok(incoming, FileNotFoundException)
                 return found
@@ -63,16 +58,12 @@ async def entries(link: Link, path: str | os.PathLike[str], depth: int, timeout:
         stream.drop()
 
 
-async def open_read(
-    link: Link, path: str | os.PathLike[str], offset: int, length: int | None, timeout: float | None
-) -> tuple[Stream, EntryInfo]:
-    """A stream that gives the bytes of a file, and what the file is."""
-    words: dict[str, Any] = {"op": "read", "path": _path(path), "offset": offset}
-    if length is not None:
-        words["length"] = length
-    stream = link.open(words)
+async def open_read(link: Link, path: Path, timeout: float | None) -> Stream:
+    """A stream that gives the bytes of a file."""
+    stream = link.open({"op": "read", "path": _names.told(path)})
     try:
-        return stream, entry_of(await reply(stream, timeout, FileNotFoundException))
+        await reply(stream, timeout, FileNotFoundException)
+        return stream
     except BaseException:
         stream.drop()
         raise
@@ -90,19 +81,16 @@ async def next_bytes(stream: Stream, timeout: float | None) -> bytes | None:
             return None
 
 
-async def read(
-    link: Link, path: str | os.PathLike[str], *, offset: int = 0, length: int | None = None, most: int = MAX_READ,
-    timeout: float | None,
-) -> bytes:
+async def read(link: Link, path: Path, *, most: int = MAX_READ, timeout: float | None) -> bytes:
     """The bytes of a file, at most ``most``."""
-    stream, _ = await open_read(link, path, offset, length, timeout)
+    stream = await open_read(link, path, timeout)
     parts: list[bytes] = []
     count = 0
     try:
         while (data := await next_bytes(stream, timeout)) is not None:
             count += len(data)
             if count > most:
-                raise TooManyException(f'{path} has more than {most} bytes: read it with format="stream"', code="too_many")
+                raise TooManyException(f'{path!r} has more than {most} bytes: read it with format="stream"', code="too_many")
             parts.append(data)
         return b"".join(parts)
     finally:
@@ -110,11 +98,11 @@ async def read(
 
 
 async def write(
-    link: Link, path: str | os.PathLike[str], data: WriteData, *, mode: int | None = None,
+    link: Link, path: Path, data: WriteData, *, mode: int | None = None,
     metadata: Mapping[str, str] | None = None, timeout: float | None,
 ) -> WriteInfo:
     """Makes or replaces a file; it is seen with its old or its new content, never with a part."""
-    words: dict[str, Any] = {"op": "write", "path": _path(path)}
+    words: dict[str, Any] = {"op": "write", "path": _names.told(path)}
     if mode is not None:
         words["mode"] = mode
     if metadata is not None:
@@ -124,7 +112,7 @@ async def write(
         for chunk in chunks(data):
             if not await stream.send(chunk, timeout):
                 break
-        stream.put(Kind.EOF)
+        await stream.finish()
         entry = entry_of(await result(stream, timeout, FileNotFoundException))
     finally:
         stream.drop()
@@ -148,10 +136,10 @@ def chunks(data: WriteData) -> Iterator[bytes | memoryview]:
             yield memoryview(part).cast("B")
 
 
-async def make_dir(link: Link, path: str | os.PathLike[str], timeout: float | None) -> bool:
+async def make_dir(link: Link, path: Path, timeout: float | None) -> bool:
     """Makes a folder and those above it; ``False`` if it is there already."""
     try:
-        await link.call({"op": "mkdir", "path": _path(path)}, timeout=timeout, missing=FileNotFoundException)
+        await link.call({"op": "mkdir", "path": _names.told(path)}, timeout=timeout, missing=FileNotFoundException)
     except InvalidArgumentException as error:
         if error.code == "exists":
             return False
@@ -160,21 +148,21 @@ async def make_dir(link: Link, path: str | os.PathLike[str], timeout: float | No
 
 
 async def rename(
-    link: Link, old: str | os.PathLike[str], new: str | os.PathLike[str], timeout: float | None
+    link: Link, old: Path, new: Path, timeout: float | None
 ) -> EntryInfo:
     """Renames; replaces a file."""
-    words = {"op": "move", "from": _path(old), "to": _path(new)}
+    words = {"op": "move", "from": _names.told(old), "to": _names.told(new)}
     return entry_of(await link.call(words, timeout=timeout, missing=FileNotFoundException))
 
 
-async def remove(link: Link, path: str | os.PathLike[str], timeout: float | None) -> None:
+async def remove(link: Link, path: Path, timeout: float | None) -> None:
     """Removes a file, a link, or a folder with all that is in it."""
-    await link.call({"op": "remove", "path": _path(path)}, timeout=timeout, missing=FileNotFoundException)
+    await link.call({"op": "remove", "path": _names.told(path)}, timeout=timeout, missing=FileNotFoundException)
 
 
-async def open_watch(link: Link, path: str | os.PathLike[str], recursive: bool, timeout: float | None) -> Stream:
+async def open_watch(link: Link, path: Path, recursive: bool, timeout: float | None) -> Stream:
     """A stream of changes of a folder; it is watched when this returns."""
-    stream = link.open({"op": "watch", "path": _path(path), "recursive": recursive})
+    stream = link.open({"op": "watch", "path": _names.told(path), "recursive": recursive})
     try:
         await reply(stream, timeout, FileNotFoundException)
         return stream
@@ -183,15 +171,15 @@ async def open_watch(link: Link, path: str | os.PathLike[str], recursive: bool, 
         raise
 
 
-async def event_of(link: Link, folder: str, incoming: Incoming, include_entry: bool) -> FilesystemEvent | None:
+async def event_of(link: Link, folder: Path, incoming: Incoming, include_entry: bool) -> FilesystemEvent | None:
     """A change, with what is there now if that is wanted; ``None`` where the watch has ended."""
     if incoming.kind is Kind.END:
         ok(incoming, FileNotFoundException)
         return None
-    event = FilesystemEvent(str(incoming.value.get("name") or ""), _what(incoming.value.get("what")))
+    event = FilesystemEvent(_names.read(str(incoming.value.get("name") or "")), _what(incoming.value.get("what")))
     if include_entry and event.type is not FilesystemEventType.OVERFLOW:
         try:
-            event.entry = await stat(link, os.path.join(folder, event.name) if event.name else folder, 60)
+            event.entry = await stat(link, posixpath.join(_names.shown(folder), event.name) if event.name else folder, 60)
         except FumehoodError:
             pass  # It is gone again, or was never to be seen.
     return event
@@ -203,25 +191,3 @@ def _what(word: Any) -> FilesystemEventType:
     except ValueError:
         # A kind that a newer supervisor knows: what there is must be looked at again.
         return FilesystemEventType.OVERFLOW
-
-
-async def archive(link: Link, path: str | os.PathLike[str], timeout: float | None) -> Stream:
-    """A stream of a file or folder as tar."""
-    return link.open({"op": "archive", "path": _path(path)})
-
-
-async def extract(link: Link, path: str | os.PathLike[str], tar: WriteData, timeout: float | None) -> list[str]:
-    """Unpacks a tar stream into a folder; what was left out, with reasons."""
-    stream = link.open({"op": "extract", "path": _path(path)})
-    try:
-        for chunk in chunks(tar):
-            if not await stream.send(chunk, timeout):
-                break
-        stream.put(Kind.EOF)
-        skipped = (await result(stream, timeout, FileNotFoundException)).get("skipped")
-        return [str(one) for one in skipped or ()]
-    finally:
-        stream.drop()
-
-
-Format = Literal["text", "bytes", "stream"]

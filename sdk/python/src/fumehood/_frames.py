@@ -79,12 +79,15 @@ def encode(kind: Kind, stream: int, payload: bytes = b"") -> bytes:
 
 def encode_words(kind: Kind, stream: int, words: Mapping[str, Any]) -> bytes:
     """A frame of JSON."""
-    # A path that is no text (os.fsdecode) cannot be said in JSON: an error here, and not a wrong name there.
+    return encode(kind, stream, encode_json(words))
+
+
+def encode_json(words: Mapping[str, Any]) -> bytes:
+    """What is asked, as JSON; what is no text (an argument of ``os.fsdecode``) is an error here, and not another text there."""
     try:
-        text = json.dumps(words, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+        return json.dumps(words, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
     except (UnicodeEncodeError, ValueError, TypeError) as error:
         raise of_failure("invalid", f"this cannot be asked: {error}") from error
-    return encode(kind, stream, text)
 
 
 def encode_data(stream: int, chunk: bytes | memoryview) -> bytes:

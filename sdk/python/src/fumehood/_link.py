@@ -54,19 +54,16 @@ class Stream(ABC):
         """Sends data as the other side takes it; ``False`` if the request has ended instead."""
 
     @abstractmethod
-    def put(self, kind: Kind, words: Mapping[str, Any] | None = None) -> None:
-        """Sends ``EOF``, ``CANCEL`` or ``CONTROL``; nothing once the request has ended."""
+    async def finish(self) -> None:
+        """Says that nothing more is sent."""
 
+    @abstractmethod
     def drop(self) -> None:
         """Gives it up, if it has not ended."""
-        self.put(Kind.CANCEL)
 
 
 class Link(ABC):
     """Any number of requests at once over one connection."""
-
-    #: A program's whole input goes with the request that starts it, as ``input``.
-    takes_input_at_once = False
 
     @abstractmethod
     def open(self, words: Mapping[str, Any]) -> Stream:

@@ -28,8 +28,26 @@ from .errors import ConnectionLost, FumehoodError, SandboxNotRunningException, T
 _CHUNK = 256 * 1024
 
 
-class LoopLink(Link):
-    """Of the event loop that made it, and of no other."""
+#: Work beside callers; the loop itself holds its tasks weakly.
+_BESIDE: set[asyncio.Task[None]] = set()
+
+
+class Looped(Link):
+    """A link of the event loop that made it, and of no other."""
+
+    async def tell(self, callback: Callable[[Any], Any], value: Any) -> None:
+        said = callback(value)
+        if inspect.isawaitable(said):
+            await said
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        _BESIDE.add(task)
+        task.add_done_callback(_BESIDE.discard)
+
+
+class LoopLink(Looped):
+    """To a supervisor."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -37,8 +55,6 @@ class LoopLink(Link):
         self._open: dict[int, LoopStream] = {}
         self._last = 0
         self._gone: FumehoodError | None = None
-        # The loop itself holds its tasks weakly.
-        self._beside: set[asyncio.Task[None]] = set()
         self._task = asyncio.create_task(self._read(), name="fumehood-live")
 
     @classmethod
@@ -74,16 +90,6 @@ class LoopLink(Link):
             await self._writer.drain()
         except OSError as error:
             raise self._lose(_gone(f"the supervisor takes nothing any more: {error.strerror}")) from error
-
-    async def tell(self, callback: Callable[[Any], Any], value: Any) -> None:
-        said = callback(value)
-        if inspect.isawaitable(said):
-            await said
-
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(coroutine)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
 
     async def close(self) -> None:
         self._lose(SandboxNotRunningException("this connection is closed", code="closed"))
@@ -198,12 +204,14 @@ class LoopStream(Stream):
             rest = rest[count:]
         return not self.ended
 
+    async def finish(self) -> None:
+        self._put(Kind.EOF)
+
     def drop(self) -> None:
         self._state.dropped = True
         self._came.clear()
-        super().drop()
+        self._put(Kind.CANCEL)
 
-    def put(self, kind: Kind, words: Mapping[str, Any] | None = None) -> None:
+    def _put(self, kind: Kind) -> None:
         if not self._state.closed and self._lost is None:
-            number = self._state.number
-            self._link.write(encode(kind, number) if words is None else encode_words(kind, number, words))
+            self._link.write(encode(kind, self._state.number))

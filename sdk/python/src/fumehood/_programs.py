@@ -142,7 +142,7 @@ class Output:
             limit=None if limit is None else str(limit),
             dropped=kept + self.lost + int(report.get("dropped") or 0),
             usage=Record(usage),
-            violations=Violation.of(report.get("violations")),
+            violations=Violation.of({**hint, "seen": "output"} for hint in report.get("hints") or ()),
         )
 
     def never(self, exit_code: int, message: str) -> CommandResult:
@@ -203,7 +203,6 @@ async def start(
     detach: bool,
     max_output: int,
     tag: str | None = None,
-    given: bytes | None = None,
 ) -> Program:
     """Starts a program; ``timeout`` is its life in seconds."""
     asked: dict[str, Any] = {"op": "exec", "program": dict(words), "detach": detach}
@@ -214,8 +213,6 @@ async def start(
         asked["timeout_ms"] = max(1, round(timeout * 1000))
     if tag is not None:
         asked["tag"] = tag
-    if given is not None and link.takes_input_at_once:
-        asked["input"] = _text(given)
     stream = link.open(asked)
     try:
         return Program(link, stream, await reply(stream, REQUEST_TIMEOUT), max_output, timeout)
@@ -290,16 +287,9 @@ async def feed(program: Program, data: bytes, close: bool) -> None:
     """Writes to a program's input, and may close it. That it ended before is told by its own stream."""
     try:
         if await program.stream.send(data, None) and close:
-            program.stream.put(Kind.EOF)
+            await program.stream.finish()
     except FumehoodError:
         pass
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidArgumentException("with a server, `stdin` is text", code="invalid") from error
 
 
 #: Bytes of arguments that fit into a request with all that is around them.
@@ -346,10 +336,7 @@ class Starter:
         wide = b"" if isinstance(cmd, str) else _wide(cmd)
         if wide:
             cmd = ["/bin/bash", "-c", _WIDE if reads else f"{_WIDE} </dev/null", "bash", str(len(cmd))]
-        more: dict[str, Any] = {
-            "timeout": timeout, "detach": background, "max_output": max_output, "tag": tag,
-            "given": wide + (given or b"") if wide or given is not None else None,
-        }
+        more: dict[str, Any] = {"timeout": timeout, "detach": background, "max_output": max_output, "tag": tag}
 
         def asked() -> dict[str, Any]:
             return program(cmd, shell=self._shell, envs=envs, cwd=cwd, stdin=reads or bool(wide))
@@ -361,8 +348,8 @@ class Starter:
                 raise
             self._shell = "/bin/sh"
             made = await start(self.link, asked(), **more)
-        if more["given"] is not None and not self.link.takes_input_at_once:
-            feeding = feed(made, more["given"], stdin is not True)
+        if wide or given is not None:
+            feeding = feed(made, wide + (given or b""), stdin is not True)
             if stdin is True:
                 # What is written later comes behind it.
                 await feeding

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import IO, Any, Callable, Iterable, Mapping, ParamSpec, TypedDict, TypeVar, Union
 
+from . import _names
 from .errors import CommandExitException, ConnectionLost, LimitExceeded, TimeoutException, Violation
 
 
@@ -199,9 +200,9 @@ def entry_of(data: Mapping[str, Any]) -> EntryInfo:
     shown = data.get("target_kind") or "link" if kind == "link" else kind
     modified = data.get("modified") or (0, 0)
     return EntryInfo(
-        name=str(data.get("name", "")),
+        name=_names.read(str(data.get("name", ""))),
         type=_TYPES.get(str(shown), FileType.OTHER),
-        path=str(data.get("path", "")),
+        path=_names.read(str(data.get("path", ""))),
         metadata=dict(data["metadata"]) if data.get("metadata") else None,
         size=int(data.get("size", 0)),
         mode=int(data.get("mode", 0)),
@@ -209,7 +210,7 @@ def entry_of(data: Mapping[str, Any]) -> EntryInfo:
         owner=str(data.get("uid", "")),
         group=str(data.get("gid", "")),
         modified_time=_moment(modified[0] + modified[1] / 1e9),
-        symlink_target=None if target is None else str(target),
+        symlink_target=None if target is None else _names.read(str(target)),
     )
 
 
@@ -230,7 +231,7 @@ WriteData = Union[str, bytes, bytearray, memoryview, "IO[bytes]", "IO[str]", Ite
 class WriteEntry(TypedDict):
     """A file to write."""
 
-    path: str
+    path: _names.Path
     data: WriteData
 
 

@@ -58,7 +58,7 @@ async def arun(
     check: bool = False,
     binary: str | os.PathLike[str] | None = None,
 ) -> RunResult:
-    """As :func:`run`, in an event loop."""
+    """As :func:`run`, in an event loop; ``timeout`` is in seconds too, and the same is raised."""
     tail, given = _what(code, language, stdin)
     with clauses(policy, workspace, timeout, envs, flags) as arguments:
         answer = await acall([find_program(binary), "run", "--json", *arguments, *tail], given)

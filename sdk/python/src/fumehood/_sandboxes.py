@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import urllib.parse
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ._binary import Answer, Policies, clauses, duration, find_program, state_folder
-from ._http import Server
-from ._link import Link, result
+from . import _names
+from ._frames import encode_json
+from ._http import Server, object_of, part
+from ._link import Link
+from ._names import Path
 from ._results import Record, SandboxInfo, SandboxList, info_of
-from .errors import FumehoodError, InvalidArgumentException, SandboxNotFoundException, SandboxNotRunningException, UnsupportedException
+from ._wire import Dial
+from .errors import FumehoodError, InvalidArgumentException, SandboxNotFoundException, SandboxNotRunningException
 
 #: Seconds that a sandbox lives unless something else is said, as in E2B.
 TIMEOUT = 300.0
@@ -47,7 +52,7 @@ def create_command(
         yield command
 
 
-def server_of(url: str | None, key: str | None) -> Server | None:
+def server_of(url: str | None, key: str | None, dial: Dial) -> Server | None:
     """The server that is meant, if any."""
     if url is None:
         if key is not None:
@@ -55,7 +60,7 @@ def server_of(url: str | None, key: str | None) -> Server | None:
         return None
     if not key:
         raise InvalidArgumentException("a server asks for a key: `fumehood keys add` there makes one", code="invalid")
-    return Server(url, key)
+    return Server(url, key, dial)
 
 
 def order(
@@ -127,12 +132,6 @@ def ps_command(all_: bool, binary: str | os.PathLike[str] | None) -> list[str]:
     return [find_program(binary), "ps", "--json", *(["-a"] if all_ else [])]
 
 
-def here_alone(place: str | Server, verb: str) -> None:
-    """Changes of a workspace are taken to folders of this machine."""
-    if not isinstance(place, str):
-        raise UnsupportedException(f"a sandbox of a server has nothing on this machine to {verb}", code="unsupported")
-
-
 def fork_command(sandbox_id: str, binary: str | os.PathLike[str] | None) -> list[str]:
     return [find_program(binary), "fork", "--json", sandbox_id]
 
@@ -148,11 +147,39 @@ def forked(answer: Answer) -> str:
 
 
 def changes_command(
-    verb: str, run: str, files: Sequence[str | os.PathLike[str]] | None, flags: Sequence[str], binary: str | os.PathLike[str] | None
+    verb: str, run: str, files: Sequence[Path] | None, digest: str | None, binary: str | os.PathLike[str] | None
 ) -> list[str]:
     """``diff``, ``apply`` or ``discard`` of a run."""
-    tail = [] if files is None else ["--", *(os.fspath(file) for file in files)]
+    flags = [] if digest is None else ["--digest", digest]
+    tail = [] if files is None else ["--", *(os.fsdecode(_names.raw(file)) for file in files)]
     return [find_program(binary), verb, run, "--json", *flags, *tail]
+
+
+async def changes_of(server: Server, sandbox_id: str, verb: str, files: Sequence[Path] | None, digest: str | None) -> Record:
+    """The same of a server's sandbox: its workspace is a folder of the server."""
+    at = f"/v1/sandboxes/{part(sandbox_id)}/changes"
+    if verb == "diff":
+        query = "&".join(f"path={urllib.parse.quote_from_bytes(_names.raw(file), safe='')}" for file in files or ())
+        return Record(await server.json("GET", f"{at}?{query}", timeout=None))
+    body: dict[str, Any] = {} if files is None else {"paths": [_path_text(file) for file in files]}
+    if digest is not None:
+        body["digest"] = digest
+    answer = await server.ask("POST", f"{at}/{verb}", encode_json(body), timeout=None)
+    said = object_of(await answer.whole(None))
+    done = said.get("done")
+    if not isinstance(done, dict):
+        return Record(said)
+    # As `apply --json` has it.
+    return Record({"schema": 1, "applied": done.get("paths"), **{name: value for name, value in done.items() if name != "paths"}})
+
+
+def _path_text(file: Path) -> str | dict[str, str]:
+    """A path of a workspace in JSON: text, or the digits of its bytes."""
+    data = _names.raw(file)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"hex": data.hex()}
 
 
 def changed(verb: str, answer: Answer) -> Record:
@@ -180,14 +207,13 @@ async def settle(link: Link, timeout: float | None) -> SandboxInfo:
 async def kill(link: Link) -> bool:
     """Ends a sandbox; ``False`` if it had ended already."""
     try:
-        stream = link.open({"op": "kill"})
-    except SandboxNotRunningException:
+        if (await link.call({"op": "info"})).get("state") == "ended":
+            return False
+    except (SandboxNotRunningException, SandboxNotFoundException):
         return False
     try:
         # It answers when nothing is left, which takes as long as it takes.
-        await result(stream, None)
-    except SandboxNotRunningException:
+        await link.call({"op": "kill"}, timeout=None)
+    except (SandboxNotRunningException, SandboxNotFoundException):
         pass  # It was gone before it could answer.
-    except SandboxNotFoundException:
-        return False
     return True

@@ -10,14 +10,17 @@ from typing import Any, Callable, TypeVar
 from . import _code, _programs, _sandboxes
 from ._binary import Policies, call, find_program
 from ._code import Context, Execution, ExecutionError, OutputMessage, Result
-from ._http import HttpLink, Server
+from ._http import Server
 from ._link import Link, drive
 from ._programs import MAX_OUTPUT
 from ._results import CommandResult, Record, SandboxInfo, SandboxList, SandboxState, SnapshotInfo, info_of, snapshot_of
+from ._names import Path
 from ._sandboxes import TIMEOUT
+from ._served import BlockingHttpLink
 from ._sync_commands import Commands, Pty
 from ._sync_files import Filesystem
 from ._threads import BlockingLink
+from ._wire import BlockingWire
 from .errors import SandboxNotRunningException
 
 Self = TypeVar("Self", bound="Sandbox")
@@ -27,6 +30,9 @@ class Sandbox:
     """Created once, worked in for as long as it lives. No server: it is a process of this machine's own, which outlives this one.
 
     As a context manager it is killed at the end of the block; else by :meth:`kill`, or when its time is over.
+
+    Whatever asks it raises :class:`SandboxNotRunningException` when it has ended or is paused, :class:`ConnectionLost` when its
+    supervisor or server is gone, and :class:`TimeoutException` when nothing is answered for 60 seconds.
     """
 
     def __init__(
@@ -59,9 +65,9 @@ class Sandbox:
         Raises :class:`Refused` if no plan can hold the policy.
         """
         wanted = (policy, workspace, timeout, idle, name, metadata, envs, template, snapshot, imports, flags, binary)
-        server = _sandboxes.server_of(url, key)
+        server = _sandboxes.server_of(url, key, BlockingWire.dial)
         if server is not None:
-            self._set_up(str(server.create(_sandboxes.order(*wanted))["id"]), server, binary)
+            self._set_up(drive(server.create(_sandboxes.order(*wanted))), server, binary)
             return
         with _sandboxes.create_command(*wanted) as command:
             info = _sandboxes.created(call(command))
@@ -75,7 +81,7 @@ class Sandbox:
         self.pty = Pty(self._link)
 
     def _open(self) -> Link:
-        return BlockingLink(self._place) if isinstance(self._place, str) else HttpLink(self._place, self._id)
+        return BlockingLink(self._place) if isinstance(self._place, str) else BlockingHttpLink(self._place, self._id)
 
     @classmethod
     def create(
@@ -110,17 +116,21 @@ class Sandbox:
 
         Raises :class:`SandboxNotFoundException`, :class:`SandboxNotRunningException`.
         """
-        place = _sandboxes.server_of(url, key) or _sandboxes.direct(sandbox_id)
+        place = _sandboxes.server_of(url, key, BlockingWire.dial) or _sandboxes.direct(sandbox_id)
         if place is None:
             answer = call([find_program(binary), "info", sandbox_id, "--json"])
             place = _sandboxes.socket_of(_sandboxes.found(answer, sandbox_id))
         box = cls.__new__(cls)
         box._set_up(sandbox_id, place, binary)
         try:
-            box._id = drive(_sandboxes.settle(box._link, timeout)).sandbox_id
+            found = drive(_sandboxes.settle(box._link, timeout)).sandbox_id
         except BaseException:
             box.close()
             raise
+        if found != sandbox_id:
+            # By its id from now on: the name may be another's one day.
+            box.close()
+            box._set_up(found, place, binary)
         return box
 
     @classmethod
@@ -128,9 +138,9 @@ class Sandbox:
         cls, *, all: bool = False, binary: str | os.PathLike[str] | None = None, url: str | None = None, key: str | None = None
     ) -> SandboxList:
         """The sandboxes of this user's state folder, or of a key of a server; with ``all`` also those that have ended."""
-        server = _sandboxes.server_of(url, key)
+        server = _sandboxes.server_of(url, key, BlockingWire.dial)
         if server is not None:
-            return SandboxList(info_of(one) for one in server.list())
+            return SandboxList(info_of(one) for one in drive(server.list(all)))
         return _sandboxes.listed(call(_sandboxes.ps_command(all, binary)))
 
     @property
@@ -172,7 +182,7 @@ class Sandbox:
             return False
 
     def set_timeout(self, timeout: float) -> None:
-        """It lives so many seconds from now, whatever was said before."""
+        """It lives so many seconds from now, whatever was said before (0: it ends at once)."""
         drive(self._link.call({"op": "timeout", "ms": max(0, round(timeout * 1000))}))
 
     def get_info(self) -> SandboxInfo:
@@ -181,7 +191,8 @@ class Sandbox:
             return info_of(drive(self._link.call({"op": "info"})))
         except SandboxNotRunningException:
             if not isinstance(self._place, str):
-                raise
+                # This connection is closed.
+                return info_of(drive(self._open().call({"op": "info"})))
             return info_of(_sandboxes.found(call([find_program(self._binary), "info", self._id, "--json"]), self._id))
 
     def wait(self) -> SandboxInfo:
@@ -227,13 +238,13 @@ class Sandbox:
     def run_python(self, code: str, *, timeout: float | None = 60, max_output: int = MAX_OUTPUT, check: bool = True) -> CommandResult:
         """Runs code that keeps no state in a Python that waits and has imported ``imports`` of this sandbox; each is used once.
 
-        ``timeout`` is seconds, after which it is killed. With ``check`` all but exit code 0 raises, as by ``commands.run``.
+        ``timeout`` is seconds, after which it is killed; of each of stdout and stderr ``max_output`` bytes are kept. With ``check`` all but exit code 0 raises, as by ``commands.run``.
         """
         done = drive(_programs.python(self._link, code, timeout, max_output))
         return done.check() if check else done
 
     def create_code_context(self, cwd: str | None = None, language: str | None = None, *, timeout: float = 90) -> Context:
-        """A context of its own; returns when its kernel is ready."""
+        """A context of its own; returns when its kernel is ready, for which it has ``timeout`` seconds."""
         return drive(_code.create_context(self._link, cwd, language, timeout))
 
     def list_code_contexts(self) -> builtins.list[Context]:
@@ -241,7 +252,7 @@ class Sandbox:
         return drive(_code.list_contexts(self._link))
 
     def restart_code_context(self, context: Context | str, *, timeout: float = 90) -> None:
-        """A new kernel under the same id, without variables."""
+        """A new kernel under the same id, without variables; ``timeout`` is in seconds. Raises :class:`NotFoundException`."""
         drive(_code.of_context(self._link, "restart", context, timeout))
 
     def remove_code_context(self, context: Context | str) -> None:
@@ -263,25 +274,26 @@ class Sandbox:
     def fork(self: Self) -> Self:
         """Another sandbox that begins as this one is now: the same policy and files, no programs. It lives as long as this one was to."""
         if not isinstance(self._place, str):
-            return type(self).connect(self._place.fork(self._id), url=self._place.url, key=self._place.key)
+            return type(self).connect(drive(self._place.fork(self._id)), url=self._place.url, key=self._place.key)
         return type(self).connect(_sandboxes.forked(call(_sandboxes.fork_command(self._id, self._binary))), binary=self._binary)
 
-    def diff(self, files: Sequence[str | os.PathLike[str]] | None = None) -> Record:
+    def diff(self, files: Sequence[Path] | None = None) -> Record:
         """What it changed in its workspace, as ``fumehood diff --json`` says it: ``entries``, ``digest``, ``text``, ..."""
-        return self._changes("diff", files, ())
+        return self._changes("diff", files)
 
-    def apply(self, files: Sequence[str | os.PathLike[str]] | None = None, *, digest: str | None = None) -> Record:
+    def apply(self, files: Sequence[Path] | None = None, *, digest: str | None = None) -> Record:
         """Takes changes over into the workspace, all or those of ``files``; ``digest`` is what :meth:`diff` showed.
 
         Raises :class:`FumehoodError` with every reason if it cannot be; nothing was applied then.
         """
-        return self._changes("apply", files, () if digest is None else ("--digest", digest))
+        return self._changes("apply", files, digest)
 
-    def discard(self, files: Sequence[str | os.PathLike[str]] | None = None) -> Record:
+    def discard(self, files: Sequence[Path] | None = None) -> Record:
         """Throws changes away, all or those of ``files``."""
-        return self._changes("discard", files, ())
+        return self._changes("discard", files)
 
-    def _changes(self, verb: str, files: Sequence[str | os.PathLike[str]] | None, flags: Sequence[str]) -> Record:
-        _sandboxes.here_alone(self._place, verb)
-        command = _sandboxes.changes_command(verb, self.get_info().run, files, flags, self._binary)
+    def _changes(self, verb: str, files: Sequence[Path] | None, digest: str | None = None) -> Record:
+        if not isinstance(self._place, str):
+            return drive(_sandboxes.changes_of(self._place, self._id, verb, files, digest))
+        command = _sandboxes.changes_command(verb, self.get_info().run, files, digest, self._binary)
         return _sandboxes.changed(verb, call(command))

@@ -20,7 +20,9 @@ Piece = tuple["str | None", "str | None", "bytes | None"]
 
 
 class CommandHandle:
-    """A command that runs. What it prints is read by a thread of its own, whether anybody looks or not."""
+    """A command that runs. What it prints is read by a thread of its own, whether anybody looks or not. What goes wrong with that is
+    raised by :meth:`wait`.
+    """
 
     def __init__(self, link: Link, program: Program, tell: Mapping[str, Callable[[Any], Any] | None]) -> None:
         self._link, self._program, self._tell = link, program, tell
@@ -169,7 +171,7 @@ class CommandHandle:
 
 
 class Commands:
-    """Commands of a sandbox: ``box.commands``."""
+    """Commands of a sandbox: ``box.commands``. What asks for one that does not run raises :class:`ProcessNotFoundException`."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -233,13 +235,13 @@ class Commands:
         drive(_programs.close_input(self._link, {"pid": pid}))
 
     def connect(self, pid: int, *, max_output: int = MAX_OUTPUT) -> CommandHandle:
-        """Listens to a command that runs, from now on. Raises :class:`ProcessNotFoundException`."""
+        """Listens to a command that runs, from now on; of each lane ``max_output`` bytes are kept. Raises :class:`ProcessNotFoundException`."""
         program = drive(_programs.attach(self._link, {"pid": pid}, max_output=max_output))
         return CommandHandle(self._link, program, {})
 
 
 class Pty:
-    """Terminals of a sandbox: ``box.pty``."""
+    """Terminals of a sandbox: ``box.pty``. What asks for one that does not run raises :class:`ProcessNotFoundException`."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, overload
 
@@ -10,9 +9,8 @@ from . import _files
 from ._files import MAX_READ
 from ._frames import Kind
 from ._link import REQUEST_TIMEOUT, Expired, Link, Stream, drive
+from ._names import Path
 from ._results import EntryInfo, FilesystemEvent, WriteData, WriteEntry, WriteInfo
-
-Path = str | os.PathLike[str]
 
 
 class FileStreamReader(Iterator[bytes]):
@@ -44,14 +42,14 @@ class FileStreamReader(Iterator[bytes]):
 class WatchHandle:
     """A folder that is watched."""
 
-    def __init__(self, link: Link, stream: Stream, folder: str, include_entry: bool) -> None:
+    def __init__(self, link: Link, stream: Stream, folder: Path, include_entry: bool) -> None:
         self._link, self._stream, self._folder, self._include_entry = link, stream, folder, include_entry
         self._over = False
 
     def get_new_events(self, timeout: float = 0) -> list[FilesystemEvent]:
         """What happened since it was asked last; waits up to ``timeout`` seconds for the first.
 
-        Raises :class:`FileNotFoundException` when the folder itself is gone.
+        ``REMOVE`` with an empty name: the folder itself is gone. Raises :class:`TooManyException` where it has too many folders.
         """
         events: list[FilesystemEvent] = []
         while not self._over:
@@ -76,6 +74,9 @@ class WatchHandle:
 
 class Filesystem:
     """Files of a sandbox: ``box.files``. Paths are absolute inside, or relative to the home of its user.
+
+    A name that is no text is what ``os.fsdecode`` makes of it (``"caf\\udce9"``), in what is asked and in what is answered; bytes
+    are taken too.
 
     Everything is done as the sandbox's user: what a program inside may not read, this does not read. ``request_timeout`` is how
     many seconds the supervisor may say nothing. All raise :class:`FileNotFoundException`, :class:`PermissionDeniedException`,
@@ -104,7 +105,7 @@ class Filesystem:
         Raises :class:`TooManyException` beyond that, ``UnicodeDecodeError`` for text that is none.
         """
         if format == "stream":
-            stream, _ = drive(_files.open_read(self._link, path, 0, None, request_timeout))
+            stream = drive(_files.open_read(self._link, path, request_timeout))
             return FileStreamReader(stream, request_timeout)
         data = drive(_files.read(self._link, path, most=max_bytes, timeout=request_timeout))
         return bytearray(data) if format == "bytes" else data.decode("utf-8")
@@ -149,4 +150,4 @@ class Filesystem:
                   request_timeout: float | None = REQUEST_TIMEOUT) -> WatchHandle:
         """Watches a folder, with ``recursive`` also all below it."""
         stream = drive(_files.open_watch(self._link, path, recursive, request_timeout))
-        return WatchHandle(self._link, stream, os.fspath(path), include_entry)
+        return WatchHandle(self._link, stream, path, include_entry)

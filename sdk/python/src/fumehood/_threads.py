@@ -33,8 +33,18 @@ _SEND_TIMEOUT = 60
 _CHUNK = 256 * 1024
 
 
-class BlockingLink(Link):
-    """All its coroutines block instead of suspending: use :func:`drive`."""
+class Threaded(Link):
+    """A link whose coroutines block instead of suspending: use :func:`drive`."""
+
+    async def tell(self, callback: Callable[[Any], Any], value: Any) -> None:
+        callback(value)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        threading.Thread(target=drive, args=(coroutine,), name="fumehood-live", daemon=True).start()
+
+
+class BlockingLink(Threaded):
+    """To a supervisor."""
 
     def __init__(self, path: str) -> None:
         self._wire = _Wire(connect_socket(path))
@@ -44,12 +54,6 @@ class BlockingLink(Link):
 
     def open(self, words: Mapping[str, Any]) -> BlockingStream:
         return BlockingStream(self, self._wire, self._wire.start(words))
-
-    async def tell(self, callback: Callable[[Any], Any], value: Any) -> None:
-        callback(value)
-
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        threading.Thread(target=drive, args=(coroutine,), name="fumehood-live", daemon=True).start()
 
     async def close(self) -> None:
         self._finalizer()
@@ -226,15 +230,14 @@ class BlockingStream(Stream):
             opened.state.credit -= count
             return count
 
-    def put(self, kind: Kind, words: Mapping[str, Any] | None = None) -> None:
-        number = self._opened.state.number
-        self._put(encode(kind, number) if words is None else encode_words(kind, number, words))
+    async def finish(self) -> None:
+        self._put(encode(Kind.EOF, self._opened.state.number))
 
     def drop(self) -> None:
         with self._opened.changed:
             self._opened.state.dropped = True
             self._opened.came.clear()
-        super().drop()
+        self._put(encode(Kind.CANCEL, self._opened.state.number))
 
     def _put(self, frame: bytes) -> None:
         if self._opened.state.closed or self._opened.lost is not None:

@@ -22,7 +22,7 @@ from inspect_ai.util import (
     sandboxenv,
 )
 
-from . import _files
+from . import _files, _names
 from ._async import AsyncSandbox
 from ._binary import find_program
 from ._results import FileType
@@ -40,7 +40,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
     def __init__(self, box: AsyncSandbox, agent: dict[str, Any]) -> None:
         super().__init__()
         self.box = box
-        self._cwd = str(agent.get("cwd") or "/")
+        self._cwd = _names.read(str(agent.get("cwd") or "/"))
         self._users = {str(agent.get("user")), str(agent.get("uid"))}
 
     @classmethod

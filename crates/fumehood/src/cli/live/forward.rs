@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use agent::words::Request;
 use live::client::{Client, Incoming};
-use live::words::{Ask, Info};
-use sandbox::fault::{show_bytes, show_text};
+use live::words::{Ask, Info, NO_PORTS};
+use sandbox::fault::{Fault, show_bytes, show_text};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -38,7 +38,10 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
         return Err(Failure::own(usage("usage/bad-value", format!("`{shown}` is no port"), why, fix)));
     };
     wait_for(async {
-        let (_, client) = connected(&home, &word).await?;
+        let (info, client) = connected(&home, &word).await?;
+        if !info.has_ports() {
+            return Err(none(&info));
+        }
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, local));
         let listener = TcpListener::bind(at).await.map_err(|error| failed(&format!("{at}: {error}")))?;
         let at = listener.local_addr().map_err(|error| failed(&error))?;
@@ -60,6 +63,18 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
                 _ = tokio::signal::ctrl_c() => return Ok(0),
             }
         }
+    })
+}
+
+fn none(info: &Info) -> Failure {
+    let what = "ports cannot be reached".to_owned();
+    let fix = "another tier, e.g. `fumehood create --tier container`".to_owned();
+    Failure::own(Fault {
+        id: "live/unsupported",
+        what,
+        place: format!("sandbox {}", info.id),
+        why: NO_PORTS.to_owned(),
+        fix,
     })
 }
 

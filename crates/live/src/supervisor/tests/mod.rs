@@ -34,6 +34,7 @@ struct With {
     idle: Option<Duration>,
     hostile: Option<Hostile>,
     name: Option<&'static str>,
+    tier: Option<&'static str>,
     /// No agent is there at all.
     mute: bool,
 }
@@ -106,6 +107,9 @@ async fn begin(folder: &Arc<TempDir>, state: &Folder, with: With) -> Result<Live
     }
     let mut info = info(&id);
     info.name = with.name.map(str::to_owned);
+    if let Some(tier) = with.tier {
+        tier.clone_into(&mut info.tier);
+    }
     let setup = Setup {
         claim,
         info,

@@ -251,6 +251,16 @@ async fn bytes_go_both_ways_through_a_port_and_its_end_ends_it() {
 }
 
 #[tokio::test]
+async fn a_sandbox_without_a_network_of_its_own_has_no_ports() {
+    let live = live(With { tier: Some("process"), ..With::default() }).await;
+    let client = live.client().await;
+    let refused = client.call::<Value>(&Request::Port { port: 80 }).await.unwrap_err();
+    assert!(refused.to_string().contains("no network of its own"), "{refused}");
+    assert_eq!(code(refused), Code::Unsupported);
+    kill(&client).await;
+}
+
+#[tokio::test]
 async fn what_only_the_supervisor_may_ask_an_agent_nobody_else_may() {
     let live = live(With::default()).await;
     let client = live.client().await;

@@ -39,6 +39,7 @@ class Verdict:
 
     @property
     def allowed(self) -> bool:
+        """Whether it may be called as it is, without asking anybody."""
         return self.decision == "allow"
 
     @classmethod
@@ -73,14 +74,17 @@ class Denied(Exception):
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
+        """All that made it so."""
         return self.verdict.reasons
 
     @property
     def instead(self) -> str:
+        """What would be allowed; empty where nothing would."""
         return self.verdict.instead
 
     @property
     def id(self) -> str:
+        """The id of the first reason, which ``fumehood explain`` knows."""
         return self.reasons[0].id if self.reasons else "tools.entry/none"
 
     def _against(self) -> list[Reason]:

@@ -75,6 +75,27 @@ const CASES: &[Case] = &[
         "#,
     },
     Case {
+        name: "container, commands",
+        root: true,
+        terminal: false,
+        text: r#"
+            workspace = { path = "@/work", mode = "overlay" }
+            commands = { programs = [{ name = "git", args = "workspace" }], write = ["build"] }
+        "#,
+    },
+    Case {
+        name: "process, commands",
+        root: false,
+        terminal: false,
+        text: r#"
+            tier = "process"
+            workspace = { path = "@/work", mode = "rw" }
+            prefer = ["limits.disk", "limits.files"]
+            fs = { protect = false, write = ["@/write"] }
+            commands = { presets = ["inspect"], write = ["build"] }
+        "#,
+    },
+    Case {
         name: "container, written directly",
         root: true,
         terminal: false,
@@ -193,7 +214,6 @@ const CASES: &[Case] = &[
 /// Variants that no case above has, and why.
 const NOT_HERE: &[(&str, &str)] = &[
     ("Label", "needs AppArmor or SELinux on the host"),
-    ("CommandGate", "judged before there is a plan: the command line's tests hold it"),
     ("Interpreter", "it is fumehood's own executable: `sandbox/tests/language.rs` starts others in its place"),
     ("ImageTree", "the sandbox reads the tree: the command line's tests hold it"),
     ("ToolGate", "a run has no channel to a tool"),
@@ -249,6 +269,7 @@ const VARIANTS: &[&str] = &[
     "NoexecMounts",
     "NoexecRules",
     "Executables",
+    "WriteFolders",
     "Landlock",
     "Rule",
     "Filter",
@@ -305,6 +326,7 @@ const fn variant(control: &Control) -> &'static str {
         Control::NoexecMounts => "NoexecMounts",
         Control::NoexecRules(_) => "NoexecRules",
         Control::Executables { .. } => "Executables",
+        Control::WriteFolders { .. } => "WriteFolders",
         Control::Landlock(_) => "Landlock",
         Control::Rule { .. } => "Rule",
         Control::Filter(_) => "Filter",
@@ -452,7 +474,7 @@ fn distinct(plan: &Plan) -> Vec<Control> {
 /// The variants that were left out one by one; what nobody noticed.
 fn mutate(case: &Case, folder: &Path) -> (BTreeSet<&'static str>, Vec<String>) {
     std::os::unix::fs::chown(folder, Some(1000), Some(1000)).unwrap();
-    for name in ["work", "work/.git", "read", "write"] {
+    for name in ["work", "work/.git", "work/build", "read", "write"] {
         let path = folder.join(name);
         std::fs::create_dir_all(&path).unwrap();
         std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();

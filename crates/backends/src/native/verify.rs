@@ -159,6 +159,11 @@ pub(crate) struct Proof<'a> {
 /// Evidence, or why there is none.
 pub(crate) type Evident = Result<(), String>;
 
+/// Whether one lies within the other.
+fn meets(one: &Path, other: &Path) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
 pub(crate) fn must(holds: bool, found: impl FnOnce() -> String) -> Evident {
     if holds { Ok(()) } else { Err(found()) }
 }
@@ -232,6 +237,7 @@ impl Proof<'_> {
             Control::NoexecMounts => self.noexec(),
             Control::NoexecRules(_) => self.never_written(),
             Control::Executables { abi: _, files } => self.listed(files),
+            Control::WriteFolders { abi: _, folders } => self.written_only(folders),
             Control::Landlock(_) => self.landlock(),
             Control::Rule { path, write: _ } => self.rule(path),
             Control::Filter(part) => self.filter(part),
@@ -520,7 +526,7 @@ impl Proof<'_> {
             .filter(|rule| rule.access & WRITE_FILE != 0)
             .map(|rule| Path::new(OsStr::from_bytes(rule.path.to_bytes())))
             .collect();
-        self.executable(|path, _| !written.iter().any(|other| other.starts_with(path) || path.starts_with(other)))
+        self.executable(|path, _| !written.iter().any(|other| meets(path, other)))
     }
 
     /// Nothing but what is listed, and the loaders that a listed program needs.
@@ -530,6 +536,34 @@ impl Proof<'_> {
             loaders.iter().chain(files).any(|file| file == path || file.canonicalize().is_ok_and(|file| file == path))
         };
         self.executable(|path, _| listed(path))
+    }
+
+    /// The layer is in force, and no rule of it lets more of a writable place be written to than the listed folders.
+    fn written_only(&self, folders: &[PathBuf]) -> Evident {
+        use sys::landlock::fs::WRITE_FILE;
+        self.landlock()?;
+        let prepared = &self.started.prepared;
+        must(prepared.blueprint.folders.as_deref() == Some(folders), || "nobody kept to the list".to_owned())?;
+        let rules = prepared.config.landlock.iter().flat_map(|layer| &layer.rules);
+        let own = prepared.folder.as_ref().and_then(|own| own.canonicalize().ok());
+        for rule in rules.filter(|rule| rule.access & WRITE_FILE != 0) {
+            let path = Path::new(OsStr::from_bytes(rule.path.to_bytes()));
+            if own.as_ref().is_some_and(|own| path.starts_with(own)) {
+                continue;
+            }
+            for placed in prepared.placed.iter().filter(|placed| placed.write) {
+                let point = placed.point.canonicalize().ok().filter(|_| !self.container());
+                let point = point.as_ref().unwrap_or(&placed.point);
+                let listed = |folder: &PathBuf| match folder.strip_prefix(&placed.at) {
+                    Ok(below) => path.starts_with(point.join(below)),
+                    Err(_) => placed.at.starts_with(folder),
+                };
+                must(!meets(path, point) || folders.iter().any(listed), || {
+                    format!("{} can be written to", path.display())
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// An open that must fail and one that must work.

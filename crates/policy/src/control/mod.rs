@@ -398,6 +398,13 @@ pub enum Control {
         /// Files.
         files: Vec<PathBuf>,
     },
+    /// Of the workspace and of what is granted only these folders can be written to, by Landlock of this ABI.
+    WriteFolders {
+        /// ABI.
+        abi: u32,
+        /// As the program sees them.
+        folders: Vec<PathBuf>,
+    },
     /// A Landlock layer of this ABI: what has no rule is closed.
     Landlock(u32),
     /// A Landlock rule for a path of the host (process tier).
@@ -506,6 +513,7 @@ impl Control {
             Self::ProtectedAtApply => "supervisor:apply",
             Self::NoexecMounts => "mount:noexec",
             Self::NoexecRules(abi) | Self::Executables { abi, .. } => return format!("landlock:{abi}:execute"),
+            Self::WriteFolders { abi, .. } => return format!("landlock:{abi}:write"),
             Self::Landlock(abi) => return format!("landlock:{abi}"),
             Self::Rule { .. } => "landlock",
             Self::Filter(filter) => filter.name(),
@@ -632,6 +640,7 @@ impl Control {
             | Self::Hide(_)
             | Self::ProtectedMounts
             | Self::NoexecMounts
+            | Self::WriteFolders { .. }
             | Self::Landlock(_)
             | Self::LocalRoutes { .. }
             | Self::Inlets(_)

@@ -614,9 +614,13 @@ impl Proof<'_> {
             Filter::Allow(names) => must(built.says(names, true), || "a call is closed".to_owned()),
             Filter::Deny(names) => must(built.says(names, false), || "a call is open".to_owned()),
             Filter::NoUnix => must(built.closes_unix(), || "unix sockets can be made".to_owned()),
-            Filter::SharedFiles { locks } => must(built.closes_leases() && (built.closes_locks() || !locks), || {
-                "files of others can be held".to_owned()
-            }),
+            Filter::SharedFiles { locks } => {
+                let asked = self.started.prepared.blueprint.allow.iter().any(|name| name == "inotify_add_watch");
+                must(built.closes_watches() || asked, || "folders of others can be watched".to_owned())?;
+                must(built.closes_leases() && (built.closes_locks() || !locks), || {
+                    "files of others can be held".to_owned()
+                })
+            }
             Filter::SharedPids => must(built.closes_others(), || "other processes can be reached".to_owned()),
             Filter::Visible => must(built.closes_undumpable(), || "a process can become undumpable".to_owned()),
             Filter::CountedMemory => {

@@ -119,7 +119,6 @@ fn not_promised(tier: Tier) -> &'static [&'static str] {
         Tier::Process => &[
             "names, sizes and owners of files that were not granted can be asked for, and the targets of links be read",
             "modes, times and attributes of the user's own files can be changed, of those that are granted for reading too",
-            "names that come and go in folders of the user's can be watched (inotify), except under `syscalls.profile = \"strict\"`",
         ],
         Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => &[],
     }

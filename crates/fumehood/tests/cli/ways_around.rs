@@ -216,3 +216,26 @@ fn the_preset_for_agents_says_how_it_wants_a_workspace_that_is_written_in_place(
         house.run(&[&["run", "-p", "coding-agent", "-w", ".:rw", "--set", "prefer=[]"], &write[..]].concat());
     assert_eq!(demanded.code, if told == 1 { 126 } else { 0 }, "{demanded:?}");
 }
+
+#[test]
+fn an_absolute_path_to_be_hidden_that_lies_in_nothing_shown_is_a_mistake() {
+    let house = House::new();
+    std::fs::create_dir(house.path("grant")).unwrap();
+    std::fs::write(house.path("grant/key.pem"), "secret\n").unwrap();
+    let grant = house.path("grant").to_str().unwrap().to_owned();
+    let run = |command: &str, path: &str| {
+        let hide = format!("fs.hide=[\"{path}\"]");
+        house.run(&[command, "--read", &grant, "--set", &hide, "--", "cat", &format!("{grant}/key.pem")])
+    };
+    for command in ["plan", "run"] {
+        for path in [format!("{grant}2/key.pem"), "/nowhere/**/*.pem".to_owned()] {
+            let refused = run(command, &path);
+            assert_eq!(refused.code, 126, "{path}: {refused:?}");
+            assert!(refused.err.contains("it lies in nothing that is shown"), "{refused:?}");
+            assert!(!refused.out.contains("secret"), "{refused:?}");
+        }
+    }
+    let hidden = run("run", &format!("{grant}/*.pem"));
+    assert_eq!((hidden.code, hidden.out.as_str()), (0, ""), "an empty mount lies on it: {hidden:?}");
+    assert_eq!(run("run", "**/*.env").out, "secret\n", "without the clause it is read");
+}

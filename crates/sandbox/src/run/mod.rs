@@ -33,6 +33,7 @@ mod mounts;
 mod options;
 mod outcome;
 mod parked;
+mod pace;
 mod planning;
 mod record;
 mod secrets;

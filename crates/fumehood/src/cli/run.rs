@@ -87,8 +87,10 @@ fn plan(call: &mut Call<'_>) -> Result<u8, Failure> {
     let request = request(call, what)?;
     let host = Capabilities::probe_with(call.environment.user_bus());
     let loaded = load::policy(&request.layers, call.environment)?;
-    let Planned { plan, why, lints, .. } = sandbox::plan(loaded, request.what, &host)?;
-    let notes = foresee(&plan, &host)?;
+    let planned = sandbox::plan(loaded, request.what, &host)?;
+    let note = planned.note(call.environment);
+    let Planned { plan, why, lints, .. } = planned;
+    let notes: Vec<String> = foresee(&plan, &host)?.into_iter().chain(note).collect();
     if call.json {
         let mut value = plan.to_json();
         if let Some(map) = value.as_object_mut() {

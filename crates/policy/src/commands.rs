@@ -1,6 +1,6 @@
 //! `[commands]`: which programs a command line may start, and with which words.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 
@@ -35,6 +35,19 @@ pub struct Commands {
     pub root: Option<Spanned<PathBuf>>,
     /// As written, canonical.
     pub written: Json,
+}
+
+impl Commands {
+    /// The folders that may be written to, absolute: those of `write`, and git's own where a rule lets git write.
+    #[must_use]
+    pub fn folders(&self, root: &Path) -> Vec<PathBuf> {
+        let is_git = |program: &Program| Path::new(&program.name).file_name().is_some_and(|name| name == "git");
+        let git =
+            self.programs.iter().any(|Spanned { value, .. }| is_git(value) && value.args != ProgramArgs::ReadOnly);
+        let written = self.write.iter().map(|folder| root.join(&folder.value));
+        // `.` at the end of a path is no part of it.
+        written.chain(git.then(|| root.join(".git"))).map(|path| path.components().collect()).collect()
+    }
 }
 
 /// One program and what it may be given.

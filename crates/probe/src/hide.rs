@@ -80,3 +80,12 @@ pub fn lock_byte(file: impl AsFd, at: i64) -> rustix::io::Result<()> {
     // SAFETY: the kernel reads the lock, which lives until the call returns.
     checked(unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_SETLK, &raw const lock) }).map(|_| ())
 }
+
+/// Keeps everybody else from opening a file for the time that a lease is given to be broken (F_SETLEASE).
+///
+/// # Errors
+/// What the kernel or a filter says.
+pub fn lease(file: impl AsFd) -> rustix::io::Result<()> {
+    // SAFETY: the call takes numbers alone.
+    checked(unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) }).map(|_| ())
+}

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ::probe::{ipc, task};
+use ::probe::{hide, ipc, task};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
@@ -42,6 +42,8 @@ pub(super) const PROBES: &[Entry] = &[
     ("execute", execute),
     ("stat", stat),
     ("list", list),
+    ("hold-file", hold_file),
+    ("watch-folder", watch_folder),
 ];
 
 /// Reads a few KiB, without hanging on what is no file.
@@ -530,4 +532,57 @@ fn list(probe: &Probe) {
             Err(error) => probe.saw::<()>(shown(&folder), Err(errno(&error))),
         }
     }
+}
+
+/// `PATH HOW`: holds a file that can only be read, so that others cannot use it as before. Tried again for half a second: whoever
+/// looks from outside may be in the way.
+fn hold_file(probe: &Probe) {
+    let how = probe.word(1);
+    let file = match File::open(probe.arg(0)) {
+        Ok(file) => file,
+        Err(error) => return probe.saw::<()>(how, Err(errno(&error))),
+    };
+    // A lease that is to be given back is told by a signal.
+    task::ignore_signals();
+    let hold = || match how.as_str() {
+        "lock" => rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive),
+        "lease" => hide::lease(&file),
+        _ => rustix::fs::ioctl_getflags(&file).and_then(|flags| {
+            let more = rustix::fs::IFlags::NODUMP | rustix::fs::IFlags::NOATIME;
+            rustix::fs::ioctl_setflags(&file, flags | more)
+        }),
+    };
+    let mut held = hold();
+    for _ in 0..20 {
+        if held != Err(Errno::AGAIN) {
+            break;
+        }
+        rest(Duration::from_millis(25));
+        held = hold();
+    }
+    probe.saw(how.clone(), held);
+    rest(Duration::from_millis(700));
+}
+
+/// `FOLDER MS`: is told of the first name that is made in a folder.
+fn watch_folder(probe: &Probe) {
+    use rustix::fs::inotify;
+    let until = Instant::now() + Duration::from_millis(probe.number(1));
+    let watched = inotify::init(inotify::CreateFlags::NONBLOCK).and_then(|fd| {
+        inotify::add_watch(&fd, probe.arg(0), inotify::WatchFlags::CREATE)?;
+        Ok(fd)
+    });
+    let fd = match watched {
+        Ok(fd) => fd,
+        Err(errno) => return probe.saw::<()>("watch", Err(errno)),
+    };
+    let mut events = [0; 4096];
+    while Instant::now() < until {
+        if let Ok(length @ 1..) = rustix::io::read(&fd, &mut events) {
+            let told = String::from_utf8_lossy(events.get(..length).unwrap_or_default()).replace('\0', "");
+            return probe.found("a name", told);
+        }
+        rest(Duration::from_millis(20));
+    }
+    probe.saw::<()>("be told", Err(Errno::TIMEDOUT));
 }

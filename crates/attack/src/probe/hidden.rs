@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::{Entry, Probe, errno, rest};
 
-pub(super) const PROBES: &[Entry] = &[("memory-hidden", memory), ("fill-hidden", fill), ("locks", locks)];
+pub(super) const PROBES: &[Entry] =
+    &[("memory-hidden", memory), ("fill-hidden", fill), ("locks", locks), ("socket-buffers", socket_buffers)];
 
 const MIB: usize = 1 << 20;
 /// As long as somebody who looks every 20 ms, and bears five looks, needs.
@@ -155,4 +157,55 @@ fn nameless_empty(folder: &Path, number: u64) -> Result<File> {
     let file = File::options().read(true).write(true).create_new(true).open(&path).map_err(|error| errno(&error))?;
     std::fs::remove_file(&path).map_err(|error| errno(&error))?;
     Ok(file)
+}
+
+/// `MIB tcp|udp`: bytes that wait in sockets of the loopback, which nobody takes.
+fn socket_buffers(probe: &Probe) {
+    let most = usize::try_from(count(probe, 0, 256)).unwrap_or(0) * MIB;
+    let waits = if probe.word(1) == "tcp" { streams(most) } else { datagrams(most) };
+    match waits {
+        // Once, after the time in which somebody could have acted.
+        Ok(bytes) => probe.found("waits", format!("mib={}", bytes / MIB)),
+        Err(error) => probe.saw::<()>("make sockets", Err(errno(&error))),
+    }
+}
+
+/// Connections that nobody reads from, each as full as it gets.
+fn streams(most: usize) -> std::io::Result<usize> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let (mut kept, mut all, part) = (Vec::new(), 0, vec![1; 60_000]);
+    while all < most {
+        let Ok(mut stream) = TcpStream::connect(listener.local_addr()?) else { break };
+        let Ok((other, _)) = listener.accept() else { break };
+        stream.set_nonblocking(true)?;
+        while all < most
+            && let Ok(sent) = stream.write(&part)
+        {
+            all += sent;
+        }
+        kept.push((stream, other));
+    }
+    rest(STAY);
+    Ok(all)
+}
+
+/// Datagrams that nobody takes, counted when they are taken at last: what finds no room is dropped without a word.
+fn datagrams(most: usize) -> std::io::Result<usize> {
+    let (sender, mut kept, mut part) = (UdpSocket::bind("127.0.0.1:0")?, Vec::new(), vec![1; 60_000]);
+    while kept.len() * 3 * part.len() < most {
+        let Ok(socket) = UdpSocket::bind("127.0.0.1:0") else { break };
+        for _ in 0..3 {
+            sender.send_to(&part, socket.local_addr()?)?;
+        }
+        socket.set_nonblocking(true)?;
+        kept.push(socket);
+    }
+    rest(STAY);
+    let mut all = 0;
+    for socket in &kept {
+        while let Ok(length) = socket.recv(&mut part) {
+            all += length;
+        }
+    }
+    Ok(all)
 }

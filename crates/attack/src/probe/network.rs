@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ::probe::net;
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, SocketAddrUnix};
 
 use super::{Entry, Probe, errno, rest};
 
@@ -22,6 +22,8 @@ pub(super) const PROBES: &[Entry] = &[
     ("vsock", vsock),
     ("unix", unix),
     ("unix-abstract", unix_abstract),
+    ("pair-abstract", pair_abstract),
+    ("pair-named", pair_named),
     ("fifo", fifo),
     ("write-descriptors", write_descriptors),
     ("receive-descriptor", receive_descriptor),
@@ -131,6 +133,30 @@ fn unix_abstract(probe: &Probe) {
         socket.send_to_addr(token.as_bytes(), &address)
     });
     probe.saw("abstract datagram", said.map_err(|error| errno(&error)));
+}
+
+/// `NAME TOKEN`: the same from an end of a pair, which no call that makes a socket by its family shows.
+fn pair_abstract(probe: &Probe) {
+    let said = UnixAddr::from_abstract_name(format!("{}-datagram", probe.word(0))).and_then(|address| {
+        let (end, _other) = UnixDatagram::pair()?;
+        end.send_to_addr(probe.word(1).as_bytes(), &address)
+    });
+    probe.saw("datagram of a pair", said.map_err(|error| errno(&error)));
+}
+
+/// `NAME`: an end of a pair takes a name of the host's, and shows what is said to it within a second and a half.
+fn pair_named(probe: &Probe) {
+    let heard = UnixDatagram::pair().and_then(|(end, _other)| {
+        // Of a pair that is still one each end hears the other alone.
+        rustix::net::connect_unspec(&end)?;
+        rustix::net::bind(&end, &SocketAddrUnix::new_abstract_name(probe.word(0).as_bytes())?)?;
+        end.set_read_timeout(Some(Duration::from_millis(1500)))?;
+        let mut text = vec![0; 256];
+        let length = end.recv(&mut text)?;
+        text.truncate(length);
+        Ok(text)
+    });
+    probe.read("a name of the host's", heard);
 }
 
 /// `PATH TOKEN`: a named pipe of the host.

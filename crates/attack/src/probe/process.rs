@@ -186,6 +186,9 @@ fn daemon(probe: &Probe) {
     if how == "session" || how == "held-output" || how == "storm" || how == "stopped" {
         rest(Duration::from_millis(100));
     }
+    if how == "stays" {
+        rest(Duration::from_secs(3));
+    }
 }
 
 /// Its own limits, hard ones included, one above what they are.

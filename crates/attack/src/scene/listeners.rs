@@ -245,3 +245,31 @@ pub(super) fn say(text: &str) -> io::Result<()> {
     out.write_all(text.as_bytes())?;
     out.flush()
 }
+
+/// A name of the host's service that is not there yet: what is said to it must reach no sandbox.
+struct Named {
+    name: UnixAddr,
+    token: String,
+}
+
+/// `{name}` stands for it.
+pub(super) fn named(layout: &mut Layout<'_>, _: &str) -> io::Result<Box<dyn Scene>> {
+    let name = UnixAddr::from_abstract_name(layout.words.get("name").cloned().unwrap_or_default())?;
+    Ok(Box::new(Named { name, token: layout.token.clone() }))
+}
+
+impl Scene for Named {
+    fn watch(&mut self, moment: &Moment<'_>) {
+        if !moment.tasks.is_empty()
+            && UnixDatagram::unbound()
+                .and_then(|socket| socket.send_to_addr(self.token.as_bytes(), &self.name))
+                .is_err()
+        {
+            // Nobody has the name: so it should be.
+        }
+    }
+
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+        super::by_token(observed, tries, &self.token, "what a program of the host said to its service")
+    }
+}

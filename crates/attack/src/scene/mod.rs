@@ -9,6 +9,7 @@ mod neighbour;
 mod others;
 mod posture;
 mod secrets;
+mod shared;
 mod usage;
 mod web;
 
@@ -186,8 +187,13 @@ const SCENES: &[(&str, Make)] = &[
     ("terminal", host::terminal),
     ("writable", grants::writable),
     ("listener", listeners::make),
+    ("named", listeners::named),
+    ("usable", shared::usable),
+    ("repository", shared::repository),
+    ("announced", shared::announced),
     ("neighbour", neighbour::make),
     ("survivors", neighbour::survivors),
+    ("guest-killed", neighbour::guest_killed),
     ("posture", posture::make),
     ("run", others::run),
     ("again", others::again),

@@ -13,6 +13,7 @@ use sys::pidfd;
 use super::{Layout, Scene, Sight, by_errno, by_token, listeners};
 use crate::confined::{Moment, Observed};
 use crate::probe::{Try, rest};
+use crate::survey;
 
 /// A process of the host, of the same user as the probe, that keeps a secret in every place a process has.
 struct Neighbour {
@@ -116,33 +117,91 @@ impl Scene for Survivors {
     }
 
     fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
-        // What was killed may take a moment to be gone; what races its killer lives too short for a single look.
-        rest(Duration::from_millis(150));
-        let until = Instant::now() + Duration::from_millis(250);
-        let mut count = 0;
-        while Instant::now() < until {
-            count = count.max(super::host::alive(&self.marker).len());
-        }
-        // They are ours: ended here, each by its descriptor, and looked for again since some fork.
-        for _ in 0..50 {
-            for task in super::host::alive(&self.marker) {
-                if let Ok(fd) = pidfd::open(task.pid)
-                    && pidfd::send_signal(&fd, 9).is_err()
-                {
-                    continue;
-                }
-            }
-            if super::host::alive(&self.marker).is_empty() {
-                break;
-            }
-            rest(Duration::from_millis(2));
-        }
-        if count > 0 {
-            return Sight::Possible(format!("{count} process(es) lived on after the end"));
+        if let Some(lived) = lived_on(&self.marker) {
+            return lived;
         }
         if tries.is_empty() && !self.seen {
             return Sight::Unclear("the probe said nothing".to_owned());
         }
         Sight::Stopped("no process lived on".to_owned())
+    }
+}
+
+/// Whether any process with this marker is there after the end; none is afterwards.
+fn lived_on(marker: &str) -> Option<Sight> {
+    // What was killed may take a moment to be gone; what races its killer lives too short for a single look.
+    rest(Duration::from_millis(150));
+    let until = Instant::now() + Duration::from_millis(250);
+    let mut count = 0;
+    while Instant::now() < until {
+        count = count.max(super::host::alive(marker).len());
+    }
+    // They are ours: ended here, each by its descriptor, and looked for again since some fork.
+    for _ in 0..50 {
+        for task in super::host::alive(marker) {
+            if let Ok(fd) = pidfd::open(task.pid)
+                && pidfd::send_signal(&fd, 9).is_err()
+            {
+                continue;
+            }
+        }
+        if super::host::alive(marker).is_empty() {
+            break;
+        }
+        rest(Duration::from_millis(2));
+    }
+    (count > 0).then(|| Sight::Possible(format!("{count} process(es) lived on after the end")))
+}
+
+/// Whoever holds the sandbox from inside is killed from outside, as by the kernel for want of memory.
+struct GuestKilled {
+    marker: String,
+    killed: bool,
+}
+
+/// Of an unconfined probe its first process is killed.
+pub(super) fn guest_killed(_: &mut Layout<'_>, _: &str) -> io::Result<Box<dyn Scene>> {
+    Ok(Box::new(GuestKilled { marker: String::new(), killed: false }))
+}
+
+impl GuestKilled {
+    /// The process to be killed: ours, since whoever watches started it.
+    fn guest(moment: &Moment<'_>) -> Option<i32> {
+        let parent = |pid| survey::task(pid)?.field("PPid")?.parse::<i32>().ok();
+        if moment.tasks.iter().any(|task| task.pid == moment.child) {
+            return Some(moment.child);
+        }
+        let mut above = moment.tasks.iter().filter_map(|task| parent(task.pid));
+        above.find(|guest| parent(*guest) == Some(moment.child))
+    }
+}
+
+impl Scene for GuestKilled {
+    fn arrange(&mut self, call: &mut crate::confined::ProbeCall) {
+        self.marker = call.marker().to_owned();
+    }
+
+    fn watch(&mut self, moment: &Moment<'_>) {
+        // The probe and the process that it left.
+        if !self.killed
+            && moment.tasks.len() > 1
+            && let Some(guest) = Self::guest(moment)
+        {
+            self.killed = pidfd::open(guest).and_then(|fd| pidfd::send_signal(&fd, 9)).is_ok();
+        }
+    }
+
+    fn refused(&self, _why: &str) -> Option<Sight> {
+        // A run whose guest was killed ends with a failure.
+        let stopped = || Sight::Stopped("no process lived on when the guest was killed".to_owned());
+        self.killed.then(|| lived_on(&self.marker).unwrap_or_else(stopped))
+    }
+
+    fn judge(&mut self, _observed: &Observed, _tries: &[Try]) -> Sight {
+        match (lived_on(&self.marker), self.killed) {
+            (Some(lived), _) => lived,
+            (None, true) => Sight::Stopped("no process lived on when the guest was killed".to_owned()),
+            (None, false) => Sight::Unclear("there was no guest that could be killed".to_owned()),
+        }
     }
 }

@@ -90,6 +90,9 @@ pub(super) fn canary(layout: &mut Layout<'_>, detail: &str) -> Made {
         let token = layout.token.clone();
         layout.stage.file("ws/.env", token)?;
     }
+    if detail == "hidden-grant" {
+        layout.stage.file("granted/.env", &layout.token)?;
+    }
     if detail == "closed" {
         return closed(layout);
     }

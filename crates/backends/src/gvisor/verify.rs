@@ -182,6 +182,7 @@ impl Proof<'_> {
             | Control::ProtectedMounts
             | Control::NoexecRules(_)
             | Control::Executables { .. }
+            | Control::WriteFolders { .. }
             | Control::Landlock(_)
             | Control::Rule { .. }
             | Control::EachFile(_)

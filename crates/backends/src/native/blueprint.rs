@@ -1,5 +1,6 @@
 //! What the controls of a plan come to: all that a start is built from. Nothing of it is asked of the policy again.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use policy::control::{
@@ -8,6 +9,7 @@ use policy::control::{
 use policy::value::{Root, Threat};
 use policy::{ClauseId, Plan};
 
+use crate::StartError;
 use crate::sizes::Size;
 
 /// A tree or file of the host, and where it is shown.
@@ -43,6 +45,13 @@ pub(crate) struct MachineParts {
     pub(crate) no_network: bool,
 }
 
+/// What of a tree can be written to.
+pub(crate) enum Written {
+    All,
+    /// These below it, and whether each is a folder.
+    Only(Vec<(PathBuf, bool)>),
+}
+
 /// A start's parts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blueprint {
@@ -76,6 +85,8 @@ pub(crate) struct Blueprint {
     pub(crate) noexec: bool,
     /// The only executables.
     pub(crate) exec: Option<Vec<PathBuf>>,
+    /// Of what the host gives, the only folders that can be written to, as the program sees them.
+    pub(crate) folders: Option<Vec<PathBuf>>,
     pub(crate) protected_mounts: bool,
     /// What was found in grants is covered.
     pub(crate) covers: Vec<Cover>,
@@ -205,6 +216,7 @@ impl Blueprint {
             Control::Hide(_) => self.hides = true,
             Control::NoexecMounts | Control::NoexecRules(_) => self.noexec = true,
             Control::Executables { abi: _, files } => self.exec = Some(files.clone()),
+            Control::WriteFolders { abi: _, folders } => self.folders = Some(folders.clone()),
             Control::Landlock(abi) => self.landlock = Some(*abi),
             Control::Filter(part) => self.filter(part),
             Control::Cgroup { version: _, limit } => self.group(limit),
@@ -315,6 +327,28 @@ impl Blueprint {
         })
     }
 
+    /// What of a tree that the plan shows writable at this path can be written to: all of it, or some folders in it, each by its
+    /// path below; none of them is reached through a link.
+    ///
+    /// # Errors
+    /// A folder is not there: the kernel's rule is for what is.
+    pub(crate) fn written_in(&self, at: &Path, host: &Path) -> Result<Written, StartError> {
+        let Some(folders) = &self.folders else { return Ok(Written::All) };
+        if folders.iter().any(|folder| at.starts_with(folder)) {
+            return Ok(Written::All);
+        }
+        let mut some = Vec::new();
+        for below in folders.iter().filter_map(|folder| folder.strip_prefix(at).ok()) {
+            match plain(host, below) {
+                Ok(dir) => some.extend(dir.map(|dir| (below.to_owned(), dir))),
+                // A repository that is not there is written by nobody.
+                Err(error) if error.kind() == ErrorKind::NotFound && below.ends_with(".git") => {}
+                Err(error) => return Err(StartError::path("commands.write", &host.join(below), &error)),
+            }
+        }
+        Ok(Written::Only(some))
+    }
+
     /// Of two for one resource the lower counts.
     fn rlimit(&mut self, resource: Resource, value: u64) {
         match self.rlimits.iter_mut().find(|(known, _)| *known == resource) {
@@ -322,4 +356,16 @@ impl Blueprint {
             None => self.rlimits.push((resource, value)),
         }
     }
+}
+
+/// Whether what lies below a tree is a folder; none if a link is on the way, through which the judge lets nobody write.
+fn plain(tree: &Path, below: &Path) -> std::io::Result<Option<bool>> {
+    let mut at = tree.to_owned();
+    for part in below {
+        at.push(part);
+        if at.symlink_metadata()?.is_symlink() {
+            return Ok(None);
+        }
+    }
+    at.symlink_metadata().map(|meta| Some(meta.is_dir()))
 }

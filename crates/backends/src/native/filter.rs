@@ -58,7 +58,7 @@ const ATTEMPTS: &[(&str, [u64; 6])] = &[
     // default, python, node: 8 asks for a listener, 4095 is no request
     ("seccomp", [1, 8, NOWHERE, 0, 0, 0]),
     ("ptrace", [4095, 0, NOWHERE, NOWHERE, 0, 0]),
-    ("inotify_add_watch", [NO_DESCRIPTOR, NOWHERE, 0, 0, 0, 0]),
+    WATCH,
     // shared-pids: 255 is no resource, 7 is RLIMIT_NOFILE
     ("prlimit64", [4095, 255, NOWHERE, NOWHERE, 0, 0]),
     ("prlimit64", [0, 7, NOWHERE, NOWHERE, 0, 0]),
@@ -87,6 +87,7 @@ const OTHERS_LIMIT: (&str, [u64; 6]) = ("prlimit64", [4095, 255, NOWHERE, NOWHER
 
 const LEASE: (&str, [u64; 6]) = ("fcntl", [NO_DESCRIPTOR, 1024, 0, 0, 0, 0]);
 const LOCK: (&str, [u64; 6]) = ("flock", [NO_DESCRIPTOR, 0, 0, 0, 0, 0]);
+const WATCH: (&str, [u64; 6]) = ("inotify_add_watch", [NO_DESCRIPTOR, NOWHERE, 0, 0, 0, 0]);
 const UNDUMPABLE: (&str, [u64; 6]) = ("prctl", [4, 2, 0, 0, 0, 0]);
 const UNCOUNTED: (&str, [u64; 6]) = ("mmap", [0, 0, 0, 0x21, NO_DESCRIPTOR, 0]);
 
@@ -187,6 +188,11 @@ impl Built {
         self.refuses(LEASE)
     }
 
+    /// Whether watching folders is among what is refused.
+    pub(crate) fn closes_watches(&self) -> bool {
+        self.refuses(WATCH)
+    }
+
     /// Whether locks of whole files are among what is refused.
     pub(crate) fn closes_locks(&self) -> bool {
         self.refuses(LOCK)
@@ -271,6 +277,7 @@ mod tests {
                 assert_eq!((built.closes_unix(), built.closes_others()), (bits & 2 != 0, bits & 4 != 0));
                 assert_eq!(built.closes_inet(), bits & 1 != 0, "{profile} {bits}");
                 assert_eq!((built.closes_leases(), built.closes_locks()), (bits & 64 != 0, bits & 64 != 0));
+                assert_eq!(built.closes_watches(), bits & 64 != 0 || *profile == "strict", "{profile} {bits}");
                 let hidden = (built.closes_undumpable(), built.closes_uncounted());
                 assert_eq!(hidden, (bits & 16 != 0, bits & 32 != 0), "{profile} {bits}");
             }

@@ -38,7 +38,7 @@ impl Builder<'_> {
         let resolved = super::readable::granted(&shown.from, self.identity, true, !self.host.root())?;
         let source = self.resolved(&resolved);
         self.show(source, &resolved, &shown.at);
-        self.placed(&shown.at, &self.really(&shown.at), resolved.dir);
+        self.placed(&shown.at, &self.really(&shown.at), resolved.dir, false);
         Ok(())
     }
 
@@ -111,11 +111,10 @@ impl Builder<'_> {
     fn write(&mut self, shown: &Shown) -> Result<(), StartError> {
         let resolved = resolve("fs.write", &shown.from)?;
         let to = self.really(&shown.at);
-        self.placed(&shown.at, &to, resolved.dir);
+        self.placed(&shown.at, &to, resolved.dir, true);
         let (source, attrs) = (self.own_source(&resolved), self.writable_attrs());
         self.op(Op::Bind { source, path: text(&to), attrs, file: !resolved.dir });
-        self.allow(&to, self.writable(), resolved.dir);
-        Ok(())
+        self.allow_written(shown, &to, &resolved.path, resolved.dir)
     }
 
     fn workspace(&mut self, shown: &Shown) -> Result<(), StartError> {
@@ -135,20 +134,20 @@ impl Builder<'_> {
             How::Writable => {
                 let source = self.workspace_source(&resolved);
                 self.op(Op::Bind { source, path, attrs, file: false });
-                self.allow(&at, self.writable(), true);
+                self.allow_written(shown, &at, &resolved.path, true)?;
             }
             How::Overlay(_) => {
                 let source = self.workspace_source(&resolved);
                 let export = Some(WORKSPACE_SLOT);
                 self.op(Op::Overlay { lowers: Lowers::one(source), path, size, inodes, attrs, export });
-                self.allow(&at, self.writable(), true);
+                self.allow_written(shown, &at, &resolved.path, true)?;
             }
             How::Copy(_) | How::CopyInFolder => {
                 self.op(Op::Fill { path, size, inodes, attrs, slot: WORKSPACE_SLOT });
-                self.allow(&at, self.writable(), true);
+                self.allow_written(shown, &at, &resolved.path, true)?;
             }
         }
-        self.placed(&shown.at, &at, true);
+        self.placed(&shown.at, &at, true, shown.how != How::ReadOnly);
         self.tree.workspace = Some(resolved.path);
         self.tree.cwd = at;
         Ok(())

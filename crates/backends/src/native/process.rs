@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use policy::value::Grant;
 
-use super::blueprint::{Blueprint, How};
+use super::blueprint::{Blueprint, How, Shown, Written};
 use super::etc;
 use super::landlock::{Access, Rules, library_folders, loaders};
-use super::source::{resolve, resolve_entry};
+use super::source::{Resolved, resolve, resolve_entry};
 use crate::StartError;
 use crate::identity::Identity;
 
@@ -24,8 +24,31 @@ pub(crate) struct Places {
     pub(crate) workspace: Option<PathBuf>,
     /// Where a `copy` of the workspace is to be made.
     pub(crate) copy: Option<PathBuf>,
-    /// Paths of the plan that have their rule.
-    pub(crate) placed: Vec<PathBuf>,
+    /// Paths of the plan that have their rule, and whether they can be written to.
+    pub(crate) placed: Vec<(PathBuf, bool)>,
+}
+
+impl Places {
+    /// A tree of the host that can be written to, or the folders in it that alone can be.
+    fn written(
+        &mut self,
+        blueprint: &Blueprint,
+        resolved: &Resolved,
+        shown: &Shown,
+        write: Access,
+    ) -> Result<(), StartError> {
+        match blueprint.written_in(&shown.at, &resolved.path)? {
+            Written::All => self.rules.add_host(resolved, write),
+            Written::Only(folders) => {
+                self.rules.add_host(resolved, Access::READ);
+                for (below, _dir) in folders {
+                    self.rules.add_host(&resolve_entry("commands.write", &resolved.path.join(below))?, write);
+                }
+            }
+        }
+        self.placed.push((shown.from.clone(), true));
+        Ok(())
+    }
 }
 
 /// Decides the places of a plan; `tmp` is our own folder.
@@ -62,24 +85,25 @@ pub(crate) fn places(
     for shown in &blueprint.reads {
         let resolved = super::readable::granted(&shown.from, who, false, rootless)?;
         places.rules.add_host(&resolved, reading(&resolved.path));
-        places.placed.push(shown.from.clone());
+        places.placed.push((shown.from.clone(), false));
     }
     for grant in show {
         places.rules.add_host(&resolve("run", &grant.from)?, run);
     }
     for shown in &blueprint.writes {
-        places.rules.add_host(&resolve("fs.write", &shown.from)?, write);
-        places.placed.push(shown.from.clone());
+        places.written(blueprint, &resolve("fs.write", &shown.from)?, shown, write)?;
     }
     if let Some(shown) = &blueprint.workspace {
         let resolved = resolve("workspace", &shown.from)?;
         match shown.how {
             How::ReadOnly => places.rules.add_host(&resolved, reading(&resolved.path)),
-            How::Writable => places.rules.add_host(&resolved, write),
+            How::Writable => places.written(blueprint, &resolved, shown, write)?,
             // Below our own folder, so it is granted already.
             How::CopyInFolder | How::Copy(_) | How::Overlay(_) => places.copy = Some(tmp.join("workspace")),
         }
-        places.placed.push(shown.from.clone());
+        if shown.how != How::Writable {
+            places.placed.push((shown.from.clone(), false));
+        }
         places.cwd = places.copy.clone().unwrap_or_else(|| resolved.path.clone());
         places.workspace = Some(resolved.path);
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Source};
 use policy::value::{Found, Grant, Image, Root};
 
-use super::blueprint::{Blueprint, How};
+use super::blueprint::{Blueprint, How, Shown, Written};
 use super::landlock::{Access, Rules};
 use super::proc_view;
 use super::source::{Resolved, resolve, text};
@@ -67,6 +67,7 @@ pub(crate) struct Placed {
     /// Where the mount is.
     pub(crate) point: PathBuf,
     pub(crate) dir: bool,
+    pub(crate) write: bool,
 }
 
 /// What is shown as the run's own, although it belongs to somebody else.
@@ -196,8 +197,38 @@ impl Builder<'_> {
         self.blueprint.user.as_ref().map_or("user", |(name, _)| name)
     }
 
-    pub(crate) fn placed(&mut self, at: &Path, point: &Path, dir: bool) {
-        self.tree.placed.push(Placed { at: at.to_owned(), point: point.to_owned(), dir });
+    pub(crate) fn placed(&mut self, at: &Path, point: &Path, dir: bool, write: bool) {
+        self.tree.placed.push(Placed { at: at.to_owned(), point: point.to_owned(), dir, write });
+    }
+
+    /// A tree of the host that can be written to, or the folders in it that alone can be.
+    pub(crate) fn allow_written(
+        &mut self,
+        shown: &Shown,
+        point: &Path,
+        host: &Path,
+        dir: bool,
+    ) -> Result<(), StartError> {
+        let access = self.writable();
+        match self.blueprint.written_in(&shown.at, host)? {
+            Written::All => self.allow(point, access, dir),
+            Written::Only(folders) => {
+                self.allow(point, Access::READ, dir);
+                for (below, dir) in folders {
+                    self.allow(&point.join(below), access, dir);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What may be done below a folder of git's: where commands are judged, one in the workspace is written to if it is listed, and
+    /// one elsewhere if that of the workspace is.
+    fn of_git(&self, below: Option<&Path>) -> Access {
+        let Some(folders) = &self.blueprint.folders else { return self.writable() };
+        let at = self.blueprint.workspace.as_ref().map(|shown| shown.at.join(below.unwrap_or(Path::new(".git"))));
+        let listed = folders.iter().any(|folder| at.as_ref().is_some_and(|at| at.starts_with(folder)));
+        if listed { self.writable() } else { Access::READ }
     }
 
     pub(crate) fn writable_attrs(&self) -> Attrs {
@@ -464,7 +495,7 @@ impl Builder<'_> {
                 let source = self.workspace_source(&resolved);
                 // Where the kernel cannot layer, git at least reads.
                 if can_layer(self.host) {
-                    self.layered(source, &self.really(path), *slot);
+                    self.layered(source, &self.really(path), *slot, self.of_git(None));
                 } else {
                     self.show(source, &resolved, path);
                 }
@@ -473,11 +504,11 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn layered(&mut self, source: u32, to: &Path, export: Option<u32>) {
+    fn layered(&mut self, source: u32, to: &Path, export: Option<u32>, access: Access) {
         let (size, attrs) = (self.sizes.git, self.writable_attrs());
         let (size, inodes) = (size.bytes, size.inodes);
         self.op(Op::Overlay { lowers: Lowers::one(source), path: text(to), size, inodes, attrs, export });
-        self.allow(to, self.writable(), true);
+        self.allow(to, access, true);
     }
 
     /// Control files of a read-write workspace: bound on themselves, read-only or only pinned; git's folders in layers.
@@ -490,7 +521,7 @@ impl Builder<'_> {
                     let root = self.tree.workspace.clone().unwrap_or_default();
                     let resolved = resolve("workspace", &root.join(path))?;
                     let source = self.workspace_source(&resolved);
-                    self.layered(source, &at.join(path), Some(*slot));
+                    self.layered(source, &at.join(path), Some(*slot), self.of_git(Some(path)));
                 }
                 Protect::ReadOnly(path) | Protect::Layered(path, _) => {
                     self.op(Op::ReadOnly { path: text(&at.join(path)), recursive: true });

@@ -110,6 +110,7 @@ impl Proof<'_> {
             | Control::NoexecMounts
             | Control::NoexecRules(_)
             | Control::Executables { .. }
+            | Control::WriteFolders { .. }
             | Control::Landlock(_)
             | Control::Rule { .. }
             | Control::Filter(_)
@@ -207,6 +208,7 @@ impl Proof<'_> {
             | Control::ProtectedAtApply
             | Control::NoexecRules(_)
             | Control::Executables { .. }
+            | Control::WriteFolders { .. }
             | Control::Landlock(_)
             | Control::Rule { .. }
             | Control::Cgroup { .. }

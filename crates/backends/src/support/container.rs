@@ -1,5 +1,7 @@
 //! The container tier on the native backend.
 
+use std::path::{Path, PathBuf};
+
 use policy::control::{Control, Cover, Filter, Namespace, Resource, Watch};
 use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
@@ -94,7 +96,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             when(!policy.syscalls.deny.is_empty(), || filter(Filter::Deny(policy.syscalls.deny.clone())))
         }
         ClauseId::LanguageModules | ClauseId::LanguageSteps | ClauseId::LanguageRecursion => of_language(policy, id),
-        ClauseId::Commands => commands(policy, host, Control::NoexecMounts),
+        ClauseId::Commands => commands(policy, host, Control::NoexecMounts, |folders| within_own(policy, folders)),
         ClauseId::Tools => tools(policy),
         ClauseId::AuditPath | ClauseId::AuditContent | ClauseId::AuditSync => held(Control::Audit),
         ClauseId::AuditRedact => when(!policy.audit.redact.is_empty(), || held(Control::Audit)),
@@ -262,4 +264,22 @@ fn disk(policy: &Policy, id: &'static str) -> Support {
 
 const fn is_bounded(control: &Control) -> bool {
     matches!(control, Control::Overlay { .. } | Control::Copy { .. })
+}
+
+/// A writable tree of the host that is none of these folders, and is shown within a place that is written to anyhow: rights of
+/// Landlock add up along a path.
+fn within_own(policy: &Policy, folders: &[PathBuf]) -> Option<Support> {
+    let home = Path::new("/home").join(&policy.process.user);
+    let own = ["/tmp", "/var/tmp", "/run", "/dev", "/proc"].map(Path::new);
+    let writable = !matches!(policy.workspace.mode, WorkspaceMode::None | WorkspaceMode::Ro);
+    let workspace = policy.workspace.at.iter().filter(|_| writable);
+    let place = policy.fs.write.iter().map(|grant| &grant.to).chain(workspace).find(|at| {
+        let listed = folders.iter().any(|folder| at.starts_with(folder));
+        !listed && own.into_iter().chain([home.as_path()]).any(|own| at.starts_with(own))
+    })?;
+    Some(unmet(
+        "commands/within-own",
+        format!("`{}` lies in a place of the run's own, all of which can be written to", place.display()),
+        "show it elsewhere (`workspace.at`, `FROM:TO`), name it in `commands.write`, or say `commands.exec = false`",
+    ))
 }

@@ -159,7 +159,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
                 "gVisor's kernel has no Landlock, which holds the list of executables",
                 "say `commands.exec = false`: then the broker alone judges; or use `--tier container`",
             ),
-            false => super::commands(policy, host, Control::NoexecMounts),
+            false => super::commands(policy, host, Control::NoexecMounts, |_| None),
         }),
         ClauseId::Tools => tools(policy),
         ClauseId::AuditPath | ClauseId::AuditContent | ClauseId::AuditSync => held(Control::Audit),

@@ -21,6 +21,8 @@ pub(crate) use machine::{probe as machine_probe, support as machine};
 pub(crate) use podman::{probe as podman_probe, support as podman};
 pub(crate) use process::{probe as process_probe, support as process};
 
+use std::path::PathBuf;
+
 use policy::control::{CgroupLimit, Control, Controls, Filter, Namespace, Resource, Variables, Watch};
 use policy::units::{ranges, spans};
 use policy::value::{NetMode, Policy, Root, Threat};
@@ -253,9 +255,16 @@ fn lists(list: &str, number: u32) -> bool {
     ranges(list).flatten().any(|(from, to)| (from..=to).contains(&number))
 }
 
-/// Lines are judged by the broker; the list of executables is held by the kernel too, as `fs.exec`.
+/// Lines are judged by the broker; the list of executables is held by the kernel too, as `fs.exec`, and that of folders that may be
+/// written to.
 /// `noexec`: what keeps written files from being executed, which the dynamic loader would do with what it reads.
-pub(crate) fn commands(policy: &Policy, host: &Capabilities, noexec: Control) -> Support {
+/// `unheld`: why this tier's kernel rules would not hold these folders, if so.
+pub(crate) fn commands(
+    policy: &Policy,
+    host: &Capabilities,
+    noexec: Control,
+    unheld: impl FnOnce(&[PathBuf]) -> Option<Support>,
+) -> Support {
     let Some(commands) = &policy.commands else { return Support::NotAsked };
     if matches!(policy.fs.root, Root::Empty | Root::Image(_)) {
         return unmet(
@@ -281,8 +290,15 @@ pub(crate) fn commands(policy: &Policy, host: &Capabilities, noexec: Control) ->
             "boot a kernel with Landlock, or say `commands.exec = false`: then the broker alone judges",
         );
     }
-    let files = policy.fs.exec.clone().unwrap_or_default();
-    held_with(Control::CommandGate, [Control::Executables { abi: host.landlock, files }, noexec])
+    let folders = commands.folders(&policy.commands_at());
+    if let Some(unheld) = unheld(&folders) {
+        return unheld;
+    }
+    let (abi, files) = (host.landlock, policy.fs.exec.clone().unwrap_or_default());
+    held_with(
+        Control::CommandGate,
+        [Control::Executables { abi, files }, Control::WriteFolders { abi, folders }, noexec],
+    )
 }
 
 /// What the clauses of the environment put into it: each its own part.

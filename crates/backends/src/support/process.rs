@@ -1,5 +1,7 @@
 //! The process tier on the native backend: no namespaces, so no tree of its own.
 
+use std::path::PathBuf;
+
 use policy::control::{Control, Filter, Watch};
 use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
@@ -122,7 +124,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             when(!policy.syscalls.deny.is_empty(), || filter(Filter::Deny(policy.syscalls.deny.clone())))
         }
         ClauseId::LanguageModules | ClauseId::LanguageSteps | ClauseId::LanguageRecursion => of_language(policy, id),
-        ClauseId::Commands => commands(policy, host, Control::NoexecRules(host.landlock)),
+        ClauseId::Commands => {
+            commands(policy, host, Control::NoexecRules(host.landlock), |folders| copied(policy, folders))
+        }
         ClauseId::Tools => tools(policy),
         ClauseId::AuditPath | ClauseId::AuditContent | ClauseId::AuditSync => held(Control::Audit),
         ClauseId::AuditRedact => when(!policy.audit.redact.is_empty(), || held(Control::Audit)),
@@ -233,4 +237,17 @@ fn disk(policy: &Policy, id: &'static str, watch: Watch) -> Support {
         );
     }
     looked_at(policy, watch, [Filter::Visible], file_size(policy))
+}
+
+/// The copy of a workspace lies in the run's own folder, and rights of Landlock add up along a path.
+fn copied(policy: &Policy, folders: &[PathBuf]) -> Option<Support> {
+    let listed = |path: &PathBuf| folders.iter().any(|folder| path.starts_with(folder));
+    let copied = policy.workspace.mode == WorkspaceMode::Copy && !policy.workspace.path.as_ref().is_some_and(listed);
+    copied.then(|| {
+        unmet(
+            "commands/within-own",
+            "the copy of the workspace lies in the run's own folder, all of which can be written to",
+            "use `--tier container`, name the workspace in `commands.write`, or say `commands.exec = false`",
+        )
+    })
 }

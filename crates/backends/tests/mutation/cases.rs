@@ -67,6 +67,27 @@ pub(crate) const CASES: &[Case] = &[
         "#,
     },
     Case {
+        name: "container, commands",
+        root: true,
+        terminal: false,
+        text: r#"
+            workspace = { path = "@/work", mode = "overlay" }
+            commands = { programs = [{ name = "git", args = "workspace" }], write = ["build"] }
+        "#,
+    },
+    Case {
+        name: "process, commands",
+        root: false,
+        terminal: false,
+        text: r#"
+            tier = "process"
+            workspace = { path = "@/work", mode = "rw" }
+            prefer = ["limits.disk", "limits.files"]
+            fs = { protect = false, write = ["@/write"] }
+            commands = { presets = ["inspect"], write = ["build"] }
+        "#,
+    },
+    Case {
         name: "container, written directly",
         root: true,
         terminal: false,

@@ -171,7 +171,7 @@ fn distinct(plan: &Plan) -> Vec<Control> {
 fn scene(case: &Case, folder: &Path) -> String {
     std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     std::os::unix::fs::chown(folder, Some(1000), Some(1000)).unwrap();
-    for name in ["work", "work/.git", "read", "write"] {
+    for name in ["work", "work/.git", "work/build", "read", "write"] {
         let path = folder.join(name);
         std::fs::create_dir_all(&path).unwrap();
         std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();

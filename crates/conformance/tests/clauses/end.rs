@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance::case::{CONTAINER, EVERY, PROCESS};
+use conformance::case::{BOTH, CONTAINER, EVERY, PROCESS};
 use conformance::live::until;
 use conformance::{Case, Cell, Fixture, Held, Live, check, product};
 use policy::ClauseId;
@@ -19,6 +19,12 @@ pub(crate) const CASES: &[Case] = &[
         backends: EVERY,
         sentence: "a supervisor killed by SIGKILL leaves no process, and the next start removes the rest",
         cell: Cell::Enforced(killed_supervisor),
+    },
+    Case {
+        clause: ClauseId::Tier,
+        backends: BOTH,
+        sentence: "a guest killed by SIGKILL leaves no process, and with its supervisor none after `gc`",
+        cell: Cell::Enforced(killed_guest),
     },
     Case {
         clause: ClauseId::Tier,
@@ -116,6 +122,36 @@ fn killed_supervisor(scene: &Fixture) -> Held {
     for name in names {
         let folder = std::path::Path::new("/tmp").join(format!("fumehood-{}", name.trim_end_matches(".json")));
         check(!conformance::fixture::there(&folder), || format!("`{}` is left", folder.display()))?;
+    }
+    Ok(())
+}
+
+/// The guest and, the second time, its supervisor too, as by the kernel for want of memory.
+fn killed_guest(scene: &Fixture) -> Held {
+    for both in [false, true] {
+        let live = python(scene, DAEMON)?;
+        live.says("up")?;
+        let (below, supervisor) = (live.below(), live.pid());
+        let above = |pid: i32| -> Option<i32> {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+        };
+        let guest = below.iter().copied().find(|pid| above(*pid) == Some(supervisor));
+        let guest = guest.ok_or("nothing is right below the supervisor")?;
+        check(below.len() >= 4, || format!("only {below:?} below the supervisor"))?;
+        let guest = sys::pidfd::open(guest)?;
+        if both {
+            live.signal(9)?;
+        }
+        sys::pidfd::send_signal(&guest, 9)?;
+        let ended = live.end()?;
+        if both {
+            let swept = scene.product(&["gc"])?.end()?;
+            check(swept.code == Some(0), || swept.said())?;
+        } else {
+            check(ended.code == Some(125), || ended.said())?;
+        }
+        gone(&below)?;
     }
     Ok(())
 }

@@ -60,6 +60,12 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::FsHide,
         backends: CONTAINER,
+        sentence: "what matches is not visible in grants, for reading and for writing, and stays on the host",
+        cell: Cell::Enforced(hide_in_grants),
+    },
+    Case {
+        clause: ClauseId::FsHide,
+        backends: CONTAINER,
         sentence: "without a layer it is refused",
         cell: Cell::Refused(&["fs.hide=[\"**/.env\"]", "workspace.path=.", "workspace.mode=ro"], "hide/mode"),
     },
@@ -226,6 +232,26 @@ fn hide(scene: &Fixture) -> Held {
         let ended = scene.shell(&[&place[0], &place[1], "fs.hide=[\"**/.env\"]"], probe)?;
         check(ended.out() == "seen" && ended.code == Some(1), || format!("{mode}: {}", ended.said()))?;
         check(text(&file)? == "canary-hidden", || "it was taken from the host".to_owned())?;
+    }
+    Ok(())
+}
+
+fn hide_in_grants(scene: &Fixture) -> Held {
+    for (clause, more) in [("fs.read", &[][..]), ("fs.write", &["prefer=[\"limits.disk\",\"limits.files\"]"])] {
+        let key = scene.file("grant/sub/key.pem", "canary-hidden")?;
+        let grant = scene.work().join("grant");
+        scene.file("grant/seen", "seen")?;
+        let shown = format!("{clause}=[\"{}\"]", grant.display());
+        let probe = format!("cat {0}/seen; cat {0}/sub/key.pem", grant.display());
+        let run = |hide: &[&str]| scene.shell(&[&[shown.as_str()], more, hide].concat(), &probe);
+        let open = run(&[])?;
+        check(open.out().contains("canary-hidden"), || format!("{clause}: unhidden it is there: {}", open.said()))?;
+        for glob in ["**/*.pem".to_owned(), format!("{}/sub/*.pem", grant.display())] {
+            let hidden = run(&[&format!("fs.hide=[\"{glob}\"]")])?;
+            // An empty mount lies on it.
+            check(hidden.out() == "seen", || format!("{clause} {glob}: {}", hidden.said()))?;
+        }
+        check(text(&key)? == "canary-hidden", || "it was taken from the host".to_owned())?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Who the program is, its terminal, its system calls, and what a later version judges.
 
-use conformance::case::{BOTH, EVERY, LINUX, PROCESS, TREES};
+use conformance::case::{BOTH, EVERY, GUEST, LINUX, PROCESS, TREES};
+use conformance::fixture::text;
 use conformance::{BackendId, Case, Cell, Fixture, Held, Tier, check};
 use policy::ClauseId;
 
@@ -79,6 +80,12 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::Commands,
+        backends: GUEST,
+        sentence: "what they write lands in the folders of `write`, wherever a link leads by then",
+        cell: Cell::Enforced(commands_write),
+    },
+    Case {
+        clause: ClauseId::Commands,
         backends: BOTH,
         sentence: "a root in which no program can be looked up is refused",
         cell: Cell::Refused(&["commands={presets=[\"inspect\"]}", "fs.root=empty"], "commands/no-tree"),
@@ -133,6 +140,32 @@ fn commands(scene: &Fixture) -> Held {
     check(held.code == Some(0) && held.out() == "126", || held.said())?;
     let control = scene.run(&Fixture::values(&[&format!("commands={{{rule},exec=false}}")]), &["sh", "-c", script])?;
     check(control.out() == "0", || control.said())
+}
+
+/// The link is made when the line was judged; the judge lets `sh` do anything.
+fn commands_write(scene: &Fixture) -> Held {
+    let swap = "ln -s ../kept build/swapped; echo planted > build/swapped; cat kept";
+    let work = "echo made > build/made && echo x | cat > $TMPDIR/x && cat $TMPDIR/x > /dev/null && cat build/made";
+    let rules = ["sh", "ln", "cat"]
+        .map(|name| format!("{{name=\"{name}\",args=[{{flags=[\"-c=any\",\"-s\"],positional=\"any\"}}]}}"));
+    let commands = |more: &str| format!("commands={{programs=[{}],write=[\"build\"]{more}}}", rules.join(","));
+    let run = |scene: &Fixture, more: &str, script: &str| {
+        let workspace = "workspace={path=\".\",mode=\"rw\"}";
+        let disk = "prefer=[\"limits.disk\",\"limits.files\"]";
+        let values = [workspace, disk, "fs.protect=false", &commands(more)];
+        scene.run(&Fixture::values(&values), &["sh", "-c", script])
+    };
+    scene.dir("build")?;
+    let kept = scene.file("kept", "as it was")?;
+    let held = run(scene, "", swap)?;
+    check(text(&kept)? == "as it was" && held.out() == "as it was", || held.said())?;
+    let worked = run(scene, "", work)?;
+    check(worked.code == Some(0) && worked.out() == "made", || worked.said())?;
+    let open = scene.fresh()?;
+    open.dir("build")?;
+    let kept = open.file("kept", "as it was")?;
+    let control = run(&open, ",exec=false", swap)?;
+    check(text(&kept)? == "planted\n", || control.said())
 }
 
 fn user(scene: &Fixture) -> Held {

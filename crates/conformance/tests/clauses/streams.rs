@@ -30,6 +30,12 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::Tier,
         backends: BOTH,
+        sentence: "a stdin that is /dev/null is that inside too, and not a pipe in which something might still come",
+        cell: Cell::Enforced(no_input),
+    },
+    Case {
+        clause: ClauseId::Tier,
+        backends: BOTH,
         sentence: "closed standard descriptors are nothing to read and nothing to write",
         cell: Cell::Enforced(closed),
     },
@@ -114,6 +120,19 @@ fn stdin(scene: &Fixture) -> Held {
     drop(pipe);
     let ended = live.end()?;
     check(ended.out() == "from the caller\nover" && ended.code == Some(0), || ended.said())
+}
+
+/// Programs look: `rg` without a path searches what a pipe brings, and the folder otherwise.
+fn no_input(scene: &Fixture) -> Held {
+    let look = "import os, stat; m = os.fstat(0); print('pipe' if stat.S_ISFIFO(m.st_mode) else m.st_rdev == os.makedev(1, 3))";
+    let words = ["run", "-q", "--tier", scene.tier.as_str(), "--", "/usr/bin/python3", "-I", "-S", "-c", look];
+    let nothing = scene.product(&words)?.end()?;
+    check(nothing.out() == "True", || nothing.said())?;
+    let (read, write) = sys::channel::pipe()?;
+    let piped = scene.product_with(&words, read.as_fd())?;
+    drop((read, write));
+    let piped = piped.end()?;
+    check(piped.out() == "pipe", || format!("the control: {}", piped.said()))
 }
 
 fn closed(scene: &Fixture) -> Held {

@@ -87,8 +87,10 @@ fn plan(call: &mut Call<'_>) -> Result<u8, Failure> {
     let request = request(call, what)?;
     let host = Capabilities::probe_with(call.environment.user_bus());
     let loaded = load::policy(&request.layers, call.environment)?;
-    let Planned { plan, why, lints, .. } = sandbox::plan(loaded, request.what, &host)?;
-    let notes = foresee(&plan, &host)?;
+    let planned = sandbox::plan(loaded, request.what, &host)?;
+    let note = planned.note(call.environment);
+    let Planned { plan, why, lints, .. } = planned;
+    let notes: Vec<String> = foresee(&plan, &host)?.into_iter().chain(note).collect();
     if call.json {
         let mut value = plan.to_json();
         if let Some(map) = value.as_object_mut() {
@@ -119,7 +121,6 @@ fn not_promised(tier: Tier) -> &'static [&'static str] {
         Tier::Process => &[
             "names, sizes and owners of files that were not granted can be asked for, and the targets of links be read",
             "modes, times and attributes of the user's own files can be changed, of those that are granted for reading too",
-            "names that come and go in folders of the user's can be watched (inotify), except under `syscalls.profile = \"strict\"`",
         ],
         Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => &[],
     }

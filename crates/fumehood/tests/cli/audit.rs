@@ -71,6 +71,27 @@ fn a_log_that_is_gone_is_cut_off_and_nothing_says_that_it_was_never_signed() {
     assert!(!said.out.contains("no checkpoint") && !said.out.contains("line 0"), "{said:?}");
 }
 
+/// Checkpoints lie under the identity of the log, not under its path: a copy that was cut short was intact.
+#[test]
+fn a_copied_state_folder_takes_its_checkpoints_along() {
+    let house = House::new();
+    for _ in 0..3 {
+        assert_eq!(house.run(&["run", "-q", "--", "true"]).code, 0);
+    }
+    let copied = crate::script("cp -a \"$FUMEHOOD_STATE\" ../copy && mv \"$FUMEHOOD_STATE\" ../gone", &house).status();
+    assert!(copied.unwrap().success());
+    let copy = house.path("copy").to_str().unwrap().to_owned();
+    let house = house.with("FUMEHOOD_STATE", &copy);
+    let whole = house.run(&["audit", "verify"]);
+    assert!(whole.code == 0 && whole.out.contains("intact") && !whole.out.contains("no checkpoint"), "{whole:?}");
+    let log = house.path("copy/audit/audit.jsonl");
+    let text = std::fs::read_to_string(&log).unwrap();
+    let first = text.lines().take(2).map(|line| format!("{line}\n")).collect::<String>();
+    std::fs::write(&log, first).unwrap();
+    let cut = house.run(&["audit", "verify"]);
+    assert!(cut.code == 1 && cut.out.contains("it was cut off"), "{cut:?}");
+}
+
 #[test]
 fn an_end_that_cannot_be_signed_is_our_failure_and_no_refusal() {
     use std::os::unix::fs::PermissionsExt as _;

@@ -68,3 +68,57 @@ fn a_plan_names_broker_and_kernel() {
     assert_eq!(of("fs.exec")["strength"], "kernel");
     assert_eq!(of("fs.exec")["origin"], "commands (p.toml:3:11)");
 }
+
+/// What is written by programs that no text tells of: git's own files, a script's, and a link that is made after the judgement.
+#[test]
+fn the_kernel_holds_where_judged_programs_write() {
+    let house = House::new();
+    let policy = "version = 1\n[commands]\nprograms = [{ name = \"git\", args = \"workspace\" }, { name = \"python3\", args = \"workspace\" }]\nwrite = [\"build\"]\n";
+    std::fs::write(house.path("work/p.toml"), policy).unwrap();
+    let mut made = crate::script(
+        "git init -q -b main . && mkdir build && echo 1 > kept && git add kept && git -c user.name=a -c user.email=a@b commit -qm one && echo 2 > kept",
+        &house,
+    );
+    assert!(made.env("GIT_CONFIG_GLOBAL", "/dev/null").status().unwrap().success());
+    let tool = "import os, sys, tempfile
+open('build/made', 'w').write('made')
+with tempfile.TemporaryFile() as f: f.write(b'x')
+open('/dev/null', 'w').write('x')
+os.symlink('../kept', 'build/link')
+for path in ['build/link', 'kept', 'new'] + sys.argv[1:]:
+    try: open(path, 'w').write('planted')
+    except PermissionError as e: print(path, e.strerror)
+print(open('kept').read(), end='')
+";
+    std::fs::write(house.path("work/tool.py"), tool).unwrap();
+    let flags = ["run", "-q", "-p", "p.toml", "-w", ".", "--"];
+    let said = house.run(&[&flags[..], &["python3", "tool.py"]].concat());
+    let denied = |path: &str| format!("{path} Permission denied\n");
+    let expected = [denied("build/link"), denied("kept"), denied("new"), "2\n".to_owned()].concat();
+    assert_eq!((said.code, said.out.as_str()), (0, expected.as_str()), "{said:?}");
+    let git = house.run(&[&flags[..], &["git", "add", "kept"]].concat());
+    assert_eq!(git.code, 0, "git writes its own files: {git:?}");
+    // Where git only looks, nobody writes to its folder.
+    std::fs::write(house.path("work/p.toml"), policy.replacen("workspace", "read-only", 1)).unwrap();
+    let said = house.run(&[&flags[..], &["python3", "tool.py", ".git/planted"]].concat());
+    assert!(said.code == 0 && said.out.contains(&denied(".git/planted")), "{said:?}");
+    let looked = house.run(&[&flags[..], &["git", "status", "--short"]].concat());
+    assert!(looked.code == 0 && looked.out.contains(" M kept"), "{looked:?}");
+}
+
+#[test]
+fn a_folder_to_write_to_that_is_not_there_and_a_place_that_is_written_to_anyhow_are_refused() {
+    let house = House::new();
+    let policy = "version = 1\n[commands]\npresets = [\"inspect\"]\nwrite = [\"build\"]\n";
+    std::fs::write(house.path("work/p.toml"), policy).unwrap();
+    let run = |more: &[&str]| house.run(&[&["run", "-q", "-p", "p.toml", "-w", "."], more, &["--", "true"]].concat());
+    let missing = run(&[]);
+    assert!(missing.code == 126 && missing.err.contains("commands.write"), "{missing:?}");
+    std::fs::create_dir(house.path("work/build")).unwrap();
+    assert_eq!(run(&[]).code, 0);
+    let within = run(&["--set", "workspace.at=/tmp/w"]);
+    assert!(within.code == 126 && within.err.contains("commands/within-own"), "{within:?}");
+    assert_eq!(run(&["--set", "workspace.at=/srv/w"]).code, 0);
+    let everything = run(&["--set", "workspace.at=/tmp/w", "--set", "commands.exec=false"]);
+    assert_eq!(everything.code, 0, "{everything:?}");
+}

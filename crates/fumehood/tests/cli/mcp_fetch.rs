@@ -121,7 +121,7 @@ fn a_server_of_pypi_is_fetched_once_and_does_not_start_when_what_was_fetched_has
 fn what_cannot_be_fetched_is_refused_and_a_server_that_was_not_fetched_names_the_command() {
     let house = house();
     for (name, code, words) in [
-        ("image", 126, "images cannot be run here"),
+        ("image", 126, "`fumehood image pull IMAGE`"),
         ("own", 126, "it is started as it is written"),
         ("fils", 126, "`fumehood mcp fetch files`"),
     ] {

@@ -100,7 +100,7 @@ fn the_plan_names_what_the_process_tier_leaves_open() {
         (json["not_promised"].to_string(), house.run(&["plan", "--tier", tier]).out)
     };
     let (json, text) = open("process");
-    for part in ["targets of links", "inotify"] {
+    for part in ["targets of links", "times and attributes"] {
         assert!(json.contains(part) && text.contains(part), "{part} in {text}");
     }
     let (json, text) = open("container");

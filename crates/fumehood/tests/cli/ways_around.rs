@@ -216,3 +216,59 @@ fn the_preset_for_agents_says_how_it_wants_a_workspace_that_is_written_in_place(
         house.run(&[&["run", "-p", "coding-agent", "-w", ".:rw", "--set", "prefer=[]"], &write[..]].concat());
     assert_eq!(demanded.code, if told == 1 { 126 } else { 0 }, "{demanded:?}");
 }
+
+#[test]
+fn an_absolute_path_to_be_hidden_that_lies_in_nothing_shown_is_a_mistake() {
+    let house = House::new();
+    std::fs::create_dir(house.path("grant")).unwrap();
+    std::fs::write(house.path("grant/key.pem"), "secret\n").unwrap();
+    let grant = house.path("grant").to_str().unwrap().to_owned();
+    let run = |command: &str, path: &str| {
+        let hide = format!("fs.hide=[\"{path}\"]");
+        house.run(&[command, "--read", &grant, "--set", &hide, "--", "cat", &format!("{grant}/key.pem")])
+    };
+    for command in ["plan", "run"] {
+        for path in [format!("{grant}2/key.pem"), "/nowhere/**/*.pem".to_owned()] {
+            let refused = run(command, &path);
+            assert_eq!(refused.code, 126, "{path}: {refused:?}");
+            assert!(refused.err.contains("it lies in nothing that is shown"), "{refused:?}");
+            assert!(!refused.out.contains("secret"), "{refused:?}");
+        }
+    }
+    let hidden = run("run", &format!("{grant}/*.pem"));
+    assert_eq!((hidden.code, hidden.out.as_str()), (0, ""), "an empty mount lies on it: {hidden:?}");
+    assert_eq!(run("run", "**/*.env").out, "secret\n", "without the clause it is read");
+}
+
+/// An executable of this name below the test's own folder, first in the caller's `PATH`.
+fn own_toolchain(house: House) -> House {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = house.path("tools/bin");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("python3"), "#!/bin/sh\necho own\n").unwrap();
+    std::fs::set_permissions(folder.join("python3"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", folder.display());
+    house.with("PATH", &path)
+}
+
+#[test]
+fn a_toolchain_of_the_callers_that_is_another_inside_is_told() {
+    let house = own_toolchain(House::new());
+    let folder = house.path("tools/bin").to_str().unwrap().to_owned();
+    let words = "`python3` is `/usr/bin/python3` inside, and `$DIR/tools/bin/python3` where you stand";
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for args in [&["--", "python3", "-c", "print(6 * 7)"][..], &["--lang", "python", "--code", "print(6 * 7)"]] {
+        let said = house.run(&[&["run"][..], args].concat());
+        assert!(said.out == "42\n" && one_line(&said.err).contains(words), "{said:?}");
+        assert!(one_line(&house.run(&[&["plan"][..], args].concat()).out).contains(words));
+    }
+    // What the words say to do, and what is the same program anyhow.
+    let path = format!("PATH={folder}:/usr/bin:/bin");
+    let granted =
+        house.run(&["run", "--read", &folder, "--set", "fs.noexec=false", "--env", &path, "--", "python3", "-V"]);
+    assert!(granted.out == "own\n" && !one_line(&granted.err).contains("where you stand"), "{granted:?}");
+    for args in [["run", "--", "true"], ["run", "--", "/usr/bin/true"]] {
+        let said = house.run(&args);
+        assert!(said.code == 0 && !one_line(&said.err).contains("where you stand"), "{said:?}");
+    }
+}

@@ -71,7 +71,9 @@ pub fn of(server: &Server) -> Option<Result<Package, String>> {
         Client::Uvx => pip(words, "--from"),
         Client::Pipx => pip(words, "--spec"),
         Client::Images => {
-            Err("images cannot be run here: name the server's own package or program as its command".to_owned())
+            Err("an image is a root of its own: `fumehood image pull IMAGE`, name it in the server's own policy \
+                 (`fs.root = \"image:IMAGE\"`), and its program as the command"
+                .to_owned())
         }
     })
 }
@@ -240,7 +242,7 @@ mod tests {
             ("npx -c x", "`-c` is not known"),
             ("npx -p", "`-p` has no value"),
             ("uvx --python 3.9 a", "`--python` is not known"),
-            ("docker run -i --rm mcp/git", "images"),
+            ("docker run -i --rm mcp/git", "`fumehood image pull"),
         ] {
             let why = of(&server(line)).unwrap().unwrap_err();
             assert!(why.contains(words), "{line}: {why}");

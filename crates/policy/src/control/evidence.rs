@@ -64,7 +64,7 @@ impl Control {
             Self::ProtectedMounts => Evidence::Outside("mountinfo: each protected path"),
             Self::ProtectedAtApply => Evidence::Armed("changes are kept aside"),
             Self::NoexecMounts => Evidence::Outside("mountinfo: noexec on each writable mount"),
-            Self::NoexecRules(_) | Self::Executables { .. } => {
+            Self::NoexecRules(_) | Self::Executables { .. } | Self::WriteFolders { .. } => {
                 Evidence::Behaviour("an open that the layer must refuse; its rules against the list")
             }
             Self::Landlock(_) => Evidence::Behaviour("an open that must fail and one that must work"),

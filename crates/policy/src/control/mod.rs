@@ -402,6 +402,13 @@ pub enum Control {
         /// Files.
         files: Vec<PathBuf>,
     },
+    /// Of the workspace and of what is granted only these folders can be written to, by Landlock of this ABI.
+    WriteFolders {
+        /// ABI.
+        abi: u32,
+        /// As the program sees them.
+        folders: Vec<PathBuf>,
+    },
     /// A Landlock layer of this ABI: what has no rule is closed.
     Landlock(u32),
     /// A Landlock rule for a path of the host (process tier).

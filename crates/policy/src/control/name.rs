@@ -43,6 +43,7 @@ impl Control {
             Self::ProtectedAtApply => "supervisor:apply",
             Self::NoexecMounts => "mount:noexec",
             Self::NoexecRules(abi) | Self::Executables { abi, .. } => return format!("landlock:{abi}:execute"),
+            Self::WriteFolders { abi, .. } => return format!("landlock:{abi}:write"),
             Self::Landlock(abi) => return format!("landlock:{abi}"),
             Self::Rule { .. } => "landlock",
             Self::Filter(filter) => filter.name(),

@@ -131,6 +131,7 @@ impl Control {
             | Self::Hide(_)
             | Self::ProtectedMounts
             | Self::NoexecMounts
+            | Self::WriteFolders { .. }
             | Self::Landlock(_)
             | Self::LocalRoutes { .. }
             | Self::Inlets(_)

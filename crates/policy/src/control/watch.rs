@@ -82,7 +82,7 @@ impl Watch {
             ),
             Self::Warn(_) | Self::Kill(_) => Some("what is used between two looks, 100 ms apart"),
             Self::Protected => Some(
-                "a control file that is made, or one that somebody outside replaces, stands for up to 100 ms each time, longer while folders are made or moved by the thousand: then it is put aside, and the 32nd, or 64 MiB of single files, ends the run",
+                "names of the list are looked for at the top of the tree, `.git` at any depth; a control file that is made, or one that somebody outside replaces, stands for up to 100 ms each time, longer while folders are made or moved by the thousand: then it is put aside, and the 32nd, or 64 MiB of single files, ends the run",
             ),
         }
     }

@@ -287,6 +287,16 @@ impl Policy {
         self.workspace.mode == WorkspaceMode::Rw || !self.fs.write.is_empty() || self.fs.root.is_built()
     }
 
+    /// Where commands run, as they see it: the workspace, else the folder for temporary files.
+    #[must_use]
+    pub fn commands_at(&self) -> PathBuf {
+        let workspace = self.workspace.path.as_ref().filter(|_| self.workspace.mode != WorkspaceMode::None);
+        match workspace {
+            Some(path) => self.workspace.at.as_ref().unwrap_or(path).clone(),
+            None => PathBuf::from("/tmp"),
+        }
+    }
+
     /// Every demand, in `ClauseId` order. What is not set, empty, or the absence of a wish is left out.
     pub fn clauses(&self) -> impl Iterator<Item = Clause<'_>> {
         ClauseId::ALL.iter().filter_map(|&id| self.clause(id))

@@ -106,6 +106,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let secrets = super::secrets::read(plan, environment)?;
     let image = crate::image::demand(plan, environment.images, &environment.state)?;
     let mut home = journal(recorded, policy)?;
+    super::elsewhere::note(plan, &what, environment).into_iter().for_each(|note| home.tell(note));
     let bundled = backends::of(plan)?.wants_folder();
     let bundle = bundled.then(|| own_folder(&mut home, recorded, HostResources::own_bundle)).transpose()?;
     let tmp = match plan.tier {

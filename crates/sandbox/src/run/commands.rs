@@ -1,4 +1,5 @@
-//! `[commands]` of a run: what was asked for is judged before there is a plan, and the kernel gets the list of executables.
+//! `[commands]` of a run: what was asked for is judged before there is a plan, and the kernel gets the list of executables
+//! and that of the folders that may be written to.
 //!
 //! The judgement is the gate's; here stands what it is about: the words after `--`, a script or code of bash as a line, any
 //! other script as words for its interpreter. What was judged is what runs: the program by its absolute path, with the words
@@ -55,15 +56,11 @@ pub(super) fn judge(loaded: &mut Loaded, what: Workload) -> Result<Judged, Error
 /// Where commands run: the workspace as they see it, else the folder for temporary files.
 pub fn around(policy: &Policy) -> JudgeOptions {
     let workspace = policy.workspace.path.clone().filter(|_| policy.workspace.mode != WorkspaceMode::None);
-    let root = match &workspace {
-        Some(path) => policy.workspace.at.clone().unwrap_or_else(|| path.clone()),
-        None => PathBuf::from("/tmp"),
-    };
     let tree = match &policy.fs.root {
         Root::Dir(path) => path.clone(),
         Root::Host | Root::Empty | Root::Image(_) => PathBuf::from("/"),
     };
-    JudgeOptions { root, inspect: workspace, tree }
+    JudgeOptions { root: policy.commands_at(), inspect: workspace, tree }
 }
 
 fn is_bash(what: &Workload) -> bool {

@@ -167,7 +167,7 @@ pub(super) fn in_workspace(script: &Path, policy: &Policy, tier: Tier) -> Option
 }
 
 /// The first command line whose program exists inside; the first of all when that cannot be known from here.
-fn choose(candidates: &[Vec<OsString>], policy: &Policy) -> Vec<OsString> {
+pub(super) fn choose(candidates: &[Vec<OsString>], policy: &Policy) -> Vec<OsString> {
     let there = |name: &OsStr| {
         let Some(root) = policy.fs.root.tree() else { return false };
         if Path::new(name).is_absolute() {

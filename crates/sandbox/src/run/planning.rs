@@ -7,6 +7,7 @@ use policy::{Candidate, Choice, Clause, Loaded, Plan};
 use super::asked;
 use super::commands::{self, Judged};
 use super::launch;
+use crate::environment::Environment;
 use crate::error::Error;
 use crate::workload::Workload;
 
@@ -24,6 +25,13 @@ pub struct Planned {
 }
 
 impl Planned {
+    /// What whoever reads the plan should know of the program that runs, in words: it is not the one that the caller has by that
+    /// name.
+    #[must_use]
+    pub fn note(&self, environment: &Environment) -> Option<String> {
+        super::elsewhere::note(&self.plan, &self.judged.what, environment)
+    }
+
     /// What is run, told apart: the `sha256` of its record.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ use super::frozen::{Still, Task};
 use super::handle::{Ear, Order};
 use super::locks::LockLook;
 use super::outcome::Facts;
+use super::pace;
 use super::streams::{Budget, Input, Room, Stream};
 use super::terminal::Terminal;
 use super::threshold::Lasting;
@@ -24,12 +25,6 @@ use super::watches::Watches;
 use crate::changes::Until;
 use crate::quantity::bytes;
 
-/// Between two samples while something is watched by sampling.
-const CLOSE: Duration = Duration::from_millis(20);
-/// A look may cost so much of one core: after a longer one there is a longer pause, named as overshoot.
-const LOOKING_PERCENT: u32 = 10;
-/// Between two samples otherwise: a late out-of-memory kill of a child is noticed within this.
-const EASY: Duration = Duration::from_millis(100);
 /// Thresholds are judged over at least this time.
 const JUDGED: Duration = Duration::from_millis(100);
 /// So long buffers of TCP and UDP may have all that they may have: traffic comes and goes, and what is kept stays.
@@ -431,9 +426,7 @@ impl<'a, 'v> Watch<'a, 'v> {
     fn period(&self) -> Duration {
         let waits = self.result.sample.waiting > 0;
         let close = self.running.memory_by_survey() || self.watches.samples() || self.watches.folder() || waits;
-        let least = if close { CLOSE } else { EASY };
-        // What a look takes is the program's to say: it has as many processes, files and locks as it likes.
-        least.max(self.looking.saturating_mul(100 / LOOKING_PERCENT))
+        pace::pause(close, self.looking)
     }
 
     fn limits(&mut self) {

@@ -149,6 +149,7 @@ impl Profile {
             (!inet_sockets, "net/no-fast-open"),
             (shared_pids, "shared-pids"),
             (shared_files, "shared-files"),
+            (shared_files, "shared-watches"),
             (shared_locks, "shared-locks"),
             (undumpable, "undumpable"),
             (counted_memory, "counted-memory"),

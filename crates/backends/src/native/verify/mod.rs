@@ -140,6 +140,7 @@ impl Proof<'_> {
             Control::NoexecMounts => self.noexec(),
             Control::NoexecRules(_) => self.never_written(),
             Control::Executables { abi: _, files } => self.listed(files),
+            Control::WriteFolders { abi: _, folders } => self.written_only(folders),
             Control::Landlock(_) => self.landlock(),
             Control::Rule { path, write: _ } => self.rule(path),
             Control::Filter(part) => self.filter(part),

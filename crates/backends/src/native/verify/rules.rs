@@ -10,6 +10,11 @@ use policy::control::Filter;
 use super::{Evident, Proof, must};
 use crate::native::{landlock, words};
 
+/// Whether one lies within the other.
+fn meets(one: &Path, other: &Path) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
 impl Proof<'_> {
     /// The layer is in force, and no rule of it lets anything be executed that `allowed` does not know.
     pub(super) fn executable(&self, allowed: impl Fn(&Path, u64) -> bool) -> Evident {
@@ -32,7 +37,7 @@ impl Proof<'_> {
             .filter(|rule| rule.access & WRITE_FILE != 0)
             .map(|rule| Path::new(OsStr::from_bytes(rule.path.to_bytes())))
             .collect();
-        self.executable(|path, _| !written.iter().any(|other| other.starts_with(path) || path.starts_with(other)))
+        self.executable(|path, _| !written.iter().any(|other| meets(path, other)))
     }
 
     /// Nothing but what is listed, and the loaders that a listed program needs.
@@ -42,6 +47,34 @@ impl Proof<'_> {
             loaders.iter().chain(files).any(|file| file == path || file.canonicalize().is_ok_and(|file| file == path))
         };
         self.executable(|path, _| listed(path))
+    }
+
+    /// The layer is in force, and no rule of it lets more of a writable place be written to than the listed folders.
+    pub(super) fn written_only(&self, folders: &[PathBuf]) -> Evident {
+        use sys::landlock::fs::WRITE_FILE;
+        self.landlock()?;
+        let prepared = &self.started.prepared;
+        must(prepared.blueprint.folders.as_deref() == Some(folders), || "nobody kept to the list".to_owned())?;
+        let rules = prepared.config.landlock.iter().flat_map(|layer| &layer.rules);
+        let own = prepared.folder.as_ref().and_then(|own| own.canonicalize().ok());
+        for rule in rules.filter(|rule| rule.access & WRITE_FILE != 0) {
+            let path = Path::new(OsStr::from_bytes(rule.path.to_bytes()));
+            if own.as_ref().is_some_and(|own| path.starts_with(own)) {
+                continue;
+            }
+            for placed in prepared.placed.iter().filter(|placed| placed.write) {
+                let point = placed.point.canonicalize().ok().filter(|_| !self.container());
+                let point = point.as_ref().unwrap_or(&placed.point);
+                let listed = |folder: &PathBuf| match folder.strip_prefix(&placed.at) {
+                    Ok(below) => path.starts_with(point.join(below)),
+                    Err(_) => placed.at.starts_with(folder),
+                };
+                must(!meets(path, point) || folders.iter().any(listed), || {
+                    format!("{} can be written to", path.display())
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// An open that must fail and one that must work.
@@ -100,9 +133,13 @@ impl Proof<'_> {
             Filter::Allow(names) => built.named(names, true, |number, args| self.answer(number, args)),
             Filter::Deny(names) => built.named(names, false, |number, args| self.answer(number, args)),
             Filter::NoUnix => must(built.closes_unix(), || "unix sockets can be made".to_owned()),
-            Filter::SharedFiles { locks } => must(built.closes_leases() && (built.closes_locks() || !locks), || {
-                "files of others can be held".to_owned()
-            }),
+            Filter::SharedFiles { locks } => {
+                let asked = self.started.prepared.blueprint.allow.iter().any(|name| name == "inotify_add_watch");
+                must(built.closes_watches() || asked, || "folders of others can be watched".to_owned())?;
+                must(built.closes_leases() && (built.closes_locks() || !locks), || {
+                    "files of others can be held".to_owned()
+                })
+            }
             Filter::SharedPids => must(built.closes_others(), || "other processes can be reached".to_owned()),
             Filter::Visible => must(built.closes_undumpable(), || "a process can become undumpable".to_owned()),
             Filter::CountedMemory => {

@@ -63,7 +63,6 @@ fn complaints(house: &House, changed: impl Fn(&str) -> String) -> Option<String>
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "who reads the tests sees what was left out")]
 fn systemd_understands_every_line_of_the_units() {
     let house = &House::new();
     let Some(said) = complaints(house, str::to_owned) else {

@@ -192,6 +192,10 @@ const CASES: &[Case] = &[
 
 /// Variants that no case above has, and why.
 const NOT_HERE: &[(&str, &str)] = &[
+    (
+        "Device",
+        "needs a node that a run may open: `fumehood/tests/cli/devices.rs` makes one, and has the run without it",
+    ),
     ("Label", "needs AppArmor or SELinux on the host"),
     ("CommandGate", "judged before there is a plan: the command line's tests hold it"),
     ("Interpreter", "it is fumehood's own executable: `sandbox/tests/language.rs` starts others in its place"),
@@ -221,6 +225,7 @@ const VARIANTS: &[&str] = &[
     "Root",
     "ImageTree",
     "User",
+    "Device",
     "Hostname",
     "NoInnerNamespaces",
     "NoNewPrivs",
@@ -277,6 +282,7 @@ const fn variant(control: &Control) -> &'static str {
         Control::Root(_) => "Root",
         Control::ImageTree(_) => "ImageTree",
         Control::User { .. } => "User",
+        Control::Device { .. } => "Device",
         Control::Hostname(_) => "Hostname",
         Control::NoInnerNamespaces => "NoInnerNamespaces",
         Control::NoNewPrivs => "NoNewPrivs",

@@ -13,7 +13,7 @@ use crate::identity::{INSIDE, Identity};
 use crate::native::blueprint::Blueprint;
 use crate::native::source::text;
 use crate::native::{environment, filter, prepare as native, tree};
-use crate::oci::bundle::{self, Bundle};
+use crate::oci::bundle::{self, Bundle, Whose};
 
 /// Everything that a start needs.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl backend::Prepared for Prepared {
     }
 
     fn owner(&self) -> (u32, u32) {
-        (INSIDE, INSIDE)
+        backend::Prepared::owner(&self.inner)
     }
 
     fn groups(&self, host: &Capabilities) -> Vec<PathBuf> {
@@ -60,12 +60,13 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     // Of a grant what it is itself, and no file system that is mounted below it.
     blueprint.readonly_overlay = true;
     // Inside and outside are one: gVisor's own process that serves files asks the host for what its own kernel judged.
-    let identity = Identity { uid: INSIDE, gid: INSIDE, maps: false };
+    let user = blueprint.user.as_ref().map_or(INSIDE, |(_, id)| *id);
+    let identity = Identity { uid: user, gid: user, maps: false };
     let filter = filter::build(&blueprint)?;
     let tree = tree::build(&blueprint, host, launch, identity, false)?;
     let folder = launch.tmp.as_deref().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
     let hostname = blueprint.hostname.as_deref().unwrap_or_default();
-    let bundle = Bundle::of(&tree.ops, (&tree.sources, &tree.mapped), folder, hostname, None)?;
+    let bundle = Bundle::of(&tree.ops, (&tree.sources, &tree.mapped), folder, hostname, Whose::Same(user))?;
     bundle.all_text()?;
     let mut config = native::common(&blueprint, policy, host, launch);
     config.mode = Mode::Bundle;

@@ -35,6 +35,8 @@ pub(crate) struct Seen {
     limits: Option<sys::cgroup::Limits>,
     /// Its mounts, when nothing could change them any more.
     pub(crate) mounts: Option<Vec<Mount>>,
+    /// Nodes of devices that the plan gives, with the numbers that were found.
+    devices: Vec<(PathBuf, (u32, u32))>,
     /// The sockets that came out.
     sockets: Vec<sys::inlet::Inlet>,
     /// Its network namespace.
@@ -92,12 +94,16 @@ impl Seen {
     }
 
     /// The mounts, once the guest has no capability left to change them: while it goes on with its steps.
-    pub(crate) fn settled(&mut self, held: &mut Held) {
+    pub(crate) fn settled(&mut self, held: &mut Held, devices: &[(PathBuf, (u32, u32))]) {
         let seen = Process::open(held.guest).and_then(|process| Ok((process.mounts()?, process)));
         match seen {
             Ok((mounts, process)) => {
                 self.mounts = Some(mounts);
                 held.watched = WatchedMounts::of(&process, &held.scope.in_memory);
+                for (at, _) in devices {
+                    let found = process.place_at(&at.to_string_lossy()).and_then(sys::paths::character_device);
+                    self.devices.extend(found.ok().flatten().map(|numbers| (at.clone(), numbers)));
+                }
             }
             Err(error) => self.blind.push(format!("the mounts could not be read: {error}")),
         }
@@ -182,6 +188,7 @@ impl Proof<'_> {
             Control::Namespace(kind) => self.namespace(*kind),
             Control::Root(_) => self.root(),
             Control::User { name: _, id } => self.user(*id),
+            Control::Device { at, major, minor } => self.device(at, (*major, *minor)),
             Control::Hostname(name) => must(p.hostname.as_bytes() == name.as_bytes(), || {
                 format!("the host name is {}", String::from_utf8_lossy(p.hostname.as_bytes()))
             }),
@@ -321,6 +328,14 @@ impl Proof<'_> {
         must(self.status.uid == [uid; 4] && self.status.gid == [gid; 4], || {
             format!("outside it is user {:?} and group {:?}", self.status.uid, self.status.gid)
         })
+    }
+
+    /// The node is the device, its mount gives nothing else, and it could be opened.
+    fn device(&self, at: &Path, numbers: (u32, u32)) -> Evident {
+        let found = self.started.seen.devices.iter().find(|(place, _)| place == at).map(|(_, numbers)| *numbers);
+        must(found == Some(numbers), || format!("{} is {found:?}", at.display()))?;
+        has(self.uppermost(at)?, &options(super::devices::ATTRS))?;
+        self.probed(|probe| matches!(probe, Probe::OpenMustWork(path) if path.to_bytes() == at.as_os_str().as_bytes()))
     }
 
     fn capabilities(&self) -> Evident {

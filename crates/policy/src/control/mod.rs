@@ -303,6 +303,15 @@ pub enum Control {
         /// uid and gid inside.
         id: u32,
     },
+    /// A node of a device of the host, shown in its place; the mounts of all other trees let no device be opened.
+    Device {
+        /// Its place, outside and inside.
+        at: PathBuf,
+        /// The driver.
+        major: u32,
+        /// Which of its devices.
+        minor: u32,
+    },
     /// The host name.
     Hostname(String),
     /// No further namespaces in the sandbox's user namespace.
@@ -474,6 +483,7 @@ impl Control {
             Self::Root(_) => "pivot_root",
             Self::ImageTree(_) => "supervisor:image",
             Self::User { .. } => "userns:map",
+            Self::Device { .. } => "mountns:device",
             Self::Hostname(_) => "utsns",
             Self::NoInnerNamespaces => "userns:limits",
             Self::NoNewPrivs => "no_new_privs",
@@ -600,6 +610,13 @@ impl Control {
                 Hostile,
                 Some(
                     "the emulator itself, for which its makers promise no boundary without KVM: what gets out of it meets the container tier",
+                ),
+            ),
+            Self::Device { .. } => (
+                Kernel,
+                Hostile,
+                Some(
+                    "what the device's driver in the kernel does for who opens it: the filter does not judge its calls, and no limit counts what the device holds",
                 ),
             ),
             Self::Cgroup { version, limit } => {

@@ -65,7 +65,11 @@ fn promised(row: &Row) -> String {
     let mut parts: Vec<String> = row.clauses.iter().map(|clause| format!("`{clause}`")).collect();
     for (path, values) in &row.when {
         let values: Vec<_> = values.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
-        parts.push(format!("`{path}` {}", values.join(" or ")));
+        parts.push(if values.is_empty() {
+            format!("no `{path}`")
+        } else {
+            format!("`{path}` {}", values.join(" or "))
+        });
     }
     if parts.is_empty() {
         parts.push("the tier".to_owned());

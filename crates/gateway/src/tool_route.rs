@@ -14,7 +14,7 @@ fn nowhere() -> Run {
 
 /// A call, judged as far as it can be before it is made: by the policy alone if that denies, else with what the tool says of
 /// itself. So a tool that is denied starts no server, and `check` says what a call would be told.
-pub(crate) async fn route(
+pub async fn route(
     engine: &dyn Engine,
     tool: &str,
     args: &Json,

@@ -63,6 +63,13 @@ impl Budget {
         bytes <= self.left.get()
     }
 
+    /// Takes so much that no stream has: zeros that were left out. `false`: more than is left.
+    pub(crate) fn take(&self, bytes: u64) -> bool {
+        let left = self.left.get().checked_sub(bytes);
+        self.left.set(left.unwrap_or_default());
+        left.is_some()
+    }
+
     /// Whether more was read than may be.
     pub(crate) fn is_over(&self) -> bool {
         self.over.get()

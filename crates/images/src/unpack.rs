@@ -123,7 +123,7 @@ impl<'a> Unpacker<'a> {
         self.tree.begin();
         let decoder = Decoder::new(BufReader::with_capacity(CHUNK, packed));
         let decoder = decoder.map_err(|error| self.unreadable(part, &error))?;
-        let mut members = Members::new(Hashed::new(Bounded::new(decoder, self.budget)));
+        let mut members = Members::with_holes(Hashed::new(Bounded::new(decoder, self.budget)));
         while let Some(member) = members.next_member().map_err(|error| self.unreadable(part, &error))? {
             let member = if self.form == Form::Package { merged(member) } else { member };
             self.entry(part, &member, &mut members)?;
@@ -153,7 +153,7 @@ impl<'a> Unpacker<'a> {
         if self.entries > MAX_ENTRIES {
             return Err(self.wrong(format!("its layers have more than {MAX_ENTRIES} entries")));
         }
-        if !self.budget.has(member.size) {
+        if !self.budget.has(member.size) || !self.budget.take(member.holes) {
             return Err(ImageError::TooLarge { limit: self.budget.limit });
         }
         match self.judged(member) {

@@ -132,6 +132,8 @@ clauses! {
     ProcessTty = "process.tty";
     /// SELinux or AppArmor label.
     ProcessLabel = "process.label";
+    /// Devices of the host.
+    ProcessDevices = "process.devices";
     /// System call profile.
     SyscallsProfile = "syscalls.profile";
     /// System calls added.

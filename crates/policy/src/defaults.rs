@@ -39,6 +39,7 @@ impl Policy {
                 umask: 0o22,
                 tty: false,
                 label: None,
+                devices: Vec::new(),
             },
             syscalls: Syscalls { profile: "strict".to_owned(), allow: Vec::new(), deny: Vec::new() },
             language: crate::value::Language::default(),

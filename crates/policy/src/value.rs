@@ -514,6 +514,45 @@ pub struct Process {
     pub tty: bool,
     /// `selinux:...` or `apparmor:...`.
     pub label: Option<String>,
+    /// Devices of the host, each once.
+    pub devices: Vec<Device>,
+}
+
+/// A device that a policy can give, with all nodes that its driver's libraries open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Device {
+    /// The kernel's virtual machines.
+    Kvm,
+    /// One GPU, by the driver's number.
+    Nvidia(u8),
+    /// Every GPU of NVIDIA's.
+    AllNvidia,
+}
+
+impl Device {
+    /// As policies write it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "kvm" => Some(Self::Kvm),
+            "nvidia:all" => Some(Self::AllNvidia),
+            _ => {
+                let number = text.strip_prefix("nvidia:")?;
+                let written = number.parse().ok()?;
+                (Self::Nvidia(written).to_string() == text).then_some(Self::Nvidia(written))
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Kvm => f.write_str("kvm"),
+            Self::Nvidia(number) => write!(f, "nvidia:{number}"),
+            Self::AllNvidia => f.write_str("nvidia:all"),
+        }
+    }
 }
 
 /// `[syscalls]`

@@ -14,6 +14,7 @@ mod environment;
 mod error;
 pub mod fault;
 pub mod gc;
+mod holes;
 mod identity;
 mod image;
 mod links;

@@ -5,6 +5,8 @@ use std::io::{self, Read};
 
 use tar::{EntryType, Header, PaxExtensions};
 
+use crate::holes::{self, Holes, Said};
+
 /// Bytes of a block.
 const BLOCK: usize = 512;
 /// Longest extended header, and longest name of GNU's, bytes.
@@ -46,6 +48,8 @@ pub struct Member {
     pub owned: bool,
     /// It has extended attributes.
     pub attributes: bool,
+    /// Bytes of its content that are in no stream: zeros that were left out.
+    pub holes: u64,
 }
 
 /// The reader; its own `read` gives the content of the member that was told last.
@@ -55,6 +59,9 @@ pub struct Members<R> {
     at: u64,
     left: u64,
     padding: u64,
+    fills: bool,
+    /// The map of the member that was told last.
+    holes: Option<Holes>,
 }
 
 /// What headers before a member's own say.
@@ -66,7 +73,7 @@ struct Extended {
     modified: Option<i64>,
     owned: Option<bool>,
     attributes: bool,
-    sparse: bool,
+    sparse: Said,
 }
 
 fn wrong(why: &str) -> io::Error {
@@ -76,7 +83,12 @@ fn wrong(why: &str) -> io::Error {
 impl<R: Read> Members<R> {
     /// Over a stream, from its beginning.
     pub fn new(reader: R) -> Self {
-        Self { reader, at: 0, left: 0, padding: 0 }
+        Self { reader, at: 0, left: 0, padding: 0, fills: false, holes: None }
+    }
+
+    /// As [`Members::new`], and gives files whose holes were left out with their zeros; else they are [`Kind::Other`].
+    pub fn with_holes(reader: R) -> Self {
+        Self { fills: true, ..Self::new(reader) }
     }
 
     /// Leaves the content of the last member behind, and tells the next.
@@ -119,7 +131,9 @@ impl<R: Read> Members<R> {
 
     fn member(&mut self, header: &Header, extended: Extended, size: u64) -> io::Result<Member> {
         let size = extended.size.unwrap_or(size);
-        let name = extended.path.unwrap_or_else(|| header.path_bytes().into_owned());
+        let Extended { sparse, .. } = &extended;
+        let named = sparse.name.clone().filter(|_| self.fills);
+        let name = named.or(extended.path).unwrap_or_else(|| header.path_bytes().into_owned());
         let link = extended.link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
         let link = || link.ok_or_else(|| wrong("a link without a target"));
         let of = header.entry_type();
@@ -127,9 +141,9 @@ impl<R: Read> Members<R> {
         // Writers of before 1988 mark a folder by its slash alone.
         let kind = if of.is_dir() || (is_file && name.ends_with(b"/")) {
             Kind::Folder
-        } else if extended.sparse || of.is_gnu_sparse() {
+        } else if (extended.sparse.any() || of.is_gnu_sparse()) && !self.fills {
             Kind::Other("it is a file in a form that leaves holes out")
-        } else if is_file {
+        } else if is_file || of.is_gnu_sparse() {
             Kind::File
         } else if of.is_symlink() {
             Kind::Symlink(link()?)
@@ -144,6 +158,8 @@ impl<R: Read> Members<R> {
         };
         // Links and folders have no content, whatever some writers state.
         self.content(if matches!(kind, Kind::File | Kind::Other(_)) { size } else { 0 });
+        let stored = size;
+        let size = if kind == Kind::File { self.mapped(header, extended.sparse, size)? } else { size };
         Ok(Member {
             name,
             kind,
@@ -158,7 +174,55 @@ impl<R: Read> Members<R> {
                 || header.uid().is_ok_and(|id| id != 0)
                 || header.gid().is_ok_and(|id| id != 0),
             attributes: extended.attributes,
+            holes: if self.holes.is_some() { size.saturating_sub(stored) } else { 0 },
         })
+    }
+
+    /// Reads the map of a file with holes, if it is one; the size of the file.
+    fn mapped(&mut self, header: &Header, said: Said, size: u64) -> io::Result<u64> {
+        let holes = if header.entry_type().is_gnu_sparse() {
+            // Its blocks lie before the content, and are none of it.
+            self.content(0);
+            let holes = holes::of_header(header, || self.whole_block())?;
+            self.content(size);
+            holes
+        } else if said.any() {
+            said.map(|| {
+                let mut block = [0; BLOCK];
+                self.read_exact(&mut block)
+                    .map_err(|_short| wrong("the map of a file with holes is longer than its content"))?;
+                Ok(block)
+            })?
+        } else {
+            return Ok(size);
+        };
+        if holes.stored() != self.left {
+            return Err(wrong("the map of a file with holes is not that of its content"));
+        }
+        let size = holes.size;
+        self.holes = Some(holes);
+        Ok(size)
+    }
+
+    fn whole_block(&mut self) -> io::Result<[u8; BLOCK]> {
+        let mut block = [0; BLOCK];
+        self.reader.read_exact(&mut block).map_err(|_short| wrong("it ends in the middle of a header"))?;
+        self.at = self.at.saturating_add(512);
+        Ok(block)
+    }
+
+    /// Of what the stream has.
+    fn stored(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let Some(part) = buffer.get_mut(..most).filter(|part| !part.is_empty()) else { return Ok(0) };
+        let read = self.reader.read(part)?;
+        if read == 0 {
+            return Err(wrong("it ends in the middle of a member"));
+        }
+        let count = u64::try_from(read).unwrap_or(u64::MAX);
+        self.left = self.left.saturating_sub(count);
+        self.at = self.at.saturating_add(count);
+        Ok(read)
     }
 
     fn content(&mut self, size: u64) {
@@ -170,7 +234,7 @@ impl<R: Read> Members<R> {
         let rest = self.left.saturating_add(self.padding);
         let skipped = io::copy(&mut (&mut self.reader).take(rest), &mut io::sink())?;
         self.at = self.at.saturating_add(skipped);
-        (self.left, self.padding) = (0, 0);
+        (self.left, self.padding, self.holes) = (0, 0, None);
         if skipped < rest { Err(wrong("it ends in the middle of a member")) } else { Ok(()) }
     }
 
@@ -201,15 +265,18 @@ impl<R: Read> Members<R> {
 
 impl<R: Read> Read for Members<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
-        let Some(part) = buffer.get_mut(..most).filter(|part| !part.is_empty()) else { return Ok(0) };
-        let read = self.reader.read(part)?;
-        if read == 0 {
-            return Err(wrong("it ends in the middle of a member"));
+        let Some(holes) = &mut self.holes else { return self.stored(buffer) };
+        let (count, kept) = holes.ahead(buffer.len());
+        let part = buffer.get_mut(..count).unwrap_or_default();
+        let read = if kept {
+            self.stored(part)?
+        } else {
+            part.fill(0);
+            count
+        };
+        if let Some(holes) = &mut self.holes {
+            holes.given(read);
         }
-        let count = u64::try_from(read).unwrap_or(u64::MAX);
-        self.left = self.left.saturating_sub(count);
-        self.at = self.at.saturating_add(count);
         Ok(read)
     }
 }
@@ -247,7 +314,9 @@ impl Extended {
                 b"uid" | b"gid" => self.owned = Some(self.owned.unwrap_or(false) || number() != Some(0)),
                 key => {
                     self.attributes |= key.starts_with(b"SCHILY.xattr.") || key.starts_with(b"LIBARCHIVE.xattr.");
-                    self.sparse |= key.starts_with(b"GNU.sparse.");
+                    if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
+                        self.sparse.take(key, value)?;
+                    }
                 }
             }
         }

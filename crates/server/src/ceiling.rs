@@ -130,8 +130,10 @@ impl Beyond<'_> {
         self.env(env, &asked.env);
         let known = asked.secrets.iter().all(|(name, secret)| secrets.get(name) == Some(secret));
         self.hold(ClauseId::Secrets, known);
-        let Process { user: _, hostname: _, umask: _, tty: _, label } = process;
+        let Process { user: _, hostname: _, umask: _, tty: _, label, devices } = process;
         self.hold(ClauseId::ProcessLabel, label.is_none() || *label == asked.process.label);
+        let among = asked.process.devices.iter().all(|device| devices.contains(device));
+        self.hold(ClauseId::ProcessDevices, among);
         self.language(language, &asked.language);
         self.syscalls(syscalls, &asked.syscalls);
         self.hold(ClauseId::Commands, commands.is_none() || *commands == asked.commands);

@@ -40,6 +40,13 @@ pub fn device_numbers(device: u64) -> (u32, u32) {
     (rustix::fs::major(device), rustix::fs::minor(device))
 }
 
+/// Whether a file can be opened by us for reading and writing, by its mode and its lists.
+#[must_use]
+pub fn may_open(path: &std::path::Path) -> bool {
+    use rustix::fs::Access;
+    rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK).is_ok()
+}
+
 /// Processor time that the calling thread has used.
 #[must_use]
 pub fn thread_time() -> std::time::Duration {

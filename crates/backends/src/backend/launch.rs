@@ -25,6 +25,8 @@ pub enum Stdio {
     Socket,
     /// Sockets as its stdin and its stdout, both of which are spoken with; a pipe for its errors.
     Sockets,
+    /// A socket as its stdin, by which it is spoken with; pipes for what it prints.
+    Spoken,
 }
 
 /// A program of ours that is given as a descriptor, so that it needs no path inside.

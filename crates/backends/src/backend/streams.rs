@@ -49,19 +49,22 @@ impl Streams {
             return Ok((streams, [first, second, errors_inner]));
         }
         let (output, output_inner) = sys::channel::pipe().map_err(error)?;
-        let (input_inner, input) = match stdio {
-            Stdio::NoInput => (null()?, None),
-
+        let (input_inner, input, socket) = match stdio {
+            Stdio::NoInput => (null()?, None, None),
+            Stdio::Spoken => {
+                let (socket, theirs) = sys::channel::pair().map_err(error)?;
+                (theirs, None, Some(socket))
+            }
             Stdio::Pipes | Stdio::Terminal(..) | Stdio::Socket | Stdio::Sockets => {
                 let (read, write) = sys::channel::pipe().map_err(error)?;
                 sys::channel::set_nonblocking(&write).map_err(error)?;
-                (read, Some(write))
+                (read, Some(write), None)
             }
         };
         for fd in [&output, &errors] {
             sys::channel::set_nonblocking(fd).map_err(error)?;
         }
-        let streams = Self { input, output: Some(output), errors: Some(errors), terminal: None, socket: None };
+        let streams = Self { input, output: Some(output), errors: Some(errors), terminal: None, socket };
         Ok((streams, [input_inner, output_inner, errors_inner]))
     }
 

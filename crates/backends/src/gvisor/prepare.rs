@@ -14,7 +14,7 @@ use crate::native::blueprint::Blueprint;
 use crate::native::handed::Handed;
 use crate::native::source::text;
 use crate::native::{filter, prepare as native, tree};
-use crate::oci::bundle::{self, Bundle};
+use crate::oci::bundle::{self, Bundle, Whose};
 
 /// Everything that a start needs.
 #[derive(Debug)]
@@ -44,12 +44,13 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     // Of a grant what it is itself, and no file system that is mounted below it.
     blueprint.readonly_overlay = true;
     // Inside and outside are one: gVisor's own process that serves files asks the host for what its own kernel judged.
-    let identity = Identity { uid: INSIDE, gid: INSIDE, maps: false };
+    let user = blueprint.user.as_ref().map_or(INSIDE, |(_, id)| *id);
+    let identity = Identity { uid: user, gid: user, maps: false };
     let filter = filter::build(&blueprint)?;
     let tree = tree::build(&blueprint, host, launch, identity, false)?;
     let folder = launch.tmp.as_deref().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
     let hostname = blueprint.hostname.as_deref().unwrap_or_default();
-    let bundle = Bundle::of(&tree.ops, (&tree.sources, &tree.mapped), folder, hostname, None)?;
+    let bundle = Bundle::of(&tree.ops, (&tree.sources, &tree.mapped), folder, hostname, Whose::Same(user))?;
     bundle.all_text()?;
     let mut config = native::common(&blueprint, host, launch);
     config.mode = Mode::Bundle;

@@ -163,12 +163,14 @@ impl Proof<'_> {
             | Control::Environment(_)
             | Control::ProtectedAtApply
             | Control::Watch(_)
+            | Control::ImageTree(_)
             | Control::Audit
             | Control::CommandGate
             | Control::ToolGate => self.native.evidence(control),
             Control::NoInnerNamespaces
             | Control::KeptGroups(_)
             | Control::RunMark
+            | Control::Device { .. }
             | Control::Keyring
             | Control::SignalScope
             | Control::PayloadScope
@@ -186,7 +188,6 @@ impl Proof<'_> {
             | Control::Landlock(_)
             | Control::Rule { .. }
             | Control::EachFile(_)
-            | Control::ImageTree(_)
             | Control::LocalRoutes { .. }
             | Control::Inlets(_)
             | Control::Broker

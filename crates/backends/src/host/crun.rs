@@ -54,7 +54,7 @@ fn version(said: &str) -> Option<(String, Release)> {
 }
 
 /// The numbers that it begins with; what is left out is 0.
-fn release(version: &str) -> Option<Release> {
+pub(super) fn release(version: &str) -> Option<Release> {
     let mut parts = version.split('.').map(|part| {
         let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
         part.get(..end).and_then(|digits| digits.parse::<u32>().ok())

@@ -4,6 +4,7 @@
 //! the payload starts proves them.
 
 mod crun;
+mod devices;
 mod kernel;
 pub(crate) mod podman;
 mod program;

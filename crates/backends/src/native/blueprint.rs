@@ -60,6 +60,8 @@ pub(crate) struct Blueprint {
     pub(crate) root: Option<Root>,
     pub(crate) user: Option<(String, u32)>,
     pub(crate) hostname: Option<String>,
+    /// Nodes of devices, with their numbers.
+    pub(crate) devices: Vec<(PathBuf, (u32, u32))>,
     pub(crate) inner_limits: bool,
     pub(crate) no_new_privs: bool,
     pub(crate) drop_capabilities: bool,
@@ -184,6 +186,7 @@ impl Blueprint {
             }
             Control::Root(root) => self.root = Some(root.clone()),
             Control::User { name, id } => self.user = Some((name.clone(), *id)),
+            Control::Device { at, major, minor } => self.devices.push((at.clone(), (*major, *minor))),
             Control::Hostname(name) => self.hostname = Some(name.clone()),
             Control::NoInnerNamespaces => self.inner_limits = true,
             Control::NoNewPrivs => self.no_new_privs = true,
@@ -302,12 +305,12 @@ impl Blueprint {
             CgroupLimit::Cpuset(cores) => {
                 limits.cpuset = Some(cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
             }
-            CgroupLimit::IoRead { device, rate } => self.device(*device).read = Some(*rate),
-            CgroupLimit::IoWrite { device, rate } => self.device(*device).write = Some(*rate),
+            CgroupLimit::IoRead { device, rate } => self.rate_of(*device).read = Some(*rate),
+            CgroupLimit::IoWrite { device, rate } => self.rate_of(*device).write = Some(*rate),
         }
     }
 
-    fn device(&mut self, device: (u32, u32)) -> &mut sys::cgroup::IoLimit {
+    fn rate_of(&mut self, device: (u32, u32)) -> &mut sys::cgroup::IoLimit {
         let list = &mut self.cgroup.io;
         let at = list.iter().position(|limit| limit.device == device).unwrap_or_else(|| {
             list.push(sys::cgroup::IoLimit { device, read: None, write: None });

@@ -52,6 +52,11 @@ impl Interpreted {
         words.into_iter().map(|word| CString::new(word).unwrap_or_default()).collect()
     }
 
+    /// Whether its program may call tools.
+    pub(super) fn calls_tools(&self) -> bool {
+        self.limits.as_ref().is_some_and(|limits| limits.tools)
+    }
+
     /// The control that it is.
     pub(super) fn control(&self) -> Option<Control> {
         self.limits.clone().map(Control::Interpreter)
@@ -63,7 +68,7 @@ impl Interpreted {
     /// They are others than the plan's, or it said nothing.
     pub(super) fn prove(self, mut running: Running) -> Result<Proven, StartError> {
         let streams = std::mem::take(&mut running.streams);
-        let (Some(input), Some(output)) = (streams.input, streams.output) else {
+        let (Some(input), Some(output)) = (streams.input.or(streams.socket), streams.output) else {
             return Err(StartError::Internal("an interpreter without pipes".to_owned()));
         };
         let mut output = File::from(output);
@@ -100,7 +105,12 @@ impl backend::Verified for Proven {
         let length = u64::try_from(program.code.len()).unwrap_or(u64::MAX).to_le_bytes();
         let given = write(&mut input, &length).and_then(|()| write(&mut input, &program.code));
         given.map_err(|why| StartError::System { what: "giving the interpreter its program".to_owned(), why })?;
-        running.streams.input = program.input.then(|| OwnedFd::from(input));
+        let input = OwnedFd::from(input);
+        if program.calls_tools() {
+            running.streams.socket = Some(input);
+        } else {
+            running.streams.input = program.input.then_some(input);
+        }
         Ok(Box::new(running))
     }
 }

@@ -158,8 +158,12 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         limits: blueprint.cgroup.clone(),
         run: launch.run.clone(),
         program: launch.program.clone(),
-        // By its stdin an interpreter is given the program.
-        stdio: if interpreted.is_some() && launch.stdio == Stdio::NoInput { Stdio::Pipes } else { launch.stdio },
+        // By its stdin an interpreter is given the program, and speaks of tools.
+        stdio: match &interpreted {
+            Some(interpreted) if interpreted.calls_tools() => Stdio::Spoken,
+            Some(_) if launch.stdio == Stdio::NoInput => Stdio::Pipes,
+            Some(_) | None => launch.stdio,
+        },
         interpreted,
         by_runtime: None,
         by_engine: false,
@@ -222,7 +226,9 @@ pub(crate) fn common(blueprint: &Blueprint, host: &Capabilities, launch: &Launch
         umask: blueprint.umask.unwrap_or_default(),
         tty: match launch.stdio {
             Stdio::Terminal(rows, cols) if blueprint.terminal => Some(Size { rows, cols }),
-            Stdio::Terminal(..) | Stdio::Pipes | Stdio::NoInput | Stdio::Socket | Stdio::Sockets => None,
+            Stdio::Terminal(..) | Stdio::Pipes | Stdio::NoInput | Stdio::Socket | Stdio::Sockets | Stdio::Spoken => {
+                None
+            }
         },
         hostname: blueprint.hostname.clone().filter(|_| blueprint.container).unwrap_or_default().into_bytes(),
         rlimits: rlimits(blueprint, &launch.run),
@@ -307,6 +313,10 @@ fn probes(config: &mut Config, plan: &Plan, filter: Option<&filter::Built>, blue
         config.probes.push(Probe::SignalMustFail(sys::caller::pid()));
     }
     config.probes.push(Probe::OpenMustWork(c"/dev/null".into()));
+    for control in plan.controls() {
+        let Control::Device { at, .. } = control else { continue };
+        config.probes.push(Probe::OpenMustWork(source::text(at)));
+    }
     config.probes.push(Probe::SocketMustFail { family: 40, kind: 1, protocol: 0 });
     if plan.controls().any(|control| *control == Control::Filter(Filter::NoInet)) {
         config.probes.push(Probe::SocketMustFail { family: 2, kind: 1, protocol: 0 });

@@ -415,6 +415,10 @@ impl Builder<'_> {
             devices::judge(&path, *major, *minor)?;
             self.op(Op::Device { path: text(&path), major: *major, minor: *minor });
         }
+        for (path, (major, minor)) in self.blueprint.devices.clone() {
+            devices::judge(&path, major, minor)?;
+            self.op(Op::Device { path: text(&path), major, minor });
+        }
         self.op(Op::SetAttr { path: c"/".into(), attrs: devices::ATTRS, recursive: true });
         Ok(())
     }

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use super::linux::Linux;
 use crate::StartError;
 use crate::backend::FIRST_EXTRA;
-use crate::identity::INSIDE;
 use crate::native::source::text;
 use crate::native::tree::{HOME, Mapped, OURS};
 
@@ -86,6 +85,39 @@ enum Made {
     Link(PathBuf, PathBuf),
 }
 
+/// Who runs in it.
+#[derive(Clone, Debug)]
+pub(crate) enum Whose {
+    /// A user of this number inside, and outside as well: another kernel stands between.
+    Same(u32),
+    /// By a runtime on Linux, which is told how numbers are mapped.
+    Mapped(Linux),
+}
+
+impl Whose {
+    pub(crate) const fn linux(&self) -> Option<&Linux> {
+        match self {
+            Self::Same(_) => None,
+            Self::Mapped(linux) => Some(linux),
+        }
+    }
+
+    /// uid and gid outside.
+    const fn owner(&self) -> (u32, u32) {
+        match self {
+            Self::Same(user) => (*user, *user),
+            Self::Mapped(linux) => linux.owner,
+        }
+    }
+
+    fn takes(&mut self, op: &Op) -> bool {
+        match self {
+            Self::Same(_) => false,
+            Self::Mapped(linux) => linux.takes(op),
+        }
+    }
+}
+
 /// A run's folder, as it will be.
 #[derive(Clone, Debug)]
 pub(crate) struct Bundle {
@@ -96,8 +128,7 @@ pub(crate) struct Bundle {
     pub(crate) shown: Vec<Shown>,
     pub(crate) places: Vec<Place>,
     hostname: String,
-    /// What only a runtime on Linux is told.
-    pub(crate) linux: Option<Linux>,
+    pub(crate) whose: Whose,
 }
 
 fn path(text: &std::ffi::CStr) -> PathBuf {
@@ -115,13 +146,13 @@ impl Bundle {
         (sources, mapped): (&[Source], &[Mapped]),
         folder: &Path,
         hostname: &str,
-        linux: Option<Linux>,
+        whose: Whose,
     ) -> Result<Self, StartError> {
         let folder = folder.to_owned();
         let (made, files, shown, places) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut bundle = Self { folder, made, files, shown, places, hostname: hostname.to_owned(), linux };
+        let mut bundle = Self { folder, made, files, shown, places, hostname: hostname.to_owned(), whose };
         for op in ops {
-            if !bundle.linux.as_mut().is_some_and(|linux| linux.takes(op)) {
+            if !bundle.whose.takes(op) {
                 bundle.add(op, (sources, mapped))?;
             }
         }
@@ -155,7 +186,7 @@ impl Bundle {
                 let source = lowers.iter().next().unwrap_or(u32::MAX);
                 self.show(sources, source, (&path(at), false, false), *attrs | Attrs::RDONLY, None)?;
             }
-            Op::Overlay { lowers, path: at, size, inodes, attrs, export } if self.linux.is_some() => {
+            Op::Overlay { lowers, path: at, size, inodes, attrs, export } if self.whose.linux().is_some() => {
                 let layer = Layer { bytes: *size, inodes: *inodes, slot: *export };
                 let mut all = lowers.iter();
                 let (source, None) = (all.next().unwrap_or(u32::MAX), all.next()) else {
@@ -249,7 +280,7 @@ impl Bundle {
 
     /// For each place its folder, its options for mount(2), and whether nothing in it can be executed.
     pub(crate) fn file_systems(&self) -> Vec<(CString, CString, bool)> {
-        let owner = self.linux.as_ref().map_or((INSIDE, INSIDE), |linux| linux.owner);
+        let owner = self.whose.owner();
         let one =
             |(index, place): (usize, &Place)| (text(&self.place_folder(index)), place.options(owner), place.noexec);
         self.places.iter().enumerate().map(one).collect()
@@ -272,22 +303,25 @@ impl Bundle {
         for index in 0..self.places.len() {
             std::fs::create_dir(self.place_folder(index))?;
         }
-        if let Some(linux) = &self.linux {
+        if let Some(linux) = self.whose.linux() {
             self.points(linux)?;
         }
         let below = |at: &Path| root.join(at.strip_prefix("/").unwrap_or(at));
+        let mut links = Vec::new();
         for made in &self.made {
             match made {
                 Made::Folder(at) => folders(&below(at))?,
                 Made::File(at, mode, bytes) => file(&below(at), *mode, bytes)?,
-                Made::Link(at, target) => {
-                    let at = below(at);
-                    at.parent().map_or(Ok(()), folders)?;
-                    symlink(target, at)?;
-                }
+                Made::Link(at, target) => links.push((below(at), target)),
             }
         }
         file(&below(Path::new(GUEST)), 0o555, guest::ELF)?;
+        // Last, and the deepest first: nothing of ours is written through a link, wherever an image's may lead on the host.
+        links.sort_by_key(|(at, _)| std::cmp::Reverse(at.components().count()));
+        for (at, target) in links {
+            at.parent().map_or(Ok(()), folders)?;
+            symlink(target, at)?;
+        }
         for (name, mode, bytes) in &self.files {
             file(&self.files_folder().join(name), *mode, bytes)?;
         }
@@ -337,13 +371,13 @@ impl Bundle {
         let place = self.places.iter().position(|place| place.at == at);
         let shown = self.shown.iter().position(|shown| shown.at == at).and_then(|index| {
             let from = self.shown.get(index).map(|shown| shown.from.clone());
-            if self.linux.is_some() { Some(self.shown_folder(index)) } else { from }
+            if self.whose.linux().is_some() { Some(self.shown_folder(index)) } else { from }
         });
         place.map(|index| self.place_folder(index)).or(shown).unwrap_or_else(|| self.files_folder())
     }
 
     fn document(&self) -> Value {
-        let mut mounts = match &self.linux {
+        let mut mounts = match self.whose.linux() {
             Some(linux) => linux.mounts(),
             None => vec![json!({ "destination": "/proc", "type": "proc", "source": "proc" })],
         };
@@ -357,11 +391,11 @@ impl Bundle {
                 json!({ "destination": shown(&at), "type": "bind", "source": shown(&source), "options": options }),
             );
         }
-        let (user, capabilities, linux) = match &self.linux {
-            Some(linux) => (linux.inside, linux.capabilities(), linux.document()),
-            None => {
+        let (user, capabilities, linux) = match &self.whose {
+            Whose::Mapped(linux) => (linux.inside, linux.capabilities(), linux.document()),
+            Whose::Same(user) => {
                 let kinds = ["pid", "network", "ipc", "uts", "mount"];
-                (INSIDE, Vec::new(), json!({ "namespaces": kinds.map(|kind| json!({ "type": kind })) }))
+                (*user, Vec::new(), json!({ "namespaces": kinds.map(|kind| json!({ "type": kind })) }))
             }
         };
         let sets = ["bounding", "effective", "inheritable", "permitted", "ambient"];
@@ -377,7 +411,7 @@ impl Bundle {
                 "env": none,
                 "cwd": "/",
                 "capabilities": sets,
-                "noNewPrivileges": self.linux.as_ref().is_none_or(|linux| linux.no_new_privs),
+                "noNewPrivileges": self.whose.linux().is_none_or(|linux| linux.no_new_privs),
             },
             "root": { "path": shown(&self.root()), "readonly": true },
             "hostname": self.hostname,

@@ -26,7 +26,7 @@ pub(super) fn points(bundle: &Bundle) -> BTreeMap<String, Point> {
         let whole = bundle.shown.iter().any(|shown| shown.at == at && shown.whole);
         all.insert(name(&at), Point { whole, ..point(options(attrs)) });
     }
-    let Some(linux) = &bundle.linux else { return all };
+    let Some(linux) = bundle.whose.linux() else { return all };
     for own in &linux.own {
         all.insert(name(&own.at), point(own.must_have()));
     }
@@ -53,7 +53,7 @@ pub(super) fn lacks(started: &Started, bundle: &Bundle) -> Vec<String> {
         Ok(runtime) => runtime,
         Err(error) => return told(error),
     };
-    let (Some(linux), Some(mounts)) = (&bundle.linux, started.seen.mounts.as_deref()) else {
+    let (Some(linux), Some(mounts)) = (bundle.whose.linux(), started.seen.mounts.as_deref()) else {
         return vec!["the mounts were never final".to_owned()];
     };
     let seen = Seen { guest, runtime, mounts };

@@ -82,6 +82,7 @@ impl Proof<'_> {
             | Control::Copy { size: None, .. } => must(self.armed.contains(control), || "nobody set it up".to_owned()),
             Control::Namespace(_)
             | Control::Root(_)
+            | Control::Device { .. }
             | Control::User { .. }
             | Control::Hostname(_)
             | Control::NoInnerNamespaces
@@ -188,6 +189,7 @@ impl Proof<'_> {
             }
             Control::Namespace(_)
             | Control::ImageTree(_)
+            | Control::Device { .. }
             | Control::KeptGroups(_)
             | Control::RunMark
             | Control::NoDescriptors

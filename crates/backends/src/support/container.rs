@@ -88,6 +88,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::ProcessUmask => held(Control::Umask(process.umask)),
         ClauseId::ProcessTty => when(process.tty, || held(Control::Terminal { instance: true })),
         ClauseId::ProcessLabel => label(policy, host),
+        ClauseId::ProcessDevices => super::devices::given(policy, host),
         ClauseId::SyscallsProfile => filter(Filter::Profile(policy.syscalls.profile.clone())),
         ClauseId::SyscallsAllow => {
             when(!policy.syscalls.allow.is_empty(), || filter(Filter::Allow(policy.syscalls.allow.clone())))

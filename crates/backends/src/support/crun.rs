@@ -1,7 +1,7 @@
 //! The container tier by the runtime `crun`: what the native backend holds, but for what its bundle cannot say yet.
 
 use policy::control::{CgroupLimit, Control, Controls, Namespace};
-use policy::value::{Policy, Root, Threat, WorkspaceMode};
+use policy::value::{Policy, Threat, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{by_group, container, unmet, when, when_some};
@@ -17,10 +17,10 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     let native = || container(id, policy, host);
     match id {
         ClauseId::Tier => tier(policy, host),
-        ClauseId::FsRoot if matches!(fs.root, Root::Image(_)) => unmet(
+        ClauseId::FsRoot if fs.root.is_built() => unmet(
             "fs.root/crun",
-            "the tree of an image is not shown by this backend yet",
-            "use `fs.root = \"host\"` or `\"dir:PATH\"`, or `backend = \"native\"`",
+            "the tree of an image that is being built is written to, and this backend writes nothing straight to the host",
+            "build it by `backend = \"native\"`; what was built runs here",
         ),
         ClauseId::FsWrite => when(!fs.write.is_empty(), || {
             unmet(
@@ -57,6 +57,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             let most = u64::from(count).saturating_add(OWN_TASKS);
             by_group(host, "crun/no-group", [CgroupLimit::Pids(most)])
         }),
+        ClauseId::ProcessDevices => super::devices::only_native(policy, "process.devices/crun"),
         ClauseId::Backend
         | ClauseId::Threat
         | ClauseId::Enforcer

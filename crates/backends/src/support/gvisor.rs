@@ -1,7 +1,7 @@
 //! The gvisor tier: what the Sentry holds by itself, what the host holds around it, and what is refused.
 
 use policy::control::{CgroupLimit, Control, Filter, Namespace, Resource, Watch};
-use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
+use policy::value::{Grant, NetMode, Policy, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
@@ -9,7 +9,6 @@ use super::{
     watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
-use crate::identity::INSIDE;
 use crate::sizes::{self, Size};
 
 /// What gVisor itself takes of the memory of a run (measured: 18 to 22 MiB with a small program), and what one needs beside it.
@@ -26,14 +25,12 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     match id {
         ClauseId::Tier => tier(host),
         ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
-        ClauseId::FsRoot => match &fs.root {
-            Root::Image(_) => unmet(
-                "fs.root/gvisor",
-                "the tree of an image is not shown on this tier",
-                "use `fs.root = \"host\"` or `\"dir:PATH\"`, or `--tier container`",
-            ),
-            Root::Host | Root::Empty | Root::Dir(_) => super::root(&fs.root),
-        },
+        ClauseId::FsRoot if fs.root.is_built() => unmet(
+            "fs.root/gvisor",
+            "the tree of an image that is being built is written to, and this tier writes nothing straight to the host",
+            "build it by `--tier container`; what was built runs here",
+        ),
+        ClauseId::FsRoot => super::root(&fs.root),
         ClauseId::FsRead => mounts(&fs.read),
         ClauseId::FsWrite => when(!fs.write.is_empty(), || {
             unmet(
@@ -128,7 +125,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         | ClauseId::NetConnections => when(policy.clause(id).is_some(), || no_broker("net/gvisor")),
         ClauseId::Secrets => when(!policy.secrets.is_empty(), || no_broker("secrets/gvisor")),
         ClauseId::EnvPass | ClauseId::EnvSet | ClauseId::Inputs => super::environment(policy, id),
-        ClauseId::ProcessUser => held(Control::User { name: process.user.clone(), id: INSIDE }),
+        ClauseId::ProcessUser => held(super::user(policy)),
         ClauseId::ProcessHostname => held(Control::Hostname(process.hostname.clone())),
         ClauseId::ProcessUmask => held(Control::Umask(process.umask)),
         ClauseId::ProcessTty => when(process.tty, || {
@@ -143,6 +140,13 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
                 "process.label/gvisor",
                 "gVisor's kernel has no security module that gives labels",
                 "remove `process.label`, or use `--tier container`",
+            )
+        }),
+        ClauseId::ProcessDevices => when(!process.devices.is_empty(), || {
+            unmet(
+                "process.devices/gvisor",
+                "gVisor's kernel has drivers of its own, and hands no device of the host on",
+                "remove `process.devices`, or use `--tier container`",
             )
         }),
         ClauseId::SyscallsProfile => filter(Filter::Profile(policy.syscalls.profile.clone())),

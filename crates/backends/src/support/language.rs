@@ -128,6 +128,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities, source
         | ClauseId::ProcessHostname
         | ClauseId::ProcessUmask
         | ClauseId::ProcessLabel
+        | ClauseId::ProcessDevices
         | ClauseId::SyscallsProfile
         | ClauseId::SyscallsAllow
         | ClauseId::SyscallsDeny
@@ -170,5 +171,6 @@ fn limits(policy: &Policy, source: Source) -> Interpreter {
         recursion: policy.language.recursion.unwrap_or(RECURSION),
         memory: policy.limits.memory.map(|bytes| bytes.0),
         inputs,
+        tools: source == Source::Python && policy.tools.is_some(),
     }
 }

@@ -4,7 +4,7 @@
 //! the emulator's words, and the control groups around it.
 
 use policy::control::{CgroupLimit, Control, Controls, Filter, Machine, Resource, Watch};
-use policy::value::{NetMode, Policy, Root, Sockets, WorkspaceMode};
+use policy::value::{NetMode, Policy, Root, Sockets, Threat, WorkspaceMode};
 use policy::{Bytes, ClauseId, Support, Unmet};
 
 use super::{
@@ -124,6 +124,12 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::ProcessTty => when(policy.process.tty, || {
             not_built("process.tty/not-in-a-machine", "no terminal leads into a machine in this version")
         }),
+        ClauseId::ProcessDevices => when(!policy.process.devices.is_empty(), || {
+            not_built(
+                "process.devices/not-in-a-machine",
+                "no device of the host is passed into a machine in this version",
+            )
+        }),
         ClauseId::ProcessLabel => when(policy.process.label.is_some(), || {
             not_built("process.label/not-in-a-machine", "the machine's kernel has no policy of a security module")
         }),
@@ -153,6 +159,15 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
         Ok(emulation) => emulation,
         Err(Missing { id, why, fix }) => return unmet(id, why, fix),
     };
+    let faults: Vec<String> =
+        emulation.faults().map(|hole| format!("{} (mended in {}): {}", hole.id, hole.mended, hole.what)).collect();
+    if policy.threat != Threat::Mistakes && !faults.is_empty() {
+        return unmet(
+            "qemu/known-faults",
+            format!("QEMU {} has faults that are mended since: {}", emulation.version, faults.join("; ")),
+            "install a newer release, or say `threat = \"mistakes\"` where the code is honest and may only be wrong",
+        );
+    }
     let memory = memory_of(policy);
     if memory < LEAST_MEMORY {
         return unmet(

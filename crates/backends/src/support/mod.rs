@@ -4,6 +4,7 @@
 
 mod container;
 mod crun;
+mod devices;
 mod gvisor;
 mod language;
 mod machine;

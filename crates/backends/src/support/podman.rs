@@ -18,6 +18,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
                 "remove `process.label`, or use `backend = \"native\"`",
             )
         }),
+        ClauseId::ProcessDevices => super::devices::only_native(policy, "process.devices/podman"),
         ClauseId::Backend
         | ClauseId::Threat
         | ClauseId::Enforcer

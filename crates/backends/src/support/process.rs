@@ -109,6 +109,12 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         }),
         ClauseId::ProcessUmask => held(Control::Umask(process.umask)),
         // One of the host's, opened before Landlock and given to the program alone: it can reach no other.
+        ClauseId::ProcessDevices => when(!process.devices.is_empty(), || {
+            container_only(
+                "process.devices/needs-container",
+                "a node of a device is shown by a mount, and this tier has none",
+            )
+        }),
         ClauseId::ProcessTty => when(process.tty, || held_with(Control::Terminal { instance: false }, [layer()])),
         ClauseId::ProcessLabel => when(process.label.is_some(), || {
             container_only(

@@ -109,6 +109,7 @@ pub(crate) const CASES: &[Case] = &[
             fs.read = ["@/read"]
         "#,
     },
+    Case { name: "device, given", root: true, terminal: false, text: r#"process.devices = ["kvm"]"# },
     Case {
         name: "gvisor, copy",
         root: true,

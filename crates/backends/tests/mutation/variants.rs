@@ -17,7 +17,7 @@ macro_rules! variants {
 }
 
 variants! { Control, CONTROLS, control:
-    Namespace Root ImageTree User Hostname NoInnerNamespaces NoNewPrivs NoCapabilities NoGroups KeptGroups RunMark NoDescriptors
+    Namespace Root ImageTree User Device Hostname NoInnerNamespaces NoNewPrivs NoCapabilities NoGroups KeptGroups RunMark NoDescriptors
     Undumpable Session Keyring SignalScope PayloadScope Umask Terminal Label Mount ReadOnlyOverlay Overlay Copy Tmpfs Hide
     Covered ProtectedMounts ProtectedAtApply NoexecMounts NoexecRules Executables WriteFolders Landlock Rule Filter Cgroup Rlimit EachFile
     Watch OwnKernel Environment LocalRoutes Inlets Broker Proxy Secrets Machine InMachine HostNetwork Interpreter Audit

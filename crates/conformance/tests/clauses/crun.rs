@@ -14,7 +14,6 @@ const fn refused(clause: ClauseId, values: &'static [&'static str], id: &'static
 }
 
 pub(crate) const CASES: &[Case] = &[
-    refused(ClauseId::FsRoot, &["fs.root=image:debian"], "fs.root/crun"),
     refused(ClauseId::FsWrite, &["fs.write=[\".\"]"], "fs.write/crun"),
     refused(
         ClauseId::FsHide,
@@ -26,6 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     refused(ClauseId::LimitsIoRead, &["limits.io_read=4M/s"], "limits.io/crun"),
     refused(ClauseId::LimitsIoWrite, &["limits.io_write=4M/s", "threat=mistakes"], "limits.io/crun"),
     refused(ClauseId::ProcessLabel, &["process.label=apparmor:fumehood"], "process.label/crun"),
+    refused(ClauseId::ProcessDevices, &["process.devices=[\"kvm\"]"], "process.devices/crun"),
 ];
 
 const COPY: &str = "workspace.mode=copy";

@@ -36,7 +36,6 @@ pub(crate) const CASES: &[Case] = &[
     refused(ClauseId::Backend, &["backend=native"], "backend/other-tier"),
     refused(ClauseId::Threat, &["tier=auto", "threat=multi-tenant", "fs.landlock=1"], "fs.landlock/gvisor"),
     refused(ClauseId::Enforcer, &["enforcer=kernel", "limits.cpu_time=5s"], "enforcer/kernel-demanded"),
-    refused(ClauseId::FsRoot, &["fs.root=image:debian"], "fs.root/gvisor"),
     refused(ClauseId::FsWrite, &["fs.write=[\".\"]"], "fs.write/gvisor"),
     refused(ClauseId::FsHide, &["fs.hide=[\"**/.env\"]", "workspace.path=.", "workspace.mode=copy"], "fs.hide/gvisor"),
     refused(ClauseId::FsSockets, &["fs.sockets=true"], "fs.sockets/gvisor"),
@@ -96,6 +95,7 @@ pub(crate) const CASES: &[Case] = &[
         cell: Cell::Enforced(terminal),
     },
     refused(ClauseId::ProcessLabel, &["process.label=apparmor:fumehood"], "process.label/gvisor"),
+    refused(ClauseId::ProcessDevices, &["process.devices=[\"kvm\"]"], "process.devices/gvisor"),
     Case {
         clause: ClauseId::Commands,
         backends: GVISOR,

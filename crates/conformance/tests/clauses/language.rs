@@ -185,7 +185,7 @@ behind! {
     LimitsCpuset LimitsMemory LimitsPids LimitsOpenFiles LimitsFileSize LimitsDisk LimitsFiles LimitsOutput LimitsOver
     LimitsIoRead LimitsIoWrite LimitsIdle LimitsWarn LimitsKill NetMode NetPresets NetAllow NetDeny NetUnknown NetPrograms
     NetDns NetCa NetProxy NetBandwidth NetBytes NetConnections Inputs Secrets ProcessUser ProcessHostname ProcessUmask
-    ProcessLabel SyscallsProfile SyscallsAllow SyscallsDeny Tools AuditPath AuditRedact AuditContent AuditSync
+    ProcessLabel ProcessDevices SyscallsProfile SyscallsAllow SyscallsDeny Tools AuditPath AuditRedact AuditContent AuditSync
 }
 
 const NOTHING: &str = r#"(module (func (export "_start")))"#;

@@ -31,13 +31,13 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::FsRoot,
-        backends: CONTAINER,
+        backends: TREES,
         sentence: "an image as root shows itself and nothing of the host",
         cell: Cell::Enforced(image_as_root),
     },
     Case {
         clause: ClauseId::FsRoot,
-        backends: CONTAINER,
+        backends: TREES,
         sentence: "an image that is not in the store is refused",
         cell: Cell::Refused(&["fs.root=image:debian"], "fs.root/no-such-image"),
     },

@@ -16,4 +16,5 @@ const fn refused(clause: ClauseId, values: &'static [&'static str], id: &'static
 pub(crate) const CASES: &[Case] = &[
     refused(ClauseId::Threat, &["tier=auto", "threat=multi-tenant"], "backend/other-tier"),
     refused(ClauseId::ProcessLabel, &["process.label=apparmor:fumehood"], "process.label/podman"),
+    refused(ClauseId::ProcessDevices, &["process.devices=[\"kvm\"]"], "process.devices/podman"),
 ];

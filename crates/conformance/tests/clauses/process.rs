@@ -55,6 +55,18 @@ pub(crate) const CASES: &[Case] = &[
         cell: Cell::Refused(&["process.label=selinux:fumehood_t"], "process.label/needs-container"),
     },
     Case {
+        clause: ClauseId::ProcessDevices,
+        backends: &[BackendId::native(Tier::Container)],
+        sentence: "a device that is not there is refused (`fumehood/tests/cli/devices.rs` gives one that is)",
+        cell: Cell::Refused(&["process.devices=[\"nvidia:77\"]"], "process.devices/not-here"),
+    },
+    Case {
+        clause: ClauseId::ProcessDevices,
+        backends: PROCESS,
+        sentence: "a device is refused, since a node is shown by a mount",
+        cell: Cell::Refused(&["process.devices=[\"kvm\"]"], "process.devices/needs-container"),
+    },
+    Case {
         clause: ClauseId::SyscallsProfile,
         backends: EVERY,
         sentence: "a call outside the profile fails, and one of a foreign architecture kills",

@@ -120,6 +120,8 @@ cases! {
         enforced(|scene| unplanned(scene, "process.tty=true", "process.tty/not-in-a-machine"));
     ProcessLabel: "a label is refused" =>
         refused(&["process.label=apparmor:some"], "process.label/not-in-a-machine");
+    ProcessDevices: "a device of the host is refused" =>
+        refused(&["process.devices=[\"kvm\"]"], "process.devices/not-in-a-machine");
     SyscallsProfile: "the filter is on" => enforced(|scene| says(scene, "seccomp", "2 1"));
     SyscallsAllow: "a call can be opened" => enforced(|scene| says(scene, "allowed", "open"));
     SyscallsDeny: "a call can be closed" => enforced(|scene| says(scene, "denied", "closed"));

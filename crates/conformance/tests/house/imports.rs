@@ -177,6 +177,7 @@ const ROOMS: [Room; 19] = [
             "ruff_python_parser",
             "ruff_text_size",
             "rustix",
+            "serde_json",
             "wasmi",
         ]),
     },

@@ -80,7 +80,16 @@ impl Costs {
 
 /// What a measurement holds for.
 fn key(host: &Capabilities) -> String {
-    let facts = json!([env!("CARGO_PKG_VERSION"), host.release, host.euid, host.landlock, host.given().as_str()]);
+    // What others install, and what a machine starts with.
+    let engines = [
+        host.runsc().ok().map(|engine| engine.version.clone()),
+        host.crun().ok().map(|runtime| runtime.version.clone()),
+        host.podman().ok().map(|service| service.version.clone()),
+        host.machine().ok().map(|machine| format!("{} {:?}", machine.version, machine.identity().ok())),
+        host.machine().ok().map(|machine| machine.kernel.digest()),
+    ];
+    let own = [host.release.as_str(), host.given().as_str()];
+    let facts = json!([env!("CARGO_PKG_VERSION"), host.euid, host.landlock, own, engines]);
     policy::json::digest(&facts)
 }
 

@@ -96,11 +96,11 @@ fn of_tier(
         backends.push(None);
     }
     let row = |backend: Option<&'static str>| {
-        let mut refused: Vec<Value> = needs.iter().filter_map(|need| need.missing(tier, &asked.policy, host)).collect();
+        let mut refused: Vec<Value> = needs.iter().filter_map(|need| need.missing(tier, &asked.policy)).collect();
         refused.extend(backend.and_then(|_| too_weak(tier, threat)));
         refused.extend(backend.and_then(|name| not_named(name, asked.policy.backend)));
         let mut held = 0;
-        match backend.map(|name| plan((tier, name), layers, environment, host)) {
+        match backend.map(|name| plan((tier, name), (layers, needs), environment, host)) {
             None => refused.push(no_backend(tier)),
             Some(Err(stop)) => refused.extend(reasons(&stop)),
             Some(Ok(plan)) => {
@@ -128,7 +128,7 @@ fn of_tier(
 
 fn plan(
     (tier, backend): (Tier, &'static str),
-    layers: &[PolicyLayer],
+    (layers, needs): (&[PolicyLayer], &[Need]),
     environment: &Environment,
     host: &Capabilities,
 ) -> Result<policy::Plan, Failure> {
@@ -136,9 +136,14 @@ fn plan(
     layers.push(PolicyLayer::Flag { name: "--tier".to_owned(), value: tier.as_str().to_owned() });
     layers.push(PolicyLayer::Set(format!("backend={backend}")));
     let loaded = load::policy_alone(&layers, environment)?;
-    let plan = sandbox::plan(loaded, Workload::Nothing, host)?.plan;
-    // What a start would refuse is no choice.
+    let is_live = needs.iter().any(|need| need.is_of_files());
+    let what = if is_live { Workload::Agent(agent::ELF) } else { Workload::Nothing };
+    let plan = sandbox::plan(loaded, what, host)?.plan;
+    // What a start would refuse is no choice, nor is what nobody could keep then.
     sandbox::run::foresee(&plan, host)?;
+    if is_live {
+        sandbox::run::could_snapshot(&plan, host)?;
+    }
     Ok(plan)
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use policy::value::{NetMode, Policy, Root, Tier};
-use sandbox::{Capabilities, PolicyLayer};
+use sandbox::PolicyLayer;
 use serde_json::{Value, json};
 
 /// Where programs are looked for, as inside without `env.set`.
@@ -53,6 +53,21 @@ impl Need {
         }
     }
 
+    /// Whether a live sandbox is wanted, of which a snapshot can be made: whoever starts one is asked, on each tier.
+    pub(crate) const fn is_of_files(self) -> bool {
+        match self {
+            Self::Fork | Self::Snapshot => true,
+            Self::Pip
+            | Self::Net
+            | Self::Gpu
+            | Self::Shell
+            | Self::Node
+            | Self::Browser
+            | Self::Docker
+            | Self::Root => false,
+        }
+    }
+
     /// The clauses that go with it, over those of the policy: the tier says itself whether it holds them.
     pub(crate) fn clauses(self, policy: &Policy) -> Vec<PolicyLayer> {
         let set = |text: &str| PolicyLayer::Set(text.to_owned());
@@ -67,14 +82,14 @@ impl Need {
                 vec![PolicyLayer::Flag { name: "--allow-host".to_owned(), value: "example.org".to_owned() }]
             }
             Self::Node | Self::Browser => vec![runs(), set("fs.sockets=\"own\"")],
-            Self::Net | Self::Gpu | Self::Fork | Self::Shell | Self::Docker | Self::Root | Self::Snapshot => Vec::new(),
+            Self::Gpu => vec![set("process.devices=[\"nvidia:all\"]")],
+            Self::Net | Self::Fork | Self::Shell | Self::Docker | Self::Root | Self::Snapshot => Vec::new(),
         }
     }
 
     /// Why a tier has it not, where no clause says so: as an entry of `refused`.
-    pub(crate) fn missing(self, tier: Tier, policy: &Policy, host: &Capabilities) -> Option<Value> {
+    pub(crate) fn missing(self, tier: Tier, policy: &Policy) -> Option<Value> {
         match self {
-            Self::Gpu => Some(self.refused("no tier hands devices to a sandbox yet", "run that part outside")),
             Self::Docker => Some(self.refused(
                 "a container engine needs mounts and namespaces inside, which every tier closes",
                 "run its containers' programs as sandboxes of their own",
@@ -86,19 +101,8 @@ impl Need {
             Self::Shell => self.program(tier, policy, &["sh"]),
             Self::Node => self.program(tier, policy, &["node"]),
             Self::Browser => self.program(tier, policy, &["chromium", "chromium-browser", "google-chrome", "firefox"]),
-            Self::Fork | Self::Snapshot if tier == Tier::Language => {
-                Some(self.refused("an interpreter has no files that could be copied", "take the tier `process` or a stronger one"))
-            }
-            // What a machine wrote lies in its memory.
-            Self::Fork | Self::Snapshot if tier == Tier::Vm => {
-                Some(self.refused("no snapshot of a machine can be made in this version", "take the tier `container`"))
-            }
-            // What is copied must stand still meanwhile.
-            Self::Fork | Self::Snapshot if host.cgroups().map_or(true, |groups| groups.available().kill.is_err()) => Some(
-                self.refused("nothing can be frozen here: there is no control group with a freezer", "`fumehood doctor` says how"),
-            ),
             Self::Pip => self.program(tier, policy, &["python3"]),
-            Self::Net | Self::Fork | Self::Snapshot => None,
+            Self::Net | Self::Gpu | Self::Fork | Self::Snapshot => None,
         }
     }
 

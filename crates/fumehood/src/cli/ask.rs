@@ -61,6 +61,7 @@ pub fn request(call: &Call<'_>, what: Workload) -> Result<Request, Failure> {
     offer(&layers, call);
     let layers = with_default(layers, call.environment)?;
     Ok(Request {
+        tools: crate::serve::script_tools,
         layers,
         what,
         interactive: has("interactive") || shell,

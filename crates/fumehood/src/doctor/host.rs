@@ -23,6 +23,7 @@ pub fn causes(host: &Capabilities, places: &Places) -> Vec<Finding> {
     found.extend(labels());
     found.extend(runsc(host));
     found.extend(crun(host));
+    found.extend(qemu(host));
     found.extend(state(places));
     found
 }
@@ -241,6 +242,26 @@ fn crun(host: &Capabilities) -> Option<Finding> {
             ),
             "`backend = \"crun\"` is refused against hostile code with such a release",
             "a newer release of `crun`; the native backend needs none",
+        )
+    })
+}
+
+/// Told where machines are to be had.
+fn qemu(host: &Capabilities) -> Option<Finding> {
+    let emulation = host.machine().ok()?;
+    let known: Vec<String> = emulation.faults().map(|hole| format!("{} ({})", hole.id, hole.what)).collect();
+    (!known.is_empty()).then(|| {
+        finding(
+            "qemu/known-faults",
+            Severity::Limits,
+            format!(
+                "{} is release {}, with faults that are mended since: {}",
+                show_text(&emulation.program.display().to_string()),
+                show_text(&emulation.version),
+                known.join(", ")
+            ),
+            "the vm tier is refused against hostile code with such a release",
+            "a newer release of QEMU",
         )
     })
 }

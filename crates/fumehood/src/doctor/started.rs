@@ -24,7 +24,8 @@ impl Started {
         let emulation = host.machine().ok()?;
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let (version, digest) = (&emulation.version, emulation.kernel.digest());
-        let facts = json!([env!("CARGO_PKG_VERSION"), boot.trim(), host.euid, version, digest]);
+        let program = emulation.identity().ok()?;
+        let facts = json!([env!("CARGO_PKG_VERSION"), boot.trim(), host.euid, version, program, digest]);
         Some(Self { key: policy::json::digest(&facts) })
     }
 

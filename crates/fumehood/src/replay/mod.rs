@@ -83,7 +83,8 @@ pub(crate) fn replay(
     }
     let asker = crate::approvals::asker(environment);
     let keep = given.keep;
-    let manner = Manner { interactive: false, keep, silent: true, asked: layers, asker, earlier };
+    let tools = crate::serve::script_tools(&planned.plan, &layers, &around)?;
+    let manner = Manner { interactive: false, keep, silent: true, asked: layers, asker, earlier, tools };
     let finished = to_end(planned, manner, (&around, &host), console)?;
     let differs = compare::ends(&recorded, &finished);
     Ok(Replayed { finished, differs, not_recorded })

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use sandbox::fault::Fault;
-use sandbox::run::Earlier;
+use sandbox::run::{Earlier, Tools};
 use sandbox::state::{RunId, State};
 use sandbox::{
     Asker, Capabilities, Event, Finished, Handle, Options, Planned, PolicyLayer, Sink, Stdin, Stdio, Visitor,
@@ -84,6 +84,7 @@ fn through(
         Some(learner) => Arc::clone(learner) as Arc<dyn Asker>,
         None => crate::approvals::asker(environment),
     };
+    let tools = (request.tools)(&planned.plan, &request.layers, environment)?;
     let manner = Manner {
         interactive: request.interactive,
         keep: options.json,
@@ -91,6 +92,7 @@ fn through(
         asked: request.layers,
         asker,
         earlier,
+        tools,
     };
     let mut finished = to_end(planned, manner, (environment, &host), console)?;
     let proposal = learner.and_then(|learner| match learner.end(&mut finished, environment) {
@@ -117,6 +119,8 @@ pub(crate) struct Manner {
     pub(crate) asker: Arc<dyn Asker>,
     /// From whose changes it goes on.
     pub(crate) earlier: Option<Earlier>,
+    /// Who makes calls of tools.
+    pub(crate) tools: Option<Arc<dyn Tools>>,
 }
 
 /// Runs what was planned to its end, with our own streams, terminal and signals.
@@ -126,7 +130,7 @@ pub(crate) fn to_end(
     (environment, host): (&Environment, &Capabilities),
     console: Console,
 ) -> Result<Finished, Failure> {
-    let Manner { interactive, keep, silent, asked, asker, earlier } = manner;
+    let Manner { interactive, keep, silent, asked, asker, earlier, tools } = manner;
     // Before the guest is there: no signal of the caller may fall between.
     let signals = Signals::take(&FORWARDED).map_err(own_failure)?;
     let stdio = match planned.plan.policy.process.tty {
@@ -134,14 +138,19 @@ pub(crate) fn to_end(
         false => streams(interactive || !environment.stdin_terminal, keep),
     };
     let raw = RawMode::of(&stdio).map_err(own_failure)?;
-    let mut how = Options { asker: Some(asker), earlier, asked: Some(asked), ..Options::new(stdio) };
+    let script = tools.clone();
+    let mut how = Options { asker: Some(asker), earlier, tools, asked: Some(asked), ..Options::new(stdio) };
     if !silent {
         how.events = Box::new(move |Event::Warning(words)| console.eprint(&format!("fumehood: usage: {words}")));
     }
     let mut interrupts = 0;
     let mut ready = |sandbox: &Handle| forward(&signals, &mut interrupts, sandbox);
     let visitor = Visitor { fd: signals.as_fd(), ready: &mut ready };
-    let finished = sandbox::run_here(planned, environment, host, how, visitor)?;
+    let finished = sandbox::run_here(planned, environment, host, how, visitor);
+    if let Some(script) = script {
+        script.end();
+    }
+    let finished = finished?;
     drop(raw);
     // A signal that ends us from here on finds nothing left.
     drop(signals);

@@ -3,11 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use policy::Plan;
+use sandbox::run::Tools;
 use sandbox::state::RunId;
 use sandbox::{PolicyLayer, Workload};
 
+use crate::environment::Environment;
 use crate::learn::Learner;
-use crate::ui::When;
+use crate::ui::{Failure, When};
+
+/// From a plan and the layers of its policy to who makes calls of tools.
+pub(crate) type ToolsOf = fn(&Plan, &[PolicyLayer], &Environment) -> Result<Option<Arc<dyn Tools>>, Failure>;
 
 /// A call of `run`, `shell` or `plan`.
 #[derive(Debug)]
@@ -30,6 +36,8 @@ pub struct Request {
     pub on: Option<RunId>,
     /// `--color`.
     pub color: When,
+    /// Who makes calls of tools, where the plan lets a program call any.
+    pub tools: ToolsOf,
     /// `fumehood learn`: who hears what is reached, and answers.
     pub learner: Option<Arc<Learner>>,
 }

@@ -1,6 +1,7 @@
 //! `fumehood tools serve`: a policy becomes an engine, and the engine stands behind HTTP or a pipe.
 
 mod command;
+mod script;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use sandbox::fault::Fault;
 use sandbox::state::State;
 
 pub use command::Commands;
+pub(crate) use script::script_tools;
 
 /// Everything behind a front door.
 #[derive(Debug)]

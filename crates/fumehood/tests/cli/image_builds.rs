@@ -237,3 +237,37 @@ fn scratch_and_stages_that_are_not_needed() {
     let ran = house.run(&["run", "-q", "--set=fs.root=image:app:1"]);
     assert_eq!((ran.code, ran.out.as_str()), (0, "tool\n"), "{}", ran.err);
 }
+
+/// The recipe of the guides, whole, on an image of Debian's packages under the name that it is written with.
+#[test]
+#[expect(clippy::print_stdout, reason = "who reads the tests sees what was left out")]
+fn the_recipe_of_the_guides_builds_on_debian_packages_and_runs() {
+    let house = House::new();
+    let said = house.run(&["image", "debian", "-t", "python:3.11-slim", "--packages", "python3-minimal,passwd"]);
+    if said.code == 126 && said.err.contains("image/packages") || said.err.contains("apt") && said.code != 0 {
+        println!("skip: no packages can be had: {}", said.err.lines().next().unwrap_or_default());
+        return;
+    }
+    assert_eq!(said.code, 0, "{}", said.err);
+    fs::create_dir(house.path("work/app")).unwrap();
+    write(
+        &house,
+        "runner.py",
+        "import getpass, os, sys\nprint(getpass.getuser(), os.getuid(), os.getcwd(), sys.argv[1:])\nprint(open('code.txt').read())\n",
+    );
+    write(&house, "code.txt", "of the folder");
+    built(
+        &house,
+        &[],
+        "FROM python:3.11-slim\n\
+         RUN useradd --create-home --uid 1234 --shell /usr/sbin/nologin sandbox\n\
+         WORKDIR /sandbox\n\
+         COPY --chown=sandbox:sandbox runner.py code.txt ./\n\
+         USER sandbox\n\
+         ENTRYPOINT [\"python3\", \"/sandbox/runner.py\"]\n\
+         CMD [\"--timeout\", \"30\"]\n",
+    );
+    let said = house.run(&["run", "-q", "--set=fs.root=image:app:1"]);
+    let expected = "sandbox 1234 /sandbox ['--timeout', '30']\nof the folder\n";
+    assert_eq!((said.code, said.out.as_str()), (0, expected), "{}", said.err);
+}

@@ -254,6 +254,57 @@ fn an_unknown_image_and_the_weaker_tier_are_refused_with_their_remedy() {
     assert_eq!((said.code, said.json()["refused"][0]["id"].as_str()), (126, Some("fs.exec/no-list")));
 }
 
+/// By the backends that take a tree as a bundle: what the image is and says holds there too.
+#[test]
+#[expect(clippy::print_stdout, reason = "who reads the tests sees what was left out")]
+fn a_runtime_of_containers_shows_the_same_image() {
+    let house = House::new();
+    imported(&house);
+    for on in [["--tier=container", "--set=backend=crun"], ["--tier=gvisor", "--set=backend=runsc"]] {
+        let planned = house.run(&["plan", "--json", ROOT, on[0], on[1]]);
+        if planned.code != 0 {
+            println!("skip: images by {on:?}: {}", planned.json()["refused"][0]["why"]);
+            continue;
+        }
+        let (code, out, err) = inside(
+            &house,
+            &on,
+            "id -u; id -un; echo $PWD $COLOUR $HOME; touch $HOME/x /tmp/y; greet you; cat /marker /lib/data",
+        );
+        let expected = "1234\napp\n/srv blue /home/app\ngreetings you\nof the image\nof the library\n";
+        assert_eq!((code, out.as_str()), (0, expected), "{on:?}: {err}");
+        let said = house.run(&["run", "-q", ROOT, on[0], on[1]]);
+        assert_eq!((said.code, said.out.as_str()), (0, "greetings first second\n"), "{on:?}: {}", said.err);
+        let attack = "echo x > /marker; echo x > /etc/own; rm -f /marker; mkdir /new /usr/new; touch /srv/x; cat /etc/hosts; ls /etc";
+        let (_, out, _) = inside(&house, &on, attack);
+        assert!(out.contains("localhost") && !out.contains("192.0.2.1") && !out.contains("debian_version"), "{out}");
+        assert_eq!(house.run(&["image", "inspect", "app:1"]).code, 0, "{on:?}: the tree is what was unpacked");
+        assert_eq!(std::fs::read_dir(house.path("work")).unwrap().count(), 0, "{on:?}");
+    }
+}
+
+/// Whatever the links of an image lead to: what a runtime is told to mount and to make lies in the run's own folder.
+#[test]
+fn links_of_an_image_lead_a_runtime_to_nothing_of_the_host() {
+    let house = House::new();
+    let outside = house.path("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let target = outside.to_str().unwrap();
+    let busybox = std::fs::read("/bin/busybox").unwrap();
+    let mut members = vec![Member::File("busybox", &busybox, 0o755)];
+    members.extend(
+        ["etc", "home", "var", "run", "tmp", "proc", "dev", "srv", "usr"].map(|name| Member::Link(name, target)),
+    );
+    saved(&house.path("links.tar"), "links:1", &tar(&members), &json!({ "WorkingDir": "/srv/deep" }));
+    assert_eq!(house.run(&["image", "import", house.path("links.tar").to_str().unwrap()]).code, 0);
+    for on in [["--tier=container", "--set=backend=crun"], ["--tier=gvisor", "--set=backend=runsc"]] {
+        let all = ["run", "-q", "--set=fs.root=image:links:1", on[0], on[1], "--", "/busybox", "cat", "/etc/hostname"];
+        let said = house.run(&all);
+        assert!(said.code == 126 || said.out == "sandbox\n", "{on:?}: {said:?}");
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "{on:?}");
+    }
+}
+
 #[test]
 fn a_live_sandbox_keeps_its_image() {
     let house = House::new();

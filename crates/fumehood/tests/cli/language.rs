@@ -107,3 +107,33 @@ fn webassembly_has_its_arguments_its_stdin_and_its_exit_code() {
     let json = house.run(&["run", "--json", "--tier", "language", "answer.wasm"]).json();
     assert_eq!(json["backend"], "wasm", "{json}");
 }
+
+/// A script calls the tools that the policy allows, by their names; the gate judges each call, and nothing else is had.
+#[test]
+fn tools_of_the_policy_are_called_and_judged() {
+    let house = crate::mcp::with_server(House::new(), "s.look", "");
+    let policy = std::fs::read_to_string(house.path("work/p.toml")).unwrap();
+    let deny = "[[tools.tool]]\nname = \"s.other\"\ndecision = \"deny\"\n";
+    let policy = policy.replace("[mcp.servers.s]", &format!("{deny}[mcp.servers.s]"));
+    write(&house, "p.toml", policy);
+    let code = "found = tool('s.look', path='/opt/server/words')\nprint(found.split(' [')[0])\n\
+                for name, args in [('s.other', {'path': 'x'}), ('s.count', {}), ('s.look', {'path': 1}), ('none', {})]:\n\
+                \x20   try:\n        print('let through', tool(name, **args))\n\
+                \x20   except PermissionError as error:\n        print('denied', name)\n\
+                \x20   except RuntimeError as error:\n        print('failed', name)\n\
+                for wrong in [lambda: tool(), lambda: tool('s.look', 1), lambda: tool('s.look', path={1: 2}), lambda: tool('s.look', path={1})]:\n\
+                \x20   try:\n        print('let through', wrong())\n    except TypeError:\n        print('no call')\n";
+    let said = python(&house, &["-p", "p.toml"], code);
+    let out = "what it does\ndenied s.other\ndenied s.count\ndenied s.look\ndenied none\nno call\nno call\nno call\nno call\n";
+    said.is(0, out, "");
+    // Each is in the log, as by any other front door.
+    let log = house.run(&["audit", "show", "--json"]).json().to_string();
+    assert!(log.contains("s.look") && log.contains("s.other"), "{log}");
+    // Without tools in the policy the name is none, and nothing that only looks like a call goes anywhere.
+    let said = python(&house, &[], "tool('s.look', path='x')");
+    assert!(said.code == 1 && said.err.contains("NameError"), "{said:?}");
+    let said = python(&house, &["-p", "p.toml"], "open('/etc/passwd')");
+    assert!(said.code == 1 && said.err.contains("needs tier process or stronger"), "{said:?}");
+    let plan = house.run(&["plan", "--json", "-p", "p.toml", "--tier", "language"]).json();
+    assert!(plan["clauses"].as_array().unwrap().iter().any(|one| one["clause"] == "tools"), "{plan}");
+}

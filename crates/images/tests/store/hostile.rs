@@ -24,6 +24,11 @@ fn entries() -> Vec<Row> {
     let deep = |count| vec!["d"; count].join("/");
     let sized = |size| Entry { size: Some(size), ..file("a", "") };
     const ENTRY: &str = "image/entry";
+    const TAR: &str = "image/not-an-image";
+    let holes = |words: &[(&str, &str)]| {
+        let records: String = words.iter().map(|(key, value)| record(&format!("GNU.sparse.{key}"), value)).collect();
+        Entry { kind: b'x', ..file("extended", &records) }
+    };
     vec![
         ("an absolute name", vec![vec![file("/tmp/x", "x")]], ENTRY, "absolute"),
         ("an absolute folder", vec![vec![folder("/x/")]], ENTRY, "absolute"),
@@ -70,8 +75,19 @@ fn entries() -> Vec<Row> {
         ("a name too long", vec![vec![file(&"n".repeat(5000), "x")]], ENTRY, "too long"),
         ("a part too long", vec![vec![file(&"n".repeat(300), "x")]], ENTRY, "too long"),
         ("a link to nowhere", vec![vec![extended("linkpath", ""), link(SOFT, "l", "x")]], ENTRY, "impossible target"),
-        ("a form with holes", vec![vec![extended("GNU.sparse.major", "1"), file("a", "x")]], ENTRY, "leaves holes"),
-        ("GNU's form with holes", vec![vec![special(b'S', "a")]], ENTRY, "leaves holes"),
+        ("holes without a map", vec![vec![holes(&[("major", "1"), ("realsize", "9")]), file("a", "x")]], TAR, "map"),
+        ("holes without a size", vec![vec![holes(&[("map", "0,1")]), file("a", "x")]], TAR, "map"),
+        ("holes of a form that is not known", vec![vec![holes(&[("major", "2"), ("realsize", "9")]), file("a", "x")]], TAR, "map"),
+        ("a word about holes that is not known", vec![vec![holes(&[("hidden", "1")]), file("a", "x")]], TAR, "map"),
+        ("pieces over each other", vec![vec![holes(&[("size", "9"), ("map", "0,1,0,1")]), file("a", "xy")]], TAR, "map"),
+        ("a piece behind the end", vec![vec![holes(&[("size", "9"), ("map", "9,1")]), file("a", "x")]], TAR, "map"),
+        ("a piece that wraps", vec![vec![holes(&[("size", "9"), ("map", "18446744073709551615,2")]), file("a", "xy")]], TAR, "map"),
+        ("a place without a length", vec![vec![holes(&[("size", "9"), ("map", "0,1,2")]), file("a", "x")]], TAR, "map"),
+        ("pieces that the content has not", vec![vec![holes(&[("size", "9"), ("map", "0,4")]), file("a", "x")]], TAR, "not that of its content"),
+        ("content that no piece has", vec![vec![Entry { kind: b'S', ..file("a", "x") }]], TAR, "map"),
+        ("a map with endless pieces", vec![vec![holes(&[("major", "1"), ("realsize", "9")]), file("a", &format!("99999999\n{}", "0\n".repeat(400)))]], TAR, "map"),
+        ("holes larger than any disk", vec![vec![holes(&[("size", "4611686018427387904"), ("map", "0,1")]), file("a", "x")]], "image/too-large", "20 GiB"),
+        ("a holed name that leads out", vec![vec![holes(&[("size", "9"), ("map", "0,1"), ("name", "../x")]), file("a", "x")]], ENTRY, "`..`"),
         ("a huge size", vec![vec![sized(1 << 40)]], "image/too-large", "20 GiB"),
         ("a size that wraps", vec![vec![sized(u64::MAX - 511)]], "image/not-an-image", "no size"),
         ("a huge extended size", vec![vec![extended("size", "99999999999999999999"), file("a", "x")]], "image/not-an-image", "no size"),

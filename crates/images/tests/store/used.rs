@@ -63,6 +63,83 @@ fn files_links_modes_and_times_are_as_they_were_packed() {
     assert!(root.join("long/".repeat(40)).is_dir());
 }
 
+/// As GNU tar writes them, in each of its forms: in the middle, at the end, in many pieces, and nothing but a hole.
+#[test]
+fn files_whose_holes_were_left_out_have_them_again() {
+    let bench = Bench::new();
+    let packed = bench.path("packed");
+    fs::create_dir(&packed).unwrap();
+    let content = |pieces: &[(u64, &[u8])], size: u64| {
+        let mut all = vec![0; usize::try_from(size).unwrap()];
+        for (at, piece) in pieces {
+            let at = usize::try_from(*at).unwrap();
+            all[at..at + piece.len()].copy_from_slice(piece);
+        }
+        all
+    };
+    let many: Vec<(u64, &[u8])> = (0..40).map(|number| (number * (64 << 10) + 4096, &b"piece"[..])).collect();
+    let files = [
+        ("middle", content(&[(0, b"begin"), (1 << 20, b"end")], (1 << 20) + 3)),
+        ("tail", content(&[(0, b"begin")], 1 << 20)),
+        ("nothing", content(&[], 1 << 20)),
+        ("many", content(&many, 3 << 20)),
+    ];
+    for (name, bytes) in &files {
+        let file = fs::File::create(packed.join(name)).unwrap();
+        for (at, chunk) in (0_u64..).step_by(4096).zip(bytes.chunks(4096)) {
+            if chunk.iter().any(|byte| *byte != 0) {
+                std::os::unix::fs::FileExt::write_all_at(&file, chunk, at).unwrap();
+            }
+        }
+        file.set_len(bytes.len() as u64).unwrap();
+    }
+    for form in [
+        &["--format=gnu"][..],
+        &["--format=posix", "--sparse-version=0.0"],
+        &["--format=posix", "--sparse-version=0.1"],
+        &["--format=posix", "--sparse-version=1.0"],
+    ] {
+        let at = bench.path("layer.tar");
+        let command = sys::command::Command::new("/bin/tar")
+            .args(form)
+            .arg("-S")
+            .arg("-C")
+            .arg(packed.as_os_str())
+            .arg("-cf")
+            .arg(at.as_os_str());
+        let said = command
+            .args(files.each_ref().map(|(name, _)| *name))
+            .output(&[], 4096, std::time::Duration::from_secs(60))
+            .unwrap();
+        let bytes = fs::read(&at).unwrap();
+        assert!(bytes.len() < 1 << 20, "{form:?} leaves holes out: {} {said:?}", bytes.len());
+        let layout = Layout::new(&bench.path(&form.join("")), &[Layer(bytes.clone(), bytes)]);
+        let done = bench.store.import(&layout.0, Some(64 << 20));
+        assert!(done.is_ok(), "{form:?}: {done:?}");
+        let root = tree(&bench.store, "app:1");
+        for (name, bytes) in &files {
+            assert!(fs::read(root.join(name)).unwrap() == *bytes, "{form:?} {name}");
+            let meta = fs::metadata(root.join(name)).unwrap();
+            assert!(meta.blocks() * 512 < meta.len(), "{form:?} {name} takes {} blocks", meta.blocks());
+        }
+    }
+}
+
+/// Zeros that no stream has count as much as those that one has.
+#[test]
+fn what_holes_unpack_to_is_bounded_together() {
+    let bench = Bench::new();
+    let holed = |name: &str| {
+        let records = record("GNU.sparse.size", "3000000") + &record("GNU.sparse.map", "0,1");
+        [Entry { kind: b'x', ..file("extended", &records) }, file(name, "x")]
+    };
+    let entries: Vec<_> = ["a", "b", "c"].into_iter().flat_map(holed).collect();
+    let layout = Layout::new(&bench.path("layout"), &[plain(&entries)]);
+    let refused = bench.store.import(&layout.0, Some(8 << 20)).unwrap_err();
+    assert!(matches!(refused, ImageError::TooLarge { .. }), "{refused:?}");
+    assert!(bench.store.import(&layout.0, Some(10 << 20)).is_ok());
+}
+
 #[test]
 fn whiteouts_take_away_what_is_lower_and_nothing_else() {
     let bench = Bench::new();

@@ -3,18 +3,22 @@
 use std::borrow::Cow;
 use std::io::Write as _;
 
-use monty::MontyRun;
+use monty::{MontyRun, RunProgress};
 use monty_types::{
-    CompileOptions, ExcType, MontyException, MontyObject, PrintWriter, PrintWriterCallback, ResourceLimits,
-    ResourceTracker,
+    CompileOptions, ExcType, ExtFunctionResult, MontyException, MontyObject, NameLookupResult, PrintWriter,
+    PrintWriterCallback, ResourceLimits, ResourceTracker,
 };
 use policy::control::Interpreter;
 
 use crate::ended::Ended;
 use crate::modules;
 
+mod tools;
+
 /// A module that the interpreter knows and no policy can allow.
 const NEVER: &str = "os";
+/// Most calls of tools of one program, and names that are asked for beside them.
+const MAX_CALLS: usize = 100_000;
 /// Names of Python that the interpreter has not: a program that uses them means a whole Python.
 const BUILTINS: &[&str] = &[
     "__import__",
@@ -74,7 +78,7 @@ fn tracker(limits: &Interpreter) -> ResourceTracker {
     ResourceTracker::new(ResourceLimits {
         max_memory: limits.memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
         max_recursion_depth: usize::try_from(limits.recursion).unwrap_or(usize::MAX),
-        max_suspensions: 0,
+        max_suspensions: if limits.tools { MAX_CALLS } else { 0 },
         ..ResourceLimits::default()
     })
 }
@@ -90,8 +94,8 @@ pub(crate) fn run(program: Vec<u8>, name: &str, limits: &Interpreter) -> Ended {
         let words = format!("ModuleNotFoundError: module '{name}' is not allowed; `language.modules` are: {allowed}");
         return Ended::Lacks(words, format!("module '{name}'"));
     }
-    let (names, values) = match inputs(limits) {
-        Ok(inputs) => inputs.into_iter().unzip(),
+    let (names, values): (Vec<_>, Vec<_>) = match inputs(limits) {
+        Ok(inputs) => limits.tools.then(tools::function).into_iter().chain(inputs).unzip(),
         Err(why) => return Ended::Failed(why),
     };
     let parsed = modules::imported(&text).is_some();
@@ -101,10 +105,44 @@ pub(crate) fn run(program: Vec<u8>, name: &str, limits: &Interpreter) -> Ended {
         Ok(_) => return Ended::Failed(format!("SyntaxError: {name} cannot be read")),
         Err(error) => return failed(&error),
     };
-    match program.run(values, tracker(limits), PrintWriter::Callback(&mut Out)) {
-        Ok(_) => Ended::Exited(0),
+    let ended = if limits.tools {
+        to_its_end(program, values, limits)
+    } else {
+        program.run(values, tracker(limits), PrintWriter::Callback(&mut Out)).map(drop)
+    };
+    match ended {
+        Ok(()) => Ended::Exited(0),
         Err(error) => failed(&error),
     }
+}
+
+/// Runs a program that may call tools; whatever else it asks for is not there.
+fn to_its_end(program: MontyRun, values: Vec<MontyObject>, limits: &Interpreter) -> Result<(), MontyException> {
+    let mut out = Out;
+    let mut progress = program.start(values, tracker(limits), PrintWriter::Callback(&mut out))?;
+    loop {
+        let print = PrintWriter::Callback(&mut out);
+        progress = match progress {
+            RunProgress::Complete(_) => return Ok(()),
+            RunProgress::FunctionCall(call) if call.object_id.is_none() && call.function_name == tools::NAME => {
+                match tools::call(&call.args, &call.kwargs) {
+                    Ok(result) => call.resume(result, print)?,
+                    Err(error) => call.resume(error, print)?,
+                }
+            }
+            RunProgress::FunctionCall(call) => {
+                let name = call.function_name.clone();
+                call.resume(ExtFunctionResult::NotFound(name), print)?
+            }
+            RunProgress::NameLookup(lookup) => lookup.resume(NameLookupResult::Undefined, print)?,
+            RunProgress::OsCall(call) => call.resume(no_system(), print)?,
+            RunProgress::ResolveFutures(_) => return Err(no_system()),
+        };
+    }
+}
+
+fn no_system() -> MontyException {
+    MontyException::new(ExcType::NotImplementedError, Some("OS function 'system' is not implemented".to_owned()))
 }
 
 /// The first module that a program imports and may not. A program that is no Python imports none.

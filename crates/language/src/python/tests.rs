@@ -14,6 +14,7 @@ fn limits() -> Interpreter {
         recursion: 200,
         memory: Some(8 << 20),
         inputs: BTreeMap::new(),
+        tools: false,
     }
 }
 

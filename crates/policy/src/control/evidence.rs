@@ -38,6 +38,7 @@ impl Control {
             Self::Root(_) => Evidence::Outside("mountinfo: one read-only root, no mount that was not planned"),
             Self::ImageTree(_) => Evidence::Armed("every file of the tree was read; its digest is the image's"),
             Self::User { .. } => Evidence::Guest("getresuid, getresgid; /proc/PID/status outside"),
+            Self::Device { .. } => Evidence::Outside("the node's numbers at its place; mountinfo; it was opened"),
             Self::Hostname(_) => Evidence::Guest("uname"),
             Self::NoInnerNamespaces => Evidence::Guest("/proc/sys/user/max_*_namespaces read back"),
             Self::NoNewPrivs => Evidence::Outside("/proc/PID/status NoNewPrivs"),
@@ -101,7 +102,7 @@ impl Control {
             }
             Self::Audit => Evidence::Armed("run.planned is written"),
             Self::CommandGate => Evidence::Armed("the command was judged"),
-            Self::ToolGate => Evidence::Armed("no channel to a tool"),
+            Self::ToolGate => Evidence::Armed("no channel to a tool but the gate's"),
         }
     }
 }

@@ -41,6 +41,8 @@ pub struct Interpreter {
     pub memory: Option<u64>,
     /// Inputs that are variables of the program, each with its type.
     pub inputs: BTreeMap<String, String>,
+    /// The program can call tools of the policy, each call judged by its gate.
+    pub tools: bool,
 }
 
 impl Interpreter {
@@ -80,6 +82,7 @@ mod tests {
             recursion: 100,
             memory: Some(1 << 20),
             inputs: BTreeMap::from([("n".to_owned(), "integer".to_owned())]),
+            tools: true,
         };
         assert_eq!(Interpreter::from_line(&one.to_line()), Ok(one.clone()));
         assert!(Interpreter::from_line(&one.to_line().replace("recursion", "depth")).is_err());

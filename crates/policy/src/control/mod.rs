@@ -307,6 +307,15 @@ pub enum Control {
         /// uid and gid inside.
         id: u32,
     },
+    /// A node of a device of the host, shown in its place; the mounts of all other trees let no device be opened.
+    Device {
+        /// Its place, outside and inside.
+        at: PathBuf,
+        /// The driver.
+        major: u32,
+        /// Which of its devices.
+        minor: u32,
+    },
     /// The host name.
     Hostname(String),
     /// No further namespaces in the sandbox's user namespace.

@@ -11,6 +11,7 @@ impl Control {
             Self::Root(_) => "pivot_root",
             Self::ImageTree(_) => "supervisor:image",
             Self::User { .. } => "userns:map",
+            Self::Device { .. } => "mountns:device",
             Self::Hostname(_) => "utsns",
             Self::NoInnerNamespaces => "userns:limits",
             Self::NoNewPrivs => "no_new_privs",

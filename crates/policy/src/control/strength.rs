@@ -101,6 +101,13 @@ impl Control {
                     "the emulator itself, for which its makers promise no boundary without KVM: what gets out of it meets the container tier",
                 ),
             ),
+            Self::Device { .. } => (
+                Kernel,
+                Hostile,
+                Some(
+                    "what the device's driver in the kernel does for who opens it: the filter does not judge its calls, and no limit counts what the device holds",
+                ),
+            ),
             Self::Cgroup { version, limit } => {
                 let (against, overshoot) = limit.hold(*version);
                 (Kernel, against, overshoot)

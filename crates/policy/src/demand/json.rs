@@ -122,6 +122,7 @@ impl Clause<'_> {
             Self::Inputs(map) => Value::Object(map.iter().map(|(name, i)| (name.clone(), input(i))).collect()),
             Self::Secrets(map) => net::secrets_document(map),
             Self::ProcessUmask(mask) => Value::String(format!("{mask:04o}")),
+            Self::ProcessDevices(list) => list.iter().map(|device| json!(device.to_string())).collect(),
             Self::NetProxy(proxy) => json!(proxy.to_string()),
             Self::NetDns(text)
             | Self::ProcessUser(text)

@@ -13,8 +13,8 @@ use crate::json::canonical;
 use crate::tools::Tools;
 use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 use crate::value::{
-    BackendName, Content, EnforcerDemand, Grant, Input, NetDenial, NetMode, NetRule, Over, Policy, Proxy, Root, Secret,
-    Sockets, Sync, Threat, Threshold, TierChoice, Unknown, Workspace, WorkspaceMode,
+    BackendName, Content, Device, EnforcerDemand, Grant, Input, NetDenial, NetMode, NetRule, Over, Policy, Proxy, Root,
+    Secret, Sockets, Sync, Threat, Threshold, TierChoice, Unknown, Workspace, WorkspaceMode,
 };
 
 /// All that is writable together, in bytes, and who shares it.
@@ -170,6 +170,8 @@ pub enum Clause<'a> {
     ProcessTty,
     /// `process.label`
     ProcessLabel(&'a str),
+    /// `process.devices`
+    ProcessDevices(&'a [Device]),
     /// `syscalls.profile`
     SyscallsProfile(&'a str),
     /// `syscalls.allow`, not empty
@@ -256,6 +258,7 @@ impl Clause<'_> {
             Self::ProcessUmask(_) => ClauseId::ProcessUmask,
             Self::ProcessTty => ClauseId::ProcessTty,
             Self::ProcessLabel(_) => ClauseId::ProcessLabel,
+            Self::ProcessDevices(_) => ClauseId::ProcessDevices,
             Self::SyscallsProfile(_) => ClauseId::SyscallsProfile,
             Self::SyscallsAllow(_) => ClauseId::SyscallsAllow,
             Self::SyscallsDeny(_) => ClauseId::SyscallsDeny,
@@ -366,6 +369,7 @@ impl Policy {
             ClauseId::ProcessUmask => Some(Clause::ProcessUmask(process.umask)),
             ClauseId::ProcessTty => process.tty.then_some(Clause::ProcessTty),
             ClauseId::ProcessLabel => process.label.as_deref().map(Clause::ProcessLabel),
+            ClauseId::ProcessDevices => full(&process.devices).map(Clause::ProcessDevices),
             ClauseId::SyscallsProfile => Some(Clause::SyscallsProfile(&self.syscalls.profile)),
             ClauseId::SyscallsAllow => full(&self.syscalls.allow).map(Clause::SyscallsAllow),
             ClauseId::SyscallsDeny => full(&self.syscalls.deny).map(Clause::SyscallsDeny),
@@ -452,6 +456,7 @@ impl Clause<'_> {
             | Self::ProcessUmask(_)
             | Self::ProcessTty
             | Self::ProcessLabel(_)
+            | Self::ProcessDevices(_)
             | Self::SyscallsProfile(_)
             | Self::SyscallsAllow(_)
             | Self::SyscallsDeny(_)

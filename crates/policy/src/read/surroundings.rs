@@ -7,14 +7,14 @@ use crate::diagnostic::{did_you_mean, quote};
 use crate::document::{Node, Value};
 use crate::load::is_user_name;
 use crate::names::is_env_name;
-use crate::value::{Audit, Content, Env, Input, InputType, Process, Sync, Syscalls};
+use crate::value::{Audit, Content, Device, Env, Input, InputType, Process, Sync, Syscalls};
 
 pub(crate) const ENV: &[&str] = &["pass", "set"];
 pub(crate) const GIT: &[&str] = &["identity"];
 /// Whose name and mail git has inside.
 pub(crate) const IDENTITY: &[(&str, bool)] = &[("none", false), ("host", true)];
 pub(crate) const INPUT: &[&str] = &["type", "max_length", "enum", "pattern", "required"];
-pub(crate) const PROCESS: &[&str] = &["user", "hostname", "umask", "tty", "label"];
+pub(crate) const PROCESS: &[&str] = &["user", "hostname", "umask", "tty", "label", "devices"];
 pub(crate) const SYSCALLS: &[&str] = &["profile", "allow", "deny"];
 pub(crate) const AUDIT: &[&str] = &["path", "redact", "content", "sync"];
 
@@ -182,6 +182,19 @@ impl Reader<'_> {
         self.put(tree, "process.umask", &mut process.umask, Self::umask);
         self.put(tree, "process.tty", &mut process.tty, Self::truth);
         self.put(tree, "process.label", &mut process.label, |r, p, n| r.limit(p, n, Self::label));
+        self.put(tree, "process.devices", &mut process.devices, Self::devices);
+    }
+
+    fn devices(&mut self, path: &str, node: &Node) -> Option<Vec<Device>> {
+        let why = "devices are `kvm`, `nvidia:NUMBER` and `nvidia:all`";
+        let mut list = Vec::new();
+        for item in self.items(path, node)? {
+            let text = self.fitting(path, item, why, "kvm", |text| Device::parse(text).is_some());
+            list.extend(text.as_deref().and_then(Device::parse));
+        }
+        list.sort_unstable();
+        list.dedup();
+        Some(list)
     }
 
     fn label(&mut self, path: &str, node: &Node) -> Option<String> {

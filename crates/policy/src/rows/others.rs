@@ -237,6 +237,17 @@ pub(super) const ROWS: &[Row] = &[
         invalid: r#"process.label = "unconfined""#,
     },
     Row {
+        clause: ClauseId::ProcessDevices,
+        flag: None,
+        shape: Shape::Texts,
+        lift: false,
+        default: "[]: none",
+        promise: "These devices of the host, `kvm`, `nvidia:NUMBER` or `nvidia:all`, and no other, each by its nodes in `/dev` alone.",
+        not_promised: "What the driver in the kernel does for who may open it: its calls are none of the filter's, and what a GPU holds is in no limit of memory.",
+        valid: r#"process.devices = ["kvm"]"#,
+        invalid: r#"process.devices = ["/dev/kvm"]"#,
+    },
+    Row {
         clause: ClauseId::SyscallsProfile,
         flag: None,
         shape: Shape::Text,

@@ -435,6 +435,7 @@ fn carry(running: &mut dyn Running, watches: &Watches, stdio: Stdio) -> Result<S
         }
         Stdio::Socket => carried.socket = inner.socket,
         Stdio::Streams { stdin, stdout, stderr } => {
+            carried.socket = inner.socket;
             carried.input = inner.input.map(|to| Input::new(stdin, to));
             let outputs = [(inner.output, stdout), (inner.errors, stderr)];
             carried.streams.extend(outputs.into_iter().filter_map(|(source, sink)| Some(Stream::new(source?, sink))));

@@ -33,16 +33,7 @@ pub(super) enum Task {
 impl Task {
     /// It cannot be done: not everything inside can be stopped.
     pub(super) fn refuse(self, why: &str) {
-        let error = Error::refused(Fault {
-            id: "run/not-frozen",
-            what: "the files of a sandbox that goes on cannot be read at one moment".to_owned(),
-            place: "its control group".to_owned(),
-            why: why.to_owned(),
-            fix: "let it have a control group with a freezer (`fumehood doctor` says how); or end it: what it changed is \
-                  kept then"
-                .to_owned(),
-        });
-        self.answer(error);
+        self.answer(not_frozen(why));
     }
 
     // Who asked may be gone.
@@ -93,9 +84,7 @@ impl Files<'_> {
 
     fn snapshot(&mut self, mut writer: Box<Writer>, until: &Until) -> Result<Box<Writer>, Error> {
         let policy = &self.plan.policy;
-        if self.plan.tier == Tier::Vm {
-            return Err(no_snapshot());
-        }
+        could_keep(self.plan)?;
         writer.of(self.plan, until.clone());
         match (&self.layer, policy.workspace.mode) {
             (Some(layer), _) => writer.changes(&layer.read(self.recorded, policy, until)?)?,
@@ -113,6 +102,28 @@ impl Files<'_> {
         }
         Ok(writer)
     }
+}
+
+/// Whether what is planned has files that a snapshot can be made of.
+pub(super) fn could_keep(plan: &Plan) -> Result<(), Error> {
+    match (plan.tier, plan.policy.workspace.mode) {
+        (Tier::Vm, _) => Err(no_snapshot()),
+        (_, WorkspaceMode::Rw) => Err(no_layer(&plan.policy)),
+        (_, WorkspaceMode::None | WorkspaceMode::Ro | WorkspaceMode::Overlay | WorkspaceMode::Copy) => Ok(()),
+    }
+}
+
+/// Files that may change while they are read are of no moment.
+pub(super) fn not_frozen(why: &str) -> Error {
+    Error::refused(Fault {
+        id: "run/not-frozen",
+        what: "the files of a sandbox that goes on cannot be read at one moment".to_owned(),
+        place: "its control group".to_owned(),
+        why: why.to_owned(),
+        fix: "let it have a control group with a freezer (`fumehood doctor` says how); or end it: what it changed is kept \
+              then"
+            .to_owned(),
+    })
 }
 
 fn no_snapshot() -> Error {

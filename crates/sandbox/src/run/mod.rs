@@ -28,6 +28,7 @@ mod host_resources;
 mod language;
 mod launch;
 mod laying;
+mod live;
 mod locks;
 mod moment;
 mod mounts;
@@ -43,6 +44,7 @@ mod streams;
 mod supervise;
 mod terminal;
 mod threshold;
+mod tools;
 mod unseen;
 mod violations;
 mod watches;
@@ -52,7 +54,7 @@ use std::path::Path;
 
 use backends::Capabilities;
 use policy::Plan;
-use policy::value::{NetMode, Tier, Unknown, WorkspaceMode};
+use policy::value::{NetMode, Unknown};
 
 pub use asked::{AskedLayer, asked_layer};
 pub use asker::{Asker, Passed, Question, Reply};
@@ -62,6 +64,7 @@ pub use earlier::Earlier;
 pub use end::Finished;
 pub use foresee::foresee;
 pub use handle::{Handle, Sandbox, Visitor};
+pub use live::{could_live, could_snapshot};
 pub use now::UsageNow;
 pub use options::{Event, OnEvent, Options, Screen, Sink, Stdin, Stdio};
 pub use parked::{Parked, park};
@@ -69,6 +72,7 @@ pub use planning::{Planned, plan};
 pub use record::{facts, plan_without_values, refused};
 pub use secrets::fits_header;
 pub use streams::{Kept, Last};
+pub use tools::{NoResult, Tools};
 pub use violations::from_output as hints;
 
 use begin::Stage;
@@ -198,43 +202,6 @@ fn could_start(plan: &Plan, options: &Options) -> Result<(), Error> {
         why: why.to_owned(),
         fix: "give a terminal with `process.tty = true`, and only then".to_owned(),
     }))
-}
-
-/// Whether an agent was shown to hold there.
-fn could_live(plan: &Plan) -> Result<(), Error> {
-    if plan.tier == Tier::Gvisor {
-        return Err(Error::refused(Fault {
-            id: "live/gvisor",
-            what: "a live sandbox is not to be had on the gvisor tier".to_owned(),
-            place: "`tier`".to_owned(),
-            why: "its agent asks for what gVisor's kernel does not answer; nothing was run".to_owned(),
-            fix: "use `--tier container`, or `fumehood run --tier gvisor` for one program".to_owned(),
-        }));
-    }
-    if let Some(id) = match plan.backend {
-        "crun" => Some("live/crun"),
-        "podman" => Some("live/podman"),
-        _ => None,
-    } {
-        return Err(Error::refused(Fault {
-            id,
-            what: format!("a live sandbox is not to be had by the backend `{}`", plan.backend),
-            place: "`backend`".to_owned(),
-            why: "it was not shown to hold there; nothing was run".to_owned(),
-            fix: "drop `backend`, or use `fumehood run` for one program".to_owned(),
-        }));
-    }
-    if plan.tier == Tier::Vm && !matches!(plan.policy.workspace.mode, WorkspaceMode::None | WorkspaceMode::Ro) {
-        return Err(Error::refused(Fault {
-            id: "live/vm-workspace",
-            what: "a live sandbox in a machine has no workspace that can be written to".to_owned(),
-            place: "`workspace.mode`".to_owned(),
-            why: "a machine hands its copy over when its only program has ended, and a live one has many; nothing was run"
-                .to_owned(),
-            fix: "use `-w PATH:ro` and `fumehood cp`, or `--tier container`".to_owned(),
-        }));
-    }
-    Ok(())
 }
 
 /// The program was let go, and is ended by whoever drops its stage.

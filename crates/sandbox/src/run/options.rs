@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::asker::Asker;
 use super::earlier::Earlier;
+use super::tools::Tools;
 use crate::load::PolicyLayer;
 
 /// Where the program reads from.
@@ -84,6 +85,8 @@ pub struct Options {
     pub events: OnEvent,
     /// Who gets questions about the network answered (`net.unknown = "ask"`); without, a run that may ask is refused.
     pub asker: Option<Arc<dyn Asker>>,
+    /// Who makes calls of tools of a program of the language tier; without, each of them fails.
+    pub tools: Option<Arc<dyn Tools>>,
     /// An earlier run, from whose changes this one goes on; its workspace is the plan's, in mode `overlay` or `copy`.
     pub earlier: Option<Earlier>,
     /// The documents and flags that made the policy, weakest first: recorded, so that the run can be repeated. `None` where the
@@ -102,6 +105,7 @@ impl Options {
             stdio,
             events: Box::new(|_| ()),
             asker: None,
+            tools: None,
             earlier: None,
             asked: None,
             #[cfg(feature = "mutation")]
@@ -109,8 +113,8 @@ impl Options {
         }
     }
 
-    pub(super) fn into_parts(self) -> (Stdio, OnEvent) {
-        (self.stdio, self.events)
+    pub(super) fn into_parts(self) -> (Stdio, OnEvent, Option<Arc<dyn Tools>>) {
+        (self.stdio, self.events, self.tools)
     }
 
     #[cfg(feature = "mutation")]

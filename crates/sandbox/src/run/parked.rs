@@ -1,6 +1,7 @@
 //! A sandbox before *go*: everything is in force and proven, and nothing of the caller's runs.
 
 use backends::Capabilities;
+use policy::value::Tier;
 
 use super::begin::{self, Ready, Wanted};
 use super::broker::Keeper;
@@ -79,10 +80,13 @@ impl Parked {
 
     pub(super) fn let_go(mut self) -> Result<(Live, Handle), Error> {
         let Some(Waiting { ready, recorded, planned, options }) = self.waiting.take() else { return Err(unused()) };
-        let (stdio, events) = options.into_parts();
-        let stage = ready.go(&planned.plan, stdio).map_err(|stop| recorded.abort(stop, &planned))?;
+        let (stdio, events, tools) = options.into_parts();
+        let mut stage = ready.go(&planned.plan, stdio).map_err(|stop| recorded.abort(stop, &planned))?;
         let pid = stage.running.pid();
         recorded.started(&planned, pid).map_err(Error::after_go)?;
+        if let Some(socket) = stage.carried.socket.take_if(|_| planned.plan.tier == Tier::Language) {
+            super::tools::serve(socket, tools).map_err(|error| unsupervised(&error))?;
+        }
         let (handle, mailbox) =
             handle::sides(recorded.id.as_str(), pid, stage.started).map_err(|error| unsupervised(&error))?;
         let handle = handle.with_rules(stage.broker.as_ref().map(Keeper::rules));

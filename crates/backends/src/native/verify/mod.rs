@@ -6,8 +6,10 @@ mod mounts;
 mod rules;
 mod seen;
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use guest::config::OwnedProbe as Probe;
 use guest::frames::{Posture, ToGuest};
 use policy::control::{CgroupLimit, Control, Inlet, Namespace, Watch};
 use sys::proc::{Process, Status};
@@ -90,6 +92,7 @@ impl Proof<'_> {
             Control::Namespace(kind) => self.namespace(*kind),
             Control::Root(_) => self.root(),
             Control::User { name: _, id } => self.user(*id),
+            Control::Device { at, major, minor } => self.device(at, (*major, *minor)),
             Control::Hostname(name) => must(p.hostname.as_bytes() == name.as_bytes(), || {
                 format!("the host name is {}", String::from_utf8_lossy(p.hostname.as_bytes()))
             }),
@@ -234,6 +237,14 @@ impl Proof<'_> {
         must(self.status.uid == [uid; 4] && self.status.gid == [gid; 4], || {
             format!("outside it is user {:?} and group {:?}", self.status.uid, self.status.gid)
         })
+    }
+
+    /// The node is the device, its mount gives nothing else, and it could be opened.
+    fn device(&self, at: &Path, numbers: (u32, u32)) -> Evident {
+        let found = self.started.seen.devices.iter().find(|(place, _)| place == at).map(|(_, numbers)| *numbers);
+        must(found == Some(numbers), || format!("{} is {found:?}", at.display()))?;
+        mounts::has(self.uppermost(at)?, &mounts::options(super::devices::ATTRS))?;
+        self.probed(|probe| matches!(probe, Probe::OpenMustWork(path) if path.to_bytes() == at.as_os_str().as_bytes()))
     }
 
     fn capabilities(&self) -> Evident {

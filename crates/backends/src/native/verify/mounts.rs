@@ -148,7 +148,7 @@ pub(crate) fn uppermost<'a>(found: &'a [Mount], place: &str) -> Option<&'a Mount
     }
 }
 
-fn has(mount: &Mount, options: &[&str]) -> Evident {
+pub(super) fn has(mount: &Mount, options: &[&str]) -> Evident {
     must(options.iter().all(|option| mount.has(option)), || {
         format!("the mount at {} must be {}, and it is {}", mount.point, options.join(", "), mount.options)
     })

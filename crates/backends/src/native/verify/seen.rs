@@ -1,5 +1,7 @@
 //! What was seen from outside while the guest was on its way.
 
+use std::path::PathBuf;
+
 use policy::Plan;
 use policy::control::{Control, Namespace};
 use sys::proc::{Mount, Process};
@@ -16,6 +18,8 @@ pub(crate) struct Seen {
     pub(super) limits: Option<sys::cgroup::Limits>,
     /// Its mounts, when nothing could change them any more.
     pub(crate) mounts: Option<Vec<Mount>>,
+    /// Nodes of devices that the plan gives, with the numbers that were found.
+    pub(super) devices: Vec<(PathBuf, (u32, u32))>,
     /// The sockets that came out.
     pub(super) sockets: Vec<sys::inlet::Inlet>,
     /// Its network namespace.
@@ -73,12 +77,16 @@ impl Seen {
     }
 
     /// The mounts, once the guest has no capability left to change them: while it goes on with its steps.
-    pub(crate) fn settled(&mut self, held: &mut Held) {
+    pub(crate) fn settled(&mut self, held: &mut Held, devices: &[(PathBuf, (u32, u32))]) {
         let seen = Process::open(held.guest).and_then(|process| Ok((process.mounts()?, process)));
         match seen {
             Ok((mounts, process)) => {
                 self.mounts = Some(mounts);
                 held.watched = WatchedMounts::of(&process, &held.scope.in_memory);
+                for (at, _) in devices {
+                    let found = process.place_at(&at.to_string_lossy()).and_then(sys::paths::character_device);
+                    self.devices.extend(found.ok().flatten().map(|numbers| (at.clone(), numbers)));
+                }
             }
             Err(error) => self.blind.push(format!("the mounts could not be read: {error}")),
         }

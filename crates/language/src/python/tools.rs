@@ -1,0 +1,123 @@
+//! Calls of tools: a line of JSON goes out by the socket that is stdin, and a line comes back. Whoever has the other end lets
+//! the policy's gate judge each call; nothing of that is here.
+
+use std::io::{BufRead as _, Read as _};
+
+use monty_types::{ExcType, MontyException, MontyObject};
+use serde_json::{Map, Value as Json, json};
+
+/// What a program calls: `tool("name", argument=value)`.
+pub(super) const NAME: &str = "tool";
+/// Longest line, both ways.
+const MAX_LINE: usize = 4 << 20;
+/// Deepest value of an argument.
+const MAX_DEPTH: usize = 64;
+
+fn raised(kind: ExcType, why: impl Into<String>) -> MontyException {
+    MontyException::new(kind, Some(why.into()))
+}
+
+/// The function, as a variable of the program.
+pub(super) fn function() -> (String, MontyObject) {
+    let docstring = Some("Calls a tool of the policy by its name; arguments are named.".to_owned());
+    (NAME.to_owned(), MontyObject::Function { name: NAME.to_owned(), docstring })
+}
+
+/// Calls a tool.
+///
+/// # Errors
+/// `PermissionError`: the gate denies it. `RuntimeError`: the tool failed, or nobody answers. `TypeError`: what is no call.
+pub(super) fn call(
+    positional: &[MontyObject],
+    named: &[(MontyObject, MontyObject)],
+) -> Result<MontyObject, MontyException> {
+    let [MontyObject::String(tool)] = positional else {
+        return Err(raised(ExcType::TypeError, "tool() takes the tool's name, and its arguments by name"));
+    };
+    let args = object(named.iter(), 0)?;
+    let line = json!({ "tool": tool, "args": args }).to_string();
+    if line.len() > MAX_LINE {
+        return Err(raised(ExcType::ValueError, "the arguments of a tool are too large"));
+    }
+    let answer = asked(line).map_err(|why| raised(ExcType::RuntimeError, why))?;
+    let words = |name: &str| answer.get(name).and_then(Json::as_str);
+    if let Some(why) = words("denied") {
+        return Err(raised(ExcType::PermissionError, why));
+    }
+    if let Some(why) = words("failed") {
+        return Err(raised(ExcType::RuntimeError, why));
+    }
+    Ok(value(answer.get("result").unwrap_or(&Json::Null)))
+}
+
+/// One line there, one line back.
+fn asked(mut line: String) -> Result<Json, String> {
+    line.push('\n');
+    let mut rest = line.as_bytes();
+    while !rest.is_empty() {
+        match rustix::io::write(rustix::stdio::stdin(), rest) {
+            Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(format!("nobody takes calls of tools: {errno}")),
+        }
+    }
+    let mut answer = Vec::new();
+    let most = u64::try_from(MAX_LINE).unwrap_or(u64::MAX);
+    let mut input = std::io::stdin().lock().take(most);
+    input.read_until(b'\n', &mut answer).map_err(|error| format!("the answer of a tool was lost: {error}"))?;
+    if answer.pop() != Some(b'\n') {
+        return Err("the answer of a tool was lost".to_owned());
+    }
+    serde_json::from_slice(&answer).map_err(|error| format!("the answer of a tool cannot be read: {error}"))
+}
+
+fn object<'a>(
+    pairs: impl Iterator<Item = &'a (MontyObject, MontyObject)>,
+    depth: usize,
+) -> Result<Json, MontyException> {
+    let mut map = Map::new();
+    for (name, argument) in pairs {
+        let MontyObject::String(name) = name else {
+            return Err(raised(ExcType::TypeError, "names in arguments of a tool are texts"));
+        };
+        map.insert(name.clone(), argument_of(argument, depth.saturating_add(1))?);
+    }
+    Ok(Json::Object(map))
+}
+
+fn argument_of(argument: &MontyObject, depth: usize) -> Result<Json, MontyException> {
+    if depth > MAX_DEPTH {
+        return Err(raised(ExcType::ValueError, "an argument of a tool is too deep"));
+    }
+    let list = |items: &[MontyObject]| -> Result<Json, MontyException> {
+        items.iter().map(|item| argument_of(item, depth.saturating_add(1))).collect()
+    };
+    match argument {
+        MontyObject::None => Ok(Json::Null),
+        MontyObject::Bool(yes) => Ok(json!(yes)),
+        MontyObject::Int(number) => Ok(json!(number)),
+        MontyObject::Float(number) if number.is_finite() => Ok(json!(number)),
+        MontyObject::String(text) => Ok(json!(text)),
+        MontyObject::List(items) | MontyObject::Tuple(items) => list(items),
+        MontyObject::Dict(pairs) => object(pairs.into_iter(), depth),
+        other => Err(raised(ExcType::TypeError, format!("an argument of a tool cannot be a {}", other.type_name()))),
+    }
+}
+
+fn value(json: &Json) -> MontyObject {
+    match json {
+        Json::Null => MontyObject::None,
+        Json::Bool(yes) => MontyObject::Bool(*yes),
+        Json::Number(number) => match number.as_i64() {
+            Some(whole) => MontyObject::Int(whole),
+            None => MontyObject::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(text) => MontyObject::String(text.clone()),
+        Json::Array(items) => MontyObject::List(items.iter().map(value).collect()),
+        Json::Object(map) => {
+            let pairs: Vec<_> =
+                map.iter().map(|(name, item)| (MontyObject::String(name.clone()), value(item))).collect();
+            MontyObject::Dict(pairs.into())
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Where no live sandbox can be had, and where none can be kept as a snapshot: one answer for whoever chooses, starts or asks
+//! for it.
+
+use backends::Capabilities;
+use policy::Plan;
+use policy::value::{Tier, WorkspaceMode};
+
+use super::frozen;
+use crate::error::Error;
+use crate::fault::Fault;
+
+/// Whether the agent of a live sandbox can work in what is planned.
+///
+/// # Errors
+/// Why it cannot.
+pub fn could_live(plan: &Plan) -> Result<(), Error> {
+    if plan.tier == Tier::Gvisor {
+        return Err(Error::refused(Fault {
+            id: "live/gvisor",
+            what: "a live sandbox is not to be had on the gvisor tier".to_owned(),
+            place: "`tier`".to_owned(),
+            why: "its agent asks for what gVisor's kernel does not answer; nothing was run".to_owned(),
+            fix: "use `--tier container`, or `fumehood run --tier gvisor` for one program".to_owned(),
+        }));
+    }
+    if plan.tier == Tier::Vm && !matches!(plan.policy.workspace.mode, WorkspaceMode::None | WorkspaceMode::Ro) {
+        return Err(Error::refused(Fault {
+            id: "live/vm-workspace",
+            what: "a live sandbox in a machine has no workspace that can be written to".to_owned(),
+            place: "`workspace.mode`".to_owned(),
+            why: "a machine hands its copy over when its only program has ended, and a live one has many; nothing was run"
+                .to_owned(),
+            fix: "use `-w PATH:ro` and `fumehood cp`, or `--tier container`".to_owned(),
+        }));
+    }
+    Ok(())
+}
+
+/// Whether a live sandbox of this plan can be kept as a snapshot on this host, which a fork begins with.
+///
+/// # Errors
+/// Why it cannot.
+pub fn could_snapshot(plan: &Plan, host: &Capabilities) -> Result<(), Error> {
+    could_live(plan)?;
+    frozen::could_keep(plan)?;
+    let missing = match host.cgroups() {
+        Ok(groups) => groups.available().kill.as_ref().err().map(ToString::to_string),
+        Err(why) => Some(why.clone()),
+    };
+    missing.map_or(Ok(()), |why| Err(frozen::not_frozen(&why)))
+}

@@ -57,6 +57,14 @@ impl Interpreted {
         self.limits.as_ref().is_some_and(|limits| limits.tools)
     }
 
+    /// By its stdin it is given the program, and speaks of tools.
+    pub(super) fn stdio(&self, asked: Stdio) -> Stdio {
+        if self.calls_tools() {
+            return Stdio::Spoken;
+        }
+        if asked == Stdio::NoInput { Stdio::Pipes } else { asked }
+    }
+
     /// The control that it is.
     pub(super) fn control(&self) -> Option<Control> {
         self.limits.clone().map(Control::Interpreter)

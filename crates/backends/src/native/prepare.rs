@@ -158,12 +158,7 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         limits: blueprint.cgroup.clone(),
         run: launch.run.clone(),
         program: launch.program.clone(),
-        // By its stdin an interpreter is given the program, and speaks of tools.
-        stdio: match &interpreted {
-            Some(interpreted) if interpreted.calls_tools() => Stdio::Spoken,
-            Some(_) if launch.stdio == Stdio::NoInput => Stdio::Pipes,
-            Some(_) | None => launch.stdio,
-        },
+        stdio: interpreted.as_ref().map_or(launch.stdio, |one| one.stdio(launch.stdio)),
         interpreted,
         by_runtime: None,
         by_engine: false,

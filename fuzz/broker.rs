@@ -42,7 +42,7 @@ pub(crate) mod dns {
 
 pub(crate) mod hello {
     //! First bytes of TLS.
-    use egress::hello::{First, HELLO_AT_MOST, first};
+    use egress::hello::{First, MAX_HELLO, first};
 
     pub(crate) const TOKENS: &[&str] = &["\u{16}\u{3}\u{1}", "\0\0", "example.org", "\u{2}h2", "\u{0}\u{10}"];
 
@@ -65,7 +65,7 @@ pub(crate) mod hello {
                 // What follows a hello does not change it.
                 assert_eq!(first(&[bytes, b"more"].concat()), First::Hello(hello));
             }
-            First::More => assert!(bytes.len() < HELLO_AT_MOST),
+            First::More => assert!(bytes.len() < MAX_HELLO),
             First::NotTls => assert_ne!(bytes[0], 22),
             First::Malformed(why) => assert!(!why.is_empty()),
         }
@@ -155,7 +155,7 @@ pub(crate) mod texts {
 
 pub(crate) mod frames {
     //! Frames between engine and broker, both ways.
-    use egress::wire::{self, FromBroker, TEXT_AT_MOST, ToBroker};
+    use egress::wire::{self, FromBroker, MAX_TEXT, ToBroker};
 
     pub(crate) const TOKENS: &[&str] =
         &["{\"frame\":\"", "\"denied\"", "\"orders\"", "\"net\":{", "\"sockets\":[", "\"kind\":\"spare-tcp4\"", "null"];
@@ -178,7 +178,7 @@ pub(crate) mod frames {
         if let Ok(Some((frame, _))) = wire::decode::<FromBroker>(bytes)
             && let FromBroker::Denied(denied) = frame.bounded()
         {
-            assert!(denied.what.len() <= TEXT_AT_MOST && denied.why.len() <= TEXT_AT_MOST);
+            assert!(denied.what.len() <= MAX_TEXT && denied.why.len() <= MAX_TEXT);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 /// Longest input: far above what makes a reader go another way, short enough to try many.
-const MOST: usize = 8192;
+const MAX_INPUT: usize = 8192;
 /// No reader of ours may take this long for such an input, on the busiest machine.
 const SLOW: Duration = Duration::from_secs(20);
 
@@ -160,7 +160,7 @@ fn mutated(random: &mut Random, corpus: &[Vec<u8>], tokens: &[&str]) -> Vec<u8> 
                 input.splice(at..at, number[random.below(number.len())].bytes());
             }
         }
-        input.truncate(MOST);
+        input.truncate(MAX_INPUT);
     }
     input
 }

@@ -15,7 +15,7 @@ const CONNECTS: usize = 400;
 /// How long many connections ask at once.
 const ASKING: Duration = Duration::from_secs(2);
 /// The most connections of one call.
-const MOST: usize = 1200;
+const MAX_CONNECTIONS: usize = 1200;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -137,7 +137,7 @@ fn many(to: SocketAddr, count: usize) -> io::Result<String> {
         }
         Ok(took)
     };
-    let tasks: Vec<_> = (0..count.min(MOST)).map(|_| thread::spawn(one)).collect();
+    let tasks: Vec<_> = (0..count.min(MAX_CONNECTIONS)).map(|_| thread::spawn(one)).collect();
     let mut all = Vec::new();
     for task in tasks {
         all.extend(task.join().map_err(|_lost| io::Error::other("a task was lost"))??);
@@ -148,7 +148,7 @@ fn many(to: SocketAddr, count: usize) -> io::Result<String> {
 /// Holds so many connections, says so, and ends when its standard input does.
 fn hold(to: SocketAddr, count: usize) -> io::Result<String> {
     let mut held = Vec::with_capacity(count);
-    for _ in 0..count.min(MOST) {
+    for _ in 0..count.min(MAX_CONNECTIONS) {
         let mut stream = TcpStream::connect(to)?;
         ask(&mut stream)?;
         held.push(stream);

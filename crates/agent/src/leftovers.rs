@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 /// Most pipes that are read so; beyond, the oldest is closed.
-const MOST: usize = 128;
+const MAX_PIPES: usize = 128;
 
 /// The pipes.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(crate) struct Leftovers {
 impl Leftovers {
     /// One more, which does not block.
     pub(crate) fn add(&mut self, pipe: OwnedFd) {
-        if self.pipes.len() >= MOST {
+        if self.pipes.len() >= MAX_PIPES {
             self.pipes.pop_front();
         }
         self.pipes.push_back(pipe);

@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use egress::wire::{self, DESCRIPTORS, FromBroker, Orders, SOCKETS_AT_MOST, ToBroker, VERSION};
+use egress::wire::{self, DESCRIPTORS, FromBroker, MAX_SOCKETS, Orders, ToBroker, VERSION};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendFlags};
 
@@ -40,8 +40,8 @@ pub(crate) fn orders(socket: impl AsFd) -> Result<(Orders, Vec<OwnedFd>), Broker
             bytes = larger;
         }
         receive(&socket, &mut bytes, &mut sockets)?;
-        if sockets.len() > SOCKETS_AT_MOST {
-            return Err(BrokerError::Descriptors { named: SOCKETS_AT_MOST, came: sockets.len() });
+        if sockets.len() > MAX_SOCKETS {
+            return Err(BrokerError::Descriptors { named: MAX_SOCKETS, came: sockets.len() });
         }
     }
 }

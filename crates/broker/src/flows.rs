@@ -26,14 +26,14 @@ use crate::stop::Stop;
 /// A flow on which nothing went for so long is over.
 const QUIET: Duration = Duration::from_secs(60);
 /// Datagrams of one flow that wait to be sent.
-const WAITING_AT_MOST: usize = 64;
+const MAX_WAITING: usize = 64;
 /// Bytes that wait in all flows of one port.
-const BYTES_AT_MOST: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 /// The longest datagram.
-const DATAGRAM_AT_MOST: usize = 1 << 16;
+const MAX_DATAGRAM: usize = 1 << 16;
 
 thread_local! {
-    static SHARED: RefCell<Vec<u8>> = RefCell::new(vec![0; DATAGRAM_AT_MOST]);
+    static SHARED: RefCell<Vec<u8>> = RefCell::new(vec![0; MAX_DATAGRAM]);
 }
 
 /// Who sent it inside, and to which address.
@@ -59,8 +59,8 @@ struct Flow {
 /// The socket broke, or cannot say whom a datagram was for.
 pub(crate) async fn serve(run: Rc<Run>, port: u16, socket: OwnedFd) -> io::Result<()> {
     let inside = Rc::new(names::datagram_socket(socket)?);
-    let (flows, bytes) = (Flows::default(), Arc::new(Semaphore::new(BYTES_AT_MOST)));
-    let mut buffer = vec![0; DATAGRAM_AT_MOST];
+    let (flows, bytes) = (Flows::default(), Arc::new(Semaphore::new(MAX_BYTES)));
+    let mut buffer = vec![0; MAX_DATAGRAM];
     loop {
         let Some(came) = names::next_datagram(&inside, &mut buffer).await? else { continue };
         let datagram = buffer.get(..came.count).unwrap_or_default().to_vec();
@@ -77,7 +77,7 @@ pub(crate) async fn serve(run: Rc<Run>, port: u16, socket: OwnedFd) -> io::Resul
         match begun(&run, &to, port) {
             Err(reason) => drop(run.denied(&reason, &to, port)),
             Ok((pin, place)) => {
-                let (sender, waiting) = channel(WAITING_AT_MOST);
+                let (sender, waiting) = channel(MAX_WAITING);
                 drop(sender.try_send((datagram, room)));
                 flows.borrow_mut().insert(key, sender);
                 let flow = Flow { run: Rc::clone(&run), inside: Rc::clone(&inside), key, to, port, pin, place };

@@ -53,7 +53,7 @@ const RESOLVERS: &str = "/etc/resolv.conf";
 /// How often counts that changed are said.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// So many times without a change, and the engine is told that it is there.
-const QUIET_AT_MOST: u32 = 2;
+const MAX_QUIET: u32 = 2;
 
 /// Serves one run: reads its orders from `socket`, and does what they say until they end or the other end closes.
 ///
@@ -143,7 +143,7 @@ async fn until_the_end(run: &Rc<Run>, line: &mut Line) -> Result<(), BrokerError
             _ = tick.tick() => {
                 let mut frames = run.counts();
                 quiet = if frames.is_empty() { quiet.saturating_add(1) } else { 0 };
-                if quiet >= QUIET_AT_MOST {
+                if quiet >= MAX_QUIET {
                     frames.push(FromBroker::Alive {});
                     quiet = 0;
                 }

@@ -24,7 +24,7 @@ const AT_ONCE: usize = 128;
 /// How long a connection for look-ups may be quiet.
 const QUIET: Duration = Duration::from_secs(10);
 /// Most bytes of a question.
-const QUESTION_AT_MOST: usize = 4096;
+const MAX_QUESTION: usize = 4096;
 
 /// What is answered.
 enum Said {
@@ -44,7 +44,7 @@ enum Said {
 /// The socket broke, or cannot say whom a datagram was for.
 pub(crate) async fn datagrams(run: Rc<Run>, socket: OwnedFd, slots: Arc<Semaphore>) -> std::io::Result<()> {
     let socket = Rc::new(datagram_socket(socket)?);
-    let mut buffer = vec![0; QUESTION_AT_MOST];
+    let mut buffer = vec![0; MAX_QUESTION];
     loop {
         let Some(came) = next_datagram(&socket, &mut buffer).await? else { continue };
         let bytes = buffer.get(..came.count).unwrap_or_default();
@@ -102,8 +102,8 @@ pub(crate) async fn next_datagram(socket: &UdpSocket, buffer: &mut [u8]) -> std:
 /// Serves one connection of look-ups, one after the other.
 pub(crate) async fn connection(run: &Rc<Run>, mut stream: TcpStream) {
     while let Ok(Ok(length)) = timeout(QUIET, stream.read_u16()).await {
-        let mut bytes = vec![0; usize::from(length).min(QUESTION_AT_MOST)];
-        if usize::from(length) > QUESTION_AT_MOST
+        let mut bytes = vec![0; usize::from(length).min(MAX_QUESTION)];
+        if usize::from(length) > MAX_QUESTION
             || !matches!(timeout(QUIET, stream.read_exact(&mut bytes)).await, Ok(Ok(_)))
         {
             return;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use egress::denial::To;
-use egress::wire::{FromBroker, SEEN_AT_MOST, Seen, TEXT_AT_MOST};
+use egress::wire::{FromBroker, MAX_SEEN, MAX_TEXT, Seen};
 
 use crate::records::Records;
 
@@ -32,12 +32,12 @@ impl Observed {
         }
         let (method, path) = request.unzip();
         // One that no rule can name is told as none: the engine takes no other bytes.
-        let is_plain = |path: &str| path.len() <= TEXT_AT_MOST && path.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_plain = |path: &str| path.len() <= MAX_TEXT && path.bytes().all(|byte| byte.is_ascii_graphic());
         let path = path.map(|path| if is_plain(path) { path } else { "" });
         let seen =
             Seen { host: to.to_string(), port, method: method.map(str::to_owned), path: path.map(str::to_owned) };
         let mut told = self.told.borrow_mut();
-        if told.len() < SEEN_AT_MOST && told.insert(seen.clone()) {
+        if told.len() < MAX_SEEN && told.insert(seen.clone()) {
             records.say(FromBroker::Seen(seen));
         }
     }
@@ -57,7 +57,7 @@ mod tests {
         for path in ["/x", "/x", "/y"] {
             observed.see(&records, (&to, 80), Some(("GET", path)));
         }
-        for path in [&*"/".repeat(TEXT_AT_MOST + 1), "/\u{e9}", "/a b"] {
+        for path in [&*"/".repeat(MAX_TEXT + 1), "/\u{e9}", "/a b"] {
             observed.see(&records, (&to, 80), Some(("GET", path)));
         }
         let paths: Vec<_> = records
@@ -66,9 +66,9 @@ mod tests {
             .map(|frame| if let FromBroker::Seen(seen) = frame { seen.path.unwrap() } else { panic!("{frame:?}") })
             .collect();
         assert_eq!(paths, ["/x", "/y", ""]);
-        for number in 0..2 * SEEN_AT_MOST {
+        for number in 0..2 * MAX_SEEN {
             observed.see(&records, (&to, 80), Some(("GET", &format!("/{number}"))));
         }
-        assert_eq!(records.fresh().len(), SEEN_AT_MOST - 3);
+        assert_eq!(records.fresh().len(), MAX_SEEN - 3);
     }
 }

@@ -13,7 +13,7 @@ const ALL: Duration = Duration::from_millis(2500);
 /// How long one address is alone before the next is tried beside it (RFC 8305).
 const APART: Duration = Duration::from_millis(250);
 /// Addresses that are tried.
-const AT_MOST: usize = 8;
+const MAX_ADDRESSES: usize = 8;
 
 /// Whether an address is one of this machine's own: what is sent to it would leave from it. Nothing is sent.
 pub(crate) fn is_own(address: IpAddr) -> bool {
@@ -44,7 +44,7 @@ fn in_turns(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let mut turns = Vec::new();
     v6.reverse();
     v4.reverse();
-    while turns.len() < AT_MOST && !(v6.is_empty() && v4.is_empty()) {
+    while turns.len() < MAX_ADDRESSES && !(v6.is_empty() && v4.is_empty()) {
         turns.extend(v6.pop());
         turns.extend(v4.pop());
     }
@@ -87,7 +87,7 @@ mod tests {
         let all = [of("192.0.2.1:1"), of("192.0.2.2:1"), of("[2001:db8::1]:1")];
         assert_eq!(in_turns(&all), [of("[2001:db8::1]:1"), of("192.0.2.1:1"), of("192.0.2.2:1")]);
         let many: Vec<_> = (0..50).map(|n| SocketAddr::from(([192, 0, 2, n], 1))).collect();
-        assert_eq!(in_turns(&many).len(), AT_MOST);
+        assert_eq!(in_turns(&many).len(), MAX_ADDRESSES);
     }
 
     #[test]

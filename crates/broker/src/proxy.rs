@@ -16,7 +16,7 @@ use crate::stop::Stop;
 use crate::{copy, outside};
 
 /// Most bytes of the head of an answer.
-const ANSWER_AT_MOST: usize = 8 << 10;
+const MAX_ANSWER: usize = 8 << 10;
 
 /// By what the proxy knows us, as it is sent.
 pub(crate) struct Credentials(Zeroizing<String>);
@@ -80,8 +80,8 @@ async fn answer(stream: &TcpStream) -> Result<u16, String> {
             Some(end) => {
                 return status(head.get(..end).unwrap_or_default()).ok_or_else(|| "it speaks no HTTP/1".to_owned());
             }
-            None if head.len() > ANSWER_AT_MOST => {
-                return Err(format!("its answer has more than {ANSWER_AT_MOST} bytes"));
+            None if head.len() > MAX_ANSWER => {
+                return Err(format!("its answer has more than {MAX_ANSWER} bytes"));
             }
             None => {}
         }

@@ -8,7 +8,7 @@ use egress::wire::{Denied, FromBroker, Usage};
 use tokio::sync::Notify;
 
 /// Most kinds of denials that are told apart; what comes after is counted together by its id.
-const KINDS_AT_MOST: usize = 512;
+const MAX_KINDS: usize = 512;
 
 #[derive(Debug, Default)]
 pub(crate) struct Records {
@@ -33,7 +33,7 @@ impl Records {
         let mut key = (record.id.clone(), record.host.clone(), record.port);
         let mut kinds = self.kinds.borrow_mut();
         // Names that come without end are one kind, whatever they are.
-        if *reason == Reason::Rate || (kinds.len() >= KINDS_AT_MOST && !kinds.contains_key(&key)) {
+        if *reason == Reason::Rate || (kinds.len() >= MAX_KINDS && !kinds.contains_key(&key)) {
             key = (record.id.clone(), "others".to_owned(), 0);
         }
         let others = Denied { host: key.1.clone(), port: key.2, count: 0, ..record.clone() };
@@ -119,10 +119,10 @@ mod tests {
     #[test]
     fn kinds_have_an_end() {
         let records = Records::default();
-        for number in 0..KINDS_AT_MOST + 100 {
+        for number in 0..MAX_KINDS + 100 {
             records.denied(&Reason::UnknownName, &name(&format!("n{number}.example")), 0);
         }
-        assert_eq!(records.fresh().len(), KINDS_AT_MOST + 1);
+        assert_eq!(records.fresh().len(), MAX_KINDS + 1);
         assert_eq!(counts(&records.counts(Usage::default())), [("others".to_owned(), 100)]);
     }
 }

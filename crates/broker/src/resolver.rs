@@ -28,7 +28,7 @@ const ROUNDS: usize = 2;
 /// Questions outside at once: a program that looks up much waits, and does not flood the machine's resolver.
 const AT_ONCE: usize = 32;
 /// Names that are remembered.
-const KEPT_AT_MOST: usize = 4096;
+const MAX_KEPT: usize = 4096;
 /// How long an answer is good, whatever it says: one that is good for no time would be asked for twice by each connection, and a
 /// program that looks up much would have its rate used up by it.
 const TTL: std::ops::RangeInclusive<u32> = 5..=300;
@@ -131,10 +131,10 @@ impl Resolver {
     fn keep(&self, name: &str, addresses: &[IpAddr], ttl: u32) {
         let mut kept = self.kept.borrow_mut();
         let now = Instant::now();
-        if kept.len() >= KEPT_AT_MOST {
+        if kept.len() >= MAX_KEPT {
             kept.retain(|_, (_, until)| *until > now);
         }
-        if kept.len() < KEPT_AT_MOST {
+        if kept.len() < MAX_KEPT {
             let good = Duration::from_secs(u64::from(ttl.clamp(*TTL.start(), *TTL.end())));
             kept.insert(name.to_owned(), (addresses.to_vec(), now + good));
         }
@@ -193,7 +193,7 @@ async fn exchange(server: SocketAddr, name: &str, kind: u16) -> std::io::Result<
     let socket = UdpSocket::bind(any).await?;
     socket.connect(server).await?;
     socket.send(&question).await?;
-    let mut buffer = vec![0; dns::UDP_AT_MOST];
+    let mut buffer = vec![0; dns::MAX_UDP];
     loop {
         let count = socket.recv(&mut buffer).await?;
         match dns::found(&question, buffer.get(..count).unwrap_or_default()) {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use egress::authority;
 use egress::denial::{Reason, To};
-use egress::judge::{CONNECTIONS_AT_MOST, Connect, LookUp, Reading, Rules, Way};
+use egress::judge::{Connect, LookUp, MAX_CONNECTIONS, Reading, Rules, Way};
 use egress::names::{Names, Pair};
-use egress::wire::{Denied, FromBroker, Head, Scope, TEXT_AT_MOST, Usage, WHOSE_AT_MOST};
+use egress::wire::{Denied, FromBroker, Head, MAX_TEXT, MAX_WHOSE, Scope, Usage};
 use policy::value::{Protocol, Proxy, Target};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, oneshot};
@@ -26,9 +26,9 @@ use crate::sockets::Spares;
 use crate::tls::Tls;
 
 /// Connections for look-ups at once.
-const LOOKUP_CONNECTIONS_AT_MOST: usize = 64;
+const MAX_LOOKUP_CONNECTIONS: usize = 64;
 /// Questions to a person at once.
-const ASKS_AT_MOST: usize = 64;
+const MAX_ASKS: usize = 64;
 /// How long a person has for an answer.
 const ANSWER: Duration = Duration::from_secs(30);
 /// How long a connection that may not be is held while the engine looks which program has it.
@@ -187,7 +187,7 @@ impl Run {
             listening,
             unserved: RefCell::default(),
             more_listeners: Notify::new(),
-            lookup_connections: Semaphore::new(LOOKUP_CONNECTIONS_AT_MOST),
+            lookup_connections: Semaphore::new(MAX_LOOKUP_CONNECTIONS),
         })
     }
 
@@ -272,7 +272,7 @@ impl Run {
         (to, port): (&To, u16),
         datagrams: Option<Option<SocketAddr>>,
     ) -> Result<Place, Reason> {
-        let most = self.rules().net().connections.unwrap_or(CONNECTIONS_AT_MOST);
+        let most = self.rules().net().connections.unwrap_or(MAX_CONNECTIONS);
         let open = self.open.borrow().len();
         if u32::try_from(open).unwrap_or(u32::MAX) >= most {
             return Err(Reason::Connections(most));
@@ -426,8 +426,8 @@ impl Run {
             return *known;
         }
         // What would be cut on its way is not what a person would agree to.
-        let fits = |head: &Head| head.method.len().max(head.path.len()) <= TEXT_AT_MOST;
-        if self.asks.borrow().len() >= ASKS_AT_MOST || !asked.request.as_ref().is_none_or(fits) {
+        let fits = |head: &Head| head.method.len().max(head.path.len()) <= MAX_TEXT;
+        if self.asks.borrow().len() >= MAX_ASKS || !asked.request.as_ref().is_none_or(fits) {
             return false;
         }
         let (id, (answer, answered)) = (self.number(), oneshot::channel());
@@ -452,7 +452,7 @@ impl Run {
     /// Has the engine look which program has a connection that may not be, and holds it meanwhile; once for each destination.
     pub(crate) async fn whose(&self, stream: &TcpStream) {
         let (Ok(from), Ok(to)) = (stream.peer_addr(), stream.local_addr()) else { return };
-        let first = self.looked.borrow().len() < WHOSE_AT_MOST && self.looked.borrow_mut().insert(to);
+        let first = self.looked.borrow().len() < MAX_WHOSE && self.looked.borrow_mut().insert(to);
         if !first {
             return;
         }

@@ -31,9 +31,9 @@ use crate::error::BrokerError;
 pub(crate) type Body = BoxBody<Bytes, hyper::Error>;
 
 /// Most bytes of a body in which placeholders are looked for; in what is longer they stay what they are.
-const BODY_AT_MOST: usize = 1 << 20;
+const MAX_BODY: usize = 1 << 20;
 /// Most such bodies at once; in more of them placeholders stay what they are.
-const BODIES_AT_MOST: usize = 32;
+const MAX_BODIES: usize = 32;
 /// How long such a body may take to come.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
@@ -54,7 +54,7 @@ struct Bodies(Arc<Semaphore>);
 
 impl Default for Bodies {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(BODIES_AT_MOST)))
+        Self(Arc::new(Semaphore::new(MAX_BODIES)))
     }
 }
 
@@ -214,14 +214,14 @@ struct Read {
 impl Read {
     async fn of(mut body: Body) -> Result<Self, hyper::Error> {
         let (mut whole, mut trailers) = (Vec::new(), None);
-        while whole.len() <= BODY_AT_MOST {
+        while whole.len() <= MAX_BODY {
             let Some(frame) = body.frame().await.transpose()? else { break };
             match frame.into_data() {
                 Ok(data) => whole.extend_from_slice(&data),
                 Err(other) => trailers = Some(other),
             }
         }
-        let rest = (whole.len() > BODY_AT_MOST).then_some(body);
+        let rest = (whole.len() > MAX_BODY).then_some(body);
         Ok(Self { whole, trailers, rest })
     }
 
@@ -239,7 +239,7 @@ async fn in_body(
     place: OwnedSemaphorePermit,
 ) -> Result<Body, hyper::Error> {
     let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if length.is_some_and(|length| length > BODY_AT_MOST) || body.is_end_stream() {
+    if length.is_some_and(|length| length > MAX_BODY) || body.is_end_stream() {
         return Ok(body);
     }
     let mut read = Read::of(body).await?;

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 /// Certificates that are kept; a run has no more names than this at once.
-const LEAVES_AT_MOST: usize = 1024;
+const MAX_LEAVES: usize = 1024;
 /// How long a program may take for its half of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
@@ -93,7 +93,7 @@ impl Tls {
         config.alpn_protocols = vec![TWO.to_vec(), ONE.to_vec()];
         let config = Arc::new(config);
         let mut leaves = self.leaves.borrow_mut();
-        if leaves.len() >= LEAVES_AT_MOST {
+        if leaves.len() >= MAX_LEAVES {
             leaves.clear();
         }
         leaves.insert(name.to_owned(), Arc::clone(&config));

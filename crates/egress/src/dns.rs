@@ -15,13 +15,13 @@ pub const AAAA: u16 = 28;
 const OPT: u16 = 41;
 const IN: u16 = 1;
 /// What we and our resolvers take in one datagram.
-pub const UDP_AT_MOST: usize = 1232;
+pub const MAX_UDP: usize = 1232;
 /// What the eldest clients take.
 const UDP_AT_LEAST: usize = 512;
 /// Most addresses read from one answer.
-const ADDRESSES_AT_MOST: usize = 32;
+const MAX_ADDRESSES: usize = 32;
 /// Most records looked at in one answer.
-const RECORDS_AT_MOST: u16 = 256;
+const MAX_RECORDS: u16 = 256;
 
 const FORMERR: u16 = 1;
 const SERVFAIL: u16 = 2;
@@ -118,7 +118,7 @@ pub fn question(bytes: &[u8]) -> Result<Question, NoQuestion> {
                 return Err(malformed());
             }
             edns = true;
-            udp = usize::from(record.class).clamp(UDP_AT_LEAST, UDP_AT_MOST);
+            udp = usize::from(record.class).clamp(UDP_AT_LEAST, MAX_UDP);
         }
     }
     let recursion = flags & 0x0100 != 0;
@@ -182,7 +182,7 @@ fn written(question: &Question, answer: &Answer<'_>) -> Vec<u8> {
 fn opt(extended: Option<(u16, &str)>) -> Vec<u8> {
     let mut out = vec![0];
     out.extend_from_slice(&OPT.to_be_bytes());
-    out.extend_from_slice(&u16::try_from(UDP_AT_MOST).unwrap_or_default().to_be_bytes());
+    out.extend_from_slice(&u16::try_from(MAX_UDP).unwrap_or_default().to_be_bytes());
     out.extend_from_slice(&[0; 4]);
     let mut data = Vec::new();
     if let Some((code, why)) = extended {
@@ -302,10 +302,10 @@ pub fn found(asked: &[u8], bytes: &[u8]) -> Option<Found> {
         code => return Some(Found::Failed(code)),
     }
     let (mut addresses, mut ttl) = (Vec::new(), u32::MAX);
-    for _ in 0..answers.min(RECORDS_AT_MOST) {
+    for _ in 0..answers.min(MAX_RECORDS) {
         let record = reader.record()?;
         ttl = ttl.min(record.ttl);
-        if record.kind == kind && record.class == IN && addresses.len() < ADDRESSES_AT_MOST {
+        if record.kind == kind && record.class == IN && addresses.len() < MAX_ADDRESSES {
             addresses.push(address(kind, record.data)?);
         }
     }
@@ -397,7 +397,7 @@ mod tests {
     fn a_question_is_read_as_it_was_asked() {
         let read = asked("Api.EXAMPLE.org", AAAA);
         assert_eq!((read.id, read.name.as_deref(), read.kind), (7, Some("api.example.org"), AAAA));
-        assert_eq!((read.udp, read.edns, read.recursion, read.internet), (UDP_AT_MOST, true, true, true));
+        assert_eq!((read.udp, read.edns, read.recursion, read.internet), (MAX_UDP, true, true, true));
         assert!(read.raw.starts_with(b"\x03Api\x07EXAMPLE\x03org\0"), "the case of letters is kept");
     }
 
@@ -475,7 +475,7 @@ mod tests {
         assert!(bytes.len() <= 512);
         assert_eq!(found(&query, &bytes), Some(Found::Cut));
         let whole = answer(&read, &Answer::Addresses(&many), 65_535);
-        assert!(matches!(found(&query, &whole), Some(Found::Addresses(a, _)) if a.len() == ADDRESSES_AT_MOST));
+        assert!(matches!(found(&query, &whole), Some(Found::Addresses(a, _)) if a.len() == MAX_ADDRESSES));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! in two ways (a name twice, a list with two names, lengths that do not add up) is refused.
 
 /// Most bytes of a client hello that are waited for; those of browsers with post-quantum keys have about 2 KiB.
-pub const HELLO_AT_MOST: usize = 16 << 10;
+pub const MAX_HELLO: usize = 16 << 10;
 
 /// What the first bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub fn first(bytes: &[u8]) -> First {
             Some(Err(why)) => First::Malformed(why),
             None => First::Malformed("a client hello whose lengths do not add up"),
         },
-        Ok(None) if bytes.len() >= HELLO_AT_MOST => First::Malformed("a client hello that does not end"),
+        Ok(None) if bytes.len() >= MAX_HELLO => First::Malformed("a client hello that does not end"),
         Ok(None) => First::More,
         Err(why) => First::Malformed(why),
     }
@@ -65,7 +65,7 @@ fn message(bytes: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
                 return Err("a handshake that begins with something else than a client hello");
             }
             let length = usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
-            if length > HELLO_AT_MOST {
+            if length > MAX_HELLO {
                 return Err("a client hello that is too long");
             }
             if let Some(whole) = body.get(..length) {

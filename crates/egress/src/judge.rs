@@ -20,7 +20,7 @@ const WEB: [u16; 2] = [80, 443];
 pub const NAMES_PORT: u16 = 53;
 
 /// Most connections at once, and as many as there may be where the policy names no number: each costs the broker two descriptors.
-pub const CONNECTIONS_AT_MOST: u32 = 1500;
+pub const MAX_CONNECTIONS: u32 = 1500;
 
 /// The rules of one run.
 #[derive(Clone, Debug)]
@@ -122,7 +122,7 @@ pub fn not_built(net: &Net) -> Vec<NotBuilt> {
             "net.deny",
             "a proxy resolves names, so that no `cidr` can be denied to them",
         ),
-        (net.connections > Some(CONNECTIONS_AT_MOST), "net.connections", "the broker holds 1500 at once, and no more"),
+        (net.connections > Some(MAX_CONNECTIONS), "net.connections", "the broker holds 1500 at once, and no more"),
         (net.datagrams_by_proxy().is_some(), "net.allow", "a proxy of HTTP passes no datagrams on"),
         (any(is_unreachable), "net.allow", "a `cidr` that is not public is reached by `address` alone"),
         (any(|rule| rule.ports.contains(&NAMES_PORT)), "net.allow", "port 53 is where the broker itself answers names"),

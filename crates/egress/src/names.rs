@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Most names in one run: a program that looks up more is denied, not served at the cost of our memory.
-pub const NAMES_AT_MOST: usize = 4096;
+pub const MAX_NAMES: usize = 4096;
 /// The broker's own address: resolver of the sandbox.
 pub const RESOLVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The same in IPv6.
@@ -34,12 +34,12 @@ pub struct Names {
 }
 
 impl Names {
-    /// The addresses of a name (lower case, no trailing dot), and whether they are new; `None`: there are [`NAMES_AT_MOST`].
+    /// The addresses of a name (lower case, no trailing dot), and whether they are new; `None`: there are [`MAX_NAMES`].
     pub fn give(&mut self, name: &str) -> Option<(Pair, bool)> {
         if let Some(number) = self.numbers.get(name) {
             return Some((pair(*number), false));
         }
-        if self.names.len() >= NAMES_AT_MOST {
+        if self.names.len() >= MAX_NAMES {
             return None;
         }
         let number = u32::try_from(self.names.len()).ok()?;
@@ -65,7 +65,7 @@ impl Names {
 }
 
 fn pair(number: u32) -> Pair {
-    // Neither sum can wrap: there are NAMES_AT_MOST numbers.
+    // Neither sum can wrap: there are MAX_NAMES numbers.
     let v4 = Ipv4Addr::from_bits(FIRST.saturating_add(number));
     Pair { v4, v6: Ipv6Addr::from_bits(FIRST6.saturating_add(u128::from(number))) }
 }
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn there_is_an_end_to_names_and_all_stay_in_their_range() {
         let mut names = Names::default();
-        for number in 0..NAMES_AT_MOST {
+        for number in 0..MAX_NAMES {
             let (pair, _) = names.give(&format!("n{number}.example")).unwrap();
             assert!(is_given(pair.v4.into()) && is_given(pair.v6.into()));
             assert_eq!(names.of(pair.v4.into()), names.of(pair.v6.into()));

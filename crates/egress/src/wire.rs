@@ -16,19 +16,19 @@ use zeroize::Zeroizing;
 /// The version of what is said here; another one is refused.
 pub const VERSION: u32 = 2;
 /// Most bytes of JSON in one frame.
-pub const FRAME_AT_MOST: usize = 1 << 20;
+pub const MAX_FRAME: usize = 1 << 20;
 /// Most descriptors beside one message (the kernel takes 253).
 pub const DESCRIPTORS: usize = 250;
 /// Most sockets in one orders frame.
-pub const SOCKETS_AT_MOST: usize = 4096;
+pub const MAX_SOCKETS: usize = 4096;
 /// Most kinds of [`Seen`] that are told; a program that does more is learnt from in part.
-pub const SEEN_AT_MOST: usize = 1000;
+pub const MAX_SEEN: usize = 1000;
 /// Most destinations about which [`FromBroker::Whose`] asks.
-pub const WHOSE_AT_MOST: usize = 200;
+pub const MAX_WHOSE: usize = 200;
 /// Most secrets in [`FromBroker::Used`].
-pub const USED_AT_MOST: usize = 1000;
+pub const MAX_USED: usize = 1000;
 /// Most bytes of one text of a record; what is longer is cut by [`FromBroker::bounded`].
-pub const TEXT_AT_MOST: usize = 512;
+pub const MAX_TEXT: usize = 512;
 
 /// What the engine says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -258,7 +258,7 @@ pub enum FromBroker {
         request: Option<Head>,
     },
     /// A connection is about to be denied and held until [`ToBroker::Looked`]: which program has it is to be looked for. At
-    /// most [`WHOSE_AT_MOST`] times, once for each destination.
+    /// most [`MAX_WHOSE`] times, once for each destination.
     Whose {
         /// The question's number.
         id: u64,
@@ -323,7 +323,7 @@ pub struct Seen {
     pub port: u16,
     /// The method of a request; none: the bytes were not read.
     pub method: Option<String>,
-    /// Its path without the query; empty where it is longer than [`TEXT_AT_MOST`], or not of visible ASCII alone.
+    /// Its path without the query; empty where it is longer than [`MAX_TEXT`], or not of visible ASCII alone.
     pub path: Option<String>,
 }
 
@@ -344,7 +344,7 @@ pub struct Usage {
 }
 
 impl FromBroker {
-    /// The same with every text cut to [`TEXT_AT_MOST`] bytes.
+    /// The same with every text cut to [`MAX_TEXT`] bytes.
     #[must_use]
     pub fn bounded(self) -> Self {
         match self {
@@ -369,7 +369,7 @@ impl FromBroker {
             Self::Usage(usage) => Self::Usage(usage),
             Self::Alive {} => Self::Alive {},
             Self::Used { secrets } => Self::Used {
-                secrets: secrets.into_iter().take(USED_AT_MOST).map(|(name, count)| (cut(name), count)).collect(),
+                secrets: secrets.into_iter().take(MAX_USED).map(|(name, count)| (cut(name), count)).collect(),
             },
             Self::Ask { id, host, port, request } => {
                 let request = request.map(|Head { method, path }| Head { method: cut(method), path: cut(path) });
@@ -389,14 +389,14 @@ pub fn digest(net: &Value) -> String {
 }
 
 fn cut(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(TEXT_AT_MOST));
+    text.truncate(text.floor_char_boundary(MAX_TEXT));
     text
 }
 
 /// Why bytes are no frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// A length above [`FRAME_AT_MOST`].
+    /// A length above [`MAX_FRAME`].
     TooLong(usize),
     /// No JSON of this shape; what the reader said of it.
     Shape(String),
@@ -405,7 +405,7 @@ pub enum Malformed {
 impl std::fmt::Display for Malformed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::TooLong(length) => write!(f, "a frame of {length} bytes, at most {FRAME_AT_MOST} may be"),
+            Self::TooLong(length) => write!(f, "a frame of {length} bytes, at most {MAX_FRAME} may be"),
             Self::Shape(why) => write!(f, "a frame that is not understood: {why}"),
         }
     }
@@ -416,7 +416,7 @@ impl std::error::Error for Malformed {}
 /// A value as one frame.
 ///
 /// # Errors
-/// [`Malformed::TooLong`]: it needs more than [`FRAME_AT_MOST`] bytes.
+/// [`Malformed::TooLong`]: it needs more than [`MAX_FRAME`] bytes.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Malformed> {
     encode_into(vec![0; 4], value)
 }
@@ -451,7 +451,7 @@ impl std::io::Write for Length {
 fn encode_into<T: Serialize>(mut frame: Vec<u8>, value: &T) -> Result<Vec<u8>, Malformed> {
     serde_json::to_writer(&mut frame, value).map_err(|e| Malformed::Shape(e.to_string()))?;
     let length = frame.len().saturating_sub(4);
-    let Some(known) = u32::try_from(length).ok().filter(|_| length <= FRAME_AT_MOST) else {
+    let Some(known) = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME) else {
         return Err(Malformed::TooLong(length));
     };
     for (to, from) in frame.iter_mut().zip(known.to_le_bytes()) {
@@ -478,7 +478,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<Option<(T, usize)>, M
 pub fn length(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some(length) = bytes.first_chunk::<4>() else { return Ok(None) };
     let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
-    if length > FRAME_AT_MOST { Err(Malformed::TooLong(length)) } else { Ok(Some(length.saturating_add(4))) }
+    if length > MAX_FRAME { Err(Malformed::TooLong(length)) } else { Ok(Some(length.saturating_add(4))) }
 }
 
 #[cfg(test)]
@@ -509,9 +509,9 @@ mod tests {
 
     #[test]
     fn what_is_too_long_is_refused_before_it_came() {
-        let length = u32::try_from(FRAME_AT_MOST + 1).unwrap();
-        assert_eq!(decode::<ToBroker>(&length.to_le_bytes()), Err(Malformed::TooLong(FRAME_AT_MOST + 1)));
-        let text = "x".repeat(FRAME_AT_MOST);
+        let length = u32::try_from(MAX_FRAME + 1).unwrap();
+        assert_eq!(decode::<ToBroker>(&length.to_le_bytes()), Err(Malformed::TooLong(MAX_FRAME + 1)));
+        let text = "x".repeat(MAX_FRAME);
         assert!(encode(&FromBroker::Failed { what: text, why: String::new() }).is_err());
     }
 
@@ -526,11 +526,11 @@ mod tests {
 
     #[test]
     fn texts_of_the_broker_are_cut_between_characters() {
-        let long = "ä".repeat(TEXT_AT_MOST);
+        let long = "ä".repeat(MAX_TEXT);
         let FromBroker::Ask { host, .. } = (FromBroker::Ask { id: 1, host: long, port: 1, request: None }).bounded()
         else {
             panic!()
         };
-        assert_eq!(host.len(), TEXT_AT_MOST);
+        assert_eq!(host.len(), MAX_TEXT);
     }
 }

@@ -104,7 +104,7 @@ fn one_program_out_of_memory_is_not_the_end() {
 fn comes(live: &Live, is_so: impl Fn(&sandbox::UsageNow) -> bool) -> bool {
     let handle = live.sandbox.handle();
     (0..200).any(|_| {
-        std::thread::sleep(Duration::from_millis(50));
+        drop(sys::channel::wait(&[], Some(Duration::from_millis(50))));
         is_so(&handle.usage())
     })
 }

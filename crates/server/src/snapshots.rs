@@ -18,7 +18,7 @@ use crate::keys::Key;
 use crate::labels;
 
 /// Most snapshots of a key: each takes room on the disk.
-const MOST: usize = 100;
+const MAX_SNAPSHOTS: usize = 100;
 /// Most forks of one request.
 const MAX_FORKS: u64 = 20;
 
@@ -101,8 +101,8 @@ impl Desk {
         name: Option<String>,
     ) -> Result<Snapshotted, Problem> {
         keeps_no_header(info)?;
-        if self.snapshots(key).await?.len() >= MOST {
-            let what = format!("this key has {MOST} snapshots");
+        if self.snapshots(key).await?.len() >= MAX_SNAPSHOTS {
+            let what = format!("this key has {MAX_SNAPSHOTS} snapshots");
             let (why, instead) = ("each takes room on the disk", "remove some");
             return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "serve/too-many", what, why, instead));
         }

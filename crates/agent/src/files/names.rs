@@ -10,7 +10,7 @@ use rustix::io::Errno;
 /// Names that one slice reads.
 const SLICE: usize = 1024;
 /// Most names of one folder that are held.
-const MOST: usize = 1_000_000;
+const MAX_NAMES: usize = 1_000_000;
 
 /// Names that are being read.
 pub(crate) struct Names {
@@ -36,7 +36,7 @@ impl Names {
             if name == b"." || name == b".." {
                 continue;
             }
-            if self.names.len() >= MOST {
+            if self.names.len() >= MAX_NAMES {
                 return Err(Errno::TOOBIG);
             }
             self.names.push(OsString::from_vec(name));

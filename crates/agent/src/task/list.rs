@@ -21,7 +21,7 @@ const EVENTS: usize = 4;
 /// An event is sent when its entries' texts are so long, bytes; as JSON a byte may become six.
 const EVENT: usize = 16 * 1024;
 /// Most folders that wait for their turn.
-const MOST: usize = 100_000;
+const MAX_FOLDERS: usize = 100_000;
 
 pub(super) struct List {
     depth: u32,
@@ -96,8 +96,8 @@ impl Task for List {
         if folder.names.is_empty() {
             let depth = folder.depth.saturating_add(1);
             let below = std::mem::take(&mut folder.below);
-            if self.todo.len().saturating_add(below.len()) > MOST {
-                return Err(failure(Code::TooMany, format!("more than {MOST} folders: list a part of them")));
+            if self.todo.len().saturating_add(below.len()) > MAX_FOLDERS {
+                return Err(failure(Code::TooMany, format!("more than {MAX_FOLDERS} folders: list a part of them")));
             }
             self.todo.extend(below.into_iter().rev().map(|path| (path, depth)));
             self.now = None;

@@ -15,7 +15,7 @@ use crate::path_text;
 use crate::words::{Code, Failure, Hello, Process, Processes, Request};
 
 /// Most processes in an answer.
-const MOST: usize = 1000;
+const MAX_PROCESSES: usize = 1000;
 /// Most bytes of the arguments of one.
 const ARGUMENTS: usize = 4096;
 /// Most bytes of the arguments of all: as JSON each may become six, and the answer is one frame.
@@ -101,7 +101,7 @@ fn rename(from: &Path, to: &Path) -> Result<crate::words::Entry, Failure> {
 fn processes() -> Processes {
     let mut rows = crate::tree::all();
     rows.sort_by_key(|row| row.pid);
-    rows.truncate(MOST);
+    rows.truncate(MAX_PROCESSES);
     let each = ALL_ARGUMENTS.checked_div(rows.len()).unwrap_or(0).clamp(24, ARGUMENTS);
     let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
     let number = |pid: i32| u32::try_from(pid).unwrap_or(0);

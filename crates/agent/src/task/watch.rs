@@ -19,7 +19,7 @@ use crate::path_text;
 use crate::words::{Change, Code, Failure, What};
 
 /// Most folders that one request watches.
-const MOST: usize = 8192;
+const MAX_FOLDERS: usize = 8192;
 /// Entries that one step looks at.
 const SLICE: usize = 512;
 /// Room for the events of one read, bytes.
@@ -71,8 +71,8 @@ impl Watch {
             | WatchFlags::ONLYDIR
             | WatchFlags::EXCL_UNLINK;
         flags.set(WatchFlags::DONT_FOLLOW, !below.as_os_str().is_empty());
-        if self.folders.len() >= MOST {
-            return Err(failure(Code::TooMany, format!("more than {MOST} folders: watch a part of them")));
+        if self.folders.len() >= MAX_FOLDERS {
+            return Err(failure(Code::TooMany, format!("more than {MAX_FOLDERS} folders: watch a part of them")));
         }
         let number = inotify::add_watch(&self.inotify, path.as_path(), flags).map_err(|errno| match errno {
             Errno::NOSPC => failure(

@@ -20,7 +20,7 @@ pub(super) const PROBES: &[Entry] = &[
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_millis(900);
 /// Most bytes of an answer.
-const MOST: usize = 256 << 10;
+const MAX_ANSWER: usize = 256 << 10;
 
 /// Where a name or an address with a port leads; as the C library reads it, so that `0177.1` is an address as well.
 fn resolved(to: &str) -> std::io::Result<SocketAddr> {
@@ -48,7 +48,7 @@ fn said(to: &str, pieces: &[Vec<u8>]) -> std::io::Result<Vec<u8>> {
         rest(Duration::from_millis(40));
     }
     let (mut all, begun, mut part) = (Vec::new(), Instant::now(), [0; 8192]);
-    while begun.elapsed() < PATIENCE && all.len() < MOST {
+    while begun.elapsed() < PATIENCE && all.len() < MAX_ANSWER {
         match stream.read(&mut part) {
             Ok(0) => break,
             Ok(length) => all.extend_from_slice(part.get(..length).unwrap_or_default()),

@@ -30,7 +30,7 @@ const BROKER: &str = "198.18.0.1:80";
 /// The variable of whoever starts the sandbox that holds the secret.
 const SOURCE: &str = "FUMEHOOD_ATTACK_KEY";
 /// Most bytes of one connection.
-const MOST: usize = 256 << 10;
+const MAX_CONNECTION: usize = 256 << 10;
 /// What ends a connection after its answer.
 const CLOSE: &[u8] = b"Connection: close";
 /// How long a connection may be quiet.
@@ -285,7 +285,7 @@ fn answer(mut stream: TcpStream, heard: &Heard, token: &str, over: &AtomicBool) 
     }
     let (mut all, mut answered, mut last) = (Vec::new(), 0, Instant::now());
     let mut part = [0; 4096];
-    while !over.load(Ordering::Acquire) && last.elapsed() < QUIET && all.len() < MOST {
+    while !over.load(Ordering::Acquire) && last.elapsed() < QUIET && all.len() < MAX_CONNECTION {
         match stream.read(&mut part) {
             Ok(0) => return,
             Ok(length) => {

@@ -20,7 +20,7 @@ use crate::oci::begin::{self, Order};
 use crate::oci::bundle::Bundle;
 
 /// Most bytes of the list of mounts: what a pipe takes without a reader.
-const MOST_MOUNTS: usize = 64 << 10;
+const MAX_MOUNTS: usize = 64 << 10;
 
 /// gVisor on its way. Dropping it ends it.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Started {
     pub(super) fn mounts(&self) -> Result<Vec<sys::proc::Mount>, String> {
         let mut bytes = Vec::new();
         let file = self.mounts.try_clone().map_err(|error| error.to_string())?;
-        match std::fs::File::from(file).take(MOST_MOUNTS as u64).read_to_end(&mut bytes) {
+        match std::fs::File::from(file).take(MAX_MOUNTS as u64).read_to_end(&mut bytes) {
             Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error.to_string()),
             Ok(_) | Err(_) => {}
         }

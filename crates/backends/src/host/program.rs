@@ -11,7 +11,7 @@ const FOLDERS: [&str; 4] = ["/usr/local/bin", "/usr/local/sbin", "/usr/bin", "/u
 /// How long it may take to say its version or its flags.
 const ANSWER: Duration = Duration::from_secs(10);
 /// Most that it may say.
-const MOST: usize = 64 << 10;
+const MAX_ANSWER: usize = 64 << 10;
 
 /// Why there is none, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ fn trusted(path: &Path) -> Result<PathBuf, String> {
 
 /// What it says to one word.
 pub(crate) fn ask(path: &Path, word: &str) -> Result<String, String> {
-    let answer = Command::new(path).arg(word).output(b"", MOST, ANSWER).map_err(|error| error.to_string())?;
+    let answer = Command::new(path).arg(word).output(b"", MAX_ANSWER, ANSWER).map_err(|error| error.to_string())?;
     if answer.timed_out {
         return Err(format!("`{} {word}` did not answer within {} s", path.display(), ANSWER.as_secs()));
     }

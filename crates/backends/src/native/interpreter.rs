@@ -16,8 +16,7 @@ use sys::channel::Interest;
 
 use super::blueprint::Blueprint;
 use super::running::Running;
-use crate::backend::Streams;
-use crate::backend::{Launch, Stdio};
+use crate::backend::{Launch, Stdio, Streams};
 use crate::{StartError, backend};
 
 /// The first word of our own executable by which it becomes an interpreter; nobody else says it.

@@ -18,7 +18,7 @@ use crate::native::spawn;
 use crate::native::{prepare, start as native};
 
 /// Most of what a runtime said that is told.
-const MOST_SAID: usize = 500;
+const MAX_SAID: usize = 500;
 
 /// A runtime, and how it is told what to do.
 pub(crate) struct Order<'a> {
@@ -144,7 +144,7 @@ fn said(log: &Path, name: &str) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    let last: String = last.chars().take(MOST_SAID).collect();
+    let last: String = last.chars().take(MAX_SAID).collect();
     if last.is_empty() { String::new() } else { format!("; `{name}` said: {last}") }
 }
 

@@ -25,7 +25,7 @@ const OLDEST: Duration = Duration::from_secs(24 * 3600);
 /// One that is being written is younger than this.
 const WRITING: Duration = Duration::from_secs(600);
 /// Most of them: one for each size of memory and number of processors that is in use.
-const MOST: usize = 4;
+const MAX_KEPT: usize = 4;
 /// What one that is being written ends with.
 const NEW: &str = ".new";
 /// `O_NOFOLLOW | O_NONBLOCK`
@@ -100,7 +100,7 @@ impl Kept {
 
     /// Keeps all that can be read, of at most so many bytes; what is too much of the others goes.
     pub(super) fn keep(&self, mut from: impl std::io::Read, most: u64) -> Result<()> {
-        let _gone = sweep(&self.folder, MOST.saturating_sub(1));
+        let _gone = sweep(&self.folder, MAX_KEPT.saturating_sub(1));
         let new = self.folder.join(format!("{}-{}{NEW}", self.kind, std::process::id()));
         let kept = self.write(&new, &mut from, most);
         if kept.is_err() {
@@ -252,7 +252,7 @@ mod tests {
             let then = if past { now.checked_sub(by) } else { now.checked_add(by) };
             OpenOptions::new().write(true).open(place.only()).unwrap().set_modified(then.unwrap()).unwrap();
             assert_eq!(place.found(), None);
-            assert_eq!(sweep(place.folder.path(), MOST).len(), 1);
+            assert_eq!(sweep(place.folder.path(), MAX_KEPT).len(), 1);
         }
     }
 
@@ -261,10 +261,10 @@ mod tests {
         let place = Place::new();
         assert!(place.kept.keep(&b"memory"[..], 5).is_err());
         assert_eq!(std::fs::read_dir(place.folder.path()).unwrap().count(), 0);
-        for number in 0..MOST + 2 {
+        for number in 0..MAX_KEPT + 2 {
             Place::kind(place.folder.path(), &number.to_string()).keep(&b"memory"[..], 100).unwrap();
         }
-        assert_eq!(std::fs::read_dir(place.folder.path()).unwrap().count(), MOST);
-        assert!(Place::kind(place.folder.path(), &(MOST + 1).to_string()).find().is_some());
+        assert_eq!(std::fs::read_dir(place.folder.path()).unwrap().count(), MAX_KEPT);
+        assert!(Place::kind(place.folder.path(), &(MAX_KEPT + 1).to_string()).find().is_some());
     }
 }

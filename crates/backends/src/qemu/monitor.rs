@@ -12,7 +12,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// Longest line.
 const LONGEST: usize = 256 * 1024;
 /// Most lines that are not the one that is waited for.
-const MOST: usize = 1000;
+const MAX_LINES: usize = 1000;
 /// The name under which the emulator knows a descriptor that it was given.
 const STATE: &str = "state";
 
@@ -89,7 +89,7 @@ impl Monitor {
     /// The first thing that it says that is one.
     fn wait_for<T>(&mut self, is: impl Fn(&Value) -> Option<T>) -> Result<T, String> {
         let until = Instant::now() + ANSWER;
-        for _ in 0..MOST {
+        for _ in 0..MAX_LINES {
             if let Some(found) = is(&self.line(until)?) {
                 return Ok(found);
             }

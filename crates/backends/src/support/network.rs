@@ -21,7 +21,7 @@ const FIRST_UNPRIVILEGED: u16 = 1024;
 /// Names of one wildcard that can be reached at one such port at once.
 const NAMES_OF_WILDCARD: usize = 16;
 /// Most sockets; each is a descriptor of the broker.
-const MOST_INLETS: usize = 512;
+const MAX_INLETS: usize = 512;
 /// What answers for a clause, whatever the host.
 type Answer = fn(&Policy, ClauseId) -> Support;
 /// Clauses that the broker holds by its rules, and who answers for each.
@@ -53,10 +53,10 @@ pub(super) fn by_broker(policy: &Policy, host: &Capabilities) -> Support {
     }
     let ipv6 = host.ipv6();
     let inlets = inlets(&policy.net, ipv6);
-    if inlets.len() > MOST_INLETS {
+    if inlets.len() > MAX_INLETS {
         return unmet(
             "net.allow/too-many-ports",
-            format!("the rules need {} sockets, and {MOST_INLETS} are the most", inlets.len()),
+            format!("the rules need {} sockets, and {MAX_INLETS} are the most", inlets.len()),
             "name fewer ports from 1024 on, or fewer hosts with such ports",
         );
     }

@@ -61,13 +61,13 @@ struct Proxy {
 }
 
 /// Requests of one connection at once (HTTP/2); clients take 100 for granted until they are told.
-const STREAMS_AT_MOST: usize = 128;
+const MAX_STREAMS: usize = 128;
 /// The same, as it is announced.
-const STREAMS_AT_MOST_U32: u32 = 128;
+const MAX_STREAMS_U32: u32 = 128;
 /// Most bytes of one request's headers (HTTP/2).
-const HEADER_BYTES_AT_MOST: u32 = 64 << 10;
+const MAX_HEADER_BYTES: u32 = 64 << 10;
 /// Most bytes of one answer that wait for the program (HTTP/2).
-const SEND_AT_MOST: usize = 32 << 10;
+const MAX_SEND: usize = 32 << 10;
 /// How long a server may take from the connection to its answer to our hello.
 const SERVER: Duration = Duration::from_millis(2800);
 /// How long after a person agreed to a request the same one may come again, once.
@@ -116,15 +116,15 @@ async fn streams(run: &Rc<Run>, aim: &Aim, io: Shared, name: &str) -> Result<(),
 fn reader_of_one() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder.half_close(true).preserve_header_case(true).auto_date_header(false);
-    builder.max_headers(egress::http::framing::HEADERS_AT_MOST);
+    builder.max_headers(egress::http::framing::MAX_HEADERS);
     builder
 }
 
 /// How a program's HTTP/2 is read.
 fn reader_of_two(tasks: Tasks) -> http2::Builder<Tasks> {
     let mut builder = http2::Builder::new(tasks);
-    builder.max_concurrent_streams(STREAMS_AT_MOST_U32).max_header_list_size(HEADER_BYTES_AT_MOST);
-    builder.max_send_buf_size(SEND_AT_MOST).max_pending_accept_reset_streams(Some(STREAMS_AT_MOST));
+    builder.max_concurrent_streams(MAX_STREAMS_U32).max_header_list_size(MAX_HEADER_BYTES);
+    builder.max_send_buf_size(MAX_SEND).max_pending_accept_reset_streams(Some(MAX_STREAMS));
     builder.auto_date_header(false);
     builder
 }

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::task::JoinSet;
 
 use super::wire::Io;
-use super::{Body, HEADER_BYTES_AT_MOST, STREAMS_AT_MOST};
+use super::{Body, MAX_HEADER_BYTES, MAX_STREAMS};
 
 /// Tasks of one connection of a program; they end with it.
 #[derive(Clone, Default)]
@@ -49,7 +49,7 @@ impl Server {
     pub(super) async fn one<T: 'static>(io: Box<dyn Io>, (tasks, kept): (&Tasks, T)) -> hyper::Result<Self> {
         let (mut server, connection) = http1::Builder::new()
             .preserve_header_case(true)
-            .max_headers(egress::http::framing::HEADERS_AT_MOST)
+            .max_headers(egress::http::framing::MAX_HEADERS)
             .handshake(TokioIo::new(io))
             .await?;
         tasks.spawn(async move {
@@ -64,8 +64,8 @@ impl Server {
     /// Speaks HTTP/2.
     pub(super) async fn two<T: 'static>(io: Box<dyn Io>, (tasks, kept): (&Tasks, T)) -> hyper::Result<Self> {
         let (mut server, connection) = http2::Builder::new(tasks.clone())
-            .initial_max_send_streams(STREAMS_AT_MOST)
-            .max_header_list_size(HEADER_BYTES_AT_MOST)
+            .initial_max_send_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEADER_BYTES)
             .handshake(TokioIo::new(io))
             .await?;
         tasks.spawn(async move {

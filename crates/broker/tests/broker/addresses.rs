@@ -101,7 +101,7 @@ fn names_without_end_are_refused_and_those_before_go_on() {
             let name = |number: usize| format!("n{number}.many.example");
             (0..4100).filter(|number| look_up(&name(*number), dns::A) != dns::Found::NoName).count()
         });
-        assert_eq!(found, egress::names::NAMES_AT_MOST);
+        assert_eq!(found, egress::names::MAX_NAMES);
         engine.denied("net.allow/names");
         assert!(reached(stage, first));
         engine.end();

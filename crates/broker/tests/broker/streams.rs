@@ -16,7 +16,7 @@ const STUCK: Duration = Duration::from_millis(700);
 /// More than all buffers of the kernel on the way can hold.
 const MORE_THAN_BUFFERS: usize = 256 << 20;
 /// What the broker may hold of it.
-const HELD_AT_MOST: u64 = 8 << 10;
+const MAX_HELD: u64 = 8 << 10;
 
 /// Bytes that are nowhere the same in a row, so that none can be lost, said twice or exchanged unseen.
 fn bytes(count: usize) -> Vec<u8> {
@@ -176,7 +176,7 @@ fn who_is_not_read_from_waits() {
         let mut out = connect(22);
         let taken = fill(&mut out);
         let grown = resident().saturating_sub(before);
-        assert!(taken < MORE_THAN_BUFFERS && grown < HELD_AT_MOST, "{taken} bytes were taken, {grown} KiB are held");
+        assert!(taken < MORE_THAN_BUFFERS && grown < MAX_HELD, "{taken} bytes were taken, {grown} KiB are held");
         out.shutdown(Shutdown::Write).unwrap();
         go.send(()).unwrap();
         assert_eq!(counted.recv().unwrap(), taken);
@@ -185,7 +185,7 @@ fn who_is_not_read_from_waits() {
         let mut back = connect(80);
         let taken = counted.recv().unwrap();
         let grown = resident().saturating_sub(before);
-        assert!(taken < MORE_THAN_BUFFERS && grown < HELD_AT_MOST, "{taken} bytes were taken, {grown} KiB are held");
+        assert!(taken < MORE_THAN_BUFFERS && grown < MAX_HELD, "{taken} bytes were taken, {grown} KiB are held");
         assert_eq!(drain(&mut back), taken);
         engine.end();
     });

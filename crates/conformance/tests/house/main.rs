@@ -16,7 +16,7 @@ use source::{files, shown, words};
 type Found = Result<Vec<String>, Box<dyn Error>>;
 
 /// Above this a file is split along what it speaks about.
-const LINES_AT_MOST: usize = 800;
+const MAX_LINES: usize = 800;
 
 /// Names that collect everything because they say nothing.
 const EMPTY_NAMES: [&str; 9] = ["common", "core", "helper", "helpers", "misc", "types", "util", "utils", "stuff"];
@@ -25,8 +25,8 @@ fn long_files() -> Found {
     let mut found = Vec::new();
     for path in files(&[".rs", ".py", ".sh"])? {
         let count = fs::read_to_string(&path)?.lines().count();
-        if count > LINES_AT_MOST {
-            found.push(format!("{} has {count} lines, at most {LINES_AT_MOST}: split it", shown(&path)));
+        if count > MAX_LINES {
+            found.push(format!("{} has {count} lines, at most {MAX_LINES}: split it", shown(&path)));
         }
     }
     Ok(found)

@@ -5,11 +5,11 @@
 //! passes here has one meaning for every reader (no request smuggling).
 
 /// Most bytes of a request's line and headers.
-pub const HEAD_AT_MOST: usize = 64 << 10;
+pub const MAX_HEAD: usize = 64 << 10;
 /// Most headers of one request.
-pub const HEADERS_AT_MOST: usize = 100;
+pub const MAX_HEADERS: usize = 100;
 /// Most bytes of the line that says a chunk's length.
-const CHUNK_LINE_AT_MOST: usize = 18;
+const MAX_CHUNK_LINE: usize = 18;
 
 /// Follows the bytes of one connection.
 #[derive(Debug)]
@@ -82,8 +82,7 @@ impl Framing {
         if !self.held.first().or(bytes.first()).is_some_and(u8::is_ascii_alphabetic) {
             return Err("a request that begins with no method");
         }
-        let Some(end) = self.hold(bytes, b"\r\n\r\n", HEAD_AT_MOST).map_err(|()| "a request head that is too long")?
-        else {
+        let Some(end) = self.hold(bytes, b"\r\n\r\n", MAX_HEAD).map_err(|()| "a request head that is too long")? else {
             return Ok(bytes.len());
         };
         let head = std::mem::take(&mut self.held);
@@ -107,8 +106,7 @@ impl Framing {
 
     fn chunk_line(&mut self, bytes: &[u8]) -> Result<usize, &'static str> {
         let before = self.held.len();
-        let end =
-            self.hold(bytes, b"\r\n", CHUNK_LINE_AT_MOST).map_err(|()| "a chunk with an extension or a long size")?;
+        let end = self.hold(bytes, b"\r\n", MAX_CHUNK_LINE).map_err(|()| "a chunk with an extension or a long size")?;
         let Some(end) = end else { return Ok(bytes.len()) };
         let line = std::mem::take(&mut self.held);
         let digits = line.get(..end.saturating_sub(2)).unwrap_or_default();
@@ -141,12 +139,12 @@ impl Framing {
         let long = |()| "trailers that are too long";
         let empty = self.held.iter().chain(bytes).take(2).eq(b"\r\n");
         let mark: &[u8] = if empty { b"\r\n" } else { b"\r\n\r\n" };
-        let Some(end) = self.hold(bytes, mark, HEAD_AT_MOST).map_err(long)? else { return Ok(bytes.len()) };
+        let Some(end) = self.hold(bytes, mark, MAX_HEAD).map_err(long)? else { return Ok(bytes.len()) };
         let held = std::mem::take(&mut self.held);
         if !empty {
             let lines = held.get(..end).unwrap_or_default();
             plain_lines(lines)?;
-            let mut headers = [httparse::EMPTY_HEADER; HEADERS_AT_MOST];
+            let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
             let Ok(httparse::Status::Complete((_, headers))) = httparse::parse_headers(lines, &mut headers) else {
                 return Err("trailers that are no headers");
             };
@@ -163,7 +161,7 @@ impl Framing {
 /// What follows a head.
 fn framed(head: &[u8]) -> Result<State, &'static str> {
     plain_lines(head)?;
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_AT_MOST];
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(head) {
         Ok(httparse::Status::Complete(length)) if length == head.len() => {}
@@ -280,9 +278,9 @@ mod tests {
         ] {
             assert!(fed(bad.as_bytes()).is_err(), "{bad:?}");
         }
-        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(HEADERS_AT_MOST + 1));
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(MAX_HEADERS + 1));
         assert_eq!(fed(many.as_bytes()), Err("too many headers"));
-        let long = format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(HEAD_AT_MOST));
+        let long = format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(MAX_HEAD));
         assert_eq!(Framing::default().feed(long.as_bytes()), Err("a request head that is too long"));
     }
 

@@ -21,7 +21,7 @@ use crate::{http, pattern};
 /// Fewest bytes of a value: shorter ones could not be told from ordinary text in answers.
 pub const LEAST: usize = 8;
 /// Most bytes of a value: it has to fit into a header.
-pub const MOST: usize = 8192;
+pub const MAX_VALUE: usize = 8192;
 /// The one port that is spoken to without TLS: who names it in `ports` asks for that.
 const HTTP: u16 = 80;
 /// Headers that say how a request is read, or whom it is for: a secret in them would change which request it is.
@@ -79,7 +79,7 @@ impl Held {
         if value.len() < LEAST {
             return Err("is shorter than 8 bytes, so answers could not be searched for it");
         }
-        if value.len() > MOST {
+        if value.len() > MAX_VALUE {
             return Err("is longer than 8192 bytes");
         }
         put::check(&secret.put, placeholder.as_deref())?;

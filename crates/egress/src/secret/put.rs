@@ -10,7 +10,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use policy::value::SecretUse;
 use zeroize::Zeroizing;
 
-use super::{Asked, FRAMING, Held, MOST};
+use super::{Asked, FRAMING, Held, MAX_VALUE};
 
 /// What stays as it is in a parameter: RFC 3986's unreserved.
 pub(super) const PARAMETER: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -91,7 +91,7 @@ impl Held {
         } else {
             self.value.clone()
         };
-        let (mut rest, mut out) = (body, Zeroizing::new(Vec::with_capacity(body.len().saturating_add(MOST))));
+        let (mut rest, mut out) = (body, Zeroizing::new(Vec::with_capacity(body.len().saturating_add(MAX_VALUE))));
         let mut is_put = false;
         while let Some(at) = rest.windows(placeholder.len()).position(|window| window == placeholder) {
             let (before, from) = rest.split_at_checked(at)?;

@@ -135,7 +135,7 @@ fn what_cannot_be_a_secret_is_refused_without_being_said() {
     };
     let query = || SecretUse::Query("k".to_owned());
     assert_eq!(new("12345678\n", query()).unwrap().as_str(), "12345678");
-    let long = "x".repeat(super::MOST.saturating_add(1));
+    let long = "x".repeat(super::MAX_VALUE.saturating_add(1));
     for bad in ["", "\n", "1234567", "1234\r\n5678", "12345678\n\n", "1234567\u{0}8", long.as_str()] {
         assert!(new(bad, query()).is_err(), "{bad:?}");
     }

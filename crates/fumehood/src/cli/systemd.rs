@@ -11,7 +11,7 @@ use sandbox::Environment;
 /// The first socket that is handed over.
 const FIRST: i32 = 3;
 /// Most that are taken.
-const MOST: i32 = 16;
+const MAX_SOCKETS: i32 = 16;
 /// Variables that are for us alone, and no sandbox's supervisor.
 pub(super) const OURS: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "NOTIFY_SOCKET"];
 
@@ -29,8 +29,8 @@ pub(super) fn sockets(environment: &Environment) -> Result<Vec<OwnedFd>, String>
         return Ok(Vec::new());
     }
     let count = text(environment, "LISTEN_FDS").unwrap_or_default();
-    let number = count.parse::<i32>().ok().filter(|number| (1..=MOST).contains(number));
-    let number = number.ok_or_else(|| format!("LISTEN_FDS={count} is no number from 1 to {MOST}"))?;
+    let number = count.parse::<i32>().ok().filter(|number| (1..=MAX_SOCKETS).contains(number));
+    let number = number.ok_or_else(|| format!("LISTEN_FDS={count} is no number from 1 to {MAX_SOCKETS}"))?;
     let ourselves = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|error| format!("pidfd_open: {error}"))?;
     (FIRST..FIRST.saturating_add(number))
         .map(|at| {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use egress::host::{Named, authority};
-use egress::wire::SEEN_AT_MOST;
+use egress::wire::MAX_SEEN;
 use policy::value::{Net, NetRule, Target, host_matches};
 use sandbox::Passed;
 use sandbox::fault::show_text;
@@ -78,10 +78,10 @@ impl Proposal {
                 ),
             }
         }
-        if passed.len() >= SEEN_AT_MOST {
+        if passed.len() >= MAX_SEEN {
             proposal
                 .remarks
-                .push(format!("{SEEN_AT_MOST} kinds of requests and connections were heard, and no more are told"));
+                .push(format!("{MAX_SEEN} kinds of requests and connections were heard, and no more are told"));
         }
         let unused = given.rules().filter(|rule| !passed.iter().any(|one| is_for(rule, one)));
         proposal.remarks.extend(unused.map(|rule| format!("the rule for {} was not used", rule.to)));
@@ -240,8 +240,7 @@ mod tests {
             let made = of(&[("a.example", 80)], &[passed("a.example", 80, Some((method, "/a")))]);
             assert_eq!((shown(&made), made.remarks.len()), (vec!["a.example [80]   true".to_owned()], 1), "{method}");
         }
-        let most: Vec<_> =
-            (0..SEEN_AT_MOST).map(|n| passed("a.example", 80, Some(("GET", &format!("/{n}"))))).collect();
+        let most: Vec<_> = (0..MAX_SEEN).map(|n| passed("a.example", 80, Some(("GET", &format!("/{n}"))))).collect();
         assert!(of(&[("a.example", 80)], &most).remarks.iter().any(|said| said.contains("1000 kinds")));
         let many: Vec<_> =
             (0..MAX_PATHS + 9).map(|n| passed("a.example", 80, Some(("GET", &format!("/{n}"))))).collect();

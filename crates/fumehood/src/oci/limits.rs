@@ -18,8 +18,8 @@ const OPEN_FILES: i64 = 1024;
 /// The least that the policy knows.
 const LEAST_OPEN_FILES: i64 = 8;
 /// The most that the policy knows.
-const MOST_OPEN_FILES: i64 = 1 << 20;
-const MOST_PIDS: i64 = 4_194_304;
+const MAX_OPEN_FILES: i64 = 1 << 20;
+const MAX_PIDS: i64 = 4_194_304;
 /// Above it engines mean "no limit".
 const NO_LIMIT: i64 = 1 << 50;
 
@@ -51,7 +51,7 @@ pub(super) fn read(
             |least: i64| one.refused("hard", format!("{hard} is less than {least}, the least that is held here"));
         match kind {
             "RLIMIT_NOFILE" if hard < LEAST_OPEN_FILES => return Err(less(LEAST_OPEN_FILES)),
-            "RLIMIT_NOFILE" => open_files = hard.min(MOST_OPEN_FILES),
+            "RLIMIT_NOFILE" => open_files = hard.min(MAX_OPEN_FILES),
             "RLIMIT_NPROC" | "RLIMIT_FSIZE" if hard < 1 => return Err(less(1)),
             // Of a user's processes, who has no others.
             "RLIMIT_NPROC" => pids = pids.min(hard),
@@ -62,7 +62,7 @@ pub(super) fn read(
             other => return Err(one.refused("type", format!("`{other}` is not held here"))),
         }
     }
-    set(layers, "limits.pids", &pids.clamp(1, MOST_PIDS).to_string());
+    set(layers, "limits.pids", &pids.clamp(1, MAX_PIDS).to_string());
     set(layers, "limits.open_files", &open_files.to_string());
     Ok(())
 }

@@ -12,8 +12,8 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn refused(&self, why: &str) -> Refused {
-        const MOST: usize = 80;
-        let what: String = self.text.chars().take(MOST).collect();
+        const MAX_SHOWN: usize = 80;
+        let what: String = self.text.chars().take(MAX_SHOWN).collect();
         Refused { line: self.number, what, why: why.to_owned() }
     }
 }

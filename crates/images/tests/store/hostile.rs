@@ -20,6 +20,7 @@ fn raw(name: &[u8]) -> Entry {
 }
 
 #[rustfmt::skip]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn entries() -> Vec<Row> {
     let deep = |count| vec!["d"; count].join("/");
     let sized = |size| Entry { size: Some(size), ..file("a", "") };

@@ -8,7 +8,7 @@ use crate::wire;
 use crate::words::Lost;
 
 /// Most bytes that wait for a reader before he is skipped.
-pub(super) const MOST: usize = 1 << 20;
+pub(super) const MAX_WAITING: usize = 1 << 20;
 
 #[derive(Debug)]
 enum Item {
@@ -42,7 +42,7 @@ impl Pump {
 
     /// One more piece; one who is too far behind loses it, and is told how much it was.
     pub(super) fn push(&mut self, lane: Lane, bytes: &[u8]) {
-        if self.waiting.saturating_add(bytes.len()) <= MOST {
+        if self.waiting.saturating_add(bytes.len()) <= MAX_WAITING {
             self.waiting = self.waiting.saturating_add(bytes.len());
             self.items.push_back(Item::Data(lane, bytes.to_vec()));
         } else {

@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use egress::secret::{Held, MOST, sign};
+use egress::secret::{Held, MAX_VALUE, sign};
 use egress::wire::{Hidden, Secrets};
 use policy::control::Control;
 use policy::value::{Root, Secret, SecretSource, SecretUse, WorkspaceMode, secrets_document};
@@ -28,7 +28,7 @@ use crate::fault::{Fault, show_text};
 /// How long a command may take.
 const LIMIT: Duration = Duration::from_secs(30);
 /// What is read at most: a value, the end of its line, and a byte that shows that it is too long.
-const READ_AT_MOST: usize = MOST + 3;
+const MAX_READ: usize = MAX_VALUE + 3;
 /// Random bytes of a placeholder.
 const RANDOM: usize = 16;
 
@@ -160,8 +160,8 @@ fn from_file(path: &Path, policy: &Policy) -> Result<Zeroizing<Vec<u8>>, String>
     if !file.metadata().map_err(|error| told(&error))?.is_file() {
         return Err("is no regular file".to_owned());
     }
-    let mut bytes = Zeroizing::new(Vec::with_capacity(READ_AT_MOST));
-    file.take(READ_AT_MOST as u64).read_to_end(&mut bytes).map_err(|error| told(&error))?;
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_READ));
+    file.take(MAX_READ as u64).read_to_end(&mut bytes).map_err(|error| told(&error))?;
     Ok(bytes)
 }
 
@@ -205,7 +205,7 @@ fn from_command(words: &[String], policy: &Policy, environment: &Environment) ->
     for (name, value) in &environment.env {
         command = command.variable(OsStr::from_bytes(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
     }
-    let output = command.output(b"", READ_AT_MOST, LIMIT);
+    let output = command.output(b"", MAX_READ, LIMIT);
     let output = output.map_err(|error| format!("runs `{}`, which cannot be started: {error}", show_text(first)))?;
     let stdout = Zeroizing::new(output.stdout);
     drop(Zeroizing::new(output.stderr));

@@ -30,7 +30,7 @@ use crate::changes::Refused;
 use crate::state::{Cross, Dir, State, StateError};
 
 /// At most so many snapshots are kept in one state folder.
-pub const MOST: usize = 256;
+pub const MAX_SNAPSHOTS: usize = 256;
 /// What lay in `/tmp` and, below `.home` or beside it, in the home folder.
 pub const TMP: &str = "tmp.tar";
 

@@ -99,10 +99,10 @@ fn names_are_plain_and_unique_and_there_is_an_end() {
         assert_eq!(remove(&state, word), Err(SnapshotError::None { word: word.to_owned() }));
     }
     assert_eq!(host.left(), Vec::<String>::new());
-    for _ in 0..MOST {
+    for _ in 0..MAX_SNAPSHOTS {
         host.begin(None).unwrap().finish().unwrap();
     }
-    assert_eq!(host.begin(None).map(drop), Err(SnapshotError::TooMany { most: MOST }));
+    assert_eq!(host.begin(None).map(drop), Err(SnapshotError::TooMany { most: MAX_SNAPSHOTS }));
 }
 
 #[test]

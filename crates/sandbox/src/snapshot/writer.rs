@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::pack::{Packing, pack};
 use super::{
-    ABOUT, About, CHANGES, MOST, Snapshot, SnapshotError, TMP, UNFINISHED, all, check_name, locked, new_id, unwritable,
+    ABOUT, About, CHANGES, MAX_SNAPSHOTS, Snapshot, SnapshotError, TMP, UNFINISHED, all, check_name, locked, new_id,
+    unwritable,
 };
 use crate::changes::{BLOBS, Manifest, Until};
 use crate::fault::show_bytes;
@@ -76,8 +77,8 @@ pub fn begin(state: State, run: &RunId, wish: Wish) -> Result<Writer, SnapshotEr
 /// Whether one more may be made, of this name.
 fn has_room(state: &State, name: Option<&str>) -> Result<(), SnapshotError> {
     let others = all(state)?;
-    if others.len() >= MOST {
-        return Err(SnapshotError::TooMany { most: MOST });
+    if others.len() >= MAX_SNAPSHOTS {
+        return Err(SnapshotError::TooMany { most: MAX_SNAPSHOTS });
     }
     let mut others = others.iter().filter_map(|other| Some(&other.as_ref().ok()?.about));
     match (name, others.find(|other| name.is_some() && other.name.as_deref() == name)) {

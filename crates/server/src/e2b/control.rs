@@ -19,7 +19,7 @@ use crate::{clock, json as read, labels};
 /// Seconds of life that a connection gives when it says nothing.
 const LIFE: u64 = 300;
 /// Most sandboxes that are measured for one request.
-const MOST_MEASURED: usize = 100;
+const MAX_MEASURED: usize = 100;
 
 type Answer = Result<Response<Body>, Problem>;
 
@@ -227,8 +227,8 @@ pub(super) async fn all_metrics(State(desk): State<Arc<Desk>>, Extension(key): E
     let query = Query::of(&uri);
     query.known(&["sandbox_ids"])?;
     let named: BTreeSet<&str> = query.all("sandbox_ids").flat_map(|value| value.split(',')).collect();
-    if named.len() > MOST_MEASURED {
-        return Err(Problem::invalid("sandbox_ids", &format!("more than {MOST_MEASURED} sandboxes")));
+    if named.len() > MAX_MEASURED {
+        return Err(Problem::invalid("sandbox_ids", &format!("more than {MAX_MEASURED} sandboxes")));
     }
     let mut found = Map::new();
     for info in desk.list(&key, false).await? {

@@ -17,7 +17,7 @@ use crate::request::Query;
 /// Levels, the least first. All that is told here is `info`.
 const LEVELS: [&str; 4] = ["debug", "info", "warn", "error"];
 /// Most entries of an answer, and as many as there are without a word.
-const MOST: u64 = 1000;
+const MAX_LINES: u64 = 1000;
 
 type Answer = Result<Response<Body>, Problem>;
 
@@ -45,9 +45,9 @@ impl Wanted {
     /// A word that is none of these.
     fn of(query: &Query, cursor: &str, known: &[&str]) -> Result<Self, Problem> {
         query.known(known)?;
-        let limit = query.whole("limit")?.unwrap_or(MOST);
-        if limit > MOST {
-            return Err(Problem::invalid("limit", &format!("`limit` is 0 to {MOST}")));
+        let limit = query.whole("limit")?.unwrap_or(MAX_LINES);
+        if limit > MAX_LINES {
+            return Err(Problem::invalid("limit", &format!("`limit` is 0 to {MAX_LINES}")));
         }
         let backward = match query.get("direction") {
             None | Some("" | "forward") => false,

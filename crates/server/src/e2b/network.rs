@@ -121,7 +121,8 @@ pub(super) fn summary(net: &Net) -> Json {
 
 /// The host of a rule that says no less and no more than E2B's; headers that are added go over TLS alone.
 fn host_of(rule: &NetRule) -> Option<String> {
-    let NetRule { to, ports, protocol, methods, paths, address, tls, asks } = rule;
+    // The last two say something beside methods and paths alone.
+    let NetRule { to, ports, protocol, methods, paths, address, tls, asks, encoded_slashes: _, websocket: _ } = rule;
     let is_plain = *protocol == Protocol::Tcp && methods.is_empty() && paths.is_empty() && *tls == TlsUse::Auto;
     let is_same = is_plain && address.is_none() && !asks && (*ports == [HTTP, HTTPS] || *ports == [HTTPS]);
     match to {

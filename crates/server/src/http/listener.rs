@@ -23,7 +23,7 @@ use crate::docker::OfDocker;
 use crate::places::{Most, Places};
 
 /// Most connections.
-const MOST: Most = Most { all: 2048, of_one: 256 };
+const MAX_CONNECTIONS: Most = Most { all: 2048, of_one: 256 };
 /// How long requests on their way are waited for at the end.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
@@ -151,7 +151,7 @@ impl Listeners {
     }
 
     pub(super) async fn serve(self, server: Server, stop: impl Future<Output = ()> + Send) {
-        let places = Places::new(MOST);
+        let places = Places::new(MAX_CONNECTIONS);
         let common = Common { server, stopped: CancellationToken::new(), detached: Detached::default() };
         let mut connections = JoinSet::new();
         tokio::pin!(stop);

@@ -12,7 +12,7 @@ use axum::body::{Body, Bytes};
 use http_body::{Frame, SizeHint};
 
 /// Most of it that is read to keep a connection, and how long that may take.
-const MOST: usize = 64 * 1024;
+const MAX_TAIL: usize = 64 * 1024;
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// A body that is read by a handler, and to its end by nobody or by us.
@@ -65,7 +65,7 @@ where
     /// Whether all of it was read; a little that nobody wants is read here, if it may be.
     pub(super) async fn finished(self, may_read: bool) -> bool {
         let read = async {
-            let mut left = if may_read { MOST } else { return };
+            let mut left = if may_read { MAX_TAIL } else { return };
             // Where the handler gave its body on, the reader is somebody else.
             while !locked(&self.0).is_over() && Arc::strong_count(&self.0) == 1 {
                 let frame = std::future::poll_fn(|cx| locked(&self.0).poll(cx)).await;

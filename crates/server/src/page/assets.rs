@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     /// Most bytes of all together: they are part of the program.
-    const MOST: usize = 400 << 10;
+    const MAX_BYTES: usize = 400 << 10;
 
     fn text(asset: &Asset) -> String {
         let mut text = String::new();
@@ -110,7 +110,7 @@ mod tests {
         served.sort_unstable();
         assert_eq!(there, served);
         let size: usize = ASSETS.iter().map(|asset| asset.bytes.len()).sum();
-        assert!(size < MOST, "{size}");
+        assert!(size < MAX_BYTES, "{size}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::keys::Key;
 use crate::request::Query;
 
 /// Events of one answer, at most, and where no number is asked for.
-const MOST: usize = 1000;
+const MAX_EVENTS: usize = 1000;
 const SOME: usize = 100;
 
 /// Which events a request may see.
@@ -69,8 +69,9 @@ pub(super) async fn events(State(desk): State<Arc<Desk>>, Extension(key): Extens
     };
     let after: Option<u64> = number("after")?;
     let limit = number("limit")?.map_or(Some(SOME), |limit| usize::try_from(limit).ok());
-    let limit = limit.filter(|limit| (1..=MOST).contains(limit));
-    let limit = limit.ok_or_else(|| Problem::invalid("limit", &format!("`limit` is no number from 1 to {MOST}")))?;
+    let limit = limit.filter(|limit| (1..=MAX_EVENTS).contains(limit));
+    let limit =
+        limit.ok_or_else(|| Problem::invalid("limit", &format!("`limit` is no number from 1 to {MAX_EVENTS}")))?;
     let sight = sight(&desk, &key, &query).await?;
     let Ok(_place) = desk.looks.acquire().await else { return Err(crate::backend::gone().into()) };
     let found = desk.in_state(move |state| {

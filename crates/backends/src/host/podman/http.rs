@@ -14,9 +14,9 @@ pub(crate) const SOCKET: &str = "/run/podman/podman.sock";
 /// How long one answer may take: the engine may have to wait for a lock of its own.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Longest answer; what is asked for is some KiB long.
-const MOST: usize = 4 << 20;
+const MAX_ANSWER: usize = 4 << 20;
 /// Longest text of the engine that is told.
-const MOST_TOLD: usize = 300;
+const MAX_TOLD: usize = 300;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug)]
@@ -106,8 +106,8 @@ fn read(stream: &mut UnixStream, until: Instant) -> Result<Vec<u8>, Failure> {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Err(late()),
             Err(error) => return Err(other(&error)),
         }
-        if all.len() > MOST {
-            return Err(Failure::Other(format!("{SOCKET}: an answer of more than {MOST} bytes")));
+        if all.len() > MAX_ANSWER {
+            return Err(Failure::Other(format!("{SOCKET}: an answer of more than {MAX_ANSWER} bytes")));
         }
     }
 }
@@ -139,7 +139,7 @@ fn said(body: &[u8]) -> String {
     let document: Option<Value> = serde_json::from_slice(body).ok();
     let words = document.as_ref().and_then(|document| document.get("message")?.as_str().map(str::to_owned));
     let words = words.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned());
-    words.chars().filter(|c| !c.is_control()).take(MOST_TOLD).collect()
+    words.chars().filter(|c| !c.is_control()).take(MAX_TOLD).collect()
 }
 
 #[cfg(test)]

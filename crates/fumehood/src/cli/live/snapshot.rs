@@ -13,7 +13,7 @@ use crate::changes::state;
 use crate::ui::{Failure, Role, Table, count};
 
 /// Most sandboxes that one call makes.
-const MOST: u32 = 100;
+const MAX_COUNT: u32 = 100;
 
 pub(crate) const SNAPSHOT: Spec = Spec {
     path: &["snapshot"],
@@ -144,11 +144,11 @@ fn forks(call: &Call<'_>, snapshot: &str, number: u32) -> Result<u8, Failure> {
 fn number(call: &Call<'_>) -> Result<u32, Failure> {
     let Some(value) = call.parsed.value("number") else { return Ok(1) };
     let read = value.to_str().and_then(|value| value.parse().ok());
-    read.filter(|number| (1..=MOST).contains(number)).ok_or_else(|| {
+    read.filter(|number| (1..=MAX_COUNT).contains(number)).ok_or_else(|| {
         Failure::own(usage(
             "usage/bad-value",
             format!("`-n {}`", show_text(&value.to_string_lossy())),
-            format!("it is no number from 1 to {MOST}"),
+            format!("it is no number from 1 to {MAX_COUNT}"),
             "`-n 3`".to_owned(),
         ))
     })

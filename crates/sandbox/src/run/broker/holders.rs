@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use egress::wire::WHOSE_AT_MOST;
+use egress::wire::MAX_WHOSE;
 use sys::proc::Process;
 
 /// How long one look may take, and all of a run: who looks also hands on rules and answers, which do not wait for names.
@@ -39,7 +39,7 @@ impl Holders {
     /// The file that the program executes which has the connection from `from` to `to`, as the sandbox shows it.
     pub(super) fn look(&mut self, from: SocketAddr, to: SocketAddr) -> Option<String> {
         self.looks = self.looks.saturating_add(1);
-        let (root, inside) = self.inside.get().filter(|_| self.looks <= WHOSE_AT_MOST && self.spent < LOOKS)?;
+        let (root, inside) = self.inside.get().filter(|_| self.looks <= MAX_WHOSE && self.spent < LOOKS)?;
         let begun = Instant::now();
         let found = holder((*root, inside), from, to, begun.checked_add(LOOK)?);
         self.spent = self.spent.saturating_add(begun.elapsed());
@@ -114,7 +114,7 @@ mod tests {
         sys::pidfd::wait(&child.pidfd).unwrap();
         drop(stream);
         assert_eq!(holders.look(from, to), None, "it is closed");
-        let mut asked = Holders { inside: Arc::clone(&inside), looks: WHOSE_AT_MOST, spent: Duration::ZERO };
+        let mut asked = Holders { inside: Arc::clone(&inside), looks: MAX_WHOSE, spent: Duration::ZERO };
         assert_eq!(asked.look(from, to), None);
         let mut late = Holders { inside, looks: 0, spent: LOOKS };
         assert_eq!(late.look(from, to), None);

@@ -27,7 +27,7 @@ const TAKES: Duration = Duration::from_secs(2);
 /// How often is looked whether it said anything: it does every two seconds.
 const LOOKS: Duration = Duration::from_secs(5);
 /// So many looks at which it had said nothing since the one before, and it is ended: one alone may be a machine that stood still.
-const SILENT_AT_MOST: u32 = 3;
+const MAX_SILENT: u32 = 3;
 
 /// A broker that holds the sandbox's sockets. Dropping it ends it.
 #[derive(Debug)]
@@ -186,11 +186,11 @@ impl Listener {
         }
         self.silent = if self.heard || self.next_look.is_none() { 0 } else { self.silent.saturating_add(1) };
         (self.heard, self.next_look) = (false, now.checked_add(LOOKS));
-        if self.silent < SILENT_AT_MOST {
+        if self.silent < MAX_SILENT {
             return true;
         }
         self.running.kill();
-        let silent = LOOKS.as_secs().saturating_mul(u64::from(SILENT_AT_MOST));
+        let silent = LOOKS.as_secs().saturating_mul(u64::from(MAX_SILENT));
         self.summary.lost.get_or_insert(format!("it said nothing for {silent} s, and was ended"));
         false
     }

@@ -240,7 +240,6 @@ fn scratch_and_stages_that_are_not_needed() {
 
 /// The recipe of the guides, whole, on an image of Debian's packages under the name that it is written with.
 #[test]
-#[expect(clippy::print_stdout, reason = "who reads the tests sees what was left out")]
 fn the_recipe_of_the_guides_builds_on_debian_packages_and_runs() {
     let house = House::new();
     let said = house.run(&["image", "debian", "-t", "python:3.11-slim", "--packages", "python3-minimal,passwd"]);

@@ -256,7 +256,6 @@ fn an_unknown_image_and_the_weaker_tier_are_refused_with_their_remedy() {
 
 /// By the backends that take a tree as a bundle: what the image is and says holds there too.
 #[test]
-#[expect(clippy::print_stdout, reason = "who reads the tests sees what was left out")]
 fn a_runtime_of_containers_shows_the_same_image() {
     let house = House::new();
     imported(&house);

@@ -174,7 +174,7 @@ fn every_frame() -> Vec<FromGuest> {
     }
     assert!(!slots.push(16));
     let mut posture = Posture { pid: 1, hostname: guest::Text::new(&[b'h'; 64]), ..Posture::default() };
-    (0..64).for_each(|errno| assert!(posture.probes.push(errno)));
+    (0..72).for_each(|errno| assert!(posture.probes.push(errno)));
     assert!(!posture.probes.push(1));
     posture.label = guest::Text::new(&[b'l'; 255]);
     posture.rlimits[15] = (1, u64::MAX);

@@ -42,7 +42,7 @@ pub const MAX_EXPORTS: usize = 16;
 /// Most sockets that may be passed out.
 pub const MAX_INLETS: usize = 1024;
 /// Most probes.
-pub const MAX_PROBES: usize = 64;
+pub const MAX_PROBES: usize = 72;
 
 /// How the sandbox is held together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

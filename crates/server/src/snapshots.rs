@@ -75,6 +75,9 @@ fn keeps_no_header(info: &Info) -> Result<(), Problem> {
     Err(Problem::cannot(StatusCode::NOT_IMPLEMENTED, "network.rules", what, why, instead))
 }
 
+/// How long a fork lives, in milliseconds, by the layers that it has.
+pub(crate) type Life<'a> = &'a (dyn Fn(&[PolicyLayer]) -> u64 + Sync);
+
 impl Desk {
     /// The snapshots of a key, the oldest first.
     pub(crate) async fn snapshots(&self, key: &Key) -> Result<Vec<Known>, Problem> {
@@ -139,7 +142,7 @@ impl Desk {
         key: &Key,
         info: &Info,
         count: u64,
-        life_ms: u64,
+        life_ms: Life<'_>,
     ) -> Result<Vec<Result<Info, Vec<Problem>>>, Problem> {
         keeps_no_header(info)?;
         let taken: Result<Snapshotted, Failure> = call(&*self.sandboxes, &info.id, &Ask::Snapshot { name: None }).await;
@@ -157,16 +160,17 @@ impl Desk {
         key: &Key,
         info: &Info,
         snapshot: &str,
-        (count, life_ms): (u64, u64),
+        (count, life_ms): (u64, Life<'_>),
     ) -> Result<Vec<Result<Info, Vec<Problem>>>, Problem> {
         let snapshot = self.snapshot_of(key, snapshot).await?;
+        let base = self.order_from(&snapshot)?;
         let order = Order {
             metadata: labels::metadata(info),
-            life_ms: Some(life_ms),
+            life_ms: Some(life_ms(&base.layers)),
             pauses_at_end: labels::pauses_at_end(info),
             wakes: info.labels.contains_key(labels::WAKE),
             private_ports: labels::has_private_ports(info),
-            ..self.order_from(&snapshot)?
+            ..base
         };
         let mut made = Vec::new();
         for _ in 0..count {

@@ -36,6 +36,10 @@ const NEEDED: &[&str] = &[
     "kill",
     "dup3",
     "exit_group",
+    // What every program needs to begin, and its folder to be entered.
+    "mmap",
+    "openat",
+    "chdir",
 ];
 
 const NOWHERE: u64 = 0;

@@ -17,8 +17,8 @@ use super::tree::Builder;
 use crate::StartError;
 use crate::backend::GitPart;
 
-/// Folders that are the kernel's, or the run's own.
-const OURS: &[&str] = &["/proc", "/sys", "/dev", "/tmp", "/run", "/var/tmp"];
+/// Folders that are the kernel's, or the run's own; the program that a runtime starts first, and the file that Landlock must close.
+const OURS: &[&str] = &["/proc", "/sys", "/dev", "/tmp", "/run", "/var/tmp", "/.fumehood", "/.landlock-probe"];
 /// Files of `/etc` that are the run's, whatever the image has.
 const ETC: &[&str] = &["hosts", "resolv.conf", "hostname", "machine-id", "mtab", "passwd", "group"];
 /// A smaller file of `/etc` is copied: that is one file and no mount.

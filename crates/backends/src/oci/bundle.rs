@@ -156,7 +156,25 @@ impl Bundle {
                 bundle.add(op, (sources, mapped))?;
             }
         }
+        bundle.guest_is_ours()?;
         Ok(bundle)
+    }
+
+    /// What the runtime starts is the guest: nothing is shown in its place, or it would start that.
+    fn guest_is_ours(&self) -> Result<(), StartError> {
+        let made = self.made.iter().map(|made| match made {
+            Made::Folder(at) | Made::File(at, ..) | Made::Link(at, _) => at,
+        });
+        let mut all = made.chain(self.shown.iter().map(|one| &one.at)).chain(self.places.iter().map(|one| &one.at));
+        match all.find(|at| at.starts_with(GUEST)) {
+            Some(at) => Err(StartError::Path {
+                clause: "fs",
+                path: at.clone(),
+                why: "the sandbox's own first program stands there: show it at another path".to_owned(),
+                missing: false,
+            }),
+            None => Ok(()),
+        }
     }
 
     fn add(&mut self, op: &Op, sources: (&[Source], &[Mapped])) -> Result<(), StartError> {

@@ -39,6 +39,15 @@ impl Forms {
     }
 
     fn add(&mut self, value: &str) {
+        self.text(value);
+        if !value.is_ascii() {
+            // Many a server reads headers as Latin-1, and says that back.
+            let misread: Zeroizing<String> = Zeroizing::new(value.bytes().map(char::from).collect());
+            self.text(&misread);
+        }
+    }
+
+    fn text(&mut self, value: &str) {
         self.form(value.as_bytes().to_vec());
         for coded in [utf8_percent_encode(value, put::PARAMETER), utf8_percent_encode(value, NON_ALPHANUMERIC)] {
             let upper = Zeroizing::new(coded.to_string());
@@ -50,6 +59,10 @@ impl Forms {
             let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default();
             self.form(inner.as_bytes().to_vec());
             self.form(inner.replace('/', "\\/").into_bytes());
+            if !inner.is_ascii() {
+                self.form(ascii_json(inner, |unit| format!("\\u{unit:04x}")));
+                self.form(ascii_json(inner, |unit| format!("\\u{unit:04X}")));
+            }
         }
         for hex in [hex(value, |byte| format!("{byte:02x}")), hex(value, |byte| format!("{byte:02X}"))] {
             self.form(hex.into_bytes());
@@ -164,6 +177,20 @@ impl Drop for Scrub {
     fn drop(&mut self) {
         self.held.zeroize();
     }
+}
+
+/// What JSON has between quotes, with all that is not ASCII as numbers.
+fn ascii_json(inner: &str, number: impl Fn(u16) -> String) -> Vec<u8> {
+    let mut text = String::new();
+    let mut units = [0_u16; 2];
+    for one in inner.chars() {
+        if one.is_ascii() {
+            text.push(one);
+        } else {
+            text.extend(one.encode_utf16(&mut units).iter().map(|unit| number(*unit)));
+        }
+    }
+    text.into_bytes()
 }
 
 fn hex(value: &str, digits: impl Fn(u8) -> String) -> String {

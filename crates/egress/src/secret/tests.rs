@@ -145,6 +145,31 @@ fn what_cannot_be_a_secret_is_refused_without_being_said() {
 }
 
 #[test]
+fn a_value_that_is_not_ascii_is_masked_as_others_read_and_write_it() {
+    let value = "p\u{e4}ssw\u{f6}rt-\u{20ac}-1";
+    let forms = Forms::of([&Held::new("n".to_owned(), bearer().secret, value, None).unwrap()]);
+    let misread: String = value.bytes().map(char::from).collect();
+    for form in [
+        value,
+        misread.as_str(),
+        "p\\u00e4ssw\\u00f6rt-\\u20ac-1",
+        "p\\u00E4ssw\\u00F6rt-\\u20AC-1",
+        "p\\u00c3\\u00a4ssw",
+    ] {
+        let mut text = format!("a {form} b").into_bytes();
+        assert_eq!(forms.mask(&mut text), !form.ends_with("ssw"), "{form}");
+    }
+    let mut whole: Vec<u8> = misread
+        .chars()
+        .flat_map(|one| match one.is_ascii() {
+            true => vec![u8::try_from(one).unwrap()],
+            false => format!("\\u{:04x}", u32::from(one)).into_bytes(),
+        })
+        .collect();
+    assert!(forms.mask(&mut whole) && whole.iter().all(|byte| *byte == b'*'), "{}", String::from_utf8_lossy(&whole));
+}
+
+#[test]
 fn each_form_of_a_value_is_masked_and_nothing_else() {
     let forms = Forms::of([&bearer()]);
     for form in [

@@ -14,6 +14,7 @@ use sandbox::fault::Fault;
 use sandbox::run::{NoResult, Tools};
 use serde_json::{Map, Value};
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
 use super::{Commands, ToolServer, house};
 use crate::environment::Environment;
@@ -25,6 +26,8 @@ struct ScriptTools {
     server: ToolServer,
     runtime: Runtime,
     caller: Caller,
+    /// The run is over: a call that waits for somebody is given up.
+    over: watch::Sender<bool>,
 }
 
 /// Those of the policy that these layers make, where the plan lets a program call any.
@@ -51,13 +54,27 @@ pub(crate) fn script_tools(
             fix: "raise the limit of open files (ulimit -n)".to_owned(),
         })
     })?;
-    let caller = Caller { agent: "local".to_owned(), session: format!("script-{}", std::process::id()), key: None };
-    Ok(Some(Arc::new(ScriptTools { server, runtime, caller })))
+    // Each run is a session of its own: what was answered for one is not for the next.
+    let session = gateway::mcp::run::session_id().map_err(|why| {
+        Failure::own(Fault {
+            id: "run/session",
+            what: why,
+            place: "getrandom(2)".to_owned(),
+            why: "nothing was run".to_owned(),
+            fix: "look at what the kernel said".to_owned(),
+        })
+    })?;
+    let caller = Caller { agent: "local".to_owned(), session, key: None };
+    Ok(Some(Arc::new(ScriptTools { server, runtime, caller, over: watch::Sender::new(false) })))
 }
 
 impl Tools for ScriptTools {
     fn end(&self) {
-        self.runtime.block_on(self.server.end());
+        self.over.send_replace(true);
+        self.runtime.block_on(async {
+            self.server.end_session(&self.caller).await;
+            self.server.end().await;
+        });
     }
 
     fn call(&self, tool: &str, args: &Map<String, Value>) -> Result<Value, NoResult> {
@@ -74,8 +91,14 @@ impl Tools for ScriptTools {
                     return Err(NoResult::Failed(format!("{what}: {why}")));
                 }
             };
-            let Called { verdict, result } =
-                self.server.call(Wanted { tool, args, caller, facts: facts.as_ref() }, run).await;
+            let mut over = self.over.subscribe();
+            let called = self.server.call(Wanted { tool, args, caller, facts: facts.as_ref() }, run);
+            let Called { verdict, result } = tokio::select! {
+                biased;
+                // Who is over goes away: dropped, its question is withdrawn.
+                _ = over.wait_for(|over| *over) => return Err(NoResult::Failed("the run is over".to_owned())),
+                called = called => called,
+            };
             match result {
                 Some(Ok(result)) => value(result),
                 Some(Err(failure)) => Err(NoResult::Failed(failure.message)),

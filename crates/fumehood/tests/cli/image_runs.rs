@@ -304,6 +304,40 @@ fn links_of_an_image_lead_a_runtime_to_nothing_of_the_host() {
     }
 }
 
+/// What a runtime starts is the sandbox's own first program, whatever an image or a grant would put in its place.
+#[test]
+fn nothing_takes_the_place_of_the_guest() {
+    let house = House::new();
+    let busybox = std::fs::read("/bin/busybox").unwrap();
+    let stub = "#!/busybox sh\necho the image ran as the guest >&2\n";
+    let members = [
+        Member::File("busybox", &busybox, 0o755),
+        Member::File(".fumehood", stub.as_bytes(), 0o755),
+        Member::File(".landlock-probe", b"x", 0o644),
+    ];
+    saved(&house.path("guest.tar"), "guest:1", &tar(&members), &json!({}));
+    assert_eq!(house.run(&["image", "import", house.path("guest.tar").to_str().unwrap()]).code, 0);
+    std::fs::write(house.path("stub"), stub).unwrap();
+    let grant = format!("--read={}:/.fumehood", house.path("stub").display());
+    let backends = [
+        ["--tier=container", "--set=backend=native"],
+        ["--tier=container", "--set=backend=crun"],
+        ["--tier=gvisor", "--set=backend=runsc"],
+    ];
+    for on in backends {
+        if house.run(&["plan", "--json", on[0], on[1]]).code != 0 {
+            println!("skip: {on:?} is not there");
+            continue;
+        }
+        let said =
+            house.run(&["run", "-q", "--set=fs.root=image:guest:1", on[0], on[1], "--", "/busybox", "echo", "inside"]);
+        assert_eq!((said.code, said.out.as_str()), (0, "inside\n"), "{on:?}: {}", said.err);
+        let said = house.run(&["run", "-q", on[0], on[1], &grant, "--", "echo", "inside"]);
+        let refused = said.code != 0 && said.err.contains("first program stands there");
+        assert!(refused || on[1].ends_with("native") && said.out == "inside\n", "{on:?}: {said:?}");
+    }
+}
+
 #[test]
 fn a_live_sandbox_keeps_its_image() {
     let house = House::new();

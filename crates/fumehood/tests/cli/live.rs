@@ -77,6 +77,8 @@ fn exit_codes_are_those_of_run() {
     for flags in [["--memory", "1G"], ["--net", "loopback"]] {
         assert_eq!(live.exec(&flags, &["true"]).0, 125, "{flags:?}");
     }
+    let (code, _, err) = call(house, &["create", "--set=process.tty=true"]);
+    assert!(code == 126 && err.contains("no terminal of its own"), "{code} {err}");
     let (code, _, err) = call(house, &["exec", "a0000000000000000000", "--", "true"]);
     assert!(code == 125 && err.contains("a0000000000000000000"), "{code} {err}");
 }

@@ -94,6 +94,11 @@ impl Control {
                     "a program in a grant or below the folders of libraries (some packages keep helpers there) runs when it is given to the dynamic loader",
                 ),
             ),
+            Self::WriteFolders { .. } => (
+                Kernel,
+                Hostile,
+                Some("modes and times of files elsewhere, and a file that was hard-linked into a listed folder before"),
+            ),
             Self::Machine(Machine::Emulator { .. }) => (
                 Kernel,
                 Hostile,
@@ -138,7 +143,6 @@ impl Control {
             | Self::Hide(_)
             | Self::ProtectedMounts
             | Self::NoexecMounts
-            | Self::WriteFolders { .. }
             | Self::Landlock(_)
             | Self::LocalRoutes { .. }
             | Self::Inlets(_)

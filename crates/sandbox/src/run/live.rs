@@ -23,6 +23,15 @@ pub fn could_live(plan: &Plan) -> Result<(), Error> {
             fix: "use `--tier container`, or `fumehood run --tier gvisor` for one program".to_owned(),
         }));
     }
+    if plan.policy.process.tty {
+        return Err(Error::refused(Fault {
+            id: "live/terminal",
+            what: "a live sandbox has no terminal of its own".to_owned(),
+            place: "`process.tty`".to_owned(),
+            why: "each of its programs is given one where it is asked for; nothing was run".to_owned(),
+            fix: "leave `process.tty` out, and ask for a terminal by `exec -t`".to_owned(),
+        }));
+    }
     if plan.tier == Tier::Vm && !matches!(plan.policy.workspace.mode, WorkspaceMode::None | WorkspaceMode::Ro) {
         return Err(Error::refused(Fault {
             id: "live/vm-workspace",

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::events::{self, Events};
 use super::exec::{self, carry, printed, wanted};
-use super::sandboxes::{LIFE_MS, order, shown};
+use super::sandboxes::{life, order, shown};
 use super::{Answer, Refused, body};
 use crate::answer::{Problem, json_response};
 use crate::desk::{Desk, Order};
@@ -62,9 +62,9 @@ pub(super) async fn run(State(desk): State<Arc<Desk>>, Extension(key): Extension
         asked.iter().filter(|(name, _)| fields.contains(&name.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
     };
     let mut program = wanted(&part(PROGRAM))?;
-    let wall = program.exec.timeout_ms.unwrap_or(LIFE_MS);
-    program.exec.timeout_ms = Some(wall);
     let order = order(&desk, &key, &part(SANDBOX)).await?;
+    let wall = life(program.exec.timeout_ms, &order.layers);
+    program.exec.timeout_ms = Some(wall);
     let order = Order { life_ms: Some(wall.saturating_add(AFTER_MS)), ..order };
     let info = desk.create(&key, order, None).await.map_err(Refused)?;
     let once = Once { desk: Arc::clone(&desk), key, info, ended: false };

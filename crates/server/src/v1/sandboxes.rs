@@ -21,7 +21,17 @@ use crate::{json as read, labels, templates};
 /// Fields of a request.
 const KNOWN: &[&str] = &["policy", "name", "timeout", "idle", "from", "template", "labels", "env", "imports"];
 /// A life when none is asked for.
-pub(super) const LIFE_MS: u64 = 10 * 60 * 1000;
+const LIFE_MS: u64 = 10 * 60 * 1000;
+
+/// How long one lives: as asked for, else as the caller's own policy says, else [`LIFE_MS`], whatever a preset says.
+pub(super) fn life(asked: Option<u64>, layers: &[PolicyLayer]) -> u64 {
+    let of_policy = |layer: &PolicyLayer| {
+        let PolicyLayer::Set(text) = layer else { return None };
+        let value = text.strip_prefix("limits.wall=")?;
+        Millis::parse(value.trim_matches('"')).ok().map(|wall| wall.0.min(MAX_LIFE_MS))
+    };
+    asked.or_else(|| layers.iter().rev().find_map(of_policy)).unwrap_or(LIFE_MS)
+}
 
 /// A sandbox as this interface shows it.
 pub(super) fn shown(info: &Info) -> Json {
@@ -78,7 +88,7 @@ pub(super) async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>) -> 
         name: read::text(asked, "name")?.map(str::to_owned),
         metadata: read::texts(asked, "labels")?,
         env: read::texts(asked, "env")?,
-        life_ms: Some(duration(asked, "timeout")?.unwrap_or(LIFE_MS)),
+        life_ms: Some(life(duration(asked, "timeout")?, &base.layers)),
         idle_ms: duration(asked, "idle")?.or(base.idle_ms),
         ..base
     })
@@ -258,6 +268,16 @@ mod tests {
         ] {
             assert_eq!(wants_folder(&policy), wants, "{policy}");
         }
+    }
+
+    #[test]
+    fn a_life_is_what_was_asked_for_or_what_the_callers_policy_says() {
+        let said = layers_of(&json!({ "extends": "python", "limits": { "wall": "2s" } })).unwrap();
+        assert_eq!((life(None, &said), life(Some(5000), &said)), (2000, 5000));
+        let nothing = layers_of(&json!("python")).unwrap();
+        assert_eq!(life(None, &nothing), LIFE_MS);
+        let long = layers_of(&json!({ "limits": { "wall": "1000h" } })).unwrap();
+        assert_eq!(life(None, &long), MAX_LIFE_MS);
     }
 
     #[test]

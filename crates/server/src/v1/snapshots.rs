@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use serde_json::{Value as Json, json};
 
 use super::sandbox::{Known, Living};
-use super::sandboxes::{LIFE_MS, duration, shown};
+use super::sandboxes::{duration, life, shown};
 use super::{Answer, Refused, body};
 use crate::answer::{Problem, json_response};
 use crate::desk::Desk;
@@ -83,9 +83,9 @@ pub(super) async fn fork(
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["count", "timeout"])?;
     let count = snapshots::forks_wanted(&asked)?;
-    let life = duration(&asked, "timeout")?.unwrap_or(LIFE_MS);
+    let asked = duration(&asked, "timeout")?;
     let (mut made, mut refused) = (Vec::new(), Vec::new());
-    for one in desk.fork(&key, &info, count, life).await? {
+    for one in desk.fork(&key, &info, count, &|layers| life(asked, layers)).await? {
         match one {
             Ok(info) => made.push(shown(&info)),
             Err(problems) => refused.extend(problems),

@@ -186,11 +186,16 @@ impl Reader<'_> {
     }
 
     fn devices(&mut self, path: &str, node: &Node) -> Option<Vec<Device>> {
-        let why = "devices are `kvm`, `nvidia:NUMBER` and `nvidia:all`";
         let mut list = Vec::new();
         for item in self.items(path, node)? {
-            let text = self.fitting(path, item, why, "kvm", |text| Device::parse(text).is_some());
-            list.extend(text.as_deref().and_then(Device::parse));
+            let Some(text) = self.text(path, item) else { continue };
+            if let Some(device) = Device::parse(&text) {
+                list.push(device);
+                continue;
+            }
+            let what = format!("`{path}` has {}", quote(&text));
+            let why = "devices are `kvm`, `nvidia:NUMBER` and `nvidia:all`";
+            self.note(path, item.place, fault("value/form", what, why, "name one of these, as in [\"kvm\"]"));
         }
         list.sort_unstable();
         list.dedup();

@@ -252,7 +252,7 @@ fn the_recipe_of_the_guides_builds_on_debian_packages_and_runs() {
     write(
         &house,
         "runner.py",
-        "import getpass, os, sys\nprint(getpass.getuser(), os.getuid(), os.getcwd(), sys.argv[1:])\nprint(open('code.txt').read())\n",
+        "import os, pwd, sys\nprint(pwd.getpwuid(os.getuid()).pw_name, os.getuid(), os.getcwd(), sys.argv[1:])\nprint(open('code.txt').read())\n",
     );
     write(&house, "code.txt", "of the folder");
     built(

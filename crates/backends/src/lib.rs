@@ -30,8 +30,8 @@ pub use engine::Podman;
 pub use error::{Shut, StartError};
 pub use gvisor::Gvisor;
 pub use host::{
-    Assumed, Capabilities, CgroupSource, Emulation, Engine, Fault, Kernel, Known, MODULES, Missing, Runtime, Service,
-    find_module, known_faults,
+    Assumed, Capabilities, CgroupSource, Emulation, Engine, Fault, Kernel, MODULES, Missing, Runtime, Service,
+    find_module,
 };
 pub use native::{
     Container, GROUPS, LANGUAGE_WORD, Language, Process, TMP_SLOT, hides_of_proc, keeps_of_proc, shown_of_etc,

@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 
 use super::Missing;
+use super::faults::{Fault, Release, known, release};
 use super::program::{Lack, ask, find};
 
 const FIX: &str = "`apt-get install crun` (Debian), or `backend = \"native\"`, which needs no program";
-
-/// A release, as numbers.
-pub(super) type Release = [u32; 3];
 
 /// `crun` on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +42,7 @@ impl Runtime {
 
     /// What a program can do by faults of this release that are mended since.
     pub fn faults(&self) -> impl Iterator<Item = Fault> {
-        known_faults(self.release)
+        known(FAULTS, self.release)
     }
 }
 
@@ -53,39 +51,8 @@ fn version(said: &str) -> Option<(String, Release)> {
     Some((version.to_owned(), release(version)?))
 }
 
-/// The numbers that it begins with; what is left out is 0.
-pub(super) fn release(version: &str) -> Option<Release> {
-    let mut parts = version.split('.').map(|part| {
-        let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
-        part.get(..end).and_then(|digits| digits.parse::<u32>().ok())
-    });
-    let first = parts.next()??;
-    Some([first, parts.next().flatten().unwrap_or(0), parts.next().flatten().unwrap_or(0)])
-}
-
-/// A fault of releases before one, that is mended since.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// Its public number.
-    pub id: &'static str,
-    /// The first release without it.
-    pub mended: &'static str,
-    /// What it lets through.
-    pub what: &'static str,
-}
-
-/// The table of them: `runtime number release words`.
+/// The table of them.
 const FAULTS: &str = include_str!("../../../../resources/oci-faults.txt");
-
-fn known_faults(of: Release) -> impl Iterator<Item = Fault> {
-    let one = |line: &'static str| {
-        let mut words = line.splitn(4, ' ');
-        let (_crun, id, mended) = (words.next().filter(|name| *name == "crun")?, words.next()?, words.next()?);
-        Some((release(mended)?, Fault { id, mended, what: words.next()? }))
-    };
-    let lines = FAULTS.lines().filter(|line| !line.starts_with('#'));
-    lines.filter_map(one).filter(move |(mended, _)| of < *mended).map(|(_, fault)| fault)
-}
 
 #[cfg(test)]
 mod tests {
@@ -103,10 +70,8 @@ mod tests {
 
     #[test]
     fn every_fault_of_the_table_is_read_and_told_of_older_releases_alone() {
-        let lines = FAULTS.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
-        assert!(lines > 0 && known_faults([0, 0, 0]).count() == lines);
-        assert_eq!(known_faults([u32::MAX; 3]).count(), 0);
-        let old: Vec<&str> = known_faults([1, 4, 3]).map(|fault| fault.id).collect();
-        assert_eq!((old, known_faults([1, 4, 4]).count()), (vec!["CVE-2022-27650"], 0));
+        super::super::faults::assert_read(FAULTS);
+        let old: Vec<&str> = known(FAULTS, [1, 4, 3]).map(|fault| fault.id).collect();
+        assert_eq!((old, known(FAULTS, [1, 4, 4]).count()), (vec!["CVE-2022-27650"], 0));
     }
 }

@@ -5,18 +5,20 @@
 
 mod crun;
 mod devices;
+mod faults;
 mod kernel;
 pub(crate) mod podman;
 mod program;
 mod qemu;
 mod runsc;
 
-pub use crun::{Fault, Runtime};
+pub use crun::Runtime;
+pub use faults::Fault;
 pub use kernel::{Kernel, MODULES, find_module};
 pub use podman::Service;
 pub use qemu::Emulation;
 pub(crate) use qemu::mke2fs;
-pub use runsc::{Engine, Known, known_faults};
+pub use runsc::Engine;
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};

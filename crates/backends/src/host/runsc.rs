@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::Missing;
+use super::faults::{Fault, known};
 use super::program::{Lack, ask, find};
 
 const FIX: &str = "`apt-get install runsc` (Debian), or gVisor's own release as /usr/local/bin/runsc; or use the weaker `--tier container`";
@@ -58,10 +59,15 @@ impl Engine {
         Ok(Self { path: path.to_owned(), version, date, platform, says_platform, layers_root })
     }
 
-    /// What a program can do by faults of this release that are mended since, in words.
-    pub(crate) fn faults(&self) -> Option<String> {
-        let one = |fault: Known| format!("{} ({}, mended in release {})", fault.what, fault.id, fault.mended);
-        let all: Vec<String> = known_faults(self.date).map(one).collect();
+    /// What a program can do by faults of this release that are mended since.
+    pub fn faults(&self) -> impl Iterator<Item = Fault> {
+        known(FAULTS, [self.date, 0, 0])
+    }
+
+    /// The same in words.
+    pub(crate) fn told_faults(&self) -> Option<String> {
+        let one = |fault: Fault| format!("{} ({}, mended in release {})", fault.what, fault.id, fault.mended);
+        let all: Vec<String> = self.faults().map(one).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 }
@@ -79,28 +85,8 @@ fn platform(flags: &str) -> Option<&'static str> {
     ["systrap", "ptrace"].into_iter().find(|platform| line.contains(platform))
 }
 
-/// A fault of releases before a day, that is mended since.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// Its public number.
-    pub id: &'static str,
-    /// The first release without it, as its day.
-    pub mended: u32,
-    /// What it lets through.
-    pub what: &'static str,
-}
-
-/// The table of them: `number day words`.
+/// The table of them, by the day of a release.
 const FAULTS: &str = include_str!("../../../../resources/runsc-faults.txt");
-
-/// Those that a release of this day has.
-pub fn known_faults(date: u32) -> impl Iterator<Item = Known> {
-    let one = |line: &'static str| {
-        let mut words = line.splitn(3, ' ');
-        Some(Known { id: words.next()?, mended: words.next()?.parse().ok()?, what: words.next()? })
-    };
-    FAULTS.lines().filter(|line| !line.starts_with('#')).filter_map(one).filter(move |fault| date < fault.mended)
-}
 
 #[cfg(test)]
 mod tests {
@@ -124,11 +110,9 @@ mod tests {
 
     #[test]
     fn every_fault_of_the_table_is_read() {
-        let lines = FAULTS.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
-        assert!(lines > 0 && known_faults(0).count() == lines);
-        assert_eq!(known_faults(u32::MAX).count(), 0);
-        let old = Engine { date: 20_221_219, ..Engine::assumed() }.faults();
+        super::super::faults::assert_read(FAULTS);
+        let old = Engine { date: 20_221_219, ..Engine::assumed() }.told_faults();
         assert!(old.is_some_and(|words| words.contains("CVE-2025-2713")));
-        assert_eq!(Engine { date: u32::MAX, ..Engine::assumed() }.faults(), None);
+        assert_eq!(Engine { date: u32::MAX, ..Engine::assumed() }.told_faults(), None);
     }
 }

@@ -167,12 +167,7 @@ impl Bundle {
         });
         let mut all = made.chain(self.shown.iter().map(|one| &one.at)).chain(self.places.iter().map(|one| &one.at));
         match all.find(|at| at.starts_with(GUEST)) {
-            Some(at) => Err(StartError::Path {
-                clause: "fs",
-                path: at.clone(),
-                why: "the sandbox's own first program stands there: show it at another path".to_owned(),
-                missing: false,
-            }),
+            Some(at) => Err(refused(at, "the sandbox's own first program stands there: show it at another path")),
             None => Ok(()),
         }
     }
@@ -442,15 +437,14 @@ impl Bundle {
     pub(crate) fn all_text(&self) -> Result<(), StartError> {
         let paths = self.shown.iter().flat_map(|shown| [&shown.from, &shown.at]);
         match paths.into_iter().find(|path| path.to_str().is_none()) {
-            Some(path) => Err(StartError::Path {
-                clause: "fs",
-                path: path.clone(),
-                why: "its name is no UTF-8, which the bundle of a runtime cannot say".to_owned(),
-                missing: false,
-            }),
+            Some(path) => Err(refused(path, "its name is no UTF-8, which the bundle of a runtime cannot say")),
             None => Ok(()),
         }
     }
+}
+
+fn refused(path: &Path, why: &str) -> StartError {
+    StartError::Path { clause: "fs", path: path.to_owned(), why: why.to_owned(), missing: false }
 }
 
 fn shown(path: &Path) -> String {

@@ -212,7 +212,7 @@ fn tier(host: &Capabilities) -> Support {
         Control::Session,
     ];
     held_with(
-        Control::OwnKernel { platform: engine.platform, faults: engine.faults() },
+        Control::OwnKernel { platform: engine.platform, faults: engine.told_faults() },
         namespaces.map(Control::Namespace).into_iter().chain(posture),
     )
 }

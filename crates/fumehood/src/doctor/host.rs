@@ -209,7 +209,7 @@ fn labels() -> Option<Finding> {
 /// That there is no `runsc` is said by the tier itself.
 fn runsc(host: &Capabilities) -> Option<Finding> {
     let engine = host.runsc().ok()?;
-    let known: Vec<String> = backends::known_faults(engine.date).map(|k| format!("{} ({})", k.id, k.what)).collect();
+    let known: Vec<String> = engine.faults().map(|k| format!("{} ({})", k.id, k.what)).collect();
     (!known.is_empty()).then(|| {
         finding(
             "gvisor/old-runsc",

@@ -1,6 +1,7 @@
 //! One container of the engine: what is asked for, what the engine says that it is, and its removal.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -202,10 +203,17 @@ impl Container {
     }
 }
 
+/// The engine refuses to remove a container whose last process ends just then: it asks again, for as long as this.
+const REMOVED: Duration = Duration::from_secs(2);
+
 fn remove(id: &str) -> Result<(), Failure> {
-    match ask(Method::Delete, &format!("/containers/{id}?force=true&timeout=0"), None) {
-        Ok(_) | Err(Failure::Unknown) => Ok(()),
-        Err(failure) => Err(failure),
+    let until = Instant::now() + REMOVED;
+    loop {
+        match ask(Method::Delete, &format!("/containers/{id}?force=true&timeout=0"), None) {
+            Ok(_) | Err(Failure::Unknown) => return Ok(()),
+            Err(Failure::Other(_)) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
+            Err(failure) => return Err(failure),
+        }
     }
 }
 

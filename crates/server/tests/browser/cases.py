@@ -248,7 +248,15 @@ def code(page):
         return "the template code-interpreter-v1 cannot be built here"
     made = box(name="code", template="code-interpreter-v1", policy=None)
     see(page, made, "code")
-    run = lambda text: (page.click("field", "Code: Control and Enter run it"), page.js("document.activeElement.select()"), page.type(text), page.enter(2))
+
+    def run(text):
+        # What is printed comes before the end of the cell, and the page runs one cell at a time.
+        page.until("[...document.querySelectorAll('button')].find((one) => one.textContent === 'Interrupt').disabled", "the end of the cell before")
+        page.click("field", "Code: Control and Enter run it")
+        page.js("document.activeElement.select()")
+        page.type(text)
+        page.enter(2)
+
     run("import pandas as pd; import matplotlib.pyplot as plt\nx = 20 + 1; print('pri' + 'nted')\nx * 2")
     page.says("printed")
     page.says("42")

@@ -382,3 +382,38 @@ async fn who_hangs_up_before_the_answer_is_recorded_as_well() {
     }
     panic!("no event of it");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_life_is_the_callers_word_else_the_templates_else_the_servers() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let folder = stage.home.parent().unwrap();
+    let own = folder.join("own.toml");
+    std::fs::write(&own, "version = 1\nextends = [\"strict\"]\n[limits]\nwall = \"2m\"\n").unwrap();
+    let none = folder.join("none.toml");
+    std::fs::write(&none, "version = 1\nextends = [\"strict\"]\n[limits]\npids = 7\n").unwrap();
+    let store = live::template::Store::new(&folder.join("state"));
+    let tools = live::template::Tools::new(std::collections::BTreeMap::new());
+    for (name, policy) in [("team", own.to_str().unwrap()), ("plain", none.to_str().unwrap()), ("preset", "strict")] {
+        let recipe = folder.join("recipe.toml");
+        std::fs::write(&recipe, format!("policy = [{policy:?}]\n")).unwrap();
+        store.build(name, &live::template::Source::file(&recipe).unwrap(), &tools).unwrap();
+    }
+    for (asked, seconds) in [
+        (json!({ "template": "team" }), 120),
+        (json!({ "template": "team", "policy": "strict" }), 120),
+        (json!({ "template": "team", "timeout": 300 }), 300),
+        (json!({ "template": "team", "policy": { "limits": { "wall": "30s" } } }), 30),
+        (json!({ "template": "team", "policy": { "limits": { "wall": "30s" } }, "timeout": "5m" }), 300),
+        (json!({ "template": "plain" }), 600),
+        (json!({ "template": "preset" }), 600),
+        (json!({}), 600),
+    ] {
+        let made = caller.json("POST", "/v1/sandboxes", asked.clone()).await;
+        assert_eq!(made.status, 201, "{asked}: {}", String::from_utf8_lossy(&made.body));
+        let made = made.json();
+        let life = made["ends_ms"].as_i64().unwrap() - made["created_ms"].as_i64().unwrap();
+        // Of the stage, whose two looks at the clock are one after the other.
+        assert!((seconds * 1000..seconds * 1000 + 1000).contains(&life), "{asked}: {life}");
+    }
+}

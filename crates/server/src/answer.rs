@@ -91,6 +91,17 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "serve/invalid", what, why, "correct the field").about(field)
     }
 
+    /// A field of a request, or a word of its query, that is none of these.
+    #[must_use]
+    pub(crate) fn unknown(name: &str, known: &[&str]) -> Self {
+        let what = format!("{} is not known here", policy::diagnostic::quote(name));
+        let instead = match known {
+            [] => "leave it out: nothing can be said there".to_owned(),
+            known => format!("known here: `{}`", known.join("`, `")),
+        };
+        Self { instead, ..Self::invalid(name, &what) }
+    }
+
     /// What a caller asks for and nothing here can hold: refused, never accepted and ignored.
     #[must_use]
     pub fn cannot(status: StatusCode, clause: &str, what: &str, why: &str, instead: &str) -> Self {

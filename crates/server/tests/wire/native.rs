@@ -384,6 +384,38 @@ async fn who_hangs_up_before_the_answer_is_recorded_as_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_word_of_a_query_that_nobody_knows_is_refused_by_name() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({})).await;
+    for (method, path, word, known) in [
+        ("GET", "/v1/sandboxes?al=true".to_owned(), "al", "`all`"),
+        ("POST", "/v1/sandboxes?name=x".to_owned(), "name", "leave it out"),
+        ("GET", format!("{path}?verbose=1"), "verbose", "leave it out"),
+        ("DELETE", format!("{path}?force=1"), "force", "leave it out"),
+        ("GET", format!("{path}/files?path=.&range=7"), "range", "`path`"),
+        ("GET", format!("{path}/usage?each=1"), "each", "`every`"),
+        ("GET", "/v1/audit?since=3".to_owned(), "since", "`after`, `limit`, `sandbox`"),
+    ] {
+        let refused = caller.json(method, &path, Value::Null).await;
+        let told = refused.json();
+        assert_eq!((refused.status, refused.header("content-type")), (400, "application/problem+json"), "{path}");
+        assert_eq!((&told["clause"], &told["id"]), (&json!(word), &json!("serve/invalid")), "{told}");
+        assert!(told["what"].as_str().unwrap().contains(word), "{told}");
+        assert!(told["instead"].as_str().unwrap().contains(known), "{told}");
+    }
+    // Nothing of it was done, and what is known goes on being heard.
+    let all = caller.json("GET", "/v1/sandboxes?all=true", Value::Null).await.json();
+    assert_eq!((all["sandboxes"].as_array().unwrap().len(), &all["sandboxes"][0]["state"]), (1, &json!("running")));
+    let nobody = Caller { headers: Vec::new(), ..caller };
+    assert_eq!(
+        nobody.json("GET", "/v1/sandboxes?al=true", Value::Null).await.status,
+        401,
+        "who has no key learns nothing"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_life_is_the_callers_word_else_the_templates_else_the_servers() {
     let stage = stage().await;
     let caller = Caller::new(&stage, "one");

@@ -38,6 +38,10 @@ async fn a_sandbox_is_created_worked_in_and_ended() {
     );
     let ended = caller.json("DELETE", &path, Value::Null).await.json();
     assert_eq!((&ended["state"], &ended["reason"]), (&json!("ended"), &json!("killed")));
+    for (method, rest) in [("POST", "/exec"), ("POST", "/fork"), ("GET", "/files?path=x")] {
+        let over = caller.json(method, &format!("{path}{rest}"), Value::Null).await;
+        assert_eq!((over.status, &over.json()["id"]), (404, &json!("serve/ended")), "{rest}");
+    }
     assert_eq!(caller.json("GET", &path, Value::Null).await.json()["state"], "ended");
     assert_eq!(caller.json("GET", "/v1/sandboxes", Value::Null).await.json(), json!({ "sandboxes": [] }));
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -149,6 +150,34 @@ def test_handles(box):
     assert not long.kill()
     noisy = box.commands.run("seq 1 300000; echo done >&2", background=True)
     assert noisy.wait().stderr == "done\n", "nobody reads it, and it goes on"
+
+
+def test_a_time_that_is_none_is_an_error_and_ends_nothing(there):
+    with Sandbox(**there) as box:
+        end = box.get_info().end_at
+        for bad in (-1, -0.001, math.nan, math.inf, -math.inf):
+            for ask in (
+                box.set_timeout,
+                lambda time: Sandbox(timeout=time, **there),
+                lambda time: Sandbox(idle=time, **there),
+                lambda time: Sandbox.connect(box.sandbox_id, time, **there),
+                lambda time: box.commands.run("true", timeout=time),
+                lambda time: box.run_code("1", timeout=time),
+                lambda time: box.run_python("1", timeout=time),
+            ):
+                with pytest.raises(InvalidArgumentException, match="no time: give a number"):
+                    ask(bad)
+
+        async def same():
+            other = await AsyncSandbox.connect(box.sandbox_id, **there)
+            for bad in (-1, math.nan):
+                with pytest.raises(InvalidArgumentException, match="no time: give a number"):
+                    await other.set_timeout(bad)
+            await other.close()
+
+        asyncio.run(same())
+        assert box.is_running() and box.get_info().end_at == end
+        assert [one.sandbox_id for one in Sandbox.list(**there)] == [box.sandbox_id], "none was made"
 
 
 def test_a_command_in_the_background_outlives_its_connection(box, there):

@@ -420,6 +420,23 @@ async fn a_word_of_a_query_that_nobody_knows_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_time_that_is_none_ends_nothing() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({ "timeout": 60 })).await;
+    for bad in [json!(-1), json!(-0.001), json!("NaN"), json!("-1s"), json!(1e300), json!([1]), Value::Null] {
+        let refused = caller.json("POST", &format!("{path}/timeout"), json!({ "timeout": bad })).await;
+        assert_eq!((refused.status, &refused.json()["clause"]), (400, &json!("timeout")), "{bad}");
+    }
+    let nan = caller
+        .with("content-type", "application/json")
+        .send("POST", &format!("{path}/timeout"), "{\"timeout\":NaN}")
+        .await;
+    assert_eq!(nan.status, 400);
+    assert_eq!(caller.json("GET", &path, Value::Null).await.json()["state"], "running");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_life_is_the_callers_word_else_the_templates_else_the_servers() {
     let stage = stage().await;
     let caller = Caller::new(&stage, "one");

@@ -20,6 +20,7 @@ from ._results import CommandResult, Record, SandboxInfo, SandboxList, SandboxSt
 from ._names import Path
 from ._sandboxes import TIMEOUT
 from ._served import LoopHttpLink
+from ._times import milliseconds
 from ._wire import LoopWire
 from .errors import FumehoodError, SandboxNotRunningException
 
@@ -188,8 +189,11 @@ class AsyncSandbox:
             return False
 
     async def set_timeout(self, timeout: float) -> None:
-        """It lives so many seconds from now, whatever was said before."""
-        await self._link.call({"op": "timeout", "ms": max(0, round(timeout * 1000))})
+        """It lives so many seconds from now, whatever was said before (0: it ends at once).
+
+        Raises :class:`InvalidArgumentException` for a negative number or NaN; its end stands then.
+        """
+        await self._link.call({"op": "timeout", "ms": milliseconds(timeout)})
 
     async def get_info(self) -> SandboxInfo:
         """All about it, also when it has ended."""

@@ -20,6 +20,7 @@ from ._served import BlockingHttpLink
 from ._sync_commands import Commands, Pty
 from ._sync_files import Filesystem
 from ._threads import BlockingLink
+from ._times import milliseconds
 from ._wire import BlockingWire
 from .errors import SandboxNotRunningException
 
@@ -182,8 +183,11 @@ class Sandbox:
             return False
 
     def set_timeout(self, timeout: float) -> None:
-        """It lives so many seconds from now, whatever was said before (0: it ends at once)."""
-        drive(self._link.call({"op": "timeout", "ms": max(0, round(timeout * 1000))}))
+        """It lives so many seconds from now, whatever was said before (0: it ends at once).
+
+        Raises :class:`InvalidArgumentException` for a negative number or NaN; its end stands then.
+        """
+        drive(self._link.call({"op": "timeout", "ms": milliseconds(timeout)}))
 
     def get_info(self) -> SandboxInfo:
         """All about it, also when it has ended."""

@@ -152,6 +152,34 @@ def test_handles(box):
     assert noisy.wait().stderr == "done\n", "nobody reads it, and it goes on"
 
 
+def test_a_handle_that_listens_no_longer_says_so(box, there):
+    handle = box.commands.run("sleep 2; echo x > /tmp/mark", background=True)
+    # Its thread listens when it is told to stop, and has stopped when the handle is asked.
+    time.sleep(0.3)
+    handle.disconnect()
+    time.sleep(0.3)
+    with pytest.raises(FumehoodError) as error:
+        handle.wait()
+    assert (type(error.value), error.value.code) == (FumehoodError, "disconnected")
+    until(lambda: box.files.exists("/tmp/mark"), "the command goes on")
+    done = box.commands.run("echo done", background=True)
+    assert done.wait().stdout == "done\n"
+    done.disconnect()
+    assert done.wait().stdout == "done\n", "what has ended has a result"
+
+    async def same():
+        other = await AsyncSandbox.connect(box.sandbox_id, **there)
+        handle = await other.commands.run("sleep 100", background=True)
+        await asyncio.sleep(0.3)
+        await handle.disconnect()
+        with pytest.raises(FumehoodError) as error:
+            await handle.wait()
+        assert (type(error.value), error.value.code) == (FumehoodError, "disconnected")
+        await other.close()
+
+    asyncio.run(same())
+
+
 def test_a_time_that_is_none_is_an_error_and_ends_nothing(there):
     with Sandbox(**there) as box:
         end = box.get_info().end_at

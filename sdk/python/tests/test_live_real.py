@@ -208,6 +208,25 @@ def test_a_time_that_is_none_is_an_error_and_ends_nothing(there):
         assert [one.sandbox_id for one in Sandbox.list(**there)] == [box.sandbox_id], "none was made"
 
 
+def test_what_has_ended_is_neither_forked_nor_kept(there):
+    box = Sandbox("coding-agent", **there)
+    assert Sandbox.connect(box.sandbox_id, **there).kill()
+
+    async def same():
+        async with AsyncSandbox("coding-agent", **there) as other:
+            await (await AsyncSandbox.connect(other.sandbox_id, **there)).kill()
+            for ask in (other.fork, other.snapshot):
+                with pytest.raises(SandboxNotRunningException) as error:
+                    await ask()
+                assert error.value.code == "ended"
+
+    for ask in (box.fork, box.snapshot):
+        with pytest.raises(SandboxNotRunningException) as error:
+            ask()
+        assert error.value.code == "ended"
+    asyncio.run(same())
+
+
 def test_a_command_in_the_background_outlives_its_connection(box, there):
     other = Sandbox.connect(box.sandbox_id, **there)
     handle = other.commands.run("sleep 1; echo x > /tmp/mark", background=True)

@@ -280,11 +280,17 @@ class AsyncSandbox:
 
     async def fork(self: Self) -> Self:
         """Another sandbox that begins as this one is now: the same policy and files, no programs."""
-        if not isinstance(self._place, str):
-            made = await self._place.fork(self._id)
-            return await type(self).connect(made, url=self._place.url, key=self._place.key)
-        answer = await acall(_sandboxes.fork_command(self._id, self._binary))
-        return await type(self).connect(_sandboxes.forked(answer), binary=self._binary)
+        place = self._place
+        try:
+            if isinstance(place, str):
+                made = _sandboxes.forked(await acall(_sandboxes.fork_command(self._id, self._binary)))
+            else:
+                made = await place.fork(self._id)
+        except FumehoodError as error:
+            raise _sandboxes.why_not(error, await self.get_info()) from error
+        if isinstance(place, str):
+            return await type(self).connect(made, binary=self._binary)
+        return await type(self).connect(made, url=place.url, key=place.key)
 
     async def diff(self, files: Sequence[Path] | None = None) -> Record:
         """What it changed in its workspace, as ``fumehood diff --json`` says it."""

@@ -15,7 +15,7 @@ from ._frames import encode_json
 from ._http import Server, object_of, part
 from ._link import Link
 from ._names import Path
-from ._results import Record, SandboxInfo, SandboxList, info_of
+from ._results import Record, SandboxInfo, SandboxList, SandboxState, info_of
 from ._times import milliseconds
 from ._wire import Dial
 from .errors import FumehoodError, InvalidArgumentException, SandboxNotFoundException, SandboxNotRunningException
@@ -195,6 +195,13 @@ def changed(verb: str, answer: Answer) -> Record:
         said = answer.stderr.decode("utf-8", "replace").strip()
         raise FumehoodError(f"nothing was done by {verb}: {said or answer.stdout.decode('utf-8', 'replace').strip()}", code="conflict")
     return made
+
+
+def why_not(error: FumehoodError, info: SandboxInfo) -> FumehoodError:
+    """The same error, or that the sandbox has ended, whoever said it and how."""
+    if info.state is not SandboxState.ENDED:
+        return error
+    return SandboxNotRunningException(f"the sandbox has ended: {info.message or info.reason}", code="ended")
 
 
 async def settle(link: Link, timeout: float | None) -> SandboxInfo:

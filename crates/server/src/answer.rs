@@ -4,6 +4,7 @@ use agent::words::{Code, Failure};
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::response::IntoResponse;
+use live::words::Info;
 use sandbox::audit::AuditError;
 use sandbox::fault::Fault;
 use serde_json::{Value as Json, json};
@@ -91,6 +92,17 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "serve/invalid", what, why, "correct the field").about(field)
     }
 
+    /// A field of a request, or a word of its query, that is none of these.
+    #[must_use]
+    pub(crate) fn unknown(name: &str, known: &[&str]) -> Self {
+        let what = format!("{} is not known here", policy::diagnostic::quote(name));
+        let instead = match known {
+            [] => "leave it out: nothing can be said there".to_owned(),
+            known => format!("known here: `{}`", known.join("`, `")),
+        };
+        Self { instead, ..Self::invalid(name, &what) }
+    }
+
     /// What a caller asks for and nothing here can hold: refused, never accepted and ignored.
     #[must_use]
     pub fn cannot(status: StatusCode, clause: &str, what: &str, why: &str, instead: &str) -> Self {
@@ -107,6 +119,15 @@ impl Problem {
             "no sandbox of this key has this id",
             "list the sandboxes",
         )
+    }
+
+    /// It was there, and is over; whose key it is knows that anyway.
+    #[must_use]
+    pub(crate) fn ended(info: &Info) -> Self {
+        let what = format!("sandbox {} has ended", policy::diagnostic::quote(&info.id));
+        let why = info.message.as_deref().filter(|said| !said.is_empty()).unwrap_or("its life is over");
+        let instead = "create another sandbox; what this one did is still told, and so are its changes";
+        Self::new(StatusCode::NOT_FOUND, "serve/ended", what, why, instead)
     }
 
     /// Whether it says that there is no such template.

@@ -25,10 +25,7 @@ pub(crate) fn object(bytes: &[u8]) -> Result<Map<String, Json>, Problem> {
 /// A field that is none of these.
 pub(crate) fn known(map: &Map<String, Json>, known: &[&str]) -> Result<(), Problem> {
     match map.keys().find(|field| !known.contains(&field.as_str())) {
-        Some(unknown) => {
-            let what = format!("{} is not known here", policy::diagnostic::quote(unknown));
-            Err(Problem::invalid(unknown, &what))
-        }
+        Some(unknown) => Err(Problem::unknown(unknown, known)),
         None => Ok(()),
     }
 }

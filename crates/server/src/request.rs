@@ -46,10 +46,7 @@ impl Query {
     /// A name that is none of these.
     pub(crate) fn known(&self, known: &[&str]) -> Result<(), Problem> {
         match self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) {
-            Some((name, _)) => {
-                let what = format!("{} is not known here", policy::diagnostic::quote(name));
-                Err(Problem::invalid(name, &what))
-            }
+            Some((name, _)) => Err(Problem::unknown(name, known)),
             None => Ok(()),
         }
     }

@@ -5,14 +5,16 @@
 use agent::words::Failure;
 use axum::http::StatusCode;
 use live::Kept;
+use live::create::Layer;
 use live::words::{Ask, Info, Snapshotted};
+use policy::Millis;
 use sandbox::PolicyLayer;
 use sandbox::snapshot::{About, Snapshot, SnapshotError};
 use serde_json::{Map, Value as Json};
 
 use crate::answer::Problem;
 use crate::backend::call;
-use crate::desk::{Desk, Order};
+use crate::desk::{Desk, MAX_LIFE_MS, Order};
 use crate::json;
 use crate::keys::Key;
 use crate::labels;
@@ -75,8 +77,16 @@ fn keeps_no_header(info: &Info) -> Result<(), Problem> {
     Err(Problem::cannot(StatusCode::NOT_IMPLEMENTED, "network.rules", what, why, instead))
 }
 
-/// How long a fork lives, in milliseconds, by the layers that it has.
-pub(crate) type Life<'a> = &'a (dyn Fn(&[PolicyLayer]) -> u64 + Sync);
+/// How long the sandbox of a snapshot was to live when it was created, milliseconds.
+fn lived(kept: &Kept) -> Option<u64> {
+    let told = kept.layers.iter().rev().find_map(|layer| match layer {
+        Layer::Flag(name, value) if name == "--timeout" => Millis::parse(value).ok(),
+        Layer::Flag(..) | Layer::Document(_) | Layer::Set(_) => None,
+    })?;
+    // Of one that is paused at its end, its supervisor was told a longer one.
+    let beyond = if kept.labels.contains_key(labels::AT_END) { labels::KEPT_MS } else { 0 };
+    Some(told.0.saturating_sub(beyond).min(MAX_LIFE_MS))
+}
 
 impl Desk {
     /// The snapshots of a key, the oldest first.
@@ -129,6 +139,7 @@ impl Desk {
             template: kept.template.clone(),
             layers: kept.layers.iter().cloned().map(PolicyLayer::from).collect(),
             shown,
+            life_ms: lived(kept),
             idle_ms: kept.idle_ms,
             imports: kept.imports.clone(),
             from: Some(about.id.clone()),
@@ -136,13 +147,14 @@ impl Desk {
         })
     }
 
-    /// Sandboxes that begin as this one is now, with its labels, each made or refused by itself.
+    /// Sandboxes that begin as this one is now, with its labels, each made or refused by itself. They live for so long, or as long
+    /// as this one was to.
     pub(crate) async fn fork(
         &self,
         key: &Key,
         info: &Info,
         count: u64,
-        life_ms: Life<'_>,
+        life_ms: Option<u64>,
     ) -> Result<Vec<Result<Info, Vec<Problem>>>, Problem> {
         keeps_no_header(info)?;
         let taken: Result<Snapshotted, Failure> = call(&*self.sandboxes, &info.id, &Ask::Snapshot { name: None }).await;
@@ -160,13 +172,13 @@ impl Desk {
         key: &Key,
         info: &Info,
         snapshot: &str,
-        (count, life_ms): (u64, Life<'_>),
+        (count, life_ms): (u64, Option<u64>),
     ) -> Result<Vec<Result<Info, Vec<Problem>>>, Problem> {
         let snapshot = self.snapshot_of(key, snapshot).await?;
         let base = self.order_from(&snapshot)?;
         let order = Order {
             metadata: labels::metadata(info),
-            life_ms: Some(life_ms(&base.layers)),
+            life_ms: Some(self.life_of(life_ms.or(base.life_ms), &base.layers).await?),
             pauses_at_end: labels::pauses_at_end(info),
             wakes: info.labels.contains_key(labels::WAKE),
             private_ports: labels::has_private_ports(info),
@@ -177,5 +189,22 @@ impl Desk {
             made.push(self.create(key, order.clone(), None).await);
         }
         Ok(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_snapshot_is_made_into_lives_as_long_as_its_sandbox_was_to() {
+        let kept = |times: &[&str], label: &str| {
+            let flag = |time: &&str| Layer::Flag("--timeout".to_owned(), (*time).to_owned());
+            let labels = [(label.to_owned(), "pause".to_owned())].into();
+            Kept { layers: times.iter().map(flag).collect(), labels, ..Kept::default() }
+        };
+        assert_eq!((lived(&kept(&[], "")), lived(&kept(&["9s", "60000ms"], ""))), (None, Some(60_000)));
+        assert_eq!(lived(&kept(&["86460000ms"], labels::AT_END)), Some(60_000));
+        assert_eq!(lived(&kept(&["48h"], "")), Some(MAX_LIFE_MS));
     }
 }

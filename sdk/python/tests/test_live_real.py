@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -149,6 +150,81 @@ def test_handles(box):
     assert not long.kill()
     noisy = box.commands.run("seq 1 300000; echo done >&2", background=True)
     assert noisy.wait().stderr == "done\n", "nobody reads it, and it goes on"
+
+
+def test_a_handle_that_listens_no_longer_says_so(box, there):
+    handle = box.commands.run("sleep 2; echo x > /tmp/mark", background=True)
+    # Its thread listens when it is told to stop, and has stopped when the handle is asked.
+    time.sleep(0.3)
+    handle.disconnect()
+    time.sleep(0.3)
+    with pytest.raises(FumehoodError) as error:
+        handle.wait()
+    assert (type(error.value), error.value.code) == (FumehoodError, "disconnected")
+    until(lambda: box.files.exists("/tmp/mark"), "the command goes on")
+    done = box.commands.run("echo done", background=True)
+    assert done.wait().stdout == "done\n"
+    done.disconnect()
+    assert done.wait().stdout == "done\n", "what has ended has a result"
+
+    async def same():
+        other = await AsyncSandbox.connect(box.sandbox_id, **there)
+        handle = await other.commands.run("sleep 100", background=True)
+        await asyncio.sleep(0.3)
+        await handle.disconnect()
+        with pytest.raises(FumehoodError) as error:
+            await handle.wait()
+        assert (type(error.value), error.value.code) == (FumehoodError, "disconnected")
+        await other.close()
+
+    asyncio.run(same())
+
+
+def test_a_time_that_is_none_is_an_error_and_ends_nothing(there):
+    with Sandbox(**there) as box:
+        end = box.get_info().end_at
+        for bad in (-1, -0.001, math.nan, math.inf, -math.inf):
+            for ask in (
+                box.set_timeout,
+                lambda time: Sandbox(timeout=time, **there),
+                lambda time: Sandbox(idle=time, **there),
+                lambda time: Sandbox.connect(box.sandbox_id, time, **there),
+                lambda time: box.commands.run("true", timeout=time),
+                lambda time: box.run_code("1", timeout=time),
+                lambda time: box.run_python("1", timeout=time),
+            ):
+                with pytest.raises(InvalidArgumentException, match="no time: give a number"):
+                    ask(bad)
+
+        async def same():
+            other = await AsyncSandbox.connect(box.sandbox_id, **there)
+            for bad in (-1, math.nan):
+                with pytest.raises(InvalidArgumentException, match="no time: give a number"):
+                    await other.set_timeout(bad)
+            await other.close()
+
+        asyncio.run(same())
+        assert box.is_running() and box.get_info().end_at == end
+        assert [one.sandbox_id for one in Sandbox.list(**there)] == [box.sandbox_id], "none was made"
+
+
+def test_what_has_ended_is_neither_forked_nor_kept(there):
+    box = Sandbox("coding-agent", **there)
+    assert Sandbox.connect(box.sandbox_id, **there).kill()
+
+    async def same():
+        async with AsyncSandbox("coding-agent", **there) as other:
+            await (await AsyncSandbox.connect(other.sandbox_id, **there)).kill()
+            for ask in (other.fork, other.snapshot):
+                with pytest.raises(SandboxNotRunningException) as error:
+                    await ask()
+                assert error.value.code == "ended"
+
+    for ask in (box.fork, box.snapshot):
+        with pytest.raises(SandboxNotRunningException) as error:
+            ask()
+        assert error.value.code == "ended"
+    asyncio.run(same())
 
 
 def test_a_command_in_the_background_outlives_its_connection(box, there):

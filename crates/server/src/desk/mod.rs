@@ -1,6 +1,8 @@
 //! What every front door does with sandboxes: whose they are, creating, ending, pausing.
 
+mod life;
 mod rules;
+pub(crate) use life::{LIFE_MS, life_said};
 pub(crate) use rules::Part;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -377,18 +379,6 @@ impl Desk {
             wanted.labels.insert(LATEST.to_owned(), latest.to_string());
         }
         self.sandboxes.create(wanted).await
-    }
-
-    /// So long a life, or as long a one as the ceiling of the key allows; milliseconds.
-    pub(crate) async fn life(&self, key: &Key, wish_ms: u64) -> Result<u64, Problem> {
-        let Some(top) = key.ceiling.clone() else { return Ok(wish_ms) };
-        let environment = Arc::clone(&self.environment);
-        let load = move || load(&[PolicyLayer::Document(top)], &environment);
-        match tokio::task::spawn_blocking(load).await {
-            Ok(Ok(top)) => Ok(top.policy.limits.wall.map_or(wish_ms, |wall| wall.0.min(wish_ms))),
-            Ok(Err(problems)) => Err(Problem::all(problems)),
-            Err(_lost) => Err(crate::backend::failed("the ceiling could not be read").into()),
-        }
     }
 
     /// Who would hold each clause of a sandbox that is wanted; nothing is started.

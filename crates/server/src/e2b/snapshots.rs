@@ -67,7 +67,7 @@ pub(super) async fn fork(
         return Err(Problem::invalid("timeout", &format!("`timeout` is longer than {} s", MAX_LIFE_MS / 1000)));
     }
     let info = desk.own(&key, &id).await?;
-    let made = desk.fork(&key, &info, count, &|_| life).await?;
+    let made = desk.fork(&key, &info, count, Some(life)).await?;
     let told = made.into_iter().map(|one| match one {
         Ok(info) => json!({ "sandbox": objects::sandbox(&desk, &info) }),
         Err(problems) => {

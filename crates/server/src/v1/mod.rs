@@ -11,6 +11,7 @@ mod openapi;
 mod plan;
 mod ports;
 mod processes;
+mod query;
 mod runs;
 mod sandbox;
 mod sandboxes;
@@ -24,7 +25,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{Response, Uri};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{any, delete, get, post, put};
 
@@ -102,6 +103,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/v1/approvals/{approval}", get(approvals::one).post(approvals::answer))
         .method_not_allowed_fallback(unrouted)
         .fallback(unrouted)
+        .layer(from_fn(query::check))
         .layer(from_fn_with_state(Arc::clone(&desk), admit))
         .with_state(desk)
 }

@@ -6,7 +6,7 @@ use axum::http::{Response, StatusCode};
 use crate::answer::json_response;
 
 /// The document: data, held against the routes by a test.
-const DOCUMENT: &str = include_str!("../../../../resources/openapi.json");
+pub(super) const DOCUMENT: &str = include_str!("../../../../resources/openapi.json");
 
 pub(super) async fn document() -> Response<Body> {
     let document = serde_json::from_str(DOCUMENT).unwrap_or_default();

@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::events::{self, Events};
 use super::exec::{self, carry, printed, wanted};
-use super::sandboxes::{life, order, shown};
+use super::sandboxes::{order, shown};
 use super::{Answer, Refused, body};
 use crate::answer::{Problem, json_response};
-use crate::desk::{Desk, Order};
+use crate::desk::{Desk, LIFE_MS, Order};
 use crate::json as read;
 use crate::keys::Key;
 
@@ -63,7 +63,7 @@ pub(super) async fn run(State(desk): State<Arc<Desk>>, Extension(key): Extension
     };
     let mut program = wanted(&part(PROGRAM))?;
     let order = order(&desk, &key, &part(SANDBOX)).await?;
-    let wall = life(program.exec.timeout_ms, &order.layers);
+    let wall = program.exec.timeout_ms.or(order.life_ms).unwrap_or(LIFE_MS);
     program.exec.timeout_ms = Some(wall);
     let order = Order { life_ms: Some(wall.saturating_add(AFTER_MS)), ..order };
     let info = desk.create(&key, order, None).await.map_err(Refused)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
-use live::words::Info;
+use live::words::{Info, State as Doing};
 
 use super::Refused;
 use crate::answer::Problem;
@@ -35,7 +35,8 @@ impl FromRequestParts<Arc<Desk>> for Living {
 
     async fn from_request_parts(parts: &mut Parts, desk: &Arc<Desk>) -> Result<Self, Refused> {
         let (key, id) = named(parts, desk).await?;
-        Ok(Self(desk.own(&key, &id).await?))
+        let info = desk.own_or_ended(&key, &id).await?;
+        if info.state == Doing::Ended { Err(Problem::ended(&info).into()) } else { Ok(Self(info)) }
     }
 }
 

@@ -13,25 +13,13 @@ use serde_json::{Map, Value as Json, json};
 use super::sandbox::{Known, Living};
 use super::{Answer, Refused, body, yes};
 use crate::answer::{Problem, json_response};
-use crate::desk::{Desk, MAX_LIFE_MS, Once, Order, Part};
+use crate::desk::{Desk, MAX_LIFE_MS, Once, Order, Part, life_said};
 use crate::keys::Key;
 use crate::request::Query;
 use crate::{json as read, labels, templates};
 
 /// Fields of a request.
 const KNOWN: &[&str] = &["policy", "name", "timeout", "idle", "from", "template", "labels", "env", "imports"];
-/// A life when none is asked for.
-const LIFE_MS: u64 = 10 * 60 * 1000;
-
-/// How long one lives: as asked for, else as the caller's own policy says, else [`LIFE_MS`], whatever a preset says.
-pub(super) fn life(asked: Option<u64>, layers: &[PolicyLayer]) -> u64 {
-    let of_policy = |layer: &PolicyLayer| {
-        let PolicyLayer::Set(text) = layer else { return None };
-        let value = text.strip_prefix("limits.wall=")?;
-        Millis::parse(value.trim_matches('"')).ok().map(|wall| wall.0.min(MAX_LIFE_MS))
-    };
-    asked.or_else(|| layers.iter().rev().find_map(of_policy)).unwrap_or(LIFE_MS)
-}
 
 /// A sandbox as this interface shows it.
 pub(super) fn shown(info: &Info) -> Json {
@@ -72,10 +60,12 @@ pub(super) async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>) -> 
             return Err(Problem::invalid("from", what));
         }
     };
+    let mut life_ms = duration(asked, "timeout")?;
     match asked.get("policy") {
         None | Some(Json::Null) => {}
         Some(policy) => {
             let mut layers = layers_of(policy)?;
+            life_ms = life_ms.or_else(|| life_said(&layers));
             if from.is_empty() && template.is_empty() && wants_folder(policy) {
                 // Behind the preset, which comes first.
                 layers.splice(1..1, desk.templates.workspace());
@@ -83,12 +73,14 @@ pub(super) async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>) -> 
             base.layers.extend(layers);
         }
     }
+    // What the caller says goes before how long the sandbox of a snapshot was to live, and that before its policy.
+    let life_ms = Some(desk.life_of(life_ms.or(base.life_ms), &base.layers).await?);
     Ok(Order {
         imports: read::says(asked, "imports").then(|| read::list(asked, "imports")).transpose()?.or(base.imports),
         name: read::text(asked, "name")?.map(str::to_owned),
         metadata: read::texts(asked, "labels")?,
         env: read::texts(asked, "env")?,
-        life_ms: Some(life(duration(asked, "timeout")?, &base.layers)),
+        life_ms,
         idle_ms: duration(asked, "idle")?.or(base.idle_ms),
         ..base
     })
@@ -268,16 +260,6 @@ mod tests {
         ] {
             assert_eq!(wants_folder(&policy), wants, "{policy}");
         }
-    }
-
-    #[test]
-    fn a_life_is_what_was_asked_for_or_what_the_callers_policy_says() {
-        let said = layers_of(&json!({ "extends": "python", "limits": { "wall": "2s" } })).unwrap();
-        assert_eq!((life(None, &said), life(Some(5000), &said)), (2000, 5000));
-        let nothing = layers_of(&json!("python")).unwrap();
-        assert_eq!(life(None, &nothing), LIFE_MS);
-        let long = layers_of(&json!({ "limits": { "wall": "1000h" } })).unwrap();
-        assert_eq!(life(None, &long), MAX_LIFE_MS);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use serde_json::{Value as Json, json};
 
 use super::sandbox::{Known, Living};
-use super::sandboxes::{duration, life, shown};
+use super::sandboxes::{duration, shown};
 use super::{Answer, Refused, body};
 use crate::answer::{Problem, json_response};
 use crate::desk::Desk;
@@ -85,7 +85,7 @@ pub(super) async fn fork(
     let count = snapshots::forks_wanted(&asked)?;
     let asked = duration(&asked, "timeout")?;
     let (mut made, mut refused) = (Vec::new(), Vec::new());
-    for one in desk.fork(&key, &info, count, &|layers| life(asked, layers)).await? {
+    for one in desk.fork(&key, &info, count, asked).await? {
         match one {
             Ok(info) => made.push(shown(&info)),
             Err(problems) => refused.extend(problems),

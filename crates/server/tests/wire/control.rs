@@ -416,6 +416,12 @@ async fn what_a_request_says_is_acted_on_or_refused_by_its_name() {
         ("POST", "pause", json!({ "require_healthy_guest": true }), "require_healthy_guest"),
         ("POST", "connect", json!({ "timeout": 60, "fresh": true }), "fresh"),
         ("POST", "timeout", json!({ "timeout": 60, "unit": "ms" }), "unit"),
+        // No time, which must not be taken for 0: that is an end at once.
+        ("POST", "timeout", json!({ "timeout": -1 }), "timeout"),
+        ("POST", "timeout", json!({ "timeout": 0.5 }), "timeout"),
+        ("POST", "timeout", json!({ "timeout": "NaN" }), "timeout"),
+        ("POST", "connect", json!({ "timeout": -1 }), "timeout"),
+        ("POST", "refreshes", json!({ "duration": -1 }), "duration"),
         ("POST", "fork", json!({ "name": "x" }), "name"),
         ("POST", "snapshots", json!({ "tags": ["x"] }), "tags"),
         ("GET", "metrics?start=now", Value::Null, "start"),

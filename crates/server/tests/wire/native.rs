@@ -38,6 +38,10 @@ async fn a_sandbox_is_created_worked_in_and_ended() {
     );
     let ended = caller.json("DELETE", &path, Value::Null).await.json();
     assert_eq!((&ended["state"], &ended["reason"]), (&json!("ended"), &json!("killed")));
+    for (method, rest) in [("POST", "/exec"), ("POST", "/fork"), ("GET", "/files?path=x")] {
+        let over = caller.json(method, &format!("{path}{rest}"), Value::Null).await;
+        assert_eq!((over.status, &over.json()["id"]), (404, &json!("serve/ended")), "{rest}");
+    }
     assert_eq!(caller.json("GET", &path, Value::Null).await.json()["state"], "ended");
     assert_eq!(caller.json("GET", "/v1/sandboxes", Value::Null).await.json(), json!({ "sandboxes": [] }));
 }
@@ -381,4 +385,88 @@ async fn who_hangs_up_before_the_answer_is_recorded_as_well() {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     panic!("no event of it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_word_of_a_query_that_nobody_knows_is_refused_by_name() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({})).await;
+    for (method, path, word, known) in [
+        ("GET", "/v1/sandboxes?al=true".to_owned(), "al", "`all`"),
+        ("POST", "/v1/sandboxes?name=x".to_owned(), "name", "leave it out"),
+        ("GET", format!("{path}?verbose=1"), "verbose", "leave it out"),
+        ("DELETE", format!("{path}?force=1"), "force", "leave it out"),
+        ("GET", format!("{path}/files?path=.&range=7"), "range", "`path`"),
+        ("GET", format!("{path}/usage?each=1"), "each", "`every`"),
+        ("GET", "/v1/audit?since=3".to_owned(), "since", "`after`, `limit`, `sandbox`"),
+    ] {
+        let refused = caller.json(method, &path, Value::Null).await;
+        let told = refused.json();
+        assert_eq!((refused.status, refused.header("content-type")), (400, "application/problem+json"), "{path}");
+        assert_eq!((&told["clause"], &told["id"]), (&json!(word), &json!("serve/invalid")), "{told}");
+        assert!(told["what"].as_str().unwrap().contains(word), "{told}");
+        assert!(told["instead"].as_str().unwrap().contains(known), "{told}");
+    }
+    // Nothing of it was done, and what is known goes on being heard.
+    let all = caller.json("GET", "/v1/sandboxes?all=true", Value::Null).await.json();
+    assert_eq!((all["sandboxes"].as_array().unwrap().len(), &all["sandboxes"][0]["state"]), (1, &json!("running")));
+    let nobody = Caller { headers: Vec::new(), ..caller };
+    assert_eq!(
+        nobody.json("GET", "/v1/sandboxes?al=true", Value::Null).await.status,
+        401,
+        "who has no key learns nothing"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_that_is_none_ends_nothing() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({ "timeout": 60 })).await;
+    for bad in [json!(-1), json!(-0.001), json!("NaN"), json!("-1s"), json!(1e300), json!([1]), Value::Null] {
+        let refused = caller.json("POST", &format!("{path}/timeout"), json!({ "timeout": bad })).await;
+        assert_eq!((refused.status, &refused.json()["clause"]), (400, &json!("timeout")), "{bad}");
+    }
+    let nan = caller
+        .with("content-type", "application/json")
+        .send("POST", &format!("{path}/timeout"), "{\"timeout\":NaN}")
+        .await;
+    assert_eq!(nan.status, 400);
+    assert_eq!(caller.json("GET", &path, Value::Null).await.json()["state"], "running");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_life_is_the_callers_word_else_the_templates_else_the_servers() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let folder = stage.home.parent().unwrap();
+    let own = folder.join("own.toml");
+    std::fs::write(&own, "version = 1\nextends = [\"strict\"]\n[limits]\nwall = \"2m\"\n").unwrap();
+    let none = folder.join("none.toml");
+    std::fs::write(&none, "version = 1\nextends = [\"strict\"]\n[limits]\npids = 7\n").unwrap();
+    let store = live::template::Store::new(&folder.join("state"));
+    let tools = live::template::Tools::new(std::collections::BTreeMap::new());
+    for (name, policy) in [("team", own.to_str().unwrap()), ("plain", none.to_str().unwrap()), ("preset", "strict")] {
+        let recipe = folder.join("recipe.toml");
+        std::fs::write(&recipe, format!("policy = [{policy:?}]\n")).unwrap();
+        store.build(name, &live::template::Source::file(&recipe).unwrap(), &tools).unwrap();
+    }
+    for (asked, seconds) in [
+        (json!({ "template": "team" }), 120),
+        (json!({ "template": "team", "policy": "strict" }), 120),
+        (json!({ "template": "team", "timeout": 300 }), 300),
+        (json!({ "template": "team", "policy": { "limits": { "wall": "30s" } } }), 30),
+        (json!({ "template": "team", "policy": { "limits": { "wall": "30s" } }, "timeout": "5m" }), 300),
+        (json!({ "template": "plain" }), 600),
+        (json!({ "template": "preset" }), 600),
+        (json!({}), 600),
+    ] {
+        let made = caller.json("POST", "/v1/sandboxes", asked.clone()).await;
+        assert_eq!(made.status, 201, "{asked}: {}", String::from_utf8_lossy(&made.body));
+        let made = made.json();
+        let life = made["ends_ms"].as_i64().unwrap() - made["created_ms"].as_i64().unwrap();
+        // Of the stage, whose two looks at the clock are one after the other.
+        assert!((seconds * 1000..seconds * 1000 + 1000).contains(&life), "{asked}: {life}");
+    }
 }

@@ -20,6 +20,7 @@ from ._results import CommandResult, Record, SandboxInfo, SandboxList, SandboxSt
 from ._names import Path
 from ._sandboxes import TIMEOUT
 from ._served import LoopHttpLink
+from ._times import milliseconds
 from ._wire import LoopWire
 from .errors import FumehoodError, SandboxNotRunningException
 
@@ -188,8 +189,11 @@ class AsyncSandbox:
             return False
 
     async def set_timeout(self, timeout: float) -> None:
-        """It lives so many seconds from now, whatever was said before."""
-        await self._link.call({"op": "timeout", "ms": max(0, round(timeout * 1000))})
+        """It lives so many seconds from now, whatever was said before (0: it ends at once).
+
+        Raises :class:`InvalidArgumentException` for a negative number or NaN; its end stands then.
+        """
+        await self._link.call({"op": "timeout", "ms": milliseconds(timeout)})
 
     async def get_info(self) -> SandboxInfo:
         """All about it, also when it has ended."""
@@ -276,11 +280,17 @@ class AsyncSandbox:
 
     async def fork(self: Self) -> Self:
         """Another sandbox that begins as this one is now: the same policy and files, no programs."""
-        if not isinstance(self._place, str):
-            made = await self._place.fork(self._id)
-            return await type(self).connect(made, url=self._place.url, key=self._place.key)
-        answer = await acall(_sandboxes.fork_command(self._id, self._binary))
-        return await type(self).connect(_sandboxes.forked(answer), binary=self._binary)
+        place = self._place
+        try:
+            if isinstance(place, str):
+                made = _sandboxes.forked(await acall(_sandboxes.fork_command(self._id, self._binary)))
+            else:
+                made = await place.fork(self._id)
+        except FumehoodError as error:
+            raise _sandboxes.why_not(error, await self.get_info()) from error
+        if isinstance(place, str):
+            return await type(self).connect(made, binary=self._binary)
+        return await type(self).connect(made, url=place.url, key=place.key)
 
     async def diff(self, files: Sequence[Path] | None = None) -> Record:
         """What it changed in its workspace, as ``fumehood diff --json`` says it."""

@@ -28,7 +28,7 @@ class AsyncCommandHandle:
         self._waiting: deque[tuple[str, str | bytes]] = deque()
         self._waiting_bytes = 0
         self._looked_at = False
-        self._over = False
+        self._over = self._disconnected = False
         self._failure: Exception | None = None
         self._task = asyncio.create_task(self._pump(), name="fumehood-live")
 
@@ -70,7 +70,9 @@ class AsyncCommandHandle:
                 for lane, piece in await self._program.next():
                     await self._take(lane, piece)
         except Exception as error:
-            self._failure = self._failure or error
+            # Who listens no longer is told nothing of how the listening ended.
+            if not self._disconnected:
+                self._failure = self._failure or error
         finally:
             self._over = True
         async with self._changed:
@@ -126,7 +128,8 @@ class AsyncCommandHandle:
         """Its result, when it has ended.
 
         Raises :class:`CommandExitException` for another exit code than 0, :class:`TimeoutException` or
-        :class:`LimitExceeded` if a limit ended it, and what one of the callbacks raised.
+        :class:`LimitExceeded` if a limit ended it, what one of the callbacks raised, and :class:`FumehoodError` with the code
+        ``disconnected`` after :meth:`disconnect`.
         """
         await self._stop_looking()
         await asyncio.shield(self._task)
@@ -142,7 +145,7 @@ class AsyncCommandHandle:
 
     async def disconnect(self) -> None:
         """Listens no longer; the command goes on."""
-        self._over = True
+        self._disconnected = self._over = True
         self._program.stream.drop()
         async with self._changed:
             self._changed.notify_all()

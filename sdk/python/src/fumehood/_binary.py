@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Union
 
+from ._times import milliseconds
 from .errors import FumehoodError, InvalidArgumentException, ProgramNotFoundException, Reason, Refused, SandboxNotFoundException
 
 #: A document as a mapping, a file, or the name of a preset.
@@ -177,12 +178,12 @@ def _workspace(workspace: str | os.PathLike[str]) -> str:
     return text or "."
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float, what: str = "timeout") -> str:
     """Seconds, as a policy writes a time."""
-    milliseconds = round(seconds * 1000)
-    if milliseconds < 1:
-        raise InvalidArgumentException(f"a time of {seconds} s: give more than 0", code="invalid")
-    return f"{milliseconds}ms"
+    given = milliseconds(seconds, what)
+    if given < 1:
+        raise InvalidArgumentException(f"`{what}` is {seconds} seconds: give more than 0", code="invalid")
+    return f"{given}ms"
 
 
 def file_of(policy: Any, files: contextlib.ExitStack) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterator
 from ._frames import LANE_OUT, Kind, ProtocolError
 from ._link import REQUEST_TIMEOUT, Link, ok, within
 from ._results import shaped
+from ._times import milliseconds
 from .errors import TooManyException
 
 #: Seconds that code may run unless something else is said, as in E2B.
@@ -146,7 +147,7 @@ def wanted(
     if envs:
         asked["env"] = dict(envs)
     if timeout is not None:
-        asked["timeout_ms"] = max(1, round(timeout * 1000))
+        asked["timeout_ms"] = max(1, milliseconds(timeout))
     return asked
 
 

@@ -10,6 +10,7 @@ from typing import Any, Callable, Mapping, Sequence
 from ._frames import LANE_ERR, Incoming, Kind
 from ._link import REQUEST_TIMEOUT, Expired, Link, Stream, ok, reply
 from ._results import CommandResult, ProcessInfo, PtySize, Record, shaped
+from ._times import milliseconds
 from .errors import (
     FumehoodError,
     InvalidArgumentException,
@@ -208,9 +209,7 @@ async def start(
     asked: dict[str, Any] = {"op": "exec", "program": dict(words), "detach": detach}
     timeout = timeout or None
     if timeout is not None:
-        if timeout < 0:
-            raise InvalidArgumentException("timeout is a number of seconds, 0 or None for no end")
-        asked["timeout_ms"] = max(1, round(timeout * 1000))
+        asked["timeout_ms"] = max(1, milliseconds(timeout))
     if tag is not None:
         asked["tag"] = tag
     stream = link.open(asked)
@@ -374,7 +373,7 @@ async def python(link: Link, code: str, timeout: float | None, max_output: int) 
     """Code that keeps no state, in the Python that waits."""
     words: dict[str, Any] = {"op": "python", "code": code}
     if timeout is not None:
-        words["timeout_ms"] = max(1, round(timeout * 1000))
+        words["timeout_ms"] = max(1, milliseconds(timeout))
     stream = link.open(words)
     try:
         running = await reply(stream, REQUEST_TIMEOUT)

@@ -15,7 +15,8 @@ from ._frames import encode_json
 from ._http import Server, object_of, part
 from ._link import Link
 from ._names import Path
-from ._results import Record, SandboxInfo, SandboxList, info_of
+from ._results import Record, SandboxInfo, SandboxList, SandboxState, info_of
+from ._times import milliseconds
 from ._wire import Dial
 from .errors import FumehoodError, InvalidArgumentException, SandboxNotFoundException, SandboxNotRunningException
 
@@ -42,7 +43,7 @@ def create_command(
     """The command line of a new sandbox; what it names is there until the end of the block."""
     with clauses(policy, workspace, timeout, envs, flags) as arguments:
         command = [find_program(binary), "create", "--json", *arguments]
-        command += [] if idle is None else ["--idle", duration(idle)]
+        command += [] if idle is None else ["--idle", duration(idle, "idle")]
         command += [] if name is None else ["--name", name]
         command += [] if template is None else ["--template", template]
         command += [] if snapshot is None else ["--from", snapshot]
@@ -82,6 +83,10 @@ def order(
         raise InvalidArgumentException("a server has no folder of this machine, and takes no flags: copy files by `box.files`", code="invalid")
     if policy is not None and not isinstance(policy, (str, Mapping)):
         raise InvalidArgumentException("with a server, `policy` is one preset or one mapping", code="invalid")
+    for what, seconds in (("timeout", timeout), ("idle", idle)):
+        if seconds is not None:
+            # As without a server: what is no time is told before anything is asked.
+            duration(seconds, what)
     labels = None if metadata is None else dict(metadata)
     return {
         "policy": policy, "timeout": timeout, "idle": idle, "name": name, "labels": labels, "template": template, "from": snapshot,
@@ -93,7 +98,7 @@ def created(answer: Answer) -> Mapping[str, Any]:
     """The ``Info`` of a new sandbox."""
     info = answer.json()
     if not isinstance(info, dict) or "id" not in info:
-        raise FumehoodError(f"`fumehood create` ended with {answer.code} and named no sandbox")
+        raise FumehoodError(f"the program ended with {answer.code} and named no sandbox")
     return info
 
 
@@ -141,7 +146,7 @@ def forked(answer: Answer) -> str:
     value = answer.json()
     ids = value.get("sandboxes") if isinstance(value, dict) else value
     if not ids:
-        raise FumehoodError(f"`fumehood fork` ended with {answer.code} and named no sandbox")
+        raise FumehoodError(f"the program ended with {answer.code} and named no sandbox")
     first = ids[0]
     return str(first["id"] if isinstance(first, dict) else first)
 
@@ -192,15 +197,25 @@ def changed(verb: str, answer: Answer) -> Record:
     return made
 
 
+def why_not(error: FumehoodError, info: SandboxInfo) -> FumehoodError:
+    """The same error, or that the sandbox has ended, whoever said it and how."""
+    if info.state is not SandboxState.ENDED:
+        return error
+    return SandboxNotRunningException(f"the sandbox has ended: {info.message or info.reason}", code="ended")
+
+
 async def settle(link: Link, timeout: float | None) -> SandboxInfo:
     """What ``connect`` does with a sandbox: a paused one runs again, and it lives ``timeout`` seconds at least."""
+    if timeout is not None:
+        # Before anything is done to it.
+        milliseconds(timeout)
     data = await link.call({"op": "info"})
     if data.get("state") == "paused":
         data = await link.call({"op": "resume"})
     if data.get("state") == "ended":
         raise SandboxNotRunningException(f"the sandbox {data.get('id')} has ended", code="ended")
     if timeout is not None:
-        data = await link.call({"op": "timeout", "ms": max(0, round(timeout * 1000)), "only_later": True})
+        data = await link.call({"op": "timeout", "ms": milliseconds(timeout), "only_later": True})
     return info_of(data)
 
 

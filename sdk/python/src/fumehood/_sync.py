@@ -20,8 +20,9 @@ from ._served import BlockingHttpLink
 from ._sync_commands import Commands, Pty
 from ._sync_files import Filesystem
 from ._threads import BlockingLink
+from ._times import milliseconds
 from ._wire import BlockingWire
-from .errors import SandboxNotRunningException
+from .errors import FumehoodError, SandboxNotRunningException
 
 Self = TypeVar("Self", bound="Sandbox")
 
@@ -182,8 +183,11 @@ class Sandbox:
             return False
 
     def set_timeout(self, timeout: float) -> None:
-        """It lives so many seconds from now, whatever was said before (0: it ends at once)."""
-        drive(self._link.call({"op": "timeout", "ms": max(0, round(timeout * 1000))}))
+        """It lives so many seconds from now, whatever was said before (0: it ends at once).
+
+        Raises :class:`InvalidArgumentException` for a negative number or NaN; its end stands then.
+        """
+        drive(self._link.call({"op": "timeout", "ms": milliseconds(timeout)}))
 
     def get_info(self) -> SandboxInfo:
         """All about it, also when it has ended."""
@@ -273,9 +277,17 @@ class Sandbox:
 
     def fork(self: Self) -> Self:
         """Another sandbox that begins as this one is now: the same policy and files, no programs. It lives as long as this one was to."""
-        if not isinstance(self._place, str):
-            return type(self).connect(drive(self._place.fork(self._id)), url=self._place.url, key=self._place.key)
-        return type(self).connect(_sandboxes.forked(call(_sandboxes.fork_command(self._id, self._binary))), binary=self._binary)
+        place = self._place
+        try:
+            if isinstance(place, str):
+                made = _sandboxes.forked(call(_sandboxes.fork_command(self._id, self._binary)))
+            else:
+                made = drive(place.fork(self._id))
+        except FumehoodError as error:
+            raise _sandboxes.why_not(error, self.get_info()) from error
+        if isinstance(place, str):
+            return type(self).connect(made, binary=self._binary)
+        return type(self).connect(made, url=place.url, key=place.key)
 
     def diff(self, files: Sequence[Path] | None = None) -> Record:
         """What it changed in its workspace, as ``fumehood diff --json`` says it: ``entries``, ``digest``, ``text``, ..."""

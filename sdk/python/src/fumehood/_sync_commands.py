@@ -30,7 +30,7 @@ class CommandHandle:
         self._waiting: deque[tuple[str, str | bytes]] = deque()
         self._waiting_bytes = 0
         self._looked_at = False
-        self._over = False
+        self._over = self._disconnected = False
         self._failure: Exception | None = None
         threading.Thread(target=self._pump, name="fumehood-live", daemon=True).start()
 
@@ -72,7 +72,9 @@ class CommandHandle:
                 for lane, piece in drive(self._program.next()):
                     self._take(lane, piece)
         except Exception as error:
-            self._failure = self._failure or error
+            # Who listens no longer is told nothing of how the listening ended.
+            if not self._disconnected:
+                self._failure = self._failure or error
         with self._changed:
             self._over = True
             self._changed.notify_all()
@@ -132,7 +134,8 @@ class CommandHandle:
         """Its result, when it has ended.
 
         Raises :class:`CommandExitException` for another exit code than 0, :class:`TimeoutException` or
-        :class:`LimitExceeded` if a limit ended it, and what one of the callbacks raised.
+        :class:`LimitExceeded` if a limit ended it, what one of the callbacks raised, and :class:`FumehoodError` with the code
+        ``disconnected`` after :meth:`disconnect`.
         """
         tell: dict[str, Callable[[Any], Any] | None] = {"pty": on_pty, "stdout": on_stdout, "stderr": on_stderr}
         if any(tell.values()):
@@ -157,7 +160,7 @@ class CommandHandle:
     def disconnect(self) -> None:
         """Listens no longer; the command goes on."""
         with self._changed:
-            self._over = True
+            self._disconnected = self._over = True
             self._changed.notify_all()
         self._program.stream.drop()
 

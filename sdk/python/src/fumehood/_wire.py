@@ -140,6 +140,9 @@ class LoopWire(Wire):
         if not done:
             raise Expired
         reading, self._reading = self._reading, None
+        if reading.cancelled():
+            # By `cut`; whoever waits here was not cancelled itself.
+            raise OSError(errno.ECONNABORTED, "this connection was given up")
         return reading.result()
 
     def cut(self) -> None:

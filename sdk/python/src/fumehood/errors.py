@@ -5,11 +5,31 @@ Names follow E2B's Python SDK where both have the thing.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 if TYPE_CHECKING:
     from ._results import CommandResult, RunResult
+
+
+#: What is the same here as a command of the shell, for those who read in a message of a command alone.
+_CALLS = {
+    "apply": "box.apply()", "cp": "box.files", "create": "Sandbox(...)", "diff": "box.diff()", "discard": "box.discard()",
+    "exec": "box.commands.run(...)", "fork": "box.fork()", "info": "box.get_info()", "kill": "box.kill()", "pause": "box.pause()",
+    "ps": "Sandbox.list()", "resume": "box.resume()", "run": "fumehood.run(...)", "snapshot": "box.snapshot()", "wait": "box.wait()",
+}
+_COMMAND = re.compile(r"`fumehood ([a-z]+)(?: [^`]*)?`(?! \(here )")
+
+
+def _here(message: str) -> str:
+    """A message with the calls of this package beside the commands that it names."""
+
+    def both(found: re.Match[str]) -> str:
+        call = _CALLS.get(found[1])
+        return f"{found[0]} (here `{call}`)" if call else found[0]
+
+    return _COMMAND.sub(both, message)
 
 
 @dataclass(frozen=True)
@@ -73,7 +93,7 @@ class FumehoodError(RuntimeError):
     """Base of all errors of this package. ``code`` is one word for programs, e.g. ``not_found``."""
 
     def __init__(self, message: str, *, code: str = "failed", violations: Sequence[Violation] = ()) -> None:
-        super().__init__(message)
+        super().__init__(_here(message))
         self.code = code
         self.violations: tuple[Violation, ...] = tuple(violations)
 

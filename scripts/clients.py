@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
-"""The cases of `scripts/clients`: servers of this machine, and clients inside that are told only names and placeholders."""
-import base64, hashlib, hmac, io, json, os, shutil, socket, ssl, subprocess, sys, tarfile, tempfile, threading, zipfile
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+"""The cases of `scripts/clients`: clients inside that are told only names and placeholders; their servers are `clients_servers.py`."""
+import json, os, shutil, socket, subprocess, sys, tempfile, threading
 
-PROGRAM, VENV = sys.argv[1], sys.argv[2]
+sys.dont_write_bytecode = True
+from clients_servers import BODY, CA, HOME, KEY, PROPER, certificate, web  # noqa: E402: no file is left beside it
+
+PROGRAM, VENV, MODULES = sys.argv[1:4]
 PYTHON = f"{VENV}/bin/python"
-KEY = "sk-canary-0123456789abcdef0123456789"
-NAMES = ["web.test", "git.test", "pip.test", "npm.test", "crates.test", "api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "queue.eu-central-1.amazonaws.com", "kept.s3.eu-central-1.amazonaws.com", "registry.test", "auth.test", "grpc.test", "ws.test"]
-HOME = tempfile.mkdtemp(prefix="fumehood-clients-")
-os.chmod(HOME, 0o755)
-CA = f"{HOME}/corp.pem"
-BODY = "served by name"
-# Hosts that were asked with the key.
-PROPER = set()
+# Where agents are: those that `scripts/clients` installs, and those of this machine.
+AGENTS = f"{MODULES}/.bin:{MODULES}/opencode-linux-x64-baseline/bin:{os.environ['PATH']}"
+# Those that it leaves out, and why.
+LARGE = {"claude": "one program of 402 MB", "codex": "424 MB", "aider": "686 MB with what it needs"}
 counts = {"passed": 0, "failed": 0, "skipped": 0}
 
 
@@ -29,189 +27,6 @@ def need(*names):
 def module(name):
     if subprocess.run([PYTHON, "-c", f"import {name}"], capture_output=True).returncode:
         raise Skip(f"the Python package `{name}` is not installed")
-
-
-def certificate():
-    names = ",".join(f"DNS:{name}" for name in NAMES)
-    quiet = {"check": True, "capture_output": True}
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=a company's own",
-                    "-addext", "keyUsage=critical,keyCertSign", "-keyout", f"{HOME}/ca.key", "-out", CA], **quiet)
-    subprocess.run(["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=web.test", "-keyout", f"{HOME}/leaf.key", "-out", f"{HOME}/leaf.csr"], **quiet)
-    with open(f"{HOME}/ext", "w") as file:
-        file.write(f"subjectAltName={names}\nextendedKeyUsage=serverAuth\n")
-    subprocess.run(["openssl", "x509", "-req", "-in", f"{HOME}/leaf.csr", "-CA", CA, "-CAkey", f"{HOME}/ca.key", "-CAcreateserial", "-days", "2", "-extfile", f"{HOME}/ext", "-out", f"{HOME}/leaf.pem"], **quiet)
-
-
-def wheel():
-    out, name = io.BytesIO(), "kept-1.0.dist-info"
-    with zipfile.ZipFile(out, "w") as file:
-        file.writestr("kept.py", "said = 'from the private index'\n")
-        file.writestr(f"{name}/METADATA", "Metadata-Version: 2.1\nName: kept\nVersion: 1.0\n")
-        file.writestr(f"{name}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        file.writestr(f"{name}/RECORD", f"kept.py,,\n{name}/METADATA,,\n{name}/WHEEL,,\n{name}/RECORD,,\n")
-    return out.getvalue()
-
-
-def package(files):
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as tar:
-        for name, text in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(text)
-            tar.addfile(entry, io.BytesIO(text.encode()))
-    return out.getvalue()
-
-
-WHEEL = wheel()
-NPM = package({"package/package.json": '{"name":"kept","version":"1.0.0","main":"i.js"}', "package/i.js": "module.exports='from the private registry'"})
-CRATE = package({"kept-1.0.0/Cargo.toml": '[package]\nname = "kept"\nversion = "1.0.0"\nedition = "2021"\n', "kept-1.0.0/src/lib.rs": "pub fn said() -> &'static str { \"from the private registry\" }\n"})
-
-
-class Served(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def say(self, code, body, **headers):
-        body = body if isinstance(body, bytes) else body.encode()
-        self.send_response(code)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def proper(self, wanted):
-        if self.headers.get("Authorization") == wanted:
-            return True
-        self.say(401, "who are you", WWW_Authenticate='Basic realm="x"')
-        return False
-
-    def any(self):
-        host = self.headers.get("Host", "").split(":")[0]
-        length = int(self.headers.get("Content-Length") or 0)
-        self.sent = self.rfile.read(length) if length else b""
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            while size := int(self.rfile.readline().split(b";")[0], 16):
-                self.sent += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-        getattr(self, host.replace(".", "_").replace("-", "_"), self.web_test)()
-
-    do_GET = do_POST = do_HEAD = do_PUT = do_DELETE = any
-
-    def web_test(self):
-        self.say(200, BODY)
-
-    def api_openai_com(self):
-        if self.proper(f"Bearer {KEY}"):
-            PROPER.add("api.openai.com")
-            self.say(200, json.dumps({"choices": [{"message": {"content": "paid for"}}]}), Content_Type="application/json")
-
-    def api_anthropic_com(self):
-        proper = self.headers.get("x-api-key") == KEY
-        if proper:
-            PROPER.add("api.anthropic.com")
-        self.say(200 if proper else 401, json.dumps({"content": [{"text": "paid for" if proper else "no"}]}), Content_Type="application/json")
-
-    def generativelanguage_googleapis_com(self):
-        if self.headers.get("x-goog-api-key") == KEY:
-            PROPER.add("generativelanguage.googleapis.com")
-        self.say(400, json.dumps({"error": {"code": 400, "message": "no model", "status": "INVALID_ARGUMENT"}}), Content_Type="application/json")
-
-    def amazonaws(self, region, service):
-        """Verifies the signature as a server of AWS does, from what came and nothing else."""
-        said = self.headers.get("Authorization", "")
-        fields = dict(part.strip().split("=", 1) for part in said.removeprefix("AWS4-HMAC-SHA256").split(",") if "=" in part)
-        date, names = self.headers.get("X-Amz-Date", ""), fields.get("SignedHeaders", "")
-        scope = f"{date[:8]}/{region}/{service}/aws4_request"
-        payload = hashlib.sha256(self.sent).hexdigest()
-        if service == "s3":
-            payload = self.headers.get("X-Amz-Content-Sha256", "")
-        path, _, query = self.path.partition("?")
-        query = "&".join(sorted(pair if "=" in pair else pair + "=" for pair in query.split("&") if pair))
-        lines = "".join(f"{name}:{self.headers.get(name, '').strip()}\n" for name in names.split(";"))
-        request = "\n".join([self.command, path, query, lines, names, payload])
-        text = "\n".join(["AWS4-HMAC-SHA256", date, scope, hashlib.sha256(request.encode()).hexdigest()])
-        key = b"AWS4" + KEY.encode()
-        for part in scope.split("/"):
-            key = hmac.digest(key, part.encode(), "sha256")
-        proper = fields.get("Credential") == f"AKIDKEPT/{scope}" and hmac.digest(key, text.encode(), "sha256").hex() == fields.get("Signature")
-        proper = proper and "host" in names.split(";") and self.headers.get("X-Amz-Security-Token") is None
-        self.say(200 if proper else 403, "signed for" if proper else "SignatureDoesNotMatch")
-
-    def queue_eu_central_1_amazonaws_com(self):
-        self.amazonaws("eu-central-1", "queue")
-
-    def kept_s3_eu_central_1_amazonaws_com(self):
-        self.amazonaws("eu-central-1", "s3")
-
-    def registry_test(self):
-        """A registry of images: it names who gives a token for it, and takes that."""
-        if self.headers.get("Authorization") == "Bearer given-for-pull":
-            return self.say(200, json.dumps({"layers": ["kept"]}), Content_Type="application/json")
-        self.say(401, "", WWW_Authenticate='Bearer realm="https://auth.test/token",service="registry.test",scope="repository:kept:pull"')
-
-    def auth_test(self):
-        if self.proper("Basic " + base64.b64encode(f"reader:{KEY}".encode()).decode()):
-            proper = self.path == "/token?service=registry.test&scope=repository:kept:pull"
-            self.say(200 if proper else 400, json.dumps({"token": "given-for-pull"}), Content_Type="application/json")
-
-    def pip_test(self):
-        if not self.proper("Basic " + base64.b64encode(f"reader:{KEY}".encode()).decode()):
-            return
-        if self.path.endswith(".whl"):
-            return self.say(200, WHEEL)
-        name = "kept-1.0-py3-none-any.whl"
-        self.say(200, f'<a href="/files/{name}#sha256={hashlib.sha256(WHEEL).hexdigest()}">{name}</a>', Content_Type="text/html")
-
-    def npm_test(self):
-        if not self.proper(f"Bearer {KEY}"):
-            return
-        if self.path.endswith(".tgz"):
-            return self.say(200, NPM)
-        digest = "sha512-" + base64.b64encode(hashlib.sha512(NPM).digest()).decode()
-        # npm asks for a package with a scope as `/@own%2fkept`.
-        name = self.path[1:].lower().replace("%2f", "/")
-        dist = {"tarball": f"https://npm.test/{name}/-/kept-1.0.0.tgz", "integrity": digest}
-        version = {"name": name, "version": "1.0.0", "dist": dist}
-        self.say(200, json.dumps({"name": name, "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}), Content_Type="application/json")
-
-    def crates_test(self):
-        if not self.proper(KEY):
-            return
-        if self.path.endswith("config.json"):
-            return self.say(200, json.dumps({"dl": "https://crates.test/dl/{crate}-{version}.crate", "auth-required": True}))
-        if self.path.endswith(".crate"):
-            return self.say(200, CRATE)
-        entry = {"name": "kept", "vers": "1.0.0", "deps": [], "cksum": hashlib.sha256(CRATE).hexdigest(), "features": {}, "yanked": False}
-        self.say(200, json.dumps(entry) + "\n") if self.path == "/index/ke/pt/kept" else self.say(404, "")
-
-    def git_test(self):
-        if not self.proper("Basic " + base64.b64encode(f"x-access-token:{KEY}".encode()).decode()):
-            return
-        path, _, query = self.path.partition("?")
-        env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "GIT_PROJECT_ROOT": f"{HOME}/git", "GIT_HTTP_EXPORT_ALL": "1", "REQUEST_METHOD": self.command, "PATH_INFO": path,
-               "QUERY_STRING": query, "CONTENT_TYPE": self.headers.get("Content-Type", ""), "CONTENT_LENGTH": str(len(self.sent)), "REMOTE_USER": "x", "REMOTE_ADDR": "127.0.0.1",
-               "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""), "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
-        said = subprocess.run(["git", "http-backend"], input=self.sent, env=env, capture_output=True).stdout
-        head, _, body = said.partition(b"\r\n\r\n")
-        lines = [line.split(": ", 1) for line in head.decode().split("\r\n")]
-        status = next((int(value.split()[0]) for name, value in lines if name == "Status"), 200)
-        self.say(status, body, **{name.replace("-", "_"): value for name, value in lines if name != "Status"})
-
-    def log_message(self, *_):
-        pass
-
-
-def web(tls):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Served)
-    server.daemon_threads = True
-    if tls:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(f"{HOME}/leaf.pem", f"{HOME}/leaf.key")
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server.server_address[1]
 
 
 def rule(host, port, at, **more):
@@ -318,15 +133,22 @@ def case_java():
     fetches(["java", "-cp", f"{HOME}/java", "Get"], read=[f"{HOME}/java"])
 
 
-def case_git():
-    need("git")
+def repository():
+    """`kept.git` with one commit, to which is pushed as well."""
     root, work = f"{HOME}/git/kept.git", f"{HOME}/work"
+    if os.path.exists(root):
+        return
     quiet = {"check": True, "capture_output": True}
     subprocess.run(["git", "init", "-q", "--bare", "-b", "main", root], **quiet)
     subprocess.run(["git", "-C", root, "config", "http.receivepack", "true"], **quiet)
     subprocess.run(["git", "init", "-q", "-b", "main", work], **quiet)
     subprocess.run(["git", "-C", work, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first"], **quiet)
     subprocess.run(["git", "-C", work, "push", "-q", root, "main"], **quiet)
+
+
+def case_git():
+    need("git")
+    repository()
     read = {"methods": ["GET"]}, {"methods": ["POST"], "paths": ["/*/git-upload-pack"]}
     key = secret("git.test", {"basic": "x-access-token"})
     clone = "cd /tmp && git clone -q https://git.test/kept.git k && git -C k log --oneline | grep first"
@@ -414,15 +236,57 @@ def case_aws_key():
 
 def agent(name, variable, host, *words):
     """A real agent as it is started by `fumehood agent`: its API is asked with the key, and the key is nowhere inside."""
-    if not shutil.which(name):
-        raise Skip(f"`{name}` is not installed")
-    PROPER.discard(host)
-    toml = f'[{{ host = "{host}", ports = [443], address = "127.0.0.1:{HTTPS}" }}]'
-    work, home = tempfile.mkdtemp(dir=HOME), tempfile.mkdtemp(dir=HOME)
-    line = [PROGRAM, "agent", "--json", "--timeout", "45s", "--set", f"net.allow={toml}", "--set", "net.presets=[]", "--set", f'net.ca=["{CA}"]', name, *words]
-    done = subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, cwd=work, env={**os.environ, "HOME": home, variable: KEY})
-    assert KEY not in done.stdout + done.stderr, "the key is told"
+    if not shutil.which(name, path=AGENTS):
+        raise Skip(f"`{name}` is not installed" + (f" ({LARGE[name]}: not by this script)" if name in LARGE else ""))
+    done = as_agent(name, variable, host, AGENTS, [], words)
     assert host in PROPER, f"{host} was not asked with the key: {done.stdout[-1500:]} {done.stderr[-500:]}"
+
+
+def as_agent(name, variable, host, path, flags, words, hosts=(), home=None):
+    """Starts an agent that is found in `path`, with its API and these hosts on this machine."""
+    PROPER.discard(host)
+    pins = [f'{{ host = "{one}", ports = [443], address = "127.0.0.1:{HTTPS}"{more} }}' for one, more in [(host, ""), *hosts]]
+    work, home = tempfile.mkdtemp(dir=HOME), home or tempfile.mkdtemp(dir=HOME)
+    flags = ["--json", "--timeout", "45s", "--set", f"net.allow=[{', '.join(pins)}]", "--set", "net.presets=[]", "--set", f'net.ca=["{CA}"]', *flags]
+    done = subprocess.run([PROGRAM, "agent", *flags, name, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, cwd=work,
+                          env={**os.environ, "PATH": path, "HOME": home, variable: KEY})
+    assert KEY not in done.stdout + done.stderr, "the key is told"
+    return done
+
+
+STAND_IN = """#!/bin/sh
+grep -q dark ~/.claude/settings.json && echo settings
+test -e ~/.claude/.credentials.json || echo no login
+case $ANTHROPIC_API_KEY in fumehood-*) echo placeholder;; esac
+curl -sS -H "x-api-key: $ANTHROPIC_API_KEY" -d '{}' https://api.anthropic.com/v1/messages; echo
+mkdir /tmp/n && cd /tmp/n && echo '{}' >package.json && npm install --no-audit --no-fund --loglevel=error kept >&2 && node -e "console.log(require('kept'))"
+@python -m pip install -q --disable-pip-version-check --no-cache-dir --target /tmp/t kept >&2 && PYTHONPATH=/tmp/t @python -c 'import kept; print(kept.said)'
+git clone -q https://github.com/kept.git /tmp/k && cd /tmp/k && git log --format=%s
+git -c user.name=a -c user.email=a@b commit -q --allow-empty -m second && git push -q origin main && echo pushed
+exit 0
+"""
+
+
+def case_agent_stand_in():
+    """What a coding agent does in a day, by the real npm, pip and git with no setting of theirs: one file of settings, no login, a key that is not inside."""
+    need("npm", "node", "git", "curl")
+    repository()
+    home, tools = tempfile.mkdtemp(dir=HOME), tempfile.mkdtemp(dir=HOME)
+    os.makedirs(f"{home}/.claude")
+    for name, text in ((f"{home}/.claude/settings.json", '{"theme": "dark"}'), (f"{home}/.claude/.credentials.json", KEY), (f"{tools}/claude", STAND_IN.replace("@python", PYTHON))):
+        with open(name, "w") as file:
+            file.write(text)
+    os.chmod(f"{tools}/claude", 0o755)
+    get = ', methods = ["GET", "HEAD"]'
+    hosts = [("registry.npmjs.org", get), ("pypi.org", get), ("files.pythonhosted.org", get), ("github.com", get), ("github.com", ', methods = ["POST"], paths = ["/*/git-upload-pack"]')]
+    run = lambda hosts: json.loads(as_agent("claude", "ANTHROPIC_API_KEY", "api.anthropic.com", f"{tools}:/usr/local/bin:/usr/bin:/bin", ["--read", VENV], [], hosts, home).stdout)
+    first = ["settings", "no login", "placeholder", '{"content": [{"text": "paid for"}]}']
+    report = run(hosts)
+    assert report["stdout"].splitlines() == [*first, "from the private registry", "from the private index", "first"], report
+    assert "api.anthropic.com" in PROPER and "net.allow/path" in json.dumps(report["violations"]), report
+    # The rules are what lets it have them.
+    report = run([])
+    assert report["stdout"].splitlines() == first, report
 
 
 def case_agent_claude():
@@ -434,7 +298,15 @@ def case_agent_codex():
 
 
 def case_agent_gemini():
+    need("node")
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout.strip()
+    if int(version.removeprefix("v").split(".")[0]) < 20:
+        raise Skip(f"it wants node 20, and this is {version}")
     agent("gemini", "GEMINI_API_KEY", "generativelanguage.googleapis.com", "-p", "say hello")
+
+
+def case_agent_aider():
+    agent("aider", "OPENAI_API_KEY", "api.openai.com", "--model", "openai/gpt-4o", "--yes-always", "--no-git", "--no-show-model-warnings", "--message", "say hello")
 
 
 def case_agent_opencode():

@@ -56,6 +56,10 @@ pub(super) fn run_in(
             [call.program.clone().into(), "__control".into(), "mount".into(), at.into(), secret.into()];
         argv.splice(0..0, words);
     }
+    if let Some(file) = &call.resolvers {
+        let words = [call.program.clone().into(), "__control".into(), "resolvers".into(), file.into()];
+        argv.splice(0..0, words);
+    }
     let fds: Vec<_> = call.fds.iter().map(|(fd, number)| (fd.as_fd(), *number)).collect();
     let env = call.env.iter().map(|(name, value)| {
         let mut text = OsString::from(format!("{name}="));

@@ -40,6 +40,8 @@ pub struct ProbeCall {
     pub groups: bool,
     /// Another file system, with a secret in it, that whoever starts it has mounted here.
     pub mount: Option<(PathBuf, String)>,
+    /// The file that names the machine's resolvers, for whoever starts it alone.
+    pub resolvers: Option<PathBuf>,
     /// How an unconfined run is made.
     pub control: Control,
     /// Killed after this.

@@ -14,6 +14,9 @@ use sandbox::fault::Fault;
 use crate::stage::NOBODY;
 use crate::{probe, scene};
 
+/// Where the machine's resolvers are named.
+const RESOLVERS: &str = "/etc/resolv.conf";
+
 /// A failure of ours: nothing was concluded.
 pub(crate) fn fault(what: &str, why: impl std::fmt::Display) -> Fault {
     Fault {
@@ -52,7 +55,11 @@ pub fn neighbour(words: &[OsString]) -> Result<(), Fault> {
 /// It could not become that.
 pub fn control(words: &[OsString], environment: &Environment) -> Result<u8, Fault> {
     let how = words.first().cloned().unwrap_or_default();
-    let own = if how == "mount" { 3 } else { 1 };
+    let own = match how.as_bytes() {
+        b"mount" => 3,
+        b"resolvers" => 2,
+        _ => 1,
+    };
     let argv: Vec<&OsStr> = words.iter().skip(own).map(OsString::as_os_str).collect();
     let path = argv.first().copied().unwrap_or_default();
     let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
@@ -63,6 +70,7 @@ pub fn control(words: &[OsString], environment: &Environment) -> Result<u8, Faul
         b"groups" if root => task::join_groups(&[4, 6, 20]),
         b"terminal" => task::own_terminal(),
         b"mount" => own_mount(words),
+        b"resolvers" => task::own_file_at(words.get(1).map_or(OsStr::new(""), OsString::as_os_str), RESOLVERS),
         b"private" => return private(&fd, &argv, environment),
         _ => Ok(()),
     };

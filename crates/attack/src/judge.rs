@@ -261,6 +261,7 @@ fn call(row: &Row, ground: &Ground, layout: &Layout<'_>) -> io::Result<ProbeCall
         terminal: false,
         groups: false,
         mount: None,
+        resolvers: None,
         control: row.control,
         limit: LIMIT,
     })

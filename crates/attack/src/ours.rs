@@ -43,7 +43,8 @@ pub struct Ours {
 impl ProbeCall {
     /// Whether it says something of the process of whoever starts the sandbox.
     fn is_about_its_caller(&self) -> bool {
-        let told = self.stdin.is_some() || self.directory.is_some() || self.mount.is_some();
+        let told = self.stdin.is_some() || self.directory.is_some();
+        let told = told || self.mount.is_some() || self.resolvers.is_some();
         told || self.terminal || self.groups || !self.fds.is_empty() || !self.env.is_empty()
     }
 }

@@ -121,6 +121,26 @@ mod tests {
         assert!(meter.owed().is_some(), "to ask pays nothing");
     }
 
+    /// What stands in the way of every connection: without it each test of a real one that names the bandwidth is red, too.
+    #[test]
+    fn who_waits_goes_on_when_nothing_is_owed_and_not_before() {
+        let mut net = Net::closed();
+        net.bandwidth = Some(BytesPerSecond(10_000));
+        let meter = Meter::new(&net);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let waited = || {
+            let begun = Instant::now();
+            runtime.block_on(meter.wait());
+            begun.elapsed()
+        };
+        meter.count(Way::Out, 10_000);
+        assert!(waited() < Duration::from_millis(200), "a second's worth goes at once");
+        meter.count(Way::In, 4000);
+        let wait = waited();
+        assert!(wait > Duration::from_millis(190), "4000 bytes at 10,000 a second: {wait:?}");
+        assert_eq!(meter.owed(), None);
+    }
+
     #[test]
     fn another_rate_is_no_new_burst() {
         let mut net = Net::closed();

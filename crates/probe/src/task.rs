@@ -299,6 +299,17 @@ pub fn own_mount_at(path: &OsStr) -> rustix::io::Result<()> {
     mount("tmpfs", path, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"size=64k,mode=755"))
 }
 
+/// A mount namespace of its own, in which a file stands in the place of another one.
+///
+/// # Errors
+/// EPERM: not privileged; ENOENT: one of them is not there.
+pub fn own_file_at(file: &OsStr, at: &str) -> rustix::io::Result<()> {
+    use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+    unshare(libc::CLONE_NEWNS)?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    mount_bind(file, at)
+}
+
 /// Mounts the working directory on itself, in the mount namespace of this process.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! Tries on a broker of the network: what a program can say to a server that rules allow in part, and to a resolver.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -12,6 +12,7 @@ pub(super) const PROBES: &[Entry] = &[
     ("say", say),
     ("hello", hello),
     ("question", question),
+    ("moves", moves),
     ("datagram", datagram),
     ("crowd", crowd),
     ("flood", flood),
@@ -19,6 +20,8 @@ pub(super) const PROBES: &[Entry] = &[
 
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_millis(900);
+/// Longer than a broker keeps an answer that is good for no time.
+const FORGOTTEN: Duration = Duration::from_millis(5400);
 /// Most bytes of an answer.
 const MAX_ANSWER: usize = 256 << 10;
 
@@ -167,10 +170,18 @@ fn packet(name: &str, kind: u16, class: u16, how: &str) -> Vec<u8> {
 
 /// Whether a question is answered with a record.
 fn asked(to: &str, packet: &[u8], stream: bool) -> Result<(), Errno> {
+    let answer = answer(to, packet, stream)?;
+    let no_error = answer.get(3).is_some_and(|byte| byte & 0x0f == 0);
+    let records = answer.get(6..8).is_some_and(|count| count != [0, 0]);
+    if no_error && records { Ok(()) } else { Err(Errno::CONNREFUSED) }
+}
+
+/// What a resolver says to a question.
+fn answer(to: &str, packet: &[u8], stream: bool) -> Result<Vec<u8>, Errno> {
     let told = |error: std::io::Error| errno(&error);
-    let answer = if stream {
+    if stream {
         let answer = said(to, &[sized(2, packet)]).map_err(told)?;
-        answer.get(2..).unwrap_or_default().to_vec()
+        Ok(answer.get(2..).unwrap_or_default().to_vec())
     } else {
         let to = resolved(to).map_err(told)?;
         let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).map_err(told)?;
@@ -179,11 +190,42 @@ fn asked(to: &str, packet: &[u8], stream: bool) -> Result<(), Errno> {
         let mut text = vec![0; 4096];
         let length = socket.recv(&mut text).map_err(|_silent| Errno::CONNREFUSED)?;
         text.truncate(length);
-        text
-    };
-    let no_error = answer.get(3).is_some_and(|byte| byte & 0x0f == 0);
-    let records = answer.get(6..8).is_some_and(|count| count != [0, 0]);
-    if no_error && records { Ok(()) } else { Err(Errno::CONNREFUSED) }
+        Ok(text)
+    }
+}
+
+/// The one address that a resolver has for a name, of a type.
+fn address(resolver: &str, name: &str, kind: u16) -> Option<IpAddr> {
+    let said = answer(resolver, &packet(name, kind, 1, ""), false).ok()?;
+    // One answer and nothing after it: its bytes are the last.
+    if said.get(6..12)? != [0, 1, 0, 0, 0, 0] {
+        return None;
+    }
+    let last = |count: usize| said.get(said.len().checked_sub(count)?..);
+    match kind {
+        1 => <[u8; 4]>::try_from(last(4)?).ok().map(IpAddr::from),
+        _ => <[u8; 16]>::try_from(last(16)?).ok().map(IpAddr::from),
+    }
+}
+
+/// `ALLOWED HELLO RESOLVER NAME PORT TEXT`: something that is allowed; then a name that moves: looked up, and once what was said
+/// of it is no longer good, looked up again and spoken to, where it is now or at what stood for it before.
+fn moves(probe: &Probe) {
+    probe.read("what is allowed", said(&probe.word(0), &[bytes(&probe.word(1))]));
+    let found = || [28, 1].map(|kind| address(&probe.word(2), &probe.word(3), kind)).into_iter().flatten();
+    let before: Vec<IpAddr> = found().collect();
+    rest(FORGOTTEN);
+    let mut places: Vec<IpAddr> = found().collect();
+    places.extend(before);
+    for place in places {
+        let port = u16::try_from(probe.number(4)).unwrap_or(0);
+        let answer = said(&SocketAddr::new(place, port).to_string(), &[bytes(&probe.word(5))]);
+        let is_there = answer.as_ref().is_ok_and(|answer| !answer.is_empty());
+        probe.read(place.to_string(), answer);
+        if is_there {
+            return;
+        }
+    }
 }
 
 /// `ALLOWED HELLO TO TOKEN`: something that is allowed, then a datagram to an address and port.

@@ -8,6 +8,7 @@ mod listeners;
 mod neighbour;
 mod others;
 mod posture;
+mod resolver;
 mod secrets;
 mod shared;
 mod usage;

@@ -5,6 +5,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 
+use super::resolver::{self, Answers};
 use super::{Layout, Scene, Sight, leaked};
 use crate::confined::{Observed, ProbeCall};
 use crate::probe::{Try, rest};
@@ -23,6 +25,8 @@ const NAME: &str = "allowed.test";
 const OTHER: &str = "other.test";
 /// What the allowed try says.
 pub(crate) const HELLO: &str = "hello-of-the-probe";
+/// A name that a rule allows wherever it is, and that moves.
+const MOVING: &str = "moving.test";
 /// Where a resolver would be: inside every address is the broker's.
 const RESOLVER: &str = "192.0.2.53:53";
 /// Where the broker answers names, at a port of the web.
@@ -47,6 +51,8 @@ enum Judge {
     GivenBack,
     /// A question must not be answered.
     Answered,
+    /// The same as [`Judge::Heard`], once the resolver has said that the name is elsewhere.
+    Moved(Arc<AtomicBool>),
 }
 
 struct Web {
@@ -57,6 +63,8 @@ struct Web {
     judge: Judge,
     set: Vec<(String, String)>,
     secret: bool,
+    /// What names the resolvers, for whoever starts the sandbox.
+    resolvers: Option<PathBuf>,
 }
 
 impl Drop for Web {
@@ -75,19 +83,29 @@ impl Scene for Web {
         if self.secret {
             call.env.push((SOURCE.to_owned(), self.token.clone().into()));
         }
+        call.resolvers.clone_from(&self.resolvers);
     }
 
     fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         let has = |text: &str| heard.windows(text.len()).any(|part| part == text.as_bytes());
-        match self.judge {
+        match &self.judge {
             Judge::Answered => match tries.split_first() {
                 Some((first, rest)) if first.possible && !rest.is_empty() => super::by_errno(rest),
                 Some(_) | None => Sight::Unclear("what is allowed was not answered".to_owned()),
             },
-            Judge::Heard if has(&self.token) => Sight::Possible("the server heard the token".to_owned()),
-            Judge::Heard if !has(HELLO) => Sight::Unclear("what is allowed did not reach the server".to_owned()),
-            Judge::Heard => Sight::Stopped("the server heard what is allowed, and not the token".to_owned()),
+            Judge::Heard | Judge::Moved(_) if has(&self.token) => {
+                Sight::Possible("the server heard the token".to_owned())
+            }
+            Judge::Heard | Judge::Moved(_) if !has(HELLO) => {
+                Sight::Unclear("what is allowed did not reach the server".to_owned())
+            }
+            Judge::Moved(told) if !told.load(Ordering::Acquire) => {
+                Sight::Unclear("the resolver was not asked again, so the name did not move".to_owned())
+            }
+            Judge::Heard | Judge::Moved(_) => {
+                Sight::Stopped("the server heard what is allowed, and not the token".to_owned())
+            }
             Judge::GivenBack if !has(&self.token) => Sight::Unclear("the server did not get the secret".to_owned()),
             Judge::GivenBack if CODINGS.iter().any(|coding| leaked(observed, &coded(coding, &self.token))) => {
                 Sight::Possible("the secret came back in another coding".to_owned())
@@ -110,6 +128,7 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
         judge: Judge::Heard,
         set: Vec::new(),
         secret: false,
+        resolvers: None,
     };
     let at = if detail == "addresses" { "0.0.0.0:0" } else { "127.0.0.1:0" };
     let listener = TcpListener::bind(at)?;
@@ -118,6 +137,7 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
     let rule = |name: &str, inside: u16, more: &str| {
         format!("{{ host = \"{name}\", ports = [{inside}], address = \"127.0.0.1:{port}\"{more} }}")
     };
+    let (detail, moves_to) = detail.split_once(':').unwrap_or((detail, ""));
     let (inside, rules) = match detail {
         "requests" => (80, vec![rule(NAME, 80, ", methods = [\"GET\"], paths = [\"/public/**\"]")]),
         "names" => (80, vec![rule(NAME, 80, "")]),
@@ -152,11 +172,16 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
             scene.judge = Judge::Answered;
             (80, vec![rule(NAME, 80, "")])
         }
+        "moves" => (80, vec![rule(NAME, 80, ""), format!("{{ host = \"{MOVING}\", ports = [{port}] }}")]),
         _ => return Err(io::Error::other(format!("no server `{detail}`"))),
     };
     scene.set.insert(0, ("net.mode".to_owned(), "allow".to_owned()));
     scene.set.insert(1, ("net.allow".to_owned(), format!("[{}]", rules.join(", "))));
-    let resolver = if detail == "questions" { scene.resolver()? } else { String::new() };
+    let resolver = match detail {
+        "questions" => scene.resolver(Answers::One)?,
+        "moves" => scene.moving(layout, moves_to)?,
+        _ => String::new(),
+    };
     let (bare, here) = (layout.bare, format!("127.0.0.1:{port}"));
     let word = |confined: String, control: &str| if bare { control.to_owned() } else { confined };
     layout.words.extend([
@@ -169,6 +194,7 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
         ("resolver", word(RESOLVER.to_owned(), &resolver)),
         // Unconfined the program has the value itself; inside it asks with what it has.
         ("value", word("nothing".to_owned(), &layout.token)),
+        ("moving", MOVING.to_owned()),
         ("hello", HELLO.to_owned()),
     ]);
     Ok(Box::new(scene))
@@ -221,56 +247,26 @@ impl Web {
         Ok(())
     }
 
-    /// A resolver that answers every question with one record; its address.
-    fn resolver(&mut self) -> io::Result<String> {
-        let socket = UdpSocket::bind("127.0.0.1:0")?;
-        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
-        let at = socket.local_addr()?;
-        let listener = TcpListener::bind(at)?;
-        listener.set_nonblocking(true)?;
-        let over = Arc::clone(&self.over);
-        self.threads.push(std::thread::Builder::new().spawn(move || {
-            while !over.load(Ordering::Acquire) {
-                // Who does not take an answer has none.
-                let _datagram = resolve_datagram(&socket);
-                let _stream = listener.accept().and_then(|(stream, _)| resolve_stream(stream));
-            }
-        })?);
+    /// A resolver with these answers; its address.
+    fn resolver(&mut self, answers: Answers) -> io::Result<String> {
+        let (at, thread) = resolver::serve(answers, Arc::clone(&self.over))?;
+        self.threads.push(thread);
         Ok(at.to_string())
     }
-}
 
-fn resolve_datagram(socket: &UdpSocket) -> io::Result<usize> {
-    let mut text = [0; 2048];
-    let (length, from) = socket.recv_from(&mut text)?;
-    socket.send_to(&record(text.get(..length).unwrap_or_default()), from)
-}
-
-fn resolve_stream(mut stream: TcpStream) -> io::Result<()> {
-    let mut text = [0; 2048];
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(QUIET))?;
-    let length = stream.read(&mut text)?;
-    let said = record(text.get(2..length).unwrap_or_default());
-    let size = u16::try_from(said.len()).unwrap_or(0).to_be_bytes();
-    stream.write_all(&[&size, said.as_slice()].concat())
-}
-
-/// The answer to a question: of the type and class that was asked for, with four bytes.
-fn record(question: &[u8]) -> Vec<u8> {
-    let mut said = question.to_vec();
-    // A response, no error; one question, one answer, nothing else (what follows the question stays behind).
-    for (at, byte) in [(2, 0x84), (3, 0), (6, 0), (7, 1), (8, 0), (9, 0), (10, 0), (11, 0)] {
-        if let Some(place) = said.get_mut(at) {
-            *place = byte;
+    /// A resolver that has the name at `to` once it was asked before, in the place of the machine's own for whoever starts the sandbox.
+    fn moving(&mut self, layout: &Layout<'_>, to: &str) -> io::Result<String> {
+        if !layout.root {
+            return Err(io::Error::other("only root can put another resolver in the place of the machine's"));
         }
+        let to = to.parse().map_err(|why| io::Error::other(format!("`{to}`: {why}")))?;
+        let told = Arc::<AtomicBool>::default();
+        self.judge = Judge::Moved(Arc::clone(&told));
+        let at = self.resolver(Answers::Moving { to, told })?;
+        let file = layout.stage.file("resolv.conf", format!("nameserver {at}\n"))?;
+        self.resolvers = Some(file);
+        Ok(at)
     }
-    let name = question.get(12..).unwrap_or_default().iter().position(|byte| *byte == 0).unwrap_or(0);
-    let end = 12 + name + 5;
-    let kind: Vec<u8> = question.get(end - 4..end).unwrap_or(&[0, 1, 0, 1]).to_vec();
-    said.truncate(end);
-    said.extend([&[0xc0, 12], kind.as_slice(), &[0, 0, 0, 0, 0, 4, 192, 0, 2, 1]].concat());
-    said
 }
 
 fn hear(heard: &Heard, bytes: &[u8]) {
@@ -386,19 +382,6 @@ fn reply(head: &[u8], token: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_question_is_answered_with_one_record_of_its_kind() {
-        let mut question = vec![7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1];
-        question.extend(b"\x01a\x00\x00\x10\x00\x01extra");
-        let said = record(&question);
-        assert_eq!(said.get(..12).unwrap(), [7, 7, 0x84, 0, 0, 1, 0, 1, 0, 0, 0, 0]);
-        assert!(
-            said.ends_with(
-                b"\x01a\x00\x00\x10\x00\x01\xc0\x0c\x00\x10\x00\x01\x00\x00\x00\x00\x00\x04\xc0\x00\x02\x01"
-            )
-        );
-    }
 
     #[test]
     fn each_way_back_has_the_key_in_it() {

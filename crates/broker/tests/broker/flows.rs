@@ -2,7 +2,8 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use egress::wire::{FromBroker, ToBroker};
 use serde_json::json;
@@ -117,6 +118,58 @@ fn flows_count_among_connections_and_bytes() {
         engine.denied("net.connections/full");
         engine.denied("net.bytes/used");
         engine.end();
+    });
+}
+
+/// Datagrams that go in the test below, of [`LENGTH`] bytes each: two seconds' worth, of which one goes at once.
+const COUNT: usize = 40;
+const LENGTH: usize = 1000;
+
+/// No more goes in datagrams than the rate, out or in, and without one they go at once.
+#[test]
+fn bandwidth_holds_for_flows_both_ways() {
+    staged("flows::bandwidth_holds_for_flows_both_ways", |stage| {
+        let (told, heard) = channel();
+        // One that only hears, and one that answers much to little: so each way is held by its own wait alone.
+        stage.datagrams_to((WORLD, 123), move |_, bytes, _| told.send((Instant::now(), bytes.len())).unwrap());
+        stage.datagrams_to((WORLD, 9999), |socket, _, from| {
+            for _ in 0..COUNT {
+                socket.send_to(&[2; LENGTH], from).unwrap();
+            }
+        });
+        let mut net = rules();
+        net["allow"][1]["address"] = json!("93.184.216.34:9999");
+        for bandwidth in [Some("20000B/s"), None] {
+            net["bandwidth"] = bandwidth.map_or(json!("none"), |rate| json!(rate));
+            let mut engine = stage.broker(&net);
+            engine.ready();
+            let holds = |took: Duration, way: &str| {
+                let fits = if bandwidth.is_some() { took > Duration::from_millis(700) } else { took < SOON };
+                assert!(fits, "{} bytes {way} at {bandwidth:?} in {took:?}", COUNT * LENGTH);
+            };
+            let begun = Instant::now();
+            stage.program(|| {
+                let (one, at) = (socket(false), SocketAddr::new(address(HOST), 123));
+                (0..COUNT).for_each(|_| assert_eq!(one.send_to(&[1; LENGTH], at).unwrap(), LENGTH));
+            });
+            let came = (0..COUNT).map(|_| heard.recv_timeout(Duration::from_secs(8)).expect("none is lost"));
+            let came: Vec<_> = came.collect();
+            assert!(came.iter().all(|(_, length)| *length == LENGTH));
+            holds(came[COUNT - 1].0.duration_since(begun), "out");
+            engine.end();
+
+            let mut engine = stage.broker(&net);
+            engine.ready();
+            let begun = Instant::now();
+            stage.program(|| {
+                let (one, at) = (socket(false), SocketAddr::new(address("pinned.example"), 9999));
+                assert_eq!(exchange(&one, at, b"much").map(|bytes| bytes.len()), Some(LENGTH));
+                let mut buffer = [0; 2 * LENGTH];
+                (1..COUNT).for_each(|_| assert_eq!(one.recv(&mut buffer).unwrap(), LENGTH));
+            });
+            holds(begun.elapsed(), "in");
+            engine.end();
+        }
     });
 }
 

@@ -158,12 +158,21 @@ impl Stage {
 
     /// A server of datagrams outside, which says back what it is sent, and to whom that was.
     pub(crate) fn datagrams(&self, at: ([u8; 4], u16)) {
+        // Who is gone is nobody's loss.
+        self.datagrams_to(at, |socket, bytes, from| drop(socket.send_to(bytes, from)));
+    }
+
+    /// A server of datagrams outside.
+    pub(crate) fn datagrams_to(
+        &self,
+        at: ([u8; 4], u16),
+        serve: impl Fn(&UdpSocket, &[u8], SocketAddr) + Send + 'static,
+    ) {
         let socket = self.world.inside(|| UdpSocket::bind(SocketAddr::from(at)).unwrap());
         std::thread::spawn(move || {
             let mut buffer = vec![0; 1 << 16];
             while let Ok((count, from)) = socket.recv_from(&mut buffer) {
-                // Who is gone is nobody's loss.
-                drop(socket.send_to(&buffer[..count], from));
+                serve(&socket, &buffer[..count], from);
             }
         });
     }

@@ -3,13 +3,13 @@
 
 use std::io::{ErrorKind, Read, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::stage::{Engine, PRIVATE, Stage, WORLD, address, connect, echo, exchange, staged};
-use crate::{HOST, reset, resident};
+use crate::{HOST, hello, named, reset, resident};
 
 /// What a writer that nobody reads from gives up after: it only ends the wait for what the kernel's own buffers take.
 const STUCK: Duration = Duration::from_millis(700);
@@ -201,9 +201,12 @@ fn whole(body: &[u8]) -> Vec<u8> {
     if body == bytes(COUNT) { b"whole".to_vec() } else { b"other".to_vec() }
 }
 
-/// A server that hears a request and its body, and then answers with a body: `IN` or `OUT` of the path says which is long.
-fn transfers(stage: &Stage) {
-    stage.server((WORLD, 80), |mut stream| {
+/// A server that hears a request and its body, and then answers with a body: `IN` or `OUT` of the path says which is long. When
+/// the last byte of each had come is told.
+fn transfers(stage: &Stage) -> Receiver<Instant> {
+    let (told, heard) = channel();
+    let told_of_all = told.clone();
+    stage.server((WORLD, 80), move |mut stream| {
         let (mut held, mut byte) = (Vec::new(), [0]);
         while !held.ends_with(b"\r\n\r\n") {
             if stream.read(&mut byte).unwrap() == 0 {
@@ -215,15 +218,18 @@ fn transfers(stage: &Stage) {
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
         let mut body = vec![0; length];
         stream.read_exact(&mut body).unwrap();
+        told.send(Instant::now()).unwrap();
         let answer = if head.contains("/in ") { bytes(COUNT) } else { whole(&body) };
         stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", answer.len()).as_bytes()).unwrap();
         stream.write_all(&answer).unwrap();
     });
-    stage.server((WORLD, 22), |mut stream| {
+    stage.server((WORLD, 22), move |mut stream| {
         let mut all = Vec::new();
         stream.read_to_end(&mut all).unwrap();
+        told_of_all.send(Instant::now()).unwrap();
         stream.write_all(&if all.is_empty() { bytes(COUNT) } else { whole(&all) }).unwrap();
     });
+    heard
 }
 
 /// Moves [`COUNT`] bytes one way, passed or opened; whether they came whole.
@@ -257,7 +263,7 @@ fn transfer(engine: &mut Engine, stage: &Stage, port: u16, out: bool) -> bool {
 #[test]
 fn bandwidth_holds_for_passed_and_opened_connections_both_ways() {
     staged("streams::bandwidth_holds_for_passed_and_opened_connections_both_ways", |stage| {
-        transfers(stage);
+        let heard = transfers(stage);
         let opened = json!({"host": HOST, "ports": [80], "methods": ["GET", "PUT"]});
         let rules = |more: Value| {
             let mut rules = json!({"allow": [{"host": HOST, "ports": [22]}, opened]});
@@ -268,12 +274,56 @@ fn bandwidth_holds_for_passed_and_opened_connections_both_ways() {
             let mut engine = stage.broker(&rules(json!({"bandwidth": format!("{RATE}B/s")})));
             let begun = Instant::now();
             assert!(transfer(&mut engine, stage, port, out), "{port} {out}");
-            let took = begun.elapsed();
+            // What goes out is timed where it arrives: its answer waits for what it owes in any case.
+            let arrived = heard.recv().unwrap();
+            let took = if out { arrived.duration_since(begun) } else { begun.elapsed() };
             assert!(took > Duration::from_millis(800), "{COUNT} bytes at {RATE} a second in {took:?}: {port} {out}");
             engine.end();
             // Without it they come as well.
             let mut engine = stage.broker(&rules(json!({})));
             assert!(transfer(&mut engine, stage, port, out), "{port} {out}");
+            heard.recv().unwrap();
+            engine.end();
+        }
+    });
+}
+
+/// What is read of a connection before it is judged counts as well, and waits: many short connections are no way around the rate.
+#[test]
+fn bandwidth_holds_for_the_beginnings_of_many_connections() {
+    staged("streams::bandwidth_holds_for_the_beginnings_of_many_connections", |stage| {
+        const CONNECTIONS: usize = 20;
+        let (told, heard) = channel();
+        let told = std::sync::Mutex::new(told);
+        stage.server_in_turn((WORLD, 443), move |mut stream| {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            told.lock().unwrap().send(Instant::now()).unwrap();
+        });
+        // A client hello is read whole, and says the name; a ticket of an earlier session is as long as the client likes.
+        let ticket = [&[0, 35, 0x0F, 0xA0][..], &[7; 4000]].concat();
+        let head = hello(&[named(HOST), ticket].concat());
+        for bandwidth in [Some("40000B/s"), None] {
+            let bandwidth = json!(bandwidth.unwrap_or("none"));
+            let rules = json!({"allow": [{"host": HOST, "ports": [443]}], "bandwidth": bandwidth});
+            let mut engine = stage.broker(&rules);
+            engine.ready();
+            let begun = Instant::now();
+            let held: Vec<TcpStream> = stage.program(|| {
+                let at = address(HOST);
+                let open = |_| {
+                    let mut stream = TcpStream::connect((at, 443)).unwrap();
+                    stream.write_all(&head).unwrap();
+                    stream
+                };
+                (0..CONNECTIONS).map(open).collect()
+            });
+            let wait = Duration::from_secs(8);
+            let last = (0..CONNECTIONS).map(|_| heard.recv_timeout(wait).expect("each arrives")).max().unwrap();
+            let took = last.duration_since(begun);
+            let fits = if bandwidth == "none" { took < STUCK } else { took > STUCK };
+            assert!(fits, "{CONNECTIONS} hellos of {} bytes at {bandwidth} in {took:?}", head.len());
+            drop(held);
             engine.end();
         }
     });

@@ -178,6 +178,8 @@ pub fn catalogue() -> Result<Vec<Row>, toml::de::Error> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::{Path, PathBuf};
 
     use super::*;
     use crate::{probe, scene};
@@ -228,6 +230,69 @@ mod tests {
                 row.id
             );
         }
+    }
+
+    const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+    fn ids() -> BTreeSet<String> {
+        [catalogue().unwrap(), language().unwrap()].concat().into_iter().map(|row| row.id).collect()
+    }
+
+    /// The files in a folder and below it whose names end so.
+    fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                found.extend(files(&path, ending));
+            } else if path.extension().is_some_and(|it| it == ending) {
+                found.push(path);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn no_file_of_the_folder_is_left_out_and_no_id_stands_in_two() {
+        let mut seen = BTreeSet::new();
+        let all = files(&Path::new(ROOT).join("resources/attacks"), "toml");
+        for path in &all {
+            for row in toml::from_str::<File>(&fs::read_to_string(path).unwrap()).unwrap().row {
+                assert!(seen.insert(row.id.clone()), "{}: {} is the id of another row too", path.display(), row.id);
+            }
+        }
+        let unread: Vec<String> = seen.difference(&ids()).cloned().collect();
+        assert!(unread.is_empty(), "a file in resources/attacks is not read, name it in `CATALOGUE`: {unread:?}");
+    }
+
+    /// Words that have the shape of an id.
+    fn named(text: &str) -> impl Iterator<Item = &str> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        words.filter(|word| {
+            word.split_once('-').is_some_and(|(group, number)| {
+                ["RES", "FS", "NET", "PRIV", "INFO", "PERS"].contains(&group)
+                    && number.trim_start_matches('L').starts_with(|c: char| c.is_ascii_digit())
+            })
+        })
+    }
+
+    #[test]
+    fn documents_name_rows_that_there_are() {
+        let all = ids();
+        let said = "rows FS-01, NET-999 (and `RES-L01`), not CVE-2024-3446, FS-ONLY or PRIV";
+        assert_eq!(named(said).collect::<Vec<_>>(), ["FS-01", "NET-999", "RES-L01"]);
+        let root = Path::new(ROOT);
+        let top = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+        let mut pages: Vec<PathBuf> = top.filter(|path| path.extension().is_some_and(|it| it == "md")).collect();
+        pages.extend(files(&root.join("docs"), "md"));
+        let mut count = 0;
+        for page in pages {
+            for id in named(&fs::read_to_string(&page).unwrap()) {
+                assert!(all.contains(id), "{}: there is no row `{id}`", page.display());
+                count += 1;
+            }
+        }
+        assert!(count >= all.len(), "only {count} ids are named, and the page of attacks has {}", all.len());
     }
 
     #[test]

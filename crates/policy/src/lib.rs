@@ -53,7 +53,7 @@ pub use layers::Layers;
 pub use lint::Lint;
 pub use load::{Caller, Loaded, Loader, Origins};
 pub use plan::{Entry, Plan, Refusal, Support, Unmet, Weakened};
-pub use planning::{Answers, Candidate, Choice, choose, first_tier, plan as make_plan};
+pub use planning::{Answers, Candidate, Choice, choose, first_tier, not_built, plan as make_plan};
 pub use report::{Outcome, OutcomeKind, Report, Usage, Violation};
 pub use units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 pub use value::Policy;

@@ -107,15 +107,52 @@ pub fn choose(loaded: &Loaded, candidates: &[Candidate<'_>]) -> Result<Choice, R
     }))
 }
 
+/// Why a backend whose name is known is none of this version, and what to ask for instead. The reasons in full are decisions:
+/// `runc` 0073, `docker` and `firecracker` 0088.
+#[must_use]
+pub const fn not_built(backend: BackendName) -> Option<(&'static str, &'static str)> {
+    match backend {
+        BackendName::Docker => Some((
+            "this version starts no container by Docker: its interface makes no user namespace for one container, so the guest \
+             would need capabilities of the host",
+            "set `backend` to `podman` or `crun`, or drop `backend`",
+        )),
+        BackendName::Firecracker => Some((
+            "this version starts no machine by Firecracker: it needs a KVM that boots an ordinary kernel, which none of our \
+             machines has, and Debian has no build of it",
+            "set `tier` to `vm`, whose machines QEMU emulates without KVM, and drop `backend`",
+        )),
+        BackendName::Runc => Some((
+            "this version starts no container by `runc`: its threads count as processes of the program, and Debian's release \
+             has known faults",
+            "set `backend` to `crun`, or drop `backend`",
+        )),
+        BackendName::Native
+        | BackendName::Crun
+        | BackendName::Runsc
+        | BackendName::Podman
+        | BackendName::Qemu
+        | BackendName::Monty
+        | BackendName::Wasm => None,
+    }
+}
+
 /// Why the backend that the policy names is none of those that could be asked.
 fn not_by(loaded: &Loaded, backend: BackendName, candidates: &[Candidate<'_>]) -> Reason {
     let of_that_name = candidates.iter().filter(|candidate| candidate.backend == backend.as_str());
     let tiers: Vec<String> = of_that_name.map(|candidate| format!("`{}`", candidate.tier)).collect();
     let (id, why, fix) = if tiers.is_empty() {
-        let mut known: Vec<String> = candidates.iter().map(|candidate| format!("`{}`", candidate.backend)).collect();
-        known.dedup();
-        let fix = format!("drop `backend`, or name one of {}", known.join(", "));
-        ("backend/not-built", "this version has no backend of that name".to_owned(), fix)
+        let (why, fix) = not_built(backend).map_or_else(
+            || {
+                let mut known: Vec<String> =
+                    candidates.iter().map(|candidate| format!("`{}`", candidate.backend)).collect();
+                known.dedup();
+                let fix = format!("drop `backend`, or name one of {}", known.join(", "));
+                ("this version has no backend of that name".to_owned(), fix)
+            },
+            |(why, fix)| (why.to_owned(), fix.to_owned()),
+        );
+        ("backend/not-built", why, fix)
     } else {
         let Policy { tier, threat, .. } = &loaded.policy;
         let tiers = tiers.join(", ");

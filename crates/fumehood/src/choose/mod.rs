@@ -162,10 +162,12 @@ fn too_weak(tier: Tier, threat: Threat) -> Option<Value> {
     })
 }
 
-/// The policy names another backend.
+/// The policy names another backend; where this version has none of that name, why, and what to ask for instead.
 fn not_named(backend: &str, asked: Option<BackendName>) -> Option<Value> {
     let other = asked.filter(|asked| asked.as_str() != backend)?;
-    Some(reason("backend", backend, &format!("the policy names the backend `{other}`"), "drop `backend`"))
+    let (why, fix) =
+        policy::not_built(other).map_or((String::new(), "drop `backend`"), |(why, fix)| (format!("; {why}"), fix));
+    Some(reason("backend", backend, &format!("the policy names the backend `{other}`{why}"), fix))
 }
 
 fn no_backend(tier: Tier) -> Value {

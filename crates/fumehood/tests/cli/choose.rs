@@ -137,6 +137,31 @@ fn a_workspace_of_the_host_is_nothing_that_could_be_kept() {
 }
 
 #[test]
+fn a_backend_that_is_not_built_is_refused_with_its_reason_whoever_is_asked() {
+    let house = House::new();
+    for (name, why, instead) in [
+        ("docker", "makes no user namespace for one container", "`podman`"),
+        ("firecracker", "needs a KVM that boots an ordinary kernel", "QEMU"),
+        ("runc", "its threads count as processes of the program", "`crun`"),
+    ] {
+        let set = format!("backend={name}");
+        for command in ["run", "create", "plan", "choose"] {
+            let mut words = vec![command, "--json", "--set", &set];
+            words.extend_from_slice(if command == "run" { &["--", "true"] } else { &[] });
+            let said = house.run(&words);
+            assert_eq!(said.code, 126, "{command} {name}: {said:?}");
+            let all = format!("{}{}", said.out, said.err);
+            for part in [name, why, instead] {
+                assert!(all.contains(part), "{command} {name}: `{part}` in {all}");
+            }
+            // `choose` speaks of every row, and names no backend that could be taken.
+            let id = if command == "choose" { "\"choice\": null" } else { "backend/not-built" };
+            assert!(all.replace("\":null", "\": null").contains(id), "{command} {name}: {all}");
+        }
+    }
+}
+
+#[test]
 fn what_is_mistyped_is_told() {
     let house = House::new();
     let said = house.run(&["choose", "--needs", "shell,pipp"]);

@@ -202,6 +202,41 @@ fn a_clone_within_a_layer_is_told_how_it_works() {
 }
 
 #[test]
+fn a_repository_made_in_place_is_put_aside_and_what_is_advised_works() {
+    let house = House::new();
+    let make = |at: &str| {
+        format!(
+            "git init -q -b main {at} && cd {at} && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one"
+        )
+    };
+    let run = |flags: &[&str], program: &str| {
+        house.run(&[&["run", "-p", "coding-agent", "--json"], flags, &["--", "sh", "-c", program]].concat())
+    };
+    let rw = ["-w", ".:rw", "--prefer", "limits.disk", "--prefer", "limits.files"];
+    let report = run(&rw, &format!("{}; sleep 0.5", make("aside"))).json();
+    let told = report["violations"].as_array().unwrap().iter().find(|told| told["id"] == "fs.protect/slipped");
+    let instead = told.unwrap_or_else(|| panic!("{report}"))["instead"].as_str().unwrap();
+    assert!(
+        ["`overlay` (`-w PATH`)", "`fumehood apply --take-protected`"].iter().all(|it| instead.contains(it)),
+        "{instead}"
+    );
+    assert!(house.path("work/aside").exists() && !house.path("work/aside/.git").exists(), "{report}");
+
+    let layered = run(&["-w", "."], &make("taken"));
+    assert_eq!(layered.code, 0, "{layered:?}");
+    assert!(!house.path("work/taken").exists(), "nothing reaches the host unasked");
+    let taken = house.run(&["apply", "--take-protected", "taken/.git"]);
+    assert_eq!(taken.code, 0, "{taken:?}");
+    let open = run(&[&rw[..], &["--set", "fs.protect=false"]].concat(), &make("open"));
+    assert_eq!(open.code, 0, "{open:?}");
+    for at in ["taken", "open"] {
+        let log = format!("git -c safe.directory='*' -C {at} log --format=%s");
+        let said = house.said(&crate::script(&log, &house).output().unwrap());
+        assert_eq!((said.code, said.out.as_str()), (0, "one\n"), "{at}: {said:?}");
+    }
+}
+
+#[test]
 fn a_folder_that_cannot_give_its_group_says_why() {
     let house = House::new();
     let run =

@@ -1,8 +1,9 @@
 //! What is written is read again, here and by others.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use images::ImageError;
@@ -108,4 +109,57 @@ fn skopeo_reads_what_is_exported_and_what_it_writes_is_imported() {
         assert_eq!(listed.about.tree, first.about.tree, "{name}");
         assert_eq!(listed.about.config, first.about.config, "{name}");
     }
+}
+
+const UMOCI: &str = "/usr/bin/umoci";
+
+/// What each name below a folder is: mode, and content, size, time and first name of a file, or where a link leads.
+fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
+    let (mut found, mut first) = (BTreeMap::new(), BTreeMap::new());
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let mut inside: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        inside.sort();
+        for path in inside {
+            let meta = path.symlink_metadata().unwrap();
+            let name = path.strip_prefix(root).unwrap().to_owned();
+            let what = if meta.is_dir() {
+                folders.push(path);
+                "a folder".to_owned()
+            } else if meta.is_symlink() {
+                format!("a link to {:?}", fs::read_link(&path).unwrap())
+            } else {
+                let first: &PathBuf = first.entry(meta.ino()).or_insert_with(|| name.clone());
+                format!("a file as {first:?} of {} {}: {:?}", meta.len(), meta.mtime(), fs::read(&path).unwrap())
+            };
+            found.insert(name, format!("{:o} {what}", meta.mode() & 0o7777));
+        }
+    }
+    found
+}
+
+#[test]
+fn umoci_unpacks_what_is_exported_to_the_same_tree() {
+    if !Path::new(UMOCI).exists() {
+        return println!("skipped: `umoci` is not installed");
+    }
+    let bench = Bench::new();
+    let layout = Layout::new(&bench.path("layout"), &everything());
+    bench.store.import(&layout.0, None).unwrap();
+    bench.store.export("app:1", &bench.path("out")).unwrap();
+    let from = format!("{}:app:1", bench.path("out").display());
+    let mut command = Command::new(UMOCI).args(["unpack", "--image", &from]);
+    if !rustix::process::geteuid().is_root() {
+        command = command.arg("--rootless");
+    }
+    let done = command.arg(bench.path("bundle")).output(b"", 1 << 16, Duration::from_secs(60)).unwrap();
+    assert_eq!(done.end, End::Exited(0), "{}", String::from_utf8_lossy(&done.stderr));
+
+    let lease = bench.store.lease("app:1").unwrap();
+    let (ours, theirs) = (tree(lease.path()), tree(&bench.path("bundle").join("rootfs")));
+    assert!(ours.len() >= 12, "{ours:?}");
+    assert_eq!(ours, theirs);
+    // Of which one that is changed would be told.
+    fs::write(bench.path("bundle/rootfs/empty"), "x").unwrap();
+    assert_ne!(ours, tree(&bench.path("bundle").join("rootfs")));
 }

@@ -23,6 +23,22 @@ pub enum Group {
 }
 
 impl Group {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Res, Self::Fs, Self::Net, Self::Priv, Self::Info, Self::Pers];
+
+    /// What the ids of its rows begin with.
+    #[must_use]
+    pub const fn prefix(self) -> &'static str {
+        match self {
+            Self::Res => "RES",
+            Self::Fs => "FS",
+            Self::Net => "NET",
+            Self::Priv => "PRIV",
+            Self::Info => "INFO",
+            Self::Pers => "PERS",
+        }
+    }
+
     /// What it is called for people.
     #[must_use]
     pub const fn title(self) -> &'static str {
@@ -122,14 +138,8 @@ impl Row {
     /// The group, from the id.
     #[must_use]
     pub fn group(&self) -> Group {
-        match self.id.split('-').next() {
-            Some("RES") => Group::Res,
-            Some("FS") => Group::Fs,
-            Some("NET") => Group::Net,
-            Some("PRIV") => Group::Priv,
-            Some("INFO") => Group::Info,
-            _ => Group::Pers,
-        }
+        let named = |group: &&Group| self.id.split('-').next() == Some(group.prefix());
+        Group::ALL.iter().find(named).copied().unwrap_or(Group::Pers)
     }
 }
 

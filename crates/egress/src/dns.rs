@@ -199,11 +199,11 @@ fn opt(extended: Option<(u16, &str)>) -> Vec<u8> {
 }
 
 fn address_record(kind: u16, address: IpAddr) -> Option<(u16, Vec<u8>)> {
-    match (kind, address) {
-        (A, IpAddr::V4(v4)) => Some((A, v4.octets().to_vec())),
-        (AAAA, IpAddr::V6(v6)) => Some((AAAA, v6.octets().to_vec())),
-        _ => None,
-    }
+    let (own, octets) = match address {
+        IpAddr::V4(v4) => (A, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (AAAA, v6.octets().to_vec()),
+    };
+    (kind == own).then_some((own, octets))
 }
 
 /// A header alone, with a code.

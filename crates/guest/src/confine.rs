@@ -122,14 +122,17 @@ fn fail(link: Link, step: Step, fault: Fault) -> i32 {
 
 /// The config may still be on its way: until it is sealed, the supervisor has said nothing on the socket either.
 fn read_config(link: Link, came_in: bool) -> Taken<View<'static>> {
-    let bytes = match bare::map_sealed(Fd::new(CONFIG)) {
+    let bytes = if came_in {
         // Another kernel than the one that sealed it need not know of seals.
-        _ if came_in => door::read_all(Fd::new(CONFIG))?,
-        Err(Errno::EPERM) => {
-            while bare::poll_readable([link.socket(), link.socket()]) == Err(Errno::EINTR) {}
-            bare::map_sealed(Fd::new(CONFIG))?
+        door::read_all(Fd::new(CONFIG))?
+    } else {
+        match bare::map_sealed(Fd::new(CONFIG)) {
+            Err(Errno::EPERM) => {
+                while bare::poll_readable([link.socket(), link.socket()]) == Err(Errno::EINTR) {}
+                bare::map_sealed(Fd::new(CONFIG))?
+            }
+            mapped => mapped?,
         }
-        mapped => mapped?,
     };
     let view = View::new(bytes).or_else(|malformed| Err(Errno::EPROTO).at(malformed.at))?;
     if view.argv.is_empty() {

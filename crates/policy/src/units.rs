@@ -149,15 +149,15 @@ fn bounded(value: Option<u128>, most: u128, unit: &str, of: &str) -> Result<u64,
 }
 
 fn size_hint(suffix: &str) -> Option<&'static str> {
-    let hint = match suffix.to_ascii_lowercase().as_str() {
-        "k" | "kib" | "ki" => "K",
-        "m" | "mib" | "mi" | "mb" | "mbit" | "meg" | "megs" => "M",
-        "g" | "gib" | "gi" | "gb" | "gbit" | "gig" | "gigs" => "G",
-        "t" | "tib" | "ti" | "tb" => "T",
-        "b" | "byte" | "bytes" => "B",
-        _ => return None,
-    };
-    Some(hint)
+    const MEANT: [(&str, &[&str]); 5] = [
+        ("K", &["k", "kib", "ki"]),
+        ("M", &["m", "mib", "mi", "mb", "mbit", "meg", "megs"]),
+        ("G", &["g", "gib", "gi", "gb", "gbit", "gig", "gigs"]),
+        ("T", &["t", "tib", "ti", "tb"]),
+        ("B", &["b", "byte", "bytes"]),
+    ];
+    let suffix = suffix.to_ascii_lowercase();
+    MEANT.iter().find(|(_, written)| written.contains(&suffix.as_str())).map(|(unit, _)| *unit)
 }
 
 impl Bytes {

@@ -533,15 +533,10 @@ impl Device {
     /// As policies write it.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "kvm" => Some(Self::Kvm),
-            "nvidia:all" => Some(Self::AllNvidia),
-            _ => {
-                let number = text.strip_prefix("nvidia:")?;
-                let written = number.parse().ok()?;
-                (Self::Nvidia(written).to_string() == text).then_some(Self::Nvidia(written))
-            }
-        }
+        let numbered = text.strip_prefix("nvidia:").and_then(|number| number.parse().ok()).map(Self::Nvidia);
+        let mut known = [Self::Kvm, Self::AllNvidia].into_iter().chain(numbered);
+        // A device has one name: `nvidia:01` is none.
+        known.find(|device| device.to_string() == text)
     }
 }
 

@@ -101,11 +101,13 @@ pub fn open_by_guess(folder: impl AsFd, most: u32) -> rustix::io::Result<OwnedFd
                 libc::O_PATH | libc::O_CLOEXEC,
             )
         };
-        match i32::try_from(fd) {
+        if let Ok(fd) = i32::try_from(fd)
+            && fd >= 0
+        {
             // SAFETY: the kernel just made this descriptor for us.
-            Ok(fd) if fd >= 0 => return Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-            _ => last = last_errno(),
+            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
         }
+        last = last_errno();
         if last == Errno::PERM || last == Errno::NOSYS || last == Errno::ACCESS {
             return Err(last);
         }

@@ -236,12 +236,13 @@ impl Client {
         let said = said
             .filter(|said| !said.is_empty())
             .map_or_else(String::new, |said| format!(": {}", said.chars().take(200).collect::<String>()));
-        let hint = match (status, &self.credentials) {
-            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, Some(_)) => {
-                " (with the credentials of Docker's `config.json`)"
-            }
-            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, None) => " (without credentials)",
-            _ => "",
+        let denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let hint = if denied && self.credentials.is_some() {
+            " (with the credentials of Docker's `config.json`)"
+        } else if denied {
+            " (without credentials)"
+        } else {
+            ""
         };
         let passing = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
         PullError::Registry { host: host_of(url), why: format!("it answers {status}{hint}{said}"), passing }

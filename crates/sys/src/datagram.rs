@@ -80,7 +80,9 @@ pub fn send(socket: impl AsFd, bytes: &[u8], to: SocketAddr, from: IpAddr) -> Re
     let (name_bytes, control_bytes) = match (to, from) {
         (SocketAddr::V4(to), IpAddr::V4(from)) => (name4(to), info4(from)),
         (SocketAddr::V6(to), IpAddr::V6(from)) => (name6(to), info6(from)),
-        _ => return Err(Error::new("sendmsg", named(), Errno::INVAL)),
+        (SocketAddr::V4(_), IpAddr::V6(_)) | (SocketAddr::V6(_), IpAddr::V4(_)) => {
+            return Err(Error::new("sendmsg", named(), Errno::INVAL));
+        }
     };
     fill(&mut name, &name_bytes, u32::from_ne_bytes);
     fill(&mut control, &control_bytes, usize::from_ne_bytes);

@@ -15,15 +15,15 @@ use crate::error::{Error, Result};
 pub fn run(work: impl FnOnce() -> i32) -> Result<i32> {
     // SAFETY: the call takes no pointers; the copy has memory of its own, and from here on runs `work` and its own end alone.
     let pid = unsafe { libc::fork() };
-    match pid {
+    if pid == 0 {
         // A panic must not go on in the caller's own code, twice.
-        0 => crate::bare::exit(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(101)),
-        1.. => Ok(pid),
-        _ => {
-            let errno = Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
-            Err(Error::new("fork", "this process", errno))
-        }
+        crate::bare::exit(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(101));
     }
+    if pid < 0 {
+        let errno = Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
+        return Err(Error::new("fork", "this process", errno));
+    }
+    Ok(pid)
 }
 
 #[cfg(test)]

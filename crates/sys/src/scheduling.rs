@@ -15,10 +15,12 @@ impl DeadlineForks {
     /// EPERM: who has this policy may not change it without `CAP_SYS_NICE`; what the kernel cannot tell.
     pub(crate) fn allow() -> Result<Self, Errno> {
         // SAFETY: the call takes no pointers; 0 is this thread.
-        match unsafe { libc::sched_getscheduler(0) } {
-            libc::SCHED_DEADLINE => {}
-            -1 => return Err(last_errno()),
-            _ => return Ok(Self(None)),
+        let policy = unsafe { libc::sched_getscheduler(0) };
+        if policy == -1 {
+            return Err(last_errno());
+        }
+        if policy != libc::SCHED_DEADLINE {
+            return Ok(Self(None));
         }
         let before = attributes()?;
         let mut resetting = before;

@@ -1,7 +1,7 @@
 //! Scenes whose judge is somebody on the host who listens and must hear nothing.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram, UnixListener};
@@ -127,23 +127,13 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
         Listener { ears: Vec::new(), heard: None, pass: Vec::new(), late: None, stage_root: layout.root, call: None };
     match detail {
         "tcp4" | "tcp6" | "tcp-host" | "mptcp" => {
-            let at = match detail {
-                "tcp6" => "[::1]:0".to_owned(),
-                "tcp-host" => format!("{}:0", own_address()?),
-                _ => "127.0.0.1:0".to_owned(),
-            };
-            let listener = if detail == "mptcp" { multipath()? } else { TcpListener::bind(at)? };
+            let listener = if detail == "mptcp" { multipath()? } else { TcpListener::bind(address_of(detail)?)? };
             listener.set_nonblocking(true)?;
             layout.words.insert("address", listener.local_addr()?.to_string());
             scene.ears.push(Ear::Tcp(listener));
         }
         "udp4" | "udp6" | "udp-host" => {
-            let at = match detail {
-                "udp6" => "[::1]:0".to_owned(),
-                "udp-host" => format!("{}:0", own_address()?),
-                _ => "127.0.0.1:0".to_owned(),
-            };
-            let socket = UdpSocket::bind(at)?;
+            let socket = UdpSocket::bind(address_of(detail)?)?;
             socket.set_nonblocking(true)?;
             layout.words.insert("address", socket.local_addr()?.to_string());
             scene.ears.push(Ear::Udp(socket));
@@ -164,6 +154,18 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
         _ => local(layout, &mut scene, detail)?,
     }
     Ok(Box::new(scene))
+}
+
+/// Where an ear of the network listens, by the end of its name; any port.
+fn address_of(detail: &str) -> io::Result<SocketAddr> {
+    let ip = if detail.ends_with("-host") {
+        own_address()?
+    } else if detail.ends_with('6') {
+        Ipv6Addr::LOCALHOST.into()
+    } else {
+        Ipv4Addr::LOCALHOST.into()
+    };
+    Ok(SocketAddr::new(ip, 0))
 }
 
 /// The ears that need no network.

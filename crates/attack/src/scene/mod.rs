@@ -274,31 +274,31 @@ fn answers(tries: &[Try]) -> String {
 }
 
 fn name_of(number: i32) -> String {
-    let known = match number {
-        1 => "EPERM",
-        2 => "ENOENT",
-        3 => "ESRCH",
-        9 => "EBADF",
-        11 => "EAGAIN",
-        12 => "ENOMEM",
-        13 => "EACCES",
-        14 => "EFAULT",
-        18 => "EXDEV",
-        20 => "ENOTDIR",
-        22 => "EINVAL",
-        24 => "EMFILE",
-        25 => "ENOTTY",
-        27 => "EFBIG",
-        28 => "ENOSPC",
-        30 => "EROFS",
-        38 => "ENOSYS",
-        93 => "EPROTONOSUPPORT",
-        97 => "EAFNOSUPPORT",
-        101 => "ENETUNREACH",
-        111 => "ECONNREFUSED",
-        _ => return format!("errno {number}"),
-    };
-    known.to_owned()
+    const NAMES: [(i32, &str); 21] = [
+        (1, "EPERM"),
+        (2, "ENOENT"),
+        (3, "ESRCH"),
+        (9, "EBADF"),
+        (11, "EAGAIN"),
+        (12, "ENOMEM"),
+        (13, "EACCES"),
+        (14, "EFAULT"),
+        (18, "EXDEV"),
+        (20, "ENOTDIR"),
+        (22, "EINVAL"),
+        (24, "EMFILE"),
+        (25, "ENOTTY"),
+        (27, "EFBIG"),
+        (28, "ENOSPC"),
+        (30, "EROFS"),
+        (38, "ENOSYS"),
+        (93, "EPROTONOSUPPORT"),
+        (97, "EAFNOSUPPORT"),
+        (101, "ENETUNREACH"),
+        (111, "ECONNREFUSED"),
+    ];
+    let name = NAMES.iter().find(|(errno, _)| *errno == number);
+    name.map_or_else(|| format!("errno {number}"), |(_, name)| (*name).to_owned())
 }
 
 /// The lines that the probe wrote; what is no such line is none of it.

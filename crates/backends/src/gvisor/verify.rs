@@ -52,10 +52,11 @@ impl Seen {
         for pid in runtime.children().map_err(told)? {
             let Ok(process) = Process::open(pid) else { continue };
             let words = words(&process);
-            match words.first().map(String::as_str) {
-                Some("runsc-sandbox") => sentry = Some((pid, process, words)),
-                Some("runsc-gofer") => gofer = Some((pid, process)),
-                _ => {}
+            let is = |name: &str| words.first().is_some_and(|word| word == name);
+            if is("runsc-sandbox") {
+                sentry = Some((pid, process, words));
+            } else if is("runsc-gofer") {
+                gofer = Some((pid, process));
             }
         }
         let (sentry_pid, sentry, sentry_words) = sentry.ok_or("there is no process of its kernel")?;

@@ -341,13 +341,16 @@ impl Capabilities {
             None => {}
         }
         let available = self.cgroups().map_err(String::clone)?.available();
-        let answer = match name {
-            "memory" => &available.memory,
-            "pids" => &available.pids,
-            "cpu" => &available.cpu,
-            "cpuset" => &available.cpuset,
-            "io" => &available.io,
-            _ => return Err(format!("`{name}` is not a controller that limits")),
+        let mut controllers = [
+            ("memory", &available.memory),
+            ("pids", &available.pids),
+            ("cpu", &available.cpu),
+            ("cpuset", &available.cpuset),
+            ("io", &available.io),
+        ]
+        .into_iter();
+        let Some((_, answer)) = controllers.find(|(controller, _)| *controller == name) else {
+            return Err(format!("`{name}` is not a controller that limits"));
         };
         answer.as_ref().map_err(ToString::to_string).copied()
     }

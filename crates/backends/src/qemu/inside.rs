@@ -13,6 +13,20 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// How long the machine may take to make its tree and to start its agent.
 const START: Duration = Duration::from_secs(120);
 
+/// Resources by number, and their names in `/proc/self/limits`.
+const LIMITS: [(u32, &str); 10] = [
+    (0, "Max cpu time"),
+    (1, "Max file size"),
+    (4, "Max core file size"),
+    (6, "Max processes"),
+    (7, "Max open files"),
+    (8, "Max locked memory"),
+    (11, "Max pending signals"),
+    (12, "Max msgqueue size"),
+    (13, "Max nice priority"),
+    (14, "Max realtime priority"),
+];
+
 /// All of it.
 #[derive(Debug)]
 pub(super) struct Inside {
@@ -63,20 +77,8 @@ impl Inside {
 
     /// The hard limit of a resource; `None` = it has none, or is not known.
     pub(super) fn limit(&self, resource: u32) -> Option<u64> {
-        let name = match resource {
-            0 => "Max cpu time",
-            1 => "Max file size",
-            4 => "Max core file size",
-            6 => "Max processes",
-            7 => "Max open files",
-            8 => "Max locked memory",
-            11 => "Max pending signals",
-            12 => "Max msgqueue size",
-            13 => "Max nice priority",
-            14 => "Max realtime priority",
-            _ => return None,
-        };
-        let line = self.limits.lines().find_map(|line| line.strip_prefix(name))?;
+        let (_, name) = LIMITS.iter().find(|(number, _)| *number == resource)?;
+        let line = self.limits.lines().find_map(|line| line.strip_prefix(*name))?;
         line.split_whitespace().nth(1)?.parse().ok()
     }
 }

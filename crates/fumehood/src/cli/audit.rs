@@ -129,20 +129,15 @@ fn filter(call: &Call<'_>) -> Result<Filter, Failure> {
 
 /// A time, or how long ago it was.
 fn moment(text: &str, now: Timestamp) -> Option<Timestamp> {
+    const UNITS: [(&str, i64); 5] = [("s", 1), ("m", 60), ("min", 60), ("h", 3600), ("d", 86_400)];
     if let Ok(time) = text.parse::<Timestamp>() {
         return Some(time);
     }
     let split = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at_checked(split)?;
     let number: i64 = number.parse().ok()?;
-    let seconds = match unit {
-        "s" => 1,
-        "m" | "min" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return None,
-    };
-    let ago = jiff::SignedDuration::from_secs(number.checked_mul(seconds)?);
+    let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    let ago = jiff::SignedDuration::from_secs(number.checked_mul(*seconds)?);
     now.checked_sub(ago).ok()
 }
 

@@ -121,15 +121,17 @@ fn judge(report: &Value, printed: &str) -> Proof {
     Proof { held, how }
 }
 
+/// Whose control groups are used, as it is shown.
+const GROUPS: [(&str, &str); 3] = [
+    ("own-group", "the caller's own"),
+    ("delegated-group", "the caller's own, handed over by the service manager"),
+    ("service-manager", "from the user's service manager"),
+];
+
 fn text(health: &Health, verbose: bool, palette: Palette, columns: usize) -> String {
     let Health { kernel, user, landlock, groups, tiers, findings } = health;
     let landlock = if *landlock == 0 { "none".to_owned() } else { format!("ABI {landlock}") };
-    let groups = match *groups {
-        "own-group" => "the caller's own",
-        "delegated-group" => "the caller's own, handed over by the service manager",
-        "service-manager" => "from the user's service manager",
-        _ => "none",
-    };
+    let groups = GROUPS.iter().find(|(name, _)| name == groups).map_or("none", |(_, shown)| *shown);
     let mut out =
         format!("Linux {}, user {user}, Landlock {landlock}, control groups: {groups}\n\n", show_text(kernel));
     for tier in tiers {

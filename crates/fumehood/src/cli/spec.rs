@@ -142,6 +142,15 @@ fn command(spec: &Spec, name: &str) -> Command {
     }
 }
 
+/// What a shell offers for a value, by the value's name.
+const HINTS: [(&str, ValueHint); 5] = [
+    ("FILE", ValueHint::FilePath),
+    ("POLICY", ValueHint::FilePath),
+    ("DIR", ValueHint::DirPath),
+    ("PATH[:MODE]", ValueHint::AnyPath),
+    ("FROM[:TO]", ValueHint::AnyPath),
+];
+
 fn argument(flag: &Flag) -> Arg {
     let arg = Arg::new(flag.long).long(flag.long).help(flag.help);
     let arg = match flag.short {
@@ -153,10 +162,8 @@ fn argument(flag: &Flag) -> Arg {
     if !flag.choices.is_empty() {
         return arg.value_parser(PossibleValuesParser::new(flag.choices)).hide_possible_values(true);
     }
-    match value {
-        "FILE" | "POLICY" => arg.value_hint(ValueHint::FilePath),
-        "DIR" => arg.value_hint(ValueHint::DirPath),
-        "PATH[:MODE]" | "FROM[:TO]" => arg.value_hint(ValueHint::AnyPath),
-        _ => arg,
+    match HINTS.iter().find(|(name, _)| *name == value) {
+        Some((_, hint)) => arg.value_hint(*hint),
+        None => arg,
     }
 }

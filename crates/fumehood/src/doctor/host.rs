@@ -135,23 +135,25 @@ fn memfd() -> Option<Finding> {
 }
 
 fn landlock(host: &Capabilities) -> Option<Finding> {
-    match host.landlock {
-        0 => Some(blocks(
+    let abi = host.landlock;
+    if abi == 0 {
+        return Some(blocks(
             "host/no-landlock",
             ALL,
             "this kernel has no Landlock, or it is not switched on",
             "the process tier is made of it, and the container tier demands it as a second layer",
             "Linux 5.13 with CONFIG_SECURITY_LANDLOCK, and `landlock` in the boot parameter `lsm=`",
-        )),
-        abi if abi < 6 => Some(blocks(
+        ));
+    }
+    (abi < 6).then(|| {
+        blocks(
             "host/old-landlock",
             &["process"],
             format!("Landlock speaks ABI {abi}"),
             "the process tier needs ABI 6: without its scopes a sandbox could signal the host's processes",
             "Linux 6.12; until then the container tier",
-        )),
-        _ => None,
-    }
+        )
+    })
 }
 
 fn cgroups(host: &Capabilities) -> Option<Finding> {

@@ -38,14 +38,18 @@ impl Domain {
     #[must_use]
     pub fn of(clause: ClauseId) -> Option<Self> {
         let area = clause.path().split('.').next().unwrap_or_default();
-        match area {
-            "fs" | "workspace" => Some(Self::Files),
-            "limits" => Some(Self::Resources),
-            "net" | "secrets" => Some(Self::Network),
-            "env" | "inputs" | "process" => Some(Self::Process),
-            "syscalls" | "commands" | "tools" | "language" => Some(Self::Kernel),
-            "audit" => Some(Self::Record),
-            _ => None,
+        DOMAINS.iter().find(|domain| domain.areas().contains(&area)).copied()
+    }
+
+    /// The tables of a policy that are about it.
+    const fn areas(self) -> &'static [&'static str] {
+        match self {
+            Self::Files => &["fs", "workspace"],
+            Self::Resources => &["limits"],
+            Self::Network => &["net", "secrets"],
+            Self::Process => &["env", "inputs", "process"],
+            Self::Kernel => &["syscalls", "commands", "tools", "language"],
+            Self::Record => &["audit"],
         }
     }
 

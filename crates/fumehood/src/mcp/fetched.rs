@@ -111,17 +111,18 @@ fn named_by_package(folder: &Path, package: &Package) -> Result<String, Unfit> {
         Some(serde_json::Value::Object(bins)) => bins.keys().cloned().collect(),
         Some(_) | None => Vec::new(),
     };
-    match programs.as_slice() {
-        [only] => Ok(only.clone()),
-        _ if programs.iter().any(|program| program == plain) => Ok(plain.to_owned()),
-        [] => Err(Unfit::Program(format!("the package `{name}` has no program"))),
-        _ => {
-            let all = programs.join("`, `");
-            Err(Unfit::Program(format!(
-                "the package `{name}` has several programs: `{all}`; name one by `npx -p {name} PROGRAM`"
-            )))
-        }
+    if let [only] = programs.as_slice() {
+        return Ok(only.clone());
     }
+    if programs.iter().any(|program| program == plain) {
+        return Ok(plain.to_owned());
+    }
+    Err(Unfit::Program(if programs.is_empty() {
+        format!("the package `{name}` has no program")
+    } else {
+        let all = programs.join("`, `");
+        format!("the package `{name}` has several programs: `{all}`; name one by `npx -p {name} PROGRAM`")
+    }))
 }
 
 /// The server as it is started: from what was fetched.

@@ -79,15 +79,12 @@ fn only(mount: &Table<'_>, options: &[&str], known: &[&[&str]]) -> Result<(), Re
 
 /// Ours has nosuid, nodev and noexec; of `/sys` nothing is shown, so that a writable one would be less than was asked for.
 fn own(mount: &Table<'_>, kind: &str, options: &[&str]) -> Result<(), Refused> {
-    let known: &[&str] = match kind {
-        "sysfs" | "cgroup" | "cgroup2" if !options.contains(&"ro") => {
-            return Err(mount.refused("options", format!("a `{kind}` that can be written to is not held here")));
-        }
-        "sysfs" | "cgroup" | "cgroup2" => &["ro"],
-        "devpts" => TERMINALS,
-        "tmpfs" => OWNERS,
-        _ => &[],
-    };
+    const KNOWN: [(&str, &[&str]); 5] =
+        [("sysfs", &["ro"]), ("cgroup", &["ro"]), ("cgroup2", &["ro"]), ("devpts", TERMINALS), ("tmpfs", OWNERS)];
+    if matches!(kind, "sysfs" | "cgroup" | "cgroup2") && !options.contains(&"ro") {
+        return Err(mount.refused("options", format!("a `{kind}` that can be written to is not held here")));
+    }
+    let known = KNOWN.iter().find(|(name, _)| *name == kind).map_or_else(Default::default, |(_, known)| *known);
     // Nothing can be made in `/dev`, whatever its size.
     let sized = |option: &&str| kind == "tmpfs" && option.starts_with("size=");
     let options: Vec<&str> = options.iter().copied().filter(|option| !sized(option)).collect();

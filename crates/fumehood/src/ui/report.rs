@@ -93,10 +93,12 @@ fn used(view: &View<'_>) -> String {
         Some(limit) => format!("{text} of {limit}"),
         None => text,
     };
-    let processes = match limits.and_then(|l| l.pids) {
-        _ if pids_peak == 0 => "processes counted inside alone".to_owned(),
-        Some(limit) => format!("{pids_peak} of {limit} processes"),
-        None => count(pids_peak, "process", "processes"),
+    let processes = if pids_peak == 0 {
+        "processes counted inside alone".to_owned()
+    } else if let Some(limit) = limits.and_then(|l| l.pids) {
+        format!("{pids_peak} of {limit} processes")
+    } else {
+        count(pids_peak, "process", "processes")
     };
     let mut parts = vec![
         of(format!("time {}", seconds(wall)), limits.and_then(|l| l.wall).map(time)),

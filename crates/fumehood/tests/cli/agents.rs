@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::House;
-use super::net::{Tls, question, tls_server};
+use super::net::question;
+use super::net_tls::{Tls, tls_server};
 
 const KEY: &str = "sk-canary-0123456789abcdef";
 

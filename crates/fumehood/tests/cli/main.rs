@@ -38,6 +38,8 @@ mod mcp_fetch;
 mod mcp_http;
 mod mcp_move;
 mod net;
+mod net_learn;
+mod net_tls;
 mod oci;
 mod plan;
 mod policy;

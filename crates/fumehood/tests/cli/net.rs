@@ -7,10 +7,10 @@ use std::path::Path;
 
 use super::House;
 
-const BODY: &str = "served by name";
+pub(super) const BODY: &str = "served by name";
 
 /// A server of HTTP/1.1 on the machine's own loopback, for as long as the test process lives; its port.
-fn served() -> u16 {
+pub(super) fn served() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -24,7 +24,7 @@ fn served() -> u16 {
 }
 
 /// Answers one request.
-fn answer(mut stream: impl std::io::Read + std::io::Write) {
+pub(super) fn answer(mut stream: impl std::io::Read + std::io::Write) {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
         head.push(byte[0]);
@@ -35,14 +35,14 @@ fn answer(mut stream: impl std::io::Read + std::io::Write) {
 }
 
 /// Flags by which `served.test`, port 80, is that server.
-fn flags(port: u16) -> Vec<String> {
+pub(super) fn flags(port: u16) -> Vec<String> {
     let rule = format!("net.allow=[{{ host = \"served.test\", ports = [80], address = \"127.0.0.1:{port}\" }}]");
     ["--set", "net.mode=allow", "--set", &rule, "--set", "syscalls.profile=default", "--memory", "512M"]
         .map(str::to_owned)
         .to_vec()
 }
 
-fn words(first: &[&str], flags: &[String], last: &[&str]) -> Vec<String> {
+pub(super) fn words(first: &[&str], flags: &[String], last: &[&str]) -> Vec<String> {
     let own = |list: &[&str]| list.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     [own(first), flags.to_vec(), own(last)].concat()
 }
@@ -527,195 +527,6 @@ for method, path in [('GET', '/x/y'), ('GET', '/y'), ('POST', '/x/y')]:
         let checked = house.run(&words(&["net", "check"], &only, &[word]));
         assert_eq!(checked.code, code, "{word}: {checked:?}");
     }
-}
-
-fn served_by_tls() -> (u16, String) {
-    tls_server("served.test", answer)
-}
-
-/// TLS of a server's side.
-pub(super) type Tls = rustls::StreamOwned<rustls::ServerConnection, std::net::TcpStream>;
-
-/// A server of HTTPS on the machine's own loopback; its port, and the certificate of who vouches for it.
-pub(super) fn tls_server(name: &str, answer: impl Fn(Tls) + Clone + Send + 'static) -> (u16, String) {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let mut params = rcgen::CertificateParams::default();
-    params.distinguished_name.push(rcgen::DnType::CommonName, "a company's own");
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign];
-    let authority = rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap();
-    let names = vec![name.to_owned()];
-    let leaf = rcgen::CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
-    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![leaf.der().clone()], key.into())
-        .unwrap();
-    let config = std::sync::Arc::new(config);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let connection = rustls::ServerConnection::new(std::sync::Arc::clone(&config)).unwrap();
-            let stream = rustls::StreamOwned::new(connection, stream.unwrap());
-            let answer = answer.clone();
-            std::thread::spawn(move || answer(stream));
-        }
-    });
-    (port, authority.pem())
-}
-
-/// Real clients that know of nothing: each trusts the run's authority by the bundle or the variable that it always reads, and
-/// each of their requests is judged. Without a rule that opens, the same clients verify the server themselves.
-#[test]
-fn clients_of_tls_are_judged_and_trust_the_broker() {
-    let (house, (port, authority)) = (House::new(), served_by_tls());
-    let folder = tempfile::tempdir().unwrap();
-    let pem = folder.path().join("corp.pem");
-    std::fs::write(&pem, authority).unwrap();
-    let ca = format!("net.ca=[\"{}\"]", pem.display());
-    let rule = |more: &str| {
-        format!("net.allow=[{{ host = \"served.test\", ports = [443], address = \"127.0.0.1:{port}\"{more} }}]")
-    };
-    let set = |rule: String| -> Vec<String> {
-        let mut all = flags(port);
-        all.iter_mut().filter(|one| one.starts_with("net.allow")).for_each(|one| one.clone_from(&rule));
-        all.extend(["--set".to_owned(), ca.clone()]);
-        all
-    };
-    let narrow = set(rule(", methods = [\"GET\"], paths = [\"/v1/**\"]"));
-    let python = "
-import urllib.request as u, urllib.error as e
-for method, path in [('GET', '/v1/y'), ('GET', '/v2'), ('POST', '/v1/y')]:
-    try: print(u.urlopen(u.Request('https://served.test' + path, method=method), timeout=9).status)
-    except e.HTTPError as error: print(error.code)";
-    let curl =
-        "for one in '' '-X POST'; do curl -sS -o /dev/null -w '%{http_code}\\n' $one https://served.test/v1/x; done
-        env -u CURL_CA_BUNDLE -u SSL_CERT_FILE curl -sS -o /dev/null -w '%{http_code}\\n' https://served.test/v2";
-    let node = "const https = require('https');
-        const ask = path => new Promise(done => https.get('https://served.test' + path, r => { r.resume(); done(r.statusCode) }));
-        (async () => { for (const path of ['/v1/x', '/v2', '/v3']) console.log(await ask(path)) })()";
-    let clients: [(&[&str], &str); 3] = [
-        (&["python3", "-c", python], "200\n403\n403\n"),
-        (&["sh", "-c", curl], "200\n403\n403\n"),
-        (&["node", "-e", node], "200\n403\n403\n"),
-    ];
-    let there = |name: &str| ["/usr/bin", "/bin"].iter().any(|folder| Path::new(folder).join(name).exists());
-    for (client, wanted) in clients.into_iter().filter(|(client, _)| there(client[0])) {
-        let said = house.run(&words(&["run", "--json"], &narrow, &[&["--"], client].concat()));
-        let report = said.json();
-        assert_eq!(report["stdout"], wanted, "{client:?}: {report}");
-        assert!(report["violations"].to_string().contains("net.allow/path"), "{report}");
-    }
-    // As a whole it is passed: the program sees the server's own certificate, which `net.ca` vouches for.
-    let whole = set(rule(""));
-    let said = house.run(&words(&["run", "--json"], &whole, &["--", "python3", "-c", python]));
-    assert_eq!(said.json()["stdout"], "200\n200\n200\n", "{said:?}");
-    // Who does not vouch for it is not believed: neither by the broker, nor by the program.
-    for (flags, wanted) in [(narrow, "502"), (whole, "CERTIFICATE_VERIFY_FAILED")] {
-        let without = flags.iter().position(|one| *one == ca).unwrap();
-        let flags = [&flags[..without - 1], &flags[without + 1..]].concat();
-        let said = house.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", python]));
-        assert!(said.json().to_string().contains(wanted), "{wanted}: {said:?}");
-    }
-}
-
-/// A program's needs are learned: what a rule allowed and what none did, in the smallest rules, and nothing is obeyed by itself.
-#[test]
-fn what_a_program_needs_is_learned_and_proposed() {
-    let house = House::new();
-    let port = served();
-    let policy = format!(
-        "version = 1\nextends = \"python\"\n\n[net]\nmode = \"allow\"\nallow = [{{ host = \"served.test\", ports = [80], address = \"127.0.0.1:{port}\" }}, \"unused.test\"] # ours\ndeny = [\"bad.invalid\"]\n"
-    );
-    std::fs::write(house.path("work/p.toml"), &policy).unwrap();
-    let code = "
-import socket, urllib.request as u
-print(u.urlopen('http://served.test/x', timeout=9).read().decode())
-for to in [('new.invalid', 443), ('db.invalid', 5432), ('ssh.invalid', 22), ('192.0.2.1', 443), ('169.254.169.254', 80), ('bad.invalid', 443)]:
-    try:
-        s = socket.create_connection(to, 9); s.settimeout(9)
-        s.sendall(f'GET / HTTP/1.1\\r\\nHost: {to[0]}:{to[1]}\\r\\n\\r\\n'.encode()); s.recv(1)
-    except OSError: pass";
-    let learn = |more: &[&str]| {
-        let flags =
-            ["learn", "-p", "p.toml", "--set", "syscalls.profile=default", "--memory", "512M", "--timeout", "60s"];
-        house.run(&[&flags, more, &["--", "python3", "-c", code]].concat())
-    };
-    let said = learn(&["--json"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("not limited by name"), "{said:?}");
-    let report = said.json();
-    assert!(report["stdout"].as_str().unwrap().contains(BODY), "{report}");
-    assert!(report["warnings"].as_array().unwrap().iter().any(|one| one["clause"] == "net.unknown"), "{report}");
-    let proposed: Vec<(String, String)> = report["proposal"]["allow"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|rule| (rule["host"].as_str().unwrap().to_owned(), rule["ports"].to_string()))
-        .collect();
-    let expected = [("db.invalid", "[5432]"), ("new.invalid", "[443]"), ("ssh.invalid", "[22]")];
-    let expected = expected.map(|(host, ports)| (host.to_owned(), ports.to_owned()));
-    assert_eq!(proposed, expected, "addresses and denied names are not proposed: {report}");
-    let remarks = report["proposal"]["remarks"].to_string();
-    assert!(remarks.contains("unused.test") && !remarks.contains("served.test"), "{remarks}");
-    let ids = report["violations"].to_string();
-    assert!(ids.contains("net.allow/unknown-address") && ids.contains("net.deny/denied"), "{report}");
-    assert_eq!(std::fs::read_to_string(house.path("work/p.toml")).unwrap(), policy, "nothing was asked to be written");
-
-    let said = learn(&["--save", "p.toml"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("+    { host = \"new.invalid\", ports = [443] },"), "{said:?}");
-    let check = |to: &str| house.run(&["net", "check", "-p", "p.toml", to]).code;
-    assert_eq!(["new.invalid:443", "db.invalid:5432", "served.test:80"].map(check), [0, 0, 0]);
-    assert_eq!(["new.invalid:80", "other.invalid:443", "bad.invalid:443"].map(check), [1, 1, 1]);
-    let again = learn(&[]);
-    assert!(again.err.contains("no rule is missing"), "{again:?}");
-    assert!(house.run(&["audit", "show", "--net"]).out.contains("egress.learned"));
-    assert_eq!(house.run(&["audit", "verify"]).code, 0);
-    let over = house.run(&[
-        "learn",
-        "--save",
-        "p.toml",
-        "--",
-        "python3",
-        "-c",
-        "import socket\ntry: socket.create_connection(('n.invalid', 443), 9).recv(1)\nexcept OSError: pass",
-    ]);
-    assert!(over.code == 125 && over.err.contains("file exists"), "another file is not overwritten: {over:?}");
-}
-
-/// What a rule lets through is not proposed, and the query of a request is told nowhere.
-#[test]
-fn what_a_rule_has_is_not_learned_again() {
-    let house = House::new();
-    let rule = format!("net.allow=[{{ host = \"*.a.test\", ports = [80], address = \"127.0.0.1:{}\" }}]", served());
-    let code = "import urllib.request as u; u.urlopen('http://x.a.test/x/y?token=1', timeout=9).read()";
-    let flags = ["learn", "--json", "--set", "net.mode=allow", "--set", &rule, "--set", "syscalls.profile=default"];
-    let said = house.run(&[&flags[..], &["--memory", "512M", "--", "python3", "-c", code]].concat());
-    assert_eq!(said.code, 0, "{said:?}");
-    // A rule was there: nothing is missing, and what was asked for with it is not told with its query.
-    assert_eq!(said.json()["proposal"]["allow"], serde_json::json!([]), "{said:?}");
-    assert!(!house.run(&["audit", "show", "--net", "--json"]).out.contains("token=1"));
-}
-
-#[test]
-fn a_policy_with_secrets_is_not_learned_under() {
-    let house = House::new();
-    let policy = "version = 1\n[net]\nmode = \"allow\"\nallow = [\"a.test\"]\n[secrets.k]\nfrom = \"env:K\"\nhosts = [\"a.test\"]\nas = { header = \"X-K\" }\n";
-    std::fs::write(house.path("work/p.toml"), policy).unwrap();
-    let said = house.run(&["learn", "-p", "p.toml", "--", "true"]);
-    assert!(said.code == 126 && said.err.contains("not limited by name"), "{said:?}");
-}
-
-/// A proxy resolves names itself: whether one leads to a private address could not be seen.
-#[test]
-fn a_policy_with_a_proxy_is_not_learned_under() {
-    let said = House::new().run(&["learn", "--set", "net.proxy=http://127.0.0.1:3128", "--", "true"]);
-    assert!(said.code == 126 && said.err.contains("it resolves names itself"), "{said:?}");
 }
 
 /// A range of addresses has sockets for all of them, also at a port from 1024 on, beside a name at the same port.

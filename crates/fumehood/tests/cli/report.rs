@@ -1,4 +1,4 @@
-//! The report for people: the words that it uses, and where it begins.
+//! The report for people: the words that it uses, and where it begins; and the file that it is written to.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -282,4 +282,86 @@ fn a_control_file_is_told_apart_from_a_place_that_is_read_only() {
     let of = |line: &str| hint(&house, &rw, line).unwrap_or_default().0;
     assert_eq!(of("sh: 1: cannot create .envrc: Read-only file system"), "fs.protect/read-only");
     assert_eq!(of("touch: cannot touch '/usr/x': Read-only file system"), "fs.write/read-only");
+}
+
+#[test]
+fn the_report_goes_to_a_file_too() {
+    let house = House::new();
+    assert_eq!(house.run(&["run", "-q", "--report", "r.json", "--", "true"]).code, 0);
+    let text = std::fs::read(house.path("work/r.json")).unwrap();
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&text).unwrap()["outcome"]["kind"], "exited");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_anything_runs() {
+    let house = House::new();
+    rustix::fs::mkfifoat(rustix::fs::CWD, house.path("work/pipe"), rustix::fs::Mode::RWXU).unwrap();
+    std::fs::create_dir(house.path("work/folder")).unwrap();
+    std::os::unix::fs::symlink("nowhere", house.path("work/link")).unwrap();
+    for (place, why) in [
+        ("pipe", "a pipe that nobody reads"),
+        ("folder", "is a directory"),
+        ("no/such/dir.json", "no such file"),
+        ("link", "a link that leads nowhere"),
+    ] {
+        let said = house.run(&["run", "--report", place, "--", "echo", "ran"]);
+        assert!(said.code == 125 && said.err.contains(why) && said.err.contains("nothing was run"), "{said:?}");
+        assert_eq!(said.out, "", "{place}");
+    }
+    assert!(!house.path("work/nowhere").exists());
+    // Open to be read before it is written, and to its end.
+    let text = "exec 3<> pipe; \"$1\" run -q --report pipe -- true; exec 4< pipe 3>&-; cat <&4";
+    let read = house.said(&crate::script(text, &house).output().unwrap());
+    assert_eq!(read.json()["outcome"]["kind"], "exited", "a pipe with a reader: {read:?}");
+}
+
+#[test]
+fn a_report_follows_no_link_that_a_program_left() {
+    let house = House::new();
+    std::fs::write(house.path("work/victim"), "precious").unwrap();
+    std::fs::create_dir(house.path("work/w")).unwrap();
+    let run = |more: &[&str], code: &str| {
+        let mut args = vec!["run", "-w", ".:rw", "--prefer", "limits.disk", "--prefer", "limits.files"];
+        if !more.contains(&"--report") {
+            args.extend(["--report", "out.json"]);
+        }
+        args.extend(more);
+        let mut command = house.command(&[&args[..], &["--", "sh", "-c", code]].concat());
+        house.said(&command.current_dir(house.path("work/w")).output().unwrap())
+    };
+    let plant = run(&[], "ln -sf ../victim out.json");
+    assert!(plant.code == 125 && plant.err.contains("taken away while the run lasted"), "{plant:?}");
+    let planted = std::fs::symlink_metadata(house.path("work/w/out.json")).unwrap();
+    assert!(planted.is_symlink(), "the control: a program can leave a link");
+    // The file that was opened has lost its name, and nothing else was written.
+    let later = run(&[], "true");
+    assert!(later.code == 125 && later.err.contains("a link leads it out of"), "{later:?}");
+    let refused = run(&["--memory", "0"], "true");
+    assert!(refused.code == 126 && refused.err.contains("a link leads it out of"), "{refused:?}");
+    // The same name by other ways: back from above, and through a link of the caller's own.
+    std::os::unix::fs::symlink(house.path("work/w"), house.path("work/way")).unwrap();
+    for way in ["../w/out.json", "../way/out.json", "./../../work/w/out.json"] {
+        let later = run(&["--report", way], "true");
+        assert!(later.code == 125 && later.err.contains("a link leads it out of"), "{way}: {later:?}");
+    }
+    let mut above = house.command(&[
+        "run",
+        "-w",
+        "./w:rw",
+        "--prefer",
+        "limits.disk",
+        "--prefer",
+        "limits.files",
+        "--report",
+        "way/out.json",
+        "--",
+        "true",
+    ]);
+    let above = house.said(&above.current_dir(house.path("work")).output().unwrap());
+    assert!(above.code == 125 && above.err.contains("a link leads it out of"), "{above:?}");
+    // A folder that a program has exchanged for a link leads out as well.
+    assert_eq!(run(&["--report", "../fine.json"], "rm out.json; ln -s .. up").code, 0, "outside of what it may write");
+    let up = run(&["--report", "up/victim"], "true");
+    assert!(up.code == 125 && up.err.contains("a link leads it out of"), "{up:?}");
+    assert_eq!(std::fs::read_to_string(house.path("work/victim")).unwrap(), "precious");
 }

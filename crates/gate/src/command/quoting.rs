@@ -21,20 +21,23 @@ pub(super) fn ansi_c(chars: &[char], mut at: usize) -> Result<(String, usize), U
 }
 
 fn escaped(chars: &[char], at: usize, escape: char, text: &mut String) -> Result<usize, Unproven> {
-    let simple = match escape {
-        'a' => Some('\u{7}'),
-        'b' => Some('\u{8}'),
-        'e' | 'E' => Some('\u{1b}'),
-        'f' => Some('\u{c}'),
-        'n' => Some('\n'),
-        'r' => Some('\r'),
-        't' => Some('\t'),
-        'v' => Some('\u{b}'),
-        '\\' | '\'' | '"' | '?' => Some(escape),
-        _ => None,
-    };
-    if let Some(c) = simple {
-        text.push(c);
+    const SIMPLE: [(char, char); 13] = [
+        ('a', '\u{7}'),
+        ('b', '\u{8}'),
+        ('e', '\u{1b}'),
+        ('E', '\u{1b}'),
+        ('f', '\u{c}'),
+        ('n', '\n'),
+        ('r', '\r'),
+        ('t', '\t'),
+        ('v', '\u{b}'),
+        ('\\', '\\'),
+        ('\'', '\''),
+        ('"', '"'),
+        ('?', '?'),
+    ];
+    if let Some((_, c)) = SIMPLE.iter().find(|(letter, _)| *letter == escape) {
+        text.push(*c);
         return Ok(at);
     }
     match escape {

@@ -139,10 +139,11 @@ impl Reader<'_> {
     }
 
     fn value(self) -> Value {
-        let splits = self.many || self.braces.expands;
+        if self.many || self.braces.expands {
+            return Value::Many;
+        }
         let globs = self.stands == Stands::Argument && is_pattern(&self.parts);
         match self.head {
-            _ if splits => Value::Many,
             Some(_) if globs => Value::Many,
             Some(head) => Value::One(head),
             None if globs => Value::Glob(self.parts),

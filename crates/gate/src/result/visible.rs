@@ -56,14 +56,16 @@ pub(super) fn spans_of_nothing(text: &str) -> Vec<std::ops::Range<usize>> {
     let bytes = text.as_bytes();
     let mut at = 0;
     while let Some(c) = text.get(at..).and_then(|rest| rest.chars().next()) {
-        let end = match c {
-            '\u{1b}' => end_of_sequence(bytes, at + 1),
-            '\u{9b}' => end_of_parameters(bytes, at + c.len_utf8()),
-            c if is_hidden(c) || c == '\r' => at + c.len_utf8(),
-            _ => {
-                at += c.len_utf8();
-                continue;
-            }
+        let next = at + c.len_utf8();
+        let end = if c == '\u{1b}' {
+            end_of_sequence(bytes, next)
+        } else if c == '\u{9b}' {
+            end_of_parameters(bytes, next)
+        } else if is_hidden(c) || c == '\r' {
+            next
+        } else {
+            at = next;
+            continue;
         };
         let end = text.ceil_char_boundary(end.min(text.len()));
         spans.push(at..end);

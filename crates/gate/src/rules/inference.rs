@@ -75,15 +75,16 @@ pub(super) fn math_types(math: Math, a: Types, b: Types) -> Types {
 
 /// What a schema allows; all of JSON where it does not say.
 pub(super) fn types_of(schema: &Json) -> Types {
-    let named = |name: &str| match name {
-        "null" => Types::NULL,
-        "boolean" => Types::BOOL,
-        "integer" | "number" => Types::NUMBER,
-        "string" => Types::TEXT,
-        "array" => Types::LIST,
-        "object" => Types::MAP,
-        _ => Types::JSON,
-    };
+    const NAMED: [(&str, Types); 7] = [
+        ("null", Types::NULL),
+        ("boolean", Types::BOOL),
+        ("integer", Types::NUMBER),
+        ("number", Types::NUMBER),
+        ("string", Types::TEXT),
+        ("array", Types::LIST),
+        ("object", Types::MAP),
+    ];
+    let named = |name: &str| NAMED.iter().find(|(known, _)| *known == name).map_or(Types::JSON, |(_, types)| *types);
     let valued = |value: &Json| match value {
         Json::Null => Types::NULL,
         Json::Bool(_) => Types::BOOL,
@@ -96,12 +97,14 @@ pub(super) fn types_of(schema: &Json) -> Types {
     let by_type = match schema.get("type") {
         Some(Json::String(name)) => named(name),
         Some(Json::Array(names)) => names.iter().filter_map(Json::as_str).map(named).fold(Types::NONE, Types::or),
-        _ => Types::JSON,
+        Some(Json::Null | Json::Bool(_) | Json::Number(_) | Json::Object(_)) | None => Types::JSON,
     };
-    let by_value = match (schema.get("const"), schema.get("enum")) {
-        (Some(value), _) => valued(value),
-        (None, Some(Json::Array(values))) => all(values),
-        _ => Types::JSON,
+    let by_value = if let Some(value) = schema.get("const") {
+        valued(value)
+    } else if let Some(Json::Array(values)) = schema.get("enum") {
+        all(values)
+    } else {
+        Types::JSON
     };
     let types = by_type.and(by_value);
     if types.is_none() { Types::JSON } else { types }

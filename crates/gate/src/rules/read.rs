@@ -555,34 +555,39 @@ fn literal<'s>(value: &LiteralValue, own: Range<usize>) -> Result<Typed<'s>, Fla
     Ok(known(Kind::Literal(literal), own, types))
 }
 
+const MATH: [(&str, Math); 5] = [
+    (op::ADD, Math::Add),
+    (op::SUBSTRACT, Math::Subtract),
+    (op::MULTIPLY, Math::Multiply),
+    (op::DIVIDE, Math::Divide),
+    (op::MODULO, Math::Remainder),
+];
+
 fn math(name: &str) -> Option<Math> {
-    Some(match name {
-        op::ADD => Math::Add,
-        op::SUBSTRACT => Math::Subtract,
-        op::MULTIPLY => Math::Multiply,
-        op::DIVIDE => Math::Divide,
-        op::MODULO => Math::Remainder,
-        _ => return None,
-    })
+    MATH.into_iter().find(|(known, _)| *known == name).map(|(_, math)| math)
 }
+
+const ORDER: [(&str, Order); 4] = [
+    (op::LESS, Order::Less),
+    (op::LESS_EQUALS, Order::LessOrEqual),
+    (op::GREATER, Order::Greater),
+    (op::GREATER_EQUALS, Order::GreaterOrEqual),
+];
 
 fn order(name: &str) -> Option<Order> {
-    Some(match name {
-        op::LESS => Order::Less,
-        op::LESS_EQUALS => Order::LessOrEqual,
-        op::GREATER => Order::Greater,
-        op::GREATER_EQUALS => Order::GreaterOrEqual,
-        _ => return None,
-    })
+    ORDER.into_iter().find(|(known, _)| *known == name).map(|(_, order)| order)
 }
 
+/// With how many parts.
+const EACH: [(&str, usize, Each); 6] = [
+    ("all", 2, Each::All),
+    ("exists", 2, Each::Exists),
+    ("exists_one", 2, Each::ExistsOne),
+    ("filter", 2, Each::Filter),
+    ("map", 2, Each::Map),
+    ("map", 3, Each::Map),
+];
+
 fn each(name: &str, parts: usize) -> Option<Each> {
-    match (name, parts) {
-        ("all", 2) => Some(Each::All),
-        ("exists", 2) => Some(Each::Exists),
-        ("exists_one", 2) => Some(Each::ExistsOne),
-        ("filter", 2) => Some(Each::Filter),
-        ("map", 2 | 3) => Some(Each::Map),
-        _ => None,
-    }
+    EACH.into_iter().find(|(known, count, _)| (*known, *count) == (name, parts)).map(|(_, _, each)| each)
 }

@@ -96,11 +96,11 @@ fn no_string(text: &str, at: usize, what: &str) -> Flaw {
 fn end_of_string(bytes: &[u8], at: usize) -> Result<usize, (usize, &'static str)> {
     let before = bytes.get(..at).unwrap_or_default();
     let word = before.iter().rev().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
-    let raw = match before.get(at - word..).unwrap_or_default().to_ascii_lowercase().as_slice() {
-        b"" | b"b" => false,
-        b"r" | b"br" => true,
-        _ => return Err((at, "a word runs into a text")),
-    };
+    let word = before.get(at - word..).unwrap_or_default().to_ascii_lowercase();
+    if ![&b""[..], b"b", b"r", b"br"].contains(&word.as_slice()) {
+        return Err((at, "a word runs into a text"));
+    }
+    let raw = word.ends_with(b"r");
     let quote = bytes.get(at).copied().unwrap_or(b'"');
     let triple = [quote; 3];
     let long = bytes.get(at..at + 3) == Some(&triple[..]);

@@ -178,34 +178,42 @@ impl Types {
 }
 
 impl Function {
+    /// Called on a receiver.
+    const OF_A_RECEIVER: [(&'static str, Self); 16] = [
+        ("size", Self::Size),
+        ("contains", Self::Contains),
+        ("startsWith", Self::StartsWith),
+        ("endsWith", Self::EndsWith),
+        ("lowerAscii", Self::LowerAscii),
+        ("upperAscii", Self::UpperAscii),
+        ("getFullYear", Self::FullYear),
+        ("getMonth", Self::Month),
+        ("getDate", Self::Date),
+        ("getDayOfMonth", Self::DayOfMonth),
+        ("getDayOfWeek", Self::DayOfWeek),
+        ("getDayOfYear", Self::DayOfYear),
+        ("getHours", Self::Hours),
+        ("getMinutes", Self::Minutes),
+        ("getSeconds", Self::Seconds),
+        ("getMilliseconds", Self::Milliseconds),
+    ];
+
+    /// Called on none.
+    const OF_NONE: [(&'static str, Self); 7] = [
+        ("size", Self::Size),
+        ("int", Self::Int),
+        ("double", Self::Double),
+        ("string", Self::String),
+        ("bool", Self::Bool),
+        ("timestamp", Self::Timestamp),
+        ("duration", Self::Duration),
+    ];
+
     /// By name, number of values (the receiver included), and whether it is called on a receiver.
     pub(super) fn find(name: &str, values: usize, on_receiver: bool) -> Option<Self> {
-        let found = match (name, on_receiver) {
-            ("size", _) => Self::Size,
-            ("contains", true) => Self::Contains,
-            ("startsWith", true) => Self::StartsWith,
-            ("endsWith", true) => Self::EndsWith,
-            ("lowerAscii", true) => Self::LowerAscii,
-            ("upperAscii", true) => Self::UpperAscii,
-            ("int", false) => Self::Int,
-            ("double", false) => Self::Double,
-            ("string", false) => Self::String,
-            ("bool", false) => Self::Bool,
-            ("timestamp", false) => Self::Timestamp,
-            ("duration", false) => Self::Duration,
-            ("getFullYear", true) => Self::FullYear,
-            ("getMonth", true) => Self::Month,
-            ("getDate", true) => Self::Date,
-            ("getDayOfMonth", true) => Self::DayOfMonth,
-            ("getDayOfWeek", true) => Self::DayOfWeek,
-            ("getDayOfYear", true) => Self::DayOfYear,
-            ("getHours", true) => Self::Hours,
-            ("getMinutes", true) => Self::Minutes,
-            ("getSeconds", true) => Self::Seconds,
-            ("getMilliseconds", true) => Self::Milliseconds,
-            _ => return None,
-        };
-        found.counts().contains(&values).then_some(found)
+        let table = if on_receiver { Self::OF_A_RECEIVER.as_slice() } else { Self::OF_NONE.as_slice() };
+        let (_, found) = table.iter().find(|(known, _)| *known == name)?;
+        found.counts().contains(&values).then_some(*found)
     }
 
     /// All names, for suggestions.

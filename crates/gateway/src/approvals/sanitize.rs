@@ -129,8 +129,10 @@ fn write_out(out: &mut Sanitized, c: char, odd: Odd) {
 
 /// Characters that are written out wherever they stand.
 fn oddity(c: char) -> Option<Odd> {
+    if c.is_control() {
+        return Some(Odd::Control);
+    }
     match c {
-        _ if c.is_control() => Some(Odd::Control),
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => Some(Odd::Turns),
         '\u{ad}'
         | '\u{34f}'

@@ -31,14 +31,22 @@ pub enum Asking {
 }
 
 impl Asking {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Sampling, Self::Elicitation, Self::Roots];
+
     /// By the method of the request.
     #[must_use]
     pub fn of(method: &str) -> Option<Self> {
-        match method {
-            "sampling/createMessage" => Some(Self::Sampling),
-            "elicitation/create" => Some(Self::Elicitation),
-            "roots/list" => Some(Self::Roots),
-            _ => None,
+        Self::ALL.into_iter().find(|asking| asking.method() == method)
+    }
+
+    /// The method of the request.
+    #[must_use]
+    pub const fn method(self) -> &'static str {
+        match self {
+            Self::Sampling => "sampling/createMessage",
+            Self::Elicitation => "elicitation/create",
+            Self::Roots => "roots/list",
         }
     }
 

@@ -342,6 +342,9 @@ fn value_of(name: &str, folder: &Path, around: &dyn Surroundings) -> Result<Stri
         None => (name, None),
     };
     let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if name.starts_with("input:") {
+        return Err("it asks its user for an input, which nobody can type here".to_owned());
+    }
     match name {
         "workspaceFolder" => {
             // `.vscode/mcp.json`, `.cursor/mcp.json`: the folder of the folder.
@@ -351,7 +354,6 @@ fn value_of(name: &str, folder: &Path, around: &dyn Surroundings) -> Result<Stri
             Ok(path.display().to_string())
         }
         "userHome" => around.variable("HOME").ok_or("`HOME` is not set".to_owned()),
-        _ if name.starts_with("input:") => Err("it asks its user for an input, which nobody can type here".to_owned()),
         _ => {
             let plain = name.strip_prefix("env:").unwrap_or(name);
             if !is_name(plain) {

@@ -80,10 +80,11 @@ impl Scan<'_> {
         let mut at = begin.saturating_add(1);
         while let Some(byte) = self.text.get(at) {
             at = at.saturating_add(1);
-            match byte {
-                b'\\' => at = at.saturating_add(1),
-                b'"' => break,
-                _ => {}
+            if *byte == b'"' {
+                break;
+            }
+            if *byte == b'\\' {
+                at = at.saturating_add(1);
             }
         }
         self.at = at.min(self.text.len());
@@ -97,13 +98,11 @@ impl Scan<'_> {
     fn member(&mut self, name: std::ops::Range<usize>) {
         // Names are read as JSON: `"i\u0064"` is one of an id too.
         let name = self.text.get(name).and_then(|name| serde_json::from_slice::<String>(name).ok());
-        match name.as_deref() {
-            Some("method") => self.open.is_request = true,
-            Some("id") => {
-                self.open.ids = self.open.ids.saturating_add(1);
-                self.open.id = self.value();
-            }
-            _ => {}
+        if name.as_deref() == Some("method") {
+            self.open.is_request = true;
+        } else if name.as_deref() == Some("id") {
+            self.open.ids = self.open.ids.saturating_add(1);
+            self.open.id = self.value();
         }
     }
 

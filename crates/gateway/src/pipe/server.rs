@@ -30,6 +30,17 @@ const MAX_TOOLS: usize = 10_000;
 const MAX_TOLD: usize = 100_000;
 /// Lines that wait for a slow reader before we stop reading ourselves.
 const MAX_QUEUED: usize = 256;
+/// What a line may ask for, and its fields.
+const FIELDS: [(&str, &[&str]); 8] = [
+    ("tools", &["id", "op"]),
+    ("cancel", &["id", "op"]),
+    ("end", &["id", "op", "session"]),
+    ("register", &["id", "op", "tool", "schema", "effect", "defaults"]),
+    ("check", &["id", "op", "tool", "args", "text", "session"]),
+    ("call", &["id", "op", "tool", "args", "text", "session", "here"]),
+    ("ran", &["id", "op", "value", "failure"]),
+    ("answer", &["id", "op", "approval", "approve", "by", "why"]),
+];
 
 /// What a pipe is served with.
 #[derive(Clone, Debug)]
@@ -190,15 +201,8 @@ impl PipeServer {
         };
         let Json::Object(table) = value else { return Err(shape(None, "the line is no object")) };
         let op = table.get("op").and_then(Json::as_str).unwrap_or_default();
-        let known: &[&str] = match op {
-            "tools" | "cancel" => &["id", "op"],
-            "end" => &["id", "op", "session"],
-            "register" => &["id", "op", "tool", "schema", "effect", "defaults"],
-            "check" => &["id", "op", "tool", "args", "text", "session"],
-            "call" => &["id", "op", "tool", "args", "text", "session", "here"],
-            "ran" => &["id", "op", "value", "failure"],
-            "answer" => &["id", "op", "approval", "approve", "by", "why"],
-            _ => return Err(shape(Some(id), &format!("unknown `op` {}", quote(op)))),
+        let Some((_, known)) = FIELDS.iter().find(|(known, _)| *known == op) else {
+            return Err(shape(Some(id), &format!("unknown `op` {}", quote(op))));
         };
         if let Some(odd) = table.keys().find(|key| !known.contains(&key.as_str())) {
             return Err(shape(Some(id), &format!("unknown field {}", quote(odd))));

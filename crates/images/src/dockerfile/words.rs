@@ -119,8 +119,10 @@ pub(crate) fn expand(text: &str, scope: &Scope) -> Result<String, &'static str> 
             let end = inner.find(|c| !named(c)).unwrap_or(inner.len());
             let (name, how) = inner.split_at(end);
             let value = scope.get(name).map(String::as_str).unwrap_or_default();
+            if name.is_empty() {
+                return Err(FORM);
+            }
             match (how, how.strip_prefix(":-"), how.strip_prefix(":+")) {
-                _ if name.is_empty() => return Err(FORM),
                 ("", _, _) => out.push_str(value),
                 (_, Some(otherwise), _) => out.push_str(if value.is_empty() { otherwise } else { value }),
                 (_, _, Some(instead)) => out.push_str(if value.is_empty() { "" } else { instead }),

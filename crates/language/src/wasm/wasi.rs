@@ -274,14 +274,11 @@ fn circumstances(linker: &mut Linker<Held>) -> Result<(), Error> {
         "clock_time_get",
         |mut caller: Caller<'_, Held>, id: i32, _precision: i64, at: u32| -> i32 {
             use rustix::time::ClockId;
-            let which = match id {
-                0 => ClockId::Realtime,
-                1 => ClockId::Monotonic,
-                2 => ClockId::ProcessCPUTime,
-                3 => ClockId::ThreadCPUTime,
-                _ => return INVAL,
-            };
-            let now = rustix::time::clock_gettime(which);
+            // By their numbers.
+            const CLOCKS: [ClockId; 4] =
+                [ClockId::Realtime, ClockId::Monotonic, ClockId::ProcessCPUTime, ClockId::ThreadCPUTime];
+            let Some(which) = usize::try_from(id).ok().and_then(|id| CLOCKS.get(id)) else { return INVAL };
+            let now = rustix::time::clock_gettime(*which);
             let nanos = now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec);
             answer(&mut caller, |inside| inside.put(at, &nanos.to_le_bytes()))
         },

@@ -38,12 +38,10 @@ impl Format {
     /// The language that a file's name says.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
-        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-            "toml" => Some(Self::Toml),
-            "yaml" | "yml" => Some(Self::Yaml),
-            "json" => Some(Self::Json),
-            _ => None,
-        }
+        const ENDINGS: [(&str, Format); 4] =
+            [("toml", Format::Toml), ("yaml", Format::Yaml), ("yml", Format::Yaml), ("json", Format::Json)];
+        let ending = path.extension()?;
+        ENDINGS.into_iter().find(|(known, _)| ending.eq_ignore_ascii_case(known)).map(|(_, format)| format)
     }
 }
 
@@ -133,12 +131,15 @@ impl Value {
 /// What the value of a flag looks like, which is a text until its clause reads it.
 fn looks_like(text: &str) -> &'static str {
     let digit = text.trim_start_matches(['-', '+']).starts_with(|c: char| c.is_ascii_digit());
-    match text {
-        "true" | "false" => "true or false",
-        text if text.parse::<i128>().is_ok() => "a whole number",
+    if text == "true" || text == "false" {
+        "true or false"
+    } else if text.parse::<i128>().is_ok() {
+        "a whole number"
+    } else if digit && text.parse::<f64>().is_ok() {
         // Not `inf` and `nan`.
-        text if digit && text.parse::<f64>().is_ok() => "a decimal number",
-        _ => "text",
+        "a decimal number"
+    } else {
+        "text"
     }
 }
 

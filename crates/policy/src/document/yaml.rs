@@ -165,12 +165,8 @@ fn plain(text: &str) -> Value {
     if !digits.starts_with(|c: char| c.is_ascii_digit()) {
         return Value::Text(text.to_owned());
     }
-    let radix = match digits.get(..2) {
-        Some("0x") => i64::from_str_radix(digits.get(2..).unwrap_or_default(), 16).ok(),
-        Some("0o") => i64::from_str_radix(digits.get(2..).unwrap_or_default(), 8).ok(),
-        _ => None,
-    };
-    if let Some(number) = radix {
+    let mut bases = [("0x", 16), ("0o", 8)].into_iter();
+    if let Some(number) = bases.find_map(|(mark, base)| i64::from_str_radix(digits.strip_prefix(mark)?, base).ok()) {
         return Value::Integer(number);
     }
     let leading_zero = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");

@@ -173,11 +173,14 @@ impl Layers {
             Some(_) => format!("./{value}"),
             None => format!("./{value}.toml"),
         };
-        let fix = match did_you_mean(value, names.iter().copied()) {
-            _ if value.is_empty() => format!("presets are {}; a file is written ./NAME.toml", names.join(", ")),
-            _ if folder => format!("name the file in it, e.g. {value}/policy.toml; presets are {}", names.join(", ")),
-            Some(near) => format!("did you mean `{near}`? a file is written {file}"),
-            None => format!("presets are {}; a file is written {file}", names.join(", ")),
+        let fix = if value.is_empty() {
+            format!("presets are {}; a file is written ./NAME.toml", names.join(", "))
+        } else if folder {
+            format!("name the file in it, e.g. {value}/policy.toml; presets are {}", names.join(", "))
+        } else if let Some(near) = did_you_mean(value, names.iter().copied()) {
+            format!("did you mean `{near}`? a file is written {file}")
+        } else {
+            format!("presets are {}; a file is written {file}", names.join(", "))
         };
         self.add(
             "preset/unknown",

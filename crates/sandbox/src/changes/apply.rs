@@ -239,8 +239,10 @@ pub(crate) fn standing(root: &Dir, entry: &Entry, removed: &BTreeSet<&Path>) -> 
     if is_done(entry, found.as_ref()) {
         return Ok(Standing::Done);
     }
+    if entry.touched {
+        return Ok(Standing::Conflict("touched", "somebody changed it while the run lasted".into()));
+    }
     Ok(match (&entry.base, found) {
-        _ if entry.touched => Standing::Conflict("touched", "somebody changed it while the run lasted".into()),
         (None, None) => Standing::Ready,
         // What replaces a path that the run removed finds it there still.
         (None, Some(now))

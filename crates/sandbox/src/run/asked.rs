@@ -22,18 +22,25 @@ pub(super) fn layers(layers: &[PolicyLayer], folder: Option<&Path>) -> Value {
 fn layer(layer: &PolicyLayer) -> Value {
     match layer {
         PolicyLayer::Document(name) => json!({ "document": name }),
-        PolicyLayer::Flag { name, value } => match value.split_once('=') {
-            Some((variable, _)) if matches!(name.as_str(), "--env" | "--input") => {
-                json!({ "flag": name, "hidden": variable })
-            }
-            _ if value.len() > MAX_VALUE => json!({ "flag": name, "hidden": "" }),
-            _ => json!({ "flag": name, "value": value }),
-        },
+        PolicyLayer::Flag { name, value } => flag(name, value),
         PolicyLayer::Set(text) => {
             let path = text.split_once('=').map_or(text.as_str(), |(path, _)| path.trim());
             let open = ["env", "inputs"].iter().all(|first| path.split('.').next() != Some(first));
             if open && text.len() <= MAX_VALUE { json!({ "set": text }) } else { json!({ "set": path, "hidden": "" }) }
         }
+    }
+}
+
+fn flag(name: &str, value: &str) -> Value {
+    if matches!(name, "--env" | "--input")
+        && let Some((variable, _)) = value.split_once('=')
+    {
+        return json!({ "flag": name, "hidden": variable });
+    }
+    if value.len() > MAX_VALUE {
+        json!({ "flag": name, "hidden": "" })
+    } else {
+        json!({ "flag": name, "value": value })
     }
 }
 

@@ -464,11 +464,8 @@ fn is_around(c: char) -> bool {
 }
 
 fn closing(quote: char) -> Option<char> {
-    match quote {
-        '\'' | '"' | '`' => Some(quote),
-        '\u{2018}' => Some('\u{2019}'),
-        _ => None,
-    }
+    const QUOTES: [(char, char); 4] = [('\'', '\''), ('"', '"'), ('`', '`'), ('\u{2018}', '\u{2019}')];
+    QUOTES.into_iter().find(|(opening, _)| *opening == quote).map(|(_, closing)| closing)
 }
 
 fn first_size(text: &str) -> usize {

@@ -252,9 +252,8 @@ fn check_owner(dir: &Dir, path: &Path, variable: &'static str, caller: u32) -> R
 
 /// Only readable by others: closing it is enough, nobody could have put anything in.
 fn close_to_others(dir: &Dir, path: &Path, variable: &'static str) -> Result<(), StateError> {
-    let close = |stat: rustix::fs::Stat| match stat.st_mode & 0o777 {
-        0o700 => Ok(()),
-        _ => rustix::fs::fchmod(dir.as_fd(), Mode::RWXU),
+    let close = |stat: rustix::fs::Stat| {
+        if stat.st_mode & 0o777 == 0o700 { Ok(()) } else { rustix::fs::fchmod(dir.as_fd(), Mode::RWXU) }
     };
     rustix::fs::fstat(dir).and_then(close).map_err(|errno| unusable(path, variable, errno))
 }

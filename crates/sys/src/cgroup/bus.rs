@@ -318,14 +318,11 @@ impl Answer {
     }
 
     fn said(self) -> Result<(), BusError> {
-        match self.kind {
-            METHOD_RETURN => Ok(()),
-            ERROR => Err(BusError::Said {
-                name: self.error.ok_or(BusError::Malformed)?,
-                text: self.text.unwrap_or_default(),
-            }),
-            _ => Err(BusError::Malformed),
+        if self.kind == METHOD_RETURN {
+            return Ok(());
         }
+        let name = self.error.filter(|_| self.kind == ERROR).ok_or(BusError::Malformed)?;
+        Err(BusError::Said { name, text: self.text.unwrap_or_default() })
     }
 }
 

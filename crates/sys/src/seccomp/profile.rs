@@ -41,6 +41,18 @@ mod stored {
     include!(concat!(env!("OUT_DIR"), "/seccomp.rs"));
 }
 
+/// Calls that no policy can allow as a whole, and why.
+const RESERVED: [(&[&str], &str); 5] = [
+    (&["socket", "socketpair"], "the network clauses decide which sockets can be made"),
+    (&["clone", "clone3", "unshare", "setns"], "new namespaces give a program capabilities over the kernel"),
+    (
+        &["close_range", "fcntl", "fallocate", "setsockopt"],
+        "by some of its arguments a program has files, locks, blocks and memory that nobody can count",
+    ),
+    (&["seccomp"], "a listener would see the arguments of its children's calls"),
+    (&["io_uring_setup", "io_uring_enter", "io_uring_register"], "no filter sees what goes through a ring"),
+];
+
 /// Profiles that a user may name; the other files are parts of them.
 const NAMED: &[&str] = &["default", "image-build", "node", "python", "strict"];
 
@@ -174,25 +186,12 @@ impl Profile {
     /// [`ProfileError::NoSuchCall`], [`ProfileError::Reserved`].
     pub fn allow(&mut self, name: &str) -> Result<(), ProfileError> {
         let number = names::number(name).ok_or_else(|| ProfileError::NoSuchCall(name.to_owned()))?;
-        let why = match name {
-            "socket" | "socketpair" => Some("the network clauses decide which sockets can be made"),
-            "clone" | "clone3" | "unshare" | "setns" => {
-                Some("new namespaces give a program capabilities over the kernel")
-            }
-            "close_range" | "fcntl" | "fallocate" | "setsockopt" => {
-                Some("by some of its arguments a program has files, locks, blocks and memory that nobody can count")
-            }
-            "seccomp" => Some("a listener would see the arguments of its children's calls"),
-            "io_uring_setup" | "io_uring_enter" | "io_uring_register" => {
-                Some("no filter sees what goes through a ring")
-            }
-            _ if self.narrowed.contains(&number) => {
-                Some("another clause, or the tier itself, is held by what it may not do")
-            }
-            _ => None,
-        };
-        if let Some(why) = why {
-            return Err(ProfileError::Reserved { name: name.to_owned(), why });
+        let reserved = |why| Err(ProfileError::Reserved { name: name.to_owned(), why });
+        if let Some((_, why)) = RESERVED.iter().find(|(calls, _)| calls.contains(&name)) {
+            return reserved(why);
+        }
+        if self.narrowed.contains(&number) {
+            return reserved("another clause, or the tier itself, is held by what it may not do");
         }
         self.filter.calls.insert(number, Verdict::Always(Action::Allow));
         Ok(())

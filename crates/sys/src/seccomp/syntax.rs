@@ -134,19 +134,19 @@ fn parse_value(value: &str) -> Option<Value> {
 
 /// `allow`, `kill`, `done`, or the name of an errno that these files use.
 pub fn action(text: &str) -> Option<Action> {
-    Some(match text {
-        "allow" => Action::Allow,
-        "kill" => Action::Kill,
+    const ACTIONS: [(&str, Action); 9] = [
+        ("allow", Action::Allow),
+        ("kill", Action::Kill),
         // It is not executed, and its caller is told that it was.
-        "done" => Action::Errno(0),
-        "EPERM" => Action::Errno(1),
-        "EACCES" => Action::Errno(13),
-        "EINVAL" => Action::Errno(22),
-        "ENOSYS" => Action::Errno(38),
-        "EOPNOTSUPP" => Action::Errno(95),
-        "EAFNOSUPPORT" => Action::Errno(97),
-        _ => return None,
-    })
+        ("done", Action::Errno(0)),
+        ("EPERM", Action::Errno(1)),
+        ("EACCES", Action::Errno(13)),
+        ("EINVAL", Action::Errno(22)),
+        ("ENOSYS", Action::Errno(38)),
+        ("EOPNOTSUPP", Action::Errno(95)),
+        ("EAFNOSUPPORT", Action::Errno(97)),
+    ];
+    ACTIONS.into_iter().find(|(name, _)| *name == text).map(|(_, action)| action)
 }
 
 /// `int0 in 2 10 and int1 & 0xf = 1 and long2 <= 4`: conditions on arguments 0 to 5, `int` for the low 32 bits.

@@ -123,10 +123,11 @@ fn parse(answer: &[u8]) -> Result<Value, Failure> {
     if !version.starts_with("HTTP/1.") {
         return Err(no_http());
     }
-    match status {
-        "200" | "201" | "204" | "304" => {}
-        "404" => return Err(Failure::Unknown),
-        _ => return Err(Failure::Other(format!("podman answered {status}: {}", said(body)))),
+    if status == "404" {
+        return Err(Failure::Unknown);
+    }
+    if !["200", "201", "204", "304"].contains(&status) {
+        return Err(Failure::Other(format!("podman answered {status}: {}", said(body))));
     }
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Value::Null);

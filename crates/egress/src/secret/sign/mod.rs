@@ -103,14 +103,16 @@ impl Held {
         let (_, service) = self.scope(asked)?;
         let [first, _] = UNSIGNED;
         let stated = parts.headers.get(&PAYLOAD).and_then(|value| value.to_str().ok());
-        match stated {
-            Some(text) if text.starts_with("STREAMING-") && !UNSIGNED.contains(&text) => Err(
+        if stated.is_some_and(|text| text.starts_with("STREAMING-") && !UNSIGNED.contains(&text)) {
+            return Err(
                 "its body is signed piece by piece with a key that is not inside: let the client send it unsigned, or whole",
-            ),
-            _ if service != "s3" => Ok(None),
-            Some(text) if UNSIGNED.contains(&text) || is_digest(text) => Ok(Some(text.to_owned())),
-            Some(_) | None => Ok(Some(first.to_owned())),
+            );
         }
+        if service != "s3" {
+            return Ok(None);
+        }
+        let known = stated.filter(|text| UNSIGNED.contains(text) || is_digest(text));
+        Ok(Some(known.unwrap_or(first).to_owned()))
     }
 
     /// Signs a request that it fits, at this time (`20150830T123600Z`), with what stands for its body.

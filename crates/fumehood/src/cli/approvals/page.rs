@@ -89,10 +89,12 @@ pub(super) fn memories(memories: &[Memory], palette: Palette, columns: usize) ->
             Some(session) => format!("{}, session {}", sanitize_text(&memory.agent), sanitize_text(session)),
             None => sanitize_text(&memory.agent),
         };
-        let ends = match i64::try_from(memory.expires).map(jiff::Timestamp::from_millisecond) {
-            _ if memory.revoked.is_some() => "revoked".to_owned(),
-            Ok(Ok(time)) => time.strftime("%Y-%m-%d %H:%M").to_string(),
-            Ok(Err(_)) | Err(_) => "never".to_owned(),
+        let ends = if memory.revoked.is_some() {
+            "revoked".to_owned()
+        } else if let Ok(Ok(time)) = i64::try_from(memory.expires).map(jiff::Timestamp::from_millisecond) {
+            time.strftime("%Y-%m-%d %H:%M").to_string()
+        } else {
+            "never".to_owned()
         };
         table.painted([
             (memory.id.get(..10).unwrap_or(&memory.id), Some(Role::Name)),

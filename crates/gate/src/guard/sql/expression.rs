@@ -239,11 +239,12 @@ impl Walk<'_> {
         let mut plain = String::new();
         let mut depth = 0_u32;
         for c in shown.chars() {
-            match c {
-                '(' => depth += 1,
-                ')' => depth = depth.saturating_sub(1),
-                c if depth == 0 => plain.push(c),
-                _ => {}
+            if c == '(' {
+                depth += 1;
+            } else if c == ')' {
+                depth = depth.saturating_sub(1);
+            } else if depth == 0 {
+                plain.push(c);
             }
         }
         let words: Vec<&str> = plain.trim_end_matches("[]").split_whitespace().collect();

@@ -74,12 +74,13 @@ impl Reader<'_> {
         }
         let methods = node.get("methods").map_or(Some(Vec::new()), |node| self.methods(&at("methods"), node))?;
         let paths = node.get("paths").map_or(Some(Vec::new()), |node| self.url_paths(&at("paths"), node))?;
-        let put = match node.get("as") {
-            _ if node.get("kind").is_some() || OF_SIGNING.iter().any(|key| node.get(key).is_some()) => {
-                self.signing(path, node, (&names, &ports)).map(SecretUse::Sign)?
-            }
-            Some(node) => self.secret_use(&at("as"), node)?,
-            None => SecretUse::Header { name: "authorization".to_owned(), format: "Bearer {}".to_owned() },
+        let signs = node.get("kind").is_some() || OF_SIGNING.iter().any(|key| node.get(key).is_some());
+        let put = if signs {
+            self.signing(path, node, (&names, &ports)).map(SecretUse::Sign)?
+        } else if let Some(node) = node.get("as") {
+            self.secret_use(&at("as"), node)?
+        } else {
+            SecretUse::Header { name: "authorization".to_owned(), format: "Bearer {}".to_owned() }
         };
         let env = match node.get("env") {
             Some(node) => {

@@ -1,0 +1,101 @@
+//! Real clients of TLS under rules of methods and paths, and a server of TLS for tests.
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use super::House;
+use super::net::{answer, flags, words};
+
+fn served_by_tls() -> (u16, String) {
+    tls_server("served.test", answer)
+}
+
+/// TLS of a server's side.
+pub(super) type Tls = rustls::StreamOwned<rustls::ServerConnection, std::net::TcpStream>;
+
+/// A server of HTTPS on the machine's own loopback; its port, and the certificate of who vouches for it.
+pub(super) fn tls_server(name: &str, answer: impl Fn(Tls) + Clone + Send + 'static) -> (u16, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "a company's own");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign];
+    let authority = rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap();
+    let names = vec![name.to_owned()];
+    let leaf = rcgen::CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![leaf.der().clone()], key.into())
+        .unwrap();
+    let config = std::sync::Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let connection = rustls::ServerConnection::new(std::sync::Arc::clone(&config)).unwrap();
+            let stream = rustls::StreamOwned::new(connection, stream.unwrap());
+            let answer = answer.clone();
+            std::thread::spawn(move || answer(stream));
+        }
+    });
+    (port, authority.pem())
+}
+
+/// Real clients that know of nothing: each trusts the run's authority by the bundle or the variable that it always reads, and
+/// each of their requests is judged. Without a rule that opens, the same clients verify the server themselves.
+#[test]
+fn clients_of_tls_are_judged_and_trust_the_broker() {
+    let (house, (port, authority)) = (House::new(), served_by_tls());
+    let folder = tempfile::tempdir().unwrap();
+    let pem = folder.path().join("corp.pem");
+    std::fs::write(&pem, authority).unwrap();
+    let ca = format!("net.ca=[\"{}\"]", pem.display());
+    let rule = |more: &str| {
+        format!("net.allow=[{{ host = \"served.test\", ports = [443], address = \"127.0.0.1:{port}\"{more} }}]")
+    };
+    let set = |rule: String| -> Vec<String> {
+        let mut all = flags(port);
+        all.iter_mut().filter(|one| one.starts_with("net.allow")).for_each(|one| one.clone_from(&rule));
+        all.extend(["--set".to_owned(), ca.clone()]);
+        all
+    };
+    let narrow = set(rule(", methods = [\"GET\"], paths = [\"/v1/**\"]"));
+    let python = "
+import urllib.request as u, urllib.error as e
+for method, path in [('GET', '/v1/y'), ('GET', '/v2'), ('POST', '/v1/y')]:
+    try: print(u.urlopen(u.Request('https://served.test' + path, method=method), timeout=9).status)
+    except e.HTTPError as error: print(error.code)";
+    let curl =
+        "for one in '' '-X POST'; do curl -sS -o /dev/null -w '%{http_code}\\n' $one https://served.test/v1/x; done
+        env -u CURL_CA_BUNDLE -u SSL_CERT_FILE curl -sS -o /dev/null -w '%{http_code}\\n' https://served.test/v2";
+    let node = "const https = require('https');
+        const ask = path => new Promise(done => https.get('https://served.test' + path, r => { r.resume(); done(r.statusCode) }));
+        (async () => { for (const path of ['/v1/x', '/v2', '/v3']) console.log(await ask(path)) })()";
+    let clients: [(&[&str], &str); 3] = [
+        (&["python3", "-c", python], "200\n403\n403\n"),
+        (&["sh", "-c", curl], "200\n403\n403\n"),
+        (&["node", "-e", node], "200\n403\n403\n"),
+    ];
+    let there = |name: &str| ["/usr/bin", "/bin"].iter().any(|folder| Path::new(folder).join(name).exists());
+    for (client, wanted) in clients.into_iter().filter(|(client, _)| there(client[0])) {
+        let said = house.run(&words(&["run", "--json"], &narrow, &[&["--"], client].concat()));
+        let report = said.json();
+        assert_eq!(report["stdout"], wanted, "{client:?}: {report}");
+        assert!(report["violations"].to_string().contains("net.allow/path"), "{report}");
+    }
+    // As a whole it is passed: the program sees the server's own certificate, which `net.ca` vouches for.
+    let whole = set(rule(""));
+    let said = house.run(&words(&["run", "--json"], &whole, &["--", "python3", "-c", python]));
+    assert_eq!(said.json()["stdout"], "200\n200\n200\n", "{said:?}");
+    // Who does not vouch for it is not believed: neither by the broker, nor by the program.
+    for (flags, wanted) in [(narrow, "502"), (whole, "CERTIFICATE_VERIFY_FAILED")] {
+        let without = flags.iter().position(|one| *one == ca).unwrap();
+        let flags = [&flags[..without - 1], &flags[without + 1..]].concat();
+        let said = house.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", python]));
+        assert!(said.json().to_string().contains(wanted), "{wanted}: {said:?}");
+    }
+}

@@ -1,0 +1,119 @@
+//! What of git's own folder is taken, and what stays with the run.
+
+use super::*;
+
+#[test]
+fn of_gits_folder_what_is_harmless_is_taken_and_the_rest_stays_with_the_run() {
+    let host = Host::new(&[
+        (".git/HEAD", "ref: refs/heads/main\n"),
+        (".git/config", "[core]\n\tbare = false\n"),
+        (".git/ORIG_HEAD", "1"),
+    ]);
+    let plain = "[core]\n\tbare = false\n[user]\n\tname = x\n";
+    for (name, text) in [
+        (".git/config", plain),
+        (".git/ORIG_HEAD", "2"),
+        (".git/refs/heads/main", "0\n"),
+        (".git/hooks/pre-commit", "evil"),
+        (".git/modules/vendor/lib/config", "[core]\n\tfsmonitor = evil\n"),
+        (".git/commondir", "evil"),
+    ] {
+        put(&host.at("upper"), name, text);
+    }
+    host.read();
+    assert!(host.diff().text().contains("protected: version control"), "{}", host.diff().text());
+    let left = host.apply_with(&Request { guarded: Guarded::Leave, ..all() }).unwrap();
+    assert!(
+        matches!(&left, Applied::Done { paths, .. } if paths.iter().any(|path| path.0 == Path::new(".git/ORIG_HEAD"))),
+        "{left:?}"
+    );
+    assert_eq!(std::fs::read_to_string(host.work(".git/config")).unwrap(), plain);
+    for held in [".git/hooks", ".git/modules", ".git/commondir"] {
+        assert!(!host.work(held).exists(), "{held}");
+    }
+    let rest = load(&host.state, &host.run).unwrap().0;
+    assert!(rest.entries.iter().any(|entry| entry.path == Path::new(".git/hooks/pre-commit")));
+}
+
+#[test]
+fn a_configuration_that_names_a_program_is_held() {
+    for text in ["[core]\n\tfsmonitor = evil\n", "[alias]\n\tx = !sh\n", "[include]\n\tpath = ../evil\n"] {
+        let host = Host::new(&[(".git/HEAD", ""), (".git/config", "[core]\n\tbare = false\n")]);
+        put(&host.at("upper"), ".git/config", text);
+        host.read();
+        assert_eq!(host.conflicts(), [(PathBuf::from(".git/config"), "protected")], "{text}");
+    }
+}
+
+#[test]
+fn what_the_hosts_configuration_of_git_names_is_held() {
+    let config = "[core]\n\tbare = false\n\thooksPath = h\n\tfsmonitor = tools/watch.sh --all\n\
+                  [include]\n\tpath = ../dev/config\n[user]\n\tname = src/x\n";
+    let host = Host::new(&[(".git/HEAD", ""), (".git/config", config), ("my/hooks/x", ""), ("sub/src/x", "")]);
+    symlink("my/hooks", host.work("h")).unwrap();
+    symlink("other", host.at("upper").join("h")).unwrap();
+    let held = ["dev/config", "h", "my/hooks/pre-commit", "tools/watch.sh"];
+    for name in held.into_iter().skip(2).chain(["dev/config", "tools/other.sh", "src/x", "false", "other/x"]) {
+        put(&host.at("upper"), name, "");
+    }
+    host.read();
+    let found = host.conflicts().into_iter().filter(|(_, id)| *id == "protected").map(|(path, _)| path);
+    assert_eq!(found.collect::<Vec<_>>(), held.map(PathBuf::from));
+    assert!(host.diff().text().contains("git's configuration names it"));
+    // Without a configuration that names them they are files like others.
+    let plain = Host::new(&[(".git/HEAD", ""), (".git/config", "[core]\n\tbare = false\n")]);
+    put(&plain.at("upper"), "tools/watch.sh", "");
+    plain.read();
+    assert!(matches!(plain.apply(), Applied::Done { .. }));
+}
+
+#[test]
+fn of_a_configuration_the_harmless_keys_are_taken_and_the_others_stay_with_the_run() {
+    let (host_text, run) =
+        ("# ours\n[core]\n\tbare = false\n", "[core]\n\tbare = false\n\tfsmonitor = evil\n[user]\n\tname = x\n");
+    let host = Host::new(&[(".git/HEAD", "ref: refs/heads/main\n"), (".git/config", host_text)]);
+    put(&host.at("upper"), ".git/config", run);
+    host.read();
+    assert_eq!(host.conflicts(), [(PathBuf::from(".git/config"), "protected")], "unless it is asked for");
+    let leave = Request { guarded: Guarded::Leave, ..all() };
+    let Ok(Applied::Done { paths, left, keys, .. }) = host.apply_with(&leave) else { panic!("not applied") };
+    assert_eq!((paths.len(), left, keys.len()), (1, 1, 1));
+    assert_eq!((keys[0].path.as_path(), keys[0].keys.as_str()), (Path::new(".git/config"), "`core.fsmonitor`"));
+    let config = || std::fs::read_to_string(host.work(".git/config")).unwrap();
+    assert_eq!(config(), "# ours\n[core]\n\tbare = false\n[user]\n\tname = x\n");
+    assert!(matches!(host.apply_with(&leave), Ok(Applied::Conflicts(left)) if left.len() == 1), "nothing more");
+    assert!(host.diff().text().contains("+\tfsmonitor = evil"), "{}", host.diff().text());
+    let take = Request { guarded: Guarded::Take(vec![".git/config".into()]), ..all() };
+    assert!(matches!(host.apply_with(&take), Ok(Applied::Done { .. })));
+    assert_eq!(config(), run);
+    assert!(load(&host.state, &host.run).is_err(), "nothing is left");
+}
+
+#[test]
+fn folders_of_gits_by_other_names_are_held_too() {
+    let host = Host::new(&[
+        ("m.git/HEAD", "ref: refs/heads/main\n"),
+        ("m.git/objects/x", ""),
+        ("m.git/refs/x", ""),
+        ("src/a", ""),
+    ]);
+    for name in ["m.git/hooks/update", "m.git/config", "src/HEAD", "src/objects/x", "src/refs/x", "src/config", "src/b"]
+    {
+        put(&host.at("upper"), name, "[core]\n\tfsmonitor = evil\n");
+    }
+    host.read();
+    let held: Vec<_> = host.conflicts().into_iter().map(|(path, _)| path).collect();
+    for path in ["m.git/hooks/update", "m.git/config", "src/config", "src/HEAD"] {
+        assert!(held.contains(&PathBuf::from(path)), "{path}: {held:?}");
+    }
+}
+
+#[test]
+fn a_repository_is_not_emptied() {
+    let host = Host::new(&[(".git/HEAD", ""), (".git/refs/heads/main", "0"), (".git/config", ""), ("a", "1")]);
+    host.overlay("rm -r .git; echo 2 > a");
+    host.read();
+    let left = host.apply_with(&Request { guarded: Guarded::Leave, ..all() }).unwrap();
+    assert!(matches!(&left, Applied::Done { paths, .. } if paths.len() == 1), "{left:?}");
+    assert!(host.work(".git/refs/heads/main").exists());
+}

@@ -1,0 +1,86 @@
+//! Workspaces that somebody changes while a run's changes are applied.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+#[test]
+fn a_folder_swapped_for_a_link_during_apply_never_leads_outside() {
+    let host = Host::new(&[("d/f", "1")]);
+    let outside = host.at("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("f"), "precious").unwrap();
+    let (real, link) = (host.work("d"), host.at("link"));
+    symlink(&outside, &link).unwrap();
+    let stop = AtomicBool::new(false);
+    let mut done = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                // ENOENT: the name is just being exchanged by the other side.
+                match rustix::fs::renameat_with(CWD, &real, CWD, &link, rustix::fs::RenameFlags::EXCHANGE) {
+                    Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                    Err(errno) => panic!("{errno}"),
+                }
+            }
+        });
+        for round in 0..300 {
+            let upper = host.at("upper");
+            std::fs::remove_dir_all(&upper).unwrap();
+            put(&upper, "d/f", &format!("run {round}"));
+            put(&upper, "d/new", &format!("run {round}"));
+            let lower = Dir::open(&host.at("work")).unwrap();
+            let Ok(mut store) =
+                Store::begin(&host.state, &host.run, &host.at("work"), &lower, (i64::MAX, 0), Bounds::default())
+            else {
+                continue;
+            };
+            let read = read_upper(&mut store, &Dir::open(&upper).unwrap(), &lower, Path::new(""));
+            if read.is_ok() && store.finish(&host.state).is_ok() {
+                match apply(&host.state, &host.run, &all(), list(), Timestamp::now()) {
+                    Ok(Applied::Done { .. }) => done += 1,
+                    Ok(Applied::Conflicts(_)) | Err(_) => {}
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(std::fs::read_to_string(outside.join("f")).unwrap(), "precious");
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1, "nothing was made outside");
+    assert!(done > 0, "the race must sometimes be won by the work, or it shows nothing");
+}
+
+#[test]
+fn an_edit_that_races_with_apply_is_never_lost() {
+    let host = Host::new(&[("f", "0")]);
+    let stop = AtomicBool::new(false);
+    let lost = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut mine = 0_u64;
+            while !stop.load(Ordering::Relaxed) {
+                // An editor that saves by rename, and looks at what it saved over.
+                mine += 1;
+                let text = format!("mine {mine}");
+                std::fs::write(host.at("draft"), &text).unwrap();
+                rustix::fs::renameat(CWD, host.at("draft"), CWD, host.work("f")).unwrap();
+                let now = std::fs::read_to_string(host.work("f")).unwrap();
+                lost.fetch_or(now.is_empty(), Ordering::Relaxed);
+            }
+        });
+        for round in 0..200 {
+            put(&host.at("upper"), "f", &format!("run {round}"));
+            let lower = Dir::open(&host.at("work")).unwrap();
+            let mut store =
+                Store::begin(&host.state, &host.run, &host.at("work"), &lower, (i64::MAX, 0), Bounds::default())
+                    .unwrap();
+            read_upper(&mut store, &Dir::open(&host.at("upper")).unwrap(), &lower, Path::new("")).unwrap();
+            store.finish(&host.state).unwrap();
+            drop(host.apply());
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(!lost.load(Ordering::Relaxed));
+    let names: Vec<_> = tree(&host.at("work")).into_iter().map(|(p, ..)| p).collect();
+    assert_eq!(names, [PathBuf::from("f")], "no staging folder is left");
+}

@@ -108,7 +108,7 @@ pub fn choose(loaded: &Loaded, candidates: &[Candidate<'_>]) -> Result<Choice, R
 }
 
 /// Why a backend whose name is known is none of this version, and what to ask for instead. The reasons in full are decisions:
-/// `runc` 0073, `docker` and `firecracker` 0088.
+/// `runc` 0073, `docker` and `firecracker` 0086.
 #[must_use]
 pub const fn not_built(backend: BackendName) -> Option<(&'static str, &'static str)> {
     match backend {

@@ -16,7 +16,7 @@ use source::{files, shown, words};
 type Found = Result<Vec<String>, Box<dyn Error>>;
 
 /// Above this a file is split along what it speaks about.
-const MAX_LINES: usize = 800;
+const MAX_LINES: usize = 600;
 
 /// Names that collect everything because they say nothing.
 const EMPTY_NAMES: [&str; 9] = ["common", "core", "helper", "helpers", "misc", "types", "util", "utils", "stuff"];

@@ -10,12 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use agent::words::Failure;
 use axum::http::StatusCode;
 use live::moment::boot_ms;
 use live::room::Room;
 use live::template::Store;
-use live::words::{Ask, Info, State};
+use live::words::{Info, State};
 use policy::Loaded;
 use policy::json::sha256_hex;
 use policy::value::Policy;
@@ -27,10 +26,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::admit;
 use crate::answer::Problem;
-use crate::backend::{Approvals, Sandboxes, Wanted, call};
+use crate::backend::{Approvals, Sandboxes, Wanted};
 use crate::ceiling;
 use crate::keys::{Key, Keys, KeysError};
-use crate::labels::{self, AT_END, BODY, HEADERS, KEPT_MS, KEY, LATEST, ONCE, PORTS, PREFIX, WAKE};
+use crate::labels::{AT_END, BODY, HEADERS, KEPT_MS, KEY, LATEST, ONCE, PORTS, PREFIX, WAKE};
 use crate::meters::Meters;
 use crate::nets::Nets;
 use crate::sessions::Sessions;
@@ -516,66 +515,6 @@ impl Desk {
             Ok(judged) => judged,
             Err(_lost) => Err(vec![crate::backend::failed("the policy could not be judged").into()]),
         }
-    }
-
-    /// Ends a sandbox; its streams end with it.
-    pub(crate) async fn kill(&self, id: &str) -> Result<(), Failure> {
-        // First of all: a stream that heard how its program died would end in good order, and clients take that for the
-        // program's own end.
-        self.cut(id);
-        let killed = call::<Info>(&*self.sandboxes, id, &Ask::Kill {}).await;
-        self.cut(id);
-        match killed {
-            Ok(_) => Ok(()),
-            // Somebody else was first.
-            Err(failure) if failure.code == agent::words::Code::Ended => Ok(()),
-            Err(failure) => Err(failure),
-        }
-    }
-
-    /// Freezes a sandbox, and keeps it for a day at least.
-    pub(crate) async fn pause(&self, id: &str) -> Result<Info, Failure> {
-        let info = call::<Info>(&*self.sandboxes, id, &Ask::Pause {}).await?;
-        self.cut(id);
-        let kept = Ask::Timeout { ms: labels::within(&info, KEPT_MS), only_later: true };
-        if call::<Info>(&*self.sandboxes, id, &kept).await.is_err() {
-            // It is paused all the same, and its end stands as it was.
-        }
-        Ok(info)
-    }
-
-    /// Thaws a sandbox, which then lives for so long; without, its end stands.
-    pub(crate) async fn resume(&self, info: &Info, life_ms: Option<u64>) -> Result<Info, Failure> {
-        let resumed = call::<Info>(&*self.sandboxes, &info.id, &Ask::Resume {}).await?;
-        match life_ms {
-            Some(life_ms) => self.set_end(info, life_ms, false).await,
-            None => Ok(resumed),
-        }
-    }
-
-    /// Moves the end of a sandbox to so many milliseconds from now, as far as the ceiling of its key allows.
-    pub(crate) async fn set_end(&self, info: &Info, life_ms: u64, only_later: bool) -> Result<Info, Failure> {
-        let ms = labels::within(info, labels::supervised_ms(info, life_ms));
-        call::<Info>(&*self.sandboxes, &info.id, &Ask::Timeout { ms, only_later }).await
-    }
-
-    /// What is due: sandboxes that are paused at the end of their life, and streams of those that run no more. To be called
-    /// each second or so.
-    pub async fn tend(&self) {
-        self.sessions.sweep(&self.keys);
-        let Ok(all) = self.sandboxes.list(false).await else { return };
-        let now = boot_ms();
-        for info in &all {
-            let over = labels::pauses_at_end(info) && labels::is_over(info, now);
-            if info.state == State::Running && over && self.pause(&info.id).await.is_err() {
-                // Without a freezer its end is the supervisor's: it ends a day later, and each second we try again.
-            }
-        }
-        let running: BTreeSet<&str> =
-            all.iter().filter(|info| info.state == State::Running).map(|info| info.id.as_str()).collect();
-        let stale: Vec<String> =
-            locked(&self.cuts).keys().filter(|id| !running.contains(id.as_str())).cloned().collect();
-        stale.iter().for_each(|id| self.cut(id));
     }
 }
 

@@ -7,9 +7,10 @@ use core::ffi::CStr;
 
 use sys::bare::{self, Errno, Fd, Pointers, Three};
 
-use crate::config::View;
+use crate::config::{Mode, View};
 use crate::fault::Fault;
 use crate::frames::{ExecFailure, FromGuest, Start};
+use crate::mounts::NULL;
 use crate::paths::Path;
 use crate::ready::Ready;
 use crate::state::Guest;
@@ -125,6 +126,9 @@ fn setup(guest: &Guest<'_>, wanted: &Wanted<'_>) -> Result<(), Failed> {
             bare::duplicate_to(slave.fd(), Fd::new(stream), true).map_err(&setup)?;
         }
     }
+    if guest.view.mode != Mode::Process {
+        own_null().map_err(&setup)?;
+    }
     if let Some((ruleset, flags)) = &guest.payload_layer {
         ruleset.restrict_self(*flags).map_err(at(Step::PayloadLayer))?;
     }
@@ -139,6 +143,17 @@ fn setup(guest: &Guest<'_>, wanted: &Wanted<'_>) -> Result<(), Failed> {
     };
     bare::close_range(beyond, bare::LAST_FD).map_err(&setup)?;
     bare::block_all(false).map_err(&setup)
+}
+
+/// A stream that is the host's `/dev/null` becomes the one inside, whose mount is read-only: by a descriptor that was opened
+/// outside anybody could set the times of the host's node.
+fn own_null() -> bare::Result<()> {
+    for stream in (0..3).map(Fd::new) {
+        if bare::status(stream, c"").is_ok_and(|found| found.device == Some(NULL)) {
+            bare::duplicate_to(bare::open_read_write(c"/dev/null")?.fd(), stream, true)?;
+        }
+    }
+    Ok(())
 }
 
 /// In the child: becomes the program, or says why not.

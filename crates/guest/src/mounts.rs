@@ -20,7 +20,7 @@ const OF_THE_KERNEL: Attrs = Attrs::NOSUID.and(Attrs::NODEV).and(Attrs::NOEXEC);
 /// The empty directory that hides others.
 const HIDDEN: Attrs = OF_THE_KERNEL.and(Attrs::RDONLY);
 /// Numbers of `/dev/null` (Documentation/admin-guide/devices.txt).
-const NULL: (u32, u32) = (1, 3);
+pub(crate) const NULL: (u32, u32) = (1, 3);
 
 /// Whether an operation needs the scratch tmpfs.
 pub(crate) fn wants_scratch(op: &Op<&CStr, &[u8]>) -> bool {
@@ -287,13 +287,17 @@ impl Tree {
         self.covered(path)
     }
 
-    /// A device of the host. Its path is followed wherever it leads: what counts is what is there in the end.
+    /// A device of the host. Its path is followed wherever it leads: what counts is what is there in the end. Its mount is
+    /// read-only, and what later hides a file by it is so too: the node is the host's, and nobody inside changes it.
     fn device(&mut self, path: &CStr, numbers: (u32, u32)) -> Done {
         let (parent, name) = self.parent(path)?;
         bare::make_file(parent, name, 0o644)?;
         self.stand_in(parent)?;
         bare::bind(path, name, false)?;
-        if bare::status(parent, name)?.device == Some(numbers) { Ok(()) } else { Err(Errno::ENXIO) }
+        if bare::status(parent, name)?.device != Some(numbers) {
+            return Err(Errno::ENXIO);
+        }
+        bare::set_attributes_at(parent, name, Attrs::RDONLY.bits(), false)
     }
 
     /// Attaches a finished mount.

@@ -73,7 +73,9 @@ impl Wanted<'_> {
             "env_host": false,
             "httpproxy": false,
             "terminal": false,
-            "stdin": false,
+            // A pipe, which nobody writes to: without it the engine's monitor gives the runtime the host's /dev/null, and the runtime
+            // gives that to the container's root.
+            "stdin": true,
             "systemd": "false",
             "sdnotifyMode": "ignore",
             "log_configuration": { "driver": "none" },
@@ -302,6 +304,7 @@ mod tests {
         let order = wanted([vec![(0, 9), (1000, 7)], vec![(0, 9), (1000, 8)]]).document();
         assert_eq!(order.pointer("/cap_drop/0"), Some(&json!("ALL")));
         assert_eq!(order.pointer("/netns/nsmode"), Some(&json!("none")));
+        assert_eq!(order.pointer("/stdin"), Some(&json!(true)), "else it is the host's /dev/null");
         assert_eq!(order.pointer("/idmappings/UIDMap/1/host_id"), Some(&json!(7)));
         assert_eq!(order.pointer("/idmappings/GIDMap/1/host_id"), Some(&json!(8)));
     }

@@ -18,6 +18,7 @@ use super::verify;
 use crate::StartError;
 use crate::backend::{self, FIRST_EXTRA, Streams};
 use crate::host::Capabilities;
+use crate::native::devices::Nodes;
 use crate::native::{control, spawn, start as native};
 
 /// The guest in the container's root.
@@ -35,6 +36,8 @@ pub(super) struct Started {
     inner: native::Started,
     /// Ids inside and what they are outside.
     maps: [Vec<(u32, u32)>; 2],
+    /// As they were before the engine's runtime.
+    nodes: Nodes,
 }
 
 /// Makes the container's root and the container, puts its first process into the run's group, and hands it what it needs.
@@ -43,7 +46,7 @@ pub(super) struct Started {
 /// The host or the engine refused something; or the container is another than the one that was asked for.
 pub(super) fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
     let failed = |what: &'static str| move |error| StartError::system(what, error);
-    let maps = prepared.maps();
+    let (maps, nodes) = (prepared.maps(), Nodes::look());
     let root = prepared.folder.join("root");
     make_root(&prepared.folder, &root, prepared.root).map_err(|error| StartError::system("making the root", error))?;
     let door = root.join(DOOR.to_string_lossy().trim_start_matches('/'));
@@ -80,7 +83,7 @@ pub(super) fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Start
     removed.map_err(|error| StartError::system("closing the control socket", error))?;
     // Only now, so that it is ended if it cannot be told.
     send(&started, &[config, null()?, program], &theirs, &trees)?;
-    Ok(Started { inner: started, maps })
+    Ok(Started { inner: started, maps, nodes })
 }
 
 fn null() -> Result<OwnedFd, StartError> {
@@ -226,9 +229,10 @@ impl backend::Started for Started {
     }
 
     fn verify(self: Box<Self>, armed: &[Control]) -> Result<Box<dyn backend::Verified>, StartError> {
-        let Self { inner, maps } = *self;
+        let Self { inner, maps, nodes } = *self;
         let confined = inner.confined()?;
-        let wrong = verify::lacks(&confined.started, &maps);
+        let mut wrong = verify::lacks(&confined.started, &maps);
+        wrong.extend(nodes.changed());
         if !wrong.is_empty() {
             return Err(StartError::Posture(wrong));
         }

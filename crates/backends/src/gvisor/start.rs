@@ -14,6 +14,7 @@ use crate::StartError;
 use crate::backend;
 use crate::host::{Capabilities, Engine};
 use crate::native::capacity::WatchedMounts;
+use crate::native::devices::Nodes;
 use crate::native::running::Running;
 use crate::native::start as native;
 use crate::oci::begin::{self, Order};
@@ -31,6 +32,8 @@ pub(super) struct Started {
     pub(super) says_platform: bool,
     /// The list of mounts comes out here.
     mounts: OwnedFd,
+    /// As they were before the runtime.
+    nodes: Nodes,
 }
 
 /// Writes the bundle and starts the runtime, all of whose processes are in the run's control group.
@@ -50,9 +53,10 @@ pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
         socket: 0,
         mounts: &[],
     };
+    let nodes = Nodes::look();
     let mut inner = begin::begin(inner, &bundle, &order, mounts_inner, host)?;
     inner.child.own_kernel = true;
-    Ok(Started { inner, bundle, says_platform: engine.says_platform, mounts })
+    Ok(Started { inner, bundle, says_platform: engine.says_platform, mounts, nodes })
 }
 
 /// The runtime's words: no network, no control group of its own making, nothing written through.
@@ -113,10 +117,11 @@ impl backend::Started for Started {
                 self.bundle.places.iter().map(|place| place.at.to_string_lossy().into_owned()).collect();
             self.inner.child.watched = WatchedMounts::of(&seen.gofer, &places);
         }
-        let wrong = match seen {
+        let mut wrong = match seen {
             Ok(seen) => verify::lacks(&self, &seen, &posture, armed),
             Err(why) => vec![format!("gVisor's processes could not be looked at: {why}")],
         };
+        wrong.extend(self.nodes.changed());
         if wrong.is_empty() { Ok(Box::new(Verified(self.inner))) } else { Err(StartError::Posture(wrong)) }
     }
 }

@@ -8,7 +8,7 @@
 pub(crate) mod blueprint;
 pub(crate) mod capacity;
 pub(crate) mod control;
-mod devices;
+pub(crate) mod devices;
 pub(crate) mod environment;
 mod etc;
 mod etc_cache;

@@ -419,7 +419,7 @@ impl Builder<'_> {
             devices::judge(&path, major, minor)?;
             self.op(Op::Device { path: text(&path), major, minor });
         }
-        self.op(Op::SetAttr { path: c"/".into(), attrs: devices::ATTRS, recursive: true });
+        self.op(Op::SetAttr { path: c"/".into(), attrs: devices::WITH_ROOT, recursive: true });
         Ok(())
     }
 

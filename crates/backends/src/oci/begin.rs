@@ -88,9 +88,17 @@ pub(crate) fn begin(
     Ok(started)
 }
 
-/// Something to read nothing from.
+/// For the guest, where it is to be given nothing.
 pub(crate) fn null() -> Result<OwnedFd, StartError> {
     sys::channel::dev_null().map_err(|error| StartError::system("opening /dev/null", error))
+}
+
+/// For a runtime, to read nothing from: no device. What is no terminal among its standard streams it gives to the container's user,
+/// and a node of the host's would be that user's then.
+fn nothing() -> Result<OwnedFd, StartError> {
+    let (read, write) = sys::channel::pipe().map_err(|error| StartError::system("making a pipe", error))?;
+    drop(write);
+    Ok(read)
 }
 
 fn run(
@@ -108,7 +116,7 @@ fn run(
     let mounts: Vec<InnerMount<'_>> = places.chain(order.mounts.iter().copied()).collect();
     let argv: Vec<&CStr> = order.words.iter().map(CString::as_c_str).collect();
     let tasks = group.map(sys::cgroup::Group::tasks).unwrap_or_default();
-    let input = null()?;
+    let input = nothing()?;
     let mut fds: Vec<(BorrowedFd<'_>, i32)> = vec![(log.as_fd(), 1), (log.as_fd(), 2), (socket.as_fd(), order.socket)];
     if order.socket != 0 {
         fds.push((input.as_fd(), 0));

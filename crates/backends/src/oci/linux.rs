@@ -132,6 +132,15 @@ impl Linux {
         CAPABILITIES.to_vec()
     }
 
+    /// In the order in which the runtime takes them, after all that it mounts. It binds the host's nodes as mounts that can be written to,
+    /// by which a node's owner could change it; so do they become read-only, and what hides a file within a tree that was bound anew.
+    /// The kernel asks no mount about what is written to a device.
+    fn read_only_paths(&self) -> impl Iterator<Item = &PathBuf> {
+        let within = move |at: &&PathBuf| self.read_only.iter().any(|tree| at.starts_with(tree));
+        let hidden = self.masked.iter().filter(within);
+        self.read_only.iter().chain(hidden).chain(self.devices.iter().map(|(at, _)| at))
+    }
+
     pub(super) fn document(&self) -> Value {
         let kind = |kind: &Namespace| match kind {
             Namespace::User => "user",
@@ -148,16 +157,18 @@ impl Linux {
             let one = |(inside, outside): (u32, u32)| json!({ "containerID": inside, "hostID": outside, "size": 1 });
             self.maps(own).into_iter().map(one).collect()
         };
-        let paths =
-            |list: &[PathBuf]| -> Vec<String> { list.iter().map(|one| one.to_string_lossy().into_owned()).collect() };
         json!({
             "namespaces": kinds,
             "uidMappings": maps(self.owner.0),
             "gidMappings": maps(self.owner.1),
-            "maskedPaths": paths(&self.masked),
-            "readonlyPaths": paths(&self.read_only),
+            "maskedPaths": texts(self.masked.iter()),
+            "readonlyPaths": texts(self.read_only_paths()),
         })
     }
+}
+
+fn texts<'a>(list: impl Iterator<Item = &'a PathBuf>) -> Vec<String> {
+    list.map(|one| one.to_string_lossy().into_owned()).collect()
 }
 
 /// What this kernel has below `/proc/sys`, but for the limits of namespaces: those the guest writes, and nobody after it, for
@@ -166,4 +177,25 @@ fn sysctl() -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(SYSCTL) else { return vec![PathBuf::from(SYSCTL)] };
     let names = entries.filter_map(|entry| entry.ok().map(|entry| entry.file_name()));
     names.filter(|name| name != LIMITS).map(|name| Path::new(SYSCTL).join(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_of_a_device_is_made_read_only_and_so_is_what_hides_a_file_below_such_a_tree() {
+        let mut linux = Linux::new(Vec::new(), 1000, (1000, 1000), 7, true);
+        linux.read_only = vec![PathBuf::from("/proc/sys/kernel")];
+        for path in [c"/proc/keys", c"/proc/sys/kernel/random/boot_id"] {
+            assert!(linux.takes(&Op::Mask { path: path.into(), dir: false }));
+        }
+        for (path, minor) in [(c"/dev/null", 3), (c"/dev/zero", 5)] {
+            assert!(linux.takes(&Op::Device { path: path.into(), major: 1, minor }));
+        }
+        let document = linux.document();
+        assert_eq!(document["maskedPaths"], json!(["/proc/keys", "/proc/sys/kernel/random/boot_id"]));
+        let read_only = ["/proc/sys/kernel", "/proc/sys/kernel/random/boot_id", "/dev/null", "/dev/zero"];
+        assert_eq!(document["readonlyPaths"], json!(read_only));
+    }
 }

@@ -15,6 +15,7 @@ use super::verify;
 use crate::StartError;
 use crate::backend;
 use crate::host::Capabilities;
+use crate::native::devices::Nodes;
 use crate::native::source::text;
 use crate::native::start as native;
 
@@ -30,6 +31,8 @@ pub(super) struct Started {
     inner: native::Started,
     bundle: Bundle,
     uppers: Vec<Upper>,
+    /// As they were before the runtime.
+    nodes: Nodes,
 }
 
 /// A layer that is handed out: its number, and its folder.
@@ -67,11 +70,12 @@ pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
     }
     let words = words(&bundle, &inner.run);
     let order = Order { name: NAME, program: &runtime.path, words, socket: SOCKET, mounts: &mounts };
+    let nodes = Nodes::look();
     let mut inner = begin::begin(inner, &bundle, &order, begin::null()?, host)?;
     let layered = bundle.shown.iter().filter(|shown| shown.layer.is_some()).map(|shown| &shown.at);
     let in_memory = bundle.places.iter().map(|place| &place.at).chain(layered);
     inner.child.scope.in_memory = in_memory.map(|at| at.to_string_lossy().into_owned()).collect();
-    Ok(Started { inner, bundle, uppers })
+    Ok(Started { inner, bundle, uppers, nodes })
 }
 
 /// The runtime's words: no control group of its own making, and the control socket for the guest.
@@ -163,9 +167,10 @@ impl backend::Started for Started {
     }
 
     fn verify(self: Box<Self>, armed: &[Control]) -> Result<Box<dyn backend::Verified>, StartError> {
-        let Self { inner, bundle, uppers: _ } = *self;
+        let Self { inner, bundle, uppers: _, nodes } = *self;
         let confined = inner.confined().map_err(|error| begin::with_said(error, &bundle, NAME))?;
-        let wrong = verify::lacks(&confined.started, &bundle);
+        let mut wrong = verify::lacks(&confined.started, &bundle);
+        wrong.extend(nodes.changed());
         if !wrong.is_empty() {
             return Err(StartError::Posture(wrong));
         }

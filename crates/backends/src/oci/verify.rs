@@ -31,7 +31,7 @@ pub(super) fn points(bundle: &Bundle) -> BTreeMap<String, Point> {
         all.insert(name(&own.at), point(own.must_have()));
     }
     for (at, _) in &linux.devices {
-        all.insert(name(at), Point { device: true, ..point(Vec::new()) });
+        all.insert(name(at), Point { device: true, ..point(vec!["ro"]) });
     }
     for at in &linux.read_only {
         all.insert(name(at), point(vec!["ro"]));
@@ -106,13 +106,13 @@ impl Seen<'_> {
         must(found == Some(numbers), || format!("{} is another device: {found:?}", at.display()))
     }
 
-    /// An empty device or an empty read-only folder lies over it, or the kernel has no such file.
+    /// An empty device or an empty folder lies over it, each on a mount that can only be read, or the kernel has no such file.
     fn masked(&self, at: &Path) -> Evident {
         let place = at.to_string_lossy();
         let Ok(found) = self.guest.place_at(&place) else { return Ok(()) };
         let device = sys::paths::character_device(found).map_err(|error| error.to_string())?;
         let mount = uppermost(self.mounts, &place).ok_or_else(|| format!("{place} is not hidden"))?;
-        must(device == Some(NULL) || (mount.kind == "tmpfs" && mount.has("ro")), || {
+        must(mount.has("ro") && (device == Some(NULL) || mount.kind == "tmpfs"), || {
             format!("{place} is hidden by a {} that is {}", mount.kind, mount.options)
         })
     }

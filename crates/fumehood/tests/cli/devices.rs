@@ -56,6 +56,11 @@ fn kvm_is_open_where_it_is_given_and_no_other_device_is() {
     let script = "mknod /tmp/fuse c 10 229; echo x > /dev/other; rm -f /dev/kvm; chmod 0600 /dev/kvm; test -c /dev/kvm";
     let said = house.run(&["run", "-q", KVM, "--", "sh", "-c", script]);
     assert_eq!(said.code, 0, "{said:?}");
+    // Everybody may write to it, and so set its times, if its mount could be written to.
+    let script = "touch -c /dev/kvm && echo touched; chmod 0666 /dev/kvm && echo opened; \
+                  sed -n 's|.* /dev/kvm \\(r[ow]\\),.*|\\1|p' /proc/self/mountinfo";
+    let said = house.run(&["run", "-q", KVM, "--", "sh", "-c", script]);
+    assert_eq!(said.out, "ro\n", "{said:?}");
     let plan = house.run(&["plan", "--json", KVM]).json();
     let entry =
         plan["clauses"].as_array().unwrap().iter().find(|one| one["clause"] == "process.devices").unwrap().clone();
@@ -113,5 +118,54 @@ fn a_node_that_is_another_device_or_closed_is_refused() {
             return;
         }
         assert!(said.contains(id), "{id}: {said}");
+    }
+}
+
+/// Nodes of a mount namespace of its own in the places of those that every container shows, so that the host's are not touched;
+/// then a run that does to each of them, and to its stdin, what an owner or a writer may. `$1`: the product; `HOW`: by which backend.
+const CHANGE: &str = r#"
+exec 2>&1
+unshare -m sh -ec '
+mkdir node
+mount -t tmpfs -o mode=755 tmpfs node
+for one in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0; do
+    name=${one%%:*}; numbers=${one#*:}
+    mknod -m 666 node/$name c ${numbers%:*} ${numbers#*:}
+    touch -d @978307200 node/$name
+    mount --bind node/$name /dev/$name
+done
+echo made
+"$@" run -q --set=backend=$HOW -- sh -c "
+    for one in null zero full random urandom tty; do
+        chmod 0600 /dev/\$one; touch -c /dev/\$one; chown 0:0 /dev/\$one
+    done
+    touch -c /dev/stdin; chmod 0600 /dev/stdin; touch -c /proc/cmdline; touch -c /proc/sys/kernel/random/boot_id
+    echo x > /dev/null && head -c 1 /dev/zero | wc -c
+" < /dev/null || echo "ended with $?"
+stat -c "%n %u:%g %a %Y" node/*
+' sh "$1"
+"#;
+
+#[test]
+fn no_node_that_is_shown_can_be_changed_from_inside() {
+    let house = House::new();
+    for how in ["native", "crun", "runsc"] {
+        let set = format!("--set=backend={how}");
+        let tier = if how == "runsc" { "--tier=gvisor" } else { "--tier=container" };
+        if house.run(&["plan", tier, &set]).code != 0 {
+            println!("skip: {how} is not there");
+            continue;
+        }
+        let said = script(CHANGE, &house).env("HOW", format!("{how} {tier}")).output().unwrap();
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        if !said.lines().any(|line| line == "made") {
+            println!("skip: no nodes can be made: {said}");
+            return;
+        }
+        assert!(said.lines().any(|line| line == "1"), "{how}: the nodes can be read and written: {said}");
+        let found: Vec<&str> = said.lines().filter(|line| line.starts_with("node/")).collect();
+        let expected = ["full", "null", "random", "tty", "urandom", "zero"];
+        assert_eq!(found, expected.map(|name| format!("node/{name} 0:0 666 978307200")), "{how}: {said}");
+        assert!(std::fs::remove_dir(house.path("work/node")).is_ok(), "{how}");
     }
 }

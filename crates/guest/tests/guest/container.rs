@@ -124,6 +124,26 @@ fn an_overlay_keeps_the_host_untouched_and_its_upper_layer_is_passed_out() {
 }
 
 #[test]
+fn a_device_is_written_to_on_a_mount_that_can_only_be_read() {
+    let text = "sed -n 's|.* /dev/full \\(r[ow]\\).*|\\1|p; s|.* /proc/cmdline \\(r[ow]\\).*|hidden \\1|p' /proc/self/mountinfo; \
+                (head -c 1 /dev/zero > /dev/full) 2>&1 | sed 's/.*: //'; chmod 0600 /dev/full 2>&1 | sed 's/.*: //'";
+    for who in Who::BOTH {
+        let mut config = container(who, &shell(text));
+        config.ops.push(Op::Device { path: c("/dev/full"), major: 1, minor: 7 });
+        // Shown as a device too, for it hides files of /proc.
+        config.ops.retain(|op| !matches!(op, Op::Bind { path, .. } if *path == c("/dev/null")));
+        let root = config.ops.iter().position(|op| matches!(op, Op::Root { .. })).unwrap();
+        config.ops.insert(root + 1, Op::Device { path: c("/dev/null"), major: 1, minor: 3 });
+        config.ops.push(Op::Mask { path: c("/proc/cmdline"), dir: false });
+        let told = who.be(|| Sandbox::run(who, &config));
+        let mut lines: Vec<&str> = told.stdout.lines().collect();
+        lines.sort_unstable();
+        let expected = ["No space left on device", "Read-only file system", "hidden ro", "ro"];
+        assert_eq!(lines, expected, "{who:?} {}", told.stderr);
+    }
+}
+
+#[test]
 fn the_bounds_of_an_overlay_hold() {
     let folder = folder(0o777);
     for who in Who::BOTH {

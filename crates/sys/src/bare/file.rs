@@ -100,6 +100,16 @@ pub fn open_device(path: &CStr) -> Result<Owned> {
     open_without_links(Fd::CWD, path, linux_raw_sys::general::O_RDWR | O_NOCTTY, 0, Within::Anywhere)
 }
 
+/// A device for reading and writing, with openat(2), which works where a filter closes openat2(2).
+///
+/// # Errors
+/// That of openat(2).
+pub fn open_read_write(path: &CStr) -> Result<Owned> {
+    let flags = linux_raw_sys::general::O_RDWR | O_NOCTTY | O_CLOEXEC;
+    // SAFETY: path is a C string that outlives the call.
+    unsafe { call(__NR_openat, [Fd::CWD.raw(), text(path), uint(flags), 0]) }.map(Owned::new)
+}
+
 /// Tries to open a file for reading as any program would: with openat(2), following links, not waiting.
 ///
 /// # Errors

@@ -1,9 +1,12 @@
 //! Tries on other processes: of the host (a neighbour that was set up for it), of the sandbox itself, and to outlive it.
 
-use std::os::fd::AsFd as _;
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::time::Duration;
 
-use ::probe::task::{self, Forked};
+use ::probe::task::{self, Ended, Forked};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 use sys::pidfd;
 
@@ -26,6 +29,7 @@ pub(super) const PROBES: &[Entry] = &[
     ("raise-limits", raise_limits),
     ("all-cores", all_cores),
     ("oom-score", oom_score),
+    ("load-memory", load_memory),
 ];
 
 /// `PID`: really ends it, if it may: the outside sees whether the neighbour lives.
@@ -220,4 +224,33 @@ fn all_cores(probe: &Probe) {
 fn oom_score(probe: &Probe) {
     let written = std::fs::write("/proc/self/oom_score_adj", b"-1000");
     probe.saw("oom_score_adj -1000", written.map_err(|error| errno(&error)));
+}
+
+/// `PROGRAM LOADER`: copies a program into memory that is sealed against being executed, and gives it to the dynamic loader.
+fn load_memory(probe: &Probe) {
+    probe.saw("by the loader", loaded(probe));
+}
+
+fn loaded(probe: &Probe) -> Result<(), Errno> {
+    let made = rustix::fs::memfd_create("probe", MemfdFlags::NOEXEC_SEAL).or_else(|error| match error {
+        // Linux before 6.3 knows no such seal.
+        Errno::INVAL => rustix::fs::memfd_create("probe", MemfdFlags::empty()),
+        other => Err(other),
+    });
+    let mut memory = std::fs::File::from(made?);
+    let program = std::fs::read(probe.arg(0)).map_err(|error| errno(&error))?;
+    memory.write_all(&program).map_err(|error| errno(&error))?;
+    let (loader, door) = (probe.arg(1), format!("/proc/self/fd/{}", memory.as_raw_fd()));
+    let opened = rustix::fs::open(&loader, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let ended = task::in_child(|| {
+        let error = task::exec(opened, &[loader.as_os_str(), OsStr::new(&door)], &[]);
+        u8::try_from(error.raw_os_error()).unwrap_or(255)
+    })?;
+    match ended {
+        Ended::Code(0) => Ok(()),
+        // The loader's own, when it cannot map a file.
+        Ended::Code(127) => Err(Errno::ACCESS),
+        Ended::Code(code) => Err(Errno::from_raw_os_error(i32::from(code))),
+        Ended::Signal(_) => Err(Errno::PERM),
+    }
 }

@@ -72,9 +72,9 @@ const ATTEMPTS: &[(&str, [u64; 6])] = &[
     // undumpable (4): 2 is no value of it; counted-memory: a mapping of no bytes
     UNDUMPABLE,
     UNCOUNTED,
-    // no-memfd-exec
-    ("memfd_create", [NOWHERE, 0, 0, 0, 0, 0]),
-    ("memfd_create", [NOWHERE, 8, 0, 0, 0, 0]),
+    // no-memfd: 8 is MFD_NOEXEC_SEAL
+    MEMORY_FILE,
+    SEALED_FILE,
     // net: 255 is no type of socket
     UNIX,
     DATAGRAMS,
@@ -94,6 +94,8 @@ const LOCK: (&str, [u64; 6]) = ("flock", [NO_DESCRIPTOR, 0, 0, 0, 0, 0]);
 const WATCH: (&str, [u64; 6]) = ("inotify_add_watch", [NO_DESCRIPTOR, NOWHERE, 0, 0, 0, 0]);
 const UNDUMPABLE: (&str, [u64; 6]) = ("prctl", [4, 2, 0, 0, 0, 0]);
 const UNCOUNTED: (&str, [u64; 6]) = ("mmap", [0, 0, 0, 0x21, NO_DESCRIPTOR, 0]);
+const MEMORY_FILE: (&str, [u64; 6]) = ("memfd_create", [NOWHERE, 0, 0, 0, 0, 0]);
+const SEALED_FILE: (&str, [u64; 6]) = ("memfd_create", [NOWHERE, 8, 0, 0, 0, 0]);
 
 /// Of [`ATTEMPTS`] what gVisor's kernel lacks, and answers as a filter answers what it does not know.
 pub(crate) const LACKED: [&str; 2] = ["vmsplice", "userfaultfd"];
@@ -109,12 +111,14 @@ pub(crate) fn build(blueprint: &Blueprint) -> Result<Option<Built>, StartError> 
         unix_sockets: !blueprint.no_unix,
         inet_sockets: !blueprint.no_inet,
         shared_pids: blueprint.shared_pids,
-        shared_files: blueprint.shared_files,
+        // What Landlock alone keeps from being written to is read, and a descriptor that reads is enough for some requests.
+        shared_files: blueprint.shared_files || blueprint.folders.is_some(),
+        shared_watches: blueprint.shared_files,
         shared_locks: blueprint.shared_locks,
         undumpable: !blueprint.visible,
         counted_memory: blueprint.counted_memory,
-        // A memory file is writable, and no mount option covers it.
-        memfd_exec: blueprint.exec.is_none() && !blueprint.noexec,
+        // A memory file is writable, no mount option covers it, and the dynamic loader maps it even where it cannot be executed.
+        memfd: blueprint.exec.is_none() && !blueprint.noexec,
         gvisor: blueprint.own_kernel,
     };
     let mut profile = Profile::load(name, &surroundings).map_err(failed)?;
@@ -185,6 +189,11 @@ impl Built {
     /// Whether POSIX message queues can be made.
     pub(crate) fn opens_queues(&self) -> bool {
         self.says("mq_open", true)
+    }
+
+    /// Whether memory files are among what is refused, sealed against being executed or not.
+    pub(crate) fn closes_memory_files(&self) -> bool {
+        self.refuses(MEMORY_FILE) && self.refuses(SEALED_FILE)
     }
 
     /// Whether leases on files are among what is refused.
@@ -284,8 +293,47 @@ mod tests {
                 assert_eq!(built.closes_watches(), bits & 64 != 0 || *profile == "strict", "{profile} {bits}");
                 let hidden = (built.closes_undumpable(), built.closes_uncounted());
                 assert_eq!(hidden, (bits & 16 != 0, bits & 32 != 0), "{profile} {bits}");
+                assert_eq!(built.closes_memory_files(), bits & 8 != 0, "{profile} {bits}");
             }
         }
+    }
+
+    /// The dynamic loader maps a memory file that cannot be executed: under a clause about executing none is made.
+    #[test]
+    fn no_memory_file_is_made_where_a_clause_is_about_executing() {
+        let of = |exec: Option<Vec<std::path::PathBuf>>, noexec: bool| {
+            let profile = Some("default".to_owned());
+            build(&Blueprint { profile, exec, noexec, ..Blueprint::default() }).unwrap().unwrap()
+        };
+        let memfd = names::number("memfd_create").unwrap();
+        // CLOEXEC, ALLOW_SEALING, HUGETLB, NOEXEC_SEAL, EXEC.
+        for flags in [0, 1, 2, 4, 8, 9, 16] {
+            let judged = |built: &Built| built.profile.judge(memfd, [NOWHERE, flags, 0, 0, 0, 0]);
+            assert_eq!(judged(&of(None, false)), Action::Allow, "{flags}");
+            for closed in [of(Some(Vec::new()), false), of(None, true)] {
+                assert_eq!(judged(&closed), Action::Errno(1), "{flags}");
+            }
+        }
+    }
+
+    /// Where only some folders of a writable tree may be written to, the rest is not written to through a descriptor that reads.
+    #[test]
+    fn what_acts_on_a_file_that_is_only_read_is_closed_where_folders_are_listed() {
+        let of = |folders: Option<Vec<std::path::PathBuf>>| {
+            let profile = Some("default".to_owned());
+            build(&Blueprint { profile, folders, ..Blueprint::default() }).unwrap().unwrap()
+        };
+        let (open, closed) = (of(None), of(Some(Vec::new())));
+        assert!(!open.closes_leases() && closed.closes_leases());
+        let ioctl = names::number("ioctl").unwrap();
+        // FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_ENABLE_VERITY.
+        for request in [0x4008_6602, 0x4004_6602, 0x4080_6685] {
+            let args = [NO_DESCRIPTOR, request, 0, 0, 0, 0];
+            assert_eq!(open.profile.judge(ioctl, args), Action::Allow, "{request:x}");
+            assert_eq!(closed.profile.judge(ioctl, args), Action::Errno(1), "{request:x}");
+        }
+        // Locks and watches are no writing: they stay as everywhere.
+        assert!(!closed.closes_locks() && !closed.closes_watches());
     }
 
     /// What is named is tried where that is harmless, and what is tried decides: no answer, or another one, is no evidence.
@@ -354,10 +402,11 @@ mod tests {
                     inet_sockets: bits & 2 == 0,
                     shared_pids: bits & 4 != 0,
                     shared_files: bits & 64 != 0,
+                    shared_watches: bits & 64 != 0,
                     shared_locks: bits & 64 != 0,
                     undumpable: bits & 16 != 0,
                     counted_memory: bits & 32 != 0,
-                    memfd_exec: bits & 8 == 0,
+                    memfd: bits & 8 == 0,
                     gvisor: bits & 4 != 0,
                 };
                 let built = Profile::load(profile, &surroundings).unwrap();

@@ -273,7 +273,8 @@ fn within_own(policy: &Policy, folders: &[PathBuf]) -> Option<Support> {
     let home = Path::new("/home").join(&policy.process.user);
     let own = ["/tmp", "/var/tmp", "/run", "/dev", "/proc"].map(Path::new);
     let writable = !matches!(policy.workspace.mode, WorkspaceMode::None | WorkspaceMode::Ro);
-    let workspace = policy.workspace.at.iter().filter(|_| writable);
+    // With `at = "same"` it is shown where it lies.
+    let workspace = policy.workspace.at.as_ref().or(policy.workspace.path.as_ref()).filter(|_| writable);
     let place = policy.fs.write.iter().map(|grant| &grant.to).chain(workspace).find(|at| {
         let listed = folders.iter().any(|folder| at.starts_with(folder));
         !listed && own.into_iter().chain([home.as_path()]).any(|own| at.starts_with(own))
@@ -283,4 +284,41 @@ fn within_own(policy: &Policy, folders: &[PathBuf]) -> Option<Support> {
         format!("`{}` lies in a place of the run's own, all of which can be written to", place.display()),
         "show it elsewhere (`workspace.at`, `FROM:TO`), name it in `commands.write`, or say `commands.exec = false`",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(text: &str) -> Policy {
+        let root = Path::new("/");
+        let caller = policy::Caller { dir: root.to_path_buf(), home: None, profiles: Vec::new() };
+        let mut layers = policy::Layers::new(caller);
+        let none = |_: &Path| Err("no such file".to_owned());
+        layers.document("own", text, policy::Format::Toml, root, &none);
+        layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy
+    }
+
+    /// A workspace that is shown where it lies can lie in a place of the run's own as well as one that is shown there.
+    #[test]
+    fn a_workspace_in_a_place_of_the_runs_own_is_known_wherever_it_is_shown() {
+        let refused = |path: &str, at: Option<&str>, mode, folder: &str| {
+            let mut policy = policy("version = 1\n");
+            policy.workspace.path = Some(PathBuf::from(path));
+            policy.workspace.at = at.map(PathBuf::from);
+            policy.workspace.mode = mode;
+            match within_own(&policy, &[PathBuf::from(folder)]) {
+                Some(Support::Unmet(unmet)) => Some(unmet.id),
+                Some(Support::Held(_) | Support::NotAsked) | None => None,
+            }
+        };
+        let within = Some("commands/within-own");
+        let overlay = WorkspaceMode::Overlay;
+        assert_eq!(refused("/tmp/w", None, overlay, "/tmp/w/build"), within, "shown where it lies");
+        assert_eq!(refused("/srv/w", Some("/tmp/w"), overlay, "/tmp/w/build"), within, "shown there");
+        assert_eq!(refused("/tmp/w", Some("/srv/w"), overlay, "/srv/w/build"), None, "shown elsewhere");
+        assert_eq!(refused("/srv/w", None, overlay, "/srv/w/build"), None);
+        assert_eq!(refused("/tmp/w", None, overlay, "/tmp/w"), None, "all of it may be written to");
+        assert_eq!(refused("/tmp/w", None, WorkspaceMode::Ro, "/tmp/w/build"), None, "nothing of it is written to");
+    }
 }

@@ -118,7 +118,67 @@ fn a_folder_to_write_to_that_is_not_there_and_a_place_that_is_written_to_anyhow_
     assert_eq!(run(&[]).code, 0);
     let within = run(&["--set", "workspace.at=/tmp/w"]);
     assert!(within.code == 126 && within.err.contains("commands/within-own"), "{within:?}");
+    // Shown where it lies it is there too, since the tests' folders lie below /tmp.
+    let same = run(&["--set", "workspace.at=same"]);
+    let own = house.path("work").starts_with("/tmp");
+    assert!(!own || same.code == 126 && same.err.contains("commands/within-own"), "{same:?}");
     assert_eq!(run(&["--set", "workspace.at=/srv/w"]).code, 0);
     let everything = run(&["--set", "workspace.at=/tmp/w", "--set", "commands.exec=false"]);
     assert_eq!(everything.code, 0, "{everything:?}");
+}
+
+/// Landlock judges how a file is opened: a lease and the flags of an inode need a descriptor that reads, and no more.
+#[test]
+fn a_file_outside_the_folders_to_write_to_is_not_acted_on_through_a_descriptor_that_reads() {
+    let house = House::new();
+    let policy =
+        "version = 1\n[commands]\nprograms = [{ name = \"python3\", args = \"workspace\" }]\nwrite = [\"build\"]\n";
+    std::fs::write(house.path("work/p.toml"), policy).unwrap();
+    std::fs::create_dir(house.path("work/build")).unwrap();
+    std::fs::write(house.path("work/kept"), "2\n").unwrap();
+    // FS_IOC_SETFLAGS with FS_NODUMP_FL, and FS_IOC_ENABLE_VERITY without arguments.
+    let tool = "import fcntl, os, struct
+fd = os.open('kept', os.O_RDONLY)
+def tell(what, act):
+    try: act(); print(what, 0)
+    except OSError as e: print(what, e.errno)
+tell('lease', lambda: fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK))
+tell('flags', lambda: fcntl.ioctl(fd, 0x40086602, struct.pack('Q', 0x40)))
+tell('verity', lambda: fcntl.ioctl(fd, 0x40806685, bytes(128)))
+tell('lock', lambda: fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB))
+";
+    std::fs::write(house.path("work/tool.py"), tool).unwrap();
+    let run = |exec: &str| {
+        let exec = format!("commands.exec={exec}");
+        let args = ["run", "-q", "-p", "p.toml", "-w", ".", "--set", "workspace.at=/srv/w", "--set", &exec, "--"];
+        house.run(&[&args[..], &["python3", "tool.py"]].concat())
+    };
+    let held = run("true");
+    assert_eq!((held.code, held.out.as_str()), (0, "lease 22\nflags 1\nverity 1\nlock 0\n"), "{held:?}");
+    // The control: where the kernel holds no list of folders, a lease is had.
+    let open = run("false");
+    assert!(open.code == 0 && open.out.starts_with("lease 0\n") && !open.out.contains("flags 1\n"), "{open:?}");
+}
+
+/// A listed interpreter writes a program into memory, sealed against being executed, and has the dynamic loader map it.
+#[test]
+fn a_listed_interpreter_starts_no_other_program_from_memory() {
+    let house = House::new();
+    let tool = "import os, sys
+try: fd = os.memfd_create('m', 8)
+except PermissionError: sys.exit(70)
+os.write(fd, open(os.path.realpath(sys.executable), 'rb').read())
+os.set_inheritable(fd, True)
+loader = '/lib64/ld-linux-x86-64.so.2'
+os.execv(loader, [loader, f'/proc/self/fd/{fd}', '-c', ''])";
+    let run = |set: &[&str]| house.run(&[&["run", "-q"], set, &["--", "/usr/bin/python3", "-c", tool]].concat());
+    let python = std::fs::canonicalize("/usr/bin/python3").unwrap();
+    let exec = format!("fs.exec=[\"{}\"]", python.display());
+    let listed = run(&["--set", "fs.noexec=false", "--set", &exec]);
+    assert_eq!(listed.code, 70, "{listed:?}");
+    let noexec = run(&["--set", "fs.noexec=true"]);
+    assert_eq!(noexec.code, 70, "{noexec:?}");
+    // The control: without a clause about executing it runs.
+    let open = run(&["--set", "fs.noexec=false"]);
+    assert_eq!(open.code, 0, "{open:?}");
 }

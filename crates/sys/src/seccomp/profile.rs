@@ -58,7 +58,7 @@ const NAMED: &[&str] = &["default", "image-build", "node", "python", "strict"];
 
 /// Parts that hold a clause by what they refuse: what they speak of cannot be allowed as a whole.
 const NARROWING: &[&str] =
-    &["net/no-names", "shared-pids", "shared-files", "shared-locks", "counted-memory", "no-memfd-exec"];
+    &["net/no-names", "shared-pids", "shared-files", "shared-locks", "counted-memory", "no-memfd"];
 
 /// What the surroundings of a start add to a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,16 +70,20 @@ pub struct Surroundings {
     /// Processes outside the sandbox share the pid namespace: calls that reach another process by number are narrowed to
     /// the caller itself where Landlock does not scope them.
     pub shared_pids: bool,
-    /// Files of the host are shown as they are: nothing acts on them through a descriptor that only reads.
+    /// Files of the host are shown as they are, or cannot be written to by Landlock alone: nothing acts on them through a
+    /// descriptor that only reads.
     pub shared_files: bool,
+    /// Folders of the host that nobody granted can be told of: none is watched.
+    pub shared_watches: bool,
     /// Locks of whole files are among that.
     pub shared_locks: bool,
     /// Processes may become undumpable: nobody counts by looking into them.
     pub undumpable: bool,
     /// Memory is counted by looking at processes and files: what shows in neither cannot be had.
     pub counted_memory: bool,
-    /// Memory files may be executed. Off where only named files may: no mount option and no Landlock rule covers them.
-    pub memfd_exec: bool,
+    /// Memory files may be made. Off where only named files, or none that were written, may be executed: no mount option and no
+    /// Landlock rule covers them, and the dynamic loader maps them whatever they are sealed against.
+    pub memfd: bool,
     /// The filter is in gVisor's kernel.
     pub gvisor: bool,
 }
@@ -148,10 +152,11 @@ impl Profile {
             inet_sockets,
             shared_pids,
             shared_files,
+            shared_watches,
             shared_locks,
             undumpable,
             counted_memory,
-            memfd_exec,
+            memfd,
             gvisor,
         } = *surroundings;
         let parts = [
@@ -161,11 +166,11 @@ impl Profile {
             (!inet_sockets, "net/no-fast-open"),
             (shared_pids, "shared-pids"),
             (shared_files, "shared-files"),
-            (shared_files, "shared-watches"),
+            (shared_watches, "shared-watches"),
             (shared_locks, "shared-locks"),
             (undumpable, "undumpable"),
             (counted_memory, "counted-memory"),
-            (!memfd_exec, "no-memfd-exec"),
+            (!memfd, "no-memfd"),
             (gvisor, "gvisor"),
         ];
         for (_, part) in parts.iter().filter(|(wanted, _)| *wanted) {

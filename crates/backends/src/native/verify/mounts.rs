@@ -10,8 +10,8 @@ use policy::control::{Control, Cover};
 use sys::proc::Mount;
 
 use super::{Evident, PAGE, Proof, must};
-use crate::native::devices;
 use crate::native::prepare::Stands;
+use crate::native::{devices, filter};
 
 impl Proof<'_> {
     pub(super) fn mounts(&self) -> Result<&[Mount], String> {
@@ -115,8 +115,11 @@ impl Proof<'_> {
                 format!("{} can be executed from", mount.point)
             })?;
         }
-        // What is shown read-only here may be written through another place.
         let prepared = &self.started.prepared;
+        // A memory file lies on no mount, and the dynamic loader maps it.
+        let closed = prepared.filter.as_ref().is_none_or(filter::Built::closes_memory_files);
+        must(closed, || "a memory file can be made".to_owned())?;
+        // What is shown read-only here may be written through another place.
         for control in prepared.plan.controls() {
             let Control::Mount { from, at, write: false } = control else { continue };
             let from = from.canonicalize().unwrap_or_else(|_gone| from.clone());

@@ -8,7 +8,7 @@ use guest::config::OwnedProbe as Probe;
 use policy::control::Filter;
 
 use super::{Evident, Proof, must};
-use crate::native::{landlock, words};
+use crate::native::{filter, landlock, words};
 
 /// Whether one lies within the other.
 fn meets(one: &Path, other: &Path) -> bool {
@@ -49,12 +49,15 @@ impl Proof<'_> {
         self.executable(|path, _| listed(path))
     }
 
-    /// The layer is in force, and no rule of it lets more of a writable place be written to than the listed folders.
+    /// The layer is in force, and no rule of it lets more of a writable place be written to than the listed folders; nor does the
+    /// filter let a descriptor that only reads change a file.
     pub(super) fn written_only(&self, folders: &[PathBuf]) -> Evident {
         use sys::landlock::fs::WRITE_FILE;
         self.landlock()?;
         let prepared = &self.started.prepared;
         must(prepared.blueprint.folders.as_deref() == Some(folders), || "nobody kept to the list".to_owned())?;
+        let closed = prepared.filter.as_ref().is_some_and(filter::Built::closes_leases);
+        must(closed, || "files elsewhere can be acted on through a descriptor that reads".to_owned())?;
         let rules = prepared.config.landlock.iter().flat_map(|layer| &layer.rules);
         let own = prepared.folder.as_ref().and_then(|own| own.canonicalize().ok());
         for rule in rules.filter(|rule| rule.access & WRITE_FILE != 0) {

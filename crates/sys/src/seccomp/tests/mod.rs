@@ -118,8 +118,9 @@ fn every_surrounding() -> impl Iterator<Item = Surroundings> {
         inet_sockets: bits & 2 != 0,
         shared_pids: bits & 4 != 0,
         shared_files: bits & 64 != 0,
+        shared_watches: bits & 64 != 0,
         shared_locks: bits & 64 != 0,
-        memfd_exec: bits & 8 != 0,
+        memfd: bits & 8 != 0,
         gvisor: false,
         undumpable: bits & 16 != 0,
         counted_memory: bits & 32 != 0,
@@ -457,7 +458,7 @@ fn the_i386_gate_kills() {
 fn ordinary_programs_run_under_every_profile() {
     let programs: &[&[&std::ffi::CStr]] = &[
         &[c"/bin/sh", c"-c", c"ls -l / | sort | tail -1 >/dev/null && cp -a /etc/hostname /tmp/.fh-sys-$$ && rm /tmp/.fh-sys-$$"],
-        &[c"/usr/bin/python3", c"-c", c"import subprocess,threading,json,tempfile,os,socket\nt=threading.Thread(target=print);t.start();t.join()\nsubprocess.run(['/bin/true'],check=True)\nsocket.socketpair()\nos.memfd_create('x', 8)"],
+        &[c"/usr/bin/python3", c"-c", c"import subprocess,threading,json,tempfile,os,socket\nt=threading.Thread(target=print);t.start();t.join()\nsubprocess.run(['/bin/true'],check=True)\nsocket.socketpair()"],
         &[c"/usr/bin/git", c"--version"],
     ];
     for (name, _) in named() {

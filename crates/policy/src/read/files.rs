@@ -19,10 +19,12 @@ fn matches_nothing(glob: &str) -> Option<(&'static str, String)> {
     if names.iter().any(|name| [".", ".."].contains(name)) || names.iter().skip(1).any(|name| name.is_empty()) {
         let kept: Vec<&str> = names.iter().copied().filter(|name| !["", ".", ".."].contains(name)).collect();
         let root = if glob.starts_with('/') { "/" } else { "" };
-        return Some((
-            "paths are compared name by name, without `.`, `..` and empty names",
-            format!("write {}", quote(&format!("{root}{}", kept.join("/")))),
-        ));
+        let fix = match (kept.is_empty(), root.is_empty()) {
+            (true, true) => "remove it, or write `*` for all that lies there".to_owned(),
+            (true, false) => "remove it, or name a path".to_owned(),
+            (false, _) => format!("write {}", quote(&format!("{root}{}", kept.join("/")))),
+        };
+        return Some(("paths are compared name by name, without `.`, `..` and empty names", fix));
     }
     None
 }

@@ -265,8 +265,8 @@ impl<'a> Work<'a> {
         let folders: BTreeSet<_> = todo.iter().filter_map(|e| e.path.parent()).collect();
         for folder in folders {
             match self.root.enter(folder, Cross::No).and_then(|dir| rustix::fs::fsync(&dir)) {
-                // A folder that was itself removed, or is a file now.
-                Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => {}
+                // A folder that was itself removed, or is a file or a link now.
+                Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
                 Err(errno) => return Err(self.failed(folder, errno)),
             }
         }

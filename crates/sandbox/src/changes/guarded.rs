@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::manifest::{Change, Entry, Kind, Manifest};
-use crate::protect::{self, List, Part, REPOSITORY, Verdict, What, judge, named_by_git, objection, part, split};
+use crate::protect::{
+    self, DATA, List, NEW_REPOSITORY, Part, REPOSITORY, Verdict, What, judge, makes_repository, named_by_git,
+    objection, part, split,
+};
 use crate::state::{Cross, Dir};
 
 /// A file of git's that is larger is not judged.
@@ -18,7 +21,7 @@ pub(super) struct Guarding<'a> {
     /// The workspace and the contents of the run: git's configuration is compared, and held where either is missing.
     host: Option<&'a Dir>,
     blobs: Option<&'a Dir>,
-    /// Folders that git takes for its own when the changes are taken, whatever they are called.
+    /// Folders that git takes for its own on the host, whatever they are called.
     repositories: BTreeSet<&'a Path>,
     /// What git's configuration on the host names.
     named: BTreeSet<PathBuf>,
@@ -41,17 +44,33 @@ fn steering(list: &List, manifest: &Manifest, host: Option<&Dir>) -> BTreeMap<Pa
     all.into_iter().chain(led).chain(policies).chain(hidden).collect()
 }
 
-/// The folders above a path that git takes for its own: each has `HEAD`, `objects` and `refs`, from the run or on the host.
-fn repositories<'a>(manifest: &'a Manifest, host: Option<&Dir>) -> BTreeSet<&'a Path> {
+/// The folders above a path that git takes for its own, whatever they are called: those on the host, and those that become
+/// one, of what the run made and what the host has, with whichever part comes last.
+fn repositories<'a>(manifest: &'a Manifest, host: Option<&Dir>) -> (BTreeSet<&'a Path>, BTreeSet<&'a Path>) {
     let made: BTreeSet<&Path> =
         manifest.entries.iter().filter(|e| e.change != Change::Removed).map(|e| e.path.as_path()).collect();
-    let whole = |folder: &&Path| {
-        let dir = host.and_then(|host| host.enter(folder, Cross::No).ok());
-        let there = |name: &str| dir.as_ref().is_some_and(|dir| dir.kind(name).is_ok_and(|kind| kind.is_some()));
-        REPOSITORY.iter().all(|name| made.contains(folder.join(name).as_path()) || there(name))
+    let makes = |folder: &Path, name: &str| made.contains(folder.join(name).as_path());
+    // What cannot be looked at may be there.
+    let there = |dir: Option<&Dir>, name: &str| dir.is_some_and(|dir| !matches!(dir.kind(name), Ok(None)));
+    // In a folder of git's only where data lies, which no name steers: a new submodule or worktree is held by its name.
+    let may_be = |folder: &Path| {
+        split(folder).is_none_or(|(_, rest)| {
+            let is_data = rest.iter().any(|part| DATA.iter().any(|data| part == *data));
+            is_data && REPOSITORY.iter().any(|name| makes(folder, name))
+        })
     };
     let folders: BTreeSet<&Path> = manifest.entries.iter().flat_map(|entry| entry.path.ancestors().skip(1)).collect();
-    folders.into_iter().filter(|folder| split(folder).is_none()).filter(whole).collect()
+    let (mut old, mut new) = (BTreeSet::new(), BTreeSet::new());
+    for folder in folders.into_iter().filter(|folder| may_be(folder)) {
+        let dir = host.and_then(|host| host.enter(folder, Cross::No).ok());
+        if makes_repository(|name| there(dir.as_ref(), name)) {
+            old.insert(folder);
+        } else if makes_repository(|name| makes(folder, name) || there(dir.as_ref(), name)) {
+            new.insert(folder);
+        }
+    }
+    old.retain(|folder| split(folder).is_none());
+    (old, new)
 }
 
 impl<'a> Guarding<'a> {
@@ -68,11 +87,13 @@ impl<'a> Guarding<'a> {
             let gone = rest == Path::new("HEAD") && !manifest.has_other(&entry.path, Change::Removed);
             Some((entry.path.parent().filter(|_| gone)?, "version control: the repository would be gone".to_owned()))
         });
-        let folders = folders.chain(emptied).collect();
+        let (repositories, new) = repositories(manifest, host);
+        let new = new.into_iter().map(|folder| (folder, format!("version control: {NEW_REPOSITORY}")));
+        let folders = folders.chain(emptied).chain(new).collect();
         let tops: BTreeSet<&Path> = manifest.entries.iter().flat_map(|entry| entry.path.ancestors().skip(1)).collect();
         let named = host.map(|host| named_by_git(&manifest.workspace, host, tops)).unwrap_or_default();
         let steering = steering(list, manifest, host);
-        Self { list, folders, host, blobs, repositories: repositories(manifest, host), named, steering }
+        Self { list, folders, host, blobs, repositories, named, steering }
     }
 
     /// Why a path is held that is on no list: it, what it lies in, or something below it that the change would replace.

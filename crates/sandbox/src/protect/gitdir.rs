@@ -58,18 +58,27 @@ pub fn split(path: &Path) -> Option<(PathBuf, PathBuf)> {
     Some((folder.iter().collect(), rest.iter().collect()))
 }
 
-/// A folder with these names is one of git's, whatever it is called.
-pub const REPOSITORY: [&str; 3] = ["HEAD", "objects", "refs"];
+/// Names that make a folder one of git's, whatever it is called ([`makes_repository`]).
+pub const REPOSITORY: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
 
-/// Whether git takes a folder with these names for one of its own.
+/// Folders of git's that hold data alone.
+pub const DATA: [&str; 4] = ["objects", "refs", "logs", "lfs"];
+
+/// Why a folder that becomes one of git's is held.
+pub const NEW_REPOSITORY: &str = "a new repository: git runs what it names as soon as somebody works there";
+
+/// Whether git takes a folder for one of its own that has these names, each as a file, a folder or a link: `HEAD` with
+/// `objects` and `refs`, or with `commondir`, which says where those two and the configuration lie.
+#[must_use]
+pub fn makes_repository(has: impl Fn(&str) -> bool) -> bool {
+    has("HEAD") && (has("commondir") || (has("objects") && has("refs")))
+}
+
+/// [`makes_repository`] of all names in a folder.
 pub(super) fn is_repository<'a>(names: impl IntoIterator<Item = &'a OsStr>) -> bool {
-    let mut found = [false; 3];
-    for name in names {
-        for (there, wanted) in found.iter_mut().zip(REPOSITORY) {
-            *there = *there || name == wanted;
-        }
-    }
-    found == [true; 3]
+    // Of most folders nothing is kept.
+    let found: Vec<&OsStr> = names.into_iter().filter(|name| REPOSITORY.iter().any(|wanted| name == wanted)).collect();
+    makes_repository(|wanted| found.iter().any(|name| *name == wanted))
 }
 
 /// Words of git's configuration that may be paths: hooks, programs, further files; and whether one may be a folder.
@@ -94,9 +103,7 @@ pub(super) fn judge(rest: &Path, what: What) -> Verdict {
     let Some(last) = parts.last() else {
         return match what {
             What::Folder => Verdict::Harmless,
-            What::NewFolder => {
-                Verdict::Held("a new repository: git runs what it names as soon as somebody works there")
-            }
+            What::NewFolder => Verdict::Held(NEW_REPOSITORY),
             What::NewFile | What::File | What::Link => {
                 Verdict::Held("it says where git's folder is, hooks and configuration included")
             }
@@ -105,6 +112,10 @@ pub(super) fn judge(rest: &Path, what: What) -> Verdict {
     };
     if what == What::Link {
         return Verdict::Held("a link in git's folder leads git to another place");
+    }
+    // No name of git's own is this one, at no depth: it would be a repository in the repository.
+    if parts.iter().any(|part| part.eq_ignore_ascii_case(b".git")) {
+        return Verdict::Held(UNKNOWN);
     }
     if last.ends_with(b".lock") {
         return Verdict::Held("a lock that somebody left: git would wait for it");
@@ -334,6 +345,9 @@ mod tests {
             "HOOKS/pre-commit",
             "",
             "objects/ab/../../config",
+            "refs/heads/.git",
+            "logs/.GIT/config",
+            "lfs/objects/.git/config",
         ] {
             let verdict = of(path, What::File);
             assert!(matches!(verdict, Verdict::Held(_)), "{path}: {verdict:?}");
@@ -349,6 +363,24 @@ mod tests {
         assert!(matches!(of("HEAD", What::Removed), Verdict::Held(_)));
         assert!(matches!(of("", What::NewFolder), Verdict::Held(_)) && of("", What::Folder) == Verdict::Harmless);
         assert!(matches!(of("modules/evil", What::NewFolder), Verdict::Held(_)));
+    }
+
+    #[test]
+    fn what_makes_a_folder_a_repository_is_what_git_looks_for() {
+        let is = |names: &[&str]| is_repository(names.iter().map(OsStr::new));
+        for names in [
+            &["HEAD", "objects", "refs"][..],
+            &["refs", "src", "objects", "config", "HEAD"],
+            &["HEAD", "commondir"],
+            &["commondir", "x", "objects", "HEAD"],
+        ] {
+            assert!(is(names), "{names:?}");
+        }
+        for names in
+            [&["HEAD"][..], &[], &["HEAD", "objects", "config"], &["objects", "refs", "commondir"], &["HEAD", "refs"]]
+        {
+            assert!(!is(names), "{names:?}");
+        }
     }
 
     #[test]

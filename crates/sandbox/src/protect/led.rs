@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::gitdir::is_repository;
-use super::links::DATA;
+use super::gitdir::{DATA, is_repository};
 use super::list::List;
 use super::plan::follow;
 use crate::state::{Cross, Dir};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 use rustix::io::Result;
 
-use super::gitdir::{Verdict, What, judge};
+use super::gitdir::{DATA, Verdict, What, judge};
 use super::list::Shape;
 use super::plan::{Bind, ProtectPlan, parent_of};
 use crate::state::{Cross, Dir};
@@ -21,9 +21,6 @@ struct Linked {
     category: String,
     why: String,
 }
-
-/// Folders of git's that hold data alone.
-pub(super) const DATA: [&str; 4] = ["objects", "refs", "logs", "lfs"];
 
 /// Everything of one kind in a folder, at any depth, up to [`MAX_ENTRIES`]; folders with these names are left out.
 pub(super) fn files(below: &Dir, folder: &Path, but: &[&str], wanted: FileType) -> Vec<PathBuf> {

@@ -23,7 +23,7 @@ mod tests;
 pub use check::{Slipped, check};
 pub use git::{GitElsewhere, GitProblem, elsewhere};
 pub use gitconfig::{Part, part, taken};
-pub use gitdir::{Kind, REPOSITORY, What, objection, split};
+pub use gitdir::{DATA, Kind, NEW_REPOSITORY, REPOSITORY, What, makes_repository, objection, split};
 pub use hold::Hold;
 pub use led::{Led, documents, led};
 pub use list::{List, Marked, Protected, Shape, Verdict, judge, list};

@@ -10,8 +10,8 @@ use rustix::io::{Errno, Result};
 use serde::Serialize;
 
 use super::git::{self, GitElsewhere};
-use super::gitdir::{self, is_repository};
-use super::links::{DATA, files};
+use super::gitdir::{self, DATA, is_repository};
+use super::links::files;
 use super::list::{List, Protected, Shape};
 use super::named::named;
 use crate::state::{Cross, Dir, PathText, Watched, path_text};

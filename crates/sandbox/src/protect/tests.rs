@@ -215,6 +215,20 @@ fn a_folder_that_becomes_a_repository_loses_its_head() {
 }
 
 #[test]
+fn a_head_with_a_commondir_is_a_repository_as_well() {
+    let work = Work::new(&[("old/HEAD", ""), ("old/commondir", ""), ("had/HEAD", ""), ("src/x", "")]);
+    assert!(has(work.plan().binds.iter().map(|bind| &bind.path), "old"));
+    let sentry = work.sentry();
+    for path in ["src/commondir", "src/HEAD", "had/commondir"] {
+        work.put(path, "x");
+    }
+    assert!(soon(|| ["src/HEAD", "had/HEAD"].iter().all(|path| !work.root.join(path).exists())));
+    assert_eq!(sentry.stop().unwrap().len(), 2);
+    assert!(work.root.join("old/HEAD").exists() && work.root.join("src/commondir").exists());
+    assert!(Work::new(&[("HEAD", ""), ("commondir", "")]).plan().within_git.is_some());
+}
+
+#[test]
 fn what_control_files_and_configurations_lead_to_is_bound() {
     let work = Work::new(&REPO);
     for path in [

@@ -117,3 +117,77 @@ fn a_repository_is_not_emptied() {
     assert!(matches!(&left, Applied::Done { paths, .. } if paths.len() == 1), "{left:?}");
     assert!(host.work(".git/refs/heads/main").exists());
 }
+
+#[test]
+fn a_repository_whose_parts_lie_elsewhere_is_held() {
+    let host = Host::new(&[("a", "1")]);
+    host.overlay(
+        "mkdir -p f fd/objects fd/refs; echo k > fd/objects/k; echo k > fd/refs/k; echo '[core]' > fd/config; \
+         printf '[core]\\n\\tworktree = ../f\\n\\tfsmonitor = evil\\n' > f/config.worktree; \
+         echo ../fd > f/commondir; echo 'ref: refs/heads/x' > f/HEAD; \
+         mkdir l; ln -s ../fd/objects ../fd/refs l; echo 'ref: refs/heads/x' > l/HEAD; ln -s ../fd/config l/config",
+    );
+    host.read();
+    let held: Vec<_> = host.conflicts();
+    for path in ["f", "f/HEAD", "f/commondir", "f/config.worktree", "l", "l/HEAD", "l/objects", "l/refs", "l/config"] {
+        assert!(held.contains(&(PathBuf::from(path), "protected")), "{path}: {held:?}");
+    }
+    assert!(!held.iter().any(|(path, _)| path.starts_with("fd")), "without a HEAD it is none: {held:?}");
+    assert!(host.diff().text().contains("a new repository"), "{}", host.diff().text());
+}
+
+#[test]
+fn a_folder_that_becomes_a_repository_by_its_last_part_is_held() {
+    let whole = [("x/HEAD", "ref: refs/heads/x\n"), ("x/objects/k", "k"), ("x/refs/k", "k")];
+    let shared = [("x/HEAD", "ref: refs/heads/x\n"), ("x/commondir", "../fd\n")];
+    for parts in [&whole[..], &shared] {
+        for (last, text) in parts {
+            // The others came by an earlier run, or were there.
+            let mut files: Vec<_> = parts.iter().copied().filter(|(name, _)| name != last).collect();
+            files.push(("x/config", "[core]\n\tfsmonitor = evil\n"));
+            let host = Host::new(&files);
+            put(&host.at("upper"), last, text);
+            put(&host.at("upper"), "y", "");
+            host.read();
+            let held = host.conflicts();
+            assert!(held.contains(&(PathBuf::from(last), "protected")), "{last}: {held:?}");
+            assert!(!held.iter().any(|(path, _)| path == Path::new("y")), "{last}: {held:?}");
+        }
+    }
+    // By links, and in a folder of git's where only data lies.
+    let host = Host::new(&[(".git/HEAD", "ref: refs/heads/main\n"), ("x/config", "")]);
+    for name in ["objects", "refs"] {
+        symlink("../y", host.work("x").join(name)).unwrap();
+    }
+    let head = "ref: refs/heads/x\n";
+    for name in ["x/HEAD", ".git/refs/x/HEAD", ".git/refs/x/objects/k", ".git/refs/x/refs/k", ".git/logs/x/HEAD"] {
+        put(&host.at("upper"), name, head);
+    }
+    for name in [".git/logs/x/commondir", ".git/refs/remotes/origin/HEAD"] {
+        put(&host.at("upper"), name, head);
+    }
+    host.read();
+    let left = host.apply_with(&Request { guarded: Guarded::Leave, ..all() }).unwrap();
+    assert!(matches!(left, Applied::Done { .. }), "{left:?}");
+    for held in ["x/HEAD", ".git/refs/x", ".git/logs/x"] {
+        assert!(!host.work(held).exists(), "{held}");
+    }
+    assert!(host.work(".git/refs/remotes/origin/HEAD").exists());
+}
+
+#[test]
+fn a_folder_that_is_no_repository_and_one_that_was_one_are_worked_in() {
+    let host = Host::new(&[
+        ("x/objects/k", ""),
+        ("x/refs/k", ""),
+        ("m.git/HEAD", "ref: refs/heads/main\n"),
+        ("m.git/objects/k", ""),
+        ("m.git/refs/k", ""),
+    ]);
+    for name in ["x/config", "x/commondir", "m.git/refs/heads/new"] {
+        put(&host.at("upper"), name, "");
+    }
+    put(&host.at("upper"), "m.git/HEAD", "ref: refs/heads/new\n");
+    host.read();
+    assert!(matches!(host.apply(), Applied::Done { .. }));
+}

@@ -528,3 +528,13 @@ fn the_newest_run_of_a_workspace_is_found_from_inside_it() {
     std::fs::create_dir(host.at("work")).unwrap();
     assert!(matches!(host.apply_with(&all()), Err(ChangesError::Moved { .. })));
 }
+
+#[test]
+fn a_folder_becomes_a_link() {
+    let host = Host::new(&[("d/x", "1"), ("d/sub/y", "1"), ("other/x", "2")]);
+    host.overlay("rm -r d; ln -s other d");
+    host.read();
+    assert!(matches!(host.apply(), Applied::Done { .. }));
+    assert_eq!(std::fs::read_link(host.work("d")).unwrap(), Path::new("other"));
+    assert_eq!(std::fs::read_to_string(host.work("other/x")).unwrap(), "2");
+}

@@ -152,6 +152,46 @@ fn a_link_that_cannot_be_hidden_is_a_refusal_before_anything_runs() {
 }
 
 #[test]
+fn what_is_granted_is_not_hidden_by_its_own_name() {
+    let house = House::new();
+    for name in ["work/sub", "grant/sub", "other"] {
+        std::fs::create_dir_all(house.path(name)).unwrap();
+        std::fs::write(house.path(name).join(".env"), "secret\n").unwrap();
+    }
+    let path = |name: &str| house.path(name).to_str().unwrap().to_owned();
+    let (grant, file) = (path("grant"), path("other/.env"));
+    let in_workspace = format!("{}:/workspace/sub", path("other"));
+    let in_grant = format!("{}:{grant}/sub", path("other"));
+    let run = |command: &str, glob: &str, shown: &[&str]| {
+        let set = format!("fs.hide=[\"{glob}\"]");
+        let script = format!("cat {grant}/.env {grant}/sub/.env {file} /workspace/sub/.env .env");
+        let program: &[&str] = if command == "run" { &["--", "sh", "-c", &script] } else { &[] };
+        house.run(&[&[command, "--set", &set], shown, program].concat())
+    };
+    for command in ["plan", "run"] {
+        for (glob, shown) in [
+            (grant.as_str(), &["--read", grant.as_str()][..]),
+            (&format!("{grant}*"), &["--read", &grant]),
+            ("/workspace", &["-w", "."]),
+            ("/workspace", &["-w", ".:copy"]),
+            ("/workspace/sub", &["-w", ".", "--read", &in_workspace]),
+            ("sub", &["-w", ".", "--read", &in_workspace]),
+            (&format!("{grant}/sub"), &["--read", &grant, "--read", &in_grant]),
+            ("**/.env", &["--read", &file]),
+        ] {
+            let refused = run(command, glob, shown);
+            assert_eq!(refused.code, 126, "{command} {glob} {shown:?}: {refused:?}");
+            assert!(refused.err.contains("is shown and hidden at once"), "{glob}: {refused:?}");
+            assert!(!refused.out.contains("secret"), "{glob}: {refused:?}");
+        }
+    }
+    let below = run("run", "**/.env", &["-w", ".", "--read", &grant]);
+    assert!(!below.out.contains("secret"), "what lies below is hidden: {below:?}");
+    let unhidden = run("run", "**/*.pem", &["-w", ".", "--read", &grant]);
+    assert!(unhidden.out.contains("secret"), "without the clause it is read: {unhidden:?}");
+}
+
+#[test]
 fn a_read_only_grant_in_a_writable_one_is_held() {
     let house = House::new();
     std::fs::create_dir_all(house.path("work/tree/ro")).unwrap();

@@ -29,13 +29,16 @@ const MAX_COVERED: usize = 1000;
 /// A tree cannot be searched whole, or a glob can match nothing that is shown.
 pub(super) fn covered(plan: &Plan, protected: Option<&Protected>) -> Result<Vec<Grant>, Error> {
     let policy = &plan.policy;
+    if !policy.fs.hide.is_empty() {
+        reaching(&policy.fs.hide, policy)?;
+        shown_whole(policy)?;
+    }
     let mut found = Vec::new();
     for control in plan.controls() {
         let Control::Covered(cover) = control else { continue };
         let (wanted, places) = match cover {
             Cover::Sockets => (Wanted::sockets(), writable(policy)),
             Cover::Hidden(globs) => {
-                reaching(globs, policy)?;
                 (Wanted::hidden(globs)?, policy.fs.read.iter().chain(&policy.fs.write).cloned().collect())
             }
         };
@@ -106,11 +109,14 @@ fn joined(root: &Path, below: &Path) -> PathBuf {
 
 /// What is shown of the host as it is, and can be written.
 fn writable(policy: &Policy) -> Vec<Grant> {
-    let workspace = policy.workspace.path.iter().filter(|_| policy.workspace.mode == WorkspaceMode::Rw).map(|path| {
-        let from = path.canonicalize().unwrap_or_else(|_gone| path.clone());
-        Grant { to: policy.workspace.at.clone().unwrap_or_else(|| from.clone()), from, dangerous: false }
-    });
-    policy.fs.write.iter().cloned().chain(workspace).collect()
+    let written = policy.workspace.path.iter().filter(|_| policy.workspace.mode == WorkspaceMode::Rw);
+    policy.fs.write.iter().cloned().chain(written.map(|path| workspace(path, policy))).collect()
+}
+
+/// The workspace, as a grant would show it.
+fn workspace(path: &Path, policy: &Policy) -> Grant {
+    let from = path.canonicalize().unwrap_or_else(|_gone| path.to_owned());
+    Grant { to: policy.workspace.at.clone().unwrap_or_else(|| from.clone()), from, dangerous: false }
 }
 
 /// An absolute glob must begin at, above or below something that is shown: else it is a mistake that hides nothing.
@@ -129,6 +135,40 @@ fn reaching(globs: &[String], policy: &Policy) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// What the policy shows cannot be hidden by its own name, nor within what another tree hides: it lies there all the same.
+fn shown_whole(policy: &Policy) -> Result<(), Error> {
+    let wanted = Wanted::hidden(&policy.fs.hide)?;
+    let mut places: Vec<Grant> = policy.fs.read.iter().chain(&policy.fs.write).cloned().collect();
+    if policy.workspace.mode != WorkspaceMode::None {
+        places.extend(policy.workspace.path.as_deref().map(|path| workspace(path, policy)));
+    }
+    for place in &places {
+        let at = place.to.as_path();
+        let by_path = at.ancestors().any(|path| wanted.absolute.is_match(path));
+        // A file that is granted by itself has its name alone.
+        let by_name = !place.from.is_dir() && at.file_name().is_some_and(|name| wanted.relative.is_match(name));
+        let within = |other: &Grant| {
+            let below = at.strip_prefix(&other.to).map(Path::ancestors);
+            below.is_ok_and(|mut paths| paths.any(|path| wanted.matches(&other.to, path)))
+        };
+        if by_path || by_name || places.iter().any(within) {
+            return Err(shown_and_hidden(at));
+        }
+    }
+    Ok(())
+}
+
+fn shown_and_hidden(at: &Path) -> Error {
+    Error::refused(Fault {
+        id: "run/hide-shown",
+        what: format!("`{}` is shown and hidden at once", crate::fault::show_text(&at.display().to_string())),
+        place: "fs.hide".to_owned(),
+        why: "the workspace or a grant lies there, whole, and a glob names it or a folder above it: to leave it out is to not grant it"
+            .to_owned(),
+        fix: "take the grant away, or correct the glob so that it names paths below it".to_owned(),
+    })
 }
 
 /// What is looked for.
@@ -176,18 +216,12 @@ impl Wanted {
             && (self.relative.is_match(path) || self.absolute.is_match(at.join(path)))
     }
 
-    /// Where it is in a tree or file of the host, relative to it; `""` is the file itself.
+    /// Where it is below a tree of the host, relative to it. There is nothing below a file.
     fn below(&self, root: &Path, at: &Path) -> Result<Vec<PathBuf>, Error> {
         let mut walk = Walk { root, at, wanted: self, seen: 0, found: Vec::new() };
         let kind = root.metadata().map_err(|e| failed(&root.display().to_string(), &e.to_string()))?;
         if kind.is_dir() {
             walk.folder(Path::new(""), 0)?;
-        } else {
-            // A file that is granted by itself has its name alone.
-            let name = at.file_name().map(Path::new).unwrap_or(at);
-            if self.relative.is_match(name) || self.absolute.is_match(at) {
-                walk.found.push(PathBuf::new());
-            }
         }
         Ok(walk.found)
     }
@@ -272,7 +306,6 @@ mod tests {
     fn an_absolute_glob_names_the_path_inside() {
         let root = tree();
         assert_eq!(found(root.path(), "/w", &["/w/a/b/key.pem", "/x/.env"]), [PathBuf::from("a/b/key.pem")]);
-        assert_eq!(found(&root.path().join(".env"), "/w/.env", &["**/.env"]), [PathBuf::new()]);
     }
 
     #[test]

@@ -105,11 +105,12 @@ impl LiveError {
                 "names are 1 to 63 letters, digits, `_`, `.` and `-`, and begin with a letter or a digit".into(),
                 "take another one".into(),
             ),
-            Self::Taken { id, .. } => say(
+            // Without its id: that is a secret of whoever owns it, and a server tells this to whoever asks for the name.
+            Self::Taken { name, id: _ } => say(
                 "live/name-taken",
                 "--name".into(),
-                format!("it is the sandbox {id}, and a name stands for one"),
-                format!("take another name, or `fumehood kill {id}` first"),
+                "a name stands for one sandbox of this state folder".into(),
+                format!("take another name, or `fumehood kill {}` first", show_text(name)),
             ),
             Self::Unknown { .. } => say(
                 "live/unknown",
@@ -155,5 +156,18 @@ impl LiveError {
                 "try again; if it stays, please report it with `fumehood doctor --json`".into(),
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_a_taken_name_is_is_not_told() {
+        let id = "a0123456789abcdefghi";
+        let Fault { what, place, why, fix, .. } = LiveError::Taken { name: "box".into(), id: id.into() }.fault();
+        let told = [what, place, why, fix].join(" ");
+        assert!(!told.contains(id) && told.contains("`fumehood kill box`"), "{told}");
     }
 }

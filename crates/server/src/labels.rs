@@ -77,10 +77,18 @@ pub(crate) fn within(info: &Info, ms: u64) -> u64 {
     within_at(info, ms, boot_ms())
 }
 
-fn within_at(info: &Info, ms: u64, now_ms: i64) -> u64 {
+/// Milliseconds from now that the ceiling of its key leaves; none without one.
+pub(crate) fn left_ms(info: &Info) -> Option<u64> {
+    left_at(info, boot_ms())
+}
+
+fn left_at(info: &Info, now_ms: i64) -> Option<u64> {
     let latest = info.labels.get(LATEST).and_then(|latest| latest.parse::<i64>().ok());
-    let left = latest.map(|latest| u64::try_from(latest.saturating_sub(now_ms)).unwrap_or(0));
-    left.map_or(ms, |left| left.min(ms))
+    latest.map(|latest| u64::try_from(latest.saturating_sub(now_ms)).unwrap_or(0))
+}
+
+fn within_at(info: &Info, ms: u64, now_ms: i64) -> u64 {
+    left_at(info, now_ms).map_or(ms, |left| left.min(ms))
 }
 
 #[cfg(test)]

@@ -178,7 +178,7 @@ impl Desk {
         let base = self.order_from(&snapshot)?;
         let order = Order {
             metadata: labels::metadata(info),
-            life_ms: Some(self.life_of(life_ms.or(base.life_ms), &base.layers).await?),
+            life_ms: Some(self.life_of(key, life_ms.or(base.life_ms), &base.layers).await?),
             pauses_at_end: labels::pauses_at_end(info),
             wakes: info.labels.contains_key(labels::WAKE),
             private_ports: labels::has_private_ports(info),

@@ -90,9 +90,13 @@ impl SnapshotError {
                     .to_owned(),
                 "use another name",
             ),
-            Self::Taken { name, by } => {
-                say("snapshot/taken", name.clone(), format!("{by} has it"), "use another name, or remove that one")
-            }
+            // Without its id: a server tells this to whoever asks for the name.
+            Self::Taken { name, by: _ } => say(
+                "snapshot/taken",
+                name.clone(),
+                "a name stands for one snapshot of this state folder".to_owned(),
+                "use another name, or remove that one",
+            ),
             Self::TooMany { most } => say(
                 "snapshot/too-many",
                 "the state folder".to_owned(),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use agent::words::Failure;
+use axum::http::StatusCode;
 use live::moment::boot_ms;
 use live::words::{Ask, Info, State};
 use policy::{ClauseId, Millis};
@@ -31,25 +32,35 @@ impl Desk {
         }
     }
 
-    /// How long a sandbox of these layers lives: as its caller asks, else as `limits.wall` of the policy says, else [`LIFE_MS`]. A
-    /// preset's is meant for one program, and is not counted; what the caller says of the policy goes before its template's.
+    /// How long a sandbox of these layers lives: as its caller asks, else as `limits.wall` of the policy says, else [`LIFE_MS`], or as
+    /// long as the ceiling of the key allows where that is shorter. A preset's is meant for one program, and is not counted; what the
+    /// caller says of the policy goes before its template's.
     ///
     /// # Errors
     /// A document cannot be read, or is wrong.
-    pub(crate) async fn life_of(&self, asked: Option<u64>, layers: &[PolicyLayer]) -> Result<u64, Problem> {
+    pub(crate) async fn life_of(&self, key: &Key, asked: Option<u64>, layers: &[PolicyLayer]) -> Result<u64, Problem> {
         if let Some(life) = asked.or_else(|| life_said(layers)) {
             return Ok(life);
         }
+        match self.life_written(layers).await? {
+            Some(life) => Ok(life),
+            // Nobody asked for it, so it is no more than the key may ask for.
+            None => self.life(key, LIFE_MS).await,
+        }
+    }
+
+    /// What the documents among the layers say that somebody here wrote.
+    async fn life_written(&self, layers: &[PolicyLayer]) -> Result<Option<u64>, Problem> {
         let documents: Vec<PolicyLayer> = layers.iter().filter(|layer| is_own(layer)).cloned().collect();
         if documents.is_empty() {
-            return Ok(LIFE_MS);
+            return Ok(None);
         }
         let environment = Arc::clone(&self.environment);
         let read = move || {
             let loaded = load(&documents, &environment).map_err(Problem::all)?;
             let of_preset = loaded.origins.of(ClauseId::LimitsWall).starts_with("preset ");
             let wall = loaded.policy.limits.wall.filter(|_| !of_preset);
-            Ok(wall.map_or(LIFE_MS, |wall| wall.0.min(MAX_LIFE_MS)))
+            Ok(wall.map(|wall| wall.0.min(MAX_LIFE_MS)))
         };
         let lost = |_| Err(crate::backend::failed("the policy could not be read").into());
         tokio::task::spawn_blocking(read).await.unwrap_or_else(lost)
@@ -96,6 +107,14 @@ impl Desk {
         call::<Info>(&*self.sandboxes, &info.id, &Ask::Timeout { ms, only_later }).await
     }
 
+    /// Lets a sandbox end so many milliseconds from now and no earlier, whatever its key may ask for: time that the server takes.
+    pub(crate) async fn outlast(&self, info: &Info, ms: u64) {
+        let later = Ask::Timeout { ms, only_later: true };
+        if call::<Info>(&*self.sandboxes, &info.id, &later).await.is_err() {
+            // It ends with the time that was asked for, and its program is told as one that ended so.
+        }
+    }
+
     /// What is due: sandboxes that are paused at the end of their life, and streams of those that run no more. To be called
     /// each second or so.
     pub async fn tend(&self) {
@@ -113,6 +132,23 @@ impl Desk {
         let stale: Vec<String> =
             locked(&self.cuts).keys().filter(|id| !running.contains(id.as_str())).cloned().collect();
         stale.iter().for_each(|id| self.cut(id));
+    }
+}
+
+/// Whether the ceiling of its key lets a sandbox live so many milliseconds more.
+///
+/// # Errors
+/// It does not.
+pub(crate) fn may_live(info: &Info, life_ms: u64) -> Result<(), Problem> {
+    match labels::left_ms(info) {
+        Some(left) if left < labels::supervised_ms(info, life_ms) => {
+            let what = format!("it would live longer than its key may let it: {left} ms are left");
+            let why = "`limits.wall` of the ceiling of this key is counted from the creation of a sandbox";
+            let refused = StatusCode::FORBIDDEN;
+            let problem = Problem::new(refused, "serve/beyond-ceiling", what, why, "ask for a shorter life");
+            Err(problem.about(ClauseId::LimitsWall.path()))
+        }
+        Some(_) | None => Ok(()),
     }
 }
 

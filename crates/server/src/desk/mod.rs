@@ -2,7 +2,7 @@
 
 mod life;
 mod rules;
-pub(crate) use life::{LIFE_MS, life_said};
+pub(crate) use life::{LIFE_MS, life_said, may_live};
 pub(crate) use rules::Part;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -286,7 +286,8 @@ impl Desk {
     pub(crate) async fn ceiling_of(&self, key: &Key) -> Result<Option<Policy>, Problem> {
         let Some(top) = key.ceiling.clone() else { return Ok(None) };
         let environment = Arc::clone(&self.environment);
-        let read = move || load(&[PolicyLayer::Document(top)], &environment).map(|loaded| Some(loaded.policy));
+        let read =
+            move || load(&[PolicyLayer::Document(top)], &environment).map(|loaded| Some(ceiling::led(loaded.policy)));
         match tokio::task::spawn_blocking(read).await {
             Ok(read) => read.map_err(Problem::all),
             Err(_lost) => Err(crate::backend::failed("the ceiling of the key could not be read").into()),
@@ -373,7 +374,7 @@ impl Desk {
         self.room_for(key, &known).map_err(one)?;
         let ours = std::iter::once(self.empty.clone()).chain(order.shown.clone()).collect();
         let mut wanted = self.wanted(key, order, digests)?;
-        if let Some(most) = self.permitted(key, &wanted, ours).await? {
+        if let Some(most) = self.permitted(key, &mut wanted, ours).await? {
             let latest = boot_ms().saturating_add(i64::try_from(most).unwrap_or(i64::MAX));
             wanted.labels.insert(LATEST.to_owned(), latest.to_string());
         }
@@ -383,8 +384,8 @@ impl Desk {
     /// Who would hold each clause of a sandbox that is wanted; nothing is started.
     pub(crate) async fn plan(&self, key: &Key, order: Order) -> Result<Json, Vec<Problem>> {
         let ours = std::iter::once(self.empty.clone()).chain(order.shown.clone()).collect();
-        let wanted = self.wanted(key, order, None)?;
-        self.permitted(key, &wanted, ours).await?;
+        let mut wanted = self.wanted(key, order, None)?;
+        self.permitted(key, &mut wanted, ours).await?;
         let environment = Arc::clone(&self.environment);
         let Wanted { mut layers, timeout_ms, .. } = wanted;
         let life = timeout_ms.map(|ms| ("--timeout".to_owned(), format!("{ms}ms")));
@@ -492,9 +493,9 @@ impl Desk {
         Ok(Wanted { owner: key.mark(), layers, name, labels, timeout_ms, idle_ms, template, imports, from, given })
     }
 
-    /// Whether the policy is below the ceiling of the key; `ours` are folders that the server itself shows inside, the empty one
-    /// first. How long the ceiling lets it live, milliseconds.
-    async fn permitted(&self, key: &Key, wanted: &Wanted, ours: Vec<PathBuf>) -> Result<Option<u64>, Vec<Problem>> {
+    /// Whether the policy is below the ceiling of the key, which then names what was judged; `ours` are folders that the server
+    /// itself shows inside, the empty one first. How long the ceiling lets it live, milliseconds.
+    async fn permitted(&self, key: &Key, wanted: &mut Wanted, ours: Vec<PathBuf>) -> Result<Option<u64>, Vec<Problem>> {
         let (layers, environment) = (wanted.layers.clone(), Arc::clone(&self.environment));
         let (top, life) = (key.ceiling.clone(), wanted.timeout_ms);
         let given: BTreeSet<String> = wanted.given.keys().cloned().collect();
@@ -504,17 +505,17 @@ impl Desk {
             asked.policy.secrets.retain(|_, secret| !secret.variables().any(|name| given.contains(name)));
             let top = top.map(|top| load(&[PolicyLayer::Document(top)], &environment)).transpose()?;
             let top = top.as_ref().map(|loaded| &loaded.policy);
-            let mut found = ceiling::beyond(top, &asked.policy, &ours);
+            let (mut found, led) = ceiling::beyond(top, &asked.policy, &ours);
             let wall = top.and_then(|top| top.limits.wall).map(|wall| wall.0);
             if wall.is_some_and(|most| life.is_none_or(|life| life > most)) {
                 found.push(too_long(wall.unwrap_or(0)));
             }
-            if found.is_empty() { Ok(wall) } else { Err(found) }
+            if found.is_empty() { Ok((wall, led)) } else { Err(found) }
         };
-        match tokio::task::spawn_blocking(judge).await {
-            Ok(judged) => judged,
-            Err(_lost) => Err(vec![crate::backend::failed("the policy could not be judged").into()]),
-        }
+        let lost = |_| Err(vec![crate::backend::failed("the policy could not be judged").into()]);
+        let (wall, led) = tokio::task::spawn_blocking(judge).await.unwrap_or_else(lost)?;
+        wanted.layers.extend(led);
+        Ok(wall)
     }
 }
 

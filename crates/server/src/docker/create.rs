@@ -64,11 +64,11 @@ impl Docker {
         let name = self.reserved(name.unwrap_or_else(|| format!("box_{short}")))?;
         let mapped = self.mapped(&body, &image, short)?;
         let life_ms = self.ceiling.limits.wall.map_or(MAX_LIFE_MS, |wall| wall.0.min(MAX_LIFE_MS));
-        self.permitted(mapped.layers.clone(), life_ms).await?;
+        let led = self.permitted(mapped.layers.clone(), life_ms).await?;
         admit(Room::read())?;
         let wanted = Wanted {
             owner: super::CALLER.to_owned(),
-            layers: mapped.layers.clone(),
+            layers: mapped.layers.iter().cloned().chain(led).collect(),
             name: Some(name.name.clone()),
             labels: BTreeMap::from([(LABEL.to_owned(), id.clone())]),
             timeout_ms: Some(life_ms),
@@ -125,15 +125,15 @@ impl Docker {
 
     /// # Errors
     /// What the policy of these layers asks for beyond the ceiling, and mistakes in it. The root is an image of the caller's own
-    /// store: a ceiling does not choose among them.
-    async fn permitted(&self, layers: Vec<PolicyLayer>, life_ms: u64) -> Result<(), Told> {
+    /// store: a ceiling does not choose among them. Otherwise the layers that say where its binds lead.
+    async fn permitted(&self, layers: Vec<PolicyLayer>, life_ms: u64) -> Result<Vec<PolicyLayer>, Told> {
         let (environment, ceiling) = (Arc::clone(self.desk.environment()), self.ceiling.clone());
         let ours = vec![self.desk.empty().to_owned()];
-        let judge = move || -> Result<(), Vec<Problem>> {
+        let judge = move || -> Result<Vec<PolicyLayer>, Vec<Problem>> {
             let life = PolicyLayer::Flag { name: "--timeout".to_owned(), value: format!("{life_ms}ms") };
             let asked = desk::load(&layers.into_iter().chain([life]).collect::<Vec<_>>(), &environment)?.policy;
-            let found = ceiling::beyond(Some(&below(ceiling, &asked)), &asked, &ours);
-            if found.is_empty() { Ok(()) } else { Err(found) }
+            let (found, led) = ceiling::beyond(Some(&below(ceiling, &asked)), &asked, &ours);
+            if found.is_empty() { Ok(led) } else { Err(found) }
         };
         match tokio::task::spawn_blocking(judge).await {
             Ok(judged) => Ok(judged?),

@@ -257,10 +257,10 @@ impl Host<'_> {
             };
             let mut is_read_only = false;
             for option in options.split(',') {
-                match option {
-                    "ro" => is_read_only = true,
-                    "" | "rw" | "rprivate" | "private" => {}
-                    _ => return Err(wrong("only `ro` and `rw` are held")),
+                if option == "ro" {
+                    is_read_only = true;
+                } else if !["", "rw", "rprivate", "private"].contains(&option) {
+                    return Err(wrong("only `ro` and `rw` are held"));
                 }
             }
             targets.insert(self.bind("Binds", (from, to), is_read_only, places)?);
@@ -466,12 +466,8 @@ fn bytes(size: u64) -> String {
 fn size_of(text: &str) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
     let lower = lower.strip_suffix('b').unwrap_or(&lower);
-    let shift = match lower.chars().last()? {
-        'k' => 10,
-        'm' => 20,
-        'g' => 30,
-        _ => 0,
-    };
+    let last = lower.chars().last()?;
+    let shift = [('k', 10), ('m', 20), ('g', 30)].into_iter().find(|(unit, _)| *unit == last).map_or(0, |(_, by)| by);
     let digits = if shift == 0 { lower } else { lower.get(..lower.len().saturating_sub(1))? };
     digits.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|size| *size > 0)
 }

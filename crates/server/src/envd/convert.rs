@@ -106,12 +106,10 @@ const fn kind(kind: FileKind) -> &'static str {
 }
 
 fn owner(id: u32, own: u32, name: &str) -> String {
-    match id {
-        0 => "root".to_owned(),
-        65534 => "nobody".to_owned(),
-        _ if id == own && !name.is_empty() => name.to_owned(),
-        _ => id.to_string(),
+    if let Some((_, known)) = [(0, "root"), (65534, "nobody")].into_iter().find(|(known, _)| *known == id) {
+        return known.to_owned();
     }
+    if id == own && !name.is_empty() { name.to_owned() } else { id.to_string() }
 }
 
 /// `-rw-r--r--`

@@ -13,7 +13,7 @@ use super::exec::{self, carry, printed, wanted};
 use super::sandboxes::{order, shown};
 use super::{Answer, Refused, body};
 use crate::answer::{Problem, json_response};
-use crate::desk::{Desk, LIFE_MS, Order};
+use crate::desk::{Desk, LIFE_MS, MAX_LIFE_MS, Order};
 use crate::json as read;
 use crate::keys::Key;
 
@@ -65,9 +65,14 @@ pub(super) async fn run(State(desk): State<Arc<Desk>>, Extension(key): Extension
     let order = order(&desk, &key, &part(SANDBOX)).await?;
     let wall = program.exec.timeout_ms.or(order.life_ms).unwrap_or(LIFE_MS);
     program.exec.timeout_ms = Some(wall);
-    let order = Order { life_ms: Some(wall.saturating_add(AFTER_MS)), ..order };
-    let info = desk.create(&key, order, None).await.map_err(Refused)?;
+    // What the key may ask for is the program's time. What the sandbox lives beyond it is ours, to tell how the program ended.
+    let until = wall.saturating_add(AFTER_MS);
+    let life = desk.life(&key, until.min(MAX_LIFE_MS)).await?.max(wall);
+    let info = desk.create(&key, Order { life_ms: Some(life), ..order }, None).await.map_err(Refused)?;
     let once = Once { desk: Arc::clone(&desk), key, info, ended: false };
+    if life < until {
+        desk.outlast(&once.info, until).await;
+    }
     let (running, stream) = exec::begin(&desk, &once.info.id, program).await?;
     if !as_events {
         let mut answer = printed(stream).await?;

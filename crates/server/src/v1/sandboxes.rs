@@ -6,14 +6,14 @@ use axum::body::Body;
 use axum::extract::{Extension, Request, State};
 use axum::http::{Response, StatusCode, Uri};
 use live::words::{Info, State as Doing};
-use policy::Millis;
+use policy::{ClauseId, Millis};
 use sandbox::PolicyLayer;
 use serde_json::{Map, Value as Json, json};
 
 use super::sandbox::{Known, Living};
 use super::{Answer, Refused, body, yes};
 use crate::answer::{Problem, json_response};
-use crate::desk::{Desk, MAX_LIFE_MS, Once, Order, Part, life_said};
+use crate::desk::{Desk, MAX_LIFE_MS, Once, Order, Part, life_said, may_live};
 use crate::keys::Key;
 use crate::request::Query;
 use crate::{json as read, labels, templates};
@@ -74,7 +74,7 @@ pub(super) async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>) -> 
         }
     }
     // What the caller says goes before how long the sandbox of a snapshot was to live, and that before its policy.
-    let life_ms = Some(desk.life_of(life_ms.or(base.life_ms), &base.layers).await?);
+    let life_ms = Some(desk.life_of(key, life_ms.or(base.life_ms), &base.layers).await?);
     Ok(Order {
         imports: read::says(asked, "imports").then(|| read::list(asked, "imports")).transpose()?.or(base.imports),
         name: read::text(asked, "name")?.map(str::to_owned),
@@ -134,13 +134,21 @@ fn layers_of(policy: &Json) -> Result<Vec<PolicyLayer>, Problem> {
     match policy {
         Json::String(name) => Ok(vec![preset(name)?]),
         Json::Object(table) => {
+            if let Some(path) = null_in("", policy) {
+                let what = format!("{} is null, which is the value of no clause", policy::diagnostic::quote(&path));
+                return Err(Problem::invalid(&path, &what));
+            }
+            if let Some(version) = table.get("version").filter(|version| version.as_u64() != Some(1)) {
+                let what = format!("`version` is {version}, and this server reads version 1");
+                return Err(Problem::invalid("version", &what));
+            }
             let mut layers = Vec::new();
             if let Some(name) = read::text(table, "extends")? {
                 layers.push(preset(name)?);
             }
             let clauses = table.iter().filter(|(key, _)| !matches!(key.as_str(), "extends" | "version"));
             for (key, value) in clauses {
-                flatten(key, value, &mut layers)?;
+                lay(key, value, &mut layers)?;
             }
             Ok(layers)
         }
@@ -150,25 +158,48 @@ fn layers_of(policy: &Json) -> Result<Vec<PolicyLayer>, Problem> {
     }
 }
 
-/// Each value as `--set CLAUSE=VALUE`.
-fn flatten(path: &str, value: &Json, layers: &mut Vec<PolicyLayer>) -> Result<(), Problem> {
+/// Where a policy says null, by the path of the clause; none where it does not.
+fn null_in(path: &str, value: &Json) -> Option<String> {
+    match value {
+        Json::Null => Some(path.to_owned()),
+        Json::Object(table) => table.iter().find_map(|(key, value)| {
+            let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            null_in(&below, value)
+        }),
+        Json::Array(list) => list.iter().find_map(|value| null_in(path, value)),
+        Json::Bool(_) | Json::Number(_) | Json::String(_) => None,
+    }
+}
+
+/// Whether clauses lie below this word, which is none itself: `limits`.
+fn is_group(path: &str) -> bool {
+    let is_below = |id: &ClauseId| id.path().strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
+    ClauseId::ALL.iter().any(is_below)
+}
+
+/// Each clause with the whole of its value as `--set CLAUSE=VALUE`, so that it is read as in a document: an empty table says
+/// something (`commands = {}` lets nothing run), and a secret is one by all of its parts. What is no clause is laid as well, and
+/// refused by whoever reads it.
+fn lay(path: &str, value: &Json, layers: &mut Vec<PolicyLayer>) -> Result<(), Problem> {
     if path.split('.').count() > 6 || path.contains(['=', '\n']) {
         return Err(Problem::invalid("policy", &format!("{} is no clause", policy::diagnostic::quote(path))));
     }
     match value {
+        Json::Object(table) if is_group(path) => {
+            for (key, value) in table {
+                lay(&format!("{path}.{key}"), value, layers)?;
+            }
+        }
+        // A flag for each: its record keeps the name, and not the value.
         Json::Object(table) if path == "env.set" => {
             for (name, value) in table {
-                let text = value.as_str().ok_or_else(|| Problem::invalid("env.set", "a variable's value is a text"))?;
+                let text = value.as_str().filter(|_| !name.contains('='));
+                let what = "a variable has a name without `=`, and a text as its value";
+                let text = text.ok_or_else(|| Problem::invalid("env.set", what))?;
                 layers.push(PolicyLayer::Flag { name: "--env".to_owned(), value: format!("{name}={text}") });
             }
         }
-        Json::Object(table) => {
-            for (key, value) in table {
-                flatten(&format!("{path}.{key}"), value, layers)?;
-            }
-        }
-        Json::Null => {}
-        Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Array(_) => {
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Array(_) | Json::Object(_) => {
             layers.push(PolicyLayer::Set(format!("{path}={}", written(value))));
         }
     }
@@ -180,12 +211,18 @@ fn written(value: &Json) -> String {
     match value {
         Json::Object(table) => {
             let parts: Vec<String> =
-                table.iter().map(|(key, value)| format!("{} = {}", Json::from(key.as_str()), written(value))).collect();
+                table.iter().map(|(key, value)| format!("{} = {}", text_of(key), written(value))).collect();
             format!("{{ {} }}", parts.join(", "))
         }
         Json::Array(list) => format!("[{}]", list.iter().map(written).collect::<Vec<_>>().join(", ")),
-        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => value.to_string(),
+        Json::String(text) => text_of(text),
+        Json::Null | Json::Bool(_) | Json::Number(_) => value.to_string(),
     }
+}
+
+/// A text as both languages write it: TOML escapes one character more.
+fn text_of(text: &str) -> String {
+    Json::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
 pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
@@ -219,6 +256,9 @@ pub(super) async fn resume(State(desk): State<Arc<Desk>>, Living(info): Living, 
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["timeout"])?;
     let life = duration(&asked, "timeout")?;
+    if let Some(life) = life {
+        may_live(&info, life)?;
+    }
     let info = if info.state == Doing::Paused { desk.resume(&info, life).await? } else { info };
     Ok(answer(StatusCode::OK, &info))
 }
@@ -227,6 +267,7 @@ pub(super) async fn timeout(State(desk): State<Arc<Desk>>, Living(info): Living,
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["timeout"])?;
     let life = duration(&asked, "timeout")?.ok_or_else(|| Problem::invalid("timeout", "`timeout` is missing"))?;
+    may_live(&info, life)?;
     let info = desk.set_end(&info, life, false).await?;
     Ok(answer(StatusCode::OK, &info))
 }
@@ -282,6 +323,36 @@ mod tests {
         assert_eq!(rules, [set("net.allow=[{ \"host\" = \"a.test\", \"ports\" = [80] }, \"b.test\"]")]);
         for bad in [json!("/etc/policy.toml"), json!({ "extends": "./a.toml" }), json!(7), json!({ "a=b": 1 })] {
             assert!(layers_of(&bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_a_policy_says_is_read_whole_or_refused_by_its_clause() {
+        for (clauses, expected) in [
+            (json!({ "commands": {} }), "commands={  }"),
+            (json!({ "limits": { "memory": {} } }), "limits.memory={  }"),
+            (json!({ "bogus": {} }), "bogus={  }"),
+            (
+                json!({ "secrets": { "api": { "from": "env:X", "hosts": ["a.test"] } } }),
+                "secrets={ \"api\" = { \"from\" = \"env:X\", \"hosts\" = [\"a.test\"] } }",
+            ),
+            (json!({ "version": 1, "name": "a\u{7f}" }), "name=\"a\\u007f\""),
+        ] {
+            assert_eq!(layers_of(&clauses).unwrap(), [PolicyLayer::Set(expected.to_owned())], "{clauses}");
+        }
+        assert!(layers_of(&json!({ "limits": {}, "env": { "set": {} } })).unwrap().is_empty(), "nothing is said");
+        for (bad, clause) in [
+            (json!({ "version": 99 }), "version"),
+            (json!({ "version": "1" }), "version"),
+            (json!({ "bogus": null }), "bogus"),
+            (json!({ "extends": null }), "extends"),
+            (json!({ "limits": { "memory": null } }), "limits.memory"),
+            (json!({ "net": { "allow": [{ "host": "a.test", "ports": null }] } }), "net.allow.ports"),
+            (json!({ "env": { "set": { "A=B": "x" } } }), "env.set"),
+            (json!({ "env": { "set": { "A": 1 } } }), "env.set"),
+        ] {
+            let problem = layers_of(&bad).unwrap_err();
+            assert_eq!((problem.status, &*problem.clause), (StatusCode::BAD_REQUEST, clause), "{bad}");
         }
     }
 }

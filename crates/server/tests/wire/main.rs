@@ -3,6 +3,7 @@
 
 mod bounds;
 mod carriers;
+mod ceilings;
 mod clients;
 mod control;
 mod data;

@@ -470,3 +470,77 @@ async fn a_life_is_the_callers_word_else_the_templates_else_the_servers() {
         assert!((seconds * 1000..seconds * 1000 + 1000).contains(&life), "{asked}: {life}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_says_no_less_here_than_in_a_document() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    for (policy, clause, word) in [
+        (json!({ "limits": { "memory": {} } }), "limits.memory", "limits.memory"),
+        (json!({ "limits": { "memory": null } }), "limits.memory", "limits.memory"),
+        (json!({ "version": 99 }), "version", "version"),
+        (json!({ "bogus": null }), "bogus", "bogus"),
+        (json!({ "bogus": {} }), "", "bogus"),
+        (json!({ "limits": { "bogus": {} } }), "", "limits.bogus"),
+        (json!({ "secrets": { "api": { "from": "env:API_TOKEN" } } }), "secrets", "api"),
+    ] {
+        let told = caller.json("POST", "/v1/sandboxes", json!({ "policy": policy })).await;
+        let json = told.json();
+        assert_eq!((told.status, &json["clause"]), (400, &json!(clause)), "{policy}: {json}");
+        assert!(json["what"].as_str().unwrap().contains(word), "{policy}: {json}");
+    }
+    // What the ceiling is, word for word, is below it: none of it was left out on the way.
+    let mut clauses = json!({
+        "version": 1, "extends": "strict", "limits": { "memory": "64M" }, "syscalls": { "profile": "default" },
+        "net": { "mode": "allow", "allow": ["a.test"] }, "commands": {},
+        "secrets": { "api": { "from": "env:API_TOKEN", "hosts": ["a.test"] } },
+    });
+    let ceiling = stage.home.with_extension("json");
+    std::fs::write(&ceiling, clauses.to_string()).unwrap();
+    let key = stage.keys.add("held", Some(ceiling.to_str().unwrap().to_owned()), None).unwrap();
+    let held = caller.with("x-api-key", &key);
+    let made = held.json("POST", "/v1/sandboxes", json!({ "policy": clauses, "timeout": 20 })).await;
+    assert_eq!(made.status, 201, "{}", String::from_utf8_lossy(&made.body));
+    clauses.as_object_mut().unwrap().remove("commands");
+    let more = held.json("POST", "/v1/sandboxes", json!({ "policy": clauses, "timeout": 20 })).await;
+    assert_eq!((more.status, &more.json()["clause"]), (403, &json!("commands")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn below_a_ceiling_a_life_is_as_long_as_that_and_a_longer_one_is_refused() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let key = stage.keys.add("small", Some("strict".to_owned()), None).unwrap();
+    let small = caller.with("x-api-key", &key);
+    let life = |info: &Value| info["ends_ms"].as_i64().unwrap() - info["created_ms"].as_i64().unwrap();
+    // `strict` says 30 s, and who asks for no time gets no more.
+    let made = small.json("POST", "/v1/sandboxes", json!({ "policy": "strict" })).await;
+    assert_eq!(made.status, 201, "{}", String::from_utf8_lossy(&made.body));
+    let made = made.json();
+    assert!((30_000..31_000).contains(&life(&made)), "{made}");
+    let id = made["id"].as_str().unwrap();
+    let path = format!("/v1/sandboxes/{id}");
+    let shorter = small.json("POST", &format!("{path}/timeout"), json!({ "timeout": "10s" })).await.json();
+    assert!(life(&shorter) < 30_000, "{shorter}");
+    for rest in ["timeout", "resume"] {
+        let longer = small.json("POST", &format!("{path}/{rest}"), json!({ "timeout": "1m" })).await;
+        assert_eq!((longer.status, &longer.json()["clause"]), (403, &json!("limits.wall")), "{rest}");
+    }
+    assert_eq!(small.send("GET", &path, "").await.json()["ends_ms"], shorter["ends_ms"]);
+    // E2B's clients ask for more than they mean: what they get is bounded.
+    let wire = small.json("POST", &format!("/sandboxes/{id}/timeout"), json!({ "timeout": 60 })).await;
+    assert_eq!(wire.status, 204);
+    let bounded = small.send("GET", &path, "").await.json();
+    assert!((20_000..31_000).contains(&life(&bounded)), "{bounded}");
+    // The time in which the server tells how a program ended is not the caller's.
+    for (body, status) in [
+        (json!({ "policy": "strict", "cmd": ["true"] }), 200),
+        (json!({ "policy": "strict", "cmd": ["true"], "timeout": "30s" }), 200),
+        (json!({ "policy": "strict", "cmd": ["true"], "timeout": "31s" }), 403),
+    ] {
+        let ran = small.json("POST", "/v1/runs", body.clone()).await;
+        assert_eq!(ran.status, status, "{body}: {}", String::from_utf8_lossy(&ran.body));
+    }
+    let day = caller.json("POST", "/v1/runs", json!({ "cmd": ["true"], "timeout": "24h" })).await;
+    assert_eq!(day.status, 200, "{}", String::from_utf8_lossy(&day.body));
+}

@@ -3,6 +3,11 @@
 //! A key without a ceiling still reaches nothing of the host: files, variables and secrets of the host are given by a ceiling
 //! or not at all.
 
+mod names;
+mod places;
+#[cfg(test)]
+mod tests;
+
 use std::path::{Path, PathBuf};
 
 use axum::http::StatusCode;
@@ -11,8 +16,20 @@ use policy::value::{
     Audit, EnforcerDemand, Env, Fs, Grant, Language, Limits, Net, NetMode, NetRule, Over, Policy, Process, Proxy, Root,
     Sockets, Syscalls, Tier, TierChoice, Unknown, Workspace, WorkspaceMode,
 };
+use sandbox::PolicyLayer;
 
 use crate::answer::Problem;
+use names::Names;
+
+/// Why something is beyond a ceiling.
+const WHY: &str = "each key has a ceiling, and a policy may only stay below it";
+/// The same of paths of the host.
+const WHY_PLACE: &str = "each key has a ceiling: a path of the host counts as what its links lead to, must be there, and \
+                         shows nothing that the ceiling hides; below a ceiling with `fs.hide` or `fs.exec` things are seen \
+                         where that shows them";
+/// The same of rules for the network.
+const WHY_RULE: &str =
+    "each key has a ceiling: a rule must be one of its rules, or one of them with fewer ports, methods or paths";
 
 /// What the caller may not ask for.
 struct Beyond<'a> {
@@ -23,13 +40,24 @@ struct Beyond<'a> {
 
 /// Every clause in which a policy goes beyond the ceiling; without one, beyond what reaches nothing of the host. `ours` are
 /// the folders of the host that the server itself shows inside; a workspace is a copy of the first of them.
-pub(crate) fn beyond(ceiling: Option<&Policy>, asked: &Policy, ours: &[PathBuf]) -> Vec<Problem> {
+///
+/// Beside it the layers that name what was judged, where links lead from what was asked for to there: they go on top of the
+/// policy's own, so that a link that is another one meanwhile does not count.
+pub(crate) fn beyond(ceiling: Option<&Policy>, asked: &Policy, ours: &[PathBuf]) -> (Vec<Problem>, Vec<PolicyLayer>) {
     let mut beyond = Beyond { found: Vec::new(), ours };
-    match ceiling {
-        Some(ceiling) => beyond.than(ceiling, asked),
-        None => beyond.than_nothing_of_the_host(asked),
-    }
-    beyond.found
+    let Some(ceiling) = ceiling else {
+        beyond.than_nothing_of_the_host(asked);
+        return (beyond.found, Vec::new());
+    };
+    let led = places::led(asked, ours);
+    beyond.than(ceiling, &led);
+    (beyond.found, places::layers(asked, &led))
+}
+
+/// A ceiling whose workspace is where it leads, as that of every sandbox below it.
+pub(crate) fn led(ceiling: Policy) -> Policy {
+    let path = ceiling.workspace.path.map(|path| places::real(&path).unwrap_or(path));
+    Policy { workspace: Workspace { path, ..ceiling.workspace }, ..ceiling }
 }
 
 /// Whether it is the ceiling's proxy. Documents have no login: without one, none of another is asked for.
@@ -63,34 +91,98 @@ impl Beyond<'_> {
     }
 
     fn hold(&mut self, clause: ClauseId, is_below: bool) {
+        self.hold_because(clause, is_below, WHY);
+    }
+
+    fn hold_because(&mut self, clause: ClauseId, is_below: bool, why: &str) {
         if is_below {
             return;
         }
         let what = format!("`{clause}` goes beyond what this key may ask for");
-        let why = "each key has a ceiling, and a policy may only stay below it";
         let instead = "ask for less, or use a key with a higher ceiling (`fumehood keys add -p`)";
         let problem = Problem::new(StatusCode::FORBIDDEN, "serve/beyond-ceiling", what, why, instead);
         self.found.push(problem.about(clause.path()));
     }
 
+    /// Each clause is named: one that is new, and reaches the host, is not forgotten here.
     fn than_nothing_of_the_host(&mut self, asked: &Policy) {
-        self.hold(ClauseId::FsRoot, matches!(asked.fs.root, Root::Host | Root::Empty));
-        self.hold(ClauseId::FsRead, asked.fs.read.iter().all(|grant| self.is_ours(&grant.from)));
-        self.hold(ClauseId::FsWrite, asked.fs.write.is_empty());
-        self.hold(ClauseId::FsSockets, asked.fs.sockets != Sockets::Host);
-        self.hold(ClauseId::Workspace, asked.workspace.path.as_deref().is_none_or(|path| self.is_empty_one(path)));
-        self.hold(ClauseId::EnvPass, asked.env.pass.is_empty() && !asked.env.git_identity);
-        self.hold(ClauseId::Secrets, asked.secrets.is_empty());
-        self.net_than_nothing_of_the_host(&asked.net);
-        self.hold(ClauseId::AuditPath, asked.audit.path.is_none());
-        self.hold(ClauseId::Tier, is_tier_at_least(TierChoice::Fixed(Tier::Process), asked.tier));
+        let Policy {
+            name: _,
+            tier,
+            backend: _,
+            threat: _,
+            enforcer: _,
+            prefer: _,
+            fs,
+            workspace,
+            limits: _,
+            net,
+            env,
+            inputs: _,
+            secrets,
+            process,
+            syscalls: _,
+            language: _,
+            commands: _,
+            tools: _,
+            audit,
+            documents: _,
+        } = asked;
+        self.files_than_nothing_of_the_host(fs);
+        let Workspace { path, at: _, mode } = workspace;
+        let is_copied = |path: &Path| self.is_empty_one(path) && *mode != WorkspaceMode::Rw;
+        self.hold(ClauseId::Workspace, path.as_deref().is_none_or(is_copied));
+        let Env { pass, set: _, git_identity } = env;
+        self.hold(ClauseId::EnvPass, pass.is_empty() && !git_identity);
+        self.hold(ClauseId::Secrets, secrets.is_empty());
+        self.net_than_nothing_of_the_host(net);
+        let Process { user: _, hostname: _, umask: _, tty: _, label: _, devices } = process;
+        self.hold(ClauseId::ProcessDevices, devices.is_empty());
+        let Audit { path, redact: _, content: _, sync: _ } = audit;
+        self.hold(ClauseId::AuditPath, path.is_none());
+        self.hold(ClauseId::Tier, is_tier_at_least(TierChoice::Fixed(Tier::Process), *tier));
+    }
+
+    fn files_than_nothing_of_the_host(&mut self, asked: &Fs) {
+        let Fs {
+            root,
+            read,
+            write,
+            hide: _,
+            sockets,
+            landlock: _,
+            exec: _,
+            noexec: _,
+            tmp: _,
+            shm: _,
+            run: _,
+            protect: _,
+        } = asked;
+        self.hold(ClauseId::FsRoot, matches!(root, Root::Host | Root::Empty));
+        self.hold(ClauseId::FsRead, read.iter().all(|grant| self.is_ours(&grant.from)));
+        self.hold(ClauseId::FsWrite, write.is_empty());
+        self.hold(ClauseId::FsSockets, *sockets != Sockets::Host);
     }
 
     /// An `address` and a proxy may lead to what listens on the host, or beside it.
     fn net_than_nothing_of_the_host(&mut self, asked: &Net) {
+        let Net {
+            mode: _,
+            presets: _,
+            allow: _,
+            deny: _,
+            unknown: _,
+            programs: _,
+            dns: _,
+            ca,
+            proxy,
+            bandwidth: _,
+            bytes: _,
+            connections: _,
+        } = asked;
         self.hold(ClauseId::NetAllow, asked.rules().all(|rule| rule.address.is_none()));
-        self.hold(ClauseId::NetCa, asked.ca.is_empty());
-        self.hold(ClauseId::NetProxy, asked.proxy.is_none());
+        self.hold(ClauseId::NetCa, ca.is_empty());
+        self.hold(ClauseId::NetProxy, proxy.is_none());
     }
 
     fn than(&mut self, ceiling: &Policy, asked: &Policy) {
@@ -124,7 +216,7 @@ impl Beyond<'_> {
             self.hold(*more, false);
         }
         self.files(fs, &asked.fs);
-        self.workspace(workspace, &asked.workspace);
+        self.workspace((workspace, &Names::of(fs)), &asked.workspace);
         self.limits(limits, &asked.limits);
         self.net(net, &asked.net);
         self.env(env, &asked.env);
@@ -143,11 +235,13 @@ impl Beyond<'_> {
     fn files(&mut self, ceiling: &Fs, asked: &Fs) {
         let Fs { root, read, write, hide, sockets, landlock, exec, noexec, tmp, shm, run, protect } = ceiling;
         self.hold(ClauseId::FsRoot, asked.root == *root || asked.root == Root::Empty);
-        let all: Vec<&Grant> = read.iter().chain(write).collect();
-        let may = asked.read.iter().all(|grant| self.is_ours(&grant.from) || is_in(grant, &all));
-        self.hold(ClauseId::FsRead, may);
-        let writable: Vec<&Grant> = write.iter().collect();
-        self.hold(ClauseId::FsWrite, asked.write.iter().all(|grant| is_in(grant, &writable)));
+        let names = Names::of(ceiling);
+        let is_in = |grant: &Grant, most: &Grant| places::is_in(grant, most, &names);
+        let may_read = |grant: &Grant| read.iter().chain(write).any(|most| is_in(grant, most));
+        let may = asked.read.iter().all(|grant| self.is_ours(&grant.from) || may_read(grant));
+        self.hold_because(ClauseId::FsRead, may, WHY_PLACE);
+        let may = asked.write.iter().all(|grant| write.iter().any(|most| is_in(grant, most)));
+        self.hold_because(ClauseId::FsWrite, may, WHY_PLACE);
         self.hold(ClauseId::FsHide, hide.iter().all(|glob| asked.hide.contains(glob)));
         self.hold(ClauseId::FsSockets, rank_of_sockets(asked.sockets) <= rank_of_sockets(*sockets));
         self.hold(ClauseId::FsLandlock, asked.landlock >= *landlock);
@@ -162,13 +256,23 @@ impl Beyond<'_> {
         self.hold(ClauseId::FsProtect, !protect || asked.protect);
     }
 
-    fn workspace(&mut self, ceiling: &Workspace, asked: &Workspace) {
-        let Workspace { path, at: _, mode } = ceiling;
-        let is_below = asked.mode == WorkspaceMode::None
-            || (asked.path.as_deref().is_some_and(|path| self.is_empty_one(path)) && asked.mode != WorkspaceMode::Rw)
-            || (rank_of_mode(asked.mode) <= rank_of_mode(*mode)
-                && path.as_ref().is_some_and(|most| asked.path.as_ref().is_some_and(|path| path.starts_with(most))));
-        self.hold(ClauseId::Workspace, is_below);
+    fn workspace(&mut self, (ceiling, names): (&Workspace, &Names<'_>), asked: &Workspace) {
+        let Workspace { path: most, at: top, mode } = ceiling;
+        let Workspace { path, at, mode: wish } = asked;
+        let is_below = |path: &Path| {
+            // Without a place of its own it is seen where it is.
+            let at = at.as_deref().unwrap_or(path);
+            if self.is_empty_one(path) {
+                return *wish != WorkspaceMode::Rw && names.let_empty(top.as_deref(), at);
+            }
+            let Some(most) = most.as_deref().and_then(places::real) else { return false };
+            let Ok(below) = path.strip_prefix(&most) else { return false };
+            let top = top.as_deref().unwrap_or(&most);
+            rank_of_mode(*wish) <= rank_of_mode(*mode)
+                && names.let_workspace(below, (top, &places::joined(top, below)), at)
+        };
+        let is_below = *wish == WorkspaceMode::None || path.as_deref().is_some_and(is_below);
+        self.hold_because(ClauseId::Workspace, is_below, WHY_PLACE);
     }
 
     fn limits(&mut self, ceiling: &Limits, asked: &Limits) {
@@ -228,14 +332,9 @@ impl Beyond<'_> {
             connections,
         } = ceiling;
         self.hold(ClauseId::NetMode, rank_of_net(asked.mode) <= rank_of_net(*mode));
-        // The same rule, of the same ports or of some of them.
-        let within = |rule: &NetRule, most: &NetRule| {
-            rule.ports.iter().all(|port| most.ports.contains(port))
-                && *rule == NetRule { ports: rule.ports.clone(), ..most.clone() }
-        };
-        let allowed = |rule: &NetRule| ceiling.rules().any(|most| within(rule, most));
-        self.hold(ClauseId::NetAllow, asked.allow.iter().all(allowed));
-        self.hold(ClauseId::NetPresets, asked.presets.values().flatten().all(allowed));
+        let allowed = |rule: &NetRule| ceiling.rules().any(|most| is_rule_within(rule, most));
+        self.hold_because(ClauseId::NetAllow, asked.allow.iter().all(allowed), WHY_RULE);
+        self.hold_because(ClauseId::NetPresets, asked.presets.values().flatten().all(allowed), WHY_RULE);
         self.hold(ClauseId::NetDeny, deny.iter().all(|denial| asked.deny.contains(denial)));
         self.hold(ClauseId::NetUnknown, *unknown == Unknown::Ask || asked.unknown == Unknown::Deny);
         self.hold(ClauseId::NetPrograms, programs.is_empty() || *programs == asked.programs);
@@ -284,8 +383,21 @@ fn at_most<T: PartialOrd>(ceiling: Option<T>, asked: Option<T>) -> bool {
     ceiling.is_none_or(|most| asked.is_some_and(|asked| asked <= most))
 }
 
-fn is_in(grant: &Grant, grants: &[&Grant]) -> bool {
-    grants.iter().any(|most| grant.from.starts_with(&most.from) && (most.dangerous || !grant.dangerous))
+/// Whether a rule is the ceiling's, or lets less of the same through: fewer ports, methods or paths, by a person's answer.
+fn is_rule_within(rule: &NetRule, most: &NetRule) -> bool {
+    let NetRule { to, ports, protocol, methods, paths, address, tls, asks, encoded_slashes, websocket: _ } = rule;
+    // A list without items is one of all.
+    let among = |asked: &[String], most: &[String]| {
+        most.is_empty() || (!asked.is_empty() && asked.iter().all(|one| most.contains(one)))
+    };
+    (to, protocol, address, tls) == (&most.to, &most.protocol, &most.address, &most.tls)
+        && ports.iter().all(|port| most.ports.contains(port))
+        && among(methods, &most.methods)
+        && among(paths, &most.paths)
+        && (*asks || !most.asks)
+        // A rule that judges no path lets every spelling of one through.
+        && (!encoded_slashes || most.encoded_slashes || most.paths.is_empty())
+        && (!rule.opens_websockets() || most.opens_websockets())
 }
 
 fn is_tier_at_least(least: TierChoice, asked: TierChoice) -> bool {

@@ -123,7 +123,7 @@ pub const KEYS: &[Key] = &[
         "guards",
         Form::Guards,
         Some("none"),
-        "What an argument must be, by its name: `to`, `message.to`, `recipients[]` (each element). A guard parses what it guards, and what it parsed is what the tool gets. An argument that is not given is not judged: the schema says what must be given.",
+        "What an argument must be, by its name: `to`, `message.to`, `recipients[]` (each element). A guard parses what it guards, and what it parsed is what the tool gets. An argument that is not given is not judged: the schema says what must be given. A guard of what the schema does not let in (the policy's, or the tool's own) denies every call: `tools.guard/no-argument`. `user.email` is also an argument of that name.",
     ),
     key(
         "tools.tool",

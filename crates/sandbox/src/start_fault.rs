@@ -30,15 +30,26 @@ fn sentence(words: &str) -> String {
     )
 }
 
+/// What to write where a colon was meant to part two paths: `FROM:TO` is one word in a flag alone, where the latter is a path
+/// inside; in a document the colon belongs to the name.
+fn elsewhere(path: &str) -> String {
+    const SEEN: &str = "; what is to be seen elsewhere inside is";
+    match path.rsplit_once(":/").filter(|(from, _)| !from.is_empty()) {
+        Some((from, to)) => format!("{SEEN} {{ from = \"{from}\", to = \"/{to}\" }} in a document"),
+        None if path.contains(':') => {
+            format!("{SEEN} `FROM:/TO` in a flag, {{ from = \"FROM\", to = \"/TO\" }} in a document")
+        }
+        None => String::new(),
+    }
+}
+
 fn said(error: &StartError) -> Said {
     let clause = |name: &str| format!("`{name}`");
     let before = || BEFORE.to_owned();
     let ours = || OURS.to_owned();
     match error {
         StartError::Path { clause: of, why, path, .. } => {
-            // Of `FROM:TO` the latter is a path inside; else the colon belongs to the name.
-            let colon = path.as_os_str().as_encoded_bytes().contains(&b':');
-            let to = if colon { "; what is to be seen elsewhere inside is `FROM:/TO`" } else { "" };
+            let to = elsewhere(&path.to_string_lossy());
             ("run/path", clause(of), why.clone(), format!("check the path, or take it out of the policy{to}"))
         }
         StartError::Special { clause: of, .. } => {

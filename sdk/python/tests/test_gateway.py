@@ -512,6 +512,23 @@ def test_defaults_are_judged_where_the_policy_looks_at_them():
         assert unguarded() == "boss@evil.example"
 
 
+def test_a_guard_of_an_argument_that_the_function_does_not_have_denies_every_call():
+    ran = []
+    guarded = allow("send", guards={"to": {"kind": "email", "domains": ["company.com"]}})
+    with Gateway(guarded) as gate:
+
+        @gate.tool("send")
+        def send(recipient: str, body: str = "") -> str:
+            ran.append(recipient)
+            return recipient
+
+        for recipient in ("eve@evil.example", "ann@company.com"):
+            with pytest.raises(Denied) as denied:
+                send(recipient=recipient)
+            assert denied.value.id == "tools.guard/no-argument", denied.value
+    assert ran == []
+
+
 def test_a_default_that_cannot_be_judged_is_an_error_when_the_tool_is_made():
     from fumehood.tools import Unfit
 

@@ -508,7 +508,11 @@ fn a_remedy_can_be_followed_as_it_stands() {
     let said = house.run(&["run", "--allow-host", "https://example.org/x", "--", "true"]);
     assert!(said.code == 126 && said.err.contains("a host is a name, not an address of a page"), "{said:?}");
     let said = house.run(&["run", "--read", "/usr:there", "--", "true"]);
-    assert!(said.code == 126 && said.err.contains("seen elsewhere inside is `FROM:/TO`\n"), "{said:?}");
+    assert!(said.code == 126 && said.err.contains("seen elsewhere inside is `FROM:/TO` in a flag"), "{said:?}");
+    std::fs::write(house.path("work/colon.toml"), "version = 1\nfs.read = [\"/nowhere-a:/b\"]\n").unwrap();
+    let said = house.run(&["run", "-p", "colon.toml", "--", "true"]);
+    let fix = "seen elsewhere inside is { from = \"/nowhere-a\", to = \"/b\" } in a document\n";
+    assert!(said.code == 126 && said.err.contains(fix), "{said:?}");
     let said = house.run(&["run", "-w", "/etc/passwd", "--", "true"]);
     assert!(said.code == 126 && said.err.contains("fix: name a directory\n"), "{said:?}");
     std::fs::write(house.path("work/latin.toml"), b"version = 1\nname = \"caf\xe9\"\n").unwrap();

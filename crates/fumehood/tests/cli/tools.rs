@@ -57,6 +57,29 @@ fn a_denial_names_the_rule_the_value_and_what_would_be_allowed() {
 }
 
 #[test]
+fn a_guard_of_no_argument_of_the_tool_denies() {
+    let house = house(
+        "version = 1\n[[tools.tool]]\nname = \"mail.send\"\ndecision = \"allow\"\neffect = \"write\"\nguards.to = { kind = \"email\", domains = [\"company.com\"] }\n",
+    );
+    let run = |schema: &str, args: &str| {
+        let words = ["tools", "check", "-p", "p.toml", "--tool", "mail.send", "--tool-schema", schema, "--args", args];
+        house.run(&words)
+    };
+    let other = r#"{"type": "object", "properties": {"recipient": {"type": "string"}, "body": {"type": "string"}}}"#;
+    let said = run(other, r#"{"recipient": "eve@evil.example", "body": "hello"}"#);
+    assert_eq!((said.code, said.err.as_str()), (1, ""), "{said:?}");
+    assert!(
+        said.out.starts_with("deny `mail.send`\n  rule:     tools.tool[0].guards.to (p.toml:6:13)\n"),
+        "{}",
+        said.out
+    );
+    assert!(said.out.contains("tools.guard/no-argument") && said.out.contains("`recipient`"), "{}", said.out);
+    let own = r#"{"type": "object", "properties": {"to": {"type": "string"}, "body": {"type": "string"}}}"#;
+    assert_eq!(run(own, r#"{"body": "hello"}"#).code, 0);
+    assert_eq!(run(own, r#"{"to": "eve@evil.example", "body": "hello"}"#).code, 1);
+}
+
+#[test]
 fn a_rule_can_ask_and_the_exit_code_says_so() {
     let house = house(POLICY);
     let said = check(&house, r#"{"to": "ann@company.com", "amount": 500}"#);

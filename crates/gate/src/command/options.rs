@@ -57,6 +57,11 @@ pub(super) fn blocked(id: &'static str, what: String, why: impl Into<String>, in
 
 /// Sorts the words that follow `program`.
 pub(super) fn parse<'t>(program: &str, table: &'t Table, words: &[Word]) -> Result<Given<'t>, Blocked> {
+    if reads_responses(program)
+        && let Some(word) = words.iter().find(|word| may_be_response(word))
+    {
+        return Err(response(program, word));
+    }
     let plus = is_shell(program);
     let mut parser = Parser { program, table, given: Given::default(), operands: Vec::new(), ended: false, plus };
     parser.given.writes_all = table.writes_all;
@@ -82,6 +87,115 @@ fn is_shell(program: &str) -> bool {
     let short = program.rsplit('/').next().unwrap_or(program);
     let plain = short.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));
     matches!(plain, "ash" | "bash" | "dash" | "ksh" | "lksh" | "mksh" | "rbash" | "rksh" | "sh" | "yash" | "zsh")
+}
+
+/// Programs for which `@FILE` is the words that stand in that file, options among them, wherever it stands: also behind `--` and
+/// as the value of an option.
+const RESPONSES: &[&str] = &[
+    // GNU binutils, and what LLVM has of the same names.
+    "addr2line",
+    "ar",
+    "as",
+    "c++filt",
+    "cxxfilt",
+    "dlltool",
+    "dwp",
+    "elfedit",
+    "gold",
+    "gprof",
+    "ld",
+    "lld",
+    "mold",
+    "nm",
+    "objcopy",
+    "objdump",
+    "ranlib",
+    "readelf",
+    "size",
+    "strings",
+    "strip",
+    "symbolizer",
+    "windmc",
+    "windres",
+    // Compilers and what belongs to them.
+    "c++",
+    "cc",
+    "cl",
+    "clang",
+    "clang++",
+    "cpp",
+    "emcc",
+    "flang",
+    "g++",
+    "gcc",
+    "gccgo",
+    "gdc",
+    "gfortran",
+    "ghc",
+    "gnat",
+    "kotlinc",
+    "ldc",
+    "protoc",
+    "rustc",
+    "rustdoc",
+    "scalac",
+    "swiftc",
+    "zig",
+    // Java's.
+    "jar",
+    "java",
+    "javac",
+    "javadoc",
+    "jdeps",
+    "jlink",
+    "jpackage",
+    // Python's: argparse with a prefix for files.
+    "mypy",
+    "py.test",
+    "pylint",
+    "pytest",
+    "ruff",
+    // Archives and pictures.
+    "7z",
+    "7za",
+    "7zr",
+    "composite",
+    "convert",
+    "identify",
+    "magick",
+    "mogrify",
+    "montage",
+    "rar",
+    "unrar",
+];
+
+/// Whether a program is one of them: `strings`, `/usr/bin/gcc-12`, `x86_64-linux-gnu-ld.bfd`, `python3 -m pytest`.
+fn reads_responses(program: &str) -> bool {
+    let short = program.rsplit(['/', ' ']).next().unwrap_or(program);
+    let plain = short.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));
+    let own = plain.rsplit('-').next().unwrap_or(plain);
+    let kind = own.split('.').next().unwrap_or(own);
+    [short, plain, own, kind].iter().any(|name| RESPONSES.contains(name))
+}
+
+/// Whether a word could begin with `@` when the program gets it.
+fn may_be_response(word: &Word) -> bool {
+    let head = word.head();
+    match &word.value {
+        Value::Literal(text) => text.starts_with('@'),
+        Value::One(_) | Value::Glob(_) => head.is_empty() || head.starts_with('@'),
+        Value::Many => true,
+    }
+}
+
+fn response(program: &str, word: &Word) -> Blocked {
+    let shown = quote(&word.shown());
+    let (id, what) = match word.text() {
+        Some(_) => ("commands.argument/type", format!("`{program}` would read its words from {shown}")),
+        None => ("commands.word/unproven", format!("{shown} of `{program}` could begin with `@`")),
+    };
+    let why = "`@FILE` stands for the words in that file: options that nobody judged, and a file that is read";
+    blocked(id, what, why, "the words themselves; a file whose name begins so is `./@name`")
 }
 
 struct Parser<'t, 'p> {

@@ -201,6 +201,7 @@ fn allowed(text: &str, private: bool) -> Result<Allowed, Unfit> {
 fn inside(name: &str) -> Option<&'static str> {
     const METADATA: &[&str] = &[
         "instance-data",
+        "instance-data.ec2",
         "instance-data.ec2.internal",
         "metadata",
         "metadata.azure.internal",
@@ -219,21 +220,35 @@ fn inside(name: &str) -> Option<&'static str> {
 
 /// Whether a name is one of the public network: of several labels, below no domain that networks keep for themselves.
 fn is_public(name: &str) -> bool {
+    // IANA's special-use names (RFC 6761, 6762, 7686, 8375, 9476), ICANN's and RFC 6762's names of private networks, and what
+    // resolvers of clusters and clouds complete by themselves: `kubernetes.default`, `kubernetes.default.svc`, `x.ec2`.
     const OWN: &[&str] = &[
+        "alt",
         "arpa",
+        "consul",
         "corp",
+        "default",
+        "docker",
+        "domain",
+        "ec2",
+        "example",
         "home",
         "internal",
         "intranet",
         "invalid",
+        "kube-system",
         "lan",
         "local",
         "localdomain",
         "localhost",
+        "localnet",
         "mail",
         "onion",
+        "pod",
         "private",
+        "svc",
         "test",
+        "workgroup",
     ];
     inside(name).is_none() && name.rsplit_once('.').is_some_and(|(_, top)| !OWN.contains(&top))
 }

@@ -9,6 +9,7 @@ mod messages;
 mod older;
 mod strict;
 mod survey;
+mod ways;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -17,6 +18,7 @@ use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value as Json;
 
 pub use messages::Misfit;
+pub(crate) use ways::{Step, beginnings};
 
 /// The draft that schemas are shown in.
 pub(crate) const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
@@ -99,16 +101,6 @@ impl Schema {
     #[must_use]
     pub fn loose(&self) -> &[String] {
         &self.loose
-    }
-
-    /// Whether a property can be given at the top.
-    #[must_use]
-    pub fn names(&self, property: &str) -> Option<bool> {
-        let map = self.closed.as_object()?;
-        let simple =
-            map.get("additionalProperties") == Some(&Json::Bool(false)) && !map.contains_key("patternProperties");
-        let named = map.get("properties").and_then(Json::as_object).is_some_and(|all| all.contains_key(property));
-        (simple || named).then_some(named)
     }
 
     /// Builds the validator now.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use policy::ClauseId;
-use policy::diagnostic::{Diagnostic, Diagnostics, Where};
+use policy::diagnostic::{Diagnostic, Diagnostics, Where, did_you_mean, quote};
 use policy::span::{Documents, Span};
 use policy::tools::ToolEntry;
 
@@ -11,7 +11,7 @@ use super::argument::Argument;
 use super::entry::{Entry, Guarded, Place, Rule, plain, rule_name};
 use crate::guard::Compiled;
 use crate::rules::Condition;
-use crate::schema::{Author, Pool};
+use crate::schema::{Author, Pool, Schema};
 
 /// Compiles all entries.
 pub(super) fn entries(list: &[ToolEntry], documents: &Documents, pool: &Pool) -> Result<Vec<Entry>, Diagnostics> {
@@ -92,13 +92,13 @@ impl Work<'_> {
         let Some(made) = &entry.schema else { return };
         // A guard of what the schema does not let in would never judge anything.
         for (name, guard) in &written.guards {
-            let first = name.value.split(['.', '[']).next().unwrap_or_default();
-            if made.names(first) == Some(false) {
-                let what = format!("the guard of `{}` is about no argument", name.value);
-                let why = format!("the schema of `{}` has no property `{first}`", entry.name);
-                let at = self.documents.locate(guard.at);
-                self.note("tools.guard/no-argument", what, at, why, "name an argument of the schema".to_owned());
+            if made.lets_in(&Argument::new(&name.value).steps) {
+                continue;
             }
+            let what = format!("the guard of `{}` is about no argument", name.value);
+            let why = format!("the schema of `{}` lets nothing in there: {}", entry.name, arguments_of(made));
+            let at = self.documents.locate(guard.at);
+            self.note("tools.guard/no-argument", what, at, why, nearest(&name.value, made));
         }
     }
 
@@ -136,6 +136,21 @@ impl Work<'_> {
                 self.note("tools.result/pattern", what, at, why, "write a simpler one".to_owned());
             }
         }
+    }
+}
+
+/// Which arguments a schema has, for people.
+pub(super) fn arguments_of(schema: &Schema) -> String {
+    let known: Vec<String> = schema.known().iter().map(|way| quote(way)).collect();
+    if known.is_empty() { "it names no argument".to_owned() } else { format!("it names {}", known.join(", ")) }
+}
+
+/// What a guard was probably meant for.
+pub(super) fn nearest(argument: &str, schema: &Schema) -> String {
+    let known = schema.known();
+    match did_you_mean(argument, known.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean {}?", quote(near)),
+        None => "name an argument of the schema".to_owned(),
     }
 }
 

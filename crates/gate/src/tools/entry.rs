@@ -7,7 +7,7 @@ use policy::span::{Documents, Span};
 use policy::tools::{Approval, ApprovalBy, Decision, Effect, ResultRule, ToolEntry};
 use policy::units::Millis;
 
-use super::argument::{Argument, Step};
+use super::argument::Argument;
 use super::demands::Demands;
 use crate::call::ToolFacts;
 use crate::rules::Condition;
@@ -71,7 +71,7 @@ pub(super) struct Entry {
 impl Entry {
     /// Whether it says anything of an argument.
     pub(super) fn looks_at(&self, argument: &str) -> bool {
-        let guarded = |guarded: &Guarded| guarded.argument.steps.first() == Some(&Step::Name(argument.to_owned()));
+        let guarded = |guarded: &Guarded| guarded.argument.begins_at(argument);
         let named = |schema: &Arc<Schema>| {
             schema.closed().get("properties").is_some_and(|properties| properties.get(argument).is_some())
         };

@@ -6,14 +6,15 @@ use policy::diagnostic::quote;
 use policy::tools::{Approval, ApprovalBy, Decision, Effect, ResultRule};
 use serde_json::Value as Json;
 
-use super::entry::{Entry, effect};
+use super::compile::{arguments_of, nearest};
+use super::entry::{Entry, Guarded, effect};
 use super::{Gate, Judged, argument};
 use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::demand::MAX_DEMANDS;
 use crate::json;
 use crate::rules::Facts;
-use crate::schema::Schema;
+use crate::schema::{Schema, Step};
 use crate::verdict::{Reason, Verdict};
 
 pub(super) fn judge(gate: &Gate, call: &Call<'_>) -> Judged {
@@ -200,6 +201,7 @@ impl Judging<'_, '_> {
         }
         let before = self.reasons.len();
         let schemas = self.schemas()?;
+        self.reach(&schemas);
         self.fit(&schemas, &args);
         if schemas.is_empty() {
             self.named_by_guards(&args);
@@ -251,6 +253,41 @@ impl Judging<'_, '_> {
         Some(schemas)
     }
 
+    /// A guard that leads to nothing which the tool takes would judge nothing, whatever is given: the argument has another name,
+    /// and would pass unguarded. What the tool says of itself counts; where it says nothing, what the policy says of it: an
+    /// entry's own schema was looked at when it was compiled, and one without is held to those of the others.
+    fn reach(&mut self, schemas: &[(Arc<str>, Arc<Schema>)]) {
+        let own = self.call.facts.input_schema.as_ref().and(schemas.last());
+        let mut lost = Vec::new();
+        for entry in &self.entries {
+            let counting: &[(Arc<str>, Arc<Schema>)] = match (own, &entry.schema) {
+                (Some(own), _) => std::slice::from_ref(own),
+                (None, Some(_)) => &[],
+                (None, None) => schemas,
+            };
+            for guarded in &entry.guards {
+                let refuses = |(_, schema): &&(Arc<str>, Arc<Schema>)| !schema.lets_in(&guarded.argument.steps);
+                lost.extend(counting.iter().find(refuses).map(|(whose, schema)| self.lost(guarded, whose, schema)));
+            }
+        }
+        self.reasons.extend(lost);
+    }
+
+    fn lost(&self, guarded: &Guarded, whose: &str, schema: &Schema) -> Reason {
+        let argument = guarded.argument.shown();
+        let known = arguments_of(schema);
+        let near = nearest(&argument, schema);
+        Reason {
+            id: "tools.guard/no-argument",
+            rule: guarded.rule.to_string(),
+            at: Some(guarded.at.told(&self.gate.documents)),
+            decision: Decision::Deny,
+            what: format!("the guard of {} is about no argument of {}", quote(&argument), quote(self.call.tool)),
+            why: format!("{whose} lets nothing in there, and another argument would pass unguarded: {known}"),
+            instead: format!("in the policy, guard an argument of this tool: {near}"),
+        }
+    }
+
     fn fit(&mut self, schemas: &[(Arc<str>, Arc<Schema>)], args: &Json) {
         for (rule, schema) in schemas {
             for misfit in schema.check(args).err().into_iter().flatten() {
@@ -264,7 +301,7 @@ impl Judging<'_, '_> {
 
     /// Without any schema, guards are all that says which arguments there are.
     fn named_by_guards(&mut self, args: &Json) {
-        let guards: Vec<&[argument::Step]> = self
+        let guards: Vec<&[Step]> = self
             .entries
             .iter()
             .flat_map(|entry| &entry.guards)

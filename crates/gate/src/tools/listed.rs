@@ -29,6 +29,11 @@ pub(super) fn lists(gate: &Gate, tool: &str, facts: &ToolFacts) -> Listed {
             Err(_unusable) => return Listed::Hidden,
         },
     };
+    // A guard of an argument that the tool does not have denies every call.
+    let guards = || entries().flat_map(|entry| &entry.guards);
+    if own.as_ref().is_some_and(|own| guards().any(|guarded| !own.lets_in(&guarded.argument.steps))) {
+        return Listed::Hidden;
+    }
     let policies = entries().filter_map(|entry| entry.schema.as_deref());
     let all: Vec<&Json> = policies.chain(own.as_deref()).map(Schema::closed).collect();
     let mut schema = together(&all);

@@ -1,5 +1,6 @@
 //! The gate by itself: policies as users write them, calls, and what is decided.
 
+mod guarded;
 mod listing;
 mod load;
 mod strictest;

@@ -107,7 +107,7 @@ impl Scene for Web {
                 Sight::Stopped("the server heard what is allowed, and not the token".to_owned())
             }
             Judge::GivenBack if !has(&self.token) => Sight::Unclear("the server did not get the secret".to_owned()),
-            Judge::GivenBack if CODINGS.iter().any(|coding| leaked(observed, &coded(coding, &self.token))) => {
+            Judge::GivenBack if CODINGS.iter().any(|coding| came(observed, tries, &coded(coding, &self.token))) => {
                 Sight::Possible("the secret came back in another coding".to_owned())
             }
             Judge::GivenBack if leaked(observed, &self.token) || in_chunks(tries, &self.token) => {
@@ -177,10 +177,12 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
     };
     scene.set.insert(0, ("net.mode".to_owned(), "allow".to_owned()));
     scene.set.insert(1, ("net.allow".to_owned(), format!("[{}]", rules.join(", "))));
-    let resolver = match detail {
-        "questions" => scene.resolver(Answers::One)?,
-        "moves" => scene.moving(layout, moves_to)?,
-        _ => String::new(),
+    let resolver = if detail == "questions" {
+        scene.resolver(Answers::One)?
+    } else if detail == "moves" {
+        scene.moving(layout, moves_to)?
+    } else {
+        String::new()
     };
     let (bare, here) = (layout.bare, format!("127.0.0.1:{port}"));
     let word = |confined: String, control: &str| if bare { control.to_owned() } else { confined };
@@ -310,6 +312,11 @@ fn answer(mut stream: TcpStream, heard: &Heard, token: &str, over: &AtomicBool) 
     }
 }
 
+/// Whether a text came out, as it is or as the text of a try (whose line escapes a backslash).
+fn came(observed: &Observed, tries: &[Try], text: &str) -> bool {
+    leaked(observed, text) || tries.iter().any(|one| one.text.contains(text))
+}
+
 /// Whether the token came in chunks of five bytes, which a reader of HTTP joins.
 fn in_chunks(tries: &[Try], token: &str) -> bool {
     let joined = |text: &str| text.replace("\r\n5\r\n", "").replace("\r\n4\r\n", "");
@@ -317,20 +324,31 @@ fn in_chunks(tries: &[Try], token: &str) -> bool {
 }
 
 /// Codings in which a server can say a key back.
-const CODINGS: [&str; 7] =
-    ["base64", "base64-after-one", "base64-after-two", "base64-of-basic", "base64-url", "hex", "hex-large"];
+const CODINGS: [&str; 9] = [
+    "base64",
+    "base64-after-one",
+    "base64-after-two",
+    "base64-of-basic",
+    "base64-url",
+    "hex",
+    "hex-large",
+    "percent",
+    "json-numbers",
+];
 
 /// A key in one of them; as it is in all others.
 fn coded(coding: &str, key: &str) -> String {
-    let hex = |digits: fn(u8) -> String| key.bytes().map(digits).collect();
+    let each = |digits: fn(u8) -> String| key.bytes().map(digits).collect();
     match coding {
         "base64" => STANDARD.encode(key),
         "base64-after-one" => STANDARD.encode(format!("x{key}")),
         "base64-after-two" => STANDARD.encode(format!("xy{key}")),
         "base64-of-basic" => STANDARD.encode(format!("user:{key}")),
         "base64-url" => URL_SAFE_NO_PAD.encode(format!("??>{key}")),
-        "hex" => hex(|byte| format!("{byte:02x}")),
-        "hex-large" => hex(|byte| format!("{byte:02X}")),
+        "hex" => each(|byte| format!("{byte:02x}")),
+        "hex-large" => each(|byte| format!("{byte:02X}")),
+        "percent" => each(|byte| format!("%{byte:02X}")),
+        "json-numbers" => each(|byte| format!("\\u{byte:04x}")),
         _ => key.to_owned(),
     }
 }

@@ -215,7 +215,8 @@ impl Proxy {
         let upgrade = request::prepare(&mut request, self.aim.way.reading).then(|| hyper::upgrade::on(&mut request));
         // Where its TLS was opened, ours to the server is verified before the request is sent.
         let verified = self.opened.is_some();
-        let put = self.run.secrets.put((&self.aim.to, self.aim.port), verified, request.map(BodyExt::boxed)).await;
+        let request = request.map(|body| request::Trailed::new(body, self.aim.way.reading).boxed());
+        let put = self.run.secrets.put((&self.aim.to, self.aim.port), verified, request).await;
         let (mut request, search) = match put {
             Ok(put) => put,
             Err(NotPut::Denied(reason)) => return Ok(self.denied(StatusCode::FORBIDDEN, &reason)),

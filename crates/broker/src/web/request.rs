@@ -1,10 +1,14 @@
 //! One request: judged, and made fit to be handed on.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
 use egress::denial::Reason;
 use egress::judge::{self, Granted, Reading, Rules};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Uri};
+use hyper::body::{Body, Frame, SizeHint};
 
 use crate::reach::Aim;
 
@@ -20,9 +24,10 @@ const OF_THE_CONNECTION: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
-/// Headers by which some servers take another method, host or path than the request line's. `_` is written as `-`: gateways that make
-/// variables of headers take both.
-const OVERRIDES: [&str; 22] = [
+/// Headers by which some servers take another method, host or path than the request line's, each of their characters that is
+/// neither letter nor digit written as `-`: gateways that make variables of headers take any of them for `_`. `Forwarded` has the
+/// host beside who asks (`for`, `proto`), and `Destination` is the second path of WebDAV's COPY and MOVE.
+const OVERRIDES: [&str; 33] = [
     "x-http-method",
     "x-http-method-override",
     "x-method-override",
@@ -30,22 +35,36 @@ const OVERRIDES: [&str; 22] = [
     "x-forwarded-method",
     "x-original-uri",
     "x-original-url",
+    "x-rewrite-uri",
     "x-rewrite-url",
+    "x-request-uri",
     "x-forwarded-uri",
+    "x-forwarded-url",
     "x-original-path",
+    "x-replaced-path",
+    "x-script-name",
+    "x-waws-unencoded-url",
     "x-forwarded-path",
     "x-forwarded-prefix",
+    "x-forwarded-script-name",
     "x-forwarded-host",
     "x-forwarded-server",
     "x-envoy-original-path",
     "x-envoy-original-host",
     "x-envoy-original-method",
+    "x-envoy-original-dst-host",
     "x-original-host",
     "x-host",
+    "x-http-host-override",
     "http-method-override",
     "x-http-path-override",
     "x-override-url",
+    "forwarded",
+    "destination",
 ];
+
+/// What a trailer may not be, since readers that add trailers to headers would take another host or length for the request's.
+const NO_TRAILERS: [HeaderName; 3] = [header::HOST, header::CONTENT_LENGTH, header::TRAILER];
 
 /// Whether a request may be handed on, by the rules as they are now.
 pub(crate) fn judge<B>(rules: &Rules, aim: &Aim, request: &Request<B>) -> Result<Granted, Reason> {
@@ -138,12 +157,78 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
     }
 }
 
+/// A body whose trailers say no more than headers may: some servers add them to those. Where method and path are judged they
+/// are asked by the same list.
+pub(crate) struct Trailed<B> {
+    body: B,
+    reading: Reading,
+}
+
+impl<B> Trailed<B> {
+    pub(crate) fn new(body: B, reading: Reading) -> Self {
+        Self { body, reading }
+    }
+}
+
+impl<B: Body + Unpin> Body for Trailed<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.get_mut();
+        let next = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        let fit = |frame: Frame<B::Data>| match frame.into_trailers() {
+            Ok(mut trailers) => {
+                strip_trailers(&mut trailers, this.reading);
+                Frame::trailers(trailers)
+            }
+            Err(other) => other,
+        };
+        Poll::Ready(next.map(|frame| frame.map(fit)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+fn strip_trailers(trailers: &mut HeaderMap, reading: Reading) {
+    strip(trailers);
+    for name in NO_TRAILERS {
+        trailers.remove(name);
+    }
+    if reading == Reading::Requests {
+        strip_overrides(trailers);
+    }
+}
+
 fn strip_overrides(headers: &mut HeaderMap) {
-    let is_override = |name: &&HeaderName| OVERRIDES.contains(&name.as_str().replace('_', "-").as_str());
-    let found: Vec<HeaderName> = headers.keys().filter(is_override).cloned().collect();
+    let found: Vec<HeaderName> = headers.keys().filter(|name| is_override(name.as_str())).cloned().collect();
     for name in found {
         headers.remove(name);
     }
+    // What is announced to come behind the body does not come, either.
+    if !headers.contains_key(header::TRAILER) {
+        return;
+    }
+    let values = headers.get_all(header::TRAILER).iter().filter_map(|value| value.to_str().ok());
+    let names = values.flat_map(|value| value.split(',')).map(str::trim);
+    let left = names.filter(|name| !name.is_empty() && !is_override(name)).collect::<Vec<_>>().join(", ");
+    headers.remove(header::TRAILER);
+    if !left.is_empty()
+        && let Ok(value) = HeaderValue::from_str(&left)
+    {
+        headers.insert(header::TRAILER, value);
+    }
+}
+
+fn is_override(name: &str) -> bool {
+    let folded = |byte: u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' };
+    OVERRIDES.iter().any(|one| one.bytes().eq(name.bytes().map(folded)))
 }
 
 /// Only WebSocket is switched to: any other protocol would leave the judge behind.
@@ -195,7 +280,7 @@ mod tests {
 
     #[test]
     fn what_would_say_another_method_or_path_is_left_out_where_they_are_judged() {
-        for (reading, left) in [(Reading::Requests, 1), (Reading::Names, 12)] {
+        for (reading, left) in [(Reading::Requests, 1), (Reading::Names, 21)] {
             let mut asked = request(&[
                 ("X-HTTP-Method-Override", "DELETE"),
                 ("X_Original_URL", "/secret"),
@@ -208,11 +293,50 @@ mod tests {
                 ("X-HTTP-Method", "DELETE"),
                 ("HTTP-Method-Override", "DELETE"),
                 ("X-Host", "b.example"),
+                ("Forwarded", "for=192.0.2.1;host=b.example"),
+                ("X.HTTP.Method.Override", "DELETE"),
+                ("X-Script-Name", "/secret"),
+                ("X-Forwarded~Script-Name", "/secret"),
+                ("X-Request-Uri", "/secret"),
+                ("X-Rewrite-Uri", "/secret"),
+                ("X-HTTP-Host-Override", "b.example"),
+                ("X-Waws-Unencoded-Url", "/secret"),
+                ("Destination", "/secret"),
                 ("X-Other", "1"),
             ]);
             prepare(&mut asked, reading);
             // And the host, which is made of the target.
             assert_eq!(asked.headers().len(), left + 1, "{reading:?}");
+        }
+    }
+
+    #[test]
+    fn trailers_are_asked_by_the_same_list() {
+        for (reading, left, announced) in [
+            (Reading::Requests, vec!["x-sum"], Some("X-Sum, X-Other")),
+            (Reading::Names, vec!["x-http-method-override", "x-sum"], Some("X-Sum, X-HTTP-Method-Override")),
+        ] {
+            let mut asked = request(&[("Trailer", "X-Sum, X-HTTP-Method-Override"), ("Trailer", "X_Host,X-Other")]);
+            prepare(&mut asked, reading);
+            assert_eq!(asked.headers().get("trailer").map(|value| value.to_str().unwrap()), announced);
+            let mut only = request(&[("Trailer", "Destination")]);
+            prepare(&mut only, reading);
+            assert_eq!(only.headers().contains_key("trailer"), reading == Reading::Names);
+
+            let mut trailers = HeaderMap::new();
+            for (name, value) in [("x-sum", "1"), ("x-http-method-override", "DELETE"), ("host", "b.example")] {
+                trailers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+            }
+            let body = http_body_util::StreamBody::new(tokio_stream::iter([
+                Ok::<_, hyper::Error>(Frame::data(bytes::Bytes::from_static(b"body"))),
+                Ok(Frame::trailers(trailers)),
+            ]));
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let read = runtime.block_on(http_body_util::BodyExt::collect(Trailed::new(body, reading))).unwrap();
+            let mut names: Vec<_> = read.trailers().unwrap().keys().map(HeaderName::as_str).collect();
+            names.sort_unstable();
+            assert_eq!(names, left, "{reading:?}");
+            assert_eq!(read.to_bytes().as_ref(), b"body");
         }
     }
 

@@ -90,7 +90,10 @@ fn methods_and_paths_are_judged_for_each_request() {
             let free = said(whole, ask(whole, line, close)).unwrap();
             assert!(free.starts_with("HTTP/1.1 200 OK"), "{line}: {free}");
         }
-        let sly = format!("X-HTTP-Method-Override: DELETE\r\nX_Original_URL: /shut\r\n{close}");
+        let sly = format!(
+            "X-HTTP-Method-Override: DELETE\r\nX_Original_URL: /shut\r\nX.HTTP.Method.Override: DELETE\r\n\
+             Forwarded: for=192.0.2.1;host=\"a/shut\"\r\nDestination: /shut\r\nX-Script-Name: /shut\r\n{close}"
+        );
         let stripped = said(HOST, ask(HOST, "GET /open/a", &sly)).unwrap();
         assert!(
             stripped.contains("200 OK") && !stripped.contains("DELETE") && !stripped.contains("/shut"),

@@ -9,7 +9,7 @@
 pub struct Read {
     /// Decoded once, slashes as well.
     pub decoded: String,
-    /// Where slashes are encoded: for servers that leave these as they are. They are written as [`SLASH`], which nothing else is.
+    /// Where slashes are encoded: for servers that leave these as they are. They are written as `%2F`, which nothing else is.
     pub kept: Option<String>,
 }
 

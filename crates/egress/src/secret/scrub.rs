@@ -1,23 +1,51 @@
 //! Values taken out of what comes back.
 //!
-//! Each byte of a value is overwritten with `*`, so no length changes. It is searched for as it is, percent-encoded,
-//! escaped as in JSON, in hexadecimal digits, and in base64 at each of the three places where it can begin (so also in `Basic`); not in other codings, which a
-//! server that means to give a secret away can always find.
+//! Each byte of a value is overwritten with `*`, so no length changes. It is searched for as it is, in hexadecimal digits, and in
+//! base64 at each of the three places where it can begin (so also in `Basic`). Each character of these may stand as it is,
+//! percent-encoded or escaped as in JSON, whichever a writer takes for which: writers differ in what they escape. Not in other
+//! codings, which a server that means to give a secret away can always find.
 
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{Held, put};
+use super::Held;
 
 const MASK: u8 = b'*';
+/// Most bytes that one byte of a form is written as: `\u0026`.
+const MOST: usize = 6;
 
 /// The forms of values that are searched for.
 #[derive(Default)]
-pub struct Forms(Vec<Zeroizing<Vec<u8>>>);
+pub struct Forms(Vec<Form>);
+
+/// A value in one coding.
+struct Form {
+    text: Zeroizing<String>,
+    /// Large and small letters are one.
+    folds: bool,
+}
+
+/// How a text begins with a form.
+#[derive(Default)]
+struct Met {
+    /// It does: with so many bytes at most.
+    whole: Option<usize>,
+    /// The text ends, and could go on as one.
+    open: bool,
+}
+
+/// How a text begins with one writing of a character.
+enum Begun {
+    /// With something else.
+    Not,
+    /// The text ends before it does.
+    Open,
+    /// It does: with so many bytes.
+    Whole(usize),
+}
 
 impl std::fmt::Debug for Forms {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -48,35 +76,17 @@ impl Forms {
     }
 
     fn text(&mut self, value: &str) {
-        self.form(value.as_bytes().to_vec());
-        for coded in [utf8_percent_encode(value, put::PARAMETER), utf8_percent_encode(value, NON_ALPHANUMERIC)] {
-            let upper = Zeroizing::new(coded.to_string());
-            self.form(lower_hex(upper.as_bytes()));
-            self.form(upper.as_bytes().to_vec());
-            self.form(upper.replace("%20", "+").into_bytes());
-        }
-        if let Ok(quoted) = serde_json::to_string(value).map(Zeroizing::new) {
-            let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default();
-            self.form(inner.as_bytes().to_vec());
-            self.form(inner.replace('/', "\\/").into_bytes());
-            if !inner.is_ascii() {
-                self.form(ascii_json(inner, |unit| format!("\\u{unit:04x}")));
-                self.form(ascii_json(inner, |unit| format!("\\u{unit:04X}")));
-            }
-        }
-        for hex in [hex(value, |byte| format!("{byte:02x}")), hex(value, |byte| format!("{byte:02X}"))] {
-            self.form(hex.into_bytes());
-        }
+        self.form(Zeroizing::new(value.to_owned()), false);
+        self.form(hex(value), true);
         for before in 0..3_usize {
-            self.form(coded_after(&STANDARD_NO_PAD, before, value));
-            self.form(coded_after(&URL_SAFE_NO_PAD, before, value));
+            self.form(coded_after(&STANDARD_NO_PAD, before, value), false);
+            self.form(coded_after(&URL_SAFE_NO_PAD, before, value), false);
         }
     }
 
-    fn form(&mut self, form: Vec<u8>) {
-        let form = Zeroizing::new(form);
-        if !form.is_empty() && !self.0.contains(&form) {
-            self.0.push(form);
+    fn form(&mut self, text: Zeroizing<String>, folds: bool) {
+        if !text.is_empty() && !self.0.iter().any(|form| *form.text == *text) {
+            self.0.push(Form { text, folds });
         }
     }
 
@@ -92,16 +102,15 @@ impl Forms {
     /// Whether a name, which is written in small letters whatever was sent, has one.
     #[must_use]
     pub fn is_in_name(&self, name: &str) -> bool {
-        let has = |form: &Vec<u8>| name.as_bytes().windows(form.len()).any(|part| part.eq_ignore_ascii_case(form));
-        self.0.iter().any(|form| has(form))
+        let begins = |at: usize| self.met(name.as_bytes().get(at..).unwrap_or_default(), true).whole.is_some();
+        (0..name.len()).any(begins)
     }
 
     fn marks(&self, text: &[u8]) -> Vec<bool> {
         let mut marks = vec![false; text.len()];
         for at in 0..text.len() {
-            let rest = text.get(at..).unwrap_or_default();
-            let longest = self.0.iter().filter(|form| rest.starts_with(form)).map(|form| form.len()).max();
-            for mark in marks.iter_mut().skip(at).take(longest.unwrap_or(0)) {
+            let met = self.met(text.get(at..).unwrap_or_default(), false);
+            for mark in marks.iter_mut().skip(at).take(met.whole.unwrap_or(0)) {
                 *mark = true;
             }
         }
@@ -110,11 +119,99 @@ impl Forms {
 
     /// How many of the last bytes could be the beginning of a form.
     fn open(&self, text: &[u8]) -> usize {
-        let longest = self.0.iter().map(|form| form.len()).max().unwrap_or(0).saturating_sub(1);
-        let begins = |end: &[u8]| self.0.iter().any(|form| form.len() > end.len() && form.starts_with(end));
+        let longest = self.0.iter().map(|form| form.text.len()).max().unwrap_or(0).saturating_mul(MOST);
+        let begins = |end: &[u8]| self.met(end, false).open;
         let from = text.len().saturating_sub(longest);
         (from..text.len()).find(|at| text.get(*at..).is_some_and(begins)).map_or(0, |at| text.len().saturating_sub(at))
     }
+
+    fn met(&self, text: &[u8], folds: bool) -> Met {
+        let mut all = Met::default();
+        for met in self.0.iter().map(|form| form.met(text, folds)) {
+            all = Met { whole: all.whole.max(met.whole), open: all.open || met.open };
+        }
+        all
+    }
+}
+
+impl Form {
+    /// Whether a text begins with it, each character in any of its writings. One may be the beginning of another (`%` of `%25`),
+    /// so each place that was come to is gone on from.
+    fn met(&self, text: &[u8], folds: bool) -> Met {
+        // Nearly every place begins with something else.
+        let could = |next: &u8| {
+            let first = self.text.as_bytes().first();
+            matches!(next, b'%' | b'\\' | b'+') || first.is_some_and(|first| first.eq_ignore_ascii_case(next))
+        };
+        if text.first().is_some_and(|next| !could(next)) {
+            return Met::default();
+        }
+        let folds = folds || self.folds;
+        let mut rest = self.text.chars();
+        let Some(first) = rest.next() else { return Met::default() };
+        let mut reached = Vec::new();
+        let mut open = written(first, (text, 0), folds, &mut reached);
+        for character in rest {
+            if reached.is_empty() {
+                break;
+            }
+            let mut next = Vec::new();
+            for at in reached {
+                open |= written(character, (text, at), folds, &mut next);
+            }
+            next.sort_unstable();
+            next.dedup();
+            reached = next;
+        }
+        Met { whole: reached.into_iter().max(), open }
+    }
+}
+
+/// Adds the places behind a character that is written at a place of a text, in each writing that fits; whether the text may end
+/// within one.
+fn written(character: char, (text, at): (&[u8], usize), folds: bool, reached: &mut Vec<usize>) -> bool {
+    let rest = text.get(at..).unwrap_or_default();
+    let Some(next) = rest.first().copied() else { return true };
+    let (mut bytes, mut units) = ([0; 4], [0; 2]);
+    let plain: &str = character.encode_utf8(&mut bytes);
+    let units: &[u16] = character.encode_utf16(&mut units);
+    let percent = || plain.bytes().flat_map(|byte| [b'%', digit(byte >> 4), digit(byte & 15)]);
+    let number = || {
+        units.iter().flat_map(|unit| {
+            let [high, low] = unit.to_be_bytes();
+            [b'\\', b'u', digit(high >> 4), digit(high & 15), digit(low >> 4), digit(low & 15)]
+        })
+    };
+    let is_short = next == b'\\' && matches!(character, '"' | '\\' | '/');
+    let writings = [
+        Some(begun(plain.bytes(), rest, folds)),
+        // As forms write it.
+        (next == b'+' && character == ' ').then_some(Begun::Whole(1)),
+        (next == b'%').then(|| begun(percent(), rest, true)),
+        (next == b'\\').then(|| begun(number(), rest, true)),
+        is_short.then(|| begun(std::iter::once(b'\\').chain(plain.bytes()), rest, true)),
+    ];
+    let mut open = false;
+    for writing in writings.into_iter().flatten() {
+        match writing {
+            Begun::Not => {}
+            Begun::Open => open = true,
+            Begun::Whole(count) => reached.push(at.saturating_add(count)),
+        }
+    }
+    open
+}
+
+fn begun(writing: impl Iterator<Item = u8>, text: &[u8], folds: bool) -> Begun {
+    let mut count = 0_usize;
+    for byte in writing {
+        let Some(found) = text.get(count) else { return Begun::Open };
+        if *found != byte && !(folds && found.eq_ignore_ascii_case(&byte)) {
+            return Begun::Not;
+        }
+        count = count.saturating_add(1);
+    }
+    Begun::Whole(count)
 }
 
 /// Values taken out of a body that comes in pieces. Held back is only what could be the beginning of a value.
@@ -179,41 +276,23 @@ impl Drop for Scrub {
     }
 }
 
-/// What JSON has between quotes, with all that is not ASCII as numbers.
-fn ascii_json(inner: &str, number: impl Fn(u16) -> String) -> Vec<u8> {
-    let mut text = String::new();
-    let mut units = [0_u16; 2];
-    for one in inner.chars() {
-        if one.is_ascii() {
-            text.push(one);
-        } else {
-            text.extend(one.encode_utf16(&mut units).iter().map(|unit| number(*unit)));
-        }
-    }
-    text.into_bytes()
+/// The digit of half a byte.
+fn digit(half: u8) -> u8 {
+    b"0123456789abcdef".get(usize::from(half)).copied().unwrap_or_default()
 }
 
-fn hex(value: &str, digits: impl Fn(u8) -> String) -> String {
-    value.bytes().map(digits).collect()
-}
-
-/// `%2F` as `%2f`.
-fn lower_hex(text: &[u8]) -> Vec<u8> {
-    let mut left = 0_u8;
-    let lower = |byte: &u8| {
-        let is_hex = left > 0;
-        left = if *byte == b'%' { 2 } else { left.saturating_sub(1) };
-        if is_hex { byte.to_ascii_lowercase() } else { *byte }
-    };
-    text.iter().map(lower).collect()
+fn hex(value: &str) -> Zeroizing<String> {
+    let mut text = Zeroizing::new(String::with_capacity(value.len().saturating_mul(2)));
+    text.extend(value.bytes().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).map(char::from));
+    text
 }
 
 /// The letters of base64 that the value alone decides, where so many bytes (of three) stand before it.
-fn coded_after(engine: &impl Engine, before: usize, value: &str) -> Vec<u8> {
+fn coded_after(engine: &impl Engine, before: usize, value: &str) -> Zeroizing<String> {
     let mut whole = Zeroizing::new(vec![0_u8; before]);
     whole.extend_from_slice(value.as_bytes());
     let coded = Zeroizing::new(engine.encode(whole.as_slice()));
     let first = before.saturating_mul(8).div_ceil(6);
     let end = whole.len().saturating_mul(8).checked_div(6).unwrap_or(0);
-    coded.as_bytes().get(first..end).unwrap_or_default().to_vec()
+    Zeroizing::new(coded.get(first..end).unwrap_or_default().to_owned())
 }

@@ -196,6 +196,72 @@ fn each_form_of_a_value_is_masked_and_nothing_else() {
     assert!(!forms.mask(&mut harmless));
 }
 
+/// A value with what writers of JSON and of addresses differ about.
+const ODD: &str = "abc??>???+DEF&gh/ij<k>'l!(m)*n%25\\u0041 o";
+
+fn odd() -> Forms {
+    Forms::of([&Held::new("n".to_owned(), bearer().secret, ODD, None).unwrap()])
+}
+
+/// The value, each byte of which is written so.
+fn each(writing: impl Fn(u8) -> String) -> String {
+    ODD.bytes().map(writing).collect()
+}
+
+#[test]
+fn a_value_is_masked_whatever_of_it_a_writer_escapes() {
+    let forms = odd();
+    let escaped = |among: &'static str, writing: fn(u8) -> String| {
+        each(|byte| if among.contains(char::from(byte)) { writing(byte) } else { char::from(byte).to_string() })
+    };
+    // As in JSON, where a backslash has to be escaped too.
+    let json = |among: &'static str, writing: fn(u8) -> String| escaped(among, writing).replace("\\u0041", "\\\\u0041");
+    let coded = STANDARD.encode(ODD);
+    assert!(coded.contains('/') && coded.contains('+'), "{coded}");
+    for form in [
+        ODD.to_owned(),
+        // Go, then .NET.
+        json("&<>", |byte| format!("\\u{byte:04x}")),
+        json("&<>+'", |byte| format!("\\u{byte:04X}")),
+        each(|byte| format!("\\u{byte:04x}")),
+        each(|byte| format!("\\u{byte:04X}")),
+        each(|byte| format!("%{byte:02x}")),
+        each(|byte| format!("%{byte:02X}")),
+        // JavaScript's `encodeURIComponent`, and a link that encodes some letters alone.
+        escaped("?+&/<>%\\ ", |byte| format!("%{byte:02X}")),
+        escaped("<> ", |byte| format!("%{byte:02X}")),
+        each(|byte| if byte & 1 == 0 { format!("%{byte:02x}") } else { format!("\\u{byte:04X}") }),
+        each(|byte| if byte & 1 == 0 { format!("{byte:02x}") } else { format!("{byte:02X}") }),
+    ] {
+        let mut text = format!("<{form}\"").into_bytes();
+        assert!(forms.mask(&mut text), "{form}");
+        assert_eq!(text, format!("<{}\"", "*".repeat(form.len())).into_bytes(), "{form}");
+    }
+    for form in
+        [coded.replace('/', "\\/"), coded.replace('/', "%2f").replace('+', "%2B"), coded.replace('+', "\\u002b")]
+    {
+        let mut text = form.clone().into_bytes();
+        assert!(forms.mask(&mut text) && text.iter().filter(|byte| **byte != b'*').count() < 5, "{form}");
+    }
+    assert!(forms.is_in_name(&format!("x-{}", each(|byte| format!("%{byte:02x}")))));
+    for harmless in ["%", "\\u006", "abc??>???+DEF", "%61%62%63??>???+DEF", "\\u0061bc%3F?>???%2bDEF%26gX"] {
+        assert!(!forms.mask(&mut harmless.as_bytes().to_vec()), "{harmless}");
+    }
+}
+
+#[test]
+fn an_escaped_value_in_pieces_is_masked_and_nothing_stays_behind() {
+    for form in [ODD.to_owned(), each(|byte| format!("\\u{byte:04x}")), each(|byte| format!("%{byte:02X}"))] {
+        let text = format!("a\\{form}%2").into_bytes();
+        let (mut scrub, mut out) = (Scrub::new(Arc::new(odd())), Vec::new());
+        for byte in &text {
+            out.extend(scrub.push(std::slice::from_ref(byte)));
+        }
+        out.extend(scrub.finish());
+        assert_eq!(out, format!("a\\{}%2", "*".repeat(form.len())).into_bytes(), "{form}");
+    }
+}
+
 proptest! {
     #[test]
     fn pieces_come_out_as_the_whole_would(before in "[s3crt/]{0,9}", after in "[s3crt/]{0,9}", cuts in prop::collection::vec(1_usize..6, 0..20)) {

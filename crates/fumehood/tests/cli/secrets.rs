@@ -162,6 +162,10 @@ fn a_secret_that_cannot_be_read_or_used_is_refused_by_its_name() {
     std::fs::write(house.path("work/token"), VALUE).unwrap();
     let below = house.path("work/token").display().to_string();
     let folder = house.path("work").display().to_string();
+    // Its other name is inside.
+    std::fs::write(house.path("linked"), VALUE).unwrap();
+    std::fs::hard_link(house.path("linked"), house.path("work/linked")).unwrap();
+    let linked = house.path("linked").display().to_string();
     for (from, why) in [
         ("env:UNSET", "is not set"),
         ("env:EMPTY", "is empty"),
@@ -170,6 +174,7 @@ fn a_secret_that_cannot_be_read_or_used_is_refused_by_its_name() {
         (&format!("file:{below}-none"), "cannot be read"),
         (&format!("file:{folder}"), "which the policy shows inside"),
         (&format!("file:{below}"), "which the policy shows inside"),
+        (&format!("file:{linked}"), "has 2 names (hard links)"),
         ("file:/dev/null", "is no regular file"),
         ("command:false", "which failed"),
         ("command:no-such-program-here", "which is not found"),

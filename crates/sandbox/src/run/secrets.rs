@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -157,8 +157,14 @@ fn from_file(path: &Path, policy: &Policy) -> Result<Zeroizing<Vec<u8>>, String>
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::NOFOLLOW;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
     let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(&real).map_err(|error| told(&error))?;
-    if !file.metadata().map_err(|error| told(&error))?.is_file() {
+    let stat = file.metadata().map_err(|error| told(&error))?;
+    if !stat.is_file() {
         return Err("is no regular file".to_owned());
+    }
+    // Where its other names are nobody can say: one may lie where programs inside read.
+    let names = stat.nlink();
+    if names > 1 {
+        return Err(format!("has {names} names (hard links), and the policy may show another of them inside"));
     }
     let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_READ));
     file.take(MAX_READ as u64).read_to_end(&mut bytes).map_err(|error| told(&error))?;
@@ -232,7 +238,7 @@ fn unread(name: &str, from: &SecretSource, why: &str) -> Fault {
     let fix = match from {
         SecretSource::Env(name) => format!("set `{name}` to the secret where fumehood is started"),
         SecretSource::File(_) => {
-            "write the secret into the file, on one line, where the policy shows nothing of it inside".to_owned()
+            "write the secret, on one line, into a file of one name where the policy shows nothing of it".to_owned()
         }
         SecretSource::Command(_) => "mend the command: it prints the secret, on one line, and ends with 0".to_owned(),
     };

@@ -3,7 +3,6 @@
 //! Each plan is first started whole, so that a failure below comes from the control that is missing and from nothing else.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
-#![expect(clippy::print_stderr, reason = "a case that is skipped says so")]
 
 mod cases;
 mod variants;
@@ -251,6 +250,7 @@ fn prepares(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, withou
 }
 
 /// Lays a node that everybody may open over `/dev/kvm`, in this mount namespace alone; why not, where that cannot be done.
+#[expect(clippy::disallowed_methods, reason = "nothing of this process is kept from a shell of the test's own")]
 fn closed_kvm() -> Option<String> {
     let make = "test -c /dev/kvm || { echo no /dev/kvm; exit 1; }; \
                 at=$(mktemp -d) && mount -t tmpfs -o mode=755 tmpfs $at && mknod -m 666 $at/kvm c 10 232 && \

@@ -73,9 +73,17 @@ const MAX_READY: usize = 1000;
 /// Stack of a thread that only waits, bytes.
 const REAPER_STACK: usize = 64 << 10;
 
+/// Where it is to listen, for people.
+fn places(listen: &Listen) -> String {
+    let address = listen.address.map(|address| address.to_string());
+    let files =
+        [&listen.socket, &listen.docker].into_iter().flatten().map(|path| show_bytes(path.as_os_str().as_bytes()));
+    address.into_iter().chain(files).collect::<Vec<_>>().join(", ")
+}
+
 fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let listen = listen(call)?;
-    let place = format!("{listen:?}");
+    let place = places(&listen);
     let domain = call.parsed.value("domain").map(|name| show_bytes(name.as_bytes()));
     let keys = keys::open(call)?;
     let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;

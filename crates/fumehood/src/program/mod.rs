@@ -152,10 +152,14 @@ fn open(path: &Path) -> Result<File, Failure> {
             Err(failure(126, "script/unreadable", format!("it is {kind}"), fix))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let fix = format!(
-                "check the path; for a program inside write `fumehood run -- {}`",
-                show_path(path).trim_matches('`')
-            );
+            // With an extension it was meant as a script.
+            let fix = match path.extension() {
+                Some(_) => "check the path".to_owned(),
+                None => format!(
+                    "check the path; a program inside follows `--`: `fumehood run -- {} ...`",
+                    show_path(path).trim_matches('`')
+                ),
+            };
             Err(failure(127, "script/missing", "no such file on the host".to_owned(), fix))
         }
         Err(error) => {

@@ -165,7 +165,11 @@ fn no_node_that_is_shown_can_be_changed_from_inside() {
         assert!(said.lines().any(|line| line == "1"), "{how}: the nodes can be read and written: {said}");
         let found: Vec<&str> = said.lines().filter(|line| line.starts_with("node/")).collect();
         let expected = ["full", "null", "random", "tty", "urandom", "zero"];
-        assert_eq!(found, expected.map(|name| format!("node/{name} 0:0 666 978307200")), "{how}: {said}");
+        let expected = expected.map(|name| format!("node/{name} 0:0 666 978307200"));
+        // A stream that is the host's node stays one under gVisor, whose kernel sets times by it: documented for that tier.
+        let is_stream = |line: &str| how == "runsc" && line.starts_with("node/null 0:0 666 ");
+        let same = |(found, expected): (&&str, &String)| *found == expected || is_stream(found);
+        assert!(found.len() == expected.len() && found.iter().zip(&expected).all(same), "{how}: {said}");
         assert!(std::fs::remove_dir(house.path("work/node")).is_ok(), "{how}");
     }
 }

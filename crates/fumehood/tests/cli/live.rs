@@ -58,7 +58,7 @@ fn the_id_alone_is_printed_and_what_is_left_by_one_program_is_there_for_the_next
     let (code, out, _) = call(house, &["exec", "box", "--", "cat", "/tmp/answer"]);
     assert_eq!((code, out.as_str()), (0, "42\n"));
     let (code, _, err) = call(house, &["create", "--name", "box"]);
-    assert!(code == 126 && err.contains(&live.id), "{code} {err}");
+    assert!(code == 126 && err.contains("a name stands for one sandbox") && !err.contains(&live.id), "{code} {err}");
     assert_eq!(live.exec(&["--env", "A=b", "--cwd", "/tmp"], &["sh", "-c", "test $A$PWD = b/tmp"]).0, 0);
 }
 

@@ -83,9 +83,9 @@ fn names_are_plain_and_unique_and_there_is_an_end() {
     }
     let first = host.begin(Some("base_1.0-x")).unwrap().finish().unwrap();
     assert_eq!((first.id().len(), first.about().name.as_deref()), (20, Some("base_1.0-x")));
-    let taken = Err(SnapshotError::Taken { name: "base_1.0-x".to_owned(), by: first.id().to_owned() });
-    assert_eq!(host.begin(Some("base_1.0-x")).map(drop), taken);
-    let told = format!("{:?}", taken.unwrap_err().fault());
+    let taken = SnapshotError::Taken { name: "base_1.0-x".to_owned(), by: first.id().to_owned() };
+    assert_eq!(host.begin(Some("base_1.0-x")).map(drop), Err(taken.clone()));
+    let told = format!("{:?}", taken.fault());
     assert!(!told.contains(first.id()), "whose it is is not told: {told}");
     // Two that are made at once: the one that is whole first has the name.
     let (one, other) = (host.begin(Some("both")).unwrap(), host.begin(Some("both")).unwrap());

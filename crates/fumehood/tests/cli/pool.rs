@@ -126,7 +126,10 @@ fn one_that_is_ready_is_taken_as_what_is_asked_for_and_its_time_begins_then() {
     assert_eq!(warm.exec(&["sh", "-c", "echo $((6 * 7))"]), (0, "42\n".to_owned()));
     assert_eq!(house.run(&["exec", "warm", "--", "true"]).code, 0);
     let again = pool.create(OWNER, &named).unwrap().unwrap_err();
-    assert!(again.code == 126 && again.text.contains("a name stands for one sandbox"), "a name is taken once: {again:?}");
+    assert!(
+        again.code == 126 && again.text.contains("a name stands for one sandbox"),
+        "a name is taken once: {again:?}"
+    );
     assert_eq!(kinds(house, &info.run)[..2], ["run.planned", "run.started"]);
     assert_eq!(house.run(&["audit", "verify"]).code, 0);
 }

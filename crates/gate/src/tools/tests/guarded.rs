@@ -98,7 +98,6 @@ fn the_whole_way_of_a_guard_is_looked_for_in_the_tools_schema() {
         "rows.mail",
         "rows[][]",
         "maybe[].x",
-        "named.x.email",
         "same.email",
         "user.mail",
         "user",

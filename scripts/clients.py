@@ -261,7 +261,7 @@ case $ANTHROPIC_API_KEY in fumehood-*) echo placeholder;; esac
 curl -sS -H "x-api-key: $ANTHROPIC_API_KEY" -d '{}' https://api.anthropic.com/v1/messages; echo
 mkdir /tmp/n && cd /tmp/n && echo '{}' >package.json && npm install --no-audit --no-fund --loglevel=error kept >&2 && node -e "console.log(require('kept'))"
 @python -m pip install -q --disable-pip-version-check --no-cache-dir --target /tmp/t kept >&2 && PYTHONPATH=/tmp/t @python -c 'import kept; print(kept.said)'
-git clone -q https://github.com/kept.git /tmp/k && cd /tmp/k && git log --format=%s
+git clone -q https://github.com/kept.git /tmp/k && cd /tmp/k && git log --max-parents=0 --format=%s
 git -c user.name=a -c user.email=a@b commit -q --allow-empty -m second && git push -q origin main && echo pushed
 exit 0
 """

@@ -137,7 +137,9 @@ impl Proof<'_> {
             Filter::Deny(names) => built.named(names, false, |number, args| self.answer(number, args)),
             Filter::NoUnix => must(built.closes_unix(), || "unix sockets can be made".to_owned()),
             Filter::SharedFiles { locks } => {
-                let asked = self.started.prepared.blueprint.allow.iter().any(|name| name == "inotify_add_watch");
+                let blueprint = &self.started.prepared.blueprint;
+                must(blueprint.shared_files, || "nobody closed what acts on files of others".to_owned())?;
+                let asked = blueprint.allow.iter().any(|name| name == "inotify_add_watch");
                 must(built.closes_watches() || asked, || "folders of others can be watched".to_owned())?;
                 must(built.closes_leases() && (built.closes_locks() || !locks), || {
                     "files of others can be held".to_owned()

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use policy::value::{Grant, Policy};
 use sandbox::PolicyLayer;
-use serde_json::Value as Json;
 
 use super::names::Names;
+use crate::json::toml_text;
 
 /// A path without its links, if it is there and a policy can write it.
 pub(super) fn real(path: &Path) -> Option<PathBuf> {
@@ -67,7 +67,6 @@ fn written(grant: &Grant) -> String {
     if grant.to == grant.from { from } else { format!("{{ from = {from}, to = {} }}", quoted(&grant.to)) }
 }
 
-/// A path as TOML has it: JSON's escapes are TOML's, too.
 fn quoted(path: &Path) -> String {
-    Json::from(path.to_string_lossy()).to_string()
+    toml_text(&path.to_string_lossy())
 }

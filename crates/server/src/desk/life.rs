@@ -22,14 +22,8 @@ pub(crate) const LIFE_MS: u64 = 10 * 60 * 1000;
 impl Desk {
     /// So long a life, or as long a one as the ceiling of the key allows; milliseconds.
     pub(crate) async fn life(&self, key: &Key, wish_ms: u64) -> Result<u64, Problem> {
-        let Some(top) = key.ceiling.clone() else { return Ok(wish_ms) };
-        let environment = Arc::clone(&self.environment);
-        let load = move || load(&[PolicyLayer::Document(top)], &environment);
-        match tokio::task::spawn_blocking(load).await {
-            Ok(Ok(top)) => Ok(top.policy.limits.wall.map_or(wish_ms, |wall| wall.0.min(wish_ms))),
-            Ok(Err(problems)) => Err(Problem::all(problems)),
-            Err(_lost) => Err(crate::backend::failed("the ceiling could not be read").into()),
-        }
+        let wall = self.ceiling_of(key).await?.and_then(|top| top.limits.wall);
+        Ok(wall.map_or(wish_ms, |wall| wall.0.min(wish_ms)))
     }
 
     /// How long a sandbox of these layers lives: as its caller asks, else as `limits.wall` of the policy says, else [`LIFE_MS`], or as

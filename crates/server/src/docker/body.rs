@@ -13,6 +13,7 @@ use serde_json::{Map, Value as Json};
 
 use super::host::{self, Host};
 use crate::backend::Image;
+use crate::json::toml_text;
 
 /// A field that cannot be had, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +119,7 @@ pub(super) fn map(body: &Fields, around: &Around<'_>) -> Result<Mapped, Refused>
     networks(&top)?;
     user(&top, around, &mut mapped)?;
     let hostname = top.text("Hostname")?.unwrap_or(around.hostname);
-    set(&mut mapped.layers, "process.hostname", &quoted(hostname));
+    set(&mut mapped.layers, "process.hostname", &toml_text(hostname));
     network(&top, &host, around, &mut mapped)?;
     for line in top.list("Env")? {
         // A variable without a value is one that Docker takes away; there is none to be taken.
@@ -289,18 +290,13 @@ fn user(top: &Reader<'_>, around: &Around<'_>, mapped: &mut Mapped) -> Result<()
     if group.is_some_and(|group| group != word && group != number.to_string()) {
         return no(format!("the group of a user is the one of his number: `{name}:{number}`, or `{name}` alone"));
     }
-    set(&mut mapped.layers, "process.user", &quoted(&word));
+    set(&mut mapped.layers, "process.user", &toml_text(&word));
     Ok(())
 }
 
 /// `CLAUSE=VALUE`
 pub(super) fn set(layers: &mut Vec<PolicyLayer>, clause: &str, value: &str) {
     layers.push(PolicyLayer::Set(format!("{clause}={value}")));
-}
-
-/// A text as TOML has it: JSON's escapes are TOML's, too.
-pub(super) fn quoted(text: &str) -> String {
-    Json::from(text).to_string()
 }
 
 /// Whether a value says nothing: null, false, zero, and what is empty or holds nothing else.

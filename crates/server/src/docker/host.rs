@@ -8,7 +8,8 @@ use policy::value::{Sockets, TierChoice};
 use sandbox::PolicyLayer;
 use serde_json::Value as Json;
 
-use super::body::{Around, Mapped, Reader, Refused, Workdir, inside, quoted, set};
+use super::body::{Around, Mapped, Reader, Refused, Workdir, inside, set};
+use crate::json::toml_text;
 
 /// Fields that are read here, or in `body`.
 const KNOWN: &[&str] = &[
@@ -171,7 +172,7 @@ impl Host<'_> {
             if !cores.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b',' | b'-')) {
                 return Err(host.refused("CpusetCpus", "it is no list of cores as `0-1,3`"));
             }
-            set(&mut layers, "limits.cpuset", &quoted(cores));
+            set(&mut layers, "limits.cpuset", &toml_text(cores));
         } else if let Some(cores) = &most.cpuset {
             set(&mut layers, "limits.cpuset", &format!("{cores:?}"));
         }
@@ -197,11 +198,11 @@ impl Host<'_> {
         }
         set(&mut layers, "limits.pids", &pids.to_string());
         set(&mut layers, "limits.open_files", &open_files.to_string());
-        set(&mut layers, "limits.file_size", &quoted(&format!("{file_size}B")));
+        set(&mut layers, "limits.file_size", &toml_text(&format!("{file_size}B")));
         set(&mut layers, "limits.files", &most.files.unwrap_or(FILES).to_string());
         set(&mut layers, "limits.output", &bytes(most.output.map_or(OUTPUT, |output| output.0.min(OUTPUT))));
         if let Some(seconds) = cpu_time {
-            set(&mut layers, "limits.cpu_time", &quoted(&format!("{seconds}s")));
+            set(&mut layers, "limits.cpu_time", &toml_text(&format!("{seconds}s")));
         }
         if let (None, TierChoice::Fixed(tier)) = (host.text("Runtime")?, self.around.ceiling.tier) {
             set(&mut mapped.layers, "tier", tier.as_str());
@@ -402,7 +403,7 @@ impl Host<'_> {
         let is_read_only = self.reader.flag("ReadonlyRootfs")?;
         let Around { image, empty, ceiling, .. } = self.around;
         let layers = &mut mapped.layers;
-        set(layers, "fs.root", &quoted(&format!("image:{}", image.digest)));
+        set(layers, "fs.root", &toml_text(&format!("image:{}", image.digest)));
         set(layers, "fs.read", &grants(&places.read));
         set(layers, "fs.write", &grants(&places.write));
         if !places.write.is_empty() {
@@ -413,7 +414,7 @@ impl Host<'_> {
         }
         let layers = &mut mapped.layers;
         set(layers, "fs.sockets", sockets_of(ceiling.fs.sockets));
-        set(layers, "syscalls.profile", &quoted(&ceiling.syscalls.profile));
+        set(layers, "syscalls.profile", &toml_text(&ceiling.syscalls.profile));
         // With a read-only root and folders that hold no programs, nothing that was written is to be run.
         let noexec = ceiling.fs.noexec || places.noexec || (is_read_only && !places.executable);
         if places.silent && !noexec {
@@ -424,12 +425,12 @@ impl Host<'_> {
         }
         set(layers, "fs.noexec", if noexec { "true" } else { "false" });
         if let Some((at, _)) = &places.work {
-            let path = quoted(&empty.to_string_lossy());
+            let path = toml_text(&empty.to_string_lossy());
             // It is one of ours, and shown inside as it is: empty.
             let value = format!("{}:/mnt", empty.to_string_lossy());
             layers.push(PolicyLayer::Flag { name: "--dangerous-read".to_owned(), value });
             let mode = if is_read_only && !self.is_tmpfs(at) { "ro" } else { "copy" };
-            set(layers, "workspace", &format!("{{ path = {path}, at = {}, mode = \"{mode}\" }}", quoted(at)));
+            set(layers, "workspace", &format!("{{ path = {path}, at = {}, mode = \"{mode}\" }}", toml_text(at)));
         }
         let told = if is_read_only {
             "/tmp, /run, /var/tmp and the user's home are the container's own and writable"
@@ -454,12 +455,12 @@ const fn sockets_of(most: Sockets) -> &'static str {
 }
 
 fn grants(all: &[(String, String)]) -> String {
-    let one = |(from, to): &(String, String)| format!("{{ from = {}, to = {} }}", quoted(from), quoted(to));
+    let one = |(from, to): &(String, String)| format!("{{ from = {}, to = {} }}", toml_text(from), toml_text(to));
     format!("[{}]", all.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
 fn bytes(size: u64) -> String {
-    quoted(&format!("{size}B"))
+    toml_text(&format!("{size}B"))
 }
 
 /// As the kernel reads `size=` of tmpfs: bytes, or with `k`, `m`, `g`.

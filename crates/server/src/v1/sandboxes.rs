@@ -211,18 +211,13 @@ fn written(value: &Json) -> String {
     match value {
         Json::Object(table) => {
             let parts: Vec<String> =
-                table.iter().map(|(key, value)| format!("{} = {}", text_of(key), written(value))).collect();
+                table.iter().map(|(key, value)| format!("{} = {}", read::toml_text(key), written(value))).collect();
             format!("{{ {} }}", parts.join(", "))
         }
         Json::Array(list) => format!("[{}]", list.iter().map(written).collect::<Vec<_>>().join(", ")),
-        Json::String(text) => text_of(text),
+        Json::String(text) => read::toml_text(text),
         Json::Null | Json::Bool(_) | Json::Number(_) => value.to_string(),
     }
-}
-
-/// A text as both languages write it: TOML escapes one character more.
-fn text_of(text: &str) -> String {
-    Json::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
 pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {

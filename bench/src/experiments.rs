@@ -106,9 +106,7 @@ fn burst(lines: &[&Line], length: Duration) -> f64 {
                 scope.spawn(|| {
                     let mut runs = 0_u32;
                     while begin.elapsed() < length && !failed.load(Ordering::Relaxed) {
-                        if launch::timed(line).is_none() {
-                            failed.store(true, Ordering::Relaxed);
-                        }
+                        failed.fetch_or(launch::timed(line).is_none(), Ordering::Relaxed);
                         runs += 1;
                     }
                     runs
@@ -134,23 +132,27 @@ pub fn inside(contestants: &[Contestant], place: &Place, word: &'static str, rou
 }
 
 /// KiB of everything beside the program while `sleep` runs inside.
-pub fn memory(contestants: &[Contestant], place: &Place, looks: usize) -> Result<Rounds, String> {
+pub fn memory(contestants: &[Contestant], place: &Place, looks: usize) -> Result<[Rounds; 2], String> {
     let lines = lines(contestants, place, Work::Sleep, 0)?;
-    let mut found = Rounds::default();
+    let [mut share, mut own] = [Rounds::default(), Rounds::default()];
     for look in 0..looks {
         for contestant in rotated(contestants, look).filter(|contestant| contestant.id != "plain") {
             let Some(mut child) = line_of(&lines, contestant.id).and_then(launch::started) else { continue };
             thread::sleep(Duration::from_millis(if contestant.slow { 1_500 } else { 1_000 }));
             let tree = launch::tree(child.id());
-            let beside: f64 =
-                tree.iter().filter(|process| process.name != "sleep").filter_map(|p| launch::pss(p.pid)).sum();
+            let beside = tree.iter().filter(|process| process.name != "sleep").filter_map(|p| launch::memory(p.pid));
+            let beside = beside.fold(launch::Memory::default(), |all, one| launch::Memory {
+                share: all.share + one.share,
+                own: all.own + one.own,
+            });
             // Where the program replaced the contestant, nothing of it is left beside the program.
             let slept = tree.iter().any(|process| process.name == "sleep");
-            found.push(contestant.id, if slept { beside } else { f64::NAN });
+            share.push(contestant.id, if slept { beside.share } else { f64::NAN });
+            own.push(contestant.id, if slept { beside.own } else { f64::NAN });
             child.wait().map_err(|error| format!("`{}` cannot be waited for: {error}", contestant.id))?;
         }
     }
-    Ok(found)
+    Ok([share, own])
 }
 
 /// What the probe sees inside each contestant; a contestant that does not run is told apart.

@@ -94,9 +94,21 @@ pub fn tree(top: u32) -> Vec<Process> {
     found
 }
 
-/// The proportional share of memory of a process in KiB.
-pub fn pss(pid: u32) -> Option<f64> {
+/// Memory of processes in KiB.
+#[derive(Clone, Copy, Default)]
+pub struct Memory {
+    /// The proportional share of all that is mapped, pages of files among it.
+    pub share: f64,
+    /// Of it what no file holds, which the kernel cannot take back without swapping.
+    pub own: f64,
+}
+
+/// What a process holds.
+pub fn memory(pid: u32) -> Option<Memory> {
     let rollup = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("smaps_rollup")).ok()?;
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-    line.trim().trim_end_matches(" kB").trim().parse().ok()
+    let of = |name: &str| -> Option<f64> {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().trim_end_matches(" kB").trim().parse().ok()
+    };
+    Some(Memory { share: of("Pss:")?, own: of("Pss_Anon:")? + of("Pss_Shmem:")? })
 }

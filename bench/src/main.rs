@@ -163,8 +163,8 @@ fn measure(present: &[Contestant], place: &Place, effort: Effort) -> Result<Meas
         inside.push((word, experiments::inside(&quick, place, word, effort.inside)?));
     }
     steps("memory");
-    let memory = experiments::memory(present, place, effort.looks)?;
-    Ok(Measured { lone, back, python, processor, one, two, inside, memory })
+    let [memory, own_memory] = experiments::memory(present, place, effort.looks)?;
+    Ok(Measured { lone, back, python, processor, one, two, inside, memory, own_memory })
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {

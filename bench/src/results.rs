@@ -24,6 +24,8 @@ pub struct Measured {
     pub inside: Vec<(&'static str, Rounds)>,
     /// KiB beside the program.
     pub memory: Rounds,
+    /// Of it what no file holds.
+    pub own_memory: Rounds,
 }
 
 /// What stands around the numbers.
@@ -248,9 +250,11 @@ fn inside(out: &mut String, present: &[Contestant], measured: &Measured) {
 
 fn memory(out: &mut String, present: &[Contestant], measured: &Measured) {
     out.push_str(
-        "\n## Memory beside the program, KiB (proportional share, `sleep` inside)\n\n| | med |\n| --- | --- |\n",
+        "\n## Memory beside the program, KiB (`sleep` inside)\n\nThe proportional share counts pages of the contestant's own binary, which all its runs have together and the kernel takes back when it \
+         must; *own* is what no file holds.\n\n| | proportional share | own |\n| --- | --- | --- |\n",
     );
     for contestant in present.iter().filter(|contestant| contestant.id != "plain") {
-        let _ = writeln!(out, "| {} | {} |", contestant.id, cell(median(measured.memory.of(contestant.id)), 0));
+        let of = |rounds: &Rounds| cell(median(rounds.of(contestant.id)), 0);
+        let _ = writeln!(out, "| {} | {} | {} |", contestant.id, of(&measured.memory), of(&measured.own_memory));
     }
 }

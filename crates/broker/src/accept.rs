@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egress::denial::{Reason, To};
-use egress::hello::{First, first};
+use egress::hello::{self, First, first};
 use egress::judge::{Connect, NAMES_PORT, Reading, Way};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -15,7 +15,7 @@ use crate::meter;
 use crate::reach::{Aim, reached};
 use crate::run::{Asked, Place, Run};
 use crate::stop::Stop;
-use crate::{names, web};
+use crate::{names, second, web};
 
 /// How long nothing is accepted after it failed for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -97,7 +97,7 @@ async fn judged(run: &Rc<Run>, stream: &Arc<TcpStream>, place: &Place, (to, port
     place.open.judged(way, asked);
     let aim = Aim { to: to.clone(), port, way, asked, open: Rc::clone(&place.open) };
     match (way.reading, to) {
-        (Reading::Nothing, _) | (_, To::Address(_)) => passed(run, stream, &aim, &[]).await,
+        (Reading::Nothing, _) | (_, To::Address(_)) => passed(run, stream, &aim, None).await,
         (Reading::Names | Reading::Requests, To::Name(name)) => named(run, stream, &aim, name).await,
     }
 }
@@ -115,7 +115,7 @@ async fn named(run: &Rc<Run>, stream: &Arc<TcpStream>, aim: &Aim, name: &str) ->
                 if aim.way.reading == Reading::Requests {
                     return web::open(run, stream, (aim, name), bytes).await;
                 }
-                return passed(run, stream, aim, &bytes).await;
+                return passed(run, stream, aim, Some((name, &bytes))).await;
             }
         }
         if !more(stream, &mut bytes).await? {
@@ -136,25 +136,30 @@ async fn more(stream: &TcpStream, bytes: &mut Vec<u8>) -> Result<bool, Stop> {
     }
 }
 
-/// Connects outside, says what was read already, and passes bytes.
-async fn passed(run: &Rc<Run>, stream: &TcpStream, aim: &Aim, already: &[u8]) -> Result<(), Stop> {
+/// Connects outside, says what was read already (a client hello that asks for this name, and what came behind it), and passes
+/// bytes.
+async fn passed(run: &Rc<Run>, stream: &TcpStream, aim: &Aim, read: Option<(&str, &[u8])>) -> Result<(), Stop> {
     let server = reached(run, aim).await?;
     run.passed();
     run.seen(&aim.to, aim.port, None);
     let through = async {
-        run.meter.wait().await;
-        if run.meter.room(already.len()) < already.len() {
-            return Err(io::ErrorKind::QuotaExceeded.into());
+        if let Some((name, already)) = read {
+            run.meter.wait().await;
+            if run.meter.room(already.len()) < already.len() {
+                return Err(Stop::Denied(Reason::Bytes));
+            }
+            run.meter.count(meter::Way::Out, already.len());
+            let (hello, behind) = already.split_at_checked(hello::length(already)).unwrap_or_default();
+            copy::all(&server, hello).await?;
+            second::judged(run, name, (stream, behind), &server).await?;
         }
-        run.meter.count(meter::Way::Out, already.len());
-        copy::all(&server, already).await?;
-        copy::both_ways(stream, &server, &run.meter).await
+        Ok(copy::both_ways(stream, &server, &run.meter).await?)
     };
     let ended = through.await;
     if ended.is_err() {
         reset(&server);
     }
-    Ok(ended?)
+    ended
 }
 
 /// Makes the end of a connection a reset: the other side learns at once that nothing more comes.

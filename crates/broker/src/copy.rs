@@ -14,6 +14,9 @@ use crate::meter::{Meter, Way};
 /// The shared buffer: what one read takes at most.
 pub(crate) const BUFFER: usize = 128 << 10;
 
+/// What is read at once of a connection whose first records are followed.
+const TURN: usize = 16 << 10;
+
 thread_local! {
     static SHARED: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
 }
@@ -83,6 +86,31 @@ fn turn(from: &TcpStream, to: &TcpStream, meter: &Meter) -> io::Result<Turn> {
         };
         Ok(Turn::Moved(count, buffer.get(taken..count).unwrap_or_default().to_vec()))
     })
+}
+
+/// What comes next, counted, at most a turn's worth; nothing at the end. Where it is given up nothing was taken.
+///
+/// # Errors
+/// The side broke off, or `net.bytes` is used up (`QuotaExceeded`).
+pub(crate) async fn some(from: &TcpStream, meter: &Meter, way: Way) -> io::Result<Vec<u8>> {
+    loop {
+        from.readable().await?;
+        meter.wait().await;
+        let room = meter.room(TURN);
+        if room == 0 {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        let mut bytes = vec![0; room];
+        match from.try_read(&mut bytes) {
+            Ok(count) => {
+                meter.count(way, count);
+                bytes.truncate(count);
+                return Ok(bytes);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Writes all of it, as fast as the other side takes it.

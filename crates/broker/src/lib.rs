@@ -23,6 +23,7 @@ mod reach;
 mod records;
 mod resolver;
 mod run;
+mod second;
 mod secrets;
 mod sockets;
 mod stop;

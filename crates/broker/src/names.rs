@@ -150,6 +150,11 @@ async fn say(run: &Rc<Run>, question: &Question) -> Said {
         LookUp::Ask | LookUp::Known { pinned: true } => give(run, question, name),
         // The proxy resolves it.
         LookUp::Known { pinned: false } if run.rules().net().proxy.is_some() => give(run, question, name),
+        // A name that is asked for outside carries words there as well as a byte does.
+        LookUp::Known { pinned: false } if run.meter.is_used() => {
+            let record = run.denied(&Reason::Bytes, &To::Name(name.to_owned()), 0);
+            Said::Refused(format!("{}: {}", record.id, record.why))
+        }
         LookUp::Known { pinned: false } => match run.resolver.find(name).await {
             Resolved::NoName => Said::NoName,
             Resolved::Failed(why) => Said::Failed(why),

@@ -34,7 +34,8 @@ pub(crate) async fn connect(
     resolver: &Rc<Resolver>,
     credentials: Option<&Credentials>,
 ) -> Result<TcpStream, Stop> {
-    let failed = |why: &str| Stop::Failed(format!("{name} cannot be reached by {}: {why}", proxy.place()));
+    // Programs inside are told this: where the proxy is, is not theirs to know.
+    let failed = |why: &str| Stop::Failed(format!("{name} cannot be reached by the proxy: {why}"));
     // The policy names the proxy, so it may be anywhere, inside as well.
     let addresses = match proxy.host.parse::<IpAddr>() {
         Ok(address) => vec![address],

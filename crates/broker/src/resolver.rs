@@ -175,8 +175,9 @@ async fn of_kind(servers: &[SocketAddr], name: &str, kind: u16) -> Result<Found,
                 // A resolver that could not may have a neighbour that can.
                 Ok(Ok(Found::Failed(code))) => why = format!("the resolver answered with code {code}"),
                 Ok(Ok(found)) => return Ok(found),
-                Ok(Err(error)) => why = format!("the resolver {server}: {error}"),
-                Err(_) => why = format!("the resolver {server} did not answer"),
+                // Programs inside are told this: which resolvers the machine has is not theirs to know.
+                Ok(Err(error)) => why = format!("a resolver of the machine: {error}"),
+                Err(_) => why = "a resolver of the machine did not answer".to_owned(),
             }
         }
     }

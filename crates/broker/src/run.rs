@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use egress::authority;
 use egress::denial::{Reason, To};
-use egress::judge::{Connect, LookUp, MAX_CONNECTIONS, Reading, Rules, Way};
+use egress::judge::{Connect, FIRST_HIGH, LookUp, MAX_CONNECTIONS, Reading, Rules, Way};
 use egress::names::{Names, Pair};
 use egress::wire::{Denied, FromBroker, Head, MAX_TEXT, MAX_WHOSE, Scope, Usage};
 use policy::value::{Protocol, Proxy, Target};
@@ -33,8 +33,6 @@ const MAX_ASKS: usize = 64;
 const ANSWER: Duration = Duration::from_secs(30);
 /// How long a connection that may not be is held while the engine looks which program has it.
 const LOOK: Duration = Duration::from_secs(2);
-/// Ports below are listened on by the guest, for all addresses; above, for each name's own.
-const LOW: u16 = 1024;
 
 pub(crate) struct Run {
     rules: RefCell<Rc<Rules>>,
@@ -307,10 +305,11 @@ impl Run {
             listeners = self.listen_for_unnamed(&rules, pair);
         }
         for port in named {
+            let own = rules.exact().any(|one| one == (name, port));
+            let kept = if own { 0 } else { self.kept(&rules) };
             for address in [IpAddr::V4(pair.v4), IpAddr::V6(pair.v6)] {
-                listeners.extend(
-                    self.listen(SocketAddr::new(address, port)).map_err(|error| Reason::Listener(error.to_string()))?,
-                );
+                let listener = self.listen(SocketAddr::new(address, port), kept);
+                listeners.extend(listener.map_err(|error| Reason::Listener(error.to_string()))?);
             }
         }
         self.serve(listeners);
@@ -334,21 +333,36 @@ impl Run {
         }
     }
 
+    /// Spare sockets, of each family, that are for the names of rules without a wildcard: other names leave them.
+    fn kept(&self, rules: &Rules) -> usize {
+        let (names, bound) = (self.names.borrow(), self.bound.borrow());
+        let waits = |(name, port): &(&str, u16)| {
+            let at = names.given(name).map(|pair| SocketAddr::new(IpAddr::V4(pair.v4), *port));
+            !self.is_heard(*port) && at.is_none_or(|at| !bound.contains(&at))
+        };
+        rules.exact().filter(waits).collect::<BTreeSet<_>>().len()
+    }
+
     /// Listeners for the high ports of other names' rules, as far as there are sockets: who learns is to hear of them.
     fn listen_for_unnamed(&self, rules: &Rules, pair: Pair) -> Vec<TcpListener> {
         let ports: BTreeSet<u16> = rules.net().rules().flat_map(|rule| rule.ports.iter().copied()).collect();
         let at = |port| [IpAddr::V4(pair.v4), IpAddr::V6(pair.v6)].map(|address| SocketAddr::new(address, port));
-        ports.into_iter().flat_map(at).filter_map(|at| self.listen(at).ok().flatten()).collect()
+        let kept = self.kept(rules);
+        ports.into_iter().flat_map(at).filter_map(|at| self.listen(at, kept).ok().flatten()).collect()
     }
 
-    /// Listens on an address inside with a high port, once.
-    fn listen(&self, at: SocketAddr) -> std::io::Result<Option<TcpListener>> {
-        // Where the guest listens for all addresses (low ports, and those of ranges) nothing is left to listen on.
-        let heard = at.port() < LOW || self.listening.contains(&(false, at.port()));
-        if heard || self.bound.borrow().contains(&at) {
+    /// Whether the guest listens on a port of connections for all addresses (low ports, and those of ranges).
+    fn is_heard(&self, port: u16) -> bool {
+        port < FIRST_HIGH || self.listening.contains(&(false, port))
+    }
+
+    /// Listens on an address inside with a high port, once, unless so many spare sockets or fewer are left.
+    fn listen(&self, at: SocketAddr, kept: usize) -> std::io::Result<Option<TcpListener>> {
+        // Where the guest listens for all addresses nothing is left to listen on.
+        if self.is_heard(at.port()) || self.bound.borrow().contains(&at) {
             return Ok(None);
         }
-        let listener = self.spares.borrow_mut().listen(at)?;
+        let listener = self.spares.borrow_mut().listen(at, kept)?;
         self.bound.borrow_mut().insert(at);
         Ok(Some(listener))
     }
@@ -374,7 +388,7 @@ impl Run {
             let any = if range.first.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0_u16; 8]) };
             let address = if range.is_single() { range.first } else { any };
             for port in &rule.ports {
-                listeners.extend(self.listen(SocketAddr::new(address, *port))?);
+                listeners.extend(self.listen(SocketAddr::new(address, *port), 0)?);
             }
         }
         Ok(listeners)
@@ -383,7 +397,7 @@ impl Run {
     /// A port of these rules on which nobody listens: the kernel refuses it, and it cannot be had later. High ports of connections
     /// are not of these: names have their own.
     pub(crate) fn unheard(&self, rules: &Rules) -> Option<String> {
-        let heard = |udp: bool, port: u16| (!udp && port >= LOW) || self.listening.contains(&(udp, port));
+        let heard = |udp: bool, port: u16| (!udp && port >= FIRST_HIGH) || self.listening.contains(&(udp, port));
         rules.net().rules().find_map(|rule| {
             let udp = rule.protocol == Protocol::Udp;
             let port = rule.ports.iter().find(|port| !heard(udp, **port))?;

@@ -73,15 +73,16 @@ pub(crate) fn listener(fd: OwnedFd) -> io::Result<TcpListener> {
 }
 
 impl Spares {
-    /// Listens on an address inside with a spare socket.
+    /// Listens on an address inside with a spare socket, unless so many or fewer are left.
     ///
     /// # Errors
     /// There is none left, or a program inside holds that port on all addresses.
-    pub(crate) fn listen(&mut self, at: SocketAddr) -> io::Result<TcpListener> {
-        let spare = match at.ip() {
-            IpAddr::V4(_) => self.v4.pop(),
-            IpAddr::V6(_) => self.v6.pop(),
+    pub(crate) fn listen(&mut self, at: SocketAddr, kept: usize) -> io::Result<TcpListener> {
+        let spares = match at.ip() {
+            IpAddr::V4(_) => &mut self.v4,
+            IpAddr::V6(_) => &mut self.v6,
         };
+        let spare = if spares.len() > kept { spares.pop() } else { None };
         let spare = spare.ok_or_else(|| io::Error::other("the run has no spare sockets left"))?;
         // The route makes every address the sandbox's own; to IPv6 it has to be said again.
         if at.is_ipv6() {

@@ -30,7 +30,14 @@ pub struct Hello {
     pub protocols: Vec<String>,
 }
 
+const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
+const SERVER_HELLO: u8 = 2;
+/// The random of a server hello that is a `HelloRetryRequest` (RFC 8446, 4.1.3).
+const RETRY: [u8; 32] = [
+    0xCF, 0x21, 0xAD, 0x74, 0xE5, 0x9A, 0x61, 0x11, 0xBE, 0x1D, 0x8C, 0x02, 0x1E, 0x65, 0xB8, 0x91, 0xC2, 0xA2, 0x11,
+    0x16, 0x7A, 0xBB, 0x8C, 0x5E, 0x07, 0x9E, 0x09, 0xE2, 0xC8, 0xA8, 0x33, 0x9C,
+];
 const SERVER_NAME: u16 = 0;
 const ALPN: u16 = 16;
 const ECH: u16 = 0xFE0D;
@@ -44,7 +51,7 @@ pub fn first(bytes: &[u8]) -> First {
         Some(_) => return First::NotTls,
     }
     match message(bytes) {
-        Ok(Some(body)) => match hello(&body) {
+        Ok(Some((body, _))) => match hello(&body) {
             Some(Ok(hello)) => First::Hello(hello),
             Some(Err(why)) => First::Malformed(why),
             None => First::Malformed("a client hello whose lengths do not add up"),
@@ -55,9 +62,55 @@ pub fn first(bytes: &[u8]) -> First {
     }
 }
 
-/// The body of the first handshake message, put together from its records; `None`: not all of it is here.
-fn message(bytes: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
+/// How many of these bytes are the records of the client hello that they begin with; behind them is what was sent after it.
+#[must_use]
+pub fn length(bytes: &[u8]) -> usize {
+    message(bytes).ok().flatten().map_or(0, |(_, length)| length)
+}
+
+/// What a server says to a client hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Not enough to say.
+    More,
+    /// Another client hello, please (`HelloRetryRequest`): its name is to be judged as well.
+    Retry,
+    /// Anything else: no second hello can follow that anybody could read.
+    Other,
+}
+
+/// Reads what a server said so far. It is the server of an allowed name, so that it is believed: nothing has to be refused.
+#[must_use]
+pub fn answer(bytes: &[u8]) -> Answer {
     let (mut rest, mut joined) = (bytes, Vec::new());
+    loop {
+        if joined.first().is_some_and(|kind| *kind != SERVER_HELLO) {
+            return Answer::Other;
+        }
+        // Kind, length and version, then the random.
+        if let Some(random) = joined.get(6..38) {
+            return if random == RETRY { Answer::Retry } else { Answer::Other };
+        }
+        let Some(kind) = rest.first() else { return Answer::More };
+        // Before its hello a server may warn, of a name that it does not know.
+        if ![ALERT, HANDSHAKE].contains(kind) {
+            return Answer::Other;
+        }
+        let Some((head, after)) = rest.split_first_chunk::<5>() else { return Answer::More };
+        let [kind, _, _, high, low] = *head;
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        let taken = after.get(..length.min(after.len())).unwrap_or_default();
+        if kind == HANDSHAKE {
+            joined.extend_from_slice(taken);
+        }
+        rest = if taken.len() < length { &[] } else { after.get(length..).unwrap_or_default() };
+    }
+}
+
+/// The body of the first handshake message, put together from its records, and how many bytes these are; `None`: not all of it
+/// is here.
+fn message(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, &'static str> {
+    let (mut rest, mut joined, mut whole_record) = (bytes, Vec::new(), true);
     loop {
         if let Some((head, body)) = joined.split_first_chunk::<4>() {
             let [kind, a, b, c] = *head;
@@ -68,8 +121,11 @@ fn message(bytes: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
             if length > MAX_HELLO {
                 return Err("a client hello that is too long");
             }
-            if let Some(whole) = body.get(..length) {
-                return Ok(Some(whole.to_vec()));
+            if let Some((whole, more)) = body.split_at_checked(length) {
+                if !more.is_empty() || !whole_record {
+                    return Err("something behind a client hello in its record");
+                }
+                return Ok(Some((whole.to_vec(), bytes.len().saturating_sub(rest.len()))));
             }
         }
         let Some((head, after)) = rest.split_first_chunk::<5>() else { return Ok(None) };
@@ -83,7 +139,7 @@ fn message(bytes: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
         rest = after.get(taken.len()..).unwrap_or_default();
         if taken.len() < length {
             // The message may be whole although its record is not.
-            rest = &[];
+            (rest, whole_record) = (&[], false);
         }
     }
 }
@@ -278,12 +334,46 @@ mod tests {
         assert!(!matches!(first(&endless), First::Hello(_)));
     }
 
+    /// A record of a server hello with this random.
+    fn server(random: &[u8; 32]) -> Vec<u8> {
+        record(&[&[2, 0][..], &with16(&[&[3, 3][..], random, &[0, 0x13, 1, 0]].concat())].concat())
+    }
+
+    #[test]
+    fn a_server_that_asks_for_another_hello_is_heard() {
+        let (retry, hello) = (server(&RETRY), server(&[7; 32]));
+        let warning = [21, 3, 3, 0, 2, 1, 112];
+        let pieces = [record(&retry[5..20]), record(&retry[20..])].concat();
+        for asking in [retry.clone(), pieces, [&warning[..], &retry].concat()] {
+            assert_eq!(answer(&asking), Answer::Retry);
+            let known = (0..asking.len()).find(|short| answer(&asking[..*short]) != Answer::More).unwrap();
+            assert_eq!(answer(&asking[..known]), Answer::Retry, "never anything else, however little is there");
+        }
+        assert_eq!(answer(&hello), Answer::Other);
+        assert_eq!(answer(b"HTTP/1.1 400 Bad Request"), Answer::Other);
+        assert_eq!(answer(&handshake(&[])), Answer::Other, "no record");
+        assert_eq!(answer(&warning), Answer::More);
+    }
+
+    #[test]
+    fn what_is_behind_a_hello_is_not_of_it() {
+        let hello = record(&handshake(&[name("a.example")]));
+        assert_eq!(length(&[&hello[..], b"more"].concat()), hello.len());
+        assert_eq!((length(&hello[..9]), length(b"GET /")), (0, 0));
+        // In one record nobody could tell which of two is meant.
+        let two = record(&[handshake(&[name("a.example")]), handshake(&[name("b.example")])].concat());
+        assert!(matches!(first(&two), First::Malformed(_)));
+        assert!(matches!(first(&two[..hello.len()]), First::Malformed(_)), "before all of it is here");
+    }
+
     proptest! {
         #[test]
         fn no_bytes_are_too_much(mut bytes in proptest::collection::vec(any::<u8>(), 0..600), tls in any::<bool>()) {
             if tls {
                 bytes.splice(0..0, [22, 3, 1, 2, 0, 1, 0, 1, 252]);
             }
+            prop_assert_ne!(answer(&bytes), Answer::Retry, "its random is nobody's chance");
+            prop_assert!(length(&bytes) <= bytes.len());
             if let First::Hello(hello) = first(&bytes)
                 && let Some(name) = hello.name {
                 prop_assert!(crate::host::plain(&name) == Some(name));

@@ -16,6 +16,8 @@ use crate::{address, http, pattern, wire};
 
 /// Ports on which a program speaks first, TLS or HTTP, and is read before it is passed on.
 const WEB: [u16; 2] = [80, 443];
+/// Ports from here on belong to programs inside too: each name has sockets of its own for them.
+pub const FIRST_HIGH: u16 = 1024;
 /// The port of names, which the broker itself answers.
 pub const NAMES_PORT: u16 = 53;
 
@@ -322,6 +324,28 @@ impl Rules {
     #[must_use]
     pub fn judges_as(&self, others: &Self, to: &To, port: u16) -> bool {
         self.fitting(to, port).eq(others.fitting(to, port))
+    }
+
+    /// Each name that a rule of connections has without a wildcard, with each of its ports.
+    pub fn exact(&self) -> impl Iterator<Item = (&str, u16)> {
+        self.net.rules().filter(|rule| rule.protocol == Protocol::Tcp).flat_map(|rule| {
+            let name = match &rule.to {
+                Target::Host(host) if !host.starts_with('*') => Some(host),
+                Target::Host(_) | Target::Cidr(_) => None,
+            };
+            name.into_iter().flat_map(|name| rule.ports.iter().map(|port| (name.as_str(), *port)))
+        })
+    }
+
+    /// Whether a connection of a name that no rule has is heard at a port, so that a person can be asked: on the ports of the web, and
+    /// on those for which rules need a socket on all addresses.
+    #[must_use]
+    pub fn is_asked_at(&self, port: u16) -> bool {
+        let everywhere = |rule: &NetRule| {
+            let many = matches!(&rule.to, Target::Cidr(range) if !range.is_single());
+            rule.protocol == Protocol::Tcp && rule.ports.contains(&port) && (port < FIRST_HIGH || many)
+        };
+        WEB.contains(&port) || self.net.rules().any(everywhere)
     }
 
     /// The ports of rules of connections that name it.

@@ -509,3 +509,16 @@ fn what_is_not_built_is_not_taken() {
     let document = plain.net().document();
     assert_eq!(Rules::read(&document).unwrap().digest(), egress::wire::digest(&document));
 }
+
+#[test]
+fn a_person_is_asked_where_a_connection_is_heard_and_nowhere_else() {
+    let rules = rules(&json!({"unknown": "ask", "allow": [
+        {"host": "a.test", "ports": [22, 8443]}, {"host": "*.b.test", "ports": [9000]},
+        {"host": "c.test", "ports": [123], "protocol": "udp"},
+        {"cidr": "192.0.2.0/24", "ports": [7000]}, {"cidr": "192.0.2.9/32", "ports": [7001]},
+    ]}));
+    let asked = [22, 25, 80, 123, 443, 7000, 7001, 8443, 9000].into_iter().filter(|port| rules.is_asked_at(*port));
+    assert_eq!(asked.collect::<Vec<_>>(), [22, 80, 443, 7000]);
+    // What has a socket of its own.
+    assert_eq!(rules.exact().collect::<Vec<_>>(), [("a.test", 22), ("a.test", 8443)]);
+}

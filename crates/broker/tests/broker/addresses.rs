@@ -108,6 +108,55 @@ fn names_without_end_are_refused_and_those_before_go_on() {
     });
 }
 
+/// Sockets for high ports are a stock. A name of a wildcard takes none that a rule without one needs.
+#[test]
+fn names_of_a_wildcard_leave_the_sockets_of_other_rules() {
+    staged("addresses::names_of_a_wildcard_leave_the_sockets_of_other_rules", |stage| {
+        stage.server((WORLD, 22), echo);
+        let rule = |host: &str, port: u16| json!({ "host": host, "ports": [port], "address": "93.184.216.34:22" });
+        // Four sockets, of which one is the last rule's.
+        let rules = [rule("*.many.example", 8080), rule("one.many.example", 8080), rule("exact.example", 8443)];
+        let mut engine = stage.broker(&json!({ "allow": rules }));
+        engine.ready();
+        let found = |name: &str| stage.program(|| look_up(name, dns::A)) != dns::Found::NoName;
+        assert!(["a", "b"].iter().all(|name| found(&format!("{name}.many.example"))));
+        assert!(!found("c.many.example"), "two are left, for two rules");
+        let denied = engine.denied("net.allow/listener");
+        assert!(denied.host == "c.many.example" && denied.why.contains("no spare sockets"), "{denied:?}");
+        for (name, port) in [("exact.example", 8443), ("one.many.example", 8080), ("a.many.example", 8080)] {
+            let said = stage.program(|| exchange(connect(name, port), b"x", true));
+            assert!(said.is_ok_and(|said| said.starts_with("banner")), "{name}");
+        }
+        assert!(!found("d.many.example"));
+        engine.end();
+    });
+}
+
+/// A name with several addresses, of which some lead nowhere or say nothing, is reached all the same, and soon.
+#[test]
+fn the_first_address_that_answers_is_taken() {
+    staged("addresses::the_first_address_that_answers_is_taken", |stage| {
+        stage.server((WORLD, 22), echo);
+        let mut engine = stage.broker(&rules());
+        engine.ready();
+        let six = "six-26064700000000000000000000001111";
+        for name in [
+            format!("x.{six}.at-93-184-216-34.forms.example"),
+            "x.at-93-184-216-77.at-93-184-216-34.forms.example".to_owned(),
+            format!("y.{six}.at-93-184-216-77.at-93-184-216-34.forms.example"),
+        ] {
+            let begun = std::time::Instant::now();
+            assert!(reached(stage, &name), "{name}");
+            let took = begun.elapsed();
+            assert!(took.as_millis() < 1000, "{name}: {took:?}");
+        }
+        // Alone the mute one answers nobody, and the program waits longer than that.
+        let begun = std::time::Instant::now();
+        assert!(!reached(stage, "z.at-93-184-216-77.forms.example") && begun.elapsed().as_millis() > 1000);
+        engine.end();
+    });
+}
+
 /// A program can say something by the names that it looks up. Outside no more is heard than the rate; what is known goes on, and
 /// names are found again.
 #[test]

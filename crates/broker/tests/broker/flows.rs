@@ -88,11 +88,8 @@ fn datagrams_pass_where_a_rule_says_udp_and_nowhere_else() {
         ] {
             assert_eq!(engine.denied(id).host, host);
         }
-        let usage = engine.end().into_iter().rev().find_map(|frame| match frame {
-            FromBroker::Usage(usage) => Some(usage),
-            _ => None,
-        });
-        assert!(usage.is_none_or(|usage| usage.connections >= 5 && usage.sent > 9000 && usage.received > 9000));
+        let usage = engine.used();
+        assert!(usage.connections >= 5 && usage.sent > 9000 && usage.received > 9000, "{usage:?}");
     });
 }
 

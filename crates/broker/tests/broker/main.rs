@@ -11,6 +11,7 @@
 
 mod addresses;
 mod flows;
+mod hellos;
 mod proxy;
 mod requests;
 mod secrets;
@@ -75,12 +76,8 @@ fn look_ups_are_answered_for_allowed_names_alone() {
         assert_eq!((denied.host.as_str(), denied.port, denied.count), ("denied.example", 0, 1));
         let inside = engine.denied("net.allow/inside");
         assert!(inside.why.contains("a private network"), "{}", inside.why);
-        let last = engine.end();
-        let lookups = last.iter().find_map(|f| match f {
-            FromBroker::Usage(usage) => Some(usage.lookups),
-            _ => None,
-        });
-        assert!(lookups.is_none_or(|count| count > 8), "{last:?}");
+        let usage = engine.used();
+        assert!(usage.lookups > 8 && usage.connections == 0, "{usage:?}");
     });
 }
 
@@ -91,6 +88,17 @@ fn a_resolver_that_is_mute_is_told_in_time() {
         engine.ready();
         let said = stage.program(|| look_up("mute.at-93-184-216-34.example", dns::A));
         assert_eq!(said, Found::Failed(2), "SERVFAIL, which is no denial");
+        // Why is told, and not which resolvers the machine has.
+        let told = stage.program(|| {
+            let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+            socket.connect("198.18.0.1:53").unwrap();
+            socket.send(&dns::ask(78, "mute.at-93-184-216-34.example", dns::A)).unwrap();
+            let mut buffer = [0; 2048];
+            let count = socket.recv(&mut buffer).unwrap();
+            String::from_utf8_lossy(&buffer[..count]).into_owned()
+        });
+        assert!(told.contains("a resolver of the machine did not answer"), "{told:?}");
+        assert!(!told.contains(&stage.resolver.ip().to_string()), "{told:?}");
         assert!(!engine.end().iter().any(|frame| matches!(frame, FromBroker::Denied(_))));
     });
 }
@@ -211,6 +219,7 @@ fn limits_hold_for_all_connections_together() {
         });
         assert_eq!(engine.denied("net.connections/full").count, 1);
         let (first, second) = stage.program(|| {
+            let at = address(HOST);
             // Places are free again once the broker saw the ends.
             let stream = loop {
                 let mut stream = connect(HOST, 22);
@@ -218,16 +227,47 @@ fn limits_hold_for_all_connections_together() {
                     break stream;
                 }
             };
-            (exchange(stream, &[0; 200_000], true), exchange(connect(HOST, 22), b"", false))
+            let first = exchange(stream, &[0; 200_000], true);
+            (first, TcpStream::connect((at, 22)).and_then(|stream| exchange(stream, b"", false)))
         });
         assert!(first.is_err() && reset(second), "nothing goes any more");
         engine.denied("net.bytes/used");
-        let frames = engine.end();
-        let used = frames.iter().rev().find_map(|frame| match frame {
-            FromBroker::Usage(usage) => Some(usage.sent + usage.received),
+        let used = engine.used();
+        assert_eq!(used.sent + used.received, 100_000, "exactly as much");
+    });
+}
+
+/// What is looked up is said outside: where no byte may go any more no name does, and what nobody need be asked for goes on.
+#[test]
+fn when_the_bytes_are_used_up_no_name_is_asked_for() {
+    staged("when_the_bytes_are_used_up_no_name_is_asked_for", |stage| {
+        stage.server((WORLD, 22), echo);
+        let said = |word: &str| format!("{word}.at-93-184-216-34.example");
+        let rules = json!([
+            {"host": "*.at-93-184-216-34.example", "ports": [22]},
+            {"host": "pinned.example", "ports": [22], "address": "93.184.216.34:22"},
+        ]);
+        let mut engine = stage.broker(&json!({"allow": rules, "bytes": "8192B"}));
+        engine.ready();
+        let found = |name: &str| stage.program(|| look_up(name, dns::A));
+        assert!(matches!(found(&said("before")), Found::Addresses(..)));
+        assert_eq!(stage.asked(), 1);
+        assert!(stage.program(|| exchange(connect("pinned.example", 22), &[0; 20_000], true)).is_err());
+        // REFUSED: no word about the name.
+        assert_eq!(found(&said("after")), Found::Failed(5));
+        assert_eq!(stage.asked(), 1, "nobody outside heard it");
+        assert!(matches!(found("pinned.example"), Found::Addresses(..)));
+        let denied = engine.wait(|frame| match frame {
+            FromBroker::Denied(denied) if denied.host.starts_with("after.") => Some(denied.clone()),
             _ => None,
         });
-        assert!(used.is_none_or(|used| used == 100_000), "exactly as much: {used:?}");
+        assert_eq!((denied.id.as_str(), denied.port), ("net.bytes/used", 0));
+        // With more of them names are asked for again.
+        engine.send(&ToBroker::Rules { net: full(&json!({"allow": rules, "bytes": "1M"})) });
+        engine.ready();
+        assert!(matches!(found(&said("after")), Found::Addresses(..)));
+        assert_eq!(stage.asked(), 2);
+        engine.end();
     });
 }
 

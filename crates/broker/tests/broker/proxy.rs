@@ -103,6 +103,8 @@ fn seen(test: &str, answer: &'static str, then: fn(TcpStream)) {
         let said = stage.program(|| exchange(connect(ONLY, 80), get(ONLY).as_bytes(), false).unwrap());
         assert!(said.starts_with("HTTP/1.1 502 "), "{said}");
         assert!(said.contains("no denial") && !said.contains("secret-phrase"), "{said}");
+        // Where the proxy is, is not told inside.
+        assert!(said.contains("cannot be reached") && !said.contains("10.9.9.9") && !said.contains("3128"), "{said}");
         assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
         let begun = Instant::now();
         let other = stage.program(|| exchange(connect(ONLY, 22), b"hello", false));

@@ -1,6 +1,7 @@
 //! Requests of HTTP without TLS, judged one by one.
 
 use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 use serde_json::json;
 
@@ -264,6 +265,111 @@ fn a_body_that_waits_to_be_asked_for_is_asked_for() {
         assert!(said.starts_with("HTTP/1.1 200 OK") && said.ends_with("\\r\\n\\r\\nthe body\""), "{said}");
         let (_, said) = begin("/shut");
         assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+        engine.end();
+    });
+}
+
+/// One request of a kept connection, and its answer; nothing where the connection ended instead.
+fn asked(stream: &mut TcpStream, path: &str) -> String {
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n").unwrap();
+    let (mut said, mut buffer) = (String::new(), [0; 4096]);
+    while !said.ends_with('!') && !said.ends_with('}') {
+        match stream.read(&mut buffer) {
+            Ok(count) if count > 0 => said.push_str(&String::from_utf8_lossy(&buffer[..count])),
+            Ok(_) | Err(_) => break,
+        }
+    }
+    said
+}
+
+/// A server may close a kept connection at any time: between two requests nobody sees it, and while one is on its way the program
+/// does, as it would without a broker. A 502 is for one that never answered.
+#[test]
+fn a_kept_connection_may_be_closed_by_its_server() {
+    staged("requests::a_kept_connection_may_be_closed_by_its_server", |stage| {
+        let (told, heard) = std::sync::mpsc::channel();
+        stage.server((WORLD, 80), move |mut stream| {
+            let mut held = Vec::new();
+            loop {
+                let mut byte = [0];
+                if stream.read(&mut byte).unwrap_or_default() == 0 {
+                    break;
+                }
+                held.push(byte[0]);
+                if !held.ends_with(b"\r\n\r\n") {
+                    continue;
+                }
+                let head = String::from_utf8(std::mem::take(&mut held)).unwrap();
+                if head.starts_with("GET /drop") {
+                    break;
+                }
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nyes!").unwrap();
+                if head.starts_with("GET /last") {
+                    break;
+                }
+            }
+            drop(stream);
+            told.send(()).unwrap();
+        });
+        let mut engine = stage.broker(&json!({"allow": [{"host": HOST, "ports": [80], "methods": ["GET"]}]}));
+        engine.ready();
+        let mut stream = stage.program(|| connect(HOST, 80));
+        assert!(asked(&mut stream, "/last").starts_with("HTTP/1.1 200"));
+        heard.recv().unwrap();
+        std::thread::park_timeout(std::time::Duration::from_millis(200));
+        // By another connection outside, on the same one inside.
+        assert!(asked(&mut stream, "/next").starts_with("HTTP/1.1 200"));
+        assert_eq!(asked(&mut stream, "/drop"), "", "its end, and nothing that the server did not say");
+        heard.recv().unwrap();
+        let mut other = stage.program(|| connect(HOST, 80));
+        assert!(asked(&mut other, "/drop").starts_with("HTTP/1.1 502"), "the first request of a connection");
+        assert_eq!(engine.used().connections, 3);
+    });
+}
+
+/// What is compressed is nobody's to look into: it goes through byte for byte, out and in, with the words about it.
+#[test]
+fn compressed_bodies_go_through_as_they_are() {
+    staged("requests::compressed_bodies_go_through_as_they_are", |stage| {
+        // Not even well-formed: who decodes it would break it.
+        let body: Vec<u8> = [&[0x1F, 0x8B, 8, 0][..], &(0..=255).collect::<Vec<u8>>().repeat(40)].concat();
+        let (told, heard) = std::sync::mpsc::channel();
+        let said = body.clone();
+        stage.server_in_turn((WORLD, 80), move |mut stream| {
+            let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
+            let end = loop {
+                let count = stream.read(&mut buffer).unwrap();
+                all.extend_from_slice(&buffer[..count]);
+                if let Some(at) = all.windows(4).position(|four| four == b"\r\n\r\n")
+                    && all.len() >= at + 4 + said.len()
+                {
+                    break at + 4;
+                }
+            };
+            let sent = all.split_off(end);
+            told.send((String::from_utf8(all).unwrap().to_lowercase(), sent)).unwrap();
+            let length = said.len();
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {length}\r\n\r\n").unwrap();
+            stream.write_all(&said).unwrap();
+        });
+        let mut engine = stage.broker(&json!({"allow": [{"host": HOST, "ports": [80], "methods": ["POST"]}]}));
+        engine.ready();
+        let head = format!(
+            "POST / HTTP/1.1\r\nHost: {HOST}\r\nAccept-Encoding: br, gzip\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        let came = stage.program(|| {
+            let mut stream = connect(HOST, 80);
+            stream.write_all(&[head.as_bytes(), &body].concat()).unwrap();
+            let mut came = Vec::new();
+            stream.read_to_end(&mut came).unwrap();
+            came
+        });
+        let (words, sent) = heard.recv().unwrap();
+        assert!(words.contains("accept-encoding: br, gzip") && words.contains("content-encoding: gzip"), "{words}");
+        assert!(sent == body, "{} of {} bytes", sent.len(), body.len());
+        let (answer, back) = came.split_at(came.len() - body.len());
+        assert!(back == body && String::from_utf8_lossy(answer).to_lowercase().contains("content-encoding: gzip"));
         engine.end();
     });
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use egress::dns::{self, Found};
-use egress::wire::{self, Denied, FromBroker, Orders, Secrets, Socket, SocketKind, ToBroker};
+use egress::wire::{self, Denied, FromBroker, Orders, Secrets, Socket, SocketKind, ToBroker, Usage};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
@@ -381,6 +381,14 @@ impl Engine {
             FromBroker::Denied(denied) if denied.id == id => Some(denied.clone()),
             _ => None,
         })
+    }
+
+    /// Ends it: what it counted when it last said so.
+    pub(crate) fn used(mut self) -> Usage {
+        let mut frames = std::mem::take(&mut self.passed);
+        frames.extend(self.end());
+        let counted = |frame: &FromBroker| if let FromBroker::Usage(usage) = frame { Some(*usage) } else { None };
+        frames.iter().rev().find_map(counted).expect("it counts what it does")
     }
 
     pub(crate) fn end(mut self) -> Vec<FromBroker> {

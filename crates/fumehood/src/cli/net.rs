@@ -1,5 +1,6 @@
 //! `fumehood net check`: would a destination be reached under a policy, and if not, why.
 
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 
 use egress::denial::{Reason, To};
@@ -17,12 +18,15 @@ use crate::load;
 use crate::ui::{Failure, Role};
 use sandbox::fault::{Fault, show_bytes, show_text};
 
-const METHOD: &[Flag] = &[Flag::new("method", Some("METHOD"), Where::Ours, "The method of the request; default GET")];
+const REQUEST: &[Flag] = &[
+    Flag::new("method", Some("METHOD"), Where::Ours, "The method of the request; default GET"),
+    Flag::new("udp", None, Where::Ours, "Datagrams, not a connection: what a rule with `protocol = \"udp\"` has"),
+];
 
 pub(super) const CHECK: Spec = Spec {
     path: &["net", "check"],
     about: "Judge a destination by the `net` of a policy; nothing is connected to",
-    usage: "-p POLICY [FLAGS] [--method METHOD] URL|HOST:PORT",
+    usage: "-p POLICY [FLAGS] [--method METHOD] URL|HOST:PORT, or --udp HOST:PORT",
     more: "Exit codes:\n  \
       0    it would be reached, if it leads to a public address or a rule says by `address` where it is; \
                 by `net.proxy`, wherever the proxy resolves it to\n  \
@@ -32,7 +36,7 @@ pub(super) const CHECK: Spec = Spec {
       126  the policy is wrong\n\n\
     Without a port: 443, or the one of the URL's scheme. With --json: {schema, decision, host, port, proxy, reason}.\n\
     Example: `fumehood net check --allow-host example.org https://example.org/index.html`",
-    tables: &[POLICY, METHOD],
+    tables: &[POLICY, REQUEST],
     words: Words::Mixed(1),
     hidden: false,
     run: check,
@@ -44,6 +48,8 @@ struct Asked {
     port: u16,
     /// The path, where it is a URL.
     path: Option<String>,
+    /// Datagrams.
+    udp: bool,
 }
 
 /// What the rules say.
@@ -56,11 +62,15 @@ enum Said {
 
 fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
     let word = call.parsed.words.first().map(|word| show_bytes(word.as_bytes())).unwrap_or_default();
-    let asked = read(&word).ok_or_else(|| Failure::own(nothing(&word)))?;
+    let udp = call.parsed.has("udp");
+    // A URL asks for HTTP over a connection.
+    let asked = read(&word).filter(|asked| !udp || asked.path.is_none()).map(|asked| Asked { udp, ..asked });
+    let asked = asked.ok_or_else(|| Failure::own(nothing(&word)))?;
     let method = call.parsed.value("method").map_or_else(|| "GET".to_owned(), |text| show_bytes(text.as_bytes()));
     let loaded = load::policy(&asked_layers(call, 126)?, call.environment)?;
     let closed = loaded.policy.net.mode != NetMode::Allow;
-    let said = judge(&Rules::of(loaded.policy.net), &asked, &method);
+    let rules = Rules::of(loaded.policy.net);
+    let said = if udp { datagrams(&rules, &asked) } else { judge(&rules, &asked, &method) };
     let denied = match &said {
         Said::Refused(reason) => Some(record(reason, &asked, closed)),
         Said::Allowed(_) | Said::Asked => None,
@@ -102,31 +112,54 @@ fn read(word: &str) -> Option<Asked> {
         Named::Address(address) => To::Address(address),
     };
     let path = path.split(['?', '#']).next().filter(|path| !path.is_empty()).unwrap_or("/");
-    Some(Asked { to, port: found.port.unwrap_or(default), path: url.then(|| path.to_owned()) })
+    Some(Asked { to, port: found.port.unwrap_or(default), path: url.then(|| path.to_owned()), udp: false })
+}
+
+/// Where no rule has a name, a person is asked if anybody hears the connection; else the kernel refuses it.
+fn unnamed(rules: &Rules, port: u16) -> Said {
+    if rules.is_asked_at(port) { Said::Asked } else { Said::Refused(Reason::UnknownName) }
+}
+
+/// Whether it may really lead where a rule has it: an address is asked for itself, and what a range allows may still lead inside.
+fn leads(rules: &Rules, asked: &Asked, pin: Option<SocketAddr>) -> Result<(), Reason> {
+    match (pin, &asked.to) {
+        (Some(pin), _) => rules.not_denied(pin.ip(), pin.port()),
+        (None, To::Address(address)) => rules.outside(*address, asked.port),
+        (None, To::Name(_)) => Ok(()),
+    }
+}
+
+/// Nobody is asked about datagrams, and no proxy passes them on.
+fn datagrams(rules: &Rules, asked: &Asked) -> Said {
+    let may_be_looked_up = match &asked.to {
+        To::Name(name) => match rules.look_up(name) {
+            LookUp::Denied(reason) => Err(reason),
+            LookUp::Ask | LookUp::Known { pinned: _ } => Ok(()),
+        },
+        To::Address(_) => Ok(()),
+    };
+    let judged =
+        may_be_looked_up.and_then(|()| rules.datagrams(&asked.to, asked.port)).and_then(|pin| leads(rules, asked, pin));
+    judged.map_or_else(Said::Refused, |()| Said::Allowed(None))
 }
 
 fn judge(rules: &Rules, asked: &Asked, method: &str) -> Said {
-    let by_name;
     if let To::Name(name) = &asked.to {
         match rules.look_up(name) {
             LookUp::Denied(reason) => return Said::Refused(reason),
-            LookUp::Ask => return Said::Asked,
+            LookUp::Ask => return unnamed(rules, asked.port),
             LookUp::Known { pinned: _ } => {}
         }
     }
-    match rules.connect(&asked.to, asked.port) {
+    let way = match rules.connect(&asked.to, asked.port) {
         Connect::Denied(reason) => return Said::Refused(reason),
-        Connect::Ask => return Said::Asked,
-        Connect::Way(way) => {
-            by_name = way.pin.is_none() && matches!(asked.to, To::Name(_));
-            // An address is asked for itself, and what a range allows may still lead inside.
-            if let (To::Address(address), None) = (&asked.to, way.pin)
-                && let Err(reason) = rules.outside(*address, asked.port)
-            {
-                return Said::Refused(reason);
-            }
-        }
+        Connect::Ask => return unnamed(rules, asked.port),
+        Connect::Way(way) => way,
+    };
+    if let Err(reason) = leads(rules, asked, way.pin) {
+        return Said::Refused(reason);
     }
+    let by_name = way.pin.is_none() && matches!(asked.to, To::Name(_));
     let proxy = rules.net().proxy.as_ref().filter(|_| by_name).map(policy::value::Proxy::place);
     let Some(path) = &asked.path else { return Said::Allowed(proxy) };
     let host = match &asked.to {
@@ -143,7 +176,10 @@ fn judge(rules: &Rules, asked: &Asked, method: &str) -> Said {
 
 /// The record of a refusal; without a network there is a simpler reason.
 fn record(reason: &Reason, asked: &Asked, closed: bool) -> Denied {
-    let record = reason.record(&asked.to, asked.port);
+    let mut record = reason.record(&asked.to, asked.port);
+    if asked.udp && matches!(reason, Reason::UnknownName | Reason::Port) {
+        record.instead = "ask for a rule of this host and port with `protocol = \"udp\"`".to_owned();
+    }
     if !closed {
         return record;
     }
@@ -185,7 +221,8 @@ fn nothing(word: &str) -> Fault {
     usage(
         "usage/no-destination",
         if word.is_empty() { "no destination".to_owned() } else { format!("`{word}` is no destination") },
-        "a decision is about one URL of HTTP, or one host and port".to_owned(),
+        "a decision is about one URL of HTTP, or one host and port; with `--udp` about a host and port alone"
+            .to_owned(),
         "`fumehood net check -p POLICY https://example.org/`, or example.org:5432".to_owned(),
     )
 }

@@ -213,7 +213,9 @@ print('still there', len(held))";
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
     child.wait().unwrap();
-    let Some(_) = group else { return };
+    if group.is_none() {
+        return println!("skip: no group bounds the broker's memory here");
+    }
     assert_eq!(rest, "refused\n");
     let report: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(house.path("work/r.json")).unwrap()).unwrap();
@@ -482,28 +484,6 @@ fn a_sandbox_without_a_broker_takes_no_rules() {
     assert_eq!(house.run(&["kill", &id]).code, 0);
 }
 
-#[test]
-fn a_destination_is_judged_without_a_connection() {
-    let house = House::new();
-    let check = |words: &[&str]| house.run(&[&["net", "check"], words].concat());
-    assert_eq!(check(&["--allow-host", "example.org", "https://example.org/a?b"]).code, 0);
-    assert_eq!(check(&["--allow-host", "example.org", "example.org:22"]).code, 1);
-    let said = check(&["--allow-host", "*.example.org", "--json", "https://example.org"]);
-    assert_eq!((said.code, said.json()["reason"]["id"].as_str()), (1, Some("net.allow/unknown-name")), "{said:?}");
-    let closed = check(&["example.org"]);
-    assert!(closed.code == 1 && closed.out.contains("net.mode/closed"), "{closed:?}");
-    let rule = "net.allow=[{ host = \"a.test\", ports = [80], methods = [\"GET\"], paths = [\"/x/**\"] }]";
-    let opened = |more: &[&str]| check(&[&["--set", "net.mode=allow", "--set", rule], more].concat()).code;
-    assert_eq!(opened(&["http://a.test/x/y"]), 0);
-    assert_eq!(opened(&["http://a.test/y"]), 1);
-    assert_eq!(opened(&["--method", "POST", "http://a.test/x/y"]), 1);
-    let asking = rule.replace(" }]", ", decision = \"ask\" }]");
-    let asked = |url: &str| check(&["--set", "net.mode=allow", "--set", &asking, url]).code;
-    assert_eq!((asked("http://a.test/x/y"), asked("http://a.test/y")), (3, 1));
-    assert_eq!(check(&["--set", "net.mode=allow", "--set", "net.unknown=ask", "a.test:443"]).code, 3);
-    assert_eq!(check(&["ftp://a.test"]).code, 125);
-}
-
 /// A rule with a method and a path holds for plain HTTP, request by request; `net check` says the same.
 #[test]
 fn methods_and_paths_hold_for_plain_http() {
@@ -527,6 +507,38 @@ for method, path in [('GET', '/x/y'), ('GET', '/y'), ('POST', '/x/y')]:
         let checked = house.run(&words(&["net", "check"], &only, &[word]));
         assert_eq!(checked.code, code, "{word}: {checked:?}");
     }
+}
+
+/// What is stopped stands in the audit log while the sandbox lives, once for each kind; its end adds how often, where it was more.
+#[test]
+fn a_denial_is_recorded_when_it_happens() {
+    let (house, flags) = (House::new(), flags(served()));
+    let created = house.run(&words(&["create"], &flags, &[]));
+    let id = created.out.trim_end().to_owned();
+    let look = |name: &str| {
+        let code = format!("import socket\ntry: socket.gethostbyname('{name}')\nexcept OSError: print('stopped')");
+        let said = house.run(&["exec", &id, "--", "python3", "-c", &code]);
+        assert_eq!(said.out, "stopped\n", "{created:?} {said:?}");
+    };
+    let counts = |name: &str| -> Vec<u64> {
+        let shown = house.run(&["audit", "show", "--net", "--json"]).json();
+        let of = |event: &serde_json::Value| {
+            let ours = event["kind"] == "egress.denied" && event["body"]["what"] == format!("looking up {name}");
+            ours.then(|| event["body"]["count"].as_u64().unwrap())
+        };
+        shown["events"].as_array().unwrap().iter().filter_map(of).collect()
+    };
+    look("once.test");
+    look("often.test");
+    assert!((0..200).any(|_| !counts("often.test").is_empty()), "before it ends");
+    assert_eq!((counts("once.test").len(), counts("often.test").len()), (1, 1));
+    look("often.test");
+    assert_eq!(house.run(&["kill", &id]).code, 0);
+    // The library asks for both kinds of addresses, or for one: how often is not ours to say.
+    let (once, often) = (counts("once.test"), counts("often.test"));
+    assert!(often.len() == 2 && often[1] > often[0], "{often:?}");
+    assert!(once.len() == usize::from(once.last() > once.first()) + 1, "{once:?}");
+    assert_eq!(house.run(&["audit", "verify"]).code, 0);
 }
 
 /// A range of addresses has sockets for all of them, also at a port from 1024 on, beside a name at the same port.

@@ -99,3 +99,58 @@ for method, path in [('GET', '/v1/y'), ('GET', '/v2'), ('POST', '/v1/y')]:
         assert!(said.json().to_string().contains(wanted), "{wanted}: {said:?}");
     }
 }
+
+/// Looks in all that a program inside can read for a key, and for the certificate that stands for it; neither form fits itself.
+const SCAN: &str = "
+import glob, os, re
+forms = {'key': re.compile(rb'PRIVATE[ ]KEY'), 'certificate': re.compile(rb'BEGIN[ ]CERTIFICATE')}
+found = set()
+def look(data): found.update(name for name, form in forms.items() if form.search(data))
+for name in glob.glob('/proc/[0-9]*/environ') + glob.glob('/proc/[0-9]*/cmdline'):
+    try: look(open(name, 'rb').read())
+    except OSError: pass
+for top in ['/tmp', '/run', '/home', '/etc', '/dev/shm', '/var']:
+    for folder, _, files in os.walk(top):
+        for name in files:
+            path = os.path.join(folder, name)
+            try:
+                if os.path.isfile(path) and os.path.getsize(path) < 1 << 22: look(open(path, 'rb').read())
+            except OSError: pass
+print(sorted(found))";
+
+/// Files below a folder in which this text stands.
+fn having(folder: &Path, text: &[u8]) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, kind) = (entry.path(), entry.file_type().unwrap());
+        if kind.is_dir() {
+            found.extend(having(&path, text));
+        } else if kind.is_file() && std::fs::read(&path).is_ok_and(|all| all.windows(text.len()).any(|at| at == text)) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The key of the authority by which TLS is opened is in memory outside, and in no file: neither inside nor in the state folder.
+#[test]
+fn the_key_that_opens_tls_is_in_no_file() {
+    let (house, (port, _)) = (House::new(), served_by_tls());
+    let rule = format!(
+        "net.allow=[{{ host = \"served.test\", ports = [443], address = \"127.0.0.1:{port}\", methods = [\"GET\"] }}]"
+    );
+    let mut all = flags(port);
+    all.iter_mut().filter(|one| one.starts_with("net.allow")).for_each(|one| one.clone_from(&rule));
+    let id = house.run(&words(&["create"], &all, &[])).out.trim_end().to_owned();
+    let scan = || house.run(&["exec", &id, "--", "python3", "-c", SCAN]).out;
+    // Its certificate is found inside, so that the key would be.
+    assert_eq!(scan(), "['certificate']\n");
+    let form = ["PRIVATE", "KEY"].join(" ");
+    assert_eq!(having(&house.state(), form.as_bytes()), [] as [&Path; 0]);
+    let write = format!("open('/tmp/x', 'w').write(' '.join({:?}.split('-')))", "PRIVATE-KEY");
+    assert_eq!(house.run(&["exec", &id, "--", "python3", "-c", &write]).code, 0);
+    assert_eq!(scan(), "['certificate', 'key']\n", "one that is there is found");
+    std::fs::write(house.state().join("x.pem"), &form).unwrap();
+    assert_eq!(having(&house.state(), form.as_bytes()).len(), 1);
+    assert_eq!(house.run(&["kill", &id]).code, 0);
+}

@@ -549,9 +549,18 @@ def name(host):
     except socket.gaierror: return False
 print(name('pypi.org'), name('example.org'))";
     let values = ["syscalls.profile=default", "net.mode=allow", "net.presets=[\"pypi\"]"];
-    let ended = scene.python(&values, code)?;
+    let refused = |ended: &conformance::Ended, name: &str| {
+        let list = ended.report.get("violations").and_then(serde_json::Value::as_array);
+        let is = |one: &serde_json::Value, key: &str, wanted: &str| one.get(key).is_some_and(|text| text == wanted);
+        list.into_iter()
+            .flatten()
+            .any(|one| is(one, "id", "net.allow/unknown-name") && is(one, "what", &format!("looking up {name}")))
+    };
     // Where the machine itself has no resolver, the name is known and nobody can say where it is.
-    let known = ended.out() == "True False"
-        || !ended.violations().iter().any(|id| id.contains("unknown-name") && id.contains("pypi"));
-    check(known && ended.out().ends_with("False"), || ended.said())
+    let ended = scene.python(&values, code)?;
+    check(!refused(&ended, "pypi.org") && refused(&ended, "example.org"), || ended.said())?;
+    check(ended.out().ends_with("False"), || ended.said())?;
+    let [without @ .., _] = values;
+    let ended = scene.python(&without, code)?;
+    check(refused(&ended, "pypi.org") && ended.out() == "False False", || ended.said())
 }

@@ -18,6 +18,7 @@ use super::records::Summary;
 use super::rules::{self, Replacing, Rules};
 use super::{Folder, Incoming, failed, send};
 use crate::error::Error;
+use crate::run::record::Denials;
 
 /// How long the broker may take for its last words when the run is over.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -55,6 +56,7 @@ struct Listener {
     /// The same as the keeper has, for answers.
     rules: Rules,
     questions: Questions,
+    denials: Arc<Denials>,
     holders: Holders,
     /// It said something since the last look.
     heard: bool,
@@ -69,7 +71,7 @@ impl Keeper {
         (running, bounds): (Box<dyn Running>, Bounds),
         socket: OwnedFd,
         (incoming, folder): (Incoming, Folder),
-        (policy, questions): (&policy::Policy, Questions),
+        (policy, questions, denials): (&policy::Policy, Questions, Arc<Denials>),
     ) -> Result<Self, Error> {
         let told = |error: &dyn std::fmt::Display| failed(&error.to_string());
         let (read, write) = sys::channel::pipe().map_err(|error| told(&error))?;
@@ -88,6 +90,7 @@ impl Keeper {
             replacing,
             rules: rules.clone(),
             questions,
+            denials,
             holders: Holders::new(Arc::clone(&inside)),
             heard: false,
             silent: 0,
@@ -249,7 +252,9 @@ impl Listener {
         if !expected {
             self.summary.lost.get_or_insert("it judges by other rules than it was given".to_owned());
         }
-        self.summary.hear(frame);
+        if let Some(first) = self.summary.hear(frame) {
+            self.denials.first(&first);
+        }
         self.rules.told(self.summary.usage());
         expected
     }

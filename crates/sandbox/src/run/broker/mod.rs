@@ -34,7 +34,7 @@ use questions::Questions;
 
 use super::asker::Asker;
 use super::host_resources::HostResources;
-use super::record::Recorded;
+use super::record::{Denials, Recorded};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::{Fault, show_text};
@@ -67,6 +67,7 @@ pub(super) struct Begun {
     secrets: Secrets,
     opening: Option<Opening>,
     asker: Option<Arc<dyn Asker>>,
+    denials: Arc<Denials>,
 }
 
 /// A broker on its way.
@@ -78,6 +79,7 @@ pub(super) struct Starting {
     secrets: Secrets,
     opening: Option<Opening>,
     asker: Option<Arc<dyn Asker>>,
+    denials: Arc<Denials>,
 }
 
 /// Whether a plan has one.
@@ -129,6 +131,7 @@ pub(super) fn begin(
         protect: Vec::new(),
         covered: Vec::new(),
         laid: false,
+        no_links: false,
         passed: std::collections::BTreeMap::new(),
         forced: Vec::new(),
         stdio: Stdio::Socket,
@@ -138,6 +141,8 @@ pub(super) fn begin(
         machines: None,
         #[cfg(feature = "mutation")]
         without: Vec::new(),
+        #[cfg(feature = "mutation")]
+        instead: Vec::new(),
     };
     let prepared = backends::of(&own)?.prepare(&own, host, &launch)?;
     super::begin::hand_over(&path, None, prepared.owner(), host)?;
@@ -146,21 +151,22 @@ pub(super) fn begin(
     }
     let opening = trust.and_then(|trust| trust.opening);
     let bounds = Bounds::of(&own);
-    Ok(Some(Begun { prepared, bounds, folder, run: recorded.id.to_string(), secrets, opening, asker }))
+    let (run, denials) = (recorded.id.to_string(), recorded.denials());
+    Ok(Some(Begun { prepared, bounds, folder, run, secrets, opening, asker, denials }))
 }
 
 impl Begun {
     /// Starts it; it confines itself while the sandbox is made.
     pub(super) fn start(self, host: &Capabilities) -> Result<Starting, Error> {
-        let Self { prepared, bounds, folder, run, secrets, opening, asker } = self;
-        Ok(Starting { started: prepared.start(host)?, bounds, folder, run, secrets, opening, asker })
+        let Self { prepared, bounds, folder, run, secrets, opening, asker, denials } = self;
+        Ok(Starting { started: prepared.start(host)?, bounds, folder, run, secrets, opening, asker, denials })
     }
 }
 
 impl Starting {
     /// Verifies it as any run, gives it its orders with the sandbox's sockets, and waits until it holds them.
     pub(super) fn ready(self, plan: &Plan, sockets: &[OwnedFd]) -> Result<Keeper, Error> {
-        let Self { started, bounds, folder, run, secrets, opening, asker } = self;
+        let Self { started, bounds, folder, run, secrets, opening, asker, denials } = self;
         let mut running = started.verify(&bounds.armed())?.go()?;
         let socket = running.take_streams().socket.ok_or_else(|| failed("it has no socket to us"))?;
         let net = plan.policy.net.document();
@@ -212,7 +218,7 @@ impl Starting {
                 return Err(failed("it ended before it was ready"));
             }
         }
-        Keeper::new((running, bounds), socket, (incoming, folder), (&plan.policy, questions))
+        Keeper::new((running, bounds), socket, (incoming, folder), (&plan.policy, questions, denials))
     }
 }
 

@@ -34,10 +34,10 @@ pub(in crate::run) struct Summary {
 }
 
 impl Summary {
-    /// Takes a frame in; the last word counts.
-    pub(super) fn hear(&mut self, frame: FromBroker) {
+    /// Takes a frame in; the last word counts. A denial of a kind that was not told yet is handed back.
+    pub(super) fn hear(&mut self, frame: FromBroker) -> Option<Violation> {
         match frame {
-            FromBroker::Denied(denied) => self.deny(denied),
+            FromBroker::Denied(denied) => return self.deny(denied),
             FromBroker::Usage(usage) => self.usage = usage,
             FromBroker::Used { secrets } => self.used = secrets,
             FromBroker::Failed { what, why } => {
@@ -52,16 +52,35 @@ impl Summary {
             | FromBroker::Whose { .. }
             | FromBroker::Ask { .. } => {}
         }
+        None
     }
 
-    fn deny(&mut self, denied: Denied) {
+    fn deny(&mut self, denied: Denied) -> Option<Violation> {
         let key = (denied.id.as_str(), denied.host.as_str(), denied.port);
         let known = self.denied.iter().position(|known| (known.id.as_str(), known.host.as_str(), known.port) == key);
         let room = self.denied.len() < KINDS;
         match known.and_then(|at| self.denied.get_mut(at)) {
             Some(known) => *known = denied,
-            None if room => self.denied.push(denied),
+            None if room => {
+                let first = self.violation(&denied);
+                self.denied.push(denied);
+                return Some(first);
+            }
             None => self.more = self.more.saturating_add(1),
+        }
+        None
+    }
+
+    fn violation(&self, denied: &Denied) -> Violation {
+        Violation {
+            id: show_text(&denied.id),
+            clause: ClauseId::from_path(&denied.clause).unwrap_or(ClauseId::NetAllow),
+            what: show_text(&denied.what),
+            why: show_text(&denied.why),
+            instead: show_text(&denied.instead),
+            count: denied.count,
+            seen: Seen::Broker,
+            program: self.program(denied),
         }
     }
 
@@ -79,16 +98,6 @@ impl Summary {
 
     /// What was stopped, as the report has it.
     pub(in crate::run) fn violations(&self) -> Vec<Violation> {
-        let one = |denied: &Denied| Violation {
-            id: show_text(&denied.id),
-            clause: ClauseId::from_path(&denied.clause).unwrap_or(ClauseId::NetAllow),
-            what: show_text(&denied.what),
-            why: show_text(&denied.why),
-            instead: show_text(&denied.instead),
-            count: denied.count,
-            seen: Seen::Broker,
-            program: self.program(denied),
-        };
         let more = (self.more > 0).then(|| Violation {
             id: "net/more".to_owned(),
             clause: ClauseId::NetAllow,
@@ -99,7 +108,7 @@ impl Summary {
             seen: Seen::Broker,
             program: None,
         });
-        self.denied.iter().map(one).chain(more).collect()
+        self.denied.iter().map(|denied| self.violation(denied)).chain(more).collect()
     }
 
     /// How often each secret of the policy was put into a request.
@@ -136,14 +145,15 @@ mod tests {
     #[test]
     fn one_kind_is_one_record_with_its_last_count() {
         let mut summary = Summary::default();
-        for count in [1, 7] {
-            summary.hear(denied("a.test", count));
-        }
-        summary.hear(denied("b.test", 1));
+        let first = summary.hear(denied("a.test", 1));
+        assert!(first.is_some_and(|first| first.count == 1), "the first of a kind is told at once");
+        assert_eq!(summary.hear(denied("a.test", 7)), None);
+        assert!(summary.hear(denied("b.test", 1)).is_some());
         let list = summary.violations();
         assert_eq!(list.iter().map(|one| one.count).collect::<Vec<_>>(), [7, 1]);
         assert!(list.iter().all(|one| !one.what.contains('\u{1b}') && one.clause == ClauseId::NetAllow));
-        summary.hear(FromBroker::Usage(Usage { sent: 1, received: 2, open: 3, connections: 4, lookups: 5 }));
+        let used = Usage { sent: 1, received: 2, open: 3, connections: 4, lookups: 5 };
+        assert_eq!(summary.hear(FromBroker::Usage(used)), None);
         let expected = NetUsage { sent: 1, received: 2, connections: 4, lookups: 5, denied: 8 };
         assert_eq!(summary.usage(), expected);
     }
@@ -151,9 +161,8 @@ mod tests {
     #[test]
     fn a_broker_that_says_too_much_fills_no_memory() {
         let mut summary = Summary::default();
-        for number in 0..KINDS + 50 {
-            summary.hear(denied(&format!("{number}.test"), 1));
-        }
+        let told = (0..KINDS + 50).filter(|number| summary.hear(denied(&format!("{number}.test"), 1)).is_some());
+        assert_eq!(told.count(), KINDS);
         let list = summary.violations();
         assert_eq!((list.len(), list.last().unwrap().count), (KINDS + 1, 50));
     }

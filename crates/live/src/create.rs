@@ -62,6 +62,9 @@ impl From<Layer> for PolicyLayer {
 pub struct Request {
     /// The policy, the weakest layer first.
     pub layers: Vec<Layer>,
+    /// [`sandbox::Options::no_links`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_links: bool,
     /// Its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,

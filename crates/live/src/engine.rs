@@ -76,9 +76,9 @@ pub(crate) fn park(
     planned: Planned,
     environment: &Environment,
     host: &Capabilities,
-    asker: Option<Arc<dyn Asker>>,
+    (asker, no_links): (Option<Arc<dyn Asker>>, bool),
 ) -> Result<Parked, Error> {
-    sandbox::park(planned, environment, host, Options { asker, ..Options::new(Stdio::Socket) })
+    sandbox::park(planned, environment, host, Options { asker, no_links, ..Options::new(Stdio::Socket) })
 }
 
 /// Lets the agent go; the run, and its id. Must be called within a tokio runtime.

@@ -233,7 +233,7 @@ impl Ready {
         };
         let files = Files::new(&environment.state, open()?, &plan.policy);
         let environment = Environment { given: request.given.clone(), ..environment.clone() };
-        let parked = engine::park(planned, &environment, &host, caller.asker())?;
+        let parked = engine::park(planned, &environment, &host, (caller.asker(), request.no_links))?;
         Ok(Self { parked, home, claim, plan, log, files, restore })
     }
 

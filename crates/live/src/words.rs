@@ -146,6 +146,9 @@ pub enum Ask {
         /// Only if that is later than its end is now.
         #[serde(default)]
         only_later: bool,
+        /// Labels that it has from then on, beside its others: what the caller must remember of this end.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        labels: BTreeMap<String, String>,
     },
     /// Waits for its end. End: [`Info`], which has the report of the run.
     Wait {},

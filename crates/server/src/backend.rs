@@ -24,6 +24,8 @@ pub struct Wanted {
     pub owner: String,
     /// Its policy, the weakest layer first.
     pub layers: Vec<PolicyLayer>,
+    /// A ceiling judged its paths of the host, which have no links: one that is a link when it starts is refused.
+    pub no_links: bool,
     /// Its name.
     pub name: Option<String>,
     /// Labels, ours included.

@@ -11,12 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::StatusCode;
+use live::template::Store;
 use policy::json::{hex, sha256_hex};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 
 use crate::answer::Problem;
 use crate::labels;
+use crate::templates::Templates;
 
 /// The folder in the state folder.
 const FOLDER: &str = "server";
@@ -230,6 +232,14 @@ impl Keys {
         Ok(self.known()?.iter().find(|key| key.created(labels)).cloned())
     }
 
+    /// Those of these templates that cannot be had now. One may be built later, and a key that names it is good then.
+    #[must_use]
+    pub fn missing_templates(&self, names: &[String]) -> Vec<String> {
+        let store = Store::new(self.folder.parent().unwrap_or(&self.folder));
+        let templates = Templates::new(store, self.folder.join("empty"));
+        names.iter().filter(|name| templates.find(name).is_err()).cloned().collect()
+    }
+
     /// Adds one and gives what its holder sends: it is not kept.
     ///
     /// # Errors
@@ -420,6 +430,13 @@ mod tests {
         keys.remove("ci").unwrap();
         assert_eq!(other.who(&token).unwrap(), None);
         assert!(matches!(keys.remove("ci"), Err(KeysError::Unknown(_))));
+    }
+
+    #[test]
+    fn a_template_that_is_not_there_is_named_and_those_that_are_stay_unsaid() {
+        let (_folder, keys) = keys();
+        let names = ["base", "strict", "nosuch", "code-interpreter-v1"].map(str::to_owned);
+        assert_eq!(keys.missing_templates(&names), ["nosuch", "code-interpreter-v1"], "none was built here");
     }
 
     #[test]

@@ -15,8 +15,15 @@ pub(crate) const KEY: &str = "fumehood.key";
 pub(crate) const ONCE: &str = "fumehood.once";
 /// Digest of the request that came with it.
 pub(crate) const BODY: &str = "fumehood.body";
-/// `pause`: at the end of its life it is paused, and kept for [`KEPT_MS`].
+/// `pause`: at the end of its life it is paused, and kept for [`KEPT`].
 pub(crate) const AT_END: &str = "fumehood.at-end";
+/// Milliseconds: of one that is paused at its end, how much later than for the caller its end is for its supervisor: [`KEPT_MS`], or
+/// as much of it as the ceiling of its key left when the end was said.
+pub(crate) const KEPT: &str = "fumehood.kept";
+/// Milliseconds: of one that is paused at its end, the life that it was created with.
+pub(crate) const LIFE: &str = "fumehood.life";
+/// By what the creation that made it is known, in this server's time.
+pub(crate) const MADE: &str = "fumehood.made";
 /// Milliseconds: traffic wakes it from a pause, and it lives for so long then.
 pub(crate) const WAKE: &str = "fumehood.wake";
 /// `private`: its ports want the traffic token.
@@ -54,22 +61,52 @@ pub(crate) fn has_private_ports(info: &Info) -> bool {
     info.labels.get(PORTS).is_some_and(|word| word == "private")
 }
 
+/// What is remembered of one that is paused at its end: its life when it is created, and for how long it is kept.
+pub(crate) fn of_pausing(life_ms: u64, kept_ms: u64) -> [(String, String); 2] {
+    [(LIFE.to_owned(), life_ms.to_string()), (KEPT.to_owned(), kept_ms.to_string())]
+}
+
+/// By how much the end that its supervisor knows is later than the caller's.
+fn kept_ms(info: &Info) -> i64 {
+    let said = || info.labels.get(KEPT).and_then(|ms| ms.parse::<u64>().ok()).unwrap_or(KEPT_MS);
+    if pauses_at_end(info) { i64::try_from(said()).unwrap_or(i64::MAX) } else { 0 }
+}
+
 /// When its life is over for the caller, milliseconds since 1970. A sandbox that is paused at its end has an end for its
 /// supervisor that is later by the time for which it is kept.
 pub(crate) fn ends_ms(info: &Info) -> Option<i64> {
-    let kept = if pauses_at_end(info) { i64::try_from(KEPT_MS).unwrap_or(0) } else { 0 };
-    info.ends_ms.map(|ends| ends.saturating_sub(kept))
+    info.ends_ms.map(|ends| ends.saturating_sub(kept_ms(info)))
 }
 
-/// Whether its life is over for the caller, by the clock that nobody sets (`now_ms` is milliseconds since the machine was started).
+/// When its life is over for the caller by the clock that nobody sets: milliseconds since the machine was started.
+fn ends_boot_ms(info: &Info) -> Option<i64> {
+    info.ends_boot_ms.map(|ends| ends.saturating_sub(kept_ms(info)))
+}
+
+/// The same, whether that is so now (`now_ms` by the same clock).
 pub(crate) fn is_over(info: &Info, now_ms: i64) -> bool {
-    let kept = if pauses_at_end(info) { i64::try_from(KEPT_MS).unwrap_or(0) } else { 0 };
-    info.ends_boot_ms.is_some_and(|ends| ends.saturating_sub(kept) <= now_ms)
+    ends_boot_ms(info).is_some_and(|ends| ends <= now_ms)
 }
 
-/// The life that its supervisor is to be told, for a life of so many milliseconds.
-pub(crate) fn supervised_ms(info: &Info, ms: u64) -> u64 {
-    if pauses_at_end(info) { ms.saturating_add(KEPT_MS) } else { ms }
+/// What its supervisor is told so that a life ends in so many milliseconds for the caller, or when the ceiling of its key says: the
+/// milliseconds until its own end, whether only where that is later, and labels. None where the caller's end is later already and
+/// only a later one is wanted: of one that is paused at its end the supervisor does not know the caller's.
+pub(crate) fn end_in(info: &Info, life_ms: u64, only_later: bool) -> Option<(u64, bool, BTreeMap<String, String>)> {
+    end_in_at(info, life_ms, only_later, boot_ms())
+}
+
+fn end_in_at(info: &Info, ms: u64, only_later: bool, now_ms: i64) -> Option<(u64, bool, BTreeMap<String, String>)> {
+    let life_ms = within_at(info, ms, now_ms);
+    if !pauses_at_end(info) {
+        return Some((life_ms, only_later, BTreeMap::new()));
+    }
+    let ends = now_ms.saturating_add(i64::try_from(life_ms).unwrap_or(i64::MAX));
+    if only_later && ends_boot_ms(info).is_none_or(|now| now >= ends) {
+        return None;
+    }
+    let all = within_at(info, life_ms.saturating_add(KEPT_MS), now_ms);
+    let kept = (KEPT.to_owned(), all.saturating_sub(life_ms).to_string());
+    Some((all, false, BTreeMap::from([kept])))
 }
 
 /// No more of so many milliseconds from now than the ceiling of its key leaves.
@@ -116,8 +153,35 @@ mod tests {
             let lives = info(ends_ms, kept + 4_000_000, &pauses);
             assert!(!is_over(&lives, 400_000) && is_over(&lives, 4_000_000), "{ends_ms}");
         }
+        let short = info(0, 9000, &[(AT_END, "pause"), (KEPT, "4000")]);
+        assert_eq!((ends_ms(&short), is_over(&short, 4999), is_over(&short, 5000)), (Some(-4000), false, true));
         let ceiling = info(0, 0, &[(LATEST, "5000")]);
         assert_eq!((within_at(&ceiling, 9000, 1000), within_at(&ceiling, 9000, 6000)), (4000, 0));
         assert_eq!(within_at(&ceiling, 10, 1000), 10);
+    }
+    #[test]
+    fn what_is_kept_after_a_life_is_as_much_as_the_ceiling_leaves() {
+        let (hour, day) = (3_600_000, i64::try_from(KEPT_MS).unwrap());
+        let latest = (day + hour).to_string();
+        let with = |ends: i64, kept: &str| info(0, ends, &[(AT_END, "pause"), (LATEST, &latest), (KEPT, kept)]);
+        let told = |info: &Info, ms, later, now| {
+            end_in_at(info, ms, later, now).map(|(all, later, labels)| {
+                assert!(!later, "the supervisor cannot compare the caller's ends");
+                (all, labels[KEPT].clone())
+            })
+        };
+        let lives = with(day + hour, &day.to_string());
+        // A day fits at first, then what is left of it, and at last not even the life.
+        assert_eq!(told(&lives, 60_000, false, 0), Some((KEPT_MS + 60_000, KEPT_MS.to_string())));
+        assert_eq!(told(&lives, 60_000, false, day), Some((3_600_000, "3540000".to_owned())));
+        assert_eq!(told(&lives, 60_000, false, day + hour - 1000), Some((1000, "0".to_owned())));
+        // Woken with a minute to live it is not over at once, and after that minute it is.
+        let woken = with(day + hour, "3540000");
+        assert!(!is_over(&woken, day + 59_999) && is_over(&woken, day + 60_000));
+        // Only a later end: the caller's own are compared, though both are the ceiling's for the supervisor.
+        assert_eq!(told(&woken, 30_000, true, day), None);
+        assert_eq!(told(&woken, 90_000, true, day), Some((3_600_000, "3510000".to_owned())));
+        let plain = info(0, day, &[(LATEST, &latest)]);
+        assert_eq!(end_in_at(&plain, 60_000, true, 0), Some((60_000, true, BTreeMap::new())));
     }
 }

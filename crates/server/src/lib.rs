@@ -23,6 +23,7 @@ mod json;
 mod jupyter;
 pub mod keys;
 mod labels;
+mod listing;
 mod meters;
 mod metrics;
 mod nets;

@@ -84,6 +84,9 @@ fn lived(kept: &Kept) -> Option<u64> {
         Layer::Flag(..) | Layer::Document(_) | Layer::Set(_) => None,
     })?;
     // Of one that is paused at its end, its supervisor was told a longer one.
+    if let Some(life) = kept.labels.get(labels::LIFE).and_then(|life| life.parse::<u64>().ok()) {
+        return Some(life.min(MAX_LIFE_MS));
+    }
     let beyond = if kept.labels.contains_key(labels::AT_END) { labels::KEPT_MS } else { 0 };
     Some(told.0.saturating_sub(beyond).min(MAX_LIFE_MS))
 }
@@ -178,7 +181,7 @@ impl Desk {
         let base = self.order_from(&snapshot)?;
         let order = Order {
             metadata: labels::metadata(info),
-            life_ms: Some(self.life_of(key, life_ms.or(base.life_ms), &base.layers).await?),
+            life_ms: self.life_of(life_ms.or(base.life_ms), &base.layers).await?,
             pauses_at_end: labels::pauses_at_end(info),
             wakes: info.labels.contains_key(labels::WAKE),
             private_ports: labels::has_private_ports(info),
@@ -206,5 +209,9 @@ mod tests {
         assert_eq!((lived(&kept(&[], "")), lived(&kept(&["9s", "60000ms"], ""))), (None, Some(60_000)));
         assert_eq!(lived(&kept(&["86460000ms"], labels::AT_END)), Some(60_000));
         assert_eq!(lived(&kept(&["48h"], "")), Some(MAX_LIFE_MS));
+        // Below a ceiling it is kept for less than a day, and its own life is written down.
+        let mut below = kept(&["3600000ms"], labels::AT_END);
+        below.labels.insert(labels::LIFE.to_owned(), "300000".to_owned());
+        assert_eq!(lived(&below), Some(300_000));
     }
 }

@@ -185,7 +185,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let file = state.path().join("recipe.toml");
         std::fs::write(&file, "policy = [\"strict\"]\n[env]\nTEAM = \"research\"\n").unwrap();
-        let tools = live::template::Tools::new(std::collections::BTreeMap::new());
+        let tools = live::template::Tools::new(&sandbox::Environment::default());
         let source = live::template::Source::file(&file).unwrap();
         Store::new(state.path()).build("team", &source, &tools).unwrap();
         let templates = templates(state.path());

@@ -13,8 +13,9 @@ use crate::rpc::{RpcCode, RpcError};
 
 /// Most watchers of a sandbox.
 const MAX_WATCHERS: usize = 64;
-/// Most events that wait for one who asks.
+/// Most events of one watcher that wait for who asks, and most bytes of them as JSON: a program inside names what it changes.
 const MAX_EVENTS: usize = 10_000;
+const MAX_BYTES: usize = 4 << 20;
 
 /// The watchers of all sandboxes, by the sandbox and their own name.
 #[derive(Debug, Default)]
@@ -40,7 +41,10 @@ pub(crate) struct Kept(Arc<Mutex<Seen>>);
 
 #[derive(Debug, Default)]
 struct Seen {
-    events: VecDeque<Json>,
+    /// As JSON, which is smaller than what it says.
+    events: VecDeque<String>,
+    /// Their bytes.
+    bytes: usize,
     /// Why nothing more comes, or something was lost.
     failed: Option<RpcError>,
 }
@@ -53,15 +57,31 @@ impl Kept {
     /// Keeps what was seen next; whether more is kept after it.
     pub(crate) fn add(&self, event: Result<Json, RpcError>) -> bool {
         let mut seen = self.lock();
-        match event {
-            Ok(event) if seen.events.len() < MAX_EVENTS => seen.events.push_back(event),
+        if seen.failed.is_some() {
+            return false;
+        }
+        match event.map(|event| event.to_string()) {
+            Ok(event) if seen.events.len() < MAX_EVENTS && seen.bytes.saturating_add(event.len()) <= MAX_BYTES => {
+                seen.bytes = seen.bytes.saturating_add(event.len());
+                seen.events.push_back(event);
+            }
             Ok(_) => {
-                let message = "nobody asked for 10,000 events: watch again and look at everything";
+                let message = "nobody asked for 10,000 events, or 4 MiB of them: watch again and look at everything";
                 seen.failed = Some(RpcError::new(RpcCode::ResourceExhausted, message));
             }
             Err(error) => seen.failed = Some(error),
         }
         seen.failed.is_none()
+    }
+
+    fn take(&self) -> Result<Vec<Json>, RpcError> {
+        let mut seen = self.lock();
+        seen.bytes = 0;
+        let events: Vec<Json> = seen.events.drain(..).filter_map(|event| serde_json::from_str(&event).ok()).collect();
+        match &seen.failed {
+            Some(error) if events.is_empty() => Err(error.clone()),
+            Some(_) | None => Ok(events),
+        }
     }
 }
 
@@ -100,12 +120,7 @@ impl Watchers {
     pub(crate) fn take(&self, id: &str, name: &str) -> Result<Vec<Json>, RpcError> {
         let table = self.lock();
         let watcher = table.get(&(id.to_owned(), name.to_owned())).ok_or_else(unknown)?;
-        let mut seen = watcher.kept.lock();
-        let events: Vec<Json> = seen.events.drain(..).collect();
-        match &seen.failed {
-            Some(error) if events.is_empty() => Err(error.clone()),
-            Some(_) | None => Ok(events),
-        }
+        watcher.kept.take()
     }
 
     /// Removes a watcher.
@@ -124,4 +139,39 @@ impl Watchers {
 
 fn unknown() -> RpcError {
     RpcError::new(RpcCode::NotFound, "there is no such watcher")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// How many such events are kept until it is too much.
+    fn kept(event: &Json) -> (usize, Kept) {
+        let kept = Kept::default();
+        let count = (0..=MAX_EVENTS).take_while(|_| kept.add(Ok(event.clone()))).count();
+        (count, kept)
+    }
+
+    #[test]
+    fn what_waits_is_bounded_in_number_and_in_bytes_and_told_before_that_it_was_too_much() {
+        let (short, long) = (json!({ "name": "a" }), json!({ "name": "\u{0}ff".repeat(1365) }));
+        assert_eq!(kept(&short).0, MAX_EVENTS);
+        let (count, kept) = kept(&long);
+        assert_eq!(count, MAX_BYTES / long.to_string().len(), "a tenth of their number is 80 MiB");
+        assert!(!kept.add(Ok(short)), "what was lost is not made up for by what is smaller");
+        assert_eq!(kept.take(), Ok(vec![long; count]));
+        assert_eq!(kept.take().unwrap_err().code, RpcCode::ResourceExhausted);
+    }
+
+    #[test]
+    fn who_asks_in_time_loses_nothing() {
+        let (kept, long) = (Kept::default(), json!({ "name": "a".repeat(4096) }));
+        for _ in 0..4 {
+            let some = vec![long.clone(); 1000];
+            assert!(some.iter().all(|event| kept.add(Ok(event.clone()))));
+            assert_eq!(kept.take(), Ok(some));
+        }
+    }
 }

@@ -28,12 +28,23 @@ pub(super) struct Shape {
 impl Shape {
     /// The shape of a request; none of what is made for one caller alone.
     pub(super) fn of(owner: &str, request: &Request) -> Option<Self> {
-        let Request { layers, name: _, labels: _, idle_ms, template, from, imports, given, columns: _, colour: _ } =
-            request;
+        let Request {
+            layers,
+            no_links,
+            name: _,
+            labels: _,
+            idle_ms,
+            template,
+            from,
+            imports,
+            given,
+            columns: _,
+            colour: _,
+        } = request;
         // One with a Python in it was let go, and its snapshots say with what.
         let idle_ms = idle_ms.filter(|_| imports.is_some());
         let (layers, template, imports) = (layers.clone(), template.clone(), imports.clone());
-        let request = Request { layers, template, imports, idle_ms, ..Request::default() };
+        let request = Request { layers, no_links: *no_links, template, imports, idle_ms, ..Request::default() };
         (from.is_none() && given.is_empty()).then(|| Self { owner: owner.to_owned(), request })
     }
 }

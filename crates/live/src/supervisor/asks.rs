@@ -1,5 +1,6 @@
 //! What clients ask, and what is answered at once.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agent::frame::{Kind, MAX_STREAMS, WINDOW};
@@ -167,8 +168,8 @@ impl Hub {
                 let labels = self.setup.info.labels.clone();
                 return self.files((id, stream), move |run| value(run.snapshot(name, labels)));
             }
-            Ask::Timeout { ms, only_later } => {
-                self.set_life(ms, only_later)?;
+            Ask::Timeout { ms, only_later, labels } => {
+                self.set_life(ms, only_later, labels)?;
                 self.answer(id, stream);
             }
         }
@@ -257,7 +258,7 @@ impl Hub {
         });
     }
 
-    fn set_life(&mut self, ms: u64, only_later: bool) -> Result<(), Failure> {
+    fn set_life(&mut self, ms: u64, only_later: bool, labels: BTreeMap<String, String>) -> Result<(), Failure> {
         if ms > LONGEST_MS {
             return Err(failure(Code::Invalid, "no sandbox lives for more than ten years"));
         }
@@ -273,6 +274,7 @@ impl Hub {
             return Ok(());
         }
         self.ends = ends;
+        self.setup.info.labels.extend(labels);
         self.setup.info.end_in(now_ms(), Some(life));
         self.run.set_wall(Some(life));
         self.write_down();

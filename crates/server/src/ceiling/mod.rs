@@ -27,6 +27,9 @@ const WHY: &str = "each key has a ceiling, and a policy may only stay below it";
 const WHY_PLACE: &str = "each key has a ceiling: a path of the host counts as what its links lead to, must be there, and \
                          shows nothing that the ceiling hides; below a ceiling with `fs.hide` or `fs.exec` things are seen \
                          where that shows them";
+/// The same of files of a template.
+const WHY_PROGRAM: &str = "each key has a ceiling: a file of the template, or a folder of the server's, would be seen in the place \
+                           of a program that the ceiling lets be executed";
 /// The same of rules for the network.
 const WHY_RULE: &str =
     "each key has a ceiling: a rule must be one of its rules, or one of them with fewer ports, methods or paths";
@@ -38,20 +41,31 @@ struct Beyond<'a> {
     ours: &'a [PathBuf],
 }
 
-/// Every clause in which a policy goes beyond the ceiling; without one, beyond what reaches nothing of the host. `ours` are
-/// the folders of the host that the server itself shows inside; a workspace is a copy of the first of them.
+/// What came of a policy below a ceiling.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Judged {
+    /// Every clause in which it goes beyond.
+    pub(crate) found: Vec<Problem>,
+    /// What names that which was judged, where links lead from what was asked for to there: these go on top of the policy's own, so
+    /// that a link that is another one meanwhile does not count.
+    pub(crate) layers: Vec<PolicyLayer>,
+}
+
+/// Judges a policy by the ceiling; without one, by what reaches nothing of the host. `ours` are the folders of the host that the
+/// server itself shows inside; a workspace is a copy of the first of them.
 ///
-/// Beside it the layers that name what was judged, where links lead from what was asked for to there: they go on top of the
-/// policy's own, so that a link that is another one meanwhile does not count.
-pub(crate) fn beyond(ceiling: Option<&Policy>, asked: &Policy, ours: &[PathBuf]) -> (Vec<Problem>, Vec<PolicyLayer>) {
-    let mut beyond = Beyond { found: Vec::new(), ours };
+/// Below a ceiling no path of the host that the policy and the layers name has a link: whoever starts it refuses one that has.
+pub(crate) fn beyond(ceiling: Option<&Policy>, asked: &Policy, ours: &[PathBuf]) -> Judged {
     let Some(ceiling) = ceiling else {
+        let mut beyond = Beyond { found: Vec::new(), ours };
         beyond.than_nothing_of_the_host(asked);
-        return (beyond.found, Vec::new());
+        return Judged { found: beyond.found, layers: Vec::new() };
     };
-    let led = places::led(asked, ours);
+    let led = places::led(asked);
+    let ours: Vec<PathBuf> = ours.iter().map(|path| places::real(path).unwrap_or_default()).collect();
+    let mut beyond = Beyond { found: Vec::new(), ours: &ours };
     beyond.than(ceiling, &led);
-    (beyond.found, places::layers(asked, &led))
+    Judged { found: beyond.found, layers: places::layers(asked, &led) }
 }
 
 /// A ceiling whose workspace is where it leads, as that of every sandbox below it.
@@ -83,11 +97,11 @@ pub(crate) fn beyond_net(ceiling: Option<&Net>, asked: &Net) -> Vec<Problem> {
 
 impl Beyond<'_> {
     fn is_ours(&self, path: &Path) -> bool {
-        self.ours.iter().any(|ours| path == ours)
+        path != Path::new("") && self.ours.iter().any(|ours| path == ours)
     }
 
     fn is_empty_one(&self, path: &Path) -> bool {
-        self.ours.first().is_some_and(|empty| path == empty)
+        path != Path::new("") && self.ours.first().is_some_and(|empty| path == empty)
     }
 
     fn hold(&mut self, clause: ClauseId, is_below: bool) {
@@ -240,6 +254,9 @@ impl Beyond<'_> {
         let may_read = |grant: &Grant| read.iter().chain(write).any(|most| is_in(grant, most));
         let may = asked.read.iter().all(|grant| self.is_ours(&grant.from) || may_read(grant));
         self.hold_because(ClauseId::FsRead, may, WHY_PLACE);
+        let mut ours = asked.read.iter().filter(|grant| self.is_ours(&grant.from));
+        let may = ours.all(|grant| places::is_apart(exec.as_deref().unwrap_or_default(), &grant.to));
+        self.hold_because(ClauseId::FsExec, may, WHY_PROGRAM);
         let may = asked.write.iter().all(|grant| write.iter().any(|most| is_in(grant, most)));
         self.hold_because(ClauseId::FsWrite, may, WHY_PLACE);
         self.hold(ClauseId::FsHide, hide.iter().all(|glob| asked.hide.contains(glob)));

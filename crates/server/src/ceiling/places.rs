@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use live::template::INSIDE;
 use policy::value::{Grant, Policy};
 use sandbox::PolicyLayer;
 
@@ -15,16 +16,13 @@ pub(super) fn real(path: &Path) -> Option<PathBuf> {
 }
 
 /// The policy with its grants and its workspace where they lead; what leads nowhere has the empty path, which lies in nothing.
-/// Links are followed this once: what is judged is what [`layers`] then tell the run. `ours` are shown by the server itself, a
-/// workspace the first of them.
-pub(super) fn led(asked: &Policy, ours: &[PathBuf]) -> Policy {
+/// Links are followed this once: what is judged is what [`layers`] then tell the run.
+pub(super) fn led(asked: &Policy) -> Policy {
     let mut led = asked.clone();
-    for grant in led.fs.read.iter_mut().filter(|grant| !ours.contains(&grant.from)).chain(&mut led.fs.write) {
+    for grant in led.fs.read.iter_mut().chain(&mut led.fs.write) {
         grant.from = real(&grant.from).unwrap_or_default();
     }
-    let workspace = led.workspace.path.take();
-    led.workspace.path =
-        workspace.map(|path| if ours.first() == Some(&path) { path } else { real(&path).unwrap_or_default() });
+    led.workspace.path = led.workspace.path.map(|path| real(&path).unwrap_or_default());
     led
 }
 
@@ -55,6 +53,14 @@ pub(super) fn is_in(grant: &Grant, most: &Grant, names: &Names<'_>) -> bool {
     let Some(place) = real(&most.from) else { return false };
     let Ok(below) = grant.from.strip_prefix(&place) else { return false };
     (most.dangerous || !grant.dangerous) && names.let_grant(below, &joined(&most.to, below), &grant.to)
+}
+
+/// Whether what the server itself shows may be seen there: a file of a template could lie where a program of a ceiling's list is, by
+/// that name or by where it leads. The template's own folder has no other place: programs of a list below it are the template's.
+pub(super) fn is_apart(programs: &[PathBuf], at: &Path) -> bool {
+    let led = real(at);
+    let is_there = |program: &PathBuf| program.starts_with(at) || (led.is_some() && real(program) == led);
+    at == Path::new(INSIDE) || !programs.iter().any(is_there)
 }
 
 /// A path below another: without a slash at its end, which globs would read.

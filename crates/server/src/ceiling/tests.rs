@@ -7,7 +7,7 @@ use policy::value::Policy;
 use sandbox::{Environment, PolicyLayer};
 use tempfile::TempDir;
 
-use super::beyond;
+use super::{Judged, beyond};
 use crate::desk;
 
 fn policy(clauses: &[&str]) -> Policy {
@@ -23,7 +23,7 @@ fn policy(clauses: &[&str]) -> Policy {
 
 /// The clauses in which a policy is beyond a ceiling.
 fn clauses(ceiling: Option<&Policy>, asked: &Policy, ours: &[PathBuf]) -> Vec<String> {
-    beyond(ceiling, asked, ours).0.iter().map(|problem| problem.clause.to_string()).collect()
+    beyond(ceiling, asked, ours).found.iter().map(|problem| problem.clause.to_string()).collect()
 }
 
 /// `work` with a folder `sub` and what leads out of it, and `other`; where it is without links.
@@ -56,13 +56,13 @@ fn a_path_counts_as_what_its_links_lead_to_and_the_run_is_told_that() {
             let ceiling = policy(&[&text(clause, top)]);
             let judged = |path: &str| beyond(Some(&ceiling), &policy(&[&text(clause, path)]), &[]);
             for path in ["work/out", "work/none", "other", "entry/out"] {
-                let (found, _) = judged(path);
+                let Judged { found, .. } = judged(path);
                 assert_eq!(found.len(), 1, "{clause} {top} {path}");
                 assert_eq!((found[0].status.as_u16(), &*found[0].id), (403, "serve/beyond-ceiling"));
                 assert_eq!(&*found[0].clause, clause, "{path}");
             }
-            assert_eq!(judged("work/sub"), (Vec::new(), Vec::new()), "{clause} {top}");
-            let (found, layers) = judged("work/within");
+            assert_eq!(judged("work/sub"), Judged::default(), "{clause} {top}");
+            let Judged { found, layers } = judged("work/within");
             assert!(found.is_empty(), "{clause} {top}: {found:?}");
             let told = match clause {
                 "workspace" => format!("workspace.path=\"{root}/work/sub\""),
@@ -81,7 +81,7 @@ fn a_path_counts_as_what_its_links_lead_to_and_the_run_is_told_that() {
 }
 
 #[test]
-fn both_spellings_of_a_list_are_said_anew_and_what_is_ours_stays() {
+fn both_spellings_of_a_list_are_said_anew_and_what_is_ours_is_named_without_links() {
     let (_folder, root) = tree();
     let ours = [PathBuf::from(format!("{root}/entry"))];
     let ceiling = policy(&[&format!("fs.read=[\"{root}/work\"]")]);
@@ -89,7 +89,7 @@ fn both_spellings_of_a_list_are_said_anew_and_what_is_ours_stays() {
         &format!("fs.read=[\"{root}/work/within\", \"{root}/work/tool\"]"),
         &format!("fs.dangerous-read=[{{ from = \"{root}/entry\", to = \"/mnt\" }}]"),
     ]);
-    let (found, layers) = beyond(Some(&ceiling), &asked, &ours);
+    let Judged { found, layers } = beyond(Some(&ceiling), &asked, &ours);
     assert!(found.is_empty(), "{found:?}");
     let set = PolicyLayer::Set;
     assert_eq!(
@@ -98,7 +98,7 @@ fn both_spellings_of_a_list_are_said_anew_and_what_is_ours_stays() {
             set(format!(
                 "fs.read=[{{ from = \"{root}/work/sub\", to = \"{root}/work/within\" }}, \"{root}/work/tool\"]"
             )),
-            set(format!("fs.dangerous-read=[{{ from = \"{root}/entry\", to = \"/mnt\" }}]")),
+            set(format!("fs.dangerous-read=[{{ from = \"{root}/work\", to = \"/mnt\" }}]")),
         ]
     );
 }
@@ -156,6 +156,27 @@ fn nothing_takes_the_place_of_a_program_that_a_ceiling_lets_be_executed() {
     assert_eq!(judged(&empty("/workspace"), &ours), [""; 0]);
     for at in ["/opt/bin", "/opt/bin/tool", "/srv"] {
         assert_eq!(judged(&empty(at), &ours), ["workspace"], "{at}");
+    }
+}
+
+#[test]
+fn no_file_of_a_template_takes_the_place_of_a_program_that_a_ceiling_lets_be_executed() {
+    let (_folder, root) = tree();
+    symlink(format!("{root}/work/tool"), format!("{root}/other/link")).unwrap();
+    let listed = format!("fs.exec=[\"{root}/work/tool\", \"/opt/fumehood/template/venv/bin/python3\"]");
+    let (ceiling, without) = (policy(&[&listed]), policy(&[]));
+    let ours = [PathBuf::from(format!("{root}/other")), PathBuf::from(format!("{root}/work/sub"))];
+    let judged = |ceiling: &Policy, exec: &str, at: &str| {
+        let grant = format!("fs.dangerous-read=[{{ from = \"{root}/work/sub\", to = \"{at}\" }}]");
+        clauses(Some(ceiling), &policy(&[&grant, exec]), &ours)
+    };
+    // On the program, on a name that leads to it, and on a folder above it.
+    for at in [format!("{root}/work/tool"), format!("{root}/other/link"), format!("{root}/work"), "/opt".to_owned()] {
+        assert_eq!(judged(&ceiling, &listed, &at), ["fs.exec"], "{at}");
+        assert_eq!(judged(&without, &listed, &at), [""; 0], "no list, nothing to be held: {at}");
+    }
+    for at in ["/opt/fumehood/template", "/opt/x.py", &format!("{root}/work/other")] {
+        assert_eq!(judged(&ceiling, &listed, at), [""; 0], "{at}");
     }
 }
 

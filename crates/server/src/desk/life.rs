@@ -1,6 +1,6 @@
 //! How long a sandbox lives, and what ends, stops and moves its life.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use agent::words::Failure;
@@ -26,20 +26,15 @@ impl Desk {
         Ok(wall.map_or(wish_ms, |wall| wall.0.min(wish_ms)))
     }
 
-    /// How long a sandbox of these layers lives: as its caller asks, else as `limits.wall` of the policy says, else [`LIFE_MS`], or as
-    /// long as the ceiling of the key allows where that is shorter. A preset's is meant for one program, and is not counted; what the
-    /// caller says of the policy goes before its template's.
+    /// How long a sandbox of these layers is to live: as its caller asks, else as `limits.wall` of the policy says; none where nobody
+    /// says it. A preset's is meant for one program, and is not counted; what the caller says of the policy goes before its template's.
     ///
     /// # Errors
     /// A document cannot be read, or is wrong.
-    pub(crate) async fn life_of(&self, key: &Key, asked: Option<u64>, layers: &[PolicyLayer]) -> Result<u64, Problem> {
-        if let Some(life) = asked.or_else(|| life_said(layers)) {
-            return Ok(life);
-        }
-        match self.life_written(layers).await? {
-            Some(life) => Ok(life),
-            // Nobody asked for it, so it is no more than the key may ask for.
-            None => self.life(key, LIFE_MS).await,
+    pub(crate) async fn life_of(&self, asked: Option<u64>, layers: &[PolicyLayer]) -> Result<Option<u64>, Problem> {
+        match asked.or_else(|| life_said(layers)) {
+            Some(life) => Ok(Some(life)),
+            None => self.life_written(layers).await,
         }
     }
 
@@ -75,11 +70,11 @@ impl Desk {
         }
     }
 
-    /// Freezes a sandbox, and keeps it for a day at least.
+    /// Freezes a sandbox, and keeps it for a day at least, or as long as the ceiling of its key allows.
     pub(crate) async fn pause(&self, id: &str) -> Result<Info, Failure> {
         let info = call::<Info>(&*self.sandboxes, id, &Ask::Pause {}).await?;
         self.cut(id);
-        let kept = Ask::Timeout { ms: labels::within(&info, KEPT_MS), only_later: true };
+        let kept = Ask::Timeout { ms: labels::within(&info, KEPT_MS), only_later: true, labels: BTreeMap::new() };
         if call::<Info>(&*self.sandboxes, id, &kept).await.is_err() {
             // It is paused all the same, and its end stands as it was.
         }
@@ -97,13 +92,13 @@ impl Desk {
 
     /// Moves the end of a sandbox to so many milliseconds from now, as far as the ceiling of its key allows.
     pub(crate) async fn set_end(&self, info: &Info, life_ms: u64, only_later: bool) -> Result<Info, Failure> {
-        let ms = labels::within(info, labels::supervised_ms(info, life_ms));
-        call::<Info>(&*self.sandboxes, &info.id, &Ask::Timeout { ms, only_later }).await
+        let Some((ms, only_later, labels)) = labels::end_in(info, life_ms, only_later) else { return Ok(info.clone()) };
+        call::<Info>(&*self.sandboxes, &info.id, &Ask::Timeout { ms, only_later, labels }).await
     }
 
     /// Lets a sandbox end so many milliseconds from now and no earlier, whatever its key may ask for: time that the server takes.
     pub(crate) async fn outlast(&self, info: &Info, ms: u64) {
-        let later = Ask::Timeout { ms, only_later: true };
+        let later = Ask::Timeout { ms, only_later: true, labels: BTreeMap::new() };
         if call::<Info>(&*self.sandboxes, &info.id, &later).await.is_err() {
             // It ends with the time that was asked for, and its program is told as one that ended so.
         }
@@ -118,7 +113,7 @@ impl Desk {
         for info in &all {
             let over = labels::pauses_at_end(info) && labels::is_over(info, now);
             if info.state == State::Running && over && self.pause(&info.id).await.is_err() {
-                // Without a freezer its end is the supervisor's: it ends a day later, and each second we try again.
+                // Without a freezer its end is the supervisor's, and each second until then we try again.
             }
         }
         let running: BTreeSet<&str> =
@@ -135,7 +130,7 @@ impl Desk {
 /// It does not.
 pub(crate) fn may_live(info: &Info, life_ms: u64) -> Result<(), Problem> {
     match labels::left_ms(info) {
-        Some(left) if left < labels::supervised_ms(info, life_ms) => {
+        Some(left) if left < life_ms => {
             let what = format!("it would live longer than its key may let it: {left} ms are left");
             let why = "`limits.wall` of the ceiling of this key is counted from the creation of a sandbox";
             let refused = StatusCode::FORBIDDEN;

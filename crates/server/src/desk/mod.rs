@@ -1,35 +1,33 @@
 //! What every front door does with sandboxes: whose they are, creating, ending, pausing.
 
 mod life;
+mod making;
 mod rules;
+#[cfg(test)]
+mod tests;
 pub(crate) use life::{LIFE_MS, life_said, may_live};
 pub(crate) use rules::Part;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use axum::http::StatusCode;
-use live::moment::boot_ms;
 use live::room::Room;
 use live::template::Store;
 use live::words::{Info, State};
 use policy::Loaded;
-use policy::json::sha256_hex;
 use policy::value::Policy;
 use sandbox::audit::{Log, Options};
 use sandbox::state::State as Folder;
-use sandbox::{Capabilities, Environment, Error, Hidden, Inputs, Planned, PolicyLayer, Workload};
-use serde_json::{Value as Json, json};
+use sandbox::{Environment, Error, Hidden, Inputs, PolicyLayer};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::admit;
 use crate::answer::Problem;
-use crate::backend::{Approvals, Sandboxes, Wanted};
+use crate::backend::{Approvals, Sandboxes};
 use crate::ceiling;
 use crate::keys::{Key, Keys, KeysError};
-use crate::labels::{AT_END, BODY, HEADERS, KEPT_MS, KEY, LATEST, ONCE, PORTS, PREFIX, WAKE};
 use crate::meters::Meters;
 use crate::nets::Nets;
 use crate::sessions::Sessions;
@@ -40,9 +38,6 @@ use crate::watchers::Watchers;
 
 /// The longest life that can be asked for.
 pub(crate) const MAX_LIFE_MS: u64 = 24 * 60 * 60 * 1000;
-/// Most labels of a sandbox, and most bytes of one.
-const MAX_LABELS: usize = 64;
-const MAX_LABEL: usize = 4096;
 
 /// So many requests look through the audit log at once: each reads all of it.
 const LOOKS: usize = 2;
@@ -65,7 +60,10 @@ pub(crate) struct Order {
     pub(crate) name: Option<String>,
     pub(crate) metadata: BTreeMap<String, String>,
     pub(crate) env: BTreeMap<String, String>,
+    /// Milliseconds; without: the usual, or as long as the ceiling of its key allows.
     pub(crate) life_ms: Option<u64>,
+    /// How much longer the server itself wants it, as far as the ceiling allows; milliseconds.
+    pub(crate) beyond_ms: u64,
     pub(crate) idle_ms: Option<u64>,
     pub(crate) pauses_at_end: bool,
     pub(crate) wakes: bool,
@@ -112,8 +110,12 @@ pub struct Desk {
     cuts: Mutex<BTreeMap<String, CancellationToken>>,
     /// Creations on their way, by the digest of their `Idempotency-Key`.
     creating: Mutex<BTreeSet<String>>,
-    /// How many sandboxes are being made, by key.
-    coming: Mutex<BTreeMap<String, usize>>,
+    /// The numbers of the creations that are on their way, by key.
+    coming: Mutex<BTreeMap<String, BTreeSet<u64>>>,
+    /// The number of the next one.
+    last: AtomicU64,
+    /// What the host has left.
+    room: fn() -> Room,
     /// Calls of tools that wait for a person, where this server has them.
     pub(crate) approvals: Option<Arc<dyn Approvals>>,
     /// So many look through the audit log at once.
@@ -142,26 +144,6 @@ impl std::fmt::Debug for Desk {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Removes an entry when it is dropped.
-struct Creating<'a> {
-    desk: &'a Desk,
-    once: Option<String>,
-    key: String,
-}
-
-impl Drop for Creating<'_> {
-    fn drop(&mut self) {
-        if let Some(once) = &self.once {
-            locked(&self.desk.creating).remove(once);
-        }
-        let mut coming = locked(&self.desk.coming);
-        if let Some(count) = coming.get_mut(&self.key) {
-            *count = count.saturating_sub(1);
-        }
-        coming.retain(|_, count| *count > 0);
-    }
 }
 
 impl Desk {
@@ -198,6 +180,8 @@ impl Desk {
             cuts: Mutex::default(),
             creating: Mutex::default(),
             coming: Mutex::default(),
+            last: AtomicU64::default(),
+            room: Room::read,
             approvals: None,
             looks: tokio::sync::Semaphore::new(LOOKS),
             is_recorded: std::sync::atomic::AtomicBool::new(true),
@@ -227,6 +211,12 @@ impl Desk {
     /// What sends spans, for whoever runs it.
     pub(crate) fn exporter(&self) -> Option<Exporter> {
         locked(&self.exporter).take()
+    }
+
+    /// The same, which asks this of what the host has left.
+    #[must_use]
+    pub fn with_room(self, room: fn() -> Room) -> Self {
+        Self { room, ..self }
     }
 
     /// The same, with a pool whose state `/metrics` tells.
@@ -351,172 +341,6 @@ impl Desk {
         }
         self.watchers.forget(id);
     }
-
-    /// Creates a sandbox under the ceiling of a key.
-    pub(crate) async fn create(&self, key: &Key, order: Order, once: Option<Once<'_>>) -> Result<Info, Vec<Problem>> {
-        let began = Instant::now();
-        let made = self.make(key, order, once).await;
-        self.meters.created(made.is_ok(), began.elapsed());
-        made
-    }
-
-    async fn make(&self, key: &Key, order: Order, once: Option<Once<'_>>) -> Result<Info, Vec<Problem>> {
-        let one = |problem: Problem| vec![problem];
-        let digests = once.map(|once| digests(key, &once)).transpose().map_err(one)?;
-        let _creating = self.begin(key, digests.as_ref().map(|(once, _)| once.clone())).map_err(one)?;
-        // Whether it was asked for before is also in the labels of those that ended.
-        let known = self.list(key, digests.is_some()).await.map_err(one)?;
-        if let Some((once, body)) = &digests
-            && let Some(info) = known.iter().find(|info| info.labels.get(ONCE) == Some(once))
-        {
-            return if info.labels.get(BODY) == Some(body) { Ok(info.clone()) } else { Err(vec![another_body()]) };
-        }
-        self.room_for(key, &known).map_err(one)?;
-        let ours = std::iter::once(self.empty.clone()).chain(order.shown.clone()).collect();
-        let mut wanted = self.wanted(key, order, digests)?;
-        if let Some(most) = self.permitted(key, &mut wanted, ours).await? {
-            let latest = boot_ms().saturating_add(i64::try_from(most).unwrap_or(i64::MAX));
-            wanted.labels.insert(LATEST.to_owned(), latest.to_string());
-        }
-        self.sandboxes.create(wanted).await
-    }
-
-    /// Who would hold each clause of a sandbox that is wanted; nothing is started.
-    pub(crate) async fn plan(&self, key: &Key, order: Order) -> Result<Json, Vec<Problem>> {
-        let ours = std::iter::once(self.empty.clone()).chain(order.shown.clone()).collect();
-        let mut wanted = self.wanted(key, order, None)?;
-        self.permitted(key, &mut wanted, ours).await?;
-        let environment = Arc::clone(&self.environment);
-        let Wanted { mut layers, timeout_ms, .. } = wanted;
-        let life = timeout_ms.map(|ms| ("--timeout".to_owned(), format!("{ms}ms")));
-        layers.extend(life.map(|(name, value)| PolicyLayer::Flag { name, value }));
-        let judge = move || {
-            let host = Capabilities::probe_with(environment.user_bus());
-            let planned = sandbox::plan(load(&layers, &environment)?, Workload::Nothing, &host);
-            let Planned { plan, why, lints, .. } = planned.map_err(|error| problems(&error))?;
-            let notes = sandbox::run::foresee(&plan, &host).map_err(|error| problems(&error))?;
-            let mut told = plan.to_json();
-            if let Some(map) = told.as_object_mut() {
-                map.insert("why".to_owned(), json!(why));
-                map.insert("lints".to_owned(), lints.iter().map(policy::Lint::to_json).collect());
-                map.insert("notes".to_owned(), json!(notes));
-            }
-            Ok(told)
-        };
-        let lost = |_| Err(vec![crate::backend::failed("the policy could not be judged").into()]);
-        tokio::task::spawn_blocking(judge).await.unwrap_or_else(lost)
-    }
-
-    /// Takes a place among those that are being made.
-    fn begin(&self, key: &Key, once: Option<String>) -> Result<Creating<'_>, Problem> {
-        if let Some(once) = &once
-            && !locked(&self.creating).insert(once.clone())
-        {
-            let what = "a request with this Idempotency-Key is on its way";
-            let why = "its answer is not known yet";
-            return Err(Problem::new(StatusCode::CONFLICT, "serve/in-progress", what, why, "try again").again_in(1));
-        }
-        let mut coming = locked(&self.coming);
-        let count = coming.entry(key.name.clone()).or_default();
-        *count = count.saturating_add(1);
-        drop(coming);
-        Ok(Creating { desk: self, once, key: key.name.clone() })
-    }
-
-    fn room_for(&self, key: &Key, known: &[Info]) -> Result<(), Problem> {
-        if let Some(most) = key.sandboxes {
-            let living = known.iter().filter(|info| info.state != State::Ended).count();
-            let coming = locked(&self.coming).get(&key.name).copied().unwrap_or(0);
-            if living.saturating_add(coming) > usize::try_from(most).unwrap_or(usize::MAX) {
-                let what = format!("this key has {living} sandboxes, and {most} are the most that it may have at once");
-                let why = "each key has its share of the machine";
-                let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "serve/too-many", what, why, "kill some");
-                return Err(problem.about("sandboxes"));
-            }
-        }
-        admit(Room::read())
-    }
-
-    fn wanted(&self, key: &Key, order: Order, digests: Option<(String, String)>) -> Result<Wanted, Vec<Problem>> {
-        let Order {
-            template,
-            imports,
-            mut layers,
-            shown: _,
-            name,
-            metadata,
-            env,
-            life_ms,
-            idle_ms,
-            pauses_at_end,
-            wakes,
-            private_ports,
-            from,
-            headers,
-        } = order;
-        key.must_use(&template).map_err(|problem| vec![problem])?;
-        let mut labels = BTreeMap::new();
-        for (label, value) in metadata {
-            check_label(&label, &value).map_err(|problem| vec![problem])?;
-            labels.insert(label, value);
-        }
-        if labels.len() > MAX_LABELS {
-            return Err(vec![Problem::invalid("metadata", &format!("more than {MAX_LABELS} labels"))]);
-        }
-        for (variable, value) in env {
-            layers.push(PolicyLayer::Flag { name: "--env".to_owned(), value: format!("{variable}={value}") });
-        }
-        if let Some(life) = life_ms.filter(|life| *life > MAX_LIFE_MS) {
-            let what = format!("a life of {life} ms is longer than {MAX_LIFE_MS} ms");
-            return Err(vec![Problem::invalid("timeout", &what)]);
-        }
-        labels.insert(KEY.to_owned(), key.mark());
-        if let Some((once, body)) = digests {
-            labels.insert(ONCE.to_owned(), once);
-            labels.insert(BODY.to_owned(), body);
-        }
-        if pauses_at_end {
-            labels.insert(AT_END.to_owned(), "pause".to_owned());
-        }
-        if wakes {
-            labels.insert(WAKE.to_owned(), life_ms.unwrap_or(0).to_string());
-        }
-        if private_ports {
-            labels.insert(PORTS.to_owned(), "private".to_owned());
-        }
-        let given = headers.map_or_else(BTreeMap::new, |Headers { given, mark }| {
-            labels.insert(HEADERS.to_owned(), mark);
-            given
-        });
-        let kept = if pauses_at_end { KEPT_MS } else { 0 };
-        let timeout_ms = life_ms.map(|life| life.saturating_add(kept));
-        Ok(Wanted { owner: key.mark(), layers, name, labels, timeout_ms, idle_ms, template, imports, from, given })
-    }
-
-    /// Whether the policy is below the ceiling of the key, which then names what was judged; `ours` are folders that the server
-    /// itself shows inside, the empty one first. How long the ceiling lets it live, milliseconds.
-    async fn permitted(&self, key: &Key, wanted: &mut Wanted, ours: Vec<PathBuf>) -> Result<Option<u64>, Vec<Problem>> {
-        let (layers, environment) = (wanted.layers.clone(), Arc::clone(&self.environment));
-        let (top, life) = (key.ceiling.clone(), wanted.timeout_ms);
-        let given: BTreeSet<String> = wanted.given.keys().cloned().collect();
-        let judge = move || {
-            let mut asked = load(&layers, &environment)?;
-            // What the caller handed over itself is nothing of the host's.
-            asked.policy.secrets.retain(|_, secret| !secret.variables().any(|name| given.contains(name)));
-            let top = top.map(|top| load(&[PolicyLayer::Document(top)], &environment)).transpose()?;
-            let top = top.as_ref().map(|loaded| &loaded.policy);
-            let (mut found, led) = ceiling::beyond(top, &asked.policy, &ours);
-            let wall = top.and_then(|top| top.limits.wall).map(|wall| wall.0);
-            if wall.is_some_and(|most| life.is_none_or(|life| life > most)) {
-                found.push(too_long(wall.unwrap_or(0)));
-            }
-            if found.is_empty() { Ok((wall, led)) } else { Err(found) }
-        };
-        let lost = |_| Err(vec![crate::backend::failed("the policy could not be judged").into()]);
-        let (wall, led) = tokio::task::spawn_blocking(judge).await.unwrap_or_else(lost)?;
-        wanted.layers.extend(led);
-        Ok(wall)
-    }
 }
 
 /// Whether this can be an id.
@@ -553,25 +377,6 @@ pub(crate) fn problems(error: &Error) -> Vec<Problem> {
     }
 }
 
-fn digests(key: &Key, once: &Once<'_>) -> Result<(String, String), Problem> {
-    let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_');
-    if !(1..=255).contains(&once.key.len()) || !once.key.bytes().all(plain) {
-        return Err(Problem::invalid("Idempotency-Key", "an Idempotency-Key is 1 to 255 of [a-zA-Z0-9_-]"));
-    }
-    Ok((sha256_hex(format!("{} {}", key.name, once.key).as_bytes()), sha256_hex(once.body)))
-}
-
-fn check_label(label: &str, value: &str) -> Result<(), Problem> {
-    if label.starts_with(PREFIX) {
-        let what = format!("the label {} begins with `{PREFIX}`", policy::diagnostic::quote(label));
-        return Err(Problem::invalid("metadata", &what));
-    }
-    if label.is_empty() || label.len().saturating_add(value.len()) > MAX_LABEL {
-        return Err(Problem::invalid("metadata", &format!("a label is empty, or longer than {MAX_LABEL} bytes")));
-    }
-    Ok(())
-}
-
 fn no_key() -> Problem {
     Problem::new(
         StatusCode::UNAUTHORIZED,
@@ -580,17 +385,4 @@ fn no_key() -> Problem {
         "nothing is served without one",
         "send it as `X-API-KEY`; `fumehood keys add` makes one",
     )
-}
-
-fn another_body() -> Problem {
-    let what = "this Idempotency-Key came with another request before";
-    let why = "a key stands for one request";
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "serve/another-body", what, why, "take a new key")
-}
-
-fn too_long(most_ms: u64) -> Problem {
-    let what = format!("it would live longer than {most_ms} ms");
-    let why = "the ceiling of this key says so";
-    Problem::new(StatusCode::FORBIDDEN, "serve/beyond-ceiling", what, why, "ask for a shorter life")
-        .about("limits.wall")
 }

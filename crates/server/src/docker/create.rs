@@ -7,7 +7,6 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{Response, StatusCode};
-use live::room::Room;
 use policy::json::hex;
 use policy::value::{Policy, Root};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
@@ -17,10 +16,9 @@ use serde_json::{Map, Value as Json, json};
 use super::body::{Around, Fields, Mapped, map};
 use super::container::{Container, Phase, Record};
 use super::{Answer, Docker, Refused, Told, fields, locked, told};
-use crate::admission::admit;
 use crate::answer::{Problem, json_response};
 use crate::backend::{Image, Wanted};
-use crate::ceiling;
+use crate::ceiling::{self, Judged};
 use crate::clock;
 use crate::desk::{self, MAX_LIFE_MS};
 use crate::request::Query;
@@ -65,10 +63,12 @@ impl Docker {
         let mapped = self.mapped(&body, &image, short)?;
         let life_ms = self.ceiling.limits.wall.map_or(MAX_LIFE_MS, |wall| wall.0.min(MAX_LIFE_MS));
         let led = self.permitted(mapped.layers.clone(), life_ms).await?;
-        admit(Room::read())?;
+        let coming = locked(&self.coming).len();
+        self.desk.has_room(coming)?;
         let wanted = Wanted {
             owner: super::CALLER.to_owned(),
             layers: mapped.layers.iter().cloned().chain(led).collect(),
+            no_links: true,
             name: Some(name.name.clone()),
             labels: BTreeMap::from([(LABEL.to_owned(), id.clone())]),
             timeout_ms: Some(life_ms),
@@ -132,8 +132,8 @@ impl Docker {
         let judge = move || -> Result<Vec<PolicyLayer>, Vec<Problem>> {
             let life = PolicyLayer::Flag { name: "--timeout".to_owned(), value: format!("{life_ms}ms") };
             let asked = desk::load(&layers.into_iter().chain([life]).collect::<Vec<_>>(), &environment)?.policy;
-            let (found, led) = ceiling::beyond(Some(&below(ceiling, &asked)), &asked, &ours);
-            if found.is_empty() { Ok(led) } else { Err(found) }
+            let Judged { found, layers } = ceiling::beyond(Some(&below(ceiling, &asked)), &asked, &ours);
+            if found.is_empty() { Ok(layers) } else { Err(found) }
         };
         match tokio::task::spawn_blocking(judge).await {
             Ok(judged) => Ok(judged?),

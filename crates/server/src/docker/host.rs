@@ -94,7 +94,7 @@ pub(super) fn console(host: &Reader<'_>) -> Option<Size> {
 impl Host<'_> {
     pub(super) fn map(&self, mapped: &mut Mapped) -> Result<(), Refused> {
         self.reader.others_say_nothing(KNOWN)?;
-        self.words(mapped)?;
+        self.words()?;
         self.security()?;
         let cpu_and_counts = self.amounts(mapped)?;
         let mut places = Places::default();
@@ -108,20 +108,18 @@ impl Host<'_> {
     }
 
     /// Words of which one value alone says what is so anyway.
-    fn words(&self, mapped: &mut Mapped) -> Result<(), Refused> {
+    fn words(&self) -> Result<(), Refused> {
         let host = &self.reader;
         for (field, good) in [("IpcMode", &["private", "none"][..]), ("CgroupnsMode", &["private"][..])] {
             if let Some(mode) = host.text(field)?.filter(|mode| !good.contains(mode)) {
                 return Err(host.refused(field, format!("`{mode}` would share it with others; each has its own here")));
             }
         }
-        match host.text("Runtime")? {
-            None => {}
-            Some("runsc") => set(&mut mapped.layers, "tier", "gvisor"),
-            Some(other) => {
-                let why = format!("`{other}` is none of ours; leave it out, or say `runsc` for the tier gvisor");
-                return Err(host.refused("Runtime", why));
-            }
+        if let Some(other) = host.text("Runtime")? {
+            let why = format!(
+                "`{other}`: a container is a live sandbox, which is not to be had by another runtime, nor on the tier gvisor; leave it out"
+            );
+            return Err(host.refused("Runtime", why));
         }
         let policy = host.table("RestartPolicy")?.and_then(|policy| policy.get("Name"));
         if policy.is_some_and(|name| !matches!(name.as_str(), Some("" | "no")) && !name.is_null()) {
@@ -204,7 +202,7 @@ impl Host<'_> {
         if let Some(seconds) = cpu_time {
             set(&mut layers, "limits.cpu_time", &toml_text(&format!("{seconds}s")));
         }
-        if let (None, TierChoice::Fixed(tier)) = (host.text("Runtime")?, self.around.ceiling.tier) {
+        if let TierChoice::Fixed(tier) = self.around.ceiling.tier {
             set(&mut mapped.layers, "tier", tier.as_str());
         }
         Ok(layers)

@@ -90,7 +90,7 @@ async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>, life: u64) -> 
         layers: base.layers.into_iter().chain(outward).collect(),
         headers: headers::given(outside.headers, &desk.tokens),
         metadata: json::texts(asked, "metadata")?,
-        env: json::texts(asked, "envVars")?,
+        env: json::variables(asked, "envVars")?,
         life_ms: Some(seconds.saturating_mul(1000)),
         pauses_at_end: json::flag(asked, "autoPause")?.unwrap_or(false),
         wakes,

@@ -39,7 +39,7 @@ pub(super) async fn message(request: Request) -> Result<Map<String, Json>, RpcEr
 }
 
 fn object(bytes: &[u8]) -> Result<Map<String, Json>, RpcError> {
-    match serde_json::from_slice(bytes) {
+    match crate::json::parse(bytes) {
         Ok(Json::Object(map)) => Ok(map),
         Ok(_) => Err(RpcError::new(RpcCode::InvalidArgument, "the message is no JSON object")),
         Err(error) => Err(RpcError::new(RpcCode::InvalidArgument, format!("the message is no JSON: {error}"))),

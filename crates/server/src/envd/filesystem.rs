@@ -11,10 +11,8 @@ use super::connect::{message, unary};
 use super::convert::{Message, entry, invalid, number, text};
 use super::{Context, plain, watch};
 use crate::backend;
+use crate::listing::Listing;
 use crate::rpc::{RpcCode, RpcError};
-
-/// Most entries of a listing.
-const MAX_ENTRIES: usize = 100_000;
 
 /// Answers a method.
 pub(super) async fn answer(context: &Context, method: &str, request: Request) -> Response<Body> {
@@ -94,22 +92,18 @@ async fn list_dir(context: &Context, message: &Message) -> Result<Json, RpcError
     let ask = Ask::List { path: path(context, message, "path")?, depth };
     let mut stream = backend::open(&*context.desk.sandboxes, context.id(), &ask).await?;
     let hello = context.hello();
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut listing = Listing::default();
     while let Some(incoming) = stream.next().await {
         match incoming {
             Incoming::Event(event) => {
-                let more = backend::read::<Entries>(event)?;
-                entries.extend(more.entries);
-                if entries.len() > MAX_ENTRIES {
-                    let message = format!("there are more than {MAX_ENTRIES} entries: list with less depth");
-                    return Err(RpcError::new(RpcCode::ResourceExhausted, message));
-                }
+                let added = listing.add(backend::read::<Entries>(event)?.entries);
+                added.map_err(|message| RpcError::new(RpcCode::ResourceExhausted, message))?;
             }
             Incoming::End(end) => {
                 end?;
                 // What is in a folder comes behind it, and not behind all folders beside it.
-                entries.sort_by(|one, other| one.path.split('/').cmp(other.path.split('/')));
-                let told: Vec<Json> = entries.iter().map(|found| entry(found, &hello)).collect();
+                listing.entries.sort_by(|one, other| one.path.split('/').cmp(other.path.split('/')));
+                let told: Vec<Json> = listing.entries.iter().map(|found| entry(found, &hello)).collect();
                 return Ok(json!({ "entries": told }));
             }
             Incoming::Out(_) | Incoming::Err(_) => {}

@@ -156,7 +156,7 @@ async fn execute(context: &Context, request: Request) -> Result<Response<Body>, 
         context: json::text(&body, "context_id")?.map(str::to_owned),
         language: json::text(&body, "language")?.map(str::to_owned),
         cwd: Some(folder(context, None)),
-        env: json::texts(&body, "env_vars")?,
+        env: json::variables(&body, "env_vars")?,
         // The client's own: when it hangs up, the code is interrupted.
         timeout_ms: None,
     });

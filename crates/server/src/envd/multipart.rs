@@ -9,10 +9,13 @@ use axum::http::{HeaderMap, header};
 use flate2::write::GzDecoder;
 use http_body_util::BodyExt as _;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
-/// How long an upload may be silent.
-const SILENCE: Duration = Duration::from_secs(60);
+/// How much of an upload, compressed or not, comes at least in each such time that is waited for its client, but for the last one: no
+/// connection is held by a byte now and then.
+const LEAST: usize = 64 * 1024;
+const TIME: Duration = Duration::from_secs(60);
 /// Compressed bytes that are unpacked at once: what comes of them stays below 5 MiB, whatever they are.
 const STEP: usize = 4096;
 /// Pieces that wait to be written.
@@ -44,21 +47,56 @@ impl Packing {
 /// The bytes of a body as they come.
 pub(super) fn pieces(request: Request, packing: Packing) -> Pieces {
     let (to, from) = mpsc::channel(QUEUE);
-    tokio::spawn(read(request.into_body(), packing, to));
+    tokio::spawn(read(request.into_body(), packing, LEAST, to));
     ReceiverStream::new(from)
 }
 
-async fn read(mut body: Body, packing: Packing, to: mpsc::Sender<io::Result<Bytes>>) {
+/// The body of an upload, and how fast it has to come.
+struct Paced {
+    body: Body,
+    least: usize,
+    /// What came since it was last looked at, and how long it is waited for more until then.
+    came: usize,
+    left: Duration,
+}
+
+impl Paced {
+    /// What comes next. Only the time counts that is spent here: who is not asked for more is not late.
+    async fn next(&mut self) -> Result<Option<Bytes>, (io::ErrorKind, &'static str)> {
+        loop {
+            let asked = Instant::now();
+            match timeout(self.left, self.body.frame()).await {
+                Ok(Some(Ok(frame))) => {
+                    let bytes = frame.into_data().unwrap_or_default();
+                    self.left = self.left.saturating_sub(asked.elapsed());
+                    self.came = self.came.saturating_add(bytes.len());
+                    return Ok(Some(bytes));
+                }
+                Ok(Some(Err(_))) => return Err((io::ErrorKind::ConnectionAborted, "the upload broke off")),
+                Ok(None) => return Ok(None),
+                Err(_late) if self.came < self.least => {
+                    return Err((
+                        io::ErrorKind::TimedOut,
+                        "less than 64 KiB of the upload came in 60 s: send it faster",
+                    ));
+                }
+                Err(_due) => (self.came, self.left) = (0, TIME),
+            }
+        }
+    }
+}
+
+async fn read(body: Body, packing: Packing, least: usize, to: mpsc::Sender<io::Result<Bytes>>) {
+    let mut paced = Paced { body, least, came: 0, left: TIME };
     let mut unpacker = match packing {
         Packing::Plain => None,
         Packing::Gzip => Some(GzDecoder::new(Vec::new())),
     };
     loop {
-        let piece = match tokio::time::timeout(SILENCE, body.frame()).await {
-            Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
-            Ok(Some(Err(_))) => return fail(&to, io::ErrorKind::ConnectionAborted, "the upload broke off").await,
-            Err(_late) => return fail(&to, io::ErrorKind::TimedOut, "the upload was silent for 60 s").await,
+        let piece = match paced.next().await {
+            Ok(Some(piece)) => piece,
             Ok(None) => break,
+            Err((kind, why)) => return fail(&to, kind, why).await,
         };
         let Some(unpacker) = &mut unpacker else {
             if to.send(Ok(piece)).await.is_err() {
@@ -121,5 +159,42 @@ mod tests {
         assert_eq!(unpacked(packed.clone()).await.unwrap(), data);
         assert!(unpacked(packed[..packed.len() / 2].to_vec()).await.is_err());
         assert!(unpacked(b"plain".to_vec()).await.is_err());
+    }
+
+    /// What comes of an upload whose pieces come so many seconds after each other, and are taken with `pause` between them.
+    async fn sent(steps: Vec<(u64, usize)>, pause: u64, least: usize) -> Result<usize, io::ErrorKind> {
+        let (from, body) = mpsc::channel(1);
+        tokio::spawn(async move {
+            for (after, size) in steps {
+                tokio::time::sleep(Duration::from_secs(after)).await;
+                if from.send(Ok::<_, io::Error>(Bytes::from(vec![b'a'; size]))).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let (to, mut pieces) = mpsc::channel(1);
+        tokio::spawn(read(Body::from_stream(ReceiverStream::new(body)), Packing::Plain, least, to));
+        let mut all = 0;
+        while let Some(piece) = pieces.recv().await {
+            all += piece.map_err(|error| error.kind())?.len();
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+        }
+        Ok(all)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_is_not_held_open_by_a_byte_now_and_then() {
+        // Without the bound it stays.
+        let each = |after, size, count| vec![(after, size); count];
+        assert_eq!(sent(each(50, 1, 1000), 0, 0).await, Ok(1000));
+        let late = Err(io::ErrorKind::TimedOut);
+        assert_eq!(sent(each(50, 1, 1000), 0, LEAST).await, late);
+        // What came at first pays for its minute, and not for the day.
+        let begins = [each(1, 100 * LEAST, 1), each(50, 1, 1000)].concat();
+        assert_eq!((sent(begins.clone(), 0, 0).await, sent(begins, 0, LEAST).await), (Ok(100 * LEAST + 1000), late));
+        // Slow, and always more; short; fast to who takes it slowly.
+        assert_eq!(sent(each(50, LEAST, 30), 0, LEAST).await, Ok(30 * LEAST));
+        assert_eq!(sent(each(5, 10, 10), 0, LEAST).await, Ok(100));
+        assert_eq!(sent(each(1, 10, 30), 300, LEAST).await, Ok(300));
     }
 }

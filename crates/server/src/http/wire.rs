@@ -14,7 +14,7 @@ use crate::meters::Meters;
 /// What begins HTTP/2 without TLS.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How long a peer may take nothing of what is sent to it.
-const STALL: Duration = Duration::from_secs(60);
+pub(super) const STALL: Duration = Duration::from_secs(60);
 
 /// A connection.
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -118,8 +118,41 @@ impl AsyncWrite for Wire {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::time::{Instant, timeout};
+
     use super::*;
-    use tokio::io::AsyncWriteExt as _;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    /// A peer that takes so many bytes each 50 s, and stays.
+    async fn peer(mut io: DuplexStream, bytes: usize) {
+        let mut buffer = vec![0; bytes];
+        loop {
+            tokio::time::sleep(Duration::from_secs(50)).await;
+            if bytes > 0 && io.read_exact(&mut buffer).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_is_cut_and_who_takes_slowly_is_not() {
+        // The attack without the bound: all of a day is waited for who takes nothing.
+        let (theirs, mut bare) = duplex(16);
+        tokio::spawn(peer(theirs, 0));
+        assert!(timeout(DAY, bare.write_all(&[0; 64])).await.is_err());
+        for (bytes, cut) in [(0, true), (1, false)] {
+            let (theirs, ours) = duplex(16);
+            tokio::spawn(peer(theirs, bytes));
+            let (mut wire, begun) = (Wire::new(Box::new(ours), Arc::default()), Instant::now());
+            let sent = timeout(DAY, wire.write_all(&[0; 64])).await.unwrap();
+            assert_eq!(sent.map_err(|error| error.kind()), if cut { Err(io::ErrorKind::TimedOut) } else { Ok(()) });
+            assert_eq!(begun.elapsed().as_secs(), if cut { STALL.as_secs() } else { 48 * 50 });
+        }
+    }
 
     #[tokio::test]
     async fn what_was_looked_at_comes_again() {

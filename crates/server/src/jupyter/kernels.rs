@@ -173,7 +173,11 @@ fn wanted(asked: &Map<String, Json>) -> Result<NewContext, Problem> {
         Some(path) => format!("~/{path}"),
     };
     let language = json::text(asked, "name")?.filter(|name| !name.is_empty()).unwrap_or(DEFAULT);
-    Ok(NewContext { language: Some(language_of(language).to_owned()), cwd: Some(cwd), env: json::texts(asked, "env")? })
+    Ok(NewContext {
+        language: Some(language_of(language).to_owned()),
+        cwd: Some(cwd),
+        env: json::variables(asked, "env")?,
+    })
 }
 
 pub(super) async fn create(

@@ -33,7 +33,7 @@ pub(super) async fn execute(State(desk): State<Arc<Desk>>, Living(info): Living,
         context: text("context")?,
         language: text("language")?,
         cwd: None,
-        env: read::texts(&asked, "env")?,
+        env: read::variables(&asked, "env")?,
         timeout_ms: duration(&asked, "timeout")?,
     });
     if serde_json::to_vec(&wanted).map_or(0, |words| words.len()) > MAX_WORDS {
@@ -139,7 +139,7 @@ pub(super) async fn create(State(desk): State<Arc<Desk>>, Living(info): Living, 
     let new = NewContext {
         language: read::text(&asked, "language")?.map(str::to_owned),
         cwd: read::text(&asked, "cwd")?.map(str::to_owned),
-        env: read::texts(&asked, "env")?,
+        env: read::variables(&asked, "env")?,
     };
     let made: Context = backend::call(&*desk.sandboxes, &info.id, &KernelAsk::ContextCreate(new)).await?;
     Ok(json_response(StatusCode::CREATED, &json!(made)))

@@ -123,7 +123,7 @@ pub(super) fn wanted(asked: &Map<String, Json>) -> Result<Wanted, Problem> {
     };
     let program = Program {
         argv,
-        env: read::texts(asked, "env")?,
+        env: read::variables(asked, "env")?,
         cwd: read::text(asked, "cwd")?.map(str::to_owned),
         tty,
         stdin: open,

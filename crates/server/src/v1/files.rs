@@ -19,11 +19,9 @@ use super::{Answer, body, yes};
 use crate::answer::{Problem, harden, json_response};
 use crate::desk::Desk;
 use crate::envd::{CutStream, pieces, send_file};
+use crate::listing::Listing;
 use crate::request::Query;
 use crate::{backend, json as read};
-
-/// Most entries of a listing.
-const MAX_ENTRIES: usize = 100_000;
 
 fn path(query: &Query) -> Result<String, Problem> {
     let path = query.get("path").unwrap_or_default().to_owned();
@@ -73,7 +71,7 @@ pub(super) async fn write(State(desk): State<Arc<Desk>>, Living(info): Living, r
 fn metadata(query: &Query) -> Result<Option<BTreeMap<String, String>>, Problem> {
     let Some(text) = query.get("metadata") else { return Ok(None) };
     let what = |error| Problem::invalid("metadata", &format!("`metadata` is no JSON object of texts: {error}"));
-    serde_json::from_str(text).map(Some).map_err(what)
+    serde_json::from_value(read::parse(text.as_bytes()).map_err(what)?).map(Some).map_err(what)
 }
 
 /// Sends a body to a request.
@@ -109,19 +107,18 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, Living(info): Living, ur
     let depth = depth.ok_or_else(|| Problem::invalid("depth", "`depth` is no number from 1 to 64"))?;
     let ask = Ask::List { path: path(&query)?, depth };
     let mut stream = backend::open(&*desk.sandboxes, &info.id, &ask).await?;
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut listing = Listing::default();
     while let Some(incoming) = stream.next().await {
         match incoming {
-            Incoming::Event(event) => entries.extend(backend::read::<Entries>(event)?.entries),
+            Incoming::Event(event) => {
+                let added = listing.add(backend::read::<Entries>(event)?.entries);
+                added.map_err(|what| Problem::invalid("depth", &what))?;
+            }
             Incoming::End(end) => {
                 end?;
-                return Ok(json_response(StatusCode::OK, &json!({ "entries": entries })));
+                return Ok(json_response(StatusCode::OK, &json!({ "entries": listing.entries })));
             }
             Incoming::Out(_) | Incoming::Err(_) => {}
-        }
-        if entries.len() > MAX_ENTRIES {
-            let what = format!("there are more than {MAX_ENTRIES} entries");
-            return Err(Problem::invalid("depth", &what).into());
         }
     }
     Err(backend::gone().into())

@@ -13,9 +13,10 @@ use super::exec::{self, carry, printed, wanted};
 use super::sandboxes::{order, shown};
 use super::{Answer, Refused, body};
 use crate::answer::{Problem, json_response};
-use crate::desk::{Desk, LIFE_MS, MAX_LIFE_MS, Order};
+use crate::desk::{Desk, LIFE_MS, Order};
 use crate::json as read;
 use crate::keys::Key;
+use crate::labels;
 
 /// Fields of a request: of the sandbox, and of the program.
 const SANDBOX: &[&str] = &["policy", "template", "from", "labels"];
@@ -63,14 +64,15 @@ pub(super) async fn run(State(desk): State<Arc<Desk>>, Extension(key): Extension
     };
     let mut program = wanted(&part(PROGRAM))?;
     let order = order(&desk, &key, &part(SANDBOX)).await?;
-    let wall = program.exec.timeout_ms.or(order.life_ms).unwrap_or(LIFE_MS);
-    program.exec.timeout_ms = Some(wall);
     // What the key may ask for is the program's time. What the sandbox lives beyond it is ours, to tell how the program ended.
-    let until = wall.saturating_add(AFTER_MS);
-    let life = desk.life(&key, until.min(MAX_LIFE_MS)).await?.max(wall);
-    let info = desk.create(&key, Order { life_ms: Some(life), ..order }, None).await.map_err(Refused)?;
+    let life_ms = program.exec.timeout_ms.or(order.life_ms);
+    let order = Order { life_ms, beyond_ms: AFTER_MS, ..order };
+    let info = desk.create(&key, order, None).await.map_err(Refused)?;
     let once = Once { desk: Arc::clone(&desk), key, info, ended: false };
-    if life < until {
+    let wall = life_ms.unwrap_or_else(|| labels::within(&once.info, LIFE_MS));
+    program.exec.timeout_ms = Some(wall);
+    let until = wall.saturating_add(AFTER_MS);
+    if labels::within(&once.info, until) < until {
         desk.outlast(&once.info, until).await;
     }
     let (running, stream) = exec::begin(&desk, &once.info.id, program).await?;

@@ -74,12 +74,12 @@ pub(super) async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>) -> 
         }
     }
     // What the caller says goes before how long the sandbox of a snapshot was to live, and that before its policy.
-    let life_ms = Some(desk.life_of(key, life_ms.or(base.life_ms), &base.layers).await?);
+    let life_ms = desk.life_of(life_ms.or(base.life_ms), &base.layers).await?;
     Ok(Order {
         imports: read::says(asked, "imports").then(|| read::list(asked, "imports")).transpose()?.or(base.imports),
         name: read::text(asked, "name")?.map(str::to_owned),
         metadata: read::texts(asked, "labels")?,
-        env: read::texts(asked, "env")?,
+        env: read::variables(asked, "env")?,
         life_ms,
         idle_ms: duration(asked, "idle")?.or(base.idle_ms),
         ..base

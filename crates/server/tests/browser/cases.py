@@ -477,6 +477,18 @@ def what_is_recorded(page):
     expect(other["run"] in page.text() and made["run"] in page.text(), "both sandboxes are recorded")
     page.fill("Only events with this word", made["run"])
     page.silent(other["run"])
+    # What was stopped is told at the end, with its clause and who saw it; of one that nothing stopped, that it was not.
+    stopped = box(name="stopped", policy={"extends": "python", "limits": {"pids": 8}})
+    see(page, stopped, "activity")
+    page.says("What was denied is counted at the end of the sandbox")
+    exec_in(stopped, "sh", "-c", "for n in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 1 & done; wait")
+    for one, told in ((stopped, "limits.pids: starting another process or thread"), (other, "Nothing was denied")):
+        ask("DELETE", one["path"])
+        see(page, one, "about")
+        page.says("Why it ended")
+        see(page, one, "activity")
+        page.says(told)
+        expect(("seen by the kernel" in page.text()) == (one is stopped), page.text())
 
 
 TOOLS = """version = 1

@@ -1,8 +1,12 @@
-//! Connections: who waits makes room, what is ambiguous is refused, names that pages make up lead nowhere.
+//! Connections: who waits makes room, what is ambiguous is refused, names that pages make up lead nowhere. Bodies: what could be read in
+//! two ways is refused, and so is what would fill the server.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -109,4 +113,69 @@ async fn http2_is_spoken_without_tls() {
     let mut frame = [0; 9];
     io.read_exact(&mut frame).await.unwrap();
     assert_eq!(frame[3], 4, "its settings come first");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_of_few_and_long_links_is_refused_before_it_fills_the_server() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let made = caller.json("POST", "/sandboxes", json!({ "templateID": "base" })).await.json();
+    let (inside, line) =
+        (caller.inside(&made), format!("/v1/sandboxes/{}/files/list?path=many", made["sandboxID"].as_str().unwrap()));
+    let folder = stage.home.join("many");
+    std::fs::create_dir(&folder).unwrap();
+    // Each byte that is no text is eight characters of JSON.
+    let make = |numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            symlink(OsStr::from_bytes(&[0xff; 4095]), folder.join(number.to_string())).unwrap();
+        }
+    };
+    let ask = async || {
+        let ours = caller.json("GET", &line, Value::Null).await;
+        (ours, inside.rpc("/filesystem.Filesystem/ListDir", json!({ "path": "many" })).await)
+    };
+    make(0..100);
+    let (ours, theirs) = ask().await;
+    for answer in [&ours, &theirs] {
+        assert_eq!(answer.json()["entries"].as_array().map(Vec::len), Some(100), "{}", answer.status);
+        assert!(answer.body.len() > 100 * 4095 * 8, "the links are told whole");
+    }
+    make(100..600);
+    let (ours, theirs) = ask().await;
+    assert_eq!((ours.status, theirs.status), (400, 429));
+    for answer in [&ours, &theirs] {
+        assert!(answer.json().to_string().contains("16 MiB"), "{}", answer.json());
+    }
+    assert_eq!(theirs.json()["code"], "resource_exhausted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_says_a_thing_twice_or_names_no_variable_is_refused_by_name() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one").with("content-type", "application/json");
+    let made = caller.json("POST", "/sandboxes", json!({ "templateID": "base" })).await.json();
+    let exec = &format!("/v1/sandboxes/{}/exec", made["sandboxID"].as_str().unwrap());
+    let inside = caller.inside(&made).with("content-type", "application/json");
+    let stat = "/filesystem.Filesystem/Stat";
+    for (who, path, body, name) in [
+        (&caller, "/v1/sandboxes", r#"{"name": "a", "name": "b"}"#, "`name`"),
+        (&caller, "/v1/sandboxes", r#"{"env": {"A": "1", "A": "2"}}"#, "`A`"),
+        (&caller, "/sandboxes", r#"{"templateID": "base", "metadata": {"m": "1", "m": "2"}}"#, "`m`"),
+        (&inside, stat, r#"{"path": "/etc", "path": "/"}"#, "`path`"),
+        (&caller, "/v1/sandboxes", r#"{"env": {"A=B": "1"}}"#, "A=B"),
+        (&caller, exec, r#"{"cmd": ["true"], "env": {"A=B": "1"}}"#, "A=B"),
+        (&caller, "/sandboxes", r#"{"templateID": "base", "envVars": {"A=B": "1"}}"#, "A=B"),
+    ] {
+        let answer = who.send("POST", path, body).await;
+        let said = String::from_utf8_lossy(&answer.body);
+        assert!(answer.status == 400 && said.contains(name), "{path} {body}: {} {said}", answer.status);
+    }
+    for (who, path, body) in [
+        (&caller, "/v1/sandboxes", r#"{"name": "a", "env": {"A": "B=1"}}"#),
+        (&caller, exec, r#"{"cmd": ["true"], "env": {"A": "B=1"}}"#),
+        (&inside, stat, r#"{"path": "/etc"}"#),
+    ] {
+        let answer = who.send("POST", path, body).await;
+        assert!(answer.status < 300, "{path} {body}: {}", String::from_utf8_lossy(&answer.body));
+    }
 }

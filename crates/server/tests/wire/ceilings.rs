@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 
-use crate::stage::{Caller, Stage, stage};
+use crate::stage::{Caller, Stage, stage, stage_with};
 
 /// A key whose ceiling is this document.
 fn below(stage: &Stage, name: &str, document: &str) -> Caller {
@@ -77,4 +77,54 @@ async fn a_key_without_a_ceiling_has_no_device_of_the_host() {
     let stage = stage().await;
     let refused = asked(&Caller::new(&stage, "one"), json!({ "process": { "devices": ["kvm"] } })).await;
     assert_eq!(refused, (403, "serve/beyond-ceiling".to_owned(), "process.devices".to_owned()));
+}
+
+/// Waits until a sandbox of E2B's is so; all about it.
+async fn until(caller: &Caller, id: &str, state: &str) -> Value {
+    for _ in 0..100 {
+        let told = caller.json("GET", &format!("/sandboxes/{id}"), Value::Null).await.json();
+        if told["state"] == state {
+            return told;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("{id} is not {state} within 10 s");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn below_a_ceiling_a_life_that_is_over_pauses_and_one_that_is_woken_lives_as_long_as_it_asked_for() {
+    let stage = stage().await;
+    // Twenty minutes, and so never a day.
+    let caller = below(&stage, "p", "");
+    let body = json!({ "templateID": "strict", "timeout": 1, "autoPause": true, "autoResume": { "enabled": true } });
+    let made = caller.json("POST", "/v2/sandboxes", body.clone()).await;
+    assert_eq!(made.status, 201, "{}", String::from_utf8_lossy(&made.body));
+    let made = made.json();
+    let id = made["sandboxID"].as_str().unwrap();
+    until(&caller, id, "paused").await;
+    let woken = caller.json("POST", &format!("/sandboxes/{id}/connect"), json!({ "timeout": 3 })).await;
+    assert_eq!(woken.status, 201, "{}", String::from_utf8_lossy(&woken.body));
+    // The server looks each second: it would be paused again at once by an end that lies a day before the ceiling's.
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    assert_eq!(caller.json("GET", &format!("/sandboxes/{id}"), Value::Null).await.json()["state"], "running");
+    until(&caller, id, "paused").await;
+    assert_eq!(caller.inside(&made).rpc("/filesystem.Filesystem/Stat", json!({ "path": "/" })).await.status, 200);
+    assert_eq!(until(&caller, id, "running").await["sandboxID"], json!(id), "traffic wakes it as well");
+    let long = json!({ "templateID": "strict", "timeout": 21 * 60, "autoPause": true });
+    let refused = caller.json("POST", "/v2/sandboxes", long).await;
+    assert_eq!((refused.status, &refused.json()["fumehood"]["clause"]), (403, &json!("limits.wall")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_without_room_is_told_with_when_to_come_again() {
+    let full = stage_with(|| live::room::Room { memory: Some(1 << 20), processes: None }).await;
+    let caller = Caller::new(&full, "one");
+    for path in ["/v2/sandboxes", "/v1/sandboxes", "/v1/runs"] {
+        let body = if path.ends_with("runs") { json!({ "cmd": ["true"] }) } else { json!({}) };
+        let busy = caller.json("POST", path, body).await;
+        assert_eq!(busy.status, 503, "{path}: {}", String::from_utf8_lossy(&busy.body));
+        assert_eq!((busy.header("should-retry"), busy.header("retry-after")), ("true", "2"), "{path}");
+    }
+    let good = stage().await;
+    assert_eq!(Caller::new(&good, "one").json("POST", "/v1/sandboxes", json!({})).await.status, 201);
 }

@@ -446,7 +446,7 @@ async fn a_life_is_the_callers_word_else_the_templates_else_the_servers() {
     let none = folder.join("none.toml");
     std::fs::write(&none, "version = 1\nextends = [\"strict\"]\n[limits]\npids = 7\n").unwrap();
     let store = live::template::Store::new(&folder.join("state"));
-    let tools = live::template::Tools::new(std::collections::BTreeMap::new());
+    let tools = live::template::Tools::new(&sandbox::Environment::default());
     for (name, policy) in [("team", own.to_str().unwrap()), ("plain", none.to_str().unwrap()), ("preset", "strict")] {
         let recipe = folder.join("recipe.toml");
         std::fs::write(&recipe, format!("policy = [{policy:?}]\n")).unwrap();

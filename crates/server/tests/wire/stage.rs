@@ -149,10 +149,24 @@ pub(crate) async fn stage_over(sandboxes: impl FnOnce(server::folder::Folder) ->
     stage_at(Listen { address: Some("127.0.0.1:0".parse().unwrap()), ..Listen::default() }, sandboxes).await
 }
 
+/// The same with a host that has this room left.
+pub(crate) async fn stage_with(room: fn() -> live::room::Room) -> Stage {
+    let listen = Listen { address: Some("127.0.0.1:0".parse().unwrap()), ..Listen::default() };
+    stage_of(listen, |make| Arc::new(make), |desk| desk.with_room(room)).await
+}
+
 /// The same where it is told to listen.
 pub(crate) async fn stage_at(
     listen: Listen,
     sandboxes: impl FnOnce(server::folder::Folder) -> Arc<dyn Sandboxes>,
+) -> Stage {
+    stage_of(listen, sandboxes, |desk| desk).await
+}
+
+async fn stage_of(
+    listen: Listen,
+    sandboxes: impl FnOnce(server::folder::Folder) -> Arc<dyn Sandboxes>,
+    with: impl FnOnce(Desk) -> Desk,
 ) -> Stage {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("home");
@@ -171,7 +185,7 @@ pub(crate) async fn stage_at(
         Ok(handle.block_on(create(state, inside.clone(), wanted)))
     });
     let sandboxes = sandboxes(server::folder::Folder::new(Home::new(&state).unwrap(), make));
-    let desk = Desk::new(sandboxes, keys.clone(), &environment, Settings::default()).unwrap();
+    let desk = with(Desk::new(sandboxes, keys.clone(), &environment, Settings::default()).unwrap());
     let listeners = bind(listen).await.unwrap();
     let base = listeners.addresses().remove(0);
     let (stop, stopped) = oneshot::channel::<()>();

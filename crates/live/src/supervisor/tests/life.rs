@@ -36,10 +36,14 @@ async fn it_ends_when_its_life_is_over_and_its_life_can_be_changed() {
     assert_eq!(first.over().await.reason, Some(EndReason::Timeout));
     let second = live(With { life: secs(0.3), ..With::default() }).await;
     let client = second.client().await;
-    let ask = |ms, only_later| Ask::Timeout { ms, only_later };
+    let ask = |ms: u64, only_later| {
+        let labels = [("moved".to_owned(), ms.to_string())].into();
+        Ask::Timeout { ms, only_later, labels }
+    };
     let longer: Info = client.call(&ask(60_000, false)).await.unwrap();
     let same: Info = client.call(&ask(1, true)).await.unwrap();
-    assert_eq!(same.ends_ms, longer.ends_ms, "only later");
+    assert_eq!((same.ends_ms, &same.labels), (longer.ends_ms, &longer.labels), "only later");
+    assert_eq!(longer.labels["moved"], "60000", "what belongs to an end is remembered with it");
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert_eq!(client.call::<Info>(&Ask::Info {}).await.unwrap().state, State::Running);
     assert_eq!(*second.run.walls.lock().unwrap(), [secs(60.0)]);
@@ -199,6 +203,7 @@ async fn records_of_the_dead_are_told_and_kept_for_a_day() {
 #[tokio::test]
 async fn somebody_elses_user_is_not_answered() {
     if !rustix::process::geteuid().is_root() {
+        println!("skip: only root becomes somebody else");
         return;
     }
     // The supervisor runs as another user than root would be asked as: here a child of another user asks it.

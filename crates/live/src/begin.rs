@@ -174,7 +174,7 @@ mod tests {
         let file = state.path().join("recipe.toml");
         std::fs::write(&file, "start = \"serve\"\nready = \"true\"\n").unwrap();
         let source = crate::template::Source::file(&file).unwrap();
-        let tools = crate::template::Tools::new(std::collections::BTreeMap::new());
+        let tools = crate::template::Tools::new(&sandbox::Environment::default());
         store.build("team", &source, &tools).unwrap();
         let wanted = Begin { start: Some("serve".to_owned()), ready: Some("true".to_owned()) };
         assert_eq!(Begin::of(&store, "team:latest").unwrap(), Some(wanted));

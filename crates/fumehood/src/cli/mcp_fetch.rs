@@ -21,11 +21,11 @@ pub(super) const FETCH: Spec = Spec {
     path: &["mcp", "fetch"],
     about: "Install an MCP server that `npx` or `uvx` would fetch at each start",
     usage: "NAME -p POLICY",
-    more: "NAME is a server of [mcp.servers] whose command is `npx`, `uvx` or the like. Its package is fetched on the host, as your\n\
-           user, and none of its code runs meanwhile: wheels alone, no install scripts. What was installed is pinned by its sum,\n\
-           and started by the gateway without a registry. `fumehood template ls` lists it; to take a newer version, remove it by\n\
+    more: "NAME is a server of [mcp.servers] whose command is `npx`, `uvx` or the like. Its package is fetched by pip or npm in a sandbox\n\
+           that reaches your registry alone, and none of its code runs meanwhile: wheels alone, no install scripts. What was\n\
+           installed is pinned by its sum, and started by the gateway without a registry. `fumehood template ls` lists it; to take a newer version, remove it by\n\
            `fumehood template rm` and fetch again.\n\
-           Exit code 0, 125 for a failure of ours, 126 if there is nothing that could be fetched.",
+           Exit code 0, 125 for a failure of ours, 126 if there is nothing that could be fetched or no sandbox can hold pip or npm here.",
     tables: &[POLICY],
     words: Words::Mixed(1),
     hidden: false,
@@ -50,11 +50,12 @@ fn fetch(call: &mut Call<'_>) -> Result<u8, Failure> {
     };
     State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
     let (folder, _) = call.environment.state.state().map_err(|error| Failure::own(error.fault()))?;
-    let (store, tools) = (Store::new(&folder), Tools::new(call.environment.env.clone()));
+    let (store, tools) = (Store::new(&folder), Tools::new(&call.environment.caller));
     let made = fetched::fetch(&store, &package, Path::new(&server.from), &tools);
     let made = made.map_err(|unfit| unfit_failure(&unfit, &server.name))?;
     made.template.check().map_err(|error| Failure::own(error.fault()))?;
     let template = &made.template;
+    super::template::tell_weakened(call, template);
     if call.json {
         call.console.json(&json!({
             "schema": 1, "server": server.name, "template": template.name, "installed": template.installed,

@@ -18,8 +18,9 @@ pub(super) const BUILD: Spec = Spec {
     about: "Make a template: packages and files that sandboxes are shown",
     usage: "NAME",
     more: "Without `-f`, NAME is one that ships with Fumehood: `code-interpreter-v1`.\n\
-           Packages are fetched on the host, as your user, and none of their code runs: wheels alone, no install scripts.\n\
-           The same recipe is made once. Exit code 0, or 125 if it could not be made.",
+           Packages are fetched by pip and npm in sandboxes that reach your registry alone, and none of their code runs: wheels\n\
+           alone, no install scripts. The same recipe is made once. Exit code 0, 125 if it could not be made, or 126 if no sandbox\n\
+           can hold pip or npm here.",
     tables: &[&[Flag::new("file", Some("FILE"), To::Ours, "The recipe (TOML)").short(b'f')]],
     words: Words::Mixed(1),
     hidden: false,
@@ -49,7 +50,14 @@ pub(super) const RM: Spec = Spec {
 };
 
 fn failure(error: &TemplateError) -> Failure {
-    Failure::own(error.fault())
+    error.error().into()
+}
+
+/// Says which limits of its build this host held less strictly than is asked for.
+pub(super) fn tell_weakened(call: &Call<'_>, template: &Template) {
+    for weakened in &template.weakened {
+        call.console.eprint(&format!("fumehood: weakened: {}", show_text(weakened)));
+    }
 }
 
 fn store(call: &Call<'_>) -> Result<Store, Failure> {
@@ -76,7 +84,7 @@ fn names(call: &Call<'_>) -> Result<Vec<String>, Failure> {
 fn shown(template: &Template) -> Value {
     json!({
         "name": template.name, "digest": template.digest, "installed": template.installed,
-        "built": time(template), "policy": template.recipe.policy,
+        "built": time(template), "policy": template.recipe.policy, "weakened": template.weakened,
     })
 }
 
@@ -95,8 +103,9 @@ fn build(call: &mut Call<'_>) -> Result<u8, Failure> {
         None => Source::stock(name),
     };
     let source = source.map_err(|error| failure(&error))?;
-    let tools = Tools::new(call.environment.env.clone());
+    let tools = Tools::new(&call.environment.caller);
     let template = store(call)?.build(name, &source, &tools).map_err(|error| failure(&error))?;
+    tell_weakened(call, &template);
     if call.json {
         call.console.json(&json!({"schema": 1, "template": shown(&template)}))?;
         return Ok(0);

@@ -1,12 +1,13 @@
 //! Templates: what a sandbox has beside the host's own tools.
 //!
 //! A template is a folder below `templates/` of the state folder, under the digest of its recipe, and a name that leads to it.
-//! It is made once, on the host, and shown read-only inside at [`INSIDE`]; what a sandbox does never changes it. No code of a
-//! package runs while it is made: wheels alone are taken from pip, in one call, and install scripts of npm are left out.
+//! It is made once, by runs of its own, and shown read-only inside at [`INSIDE`]; what a sandbox does never changes it. No code
+//! of a package runs while it is made: wheels alone are taken from pip, in one call, and install scripts of npm are left out.
 
 mod build;
 mod content;
 mod recipe;
+mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -68,6 +69,14 @@ pub enum TemplateError {
         /// Their ids.
         by: Vec<String>,
     },
+    /// The sandbox of a client of a registry was refused, or failed.
+    #[error("`{what}` was not run, since it cannot be held in a sandbox here")]
+    Sandbox {
+        /// Which client.
+        what: &'static str,
+        /// Why there is no run.
+        error: Box<sandbox::Error>,
+    },
     /// A client of a registry could not be started.
     #[error("`{what}` could not be started: {why}")]
     Tools {
@@ -102,6 +111,23 @@ impl TemplateError {
         Self::State { place: place.to_owned(), why: error.to_string() }
     }
 
+    /// Why there is no template, as why there is no run: a sandbox that was refused says so by its own words.
+    #[must_use]
+    pub fn error(&self) -> sandbox::Error {
+        match self {
+            Self::Sandbox { error, .. } => (**error).clone(),
+            Self::Unknown(_)
+            | Self::Name(_)
+            | Self::Recipe { .. }
+            | Self::Unsupported { .. }
+            | Self::Used { .. }
+            | Self::Tools { .. }
+            | Self::Packages { .. }
+            | Self::Content(_)
+            | Self::State { .. } => sandbox::Error::Failed(vec![self.fault()]),
+        }
+    }
+
     /// The same as it is told to people and programs.
     #[must_use]
     pub fn fault(&self) -> Fault {
@@ -133,6 +159,10 @@ impl TemplateError {
                     format!("`fumehood kill {first}`, and those after it, first"),
                 )
             }
+            Self::Sandbox { what, .. } => {
+                let fix = "`fumehood doctor` says what the container tier needs on this host".to_owned();
+                ("template/sandbox", (*what).to_owned(), fix)
+            }
             Self::Tools { what, .. } => {
                 let fix = "install it on the host: the Debian packages are python3-venv and npm".to_owned();
                 ("template/tools", (*what).to_owned(), fix)
@@ -159,6 +189,7 @@ impl TemplateError {
             | Self::Name(_)
             | Self::Recipe { .. }
             | Self::Unsupported { .. }
+            | Self::Sandbox { .. }
             | Self::Tools { .. }
             | Self::Packages { .. }
             | Self::Content(_)
@@ -182,6 +213,9 @@ pub struct Template {
     /// SHA-256 of what it holds, in hex; empty in one that an earlier version made.
     #[serde(default)]
     pub content: String,
+    /// Limits of its build that this host held less strictly than is asked for, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weakened: Vec<String>,
     /// When it was made: milliseconds since 1970.
     pub built_ms: i64,
     /// Where it lies on the host.
@@ -350,8 +384,8 @@ impl Store {
     fn base() -> Result<Template, TemplateError> {
         let recipe = Source::stock("base")?.recipe;
         let (name, digest) = ("base".to_owned(), digest_of(&recipe, &[], ""));
-        let (installed, content) = (Vec::new(), String::new());
-        Ok(Template { name, digest, recipe, installed, content, built_ms: 0, folder: None })
+        let (installed, content, weakened) = (Vec::new(), String::new(), Vec::new());
+        Ok(Template { name, digest, recipe, installed, content, weakened, built_ms: 0, folder: None })
     }
 
     fn of(&self, name: &str, digest: &str) -> Result<Template, TemplateError> {
@@ -433,7 +467,7 @@ impl Store {
         // What a build left that was cut off; two builds of the same at once would only make the same.
         let new = Half(self.root.join(format!(".new-{}-{digest}", std::process::id())));
         private(&new.0).map_err(failed(&new.0))?;
-        build::build(&source.recipe, &new.0, tools)?;
+        let weakened = build::build(&source.recipe, &new.0, tools)?;
         let shown = new.0.join("files");
         fs::create_dir(&shown).map_err(failed(&shown))?;
         for (at, bytes) in files.iter().enumerate() {
@@ -445,6 +479,7 @@ impl Store {
             recipe: source.recipe.clone(),
             installed: build::installed(&new.0),
             content: content::digest(&new.0).map_err(failed(&new.0))?,
+            weakened,
             built_ms: jiff::Timestamp::now().as_millisecond(),
             folder: None,
         };

@@ -1,8 +1,12 @@
-//! Templates made by clients of registries that are none: scripts that leave what the real ones leave.
+//! Templates made by clients of registries that are none: scripts that leave what the real ones leave, in sandboxes as theirs.
 
 use std::collections::BTreeMap;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
+
+use sandbox::Environment;
+use sys::command::Command;
 
 use super::*;
 
@@ -12,14 +16,15 @@ struct House {
     tools: Tools,
 }
 
-/// A `python3` whose `-m venv` makes a folder with a Python that only installs.
+/// A `python3` whose `-m venv` makes a folder with a Python that only installs: itself, by another name.
 const PYTHON: &str = r#"#!/bin/sh
-echo "$*" >> "$0.calls"
-[ "$3" = venv ] || exit 9
-mkdir -p "$4/bin" "$4/lib/python3.11/site-packages"
-echo "home = /usr/bin" > "$4/pyvenv.cfg"
-cat > "$4/bin/python3" <<'IN'
-#!/bin/sh
+if [ "$3" = venv ]; then
+  mkdir -p "$4/bin" "$4/lib/python3.11/site-packages"
+  echo "home = /usr/bin" > "$4/pyvenv.cfg"
+  ln -s "$0" "$4/bin/python3"
+  exit
+fi
+[ "$3" = pip ] || exit 9
 venv=${0%/bin/python3}
 case "$*" in *broken*) echo "ERROR: no such version" >&2; exit 1 ;; esac
 printf '%s\n' "$@" > "$venv/arguments"
@@ -27,18 +32,40 @@ printf '#!%s/bin/python3\nprint(1)\n' "$venv" > "$venv/bin/tool"
 chmod 700 "$venv/bin/tool"
 mkdir -m 700 "$venv/lib/python3.11/site-packages/numpy-2.4.6.dist-info"
 ln -s /etc/passwd "$venv/link"
-IN
-chmod 700 "$4/bin/python3"
 "#;
 
+/// An `npm` that leaves its arguments, and the list of what it would have installed.
+const NPM: &str = r#"#!/bin/sh
+while [ "$1" != -- ]; do
+  printf '%s\n' "$1" >> "$TMPDIR/arguments"
+  [ "$1" = --prefix ] && prefix=$2
+  shift
+done
+mkdir -p "$prefix/node_modules/typescript"
+echo '{"packages": {"node_modules/typescript": {"version": "5.0.2"}}}' > "$prefix/node_modules/.package-lock.json"
+cp "$TMPDIR/arguments" "$prefix/arguments"
+"#;
+
+/// Where a test's own programs are shown inside: `/tmp` is the sandbox's.
+const PLACE: &str = "/var/tmp";
+
 fn house() -> House {
-    let folder = tempfile::tempdir().unwrap();
-    let python = folder.path().join("python3");
-    fs::write(&python, PYTHON).unwrap();
-    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = tempfile::tempdir_in(PLACE).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    let (python, npm) = (program("python3", PYTHON), program("npm", NPM));
     let state = folder.path().join("state");
-    fs::create_dir(&state).unwrap();
-    let tools = Tools { python, limit: Duration::from_secs(30), ..Tools::new(BTreeMap::new()) };
+    private(&state).unwrap();
+    // Nobody asks a registry: a broker is only there where the whole program is.
+    let env = [("FUMEHOOD_STATE", state.to_str().unwrap()), ("PIP_NO_INDEX", "1"), ("npm_config_offline", "true")];
+    let env: BTreeMap<_, _> = env.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let caller = Environment::new(None, env, rustix::process::geteuid().as_raw());
+    let tools = Tools { python, npm, limit: Duration::from_secs(30), ..Tools::new(&caller) };
     House { store: Store::new(&state), folder, tools }
 }
 
@@ -47,10 +74,6 @@ impl House {
         let path = self.folder.path().join("template.toml");
         fs::write(&path, text).unwrap();
         Source::file(&path).unwrap()
-    }
-
-    fn calls(&self) -> usize {
-        fs::read_to_string(self.folder.path().join("python3.calls")).map_or(0, |calls| calls.lines().count())
     }
 
     fn left(&self) -> Vec<String> {
@@ -68,7 +91,7 @@ fn a_template_is_made_once_and_kept_by_its_content() {
     let house = house();
     let made = house.store.build("one", &house.source(NUMPY), &house.tools).unwrap();
     let again = house.store.build("two", &house.source(NUMPY), &house.tools).unwrap();
-    assert_eq!((house.calls(), &again.digest, again.name.as_str()), (1, &made.digest, "two"));
+    assert_eq!((again.built_ms, &again.digest, again.name.as_str()), (made.built_ms, &made.digest, "two"));
     assert_eq!(house.store.find("one").unwrap(), made);
     assert_eq!(made.installed, ["numpy==2.4.6"]);
     let other = house.store.build("one", &house.source(&NUMPY.replace("\"1\"", "\"2\"")), &house.tools).unwrap();
@@ -112,6 +135,85 @@ fn what_is_made_is_readable_for_all_and_names_the_place_where_it_is_seen() {
 }
 
 #[test]
+fn npm_runs_no_script_and_its_packages_are_found_first() {
+    let house = house();
+    let text = "[packages]\nnpm = [\"typescript@5\"]\npip = [\"six\"]\n";
+    let made = house.store.build("one", &house.source(text), &house.tools).unwrap();
+    assert_eq!(made.installed, ["numpy==2.4.6", "typescript@5.0.2"]);
+    let folder = made.folder().unwrap();
+    let arguments = fs::read_to_string(folder.join("node/arguments")).unwrap();
+    assert!(arguments.starts_with("install\n--ignore-scripts\n"), "{arguments}");
+    assert!(arguments.ends_with(&format!("--prefix\n{INSIDE}/node\n")), "{arguments}");
+    let flag = |name: &str, value: String| PolicyLayer::Flag { name: name.to_owned(), value };
+    let expected = vec![
+        flag("--dangerous-read", format!("{}:{INSIDE}", folder.display())),
+        flag("--env", format!("NODE_PATH={INSIDE}/node/node_modules")),
+        flag("--env", format!("PATH={INSIDE}/venv/bin:{INSIDE}/node/node_modules/.bin:{PATH}")),
+    ];
+    assert_eq!(made.layers(), expected);
+    let parts: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(parts.len(), 4, "what a client needed meanwhile is gone: {parts:?}");
+}
+
+/// A client that whoever answered it has taken over: what it could do to the caller. It leaves what came of it in its folder.
+const TAKEN: &str = r#"#!/bin/bash
+for word; do [ "$last" = --prefix ] && prefix=$word; last=$word; done
+cat HOUSE/secret > "$prefix/read" 2>/dev/null
+echo planted > HOUSE/planted 2>/dev/null
+(exec 3<>/dev/tcp/127.0.0.1/PORT) 2>/dev/null && echo connected > "$prefix/connected"
+printf '#!/bin/sh\necho executed' > "$prefix/written"; chmod 755 "$prefix/written"
+"$prefix/written" > "$prefix/executed" 2>/dev/null
+ln -s HOUSE/secret "$prefix/../template.json" 2>/dev/null && echo linked > "$prefix/linked"
+mkdir -p "$prefix/node_modules" && ln -s HOUSE/secret "$prefix/node_modules/.package-lock.json"
+echo "$CALLERS" > "$prefix/variable"
+exit 0
+"#;
+
+#[test]
+fn a_client_that_was_taken_over_reaches_nothing_of_the_caller() {
+    let house = house();
+    let folder = house.folder.path();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    fs::write(folder.join("secret"), "{\"packages\": {\"secret\": {\"version\": \"1\"}}}").unwrap();
+    fs::write(folder.join("npm"), TAKEN.replace("HOUSE", folder.to_str().unwrap()).replace("PORT", &port)).unwrap();
+    let found = |prefix: &Path| {
+        let text = |name: &str| fs::read_to_string(prefix.join(name)).unwrap_or_default().trim().to_owned();
+        ["read", "connected", "executed", "linked", "variable"].map(text).map(|text| !text.is_empty())
+    };
+    // The control: without a sandbox all of it is done.
+    let plain = folder.join("plain/node");
+    fs::create_dir_all(&plain).unwrap();
+    let call = Command::new(folder.join("npm")).env("PATH", "/usr/bin:/bin").env("CALLERS", "x");
+    let call = call.args(["install", "--prefix"]).arg(&plain);
+    call.output(b"", 4096, Duration::from_secs(30)).unwrap();
+    assert_eq!((found(&plain), folder.join("planted").exists()), ([true; 5], true));
+    fs::remove_file(folder.join("planted")).unwrap();
+
+    let mut tools = house.tools.clone();
+    tools.caller.env.insert("CALLERS".into(), "x".into());
+    let made = house.store.build("one", &house.source("packages.npm = [\"x\"]"), &tools).unwrap();
+    assert_eq!((found(&made.folder().unwrap().join("node")), folder.join("planted").exists()), ([false; 5], false));
+    assert!(made.installed.is_empty(), "a link leads the reader of its list to no file of the host: {made:?}");
+}
+
+#[test]
+fn without_a_way_to_hold_it_a_registry_is_not_asked() {
+    let house = house();
+    let mut tools = house.tools.clone();
+    tools.caller.env.remove(std::ffi::OsStr::new("npm_config_offline"));
+    let source = house.source("packages.npm = [\"x\"]");
+    // Without a broker there is no network by name, and none is taken instead.
+    let error = house.store.build("one", &source, &tools).unwrap_err();
+    assert!(matches!(error.error(), sandbox::Error::Failed(faults) if faults[0].id == "net/no-program"), "{error:?}");
+    // A way out that the broker does not know is refused by its name.
+    tools.caller.env.insert("https_proxy".into(), "socks5://127.0.0.1:1080".into());
+    let error = house.store.build("one", &source, &tools).unwrap_err();
+    assert!(error.error().is_refusal() && error.fault().id == "template/sandbox", "{error:?}");
+    assert_eq!(house.left(), ["names"]);
+}
+
+#[test]
 fn layers_show_it_and_put_its_programs_first() {
     let house = house();
     fs::write(house.folder.path().join("x.py"), "x").unwrap();
@@ -141,7 +243,7 @@ fn a_build_that_fails_leaves_nothing_and_says_why() {
     let error = house.store.build("one", &broken, &house.tools).unwrap_err();
     assert!(error.to_string().contains("ERROR: no such version"), "{error}");
     assert_eq!(house.left(), ["names"]);
-    let none = Tools { python: PathBuf::from("/none/python3"), ..house.tools.clone() };
+    let none = Tools { python: PathBuf::from("/usr/bin/no-such-python3"), ..house.tools.clone() };
     assert!(matches!(house.store.build("one", &house.source(NUMPY), &none), Err(TemplateError::Tools { .. })));
     assert!(matches!(house.store.find("one"), Err(TemplateError::Unknown(_))));
     let fault = house.store.find("code-interpreter-v1").unwrap_err().fault();
@@ -184,7 +286,7 @@ fn names_lead_nowhere_else() {
         assert!(matches!(house.store.find(name), Err(TemplateError::Name(_))), "{name}");
         assert!(matches!(house.store.build(name, &house.source(NUMPY), &house.tools), Err(TemplateError::Name(_))));
     }
-    assert_eq!(house.calls(), 0);
+    assert!(!house.folder.path().join("state/templates").exists());
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub const NET_PRESETS: &[Preset] = &[
     },
     Preset {
         name: "npm",
-        summary: "Node packages: `npm install`",
+        summary: "Node packages: `npm install`, `npm audit`, and no publishing",
         text: include_str!("../../../resources/net/npm.toml"),
     },
     Preset {

@@ -5,7 +5,7 @@
 //! change it uses the program that it belongs to.
 
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
@@ -38,10 +38,13 @@ pub enum Shape {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Protected {
-    /// Relative to the workspace; `*` is one whole part.
+    /// Relative to the workspace; `*` is any text within a part.
     pub pattern: String,
     /// What it is.
     pub kind: Shape,
+    /// A folder of this name is none.
+    #[serde(default)]
+    pub unless_folder: bool,
     /// For people.
     pub category: String,
     /// Who reads it, and what it can make them do.
@@ -92,29 +95,46 @@ pub fn why(path: &Path) -> Option<String> {
             "`{part}` is a folder of version control, with hooks and configuration that name programs"
         ));
     }
-    let found = list().covering(path);
+    let found = list().covering(path, false);
     let found = found.map(|entry| (entry.pattern.as_str(), entry.why.as_str()));
     let also = || ALSO.iter().copied().find(|(pattern, _)| parts.iter().any(|part| matches(pattern.as_bytes(), part)));
     found.or_else(also).map(|(pattern, why)| format!("`{pattern}` is a control file: {why}"))
 }
 
 impl List {
-    /// The entry that protects a path of a `rw` workspace: it stands at the top, and only these are mounted or watched.
+    /// The entry that protects a path of a `rw` workspace, where a folder stands or something else: it stands at the top, and
+    /// only these are mounted or watched.
     #[must_use]
-    pub fn at_top(&self, path: &Path) -> Option<&Protected> {
-        let parts: Vec<&[u8]> = path.components().map(|c| c.as_os_str().as_bytes()).collect();
-        self.path.iter().find(|entry| begins(entry, &parts))
+    pub fn at_top(&self, path: &Path, folder: bool) -> Option<&Protected> {
+        let parts = parts_of(path);
+        self.path.iter().find(|entry| begins(entry, &parts, folder))
     }
 
-    /// The protected entry that covers a path relative to the workspace: the entry itself, anything in a protected folder,
-    /// and anything that a whole protected path lies in (a folder that replaces `.git` replaces its hooks). Entries hold in
-    /// nested folders too, since a repository or an editor may be opened there.
+    /// Whether an entry at the top of a workspace lies below a path: a link that stands there decides what is found.
     #[must_use]
-    pub fn covering(&self, path: &Path) -> Option<&Protected> {
-        let parts: Vec<&[u8]> = path.components().map(|c| c.as_os_str().as_bytes()).collect();
+    pub fn is_above(&self, path: &Path) -> bool {
+        let parts = parts_of(path);
+        self.path.iter().any(|entry| rest(entry, &parts).is_some())
+    }
+
+    /// The protected entry that covers a path relative to the workspace, where a folder stands or something else: the entry
+    /// itself, and anything in a protected folder. Entries hold in nested folders too, since a repository or an editor may be
+    /// opened there.
+    #[must_use]
+    pub fn covering(&self, path: &Path, folder: bool) -> Option<&Protected> {
+        let parts = parts_of(path);
         self.path
             .iter()
-            .find(|entry| (0..parts.len()).any(|start| begins(entry, parts.get(start..).unwrap_or_default())))
+            .find(|entry| (0..parts.len()).any(|start| begins(entry, parts.get(start..).unwrap_or_default(), folder)))
+    }
+
+    /// The paths that entries have below a path, at any depth: what a link that stands there leads elsewhere. Of an entry with
+    /// `*` it is the folder that would be looked through.
+    #[must_use]
+    pub fn beyond(&self, path: &Path) -> Vec<PathBuf> {
+        let parts = parts_of(path);
+        let of = |entry| (0..parts.len()).find_map(|start| rest(entry, parts.get(start..).unwrap_or_default()));
+        self.path.iter().filter_map(of).map(|rest| path.components().chain(rest.components()).collect()).collect()
     }
 
     /// Why a path runs, if it does.
@@ -130,15 +150,29 @@ impl List {
     }
 }
 
+fn parts_of(path: &Path) -> Vec<&[u8]> {
+    path.components().map(|part| part.as_os_str().as_bytes()).collect()
+}
+
 /// Whether a path is an entry's, or lies in its folder.
-fn begins(entry: &Protected, parts: &[&[u8]]) -> bool {
-    let pattern: Vec<&[u8]> = entry.pattern.split('/').map(str::as_bytes).collect();
-    let same = pattern.iter().zip(parts).all(|(p, part)| *p == b"*" || same_name(p, part));
-    same && parts.len() >= pattern.len() && (parts.len() == pattern.len() || entry.kind == Shape::Dir)
+fn begins(entry: &Protected, parts: &[&[u8]], folder: bool) -> bool {
+    let patterns: Vec<&str> = entry.pattern.split('/').collect();
+    let Some((own, below)) = parts.split_at_checked(patterns.len()) else { return false };
+    let same = patterns.iter().zip(own).all(|(pattern, part)| matches(pattern.as_bytes(), part));
+    same && if below.is_empty() { !(folder && entry.unless_folder) } else { entry.kind == Shape::Dir }
+}
+
+/// What an entry has below a path, up to a part with `*`.
+fn rest(entry: &Protected, parts: &[&[u8]]) -> Option<PathBuf> {
+    let patterns: Vec<&str> = entry.pattern.split('/').collect();
+    let (above, below) =
+        patterns.split_at_checked(parts.len()).filter(|(above, below)| !above.is_empty() && !below.is_empty())?;
+    let same = above.iter().zip(parts).all(|(pattern, part)| matches(pattern.as_bytes(), part));
+    same.then(|| below.iter().take_while(|part| !part.contains('*')).collect())
 }
 
 fn find<'a>(marked: &'a [Marked], path: &Path) -> Option<&'a str> {
-    let parts: Vec<&[u8]> = path.components().map(|c| c.as_os_str().as_bytes()).collect();
+    let parts = parts_of(path);
     let hit = |entry: &&Marked| {
         let pattern: Vec<&[u8]> = entry.pattern.split('/').map(str::as_bytes).collect();
         let Some(start) = parts.len().checked_sub(pattern.len()) else { return false };
@@ -152,8 +186,9 @@ fn same_name(pattern: &[u8], part: &[u8]) -> bool {
     pattern.eq_ignore_ascii_case(part)
 }
 
-/// `*` is any bytes; case is nothing.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
+/// Whether a name is what a part of a pattern says: `*` is any bytes; case is nothing.
+#[must_use]
+pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     crate::wild::matches(pattern, name, |one| *one == b'*', u8::eq_ignore_ascii_case)
 }
 
@@ -181,10 +216,32 @@ mod tests {
             ".bashrc",
             ".ssh/config",
             ".idea",
+            "lefthook-local.yml",
+            "a/.lefthook/pre-commit/x.sh",
+            ".config/lefthook.toml",
+            ".lintstagedrc.mjs",
+            "lint-staged.config.js",
+            "simple-git-hooks.cjs",
+            "mise.production.toml",
+            ".ocamlinit",
         ] {
             assert!(why(Path::new(path)).is_some(), "{path}");
         }
-        for path in ["", "src/main.rs", ".gitignore", "git/config", ".github/x.md", "claude", "a.pth.txt", ".envrc2"] {
+        for path in [
+            "",
+            "src/main.rs",
+            ".gitignore",
+            "git/config",
+            ".github/x.md",
+            "claude",
+            "a.pth.txt",
+            ".envrc2",
+            "lefthook.go",
+            "src/lefthook_test.rb",
+            "simple-git-hooks.md",
+            "mise.md",
+            "crush.rs",
+        ] {
             assert_eq!(why(Path::new(path)), None, "{path}");
         }
     }
@@ -206,10 +263,35 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_on_the_way_to_an_entry_is_known() {
+        let beyond = |path: &str| list().beyond(Path::new(path));
+        assert!(beyond("a/.bundle") == [Path::new("a/.bundle/config")] && beyond(".bundle/config").is_empty());
+        assert!(beyond(".hg").contains(&".hg".into()), "of a name with `*` the folder: {:?}", beyond(".hg"));
+        assert!(list().is_above(Path::new(".hg")) && !list().is_above(Path::new("a/.hg")));
+        assert!(!list().is_above(Path::new("")) && beyond("").is_empty() && beyond("src").is_empty());
+    }
+
+    #[test]
+    fn a_pointer_is_an_entry_as_a_file_and_none_as_a_folder() {
+        let repo = Path::new("a/.jj/repo");
+        assert!(list().covering(repo, false).is_some() && list().covering(repo, true).is_none());
+        assert!(list().at_top(Path::new(".jj/repo"), false).is_some());
+        assert!(list().covering(&repo.join("config.toml"), false).is_some());
+        assert!(list().covering(&repo.join("store/x"), false).is_none());
+    }
+
+    #[test]
     fn marks_match_names_and_the_ends_of_paths() {
-        for path in
-            ["Makefile", "a/b/makefile", "x/conftest.py", ".github/workflows/ci.yml", "requirements-dev.txt", "a.pth"]
-        {
+        for path in [
+            "Makefile",
+            "a/b/makefile",
+            "x/conftest.py",
+            ".storybook/main.ts",
+            "Taskfile.yaml",
+            ".github/workflows/ci.yml",
+            "requirements-dev.txt",
+            "a.pth",
+        ] {
             assert!(list().executes(Path::new(path)).is_some(), "{path}");
         }
         assert!(list().executes(Path::new("Makefile/x.c")).is_none());

@@ -89,6 +89,10 @@ fn hello(probe: &Probe) {
         // One byte of the name in each record.
         "fragmented" => vec![fragmented(&client_hello(&[name.as_bytes()], &token, &[]))],
         "after" => vec![b"\x16\x03\x01\x00\x02\x01\x00".to_vec(), token.into_bytes()],
+        // The right name first, and another one in the hello that the server asks for.
+        "retried" => {
+            vec![client_hello(&[b"allowed.test"], "first", &[]), client_hello(&[name.as_bytes()], &token, &[])]
+        }
         "old" => vec![[b"\x80\x2e\x01\x03\x01", token.as_bytes()].concat()],
         "raw" => vec![token.into_bytes()],
         "slow" => client_hello(&[name.as_bytes()], &token, &[]).chunks(40).map(<[u8]>::to_vec).collect(),

@@ -2,6 +2,7 @@
 //!
 //! A scene is named in a row as `kind` or `kind:detail`. Each run, confined or not, gets a fresh one.
 
+mod again;
 mod grants;
 mod host;
 mod listeners;
@@ -197,7 +198,7 @@ const SCENES: &[(&str, Make)] = &[
     ("guest-killed", neighbour::guest_killed),
     ("posture", posture::make),
     ("run", others::run),
-    ("again", others::again),
+    ("again", again::make),
     ("moving", others::moving),
     ("applied", others::applied),
     ("reviewed", others::reviewed),

@@ -71,40 +71,6 @@ impl Drop for Run {
     }
 }
 
-/// What an earlier run of the same sandbox read, against what this one reads.
-struct Again {
-    path: OsString,
-    before: Option<String>,
-}
-
-/// `PATH`: something that each run should have of its own.
-pub(super) fn again(_: &mut Layout<'_>, path: &str) -> Made {
-    Ok(Box::new(Again { path: path.into(), before: None }))
-}
-
-/// What the probe could read.
-fn text_of(tries: &[Try]) -> Option<String> {
-    tries.iter().find(|one| one.possible && !one.text.is_empty()).map(|one| one.text.clone())
-}
-
-impl Scene for Again {
-    fn other(&self) -> Option<Other> {
-        Some(Other { probe: "read", args: vec![self.path.clone()], before: true })
-    }
-
-    fn before(&mut self, observed: &Observed) {
-        self.before = text_of(&super::tries(observed));
-    }
-
-    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
-        match (&self.before, text_of(tries)) {
-            (Some(before), Some(now)) if *before == now => Sight::Possible("both runs read the same".to_owned()),
-            (Some(_), Some(_)) => Sight::Stopped("each run reads what is its own".to_owned()),
-            (_, _) => Sight::Unclear("one of the runs read nothing".to_owned()),
-        }
-    }
-}
-
 /// Exchanges two names again and again, until it is dropped; then each is where it was.
 struct Toggle {
     stop: Arc<AtomicBool>,
@@ -346,27 +312,42 @@ fn bytes_below(path: &Path, depth: usize) -> u64 {
     sizes.sum()
 }
 
-/// What is recorded of a run: the arguments hold a secret.
+/// What is recorded of a run that was given a secret.
 struct Recorded {
     token: String,
+    /// The file in `/proc/PID` in which the program has it.
+    kept_in: &'static str,
     seen: bool,
 }
 
-/// The secret stands in an argument, as `{token}`.
-pub(super) fn recorded(layout: &mut Layout<'_>, _: &str) -> Made {
-    Ok(Box::new(Recorded { token: layout.token.clone(), seen: false }))
+/// The secret stands in an argument, as `{token}`, or by `variable` in one that the policy sets.
+pub(super) fn recorded(layout: &mut Layout<'_>, way: &str) -> Made {
+    let kept_in = if way == "variable" { "environ" } else { "cmdline" };
+    Ok(Box::new(Recorded { token: layout.token.clone(), kept_in, seen: false }))
 }
 
+/// The variable of [`recorded`].
+const VARIABLE: &str = "FUMEHOOD_ATTACK_RECORDED";
+
 impl Scene for Recorded {
+    fn arrange(&mut self, call: &mut ProbeCall) {
+        if self.kept_in == "environ" {
+            let value = format!("of-{}", self.token);
+            call.set.push((format!("env.set.{VARIABLE}"), value.clone()));
+            // The control has no policy, and it from its caller.
+            call.env.push((VARIABLE.to_owned(), value.into()));
+        }
+    }
+
     fn watch(&mut self, moment: &Moment<'_>) {
         let holds = |text: String| text.contains(&self.token);
-        self.seen |= moment.tasks.iter().any(|task| task.read("cmdline").is_some_and(holds));
+        self.seen |= moment.tasks.iter().any(|task| task.read(self.kept_in).is_some_and(holds));
     }
 
     fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
         let Some(file) = observed.report.pointer("/audit/file").and_then(Value::as_str) else {
             return if self.seen {
-                Sight::Possible("the secret stood in the list of processes".to_owned())
+                Sight::Possible(format!("the secret stood in `{}` of the process", self.kept_in))
             } else {
                 Sight::Unclear("the probe was not seen".to_owned())
             };

@@ -37,6 +37,11 @@ const SOURCE: &str = "FUMEHOOD_ATTACK_KEY";
 const MAX_CONNECTION: usize = 256 << 10;
 /// What ends a connection after its answer.
 const CLOSE: &[u8] = b"Connection: close";
+/// A `HelloRetryRequest` of TLS 1.3 (RFC 8446, 4.1.3), by its random.
+const AGAIN: &[u8] = b"\x16\x03\x03\x00\x2c\x02\x00\x00\x28\x03\x03\
+    \xcf\x21\xad\x74\xe5\x9a\x61\x11\xbe\x1d\x8c\x02\x1e\x65\xb8\x91\
+    \xc2\xa2\x11\x16\x7a\xbb\x8c\x5e\x07\x9e\x09\xe2\xc8\xa8\x33\x9c\
+    \x00\x13\x01\x00\x00\x00";
 /// How long a connection may be quiet.
 const QUIET: Duration = Duration::from_millis(700);
 
@@ -305,8 +310,8 @@ fn answer(mut stream: TcpStream, heard: &Heard, token: &str, over: &AtomicBool) 
                 return;
             }
         }
-        // A hello of TLS is answered with something, so that nobody waits.
-        if answered == 0 && all.first() == Some(&0x16) && stream.write_all(b"heard").is_err() {
+        // A hello of TLS is answered with the wish for another, so that nobody waits and a second one is said.
+        if answered == 0 && all.first() == Some(&0x16) && stream.write_all(AGAIN).is_err() {
             return;
         }
     }

@@ -13,10 +13,13 @@ use crate::changes::{self, failed, relative, state};
 use crate::ui::{Failure, Role, Table, count, hang};
 use sandbox::audit::{Kind, Log, Options};
 use sandbox::changes::{
-    Applied, ChangesError, Conflict, Guarded, Manifest, Request, discard, discard_at, load, newest,
+    Applied, ChangesError, Conflict, Guarded, Manifest, MarkedPath, Request, discard, discard_at, load, newest,
 };
 use sandbox::fault::{Fault, show_bytes, show_path, show_text};
 use sandbox::state::{RunId, State};
+
+/// Marks that `apply` shows a person; `--json` has all.
+const MAX_MARKS: usize = 20;
 
 const NAMES: &[Flag] = &[Flag::new("names", None, To::Ours, "Only the names of what changed")];
 const APPLY: &[Flag] = &[
@@ -193,6 +196,7 @@ fn take(call: &mut Call<'_>) -> Result<u8, Failure> {
         guarded: guarded(call, &manifest.workspace),
         leaving_links: call.parsed.has("leaving-links"),
     };
+    let mut marks = changes::marks(&state, &run, &request, call.environment)?;
     let (applied, number) = match apply_live(call, &run, &request)? {
         Some(applied) => applied,
         None => {
@@ -202,31 +206,55 @@ fn take(call: &mut Call<'_>) -> Result<u8, Failure> {
         }
     };
     let code = u8::from(matches!(applied, Applied::Conflicts(_)));
+    marks.retain(|one| is_among(&one.path, &applied, number));
     if call.json {
-        call.console.json(&changes::taken_json(&run, &applied))?;
+        call.console.json(&changes::taken_json(&run, &applied, &marks))?;
         return Ok(code);
     }
     match &applied {
-        Applied::Done { digest: _, paths: _, left, keys, refused } => {
-            let mut text = format!("{} applied to {}", paths_of(number), show_path(&manifest.workspace));
-            if *left > 0 {
-                text.push_str(&format!("; {left} protected left"));
-            }
-            for left in keys {
-                text.push_str(&format!("; of {} without {}", show_path(&left.path), left.keys));
-            }
-            if !refused.is_empty() {
-                text.push_str(&format!("; {} not carried over:", refused.len()));
-            }
-            for refused in refused {
-                let path = show_bytes(refused.path.as_os_str().as_bytes());
-                text.push_str(&format!("\n  {path}: {}", show_text(&refused.why)));
-            }
-            call.console.eprint(&format!("{text}\n"));
-        }
+        Applied::Done { .. } => call.console.eprint(&done(&manifest.workspace, &applied, number, &marks)),
         Applied::Conflicts(conflicts) => tell(call, &manifest, conflicts),
     }
     Ok(code)
+}
+
+/// Whether a path was taken. The list of a live sandbox may be shorter than what was taken: then it may have been.
+fn is_among(path: &Path, applied: &Applied, number: usize) -> bool {
+    match applied {
+        Applied::Done { paths, .. } => paths.len() < number || paths.iter().any(|taken| taken.0 == path),
+        Applied::Conflicts(_) => false,
+    }
+}
+
+/// What was taken, for a person.
+fn done(workspace: &Path, applied: &Applied, number: usize, marks: &[MarkedPath]) -> String {
+    let mut text = format!("{} applied to {}", paths_of(number), show_path(workspace));
+    if let Applied::Done { digest: _, paths: _, left, keys, refused } = applied {
+        if *left > 0 {
+            text.push_str(&format!("; {left} protected left"));
+        }
+        for left in keys {
+            text.push_str(&format!("; of {} without {}", show_path(&left.path), left.keys));
+        }
+        if !refused.is_empty() {
+            text.push_str(&format!("; {} not carried over:", refused.len()));
+        }
+        for refused in refused {
+            let path = show_bytes(refused.path.as_os_str().as_bytes());
+            text.push_str(&format!("\n  {path}: {}", show_text(&refused.why)));
+        }
+    }
+    for MarkedPath { path, marks } in marks.iter().take(MAX_MARKS) {
+        let path = show_bytes(path.as_os_str().as_bytes());
+        let told: Vec<String> = marks.iter().map(|mark| format!("{}: {}", mark.id, show_text(&mark.why))).collect();
+        text.push_str(&format!("\n  ! {path}: {}", told.join("; ")));
+    }
+    let more = marks.len().saturating_sub(MAX_MARKS);
+    if more > 0 {
+        text.push_str(&format!("\n  ! {more} more: `--json` has all"));
+    }
+    text.push('\n');
+    text
 }
 
 fn guarded(call: &Call<'_>, workspace: &Path) -> Guarded {

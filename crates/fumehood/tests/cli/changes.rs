@@ -74,6 +74,101 @@ fn apply_takes_exactly_what_was_shown() {
 }
 
 #[test]
+fn apply_tells_what_runs_or_is_obeyed_of_what_it_took_and_of_nothing_else() {
+    let house = left_by(|copy| {
+        for (name, text) in [("Makefile", "all:\n"), ("CLAUDE.md", "obey\n"), ("kept.txt", "two\n"), (".envrc", "x\n")]
+        {
+            std::fs::write(copy.join(name), text).unwrap();
+        }
+    });
+    let said = house.run(&["apply", "--", "Makefile", "kept.txt"]);
+    said.is(0, "", "2 paths applied to `$DIR/work`\n  ! Makefile: executes: run by make\n");
+    let json = house.run(&["apply", "--leave-protected", "--json"]).json();
+    let marks = json["marks"].as_array().unwrap();
+    assert_eq!(marks.len(), 1, "{json}");
+    assert_eq!((&marks[0]["path"], &marks[0]["marks"][0]["id"]), (&"CLAUDE.md".into(), &"instructs".into()));
+    let said = house.run(&["apply", "--take-protected", ".envrc"]);
+    assert!(said.err.contains("  ! .envrc: protected: shell: direnv runs it"), "{said:?}");
+}
+
+#[test]
+fn many_marks_are_counted_for_a_person_and_listed_for_a_program() {
+    let house = left_by(|copy| {
+        for number in 0..25 {
+            let folder = copy.join(format!("d{number:02}"));
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::write(folder.join("Makefile"), "all:\n").unwrap();
+        }
+    });
+    let said = house.run(&["apply"]);
+    assert_eq!(said.err.matches("executes: run by make").count(), 20, "{said:?}");
+    assert!(said.err.ends_with("  ! 5 more: `--json` has all\n"), "{said:?}");
+}
+
+/// Its names are hidden from root, who sees them, and from the run, whose user could not list them: such a folder is in no copy.
+#[test]
+fn a_hidden_name_in_a_folder_that_is_not_copied_is_not_there() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skip: who is not root is refused, since nobody knows what is there");
+    }
+    let house = House::new();
+    let shut = house.path("work/shut");
+    std::fs::create_dir(&shut).unwrap();
+    for path in [shut.join(".env"), house.path("work/.env")] {
+        std::fs::write(path, "SECRET").unwrap();
+    }
+    rustix::fs::chmod(&shut, Mode::from_raw_mode(0o311)).unwrap();
+    rustix::fs::chmod(house.dir.path(), Mode::from_raw_mode(0o755)).unwrap();
+    for path in [house.path("work"), shut.clone(), shut.join(".env"), house.path("work/.env")] {
+        std::os::unix::fs::chown(path, Some(4242), Some(4242)).unwrap();
+    }
+    for mode in ["copy", "overlay"] {
+        let look = "cat .env shut/.env 2>/dev/null; echo done";
+        let said = house.run(&[
+            "run",
+            "-q",
+            "-w",
+            &format!(".:{mode}"),
+            "--set",
+            "fs.hide=[\"**/.env\"]",
+            "--",
+            "sh",
+            "-c",
+            look,
+        ]);
+        said.is(0, "done\n", "");
+    }
+}
+
+/// Where a grant is mounted, the copy of what the workspace has by that name would be written into it.
+#[test]
+fn a_grant_within_a_copy_is_refused_by_the_plan_where_the_workspace_has_that_name() {
+    let house = House::new();
+    std::fs::create_dir(house.path("work/sub")).unwrap();
+    std::fs::write(house.path("work/sub/x"), "x").unwrap();
+    let within = house.path("work/sub");
+    let flags = |mode: &str| {
+        [
+            "-w".to_owned(),
+            format!(".:{mode}"),
+            "--set=workspace.at=same".to_owned(),
+            format!("--read={}", within.display()),
+        ]
+    };
+    for command in ["plan", "run"] {
+        let said =
+            house.run(&[&[command.to_owned()], &flags("copy")[..], &["--", "ls", "sub"].map(str::to_owned)].concat());
+        assert_eq!(said.code, 126, "{said:?}");
+        assert!(said.err.contains("the grant `$DIR/work/sub` is shown at `$DIR/work/sub`"), "{said:?}");
+    }
+    let said = house.run(
+        &[&["run".to_owned(), "-q".to_owned()], &flags("overlay")[..], &["--", "ls", "sub"].map(str::to_owned)]
+            .concat(),
+    );
+    said.is(0, "x\n", "");
+}
+
+#[test]
 fn apply_takes_chosen_files_alone() {
     let house = changed();
     assert_eq!(house.run(&["apply", "--", "kept.txt"]).code, 0);
@@ -297,7 +392,7 @@ fn a_folder_whose_path_no_call_takes_is_not_looked_into() {
 #[test]
 fn a_folder_put_in_the_place_of_a_new_one_is_not_given_away() {
     if !rustix::process::geteuid().is_root() {
-        return; // Who is not root gives nothing away.
+        return println!("skip: who is not root gives nothing away");
     }
     let names = |of: &'static str| (100..500).map(move |i| format!("{of}{i}"));
     let house = left_by(|copy| names("new").for_each(|name| std::fs::create_dir(copy.join(name)).unwrap()));

@@ -56,7 +56,9 @@ impl Control {
             Self::Umask(_) => Evidence::Outside("/proc/PID/status Umask"),
             Self::Terminal { .. } => Evidence::Guest("the master's descriptor came out"),
             Self::Label(_) => Evidence::Guest("attr/exec read back"),
-            Self::Mount { .. } => Evidence::Outside("mountinfo: options of the uppermost mount"),
+            Self::Mount { .. } => Evidence::Outside(
+                "mountinfo: options of the uppermost mount; what is bound is the file that was judged",
+            ),
             Self::ReadOnlyOverlay => Evidence::Outside("mountinfo: kind of the uppermost mounts"),
             Self::Overlay { .. } => Evidence::Outside("mountinfo: kind of the uppermost mount; its layer came out"),
             Self::Copy { size: Some(_), .. } | Self::Tmpfs { .. } => Evidence::Outside("statfs: size and inodes"),
@@ -70,7 +72,7 @@ impl Control {
                 Evidence::Behaviour("an open that the layer must refuse; its rules against the list")
             }
             Self::Landlock(_) => Evidence::Behaviour("an open that must fail and one that must work"),
-            Self::Rule { .. } => Evidence::Guest("number of rules; each granted path has one"),
+            Self::Rule { .. } => Evidence::Guest("number of rules that it put on; each against the plan outside"),
             Self::Filter(Filter::Allow(_) | Filter::Deny(_)) => Evidence::Behaviour(
                 "each named call tried that does nothing with the arguments it is given; of the others the filter that is on says it",
             ),
@@ -82,7 +84,9 @@ impl Control {
             Self::OwnKernel { .. } => Evidence::Outside(
                 "/proc/PID of gVisor's processes: seccomp, namespaces, ids, group, words; inside, the guest is process 1 on a served root",
             ),
-            Self::Environment(_) => Evidence::Guest("number of variables"),
+            Self::Environment(_) => {
+                Evidence::Guest("number of variables that it was handed; each against the plan outside")
+            }
             Self::LocalRoutes { .. } => Evidence::Guest("RTM_GETROUTE: a foreign address of each family is local"),
             Self::Inlets(_) => Evidence::Outside(
                 "SIOCGSKNS, getsockname: each socket is of the sandbox's namespace and waits as planned",

@@ -449,7 +449,7 @@ pub enum Control {
     Watch(Watch),
     /// Another kernel than the host's answers the program: gVisor's, on this platform.
     OwnKernel {
-        /// `systrap`, `ptrace` or `kvm`.
+        /// `systrap` or `ptrace`.
         platform: &'static str,
         /// What its release lets through that a later one does not.
         faults: Option<String>,

@@ -98,7 +98,7 @@ impl Layers {
             let name = if is_env_name(value) { value } else { "NAME" };
             return self.add(
                 "flag/env",
-                format!("{} has no `=`", quote(value)),
+                format!("{} has no `=`", name_or("what `--env` takes", value)),
                 &at,
                 "`--env` sets a value".to_owned(),
                 format!("write --env {name}=VALUE, or --pass-env {name} to take the caller's"),
@@ -136,7 +136,7 @@ impl Layers {
                 let name = if is_env_name(value) { value } else { "NAME" };
                 self.add(
                     "flag/input",
-                    format!("{} has no `=`", quote(value)),
+                    format!("{} has no `=`", name_or("what `--input` takes", value)),
                     &at,
                     "an input is a name and a value".to_owned(),
                     format!("write --input {name}=VALUE"),
@@ -191,4 +191,9 @@ impl Layers {
         let leaf = Node { value: Value::Bare(value.to_owned()), place };
         path.rsplit('.').fold(leaf, |node, name| wrap(name, node, place))
     }
+}
+
+/// What was meant for a name, if it can be one: anything else may be a secret, and a refusal is recorded.
+fn name_or(otherwise: &str, value: &str) -> String {
+    if is_env_name(value) { quote(value) } else { otherwise.to_owned() }
 }

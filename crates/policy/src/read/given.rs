@@ -35,7 +35,8 @@ impl Reader<'_> {
             match misfit(input, value) {
                 None => input.value = Some(value.clone()),
                 Some((why, fix)) => {
-                    let what = format!("input `{name}` is {}", quote(value));
+                    // The value is no part of it: a refusal is recorded, and a value may be a secret.
+                    let what = format!("the value of input `{name}` does not fit");
                     self.note("inputs", place, fault("input/value", what, why, fix));
                 }
             }

@@ -50,7 +50,10 @@ impl Reader<'_> {
             if !self.env_name("env.set", &named, &key.name) {
                 continue;
             }
-            if let Some(text) = self.any_text(&path, value) {
+            if matches!(value.value, Value::Bool(_) | Value::Integer(_) | Value::Float(_)) {
+                // Without the value, which may be a secret.
+                self.wrong_type(&path, value, "text", "write it in quotes");
+            } else if let Some(text) = self.text(&path, value) {
                 env.set.insert(key.name.clone(), text);
             }
         }
@@ -60,7 +63,11 @@ impl Reader<'_> {
         if is_env_name(name) {
             return true;
         }
-        let what = format!("{} is not the name of a variable", quote(name));
+        // Of `TOKEN=VALUE` the value is no part of a message: a refusal is recorded.
+        let what = match name.split_once('=') {
+            Some((before, _)) => format!("{} with a value is not the name of a variable", quote(before)),
+            None => format!("{} is not the name of a variable", quote(name)),
+        };
         let (why, fix) = if name.contains('*') {
             ("variables are taken one by one: a glob would also take what is set tomorrow", "name each")
         } else if name.contains('=') {

@@ -11,7 +11,7 @@ use super::manifest::{BLOBS, Change, Entry, Kind, Manifest, Refused, load, targe
 use super::marks::{Mark, marks};
 use crate::fault::{is_unsafe_to_show, show_bytes};
 use crate::protect::List;
-use crate::state::{Cross, Dir, RunId, State};
+use crate::state::{Cross, Dir, RunId, State, path_text};
 
 /// Larger files are shown by their sizes.
 const MAX_TEXT: u64 = 1 << 20;
@@ -93,6 +93,40 @@ pub fn diff(
     let Manifest { run, workspace, .. } = &manifest;
     let workspace = show_bytes(workspace.as_os_str().as_encoded_bytes());
     Ok(Diff { schema: 1, run: run.clone(), workspace, digest, entries, refused })
+}
+
+/// A path with what to look at before, or after, it is taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MarkedPath {
+    /// Relative to the workspace.
+    #[serde(with = "path_text")]
+    pub path: PathBuf,
+    /// In the order of their ids; never empty.
+    pub marks: Vec<Mark>,
+}
+
+/// What [`diff`] marks, without the changes themselves.
+///
+/// # Errors
+/// [`ChangesError`].
+pub fn marked(
+    state: &State,
+    run: &RunId,
+    paths: Option<&[PathBuf]>,
+    list: &List,
+    search: &[PathBuf],
+) -> Result<Vec<MarkedPath>, ChangesError> {
+    let (manifest, dir) = load(state, run)?;
+    let host = Dir::open(&manifest.workspace).ok();
+    let blobs = dir.enter(BLOBS, Cross::No).ok();
+    let guarding = Guarding::of(list, &manifest, host.as_ref(), blobs.as_ref());
+    let chosen = manifest.choose(paths)?;
+    let looked_at = chosen.into_iter().map(|entry| {
+        let new = content(blobs.as_ref(), entry.sha256.as_deref().map(Path::new), entry.kind, entry.size);
+        let marks = marks((list, guarding.why(entry)), &manifest.workspace, search, entry, new.as_deref());
+        MarkedPath { path: entry.path.clone(), marks }
+    });
+    Ok(looked_at.filter(|one| !one.marks.is_empty()).collect())
 }
 
 impl Diff {

@@ -27,7 +27,7 @@ mod upper;
 pub use apply::{Applied, Conflict, Guarded, KeysLeft, Request, apply};
 pub(crate) use apply::{Standing, apply_own, standing};
 pub use copy::{Baseline, MOUNTED, copy_in, read_copy};
-pub use diff::{Diff, Shown, diff};
+pub use diff::{Diff, MarkedPath, Shown, diff, marked};
 pub use error::ChangesError;
 pub(crate) use manifest::{ASIDE, must_have_ended, read as read_list, target_bytes};
 pub use manifest::{

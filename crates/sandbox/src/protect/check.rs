@@ -119,13 +119,17 @@ fn relink(below: &Dir, path: &Path, target: Option<&[u8]>, aside: &Dir) -> Slipp
     slipped
 }
 
-/// Moves what has a name into the folder for it, or where that lies on another disk disarms it where it is.
+/// Moves what has a name into the folder for it, or where that lies on another disk disarms it where it is. The move alone is
+/// root's where root runs: no owner of a workspace may write into the state folder.
 pub(super) fn put_aside(below: &Dir, path: &Path, aside: &Dir, what: &'static str) -> Slipped {
     let Ok(Some((parent, name))) = parent_of(below, path) else {
         return told(path, what, Some("its folder cannot be opened".into()));
     };
-    // A folder that its owner may not write cannot be moved into another: its own `..` changes.
-    if let Ok(folder) = parent.enter(&name, Cross::No) {
+    // A folder that its owner may not write cannot be moved into another: its own `..` changes. Root may move it as it is, and
+    // gives no folder of somebody else's another mode.
+    if !rustix::process::geteuid().is_root()
+        && let Ok(folder) = parent.enter(&name, Cross::No)
+    {
         rustix::fs::fchmod(&folder, Mode::RWXU).unwrap_or_default();
     }
     let flat = path.as_os_str().to_string_lossy().replace('/', "%");
@@ -142,8 +146,13 @@ pub(super) fn put_aside(below: &Dir, path: &Path, aside: &Dir, what: &'static st
     }
 }
 
-/// The state folder lies on another disk: a name that nobody reads, and no permissions, do as well.
+/// The state folder lies on another disk: a name that nobody reads, and no permissions, do as well. With the owner's rights:
+/// what the owner of the folder could not have renamed or closed is nothing that a run of theirs made.
 fn disarm(parent: &Dir, name: &OsStr, path: &Path, what: &'static str) -> Slipped {
+    let _owners = match rights_of(parent) {
+        Ok(owners) => owners,
+        Err(errno) => return told(path, what, Some(errno.to_string())),
+    };
     loop {
         let mut to = name.to_owned();
         to.push(format!(".fumehood-put-aside-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::{Errno, Result};
 
 use super::plan::{ProtectPlan, parent_of};
-use crate::state::{Cross, Dir, errno_of};
+use crate::state::{Cross, Dir, errno_of, rights_of};
 
 /// A control file that is larger is held, but cannot be put back.
 const MAX_KEPT: u64 = 1 << 20;
@@ -150,7 +150,10 @@ impl Held {
         let content = self.content.as_ref().ok_or(Errno::FBIG)?;
         let (parent, name) = parent_of(below, &self.path)?.ok_or(Errno::NOENT)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        // Made with the rights of the folder's owner; the file that came of it is known by its descriptor from here on.
+        let owners = rights_of(&parent)?;
         let mut file = parent.open_file(&name, flags, Mode::RUSR | Mode::WUSR)?;
+        drop(owners);
         std::io::Write::write_all(&mut file, content).map_err(|e| errno_of(&e))?;
         let (uid, gid) = (rustix::fs::Uid::from_raw(self.owner.0), rustix::fs::Gid::from_raw(self.owner.1));
         match rustix::fs::fchown(&file, Some(uid), Some(gid)) {

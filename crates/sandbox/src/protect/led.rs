@@ -40,8 +40,10 @@ pub fn led(root: &Path, below: &Dir, list: &List) -> Led {
             let (path, is_git) = (at.join(&name), name.eq_ignore_ascii_case(".git"));
             if kind == FileType::Directory && !(of_git && DATA.iter().any(|data| name == *data)) {
                 queue.push((path, of_git || is_git));
-            } else if kind == FileType::Symlink && (of_git || is_git || list.covering(&path).is_some()) {
-                led.link(root, below, &path, is_git);
+            } else if kind == FileType::Symlink && (of_git || is_git || list.covering(&path, false).is_some()) {
+                led.link(root, below, (&path, &path), is_git);
+            } else if kind == FileType::Symlink {
+                list.beyond(&path).iter().for_each(|file| led.link(root, below, (&path, file), false));
             }
         }
     }
@@ -49,7 +51,8 @@ pub fn led(root: &Path, below: &Dir, list: &List) -> Led {
 }
 
 impl Led {
-    fn link(&mut self, root: &Path, below: &Dir, path: &Path, is_git: bool) {
+    /// A link, with the path of the control file that it or what lies behind it is.
+    fn link(&mut self, root: &Path, below: &Dir, (link, path): (&Path, &Path), is_git: bool) {
         let within = &mut self.within;
         if let Some(led) = follow(root, below, path, |link| within.extend([link])) {
             // What is in a repository is judged as git's.
@@ -59,7 +62,7 @@ impl Led {
             }
             return;
         }
-        let Some(out) = real(&root.join(path)) else { return };
+        let Some(out) = real(&root.join(link)) else { return };
         match out.strip_prefix(root) {
             Ok(inner) => within.extend([inner.to_owned()]),
             Err(_out) => self.out.extend([out]),

@@ -17,6 +17,9 @@ pub enum Verdict {
     Held(String),
 }
 
+/// Why a link on the way to a control file is held.
+const ON_THE_WAY: &str = "a link where a folder with control files is looked for: it decides which are found";
+
 /// Judges a change at a path relative to the workspace.
 #[must_use]
 pub fn judge(list: &List, path: &Path, what: What) -> Verdict {
@@ -27,8 +30,9 @@ pub fn judge(list: &List, path: &Path, what: What) -> Verdict {
             gitdir::Verdict::Held(why) => Verdict::Held(format!("version control: {why}")),
         };
     }
-    match list.covering(path) {
+    match list.covering(path, matches!(what, What::NewFolder | What::Folder)) {
         Some(entry) => Verdict::Held(format!("{}: {}", entry.category, entry.why)),
+        None if what == What::Link && !list.beyond(path).is_empty() => Verdict::Held(ON_THE_WAY.to_owned()),
         None => Verdict::Free,
     }
 }
@@ -52,6 +56,10 @@ mod tests {
             "a/b/.envrc",
             ".gitmodules",
             ".bashrc",
+            ".hg/hgrc-not-shared",
+            "a/.hg/sharedpath",
+            ".sl/config",
+            ".jj/workspace-config.toml",
         ] {
             let verdict = judge(list(), Path::new(path), What::File);
             assert!(verdict != Verdict::Free, "{path}");
@@ -61,6 +69,12 @@ mod tests {
         }
         assert_eq!(judge(list(), Path::new(".git"), What::Folder), Verdict::Free);
         assert!(matches!(judge(list(), Path::new("a/.git"), What::NewFolder), Verdict::Held(_)));
-        assert!(list().at_top(Path::new(".envrc")).is_some() && list().at_top(Path::new("a/.envrc")).is_none());
+        let link = |path: &str| judge(list(), Path::new(path), What::Link) != Verdict::Free;
+        assert!(link(".hg") && link("a/.config") && link(".jj/repo") && !link("hg") && !link("src/x"));
+        assert_eq!(judge(list(), Path::new(".hg"), What::NewFolder), Verdict::Free);
+        assert_eq!(judge(list(), Path::new(".jj/repo"), What::NewFolder), Verdict::Free);
+        assert!(judge(list(), Path::new(".jj/repo"), What::NewFile) != Verdict::Free);
+        let at_top = |path: &str| list().at_top(Path::new(path), false).is_some();
+        assert!(at_top(".envrc") && !at_top("a/.envrc"));
     }
 }

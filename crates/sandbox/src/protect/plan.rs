@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use policy::protected::matches;
 use rustix::fs::FileType;
 use rustix::io::{Errno, Result};
 use serde::Serialize;
@@ -20,8 +21,6 @@ use crate::state::{Cross, Dir, PathText, Watched, path_text};
 const MAX_FOLDERS: usize = 200_000;
 /// As many links on one way as the kernel follows.
 const MAX_LINKS: usize = 40;
-/// How many names a `*` may stand for.
-const MAX_STARS: usize = 1000;
 
 /// Why a document of a policy is protected.
 pub const DOCUMENT: &str =
@@ -105,7 +104,7 @@ pub fn plan(root: &Path, below: &Dir, list: &List, documents: &BTreeSet<PathBuf>
     }
     let top = Top::of(below);
     for entry in list.path.iter().filter(|entry| top.may_have(&entry.pattern)) {
-        plan.entry(below, entry)?;
+        plan.entry(below, &top, entry)?;
     }
     plan.walk(below);
     plan.within_git = plan.within_git.or_else(|| gitdir::split(root).map(|_| root.to_owned()));
@@ -155,15 +154,19 @@ impl ProtectPlan {
         binds.chain(self.layers.iter().map(PathBuf::as_path)).chain(self.git_links.keys().map(PathBuf::as_path))
     }
 
-    fn entry(&mut self, below: &Dir, entry: &Protected) -> Result<()> {
-        for path in expand(below, &entry.pattern)? {
+    fn entry(&mut self, below: &Dir, top: &Top, entry: &Protected) -> Result<()> {
+        for path in expand(below, top, &entry.pattern) {
             match look(below, &path)? {
+                Found::Is(Shape::Dir) if entry.unless_folder => {}
+                // Two names with `*` may mean one file, which is mounted once.
+                Found::Is(_) if self.binds.iter().any(|bind| bind.path == path) => {}
                 // A file where a folder is expected (or the other way round) is still read by somebody.
                 Found::Is(kind) => {
                     self.binds.push(Bind { path, kind, category: entry.category.clone(), why: entry.why.clone() });
                 }
-                Found::Link => self.lead(below, &path, true, &entry.why),
-                Found::Nothing | Found::Special => {}
+                // Nothing is found where a folder on the way is a link, too.
+                Found::Link | Found::Nothing => self.lead(below, &path, true, &entry.why),
+                Found::Special => {}
             }
         }
         Ok(())
@@ -238,6 +241,8 @@ impl ProtectPlan {
             && let Ok(Found::Is(kind)) = look(below, &path)
             && (folders || kind == Shape::File)
         {
+            // What lies in it is held by it, and a mount below another one would be none.
+            self.binds.retain(|bind| !bind.path.starts_with(&path));
             self.bind_git(path, kind, why);
         }
     }
@@ -289,29 +294,47 @@ impl ProtectPlan {
 }
 
 /// What lies at the top of a workspace, read once: the list is long, and little of it is there.
-struct Top(Option<BTreeSet<OsString>>);
+struct Top {
+    /// None where nobody may list them.
+    names: Option<Vec<OsString>>,
+    /// In lower case.
+    folded: BTreeSet<Vec<u8>>,
+}
 
 impl Top {
     fn of(below: &Dir) -> Self {
-        Self(below.names().ok().map(|names| names.into_iter().collect()))
+        let names = below.names().ok();
+        let folded = names.iter().flatten().map(|name| name.as_bytes().to_ascii_lowercase()).collect();
+        Self { names, folded }
     }
 
     /// Whether a pattern can stand for anything; where nobody may list the names, each is looked for.
     fn may_have(&self, pattern: &str) -> bool {
-        let first = pattern.split('/').next().unwrap_or_default();
-        first == "*" || self.0.as_ref().is_none_or(|names| names.contains(OsStr::new(first)))
+        let first = pattern.split('/').next().unwrap_or_default().as_bytes();
+        match &self.names {
+            None => true,
+            Some(names) if first.contains(&b'*') => names.iter().any(|name| matches(first, name.as_bytes())),
+            Some(_) => self.folded.contains(&first.to_ascii_lowercase()),
+        }
     }
 }
 
 /// Everything on the list that is there now.
 pub(super) fn seen(below: &Dir, list: &List) -> Result<BTreeMap<PathBuf, Seen>> {
     let mut all = BTreeMap::new();
-    let patterns = list.path.iter().map(|entry| entry.pattern.as_str()).chain([".git"]);
+    let patterns = list.path.iter().map(|entry| (entry.pattern.as_str(), entry.unless_folder)).chain([(".git", false)]);
     let top = Top::of(below);
-    for pattern in patterns.filter(|pattern| top.may_have(pattern)) {
-        for path in expand(below, pattern)? {
+    for (pattern, unless_folder) in patterns.filter(|(pattern, _)| top.may_have(pattern)) {
+        for path in expand(below, &top, pattern) {
+            // Behind a link on the way nothing is seen: the link counts.
+            let mut above = parents(&path);
+            above.reverse();
+            let path = above.into_iter().find(|part| link_target(below, part).is_some()).unwrap_or(path);
             let Some((parent, name)) = parent_of(below, &path)? else { continue };
             let Some(stat) = reachable(parent.stat(&name))? else { continue };
+            if unless_folder && FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                continue;
+            }
             let target = if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
                 Some(rustix::fs::readlinkat(&parent, Path::new(&name), Vec::new())?.into_bytes())
             } else {
@@ -388,26 +411,28 @@ pub(super) fn parent_of(below: &Dir, path: &Path) -> Result<Option<(Dir, OsStrin
     }
 }
 
-/// The paths that a pattern stands for now. Without `*` that is the path itself, whether it is there or not.
-fn expand(below: &Dir, pattern: &str) -> Result<Vec<PathBuf>> {
-    let mut paths = vec![PathBuf::new()];
+/// The paths that a pattern stands for now. Where the names of a folder cannot be listed, or a link stands in its place, a part
+/// without `*` is itself, and of one with it the link is what is found.
+fn expand(below: &Dir, top: &Top, pattern: &str) -> Vec<PathBuf> {
+    let (mut paths, mut found) = (vec![PathBuf::new()], Vec::new());
     for part in pattern.split('/') {
-        if part != "*" {
-            paths.iter_mut().for_each(|path| path.push(part));
-            continue;
-        }
         let mut longer = Vec::new();
         for path in paths {
-            let Ok(dir) = below.enter(&path, Cross::Yes) else { continue };
-            dir.each_name(|name| {
-                longer.push(path.join(OsString::from_vec(name.to_vec())));
-                longer.len() < MAX_STARS
-            })?;
+            let listed = || below.enter(&path, Cross::Yes).and_then(|dir| dir.names()).ok();
+            let names = if path.as_os_str().is_empty() { top.names.clone() } else { listed() };
+            match names {
+                Some(names) => {
+                    let same = names.iter().filter(|name| matches(part.as_bytes(), name.as_bytes()));
+                    longer.extend(same.map(|name| path.join(name)));
+                }
+                None if !part.contains('*') => longer.push(path.join(part)),
+                None => found.extend(link_target(below, &path).is_some().then_some(path)),
+            }
         }
-        longer.sort();
         paths = longer;
     }
-    Ok(paths)
+    found.extend(paths);
+    found
 }
 
 fn parents(path: &Path) -> Vec<PathBuf> {

@@ -294,7 +294,7 @@ impl Eye {
             return Ok(());
         }
         let name = path.file_name().unwrap_or_default();
-        let is_ours = name.eq_ignore_ascii_case(".git") || self.list.at_top(&path).is_some();
+        let is_ours = name.eq_ignore_ascii_case(".git") || self.list.at_top(&path, folder).is_some();
         if is_ours || self.links.contains_key(&path) || self.leads_astray(&path) {
             self.take(&path);
             return Ok(());
@@ -385,7 +385,7 @@ impl Eye {
         for (name, kind) in names {
             let found = path.join(&name);
             let held = self.known.contains(&found);
-            if !held && self.is_new(&found, &name) {
+            if !held && self.is_new(&found, &name, kind == FileType::Directory) {
                 self.take(&found);
             } else if !held && kind == FileType::Directory {
                 folders.push(found);
@@ -395,7 +395,7 @@ impl Eye {
     }
 
     /// Whether it is a control file that was not there at the start: links and the like are not held by mounts.
-    fn is_new(&self, path: &Path, name: &OsStr) -> bool {
+    fn is_new(&self, path: &Path, name: &OsStr, folder: bool) -> bool {
         if name.eq_ignore_ascii_case(".git") {
             let led = self.git_links.get(path);
             return led.is_none() || link_target(&self.below, path).as_ref() != led;
@@ -404,12 +404,13 @@ impl Eye {
             // Where a link led to nothing, anything is new.
             return led.is_none() || link_target(&self.below, path) != *led;
         }
-        self.leads_astray(path) || self.list.at_top(path).is_some() && !self.before.contains(path)
+        let listed = || self.list.at_top(path, folder).is_some() || self.leads_astray(path);
+        !self.before.contains(path) && listed() || self.ways.contains(path) && link_target(&self.below, path).is_some()
     }
 
-    /// Whether it is a link where a folder is on the way to what a control file says.
+    /// Whether it is a link where a folder is on the way to a control file, or to what one says.
     fn leads_astray(&self, path: &Path) -> bool {
-        self.ways.contains(path) && link_target(&self.below, path).is_some()
+        (self.ways.contains(path) || self.list.is_above(path)) && link_target(&self.below, path).is_some()
     }
 
     /// Watches some of the folders that are to be looked into, and judges what is there already: names that appear

@@ -101,7 +101,7 @@ fn a_full_disk_leaves_what_there_was() {
     let host = Host::new(&[]);
     put(&host.at("upper"), "new", "2");
     if !host.fill_state(256 << 10) {
-        println!("skipped: no mount here");
+        println!("skip: no mount here");
         return;
     }
     let first = reread(&host, Known::default()).unwrap();

@@ -84,3 +84,28 @@ fn an_edit_that_races_with_apply_is_never_lost() {
     let names: Vec<_> = tree(&host.at("work")).into_iter().map(|(p, ..)| p).collect();
     assert_eq!(names, [PathBuf::from("f")], "no staging folder is left");
 }
+
+/// Whoever owns a workspace can move a folder of root's into it: what lies there is none of theirs.
+#[test]
+fn root_changes_nothing_in_a_folder_of_its_own_in_the_workspace_of_somebody_else() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skip: needs root");
+    }
+    for (owner, taken) in [(0, false), (4242, true)] {
+        let mut host = Host::new(&[("moved/f", "of root")]);
+        chown(host.at("work"), Some(4242), Some(4242)).unwrap();
+        for path in ["moved", "moved/f"] {
+            chown(host.work(path), Some(owner), Some(owner)).unwrap();
+        }
+        host.begin();
+        put(&host.at("upper"), "moved/f", "planted");
+        put(&host.at("upper"), "moved/new", "planted");
+        host.read();
+        let applied = host.apply_with(&all());
+        assert_eq!(matches!(applied, Ok(Applied::Done { .. })), taken, "{applied:?}");
+        let now = std::fs::read_to_string(host.work("moved/f")).unwrap();
+        assert_eq!((now == "planted", host.work("moved/new").exists()), (taken, taken));
+        let left: Vec<_> = tree(&host.at("work")).into_iter().map(|(path, ..)| path).collect();
+        assert_eq!(left.len(), if taken { 3 } else { 2 }, "no staging folder is left: {left:?}");
+    }
+}

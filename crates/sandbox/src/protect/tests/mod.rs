@@ -6,6 +6,8 @@ use super::*;
 use crate::state::Dir;
 use std::path::{Path, PathBuf};
 
+mod on_the_way;
+
 struct Work {
     folder: tempfile::TempDir,
     root: PathBuf,

@@ -143,6 +143,28 @@ pub struct Shut {
 }
 
 impl StartError {
+    /// Whether the caller can change what stood in the way; else something of ours failed.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        match self {
+            Self::Path { .. }
+            | Self::Special { .. }
+            | Self::NotADirectory { .. }
+            | Self::Unreadable(_)
+            | Self::Namespaces { .. }
+            | Self::RealTime { .. }
+            | Self::Profile { .. }
+            | Self::Mapping { .. }
+            | Self::Label { .. }
+            | Self::Layer { .. } => true,
+            Self::NotTheDevice { .. }
+            | Self::System { .. }
+            | Self::Guest { .. }
+            | Self::Posture(_)
+            | Self::Internal(_) => false,
+        }
+    }
+
     pub(crate) fn path(clause: &'static str, path: &Path, error: &std::io::Error) -> Self {
         let missing = error.kind() == std::io::ErrorKind::NotFound;
         Self::Path { clause, path: path.to_owned(), why: error.to_string(), missing }
@@ -150,6 +172,12 @@ impl StartError {
 
     pub(crate) fn special(clause: &'static str, path: &Path) -> Self {
         Self::Special { clause, path: path.to_owned() }
+    }
+
+    /// A path that was judged without links, and leads through one now. Where to is not told: whoever put the link there asks.
+    pub(crate) fn linked(clause: &'static str, path: &Path) -> Self {
+        let why = "it leads through a link, and what was judged had none: it is another place meanwhile";
+        Self::Path { clause, path: path.to_owned(), why: why.to_owned(), missing: false }
     }
 
     /// A writable place among the host's programs: there `fs.noexec` could not hold.

@@ -112,23 +112,6 @@ impl From<SnapshotError> for Error {
 impl From<StartError> for Error {
     fn from(error: StartError) -> Self {
         let fault = start_fault::of(&error);
-        match error {
-            // The caller can change it.
-            StartError::Path { .. }
-            | StartError::Special { .. }
-            | StartError::NotADirectory { .. }
-            | StartError::Unreadable(_)
-            | StartError::Namespaces { .. }
-            | StartError::RealTime { .. }
-            | StartError::Profile { .. }
-            | StartError::Mapping { .. }
-            | StartError::Label { .. }
-            | StartError::Layer { .. } => Self::refused(fault),
-            StartError::NotTheDevice { .. }
-            | StartError::System { .. }
-            | StartError::Guest { .. }
-            | StartError::Posture(_)
-            | StartError::Internal(_) => Self::failed(fault),
-        }
+        if error.is_refusal() { Self::refused(fault) } else { Self::failed(fault) }
     }
 }

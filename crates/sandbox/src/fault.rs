@@ -127,6 +127,19 @@ mod tests {
     }
 
     #[test]
+    fn json_that_a_terminal_would_act_on_has_escapes_and_the_same_value() {
+        let raw = "a\u{9b}31m\u{85}\u{202e}b\u{2066}\u{e0041}\u{fe0f}ä\u{1f600}\u{7f}";
+        let text = serde_json::to_string_pretty(&serde_json::json!({ raw: [raw, 1] })).unwrap();
+        assert!(text.contains('\u{9b}') && text.contains('\u{e0041}'), "it is raw before");
+        let shown = show_json(text.clone());
+        assert!(!shown.chars().any(|c| is_unsafe_to_show(c) && c != '\n'), "{shown}");
+        assert!(shown.contains("\\u009b31m\\u0085\\u202eb\\u2066\\udb40\\udc41\\ufe0fä\u{1f600}\\u007f"), "{shown}");
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(value(&shown), value(&text));
+        assert_eq!(show_json("{\n  \"ä\": 1\n}".to_owned()), "{\n  \"ä\": 1\n}");
+    }
+
+    #[test]
     fn a_long_name_is_cut() {
         let shown = show_path(Path::new(&"ä".repeat(500)));
         assert!(shown.len() < 210 && shown.ends_with("…`"), "{shown}");

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use policy::diagnostic::{Diagnostic, Where};
 use policy::value::{Grant, Root, WorkspaceMode};
-use policy::{ClauseId, Diagnostics, Loaded};
+use policy::{ClauseId, Diagnostics, Loaded, Plan};
 
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::fault::show_path;
+use crate::fault::{Fault, show_path};
 
 /// The folders of the log and of what runs left, and of the keys.
 pub(crate) fn ours(environment: &Environment) -> Vec<PathBuf> {
@@ -53,6 +53,31 @@ pub(crate) fn log_is_out_of_reach(loaded: &Loaded) -> Result<(), Error> {
         fix: "keep the log elsewhere (`audit.path`), or grant less".to_owned(),
     }];
     Err(Error::Mistakes(Diagnostics { list }))
+}
+
+/// Refuses a grant that is shown within a copy of the workspace, where the workspace has something of that name: what is mounted
+/// there stands where the copy would be made, and would be written.
+///
+/// # Errors
+/// The first such grant.
+pub(crate) fn copies_are_free(plan: &Plan) -> Result<(), Error> {
+    let policy = &plan.policy;
+    let root = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode == WorkspaceMode::Copy);
+    let Some(root) = root.filter(|_| !plan.tier.on_host_tree()) else { return Ok(()) };
+    let shown = policy.workspace.at.as_deref().unwrap_or(root);
+    let taken = |grant: &&Grant| {
+        let below = grant.to.strip_prefix(shown).ok().filter(|below| !below.as_os_str().is_empty());
+        below.is_some_and(|below| root.join(below).symlink_metadata().is_ok())
+    };
+    let Some(grant) = policy.fs.read.iter().chain(&policy.fs.write).find(taken) else { return Ok(()) };
+    Err(Error::refused(Fault {
+        id: "run/grant-in-copy",
+        what: format!("the grant {} is shown at {}", show_path(&grant.from), show_path(&grant.to)),
+        place: "fs.read, fs.write".to_owned(),
+        why: format!("the workspace {} has that name as well, and its copy would be made there", show_path(root)),
+        fix: "drop the grant where the workspace shows the same; show it elsewhere (`to`); or use `-w PATH:overlay`"
+            .to_owned(),
+    }))
 }
 
 /// One path of the host that the policy names, and the grants that could spell it dangerous.

@@ -297,6 +297,20 @@ fn a_signal_reaches_the_program_and_a_killed_run_leaves_nothing() {
     place.nothing_left();
 }
 
+/// Nobody in the machine can say so any more: it is a failure of ours by name, and never an end of the program.
+#[test]
+fn an_emulator_that_is_killed_is_told_as_a_failure_and_leaves_nothing() {
+    let Some(place) = Place::new() else { return };
+    let sandbox = place.start(&[], &["sleep", "60"], Stdin::Nothing);
+    let emulator = rustix::process::Pid::from_raw(emulators()[0]).unwrap();
+    rustix::process::kill_process(emulator, rustix::process::Signal::KILL).unwrap();
+    let ended = sandbox.wait().unwrap();
+    let outcome = &ended.report.outcome;
+    assert_eq!((outcome.kind, outcome.exit_code()), (OutcomeKind::Failed, 125), "{outcome:?}");
+    assert!(outcome.message.contains("ended without saying how the program did"), "{outcome:?}");
+    place.nothing_left();
+}
+
 #[test]
 fn a_program_that_is_not_there_is_told_as_on_every_tier() {
     let Some(place) = Place::new() else { return };

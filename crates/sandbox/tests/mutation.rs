@@ -14,7 +14,8 @@ use policy::value::{Found, Lacking};
 use sandbox::fault::Fault;
 use sandbox::state::Places;
 use sandbox::{
-    Capabilities, Environment, Error, Images, Inputs, LeasedTree, Options, PolicyLayer, Sandbox, Stdio, Workload,
+    Capabilities, Code, Environment, Error, Images, Inputs, Interpreter, LeasedTree, Options, PolicyLayer, Sandbox,
+    Stdio, Workload,
 };
 
 /// A store with one image, whose tree is one static program. An image `lost` is not there any more when it is demanded, and
@@ -50,20 +51,41 @@ impl Images for OneTree {
 }
 
 fn start(set: &[String], place: &Path, without: Option<Control>) -> (Vec<Control>, Result<Sandbox, Error>) {
-    let variables = [("PATH", "/usr/bin:/bin".into()), ("FUMEHOOD_STATE", place.join("state"))];
+    let variables =
+        [("PATH", "/usr/bin:/bin".into()), ("KEY", "not-a-secret".into()), ("FUMEHOOD_STATE", place.join("state"))];
     let env: BTreeMap<OsString, OsString> =
         variables.into_iter().map(|(name, value)| (name.into(), value.into_os_string())).collect();
     let environment = Environment::new(Some(place.to_owned()), env, rustix::process::geteuid().as_raw());
-    let environment = environment.with_images(Some(&OneTree));
+    let interpreted = set.iter().any(|set| set == LANGUAGE);
+    // In place of an interpreter: it says nothing, and that is asked last.
+    let own = if interpreted { PathBuf::from("/bin/true") } else { std::env::current_exe().unwrap() };
+    let environment = environment.with_images(Some(&OneTree)).with_broker(Some(own));
     let host = Capabilities::probe();
     let mut layers = vec![PolicyLayer::Document("strict".to_owned())];
     layers.extend(set.iter().cloned().map(PolicyLayer::Set));
     let loaded = sandbox::load(&layers, &environment, Inputs::Now).unwrap();
-    let planned = sandbox::plan(loaded, Workload::Argv(vec!["ls".into()]), &host).unwrap();
+    let python = Interpreter { name: "python".to_owned(), candidates: vec![vec!["python3".into()]] };
+    let code = Code { name: "a.py".to_owned(), text: b"print(1)".to_vec(), interpreter: python, args: Vec::new() };
+    let what = if interpreted { Workload::Code(code) } else { Workload::Argv(vec!["ls".into()]) };
+    let planned = sandbox::plan(loaded, what, &host).unwrap();
     let controls = planned.plan.controls().cloned().collect();
     let mut options = Options::new(Stdio::kept());
     options.without.extend(without);
     (controls, sandbox::start(planned, &environment, &host, options))
+}
+
+const LANGUAGE: &str = "tier=language";
+
+/// This executable as the broker of a run: with that word alone, which is then the name of the one test that it has. Its orders
+/// come by the standard input.
+#[test]
+fn __broker() {
+    let word = sandbox::run::BROKER_WORD;
+    assert_eq!(word, "__broker");
+    if std::env::args_os().skip(1).eq([word]) {
+        let socket = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().unwrap();
+        broker::serve(socket).unwrap();
+    }
 }
 
 /// Leaves each control of this policy out that is proven by being armed; their names.
@@ -76,7 +98,12 @@ fn each(set: &[&str]) -> Vec<String> {
     let work = format!("workspace.path={}", work.display());
     let set: Vec<String> = set.iter().map(|set| (*set).to_owned()).chain([work]).collect();
     let (controls, whole) = start(&set, place.path(), None);
-    assert_eq!(whole.unwrap().wait().unwrap().report.outcome.exit_code(), 0);
+    match whole {
+        Err(Error::Failed(faults)) if set.iter().any(|set| set == LANGUAGE) => {
+            assert!(faults[0].why.contains("did not say its limits"), "{faults:?}");
+        }
+        whole => assert_eq!(whole.unwrap().wait().unwrap().report.outcome.exit_code(), 0),
+    }
     let armed = |control: &Control| matches!(control.evidence(), Evidence::Armed(_));
     let mut names = Vec::new();
     let mut tried: Vec<Control> = Vec::new();
@@ -134,6 +161,31 @@ fn in_the_process_tier_each_missing_one_is_noticed() {
     for name in ["Watch(Tmp", "Watch(Disk", "Copy", "Audit", "ProtectedAtApply"] {
         assert!(names.iter().any(|found| found.starts_with(name)), "{name} in {names:?}");
     }
+}
+
+#[test]
+fn what_watches_the_control_files_of_a_writable_workspace_is_noticed() {
+    let names = each(&["workspace.mode=rw", "prefer=[\"limits.disk\", \"limits.files\"]"]);
+    assert!(names.iter().any(|found| found == "Watch(Protected)"), "{names:?}");
+}
+
+#[test]
+fn what_the_broker_of_a_run_holds_is_noticed() {
+    let names = each(&[
+        "net.mode=allow",
+        "net.allow=[\"a.test\"]",
+        "net.proxy=\"http://127.0.0.1:3128\"",
+        "secrets.api={ from = \"env:KEY\", hosts = [\"a.test\"], env = \"TOKEN\" }",
+    ]);
+    for name in ["Broker", "Proxy", "Secrets"] {
+        assert!(names.iter().any(|found| found == name), "{name} in {names:?}");
+    }
+}
+
+#[test]
+fn an_interpreter_that_nobody_set_up_is_noticed() {
+    let names = each(&[LANGUAGE, "threat=mistakes", "workspace.mode=none"]);
+    assert!(names.iter().any(|found| found.starts_with("Interpreter(")), "{names:?}");
 }
 
 #[test]

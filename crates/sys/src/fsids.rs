@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_file_of_root_is_closed_to_the_other_user_and_open_again_afterwards() {
         if !rustix::process::geteuid().is_root() {
-            println!("skipped: needs root");
+            println!("skip: needs root");
             return;
         }
         assert!(std::fs::File::open("/etc/shadow").is_ok());

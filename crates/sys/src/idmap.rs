@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn files_of_one_owner_belong_to_another_in_the_mount_and_stay_as_they_are_on_disk() {
         if !rustix::process::geteuid().is_root() {
-            println!("skipped: id-mapped mounts need root");
+            println!("skip: id-mapped mounts need root");
             return;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -79,7 +79,7 @@ mod tests {
         let tree = match clone_mapped(&place, (0, 12345), (0, 23456)) {
             Ok(tree) => tree,
             Err(error) if error.errno == Errno::INVAL => {
-                println!("skipped: this file system has no id-mapped mounts");
+                println!("skip: this file system has no id-mapped mounts");
                 return;
             }
             Err(error) => panic!("{error}"),

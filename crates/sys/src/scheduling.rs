@@ -72,7 +72,7 @@ mod tests {
             wanted.sched_nice = 0;
             (wanted.sched_runtime, wanted.sched_deadline, wanted.sched_period) = (1 << 20, 100 << 20, 100 << 20);
             if set(&wanted).is_err() {
-                println!("skipped: this user may not have this policy");
+                println!("skip: this user may not have this policy");
                 return;
             }
             let before = attributes().unwrap();

@@ -81,7 +81,7 @@ fn a_scope_is_asked_for_waited_for_and_left_for_a_leaf() {
     let unified = mounts.iter().find(|mount| mount.kind == "cgroup2" && mount.root == "/");
     let daemon = Path::new("/usr/bin/dbus-daemon");
     let (Some(unified), true) = (unified, daemon.exists() && sys::caller::euid() == 0) else {
-        println!("skipped: needs root, a cgroup2 mount and dbus-daemon");
+        println!("skip: needs root, a cgroup2 mount and dbus-daemon");
         return;
     };
     let before = own_group();

@@ -61,6 +61,8 @@ pub struct Launch {
     pub covered: Vec<Grant>,
     /// The caller puts something into the workspace's layer before anything runs: the start waits for it.
     pub laid: bool,
+    /// The paths of grants and the workspace were judged as they are: one that leads through a link is refused.
+    pub no_links: bool,
     /// Values of `env.pass` that the caller has, and what stands for secrets inside.
     pub passed: BTreeMap<OsString, OsString>,
     /// Variables that judged commands must have; nothing of the policy undoes them.
@@ -78,18 +80,24 @@ pub struct Launch {
     /// Tests of the proof alone: these controls of the plan are left out of the start, which must then fail.
     #[cfg(feature = "mutation")]
     pub without: Vec<Control>,
+    /// Tests of the proof alone: in the place of each first control of the plan the second one is applied; the start must fail.
+    #[cfg(feature = "mutation")]
+    pub instead: Vec<(Control, Control)>,
 }
 
 impl Launch {
+    /// What is applied for a control of the plan: itself, but in tests of the proof.
     #[cfg(feature = "mutation")]
-    pub(crate) fn without(&self) -> &[Control] {
-        &self.without
+    pub(crate) fn applied<'a>(&'a self, control: &'a Control) -> Option<&'a Control> {
+        let other = self.instead.iter().find(|(planned, _)| planned == control).map(|(_, other)| other);
+        (!self.without.contains(control)).then_some(other.unwrap_or(control))
     }
 
+    /// What is applied for a control of the plan: itself.
     #[cfg(not(feature = "mutation"))]
     #[expect(clippy::unused_self, reason = "the other build has one")]
-    pub(crate) const fn without(&self) -> &[Control] {
-        &[]
+    pub(crate) const fn applied<'a>(&'a self, control: &'a Control) -> Option<&'a Control> {
+        Some(control)
     }
 }
 

@@ -40,7 +40,7 @@ impl Handed for Prepared {
 /// A path of the plan cannot be used, a profile is unknown, or the runtime is gone.
 pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
     let engine = host.runsc().map_err(|missing| StartError::system("looking for `runsc`", missing.why))?.clone();
-    let mut blueprint = Blueprint::of(plan, launch.without());
+    let mut blueprint = Blueprint::of(plan, launch);
     // Of a grant what it is itself, and no file system that is mounted below it.
     blueprint.readonly_overlay = true;
     // Inside and outside are one: gVisor's own process that serves files asks the host for what its own kernel judged.

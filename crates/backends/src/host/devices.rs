@@ -1,7 +1,7 @@
 //! Devices of this host: which nodes belong to one, and whether a run could open them.
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use policy::value::Device;
 
@@ -21,6 +21,61 @@ const LIBRARIES: [&str; 5] =
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64"];
 const LIBRARY: &str = "libcuda.so.1";
 
+/// Where the kernel, the driver and the distribution put what a device is of.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    /// Of the nodes.
+    nodes: PathBuf,
+    /// The list of drivers.
+    drivers: PathBuf,
+    /// Of a driver's libraries.
+    libraries: Vec<PathBuf>,
+}
+
+impl Places {
+    /// Those of every Linux.
+    pub(super) fn of_host() -> Self {
+        let libraries = LIBRARIES.iter().map(PathBuf::from).collect();
+        Self { nodes: PathBuf::from("/dev"), drivers: PathBuf::from("/proc/devices"), libraries }
+    }
+
+    /// All of it in a folder: `dev`, `devices` and `lib`.
+    #[cfg(test)]
+    pub(super) fn below(folder: &std::path::Path) -> Self {
+        Self { nodes: folder.join("dev"), drivers: folder.join("devices"), libraries: vec![folder.join("lib")] }
+    }
+
+    fn node(&self, name: &str, (major, minor): (u32, u32)) -> Node {
+        Node { at: self.nodes.join(name), major, minor }
+    }
+
+    fn gpu(&self, number: u8) -> Node {
+        self.node(&format!("nvidia{number}"), (NVIDIA, u32::from(number)))
+    }
+
+    /// With the nodes that every program of a GPU opens, where the driver's libraries are.
+    fn of_driver(&self, mut nodes: Vec<Node>) -> Result<Vec<Node>, Missing> {
+        nodes.push(self.node("nvidiactl", (NVIDIA, NVIDIA_CONTROL)));
+        let listed = std::fs::read_to_string(&self.drivers).unwrap_or_default();
+        let major = major_of(&listed, UVM).ok_or_else(|| Missing {
+            id: "process.devices/not-here",
+            why: format!("the kernel lists no driver `{UVM}`"),
+            fix: "load the driver: `nvidia-modprobe -u -c 0`".to_owned(),
+        })?;
+        nodes.push(self.node(UVM, (major, 0)));
+        if !self.libraries.iter().any(|folder| folder.join(LIBRARY).exists()) {
+            let all: Vec<_> = self.libraries.iter().map(|folder| folder.display().to_string()).collect();
+            return Err(Missing {
+                id: "process.devices/no-libraries",
+                why: format!("the driver's library `{LIBRARY}` is in none of {}", all.join(", ")),
+                fix: "install the driver's libraries, of the version that the kernel has (`cat /proc/driver/nvidia/version`)"
+                    .to_owned(),
+            });
+        }
+        Ok(nodes)
+    }
+}
+
 /// A node of a device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Node {
@@ -32,33 +87,28 @@ pub struct Node {
     pub minor: u32,
 }
 
-impl Node {
-    fn new(name: &str, (major, minor): (u32, u32)) -> Self {
-        Self { at: Path::new("/dev").join(name), major, minor }
-    }
-}
-
 impl Capabilities {
     /// The nodes of a device, each there, of its driver, and open to whom a run is.
     ///
     /// # Errors
     /// What is missing, and the remedy.
     pub fn device(&self, device: Device) -> Result<Vec<Node>, Missing> {
-        let kvm = || vec![Node::new("kvm", KVM)];
+        let places = &self.devices;
+        let kvm = || vec![places.node("kvm", KVM)];
         if self.is_assumed() {
             return Ok(match device {
                 Device::Kvm => kvm(),
-                Device::Nvidia(number) => vec![gpu(number)],
-                Device::AllNvidia => vec![gpu(0)],
+                Device::Nvidia(number) => vec![places.gpu(number)],
+                Device::AllNvidia => vec![places.gpu(0)],
             });
         }
         let nodes = match device {
             Device::Kvm => kvm(),
-            Device::Nvidia(number) => of_driver(vec![gpu(number)])?,
+            Device::Nvidia(number) => places.of_driver(vec![places.gpu(number)])?,
             Device::AllNvidia => {
-                let all = (0..MAX_GPUS).map(gpu).filter(|node| node.at.symlink_metadata().is_ok());
-                let all: Vec<Node> = all.collect();
-                of_driver(if all.is_empty() { vec![gpu(0)] } else { all })?
+                let all = (0..MAX_GPUS).map(|number| places.gpu(number));
+                let all: Vec<Node> = all.filter(|node| node.at.symlink_metadata().is_ok()).collect();
+                places.of_driver(if all.is_empty() { vec![places.gpu(0)] } else { all })?
             }
         };
         nodes.iter().try_for_each(|node| self.is_open(node, device))?;
@@ -103,32 +153,6 @@ impl Capabilities {
             ),
         })
     }
-}
-
-fn gpu(number: u8) -> Node {
-    Node::new(&format!("nvidia{number}"), (NVIDIA, u32::from(number)))
-}
-
-/// With the nodes that every program of a GPU opens, where the driver's libraries are.
-fn of_driver(mut nodes: Vec<Node>) -> Result<Vec<Node>, Missing> {
-    nodes.push(Node::new("nvidiactl", (NVIDIA, NVIDIA_CONTROL)));
-    let listed = std::fs::read_to_string("/proc/devices").unwrap_or_default();
-    let major = major_of(&listed, UVM).ok_or_else(|| Missing {
-        id: "process.devices/not-here",
-        why: format!("the kernel lists no driver `{UVM}`"),
-        fix: "load the driver: `nvidia-modprobe -u -c 0`".to_owned(),
-    })?;
-    nodes.push(Node::new(UVM, (major, 0)));
-    if !LIBRARIES.iter().any(|folder| Path::new(folder).join(LIBRARY).exists()) {
-        return Err(Missing {
-            id: "process.devices/no-libraries",
-            why: format!("the driver's library `{LIBRARY}` is in none of {}", LIBRARIES.join(", ")),
-            fix:
-                "install the driver's libraries, of the version that the kernel has (`cat /proc/driver/nvidia/version`)"
-                    .to_owned(),
-        });
-    }
-    Ok(nodes)
 }
 
 /// The number that a driver of characters has in `/proc/devices`.

@@ -55,6 +55,12 @@ impl Kernel {
         sha256(format!("{} {}", self.kernel, self.modules).as_bytes())
     }
 
+    /// Major and minor number of its release.
+    #[must_use]
+    pub fn version(&self) -> (u32, u32) {
+        version(&self.release)
+    }
+
     /// For hosts that are only spoken of.
     pub(super) fn assumed() -> Self {
         let text = |text: &str| text.to_owned();
@@ -132,6 +138,12 @@ impl Kernel {
         all().map_err(|error| format!("`{FOLDER}` cannot be written: {error}"))?;
         Ok(kept)
     }
+}
+
+/// Major and minor number of a release as `uname` says it; what is no number is 0.
+pub(super) fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(['.', '-', '+']).map(|part| part.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 /// A file of the folder, seen whole or not at all.

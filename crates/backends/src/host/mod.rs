@@ -70,6 +70,7 @@ pub struct Capabilities {
     namespaces: OnceLock<Result<(), Missing>>,
     groups_here: OnceLock<Result<sys::cgroup::Hierarchies, String>>,
     machine: OnceLock<Result<Emulation, Missing>>,
+    devices: devices::Places,
     /// Others than those, when the service manager gave some.
     groups_given: OnceLock<Option<Result<sys::cgroup::Hierarchies, String>>>,
 }
@@ -141,6 +142,7 @@ impl Capabilities {
             namespaces: OnceLock::new(),
             groups_here: OnceLock::new(),
             machine: OnceLock::new(),
+            devices: devices::Places::of_host(),
             groups_given: OnceLock::new(),
         }
     }
@@ -158,8 +160,7 @@ impl Capabilities {
     #[must_use]
     pub fn probe() -> Self {
         let release = sys::caller::kernel_release();
-        let mut numbers = release.split(['.', '-', '+']).map(|part| part.parse::<u32>().unwrap_or(0));
-        let kernel = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        let kernel = kernel::version(&release);
         Self {
             euid: sys::caller::euid(),
             egid: sys::caller::egid(),
@@ -178,6 +179,7 @@ impl Capabilities {
             namespaces: OnceLock::new(),
             groups_here: OnceLock::new(),
             machine: OnceLock::new(),
+            devices: devices::Places::of_host(),
             groups_given: OnceLock::new(),
         }
     }
@@ -469,6 +471,17 @@ fn namespaces(root: bool) -> Result<(), Missing> {
 
 #[cfg(test)]
 impl Capabilities {
+    /// An assumed host whose gVisor is of this day.
+    pub(crate) fn with_runsc_of(date: u32) -> Self {
+        let engine = Engine { date, ..Engine::assumed() };
+        Self { runsc: OnceLock::from(Ok(engine)), ..Self::assumed(Assumed::Groups) }
+    }
+
+    /// This host for root, whose devices lie in a folder: `dev`, `devices` and `lib`.
+    pub(crate) fn with_devices(folder: &Path) -> Self {
+        Self { devices: devices::Places::below(folder), euid: 0, ..Self::probe() }
+    }
+
     /// An assumed host on which `/proc` is not mounted.
     pub(crate) fn without_proc() -> Self {
         let missing = Missing { id: "host/no-proc", why: "it is not mounted".to_owned(), fix: "mount it".to_owned() };

@@ -9,7 +9,9 @@ use policy::control::{
 use policy::value::{Root, Threat};
 use policy::{ClauseId, Plan};
 
+use super::source::{self, Resolved};
 use crate::StartError;
+use crate::backend::Launch;
 use crate::sizes::Size;
 
 /// A tree or file of the host, and where it is shown.
@@ -56,6 +58,8 @@ pub(crate) enum Written {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blueprint {
     pub(crate) container: bool,
+    /// Grants and the workspace lead through no link.
+    pub(crate) no_links: bool,
     pub(crate) namespaces: Vec<Namespace>,
     pub(crate) root: Option<Root>,
     pub(crate) user: Option<(String, u32)>,
@@ -131,11 +135,12 @@ pub(crate) struct Blueprint {
 }
 
 impl Blueprint {
-    /// The parts of a plan; a control can be left out, to see that its lack is noticed.
-    pub(crate) fn of(plan: &Plan, without: &[Control]) -> Self {
-        let mut blueprint = Self { container: !plan.tier.on_host_tree(), ..Self::default() };
+    /// The parts of a plan; tests leave a control out, or apply another one, to see that it is noticed.
+    pub(crate) fn of(plan: &Plan, launch: &Launch) -> Self {
+        let container = !plan.tier.on_host_tree();
+        let mut blueprint = Self { container, no_links: launch.no_links, ..Self::default() };
         for entry in &plan.entries {
-            for control in entry.controls.iter().filter(|control| !without.contains(control)) {
+            for control in entry.controls.iter().filter_map(|control| launch.applied(control)) {
                 blueprint.add(entry.clause, control);
             }
         }
@@ -143,10 +148,10 @@ impl Blueprint {
     }
 
     /// The parts of a virtual machine, what its kernel holds, and the control groups around it; a control can be left out.
-    pub(crate) fn of_machine(plan: &Plan, without: &[Control]) -> Self {
-        let mut blueprint = Self::default();
+    pub(crate) fn of_machine(plan: &Plan, launch: &Launch) -> Self {
+        let mut blueprint = Self { no_links: launch.no_links, ..Self::default() };
         for entry in &plan.entries {
-            for control in entry.controls.iter().filter(|control| !without.contains(control)) {
+            for control in entry.controls.iter().filter_map(|control| launch.applied(control)) {
                 if let Control::InMachine(inner) = control {
                     blueprint.add(entry.clause, inner);
                 } else if let Control::Machine(_) | Control::Cgroup { .. } = control {
@@ -155,6 +160,16 @@ impl Blueprint {
             }
         }
         blueprint
+    }
+
+    /// Resolves a path of a grant or of the workspace once. Where these were judged as they are, one that leads through a link is
+    /// another place than the one that was judged: from here on its identity is what the guest compares.
+    ///
+    /// # Errors
+    /// It is not there, can be shown to nobody, or leads through a link where it must not.
+    pub(crate) fn resolve(&self, clause: &'static str, path: &Path) -> Result<Resolved, StartError> {
+        let found = source::resolve(clause, path)?;
+        if self.no_links && found.path != path { Err(StartError::linked(clause, path)) } else { Ok(found) }
     }
 
     /// Most memory of the program, whoever holds it.
@@ -371,4 +386,35 @@ fn plain(tree: &Path, below: &Path) -> std::io::Result<Option<bool>> {
         }
     }
     at.symlink_metadata().map(|meta| Some(meta.is_dir()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_became_a_link_after_it_was_judged_is_followed_only_where_links_are_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let (work, sub, other) = (root.join("work"), root.join("work/sub"), root.join("other"));
+        std::fs::create_dir_all(sub.join("deep")).unwrap();
+        std::fs::create_dir_all(other.join("deep")).unwrap();
+        let judged = Blueprint { no_links: true, ..Blueprint::default() };
+        let resolve = |blueprint: &Blueprint, path: &Path| blueprint.resolve("fs.read", path).map(|found| found.path);
+        for path in [&sub, &sub.join("deep")] {
+            assert_eq!(resolve(&judged, path).unwrap(), *path, "legitimate work");
+        }
+        std::fs::rename(&sub, work.join("aside")).unwrap();
+        std::os::unix::fs::symlink(&other, &sub).unwrap();
+        for (path, led) in [(&sub, &other), (&sub.join("deep"), &other.join("deep"))] {
+            assert_eq!(
+                resolve(&Blueprint::default(), path).unwrap(),
+                *led,
+                "the attack works where links are followed"
+            );
+            let refused = resolve(&judged, path).unwrap_err();
+            assert!(refused.is_refusal(), "{refused:?}");
+            assert!(matches!(refused, StartError::Path { clause: "fs.read", .. }), "{refused:?}");
+        }
+    }
 }

@@ -93,6 +93,43 @@ fn given(all: &[Variables], passed: &BTreeMap<OsString, OsString>) -> Vec<(OsStr
     inputs.into_iter().chain(named).chain(set).collect()
 }
 
+/// Whether `part` of what a plan says of variables is in an environment. A name that the caller's value may take, or what judged
+/// commands must have, is there with whatever value.
+///
+/// # Errors
+/// One is not there, or has another value.
+pub(crate) fn as_planned(env: &[CString], plan: &[Variables], part: &Variables, judged: bool) -> Result<(), String> {
+    let nobody = BTreeMap::new();
+    // Of the plan the last value of each name; what is passed has none here, and comes before what is set.
+    let set = |name: &OsString| plan.iter().any(|one| matches!(one, Variables::Set(_)) && names(one).contains(name));
+    let passed =
+        |name: &OsString| plan.iter().any(|one| matches!(one, Variables::Passed(_)) && names(one).contains(name));
+    let last: BTreeMap<OsString, OsString> = given(plan, &nobody).into_iter().collect();
+    for (name, _) in given(std::slice::from_ref(part), &nobody) {
+        let of = |variable: &CString| {
+            let value = variable.to_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+            Some(OsStr::from_bytes(value).to_owned())
+        };
+        let found = env.iter().find_map(of);
+        let free = judged || passed(&name) && !set(&name);
+        let holds = found.is_some() && (free || found.as_ref() == last.get(&name));
+        if !holds {
+            return Err(format!("`{}` has not the value of the plan", name.display()));
+        }
+    }
+    Ok(())
+}
+
+/// The names of which a clause says something.
+fn names(part: &Variables) -> Vec<OsString> {
+    match part {
+        Variables::Passed(names) => names.iter().map(OsString::from).collect(),
+        Variables::Inputs(_) | Variables::Set(_) => {
+            given(std::slice::from_ref(part), &BTreeMap::new()).into_iter().map(|(name, _)| name).collect()
+        }
+    }
+}
+
 /// What runtimes with a heap of their own are told of `limits.memory`: else they size it by the memory of the machine, and
 /// are ended at the limit with garbage that they had not collected yet. Who sets one of these is not overruled.
 fn told_to_runtimes(limit: u64) -> [(&'static str, String); 3] {
@@ -113,7 +150,31 @@ mod tests {
 
     use policy::control::Variables;
 
-    use super::{given, told_to_runtimes};
+    use super::{as_planned, given, told_to_runtimes};
+
+    #[test]
+    fn a_variable_that_is_lacking_or_has_another_value_is_noticed() {
+        let one = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        let env = |all: &[&str]| all.iter().map(|text| std::ffi::CString::new(*text).unwrap()).collect::<Vec<_>>();
+        let set = Variables::Set(one("A", "b"));
+        let plan = [set.clone()];
+        assert_eq!(as_planned(&env(&["AA=c", "A=b", "PATH=/bin"]), &plan, &set, false), Ok(()));
+        for wrong in [&[][..], &["A=c"], &["AA=b"], &["A"]] {
+            assert!(as_planned(&env(wrong), &plan, &set, false).is_err(), "{wrong:?}");
+        }
+        // What judged commands must have takes the place of the policy's, and does not take it away.
+        assert_eq!(as_planned(&env(&["A=c"]), &plan, &set, true), Ok(()));
+        assert!(as_planned(&env(&[]), &plan, &set, true).is_err());
+        // An input gives way to the caller's value and to what is set, and to nothing else.
+        let input = Variables::Inputs(one("a", "x"));
+        let passed = Variables::Passed(vec!["INPUT_A".to_owned()]);
+        let other = env(&["INPUT_A=y"]);
+        assert!(as_planned(&other, std::slice::from_ref(&input), &input, false).is_err());
+        assert_eq!(as_planned(&other, &[input.clone(), passed.clone()], &input, false), Ok(()));
+        let all = [input.clone(), passed, Variables::Set(one("INPUT_A", "z"))];
+        assert!(as_planned(&other, &all, &input, false).is_err());
+        assert_eq!(as_planned(&env(&["INPUT_A=z"]), &all, &input, false), Ok(()));
+    }
 
     #[test]
     fn of_one_name_what_is_set_counts_and_what_nobody_has_is_not_there() {

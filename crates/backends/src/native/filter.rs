@@ -82,6 +82,12 @@ const ATTEMPTS: &[(&str, [u64; 6])] = &[
     ("bind", [NO_DESCRIPTOR, NOWHERE, 0, 0, 0, 0]),
     ("sendto", [NO_DESCRIPTOR, NOWHERE, 0, 0x2000_0000, NOWHERE, 0]),
     ("sendto", [NO_DESCRIPTOR, NOWHERE, 0, 0, NOWHERE, 0]),
+    // 0xf0 are flags that no socket has
+    ("socket", [2, 0xf1, 0, 0, 0, 0]),
+    // gvisor: no signal to the first process, whose description lies nowhere
+    ("rt_sigqueueinfo", [1, 0, NOWHERE, 0, 0, 0]),
+    // image-build: the audit log's socket, with flags that no socket has
+    ("socket", [16, 0xf3, 9, 0, 0, 0]),
 ];
 
 const UNIX: (&str, [u64; 6]) = ("socket", [1, 255, 0, 0, 0, 0]);
@@ -296,6 +302,71 @@ mod tests {
                 assert_eq!(built.closes_memory_files(), bits & 8 != 0, "{profile} {bits}");
             }
         }
+    }
+
+    /// Each file of rules changes the answer to an attempt at a call of which it speaks: that it is in force is seen.
+    #[test]
+    fn every_file_of_rules_is_proven_by_an_attempt() {
+        /// A profile, and what is otherwise around it.
+        type Rules = (&'static str, fn(&mut Blueprint));
+        // With the file and without it; of what every profile takes in, against a profile that knows no call at all.
+        let pairs: [(&str, Rules, Option<Rules>); 19] = [
+            ("base", ("strict", |_| ()), None),
+            ("closed", ("strict", |_| ()), None),
+            ("default", ("default", |_| ()), Some(("node", |_| ()))),
+            ("image-build", ("image-build", |_| ()), Some(("default", |_| ()))),
+            ("node", ("node", |_| ()), Some(("strict", |_| ()))),
+            ("python", ("python", |_| ()), Some(("strict", |_| ()))),
+            ("strict", ("strict", |_| ()), Some(("node", |_| ()))),
+            ("net/loopback", ("strict", |_| ()), Some(("strict", |b| b.no_inet = true))),
+            ("net/no-fast-open", ("strict", |b| b.no_inet = true), Some(("strict", |_| ()))),
+            (
+                "net/no-names",
+                ("strict", |b| (b.no_inet, b.no_unix) = (true, true)),
+                Some(("strict", |b| b.no_inet = true)),
+            ),
+            ("net/unix", ("strict", |_| ()), Some(("strict", |b| b.no_unix = true))),
+            ("shared-pids", ("default", |b| b.shared_pids = true), Some(("default", |_| ()))),
+            ("shared-files", ("default", |b| b.folders = Some(Vec::new())), Some(("default", |_| ()))),
+            ("shared-watches", ("default", |b| b.shared_files = true), Some(("default", |_| ()))),
+            ("shared-locks", ("default", |b| b.shared_locks = true), Some(("default", |_| ()))),
+            ("undumpable", ("default", |_| ()), Some(("default", |b| b.visible = true))),
+            ("counted-memory", ("default", |b| b.counted_memory = true), Some(("default", |_| ()))),
+            ("no-memfd", ("default", |b| b.noexec = true), Some(("default", |_| ()))),
+            ("gvisor", ("default", |b| b.own_kernel = true), Some(("default", |_| ()))),
+        ];
+        let built = |(profile, change): Rules| {
+            let mut blueprint = Blueprint { profile: Some(profile.to_owned()), ..Blueprint::default() };
+            change(&mut blueprint);
+            build(&blueprint).unwrap().unwrap()
+        };
+        // What must be answered, as the guest is told.
+        let wanted = |built: &Built, name: &str, args: [u64; 6]| probe(&built.profile, name, args).unwrap();
+        let unknown = |name: &str, args| Probe::Call { number: names::number(name).unwrap(), args, errno: 38 };
+        let mut proven = Vec::new();
+        for (file, with, without) in pairs {
+            let text = std::fs::read_to_string(rules().join(format!("{file}.toml"))).unwrap();
+            let (with, without) = (built(with), without.map(built));
+            let changes = |(name, args): &&(&str, [u64; 6])| {
+                let other = without.as_ref().map_or_else(|| unknown(name, *args), |other| wanted(other, name, *args));
+                text.contains(&format!("\"{name}\"")) && wanted(&with, name, *args) != other
+            };
+            assert!(ATTEMPTS.iter().any(|attempt| changes(&attempt)), "nothing is tried of {file}");
+            proven.push(file.to_owned());
+        }
+        let mut files = Vec::new();
+        for folder in ["", "net/"] {
+            let listed = std::fs::read_dir(rules().join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
+            let named = listed.filter_map(|name| Some(name.to_str()?.strip_suffix(".toml")?.to_owned()));
+            files.extend(named.map(|name| format!("{folder}{name}")));
+        }
+        files.sort();
+        proven.sort();
+        assert_eq!(files, proven, "each file of resources/seccomp has its row here");
+    }
+
+    fn rules() -> std::path::PathBuf {
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../resources/seccomp")
     }
 
     /// The dynamic loader maps a memory file that cannot be executed: under a clause about executing none is made.

@@ -35,10 +35,11 @@ impl Builder<'_> {
     /// Read-only: through an overlay where the kernel can, since a plain bind would let the payload connect to a unix
     /// socket of the host that lies below.
     fn read(&mut self, shown: &Shown) -> Result<(), StartError> {
-        let resolved = super::readable::granted(&shown.from, self.identity, true, !self.host.root())?;
+        let found = self.blueprint.resolve("fs.read", &shown.from)?;
+        let resolved = super::readable::granted(found, self.identity, true, !self.host.root())?;
         let source = self.resolved(&resolved);
         self.show(source, &resolved, &shown.at);
-        self.placed(&shown.at, &self.really(&shown.at), resolved.dir, false);
+        self.placed(shown, &self.really(&shown.at), &resolved);
         Ok(())
     }
 
@@ -109,16 +110,16 @@ impl Builder<'_> {
     }
 
     fn write(&mut self, shown: &Shown) -> Result<(), StartError> {
-        let resolved = resolve("fs.write", &shown.from)?;
+        let resolved = self.blueprint.resolve("fs.write", &shown.from)?;
         let to = self.really(&shown.at);
-        self.placed(&shown.at, &to, resolved.dir, true);
+        self.placed(shown, &to, &resolved);
         let (source, attrs) = (self.own_source(&resolved), self.writable_attrs());
         self.op(Op::Bind { source, path: text(&to), attrs, file: !resolved.dir });
         self.allow_written(shown, &to, &resolved.path, resolved.dir)
     }
 
     fn workspace(&mut self, shown: &Shown) -> Result<(), StartError> {
-        let resolved = resolve("workspace", &shown.from)?;
+        let resolved = self.blueprint.resolve("workspace", &shown.from)?;
         if !resolved.dir {
             return Err(StartError::NotADirectory { clause: "workspace", path: shown.from.clone() });
         }
@@ -147,7 +148,7 @@ impl Builder<'_> {
                 self.allow_written(shown, &at, &resolved.path, true)?;
             }
         }
-        self.placed(&shown.at, &at, true, shown.how != How::ReadOnly);
+        self.placed(shown, &at, &resolved);
         self.tree.workspace = Some(resolved.path);
         self.tree.cwd = at;
         Ok(())

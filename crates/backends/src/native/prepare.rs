@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use guest::config::{
@@ -109,7 +110,7 @@ impl backend::Prepared for Prepared {
 /// # Errors
 /// A path of the plan cannot be used, or a profile is unknown.
 pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
-    let mut blueprint = Blueprint::of(plan, launch.without());
+    let mut blueprint = Blueprint::of(plan, launch);
     if let (Tier::Language, Some(OwnProgram::File(own))) = (plan.tier, &launch.program) {
         // There is one program, and it starts no other.
         blueprint.exec = Some(vec![own.clone()]);
@@ -133,7 +134,7 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         let tmp = launch.tmp.as_deref().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
         let places = process::places(&blueprint, &launch.show, tmp, (identity, !host.root()))?;
         copy_to = places.copy;
-        let place = |(at, write): (PathBuf, bool)| tree::Placed { point: at.clone(), at, dir: true, write };
+        let place = |(at, write): (PathBuf, bool)| tree::Placed { point: at.clone(), at, dir: true, write, is: None };
         placed.extend(places.placed.into_iter().map(place));
         (places.rules, places.cwd, places.workspace)
     };
@@ -322,10 +323,17 @@ fn probes(config: &mut Config, plan: &Plan, filter: Option<&filter::Built>, blue
 
 /// A file of the host that anybody may read and that is not shown.
 fn ungranted(blueprint: &Blueprint) -> Option<&'static Path> {
-    const CANDIDATES: [&str; 5] = ["/etc/passwd", "/proc/version", "/proc/uptime", "/proc/cpuinfo", "/etc/hostname"];
-    let granted = |path: &Path| {
-        let shown = blueprint.reads.iter().chain(&blueprint.writes).chain(&blueprint.workspace);
-        shown.map(|shown| &shown.from).any(|from| path.starts_with(from))
-    };
-    CANDIDATES.iter().map(Path::new).find(|path| !granted(path) && path.is_file())
+    const CANDIDATES: [&str; 6] = [
+        "/etc/passwd",
+        "/proc/version",
+        "/proc/uptime",
+        "/proc/cpuinfo",
+        "/etc/hostname",
+        "/sys/devices/system/cpu/online",
+    ];
+    let shown = blueprint.reads.iter().chain(&blueprint.writes).chain(&blueprint.workspace);
+    let granted: Vec<PathBuf> =
+        shown.map(|shown| shown.from.canonicalize().unwrap_or_else(|_gone| shown.from.clone())).collect();
+    let anybody = |path: &Path| path.metadata().is_ok_and(|meta| meta.is_file() && meta.mode() & 0o004 != 0);
+    CANDIDATES.iter().map(Path::new).find(|path| !granted.iter().any(|from| path.starts_with(from)) && anybody(path))
 }

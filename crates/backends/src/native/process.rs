@@ -15,6 +15,13 @@ use crate::identity::Identity;
 const TOOLS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 /// Devices that programs expect.
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+/// The name of the session's own terminal, whichever that is: the caller's is of another session.
+const TERMINAL: &str = "/dev/tty";
+
+/// Whether every payload may write to it: one of these devices, or the session's own terminal.
+pub(crate) fn is_device(path: &Path) -> bool {
+    path == Path::new(TERMINAL) || DEVICES.iter().any(|device| path == Path::new(device))
+}
 
 /// Rules and places of a run without namespaces.
 #[derive(Debug, Default)]
@@ -70,11 +77,10 @@ pub(crate) fn places(
             places.rules.add_host(&device, Access::READ | Access::WRITE_FILE);
         }
     }
-    if blueprint.terminal {
-        // The name of the session's own terminal, whichever that is: the caller's is of another session.
-        if let Ok(own) = resolve("process.tty", Path::new("/dev/tty")) {
-            places.rules.add_host(&own, Access::READ | Access::WRITE_FILE | Access::IOCTL);
-        }
+    if blueprint.terminal
+        && let Ok(own) = resolve("process.tty", Path::new(TERMINAL))
+    {
+        places.rules.add_host(&own, Access::READ | Access::WRITE_FILE | Access::IOCTL);
     }
     places.rules.add_host(&resolve("fs.tmp", tmp)?, write);
     // Rights add up along a path: what can be executed must not lie above or below what can be written.
@@ -83,7 +89,7 @@ pub(crate) fn places(
         if written { Access::READ } else { run }
     };
     for shown in &blueprint.reads {
-        let resolved = super::readable::granted(&shown.from, who, false, rootless)?;
+        let resolved = super::readable::granted(blueprint.resolve("fs.read", &shown.from)?, who, false, rootless)?;
         places.rules.add_host(&resolved, reading(&resolved.path));
         places.placed.push((shown.from.clone(), false));
     }
@@ -91,10 +97,10 @@ pub(crate) fn places(
         places.rules.add_host(&resolve("run", &grant.from)?, run);
     }
     for shown in &blueprint.writes {
-        places.written(blueprint, &resolve("fs.write", &shown.from)?, shown, write)?;
+        places.written(blueprint, &blueprint.resolve("fs.write", &shown.from)?, shown, write)?;
     }
     if let Some(shown) = &blueprint.workspace {
-        let resolved = resolve("workspace", &shown.from)?;
+        let resolved = blueprint.resolve("workspace", &shown.from)?;
         match shown.how {
             How::ReadOnly => places.rules.add_host(&resolved, reading(&resolved.path)),
             How::Writable => places.written(blueprint, &resolved, shown, write)?,

@@ -6,17 +6,16 @@
 
 use std::path::Path;
 
-use super::source::{Resolved, resolve, resolve_entry};
+use super::source::{Resolved, resolve_entry};
 use crate::identity::Identity;
 use crate::{Shut, StartError};
 
 const READ: u32 = 0o4;
 const SEARCH: u32 = 0o1;
 
-/// Resolves a grant for reading, and refuses it where the run's user could not read it. Only its own owner and mode count
+/// What was found at a grant for reading; refused where the run's user could not read it. Only its own owner and mode count
 /// in the container tier, where the folders above it are ours; elsewhere the way to it counts too.
-pub(crate) fn granted(path: &Path, who: Identity, container: bool, rootless: bool) -> Result<Resolved, StartError> {
-    let found = resolve("fs.read", path)?;
+pub(crate) fn granted(found: Resolved, who: Identity, container: bool, rootless: bool) -> Result<Resolved, StartError> {
     let shut = |at: &Path, shut: &Resolved| {
         StartError::Unreadable(Box::new(Shut {
             path: found.path.clone(),
@@ -68,9 +67,14 @@ fn may(found: &Resolved, right: u32, who: Identity, rootless: bool) -> bool {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use super::super::source::resolve;
     use super::*;
 
     const STRANGER: Identity = Identity { uid: 54_321, gid: 54_321, maps: true };
+
+    fn at(path: &Path) -> Resolved {
+        resolve("fs.read", path).unwrap()
+    }
 
     fn with_mode(path: &Path, mode: u32) {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -82,13 +86,13 @@ mod tests {
         let file = dir.path().join("data");
         std::fs::write(&file, "x").unwrap();
         with_mode(&file, 0o640);
-        let refused = granted(&file, STRANGER, true, false).err().unwrap();
+        let refused = granted(at(&file), STRANGER, true, false).err().unwrap();
         assert!(
             matches!(&refused, StartError::Unreadable(shut) if (shut.mode, shut.uid) == (0o640, 54_321)),
             "{refused:?}"
         );
         with_mode(&file, 0o644);
-        assert!(granted(&file, STRANGER, true, false).is_ok());
+        assert!(granted(at(&file), STRANGER, true, false).is_ok());
     }
 
     #[test]
@@ -96,7 +100,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("data");
         std::fs::write(&file, "x").unwrap();
-        let base = &resolve("fs.read", &file).unwrap();
+        let base = &at(&file);
         let who = |uid, gid| Identity { uid, gid, maps: true };
         for (mode, owner, group, other) in [
             (0o600, true, false, false),
@@ -121,10 +125,10 @@ mod tests {
             with_mode(path, 0o755);
         }
         with_mode(&folder, 0o700);
-        assert!(granted(&file, STRANGER, true, false).is_ok());
-        let refused = granted(&file, STRANGER, false, false).err().unwrap();
+        assert!(granted(at(&file), STRANGER, true, false).is_ok());
+        let refused = granted(at(&file), STRANGER, false, false).err().unwrap();
         assert!(matches!(&refused, StartError::Unreadable(shut) if shut.at == folder.canonicalize().unwrap()));
         with_mode(&folder, 0o711);
-        assert!(granted(&file, STRANGER, false, false).is_ok());
+        assert!(granted(at(&file), STRANGER, false, false).is_ok());
     }
 }

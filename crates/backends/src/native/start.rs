@@ -403,7 +403,7 @@ impl Started {
                 if self.child.by != Starter::Supervisor {
                     self.seen.born(&self.child, &self.prepared.plan);
                 }
-                self.seen.settled(&mut self.child, &self.prepared.blueprint.devices);
+                self.seen.settled(&mut self.child, &self.prepared);
                 continue;
             }
             let FromGuest::Posture(posture) = frame else { return Err(unexpected(&frame)) };

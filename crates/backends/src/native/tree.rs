@@ -68,6 +68,8 @@ pub(crate) struct Placed {
     pub(crate) point: PathBuf,
     pub(crate) dir: bool,
     pub(crate) write: bool,
+    /// What must be found there, where a mount shows the thing itself: a layer and a copy are others.
+    pub(crate) is: Option<Identity>,
 }
 
 /// What is shown as the run's own, although it belongs to somebody else.
@@ -197,8 +199,14 @@ impl Builder<'_> {
         self.blueprint.user.as_ref().map_or("user", |(name, _)| name)
     }
 
-    pub(crate) fn placed(&mut self, at: &Path, point: &Path, dir: bool, write: bool) {
-        self.tree.placed.push(Placed { at: at.to_owned(), point: point.to_owned(), dir, write });
+    pub(crate) fn placed(&mut self, shown: &Shown, point: &Path, r: &Resolved) {
+        let itself = match shown.how {
+            How::ReadOnly => !(r.dir && self.blueprint.readonly_overlay),
+            How::Writable => true,
+            How::Overlay(_) | How::Copy(_) | How::CopyInFolder => false,
+        };
+        let (at, point, write) = (shown.at.clone(), point.to_owned(), shown.how != How::ReadOnly);
+        self.tree.placed.push(Placed { at, point, dir: r.dir, write, is: itself.then(|| r.identity()) });
     }
 
     /// A tree of the host that can be written to, or the folders in it that alone can be.
@@ -523,7 +531,7 @@ impl Builder<'_> {
                 Protect::Pinned(path) => self.op(Op::Pin { path: text(&at.join(path)) }),
                 Protect::Layered(path, slot) if can_layer(self.host) => {
                     let root = self.tree.workspace.clone().unwrap_or_default();
-                    let resolved = resolve("workspace", &root.join(path))?;
+                    let resolved = self.blueprint.resolve("workspace", &root.join(path))?;
                     let source = self.workspace_source(&resolved);
                     self.layered(source, &at.join(path), Some(*slot), self.of_git(Some(path)));
                 }

@@ -87,6 +87,21 @@ fn make(&Planned { folder, label, bytes, entries }: &Planned<'_>, file: &Path) -
     }
 }
 
+/// The file of a tree that is its `/etc/machine-id`, by whatever links within the tree lead to it, as its path from the top. `None`
+/// where there is none, where a machine does not show it, and where an absolute link leads to it.
+pub(super) fn machine_id(folder: &Path) -> Option<String> {
+    let top = folder.canonicalize().ok()?;
+    let opened = sys::paths::open_folder(&top).ok()?;
+    let file = sys::paths::open_place_beneath(&opened, Path::new("etc/machine-id")).ok()?;
+    if sys::paths::facts(&file).ok()?.kind != sys::paths::Kind::File {
+        return None;
+    }
+    let path = sys::paths::path_of(&file).ok()?;
+    let path = path.strip_prefix(&top).ok()?.to_str()?;
+    let first = path.split('/').next()?;
+    (!agent::machine::OWN.contains(&first)).then(|| path.to_owned())
+}
+
 /// Bytes in blocks, each file with one more, and entries of a tree; no other file system is entered.
 fn size(clause: &'static str, folder: &Path) -> Result<(u64, u64), StartError> {
     let fault = |path: &Path, error: &std::io::Error| StartError::path(clause, path, error);
@@ -117,4 +132,42 @@ fn size(clause: &'static str, folder: &Path) -> Result<(u64, u64), StartError> {
         }
     }
     Ok((bytes, entries))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn the_machine_id_of_a_tree_is_its_own_file_by_whatever_name() {
+        let tree = tempfile::tempdir().unwrap();
+        let at = |name: &str| tree.path().join(name);
+        assert_eq!(machine_id(tree.path()), None, "there is none");
+        for folder in ["etc", "var", "run", "usr/etc"] {
+            std::fs::create_dir_all(at(folder)).unwrap();
+        }
+        std::fs::write(at("etc/machine-id"), "0123\n").unwrap();
+        assert_eq!(machine_id(tree.path()).as_deref(), Some("etc/machine-id"));
+        for (target, found) in [
+            ("../var/id", Some("var/id")),
+            ("../run/id", None),
+            ("../nothing", None),
+            ("../var", None),
+            ("/etc/hostname", None),
+            ("../../../../../../../../etc/hostname", None),
+        ] {
+            std::fs::remove_file(at("etc/machine-id")).unwrap();
+            for name in ["var/id", "run/id"] {
+                std::fs::write(at(name), "0123\n").unwrap();
+            }
+            symlink(target, at("etc/machine-id")).unwrap();
+            assert_eq!(machine_id(tree.path()).as_deref(), found, "{target}");
+        }
+        std::fs::remove_dir_all(at("etc")).unwrap();
+        symlink("usr/etc", at("etc")).unwrap();
+        std::fs::write(at("usr/etc/machine-id"), "0123\n").unwrap();
+        assert_eq!(machine_id(tree.path()).as_deref(), Some("usr/etc/machine-id"), "by a link above it");
+    }
 }

@@ -24,7 +24,6 @@ use crate::cpio::Archive;
 use crate::host::{Capabilities, Emulation};
 use crate::native::Container;
 use crate::native::blueprint::{Blueprint, How, Shown};
-use crate::native::source::resolve;
 use crate::native::{environment, filter};
 use crate::sizes::Size;
 
@@ -71,8 +70,8 @@ pub(super) struct Copied {
 
 impl Copied {
     /// Of what is planned, in the run's own folder.
-    fn of(shown: &Shown, folder: &Path) -> Result<Self, StartError> {
-        let resolved = resolve("workspace", &shown.from)?;
+    fn of(shown: &Shown, blueprint: &Blueprint, folder: &Path) -> Result<Self, StartError> {
+        let resolved = blueprint.resolve("workspace", &shown.from)?;
         if !resolved.dir {
             return Err(StartError::NotADirectory { clause: "workspace", path: shown.from.clone() });
         }
@@ -105,7 +104,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     if launch.trust.is_some() || launch.program.is_some() != live || matches!(launch.stdio, Stdio::Terminal(..)) {
         return refused("a terminal, an authority or a program of ours");
     }
-    let blueprint = Blueprint::of_machine(plan, launch.without());
+    let blueprint = Blueprint::of_machine(plan, launch);
     let root = match &blueprint.root {
         Some(Root::Dir(folder)) => folder,
         Some(Root::Image(image)) => match &image.found {
@@ -116,7 +115,8 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     };
     let memory = planned(blueprint.machine.memory, "memory")?;
     let built = planned(filter::build(&blueprint)?, "a filter")?;
-    let machine = Machine { attempts: attempts(&built), ..inside(&blueprint, launch)? };
+    let machine =
+        Machine { attempts: attempts(&built), machine_id: image::machine_id(root), ..inside(&blueprint, launch)? };
     let image = image::Planned::of("fs.root", machine::ROOT_LABEL, root)?;
     let mut workspace = None;
     if let Some(folder) = &launch.tmp {
@@ -128,7 +128,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         image::place(&folder.join(outer::ROOT))?;
         image.make(&folder.join(outer::ROOT))?;
         if let Some(shown) = &blueprint.workspace {
-            let copied = Copied::of(shown, folder)?;
+            let copied = Copied::of(shown, &blueprint, folder)?;
             image::place(&copied.image)?;
             workspace = Some(copied);
         }
@@ -185,6 +185,7 @@ fn around(launch: &Launch, words: &[std::ffi::OsString], workspace: bool) -> Lau
         files: Vec::new(),
         trust: None,
         laid: false,
+        no_links: false,
         passed: std::collections::BTreeMap::new(),
         forced: Vec::new(),
         stdio: Stdio::Sockets,
@@ -194,6 +195,8 @@ fn around(launch: &Launch, words: &[std::ffi::OsString], workspace: bool) -> Lau
         machines: None,
         #[cfg(feature = "mutation")]
         without: launch.without.clone(),
+        #[cfg(feature = "mutation")]
+        instead: launch.instead.clone(),
     }
 }
 
@@ -231,6 +234,7 @@ fn inside(blueprint: &Blueprint, launch: &Launch) -> Result<Machine, StartError>
         environment: variables.iter().map(text).collect::<Result<_, _>>()?,
         cwd: workspace.as_ref().map_or_else(|| begins_at(blueprint), |workspace| workspace.at.clone()),
         workspace,
+        machine_id: None,
         attempts: Vec::new(),
     })
 }

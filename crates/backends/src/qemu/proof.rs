@@ -1,7 +1,7 @@
 //! The evidence of every control of a machine's plan, before *go*.
 
 use policy::control::{Control, Filter, Machine};
-use sys::proc::{Process, Status};
+use sys::proc::{Mount, Process, Status};
 
 use super::inside::Inside;
 use super::start::Rest;
@@ -232,12 +232,19 @@ impl Proof<'_> {
         }
     }
 
-    /// One read-only root, the image's entries read-only on it, and no mount that was not planned.
+    /// One read-only root, the image's entries read-only on it, its machine id covered, and no mount that was not planned.
     fn root(&self) -> Evident {
         let root = self.inside.mount("/")?;
         must(root.kind == "tmpfs" && root.has("ro") && root.has("nodev") && root.has("nosuid"), || {
             format!("the root is {} {}", root.kind, root.options)
         })?;
+        let id = self.rest.machine.machine_id.as_ref().map(|file| format!("/{file}"));
+        // A file of the initial file system, which no program sees else.
+        let covers = |mount: &Mount| mount.kind == "rootfs" && mount.has("ro") && mount.has("nosuid");
+        if let Some(id) = &id {
+            let covered = self.inside.mount(id)?;
+            must(covers(covered), || format!("the machine id is {} {}", covered.kind, covered.options))?;
+        }
         for mount in &self.inside.mounts {
             let image = mount.kind == "ext4" && mount.source == "/dev/vda";
             let sealed = mount.has("ro") && mount.has("nosuid") && (mount.has("nodev") || mount.point == "/dev");
@@ -250,7 +257,7 @@ impl Proof<'_> {
                 at if self.rest.machine.workspace.as_ref().is_some_and(|workspace| workspace.at == at) => {
                     mount.kind == "tmpfs" && mount.has("nosuid") && mount.has("nodev")
                 }
-                _ => image && sealed,
+                at => sealed && (image || (covers(mount) && id.as_deref() == Some(at))),
             };
             must(ours, || format!("{} at {} was not planned", mount.kind, mount.point))?;
         }

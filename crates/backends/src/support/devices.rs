@@ -41,3 +41,100 @@ pub(super) fn only_native(policy: &Policy, id: &'static str) -> Support {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
+    use rustix::fs::{CWD, FileType, Mode};
+    use rustix::io::Errno;
+
+    use super::*;
+
+    /// A host with two GPUs, whose nodes are as its driver makes them; `None` for who cannot make nodes.
+    fn gpus() -> Option<tempfile::TempDir> {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["dev", "lib"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        for (name, major, minor) in
+            [("nvidia0", 195, 0), ("nvidia1", 195, 1), ("nvidiactl", 195, 255), ("nvidia-uvm", 508, 0)]
+        {
+            match node(folder.path(), name, (major, minor)) {
+                Err(Errno::PERM) => return None,
+                made => made.unwrap(),
+            }
+        }
+        std::fs::write(folder.path().join("devices"), "Character devices:\n195 nvidia\n508 nvidia-uvm\n").unwrap();
+        std::fs::write(folder.path().join("lib/libcuda.so.1"), "").unwrap();
+        Some(folder)
+    }
+
+    fn node(folder: &Path, name: &str, (major, minor): (u32, u32)) -> rustix::io::Result<()> {
+        let at = folder.join("dev").join(name);
+        drop(std::fs::remove_file(&at));
+        let number = rustix::fs::makedev(major, minor);
+        rustix::fs::mknodat(CWD, &at, FileType::CharacterDevice, Mode::from_raw_mode(0o666), number)?;
+        std::fs::set_permissions(&at, std::fs::Permissions::from_mode(0o666)).unwrap();
+        Ok(())
+    }
+
+    /// What is planned for these devices: names with their numbers, or the id of the refusal.
+    fn planned(folder: &Path, devices: &str) -> Result<Vec<String>, &'static str> {
+        let (root, none) = (Path::new("/"), |_: &Path| Err("no such file".to_owned()));
+        let caller = policy::Caller { dir: root.to_path_buf(), home: None, profiles: Vec::new() };
+        let mut layers = policy::Layers::new(caller);
+        let text = format!("version = 1\nprocess.devices = [{devices}]\n");
+        layers.document("own", &text, policy::Format::Toml, root, &none);
+        let policy = layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy;
+        match given(&policy, &Capabilities::with_devices(folder)) {
+            Support::Held(controls) => Ok(controls.iter().map(|control| shown(control, folder)).collect()),
+            Support::Unmet(unmet) => Err(unmet.id),
+            Support::NotAsked => panic!("it is asked"),
+        }
+    }
+
+    fn shown(control: &Control, folder: &Path) -> String {
+        let Control::Device { at, major, minor } = control else { panic!("{control:?}") };
+        format!("{} {major}:{minor}", at.strip_prefix(folder.join("dev")).unwrap().display())
+    }
+
+    #[test]
+    fn a_gpu_is_planned_with_its_drivers_nodes_and_refused_where_one_of_them_is_not_right() {
+        const DRIVER: [&str; 2] = ["nvidia-uvm 508:0", "nvidiactl 195:255"];
+        let Some(folder) = gpus() else {
+            eprintln!("skip: the nodes of a GPU: only root makes nodes");
+            return;
+        };
+        let (at, folder) = (|name: &str| folder.path().join(name), folder.path());
+        let sorted = |devices: &str| {
+            planned(folder, devices).map(|mut all| {
+                all.sort();
+                all
+            })
+        };
+        assert_eq!(sorted("'nvidia:1'").unwrap(), [DRIVER[0], "nvidia1 195:1", DRIVER[1]]);
+        let both = sorted("'nvidia:all'").unwrap();
+        assert_eq!(both, [DRIVER[0], "nvidia0 195:0", "nvidia1 195:1", DRIVER[1]]);
+        assert_eq!(sorted("'nvidia:0', 'nvidia:1'").unwrap(), both, "each node once");
+        assert_eq!(planned(folder, "'nvidia:2'"), Err("process.devices/not-here"));
+        // A file in the place of a node, and the node of another device.
+        std::fs::remove_file(at("dev/nvidia1")).unwrap();
+        std::fs::write(at("dev/nvidia1"), "").unwrap();
+        assert_eq!(planned(folder, "'nvidia:all'"), Err("process.devices/not-the-device"));
+        assert!(planned(folder, "'nvidia:0'").is_ok());
+        node(folder, "nvidia-uvm", (509, 0)).unwrap();
+        assert_eq!(planned(folder, "'nvidia:0'"), Err("process.devices/not-the-device"));
+        node(folder, "nvidia-uvm", (508, 0)).unwrap();
+        // Open to its owner alone, whom a run is not.
+        std::fs::set_permissions(at("dev/nvidiactl"), std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(planned(folder, "'nvidia:0'"), Err("process.devices/not-open"));
+        std::fs::set_permissions(at("dev/nvidiactl"), std::fs::Permissions::from_mode(0o666)).unwrap();
+        std::fs::remove_file(at("lib/libcuda.so.1")).unwrap();
+        assert_eq!(planned(folder, "'nvidia:0'"), Err("process.devices/no-libraries"));
+        std::fs::write(at("lib/libcuda.so.1"), "").unwrap();
+        std::fs::write(at("devices"), "Character devices:\n195 nvidia\n").unwrap();
+        assert_eq!(planned(folder, "'nvidia:0'"), Err("process.devices/not-here"));
+    }
+}

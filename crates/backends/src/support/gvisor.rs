@@ -1,7 +1,7 @@
 //! The gvisor tier: what the Sentry holds by itself, what the host holds around it, and what is refused.
 
 use policy::control::{CgroupLimit, Control, Filter, Namespace, Resource, Watch};
-use policy::value::{Grant, NetMode, Policy, Sockets, WorkspaceMode};
+use policy::value::{Grant, NetMode, Policy, Sockets, Threat, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
@@ -23,7 +23,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
     let (fs, limits, process) = (&policy.fs, &policy.limits, &policy.process);
     let filter = |part| held(Control::Filter(part));
     match id {
-        ClauseId::Tier => tier(host),
+        ClauseId::Tier => tier(policy, host),
         ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
         ClauseId::FsRoot if fs.root.is_built() => unmet(
             "fs.root/gvisor",
@@ -194,7 +194,7 @@ pub(crate) fn probe(host: &Capabilities) -> Result<(), Missing> {
     Ok(())
 }
 
-fn tier(host: &Capabilities) -> Support {
+fn tier(policy: &Policy, host: &Capabilities) -> Support {
     if let Err(Missing { id, why, fix }) = probe(host) {
         return unmet(id, why, fix);
     }
@@ -202,6 +202,16 @@ fn tier(host: &Capabilities) -> Support {
         Ok(engine) => engine,
         Err(Missing { id, why, fix }) => return unmet(id, why, fix),
     };
+    let faults = engine.told_faults();
+    // Several parties rely on gVisor alone; against one hostile program it comes on top of what the host holds, so its faults are
+    // told in the plan there (0059).
+    if let Some(faults) = faults.as_ref().filter(|_| policy.threat == Threat::MultiTenant) {
+        return unmet(
+            "gvisor/known-faults",
+            format!("gVisor {} has faults that are mended since: {faults}", engine.version),
+            "put gVisor's own newest release at /usr/local/bin/runsc, or use `--tier vm`",
+        );
+    }
     let namespaces = [Namespace::User, Namespace::Mount, Namespace::Net, Namespace::Ipc, Namespace::Uts];
     let posture = [
         Control::NoNewPrivs,
@@ -212,7 +222,7 @@ fn tier(host: &Capabilities) -> Support {
         Control::Session,
     ];
     held_with(
-        Control::OwnKernel { platform: engine.platform, faults: engine.told_faults() },
+        Control::OwnKernel { platform: engine.platform, faults },
         namespaces.map(Control::Namespace).into_iter().chain(posture),
     )
 }
@@ -290,4 +300,36 @@ fn disk(policy: &Policy) -> Support {
         Support::NotAsked | Support::Unmet(_) => None,
     };
     held_with(tmpfs("/tmp", sizes.tmp), others.into_iter().chain(copy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The answer of the tier under a threat, with a release of this day.
+    fn asked(threat: Threat, date: u32) -> Result<Control, policy::Unmet> {
+        let (root, none) = (std::path::Path::new("/"), |_: &std::path::Path| Err("no such file".to_owned()));
+        let caller = policy::Caller { dir: root.to_path_buf(), home: None, profiles: Vec::new() };
+        let mut layers = policy::Layers::new(caller);
+        layers.document("own", "version = 1\n", policy::Format::Toml, root, &none);
+        let mut policy = layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy;
+        policy.threat = threat;
+        match support(ClauseId::Tier, &policy, &Capabilities::with_runsc_of(date)) {
+            Support::Held(controls) => Ok(controls.iter().next().expect("one control").clone()),
+            Support::Unmet(unmet) => Err(unmet),
+            Support::NotAsked => panic!("it is always asked"),
+        }
+    }
+
+    #[test]
+    fn a_release_with_known_faults_is_refused_to_several_parties_and_told_to_one() {
+        let (old, new) = (20_221_219, 20_250_401);
+        let refused = asked(Threat::MultiTenant, old).expect_err("its faults are known");
+        assert!(refused.id == "gvisor/known-faults" && refused.why.contains("CVE-2025-2713"), "{refused:?}");
+        for (threat, date) in [(Threat::MultiTenant, new), (Threat::Hostile, old), (Threat::Mistakes, old)] {
+            let control = asked(threat, date).unwrap_or_else(|unmet| panic!("{threat} {date}: {unmet:?}"));
+            let told = control.overshoot().is_some_and(|words| words.contains("CVE-2025-2713"));
+            assert_eq!(told, date == old, "{control:?}");
+        }
+    }
 }

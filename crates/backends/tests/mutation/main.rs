@@ -1,4 +1,5 @@
-//! The promise, by construction: whatever one control of a plan is left out of a start, the start fails before *go*.
+//! The promise, by construction: whatever one control of a plan is left out of a start, or applied with a value that holds less,
+//! the start fails before *go*.
 //!
 //! Each plan is first started whole, so that a failure below comes from the control that is missing and from nothing else.
 #![forbid(unsafe_code)]
@@ -6,6 +7,7 @@
 
 mod cases;
 mod variants;
+mod wrong;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,20 +16,6 @@ use backends::{Capabilities, Launch, OwnProgram, Protect, StartError, Stdio};
 use cases::{CASES, Case, MACHINE};
 use policy::value::{Tier, WorkspaceMode};
 use policy::{Caller, Candidate, Clause, ClauseId, Control, Format, Layers, Plan, Support};
-
-/// What the caller could change; a control that is missing is our own failure.
-const fn blames_the_caller(error: &StartError) -> bool {
-    matches!(
-        error,
-        StartError::Path { .. }
-            | StartError::Special { .. }
-            | StartError::NotADirectory { .. }
-            | StartError::Unreadable(_)
-            | StartError::Profile { .. }
-            | StartError::Mapping { .. }
-            | StartError::Layer { .. }
-    )
-}
 
 fn is_file_size(control: &Control) -> bool {
     control.name() == "rlimit:fsize"
@@ -91,7 +79,7 @@ fn is_ours(control: &Control) -> bool {
 }
 
 /// What a start of a plan is given, with a folder of its own.
-fn launch(plan: &Plan, case: &Case, folder: &Path, without: &[Control]) -> Result<Launch, StartError> {
+fn launch(plan: &Plan, case: &Case, folder: &Path, change: &Change) -> Result<Launch, StartError> {
     static RUNS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let tmp = folder.join(format!("run-{number}"));
@@ -120,6 +108,7 @@ fn launch(plan: &Plan, case: &Case, folder: &Path, without: &[Control]) -> Resul
         protect,
         covered: covered.collect(),
         laid: false,
+        no_links: false,
         passed: BTreeMap::new(),
         forced: Vec::new(),
         stdio: if case.terminal { Stdio::Terminal(24, 80) } else { Stdio::NoInput },
@@ -127,22 +116,39 @@ fn launch(plan: &Plan, case: &Case, folder: &Path, without: &[Control]) -> Resul
         tmp: (plan.tier.on_host_tree() || plan.tier == Tier::Vm || backends::of(plan)?.wants_folder()).then_some(tmp),
         cache: None,
         machines: None,
-        without: without.to_vec(),
+        without: change.without.clone(),
+        instead: change.instead.clone(),
     })
 }
 
 /// What is said of an interpreter that says nothing, when every control of its plan has left its evidence.
 const SILENT: &str = "the interpreter did not say its limits";
 
+/// What is otherwise than planned.
+#[derive(Default)]
+struct Change {
+    without: Vec<Control>,
+    /// The second one is applied for the first.
+    instead: Vec<(Control, Control)>,
+}
+
+impl Change {
+    fn without(controls: &[Control]) -> Self {
+        Self { without: controls.to_vec(), instead: Vec::new() }
+    }
+}
+
 /// Goes as far as *go* and ends the guest.
-fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: &[Control]) -> Result<(), StartError> {
-    let launch = launch(plan, case, folder, without)?;
+fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, change: &Change) -> Result<(), StartError> {
+    // Alone in its pid namespace this process is the parent of what ended starts left, and an ordinary user has 200 keyrings.
+    while sys::reap::any().is_some() {}
+    let launch = launch(plan, case, folder, change)?;
     let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
     if let Some(to) = prepared.copy_to() {
         std::fs::create_dir(to).unwrap();
     }
     let armed: Vec<Control> =
-        plan.controls().filter(|control| is_ours(control) && !without.contains(control)).cloned().collect();
+        plan.controls().filter(|control| is_ours(control) && !change.without.contains(control)).cloned().collect();
     let mut started = prepared.start(host)?;
     let layers = started.layers()?;
     if !layers.is_empty() && (plan.policy.workspace.mode == WorkspaceMode::Copy || started.waits()) {
@@ -181,13 +187,20 @@ fn scene(case: &Case, folder: &Path) -> String {
     case.text.replace('@', folder.to_str().unwrap())
 }
 
-/// The variants that were left out one by one; what nobody noticed.
+/// Two clauses may ask for the same limit of a file: it is missing only where both are left out.
+fn same_as(control: &Control, all: &[Control]) -> Vec<Control> {
+    let same = |other: &&Control| *other == control || is_file_size(other) && is_file_size(control);
+    all.iter().filter(same).cloned().collect()
+}
+
+/// The variants that were left out one by one, or applied with another value; what nobody noticed.
 fn mutate(case: &Case, folder: &Path) -> (BTreeSet<String>, Vec<String>) {
     let text = scene(case, folder);
     let work = || {
         let host = Capabilities::probe();
         let plan = plan(case, &text, &host);
-        start(&plan, case, &host, folder, &[]).unwrap_or_else(|e| panic!("{}: nothing is missing: {e:?}", case.name));
+        start(&plan, case, &host, folder, &Change::default())
+            .unwrap_or_else(|e| panic!("{}: nothing is missing: {e:?}", case.name));
         let (mut seen, mut unnoticed) = (BTreeSet::new(), Vec::new());
         let all = distinct(&plan);
         for control in &all {
@@ -196,20 +209,27 @@ fn mutate(case: &Case, folder: &Path) -> (BTreeSet<String>, Vec<String>) {
                 // An ordinary user has none to begin with: seen to be missed as root alone.
                 continue;
             }
-            // Two clauses may ask for the same limit of a file: it is missing only where both are left out.
-            let same: Vec<Control> = all
-                .iter()
-                .filter(|other| *other == control || is_file_size(other) && is_file_size(control))
-                .cloned()
-                .collect();
-            match start(&plan, case, &host, folder, &same) {
+            let same = same_as(control, &all);
+            match start(&plan, case, &host, folder, &Change::without(&same)) {
                 Ok(()) => unnoticed.push(format!("{}: nobody noticed that {control:?} is missing", case.name)),
                 // As on a host that has none of them.
                 Err(StartError::Namespaces { .. }) if matches!(control, Control::Namespace(_)) => {}
-                Err(error) if blames_the_caller(&error) => {
+                // What is missing is our own failure, and nothing that the caller could change.
+                Err(error) if error.is_refusal() => {
                     unnoticed.push(format!("{}: without {control:?} it is a refusal: {error:?}", case.name));
                 }
                 Err(_noticed) => {}
+            }
+            for other in wrong::values(control) {
+                let instead = same.iter().map(|planned| (planned.clone(), other.clone())).collect();
+                let change = Change { without: Vec::new(), instead };
+                match start(&plan, case, &host, folder, &change) {
+                    Ok(()) => unnoticed.push(format!("{}: nobody noticed {other:?} for {control:?}", case.name)),
+                    Err(error) if error.is_refusal() => {
+                        unnoticed.push(format!("{}: {other:?} for {control:?} is a refusal: {error:?}", case.name));
+                    }
+                    Err(_noticed) => {}
+                }
             }
         }
         (seen, unnoticed)
@@ -222,13 +242,14 @@ fn mutate(case: &Case, folder: &Path) -> (BTreeSet<String>, Vec<String>) {
 fn mutate_machine(host: &Capabilities, folder: &Path) -> (BTreeSet<String>, Vec<String>) {
     let case = &MACHINE;
     let plan = plan(case, &scene(case, folder), host);
-    start(&plan, case, host, folder, &[]).unwrap_or_else(|e| panic!("{}: nothing is missing: {e:?}", case.name));
+    start(&plan, case, host, folder, &Change::default())
+        .unwrap_or_else(|e| panic!("{}: nothing is missing: {e:?}", case.name));
     let all = distinct(&plan);
     let seen = all.iter().map(variants::of).collect();
     let (late, early): (Vec<Control>, Vec<Control>) =
         all.into_iter().partition(|control| prepares(&plan, case, host, folder, control));
     assert!(early.len() > 8 && late.len() > 8, "{early:?} and {late:?}");
-    let Err(StartError::Posture(lacks)) = start(&plan, case, host, folder, &late) else {
+    let Err(StartError::Posture(lacks)) = start(&plan, case, host, folder, &Change::without(&late)) else {
         panic!("it was let go, or failed otherwise, without {late:?}")
     };
     let mut unnoticed = Vec::new();
@@ -245,7 +266,7 @@ fn mutate_machine(host: &Capabilities, folder: &Path) -> (BTreeSet<String>, Vec<
 
 /// Whether a machine is prepared without one control.
 fn prepares(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: &Control) -> bool {
-    let launch = launch(plan, case, folder, std::slice::from_ref(without)).unwrap();
+    let launch = launch(plan, case, folder, &Change::without(std::slice::from_ref(without))).unwrap();
     backends::of(plan).unwrap().prepare(plan, host, &Launch { tmp: None, ..launch }).is_ok()
 }
 
@@ -277,7 +298,7 @@ const OF_A_MACHINE: &[&str] =
     &["InMachine", "Machine::Emulator", "Machine::Kernel", "Machine::Memory", "Machine::NoNetwork"];
 
 #[test]
-fn a_start_without_any_one_control_of_its_plan_fails() {
+fn a_start_without_any_one_control_of_its_plan_or_with_less_of_it_fails() {
     let host = Capabilities::probe();
     let (mut seen, mut unnoticed, mut skipped) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
     for case in CASES.iter().chain([&MACHINE]) {

@@ -1,14 +1,13 @@
 //! From a recorded plan to a payload that runs: journal, preparation, start, verification, *go*.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use backends::{Capabilities, Launch, Prepared, Running, TMP_SLOT, Verified};
-use policy::control::Control;
-use policy::value::{Tier, WorkspaceMode};
-use policy::{Plan, Policy};
+use policy::control::{Control, Variables};
+use policy::value::Tier;
+use policy::{ClauseId, Plan};
 
 use super::broker::{self, Keeper};
 use super::commands::Forced;
@@ -105,7 +104,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     // First, so that nothing is made for a run that is refused for one.
     let secrets = super::secrets::read(plan, environment)?;
     let image = crate::image::demand(plan, environment.images, &environment.state)?;
-    let mut home = journal(recorded, policy)?;
+    let mut home = journal(recorded, plan)?;
     super::elsewhere::note(plan, &what, environment).into_iter().for_each(|note| home.tell(note));
     let bundled = backends::of(plan)?.wants_folder();
     let bundle = bundled.then(|| own_folder(&mut home, recorded, HostResources::own_bundle)).transpose()?;
@@ -135,15 +134,18 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
         files: Vec::new(),
         trust: trust.as_ref().map(|trust| trust.inside.clone()),
         laid: options.earlier.is_some(),
-        passed: super::secrets::variables(policy, &secrets).into_iter().chain(passed(policy, environment)).collect(),
+        no_links: options.no_links,
+        passed: passed(plan, environment).chain(super::secrets::variables(policy, &secrets)).collect(),
         forced,
         stdio: inner(&options.stdio),
-        term: environment.variable("TERM").filter(|_| policy.process.tty).map(OsString::from),
+        term: environment.variable("TERM").filter(|_| has_terminal(plan)).map(OsString::from),
         tmp: tmp.clone().or(bundle),
         cache: crate::state::cache(environment.euid),
         machines: machines(plan.tier, recorded),
         #[cfg(feature = "mutation")]
         without: options.without().to_vec(),
+        #[cfg(feature = "mutation")]
+        instead: Vec::new(),
     };
     let mut written = None;
     if let Some((name, bytes)) = program.file {
@@ -174,10 +176,10 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
 /// The journal of a run. What dead runs left is removed before anything of this one runs: also a run that will be killed has
 /// swept. The look costs one readdir when there is nothing; a leftover that cannot be removed is no reason not to run, and
 /// `gc` tells of it.
-fn journal(recorded: &Recorded, policy: &Policy) -> Result<HostResources, Error> {
+fn journal(recorded: &Recorded, plan: &Plan) -> Result<HostResources, Error> {
     let (state, now) = (&recorded.state, jiff::Timestamp::now());
     let swept = crate::gc::sweep(state, now, crate::gc::Scope::Start).unwrap_or_default();
-    let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
+    let workspace = super::workspace::source(plan);
     let mut home = HostResources::new(Journal::begin(state, recorded.id.clone(), workspace, now)?);
     // What is moved away in a tree of the user's is told, by whichever run did it.
     for found in swept.removed.iter().filter(|found| found.what == CONTROL_FILE) {
@@ -196,13 +198,20 @@ fn machines(tier: Tier, recorded: &Recorded) -> Option<PathBuf> {
     wanted.then(|| recorded.state.path().join("machines"))
 }
 
-fn passed(policy: &Policy, environment: &Environment) -> BTreeMap<OsString, OsString> {
-    policy
-        .env
-        .pass
-        .iter()
-        .filter_map(|name| environment.variable(name).map(|value| (OsString::from(name), value.to_owned())))
-        .collect()
+/// What `env.pass` names and the caller has. What stands for secrets is passed by other clauses, and is none of the caller's.
+fn passed<'a>(plan: &'a Plan, environment: &'a Environment) -> impl Iterator<Item = (OsString, OsString)> + 'a {
+    let of = |control: &'a Control| {
+        let named = super::workspace::held(control);
+        if let Control::Environment(Variables::Passed(names)) = named { &names[..] } else { &[] }
+    };
+    let clauses = plan.entries.iter().filter(|entry| entry.clause == ClauseId::EnvPass);
+    let names = clauses.flat_map(|entry| entry.controls.iter()).flat_map(of);
+    names.filter_map(|name| environment.variable(name).map(|value| (OsString::from(name), value.to_owned())))
+}
+
+/// Whether the program has a terminal.
+fn has_terminal(plan: &Plan) -> bool {
+    plan.controls().any(|control| matches!(control, Control::Terminal { .. }))
 }
 
 /// A 0700 folder of a run: in the process tier the run writes in it, where a runtime of containers is started the backend does. Its name is the run's id, which is random, and it must not exist.
@@ -293,9 +302,9 @@ impl Begun {
         if let (Some(to), Some(root)) = (prepared.copy_to().map(Path::to_owned), &root) {
             let copied = |control: &Control| matches!(control, Control::Copy { size: None, .. });
             armed.each(plan, copied, |_| {
-                let mut made = super::workspace::copy_to_folder(root, &to, &plan.policy, owner, host)?;
+                let mut made = super::workspace::copy_to_folder(root, &to, plan, owner, host)?;
                 earlier.map_or(Ok(()), |earlier| made.go_on(earlier, owner, host))?;
-                if plan.policy.workspace.mode == WorkspaceMode::Ro {
+                if super::workspace::is_read_only(plan) {
                     // Nobody writes to it, and nothing of it is read back.
                     made.notes().into_iter().for_each(|note| home.tell(note));
                 } else {
@@ -318,9 +327,9 @@ impl Begun {
             git.made(layers);
         } else if let Some((_, fd)) = layers.pop() {
             let mut made = Layer::new(fd, root.clone().unwrap_or_default());
-            let copy = plan.policy.workspace.mode == WorkspaceMode::Copy;
+            let copy = plan.controls().any(|control| matches!(control, Control::Copy { size: Some(_), .. }));
             if copy {
-                made.fill(&plan.policy, owner, host)?;
+                made.fill(plan, owner, host)?;
             }
             if let Some(earlier) = earlier.filter(|_| copy || started.waits()) {
                 made.go_on(earlier, owner, host)?;

@@ -33,6 +33,7 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
         protect: guard.protect,
         covered: super::covers::covered(plan, guard.protected.as_ref())?,
         laid: false,
+        no_links: false,
         passed: BTreeMap::new(),
         forced: Vec::new(),
         stdio: Stdio::NoInput,
@@ -42,6 +43,8 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
         machines: None,
         #[cfg(feature = "mutation")]
         without: Vec::new(),
+        #[cfg(feature = "mutation")]
+        instead: Vec::new(),
     };
     let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
     let mounts = Mounts::default();

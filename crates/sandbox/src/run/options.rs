@@ -92,6 +92,9 @@ pub struct Options {
     /// The documents and flags that made the policy, weakest first: recorded, so that the run can be repeated. `None` where the
     /// caller cannot say.
     pub asked: Option<Vec<PolicyLayer>>,
+    /// The paths of `fs.read`, `fs.write` and the workspace were judged as they are, without links: one that leads through a link
+    /// when it is opened is refused, where it is followed otherwise.
+    pub no_links: bool,
     /// Tests of the proof alone: these controls are left out, and the start must fail.
     #[cfg(feature = "mutation")]
     pub without: Vec<policy::Control>,
@@ -108,6 +111,7 @@ impl Options {
             tools: None,
             earlier: None,
             asked: None,
+            no_links: false,
             #[cfg(feature = "mutation")]
             without: Vec::new(),
         }

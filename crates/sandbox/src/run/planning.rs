@@ -52,6 +52,7 @@ pub fn plan(mut loaded: Loaded, what: Workload, host: &Capabilities) -> Result<P
     super::language::refuse(&loaded, &judged.what)?;
     let Choice { plan, why } = choose(&loaded, &judged.what, host)?;
     super::broker::refuse(&plan)?;
+    crate::links::copies_are_free(&plan)?;
     Ok(Planned { plan, why, lints: loaded.lints, judged })
 }
 

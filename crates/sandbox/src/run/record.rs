@@ -1,6 +1,8 @@
 //! The audit record of a run: what was planned before anything starts, and how it ended.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use backends::Capabilities;
 use policy::report::{AuditPointer, Seen};
@@ -20,9 +22,36 @@ use crate::state::{RunId, State};
 pub(super) struct Recorded {
     pub(super) state: State,
     pub(super) id: RunId,
-    log: Log,
+    log: Arc<Log>,
+    denials: Arc<Denials>,
     /// What is recorded beside the plan, until `run.planned` is written.
     beside: RefCell<Option<Value>>,
+}
+
+/// What the broker stopped, written when it hears of the first of a kind: a sandbox may live for days.
+#[derive(Debug)]
+pub(super) struct Denials {
+    log: Arc<Log>,
+    run: String,
+    /// The counts that were written, by id and what was tried.
+    written: Mutex<BTreeMap<(String, String), u64>>,
+}
+
+impl Denials {
+    /// The first of its kind. A log that fails now fails the run at its end, where it is written again.
+    pub(super) fn first(&self, violation: &Violation) {
+        if self.log.append(&self.run, &Kind::egress_denied(), &json!(violation)).is_ok() {
+            let key = (violation.id.clone(), violation.what.clone());
+            self.written.lock().unwrap_or_else(PoisonError::into_inner).insert(key, violation.count);
+        }
+    }
+
+    /// Whether it was written as it is now.
+    fn is_written(&self, violation: &Violation) -> bool {
+        let key = (violation.id.clone(), violation.what.clone());
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        violation.seen == Seen::Broker && written.get(&key) == Some(&violation.count)
+    }
 }
 
 /// Opens the log. One that cannot be opened for writing refuses the run.
@@ -35,14 +64,15 @@ pub(super) fn open(
     let (state, id) = (State::open(&environment.state)?, RunId::new(jiff::Timestamp::now())?);
     let audit = &planned.plan.policy.audit;
     let options = Options { sync: audit.sync, redact: Redactor::new(&audit.redact), ..Options::default() };
-    let log = Log::open(&state, audit.path.as_deref(), options)?;
+    let log = Arc::new(Log::open(&state, audit.path.as_deref(), options)?);
+    let denials = Denials { log: Arc::clone(&log), run: id.to_string(), written: Mutex::default() };
     let mut what = asked::program(&planned.judged.what, audit.content)?;
     if let (Some(map), Some(earlier)) = (what.as_object_mut(), &start.earlier) {
         map.insert("on".to_owned(), json!({ "run": earlier.run(), "digest": earlier.digest() }));
     }
     let asked = start.asked.as_ref().map(|layers| asked::layers(layers, environment.cwd.as_deref()));
     let beside = json!({ "what": what, "asked": asked, "host": facts(host) });
-    Ok(Recorded { state, id, log, beside: RefCell::new(Some(beside)) })
+    Ok(Recorded { state, id, log, denials: Arc::new(denials), beside: RefCell::new(Some(beside)) })
 }
 
 /// Records a refusal as far as there is a log to write to; the refusal stands either way.
@@ -124,9 +154,14 @@ impl Recorded {
         drop(self.add(&Kind::egress_ended(), &json!({ "what": super::broker::LOST })));
     }
 
-    /// How it ended; where that stands.
+    /// Takes what the broker stops while the run goes on.
+    pub(super) fn denials(&self) -> Arc<Denials> {
+        Arc::clone(&self.denials)
+    }
+
+    /// How it ended; where that stands. What the broker stopped once was written when it did.
     pub(super) fn ended(&self, report: &Report) -> Result<AuditPointer, Error> {
-        for violation in &report.violations {
+        for violation in report.violations.iter().filter(|violation| !self.denials.is_written(violation)) {
             self.violation(violation)?;
         }
         let body = json!({

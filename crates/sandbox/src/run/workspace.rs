@@ -8,8 +8,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use backends::Capabilities;
-use policy::Policy;
+use policy::control::{Control, Watch};
 use policy::report::{Limit, WorkspaceChange, WorkspaceReport};
+use policy::{ClauseId, Plan, Policy};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
@@ -91,6 +92,13 @@ impl Layer {
         let _rights = rights(None, owner, host)?;
         let mut laying = Laying::new(&root, &self.place, self.baseline.is_some());
         for path in &self.hidden {
+            // What was not copied (a folder that the run's user may not list) is not there.
+            let copied = |baseline: &Baseline| {
+                baseline.entries.range(path.clone()..).next().is_some_and(|(first, _)| first.starts_with(path))
+            };
+            if self.baseline.as_ref().is_some_and(|baseline| !copied(baseline)) {
+                continue;
+            }
             let told = |errno: Errno| failed(&format!("hiding {}", show_path(path)), &errno.to_string());
             let (parent, name) = laying.parent(path).map_err(|stop| unlaid(path, stop))?;
             match &mut self.baseline {
@@ -105,10 +113,10 @@ impl Layer {
     }
 
     /// Copies the workspace into the layer.
-    pub(super) fn fill(&mut self, policy: &Policy, owner: (u32, u32), host: &Capabilities) -> Result<(), Error> {
+    pub(super) fn fill(&mut self, plan: &Plan, owner: (u32, u32), host: &Capabilities) -> Result<(), Error> {
         let from = self.source()?;
         let _rights = rights(Some(&from), owner, host)?;
-        self.baseline = Some(copy_in(&from, &self.place, bounds(policy))?);
+        self.baseline = Some(copy_in(&from, &self.place, copied(plan))?);
         Ok(())
     }
 
@@ -347,6 +355,55 @@ fn rights(from: Option<&Dir>, (uid, gid): (u32, u32), host: &Capabilities) -> Re
     become_user(uid, gid).map(Some).map_err(told_as)
 }
 
+/// A control itself, whoever holds it: also the kernel of a machine.
+pub(super) fn held(control: &Control) -> &Control {
+    if let Control::InMachine(inner) = control { inner } else { control }
+}
+
+/// What holds the workspace's clause.
+fn shown(plan: &Plan) -> impl Iterator<Item = &Control> {
+    let entries = plan.entries.iter().filter(|entry| entry.clause == ClauseId::Workspace);
+    entries.flat_map(|entry| entry.controls.iter()).map(held)
+}
+
+/// Where the workspace of a plan lies on the host.
+pub(super) fn source(plan: &Plan) -> Option<&Path> {
+    shown(plan).find_map(|control| {
+        if let Control::Mount { from, .. }
+        | Control::Overlay { from, .. }
+        | Control::Copy { from, .. }
+        | Control::Rule { path: from, .. } = control
+        {
+            Some(from.as_path())
+        } else {
+            None
+        }
+    })
+}
+
+/// Whether the program only reads its workspace.
+pub(super) fn is_read_only(plan: &Plan) -> bool {
+    shown(plan)
+        .any(|control| matches!(control, Control::Mount { write: false, .. } | Control::Rule { write: false, .. }))
+}
+
+/// How much of a workspace is copied: as much as the place of the copy holds, or as is watched in the run's folder.
+fn copied(plan: &Plan) -> Bounds {
+    let entries = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    let mut all = Bounds::default();
+    for control in plan.controls().map(held) {
+        if let Control::Copy { size: Some((bytes, inodes)), .. } = control {
+            (all.bytes, all.entries) = (*bytes, entries(*inodes));
+        } else if let Control::Watch(Watch::Disk(disk)) = control {
+            all.bytes = disk.0;
+        } else if let Control::Watch(Watch::Files(files)) = control {
+            all.entries = entries(*files);
+        }
+    }
+    all
+}
+
+/// How much is taken of what a run left.
 pub(super) fn bounds(policy: &Policy) -> Bounds {
     let default = Bounds::default();
     Bounds {
@@ -360,7 +417,7 @@ pub(super) fn bounds(policy: &Policy) -> Bounds {
 pub(super) fn copy_to_folder(
     root: &Path,
     to: &Path,
-    policy: &Policy,
+    plan: &Plan,
     owner: (u32, u32),
     host: &Capabilities,
 ) -> Result<Layer, Error> {
@@ -376,7 +433,7 @@ pub(super) fn copy_to_folder(
     let mut layer = Layer::of(folder.enter(name, Cross::No).map_err(made)?, root.to_owned());
     layer.folder = Some(to.to_owned());
     layer.owner = host.root().then_some(owner);
-    layer.baseline = Some(copy_in(&from, &layer.place, bounds(policy))?);
+    layer.baseline = Some(copy_in(&from, &layer.place, copied(plan))?);
     Ok(layer)
 }
 

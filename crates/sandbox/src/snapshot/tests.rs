@@ -165,7 +165,7 @@ fn a_full_disk_leaves_nothing() {
     let mut mount = Command::new("mount");
     mount.args(["-t", "tmpfs", "-o", "size=1m,mode=0700", "none"]).arg(host.at("state"));
     if !mount.status().unwrap().success() {
-        println!("skipped: no mount here");
+        println!("skip: no mount here");
         return;
     }
     std::fs::write(host.at("tmp/large"), vec![7; 2 << 20]).unwrap();
@@ -242,7 +242,7 @@ fn targets_of_links_and_modes_stay_as_they_are() {
 #[test]
 fn in_a_shared_file_system_only_the_owners_files_are_packed() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: needs root");
+        println!("skip: needs root");
         return;
     }
     let host = Host::new();

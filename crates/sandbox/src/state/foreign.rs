@@ -35,7 +35,7 @@ mod tests {
     #[test]
     fn below_a_foreign_folder_root_can_do_what_its_owner_can_and_no_more() {
         if !rustix::process::geteuid().is_root() {
-            println!("skipped: needs root");
+            println!("skip: needs root");
             return;
         }
         let top = tempfile::tempdir().unwrap();

@@ -24,6 +24,7 @@ const HARMLESS: &[u32] = &[
     nr::__NR_prctl,
     nr::__NR_prlimit64,
     nr::__NR_ptrace,
+    nr::__NR_rt_sigqueueinfo,
     nr::__NR_seccomp,
     nr::__NR_sendto,
     nr::__NR_setns,
@@ -247,8 +248,10 @@ pub fn can_attempt(number: u32, args: &[u64; 6]) -> bool {
     }
     let flag = |at: usize, value: u64| number == nr::__NR_sendto && at == 3 && value == MSG_FASTOPEN;
     let nowhere = |value: u64| value < FIRST_PAGE || value == u64::MAX || value == u64::from(u32::MAX);
-    // Of these two only what the kernel refuses: a mapping of no bytes, and a value that PR_SET_DUMPABLE does not have.
+    // Of these only what the kernel refuses: a mapping of no bytes, a value that PR_SET_DUMPABLE does not have, and no signal whose
+    // description lies nowhere.
     let refused = match (number, args) {
+        (nr::__NR_rt_sigqueueinfo, [_, signal, info, ..]) => *signal == 0 && *info == 0,
         (nr::__NR_mmap, [_, length, ..]) => *length == 0,
         (nr::__NR_prctl, [option, value, ..]) => *option == PR_SET_DUMPABLE && *value == 2,
         _ => true,
@@ -302,6 +305,8 @@ mod tests {
         let close = nr::__NR_close;
         assert!(attempt(close, &[3, 0, 0, 0, 0, 0]).is_err() && harmless(close).is_none());
         assert!(attempt(nr::__NR_openat, &[0; 6]).is_err(), "other arguments than its own");
+        let queued = |signal| can_attempt(nr::__NR_rt_sigqueueinfo, &[1, signal, 0, 0, 0, 0]);
+        assert!(queued(0) && !queued(9), "no signal");
         assert!(!can_attempt(nr::__NR_reboot, &[0; 6]) && !can_attempt(nr::__NR_exit_group, &[u64::MAX; 6]));
     }
 }

@@ -12,7 +12,7 @@ fn host() -> Option<Hierarchies> {
     let ready =
         rustix::process::geteuid().is_root() && host.available().memory.is_ok() && host.available().pids.is_ok();
     if !ready {
-        println!("skipped: no writable control groups: {:?}", host.available());
+        println!("skip: no writable control groups: {:?}", host.available());
     }
     ready.then_some(host)
 }
@@ -140,7 +140,8 @@ fn a_fork_bomb_does_not_outrun_the_kill() {
 #[test]
 fn a_share_of_the_processor_holds() {
     let Some(host) = host() else { return };
-    if host.available().cpu.is_err() {
+    if let Err(why) = &host.available().cpu {
+        println!("skip: no share of the processor can be held: {why:?}");
         return;
     }
     // So small that a busy machine gives more than that.
@@ -165,7 +166,8 @@ fn a_share_of_the_processor_holds() {
 #[test]
 fn named_processors_hold() {
     let Some(host) = host() else { return };
-    if host.available().cpuset.is_err() {
+    if let Err(why) = &host.available().cpuset {
+        println!("skip: no processors can be named: {why:?}");
         return;
     }
     let limits = Limits { cpuset: Some("0".into()), ..Limits::default() };

@@ -58,7 +58,7 @@ const NAMED: &[&str] = &["default", "image-build", "node", "python", "strict"];
 
 /// Parts that hold a clause by what they refuse: what they speak of cannot be allowed as a whole.
 const NARROWING: &[&str] =
-    &["net/no-names", "shared-pids", "shared-files", "shared-locks", "counted-memory", "no-memfd"];
+    &["net/no-names", "shared-pids", "shared-files", "shared-locks", "counted-memory", "no-memfd", "gvisor"];
 
 /// What the surroundings of a start add to a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

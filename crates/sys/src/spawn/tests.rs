@@ -325,7 +325,7 @@ fn a_child_gives_up_a_real_time_policy_and_keeps_any_other() {
             let wanted = libc::sched_param { sched_priority: priority };
             // SAFETY: `wanted` is valid for reading; 0 is this thread.
             if unsafe { libc::sched_setscheduler(0, policy, &raw const wanted) } != 0 {
-                println!("skipped: this user may not have policy {policy}");
+                println!("skip: this user may not have policy {policy}");
                 return;
             }
             // Field 41 is the policy (proc(5)).

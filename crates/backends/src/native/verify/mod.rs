@@ -11,7 +11,7 @@ use std::path::Path;
 
 use guest::config::OwnedProbe as Probe;
 use guest::frames::{Posture, ToGuest};
-use policy::control::{CgroupLimit, Control, Inlet, Namespace, Watch};
+use policy::control::{CgroupLimit, Control, Inlet, Namespace, Variables, Watch};
 use sys::proc::{Process, Status};
 
 pub(crate) use mounts::{Point, options, uppermost};
@@ -141,22 +141,16 @@ impl Proof<'_> {
             Control::Covered(cover) => self.covered(cover),
             Control::ProtectedMounts => self.protected(),
             Control::NoexecMounts => self.noexec(),
-            Control::NoexecRules(_) => self.never_written(),
-            Control::Executables { abi: _, files } => self.listed(files),
-            Control::WriteFolders { abi: _, folders } => self.written_only(folders),
-            Control::Landlock(_) => self.landlock(),
-            Control::Rule { path, write: _ } => self.rule(path),
+            Control::NoexecRules(abi) => self.never_written(*abi),
+            Control::Executables { abi, files } => self.listed(*abi, files),
+            Control::WriteFolders { abi, folders } => self.written_only(*abi, folders),
+            Control::Landlock(abi) => self.landlock(*abi),
+            Control::Rule { path, write } => self.rule(path, *write),
             Control::Filter(part) => self.filter(part),
             Control::Cgroup { version: _, limit } => self.group(limit),
             Control::Rlimit { resource, value } => self.rlimit(resource.number(), *value),
             Control::EachFile(size) => self.rlimit(policy::control::Resource::FileSize.number(), size.0),
-            Control::Environment(variables) => {
-                let planned = self.started.prepared.config.env.len();
-                let given = self.started.prepared.blueprint.variables.contains(variables);
-                must(given && usize::try_from(p.variables) == Ok(planned), || {
-                    format!("it has {} variables", p.variables)
-                })
-            }
+            Control::Environment(variables) => self.environment(variables),
             Control::LocalRoutes { ipv6 } => must(p.local_ipv4 && (p.local_ipv6 || !ipv6), || {
                 "a foreign address does not lead to the sandbox itself".to_owned()
             }),
@@ -171,7 +165,7 @@ impl Proof<'_> {
             Control::Interpreter(_) => {
                 // What it says itself comes after this, and before it is given the program.
                 must(self.armed.contains(control), || "nobody set it up".to_owned())?;
-                self.listed(self.started.prepared.blueprint.exec.as_deref().unwrap_or_default())
+                self.interpreter_alone()
             }
             Control::Machine(_) | Control::InMachine(_) => Err("there is no machine on this tier".to_owned()),
             Control::Copy { size: None, .. }
@@ -294,6 +288,17 @@ impl Proof<'_> {
         let death_signal = if self.container() { 9 } else { 0 };
         must(p.death_signal == death_signal, || format!("its parent-death signal is {}", p.death_signal))?;
         must(self.status.ignored == 0, || format!("its set of ignored signals is {:#x}", self.status.ignored))
+    }
+
+    /// The guest was handed as many variables as there are, and of them each has the value of the plan.
+    fn environment(&self, variables: &Variables) -> Evident {
+        let (prepared, count) = (&self.started.prepared, self.posture.variables);
+        let env = &prepared.config.env;
+        must(prepared.blueprint.variables.contains(variables), || "nobody gave them".to_owned())?;
+        must(usize::try_from(count) == Ok(env.len()), || format!("it has {count} variables"))?;
+        let of = |control: &Control| if let Control::Environment(part) = control { Some(part.clone()) } else { None };
+        let planned: Vec<Variables> = prepared.plan.controls().filter_map(of).collect();
+        super::environment::as_planned(env, &planned, variables, prepared.blueprint.judged)
     }
 
     fn label(&self) -> Evident {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use guest::config::{Attrs, Config, OwnedOp as Op};
 use policy::control::{Control, Cover};
+use sys::paths::Identity;
 use sys::proc::Mount;
 
 use super::{Evident, PAGE, Proof, must};
@@ -48,12 +49,19 @@ impl Proof<'_> {
         uppermost(self.mounts()?, &place).ok_or_else(|| format!("there is no mount at {place}"))
     }
 
-    /// The mount of something that the plan shows.
+    /// The mount of something that the plan shows; what is shown as it is must be what was judged.
     pub(super) fn shown(&self, at: &Path, write: bool) -> Result<&Mount, String> {
         let placed = self.started.prepared.placed.iter().rev().find(|placed| placed.at == *at);
         let Some(placed) = placed else { return Err(format!("{} is not shown", at.display())) };
         let mount = self.uppermost(&placed.point)?;
         has(mount, if write { &["nosuid", "nodev"] } else { &["ro", "nosuid", "nodev"] })?;
+        if let Some(is) = placed.is {
+            let found = self.started.seen.shown.iter().rev().find(|(point, _)| *point == placed.point);
+            let same = |found: &Identity| (found.device, found.inode) == ((is.major, is.minor), is.ino);
+            must(found.is_some_and(|(_, found)| same(found)), || {
+                format!("{} is another file than the one that was judged", mount.point)
+            })?;
+        }
         Ok(mount)
     }
 
@@ -208,4 +216,45 @@ pub(crate) fn options(attrs: Attrs) -> Vec<&'static str> {
         .filter(|(attr, _)| attrs.bits() & attr.bits() != 0)
         .map(|(_, word)| word)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mounts by (number, the number of that on which they are mounted, place).
+    fn mounts(all: &[(u64, u64, &str)]) -> Vec<Mount> {
+        let line = |(id, parent, point): &(u64, u64, &str)| {
+            format!("{id} {parent} 0:{id} / {point} rw,nosuid - tmpfs none rw\n")
+        };
+        sys::proc::parse_mountinfo(&all.iter().map(line).collect::<String>()).unwrap()
+    }
+
+    #[test]
+    fn the_uppermost_mount_is_the_one_that_the_kernel_walks_to() {
+        let at = |all: &[(u64, u64, &str)], place: &str| uppermost(&mounts(all), place).map(|mount| mount.id);
+        // The root is mounted on one that is not in the list, or on itself.
+        for root in [(2, 1, "/"), (2, 2, "/")] {
+            let tree = [root, (3, 2, "/work"), (4, 3, "/work/.git"), (5, 2, "/tmp")];
+            assert_eq!([at(&tree, "/"), at(&tree, "/work"), at(&tree, "/work/.git")], [Some(2), Some(3), Some(4)]);
+            // No mount of its own, and no place whose name begins alike.
+            assert_eq!([at(&tree, "/work/src"), at(&tree, "/wor"), at(&tree, "/workshop")], [None; 3]);
+            // The kernel promises no order of the lines.
+            let turned: Vec<_> = tree.iter().rev().copied().collect();
+            assert_eq!([at(&turned, "/work/.git"), at(&turned, "/tmp")], [Some(4), Some(5)]);
+        }
+        // One above another at the same place: the upper one is mounted on the lower one.
+        let above = [(2, 1, "/"), (3, 2, "/work"), (4, 3, "/work")];
+        assert_eq!(at(&above, "/work"), Some(4));
+        assert_eq!(at(&[above[0], above[2], above[1]], "/work"), Some(4));
+        // A second root lies on the first and hides all that is mounted there.
+        let roots = [(2, 1, "/"), (3, 2, "/work"), (4, 2, "/"), (5, 4, "/tmp")];
+        assert_eq!([at(&roots, "/"), at(&roots, "/work"), at(&roots, "/tmp")], [Some(4), None, Some(5)]);
+        // What is mounted below a folder that another mount covers is never reached, whether it is older or newer.
+        let buried = [(2, 1, "/"), (3, 2, "/a/b/c"), (4, 2, "/a/b")];
+        assert_eq!([at(&buried, "/a/b"), at(&buried, "/a/b/c")], [Some(4), None]);
+        let anew = [buried[0], buried[1], buried[2], (5, 4, "/a/b/c")];
+        assert_eq!(at(&anew, "/a/b/c"), Some(5));
+        assert_eq!(at(&[], "/"), None);
+    }
 }

@@ -4,64 +4,97 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use guest::config::OwnedProbe as Probe;
-use policy::control::Filter;
+use guest::config::{OwnedLandlock, OwnedProbe as Probe, OwnedRule};
+use policy::control::{Control, Filter};
+use sys::landlock::fs;
 
 use super::{Evident, Proof, must};
-use crate::native::{filter, landlock, words};
+use crate::native::{filter, landlock, process, words};
+
+/// What a rule gives that changes something.
+const WRITES: u64 = !(fs::EXECUTE | fs::READ_FILE | fs::READ_DIR | fs::IOCTL_DEV);
 
 /// Whether one lies within the other.
 fn meets(one: &Path, other: &Path) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }
 
+fn path(rule: &OwnedRule) -> &Path {
+    Path::new(OsStr::from_bytes(rule.path.to_bytes()))
+}
+
+/// Of a grant its rule, with the rights to write only where they were planned: rights add up along a path, so no rule on it or
+/// above it gives more, but on what `written` knows.
+fn granted(rules: &[OwnedRule], place: &Path, write: bool, written: impl Fn(&Path) -> bool) -> Evident {
+    let own = rules.iter().filter(|rule| path(rule) == place).fold(0, |all, rule| all | rule.access);
+    let wanted = if write { fs::READ_FILE | fs::WRITE_FILE } else { fs::READ_FILE };
+    must(own & wanted == wanted, || format!("{} has no rule with its rights", place.display()))?;
+    let more = rules
+        .iter()
+        .find(|rule| !write && rule.access & WRITES != 0 && place.starts_with(path(rule)) && !written(path(rule)));
+    must(more.is_none(), || format!("{} can be written to", place.display()))
+}
+
 impl Proof<'_> {
+    /// The layer that was put on handles all that its ABI knows: a right that is not handled is nobody's to refuse.
+    fn layer(&self, abi: u32) -> Result<&OwnedLandlock, String> {
+        let prepared = &self.started.prepared;
+        let layer = prepared.config.landlock.as_ref().ok_or("there is no layer")?;
+        let (all, handled) = (sys::landlock::fs_rights(abi), layer.handled_fs);
+        must(abi > 0 && handled == all, || format!("the layer handles the rights {handled:#x}, and not {all:#x}"))?;
+        let planned = |control| prepared.plan.controls().any(|found| *found == control);
+        let closed = abi >= 4 && planned(Control::Filter(Filter::NoInet));
+        let (net, handled) = (if closed { sys::landlock::NET_RIGHTS } else { 0 }, layer.handled_net);
+        must(handled == net, || format!("the layer handles the rights to ports {handled:#x}, and not {net:#x}"))?;
+        let kept = self.container() || planned(Control::SignalScope);
+        let (scopes, scoped) = (if kept { sys::landlock::scopes(abi) } else { 0 }, layer.scoped);
+        must(scoped == scopes, || format!("the layer has the scopes {scoped:#x}, and not {scopes:#x}"))?;
+        Ok(layer)
+    }
+
     /// The layer is in force, and no rule of it lets anything be executed that `allowed` does not know.
-    pub(super) fn executable(&self, allowed: impl Fn(&Path, u64) -> bool) -> Evident {
-        use sys::landlock::fs::EXECUTE;
-        self.landlock()?;
-        let Some(layer) = &self.started.prepared.config.landlock else { return Err("there is no layer".to_owned()) };
-        must(layer.handled_fs & EXECUTE != 0, || "the layer does not handle execution".to_owned())?;
-        for rule in layer.rules.iter().filter(|rule| rule.access & EXECUTE != 0) {
-            let path = Path::new(OsStr::from_bytes(rule.path.to_bytes()));
-            must(allowed(path, rule.access), || format!("{} can be executed", path.display()))?;
+    fn executable(&self, abi: u32, allowed: impl Fn(&Path) -> bool) -> Evident {
+        self.landlock(abi)?;
+        for rule in self.layer(abi)?.rules.iter().filter(|rule| rule.access & fs::EXECUTE != 0) {
+            must(allowed(path(rule)), || format!("{} can be executed", path(rule).display()))?;
         }
         Ok(())
     }
 
     /// Rights of Landlock add up along a path: nothing that can be executed lies above or below what can be written.
-    pub(super) fn never_written(&self) -> Evident {
-        use sys::landlock::fs::WRITE_FILE;
-        let rules = self.started.prepared.config.landlock.iter().flat_map(|layer| &layer.rules);
-        let written: Vec<&Path> = rules
-            .filter(|rule| rule.access & WRITE_FILE != 0)
-            .map(|rule| Path::new(OsStr::from_bytes(rule.path.to_bytes())))
-            .collect();
-        self.executable(|path, _| !written.iter().any(|other| meets(path, other)))
+    pub(super) fn never_written(&self, abi: u32) -> Evident {
+        let rules = &self.layer(abi)?.rules;
+        let written: Vec<&Path> = rules.iter().filter(|rule| rule.access & fs::WRITE_FILE != 0).map(path).collect();
+        self.executable(abi, |path| !written.iter().any(|other| meets(path, other)))
+    }
+
+    /// Of an interpreter, whose own control names no ABI: by the layer of its plan, nothing but the interpreter itself.
+    pub(super) fn interpreter_alone(&self) -> Evident {
+        let prepared = &self.started.prepared;
+        let of = |control: &Control| if let Control::Landlock(abi) = control { Some(*abi) } else { None };
+        let abi = prepared.plan.controls().find_map(of).ok_or("the plan has no layer")?;
+        self.listed(abi, prepared.blueprint.exec.as_deref().unwrap_or_default())
     }
 
     /// Nothing but what is listed, and the loaders that a listed program needs.
-    pub(super) fn listed(&self, files: &[PathBuf]) -> Evident {
+    pub(super) fn listed(&self, abi: u32, files: &[PathBuf]) -> Evident {
         let loaders = landlock::loaders();
         let listed = |path: &Path| {
             loaders.iter().chain(files).any(|file| file == path || file.canonicalize().is_ok_and(|file| file == path))
         };
-        self.executable(|path, _| listed(path))
+        self.executable(abi, listed)
     }
 
     /// The layer is in force, and no rule of it lets more of a writable place be written to than the listed folders; nor does the
     /// filter let a descriptor that only reads change a file.
-    pub(super) fn written_only(&self, folders: &[PathBuf]) -> Evident {
-        use sys::landlock::fs::WRITE_FILE;
-        self.landlock()?;
+    pub(super) fn written_only(&self, abi: u32, folders: &[PathBuf]) -> Evident {
+        self.landlock(abi)?;
         let prepared = &self.started.prepared;
         must(prepared.blueprint.folders.as_deref() == Some(folders), || "nobody kept to the list".to_owned())?;
         let closed = prepared.filter.as_ref().is_some_and(filter::Built::closes_leases);
         must(closed, || "files elsewhere can be acted on through a descriptor that reads".to_owned())?;
-        let rules = prepared.config.landlock.iter().flat_map(|layer| &layer.rules);
         let own = prepared.folder.as_ref().and_then(|own| own.canonicalize().ok());
-        for rule in rules.filter(|rule| rule.access & WRITE_FILE != 0) {
-            let path = Path::new(OsStr::from_bytes(rule.path.to_bytes()));
+        for path in self.layer(abi)?.rules.iter().filter(|rule| rule.access & fs::WRITE_FILE != 0).map(path) {
             if own.as_ref().is_some_and(|own| path.starts_with(own)) {
                 continue;
             }
@@ -80,8 +113,9 @@ impl Proof<'_> {
         Ok(())
     }
 
-    /// An open that must fail and one that must work.
-    pub(super) fn landlock(&self) -> Evident {
+    /// An open that must fail and one that must work, under a layer that handles all that its ABI knows.
+    pub(super) fn landlock(&self, abi: u32) -> Evident {
+        self.layer(abi)?;
         must(self.posture.landlock_layers > 0, || "no layer was put on".to_owned())?;
         let opens = |probe: &Probe| matches!(probe, Probe::OpenMustFail(_));
         if self.container() || self.started.prepared.config.probes.iter().any(opens) {
@@ -92,13 +126,25 @@ impl Proof<'_> {
         self.probed(|probe| matches!(probe, Probe::OpenMustWork(_)))
     }
 
-    pub(super) fn rule(&self, path: &Path) -> Evident {
+    /// The guest put on as many rules as there are, and of them the grant has what the plan says.
+    pub(super) fn rule(&self, at: &Path, write: bool) -> Evident {
         let prepared = &self.started.prepared;
-        let placed = prepared.placed.iter().any(|placed| placed.at == *path);
-        must(placed, || format!("{} has no rule", path.display()))?;
-        let planned = prepared.config.landlock.as_ref().map_or(0, |layer| layer.rules.len());
-        must(usize::try_from(self.posture.landlock_rules) == Ok(planned), || {
+        let placed = prepared.placed.iter().any(|placed| placed.at == *at);
+        must(placed, || format!("{} has no rule", at.display()))?;
+        let rules = prepared.config.landlock.as_ref().map_or(&[][..], |layer| &layer.rules);
+        must(usize::try_from(self.posture.landlock_rules) == Ok(rules.len()), || {
             format!("the layer has {} rules", self.posture.landlock_rules)
+        })?;
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_gone| path.to_owned());
+        let planned = |control: &Control| {
+            if let Control::Rule { path, write: true } = control { Some(real(path)) } else { None }
+        };
+        let written: Vec<PathBuf> =
+            prepared.plan.controls().filter_map(planned).chain(prepared.folder.as_deref().map(real)).collect();
+        // Of a grant for writing only the listed folders can be written to where there is such a list, which is looked at by itself.
+        let write = write && prepared.blueprint.folders.is_none();
+        granted(rules, &real(at), write, |path| {
+            process::is_device(path) || written.iter().any(|written| path.starts_with(written))
         })
     }
 
@@ -132,7 +178,10 @@ impl Proof<'_> {
         self.probed(|probe| matches!(probe, Probe::Call { errno: 0, .. }))?;
         self.probed(|probe| matches!(probe, Probe::Call { errno, .. } if *errno != 0))?;
         match part {
-            Filter::Profile(_) => Ok(()),
+            Filter::Profile(name) => {
+                let built = self.started.prepared.blueprint.profile.as_deref();
+                must(built == Some(name), || format!("its rules are those of {}", built.unwrap_or("none")))
+            }
             Filter::Allow(names) => built.named(names, true, |number, args| self.answer(number, args)),
             Filter::Deny(names) => built.named(names, false, |number, args| self.answer(number, args)),
             Filter::NoUnix => must(built.closes_unix(), || "unix sockets can be made".to_owned()),
@@ -152,5 +201,47 @@ impl Proof<'_> {
             }
             Filter::NoInet => self.probed(|probe| matches!(probe, Probe::SocketMustFail { family: 2 | 10, .. })),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(all: &[(&str, u64)]) -> Vec<OwnedRule> {
+        let rule = |(path, access): &(&str, u64)| OwnedRule {
+            path: std::ffi::CString::new(*path).unwrap(),
+            access: *access,
+            is: None,
+        };
+        all.iter().map(rule).collect()
+    }
+
+    const READ: u64 = fs::READ_FILE | fs::READ_DIR | fs::EXECUTE;
+    const WRITE: u64 = READ | fs::WRITE_FILE | fs::MAKE_REG;
+
+    #[test]
+    fn a_grant_has_its_rule_and_no_more_rights_than_were_planned() {
+        let nothing = |_: &Path| false;
+        let data = Path::new("/data/in");
+        assert_eq!(granted(&rules(&[("/data/in", READ)]), data, false, nothing), Ok(()));
+        assert_eq!(granted(&rules(&[("/data/in", WRITE)]), data, true, nothing), Ok(()));
+        // None, another one's, and one that cannot do what was granted.
+        for all in [&[][..], &[("/data", READ)], &[("/data/in", fs::EXECUTE)]] {
+            assert!(granted(&rules(all), data, false, nothing).is_err(), "{all:?}");
+        }
+        assert!(granted(&rules(&[("/data/in", READ)]), data, true, nothing).is_err());
+        // On it, beside it, above it; to make a file is to write, and below it is another one's.
+        for all in [
+            &[("/data/in", WRITE)][..],
+            &[("/data/in", READ), ("/data/in", WRITE)],
+            &[("/data/in", READ), ("/data", fs::MAKE_REG)],
+        ] {
+            assert!(granted(&rules(all), data, false, nothing).is_err(), "{all:?}");
+        }
+        assert_eq!(granted(&rules(&[("/data/in", READ), ("/data/in/out", WRITE)]), data, false, nothing), Ok(()));
+        // A place that another control gives for writing holds this one too.
+        let planned = |path: &Path| path == Path::new("/data");
+        assert_eq!(granted(&rules(&[("/data/in", READ), ("/data", WRITE)]), data, false, planned), Ok(()));
     }
 }

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use policy::Plan;
 use policy::control::{Control, Namespace};
+use sys::paths::Identity;
 use sys::proc::{Mount, Process};
 
 use crate::native::capacity::WatchedMounts;
+use crate::native::prepare::Prepared;
 use crate::native::start::Held;
 
 /// What was seen from outside while the guest was on its way: later it cannot be traced, and nobody may look.
@@ -20,6 +22,8 @@ pub(crate) struct Seen {
     pub(crate) mounts: Option<Vec<Mount>>,
     /// Nodes of devices that the plan gives, with the numbers that were found.
     pub(super) devices: Vec<(PathBuf, (u32, u32))>,
+    /// What was found where the plan shows a tree or file of the host itself.
+    pub(super) shown: Vec<(PathBuf, Identity)>,
     /// The sockets that came out.
     pub(super) sockets: Vec<sys::inlet::Inlet>,
     /// Its network namespace.
@@ -77,13 +81,17 @@ impl Seen {
     }
 
     /// The mounts, once the guest has no capability left to change them: while it goes on with its steps.
-    pub(crate) fn settled(&mut self, held: &mut Held, devices: &[(PathBuf, (u32, u32))]) {
+    pub(crate) fn settled(&mut self, held: &mut Held, prepared: &Prepared) {
         let seen = Process::open(held.guest).and_then(|process| Ok((process.mounts()?, process)));
         match seen {
             Ok((mounts, process)) => {
                 self.mounts = Some(mounts);
                 held.watched = WatchedMounts::of(&process, &held.scope.in_memory);
-                for (at, _) in devices {
+                for placed in prepared.placed.iter().filter(|placed| placed.is.is_some()) {
+                    let found = process.place_at(&placed.point.to_string_lossy()).and_then(sys::paths::identity);
+                    self.shown.extend(found.ok().map(|identity| (placed.point.clone(), identity)));
+                }
+                for (at, _) in &prepared.blueprint.devices {
                     let found = process.place_at(&at.to_string_lossy()).and_then(sys::paths::character_device);
                     self.devices.extend(found.ok().flatten().map(|numbers| (at.clone(), numbers)));
                 }

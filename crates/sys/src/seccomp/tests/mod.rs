@@ -496,6 +496,22 @@ fn names_can_be_allowed_and_denied_but_not_what_others_decide() {
     assert_eq!(profile.why("bpf").map(str::is_empty), Some(false));
 }
 
+/// gVisor's kernel does not keep its first process, which is the guest, from signals: the filter does, and no policy undoes it.
+#[test]
+fn no_policy_opens_the_way_to_the_guest_under_gvisor() {
+    let of = |gvisor| Profile::load("default", &Surroundings { gvisor, ..Surroundings::default() }).unwrap();
+    for name in ["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"] {
+        let number = names::number(name).unwrap();
+        let (mut inside, mut on_linux) = (of(true), of(false));
+        assert!(matches!(inside.allow(name), Err(ProfileError::Reserved { .. })), "{name}");
+        let (guest, other) = ([1, 9, 0, 0, 0, 0], [2, 9, 0, 0, 0, 0]);
+        assert_eq!((inside.judge(number, guest), inside.judge(number, other)), (Action::Errno(1), Action::Allow));
+        // Where Linux keeps it, the name is allowed as before.
+        assert_eq!(on_linux.allow(name), Ok(()), "{name}");
+        assert_eq!(on_linux.judge(number, guest), Action::Allow, "{name}");
+    }
+}
+
 #[test]
 fn every_width_and_test_compiles_to_what_it_means() {
     let value = 0x1_0000_0005;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The cases of `scripts/clients`: clients inside that are told only names and placeholders; their servers are `clients_servers.py`."""
-import json, os, shutil, socket, subprocess, sys, tempfile, threading
+import json, os, shutil, socket, subprocess, sys, tempfile, threading, tomllib
 
 sys.dont_write_bytecode = True
 from clients_servers import BODY, CA, HOME, KEY, PROPER, certificate, web  # noqa: E402: no file is left beside it
@@ -176,6 +176,16 @@ def case_npm():
     wants(inside(scoped, [rule("npm.test", 443, HTTPS, **own, encoded_slashes=True)], key), "from the private registry")
     report = inside(scoped, [rule("npm.test", 443, HTTPS, **own)], key)
     assert "from the private" not in report["stdout"] and "net.allow/path" in json.dumps(report["violations"]), report
+    # As the preset `npm` has it: installed and asked about faults, also with a scope, and not published. A rule for the host as a whole publishes.
+    with open("resources/net/npm.toml", "rb") as file:
+        preset = [rule("npm.test", 443, HTTPS, **{name: value for name, value in one.items() if name not in ("host", "ports")}) for one in tomllib.load(file)["allow"]]
+    audited = ["sh", "-c", command.replace("--no-audit ", "").replace("error kept", "error @own/kept").replace("'kept'", "'@own/kept'") + " && npm audit"]
+    wants(inside(audited, preset, key), "found 0 vulnerabilities")
+    publish = ["sh", "-c", command.split("npm install")[0] + 'echo \'{"name": "@own/new", "version": "2.0.0"}\' >package.json && npm publish --loglevel=error']
+    report = inside(publish, preset, key)
+    assert report["outcome"]["code"] != 0 and "published" not in PROPER and "net.allow/method" in json.dumps(report["violations"]), report
+    wants(inside(publish, [rule("npm.test", 443, HTTPS, methods=["GET", "PUT"])], key), "@own/new")
+    assert "published" in PROPER
 
 
 def case_cargo():

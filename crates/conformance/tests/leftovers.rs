@@ -79,7 +79,7 @@ fn scenes() -> Result<Vec<Fixture>, Wrong> {
     let callers: &[Who] = if root() { &Who::ALL } else { &[Who::Rootless] };
     let pairs = callers.iter().flat_map(|who| BackendId::all().into_iter().flatten().map(|backend| (backend, *who)));
     // One interpreter stands for both, which are one program of ours. gVisor and crun are root's alone. A machine starts in
-    // seconds: what one leaves is a test of its own, beside the other tests of machines; so is a container of podman's.
+    // seconds: one whose supervisor is killed is in the command line's `machines.rs`. podman needs a service: `podman.rs`.
     let usual = |(backend, who): &(BackendId, Who)| match backend.tier {
         Tier::Language => MONTY.contains(backend),
         Tier::Process => true,

@@ -45,7 +45,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         clause: ClauseId::Threat,
         backends: GVISOR,
-        sentence: "against tenants that are hostile to each other `auto` takes the gvisor tier",
+        sentence: "against tenants that are hostile to each other `auto` takes the gvisor tier, by a release without known faults",
         cell: Cell::Enforced(against_tenants),
     },
     Case {
@@ -133,7 +133,15 @@ fn against_hostile(scene: &Fixture) -> Held {
 }
 
 fn against_tenants(scene: &Fixture) -> Held {
-    auto(scene, "multi-tenant", Tier::Gvisor)
+    let host = backends::Capabilities::probe();
+    if host.runsc().is_ok_and(|engine| engine.faults().next().is_none()) {
+        return auto(scene, "multi-tenant", Tier::Gvisor);
+    }
+    // A release with known faults is refused to them, and told to everybody else.
+    let refused = scene.plan(&["threat=multi-tenant"])?;
+    check(refused.refusals() == ["gvisor/known-faults"], || refused.said())?;
+    let told = scene.plan(&["threat=hostile"])?;
+    check(told.code == Some(0) && told.out().contains("mended in release"), || told.said())
 }
 
 fn auto(scene: &Fixture, threat: &str, tier: Tier) -> Held {

@@ -175,6 +175,8 @@ tell canary $(env | grep -c canary-of-the-caller)
 tell devices $(tail -n +3 /proc/net/dev | cut -d: -f1)
 tell memory $(grep MemTotal /proc/meminfo | tr -dc 0-9)
 tell open_files $(ulimit -n)
+tell id $(wc -c </etc/machine-id)
+is id_written sh -c 'echo other >/etc/machine-id'
 tell entries $(ls / | tr '\\n' ' ')
 is root touch /bin/new
 is image touch /etc/new
@@ -208,6 +210,7 @@ fn make_root(scene: &Fixture) -> Result<String, Wrong> {
     for name in names.split(' ') {
         std::os::unix::fs::symlink("busybox", root.join("bin").join(name))?;
     }
+    std::fs::write(root.join("etc/machine-id"), "0123456789abcdef0123456789abcdef\n")?;
     std::fs::write(root.join("etc/passwd"), "ann:x:1000:1000::/home/ann:/bin/sh\n")?;
     Ok(format!("fs.root=dir:{}", root.display()))
 }
@@ -313,6 +316,9 @@ fn tenants(scene: &Fixture) -> Held {
 fn root(scene: &Fixture) -> Held {
     says(scene, "root", "closed")?;
     says(scene, "image", "closed")?;
+    // Two machines of one image are not the same machine.
+    says(scene, "id", "0")?;
+    says(scene, "id_written", "closed")?;
     says(scene, "entries", "bin dev etc home proc run tmp workspace")
 }
 

@@ -40,10 +40,10 @@ pub(crate) fn shown(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
 
-/// The documents for people: those at the root, of `docs`, of `examples` and of `bench`.
+/// The documents for people: those at the root, of `docs`, of `examples`, of `bench` and of the package for Python.
 pub(crate) fn documents() -> Read<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for (folder, deep) in [("", false), ("docs", true), ("examples", true), ("bench", false)] {
+    for (folder, deep) in [("", false), ("docs", true), ("examples", true), ("bench", false), ("sdk/python", false)] {
         let mut folders = vec![root().join(folder)];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(&folder)? {

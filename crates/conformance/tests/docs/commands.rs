@@ -6,8 +6,9 @@
 //! - each `$ ` line of a `console` block is run. Its exit code is 0, or the one of its remark (`# exit code 1`). Where lines
 //!   follow, they are its output, stdout and stderr as they come; `...` stands for anything, on a line of its own for any
 //!   lines;
-//! - a `sh` or `bash` block is run as a whole, and ends with 0.
+//! - a `sh` or `bash` block is run as a whole, and ends with 0; so is a `python` block of those in `PYTHON`.
 //!
+//! What needs a program of this host is run where that is, and a line of `sudo` where this test is root; where not, it is told.
 //! What cannot be run here stands in a table below, and a row that no document needs any more is a failure.
 
 use std::fmt::Write as _;
@@ -22,8 +23,6 @@ use crate::blocks::{Block, blocks, root};
 
 /// Commands that are not run, by their exact text, and why.
 const NOT_RUN: &[(&str, &str)] = &[
-    (r#"sudo fumehood run --tier gvisor -- python3 -c 'print(open("/proc/version").read())'"#, "needs root and runsc"),
-    ("sudo fumehood run --set backend=crun -- id -u", "needs root and crun"),
     (r#"sudo ln -s "$(command -v fumehood)" /usr/local/bin/fumehood-oci"#, "writes to the machine, as root"),
     (
         "sudo podman --cgroup-manager cgroupfs --runtime /usr/local/bin/fumehood-oci run --rm --network none --read-only IMAGE CMD",
@@ -33,7 +32,6 @@ const NOT_RUN: &[(&str, &str)] = &[
         "sudo ctr run --rm --read-only --runc-binary /usr/local/bin/fumehood-oci IMAGE NAME CMD",
         "needs root, containerd and an image; `fumehood/tests/cli/oci.rs` calls it as containerd does",
     ),
-    ("sudo fumehood run --set backend=podman -- id -u", "needs root and a service of podman's"),
     ("scripts/setup build", "installs packages"),
     ("cargo build --release --locked -p fumehood", "builds for minutes; `scripts/test` does it"),
     (
@@ -44,38 +42,67 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("scripts/test", "runs this test"),
     ("fumehood template build code-interpreter-v1", "fetches 70 packages from a registry; `scripts/e2b` does it"),
     ("fumehood attack", "takes minutes; two stages of `scripts/test`"),
-    ("fumehood attack --against bwrap", "needs bubblewrap"),
-    ("fumehood audit tail", "prints events until it is ended"),
-    ("fumehood approvals watch", "asks at a terminal until it is left"),
-    ("fumehood tools serve -p policy.toml --listen unix:/run/user/1000/fumehood.sock", "the folder of a login session"),
-    (
-        "fumehood tools serve -p policy.toml --tool mail.send=send.py --sandbox python \
-         --webhook https://hooks.example.org/fumehood --webhook-secret-file hook.key",
-        "needs a key and a listener that the reader has",
-    ),
 ];
 
-/// Servers that stay in the foreground: they run beside the rest of their page, once they have said this.
+/// Commands that need something of the host beside the product: a program, or a socket at its place. A line of `sudo` is run by
+/// root, in a session of its own.
+const NEEDS: &[(&str, &str)] = &[
+    (r#"sudo fumehood run --tier gvisor -- python3 -c 'print(open("/proc/version").read())'"#, "runsc"),
+    ("sudo fumehood run --set backend=crun -- id -u", "crun"),
+    ("sudo fumehood run --set backend=podman -- id -u", "/run/podman/podman.sock"),
+    ("fumehood attack --against bwrap --only NET-01", "bwrap"),
+];
+
+/// What stays in the foreground: it runs beside the rest of its page, once it has said this, and is ended with the page.
 const SERVERS: &[(&str, &str)] = &[
     ("fumehood tools serve -p policy.toml --tool mail.send=send.py --tool mail.delete=delete.py", "people the one in"),
+    ("fumehood tools serve -p policy.toml --listen unix:/run/user/1000/fumehood.sock", "people the one in"),
+    (
+        "fumehood tools serve -p policy.toml --tool mail.send=send.py --sandbox python --listen 127.0.0.1:8732 \
+         --webhook https://hooks.example.org/fumehood --webhook-secret-file hook.key",
+        "people the one in",
+    ),
     ("fumehood serve", "listening on"),
+    ("fumehood audit tail", "run.ended"),
+    ("fumehood approvals watch", "waiting"),
 ];
+
+/// `python` blocks that are run as they stand, with our package: how many of a page, from its first on. The others go on with what
+/// a reader has: an answer of a model, a request, a client of E2B or Docker (`scripts/e2b`, `scripts/docker-clients`).
+/// `docs/reference/python.md` begins with a `diff` of a sandbox that lives, for which an ordinary user needs a freezer.
+const PYTHON: &[(&str, usize)] = &[("sdk/python/README.md", 2)];
+
+/// A policy for the tool of these.
+const MAIL: &str = r#"cat >policy.toml <<'POLICY'
+version = 1
+
+[[tools.tool]]
+name = "mail.send"
+decision = "allow"
+effect = "write"
+guards.to = { kind = "email", domains = ["company.com"] }
+POLICY
+"#;
 
 /// Names that a document makes up, and what prints the one that is meant.
 const MADE_UP: &[(&str, &str)] = &[
     ("a-7f3k9m", "fumehood approvals ls --json | grep -o '\"a-[a-z0-9]*' | head -n 1 | tr -d '\"'"),
     ("m-2c8xq0", "fumehood approvals remembered --json | grep -o '\"m-[a-z0-9]*' | tail -n 1 | tr -d '\"'"),
+    ("/run/user/1000", "echo \"$HOME\""),
     ("r-20261122-022119-b83197", "fumehood audit show --json | grep -o 'r-[0-9]*-[0-9]*-[0-9a-f]*' | tail -n 1"),
 ];
 
 /// What a reader has done before a page's commands.
-const BEFORE: &[(&str, &str)] = &[(
-    "docs/concepts/approvals.md",
-    r#"call() { printf '{"id":%d,"op":"call","tool":"mail.send","args":{"to":"ann%d@company.com","body":"hello"},"here":true}\n' $1 $1; }
+const BEFORE: &[(&str, &str)] = &[
+    (
+        "docs/concepts/approvals.md",
+        r#"call() { printf '{"id":%d,"op":"call","tool":"mail.send","args":{"to":"ann%d@company.com","body":"hello"},"here":true}\n' $1 $1; }
 (for n in 1 2 3 4; do call $n; done; sleep 60) | fumehood tools serve -p policy.toml --stdio >/dev/null 2>&1 &
 for _ in $(seq 100); do fumehood approvals ls | grep -c waiting | grep -q 4 && break; sleep 0.1; done
 "#,
-)];
+    ),
+    ("sdk/python/README.md", MAIL),
+];
 
 /// Files that a reader has, where the page shows no other of that name.
 const FILES: &[(&str, &str)] = &[
@@ -87,6 +114,7 @@ const FILES: &[(&str, &str)] = &[
     ),
     ("data.csv", "day,count\nMon,3\nTue,5\n"),
     ("send.py", "import json, sys\nprint('sent to', json.load(sys.stdin)['to'])\n"),
+    ("hook.key", "0123456789abcdef0123456789abcdef\n"),
     ("delete.py", "import json, sys\nprint('deleted', json.load(sys.stdin)['id'])\n"),
 ];
 
@@ -104,6 +132,10 @@ struct Step {
 #[derive(Default)]
 struct Page {
     name: String,
+    /// It is root's session.
+    root: bool,
+    /// How many of its programs in Python are run.
+    programs: usize,
     files: Vec<(String, String)>,
     steps: Vec<Step>,
 }
@@ -136,6 +168,11 @@ fn console(block: &Block) -> Vec<Step> {
     steps
 }
 
+/// How many programs in Python of a page are run.
+fn programs(page: &str) -> usize {
+    PYTHON.iter().find(|(name, _)| *name == page).map_or(0, |(_, number)| *number)
+}
+
 fn pages() -> Read<Vec<Page>> {
     let mut pages: Vec<Page> = Vec::new();
     for block in blocks()? {
@@ -152,25 +189,66 @@ fn pages() -> Read<Vec<Page>> {
                 let (place, text) = (block.place(), block.lines.join("\n"));
                 page.steps.push(Step { place, text, code: 0, output: Vec::new() });
             }
+            "python" if page.programs < programs(&page.name) => {
+                let (place, name) = (block.place(), format!("block-{}.py", block.line));
+                let text = format!("python3 -B {name}");
+                page.programs += 1;
+                page.files.push((name, block.lines.join("\n") + "\n"));
+                page.steps.push(Step { place, text, code: 0, output: Vec::new() });
+            }
             _ => {}
         }
     }
-    pages.retain(|page| page.steps.iter().any(|step| listed(NOT_RUN, &step.text).is_none()));
+    let of_root = of_root(&mut pages);
+    pages.extend(of_root);
+    for page in &mut pages {
+        page.steps.retain(|step| listed(NOT_RUN, &step.text).is_none() && is_there(step));
+    }
+    pages.retain(|page| !page.steps.is_empty());
     Ok(pages)
+}
+
+/// What `sudo` stands before, each as a page of root's.
+fn of_root(pages: &mut [Page]) -> Vec<Page> {
+    let mut found = Vec::new();
+    for page in pages {
+        let (of_root, own) = std::mem::take(&mut page.steps)
+            .into_iter()
+            .partition(|step| step.text.starts_with("sudo ") && listed(NOT_RUN, &step.text).is_none());
+        page.steps = own;
+        found.push(Page { name: page.name.clone(), root: true, steps: of_root, ..Page::default() });
+    }
+    found
+}
+
+/// Whether this host has what a command needs; told by name if not.
+#[expect(clippy::print_stdout, reason = "skips are told")]
+fn is_there(step: &Step) -> bool {
+    let need = listed(NEEDS, &step.text);
+    let program = |name: &str| {
+        let places = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+        places.iter().any(|place| Path::new(place).join(name).exists())
+    };
+    let lacks = match need {
+        Some(need) if !program(need) => Some(need),
+        Some(_) | None => (step.text.starts_with("sudo ") && !conformance::fixture::root()).then_some("root"),
+    };
+    if let Some(lacks) = lacks {
+        println!("skip: {}: `{}` needs {lacks}", step.place, step.text);
+    }
+    lacks.is_none()
 }
 
 /// The page's session. Output and exit code of each step are kept in files of its number.
 fn session(page: &Page, scene: &Fixture, bin: &Path) -> Result<String, std::fmt::Error> {
     let mut script = String::new();
     let (home, out) = (scene.outside().join("home"), scene.outside().join("steps"));
-    writeln!(script, "export HOME='{}' PATH='{}':$PATH", home.display(), bin.display())?;
+    let bin = bin.display();
+    writeln!(script, "export HOME='{}' PATH='{bin}':$PATH PYTHONPATH='{bin}/python'", home.display())?;
     writeln!(script, "steps='{}'\ntrap 'kill $(jobs -p) 2>/dev/null' EXIT", out.display())?;
     script.push_str(listed(BEFORE, &page.name).unwrap_or_default());
     for (number, step) in page.steps.iter().enumerate() {
-        if listed(NOT_RUN, &step.text).is_some() {
-            continue;
-        }
-        let mut text = step.text.clone();
+        let mut text = step.text.strip_prefix("sudo ").unwrap_or(&step.text).to_owned();
         for (made_up, real) in MADE_UP {
             text = text.replace(made_up, &format!("$({real})"));
         }
@@ -241,10 +319,14 @@ fn wrong_step(step: &Step, code: &str, output: &str) -> Option<String> {
 
 /// Runs a page; what is wrong with it.
 fn try_page(page: &Page, bin: &Path) -> Read<Vec<String>> {
-    let scene = Fixture::new(BackendId::native(Tier::Container), Who::Rootless).map_err(|error| error.to_string())?;
+    let who = if page.root { Who::Rootful } else { Who::Rootless };
+    let scene = Fixture::new(BackendId::native(Tier::Container), who).map_err(|error| error.to_string())?;
     let given = FILES.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
     for (name, text) in given.chain(page.files.iter().cloned()) {
-        scene.file(&name, &text).map_err(|error| error.to_string())?;
+        let path = scene.file(&name, &text).map_err(|error| error.to_string())?;
+        if name.ends_with(".key") {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        }
     }
     let steps = scene.outside().join("steps");
     for folder in [&steps, &scene.outside().join("home")] {
@@ -258,10 +340,8 @@ fn try_page(page: &Page, bin: &Path) -> Read<Vec<String>> {
     };
     let mut found = Vec::new();
     for (number, step) in page.steps.iter().enumerate() {
-        if listed(NOT_RUN, &step.text).is_none() {
-            let (code, output) = (left(number, "code").unwrap_or_default(), left(number, "out").unwrap_or_default());
-            found.extend(wrong_step(step, &code, &output));
-        }
+        let (code, output) = (left(number, "code").unwrap_or_default(), left(number, "out").unwrap_or_default());
+        found.extend(wrong_step(step, &code, &output));
     }
     match ended {
         Err(error) => found.push(format!("{}: {error}", page.name)),
@@ -273,7 +353,7 @@ fn try_page(page: &Page, bin: &Path) -> Read<Vec<String>> {
     Ok(found)
 }
 
-/// The product in a folder that every user may read.
+/// The product and our package for Python in a folder that every user may read.
 fn installed() -> Read<tempfile::TempDir> {
     let folder = tempfile::Builder::new().prefix("docs-bin").tempdir()?;
     let everybody = fs::Permissions::from_mode(0o755);
@@ -281,6 +361,16 @@ fn installed() -> Read<tempfile::TempDir> {
     let program = folder.path().join("fumehood");
     fs::copy(product::binary().map_err(|error| error.to_string())?, &program)?;
     fs::set_permissions(&program, everybody)?;
+    for part in ["fumehood", "fumehood/tools"] {
+        let to = folder.path().join("python").join(part);
+        fs::create_dir_all(&to)?;
+        for entry in fs::read_dir(root().join("sdk/python/src").join(part))? {
+            let path = entry?.path();
+            if let Some(name) = path.file_name().filter(|_| path.is_file()) {
+                fs::copy(&path, to.join(name))?;
+            }
+        }
+    }
     Ok(folder)
 }
 
@@ -302,17 +392,15 @@ fn every_command_of_the_documents_does_what_they_show() {
 
 #[test]
 fn every_row_of_what_is_not_run_is_needed() {
-    let steps: Vec<Step> = blocks()
-        .expect("the documents can be read")
-        .iter()
-        .filter(|block| block.language() == "console")
-        .flat_map(console)
-        .collect();
-    let exact = NOT_RUN.iter().chain(SERVERS).map(|(text, _)| *text);
+    let blocks = blocks().expect("the documents can be read");
+    let steps: Vec<Step> = blocks.iter().filter(|block| block.language() == "console").flat_map(console).collect();
+    let exact = NOT_RUN.iter().chain(NEEDS).chain(SERVERS).map(|(text, _)| *text);
     let exact = exact.filter(|text| !steps.iter().any(|step| step.text == *text));
     let named = MADE_UP.iter().chain(FILES).map(|(name, _)| *name);
     let named = named.filter(|name| !steps.iter().any(|step| step.text.contains(name)));
     let pages = BEFORE.iter().map(|(page, _)| *page).filter(|page| !root().join(page).is_file());
+    let has = |page: &str| blocks.iter().filter(|block| block.page == page && block.language() == "python").count();
+    let pages = pages.chain(PYTHON.iter().filter(|(page, number)| has(page) < *number).map(|(page, _)| *page));
     let unused: Vec<String> = exact.chain(named).chain(pages).map(|row| format!("no document has `{row}`")).collect();
     crate::none(&unused);
 }

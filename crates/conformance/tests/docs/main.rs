@@ -4,7 +4,7 @@
 mod blocks;
 mod commands;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
@@ -105,7 +105,7 @@ fn command(words: &[String]) -> Option<(&'static Spec, &[String])> {
 
 /// What is wrong with one line of a `console` block.
 fn wrong_line(line: &str) -> Option<String> {
-    let words = words(line);
+    let words = words(line.strip_prefix("sudo ").unwrap_or(line));
     let (first, rest) = words.split_first()?;
     if first != "fumehood" {
         let script = first.starts_with("scripts/") && !root().join(first).is_file();
@@ -159,23 +159,59 @@ fn every_policy_in_the_documents_is_read_or_refused_as_its_fence_says() {
 
 #[test]
 fn every_command_in_the_documents_exists_with_its_flags() {
-    let mut blocks = blocks().expect("the documents can be read");
-    blocks.retain(|block| block.language() == "console");
+    let blocks = blocks().expect("the documents can be read");
     let mut found = Vec::new();
-    let mut tried = 0;
+    let mut tried = BTreeMap::from([("console", 0), ("text", 0)]);
     for block in &blocks {
-        for line in block.lines.iter().filter_map(|line| line.strip_prefix("$ ")) {
-            tried += usize::from(line.starts_with("fumehood "));
+        let Some(tried) = tried.get_mut(block.language()) else { continue };
+        // A text may show a command with or without its prompt, beside anything else.
+        let is_text = block.language() == "text";
+        let plain = |line: &'_ str| line.starts_with("fumehood ") || line.starts_with("sudo fumehood ");
+        for line in &block.lines {
+            let Some(line) = line.strip_prefix("$ ").or(is_text.then_some(line)) else { continue };
+            if is_text && !plain(line) {
+                continue;
+            }
+            *tried += usize::from(plain(line));
             found.extend(wrong_line(line).map(|why| format!("{}: `{line}`: {why}", block.place())));
         }
     }
-    assert!(tried > 20, "only {tried} commands found: the search is broken");
+    assert!(tried["console"] > 20 && tried["text"] > 10, "only {tried:?} commands found: the search is broken");
     none(&found);
+}
+
+/// What is wrong with code, by the language's own reader; none where that is not installed.
+fn wrong_python(code: &str) -> Option<String> {
+    let read = "import ast, sys; ast.parse(sys.stdin.read())";
+    let command = sys::command::Command::new("/usr/bin/python3").args(["-I", "-c", read]);
+    let output = command.output(code.as_bytes(), 64 * 1024, std::time::Duration::from_secs(60)).ok()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.end != sys::pidfd::End::Exited(0)).then_some(said)
+}
+
+#[test]
+fn every_program_in_python_of_the_documents_can_be_read() {
+    if !Path::new("/usr/bin/python3").exists() {
+        println!("skip: programs in Python of the documents: there is no python3");
+        return;
+    }
+    let mut blocks = blocks().expect("the documents can be read");
+    blocks.retain(|block| block.language() == "python");
+    assert!(blocks.len() > 8, "only {} programs found: the search is broken", blocks.len());
+    let wrong = |block: &blocks::Block| Some(format!("{}: {}", block.place(), wrong_python(&block.lines.join("\n"))?));
+    none(&blocks.iter().filter_map(wrong).collect::<Vec<_>>());
+    assert!(wrong_python("with box as:\n  pass").is_some(), "what is no Python was taken");
 }
 
 #[test]
 fn a_command_or_flag_that_does_not_exist_is_found() {
-    for line in ["fumehood flee", "fumehood run --teir vm -- true", "fumehood diff --memory 1G", "scripts/nothing"] {
+    for line in [
+        "fumehood flee",
+        "fumehood run --teir vm -- true",
+        "sudo fumehood run --teir gvisor -- true",
+        "fumehood diff --memory 1G",
+        "scripts/nothing",
+    ] {
         assert!(wrong_line(line).is_some(), "`{line}` was taken");
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use jiff::Timestamp;
 use sandbox::Environment;
 use sandbox::audit::{self, Filter, Kind, Log, Options};
-use sandbox::changes::{Applied, ChangesError, Diff, Manifest, Request, apply, diff};
+use sandbox::changes::{Applied, ChangesError, Diff, Manifest, MarkedPath, Request, apply, diff, marked};
 use sandbox::fault::show_path;
 use sandbox::protect::list;
 use sandbox::state::{RunId, State};
@@ -31,9 +31,22 @@ pub(crate) fn shown(
     paths: Option<&[PathBuf]>,
     environment: &Environment,
 ) -> Result<Diff, Failure> {
-    let search: Vec<PathBuf> =
-        environment.variable("PATH").map(|path| std::env::split_paths(path).collect()).unwrap_or_default();
-    diff(state, run, paths, list(), &search).map_err(|error| failed(&error))
+    diff(state, run, paths, list(), &search(environment)).map_err(|error| failed(&error))
+}
+
+/// What is marked of what a request asks for.
+pub(crate) fn marks(
+    state: &State,
+    run: &RunId,
+    request: &Request,
+    environment: &Environment,
+) -> Result<Vec<MarkedPath>, Failure> {
+    marked(state, run, request.paths.as_deref(), list(), &search(environment)).map_err(|error| failed(&error))
+}
+
+/// The folders of the caller's PATH.
+fn search(environment: &Environment) -> Vec<PathBuf> {
+    environment.variable("PATH").map(|path| std::env::split_paths(path).collect()).unwrap_or_default()
 }
 
 /// A run whose changes are none, or are gone, was a run all the same: its record says so.
@@ -60,11 +73,12 @@ pub(crate) fn taken(state: &State, run: &RunId, manifest: &Manifest, request: &R
     Ok(applied)
 }
 
-/// What came of it, for programs.
-pub(crate) fn taken_json(run: &RunId, applied: &Applied) -> Value {
+/// What came of it, for programs; `marks` of what was taken.
+pub(crate) fn taken_json(run: &RunId, applied: &Applied, marks: &[MarkedPath]) -> Value {
     match applied {
         Applied::Done { digest, paths, left, keys, refused } => json!({
             "schema": 1, "run": run.as_str(), "applied": paths, "digest": digest, "left": left, "keys": keys, "refused": refused,
+            "marks": marks,
         }),
         Applied::Conflicts(conflicts) => json!({ "schema": 1, "run": run.as_str(), "conflicts": conflicts }),
     }

@@ -6,6 +6,8 @@ import pathlib
 import pytest
 
 from fumehood import CommandExitException, FumehoodError, InvalidArgumentException, ProgramNotFoundException, Refused, TimeoutException, arun, run
+from fumehood._files import chunks
+from fumehood._frames import encode_json
 
 
 def test_code_gives_its_output_its_usage_and_what_was_stopped():
@@ -33,6 +35,27 @@ def test_a_list_is_a_program_and_input_is_its_own():
         run("print(1)")
     with pytest.raises(InvalidArgumentException):
         run(["true"], language="python")
+
+
+def test_what_is_no_character_is_refused_by_the_name_of_its_argument():
+    for words, named in [
+        ({"code": "print('\ud800')", "language": "python"}, "'code'"),
+        ({"code": ["echo", "\ud800"]}, "'code'"),
+        ({"code": ["cat"], "stdin": "ab\udfff"}, "'stdin' has a lone surrogate at position 2"),
+    ]:
+        with pytest.raises(InvalidArgumentException, match=named):
+            run(**words)
+    assert run(["printf", "%s", "\udcff"]).report["stdout_base64"] == "/w=="
+
+
+def test_what_cannot_be_asked_of_a_sandbox_is_named():
+    for words, named in [({"op": "spawn", "argv": ["ok", "\ud800"]}, "'argv'"), ({"envs": {"A": "1", "B": "\udc00"}}, "'envs.B'")]:
+        with pytest.raises(InvalidArgumentException, match=named):
+            encode_json(words)
+    with pytest.raises(InvalidArgumentException, match="NaN|JSON compliant"):
+        encode_json({"a": float("nan")})
+    with pytest.raises(InvalidArgumentException, match="'data'"):
+        list(chunks("\ud800"))
 
 
 def test_a_limit_is_a_result_and_with_check_an_exception():

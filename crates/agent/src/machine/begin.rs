@@ -186,6 +186,7 @@ mod tests {
             shm: NONE,
             run: NONE,
             workspace: None,
+            machine_id: None,
             rlimits: std::collections::BTreeMap::new(),
             environment: Vec::new(),
             cwd: "/".to_owned(),

@@ -19,6 +19,8 @@ pub const MODULES: &str = "modules";
 pub const DISKS: &str = "virtio_blk";
 /// Where the files of [`Begin`] are shown, read-only.
 pub const OURS: &str = "/run/fumehood";
+/// Names at the top of the tree that programs see which are the machine's own: what the image has of these names is not shown.
+pub const OWN: &[&str] = &["proc", "sys", "dev", "tmp", "run", "home", "lost+found"];
 /// The port of the virtual serial device that leads to the supervisor.
 pub const PORT: u32 = 1;
 
@@ -128,6 +130,9 @@ pub struct Machine {
     /// The copy of the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Workspace>,
+    /// The file of the image that is its `/etc/machine-id`, by its path from the top: an empty one is shown in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_id: Option<String>,
     /// Resource limits by their number.
     pub rlimits: BTreeMap<u32, u64>,
     /// `NAME=VALUE`.

@@ -9,7 +9,7 @@ use rustix::fs::{CWD, FileType, Mode};
 use rustix::mount::MountFlags;
 
 use super::init::{Fault, at, io};
-use super::{Machine, OURS, Place};
+use super::{Machine, OURS, OWN, Place};
 
 /// Where the tree is made.
 pub(super) const NEW: &str = "/new";
@@ -17,8 +17,8 @@ pub(super) const NEW: &str = "/new";
 const IMAGE: &str = "/image";
 /// The image's device.
 pub(super) const DEVICE: &str = "/dev/vda";
-/// Names at the top that are ours.
-const OWN: &[&str] = &["proc", "sys", "dev", "tmp", "run", "home", "lost+found"];
+/// An empty file of the initial file system.
+const EMPTY: &str = "/empty";
 /// Device, major and minor number.
 const DEVICES: &[(&str, u32, u32)] =
     &[("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
@@ -44,6 +44,7 @@ pub(super) fn enter(machine: &Machine, own: &[(String, Vec<u8>)]) -> Result<(), 
     folder(NEW, 0o755)?;
     mounted("tmpfs", NEW, MountFlags::NOSUID | MountFlags::NODEV, "mode=0755,size=1m,nr_inodes=4096")?;
     show_image()?;
+    cover_id(machine.machine_id.as_deref())?;
     kernel_file_systems()?;
     devices()?;
     places(machine)?;
@@ -83,6 +84,17 @@ fn show_image() -> Result<(), Fault> {
         rustix::mount::mount_bind(&from, &to).map_err(at(shown))?;
     }
     Ok(())
+}
+
+/// An empty file in the place of the image's machine id: two machines of one image are not the same machine.
+fn cover_id(file: Option<&str>) -> Result<(), Fault> {
+    let Some(file) = file else { return Ok(()) };
+    let to = format!("{NEW}/{file}");
+    std::fs::write(EMPTY, "").map_err(io(EMPTY))?;
+    std::fs::set_permissions(EMPTY, std::fs::Permissions::from_mode(0o444)).map_err(io(EMPTY))?;
+    rustix::mount::mount_bind(EMPTY, &to).map_err(at(to.clone()))?;
+    let sealed = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    rustix::mount::mount_remount(&to, sealed, c"").map_err(at(to))
 }
 
 fn kernel_file_systems() -> Result<(), Fault> {

@@ -244,7 +244,7 @@ fn a_full_disk_is_told_and_nothing_is_left() {
     // The tests have mounts of their own.
     let size = c"size=256k";
     if let Err(errno) = rustix::mount::mount("tmpfs", &full, "tmpfs", rustix::mount::MountFlags::empty(), Some(size)) {
-        println!("skipped: no file system of its own: {errno}");
+        println!("skip: no file system of its own: {errno}");
         return;
     }
     agent.write("full/kept", b"kept").unwrap();

@@ -11,7 +11,7 @@ use crate::client::{Agent, program};
 fn bytes_go_both_ways_and_each_side_ends_its_own() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let Ok(listener) = TcpListener::bind(address) else {
-            println!("skipped: no {address} here");
+            println!("skip: no {address} here");
             continue;
         };
         let port = listener.local_addr().unwrap().port();

@@ -341,7 +341,7 @@ fn programs_signal_one_another_and_not_the_agent() {
     let mut agent = Agent::new();
     let hello: Hello = agent.ask(&Request::Hello { version: agent::frame::VERSION }).unwrap();
     if !hello.guarded {
-        println!("skipped: this kernel's Landlock has no scope of signals");
+        println!("skip: this kernel's Landlock has no scope of signals");
         return;
     }
     let (sleeper, pid) = agent.start(shell("sleep 1000"));

@@ -7,13 +7,15 @@ mod work;
 use std::time::Instant;
 
 use backends::Capabilities;
-use policy::value::Tier;
+use policy::value::{Root, Tier};
 use sandbox::PolicyLayer;
 use serde_json::{Value, json};
 
 use crate::choose::{Cost, Costs, TIERS};
 use crate::environment::Environment;
-use crate::run::trial::Trials;
+use crate::load;
+use crate::machine::Folder;
+use crate::run::trial::{Trials, own_root};
 pub(crate) use picture::picture;
 use work::{Served, Work};
 
@@ -150,8 +152,8 @@ pub(crate) fn measure(
         .chain(TIERS.iter().flat_map(|tier| of_tier(*tier)))
         .map(|on| Row { on, runs: Work::ALL.iter().map(|work| (*work, Ok(Vec::new()))).collect(), memory: None })
         .collect();
-    let trials = Trials::new(environment);
-    let served = Served::begin();
+    let root = root_of_machines(layers, environment);
+    let common = Common { layers, trials: Trials::new(environment), served: Served::begin(), root };
     for round in 0..rounds {
         tell(round);
         let count = rows.len();
@@ -159,7 +161,7 @@ pub(crate) fn measure(
             // Another one begins each round, and every second round goes backwards.
             let at = if round % 2 == 0 { at } else { count.saturating_sub(at).saturating_sub(1) };
             if let Some(row) = rows.get_mut(at) {
-                one_round(row, layers, &trials, served.as_ref());
+                one_round(row, &common);
             }
         }
     }
@@ -178,12 +180,29 @@ fn of_tier(tier: Tier) -> impl Iterator<Item = Option<(Tier, &'static str)>> {
     backends::ALL.iter().filter(move |backend| backend.tier() == tier).map(move |backend| Some((tier, backend.name())))
 }
 
-fn one_round(row: &mut Row, layers: &[PolicyLayer], trials: &Trials, served: Option<&Served>) {
+/// What all measurements have in common.
+#[derive(Debug)]
+struct Common<'a> {
+    layers: &'a [PolicyLayer],
+    trials: Trials,
+    served: Option<Served>,
+    /// What machines are shown where the policy has the host's own tree, which goes into none; or why there is nothing.
+    root: Option<Result<Folder, String>>,
+}
+
+/// This program alone, where the policy names no other root than the host's.
+fn root_of_machines(layers: &[PolicyLayer], environment: &Environment) -> Option<Result<Folder, String>> {
+    let is_hosts = load::policy_alone(layers, environment).is_ok_and(|loaded| loaded.policy.fs.root == Root::Host);
+    let program = || environment.broker.as_deref().ok_or_else(|| "this program's own file is not known".to_owned());
+    is_hosts.then(|| program().and_then(|program| own_root(program).map_err(|stop| stop.sentence())))
+}
+
+fn one_round(row: &mut Row, common: &Common<'_>) {
     for (work, runs) in &mut row.runs {
         let Ok(times) = runs else { continue };
         let took = match row.on {
-            None => work.on_host(served).map(|took| (took, None)),
-            Some(on) => inside(*work, on, layers, trials, served),
+            None => work.on_host(common.served.as_ref()).map(|took| (took, None)),
+            Some(on) => inside(*work, on, common),
         };
         match took {
             Ok((took, memory)) => {
@@ -204,18 +223,21 @@ fn one_round(row: &mut Row, layers: &[PolicyLayer], trials: &Trials, served: Opt
 }
 
 /// Milliseconds of one run, from the policy to the report, and the memory that it took.
-fn inside(
-    work: Work,
-    on: (Tier, &'static str),
-    layers: &[PolicyLayer],
-    trials: &Trials,
-    served: Option<&Served>,
-) -> Result<(f64, Option<u64>), String> {
+fn inside(work: Work, on: (Tier, &'static str), common: &Common<'_>) -> Result<(f64, Option<u64>), String> {
     let what = work.inside(on.1)?;
-    let mut layers = layers.to_vec();
-    layers.extend(work.clauses(served)?);
+    let mut layers = common.layers.to_vec();
+    layers.extend(work.clauses(common.served.as_ref())?);
+    let root = common.root.as_ref().filter(|_| on.0 == Tier::Vm);
+    if root.is_some() && work != Work::Start {
+        return Err("a machine needs a root with programs for it: `--set fs.root=dir:PATH`".to_owned());
+    }
+    let root = root.map(|root| root.as_ref().map_err(Clone::clone)).transpose()?;
     let begin = Instant::now();
-    let report = trials.run_this(on, &layers, what).map_err(|stop| stop.sentence())?;
+    let ran = match root {
+        Some(root) => common.trials.machine(on.1, root, &layers),
+        None => common.trials.run_this(on, &layers, what),
+    };
+    let report = ran.map_err(|stop| stop.sentence())?;
     let took = begin.elapsed().as_secs_f64() * 1000.0;
     let report = report.ok_or("it did not end in time")?;
     if report.pointer("/outcome/code") != Some(&json!(0)) {

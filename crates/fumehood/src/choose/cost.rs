@@ -1,5 +1,6 @@
 //! What a tier costs on this host: measured here, kept in the state folder, and measured anew when host or version changed.
 
+use std::path::Path;
 use std::time::Instant;
 
 use backends::Capabilities;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Row;
 use crate::environment::Environment;
-use crate::run::trial::Trials;
+use crate::run::trial::{Trials, own_root};
 
 /// The file in the state folder.
 const FILE: &str = "costs.json";
@@ -24,7 +25,8 @@ const STARTS: usize = 5;
 pub(crate) struct Cost {
     tier: String,
     backend: String,
-    /// From the policy to the report of the shortest program that prints a number, in milliseconds; the median of [`STARTS`].
+    /// From the policy to the report of the shortest program that prints a number, in milliseconds; the median of [`STARTS`]. In a
+    /// machine the program is this one, which says its version.
     pub(crate) start_ms: f64,
     /// Peak of memory inside, in bytes; `None` where nobody counts it.
     pub(crate) memory: Option<u64>,
@@ -54,7 +56,7 @@ impl Costs {
             return costs;
         }
         let trials = Trials::new(environment);
-        costs.0.extend(missing.into_iter().filter_map(|on| measure(on, &trials)));
+        costs.0.extend(missing.into_iter().filter_map(|on| measure(on, &trials, environment.broker.as_deref())));
         if let Some(state) = state {
             // Only a cache: the next call measures again.
             drop(write(&state, &key, &costs));
@@ -93,12 +95,15 @@ fn key(host: &Capabilities) -> String {
     policy::json::digest(&facts)
 }
 
-fn measure(on: (Tier, &str), trials: &Trials) -> Option<Cost> {
+/// `program`: this one, for machines: the host's own tree, with the programs of the other tiers, goes into none.
+fn measure(on: (Tier, &str), trials: &Trials, program: Option<&Path>) -> Option<Cost> {
+    let root = if on.0 == Tier::Vm { Some(own_root(program?).ok()?) } else { None };
     let mut times = Vec::with_capacity(STARTS);
     let mut memory = None;
     for _ in 0..STARTS {
         let begin = Instant::now();
-        let report = trials.run(on).ok()??;
+        let ran = root.as_ref().map_or_else(|| trials.run(on), |root| trials.machine(on.1, root, &[]));
+        let report = ran.ok()??;
         if report.pointer("/outcome/code") != Some(&json!(0)) {
             return None;
         }

@@ -5,9 +5,9 @@ mod cost;
 mod need;
 
 use backends::Capabilities;
-use policy::Loaded;
 use policy::plan::Entry;
 use policy::value::{BackendName, Threat, Tier};
+use policy::{ClauseId, Loaded};
 use sandbox::{PolicyLayer, Workload};
 use serde_json::{Value, json};
 
@@ -31,6 +31,8 @@ pub(crate) struct Row {
     pub(crate) refused: Vec<Value>,
     /// How many clauses have a holder in its plan.
     pub(crate) held: usize,
+    /// What may pass the tier itself, as its plan names it: known faults of what it is made of.
+    pub(crate) overshoot: Option<String>,
 }
 
 impl Row {
@@ -39,7 +41,7 @@ impl Row {
     }
 
     pub(crate) fn to_json(&self, costs: &Costs) -> Value {
-        let Self { tier, backend, refused, held } = self;
+        let Self { tier, backend, refused, held, overshoot } = self;
         let cost = costs.of(self);
         json!({
             "tier": tier.as_str(),
@@ -48,6 +50,7 @@ impl Row {
             "clauses": held,
             "refused": refused,
             "strength": strength(*tier),
+            "overshoot": overshoot,
             "start_ms": cost.map(|cost| cost.start_ms),
             "memory": cost.and_then(|cost| cost.memory),
             "measured": cost.is_some(),
@@ -99,12 +102,14 @@ fn of_tier(
         let mut refused: Vec<Value> = needs.iter().filter_map(|need| need.missing(tier, &asked.policy)).collect();
         refused.extend(backend.and_then(|_| too_weak(tier, threat)));
         refused.extend(backend.and_then(|name| not_named(name, asked.policy.backend)));
-        let mut held = 0;
+        let (mut held, mut overshoot) = (0, None);
         match backend.map(|name| plan((tier, name), (layers, needs), environment, host)) {
             None => refused.push(no_backend(tier)),
             Some(Err(stop)) => refused.extend(reasons(&stop)),
             Some(Ok(plan)) => {
                 held = plan.entries.len();
+                let tier = plan.entries.iter().find(|entry| entry.clause == ClauseId::Tier);
+                overshoot = tier.and_then(|entry| entry.controls.overshoot());
                 if threat != Threat::Mistakes {
                     // What the policy itself prefers is weaker with its leave, and recorded.
                     let preferred = |entry: &Entry| plan.weakened.iter().any(|weak| weak.clause == entry.clause);
@@ -121,7 +126,7 @@ fn of_tier(
                 }
             }
         }
-        Row { tier, backend, refused, held }
+        Row { tier, backend, refused, held, overshoot }
     };
     backends.into_iter().map(row).collect()
 }

@@ -43,7 +43,7 @@ pub(super) const SPEC: Spec = Spec {
              125  a failure of fumehood itself, or bad usage\n  \
              126  no tier holds it: each says what is missing; or the policy is wrong\n\n\
            With --json: {schema, threat, choice {tier, backend}, why, table [{tier, backend, holds, clauses, refused [{id, clause, what, where, why, fix}],\n\
-           strength, start_ms, memory, measured}]}; choice is null with 126.\n\
+           strength, overshoot, start_ms, memory, measured}]}; choice is null with 126.\n\
            Example: `fumehood choose --threat mistakes --needs shell`",
     tables: &[POLICY, CHOOSE],
     words: Words::Mixed(0),
@@ -105,7 +105,7 @@ fn text(row: &Row, costs: &Costs, palette: Palette, columns: usize) -> String {
     let by = row.backend.map_or_else(String::new, |backend| format!(" by {backend}"));
     let cost = costs.of(row).filter(|_| row.holds()).map_or_else(String::new, |cost| {
         let memory = cost.memory.map_or_else(String::new, |memory| format!(", {} inside", bytes(memory)));
-        format!("; `true` takes {} ms here{memory}", cost.start_ms)
+        format!("; a start takes {} ms here{memory}", cost.start_ms)
     });
     let mut out = format!(
         "{}{by}: {}  {}{cost}\n",
@@ -113,6 +113,9 @@ fn text(row: &Row, costs: &Costs, palette: Palette, columns: usize) -> String {
         palette.paint(role, word),
         strength(row.tier)
     );
+    if let Some(overshoot) = &row.overshoot {
+        out.push_str(&hang("  ", 2, &format!("may pass: {}", show_text(overshoot)), columns));
+    }
     for reason in &row.refused {
         let part = |name: &str| show_text(reason.get(name).and_then(Value::as_str).unwrap_or_default());
         out.push_str(&hang("  ", 2, &format!("{}: {}; {}", part("what"), part("why"), part("fix")), columns));

@@ -11,7 +11,7 @@ use super::flags::DOCTOR;
 use super::spec::{Call, Spec};
 use crate::doctor::{Finding, Health, Proof, Row, Severity, Share, Started, TierHealth, default_tier, examine};
 use crate::environment::Environment;
-use crate::run::trial::{MAX_TRIAL, Trials};
+use crate::run::trial::{Trials, longest, own_root};
 use crate::ui::{Failure, Palette, Role, Table, count, hang};
 use sandbox::Capabilities;
 use sandbox::fault::{show_bytes, show_text};
@@ -79,9 +79,9 @@ fn machine(backend: &str, environment: &Environment, trials: &Trials, asked: boo
         return Some(Proof { held: true, how });
     }
     let program = environment.broker.as_ref().filter(|_| asked)?;
-    let proof = match trials.machine(backend, program) {
+    let proof = match own_root(program).and_then(|root| trials.machine(backend, &root, &[])) {
         Ok(Some(report)) => judge(&report, concat!("fumehood ", env!("CARGO_PKG_VERSION"), "\n")),
-        Ok(None) => Proof { held: false, how: format!("it did not end within {} s", MAX_TRIAL.as_secs()) },
+        Ok(None) => too_slow(Tier::Vm),
         Err(stop) => judge(&stop.json(), ""),
     };
     if let Some((state, started)) = state.zip(started).filter(|_| proof.held) {
@@ -95,9 +95,13 @@ fn machine(backend: &str, environment: &Environment, trials: &Trials, asked: boo
 fn prove(on: (Tier, &str), trials: &Trials) -> Proof {
     match trials.run(on) {
         Ok(Some(report)) => judge(&report, "42\n"),
-        Ok(None) => Proof { held: false, how: format!("it did not end within {} s", MAX_TRIAL.as_secs()) },
+        Ok(None) => too_slow(on.0),
         Err(stop) => judge(&stop.json(), ""),
     }
+}
+
+fn too_slow(tier: Tier) -> Proof {
+    Proof { held: false, how: format!("it did not end within {} s", longest(tier).as_secs()) }
 }
 
 /// What the report of the trial says: it ran, its posture was compared with its plan, and it printed what it should.

@@ -32,7 +32,9 @@ pub(super) const ADD: Spec = Spec {
     usage: "--name NAME [-p CEILING] [--sandboxes N] [--templates NAMES] [--operator]",
     more: "Clients send it as E2B_API_KEY. Only its SHA-256 is kept; it counts at once, also for a server that runs.\n\
            Without a ceiling its sandboxes may use what they like of the limits, and still no file, variable or secret of the host.\n\
-           Exit code 0; 125 if the name is taken, or the state folder cannot be used; 126 if the ceiling is no policy.",
+           A template of --templates that is not there yet is told as a warning.\n\
+           Exit code 0; 125 if the name is taken, or the state folder cannot be used; 126 if the ceiling is no policy.\n\
+           With --json: {schema, name, key, missing_templates}.",
     tables: &[ADD_FLAGS],
     words: Words::Mixed(0),
     hidden: false,
@@ -105,17 +107,24 @@ fn add(call: &mut Call<'_>) -> Result<u8, Failure> {
     };
     let ceiling = value("policy").map(|ceiling| judged(call, &ceiling)).transpose()?;
     let templates = value("templates").map(|names| templates(&names)).transpose()?;
+    let keys = open(call)?;
+    let missing = keys.missing_templates(templates.as_deref().unwrap_or_default());
     let rights = Rights { ceiling, sandboxes, templates, operator: call.parsed.has("operator") };
-    let token = open(call)?.add_with(&name, rights).map_err(|error| unusable(&error))?;
+    let token = keys.add_with(&name, rights).map_err(|error| unusable(&error))?;
     if call.json {
-        call.console.json(&json!({ "schema": 1, "name": name, "key": token }))?;
+        call.console.json(&json!({ "schema": 1, "name": name, "key": token, "missing_templates": missing }))?;
     } else {
+        if !missing.is_empty() {
+            let (names, list) = (missing.join(", "), "`fumehood template ls` and the presets are what there is");
+            call.console
+                .eprint(&format!("warning: no template is called {names} now; {list}, and one may be built later\n"));
+        }
         call.console.data(format!("{token}\n").as_bytes())?;
     }
     Ok(0)
 }
 
-/// Names as in `a,b`. Which are there is asked when a sandbox is made: one may be built later.
+/// Names as in `a,b`.
 fn templates(names: &str) -> Result<Vec<String>, Failure> {
     let list: Vec<String> = names.split(',').map(|name| name.trim().to_owned()).collect();
     let is_name = |name: &String| {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use backends::{Capabilities, CgroupSource};
+use backends::{Capabilities, CgroupSource, Kernel};
 use sys::proc::Process;
 
 use super::{Finding, Severity};
@@ -24,6 +24,7 @@ pub fn causes(host: &Capabilities, places: &Places) -> Vec<Finding> {
     found.extend(runsc(host));
     found.extend(crun(host));
     found.extend(qemu(host));
+    found.extend(host.machine().ok().and_then(|emulation| machine_kernel(&emulation.kernel)));
     found.extend(state(places));
     found
 }
@@ -222,7 +223,8 @@ fn runsc(host: &Capabilities) -> Option<Finding> {
                 show_text(&engine.version),
                 known.join(", ")
             ),
-            "what a program does with a fault of gVisor's meets the filter and the namespaces around it, and then the host",
+            "the gvisor tier is refused with `threat = \"multi-tenant\"` by such a release; else what a program does with a fault of gVisor's \
+             meets the filter and the namespaces around it, and then the host",
             "gVisor's own newest release as /usr/local/bin/runsc, which is taken before a distribution's",
         )
     })
@@ -268,6 +270,19 @@ fn qemu(host: &Capabilities) -> Option<Finding> {
     })
 }
 
+/// Debian's newest kernel for virtual machines is as old as the distribution.
+fn machine_kernel(kernel: &Kernel) -> Option<Finding> {
+    (kernel.version() < (6, 12)).then(|| {
+        finding(
+            "machine/old-kernel",
+            Severity::Note,
+            format!("machines start from Linux {}, which is older than 6.12", show_text(&kernel.release)),
+            "its Landlock keeps no program from signalling the agent that started it: such a run ends as a failure (125)",
+            "`fumehood machine prepare --package FILE` with a package linux-image-*-cloud-amd64 of Debian 13 or later",
+        )
+    })
+}
+
 fn state(places: &Places) -> Option<Finding> {
     let fault = State::open(places).and_then(|state| state.audit().map(|_| ())).err()?.fault();
     Some(Finding {
@@ -278,4 +293,25 @@ fn state(places: &Places) -> Option<Finding> {
         why: fault.why,
         fix: fault.fix,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_of_machines_without_scopes_of_signals_is_told_with_what_replaces_it() {
+        let told = |release: &str| {
+            let about = serde_json::json!({ "package": "linux", "release": release, "kernel": "-", "modules": "-" });
+            machine_kernel(&serde_json::from_value(about).unwrap())
+        };
+        for new in ["6.12", "6.12.43+deb13-cloud-amd64", "7.0.1"] {
+            assert_eq!(told(new), None);
+        }
+        for old in ["6.1.0-56-cloud-amd64", "6.11.9", "5.15.0", "nonsense"] {
+            let finding = told(old).unwrap_or_else(|| panic!("{old} is not told"));
+            assert!(finding.id == "machine/old-kernel" && finding.severity == Severity::Note, "{finding:?}");
+            assert!(finding.what.contains(old) && finding.fix.contains("machine prepare --package"), "{finding:?}");
+        }
+    }
 }

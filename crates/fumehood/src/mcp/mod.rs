@@ -132,7 +132,7 @@ fn fetched_before(servers: &mut [Server], environment: &Environment) -> Result<B
 /// Why a server cannot be fetched, or not be started from what was.
 pub(crate) fn unfit_failure(unfit: &Unfit, server: &str) -> Failure {
     match unfit {
-        Unfit::Template(error) => Failure::own(error.fault()),
+        Unfit::Template(error) => error.error().into(),
         Unfit::Program(why) => Failure::own(Fault {
             id: "mcp.fetch/program",
             what: format!("the server `{server}` cannot be started from its package"),

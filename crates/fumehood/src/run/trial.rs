@@ -11,11 +11,14 @@ use sys::channel::Interest;
 
 use super::in_process::Runner;
 use crate::environment::Environment;
+use crate::machine::Folder;
 use crate::program::code;
 use crate::ui::Failure;
 
 /// How long a sandbox may take that does next to nothing; a loaded machine is slow, a broken one never ends.
-pub(crate) const MAX_TRIAL: Duration = Duration::from_secs(30);
+const MAX_TRIAL: Duration = Duration::from_secs(30);
+/// The same in a machine, which may boot under emulation first.
+const MAX_MACHINE: Duration = Duration::from_secs(120);
 
 /// 42 by WASI's `fd_write`.
 const WASM: &[u8] = include_bytes!("answer.wasm");
@@ -27,6 +30,31 @@ pub(crate) fn answer(backend: &str) -> Result<Workload, Failure> {
         "wasm" => code("wasm", WASM.to_vec(), Vec::new()),
         _ => Ok(Workload::Argv(["/bin/sh", "-c", "echo $((6 * 7))"].map(Into::into).to_vec())),
     }
+}
+
+/// How long a trial on a tier may take.
+pub(crate) fn longest(tier: Tier) -> Duration {
+    if tier == Tier::Vm { MAX_MACHINE } else { MAX_TRIAL }
+}
+
+/// A root of which this program of ours is the only file: what a machine can be shown without any other.
+///
+/// # Errors
+/// It cannot be made.
+pub(crate) fn own_root(program: &Path) -> Result<Folder, Failure> {
+    let failed = |why: String| {
+        Failure::own(Fault {
+            id: "run/no-tmp",
+            what: "the root of a machine cannot be made".to_owned(),
+            place: "`/tmp`".to_owned(),
+            why,
+            fix: "make room in /tmp".to_owned(),
+        })
+    };
+    let root = crate::machine::folder().map_err(failed)?;
+    let copied = std::fs::copy(program, root.path().join("fumehood"));
+    copied.map_err(|error| failed(error.to_string()))?;
+    Ok(root)
 }
 
 /// What trials of one command have in common.
@@ -43,7 +71,7 @@ impl Trials {
     }
 
     /// Runs the shortest program that prints 42, by a backend of a tier under the default policy; its report, or `None` if
-    /// it did not end within [`MAX_TRIAL`].
+    /// it did not end within [`longest`].
     ///
     /// # Errors
     /// A refusal, or our own failure.
@@ -51,26 +79,19 @@ impl Trials {
         self.run_this(on, &[], answer(on.1)?)
     }
 
-    /// Has a machine start in which this program of ours, the only file of its root, says its version; else as [`Self::run`].
+    /// Has a machine start in which this program of ours, by its [`own_root`], says its version; else as [`Self::run_this`].
     ///
     /// # Errors
-    /// As [`Self::run`], or its root cannot be made.
-    pub(crate) fn machine(&self, backend: &str, program: &Path) -> Result<Option<Value>, Failure> {
-        let failed = |why: String| {
-            Failure::own(Fault {
-                id: "run/no-tmp",
-                what: "the root of a machine cannot be made".to_owned(),
-                place: "`/tmp`".to_owned(),
-                why,
-                fix: "make room in /tmp".to_owned(),
-            })
-        };
-        let root = crate::machine::folder().map_err(failed)?;
-        let copied = std::fs::copy(program, root.path().join("fumehood"));
-        copied.map_err(|error| failed(error.to_string()))?;
-        let layers = [PolicyLayer::Set(format!("fs.root=dir:{}", root.path().display()))];
+    /// As [`Self::run`].
+    pub(crate) fn machine(
+        &self,
+        backend: &str,
+        root: &Folder,
+        layers: &[PolicyLayer],
+    ) -> Result<Option<Value>, Failure> {
+        let root = PolicyLayer::Set(format!("fs.root=dir:{}", root.path().display()));
         let version = Workload::Argv(["/fumehood", "--version"].map(Into::into).to_vec());
-        self.run_this((Tier::Vm, backend), &layers, version)
+        self.run_this((Tier::Vm, backend), &[layers, &[root]].concat(), version)
     }
 
     /// The same for another program, under the default policy with these layers.
@@ -89,7 +110,7 @@ impl Trials {
         ];
         let sandbox = self.0.start(&[layers, &on].concat(), what, Stdio::kept())?;
         let bell = [Interest { fd: sandbox.ended(), write: false }];
-        let in_time = sys::channel::wait(&bell, Some(MAX_TRIAL)).is_ok_and(|ready| ready.first() == Some(&true));
+        let in_time = sys::channel::wait(&bell, Some(longest(tier))).is_ok_and(|ready| ready.first() == Some(&true));
         if !in_time {
             sandbox.kill();
         }

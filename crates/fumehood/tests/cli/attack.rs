@@ -16,6 +16,21 @@ fn rows_that_nothing_promises_are_told_as_such_and_are_no_failure() {
     assert_eq!(closed.err, "");
 }
 
+/// A relative policy is one wherever the campaign works meanwhile: it once skipped every row, and said that all was well.
+#[test]
+fn a_policy_by_a_relative_name_is_tried_and_rows_that_cannot_be_are_a_failure() {
+    let house = House::new();
+    std::fs::write(house.path("work/p.toml"), "version = 1\nextends = \"strict\"\n").unwrap();
+    let held = house.run(&["attack", "-p", "p.toml", "--json", "--only", "FS-01"]);
+    let totals = &held.json()["totals"];
+    assert_eq!((held.code, &totals["held"], &totals["rows"]), (0, &1.into(), &1.into()), "{held:?}");
+    // No probe can say anything: nothing is known of the row.
+    let nothing = house.run(&["attack", "--json", "--set", "syscalls.deny=[\"write\"]", "--only", "FS-01"]);
+    let json = nothing.json();
+    assert_eq!((nothing.code, &json["totals"]["skipped"]), (1, &1.into()), "{nothing:?}");
+    assert_eq!(json["totals"]["held"], 0, "{json:#}");
+}
+
 #[test]
 fn the_language_tier_holds_against_programs_that_the_hosts_python_runs() {
     let house = House::new();

@@ -36,6 +36,13 @@ fn every_backend_has_numbers_or_a_reason_and_choose_takes_them() {
         if row["there"] == true && row["tier"] == "container" {
             assert!(COLUMNS.iter().all(|(key, _)| row[key].is_number()), "{row}");
         }
+        // The host's own tree goes into no machine: a start is measured with our own program, and nothing else is.
+        if row["tier"] == "vm" && backends::Capabilities::probe().machine().is_ok() {
+            assert!(row["start_ms"].as_f64().is_some_and(|took| took > 0.0), "{row}");
+            let others =
+                ["python_ms", "call_ns", "file_us", "connection_us"].map(|key| row["not_measured"][key].as_str());
+            assert!(others.iter().all(|why| why.is_some_and(|why| why.contains("a root with programs"))), "{row}");
+        }
         // What was measured is what `choose` tells, without measuring again.
         let same = choices.iter().find(|other| named(other) == named(row) && other["measured"] == true);
         if let Some(same) = same.filter(|_| row["there"] == true) {

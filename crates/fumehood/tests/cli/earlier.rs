@@ -208,7 +208,7 @@ fn a_run_on_gvisor_goes_on_as_well() {
     let manner = ["--tier", "gvisor", "-w", ".:copy"];
     let first = go(&house, &manner, &format!("{FIRST}{LOOK}"));
     if first.code == 126 {
-        println!("skipped: no gVisor here");
+        println!("skip: no gVisor here");
         return;
     }
     let run = id(&first);

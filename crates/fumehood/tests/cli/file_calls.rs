@@ -67,6 +67,33 @@ impl<'a> Inside<'a> {
         self.served.ask(self.key, &format!("{method} /v1/sandboxes/{}/{rest}", self.id), &body)
     }
 
+    /// What each door that reads files says of a path: those of `/v1` and E2B's, the path in a query plain and encoded, and in JSON.
+    fn told_of(&self, path: &str) -> Vec<(String, (u16, Json))> {
+        let connect = format!("POST /sandboxes/{}/connect", self.id);
+        let (_, known) = self.served.ask(self.key, &connect, &json!({ "timeout": 300 }));
+        let token = known["envdAccessToken"].as_str().unwrap();
+        let headers = format!(
+            "E2b-Sandbox-Id: {}\r\nE2b-Sandbox-Port: 49983\r\nX-Access-Token: {token}\r\nContent-Type: application/json\r\n",
+            self.id
+        );
+        let encoded: String = path.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let mut lines = Vec::new();
+        for query in [path, &encoded] {
+            for what in ["files?", "files/stat?follow=true&", "files/list?depth=1&", "files/archive?"] {
+                let line = format!("GET {what}path={query}");
+                lines.push((line.clone(), self.call((&line, ""))));
+            }
+            let line = format!("GET /files?path={query}");
+            lines.push((line.clone(), self.served.send(self.key, &line, &headers, "")));
+        }
+        for method in ["Stat", "ListDir"] {
+            let line = format!("POST /filesystem.Filesystem/{method}");
+            let body = json!({ "path": path }).to_string();
+            lines.push((format!("{line} {body}"), self.served.send(self.key, &line, &headers, &body)));
+        }
+        lines
+    }
+
     fn shell(&self, line: &str, detach: bool) {
         let exec = json!({ "cmd": ["sh", "-c", format!("cd ~ && {line}")], "detach": detach });
         let (status, ran) = self.served.ask(self.key, &format!("POST /v1/sandboxes/{}/exec", self.id), &exec);
@@ -115,6 +142,52 @@ fn no_link_leads_a_file_call_out_of_the_sandbox() {
             assert!(!told.to_string().contains(SECRET) && outside.is_untouched(), "{tier}: {one:?}: {told}");
         }
     }
+}
+
+/// The path itself, without a link: of a file that everybody may read, and of what the server keeps beside the sandbox.
+#[test]
+fn no_path_leads_a_file_call_out_of_the_sandbox() {
+    let house = &House::new();
+    let outside = Outside::new(house);
+    let served = Served::new(house);
+    let key = served.key("one", &[]);
+    let server = house.state().join("server");
+    // What would be seen of each: in folders a name, in files what is in them.
+    let mut there = vec![
+        (outside.folder.clone(), r#""name":"file""#.to_owned()),
+        (outside.folder.join("file"), SECRET.to_owned()),
+        (server.clone(), "keys.json".to_owned()),
+    ];
+    for file in ["keys.json", "secret"].map(|name| server.join(name)) {
+        let content = String::from_utf8_lossy(&std::fs::read(&file).unwrap()).into_owned();
+        there.push((file, content.split(['"', '\n']).max_by_key(|part| part.len()).unwrap().to_owned()));
+    }
+    for tier in ["container", "process"] {
+        let inside = Inside::new(&served, &key, tier);
+        // The control: by the same doors a file of the sandbox is told of and read, and a folder listed.
+        inside.shell("mkdir -p d && echo mine > d/file", false);
+        for (path, answered, read) in [("d/file", 9, 6), ("d/../d/file", 9, 6), ("d", 8, 2)] {
+            let told = inside.told_of(path);
+            let count = |is: &dyn Fn(u16, &str) -> bool| {
+                told.iter().filter(|(_, (status, told))| is(*status, &told.to_string())).count()
+            };
+            let found = (count(&|status, _| status < 300), count(&|_, told| told.contains("mine")));
+            assert_eq!(found, (answered, read), "{tier}: {path}: {told:?}");
+        }
+        for (place, seen) in &there {
+            assert!(seen.len() >= "keys.json".len(), "nothing to be seen of {}", place.display());
+            let (here, up) = (place.to_str().unwrap(), "../".repeat(12));
+            for path in [here.to_owned(), format!("{up}{here}"), format!("/..{here}"), format!("d/{up}.{here}")] {
+                for (line, (status, told)) in inside.told_of(&path) {
+                    // As above: attributes by a name are what the process tier does not hide.
+                    let may_be = tier == "process" && ["stat", "archive", "Stat"].iter().any(|one| line.contains(one));
+                    assert!(status >= 400 || may_be, "{tier}: {line}: {status} {told}");
+                    assert!(!told.to_string().contains(seen), "{tier}: {line}: {told}");
+                }
+            }
+        }
+    }
+    assert!(outside.is_untouched());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::{House, Said, script};
 /// What a script says that has a small disk at `$disk`, the state folder on it, and the functions `fill` and `grow`.
 /// `None` where this host lets nobody mount.
 #[expect(clippy::print_stdout, reason = "what was skipped is part of the report of the test")]
-fn on_a_small_disk(house: &House, size: &str, text: &str) -> Option<Said> {
+pub(crate) fn on_a_small_disk(house: &House, size: &str, text: &str) -> Option<Said> {
     let text = format!(
         "exec unshare --mount --propagation private sh -c 'disk=$PWD/disk; mkdir $disk; \
          mount -t tmpfs -o size={size} none $disk || exit 77; export FUMEHOOD_STATE=$disk/state; \
@@ -14,7 +14,7 @@ fn on_a_small_disk(house: &House, size: &str, text: &str) -> Option<Said> {
     );
     let said = house.said(&script(&text, house).output().unwrap());
     if said.code == 77 {
-        println!("skipped: no mounts can be made here");
+        println!("skip: no mounts can be made here");
         return None;
     }
     Some(said)

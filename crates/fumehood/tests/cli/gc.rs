@@ -36,7 +36,7 @@ fn groups_of_dead_runs_of_another_state_folder_are_named_and_left_alone() {
     let (dead, busy, young) = ("r-20200101-000000-00d0d0", "r-20200101-000000-00b5b5", "r-29990101-000000-00a0a0");
     let group = |name: &str| base.join("fumehood").join(name);
     if [dead, busy, young].iter().any(|name| std::fs::create_dir_all(group(name)).is_err()) {
-        eprintln!("skipped: no control group to write in");
+        eprintln!("skip: no control group to write in");
         return;
     }
     let mut sleeper = crate::script("exec sleep 60", &house).spawn().unwrap();

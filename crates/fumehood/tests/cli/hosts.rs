@@ -92,7 +92,7 @@ fn a_file_system_below_a_tree_is_told_and_what_was_done_beside_it_is_kept() {
     let mounted = "mkdir -p sub && mount -t tmpfs none sub && echo below >sub/g || exit 77; ";
     let layered = said(&house, &format!("{mounted}\"$1\" run -q -w . -- sh -c 'echo k >k; echo x >sub/h'; umount sub"));
     if layered.code == 77 {
-        return; // Only root can mount here.
+        return println!("skip: only root mounts here");
     }
     let diff = house.run(&["diff", "--json"]).json();
     assert_eq!(diff["entries"][0]["name"], "k", "{layered:?} {diff}");
@@ -119,7 +119,7 @@ fn can_mount(house: &House) -> bool {
 fn what_is_mounted_in_a_workspace_is_said_where_a_layer_or_a_copy_lacks_it() {
     let house = House::new();
     if !can_mount(&house) {
-        println!("skipped: no mounts can be made here");
+        println!("skip: no mounts can be made here");
         return;
     }
     std::fs::create_dir(house.path("work/sub")).unwrap();
@@ -162,7 +162,7 @@ fn what_is_mounted_in_a_workspace_is_said_where_a_layer_or_a_copy_lacks_it() {
 fn a_grant_that_the_runs_user_could_not_read_is_refused_and_the_plan_says_so_too() {
     let house = House::new();
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only what root starts is somebody else");
+        println!("skip: only what root starts is somebody else");
         return;
     }
     // Of the process tier the way to it counts too.
@@ -209,7 +209,7 @@ fn a_core_that_the_caller_may_not_use_is_refused() {
             };
             let control = run("0");
             if control.code == 126 && control.err.contains("no-controller") {
-                println!("skipped: no control group holds cores here");
+                println!("skip: no control group holds cores here");
                 return;
             }
             assert_eq!((control.code, control.out.as_str()), (0, "1\n"), "{control:?}");
@@ -223,7 +223,7 @@ fn a_core_that_the_caller_may_not_use_is_refused() {
         }
         return;
     }
-    println!("skipped: two processors are needed");
+    println!("skip: two processors are needed");
 }
 
 /// The same, where it is the caller's control group that leaves cores out.
@@ -242,7 +242,7 @@ fn a_core_outside_the_callers_control_group_is_refused() {
     );
     let ended = said(&house, &text);
     if ended.out == "none\n" {
-        println!("skipped: no control group for cores can be made here, or there is one core");
+        println!("skip: no control group for cores can be made here, or there is one core");
         return;
     }
     assert_eq!(ended.out, "126\n1\n0\n126\n1\n0\n", "{ended:?}");

@@ -72,8 +72,11 @@ fn changes_are_shown_and_taken_while_it_goes_on_and_cannot_be_thrown_away() {
             );
         };
         names(&[]);
-        assert_eq!(live.exec(&[], &["sh", "-c", "echo a > added; echo new > kept; rm gone"]).0, 0);
-        names(&["added", "gone", "kept"]);
+        assert_eq!(
+            live.exec(&[], &["sh", "-c", "echo a > added; echo new > kept; rm gone; echo all: > Makefile"]).0,
+            0
+        );
+        names(&["Makefile", "added", "gone", "kept"]);
         // Before it is taken, the host has what it had.
         assert_eq!(std::fs::read_to_string(house.path("work/kept")).unwrap(), "old");
         let (code, _, err) = call(house, &["discard", &live.id]);
@@ -84,8 +87,8 @@ fn changes_are_shown_and_taken_while_it_goes_on_and_cannot_be_thrown_away() {
         assert!(code == 0 && err.contains("of 1 run are gone"), "{code} {err}");
         let (code, _, err) = call(house, &["apply", &live.id, "--digest", &"0".repeat(64)]);
         assert!(code == 1 && err.contains("that were shown"), "{code} {err}");
-        let (code, _, err) = call(house, &["apply", &live.id, "--", "kept", "gone"]);
-        assert!(code == 0 && err.contains("2 paths applied"), "{code} {err}");
+        let (code, _, err) = call(house, &["apply", &live.id, "--", "kept", "gone", "Makefile"]);
+        assert!(code == 0 && err.contains("3 paths applied") && err.contains("! Makefile: executes: "), "{code} {err}");
         assert_eq!(std::fs::read_to_string(house.path("work/kept")).unwrap(), "new\n");
         assert!(!house.path("work/gone").exists() && !house.path("work/added").exists());
         names(&["added"]);

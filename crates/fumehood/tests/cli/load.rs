@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::pool::{counts, random, supervisors, until};
+use crate::pool::{counts, random, seed, supervisors, until};
 use crate::served::Served;
 use crate::{House, files_below};
 
@@ -138,11 +138,12 @@ fn many_sandboxes_and_many_clients_lose_nothing_and_leave_nothing() {
         made["id"].as_str().unwrap().to_owned()
     };
     let ids: Vec<String> = (0..sandboxes).map(create).collect();
-    let (done, end) = (Done::default(), Instant::now() + time);
+    let (done, end, seed) = (Done::default(), Instant::now() + time, seed());
+    println!("FUMEHOOD_FUZZ_SEED={seed}");
     std::thread::scope(|scope| {
         for number in 0..clients {
             let (served, key, ids, done) = (&served, key.as_str(), ids.as_slice(), &done);
-            let state = u64::from(std::process::id()) * 1000 + u64::try_from(number).unwrap();
+            let state = seed.wrapping_mul(1000).wrapping_add(u64::try_from(number).unwrap());
             let name = format!("c{number}");
             scope.spawn(move || Client { served, key, ids, done, state, name, asked: 0 }.work(end));
         }

@@ -38,6 +38,7 @@ mod mcp_fetch;
 mod mcp_http;
 mod mcp_move;
 mod net;
+mod net_check;
 mod net_learn;
 mod net_tls;
 mod oci;

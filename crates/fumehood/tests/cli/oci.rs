@@ -1,5 +1,5 @@
-//! `fumehood oci` as an engine calls it: a bundle, a monitor that waits for the process of the pid file, and podman itself where
-//! it is installed.
+//! `fumehood oci` as an engine calls it: a bundle, a monitor that waits for the process of the pid file, and podman itself in the
+//! stage that has it.
 
 use std::path::{Path, PathBuf};
 
@@ -79,8 +79,13 @@ fn monitored(house: &House, bundle: &Path, then: &[&str]) -> Value {
 }
 
 /// Engines call a runtime as root.
+#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("skip: only root creates containers");
+    }
+    root
 }
 
 #[test]
@@ -278,6 +283,39 @@ fn only_root_creates_and_starts() {
         assert!(said.err.contains("is root's alone"), "{said:?}");
         assert!(!house.path("engine").exists());
     }
+}
+
+/// An engine that knows nothing of us, with a store of its own: its clients see the code, the words and the refusal.
+#[test]
+fn podman_runs_what_is_held_and_says_what_is_refused() {
+    const ENGINE: &str = "
+        engine() { podman --root $HOME/store --runroot $HOME/run --tmpdir $HOME/tmp --storage-driver vfs \
+            --cgroup-manager cgroupfs --events-backend none --runtime $HOME/fumehood-oci \"$@\"; }
+        begin() { engine run --network none --cgroup-parent $GROUP \"$@\"; }
+        root=$HOME/bundle/rootfs
+        begin --rm --read-only --rootfs $root /bin/sh -c 'id -u; touch /x || exit 7'; echo $?
+        begin --rm --rootfs $root /bin/sh -c 'echo ran'; echo $?
+        begin --name long -d --read-only --rootfs $root /bin/sh -c 'echo up; sleep 1000' >/dev/null
+        for _ in $(seq 100); do engine logs long | grep up && break; sleep 0.1; done
+        engine kill long >/dev/null; engine wait long; engine rm long >/dev/null; engine ps -aq
+        find /sys/fs/cgroup -path \"*$GROUP/*\" -type d ! -name conmon
+        for _ in $(seq 100); do
+            find /sys/fs/cgroup -depth -path \"*$GROUP*\" -type d -exec rmdir {} + 2>/dev/null && break; sleep 0.1
+        done";
+    if !is_root() {
+        return;
+    }
+    if std::env::var_os("FUMEHOOD_OWN_PODMAN").is_none() {
+        return println!("skip: podman starts containers of its own below scripts/with-podman alone");
+    }
+    let house = House::new();
+    bundle(&house, "", |_| {});
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_fumehood"), house.path("fumehood-oci")).unwrap();
+    let group = format!("/fumehood-test-{}-podman", std::process::id());
+    let said = house.said(&crate::script(ENGINE, &house).env("GROUP", &group).output().unwrap());
+    assert_eq!((said.code, said.out.as_str()), (0, "0\n7\n126\nup\n137\n"), "{said:?}");
+    assert!(said.err.contains("`root.readonly` cannot be had"), "{said:?}");
+    assert_eq!(left(&group), Vec::<PathBuf>::new());
 }
 
 /// What cannot be read may be of one that runs.

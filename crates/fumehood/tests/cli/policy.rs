@@ -153,6 +153,61 @@ fn a_required_input_is_asked_for_by_a_run_and_not_by_a_look_at_the_policy() {
 }
 
 #[test]
+fn a_document_with_a_key_of_a_mebibyte_is_refused_within_seconds() {
+    let house = House::new();
+    let key = "k".repeat(1_000_000);
+    let texts = [
+        ("p.toml", format!("version = 1\n\"{key}\" = 1\n")),
+        ("p.json", format!("{{\"version\": 1, \"{key}\": 1}}")),
+        ("p.yaml", format!("version: 1\n{key}: 1\n")),
+    ];
+    for (name, text) in texts {
+        write(&house, name, &text);
+        let begun = std::time::Instant::now();
+        let said = house.run(&["policy", "check", name]);
+        assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{name}: {:?}", begun.elapsed());
+        assert!(said.code == 126 && said.err.contains("kkk") && said.err.len() < 2000, "{name}: {said:?}");
+    }
+}
+
+#[test]
+fn values_that_were_given_wrongly_are_in_no_record() {
+    let house = House::new();
+    write(&house, "p.toml", "version = 1\n[inputs.pin]\ntype = \"string\"\npattern = \"[0-9]{4}\"\nrequired = true\n");
+    write(&house, "q.toml", "version = 1\n[env]\npass = [\"TOKEN=c4nary-doc\"]\n");
+    write(&house, "n.toml", "version = 1\nenv.set = { TOKEN = 4471192388 }\n");
+    let slips: [(&[&str], &str); 6] = [
+        (&["-p", "./p.toml", "--input", "pin=c4nary-input"], "the value of input `pin` does not fit"),
+        (&["--pass-env", "TOKEN=c4nary-flag"], "`TOKEN` with a value is not the name of a variable"),
+        (&["-p", "./q.toml"], "`TOKEN` with a value is not the name of a variable"),
+        (&["-p", "./n.toml"], "`env.set.TOKEN` is text, and this is a whole number"),
+        (&["--env", "c4nary-env"], "what `--env` takes has no `=`"),
+        (&["-p", "./p.toml", "--input", "c4nary-name"], "what `--input` takes has no `=`"),
+    ];
+    for (flags, told) in slips {
+        let said = house.run(&[&["run"], flags, &["--", "true"]].concat());
+        assert!(said.code == 126 && said.err.contains(told), "{flags:?}: {said:?}");
+    }
+    let (mut files, mut folders) = (0, vec![house.state()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let bytes = std::fs::read(&path).unwrap();
+            for secret in ["c4nary", "4471192388"] {
+                let found = bytes.windows(secret.len()).any(|here| here == secret.as_bytes());
+                assert!(!found, "{secret} is in {}", path.display());
+            }
+            files += usize::from(bytes.windows(11).any(|here| here == b"run.refused"));
+        }
+    }
+    assert!(files > 0, "the refusals are recorded");
+}
+
+#[test]
 fn a_call_that_the_kernel_has_not_is_a_mistake_before_anything_is_planned() {
     let house = House::new();
     write(&house, "p.toml", "version = 1\n[syscalls]\ndeny = [\"ptraec\"]\n");

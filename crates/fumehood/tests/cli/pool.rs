@@ -373,6 +373,13 @@ pub(crate) fn counts<const N: usize>(variable: &str, usual: [usize; N]) -> [usiz
     usual.map(|usual| numbers.next().unwrap_or(usual))
 }
 
+/// Where this run's random numbers begin: `FUMEHOOD_FUZZ_SEED`, so that a run that failed can be repeated; without, anywhere. Each test
+/// prints it.
+pub(crate) fn seed() -> u64 {
+    let wanted = std::env::var_os("FUMEHOOD_FUZZ_SEED").map(|text| text.to_str().and_then(|text| text.parse().ok()));
+    wanted.map_or_else(|| u64::from(std::process::id()), |seed| seed.expect("FUMEHOOD_FUZZ_SEED is a number"))
+}
+
 /// Milliseconds below `most`, and the next state.
 pub(crate) fn random(state: &mut u64, most: u64) -> Duration {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -382,7 +389,8 @@ pub(crate) fn random(state: &mut u64, most: u64) -> Duration {
 #[test]
 fn a_server_killed_at_any_moment_loses_no_sandbox_and_leaves_nothing_of_its_pool() {
     let house = &House::new();
-    let mut state = u64::from(std::process::id());
+    let mut state = seed();
+    println!("FUMEHOOD_FUZZ_SEED={state}");
     for _ in 0..kills().0 {
         let mut served = Serve::new(house, "2");
         let (address, key) = (served.address.clone(), served.key.clone());
@@ -410,7 +418,8 @@ fn a_server_killed_at_any_moment_loses_no_sandbox_and_leaves_nothing_of_its_pool
 #[test]
 fn a_supervisor_killed_at_any_moment_ends_its_own_sandbox_alone() {
     let house = &House::new();
-    let mut state = u64::from(std::process::id());
+    let mut state = seed();
+    println!("FUMEHOOD_FUZZ_SEED={state}");
     let other = house.run(&["create", "--name", "other"]);
     assert_eq!(other.code, 0, "{other:?}");
     for _ in 0..kills().1 {

@@ -176,6 +176,27 @@ fn json_is_one_report_with_the_output_in_it() {
 }
 
 #[test]
+fn what_a_terminal_acts_on_is_escaped_in_json_and_the_value_is_what_was_printed() {
+    let raw = "\u{9b}31m\u{202e}\u{e0041}\u{1b}[2J";
+    let said = House::new().run(&["run", "--json", "--", "printf", "%s", raw]);
+    assert_eq!(said.json()["stdout"], raw, "{said:?}");
+    assert!(said.out.contains("\\u009b31m\\u202e\\udb40\\udc41\\u001b[2J"), "{said:?}");
+    assert!(!said.out.chars().any(|c| raw.contains(c) && !c.is_ascii_graphic()), "{said:?}");
+}
+
+#[test]
+fn output_that_was_cut_is_told_also_when_quiet_and_marked_where_it_was() {
+    let house = House::new();
+    let program = ["--", "sh", "-c", "head -c 400000 /dev/zero | tr '\\0' a; echo end"];
+    let said = house.run(&[&["run", "-q", "--set", "limits.output=64K"], &program[..]].concat());
+    assert!(said.err.contains("cut:") && said.err.contains("of output were not kept"), "{}", said.err);
+    assert_eq!(said.out.matches("\n[fumehood: ").count(), 1, "{}", said.out.len());
+    assert!(said.out.contains(" bytes were cut here]\n") && said.out.ends_with("end\n"), "the end is kept");
+    let whole = house.run(&[&["run", "-q", "--set", "limits.output=1M"], &program[..]].concat());
+    assert_eq!((whole.code, whole.err.as_str(), whole.out.len()), (0, "", 400_004), "nothing is said of one that fits");
+}
+
+#[test]
 fn json_of_a_refusal_and_of_mistakes_names_them_all() {
     let house = House::new();
     let refused = house.run(&["run", "--json", "--tier=vm", "--", "true"]);
@@ -225,7 +246,8 @@ fn a_weakening_is_the_first_line_even_when_quiet() {
     ];
     let said = house.run(&args);
     if said.code == 126 && said.err.contains("root") {
-        // A root-owned workspace is refused in this tier: then nothing was weakened either.
+        // Then nothing was weakened either.
+        println!("skip: a workspace of root's is refused in this tier");
         return;
     }
     assert_eq!((said.code, said.out.as_str()), (0, ""), "{said:?}");

@@ -42,7 +42,8 @@ impl<'a> Served<'a> {
         self.send(key, line, headers, "")
     }
 
-    fn send(&self, key: &str, line: &str, headers: &str, body: &str) -> (u16, Json) {
+    /// The same with further headers and a body as it is.
+    pub(crate) fn send(&self, key: &str, line: &str, headers: &str, body: &str) -> (u16, Json) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(std::time::Duration::from_secs(120))).unwrap();
         let request = format!(
@@ -259,4 +260,16 @@ fn pause_fork_snapshot_and_kill_at_once_have_one_end_and_leave_nothing() {
         }
     }
     assert!(crate::pool::until(|| crate::files_below(&house.state().join("runs")).is_empty()));
+}
+
+#[test]
+fn a_key_for_a_template_that_is_not_there_is_made_and_warns() {
+    let house = House::new();
+    let said = house.run(&["keys", "add", "--name", "a", "--templates", "base,nosuch"]);
+    assert_eq!((said.code, said.out.trim().len()), (0, 44), "{said:?}");
+    assert!(said.err.starts_with("warning: no template is called nosuch now;"), "{}", said.err);
+    let said = house.run(&["keys", "add", "--name", "b", "--templates", "base,strict"]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    let told = house.run(&["keys", "add", "--name", "c", "--templates", "base,nosuch", "--json"]);
+    assert_eq!((&told.json()["missing_templates"], told.err.as_str()), (&json!(["nosuch"]), ""));
 }

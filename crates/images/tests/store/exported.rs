@@ -90,7 +90,7 @@ fn skopeo(words: &[&str]) {
 #[test]
 fn skopeo_reads_what_is_exported_and_what_it_writes_is_imported() {
     if !Path::new(SKOPEO).exists() {
-        return println!("skipped: `skopeo` is not installed");
+        return println!("skip: `skopeo` is not installed");
     }
     let bench = Bench::new();
     let layout = Layout::new(&bench.path("layout"), &everything());
@@ -141,7 +141,7 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
 #[test]
 fn umoci_unpacks_what_is_exported_to_the_same_tree() {
     if !Path::new(UMOCI).exists() {
-        return println!("skipped: `umoci` is not installed");
+        return println!("skip: `umoci` is not installed");
     }
     let bench = Bench::new();
     let layout = Layout::new(&bench.path("layout"), &everything());

@@ -318,7 +318,7 @@ fn a_tree_that_was_read_is_not_read_again_until_something_of_it_changes() {
     let root = tree(&bench.store, "app:1");
     let sealed = seal(&bench);
     if !sealed.exists() {
-        // The file system of this folder is none of those that are known, or gives no leases: all is read each time.
+        println!("skip: the file system of this folder is not known, or gives no leases: all is read each time");
         return;
     }
     let text = fs::read_to_string(&sealed).unwrap();

@@ -16,7 +16,7 @@ const SKOPEO: &str = "/usr/bin/skopeo";
 #[test]
 fn what_skopeo_pushes_to_debians_registry_is_pulled() {
     if !Path::new(REGISTRY).exists() || !Path::new(SKOPEO).exists() {
-        return println!("skipped: `docker-registry` and `skopeo` are not both installed");
+        return println!("skip: `docker-registry` and `skopeo` are not both installed");
     }
     let bench = Bench::new();
     let at = |name: &str| bench.folder.path().join(name);

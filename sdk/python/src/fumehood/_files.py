@@ -8,7 +8,7 @@ from typing import IO, Any, Iterable, Iterator, Mapping, cast
 from . import _names
 from ._frames import Incoming, Kind
 from ._link import Link, Stream, ok, reply, result, within
-from ._names import Path
+from ._names import Path, utf8
 from ._results import EntryInfo, FilesystemEvent, FilesystemEventType, WriteData, WriteInfo, entry_of
 from .errors import FileNotFoundException, FumehoodError, InvalidArgumentException, TooManyException
 
@@ -122,13 +122,13 @@ async def write(
 def chunks(data: WriteData) -> Iterator[bytes | memoryview]:
     """What is to be written, in pieces."""
     if isinstance(data, str):
-        yield data.encode("utf-8")
+        yield utf8(data, "data")
     elif isinstance(data, (bytes, bytearray, memoryview)):
         yield memoryview(data).cast("B")
     elif hasattr(data, "read"):
         source = cast("IO[Any]", data)
         while piece := source.read(_CHUNK):
-            yield piece.encode("utf-8") if isinstance(piece, str) else piece
+            yield utf8(piece, "data") if isinstance(piece, str) else piece
     else:
         for part in cast("Iterable[Any]", data):
             if not isinstance(part, (bytes, bytearray, memoryview)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from enum import IntEnum
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
 from .errors import ConnectionLost, TooManyException, of_failure
 
@@ -86,8 +86,25 @@ def encode_json(words: Mapping[str, Any]) -> bytes:
     """What is asked, as JSON; what is no text (an argument of ``os.fsdecode``) is an error here, and not another text there."""
     try:
         return json.dumps(words, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
-    except (UnicodeEncodeError, ValueError, TypeError) as error:
+    except UnicodeEncodeError as error:
+        what = f"this cannot be asked: {_lone(words)!r} has a lone surrogate, which is no character"
+        raise of_failure("invalid", what) from error
+    except (ValueError, TypeError) as error:
         raise of_failure("invalid", f"this cannot be asked: {error}") from error
+
+
+def _lone(words: object, name: str = "") -> str:
+    """The name of what holds text that is none, in words that hold some."""
+    if isinstance(words, str):
+        return name if any("\ud800" <= letter <= "\udfff" for letter in words) else ""
+    within: Iterable[tuple[str, object]]
+    if isinstance(words, Mapping):
+        within = ((f"{name}.{key}".strip("."), (str(key), one)) for key, one in words.items())
+    elif isinstance(words, Sequence):
+        within = ((name, one) for one in words)
+    else:
+        return ""
+    return next((found for at, one in within if (found := _lone(one, at))), "")
 
 
 def encode_data(stream: int, chunk: bytes | memoryview) -> bytes:

@@ -16,6 +16,28 @@ Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 _BYTE = re.compile("\0([0-9a-f]{2})")
 
 
+def utf8(text: str, argument: str) -> bytes:
+    """Text as bytes; ``argument`` is what its caller calls it."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise _lone(argument, error) from None
+
+
+def word(text: str | bytes, argument: str) -> str | bytes:
+    """A word of a command line, as ``os.fsdecode`` has it: bytes that are no text are in it as surrogates, others are not."""
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise _lone(argument, error) from None
+    return text
+
+
+def _lone(argument: str, error: UnicodeEncodeError) -> InvalidArgumentException:
+    what = f"{argument!r} has a lone surrogate at position {error.start}, which is no character: give text without it"
+    return InvalidArgumentException(what, code="invalid")
+
+
 def raw(path: Path) -> bytes:
     """The bytes of a path; names inside are UTF-8 whatever the locale here is."""
     name = os.fspath(path)

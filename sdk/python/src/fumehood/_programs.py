@@ -9,6 +9,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 from ._frames import LANE_ERR, Incoming, Kind
 from ._link import REQUEST_TIMEOUT, Expired, Link, Stream, ok, reply
+from ._names import utf8
 from ._results import CommandResult, ProcessInfo, PtySize, Record, shaped
 from ._times import milliseconds
 from .errors import (
@@ -265,7 +266,7 @@ async def kill(link: Link, which: Mapping[str, Any]) -> bool:
 
 async def send_input(link: Link, which: Mapping[str, Any], data: str | bytes) -> None:
     """Writes to a program's input, after what was written before."""
-    raw = data.encode("utf-8") if isinstance(data, str) else bytes(data)
+    raw = utf8(data, "data") if isinstance(data, str) else bytes(data)
     for at in range(0, len(raw), _INPUT):
         text = base64.b64encode(raw[at : at + _INPUT]).decode("ascii")
         await link.call({"op": "input", "which": dict(which), "bytes": text}, missing=ProcessNotFoundException)
@@ -330,7 +331,7 @@ class Starter:
         tag: str | None,
     ) -> Program:
         """A command that runs; raises what kept it from being started."""
-        given = stdin.encode("utf-8") if isinstance(stdin, str) else stdin if isinstance(stdin, bytes) else None
+        given = utf8(stdin, "stdin") if isinstance(stdin, str) else stdin if isinstance(stdin, bytes) else None
         reads = given is not None or stdin is True
         wide = b"" if isinstance(cmd, str) else _wide(cmd)
         if wide:

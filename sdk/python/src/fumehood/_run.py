@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._binary import Answer, Policies, acall, call, clauses, find_program
+from ._names import utf8, word
 from ._results import Record, RunResult
 from .errors import InvalidArgumentException, Violation
 
@@ -67,16 +68,16 @@ async def arun(
 
 def _what(code: str | Sequence[str], language: str | None, stdin: str | bytes | None) -> tuple[list[str], bytes | None]:
     """The end of the command line, and what is written to it."""
-    given = stdin.encode("utf-8") if isinstance(stdin, str) else stdin
+    given = utf8(stdin, "stdin") if isinstance(stdin, str) else stdin
     if not isinstance(code, str):
         if language is not None:
             raise InvalidArgumentException("a list is a program and its arguments, which has no language", code="invalid")
-        return ["--", *code], given
+        return ["--", *(word(one, "code") for one in code)], given
     if language is None:
         raise InvalidArgumentException('text is code of a language: name it, e.g. language="python"', code="invalid")
     if given is None:
-        return ["--lang", language, "-"], code.encode("utf-8")
-    if len(code.encode("utf-8")) > _CODE_ARGUMENT:
+        return ["--lang", language, "-"], utf8(code, "code")
+    if len(utf8(code, "code")) > _CODE_ARGUMENT:
         raise InvalidArgumentException(f"code that reads stdin is at most {_CODE_ARGUMENT} bytes long", code="invalid")
     return ["--lang", language, "--code", code], given
 

@@ -153,8 +153,12 @@ impl Actor {
             guarded: Guarded::Refuse,
             leaving_links: false,
         };
+        let mut marks = changes::marks(&state, &run, &request, &self.environment)?;
         let applied = changes::taken(&state, &run, &manifest, &request)?;
-        Ok((changes::taken_json(&run, &applied), matches!(applied, Applied::Done { .. })))
+        if let Applied::Done { paths, .. } = &applied {
+            marks.retain(|one| paths.iter().any(|taken| taken.0 == one.path));
+        }
+        Ok((changes::taken_json(&run, &applied, &marks), matches!(applied, Applied::Done { .. })))
     }
 
     fn is_own(&self, run: &str) -> bool {

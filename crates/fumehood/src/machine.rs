@@ -18,7 +18,7 @@ const DOWNLOAD: Duration = Duration::from_secs(600);
 /// How long anything else may take.
 const SHORT: Duration = Duration::from_secs(120);
 /// Largest module, uncompressed, bytes.
-const LARGEST: usize = 32 << 20;
+const MAX_OUTPUT: usize = 32 << 20;
 /// Where the programs are found.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -97,7 +97,7 @@ fn run(program: &str, words: &[&str], at: &Path, variables: &[String], limit: Du
     let path = path.ok_or_else(|| format!("there is no `{program}` on this host"))?;
     let command = Command::new(path).args(words).directory(at).env("PATH", PATH).env("LC_ALL", "C");
     let command = variables.iter().fold(command, Command::variable);
-    let output = command.output(&[], LARGEST, limit).map_err(|error| error.to_string())?;
+    let output = command.output(&[], MAX_OUTPUT, limit).map_err(|error| error.to_string())?;
     if output.end == End::Exited(0) {
         return Ok(output.stdout);
     }

@@ -7,14 +7,14 @@ use rustix::io::Errno;
 use crate::words::{Code, Failure};
 
 /// Longest message, bytes.
-const LONGEST: usize = 8 * 1024;
+const MAX_MESSAGE: usize = 8 * 1024;
 
 /// A failure of one line.
 pub(crate) fn failure(code: Code, message: impl AsRef<str>) -> Failure {
     let mut message: String =
         message.as_ref().chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect();
-    if message.len() > LONGEST {
-        message = message.chars().take(LONGEST / 4).chain("...".chars()).collect();
+    if message.len() > MAX_MESSAGE {
+        message = message.chars().take(MAX_MESSAGE / 4).chain("...".chars()).collect();
     }
     Failure { code, message }
 }

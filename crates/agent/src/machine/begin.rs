@@ -18,7 +18,7 @@ use crate::frame::{self, Frame, Kind, Lane};
 use crate::words::{Code, Ended, Failure};
 
 /// Most bytes of the filter and the files together.
-const LARGEST: u64 = 64 << 20;
+const MAX_TOTAL: u64 = 64 << 20;
 /// Read at once.
 const CHUNK: usize = 64 * 1024;
 
@@ -75,7 +75,7 @@ impl<'a> Line<'a> {
     /// The data behind it, in parts of these lengths.
     fn parts(&mut self, lengths: Vec<u64>) -> Result<Vec<Vec<u8>>, Fault> {
         let all = lengths.iter().fold(0_u64, |sum, length| sum.saturating_add(*length));
-        if all > LARGEST {
+        if all > MAX_TOTAL {
             return Err(at("what the machine is to become")(Errno::FBIG));
         }
         let mut bytes = Vec::new();
@@ -245,7 +245,8 @@ mod tests {
 
     #[test]
     fn data_of_another_length_than_was_said_is_a_fault() {
-        for (data, lengths) in [(&b"\0ab"[..], vec![3]), (b"\0abcd", vec![3]), (b"", vec![1]), (b"", vec![LARGEST + 1])]
+        for (data, lengths) in
+            [(&b"\0ab"[..], vec![3]), (b"\0abcd", vec![3]), (b"", vec![1]), (b"", vec![MAX_TOTAL + 1])]
         {
             let (ours, theirs) = sys::channel::pair().unwrap();
             let mut sent = Vec::new();

@@ -19,7 +19,7 @@ pub(super) const DEVICE: &str = "/dev/vdb";
 /// Where the image lies while it is copied.
 const IMAGE: &str = "/workspace";
 /// Folders within each other; the copy on the host has no more.
-const DEEPEST: usize = 128;
+const MAX_DEPTH: usize = 128;
 
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -79,7 +79,7 @@ fn walked(path: &str, make: bool) -> Result<OwnedFd, Fault> {
 
 /// Copies what is in a folder; all of it belongs to the user afterwards, with the modes that it had.
 fn copy(from: &OwnedFd, to: &OwnedFd, id: u32, depth: usize) -> Result<(), Errno> {
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return Err(Errno::NAMETOOLONG);
     }
     for entry in Dir::read_from(from)? {

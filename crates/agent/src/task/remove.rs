@@ -19,7 +19,7 @@ use crate::words::Failure;
 /// Names that one step removes.
 const SLICE: usize = 256;
 /// Folders that are open at once. One that lies deeper is moved up to the first before it is emptied.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 pub(super) struct Remove {
     path: PathBuf,
@@ -71,7 +71,7 @@ impl Remove {
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
             Err(errno) => return Err(errno),
         }
-        if let (DEEPEST.., Some(first)) = (self.folders.len(), self.folders.first()) {
+        if let (MAX_DEPTH.., Some(first)) = (self.folders.len(), self.folders.first()) {
             self.moved = self.moved.saturating_add(1);
             let new = OsString::from(format!(".fumehood-{}-{}", sys::caller::pid(), self.moved));
             rustix::fs::renameat(at, &name, &first.fd, &new)?;

@@ -19,7 +19,7 @@ const FOLDER: &str = "/var/lib/fumehood-machine";
 /// What it is.
 const ABOUT: &str = "about.json";
 /// Largest kernel, or modules together, bytes.
-const LARGEST: u64 = 256 << 20;
+const MAX_SIZE: u64 = 256 << 20;
 /// What a machine needs beyond the kernel itself, in the order in which it is loaded; what a kernel has built in is left out.
 pub const MODULES: &[&str] = &[
     "virtio_ring",
@@ -177,11 +177,11 @@ fn whole(path: &Path) -> std::io::Result<Vec<u8>> {
     {
         return Err(refused("it is not a file that only root can write"));
     }
-    if meta.len() > LARGEST {
+    if meta.len() > MAX_SIZE {
         return Err(refused("it is too large"));
     }
     let mut bytes = Vec::new();
-    file.take(LARGEST).read_to_end(&mut bytes)?;
+    file.take(MAX_SIZE).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -31,7 +31,7 @@ const FORMAT: &str = "fumehood-etc 1";
 /// Bounds of a copy; a host with more than this binds.
 const MAX_ENTRIES: usize = 8192;
 const MAX_BYTES: u64 = 16 << 20;
-const DEEPEST: usize = 12;
+const MAX_DEPTH: usize = 12;
 /// Kept copies: one for each user and host name of the policies. More than these are bound.
 const MAX_COPIES: usize = 8;
 /// An index is dropped after so long, its copy once nobody uses it; the next start makes both anew.
@@ -275,7 +275,7 @@ impl Work {
 
     fn folder(&mut self, from: &Path, meta: &Metadata, to: &Path, depth: usize) -> Result<()> {
         self.trusted_folder(from, meta)?;
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(stale("too deep"));
         }
         // Private keys, for one.

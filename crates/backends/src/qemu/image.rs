@@ -15,7 +15,7 @@ use crate::host::mke2fs;
 /// How long it may take.
 const LIMIT: Duration = Duration::from_secs(600);
 /// Largest tree that becomes an image, bytes on a disk.
-const LARGEST: u64 = 16 << 30;
+const MAX_SIZE: u64 = 16 << 30;
 /// Most entries of it.
 const MAX_ENTRIES: u64 = 2_000_000;
 /// Block size.
@@ -125,7 +125,7 @@ fn size(clause: &'static str, folder: &Path) -> Result<(u64, u64), StartError> {
             }
             bytes = bytes.saturating_add(meta.len().next_multiple_of(BLOCK)).saturating_add(BLOCK);
             entries = entries.saturating_add(1);
-            if bytes > LARGEST || entries > MAX_ENTRIES {
+            if bytes > MAX_SIZE || entries > MAX_ENTRIES {
                 let why = "the folder is too large for an image: 16 GiB and two million entries".to_owned();
                 return Err(StartError::Path { clause, path: folder, why, missing: false });
             }

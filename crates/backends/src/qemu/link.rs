@@ -17,7 +17,7 @@ const CHUNK: usize = 64 * 1024;
 /// How long nothing may come of what is being fetched.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Most bytes of an answer to one of our own questions.
-const LARGEST: usize = 192 * 1024;
+const MAX_DATA: usize = 192 * 1024;
 
 /// Both directions.
 #[derive(Debug)]
@@ -222,7 +222,7 @@ impl Link {
                         return Err("the agent says what has no place in an answer".to_owned());
                     }
                 }
-                if data.len() > LARGEST {
+                if data.len() > MAX_DATA {
                     return Err("the agent's answer is too long".to_owned());
                 }
             }

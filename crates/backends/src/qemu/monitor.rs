@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// How long the emulator may take to do what it is told.
 const ANSWER: Duration = Duration::from_secs(60);
 /// Longest line.
-const LONGEST: usize = 256 * 1024;
+const MAX_LINE: usize = 256 * 1024;
 /// Most lines that are not the one that is waited for.
 const MAX_LINES: usize = 1000;
 /// The name under which the emulator knows a descriptor that it was given.
@@ -103,7 +103,7 @@ impl Monitor {
                 let line: Vec<u8> = self.inbox.drain(..=end).collect();
                 return serde_json::from_slice(&line).map_err(|error| format!("the emulator's answer: {error}"));
             }
-            if self.inbox.len() > LONGEST {
+            if self.inbox.len() > MAX_LINE {
                 return Err("the emulator's answer is too long".to_owned());
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -163,7 +163,7 @@ mod tests {
         assert!(monitor.order("stop", &json!({})).is_err());
         let (mut monitor, _emulator) = saying(&["not json"]).unwrap();
         assert!(monitor.order("stop", &json!({})).is_err());
-        let long = "x".repeat(2 * LONGEST);
+        let long = "x".repeat(2 * MAX_LINE);
         let (ours, theirs) = sys::channel::pair().unwrap();
         let says = std::thread::spawn(move || drop(sys::channel::send(&theirs, long.as_bytes())));
         assert!(Monitor::greeted(ours).is_err());

@@ -92,6 +92,20 @@ fn uncounted_skips() -> Found {
     Ok(found)
 }
 
+/// Limits whose names do not begin as all others do.
+fn limits_by_other_names() -> Found {
+    let mut found = Vec::new();
+    for path in files(&[".rs"])? {
+        for (number, line) in fs::read_to_string(&path)?.lines().enumerate() {
+            let name = line.split_once("const ").and_then(|(_, rest)| rest.split([':', '_']).next());
+            if name.is_some_and(|name| ["MOST", "LARGEST", "LONGEST", "DEEPEST", "HIGHEST"].contains(&name)) {
+                found.push(format!("{}:{}: a limit is `MAX_*`", shown(&path), number + 1));
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// Links of documents to files of this tree that are not there.
 fn broken_links() -> Found {
     let mut found = Vec::new();
@@ -134,6 +148,11 @@ fn no_open_end_is_without_an_issue() {
 #[test]
 fn what_a_test_leaves_out_is_counted() {
     none(&uncounted_skips().expect("the tree can be read"));
+}
+
+#[test]
+fn limits_are_named_as_the_glossary_says() {
+    none(&limits_by_other_names().expect("the tree can be read"));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::Held;
 
 const MASK: u8 = b'*';
 /// Most bytes that one byte of a form is written as: `\u0026`.
-const MOST: usize = 6;
+const MAX_ESCAPE: usize = 6;
 
 /// The forms of values that are searched for.
 #[derive(Default)]
@@ -119,7 +119,7 @@ impl Forms {
 
     /// How many of the last bytes could be the beginning of a form.
     fn open(&self, text: &[u8]) -> usize {
-        let longest = self.0.iter().map(|form| form.text.len()).max().unwrap_or(0).saturating_mul(MOST);
+        let longest = self.0.iter().map(|form| form.text.len()).max().unwrap_or(0).saturating_mul(MAX_ESCAPE);
         let begins = |end: &[u8]| self.met(end, false).open;
         let from = text.len().saturating_sub(longest);
         (from..text.len()).find(|at| text.get(*at..).is_some_and(begins)).map_or(0, |at| text.len().saturating_sub(at))

@@ -377,7 +377,8 @@ pub(crate) fn counts<const N: usize>(variable: &str, usual: [usize; N]) -> [usiz
 /// prints it.
 pub(crate) fn seed() -> u64 {
     let wanted = std::env::var_os("FUMEHOOD_FUZZ_SEED").map(|text| text.to_str().and_then(|text| text.parse().ok()));
-    wanted.map_or_else(|| u64::from(std::process::id()), |seed| seed.expect("FUMEHOOD_FUZZ_SEED is a number"))
+    let number = |seed: Option<u64>| seed.unwrap_or_else(|| panic!("FUMEHOOD_FUZZ_SEED is no number"));
+    wanted.map_or_else(|| u64::from(std::process::id()), number)
 }
 
 /// Milliseconds below `most`, and the next state.

@@ -11,7 +11,7 @@ use crate::blocked::Blocked;
 use crate::files::{self, FileType};
 
 /// Longer than this is no configuration that anybody wrote.
-const LONGEST: u64 = 256 * 1024;
+const MAX_CONFIGURATION: u64 = 256 * 1024;
 
 /// Keys that start nothing, `section.key` in small letters; a section of its own alone stands for all its keys.
 const HARMLESS: &[&str] = &[
@@ -210,8 +210,8 @@ fn read(path: &Path) -> Option<String> {
     if files::facts_followed(path)?.kind != FileType::RegularFile {
         return None;
     }
-    let text = String::from_utf8(files::head(path, LONGEST)?).ok()?;
-    (u64::try_from(text.len()).ok()? < LONGEST).then_some(text)
+    let text = String::from_utf8(files::head(path, MAX_CONFIGURATION)?).ok()?;
+    (u64::try_from(text.len()).ok()? < MAX_CONFIGURATION).then_some(text)
 }
 
 /// The keys of a configuration, `section.key` without sub-section; none where a line is not one of the plain forms.

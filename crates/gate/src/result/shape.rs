@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 /// Schemas of which compiled forms are kept; beyond it all are made anew.
 const MAX: usize = 1024;
 /// Most bytes of a schema.
-const LARGEST: usize = 256 << 10;
+const MAX_SCHEMA: usize = 256 << 10;
 
 /// Compiled schemas of results.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl Shapes {
         if known.len() >= MAX {
             known.clear();
         }
-        let made = if text.len() > LARGEST {
+        let made = if text.len() > MAX_SCHEMA {
             Err("it is too large".to_owned())
         } else {
             let options = jsonschema::options().with_pattern_options(PatternOptions::regex());

@@ -40,7 +40,7 @@ pub enum Holder {
 }
 
 /// Longest life of a memory: 30 days.
-pub const LONGEST: u64 = 30 * 24 * 3600 * 1000;
+pub const MAX_MEMORY_MS: u64 = 30 * 24 * 3600 * 1000;
 
 /// Which arguments a remembered approval covers.
 #[derive(Clone, Debug, PartialEq)]

@@ -31,7 +31,7 @@ use store::Store;
 
 pub use call::{Answer, Ask, DESTINATION, ParkedCall, REQUEST, State};
 pub use error::{Lost, StoreError, Unasked};
-pub use memory::{Holder, LONGEST, Memory, Pattern, Remember, Wide};
+pub use memory::{Holder, MAX_MEMORY_MS, Memory, Pattern, Remember, Wide};
 pub use sanitize::{Sanitized, sanitize, sanitize_json, sanitize_text};
 pub use wait::Parked;
 

@@ -376,7 +376,7 @@ fn what_cannot_be_remembered_is_not_approved_either() {
     let parked = approvals.ask(&ask(json!({"to": "a"}))).unwrap();
     let odd = [
         remember(Wide::But(vec!["bcc".into()]), Holder::Agent),
-        Remember { args: Wide::Any, holder: Holder::Agent, millis: LONGEST + 1 },
+        Remember { args: Wide::Any, holder: Holder::Agent, millis: MAX_MEMORY_MS + 1 },
         Remember { args: Wide::Any, holder: Holder::Agent, millis: 0 },
     ];
     for remember in odd {

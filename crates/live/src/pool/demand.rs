@@ -15,7 +15,7 @@ const EVER: Duration = Duration::from_secs(600);
 const SHAPES: usize = 256;
 /// After a failure the next try waits at least so long, and twice as long each time.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// What makes sandboxes interchangeable: whose they are, and what they are made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl Demand {
                 entry.wait = None;
             }
             None => {
-                let wait = entry.wait.map_or(FIRST_WAIT, |(_, before)| before.saturating_mul(2).min(LONGEST_WAIT));
+                let wait = entry.wait.map_or(FIRST_WAIT, |(_, before)| before.saturating_mul(2).min(MAX_WAIT));
                 entry.wait = at.checked_add(wait).map(|until| (until, wait));
             }
         }

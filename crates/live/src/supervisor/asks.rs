@@ -19,7 +19,7 @@ use crate::wire::Owned;
 use crate::words::{Ask, EndReason, Info, NO_PORTS, State, Which};
 
 /// The longest life that can be asked for: ten years.
-const LONGEST_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1000;
+const MAX_LIFE_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1000;
 /// So many may wait for a look at the files: the supervisor has few threads, and the end of a sandbox needs one.
 const MAX_LOOKS: usize = 2;
 
@@ -259,7 +259,7 @@ impl Hub {
     }
 
     fn set_life(&mut self, ms: u64, only_later: bool, labels: BTreeMap<String, String>) -> Result<(), Failure> {
-        if ms > LONGEST_MS {
+        if ms > MAX_LIFE_MS {
             return Err(failure(Code::Invalid, "no sandbox lives for more than ten years"));
         }
         let life = Duration::from_millis(ms);

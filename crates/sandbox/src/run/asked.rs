@@ -114,7 +114,7 @@ pub(super) fn identity(what: &Workload) -> Result<String, Error> {
     let (mut bytes, words, text) = match what {
         Workload::Argv(words) => (Vec::new(), words.as_slice(), Vec::new()),
         Workload::Script(script) => {
-            (named(&script.interpreter.name), script.args.as_slice(), commands::text(script, launch::LARGEST)?)
+            (named(&script.interpreter.name), script.args.as_slice(), commands::text(script, launch::MAX_CODE)?)
         }
         Workload::Code(code) => (named(&code.interpreter.name), code.args.as_slice(), code.text.clone()),
         Workload::Shell | Workload::Agent(_) | Workload::Image | Workload::Nothing => (Vec::new(), &[][..], Vec::new()),

@@ -19,7 +19,7 @@ use crate::fault::Fault;
 /// A tree with more paths than this is not searched: the run is refused rather than covered in part.
 const MAX: usize = 500_000;
 /// As deep as a path can be useful.
-const DEEPEST: usize = 256;
+const MAX_DEPTH: usize = 256;
 /// Each is a mount of its own.
 const MAX_COVERED: usize = 1000;
 
@@ -239,7 +239,7 @@ impl Walk<'_> {
     fn folder(&mut self, below: &Path, depth: usize) -> Result<(), Error> {
         let place = self.root.join(below);
         let shown = place.display().to_string();
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(failed(&shown, "it is too deep to be searched"));
         }
         let entries = std::fs::read_dir(&place).map_err(|e| failed(&shown, &e.to_string()))?;

@@ -14,7 +14,7 @@ use crate::fault::{Fault, show_bytes, show_text};
 use crate::workload::{Code, Script, Workload};
 
 /// Largest script or piece of code, bytes.
-pub(super) const LARGEST: usize = 16 << 20;
+pub(super) const MAX_CODE: usize = 16 << 20;
 /// Where scripts and code are shown in the container tier.
 pub(super) const SHOWN: &str = "/run/fumehood";
 /// Shells for a terminal, the best first.
@@ -100,10 +100,10 @@ pub(super) fn interpreted(what: Workload, environment: &Environment) -> Result<P
 /// The name and the bytes of a script.
 fn read(path: &Path, file: File) -> Result<(String, Vec<u8>), Error> {
     let mut bytes = Vec::new();
-    let most = u64::try_from(LARGEST).unwrap_or(u64::MAX).saturating_add(1);
+    let most = u64::try_from(MAX_CODE).unwrap_or(u64::MAX).saturating_add(1);
     file.take(most).read_to_end(&mut bytes).map_err(|e| unreadable(path, &e.to_string()))?;
-    if bytes.len() > LARGEST {
-        return Err(unreadable(path, &format!("it is larger than {LARGEST} bytes")));
+    if bytes.len() > MAX_CODE {
+        return Err(unreadable(path, &format!("it is larger than {MAX_CODE} bytes")));
     }
     let name = path.file_name().unwrap_or(OsStr::new("script")).to_owned();
     // Names inside are text: what is no text would not survive the frames' logs.

@@ -486,9 +486,9 @@ fn remove_part(part: &Part, deadline: Option<Instant>) -> Result<(), CgroupError
 }
 
 fn remove_below(folder: &OwnedFd, path: &Path, depth: usize) -> Result<(), CgroupError> {
-    const DEEPEST: usize = 32;
+    const MAX_DEPTH: usize = 32;
     for name in children(folder, path)? {
-        if depth < DEEPEST
+        if depth < MAX_DEPTH
             && let Ok(child) = open_folder(folder, &name)
         {
             remove_below(&child, &path.join(&name), depth.saturating_add(1))?;

@@ -245,8 +245,8 @@ impl Profile {
 
     /// Inclusions go in first; the build has checked that each exists, and that there is no circle.
     fn include(&mut self, name: &str, depth: usize) {
-        const DEEPEST: usize = 8;
-        let Some(file) = file(name).filter(|_| depth < DEEPEST) else { return };
+        const MAX_DEPTH: usize = 8;
+        let Some(file) = file(name).filter(|_| depth < MAX_DEPTH) else { return };
         for other in file.include {
             self.include(other, depth.saturating_add(1));
         }

@@ -23,7 +23,7 @@ use crate::words::{Failure, Skipped};
 /// Names that one step looks at.
 const SLICE: usize = 64;
 /// Folders that are open at once.
-const DEEPEST: usize = 200;
+const MAX_DEPTH: usize = 200;
 /// Files with more than one name that are remembered.
 const LINKED: usize = 100_000;
 
@@ -162,8 +162,8 @@ impl Archive {
             Ok((stat, Content::Folder(fd, names))) => {
                 let path = [&path[..], b"/"].concat();
                 self.header(&stat, EntryType::Directory, &path, None);
-                if self.folders.len() >= DEEPEST {
-                    skip(&mut self.skipped, &path, format!("what is in it lies deeper than {DEEPEST} folders"));
+                if self.folders.len() >= MAX_DEPTH {
+                    skip(&mut self.skipped, &path, format!("what is in it lies deeper than {MAX_DEPTH} folders"));
                     return;
                 }
                 self.folders.push(Folder { fd, path, reading: Some(names), names: VecDeque::new() });

@@ -18,7 +18,7 @@ use crate::inside::Inside;
 use crate::words::{Code, Failure, Skipped};
 
 /// Longest extended header, and longest name of GNU's, bytes.
-const LONGEST: u64 = 256 * 1024;
+const MAX_HEADER: u64 = 256 * 1024;
 /// Folders whose mode and time are set when all is there; those of more are set at once.
 const FOLDERS: usize = 100_000;
 /// Parts of the stream that one step takes.
@@ -156,7 +156,7 @@ impl Extract {
         let size = size.ok_or_else(|| failure(Code::Invalid, "a member of the tar stream states no size"))?;
         let kind = header.entry_type();
         if kind.is_pax_local_extensions() || kind.is_gnu_longname() || kind.is_gnu_longlink() {
-            if size > LONGEST {
+            if size > MAX_HEADER {
                 return Err(failure(Code::Invalid, "an extended header of the tar stream is too long"));
             }
             self.state = State::Text { kind, left: size, bytes: Vec::new() };

@@ -17,7 +17,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, Trans
 use serde_json::Value as Json;
 use sha2::{Digest as _, Sha256};
 
-use super::memory::{Holder, LONGEST, Memory, Pattern, Remember, Wide};
+use super::memory::{Holder, MAX_MEMORY_MS, Memory, Pattern, Remember, Wide};
 use super::{Ask, Lost, ParkedCall, State, StoreError};
 use rows::{CALL, MEMORY, call_of, memory_of};
 
@@ -266,7 +266,7 @@ fn one(connection: &Connection, id: &str) -> rusqlite::Result<Option<ParkedCall>
 
 /// What is remembered of a call, if that can be.
 fn memory(call: &ParkedCall, id: String, by: &str, remember: &Remember, now: u64) -> Result<Memory, String> {
-    if remember.millis == 0 || remember.millis > LONGEST {
+    if remember.millis == 0 || remember.millis > MAX_MEMORY_MS {
         return Err("an approval is remembered for at most 30 days".to_owned());
     }
     // A destination is agreed to by its name and port, a request by method and path too: none may be anything.

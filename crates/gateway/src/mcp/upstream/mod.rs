@@ -28,7 +28,7 @@ use crate::mcp::lock;
 /// The first pause before a server is started again; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// A server that lived so long has had a good start: its pauses begin anew.
 const HEALTHY: Duration = Duration::from_secs(60);
 /// How often a server is started again by itself; then it waits for somebody to need it.
@@ -244,7 +244,7 @@ impl Upstream {
     fn fell(&self, why: String) -> Down {
         let pause = {
             let mut failures = lock(&self.failures);
-            let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow((*failures).min(16))).min(LONGEST_PAUSE);
+            let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow((*failures).min(16))).min(MAX_PAUSE);
             *failures = failures.saturating_add(1);
             pause
         };

@@ -9,8 +9,10 @@ PROGRAM, VENV, MODULES = sys.argv[1:4]
 PYTHON = f"{VENV}/bin/python"
 # Where agents are: those that `scripts/clients` installs, and those of this machine.
 AGENTS = f"{MODULES}/.bin:{MODULES}/opencode-linux-x64-baseline/bin:{os.environ['PATH']}"
-# Those that it leaves out, and why.
-LARGE = {"claude": "one program of 402 MB", "codex": "424 MB", "aider": "686 MB with what it needs"}
+# Those that it installs when it is asked to: they are large.
+LARGE = {"claude": "235 MB", "codex": "424 MB", "aider": "686 MB with what it needs"}
+# Nothing is left with whoever runs this.
+os.environ.setdefault("FUMEHOOD_STATE", f"{HOME}/state")
 counts = {"passed": 0, "failed": 0, "skipped": 0}
 
 
@@ -247,7 +249,7 @@ def case_aws_key():
 def agent(name, variable, host, *words):
     """A real agent as it is started by `fumehood agent`: its API is asked with the key, and the key is nowhere inside."""
     if not shutil.which(name, path=AGENTS):
-        raise Skip(f"`{name}` is not installed" + (f" ({LARGE[name]}: not by this script)" if name in LARGE else ""))
+        raise Skip(f"`{name}` is not installed" + (f" ({LARGE[name]}: FUMEHOOD_LARGE_AGENTS=1 installs it)" if name in LARGE else ""))
     done = as_agent(name, variable, host, AGENTS, [], words)
     assert host in PROPER, f"{host} was not asked with the key: {done.stdout[-1500:]} {done.stderr[-500:]}"
 
@@ -304,7 +306,7 @@ def case_agent_claude():
 
 
 def case_agent_codex():
-    agent("codex", "OPENAI_API_KEY", "api.openai.com", "exec", "--skip-git-repo-check", "-c", 'model_providers.own={name="own", base_url="https://api.openai.com/v1", env_key="OPENAI_API_KEY", wire_api="responses"}', "-c", 'model_provider="own"', "say hello")
+    agent("codex", "OPENAI_API_KEY", "api.openai.com", "exec", "--skip-git-repo-check", "-s", "danger-full-access", "say hello")
 
 
 def case_agent_gemini():

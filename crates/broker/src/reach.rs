@@ -36,6 +36,10 @@ pub(crate) async fn reached(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, Stop>
 
 async fn out(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, Stop> {
     let (rules, port) = (run.rules(), aim.port);
+    // One that was accepted before may have waited with its name: that is heard outside as well as a byte is.
+    if run.meter.is_used() {
+        return Err(Stop::Denied(Reason::Bytes));
+    }
     if let (None, To::Name(name), Some(by)) = (aim.way.pin, &aim.to, &rules.net().proxy) {
         // Where it leads is the proxy's to say: nothing of it could be judged anew when rules change.
         return proxy::connect(by, (name, port), &run.resolver, run.credentials.as_ref()).await;

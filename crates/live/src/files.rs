@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use agent::words::{Code, Failure};
 use policy::Policy;
 use policy::value::Net;
+use rustix::io::Errno;
 use sandbox::audit::{Kind, Log};
 use sandbox::changes::{Applied, Guarded, Request};
 use sandbox::fault::{Fault, show_path};
@@ -202,17 +203,39 @@ fn failure(error: Error) -> Failure {
         "snapshot/taken" => Code::Exists,
         "snapshot/too-many" => Code::TooMany,
         "changes/none" | "changes/no-such-path" => Code::NotFound,
+        "changes/ended" | "snapshot/ended" => Code::Ended,
         // What was shown is not what is there.
         "changes/digest" => Code::Invalid,
+        // The workspace on the host is no folder any more, or a link on its way: whoever has it can put it back.
+        "run/workspace" if [Errno::LOOP, Errno::NOTDIR, Errno::NOENT].iter().any(|gone| why == lower(*gone)) => {
+            Code::Invalid
+        }
         _ if refused => Code::Invalid,
         _ => Code::Failed,
     };
     Failure { code, message: format!("{what}: {why}; {fix}").replace('\n', " ") }
 }
 
+fn lower(errno: Errno) -> String {
+    errno.to_string().to_lowercase()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_caller_can_change_and_what_has_ended_are_no_failures_of_ours() {
+        let code = |id: &'static str, why: String| {
+            let fault = Fault { id, what: String::new(), place: String::new(), why, fix: String::new() };
+            failure(Error::Failed(vec![fault])).code
+        };
+        assert_eq!(code("run/workspace", lower(Errno::LOOP)), Code::Invalid);
+        assert_eq!(code("run/workspace", lower(Errno::IO)), Code::Failed);
+        for id in ["changes/ended", "snapshot/ended"] {
+            assert_eq!(code(id, String::new()), Code::Ended);
+        }
+    }
 
     #[test]
     fn an_answer_fits_a_frame_however_much_was_taken() {

@@ -262,7 +262,7 @@ pub struct Snapshotted {
 pub struct Running {
     /// Its word: `p1`, `p2`, ...
     pub id: String,
-    /// Its pid inside.
+    /// Its pid inside; 0 where its time was over before it was started.
     pub pid: u32,
     /// Its tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -427,13 +427,9 @@ impl Check<'_, '_> {
             && tier < policy.threat.least_tier()
         {
             let what = format!("tier `{tier}` against threat `{}`", policy.threat);
-            self.lint(
-                ClauseId::Tier,
-                "tier/threat",
-                what,
-                "the tier is not meant to hold against it",
-                "take a stronger tier, or say threat = \"mistakes\"",
-            );
+            let most = [Threat::Hostile, Threat::Mistakes].into_iter().find(|threat| threat.least_tier() <= tier);
+            let fix = format!("take a stronger tier, or say threat = \"{}\"", most.unwrap_or(Threat::Mistakes));
+            self.lint(ClauseId::Tier, "tier/threat", what, "the tier is not meant to hold against it", &fix);
         }
         self.lint_net();
         let names: Vec<(ClauseId, &String)> = (policy.env.pass.iter().map(|name| (ClauseId::EnvPass, name)))

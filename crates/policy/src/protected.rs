@@ -224,6 +224,13 @@ mod tests {
             "simple-git-hooks.cjs",
             "mise.production.toml",
             ".ocamlinit",
+            "work.sublime-project",
+            ".dir-locals-2.el",
+            ".pnpmfile.mjs",
+            "_darcs/prefs/defaults",
+            ".github/hooks/x.json",
+            ".openhands/setup.sh",
+            "a/.config/git/config",
         ] {
             assert!(why(Path::new(path)).is_some(), "{path}");
         }
@@ -241,6 +248,12 @@ mod tests {
             "simple-git-hooks.md",
             "mise.md",
             "crush.rs",
+            "pnpm-workspace.yaml",
+            "pixi.toml",
+            ".env",
+            ".python-version",
+            "sublime-project",
+            ".github/workflows/ci.yml",
         ] {
             assert_eq!(why(Path::new(path)), None, "{path}");
         }
@@ -291,6 +304,12 @@ mod tests {
             ".github/workflows/ci.yml",
             "requirements-dev.txt",
             "a.pth",
+            "pnpm-workspace.yaml",
+            "pixi.toml",
+            ".env",
+            ".python-version",
+            ".venv/pyvenv.cfg",
+            "env/bin/python",
         ] {
             assert!(list().executes(Path::new(path)).is_some(), "{path}");
         }

@@ -214,7 +214,9 @@ fn is_half_kept(changes: &Dir, name: &OsStr) -> bool {
 /// Puts aside the control files that a run made just before its supervisor was killed. Where the tree is gone or another one
 /// has its name, there is nothing to be found.
 fn control_files(state: &State, id: &RunId, watched: &Watched, lived: i64) -> Result<Vec<Slipped>, String> {
-    let below = match Dir::open(&watched.root) {
+    // From the top: the run may have closed it.
+    let from_top = watched.root.strip_prefix("/").unwrap_or(&watched.root);
+    let below = match Dir::open(Path::new("/")).and_then(|top| top.look_into(from_top, Cross::Yes)) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Vec::new()),
         other => other.map_err(|errno| errno.to_string())?,
     };

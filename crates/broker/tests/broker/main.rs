@@ -21,6 +21,7 @@ mod tls;
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use egress::dns::{self, Found};
 use egress::wire::{FromBroker, Scope, ToBroker};
@@ -240,11 +241,16 @@ fn limits_hold_for_all_connections_together() {
 /// What is looked up is said outside: where no byte may go any more no name does, and what nobody need be asked for goes on.
 #[test]
 fn when_the_bytes_are_used_up_no_name_is_asked_for() {
+    static HEARD: AtomicUsize = AtomicUsize::new(0);
     staged("when_the_bytes_are_used_up_no_name_is_asked_for", |stage| {
         stage.server((WORLD, 22), echo);
+        stage.server((WORLD, 80), |stream| {
+            HEARD.fetch_add(1, Ordering::SeqCst);
+            web(stream);
+        });
         let said = |word: &str| format!("{word}.at-93-184-216-34.example");
         let rules = json!([
-            {"host": "*.at-93-184-216-34.example", "ports": [22]},
+            {"host": "*.at-93-184-216-34.example", "ports": [22, 80]},
             {"host": "pinned.example", "ports": [22], "address": "93.184.216.34:22"},
         ]);
         let mut engine = stage.broker(&json!({"allow": rules, "bytes": "8192B"}));
@@ -252,7 +258,17 @@ fn when_the_bytes_are_used_up_no_name_is_asked_for() {
         let found = |name: &str| stage.program(|| look_up(name, dns::A));
         assert!(matches!(found(&said("before")), Found::Addresses(..)));
         assert_eq!(stage.asked(), 1);
+        // Accepted before, and silent until then.
+        let ask =
+            |stream| exchange(stream, format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", said("before")).as_bytes(), true);
+        let (heard, waits) = stage.program(|| {
+            let waits = connect(&said("before"), 80);
+            (ask(connect(&said("before"), 80)), waits)
+        });
+        assert_eq!((heard.is_ok(), HEARD.load(Ordering::SeqCst)), (true, 1));
         assert!(stage.program(|| exchange(connect("pinned.example", 22), &[0; 20_000], true)).is_err());
+        assert!(reset(ask(waits)));
+        assert_eq!(HEARD.load(Ordering::SeqCst), 1, "nobody outside heard of it");
         // REFUSED: no word about the name.
         assert_eq!(found(&said("after")), Found::Failed(5));
         assert_eq!(stage.asked(), 1, "nobody outside heard it");

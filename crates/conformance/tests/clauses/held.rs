@@ -264,7 +264,29 @@ fn granted(scene: &Fixture) -> Held {
         scene.control_shell(&format!("rm -rf {at}/{name}"))?;
     }
     let ended = scene.shell(&[&grant, prefer], &format!("echo 2 >{at}/result"))?;
-    check(ended.code == Some(0) && text(&out.join("result"))? == "2\n", || ended.said())
+    check(ended.code == Some(0) && text(&out.join("result"))? == "2\n", || ended.said())?;
+    named_for_its_place(scene)
+}
+
+/// A folder that is granted may itself be one of control files, or the place of some: by its path in the grant none is known.
+fn named_for_its_place(scene: &Fixture) -> Held {
+    let prefer = "prefer=[\"limits.disk\",\"limits.files\"]";
+    for name in ["p/.vscode", "p/a/.cursor/rules", "p/.hg", "p/.config"] {
+        let at = scene.dir(name)?;
+        let write = format!("echo planted >{}/hgrc", at.display());
+        let grants = |clause: &str| format!("fs.{clause}=[\"{}\"]", at.display());
+        let ended = scene.shell(&[&grants("write"), prefer], &write)?;
+        check(ended.code == Some(126) && ended.refusals() == ["fs.protect/in-grant"], || ended.said())?;
+        check(!there(&at.join("hgrc")), || format!("{name} was written to"))?;
+        for values in
+            [[&grants("write"), prefer, "fs.protect=false"], [&grants("dangerous-write"), prefer, "fs.protect=true"]]
+        {
+            let ended = scene.shell(&values, &write)?;
+            check(ended.code == Some(0) && there(&at.join("hgrc")), || ended.said())?;
+            std::fs::remove_file(at.join("hgrc"))?;
+        }
+    }
+    Ok(())
 }
 
 fn killed(scene: &Fixture) -> Held {

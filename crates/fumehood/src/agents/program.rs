@@ -36,11 +36,11 @@ impl Found {
 pub(crate) fn find(name: &str, environment: &Environment) -> Option<Found> {
     let program = in_path(name, environment)?;
     let mut found = Found { program: program.clone(), reads: Vec::new(), folders: Vec::new() };
-    let home = environment.home.as_ref().and_then(|home| home.canonicalize().ok());
-    let home = home.as_deref();
-    found.show(&program, home);
+    let real = |path: &Option<PathBuf>| path.as_ref().and_then(|path| path.canonicalize().ok());
+    let (home, cwd) = (real(&environment.home), real(&environment.cwd));
+    found.show(&program, home.as_deref(), cwd.as_deref());
     if let Some(interpreter) = interpreter(&program, environment) {
-        found.show(&interpreter, home);
+        found.show(&interpreter, home.as_deref(), cwd.as_deref());
         if let Some(folder) = interpreter.parent().filter(|folder| !is_shown(folder)) {
             found.folders.push(folder.to_path_buf());
         }
@@ -49,8 +49,9 @@ pub(crate) fn find(name: &str, environment: &Environment) -> Option<Found> {
 }
 
 impl Found {
-    /// Has a program shown, with the package or the environment that it is part of; never the whole home folder.
-    fn show(&mut self, program: &Path, home: Option<&Path>) {
+    /// Has a program shown, with the package or the environment that it is part of, or the packages that it was installed among;
+    /// never the whole home folder. Those of the working folder are seen there, and stay to be written.
+    fn show(&mut self, program: &Path, home: Option<&Path>, cwd: Option<&Path>) {
         if is_shown(program) {
             return;
         }
@@ -60,11 +61,20 @@ impl Found {
         let whole = |folder: &&Path| {
             ["package.json", "pyvenv.cfg"].iter().any(|file| folder.join(file).is_file()) && !has_home(folder)
         };
-        let tree = program.ancestors().skip(1).take(4).find(whole).unwrap_or(program);
+        let package = program.ancestors().skip(1).take(4).find(whole).unwrap_or(program);
+        let own = |folder: &&Path| !has_home(folder) && cwd.is_none_or(|cwd| !folder.starts_with(cwd));
+        let tree = packages(package).filter(own).unwrap_or(package);
         if !self.reads.iter().any(|known| tree.starts_with(known)) {
             self.reads.push(tree.to_path_buf());
         }
     }
+}
+
+/// The `node_modules` in which a package lies beside those that it needs. `npm install -g` has them inside the package instead.
+fn packages(package: &Path) -> Option<&Path> {
+    let named = |folder: &&Path| folder.file_name().is_some_and(|name| name == "node_modules");
+    let installed = |folder: &&Path| folder.parent().is_some_and(|parent| parent.join("package.json").is_file());
+    package.ancestors().filter(named).filter(installed).last()
 }
 
 fn is_shown(path: &Path) -> bool {
@@ -125,6 +135,27 @@ mod tests {
         assert_eq!(found.reads, [package, root.join("node/bin/node")]);
         assert!(found.path().starts_with(root.join("node/bin").to_str().unwrap()), "{found:?}");
         assert_eq!(find("codex", &environment(&[&bin])), None);
+    }
+
+    #[test]
+    fn packages_that_are_installed_beside_it_are_shown_but_for_those_of_the_working_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let modules = root.join("tools/node_modules");
+        let reads = |environment: &Environment| find("codex", environment).unwrap().reads;
+        // As npm has it, and as pnpm has it: the outermost is meant.
+        for package in [modules.join("@x/y"), modules.join(".pnpm/y@1/node_modules/y")] {
+            script(&package.join("bin/codex"), "");
+            fs::write(package.join("package.json"), "{}").unwrap();
+            let mut environment = environment(&[&package.join("bin")]);
+            // Nothing says that others were installed with it.
+            assert_eq!(reads(&environment), std::slice::from_ref(&package));
+            fs::write(root.join("tools/package.json"), "{}").unwrap();
+            assert_eq!(reads(&environment), std::slice::from_ref(&modules));
+            environment.cwd = Some(root.join("tools"));
+            assert_eq!(reads(&environment), [package]);
+            fs::remove_file(root.join("tools/package.json")).unwrap();
+        }
     }
 
     #[test]

@@ -176,7 +176,11 @@ fn values_that_were_given_wrongly_are_in_no_record() {
     write(&house, "p.toml", "version = 1\n[inputs.pin]\ntype = \"string\"\npattern = \"[0-9]{4}\"\nrequired = true\n");
     write(&house, "q.toml", "version = 1\n[env]\npass = [\"TOKEN=c4nary-doc\"]\n");
     write(&house, "n.toml", "version = 1\nenv.set = { TOKEN = 4471192388 }\n");
-    let slips: [(&[&str], &str); 6] = [
+    write(&house, "m.toml", "version = 1\nlimits.pids = \"c4nary`doc\"\n");
+    let slips: [(&[&str], &str); 9] = [
+        (&["--set", "limits.memory=c4nary-size"], "`limits.memory` is not a quantity: `c4nary-size`"),
+        (&["--set", "workspace.mode=c4nary-mode"], "c4nary-mode"),
+        (&["-p", "./m.toml"], "c4nary`doc"),
         (&["-p", "./p.toml", "--input", "pin=c4nary-input"], "the value of input `pin` does not fit"),
         (&["--pass-env", "TOKEN=c4nary-flag"], "`TOKEN` with a value is not the name of a variable"),
         (&["-p", "./q.toml"], "`TOKEN` with a value is not the name of a variable"),

@@ -251,6 +251,11 @@ impl Hub {
     pub(super) fn read_files(&mut self, id: ClientId, stream: u32, done: Result<Value, Failure>) {
         self.reading = self.reading.saturating_sub(1);
         self.busy = Instant::now();
+        // What is read of a sandbox that goes away meanwhile fails in whichever way: it is told as what it is.
+        let done = done.map_err(|failed| match &self.ending {
+            Some((_, message)) => failure(Code::Ended, format!("the sandbox has ended: {message}")),
+            None => failed,
+        });
         self.client(id, |client| {
             if matches!(client.streams.get(&stream), Some(What::Files)) {
                 client.end(stream, done);

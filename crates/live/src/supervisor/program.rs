@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent::frame::Lane;
-use agent::words::Exited;
+use agent::words::{Code, Exited, Failure};
 use policy::Policy;
 use tokio::time::Instant;
 
@@ -242,6 +242,11 @@ impl Program {
 
     pub(super) fn is_over(&self) -> bool {
         self.stage == Stage::Ended
+    }
+
+    /// Whether it did not start since we gave it up: its time was over.
+    pub(super) fn is_too_late(&self, failed: &Failure) -> bool {
+        failed.code == Code::Cancelled && self.limit.as_ref().is_some_and(|(limit, _)| *limit == "wall")
     }
 
     /// Whether it reads anything.

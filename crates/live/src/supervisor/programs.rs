@@ -166,7 +166,10 @@ impl Hub {
     /// A frame of the agent about a program.
     pub(super) fn of_program(&mut self, number: u64, frame: &Owned) {
         match frame.kind {
-            Kind::Reply => self.started(number, &frame.payload),
+            Kind::Reply => {
+                let pid = serde_json::from_slice::<Started>(&frame.payload).map_or(0, |started| started.pid);
+                self.started(number, pid);
+            }
             Kind::Data => self.printed(number, &frame.payload),
             Kind::Credit => self.feed(number),
             Kind::End => self.ended(number, &frame.payload),
@@ -175,9 +178,9 @@ impl Hub {
         }
     }
 
-    fn started(&mut self, number: u64, payload: &[u8]) {
+    fn started(&mut self, number: u64, pid: u32) {
         let Some(program) = self.programs.get_mut(&number) else { return };
-        program.pid = serde_json::from_slice::<Started>(payload).map_or(0, |started| started.pid);
+        program.pid = pid;
         program.stage = Stage::Running;
         let (shown, owner) = (program.shown(), program.owner);
         if let Some((client, stream)) = owner {
@@ -260,6 +263,13 @@ impl Hub {
                     let report = program.judge(&exited, false);
                     self.conclude(number, report);
                 }
+            }
+            Ok(Ended::Error(failed)) if program.stage == Stage::Starting && program.is_too_late(&failed) => {
+                let mut report = program.judge(&Exited::default(), false);
+                "its time was over before it was started (`--timeout`)".clone_into(&mut report.message);
+                // Whoever waits for a program hears of one, and how it ended, as he does where it ran for a moment.
+                self.started(number, 0);
+                self.conclude(number, report);
             }
             Ok(Ended::Error(failed)) if program.stage == Stage::Starting => self.not_started(number, &failed),
             Ok(Ended::Error(failed)) => {

@@ -247,8 +247,10 @@ pub(super) fn installed(folder: &Path) -> Vec<String> {
             }
         }
     };
-    for entry in fs::read_dir(folder.join("venv/lib")).into_iter().flatten().flatten() {
-        take(entry.path().join("site-packages"));
+    // Whatever a link led to would be told as what was installed.
+    for version in own(folder, "venv/lib").into_iter().flat_map(fs::read_dir).flatten().flatten() {
+        let packages = Path::new("venv/lib").join(version.file_name()).join("site-packages");
+        own(folder, packages).into_iter().for_each(&mut take);
     }
     if let Some(lock) = list_of_npm(folder) {
         let lock: serde_json::Value = serde_json::from_slice(&lock).unwrap_or_default();
@@ -263,11 +265,16 @@ pub(super) fn installed(folder: &Path) -> Vec<String> {
     found
 }
 
-/// What npm says that it installed: a file that lies there itself, since a link could lead to any file of the host.
+/// A path in the folder that is there itself: no part of it is a link, which could lead to any place of the host.
+fn own(folder: &Path, path: impl AsRef<Path>) -> Option<PathBuf> {
+    let path = path.as_ref();
+    let there = fs::canonicalize(folder.join(path)).ok()?;
+    (there == fs::canonicalize(folder).ok()?.join(path)).then_some(there)
+}
+
+/// What npm says that it installed.
 fn list_of_npm(folder: &Path) -> Option<Vec<u8>> {
-    let path = folder.join("node/node_modules/.package-lock.json");
-    let is_there =
-        fs::canonicalize(&path).ok()? == fs::canonicalize(folder).ok()?.join(path.strip_prefix(folder).ok()?);
+    let path = own(folder, "node/node_modules/.package-lock.json")?;
     let facts = fs::symlink_metadata(&path).ok()?;
-    (is_there && facts.is_file() && facts.len() <= MAX_LIST).then(|| fs::read(&path).ok()).flatten()
+    (facts.is_file() && facts.len() <= MAX_LIST).then(|| fs::read(&path).ok()).flatten()
 }

@@ -123,9 +123,18 @@ fn is_package(name: &str) -> bool {
         && name.chars().all(plain)
         && begins(name.strip_prefix('@').unwrap_or(name))
         && begins(body)
-        // `pkg @ address` and `user/repository` would leave the registry.
+        // `pkg @ address`, `user/repository` and npm's `name@..` (a folder) would leave the registry.
         && !body.contains('/')
         && !body.contains(" @")
+        && !body.split('@').skip(1).any(|version| version.trim_start().starts_with('.'))
+        && !is_archive(body)
+}
+
+/// Both clients take a name that ends so for a file, with extras behind it too.
+fn is_archive(name: &str) -> bool {
+    let ends = ["whl", "zip", "tar", "tgz", "tbz", "txz", "tlz", "tar.gz", "tar.bz2", "tar.xz", "tar.lz", "tar.lzma"];
+    let name = name.split_once('[').map_or(name, |(name, _)| name).trim_end().to_ascii_lowercase();
+    ends.iter().any(|end| name.strip_suffix(end).is_some_and(|rest| rest.ends_with('.')))
 }
 
 fn is_place(path: &str) -> bool {
@@ -171,9 +180,17 @@ mod tests {
 
     #[test]
     fn packages_are_names_and_nothing_that_leads_elsewhere() {
-        for good in
-            ["numpy", "numpy==2.4.6", "e2b-charts>=1,<2", "uvicorn[standard]~=0.3", "typescript@5", "@types/node@22.1"]
-        {
+        for good in [
+            "numpy",
+            "numpy==2.4.6",
+            "e2b-charts>=1,<2",
+            "uvicorn[standard]~=0.3",
+            "typescript@5",
+            "@types/node@22.1",
+            "semver@~7.1",
+            "zipp",
+            "tar@7",
+        ] {
             assert!(is_package(good), "{good}");
         }
         for bad in [
@@ -193,6 +210,14 @@ mod tests {
             "x;y",
             "x\ny",
             "a $(b)",
+            "name@..",
+            "name@.",
+            "@types/node@..",
+            "name@ .x",
+            "name@x.tgz",
+            "x.TAR.GZ",
+            "x.whl",
+            "x.zip[extra]",
         ] {
             assert!(!is_package(bad), "{bad}");
         }

@@ -296,3 +296,29 @@ fn stock_recipes_are_right() {
     }
     assert!(matches!(Source::stock("other"), Err(TemplateError::Unknown(_))));
 }
+
+#[test]
+fn what_is_told_as_installed_lies_in_the_folder_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let (inside, outside) = (folder.path().join("in"), folder.path().join("out"));
+    let listed = |lib: &str| {
+        fs::create_dir_all(outside.join("site-packages/secret-1.0.dist-info")).unwrap();
+        fs::create_dir_all(inside.join("venv/lib/python3/site-packages/numpy-2.0.dist-info")).unwrap();
+        let link = inside.join(lib);
+        if fs::symlink_metadata(&link).is_ok() {
+            fs::remove_dir_all(&link).unwrap();
+        }
+        let target = match lib {
+            "venv/lib" => folder.path().to_owned(),
+            "venv/lib/python4" => outside.clone(),
+            _ => outside.join("site-packages"),
+        };
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        let found = build::installed(&inside);
+        fs::remove_file(&link).unwrap();
+        found
+    };
+    assert_eq!(listed("venv/lib/python4"), ["numpy==2.0"]);
+    assert!(listed("venv/lib/python3/site-packages").is_empty());
+    assert!(listed("venv/lib").is_empty());
+}

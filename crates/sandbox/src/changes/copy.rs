@@ -1,6 +1,6 @@
 //! Workspace mode `copy`: the tree is copied before the run, and what differs afterwards is what changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -90,7 +90,7 @@ impl Baseline {
                     rustix::fs::fchmod(&copy, Mode::from_raw_mode(host.mode & 0o777))?;
                 }
                 Err(errno) => {
-                    self.refused.push(Refused { path: at.clone(), why: format!("it cannot be read: {errno}") });
+                    self.refused.push(Refused { path: at.clone(), why: unreadable(errno) });
                     return Ok(());
                 }
             },
@@ -99,11 +99,7 @@ impl Baseline {
                     Ok(inner) if depth < MAX_DEPTH => inner,
                     Ok(_) => return Err(Errno::NAMETOOLONG),
                     Err(errno) => {
-                        let why = if errno == Errno::XDEV {
-                            MOUNTED.to_owned()
-                        } else {
-                            format!("it cannot be read: {errno}")
-                        };
+                        let why = if errno == Errno::XDEV { MOUNTED.to_owned() } else { unreadable(errno) };
                         self.refused.push(Refused { path: at.clone(), why });
                         return Ok(());
                     }
@@ -126,14 +122,13 @@ impl Baseline {
 /// # Errors
 /// [`ChangesError`] if the copy cannot be read, or what changed cannot be kept.
 pub fn read_copy(store: &mut Store, copy: &Dir, baseline: &Baseline) -> Result<(), ChangesError> {
-    let mut found = BTreeMap::new();
+    let mut found = Found::default();
     let mut at = PathBuf::new();
     let owner = rustix::fs::fstat(copy).map_err(|errno| store.failed(at.clone(), errno))?.st_uid;
     store.of_owner(owner);
     compare(store, copy, baseline, &mut found, &mut at, 0).map_err(|errno| store.failed(at, errno))?;
     for (path, (host, _)) in &baseline.entries {
-        let replaced = found.get(path).is_none_or(|kind| (*kind == Kind::Dir) != (host.kind == Kind::Dir));
-        if replaced {
+        if found.is_gone(path, host) {
             store.add(Entry {
                 path: path.clone(),
                 change: Change::Removed,
@@ -151,11 +146,37 @@ pub fn read_copy(store: &mut Store, copy: &Dir, baseline: &Baseline) -> Result<(
     Ok(())
 }
 
+/// What a copy has of what was copied.
+#[derive(Debug, Default)]
+struct Found {
+    kinds: BTreeMap<PathBuf, Kind>,
+    /// What nobody could look into: nothing is known of what lies there or below it.
+    unread: BTreeSet<PathBuf>,
+}
+
+impl Found {
+    /// Whether a path was removed, or gave way to something else. What could not be looked into was not removed.
+    fn is_gone(&self, path: &Path, host: &Fingerprint) -> bool {
+        let gone = self.kinds.get(path).is_none_or(|kind| (*kind == Kind::Dir) != (host.kind == Kind::Dir));
+        gone && !path.ancestors().any(|above| self.unread.contains(above))
+    }
+
+    /// Nothing at this path, or below it, is carried over.
+    fn leave(&mut self, store: &mut Store, at: &Path, why: impl Into<String>) {
+        self.unread.insert(at.to_owned());
+        store.refuse(at, why);
+    }
+}
+
+fn unreadable(errno: Errno) -> String {
+    format!("it cannot be read: {errno}")
+}
+
 fn compare(
     store: &mut Store,
     dir: &Dir,
     baseline: &Baseline,
-    found: &mut BTreeMap<PathBuf, Kind>,
+    found: &mut Found,
     at: &mut PathBuf,
     depth: usize,
 ) -> KernelResult<()> {
@@ -173,18 +194,19 @@ fn compare_one(
     dir: &Dir,
     name: &OsStr,
     baseline: &Baseline,
-    found: &mut BTreeMap<PathBuf, Kind>,
+    found: &mut Found,
     at: &mut PathBuf,
     depth: usize,
 ) -> KernelResult<()> {
     let Some(stat) = dir.stat(name)? else { return Ok(()) };
     if store.is_foreign(stat.st_uid) {
-        return store.leave(at, FOREIGN);
+        found.leave(store, at, FOREIGN);
+        return Ok(());
     }
     let mut now = Fingerprint::from_stat(&stat);
     let then = baseline.entries.get(at.as_path());
     if then.is_some() {
-        found.insert(at.clone(), now.kind);
+        found.kinds.insert(at.clone(), now.kind);
     }
     // The base of a change is what the host had; a folder that became a file (or the other way round) is a removal too.
     let base = then.map(|(host, _)| host).filter(|host| (host.kind == Kind::Dir) == (now.kind == Kind::Dir)).cloned();
@@ -192,16 +214,25 @@ fn compare_one(
         Kind::Special => store.refuse(at, special(stat.st_mode)),
         Kind::Dir => {
             if let Some(why) = too_deep(at, depth) {
-                return store.leave(at, why);
+                found.leave(store, at, why);
+                return Ok(());
+            }
+            // Before its mode is taken over: a folder that was closed is left as the host has it, whole.
+            let inner = match dir.enter_to_list(name) {
+                Ok(inner) => inner,
+                Err(errno) => {
+                    found.leave(store, at, unreadable(errno));
+                    return Ok(());
+                }
+            };
+            if store.is_foreign(rustix::fs::fstat(&inner)?.st_uid) {
+                found.leave(store, at, FOREIGN);
+                return Ok(());
             }
             if base.as_ref().is_none_or(|base| base.mode & 0o777 != now.mode & 0o777) {
                 store.took(at, &now, None, base);
             }
-            match dir.enter(name, Cross::No) {
-                Ok(inner) if store.is_foreign(rustix::fs::fstat(&inner)?.st_uid) => store.refuse(at, FOREIGN),
-                Ok(inner) => compare(store, &inner, baseline, found, at, depth + 1)?,
-                Err(errno) => store.refuse(at, format!("it cannot be read: {errno}")),
-            }
+            compare(store, &inner, baseline, found, at, depth + 1)?;
         }
         Kind::Symlink => {
             now.target = Some(policy::json::hex(rustix::fs::readlinkat(dir, Path::new(name), Vec::new())?.as_bytes()));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::honest::{Honest, LIES};
 use super::manifest::{Change, Entry, Kind, Manifest};
 use crate::protect::{
     self, DATA, List, NEW_REPOSITORY, Part, REPOSITORY, Verdict, What, judge, makes_repository, named_by_git,
@@ -11,7 +12,7 @@ use crate::protect::{
 use crate::state::{Cross, Dir};
 
 /// A file of git's that is larger is not judged.
-const MAX_JUDGED: u64 = 256 << 20;
+pub(super) const MAX_JUDGED: u64 = 256 << 20;
 
 /// Judges the changes of one run.
 pub(super) struct Guarding<'a> {
@@ -93,7 +94,24 @@ impl<'a> Guarding<'a> {
         let tops: BTreeSet<&Path> = manifest.entries.iter().flat_map(|entry| entry.path.ancestors().skip(1)).collect();
         let named = host.map(|host| named_by_git(&manifest.workspace, host, tops)).unwrap_or_default();
         let steering = steering(list, manifest, host);
-        Self { list, folders, host, blobs, repositories, named, steering }
+        let mut all = Self { list, folders, host, blobs, repositories, named, steering };
+        // In what is held already, such as a new repository, nobody needs to look.
+        let open = |entry: &&Entry| !all.folders.iter().any(|(folder, _)| entry.path.starts_with(folder));
+        let objects = manifest.entries.iter().filter(open).filter_map(|entry| match all.verdict(entry) {
+            Verdict::Contents(kind) if kind.holds_objects() => Some((entry.path.as_path(), (entry, kind))),
+            Verdict::Contents(_) | Verdict::Free | Verdict::Held(_) => None,
+        });
+        let lies = Honest::of(blobs, objects.collect()).lies();
+        let lied: BTreeSet<&Path> = lies.into_iter().map(|entry| all.of_git(&entry.path)).collect();
+        all.folders.extend(lied.into_iter().map(|folder| (folder, LIES.to_owned())));
+        all
+    }
+
+    /// The folder of git's that a path lies in.
+    fn of_git<'b>(&self, path: &'b Path) -> &'b Path {
+        let other = self.repositories.iter().find(|folder| path.starts_with(folder));
+        let folder = other.map(|folder| folder.to_path_buf()).or_else(|| Some(split(path)?.0));
+        path.ancestors().find(|above| folder.as_deref() == Some(above)).unwrap_or(path)
     }
 
     /// Why a path is held that is on no list: it, what it lies in, or something below it that the change would replace.
@@ -117,7 +135,12 @@ impl<'a> Guarding<'a> {
         if let Some((_, why)) = self.folders.iter().find(|(folder, _)| entry.path.starts_with(folder)) {
             return Some(why.clone());
         }
-        match self.verdict(entry) {
+        let verdict = match self.verdict(entry) {
+            // They were looked into, see `of`.
+            Verdict::Contents(kind) if kind.holds_objects() => Verdict::Free,
+            other @ (Verdict::Contents(_) | Verdict::Free | Verdict::Held(_)) => other,
+        };
+        match verdict {
             Verdict::Free if entry.path.ancestors().any(|path| self.named.contains(path)) => {
                 Some("version control: git's configuration names it".to_owned())
             }
@@ -143,7 +166,7 @@ impl<'a> Guarding<'a> {
                 let (before, now) = self.contents(entry)?;
                 part(&before, &now)
             }
-            Verdict::Contents(protect::Kind::Head | protect::Kind::Index) | Verdict::Free | Verdict::Held(_) => None,
+            Verdict::Contents(_) | Verdict::Free | Verdict::Held(_) => None,
         }
     }
 

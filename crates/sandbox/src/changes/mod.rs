@@ -11,6 +11,7 @@ mod diff;
 mod error;
 mod exchange;
 mod guarded;
+mod honest;
 mod manifest;
 mod marks;
 mod order;
@@ -29,6 +30,7 @@ pub(crate) use apply::{Standing, apply_own, standing};
 pub use copy::{Baseline, MOUNTED, copy_in, read_copy};
 pub use diff::{Diff, MarkedPath, Shown, diff, marked};
 pub use error::ChangesError;
+pub(crate) use honest::LIES;
 pub(crate) use manifest::{ASIDE, must_have_ended, read as read_list, target_bytes};
 pub use manifest::{
     BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, aside_folder, discard, discard_at, load, newest,

@@ -114,7 +114,7 @@ fn folder(
     if let Some(why) = too_deep(at, depth) {
         return store.leave(at, why);
     }
-    let dir = match upper.enter(name, Cross::No) {
+    let dir = match upper.enter_to_list(name) {
         Ok(dir) => dir,
         Err(errno) => return store.leave(at, format!("it cannot be read: {errno}")),
     };

@@ -5,14 +5,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{Mode, RenameFlags};
+use rustix::fs::{FileType, Mode, RenameFlags};
 use rustix::io::{Errno, Result};
 use serde::Serialize;
 
 use super::hold::{Held, Hold, Stands};
 use super::list::List;
 use super::plan::{ProtectPlan, parent_of, seen};
-use crate::state::{Cross, Dir, path_text, rights_of};
+use crate::state::{Dir, path_text, rights_of};
 
 /// Characters of a path that are kept in the name of what was put aside.
 const MAX_FLAT: usize = 50;
@@ -22,6 +22,8 @@ static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// It was there at the start.
 const VANISHED: &str = "vanished";
+/// A folder on the way to it is closed, and not by its owner.
+pub(super) const UNSEEN: &str = "could not be looked at in the end";
 /// It was a link at the start, and is again.
 pub(super) const LINKED_AGAIN: &str = "vanished, and was a link";
 
@@ -31,7 +33,7 @@ pub struct Slipped {
     /// Relative to the workspace.
     #[serde(with = "path_text")]
     pub path: PathBuf,
-    /// `appeared`, `changed`, `was replaced`, `vanished`, or `vanished, and was a link`.
+    /// `appeared`, `changed`, `was replaced`, `vanished`, `vanished, and was a link`, or `could not be looked at in the end`.
     pub what: &'static str,
     /// Where it was put; relative to the workspace if it begins with its name, else in the folder of the run.
     pub moved_to: Option<String>,
@@ -61,7 +63,10 @@ pub fn check(plan: &ProtectPlan, hold: &Hold, below: &Dir, aside: &Dir, list: &L
     let mut slipped = Vec::new();
     for path in plan.binds.iter().map(|bind| &bind.path).chain(&plan.layers) {
         let Some(held) = hold.of(path) else { continue };
-        slipped.extend(replaced(held, below, aside)?);
+        slipped.extend(match replaced(held, below, aside) {
+            Ok(found) => found,
+            Err(errno) => Some(told(path, UNSEEN, Some(errno.to_string()))),
+        });
     }
     let undone: Vec<PathBuf> = slipped.iter().map(|one| one.path.clone()).collect();
     let now = seen(below, list)?;
@@ -78,6 +83,11 @@ pub fn check(plan: &ProtectPlan, hold: &Hold, below: &Dir, aside: &Dir, list: &L
     }
     let vanished = plan.before.keys().filter(|path| !now.contains_key(*path) && !undone.contains(path));
     slipped.extend(vanished.map(|path| {
+        match parent_of(below, path).and_then(|above| above.map_or(Ok(None), |(parent, name)| parent.kind(name))) {
+            Ok(None) => {}
+            Ok(Some(_)) => return told(path, UNSEEN, None),
+            Err(errno) => return told(path, UNSEEN, Some(errno.to_string())),
+        }
         let target = plan.before.get(path).and_then(|before| before.target.as_deref());
         let (Some(target), Ok(Some((parent, name)))) = (target, parent_of(below, path)) else {
             return told(path, VANISHED, None);
@@ -93,6 +103,7 @@ pub fn check(plan: &ProtectPlan, hold: &Hold, below: &Dir, aside: &Dir, list: &L
 /// With the owner's rights: whoever owns the folder has made something else of the name meanwhile, perhaps.
 pub(super) fn link_again(target: &[u8], parent: &Dir, name: &OsStr) -> Result<()> {
     let _owners = rights_of(parent)?;
+    let _open = parent.open_for_changes()?;
     rustix::fs::symlinkat(Path::new(OsStr::from_bytes(target)), parent, Path::new(name))
 }
 
@@ -122,15 +133,20 @@ fn relink(below: &Dir, path: &Path, target: Option<&[u8]>, aside: &Dir) -> Slipp
 /// Moves what has a name into the folder for it, or where that lies on another disk disarms it where it is. The move alone is
 /// root's where root runs: no owner of a workspace may write into the state folder.
 pub(super) fn put_aside(below: &Dir, path: &Path, aside: &Dir, what: &'static str) -> Slipped {
-    let Ok(Some((parent, name))) = parent_of(below, path) else {
-        return told(path, what, Some("its folder cannot be opened".into()));
+    let (parent, name) = match parent_of(below, path) {
+        Ok(Some(found)) => found,
+        Ok(None) => return told(path, what, Some("its folder is gone".into())),
+        Err(errno) => return told(path, what, Some(format!("its folder cannot be opened: {errno}"))),
     };
     // A folder that its owner may not write cannot be moved into another: its own `..` changes. Root may move it as it is, and
     // gives no folder of somebody else's another mode.
-    if !rustix::process::geteuid().is_root()
-        && let Ok(folder) = parent.enter(&name, Cross::No)
-    {
-        rustix::fs::fchmod(&folder, Mode::RWXU).unwrap_or_default();
+    let mut _open = None;
+    if !rustix::process::geteuid().is_root() {
+        // Where it cannot be opened, the move says so.
+        _open = parent.open_for_changes().ok().flatten();
+        if parent.kind(&name) == Ok(Some(FileType::Directory)) {
+            parent.set_mode(&name, Mode::RWXU).unwrap_or_default();
+        }
     }
     let flat = path.as_os_str().to_string_lossy().replace('/', "%");
     // Names have 255 bytes at most; the end says more than the beginning.
@@ -149,8 +165,8 @@ pub(super) fn put_aside(below: &Dir, path: &Path, aside: &Dir, what: &'static st
 /// The state folder lies on another disk: a name that nobody reads, and no permissions, do as well. With the owner's rights:
 /// what the owner of the folder could not have renamed or closed is nothing that a run of theirs made.
 fn disarm(parent: &Dir, name: &OsStr, path: &Path, what: &'static str) -> Slipped {
-    let _owners = match rights_of(parent) {
-        Ok(owners) => owners,
+    let _owners = match rights_of(parent).and_then(|owners| Ok((parent.open_for_changes()?, owners))) {
+        Ok(rights) => rights,
         Err(errno) => return told(path, what, Some(errno.to_string())),
     };
     loop {
@@ -158,11 +174,7 @@ fn disarm(parent: &Dir, name: &OsStr, path: &Path, what: &'static str) -> Slippe
         to.push(format!(".fumehood-put-aside-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         match rustix::fs::renameat_with(parent, Path::new(name), parent, Path::new(&to), RenameFlags::NOREPLACE) {
             Ok(()) => {
-                let closed = parent.enter(&to, Cross::No).and_then(|dir| rustix::fs::fchmod(&dir, Mode::empty()));
-                let closed = closed.or_else(|_| {
-                    let file = parent.open_file(&to, rustix::fs::OFlags::RDONLY, Mode::empty())?;
-                    rustix::fs::fchmod(&file, Mode::empty())
-                });
+                let closed = parent.set_mode(&to, Mode::empty());
                 let moved_to = path.with_file_name(&to).to_string_lossy().into_owned();
                 let why = closed.err().map(|errno| format!("its permissions stay: {errno}"));
                 return Slipped { path: path.into(), what, moved_to: Some(moved_to), why };
@@ -178,5 +190,5 @@ pub(super) fn told(path: &Path, what: &'static str, why: Option<String>) -> Slip
 }
 
 fn is_folder(mode: u32) -> bool {
-    rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::Directory
+    FileType::from_raw_mode(mode) == FileType::Directory
 }

@@ -128,14 +128,20 @@ fn is_harmless(key: &Key, before: &Keys, now: &Keys) -> bool {
             let url = (format!("remote.{below}"), "url".to_owned());
             let addressed = before.contains_key(&url) || (now.contains_key(&url) && is_harmless(&url, before, now));
             let kept = |value: &String| old.is_some_and(|old| old.contains(value)) || is_fetched_aside(value, below);
-            new.is_some() && addressed && values().all(|value| plain(value) && kept(value))
+            is_name(below) && new.is_some() && addressed && values().all(|value| plain(value) && kept(value))
         }
         // A new remote; another address for an old one would send there what was meant for somebody else.
-        ("remote" | "submodule", "url") => {
-            !below.is_empty() && old.is_none() && values().all(|value| is_address(value))
-        }
+        ("remote", "url") => is_name(below) && old.is_none() && values().all(|value| is_address(value)),
+        ("submodule", "url") => !below.is_empty() && old.is_none() && values().all(|value| is_address(value)),
         _ => false,
     }
+}
+
+/// Whether a remote can be called so and be nothing else: git looks for a remote of each name before it takes it for a folder or
+/// an address, so one that is called `.` or `https://host/x.git` gets what is meant for those.
+fn is_name(remote: &str) -> bool {
+    remote.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && remote.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
 /// Whether what is fetched goes where git keeps what it knows of a remote of this name, or nowhere.
@@ -298,6 +304,12 @@ mod tests {
             "[remote \"new\"]\n\turl = https://evil.example/x.git\n\tfetch = +refs/*:refs/*\n",
             "[remote \"new\"]\n\turl = https://evil.example/x.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n",
             "[remote \"new\"]\n\turl = https://evil.example/x.git\n\tfetch = +refs/tags/*:refs/tags/*\n",
+            "[remote \".\"]\n\turl = https://evil.example/x.git\n",
+            "[remote \"..\"]\n\turl = https://evil.example/x.git\n",
+            "[remote \"https://a.example/x.git\"]\n\turl = https://evil.example/x.git\n",
+            "[remote \"git@a.example:x.git\"]\n\turl = https://evil.example/x.git\n",
+            "[remote \"team/x.git\"]\n\turl = https://evil.example/x.git\n",
+            "[remote \"-x\"]\n\turl = https://evil.example/x.git\n",
             "[remote \"a/../..\"]\n\turl = https://evil.example/x.git\n\tfetch = +x:refs/remotes/a/../../heads/x\n",
         ] {
             assert!(with(more).is_some(), "{more}");

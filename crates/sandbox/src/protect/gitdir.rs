@@ -8,6 +8,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use super::objects::Name;
+
 /// What stands at a path of git's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
@@ -45,8 +47,31 @@ pub enum Kind {
     Head,
     /// `index`, which git trusts to hold no path that it would not have put there.
     Index,
+    /// A new loose object.
+    Loose(Name),
+    /// A new pack of objects.
+    Pack(Name),
+    /// What lies beside a new pack: it is judged with it.
+    BesidePack,
+    /// A new file of git-lfs.
+    Large(Name),
 }
 
+impl Kind {
+    /// Whether it is an object of git's, or holds some: what names objects waits for them.
+    #[must_use]
+    pub const fn holds_objects(self) -> bool {
+        match self {
+            Self::Loose(_) | Self::Pack(_) | Self::BesidePack | Self::Large(_) => true,
+            Self::Config | Self::Head | Self::Index => false,
+        }
+    }
+}
+
+/// What git makes from its objects for speed, and packs that were there.
+const DERIVED: &str = "git believes it more than the objects, and makes it again: `git gc` on the host";
+const REMOVED_OBJECT: &str = "objects are only added: what `git gc` packed and removed inside, it does on the host";
+const CHANGED_OBJECT: &str = "an object that is there is never changed";
 const UNKNOWN: &str = "git may obey it: it is not among what is known to be harmless";
 
 /// The folder of git's that a path of a workspace lies in, up to and with its first `.git`, and the rest.
@@ -204,8 +229,8 @@ fn in_folder(parts: &[&[u8]], what: What) -> Verdict {
         [b"objects" | b"refs"] if !is_folder(what) => return Verdict::Held("the repository would be gone"),
         // They show other contents than what is sent and fetched.
         [b"refs", b"replace", ..] => false,
-        [b"objects", rest @ ..] => object(rest, what),
-        [b"lfs", rest @ ..] => matches!(rest, [] | [b"objects", ..]),
+        [b"objects", rest @ ..] => return object(rest, what),
+        [b"lfs", rest @ ..] => return large(rest, what),
         [b"refs" | b"logs", ..] => true,
         [b"info"] => is_folder(what),
         // For readers over plain HTTP.
@@ -229,16 +254,56 @@ fn is_head(name: &[u8]) -> bool {
     name.strip_suffix(b"_HEAD").is_some_and(|stem| stem.iter().all(|b| b.is_ascii_uppercase() || *b == b'_'))
 }
 
-/// Names of objects are their contents: one that is there is never changed, and what git adds to packs for speed may be.
-fn object(rest: &[&[u8]], what: What) -> bool {
-    let hex = |part: &[u8]| part.iter().all(u8::is_ascii_hexdigit);
+/// git finds objects by their names and believes them: one that is there is never changed nor removed, and a new one is looked
+/// into. What else lies there are answers to questions about objects, which git does not check.
+fn object(rest: &[&[u8]], what: What) -> Verdict {
+    let is_folder = is_folder(what);
     match rest {
-        [] | [b"pack" | b"info"] => is_folder(what),
-        [b"pack", name] => what != What::File || !(name.ends_with(b".pack") || name.ends_with(b".idx")),
-        [b"info", name, ..] => matches!(*name, b"commit-graph" | b"commit-graphs" | b"packs"),
-        [two] => two.len() == 2 && hex(two),
-        [two, name] => two.len() == 2 && hex(two) && what != What::File && hex(name),
-        [_, _, _, ..] => false,
+        [] | [b"pack" | b"info"] if is_folder => Verdict::Harmless,
+        [two] if is_folder && is_byte(two) => Verdict::Harmless,
+        [b"pack", name] => match packed(name) {
+            Some(kind) if what == What::NewFile => Verdict::Contents(kind),
+            Some(_) | None => Verdict::Held(DERIVED),
+        },
+        [b"info", b"commit-graph" | b"commit-graphs" | b"packs", ..] => Verdict::Held(DERIVED),
+        [two] if is_byte(two) && what == What::Removed => Verdict::Held(REMOVED_OBJECT),
+        [two, name] if is_byte(two) => match (what, Name::of(&[two, name])) {
+            (What::NewFile, Some(name)) => Verdict::Contents(Kind::Loose(name)),
+            (What::Removed, Some(_)) => Verdict::Held(REMOVED_OBJECT),
+            (What::File | What::Folder, Some(_)) => Verdict::Held(CHANGED_OBJECT),
+            (What::NewFolder | What::Link, Some(_)) | (_, None) => Verdict::Held(UNKNOWN),
+        },
+        [] | [_, ..] => Verdict::Held(UNKNOWN),
+    }
+}
+
+fn is_byte(part: &[u8]) -> bool {
+    part.len() == 2 && part.iter().all(u8::is_ascii_hexdigit)
+}
+
+/// `pack-HASH.pack`, and what is judged with it.
+fn packed(name: &[u8]) -> Option<Kind> {
+    let name = name.strip_prefix(b"pack-")?;
+    let beside = [&b".idx"[..], b".rev"].iter().find_map(|end| name.strip_suffix(*end));
+    match beside {
+        Some(stem) => Name::of(&[stem]).map(|_| Kind::BesidePack),
+        None => Name::of(&[name.strip_suffix(b".pack")?]).map(Kind::Pack),
+    }
+}
+
+/// Files of git-lfs are named by the SHA-256 of their contents, and not looked into when they are checked out.
+fn large(rest: &[&[u8]], what: What) -> Verdict {
+    match rest {
+        [] | [b"objects"] if is_folder(what) => Verdict::Harmless,
+        [b"objects", folders @ ..] if folders.len() <= 2 && is_folder(what) => Verdict::Harmless,
+        [b"objects", ..] if what == What::Removed => Verdict::Held(REMOVED_OBJECT),
+        [b"objects", one, two, name] if what == What::NewFile && name.starts_with(&[*one, *two].concat()) => {
+            Name::of(&[name])
+                .filter(Name::is_long)
+                .map_or(Verdict::Held(UNKNOWN), |name| Verdict::Contents(Kind::Large(name)))
+        }
+        [b"objects", _, _, _] if what == What::File => Verdict::Held(CHANGED_OBJECT),
+        [] | [_, ..] => Verdict::Held(UNKNOWN),
     }
 }
 
@@ -251,6 +316,8 @@ pub fn objection(kind: Kind, before: &[u8], now: &[u8]) -> Option<String> {
             (!is_plain_head(now)).then(|| "it names no branch: git would look for a repository elsewhere".to_owned())
         }
         Kind::Index => super::index::objection(now),
+        // They need more than two files to be judged (`crate::changes`).
+        Kind::Loose(_) | Kind::Pack(_) | Kind::BesidePack | Kind::Large(_) => Some(UNKNOWN.to_owned()),
     }
 }
 
@@ -276,8 +343,6 @@ mod tests {
 
     #[test]
     fn what_daily_work_writes_is_harmless() {
-        let packs =
-            ["objects/pack/pack-a1.pack", "objects/info/commit-graph", "objects/info/commit-graphs/commit-graph-chain"];
         for path in [
             "packed-refs",
             "ORIG_HEAD",
@@ -286,15 +351,9 @@ mod tests {
             "COMMIT_EDITMSG",
             "refs/heads/config",
             "logs/refs/heads/hooks",
-            "objects/ab/0123456789abcdef0123456789abcdef012345",
-            "lfs/objects/ab/cd/x",
             "modules/vendor/lib/refs/heads/main",
-            "modules/a/objects/ab/01",
             "worktrees/w/ORIG_HEAD",
-        ]
-        .iter()
-        .chain(&packs)
-        {
+        ] {
             assert_eq!(of(path, What::NewFile), Verdict::Harmless, "{path}");
             assert!(matches!(of(path, What::Link), Verdict::Held(_)), "{path} as a link");
         }
@@ -302,7 +361,6 @@ mod tests {
         assert_eq!(of("modules/vendor/lib/config", What::File), Verdict::Contents(Kind::Config));
         assert_eq!(of("HEAD", What::File), Verdict::Contents(Kind::Head));
         assert_eq!(of("worktrees/w/index", What::NewFile), Verdict::Contents(Kind::Index));
-        assert_eq!(of("objects/info/commit-graph", What::File), Verdict::Harmless);
         assert_eq!(of("rebase-merge/git-rebase-todo", What::Removed), Verdict::Harmless);
     }
 
@@ -352,17 +410,55 @@ mod tests {
             let verdict = of(path, What::File);
             assert!(matches!(verdict, Verdict::Held(_)), "{path}: {verdict:?}");
         }
-        for path in [
-            "objects/ab/0123456789abcdef0123456789abcdef012345",
-            "objects/pack/pack-a1.pack",
-            "refs/replace/x",
-            "sharedindex.0a",
-        ] {
+        for path in ["refs/replace/x", "sharedindex.0a"] {
             assert!(matches!(of(path, What::File), Verdict::Held(_)), "{path}");
         }
         assert!(matches!(of("HEAD", What::Removed), Verdict::Held(_)));
         assert!(matches!(of("", What::NewFolder), Verdict::Held(_)) && of("", What::Folder) == Verdict::Harmless);
         assert!(matches!(of("modules/evil", What::NewFolder), Verdict::Held(_)));
+    }
+
+    #[test]
+    fn objects_are_only_added_and_looked_into_and_what_is_derived_from_them_is_held() {
+        let (sum, long) = (format!("01{}", "23".repeat(19)), format!("0123{}", "45".repeat(30)));
+        for path in [
+            format!("objects/01/{}", "23".repeat(19)),
+            format!("objects/01/{}", "45".repeat(31)),
+            format!("objects/pack/pack-{sum}.pack"),
+            format!("objects/pack/pack-{long}.idx"),
+            format!("modules/a/objects/pack/pack-{sum}.rev"),
+            format!("lfs/objects/01/23/{long}"),
+        ] {
+            assert!(matches!(of(&path, What::NewFile), Verdict::Contents(kind) if kind.holds_objects()), "{path}");
+            for what in [What::File, What::Removed, What::Link, What::NewFolder] {
+                assert!(matches!(of(&path, what), Verdict::Held(_)), "{path}: {what:?}");
+            }
+        }
+        for path in [
+            "objects/01/23",
+            "objects/pack/pack-a1.pack",
+            "objects/pack/x.idx",
+            "objects/pack/multi-pack-index",
+            "objects/pack/multi-pack-index.d/multi-pack-index-chain",
+            "objects/info/commit-graph",
+            "objects/info/commit-graphs/commit-graph-chain",
+            "objects/info/packs",
+            "lfs/objects/ab/cd/x",
+            "lfs/cache/locks/x",
+            &format!("lfs/objects/ab/cd/{long}"),
+            &format!("objects/pack/pack-{sum}.bitmap"),
+            &format!("objects/pack/pack-{sum}.mtimes"),
+            &format!("objects/pack/pack-{sum}.promisor"),
+        ] {
+            for what in [What::NewFile, What::File, What::Removed] {
+                assert!(matches!(of(path, what), Verdict::Held(_)), "{path}: {what:?}");
+            }
+        }
+        for path in ["objects", "objects/pack", "objects/info", "objects/ab", "lfs", "lfs/objects", "lfs/objects/ab/cd"]
+        {
+            assert_eq!(of(path, What::NewFolder), Verdict::Harmless, "{path}");
+            assert!(matches!(of(path, What::Removed), Verdict::Held(_)), "{path}");
+        }
     }
 
     #[test]

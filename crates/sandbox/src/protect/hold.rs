@@ -110,13 +110,20 @@ impl Held {
     }
 
     fn is_there(&self, below: &Dir) -> bool {
-        let Ok(Some((parent, name))) = parent_of(below, &self.path) else { return false };
-        match look(&parent, &name) {
-            Ok(Some(found)) if Identity::of(&found) == self.is => true,
-            // Nothing for nothing: whoever fills it is noticed then.
-            Ok(Some(found)) => self.empty && is_empty(&parent, &name, &found),
-            Ok(None) => self.empty,
-            Err(_) => false,
+        let seen = parent_of(below, &self.path).and_then(|above| {
+            let Some((parent, name)) = above else { return Ok(false) };
+            Ok(match look(&parent, &name)? {
+                Some(found) if Identity::of(&found) == self.is => true,
+                // Nothing for nothing: whoever fills it is noticed then.
+                Some(found) => self.empty && is_empty(&parent, &name, &found),
+                None => self.empty,
+            })
+        });
+        match seen {
+            Ok(there) => there,
+            // A folder above is being closed again and again, or is somebody else's by now. No mount goes away by that, and the
+            // last look sees what stands there, or says that it could not.
+            Err(errno) => [Errno::ACCESS, Errno::BUSY].contains(&errno),
         }
     }
 
@@ -152,6 +159,7 @@ impl Held {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         // Made with the rights of the folder's owner; the file that came of it is known by its descriptor from here on.
         let owners = rights_of(&parent)?;
+        let _open = parent.open_for_changes()?;
         let mut file = parent.open_file(&name, flags, Mode::RUSR | Mode::WUSR)?;
         drop(owners);
         std::io::Write::write_all(&mut file, content).map_err(|e| errno_of(&e))?;

@@ -26,7 +26,7 @@ struct Linked {
 pub(super) fn files(below: &Dir, folder: &Path, but: &[&str], wanted: FileType) -> Vec<PathBuf> {
     let (mut found, mut queue) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(at) = queue.pop() {
-        for (name, kind) in below.enter(&at, Cross::No).and_then(|dir| dir.kinds()).unwrap_or_default() {
+        for (name, kind) in below.look_into(&at, Cross::No).and_then(|dir| dir.kinds()).unwrap_or_default() {
             let path = at.join(&name);
             if kind == FileType::Directory && !but.iter().any(|one| name == *one) {
                 queue.push(path);
@@ -79,7 +79,7 @@ impl ProtectPlan {
         let mut entries = MAX_ENTRIES;
         let mut queue = vec![PathBuf::new()];
         while let Some(at) = queue.pop() {
-            let Ok(dir) = below.enter(&at, Cross::No) else { continue };
+            let Ok(dir) = below.look_into(&at, Cross::No) else { continue };
             for name in dir.names().unwrap_or_default() {
                 let Some(left) = entries.checked_sub(1) else {
                     self.linked = linked.into_values().filter(|one| one.left > 0).map(|one| one.path).collect();

@@ -15,6 +15,7 @@ mod led;
 mod links;
 mod list;
 mod named;
+mod objects;
 mod plan;
 mod sentry;
 #[cfg(test)]
@@ -28,5 +29,6 @@ pub use hold::Hold;
 pub use led::{Led, documents, led};
 pub use list::{List, Marked, Protected, Shape, Verdict, judge, list};
 pub use named::named_by_git;
+pub use objects::{MAX_UNPACKED, Name, beside, is_loose};
 pub use plan::{Bind, DOCUMENT, ProtectPlan, Seen, plan};
 pub use sentry::{Sentry, late};

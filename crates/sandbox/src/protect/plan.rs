@@ -260,7 +260,7 @@ impl ProtectPlan {
                 self.too_many = true;
                 return;
             }
-            let names = below.enter(&at, Cross::Yes).and_then(|dir| dir.kinds());
+            let names = below.look_into(&at, Cross::Yes).and_then(|dir| dir.kinds());
             if names.is_err() {
                 sockets = None;
             }
@@ -303,7 +303,7 @@ struct Top {
 
 impl Top {
     fn of(below: &Dir) -> Self {
-        let names = below.names().ok();
+        let names = below.look_into("", Cross::Yes).and_then(|dir| dir.names()).ok();
         let folded = names.iter().flatten().map(|name| name.as_bytes().to_ascii_lowercase()).collect();
         Self { names, folded }
     }
@@ -330,7 +330,7 @@ pub(super) fn seen(below: &Dir, list: &List) -> Result<BTreeMap<PathBuf, Seen>> 
             let mut above = parents(&path);
             above.reverse();
             let path = above.into_iter().find(|part| link_target(below, part).is_some()).unwrap_or(path);
-            let Some((parent, name)) = parent_of(below, &path)? else { continue };
+            let Some((parent, name)) = reachable(parent_of(below, &path))? else { continue };
             let Some(stat) = reachable(parent.stat(&name))? else { continue };
             if unless_folder && FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
                 continue;
@@ -347,8 +347,8 @@ pub(super) fn seen(below: &Dir, list: &List) -> Result<BTreeMap<PathBuf, Seen>> 
     Ok(all)
 }
 
-/// What lies in a folder that may not be entered is out of everybody's reach.
-fn reachable(found: Result<Option<rustix::fs::Stat>>) -> Result<Option<rustix::fs::Stat>> {
+/// What lies in a folder that somebody else closed is out of reach of the run too, which has the caller's rights at most.
+fn reachable<T>(found: Result<Option<T>>) -> Result<Option<T>> {
     if matches!(found, Err(Errno::ACCESS)) { Ok(None) } else { found }
 }
 
@@ -360,7 +360,7 @@ enum Found {
 }
 
 fn look(below: &Dir, path: &Path) -> Result<Found> {
-    let Some((parent, name)) = parent_of(below, path)? else { return Ok(Found::Nothing) };
+    let Some((parent, name)) = reachable(parent_of(below, path))? else { return Ok(Found::Nothing) };
     let Some(stat) = reachable(parent.stat(&name))? else { return Ok(Found::Nothing) };
     Ok(match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Found::Is(Shape::File),
@@ -400,13 +400,14 @@ pub(super) fn follow(root: &Path, below: &Dir, path: &Path, mut on_link: impl Fn
     None
 }
 
-/// The folder of a path, and its last part; `None` if the folder is missing or reached by a link.
+/// The folder of a path, and its last part; `None` if the folder is missing or reached by a link. A folder that is closed is
+/// neither: its owner's is opened, and of somebody else's EACCES is the answer.
 pub(super) fn parent_of(below: &Dir, path: &Path) -> Result<Option<(Dir, OsString)>> {
     let name = path.file_name().unwrap_or(OsStr::new(".")).to_owned();
     let parent = path.parent().unwrap_or(Path::new(""));
-    match below.enter(parent, Cross::Yes) {
+    match below.reach(parent, Cross::Yes) {
         Ok(dir) => Ok(Some((dir, name))),
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(None),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(errno) => Err(errno),
     }
 }
@@ -418,7 +419,7 @@ fn expand(below: &Dir, top: &Top, pattern: &str) -> Vec<PathBuf> {
     for part in pattern.split('/') {
         let mut longer = Vec::new();
         for path in paths {
-            let listed = || below.enter(&path, Cross::Yes).and_then(|dir| dir.names()).ok();
+            let listed = || below.look_into(&path, Cross::Yes).and_then(|dir| dir.names()).ok();
             let names = if path.as_os_str().is_empty() { top.names.clone() } else { listed() };
             match names {
                 Some(names) => {

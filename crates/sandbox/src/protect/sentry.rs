@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-use rustix::fs::{AtFlags, FileType, Mode, StatxFlags};
+use rustix::fs::{AtFlags, FileType, StatxFlags};
 use rustix::io::{Errno, Result};
 
-use super::check::{LINKED_AGAIN, Slipped, link_again, put_aside, told};
+use super::check::{LINKED_AGAIN, Slipped, UNSEEN, link_again, put_aside, told};
 use super::gitdir::{REPOSITORY, is_repository};
 use super::list::List;
 use super::plan::{ProtectPlan, link_target};
@@ -78,6 +78,7 @@ impl Sentry {
             running: false,
             until: None,
             folders: BTreeMap::new(),
+            watched: BTreeSet::new(),
             pending: BTreeSet::new(),
             slipped: Vec::new(),
             bytes: 0,
@@ -85,7 +86,7 @@ impl Sentry {
         for folder in &plan.folders {
             match eye.watch(folder) {
                 Ok(_) => {}
-                Err(errno) if is_passed_over(errno) => {}
+                Err(errno) if eye.is_passed_over(folder, errno) => {}
                 Err(errno) => return Err(errno),
             }
         }
@@ -161,6 +162,7 @@ pub fn late(watched: &Watched, below: Dir, aside: Dir, until: i64) -> Result<Vec
         running: false,
         until: Some(until),
         folders: BTreeMap::new(),
+        watched: BTreeSet::new(),
         pending: BTreeSet::new(),
         slipped: Vec::new(),
         bytes: 0,
@@ -194,6 +196,8 @@ struct Eye {
     until: Option<i64>,
     /// By number of the watch.
     folders: BTreeMap<i32, PathBuf>,
+    /// The same, by path.
+    watched: BTreeSet<PathBuf>,
     /// Folders that are still to be looked into.
     pending: BTreeSet<PathBuf>,
     slipped: Vec<Slipped>,
@@ -256,10 +260,16 @@ impl Eye {
                 appeared.insert((PathBuf::new(), true));
                 gone.extend(self.standing.keys().cloned());
             } else if events.contains(ReadFlags::IGNORED) {
-                self.folders.remove(&number);
-            } else if events.contains(ReadFlags::ATTRIB) && !events.contains(ReadFlags::ISDIR) {
-                // Of rights only those of folders matter.
+                if let Some(path) = self.folders.remove(&number) {
+                    self.watched.remove(&path);
+                }
             } else if let Some((path, name)) = self.folders.get(&number).zip(name) {
+                // Of rights only those of folders matter that are not watched yet: a folder that is closed later, the top too,
+                // still tells of every name. Otherwise what we open and close again would be looked at for ever.
+                let watched = || self.watched.contains(&path.join(&name));
+                if events.contains(ReadFlags::ATTRIB) && (!events.contains(ReadFlags::ISDIR) || watched()) {
+                    continue;
+                }
                 if events.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
                     gone.insert(path.join(name));
                     continue;
@@ -303,8 +313,11 @@ impl Eye {
         if REPOSITORY.iter().any(|part| name == *part)
             && let Some(above) = path.parent()
         {
-            let names = self.dir(above).and_then(|dir| dir.names()).unwrap_or_default();
-            self.repository(above, names.iter().map(OsString::as_os_str));
+            match self.dir(above).and_then(|dir| dir.names()) {
+                Ok(names) => self.repository(above, names.iter().map(OsString::as_os_str)),
+                Err(errno) if self.is_passed_over(above, errno) => {}
+                Err(errno) => return Err(errno),
+            }
         }
         if folder {
             self.pending.insert(path);
@@ -354,14 +367,15 @@ impl Eye {
     }
 
     fn there(&self, path: &Path) -> bool {
-        super::plan::parent_of(&self.below, path)
-            .ok()
-            .flatten()
-            .is_some_and(|(parent, name)| parent.kind(&name).is_ok_and(|kind| kind.is_some()))
+        let found = super::plan::parent_of(&self.below, path);
+        let kind = found.and_then(|found| found.map_or(Ok(None), |(parent, name)| parent.kind(&name)));
+        // What cannot be looked at is not gone.
+        kind.is_ok_and(|kind| kind.is_some()) || matches!(kind, Err(Errno::ACCESS | Errno::BUSY))
     }
 
     fn dir(&self, path: &Path) -> Result<Dir> {
-        self.below.enter(path, Cross::Yes)
+        // Whoever closed a folder has the right to open it again: so have we.
+        self.below.look_into(path, Cross::Yes)
     }
 
     /// Until nobody is left who could make anything.
@@ -373,8 +387,11 @@ impl Eye {
     fn sweep(&mut self) {
         let mut queue = vec![PathBuf::new()];
         while let Some(path) = queue.pop() {
-            let names = self.dir(&path).and_then(|dir| dir.kinds()).unwrap_or_default();
-            queue.extend(self.children(&path, names));
+            match self.dir(&path).and_then(|dir| dir.kinds()) {
+                Ok(names) => queue.extend(self.children(&path, names)),
+                Err(errno) if self.is_passed_over(&path, errno) => {}
+                Err(errno) => self.slipped.push(told(&path, UNSEEN, Some(errno.to_string()))),
+            }
         }
     }
 
@@ -418,9 +435,9 @@ impl Eye {
     fn enter_some(&mut self) -> Result<()> {
         for _ in 0..AT_ONCE {
             let Some(path) = self.pending.pop_first() else { return Ok(()) };
-            let names = match self.watch(&path) {
-                Ok(dir) => dir.kinds().unwrap_or_default(),
-                Err(errno) if is_passed_over(errno) => continue,
+            let names = match self.watch(&path).and_then(|dir| dir.kinds()) {
+                Ok(names) => names,
+                Err(errno) if self.is_passed_over(&path, errno) => continue,
                 Err(errno) => return Err(errno),
             };
             let folders = self.children(&path, names);
@@ -430,13 +447,7 @@ impl Eye {
     }
 
     fn watch(&mut self, path: &Path) -> Result<Dir> {
-        let mut dir = self.dir(path);
-        // Who made it without the right to look into it has a right to come back: so have we.
-        if matches!(dir, Err(Errno::ACCESS)) && self.running {
-            self.open_up(path)?;
-            dir = self.dir(path);
-        }
-        let dir = dir?;
+        let dir = self.dir(path)?;
         let wanted = WatchFlags::CREATE
             | WatchFlags::MOVED_TO
             | WatchFlags::ATTRIB
@@ -446,22 +457,23 @@ impl Eye {
         let wanted = if has_links { wanted | WatchFlags::DELETE | WatchFlags::MOVED_FROM } else { wanted };
         let by_descriptor = format!("/proc/self/fd/{}", std::os::fd::AsFd::as_fd(&dir).as_raw_fd());
         let number = inotify::add_watch(self.queue.as_ref().ok_or(Errno::BADF)?, by_descriptor, wanted)?;
-        self.folders.insert(number, path.to_owned());
+        if let Some(before) = self.folders.insert(number, path.to_owned()) {
+            self.watched.remove(&before);
+        }
+        self.watched.insert(path.to_owned());
         Ok(dir)
     }
 
-    fn open_up(&self, path: &Path) -> Result<()> {
-        let folder = self.below.place(path)?;
-        rustix::fs::chmod(format!("/proc/self/fd/{}", folder.as_raw_fd()), Mode::RWXU)
+    /// A folder that went away, or whose path is longer than the kernel takes: whatever is moved from there to where it can be
+    /// used comes by a folder that is watched. Or one in which the run can make nothing: somebody else closed it, or its file
+    /// system is read-only.
+    fn is_passed_over(&self, folder: &Path, errno: Errno) -> bool {
+        let closed = || matches!(self.below.may_make_in(folder), Ok(false) | Err(Errno::ACCESS));
+        let gone = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::NAMETOOLONG, Errno::ROFS].contains(&errno);
+        gone || errno == Errno::ACCESS && closed()
     }
 }
 
 fn is_file(mode: u32) -> bool {
     FileType::from_raw_mode(mode) == FileType::RegularFile
-}
-
-/// A folder that went away, that nobody may read (nor may the run, which has no more rights), or whose path is longer than
-/// the kernel takes: whatever is moved from there to where it can be used comes by a folder that is watched.
-fn is_passed_over(errno: Errno) -> bool {
-    matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NAMETOOLONG)
 }

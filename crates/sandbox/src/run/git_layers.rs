@@ -11,7 +11,8 @@ use super::moment::Moment;
 use super::record::Recorded;
 use super::workspace::bounds;
 use crate::changes::{
-    Applied, BLOBS, Conflict, Entry, Guarded, KeysLeft, Kind, Manifest, Request, Store, apply_own, load, read_upper,
+    Applied, BLOBS, Conflict, Entry, Guarded, KeysLeft, Kind, LIES, Manifest, Request, Store, apply_own, load,
+    read_upper,
 };
 use crate::error::Error;
 use crate::fault::{Fault, show_path};
@@ -24,6 +25,10 @@ const MAX_NAMED: usize = 5;
 const MAX_CONFIG: u64 = 1 << 20;
 /// No reference is larger.
 const MAX_REF: u64 = 4096;
+
+/// Why what is left in `objects` did not reach the host.
+const OBJECTS: &str =
+    "objects are only added, each looked into, and what git makes from them for speed it makes again on the host";
 
 /// The layers of one run.
 #[derive(Debug)]
@@ -62,9 +67,12 @@ impl GitLayers {
         let root = &self.below;
         let bounds = bounds(policy);
         let mut store = Store::begin(&recorded.state, &recorded.id, &self.root, root, self.began.on_files(), bounds)?;
-        for (path, upper) in self.paths.iter().zip(&self.uppers) {
-            let lower = root.enter(path, Cross::Yes).map_err(failed)?;
-            read_upper(&mut store, upper, &lower, path)?;
+        // Until all is taken: what the program closed, the top or on the way to git's folder, stands open.
+        let _open = root.look_into("", Cross::Yes).map_err(failed)?;
+        let lowers = self.paths.iter().map(|path| root.look_into(path, Cross::Yes).map_err(failed));
+        let lowers = lowers.collect::<Result<Vec<_>, _>>()?;
+        for ((path, upper), lower) in self.paths.iter().zip(&self.uppers).zip(&lowers) {
+            read_upper(&mut store, upper, lower, path)?;
         }
         let manifest = store.finish(&recorded.state)?;
         if manifest.entries.is_empty() {
@@ -96,16 +104,15 @@ impl GitLayers {
                 let left = rest.entries.iter().filter(|entry| !in_part(entry));
                 let left: Vec<&PathBuf> = left.map(|entry| &entry.path).collect();
                 let mut told: Vec<Violation> = keys.iter().map(keys_left).collect();
-                if !left.is_empty() {
-                    told.push(violation(&left, "it is not known to be harmless to git"));
-                }
+                told.extend(left_told(&left));
                 (notes(&paths), told)
             }
             Applied::Conflicts(conflicts) => {
                 let changed: Vec<&Conflict> = conflicts.iter().filter(|one| one.id != "protected").collect();
                 let Some(first) = changed.first() else {
                     let paths: Vec<&PathBuf> = conflicts.iter().map(|one| &one.path).collect();
-                    return Ok((Vec::new(), vec![violation(&paths, "it is not known to be harmless to git")]));
+                    let lies = conflicts.iter().any(|one| one.why == LIES);
+                    return Ok((Vec::new(), if lies { vec![violation(&paths, LIES)] } else { left_told(&paths) }));
                 };
                 let paths: Vec<&PathBuf> = changed.iter().map(|one| &one.path).collect();
                 let heads = self.keep_objects(recorded)?;
@@ -171,6 +178,14 @@ fn keys_left(left: &KeysLeft) -> Violation {
     let path = show_path(&left.path);
     let named = violation(&[&left.path], "they can name a program or another place");
     Violation { what: format!("{} of {path} did not reach the host; its other keys did", left.keys), ..named }
+}
+
+/// What stays with the run: what `git gc` did inside is told apart from what steers git.
+fn left_told(left: &[&PathBuf]) -> Vec<Violation> {
+    let of_objects = |path: &PathBuf| protect::split(path).is_some_and(|(_, rest)| rest.starts_with("objects"));
+    let (objects, others): (Vec<&PathBuf>, Vec<&PathBuf>) = left.iter().copied().partition(|path| of_objects(path));
+    let told = [(others, "it is not known to be harmless to git"), (objects, OBJECTS)];
+    told.into_iter().filter(|(paths, _)| !paths.is_empty()).map(|(paths, why)| violation(&paths, why)).collect()
 }
 
 fn violation(paths: &[&PathBuf], why: &str) -> Violation {

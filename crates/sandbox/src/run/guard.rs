@@ -179,7 +179,8 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Folders that are granted for writing. One in which control files are is refused: nothing in it is mounted on its own.
+    /// Folders that are granted for writing. One in which control files are, or that is a folder of theirs, is refused: nothing in it
+    /// is mounted on its own.
     /// In another one those that are made are put aside, as in a workspace. Who spells a grant `dangerous-write` has all of
     /// it, and is told.
     fn grants(&mut self, policy: &Policy, home: &mut HostResources) -> Result<(), Error> {
@@ -198,6 +199,9 @@ impl Guard {
                     return Err(holds_control_files(&root, Path::new("")));
                 }
                 continue;
+            }
+            if let Some(there) = within_control_files(&root, policy) {
+                return Err(of_control_files(&root, &there));
             }
             let below = Dir::open(&root).map_err(|e| unreadable(&root, &e.to_string()))?;
             let mut plan = look_through(&root, &below, policy)?;
@@ -385,6 +389,21 @@ impl Tree {
     }
 }
 
+/// What of the list a granted folder is: one that is protected, lies in such a one (both the empty path), or that entries lie in
+/// (`.hg`, `.config`), as they would be called. What is made in a grant is looked at by its path in the grant alone. Of a folder in
+/// the workspace only its path in there counts: who works in `.claude/worktrees/x` has chosen it.
+fn within_control_files(grant: &Path, policy: &Policy) -> Option<PathBuf> {
+    let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
+    let workspace = workspace.and_then(|path| path.canonicalize().ok());
+    let inside = workspace.and_then(|root| grant.strip_prefix(root).ok()).filter(|path| *path != Path::new(""));
+    let path = inside.unwrap_or(grant);
+    let list = protect::list();
+    if list.covering(path, true).is_some() {
+        return Some(PathBuf::new());
+    }
+    list.beyond(path).first().map(|entry| entry.strip_prefix(path).unwrap_or(Path::new("")).to_owned())
+}
+
 fn look_through(root: &Path, below: &Dir, policy: &Policy) -> Result<ProtectPlan, Error> {
     let found = protect::plan(root, below, protect::list(), &policy.documents.0);
     found.map_err(|e| unreadable(root, &e.to_string()))
@@ -441,6 +460,20 @@ fn holds_control_files(root: &Path, there: &Path) -> Error {
             .to_owned(),
         fix: "make that folder the workspace (`-w PATH:rw`), grant a folder in it, use `fs.read`; or spell the grant \
               `dangerous-write`, or ask for `fs.protect = false`"
+            .to_owned(),
+    })
+}
+
+/// A grant that is a folder of control files, lies in one, or is the place of one.
+fn of_control_files(root: &Path, there: &Path) -> Error {
+    Error::refused(Fault {
+        id: "fs.protect/in-grant",
+        what: format!("the grant {} would make {} writable", show_path(root), show_path(&root.join(there))),
+        place: "fs.write".to_owned(),
+        why: "it is a control file, or lies in a folder of them: other programs obey it, and by its name in the grant nobody \
+              would know it for one"
+            .to_owned(),
+        fix: "grant another folder, use `fs.read`; or spell the grant `dangerous-write`, or ask for `fs.protect = false`"
             .to_owned(),
     })
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use backends::Capabilities;
 use policy::report::{AuditPointer, Seen};
-use policy::{Plan, Report, Violation};
+use policy::{ClauseId, Diagnostic, Plan, Report, Violation};
 use serde_json::{Value, json};
 
 use super::asked;
@@ -82,9 +82,24 @@ pub fn refused(stop: Error, environment: &Environment) -> Error {
         && let Ok(id) = RunId::new(jiff::Timestamp::now())
         && let Ok(log) = Log::open(&state, None, Options::default())
     {
-        drop(log.append(id.as_str(), &Kind::run_refused(), &stop.to_json()));
+        drop(log.append(id.as_str(), &Kind::run_refused(), &without_values(&stop)));
     }
     stop
+}
+
+/// A refusal as it is recorded. Of a mistake in a policy its id, clause and place are: its words repeat what was written, and that
+/// may be a secret in the wrong place. They are told to whoever asked for the run.
+fn without_values(stop: &Error) -> Value {
+    match stop {
+        Error::Mistakes(mistakes) => {
+            let one = |mistake: &Diagnostic| {
+                let (clause, place) = (mistake.clause.map(ClauseId::path), mistake.at.to_string());
+                json!({ "id": mistake.id, "clause": clause, "where": place })
+            };
+            json!({ "refused": mistakes.list.iter().map(one).collect::<Vec<_>>() })
+        }
+        Error::Unheld(_) | Error::Refused(_) | Error::Failed(_) => stop.to_json(),
+    }
 }
 
 /// What tells hosts and versions apart, of which a plan depends.
@@ -138,7 +153,7 @@ impl Recorded {
 
     /// The run was ended by us before *go*.
     pub(super) fn abort(&self, stop: Error, planned: &Planned) -> Error {
-        let body = stop.to_json();
+        let body = without_values(&stop);
         // The reason is told to the user in any case.
         drop(self.plan(planned).and_then(|()| self.add(&Kind::run_aborted(), &body)));
         stop

@@ -89,7 +89,7 @@ impl Layer {
             return Ok(());
         }
         let root = self.source()?;
-        let _rights = rights(None, owner, host)?;
+        let _rights = rights(self.read_with(&root), owner, host)?;
         let mut laying = Laying::new(&root, &self.place, self.baseline.is_some());
         for path in &self.hidden {
             // What was not copied (a folder that the run's user may not list) is not there.
@@ -124,7 +124,7 @@ impl Layer {
     /// conflict of this run.
     pub(super) fn go_on(&mut self, earlier: &Earlier, owner: (u32, u32), host: &Capabilities) -> Result<(), Error> {
         let root = self.source()?;
-        earlier.lay(&root, &self.place, self.baseline.is_some(), &|| rights(None, owner, host))?;
+        earlier.lay(&root, &self.place, self.baseline.is_some(), &|| rights(self.read_with(&root), owner, host))?;
         for path in earlier.paths() {
             if let Some((_, copy)) = self.baseline.as_mut().and_then(|baseline| baseline.entries.get_mut(path)) {
                 // It is looked into, whatever its times say.
@@ -148,6 +148,12 @@ impl Layer {
         lacks.chain(self.notes.iter().cloned()).collect()
     }
 
+    /// A copy holds what its filling could read: closed folders too, where that was all. In an overlay nothing of the host is opened
+    /// that the run's user may not open.
+    fn read_with<'a>(&self, root: &'a Dir) -> Option<&'a Dir> {
+        self.baseline.as_ref().map(|_| root)
+    }
+
     fn source(&self) -> Result<Dir, Error> {
         Dir::open(&self.root).map_err(|e| failed("opening the workspace", &e.to_string()))
     }
@@ -166,6 +172,10 @@ impl Layer {
     /// Takes what is in the layer into `changes/RUN`, in the place of what was taken before. Nothing may write meanwhile.
     pub(super) fn read(&self, recorded: &Recorded, policy: &Policy, until: &Until) -> Result<Manifest, Error> {
         let root = self.source()?;
+        // The program may have closed the folder that it works in: that is no change of what lies in it. A sandbox that lives sees it
+        // closed again.
+        let place = self.place.look_into(".", Cross::Yes);
+        let place = place.map_err(|errno| failed("looking into what the program left", &errno.to_string()))?;
         // A layer holds no more than its limit, but files with holes look larger than all of it: reading and keeping those
         // would cost the host what the limit is there to save.
         let bounds = bounds(policy);
@@ -177,8 +187,8 @@ impl Layer {
         let policies = crate::protect::documents(&self.root, &policy.documents.0);
         store = store.holding(policies, self.hidden.iter().cloned().collect());
         let read = match &self.baseline {
-            Some(baseline) => read_copy(&mut store, &self.place, baseline),
-            None => read_upper(&mut store, &self.place, &root, Path::new("")),
+            Some(baseline) => read_copy(&mut store, &place, baseline),
+            None => read_upper(&mut store, &place, &root, Path::new("")),
         };
         if let Err(error) = read {
             // The first failure is the one to tell.

@@ -9,9 +9,9 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Component, Path};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, Result};
 
 /// How often a lookup that raced with a rename is tried again.
@@ -23,6 +23,26 @@ const MAX_REMOVED: usize = 5_000_000;
 #[derive(Debug)]
 pub struct Dir {
     fd: OwnedFd,
+    /// Folders on the way to it, and itself, that stand open for as long as it lives.
+    _opened: Vec<Opened>,
+}
+
+/// A folder that its owner had closed and that is open while this lives; then it has its mode again, unless somebody gave it
+/// another one meanwhile.
+#[derive(Debug)]
+pub struct Opened {
+    folder: OwnedFd,
+    was: Mode,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let now = rustix::fs::fstat(&self.folder).map(|stat| Mode::from_raw_mode(stat.st_mode));
+        if now == Ok(self.was | Mode::RWXU) {
+            // Where it cannot be, the folder is more open to its owner than it was: nobody else gains by it.
+            change_mode(&self.folder, self.was).unwrap_or_default();
+        }
+    }
 }
 
 /// Whether a lookup may cross into another mount.
@@ -36,7 +56,7 @@ pub enum Cross {
 
 impl From<OwnedFd> for Dir {
     fn from(fd: OwnedFd) -> Self {
-        Self { fd }
+        Self { fd, _opened: Vec::new() }
     }
 }
 
@@ -60,7 +80,7 @@ impl Dir {
     pub fn open(path: &Path) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        lookup(rustix::fs::CWD, path, flags, Mode::empty(), resolve).map(Self::from)
+        lookup(CWD, path, flags, Mode::empty(), resolve).map(Self::from)
     }
 
     /// Opens a directory beneath this one; `.` and the empty path give a second descriptor of itself.
@@ -71,6 +91,108 @@ impl Dir {
         let below = below.as_ref();
         let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
         self.lookup(below, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty(), cross).map(Self::from)
+    }
+
+    /// [`Self::enter`] on the same mount where the names can be read too: a folder that may be read but not searched opens, and
+    /// does not tell them.
+    ///
+    /// # Errors
+    /// As [`Self::enter`]; EACCES where the names cannot be read.
+    pub fn enter_to_list(&self, name: impl AsRef<Path>) -> Result<Self> {
+        let dir = self.enter(name, Cross::No)?;
+        dir.each_name(|_| false)?;
+        Ok(dir)
+    }
+
+    /// As [`Self::enter`], also where the caller owns a folder and has closed it (0311, 0000): such a one is opened for as long
+    /// as the answer lives.
+    ///
+    /// # Errors
+    /// As [`Self::enter`]; EACCES where another user closed a folder; EBUSY where somebody closes the caller's again and again.
+    pub fn look_into(&self, below: impl AsRef<Path>, cross: Cross) -> Result<Self> {
+        self.opening(below.as_ref(), OFlags::RDONLY, cross)
+    }
+
+    /// A directory beneath this one in which names can be looked up, though perhaps not listed. What its owner closed is opened
+    /// as by [`Self::look_into`].
+    ///
+    /// # Errors
+    /// As [`Self::look_into`].
+    pub fn reach(&self, below: impl AsRef<Path>, cross: Cross) -> Result<Self> {
+        self.opening(below.as_ref(), OFlags::PATH, cross)
+    }
+
+    fn opening(&self, below: &Path, flags: OFlags, cross: Cross) -> Result<Self> {
+        let flags = flags | OFlags::DIRECTORY;
+        // The dot asks for the right to look names up in the last folder as well.
+        let as_it_is = || self.lookup(&below.join("."), flags, Mode::empty(), cross).map(Self::from);
+        let mut answer = as_it_is();
+        if answer.as_ref().err() == Some(&Errno::ACCESS) {
+            answer = Err(Errno::BUSY);
+            for _ in 0..RACES {
+                if answer.as_ref().err() != Some(&Errno::BUSY) {
+                    break;
+                }
+                answer = self.step_by_step(below, flags, cross);
+            }
+        }
+        answer
+    }
+
+    /// Opens what is closed on the way, each folder by its descriptor. EBUSY: one of the caller's own was closed meanwhile.
+    fn step_by_step(&self, below: &Path, flags: OFlags, cross: Cross) -> Result<Self> {
+        let (place, wanted) = (OFlags::PATH | OFlags::DIRECTORY, Mode::RUSR | Mode::XUSR);
+        let mut opened: Vec<Opened> = opened_up(self.fd.as_fd(), wanted)?.into_iter().collect();
+        let mut at = None::<Self>;
+        for part in below.components().filter(|part| *part != Component::CurDir) {
+            let from = at.as_ref().unwrap_or(self);
+            let next = from.lookup(Path::new(part.as_os_str()), place, Mode::empty(), cross);
+            let next = Self::from(next.map_err(|errno| from.refused(errno))?);
+            opened.extend(opened_up(next.fd.as_fd(), wanted)?);
+            at = Some(next);
+        }
+        let at = at.as_ref().unwrap_or(self);
+        let fd = at.lookup(Path::new("."), flags, Mode::empty(), cross).map_err(|errno| at.refused(errno))?;
+        Ok(Self { fd, _opened: opened })
+    }
+
+    /// A folder of the caller's own refuses them nothing for long.
+    fn refused(&self, errno: Errno) -> Errno {
+        let own = || rustix::fs::fstat(&self.fd).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw());
+        if errno == Errno::ACCESS && own() { Errno::BUSY } else { errno }
+    }
+
+    /// Lets its owner change names in this folder for as long as the answer lives; `None` where they may already, or where it
+    /// is somebody else's.
+    ///
+    /// # Errors
+    /// What the change of its mode answers.
+    pub fn open_for_changes(&self) -> Result<Option<Opened>> {
+        opened_up(self.fd.as_fd(), Mode::WUSR | Mode::XUSR)
+    }
+
+    /// Whether the caller may make names in a folder beneath this one, on the way to which everything of theirs is open or opened.
+    ///
+    /// # Errors
+    /// As [`Self::reach`], and what `faccessat2` answers.
+    pub fn may_make_in(&self, below: impl AsRef<Path>) -> Result<bool> {
+        let below = below.as_ref();
+        let above = self.reach(below.parent().unwrap_or(Path::new("")), Cross::Yes)?;
+        let place = above.place(below.file_name().unwrap_or(OsStr::new(".")))?;
+        let wanted = Access::WRITE_OK | Access::EXEC_OK;
+        match rustix::fs::accessat(CWD, own_link(&place), wanted, AtFlags::EACCESS) {
+            Ok(()) => Ok(true),
+            Err(Errno::ACCESS | Errno::ROFS) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Gives what has this name another mode, whatever it had.
+    ///
+    /// # Errors
+    /// As [`Self::open_file`]; EOPNOTSUPP for a link.
+    pub fn set_mode(&self, name: impl AsRef<Path>, mode: Mode) -> Result<()> {
+        change_mode(&self.open_file(name, OFlags::PATH, Mode::empty())?, mode)
     }
 
     /// A directory beneath this one as a place alone: no right to look into it is asked.
@@ -87,7 +209,9 @@ impl Dir {
     /// # Errors
     /// As [`Dir::enter`], and what the open answers.
     pub fn open_file(&self, below: impl AsRef<Path>, flags: OFlags, mode: Mode) -> Result<File> {
-        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        // What is opened as a place alone holds nobody, and takes no such flags.
+        let held = OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags = flags | OFlags::NOFOLLOW | if flags.contains(OFlags::PATH) { OFlags::empty() } else { held };
         self.lookup(below.as_ref(), flags, mode, Cross::No).map(File::from)
     }
 
@@ -274,9 +398,9 @@ impl Dir {
         let dir = match self.enter(name, Cross::No) {
             Err(Errno::ACCESS) => {
                 // Not readable even by its owner. The descriptor's own link in /proc is the one way to change the mode
-                // of exactly what was looked up: `fchmod` refuses O_PATH, and a name could be swapped for a link.
+                // of exactly what was looked up: a name could be swapped for a link.
                 let path = self.lookup(name, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), Cross::No)?;
-                rustix::fs::chmod(format!("/proc/self/fd/{}", path.as_raw_fd()), Mode::RWXU)?;
+                change_mode(path, Mode::RWXU)?;
                 self.enter(name, Cross::No)?
             }
             other => other?,
@@ -306,6 +430,31 @@ fn lookup(at: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode, resolve: R
         }
     }
     answer
+}
+
+/// The descriptor's own link in /proc is the one way to change the mode of exactly what was looked up: `fchmod` refuses
+/// O_PATH, and a name could be swapped for a link.
+fn own_link(fd: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
+}
+
+fn change_mode(fd: impl AsFd, mode: Mode) -> Result<()> {
+    rustix::fs::chmod(own_link(fd), mode)
+}
+
+/// Opens a folder to its owner, if they have not these rights.
+fn opened_up(folder: BorrowedFd<'_>, wanted: Mode) -> Result<Option<Opened>> {
+    let was = Mode::from_raw_mode(rustix::fs::fstat(folder)?.st_mode);
+    if was.contains(wanted) {
+        return Ok(None);
+    }
+    let folder = folder.try_clone_to_owned().map_err(|e| errno_of(&e))?;
+    match change_mode(&folder, was | Mode::RWXU) {
+        Ok(()) => Ok(Some(Opened { folder, was })),
+        // Somebody else's: whoever asks does without.
+        Err(Errno::PERM) => Ok(None),
+        Err(errno) => Err(errno),
+    }
 }
 
 fn absent_is_fine(result: Result<()>) -> Result<()> {

@@ -360,9 +360,11 @@ impl Beyond<'_> {
             ClauseId::NetProxy,
             asked.mode != NetMode::Allow || is_proxy_of(proxy.as_ref(), asked.proxy.as_ref()),
         );
-        self.hold(ClauseId::NetBandwidth, at_most(*bandwidth, asked.bandwidth));
-        self.hold(ClauseId::NetBytes, at_most(*bytes, asked.bytes));
-        self.hold(ClauseId::NetConnections, at_most(*connections, asked.connections));
+        // Nothing is carried without a network by name, and a policy may not say so much of it there.
+        let carries = asked.mode == NetMode::Allow;
+        self.hold(ClauseId::NetBandwidth, !carries || at_most(*bandwidth, asked.bandwidth));
+        self.hold(ClauseId::NetBytes, !carries || at_most(*bytes, asked.bytes));
+        self.hold(ClauseId::NetConnections, !carries || at_most(*connections, asked.connections));
     }
 
     fn env(&mut self, ceiling: &Env, asked: &Env) {

@@ -217,3 +217,22 @@ fn a_rule_may_be_narrower_than_the_ceilings_and_not_wider() {
         assert_eq!(clauses(Some(&reads), &rule(wider), &[]), ["net.allow"], "{wider}");
     }
 }
+
+#[test]
+fn what_a_network_may_carry_is_asked_for_where_there_is_one() {
+    let ceiling = policy(&[
+        "net.mode=\"allow\"",
+        "syscalls.profile=default",
+        "net.allow=[\"api.corp\"]",
+        "net.bytes=1M",
+        "net.connections=4",
+        "net.bandwidth=1M/s",
+    ]);
+    let judged = |asked: &[&str]| clauses(Some(&ceiling), &policy(asked), &[]);
+    assert_eq!(judged(&["net.mode=loopback"]), [""; 0]);
+    assert_eq!(judged(&["net.mode=none"]), [""; 0]);
+    let open = ["net.mode=\"allow\"", "syscalls.profile=default", "net.allow=[\"api.corp\"]"];
+    assert_eq!(judged(&open), ["net.bandwidth", "net.bytes", "net.connections"]);
+    let less = [&open[..], &["net.bytes=1M", "net.connections=2", "net.bandwidth=1M/s"]].concat();
+    assert_eq!(judged(&less), [""; 0]);
+}

@@ -96,6 +96,14 @@ impl Host<'_> {
         self.reader.others_say_nothing(KNOWN)?;
         self.words()?;
         self.security()?;
+        for field in ["MaskedPaths", "ReadonlyPaths"] {
+            // Null is Docker's own list; an empty one is none at all, as `systempaths=unconfined` asks.
+            if self.reader.fields.get(field).is_some_and(|value| value.is_array()) {
+                mapped
+                    .warnings
+                    .push(format!("{field} is not emptied: what a container sees of the system stays as it is"));
+            }
+        }
         let cpu_and_counts = self.amounts(mapped)?;
         let mut places = Places::default();
         self.binds(&mut places)?;
@@ -174,7 +182,8 @@ impl Host<'_> {
         } else if let Some(cores) = &most.cpuset {
             set(&mut layers, "limits.cpuset", &format!("{cores:?}"));
         }
-        let pids = host.number("PidsLimit")?.filter(|pids| *pids > 0);
+        let pids_asked = host.number("PidsLimit")?;
+        let pids = pids_asked.filter(|pids| *pids > 0);
         let mut pids = pids.map_or_else(|| most.pids.unwrap_or(PIDS), |pids| u32::try_from(pids).unwrap_or(u32::MAX));
         let mut open_files = most.open_files.unwrap_or(OPEN_FILES);
         let mut file_size = most.file_size.map_or(FILE_SIZE, |size| size.0);
@@ -193,6 +202,9 @@ impl Host<'_> {
                     return Err(host.refused("Ulimits", why));
                 }
             }
+        }
+        if pids_asked.is_some_and(|asked| asked < 0) {
+            mapped.warnings.push(format!("PidsLimit below zero is {pids}: nothing is unlimited here"));
         }
         set(&mut layers, "limits.pids", &pids.to_string());
         set(&mut layers, "limits.open_files", &open_files.to_string());
@@ -373,22 +385,30 @@ impl Host<'_> {
             );
         }
         let memory = asked.or(limits.memory.map(|most| most.0)).unwrap_or(MEMORY);
-        let shm = host.amount("ShmSize")?.or(places.shm);
-        let mut part = |name: &str, asked: Option<u64>, silent: u64, share: u64| {
-            let room = (memory / share).max(LEAST);
-            if asked.is_some_and(|asked| asked > room) {
-                let told = format!("{name} ends at {}: what is written there counts as memory", Bytes(room));
+        let shm_asked = host.amount("ShmSize")?.or(places.shm);
+        let part =
+            |asked: Option<u64>, silent: u64, share: u64| asked.unwrap_or(silent).min((memory / share).max(LEAST));
+        let tmp = part(places.tmp, TMP.min(fs.tmp.0), 2);
+        let shm = part(shm_asked, SHM.min(fs.shm.0), 4);
+        let run = part(places.run, RUN.min(fs.run.0), 16);
+        let (at, work_asked) = places.work.as_ref().map_or(("", None), |(at, size)| (at.as_str(), *size));
+        let work = part(work_asked, WORK, 8);
+        let all = tmp.saturating_add(shm).saturating_add(run).saturating_add(work);
+        let disk = limits.disk.map_or(all, |most| all.min(most.0));
+        let places = [
+            ("/tmp", places.tmp, tmp),
+            ("/dev/shm", shm_asked, shm),
+            ("/run", places.run, run),
+            (at, work_asked, work),
+        ];
+        for (at, asked, size) in places {
+            // What they all hold together ends at `limits.disk`, which a ceiling may have below any one of them.
+            let size = size.min(disk);
+            if asked.is_some_and(|asked| asked > size) {
+                let told = format!("{at} ends at {}: what is written there counts as memory", Bytes(size));
                 mapped.warnings.push(told);
             }
-            asked.unwrap_or(silent).min(room)
-        };
-        let tmp = part("/tmp", places.tmp, TMP.min(fs.tmp.0), 2);
-        let shm = part("/dev/shm", shm, SHM.min(fs.shm.0), 4);
-        let run = part("/run", places.run, RUN.min(fs.run.0), 16);
-        let asked = places.work.as_ref().and_then(|(_, size)| *size);
-        let work = part("the working directory", asked, WORK, 8);
-        let disk = tmp.saturating_add(shm).saturating_add(run).saturating_add(work);
-        let disk = limits.disk.map_or(disk, |most| disk.min(most.0));
+        }
         for (clause, size) in
             [("limits.memory", memory), ("fs.tmp", tmp), ("fs.shm", shm), ("fs.run", run), ("limits.disk", disk)]
         {

@@ -289,6 +289,44 @@ fn places_fit_into_memory() {
 }
 
 #[test]
+fn a_place_that_ends_earlier_than_was_asked_is_told_by_its_name_and_where_it_ends() {
+    let told = |tmpfs: Json, ceiling: &Policy| {
+        let mapped = mapped_below(&json!({ "HostConfig": { "Memory": 256 << 20, "Tmpfs": tmpfs } }), ceiling).unwrap();
+        mapped.warnings.into_iter().filter(|told| told.contains(" ends at ")).collect::<Vec<_>>()
+    };
+    let why = "what is written there counts as memory";
+    assert_eq!(told(json!({ "/t": "size=100g" }), &ceiling(&[])), [format!("/t ends at 32M: {why}")]);
+    let small = ceiling(&["limits.disk=12288K"]);
+    assert_eq!(told(json!({ "/t": "size=100g" }), &small), [format!("/t ends at 12M: {why}")]);
+    assert_eq!(told(json!({ "/tmp": "size=64m" }), &small), [format!("/tmp ends at 12M: {why}")]);
+    assert_eq!(told(json!({ "/t": "size=8m", "/tmp": "size=4m" }), &small), [""; 0]);
+}
+
+#[test]
+fn processes_without_end_are_not_to_be_had_and_that_is_told() {
+    let told = |pids: i64| {
+        let mapped = mapped(&json!({ "HostConfig": { "PidsLimit": pids } })).unwrap();
+        let warns = mapped.warnings.iter().any(|told| told.starts_with("PidsLimit below zero is 512"));
+        (clause(&mapped, "limits.pids").concat(), warns)
+    };
+    assert_eq!(told(-1), ("512".to_owned(), true));
+    assert_eq!([told(0), told(64)], [("512".to_owned(), false), ("64".to_owned(), false)]);
+}
+
+/// Empty, a list of paths to mask or to hold read-only takes Docker's own away; none of its paths is seen here.
+#[test]
+fn lists_of_masked_paths_are_the_ones_of_every_sandbox_also_where_they_are_emptied() {
+    let told = |paths: Json| {
+        let body = json!({ "HostConfig": { "MaskedPaths": paths, "ReadonlyPaths": paths } });
+        let told = mapped(&body).unwrap().warnings;
+        ["MaskedPaths", "ReadonlyPaths"].map(|field| told.iter().any(|told| told.starts_with(field)))
+    };
+    assert_eq!([told(json!([])), told(Json::Null)], [[true; 2], [false; 2]]);
+    let some = mapped(&json!({ "HostConfig": { "MaskedPaths": ["/proc/acpi"] } })).unwrap_err();
+    assert_eq!(some.field, "HostConfig.MaskedPaths");
+}
+
+#[test]
 fn booleans_are_read_in_every_clients_way() {
     let read = |text: &str| yes(&Query::of(&format!("/?a={text}").parse().unwrap()), "a");
     assert!(["1", "true", "True"].iter().all(|text| read(text) == Ok(true)));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agent::frame::MAX_WORDS;
 use agent::words::{Code, Program, Size};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -23,6 +24,8 @@ use crate::{backend, json as read};
 const KNOWN: &[&str] = &["cmd", "python", "env", "cwd", "timeout", "stdin", "tty", "detach", "tag"];
 /// Most bytes of one lane in one answer; events have no such bound.
 const MAX_KEPT: usize = 16 << 20;
+/// Most bytes of a program that is asked for: its answer repeats it, with more around it, and fits a frame.
+const MAX_ASKED: usize = MAX_WORDS - 8 * 1024;
 /// Rows and columns of a terminal of which none are told.
 const SIZE: Size = Size { rows: 24, cols: 80 };
 
@@ -84,6 +87,12 @@ fn python(asked: &Map<String, Json>) -> Result<Option<Ask>, Problem> {
 }
 
 async fn started_by(desk: &Desk, id: &str, ask: &Ask) -> Result<(Running, Stream), Problem> {
+    if serde_json::to_vec(ask).is_ok_and(|words| words.len() > MAX_ASKED) {
+        let what = "the program is larger than one request to a sandbox holds";
+        let why = "its arguments, variables and folder are more than 248 KiB together, as JSON";
+        let instead = "write it to a file, or to its input";
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "serve/body", what, why, instead).about("cmd"));
+    }
     desk.meters.exec();
     let mut stream = backend::open(&*desk.sandboxes, id, ask).await?;
     let running = backend::reply::<Running>(&mut stream).await?;

@@ -116,6 +116,9 @@ pub(super) fn duration(asked: &Map<String, Json>, field: &str) -> Result<Option<
         None | Some(Json::Null) => None,
         Some(_) => return Err(Problem::invalid(field, &format!("`{field}` is no time"))),
     };
+    if ms == Some(0) {
+        return Err(Problem::invalid(field, &format!("`{field}` is no time: the least is 1ms")));
+    }
     if ms.is_some_and(|ms| ms > MAX_LIFE_MS) {
         return Err(Problem::invalid(field, &format!("`{field}` is longer than {MAX_LIFE_MS} ms")));
     }

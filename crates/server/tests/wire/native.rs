@@ -424,7 +424,19 @@ async fn a_time_that_is_none_ends_nothing() {
     let stage = stage().await;
     let caller = Caller::new(&stage, "one");
     let path = made(&caller, json!({ "timeout": 60 })).await;
-    for bad in [json!(-1), json!(-0.001), json!("NaN"), json!("-1s"), json!(1e300), json!([1]), Value::Null] {
+    for bad in [
+        json!(0),
+        json!("0s"),
+        json!("0ms"),
+        json!(0.0001),
+        json!(-1),
+        json!(-0.001),
+        json!("NaN"),
+        json!("-1s"),
+        json!(1e300),
+        json!([1]),
+        Value::Null,
+    ] {
         let refused = caller.json("POST", &format!("{path}/timeout"), json!({ "timeout": bad })).await;
         assert_eq!((refused.status, &refused.json()["clause"]), (400, &json!("timeout")), "{bad}");
     }
@@ -434,6 +446,38 @@ async fn a_time_that_is_none_ends_nothing() {
         .await;
     assert_eq!(nan.status, 400);
     assert_eq!(caller.json("GET", &path, Value::Null).await.json()["state"], "running");
+    for path in [format!("{path}/exec"), "/v1/runs".to_owned()] {
+        let none = caller.json("POST", &path, json!({ "cmd": ["true"], "timeout": "0s" })).await;
+        assert_eq!((none.status, &none.json()["clause"]), (400, &json!("timeout")), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_whose_time_is_over_while_it_starts_ended_by_that_limit() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({})).await;
+    for round in 0..20 {
+        let asked = json!({ "cmd": ["sleep", "5"], "timeout": "1ms" });
+        for path in [format!("{path}/exec"), "/v1/runs".to_owned()] {
+            let ended = caller.json("POST", &path, asked.clone()).await;
+            let told = ended.json();
+            assert_eq!((ended.status, &told["report"]["limit"]), (200, &json!("wall")), "{path}, {round}: {told}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_no_request_to_a_sandbox_holds_is_too_large_and_not_too_many() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let path = made(&caller, json!({})).await;
+    let of = |length: usize| json!({ "cmd": ["true", "x".repeat(length)] });
+    for path in [format!("{path}/exec"), "/v1/runs".to_owned()] {
+        let long = caller.json("POST", &path, of(256 << 10)).await;
+        assert_eq!((long.status, &long.json()["id"]), (413, &json!("serve/body")), "{path}");
+        assert_eq!(caller.json("POST", &path, of(100 << 10)).await.status, 200, "{path}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

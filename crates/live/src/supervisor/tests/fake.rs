@@ -188,6 +188,10 @@ impl Agent {
             Kind::Cancel if self.jobs.get(&stream).is_some_and(|job| job.argv[0] == "watch") => {
                 self.end(stream, &ok(())).await?;
             }
+            Kind::Cancel if self.jobs.get(&stream).is_some_and(|job| job.argv[0] == "slow") => {
+                let failure = Failure { code: Code::Cancelled, message: "it was given up".to_owned() };
+                self.end(stream, &serde_json::to_vec(&Ended::<()>::Error(failure)).unwrap()).await?;
+            }
             Kind::Cancel if self.jobs.contains_key(&stream) => {
                 self.end(stream, &ok(Exited { signal: Some(9), ..Exited::default() })).await?;
             }
@@ -241,6 +245,11 @@ impl Agent {
         if program.argv[0] == "missing" {
             let failure = Failure { code: Code::NotFound, message: "no such program".to_owned() };
             return self.end(stream, &serde_json::to_vec(&Ended::<()>::Error(failure)).unwrap()).await;
+        }
+        if program.argv[0] == "slow" {
+            // Its start takes for ever.
+            self.job(stream, program.argv);
+            return Some(());
         }
         let started = serde_json::to_vec(&Started { pid: 100 + stream }).unwrap();
         self.put(wire::words(Kind::Reply, stream, &started)).await?;

@@ -159,6 +159,21 @@ async fn a_timeout_kills_the_program_and_not_the_sandbox() {
 }
 
 #[tokio::test]
+async fn a_program_whose_time_is_over_while_it_starts_ends_by_that_limit_as_any_other() {
+    let live = live(With::default()).await;
+    let client = live.client().await;
+    let mut stream = client.open(&Ask::Exec(Exec { timeout_ms: Some(1), ..exec(&["slow"]) })).unwrap();
+    let running: Running = serde_json::from_value(stream.reply().await.unwrap()).unwrap();
+    let report = to_end(&mut stream).await.2;
+    assert_eq!((running.pid, report.outcome.as_str(), report.limit.as_deref()), (0, "limit", Some("wall")));
+    assert_eq!(programs(&client).await[0].report.as_ref(), Some(&report));
+    // What does not start for another reason is a failure, also in so short a time.
+    let mut stream = client.open(&Ask::Exec(Exec { timeout_ms: Some(1000), ..exec(&["missing"]) })).unwrap();
+    assert_eq!(code(stream.reply().await.unwrap_err()), Code::NotFound);
+    kill(&client).await;
+}
+
+#[tokio::test]
 async fn output_past_its_limit_is_cut_or_ends_the_program() {
     for (kill_over, outcome, limit) in [(false, "exited", None), (true, "limit", Some("output"))] {
         let live = live(With { output: Some(100_000), kill_over, ..With::default() }).await;

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use rustix::fs::{CWD, FileType, Mode};
 
 mod git;
+mod objects;
 mod races;
 mod steering;
 
@@ -508,6 +509,48 @@ fn a_copy_is_compared_with_what_was_copied() {
     assert_eq!(std::fs::read_to_string(host.work("dir")).unwrap(), "file");
     let too_small = copy_in(&root, &Dir::open(&host.at("merged")).unwrap(), Bounds { bytes: 2, entries: 100, list: 0 });
     assert!(matches!(too_small, Err(ChangesError::TooLarge { errno: rustix::io::Errno::FBIG, .. })));
+}
+
+/// As nobody: root reads whatever is closed.
+#[test]
+fn what_a_copy_does_not_let_anybody_read_was_not_removed() {
+    let host = Host::new(&[("old/f", "1"), ("old/d/g", "1"), ("named/f", "1"), ("gone/f", "1"), ("a", "1")]);
+    let root = Dir::open(&host.at("work")).unwrap();
+    let inner = host.at("inner");
+    let copy = Dir::open(&inner).unwrap();
+    let baseline = copy_in(&root, &copy, Bounds::default()).unwrap();
+    std::fs::remove_dir_all(inner.join("gone")).unwrap();
+    std::fs::write(inner.join("a"), "2").unwrap();
+    put(&inner, "new/x", "1");
+    let closed = [("old", 0o311), ("named", 0o644), ("new", 0)];
+    for (name, mode) in closed {
+        std::fs::set_permissions(inner.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let mut store =
+        Store::begin(&host.state, &host.run, &host.at("work"), &root, (i64::MAX, 0), Bounds::default()).unwrap();
+    let (me, state) = (rustix::process::geteuid(), host.at("state"));
+    let nobody = me.is_root().then(|| {
+        give(&inner, 65534);
+        give(&state, 65534);
+        sys::fsids::As::user(65534, 65534).unwrap()
+    });
+    read_copy(&mut store, &copy, &baseline).unwrap();
+    drop(nobody);
+    give(&state, me.as_raw());
+    let manifest = store.finish(&host.state).unwrap();
+    let expected = [("a", Change::Modified), ("gone", Change::Removed), ("gone/f", Change::Removed)];
+    assert_eq!(changes(&manifest), expected.map(|(p, c)| (p.to_owned(), c)));
+    assert_eq!(paths(&manifest.refused), ["named", "new", "old"]);
+    assert!(matches!(host.apply(), Applied::Done { .. }));
+    assert_eq!(std::fs::read_to_string(host.work("old/d/g")).unwrap(), "1");
+    assert!(host.work("named/f").exists() && !host.work("gone").exists());
+}
+
+fn give(path: &Path, to: u32) {
+    chown(path, Some(to), Some(to)).unwrap();
+    if path.is_dir() {
+        std::fs::read_dir(path).unwrap().for_each(|entry| give(&entry.unwrap().path(), to));
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::*;
 use crate::state::Dir;
 use std::path::{Path, PathBuf};
 
+mod closed;
 mod on_the_way;
 
 struct Work {

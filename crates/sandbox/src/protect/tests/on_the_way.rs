@@ -73,8 +73,9 @@ fn what_lies_behind_a_link_that_stood_there_is_bound_and_the_link_stays() {
     let late = late(&plan.watched(&below()).unwrap(), below(), Dir::open(&aside).unwrap(), i64::MAX).unwrap();
     assert_eq!(late, vec![], "a killed supervisor leaves what stood there too");
     let sentry = work.sentry();
-    std::fs::remove_file(work.root.join(".bundle")).unwrap();
-    symlink("elsewhere", work.root.join(".bundle")).unwrap();
+    // At once: a name that is gone is put back before anybody can take it.
+    symlink("elsewhere", work.root.join("other")).unwrap();
+    std::fs::rename(work.root.join("other"), work.root.join(".bundle")).unwrap();
     work.put("real/wrapper", "planted");
     let slipped = sentry.stop().unwrap();
     assert_eq!(taken(&slipped), [".bundle", "real/wrapper"], "{slipped:?}");

@@ -393,8 +393,11 @@ impl Host<'_> {
         let run = part(places.run, RUN.min(fs.run.0), 16);
         let (at, work_asked) = places.work.as_ref().map_or(("", None), |(at, size)| (at.as_str(), *size));
         let work = part(work_asked, WORK, 8);
-        let all = tmp.saturating_add(shm).saturating_add(run).saturating_add(work);
+        let parts = tmp.saturating_add(shm).saturating_add(run);
+        let all = parts.saturating_add(work);
         let disk = limits.disk.map_or(all, |most| all.min(most.0));
+        // What they all hold together ends at `limits.disk`: a place more has what the others leave of it.
+        let work = work.min(disk.saturating_sub(parts));
         let places = [
             ("/tmp", places.tmp, tmp),
             ("/dev/shm", shm_asked, shm),
@@ -402,8 +405,6 @@ impl Host<'_> {
             (at, work_asked, work),
         ];
         for (at, asked, size) in places {
-            // What they all hold together ends at `limits.disk`, which a ceiling may have below any one of them.
-            let size = size.min(disk);
             if asked.is_some_and(|asked| asked > size) {
                 let told = format!("{at} ends at {}: what is written there counts as memory", Bytes(size));
                 mapped.warnings.push(told);

@@ -24,7 +24,7 @@ def utf8(text: str, argument: str) -> bytes:
         raise _lone(argument, error) from None
 
 
-def word(text: str | bytes, argument: str) -> str | bytes:
+def word(text: str, argument: str) -> str:
     """A word of a command line, as ``os.fsdecode`` has it: bytes that are no text are in it as surrogates, others are not."""
     try:
         os.fsencode(text)

@@ -23,7 +23,7 @@ class NaiveLimit:
         times = self.times.setdefault(session, [])
         times[:] = [then for then in times if then > time.time() - 60]
         used = len(times)
-        time.sleep(0.001)  # Something else has its turn between the look and the note.
+        time.sleep(0.05)  # Something else has its turn between the look and the note.
         if used >= 10:
             return False
         times.append(time.time())

@@ -94,6 +94,8 @@ const ROOMS: [Room; 19] = [
         others: Some(&[
             "base64",
             "ed25519-dalek",
+            // Objects of git are packed by it.
+            "flate2",
             "globset",
             "jiff",
             "regex",

@@ -1,4 +1,4 @@
-//! Canonical JSON (RFC 8785), digests of it, and hex.
+//! Canonical JSON (RFC 8785), digests of it, hex, and the texts of TOML that are those of JSON.
 
 use std::fmt::Write as _;
 
@@ -31,6 +31,12 @@ pub fn unhex(text: &str) -> Option<Vec<u8>> {
         return None;
     }
     digits.chunks_exact(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+/// A text as a value of TOML, quoted: TOML escapes one character more than JSON.
+#[must_use]
+pub fn toml_text(text: &str) -> String {
+    Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
 /// The digest of a value: SHA-256 over its canonical form.

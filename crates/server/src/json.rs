@@ -97,11 +97,6 @@ impl<'de> Visitor<'de> for Values {
     }
 }
 
-/// A text as TOML has it, which escapes one character more than JSON.
-pub(crate) fn toml_text(text: &str) -> String {
-    Json::from(text).to_string().replace('\u{7f}', "\\u007f")
-}
-
 /// What is not understood is not ignored.
 ///
 /// # Errors

@@ -47,18 +47,24 @@ fn empty_names() -> Found {
     Ok(found)
 }
 
-fn promises_without_an_issue() -> Found {
-    // Spelled apart, so that this file does not breach its own rule.
-    let marks = [["TO", "DO"].concat(), ["FIX", "ME"].concat()];
+/// Where lines of such files breach a rule, and what it says.
+fn lines_that(endings: &[&str], breaks: impl Fn(&str) -> bool, rule: &str) -> Found {
     let mut found = Vec::new();
-    for path in files(&[".rs", ".py", ".toml", ".md"])? {
+    for path in files(endings)? {
         for (number, line) in fs::read_to_string(&path)?.lines().enumerate() {
-            if words(line).any(|word| marks.iter().any(|mark| mark == word)) && !line.contains('#') {
-                found.push(format!("{}:{}: an open end without the number of its issue", shown(&path), number + 1));
+            if breaks(line) {
+                found.push(format!("{}:{}: {rule}", shown(&path), number + 1));
             }
         }
     }
     Ok(found)
+}
+
+fn promises_without_an_issue() -> Found {
+    // Spelled apart, so that this file does not breach its own rule.
+    let marks = [["TO", "DO"].concat(), ["FIX", "ME"].concat()];
+    let is_open = |line: &str| words(line).any(|word| marks.iter().any(|mark| mark == word)) && !line.contains('#');
+    lines_that(&[".rs", ".py", ".toml", ".md"], is_open, "an open end without the number of its issue")
 }
 
 fn manifests_without_the_lint_table() -> Found {
@@ -81,29 +87,17 @@ fn manifests_without_the_lint_table() -> Found {
 fn uncounted_skips() -> Found {
     // Spelled apart, so that this file does not breach its own rule.
     let other = ["ln!(\"skip", "ped"].concat();
-    let mut found = Vec::new();
-    for path in files(&[".rs"])? {
-        for (number, line) in fs::read_to_string(&path)?.lines().enumerate() {
-            if line.contains(&other) {
-                found.push(format!("{}:{}: say `skip: REASON`, so that it is counted", shown(&path), number + 1));
-            }
-        }
-    }
-    Ok(found)
+    lines_that(&[".rs"], |line| line.contains(&other), "say `skip: REASON`, so that it is counted")
 }
 
 /// Limits whose names do not begin as all others do.
 fn limits_by_other_names() -> Found {
-    let mut found = Vec::new();
-    for path in files(&[".rs"])? {
-        for (number, line) in fs::read_to_string(&path)?.lines().enumerate() {
-            let name = line.split_once("const ").and_then(|(_, rest)| rest.split([':', '_']).next());
-            if name.is_some_and(|name| ["MOST", "LARGEST", "LONGEST", "DEEPEST", "HIGHEST"].contains(&name)) {
-                found.push(format!("{}:{}: a limit is `MAX_*`", shown(&path), number + 1));
-            }
-        }
-    }
-    Ok(found)
+    let others = ["MOST", "LARGEST", "LONGEST", "DEEPEST", "HIGHEST"];
+    let is_other = |line: &str| {
+        let name = line.split_once("const ").and_then(|(_, rest)| rest.split([':', '_']).next());
+        name.is_some_and(|name| others.contains(&name))
+    };
+    lines_that(&[".rs"], is_other, "a limit is `MAX_*`")
 }
 
 /// Links of documents to files of this tree that are not there.

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use policy::json::toml_text;
 use sandbox::PolicyLayer;
 use serde_json::Value as Json;
 
-use super::fields::{Refused, Table, inside, quoted, set};
+use super::fields::{Refused, Table, inside, set};
 use super::{limits, linux, mounts};
 
 /// What a container is made of.
@@ -77,7 +78,7 @@ pub(crate) fn read(document: &Json, bundle: &Path, there: &dyn Fn(&Path) -> bool
     GROUND.iter().for_each(|line| layers.push(PolicyLayer::Set((*line).to_owned())));
     let root = root(&top, bundle)?;
     if let Some(name) = top.text("hostname")? {
-        set(&mut layers, "process.hostname", &quoted(name));
+        set(&mut layers, "process.hostname", &toml_text(name));
     }
     let process = top.table("process")?;
     process.others_say_nothing(PROCESS)?;
@@ -125,7 +126,7 @@ fn user(process: &Table<'_>, layers: &mut Vec<PolicyLayer>) -> Result<(String, u
     if let Some(umask) = user.number("umask")? {
         let fits = u32::try_from(umask).ok().filter(|umask| *umask <= 0o777);
         let umask = fits.ok_or_else(|| user.refused("umask", "it is no umask"))?;
-        set(layers, "process.umask", &quoted(&format!("{umask:04o}")));
+        set(layers, "process.umask", &toml_text(&format!("{umask:04o}")));
     }
     Ok((if uid == 0 { "root" } else { "user" }.to_owned(), uid))
 }
@@ -148,11 +149,11 @@ fn label(process: &Table<'_>, layers: &mut Vec<PolicyLayer>) -> Result<(), Refus
     match (apparmor, selinux) {
         (Some(_), Some(_)) => Err(process.refused("selinuxLabel", "a program has one label, and it has AppArmor's")),
         (Some(name), None) => {
-            set(layers, "process.label", &quoted(&format!("apparmor:{name}")));
+            set(layers, "process.label", &toml_text(&format!("apparmor:{name}")));
             Ok(())
         }
         (None, Some(label)) => {
-            set(layers, "process.label", &quoted(&format!("selinux:{label}")));
+            set(layers, "process.label", &toml_text(&format!("selinux:{label}")));
             Ok(())
         }
         (None, None) => Ok(()),

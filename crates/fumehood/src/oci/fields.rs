@@ -139,11 +139,6 @@ pub(super) fn set(layers: &mut Vec<PolicyLayer>, clause: &str, value: &str) {
     layers.push(PolicyLayer::Set(format!("{clause}={value}")));
 }
 
-/// A text as TOML has it: JSON's escapes are TOML's, too.
-pub(super) fn quoted(text: &str) -> String {
-    Json::from(text).to_string()
-}
-
 /// An absolute path without `.` and `..`, without a slash at its end.
 pub(super) fn inside(path: &str) -> Option<PathBuf> {
     let path = Path::new(path);

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use policy::json::toml_text;
 use sandbox::PolicyLayer;
 
-use super::fields::{Refused, Table, quoted, set};
+use super::fields::{Refused, Table, set};
 use super::mounts::Places;
 
 /// Places in memory together, where nobody limits memory.
@@ -106,7 +107,7 @@ fn cpu(resources: &Table<'_>, layers: &mut Vec<PolicyLayer>) -> Result<(), Refus
         set(layers, "limits.cpus", &format!("{}.{:03}", thousandths / 1000, thousandths % 1000));
     }
     if let Some(cores) = table.text("cpus")? {
-        set(layers, "limits.cpuset", &quoted(cores));
+        set(layers, "limits.cpuset", &toml_text(cores));
     }
     Ok(())
 }

@@ -51,17 +51,34 @@ fn run(house: &House, first: &[&str], flags: &[String], last: &[&str]) -> super:
     house.run(&[own(first), flags.to_vec(), own(last)].concat())
 }
 
-/// Looks for the value in all that a program inside can read: its own and others' environment, arguments and memory, files.
-/// The pattern does not fit itself.
-const SCAN: &str = "
-import glob, os, re
-form = re.compile(rb'canary-[0-9a-f]{16}')
-found = set()
-def look(what, data):
-    if form.search(data): found.add(what)
+/// Calls `look(what, data)` for what a program inside can read of itself and others: environment, arguments, files.
+pub(super) const READ_ALL: &str = "
+import glob, os
 for name in glob.glob('/proc/[0-9]*/environ') + glob.glob('/proc/[0-9]*/cmdline'):
     try: look(name, open(name, 'rb').read())
     except OSError: pass
+for top in ['/tmp', '/run', '/home', '/etc', '/dev/shm', '/var']:
+    for folder, _, files in os.walk(top):
+        for name in files:
+            path = os.path.join(folder, name)
+            try:
+                if os.path.isfile(path) and os.path.getsize(path) < 1 << 22: look(path, open(path, 'rb').read())
+            except OSError: pass
+";
+
+/// Looks for the value in all of that, and in memory. The pattern does not fit itself.
+fn scan() -> String {
+    format!("{LOOK}{READ_ALL}{MEMORY}")
+}
+
+const LOOK: &str = "
+import re
+form = re.compile(rb'canary-[0-9a-f]{16}')
+found = set()
+def look(what, data):
+    if form.search(data): found.add(what)";
+
+const MEMORY: &str = "
 for maps in glob.glob('/proc/[0-9]*/maps'):
     try:
         with open(maps) as lines, open(maps[:-4] + 'mem', 'rb', 0) as memory:
@@ -73,13 +90,6 @@ for maps in glob.glob('/proc/[0-9]*/maps'):
                     memory.seek(first); look(maps, memory.read(last - first))
                 except (OSError, ValueError, OverflowError): pass
     except OSError: pass
-for top in ['/tmp', '/run', '/home', '/etc', '/dev/shm', '/var']:
-    for folder, _, files in os.walk(top):
-        for name in files:
-            path = os.path.join(folder, name)
-            try:
-                if os.path.isfile(path) and os.path.getsize(path) < 1 << 22: look(path, open(path, 'rb').read())
-            except OSError: pass
 ";
 
 /// Asks `served.test` and `other.test`, says back the token's variable and the answers, then looks for the value.
@@ -97,7 +107,7 @@ for host in ['served.test', 'other.test']:
 fn a_secret_is_used_outside_and_is_nowhere_inside() {
     let (house, (port, sent)) = (House::new().with("API_TOKEN", VALUE), echoing());
     let flags = flags(port, "env:API_TOKEN", ", env = \"TOKEN\"");
-    let code = format!("{ASK}{SCAN}\nprint(sorted(found))");
+    let code = format!("{ASK}{}\nprint(sorted(found))", scan());
     let said = run(&house, &["run", "--json"], &flags, &["--", "python3", "-c", &code]);
     let report = said.json();
     assert_eq!(report["stdout"], "stands in\nTrue False\nFalse True\n[]\n", "{report}");
@@ -112,7 +122,7 @@ fn a_secret_is_used_outside_and_is_nowhere_inside() {
     let clause = clauses.iter().find(|one| one["clause"] == "secrets").unwrap();
     assert!(clause.to_string().contains("broker:secrets") && !plan.out.contains(VALUE), "{plan:?}");
     // The scan finds it where it is: given by `env.set`.
-    let code = format!("{SCAN}\nprint(len(found) > 1)");
+    let code = format!("{}\nprint(len(found) > 1)", scan());
     let shown = house.run(&["run", "-q", "--set", &format!("env.set={{X=\"{VALUE}\"}}"), "--", "python3", "-c", &code]);
     assert_eq!((shown.code, shown.out.as_str()), (0, "True\n"), "{shown:?}");
 }
@@ -146,7 +156,7 @@ fn files_and_commands_are_sources_too_also_of_a_live_sandbox() {
     let created = run(&house, &["create"], &flags(port, "env:API_TOKEN", ", env = \"TOKEN\""), &[]);
     assert_eq!(created.code, 0, "{created:?}");
     let id = created.out.trim_end();
-    let code = format!("{ASK}{SCAN}\nprint(sorted(found))");
+    let code = format!("{ASK}{}\nprint(sorted(found))", scan());
     sent.lock().unwrap().clear();
     let said = house.run(&["exec", id, "--", "python3", "-c", &code]);
     assert_eq!(said.out, "stands in\nTrue False\nFalse True\n[]\n", "{said:?}");

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use policy::OutcomeKind;
+use policy::json::toml_text;
 use sandbox::fault::show_text;
 use sandbox::{Capabilities, Environment, Finished, Inputs, Options, PolicyLayer, Stdio, Workload};
 
@@ -116,13 +117,13 @@ impl Tools {
         }
         layers.push(set("net.mode=allow".to_owned()));
         if settings.usual {
-            layers.push(set(format!("net.presets=[{}]", quoted(call.client.registry()))));
+            layers.push(set(format!("net.presets=[{}]", toml_text(call.client.registry()))));
         }
         let rules: Vec<String> = settings.registries.iter().map(rule).collect();
         layers.push(set(format!("net.allow=[{}]", rules.join(", "))));
-        let files: Vec<String> = settings.ca.iter().map(|path| quoted(&path.display().to_string())).collect();
+        let files: Vec<String> = settings.ca.iter().map(|path| toml_text(&path.display().to_string())).collect();
         layers.push(set(format!("net.ca=[{}]", files.join(", "))));
-        layers.extend(settings.proxy.iter().map(|proxy| set(format!("net.proxy={}", quoted(proxy)))));
+        layers.extend(settings.proxy.iter().map(|proxy| set(format!("net.proxy={}", toml_text(proxy)))));
         layers
     }
 }
@@ -139,11 +140,6 @@ struct Call<'a> {
     asks: bool,
 }
 
-/// A text in a value of TOML.
-fn quoted(text: &str) -> String {
-    toml::Value::String(text.to_owned()).to_string()
-}
-
 /// A registry of the caller's as a rule of `net.allow`.
 fn rule(registry: &Registry) -> String {
     let port = registry.port;
@@ -152,7 +148,7 @@ fn rule(registry: &Registry) -> String {
         return format!("{{ cidr = \"{address}/{length}\", ports = [{port}] }}");
     }
     let address = registry.address.map(|address| format!(", address = \"{address}\"")).unwrap_or_default();
-    format!("{{ host = {}, ports = [{port}]{address} }}", quoted(&registry.host))
+    format!("{{ host = {}, ports = [{port}]{address} }}", toml_text(&registry.host))
 }
 
 /// Why a client failed: what it was refused, and its own words.

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::hold::{Held, Hold, Stands};
 use super::list::List;
-use super::plan::{ProtectPlan, parent_of, seen};
+use super::plan::{ProtectPlan, kind_of, parent_of, seen};
 use crate::state::{Dir, path_text, rights_of};
 
 /// Characters of a path that are kept in the name of what was put aside.
@@ -83,7 +83,7 @@ pub fn check(plan: &ProtectPlan, hold: &Hold, below: &Dir, aside: &Dir, list: &L
     }
     let vanished = plan.before.keys().filter(|path| !now.contains_key(*path) && !undone.contains(path));
     slipped.extend(vanished.map(|path| {
-        match parent_of(below, path).and_then(|above| above.map_or(Ok(None), |(parent, name)| parent.kind(name))) {
+        match kind_of(below, path) {
             Ok(None) => {}
             Ok(Some(_)) => return told(path, UNSEEN, None),
             Err(errno) => return told(path, UNSEEN, Some(errno.to_string())),

@@ -400,6 +400,11 @@ pub(super) fn follow(root: &Path, below: &Dir, path: &Path, mut on_link: impl Fn
     None
 }
 
+/// What has a path; `None` where there is nothing, or it is reached by a link.
+pub(super) fn kind_of(below: &Dir, path: &Path) -> Result<Option<FileType>> {
+    parent_of(below, path)?.map_or(Ok(None), |(parent, name)| parent.kind(name))
+}
+
 /// The folder of a path, and its last part; `None` if the folder is missing or reached by a link. A folder that is closed is
 /// neither: its owner's is opened, and of somebody else's EACCES is the answer.
 pub(super) fn parent_of(below: &Dir, path: &Path) -> Result<Option<(Dir, OsString)>> {

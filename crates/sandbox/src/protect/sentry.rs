@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ use super::check::{LINKED_AGAIN, Slipped, UNSEEN, link_again, put_aside, told};
 use super::gitdir::{REPOSITORY, is_repository};
 use super::list::List;
 use super::plan::{ProtectPlan, link_target};
-use crate::state::{Cross, Dir, Watched};
+use crate::state::{Cross, Dir, Watched, own_link};
 
 /// Between two looks at least: what a program makes in between is taken together.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
@@ -367,8 +367,7 @@ impl Eye {
     }
 
     fn there(&self, path: &Path) -> bool {
-        let found = super::plan::parent_of(&self.below, path);
-        let kind = found.and_then(|found| found.map_or(Ok(None), |(parent, name)| parent.kind(&name)));
+        let kind = super::plan::kind_of(&self.below, path);
         // What cannot be looked at is not gone.
         kind.is_ok_and(|kind| kind.is_some()) || matches!(kind, Err(Errno::ACCESS | Errno::BUSY))
     }
@@ -455,7 +454,7 @@ impl Eye {
             | WatchFlags::EXCL_UNLINK;
         let has_links = self.standing.keys().any(|link| link.parent() == Some(path));
         let wanted = if has_links { wanted | WatchFlags::DELETE | WatchFlags::MOVED_FROM } else { wanted };
-        let by_descriptor = format!("/proc/self/fd/{}", std::os::fd::AsFd::as_fd(&dir).as_raw_fd());
+        let by_descriptor = own_link(&dir);
         let number = inotify::add_watch(self.queue.as_ref().ok_or(Errno::BADF)?, by_descriptor, wanted)?;
         if let Some(before) = self.folders.insert(number, path.to_owned()) {
             self.watched.remove(&before);

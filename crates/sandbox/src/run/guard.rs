@@ -451,30 +451,25 @@ fn overlapping(policy: &Policy) -> Result<(), Error> {
 
 /// A grant that can be written, in which something steers other programs already.
 fn holds_control_files(root: &Path, there: &Path) -> Error {
-    Error::refused(Fault {
-        id: "fs.protect/in-grant",
-        what: format!("the grant {} would make {} writable", show_path(root), show_path(&root.join(there))),
-        place: "fs.write".to_owned(),
-        why: "it is a control file, a folder of git's, a policy of this run, or what a link among those of the workspace leads \
-              to: other programs obey it, and only in a workspace is it kept from being written"
-            .to_owned(),
-        fix: "make that folder the workspace (`-w PATH:rw`), grant a folder in it, use `fs.read`; or spell the grant \
-              `dangerous-write`, or ask for `fs.protect = false`"
-            .to_owned(),
-    })
+    let why = "it is a control file, a folder of git's, a policy of this run, or what a link among those of the workspace leads to: \
+               other programs obey it, and only in a workspace is it kept from being written";
+    in_grant((root, there), why, "make that folder the workspace (`-w PATH:rw`), grant a folder in it")
 }
 
 /// A grant that is a folder of control files, lies in one, or is the place of one.
 fn of_control_files(root: &Path, there: &Path) -> Error {
+    let why = "it is a control file, or lies in a folder of them: other programs obey it, and by its name in the grant nobody would \
+               know it for one";
+    in_grant((root, there), why, "grant another folder")
+}
+
+fn in_grant((root, there): (&Path, &Path), why: &str, instead: &str) -> Error {
     Error::refused(Fault {
         id: "fs.protect/in-grant",
         what: format!("the grant {} would make {} writable", show_path(root), show_path(&root.join(there))),
         place: "fs.write".to_owned(),
-        why: "it is a control file, or lies in a folder of them: other programs obey it, and by its name in the grant nobody \
-              would know it for one"
-            .to_owned(),
-        fix: "grant another folder, use `fs.read`; or spell the grant `dangerous-write`, or ask for `fs.protect = false`"
-            .to_owned(),
+        why: why.to_owned(),
+        fix: format!("{instead}, use `fs.read`; or spell the grant `dangerous-write`, or ask for `fs.protect = false`"),
     })
 }
 

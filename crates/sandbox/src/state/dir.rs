@@ -432,9 +432,9 @@ fn lookup(at: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode, resolve: R
     answer
 }
 
-/// The descriptor's own link in /proc is the one way to change the mode of exactly what was looked up: `fchmod` refuses
-/// O_PATH, and a name could be swapped for a link.
-fn own_link(fd: impl AsFd) -> String {
+/// The descriptor's own link in /proc: the one way to change the mode of exactly what was looked up, for one (`fchmod` refuses
+/// O_PATH, and a name could be swapped for a link).
+pub(crate) fn own_link(fd: impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }
 

@@ -6,7 +6,6 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -15,7 +14,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::owner::Owner;
-use super::{Dir, PathText, RunId, State, StateError, errno_of, path_text};
+use super::{Dir, PathText, RunId, State, StateError, errno_of, own_link, path_text};
 
 /// No journal that we wrote is larger.
 pub(super) const MAX_JOURNAL: u64 = 16 << 20;
@@ -164,8 +163,7 @@ fn appear_whole(runs: &Dir, name: &str, line: &[u8]) -> Option<File> {
     let mut file = File::from(rustix::fs::openat(runs, ".", flags, Mode::RUSR | Mode::WUSR).ok()?);
     rustix::fs::flock(&file, FlockOperation::LockExclusive).ok()?;
     file.write_all(line).ok()?;
-    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-    rustix::fs::linkat(rustix::fs::CWD, link.as_str(), runs, name, AtFlags::SYMLINK_FOLLOW).ok()?;
+    rustix::fs::linkat(rustix::fs::CWD, own_link(&file), runs, name, AtFlags::SYMLINK_FOLLOW).ok()?;
     Some(file)
 }
 

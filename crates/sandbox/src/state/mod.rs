@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 
+pub(crate) use dir::own_link;
 pub use dir::{Cross, Dir, errno_of, last_name};
 pub use error::{StateError, not_a_file, unwritable};
 pub use foreign::rights_of;

@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use live::template::INSIDE;
+use policy::json::toml_text;
 use policy::value::{Grant, Policy};
 use sandbox::PolicyLayer;
 
 use super::names::Names;
-use crate::json::toml_text;
 
 /// A path without its links, if it is there and a policy can write it.
 pub(super) fn real(path: &Path) -> Option<PathBuf> {

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use agent::words::{Program, Size};
+use policy::json::toml_text;
 use policy::value::{NetMode, Policy};
 use sandbox::PolicyLayer;
 use serde_json::{Map, Value as Json};
 
 use super::host::{self, Host};
 use crate::backend::Image;
-use crate::json::toml_text;
 
 /// A field that cannot be had, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]

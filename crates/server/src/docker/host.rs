@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use agent::words::Size;
+use policy::json::toml_text;
 use policy::units::Bytes;
 use policy::value::{Sockets, TierChoice};
 use sandbox::PolicyLayer;
 use serde_json::Value as Json;
 
 use super::body::{Around, Mapped, Reader, Refused, Workdir, inside, set};
-use crate::json::toml_text;
 
 /// Fields that are read here, or in `body`.
 const KNOWN: &[&str] = &[

@@ -213,12 +213,14 @@ fn lay(path: &str, value: &Json, layers: &mut Vec<PolicyLayer>) -> Result<(), Pr
 fn written(value: &Json) -> String {
     match value {
         Json::Object(table) => {
-            let parts: Vec<String> =
-                table.iter().map(|(key, value)| format!("{} = {}", read::toml_text(key), written(value))).collect();
+            let parts: Vec<String> = table
+                .iter()
+                .map(|(key, value)| format!("{} = {}", policy::json::toml_text(key), written(value)))
+                .collect();
             format!("{{ {} }}", parts.join(", "))
         }
         Json::Array(list) => format!("[{}]", list.iter().map(written).collect::<Vec<_>>().join(", ")),
-        Json::String(text) => read::toml_text(text),
+        Json::String(text) => policy::json::toml_text(text),
         Json::Null | Json::Bool(_) | Json::Number(_) => value.to_string(),
     }
 }

@@ -240,6 +240,7 @@ async fn over_http(call: &Call<'_>, house: Arc<ToolServer>) -> Result<(), Failur
     let origins = call.parsed.flags.iter().filter(|(flag, _)| flag.long == "allow-origin");
     let origins = origins.filter_map(|(_, value)| value.as_ref()?.to_str().map(str::to_owned)).collect();
     let listener = bind(&listen).await.map_err(|error| failed("cannot listen there", &text, &error))?;
+    let stop = told_to_stop();
     call.console.eprint(&format!(
         "listening on {}\n  agents send the token in {}, people the one in {}\n",
         listener.address(),
@@ -247,18 +248,21 @@ async fn over_http(call: &Call<'_>, house: Arc<ToolServer>) -> Result<(), Failur
         show_path(&state.path().join("approvals.token")),
     ));
     let engine: Arc<dyn Engine> = house;
-    gateway::http::serve(listener, engine, keys, origins, told_to_stop())
+    gateway::http::serve(listener, engine, keys, origins, stop)
         .await
         .map_err(|error| failed("the listener broke", &text, &error))
 }
 
-/// SIGINT or SIGTERM. Where neither can be heard, only the end of the pipe or SIGKILL ends us.
-pub(super) async fn told_to_stop() {
+/// SIGINT or SIGTERM, heard from the call on, so that none is missed that comes as soon as we say that we are there. Where neither
+/// can be heard, only the end of the pipe or SIGKILL ends us. Must be called within a tokio runtime.
+pub(super) fn told_to_stop() -> impl Future<Output = ()> + Send + 'static {
     let heard = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    let (Ok(mut interrupt), Ok(mut terminate)) = heard else { return std::future::pending().await };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+    async {
+        let (Ok(mut interrupt), Ok(mut terminate)) = heard else { return std::future::pending().await };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
     }
 }
 

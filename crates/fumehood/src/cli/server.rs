@@ -114,12 +114,13 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     };
     runtime.block_on(async {
         let listeners = bind(listen).await.map_err(|error| failed("cannot listen there", &place, &error))?;
+        let told = told_to_stop();
         for address in listeners.addresses() {
             call.console.eprint(&format!("listening on {address}\n"));
         }
         systemd::notify(call.environment, "READY=1");
         let stop = async {
-            told_to_stop().await;
+            told.await;
             systemd::notify(call.environment, "STOPPING=1");
         };
         serve(listeners, server, stop).await;

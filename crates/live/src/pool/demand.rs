@@ -1,6 +1,6 @@
 //! What was asked for lately, and so what is to be ready.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::Settings;
@@ -35,6 +35,7 @@ impl Shape {
             labels: _,
             idle_ms,
             template,
+            begin,
             from,
             imports,
             given,
@@ -43,8 +44,9 @@ impl Shape {
         } = request;
         // One with a Python in it was let go, and its snapshots say with what.
         let idle_ms = idle_ms.filter(|_| imports.is_some());
-        let (layers, template, imports) = (layers.clone(), template.clone(), imports.clone());
-        let request = Request { layers, no_links: *no_links, template, imports, idle_ms, ..Request::default() };
+        let (layers, template, begin) = (layers.clone(), template.clone(), begin.clone());
+        let imports = imports.clone();
+        let request = Request { layers, no_links: *no_links, template, begin, imports, idle_ms, ..Request::default() };
         (from.is_none() && given.is_empty()).then(|| Self { owner: owner.to_owned(), request })
     }
 }
@@ -104,20 +106,24 @@ impl Demand {
         self.targets(at, most).iter().sum()
     }
 
-    /// How many of each shape are to be ready. No owner has more than its share while others want something too.
+    /// How many of each shape are to be ready. No owner has more than its share while others want something too, and no shape more
+    /// than another that is wanted as often: who asks for two in turn finds both.
     fn targets(&self, at: Instant, most: usize) -> Vec<usize> {
-        let wanting = self.entries.iter().filter(|entry| entry.wants(at) > 0);
-        let owners: BTreeSet<&str> = wanting.map(|entry| entry.shape.owner.as_str()).collect();
+        let wants: Vec<usize> = self.entries.iter().map(|entry| entry.wants(at)).collect();
+        let wanting = || self.entries.iter().zip(&wants).filter(|(_, wants)| **wants > 0);
+        let owners: BTreeSet<&str> = wanting().map(|(entry, _)| entry.shape.owner.as_str()).collect();
         let share = (most / owners.len().max(1)).max(usize::from(most > 0));
         let mut left = most;
-        let mut given: Vec<(&str, usize)> = Vec::new();
+        let mut has: BTreeMap<&str, usize> = BTreeMap::new();
         let mut targets = vec![0; self.entries.len()];
-        for (entry, target) in self.entries.iter().zip(&mut targets).rev() {
-            let owner = entry.shape.owner.as_str();
-            let has: usize = given.iter().filter(|(name, _)| *name == owner).map(|(_, count)| count).sum();
-            *target = entry.wants(at).min(share.saturating_sub(has)).min(left);
-            left = left.saturating_sub(*target);
-            given.push((owner, *target));
+        // One to each in turn, to what was asked for last first.
+        for round in 1..=most {
+            for ((entry, wants), target) in self.entries.iter().zip(&wants).zip(&mut targets).rev() {
+                let has = has.entry(entry.shape.owner.as_str()).or_default();
+                if *wants >= round && *has < share && left > 0 {
+                    (*target, *has, left) = (round, *has + 1, left - 1);
+                }
+            }
         }
         targets
     }
@@ -213,6 +219,22 @@ mod tests {
         demand.asked(shape("modest", "1G"), at, 8);
         let targets = demand.targets(at, 8);
         assert_eq!((targets.iter().sum::<usize>(), targets.last()), (6, Some(&2)), "{targets:?}");
+    }
+
+    #[test]
+    fn two_that_are_asked_for_in_turn_are_both_ready() {
+        let (mut demand, at) = (Demand::default(), Instant::now());
+        for _ in 0..8 {
+            demand.asked(shape("a", "1G"), at, 8);
+            demand.asked(shape("a", "2G"), at, 8);
+        }
+        assert_eq!(demand.targets(at, 8), [4, 4]);
+        // What is wanted less leaves its part to the other.
+        for _ in 0..2 {
+            demand.asked(shape("a", "3G"), at, 8);
+        }
+        assert_eq!(demand.targets(at, 8), [3, 3, 2]);
+        assert_eq!(demand.targets(at, 1), [0, 0, 1]);
     }
 
     #[test]

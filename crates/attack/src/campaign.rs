@@ -105,7 +105,7 @@ pub fn run_language(
     sandbox::load(layers, environment, Inputs::Now)
         .and_then(|loaded| sandbox::plan(loaded, language::python("pass"), host))
         .map_err(|stop| no_plan(&stop))?;
-    let base = base("language");
+    let base = base("language", true);
     let (_stage, program) = stage_and_program(base, environment.euid == 0)?;
     let tier = Tier { layers, environment, host, base, program: &program };
     let mut verdicts = Vec::with_capacity(rows.len());
@@ -116,14 +116,15 @@ pub fn run_language(
     Ok(Tried { tier: "language".to_owned(), against: "fumehood", verdicts })
 }
 
-/// The folder below which stages are made.
-fn base(tier: &str) -> &'static Path {
-    let places = if tier == "vm" {
-        [Path::new(machine::BASE), Path::new("/tmp")]
-    } else {
-        [Path::new("/tmp"), Path::new("/var/tmp")]
+/// The folder below which stages are made. Without an overlay what is granted is refused in a place where the program writes.
+fn base(tier: &str, overlays: bool) -> &'static Path {
+    let places = match tier {
+        "vm" => [machine::BASE, "/tmp", "/var/tmp"],
+        "container" if !overlays => ["/srv", "/tmp", "/var/tmp"],
+        _ => ["/tmp", "/var/tmp", "/tmp"],
     };
-    places.into_iter().find(|path| path.is_dir()).unwrap_or(Path::new("/"))
+    let can_write = |path: &&Path| rustix::fs::access(*path, rustix::fs::Access::WRITE_OK).is_ok();
+    places.map(Path::new).into_iter().find(can_write).unwrap_or(Path::new("/"))
 }
 
 /// A stage with the copy of our program that everybody may execute.
@@ -149,7 +150,8 @@ pub fn run(
         Against::Nothing => (Box::new(Bare), Promises::everything()),
         Against::Ours(layers, host) => ours(layers, *host, environment)?,
     };
-    let base = base(&promises.tier);
+    let overlays = promises.enforcers.is_empty() || promises.enforcers.contains("overlay");
+    let base = base(&promises.tier, overlays);
     let (_stage, program) = stage_and_program(base, root)?;
     let ground = Ground { base: base.to_path_buf(), program, root, promises, environment: environment.clone() };
     let mut verdicts = Vec::with_capacity(rows.len());

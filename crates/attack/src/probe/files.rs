@@ -344,7 +344,10 @@ fn create(probe: &Probe) {
 fn open_write(probe: &Probe) {
     for path in probe.paths() {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opened = rustix::fs::open(&path, flags, Mode::empty()).map(|_| ());
+        let opened = rustix::fs::open(&path, flags, Mode::empty());
+        // What is covered by /dev/null takes everything and is nothing.
+        let is_null = |file: &_| rustix::fs::fstat(file).is_ok_and(|stat| stat.st_rdev == rustix::fs::makedev(1, 3));
+        let opened = opened.and_then(|file| if is_null(&file) { Err(Errno::NODEV) } else { Ok(()) });
         // A running program: permission was given, only the moment is wrong.
         let opened = if opened == Err(Errno::TXTBSY) { Ok(()) } else { opened };
         probe.saw(shown(&path), opened);

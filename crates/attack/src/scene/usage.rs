@@ -82,14 +82,46 @@ pub(super) fn memory(layout: &mut Layout<'_>, detail: &str) -> Made {
 
 fn share(task: &Task) -> u64 {
     // Pages of files are the host's own; what a process makes is anonymous or shared memory.
-    let sum = |file, names: [&str; 2]| {
-        let text = task.read(file)?;
-        let kib = |name| field(&text, name).and_then(|t| t.split(' ').next()?.parse::<u64>().ok());
-        let [anonymous, shared] = names.map(kib);
+    let sum = |text: &str, names: [&str; 2]| {
+        let [anonymous, shared] = names.map(|name| kib(text, name));
         Some((anonymous? + shared.unwrap_or(0)) * 1024)
     };
+    let rollup = task.read("smaps_rollup").unwrap_or_default();
+    if let Some(all) = sum(&rollup, ["Pss_Anon", "Pss_Shmem"]) {
+        // The program's own pages are among them where it lies on a file system in memory.
+        let files = kib(&rollup, "Pss_File").unwrap_or(0) * 1024;
+        return all.saturating_sub(task.read("smaps").map_or(0, |maps| program(&maps).saturating_sub(files)));
+    }
     // Who may not read the first (or asks for a dead one) reads the second; a dead one has none.
-    sum("smaps_rollup", ["Pss_Anon", "Pss_Shmem"]).or_else(|| sum("status", ["RssAnon", "RssShmem"])).unwrap_or(0)
+    task.read("status").and_then(|text| sum(&text, ["RssAnon", "RssShmem"])).unwrap_or(0)
+}
+
+fn kib(text: &str, name: &str) -> Option<u64> {
+    field(text, name)?.split(' ').next()?.parse().ok()
+}
+
+/// What a process has of its program's own pages, bytes, by its `smaps`.
+fn program(maps: &str) -> u64 {
+    // A mapping begins with `FROM-TO RIGHTS OFFSET DEVICE INODE [NAME]`.
+    let file = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (range, rights) = (words.next()?, words.next()?);
+        let file = (words.nth(1)?.to_owned(), words.next()?.to_owned());
+        (range.contains('-') && file.1 != "0").then_some((rights.contains('x'), file))
+    };
+    let begins = |line: &str| line.split(' ').next().is_some_and(|word| word.contains('-'));
+    let Some(own) = maps.lines().filter_map(file).find_map(|(runs, file)| runs.then_some(file)) else { return 0 };
+    let (mut inside, mut sum) = (false, 0_u64);
+    for line in maps.lines() {
+        if begins(line) {
+            inside = file(line).is_some_and(|(_, file)| file == own);
+        } else if inside && line.starts_with("Pss:") {
+            sum = sum.saturating_add(kib(line, "Pss").unwrap_or(0));
+        } else if inside && line.starts_with("Anonymous:") {
+            sum = sum.saturating_sub(kib(line, "Anonymous").unwrap_or(0));
+        }
+    }
+    sum * 1024
 }
 
 /// What all of them had at one moment, or more. One may be killed for the memory that the next one gets before it is looked
@@ -230,5 +262,22 @@ impl Scene for Output {
             return Sight::Unclear("no output came".to_owned());
         }
         verdict("bytes of output", bytes, self.limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_known_by_what_runs_and_its_changed_pages_are_memory() {
+        let maps = "\
+            00400000-00401000 r--p 00000000 00:2f 7    /probe\nPss:      4 kB\nAnonymous:    0 kB\n\
+            00401000-00500000 r-xp 00001000 00:2f 7    /probe\nPss:   1000 kB\nAnonymous:    0 kB\n\
+            00500000-00501000 rw-p 00100000 00:2f 7    /probe\nPss:      8 kB\nAnonymous:    8 kB\n\
+            00600000-00700000 rw-s 00000000 00:2f 9    /dev/shm/x\nPss:   5000 kB\nAnonymous:    0 kB\n\
+            7fff0000-7fff1000 r-xp 00000000 00:00 0    [vdso]\nPss:      4 kB\nAnonymous:    0 kB\n";
+        assert_eq!(program(maps), 1004 * 1024);
+        assert_eq!(program(""), 0);
     }
 }

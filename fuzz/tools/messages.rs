@@ -181,8 +181,8 @@ impl Stage {
         let tools = self.policy.policy.tools.as_ref().unwrap();
         let allow = Asked::of(tools, &self.policy.documents, &Nothing).unwrap().allow;
         let transport = Transport::Command { command: "replay".to_owned(), args: Vec::new() };
-        let server =
-            Server { name: "a".into(), transport, env: BTreeMap::new(), policy: "strict".into(), from: "test".into() };
+        let (env, policy, from) = (BTreeMap::new(), "strict".into(), "test".into());
+        let server = Server { name: "a".into(), transport, env, policy, from, fetched: None };
         // Pins of one input are no matter of the next.
         drop(std::fs::remove_dir_all(self.folder.path().join("pins")));
         let pins = tempfile::tempdir_in(self.folder.path()).unwrap().keep();

@@ -20,4 +20,4 @@ mod error;
 mod pull;
 
 pub use error::PullError;
-pub use pull::{Wanted, pull};
+pub use pull::{Wanted, digest, pull};

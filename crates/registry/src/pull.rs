@@ -68,34 +68,60 @@ struct Came {
     document: Document,
 }
 
+/// A registry that is to be asked for one image.
+struct Asked {
+    reference: Reference,
+    client: Arc<Client>,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Asked {
+    fn new(wanted: &Wanted) -> Result<Self, PullError> {
+        let no = |why: &str| PullError::Reference { reference: wanted.reference.clone(), why: why.to_owned() };
+        let reference = Reference::parse(&wanted.reference).ok_or_else(|| no("it is none by Docker's rules"))?;
+        let own = format!("linux/{}", architecture());
+        if wanted.platform.as_ref().is_some_and(|platform| *platform != own) {
+            return Err(no(&format!("only images for {own} can be kept on this machine")));
+        }
+        let (registry, repository) = (reference.registry.as_str(), reference.repository.as_str());
+        let endpoint = Endpoint { registry, repository, mirror: wanted.mirror.as_deref(), plain: wanted.plain_http };
+        let credentials = credentials::of(endpoint.asked(), wanted.credentials.as_deref())?;
+        let client = Arc::new(Client::new(&endpoint, credentials)?);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(AT_ONCE).enable_all().build();
+        let runtime = runtime.map_err(|error| client.failed(error.to_string()))?;
+        Ok(Self { reference, client, runtime })
+    }
+
+    fn manifest(&self) -> Result<Came, PullError> {
+        self.runtime.block_on(manifest(&self.client, &self.reference))
+    }
+}
+
+/// The digest of this machine's image that a name means at its registry now; nothing is brought.
+///
+/// # Errors
+/// Why it is not known.
+pub fn digest(wanted: &Wanted) -> Result<String, PullError> {
+    Ok(Asked::new(wanted)?.manifest()?.digest)
+}
+
 /// Brings an image and imports it. What has come when it fails stays for the next try, and is checked again then.
 ///
 /// # Errors
 /// Why nothing was kept.
 pub fn pull(store: &Store, wanted: &Wanted) -> Result<Listed, PullError> {
-    let no = |why: &str| PullError::Reference { reference: wanted.reference.clone(), why: why.to_owned() };
-    let reference = Reference::parse(&wanted.reference).ok_or_else(|| no("it is none by Docker's rules"))?;
-    let own = format!("linux/{}", architecture());
-    if wanted.platform.as_ref().is_some_and(|platform| *platform != own) {
-        return Err(no(&format!("only images for {own} can be kept on this machine")));
-    }
     if wanted.name.as_ref().is_some_and(|name| !images::is_name(name)) {
         return Err(ImageError::Name { name: wanted.name.clone().unwrap_or_default() }.into());
     }
-    let (registry, repository) = (reference.registry.as_str(), reference.repository.as_str());
-    let endpoint = Endpoint { registry, repository, mirror: wanted.mirror.as_deref(), plain: wanted.plain_http };
-    let credentials = credentials::of(endpoint.asked(), wanted.credentials.as_deref())?;
-    let client = Arc::new(Client::new(&endpoint, credentials)?);
+    let asked = Asked::new(wanted)?;
     let downloads = store.downloads()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(AT_ONCE).enable_all().build();
-    let runtime = runtime.map_err(|error| client.failed(error.to_string()))?;
-    let name = wanted.name.clone().unwrap_or_else(|| reference.to_string());
-    let came = runtime.block_on(manifest(&client, &reference))?;
+    let name = wanted.name.clone().unwrap_or_else(|| asked.reference.to_string());
+    let came = asked.manifest()?;
     // What is there is as it was, and only called so.
     if let Some(there) = store.call(&came.digest, &name)? {
         return Ok(there);
     }
-    runtime.block_on(bring(&client, &downloads, came, wanted.limit))?;
+    asked.runtime.block_on(bring(&asked.client, &downloads, came, wanted.limit))?;
     let done = store.import_as(downloads.path(), &name, wanted.limit);
     // What was refused would be refused again; what was kept is not needed any more.
     downloads.clear()?;

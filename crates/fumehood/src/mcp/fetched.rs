@@ -127,6 +127,7 @@ fn named_by_package(folder: &Path, package: &Package) -> Result<String, Unfit> {
 
 /// The server as it is started: from what was fetched.
 pub fn start_from(server: &mut Server, fetched: &Fetched, package: Package) {
+    server.fetched = Some(package.specs.join(" "));
     server.transport = Transport::Command { command: fetched.program.clone(), args: package.args };
 }
 

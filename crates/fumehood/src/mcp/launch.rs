@@ -8,15 +8,25 @@ use gateway::mcp::servers::{Server, Transport};
 use gateway::mcp::upstream::process::how;
 use gateway::mcp::upstream::{Ended, Launch, Launched, Program, Words};
 use live::template::Template;
-use policy::ClauseId;
+use policy::{ClauseId, Policy};
 use sandbox::{Environment, PolicyLayer, Sandbox, Sink, Stdin, Stdio, Workload};
 use tokio::net::unix::pipe;
 
+use super::pulled::Fetched;
 use crate::run::in_process::{Runner, ended, is_needed, only_needed, words_of};
 use crate::ui::{Failure, Palette};
 
 /// Width of words that nobody shows in columns.
 const WIDE: usize = 10_000;
+
+/// What was fetched of a server, once.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// Packages.
+    Template(Box<Template>),
+    /// An image, which is its root.
+    Image(Box<Fetched>),
+}
 
 /// Starts upstream servers.
 #[derive(Clone, Debug)]
@@ -26,12 +36,13 @@ pub struct Launcher {
     /// By policy.
     asked: BTreeMap<String, Asked>,
     /// By server: what was fetched of it.
-    fetched: BTreeMap<String, Template>,
+    fetched: BTreeMap<String, Origin>,
 }
 
 /// What a server's policy says that its start depends on.
 #[derive(Clone, Debug)]
 struct Asked {
+    policy: Policy,
     /// The variables of ours that it lets in.
     passed: Vec<OsString>,
     /// Limits that a preset means for scripts: a server talks for as long as its session lasts.
@@ -55,14 +66,14 @@ impl Launcher {
             // What its secrets are read from stays outside: only `env.pass` goes in.
             let sources = loaded.policy.secrets.values().flat_map(|secret| secret.variables());
             let passed = loaded.policy.env.pass.iter().map(String::as_str).chain(sources).map(OsString::from).collect();
-            asked.insert(server.policy.clone(), Asked { passed, unlimited });
+            asked.insert(server.policy.clone(), Asked { passed, unlimited, policy: loaded.policy });
         }
         Ok(Self { runner: Runner::new(environment), environment: environment.clone(), asked, fetched: BTreeMap::new() })
     }
 
     /// The same with what was fetched of these servers, which their sandboxes are shown.
     #[must_use]
-    pub fn with(self, fetched: BTreeMap<String, Template>) -> Self {
+    pub fn with(self, fetched: BTreeMap<String, Origin>) -> Self {
         Self { fetched, ..self }
     }
 
@@ -77,7 +88,11 @@ impl Launcher {
             }
         }
         let mut layers = vec![PolicyLayer::Document(server.policy.clone())];
-        layers.extend(self.fetched.get(&server.name).iter().flat_map(|template| template.layers()));
+        match (self.fetched.get(&server.name), asked) {
+            (Some(Origin::Template(template)), _) => layers.extend(template.layers()),
+            (Some(Origin::Image(image)), Some(asked)) => layers.extend(image.layers(&asked.policy)),
+            (Some(Origin::Image(_)), None) | (None, _) => {}
+        }
         for (name, value) in &server.env {
             let flag = |name: &str, value: String| PolicyLayer::Flag { name: name.to_owned(), value };
             if is_needed(name) {
@@ -93,6 +108,23 @@ impl Launcher {
         let environment = environment.with_broker(self.environment.broker.clone()).with_images(self.environment.images);
         (layers, environment)
     }
+
+    /// That what was fetched of a server is what it was, and that its policy gives what its entry asks for.
+    fn check(&self, server: &Server) -> Result<(), String> {
+        match self.fetched.get(&server.name) {
+            None => Ok(()),
+            Some(Origin::Template(template)) => template.check().map_err(|error| {
+                let fault = error.fault();
+                format!("{}; {}", fault.why, fault.fix)
+            }),
+            // The tree is compared with its digest when the run begins.
+            Some(Origin::Image(image)) => {
+                let asked = self.asked.get(&server.policy).ok_or("its policy was not read")?;
+                let unmet = image.unmet(&asked.policy);
+                if unmet.is_empty() { Ok(()) } else { Err(unmet.join("; ")) }
+            }
+        }
+    }
 }
 
 impl Launch for Launcher {
@@ -100,12 +132,7 @@ impl Launch for Launcher {
         let Transport::Command { command, args } = &server.transport else {
             return Err("it is reached over HTTP, and not started".to_owned());
         };
-        if let Some(template) = self.fetched.get(&server.name) {
-            template.check().map_err(|error| {
-                let fault = error.fault();
-                format!("{}; {}", fault.why, fault.fix)
-            })?;
-        }
+        self.check(server)?;
         let said = |what: &str, why: &dyn std::fmt::Display| format!("{what}: {}", why.to_string().to_lowercase());
         let piped = || sys::channel::pipe().map_err(|error| said("it could not be started", &error));
         let ((stdin, to), (from, stdout), (words, stderr)) = (piped()?, piped()?, piped()?);

@@ -4,6 +4,7 @@
 pub mod fetched;
 pub mod install;
 mod launch;
+pub mod pulled;
 pub mod server;
 
 use std::collections::BTreeMap;
@@ -13,9 +14,10 @@ use std::sync::Arc;
 use gate::call::Caller;
 use gateway::Broker;
 use gateway::mcp::names::server_of;
+use gateway::mcp::packages::FromRegistry;
 use gateway::mcp::servers::{self, Server, Wrong};
 use gateway::mcp::{Asked, Gateway, packages, pinning};
-use live::template::{Store, Template};
+use live::template::Store;
 use policy::Loaded;
 use policy::span::Documents;
 use policy::tools::Tools;
@@ -27,7 +29,7 @@ use sandbox::fault::{Fault, show_text};
 use sandbox::state::State;
 
 use fetched::Unfit;
-pub use launch::Launcher;
+pub use launch::{Launcher, Origin};
 
 /// What a gateway is asked to be, beside its policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,18 +117,38 @@ pub fn servers(loaded: &Loaded, environment: &Environment) -> Result<Vec<Server>
 }
 
 /// What was fetched before of those that a registry would be asked for: they start from there.
-fn fetched_before(servers: &mut [Server], environment: &Environment) -> Result<BTreeMap<String, Template>, Failure> {
+fn fetched_before(servers: &mut [Server], environment: &Environment) -> Result<BTreeMap<String, Origin>, Failure> {
     let mut found = BTreeMap::new();
     for server in servers {
-        let Some(Ok(package)) = packages::of(server) else { continue };
-        let (folder, _) = environment.state.state().map_err(|error| Failure::own(error.fault()))?;
-        let before = fetched::find(&Store::new(&folder), &package);
-        if let Some(fetched) = before.map_err(|unfit| unfit_failure(&unfit, &server.name))? {
-            fetched::start_from(server, &fetched, package);
-            found.insert(server.name.clone(), fetched.template);
-        }
+        let Some(Ok(asked)) = packages::of(server) else { continue };
+        let origin = match asked {
+            FromRegistry::Package(package) => {
+                let (folder, _) = environment.state.state().map_err(|error| Failure::own(error.fault()))?;
+                let before = fetched::find(&Store::new(&folder), &package);
+                let before = before.map_err(|unfit| unfit_failure(&unfit, &server.name))?;
+                before.map(|fetched| {
+                    fetched::start_from(server, &fetched, package);
+                    Origin::Template(Box::new(fetched.template))
+                })
+            }
+            FromRegistry::Image(container) => {
+                let state = State::open(&environment.state).map_err(|error| Failure::own(error.fault()))?;
+                let before = pulled::find(&state, &container);
+                let before = before.map_err(|unfetched| unfetched_failure(&unfetched, &server.name))?;
+                before.map(|pulled| {
+                    pulled.start(server);
+                    Origin::Image(Box::new(pulled))
+                })
+            }
+        };
+        found.extend(origin.map(|origin| (server.name.clone(), origin)));
     }
     Ok(found)
+}
+
+/// Why there is no image for a server.
+pub(crate) fn unfetched_failure(unfetched: &pulled::Unfetched, server: &str) -> Failure {
+    Failure::Faults { code: if unfetched.is_refusal() { 126 } else { 125 }, faults: vec![unfetched.fault(server)] }
 }
 
 /// Why a server cannot be fetched, or not be started from what was.

@@ -1,8 +1,10 @@
-//! `fumehood mcp fetch`: servers as clients' files have them, from the real registries, and started without a network.
+//! `fumehood mcp fetch`: servers as clients' files have them, from the real registries and from one of this machine, and started
+//! without a network.
 
 use serde_json::json;
 
 use crate::mcp::{Client, text};
+use crate::templates::Registry;
 use crate::{House, files_below};
 
 const POLICY: &str = r#"
@@ -17,7 +19,7 @@ args = ["mcp-server-time", "--local-timezone=UTC"]
 policy = "python"
 [mcp.servers.image]
 command = "docker"
-args = ["run", "-i", "--rm", "mcp/git"]
+args = ["run", "-i", "--rm", "--privileged", "mcp/git"]
 [mcp.servers.own]
 command = "python3"
 [[tools.tool]]
@@ -121,7 +123,7 @@ fn a_server_of_pypi_is_fetched_once_and_does_not_start_when_what_was_fetched_has
 fn what_cannot_be_fetched_is_refused_and_a_server_that_was_not_fetched_names_the_command() {
     let house = house();
     for (name, code, words) in [
-        ("image", 126, "`fumehood image pull IMAGE`"),
+        ("image", 126, "`--privileged` is not taken over"),
         ("own", 126, "it is started as it is written"),
         ("fils", 126, "`fumehood mcp fetch files`"),
     ] {
@@ -131,4 +133,33 @@ fn what_cannot_be_fetched_is_refused_and_a_server_that_was_not_fetched_names_the
     }
     let asked = offers(&house, "time");
     assert!(asked.err.contains("`fumehood mcp fetch time -p POLICY`"), "{asked:?}");
+}
+
+/// From a registry of this machine, which the caller's settings name; and from none where no sandbox can hold the way there.
+#[test]
+fn a_package_is_fetched_in_a_sandbox_or_not_at_all() {
+    let house = House::new();
+    let registry = Registry::new(&house);
+    let index = format!("http://127.0.0.1:{}/simple", registry.port);
+    let mut house = house.with("PIP_INDEX_URL", &index).with("PIP_RETRIES", "0");
+    let policy = "version = 1\n[[tools.tool]]\nname = \"m.look\"\ndecision = \"allow\"\neffect = \"read\"\n\
+                  [mcp.servers.m]\ncommand = \"uvx\"\nargs = [\"mirrored\"]\npolicy = \"python\"\n";
+    std::fs::write(house.path("work/p.toml"), policy).unwrap();
+    let fetch = ["mcp", "fetch", "m", "-p", "p.toml", "--json"];
+    // A way out that the broker does not know.
+    house.env.push(("https_proxy".to_owned(), "socks5://127.0.0.1:1".to_owned()));
+    let said = house.run(&fetch);
+    assert_eq!(said.code, 126, "{said:?}");
+    assert!(offers(&house, "m").err.contains("`fumehood mcp fetch m -p POLICY`"), "nothing was installed instead");
+    assert!(files_below(&house.state().join("templates")).is_empty());
+
+    house.env.pop();
+    let said = house.run(&fetch);
+    assert_eq!(said.code, 0, "the control: {said:?}");
+    assert!(said.json()["installed"].as_array().unwrap().contains(&json!("mirrored==1.0")), "{said:?}");
+    drop(registry);
+    let mut client = Client::new(&house, &["mcp", "gateway", "-p", "p.toml"]);
+    assert_eq!(client.tools(), ["m__look"]);
+    assert_eq!(text(&client.call("m__look", &json!({}))), "mirrored");
+    assert_eq!(client.end(), 0);
 }

@@ -2,9 +2,25 @@
 
 import base64, hashlib, http.server, io, json, tarfile, zipfile
 
+# An MCP server with one tool.
+SERVER = """
+def main():
+    import json, sys
+    tool = {"name": "look", "description": "looks", "inputSchema": {"type": "object"}}
+    info = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "m", "version": "1"}}
+    answers = {"initialize": info, "tools/list": {"tools": [tool]}, "tools/call": {"content": [{"type": "text", "text": word}]}}
+    for line in sys.stdin:
+        message = json.loads(line)
+        found = answers.get(message["method"])
+        answer = {"result": found} if found else {"error": {"code": -32601, "message": "no"}}
+        if "id" in message:
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+"""
+
 wheel, package = io.BytesIO(), io.BytesIO()
 with zipfile.ZipFile(wheel, "w") as archive:
-    archive.writestr("mirrored/__init__.py", "word = 'mirrored'\n")
+    archive.writestr("mirrored/__init__.py", "word = 'mirrored'\n" + SERVER)
+    archive.writestr("mirrored-1.0.dist-info/entry_points.txt", "[console_scripts]\nmirrored = mirrored:main\n")
     archive.writestr("mirrored-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: mirrored\nVersion: 1.0\n")
     archive.writestr("mirrored-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
     archive.writestr("mirrored-1.0.dist-info/RECORD", "mirrored/__init__.py,,\n")

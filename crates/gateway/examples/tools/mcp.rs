@@ -108,8 +108,8 @@ pub(crate) fn gateway(folder: &Path) {
     let ledger = Ledger::open(&folder.join("limits")).unwrap();
     let broker = Broker::new(gate, ledger, approvals, Arc::new(record));
     let transport = Transport::Command { command: "itself".to_owned(), args: Vec::new() };
-    let server =
-        Server { name: "a".into(), transport, env: BTreeMap::new(), policy: "strict".into(), from: "bench".into() };
+    let (name, its, from) = ("a".into(), "strict".into(), "bench".into());
+    let server = Server { name, transport, env: BTreeMap::new(), policy: its, from, fetched: None };
     let gateway = Gateway {
         servers: vec![server],
         allow: Asked::of(tools, &policy.documents, &Nothing).unwrap().allow,

@@ -7,6 +7,7 @@
 pub mod allow;
 mod catalog;
 mod client_requests;
+pub mod containers;
 mod convert;
 mod elicit;
 pub mod front;

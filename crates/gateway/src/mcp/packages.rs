@@ -1,6 +1,7 @@
 //! Servers that are written as a call of a registry's client (`npx -y PACKAGE`, `uvx PACKAGE`, `docker run IMAGE`): which
-//! package that is, so that it can be installed once and started without a registry.
+//! package or image that is, so that it can be fetched once and started without a registry.
 
+use super::containers::{self, Container, Refused};
 use super::servers::{Server, Transport};
 use super::text::shown;
 
@@ -24,6 +25,26 @@ pub struct Package {
     pub program: Option<String>,
     /// The program's arguments.
     pub args: Vec<String>,
+}
+
+/// What a server's command would fetch at each start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromRegistry {
+    /// A package, with what it needs.
+    Package(Package),
+    /// An image.
+    Image(Container),
+}
+
+impl FromRegistry {
+    /// As the command names it.
+    #[must_use]
+    pub fn named(&self) -> &str {
+        match self {
+            Self::Package(package) => package.specs.first().map(String::as_str).unwrap_or_default(),
+            Self::Image(container) => &container.image,
+        }
+    }
 }
 
 /// How a command asks a registry.
@@ -52,30 +73,29 @@ fn client(command: &str, args: &[String]) -> Option<(Client, usize)> {
     }
 }
 
-/// The package of a server, where its command would fetch it from a registry at each start; an error says why this one
-/// cannot be installed once.
+/// What a server's command would fetch from a registry at each start; an error says why this one cannot be fetched once.
 ///
 /// # Errors
-/// Why its package cannot be told, or not be installed.
+/// Why its package cannot be told, or not be installed; which options of its image are not taken over.
 #[must_use]
-pub fn of(server: &Server) -> Option<Result<Package, String>> {
+pub fn of(server: &Server) -> Option<Result<FromRegistry, Vec<Refused>>> {
     let Transport::Command { command, args } = &server.transport else { return None };
     let (client, skip) = client(command, args)?;
-    // What was installed before is run without asking anybody.
-    if args.iter().any(|arg| matches!(arg.as_str(), "--offline" | "--no-install" | "--no")) {
-        return None;
-    }
     let words = args.get(skip..).unwrap_or_default();
-    Some(match client {
+    let package = match client {
+        Client::Images => return Some(containers::read(words, &server.env).map(FromRegistry::Image)),
+        // What was installed before is run without asking anybody.
+        Client::Npx | Client::Uvx | Client::Pipx if args.iter().any(|arg| is_offline(arg)) => return None,
         Client::Npx => npm(words),
         Client::Uvx => pip(words, "--from"),
         Client::Pipx => pip(words, "--spec"),
-        Client::Images => {
-            Err("an image is a root of its own: `fumehood image pull IMAGE`, name it in the server's own policy \
-                 (`fs.root = \"image:IMAGE\"`), and its program as the command"
-                .to_owned())
-        }
-    })
+    };
+    let fix = "install it outside, grant its folder in the server's own policy (`fs.read`), and name its program as the command";
+    Some(package.map(FromRegistry::Package).map_err(|why| vec![Refused { why, fix: fix.to_owned() }]))
+}
+
+fn is_offline(arg: &str) -> bool {
+    matches!(arg, "--offline" | "--no-install" | "--no")
 }
 
 /// Options before the package: what they name, and the words from the package on.
@@ -151,27 +171,27 @@ fn pip(words: &[String], from: &str) -> Result<Package, String> {
 /// registry, which its sandbox does not reach, and would wait for that for a long time without a word.
 #[must_use]
 pub fn advice(server: &Server) -> Option<String> {
-    let package = of(server)?;
+    let asked = of(server)?;
     let program = match &server.transport {
         Transport::Command { command, .. } => command.rsplit('/').next().unwrap_or_default(),
         Transport::Url { .. } => return None,
     };
     let by = shown(program, 40);
-    Some(match package {
-        Ok(package) => {
-            let named = package.specs.first().map(String::as_str).unwrap_or_default();
+    Some(match asked {
+        Ok(asked) => format!(
+            "`{by}` fetches `{}` from a registry, which a sandbox does not reach. `fumehood mcp fetch {} -p POLICY` \
+             fetches it once; it starts from there without a registry",
+            shown(asked.named(), 100),
+            server.name
+        ),
+        Err(refused) => {
+            let told: Vec<String> = refused.iter().map(|one| format!("{}: {}", one.why, one.fix)).collect();
             format!(
-                "`{by}` fetches `{}` from a registry, which a sandbox does not reach. `fumehood mcp fetch {} -p POLICY` \
-                 installs it once; it starts from there without a network",
-                shown(named, 100),
-                server.name
+                "`{by}` fetches it from a registry, which a sandbox does not reach, and `fumehood mcp fetch` cannot fetch \
+                 it: {}",
+                told.join("; ")
             )
         }
-        Err(why) => format!(
-            "`{by}` fetches it from a registry, which a sandbox does not reach, and `fumehood mcp fetch` cannot install it: \
-             {why}. Install it outside, grant its folder in the server's own policy (`fs.read`), and name its program as \
-             the command"
-        ),
     })
 }
 
@@ -199,11 +219,12 @@ mod tests {
             env: BTreeMap::new(),
             policy: "node".into(),
             from: "test".into(),
+            fetched: None,
         }
     }
 
     fn told(line: &str) -> (Vec<String>, Option<String>, String) {
-        let package = of(&server(line)).unwrap().unwrap();
+        let FromRegistry::Package(package) = of(&server(line)).unwrap().unwrap() else { panic!("{line}") };
         (package.specs, package.program, package.args.join(" "))
     }
 
@@ -242,15 +263,29 @@ mod tests {
             ("npx -c x", "`-c` is not known"),
             ("npx -p", "`-p` has no value"),
             ("uvx --python 3.9 a", "`--python` is not known"),
-            ("docker run -i --rm mcp/git", "`fumehood image pull"),
+            ("docker run -i --rm --privileged mcp/git", "`--privileged` is not taken over"),
+            ("podman start -ai git", "only `run IMAGE`"),
         ] {
-            let why = of(&server(line)).unwrap().unwrap_err();
-            assert!(why.contains(words), "{line}: {why}");
+            let refused = of(&server(line)).unwrap().unwrap_err();
+            assert!(refused.len() == 1 && refused[0].why.contains(words), "{line}: {refused:?}");
             let advice = advice(&server(line)).unwrap();
-            assert!(advice.contains("cannot install it"), "{line}: {advice}");
+            assert!(advice.contains("cannot fetch it") && advice.contains(&refused[0].fix), "{line}: {advice}");
         }
         let advice = advice(&server("npx -y @a/b /w")).unwrap();
         assert!(advice.contains("`@a/b`") && advice.contains("`fumehood mcp fetch s -p POLICY`"), "{advice}");
         assert_eq!(notes(&[server("npx a"), server("node a")]).len(), 1);
+    }
+
+    #[test]
+    fn an_image_is_told_as_a_package_is() {
+        for line in ["docker run -i --rm mcp/git", "/usr/bin/podman container run mcp/git --offline"] {
+            let asked = of(&server(line)).unwrap().unwrap();
+            assert!(matches!(&asked, FromRegistry::Image(container) if container.image == "mcp/git"), "{asked:?}");
+            let advice = advice(&server(line)).unwrap();
+            assert!(
+                advice.contains("fetches `mcp/git`") && advice.contains("`fumehood mcp fetch s -p POLICY`"),
+                "{advice}"
+            );
+        }
     }
 }

@@ -21,6 +21,8 @@ pub struct Server {
     pub policy: String,
     /// Where it was asked for, for messages.
     pub from: String,
+    /// What it is started from, where that was fetched from a registry: packages, or an image.
+    pub fetched: Option<String>,
 }
 
 /// How a server is reached.
@@ -63,7 +65,11 @@ impl Server {
     pub fn pinned(&self) -> Json {
         let env: Vec<_> = self.env.keys().collect();
         match &self.transport {
-            Transport::Command { command, args } => json!({ "command": command, "args": args, "env": env }),
+            Transport::Command { command, args } => match &self.fetched {
+                // A program has the same path inside, whatever it is a program of.
+                Some(fetched) => json!({ "command": command, "args": args, "env": env, "fetched": fetched }),
+                None => json!({ "command": command, "args": args, "env": env }),
+            },
             Transport::Url { url, headers } => json!({ "url": url, "headers": headers.keys().collect::<Vec<_>>() }),
         }
     }
@@ -114,6 +120,7 @@ pub fn all(
             env: env.clone(),
             policy: policy.value.clone(),
             from: from.clone(),
+            fetched: None,
         };
         match reach {
             Reach::Command { command, args } => {
@@ -265,6 +272,7 @@ pub fn import(
                     env,
                     policy: policy.to_owned(),
                     from: format!("{place}: {name}"),
+                    fetched: None,
                 });
             }
             Err(why) => wrong.push(Wrong {
@@ -421,6 +429,16 @@ mod tests {
             let wrong = imported(text).unwrap_err();
             assert!(wrong[0].why.contains(words), "{text}: {wrong:?}");
         }
+    }
+
+    #[test]
+    fn what_a_server_was_fetched_from_is_pinned_with_its_command() {
+        let mut server = imported(r#"{"mcpServers": {"a": {"command": "/server"}}}"#).unwrap().remove(0);
+        let written = server.pinned();
+        server.fetched = Some("docker.io/me/one:1".to_owned());
+        let one = server.pinned();
+        server.fetched = Some("docker.io/other/one:1".to_owned());
+        assert!(written != one && one != server.pinned(), "{one}");
     }
 
     #[test]

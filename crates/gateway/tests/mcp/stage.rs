@@ -110,6 +110,7 @@ impl Stage {
             env: BTreeMap::new(),
             policy: "strict".into(),
             from: "test".into(),
+            fetched: None,
         });
         self
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agent::words::Program;
 use sandbox::fault::show_text;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::client::{Client, Incoming, Stream};
@@ -22,10 +23,14 @@ const TOLD: usize = 2000;
 const TAG: &str = "start";
 
 /// The commands of a template.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Begin {
-    start: Option<String>,
-    ready: Option<String>,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begin {
+    /// A command line for `sh` that the sandbox begins with, and that may go on as long as it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
+    /// A command line for `sh`: the sandbox is there when it exits with 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<String>,
 }
 
 impl Begin {

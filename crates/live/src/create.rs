@@ -15,6 +15,7 @@ use serde_json::Value;
 use sys::command::Command;
 use sys::spawn::Child;
 
+use crate::begin::Begin;
 use crate::client;
 use crate::error::LiveError;
 use crate::record::Home;
@@ -77,6 +78,9 @@ pub struct Request {
     /// What it is made from; empty = nothing.
     #[serde(default)]
     pub template: String,
+    /// What it begins with, in the place of what its template says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<Begin>,
     /// The snapshot that it begins as, by id or name. Its layers are not taken from there: [`crate::Kept`] has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,

@@ -8,7 +8,9 @@ use std::time::Duration;
 use agent::words::{Code, Failure};
 use policy::OutcomeKind;
 use policy::report::Limit;
-use sandbox::{Asker, Capabilities, Environment, Error, Finished, Handle, Options, Parked, Planned, Sandbox, Stdio};
+use sandbox::{
+    Asker, Capabilities, Environment, Error, Finished, Handle, Options, Parked, Planned, Remembered, Sandbox, Stdio,
+};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
@@ -68,7 +70,7 @@ impl Run for Engine {
     }
 }
 
-/// Starts what was planned for the agent, as far as *go*.
+/// Starts what was planned for the agent, as far as *go*; a machine goes on from what another one was, where that is given.
 ///
 /// # Errors
 /// As `sandbox::park`.
@@ -77,8 +79,9 @@ pub(crate) fn park(
     environment: &Environment,
     host: &Capabilities,
     (asker, no_links): (Option<Arc<dyn Asker>>, bool),
+    memory: Option<Arc<Remembered>>,
 ) -> Result<Parked, Error> {
-    sandbox::park(planned, environment, host, Options { asker, no_links, ..Options::new(Stdio::Socket) })
+    sandbox::park(planned, environment, host, Options { asker, no_links, memory, ..Options::new(Stdio::Socket) })
 }
 
 /// Lets the agent go; the run, and its id. Must be called within a tokio runtime.

@@ -199,7 +199,7 @@ fn failure(error: Error) -> Failure {
         return Failure { code: Code::Failed, message: "it was refused, and nothing says why".to_owned() };
     };
     let code = match id {
-        "run/not-frozen" | "run/no-changes" | "net/no-rules" => Code::Unsupported,
+        "run/not-frozen" | "run/no-changes" | "net/no-rules" | "live/vm-snapshot" => Code::Unsupported,
         "snapshot/taken" => Code::Exists,
         "snapshot/too-many" => Code::TooMany,
         "changes/none" | "changes/no-such-path" => Code::NotFound,

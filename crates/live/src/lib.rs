@@ -24,6 +24,7 @@ pub mod template;
 mod wire;
 pub mod words;
 
+pub use begin::Begin;
 pub use error::LiveError;
 pub use record::{Claim, Home};
 pub use restore::Kept;

@@ -1,4 +1,5 @@
-//! A new sandbox becomes what a snapshot was: the agent inside is asked to remove and to unpack, before anybody else is heard.
+//! A new sandbox becomes what a snapshot was: the agent inside is asked to remove and to unpack, before anybody else is heard. A
+//! machine has begun with all of it.
 
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Read as _, Result as IoResult, Write};
@@ -78,6 +79,9 @@ impl Restore {
             let (was, is) = (&about.tier, plan.tier.as_str());
             return Err(format!("it is of the tier `{was}`, and the new sandbox would be of the tier `{is}`"));
         }
+        if plan.tier == Tier::Vm && about.memory.is_none() {
+            return Err("it has no memory of a machine".to_owned());
+        }
         let workspace = &plan.policy.workspace;
         let at = workspace.at.as_ref().or(workspace.path.as_ref());
         let place = match (workspace.mode, plan.tier) {
@@ -95,8 +99,16 @@ impl Restore {
         Ok(Self { snapshot, tier: plan.tier, workspace: place })
     }
 
+    /// Whether a machine has begun with all of it, its programs included.
+    pub(crate) const fn goes_on(&self) -> bool {
+        self.snapshot.about().memory.is_some()
+    }
+
     /// Does it; in words why not.
     pub(crate) async fn run(self, client: Client, home: String) -> Result<(), String> {
+        if self.goes_on() {
+            return Ok(());
+        }
         let Self { snapshot, tier, workspace } = self;
         let damaged = |error: SnapshotError| error.to_string();
         let tmp = if tier == Tier::Process { home.clone() } else { "/tmp".to_owned() };

@@ -133,9 +133,15 @@ async fn warm(
 
 /// Lets a sandbox begin as its template says, where that says anything. One that waits for somebody has not begun.
 async fn begun(supervisor: Supervisor, request: &Request, environment: &Environment) -> Result<Supervisor, Error> {
-    let state = State::open(&environment.state)?;
-    let begin = Begin::of(&Store::new(state.path()), &request.template);
-    let Some(begin) = begin.map_err(|error| Error::Failed(vec![error.fault()]))? else { return Ok(supervisor) };
+    let begin = match &request.begin {
+        Some(begin) => Some(begin.clone()),
+        None => {
+            let state = State::open(&environment.state)?;
+            let begin = Begin::of(&Store::new(state.path()), &request.template);
+            begin.map_err(|error| Error::Failed(vec![error.fault()]))?
+        }
+    };
+    let Some(begin) = begin else { return Ok(supervisor) };
     let template = request.template.clone();
     supervisor.begun(begin).await.map_err(|why| own(LiveError::Begin { template, why }))
 }
@@ -223,6 +229,7 @@ impl Ready {
         let open = || Log::open(&state, audit.path.as_deref(), options());
         let log = open()?;
         let snapshot = request.from.as_deref().map(|word| Snapshot::open(&state, word)).transpose()?;
+        let memory = snapshot.as_ref().map(Snapshot::memory).transpose()?.flatten().map(Arc::new);
         let restore = match snapshot {
             Some(snapshot) => {
                 let id = snapshot.id().to_owned();
@@ -233,7 +240,7 @@ impl Ready {
         };
         let files = Files::new(&environment.state, open()?, &plan.policy);
         let environment = Environment { given: request.given.clone(), ..environment.clone() };
-        let parked = engine::park(planned, &environment, &host, (caller.asker(), request.no_links))?;
+        let parked = engine::park(planned, &environment, &host, (caller.asker(), request.no_links), memory)?;
         Ok(Self { parked, home, claim, plan, log, files, restore })
     }
 
@@ -250,11 +257,15 @@ impl Ready {
     /// Lets it go as the sandbox of this request, and makes it what its snapshot was.
     async fn go(self, request: &Request, environment: &Environment) -> Result<Supervisor, Error> {
         let (mut supervisor, restore) = self.started(request, environment, false).await?;
+        // What its template begins with goes on in it.
+        let goes_on = restore.as_ref().is_some_and(|(_, restore)| restore.goes_on());
         if let Some((id, restore)) = restore {
             let restored = supervisor.restored(restore).await;
             supervisor = restored.map_err(|why| own(LiveError::Restore { id, why }))?;
         }
-        let mut supervisor = begun(supervisor, request, environment).await?;
+        if !goes_on {
+            supervisor = begun(supervisor, request, environment).await?;
+        }
         if let Some(imports) = request.imports.clone() {
             supervisor.warm(imports);
         }

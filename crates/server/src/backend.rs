@@ -36,6 +36,8 @@ pub struct Wanted {
     pub idle_ms: Option<u64>,
     /// What it is made from; empty = nothing.
     pub template: String,
+    /// What it begins with, in the place of what its template says.
+    pub begin: Option<live::Begin>,
     /// Modules that a Python inside has imported, if one is to wait for code.
     pub imports: Option<Vec<String>>,
     /// The id of the snapshot that it begins as.

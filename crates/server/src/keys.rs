@@ -73,6 +73,9 @@ pub struct Key {
     /// The templates that it may make sandboxes of; none = all of them, and policies of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub templates: Option<Vec<String>>,
+    /// Most templates that it may build and keep; none = the usual number, 0: it builds none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub builds: Option<u32>,
     /// A person's: it may also answer approvals, take changes over to the host, and read all of the audit log and the metrics.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub operator: bool,
@@ -89,6 +92,8 @@ pub struct Rights {
     pub sandboxes: Option<u32>,
     /// See [`Key::templates`].
     pub templates: Option<Vec<String>>,
+    /// See [`Key::builds`].
+    pub builds: Option<u32>,
     /// See [`Key::operator`].
     pub operator: bool,
 }
@@ -130,6 +135,20 @@ impl Key {
         let instead = format!("one of {}", self.templates.iter().flatten().cloned().collect::<Vec<_>>().join(", "));
         let why = "each key has a ceiling, and its templates are part of it";
         Err(Problem::new(StatusCode::FORBIDDEN, "serve/beyond-ceiling", told, why, &instead).about("template"))
+    }
+
+    /// # Errors
+    /// It may build no templates; says which of its settings says so.
+    pub(crate) fn must_build(&self) -> Result<(), Problem> {
+        let (clause, told) = match (&self.templates, self.builds) {
+            (_, Some(0)) => ("builds", "this key may build no templates (`--builds 0`)"),
+            (Some(_), _) => {
+                ("templates", "this key may use the templates of its list alone, and build none (`--templates`)")
+            }
+            (None, _) => return Ok(()),
+        };
+        let (why, instead) = ("each key has a ceiling", "use a key that may (`fumehood keys add`)");
+        Err(Problem::new(StatusCode::FORBIDDEN, "serve/beyond-ceiling", told, why, instead).about(clause))
     }
 
     /// # Errors
@@ -253,7 +272,7 @@ impl Keys {
     /// # Errors
     /// As [`Keys::add`].
     pub fn add_with(&self, name: &str, rights: Rights) -> Result<String, KeysError> {
-        let Rights { ceiling, sandboxes, templates, operator } = rights;
+        let Rights { ceiling, sandboxes, templates, builds, operator } = rights;
         if !is_name(name) {
             return Err(KeysError::Name(name.to_owned()));
         }
@@ -264,6 +283,7 @@ impl Keys {
             ceiling,
             sandboxes,
             templates,
+            builds,
             operator,
             added_ms: crate::clock::now_ms(),
         };

@@ -29,6 +29,15 @@ pub(crate) const WAKE: &str = "fumehood.wake";
 /// `private`: its ports want the traffic token.
 pub(crate) const PORTS: &str = "fumehood.ports";
 
+/// Where programs begin whose caller says no other place: the working directory of a template that was built here.
+pub(crate) const WORKDIR: &str = "fumehood.workdir";
+/// The build that a sandbox is for; its snapshots are that one's.
+pub(crate) const BUILD: &str = "fumehood.build";
+/// What a template that a client built began as: so much of it is wanted again for a snapshot.
+pub(crate) const BASE: &str = "fumehood.base";
+/// What it begins with in the place of what a template of the server says, as JSON.
+pub(crate) const BEGIN: &str = "fumehood.begin";
+
 /// By what the headers are known that are put into its requests outside.
 pub(crate) const HEADERS: &str = "fumehood.headers";
 

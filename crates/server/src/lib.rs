@@ -11,6 +11,8 @@
 mod admission;
 pub mod answer;
 pub mod backend;
+mod builder;
+mod built;
 mod ceiling;
 mod clock;
 pub mod desk;
@@ -24,6 +26,7 @@ mod jupyter;
 pub mod keys;
 mod labels;
 mod listing;
+mod measured;
 mod meters;
 mod metrics;
 mod nets;

@@ -36,11 +36,12 @@ fn problem(error: &SnapshotError) -> Problem {
         SnapshotError::None { .. } => StatusCode::NOT_FOUND,
         SnapshotError::Name { .. } => StatusCode::BAD_REQUEST,
         SnapshotError::Taken { .. } => StatusCode::CONFLICT,
-        SnapshotError::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
+        SnapshotError::TooMany { .. } | SnapshotError::TooManyMachines { .. } => StatusCode::TOO_MANY_REQUESTS,
         SnapshotError::State(_)
         | SnapshotError::Changes(_)
         | SnapshotError::Damaged { .. }
         | SnapshotError::Ended
+        | SnapshotError::Machine { .. }
         | SnapshotError::Read { .. } => StatusCode::INTERNAL_SERVER_ERROR,
     };
     Problem::of_fault(status, &error.fault())
@@ -55,7 +56,9 @@ fn no_such(word: &str) -> Problem {
 /// What is written down of it, if a sandbox of this key was kept in it.
 fn owned(key: &Key, about: About) -> Option<Known> {
     let kept: Kept = serde_json::from_value(about.layers.clone()).ok()?;
-    key.created(&kept.labels).then_some(Known { about, kept })
+    // Those of builds are their templates', and found by them.
+    let is_build = kept.labels.contains_key(labels::BUILD);
+    (key.created(&kept.labels) && !is_build).then_some(Known { about, kept })
 }
 
 /// How many forks a request asks for.
@@ -134,17 +137,25 @@ impl Desk {
     /// A sandbox that begins as a snapshot, with the policy that its sandbox had.
     pub(crate) fn order_from(&self, snapshot: &Known) -> Result<Order, Problem> {
         let Known { about, kept } = snapshot;
-        let shown = match kept.template.as_str() {
-            "" => self.templates.find(crate::templates::BASE)?.shown,
-            template => self.templates.find(template)?.shown,
+        let label = |name: &str| kept.labels.get(name);
+        let made = match (label(labels::BASE), kept.template.as_str()) {
+            (Some(base), _) => self.base(base)?,
+            (None, "") => self.templates.find(crate::templates::BASE)?,
+            (None, template) => self.templates.find(template)?,
         };
+        let begin = label(labels::BEGIN).and_then(|text| serde_json::from_str(text).ok());
+        let of_template = [labels::BASE, labels::BEGIN, labels::WORKDIR];
+        let ours = of_template.iter().filter_map(|name| Some(((*name).to_owned(), label(name)?.clone())));
         Ok(Order {
             template: kept.template.clone(),
             layers: kept.layers.iter().cloned().map(PolicyLayer::from).collect(),
-            shown,
+            shown: made.shown,
+            root: made.root,
             life_ms: lived(kept),
             idle_ms: kept.idle_ms,
             imports: kept.imports.clone(),
+            begin,
+            ours: ours.collect(),
             from: Some(about.id.clone()),
             ..Order::default()
         })

@@ -36,6 +36,8 @@ pub(crate) struct Made {
     pub(crate) layers: Vec<PolicyLayer>,
     /// What of the state folder the layers show inside.
     pub(crate) shown: Vec<PathBuf>,
+    /// The image that is its root, `NAME@sha256:HEX`.
+    pub(crate) root: Option<String>,
 }
 
 /// The templates of a server.
@@ -69,7 +71,7 @@ impl Templates {
                 } else {
                     layers.extend(base().into_iter().chain(built.layers()))
                 }
-                Made { layers, shown: built.shown() }
+                Made { layers, shown: built.shown(), root: built.image }
             }
             Err(TemplateError::Unknown(_) | TemplateError::Name(_)) if policy::presets::preset(name).is_some() => {
                 Made { layers: vec![PolicyLayer::Document(name.to_owned())], ..Made::default() }
@@ -131,6 +133,11 @@ impl Templates {
         let instead = format!("one of {}", self.names().join(", "));
         Problem::new(StatusCode::BAD_REQUEST, "serve/no-such-template", what, why, &instead).about("templateID")
     }
+}
+
+/// Whether a name is that of a template that ships with the product, whether it was built or not.
+pub(crate) fn is_stock(name: &str) -> bool {
+    matches!(name, BASE | INTERPRETER | "code-interpreter")
 }
 
 fn clauses() -> impl Iterator<Item = PolicyLayer> {

@@ -15,6 +15,8 @@ pub(crate) enum Purpose {
     Data,
     /// Ports of a sandbox that are not public: E2B's `E2B-Traffic-Access-Token`.
     Ports,
+    /// One upload for a build, until a time: `TEMPLATE HASH SECONDS`.
+    Upload,
     /// None: what marks the headers that are put into requests outside.
     Headers,
 }
@@ -54,6 +56,7 @@ impl Tokens {
         let word = match purpose {
             Purpose::Data => "data",
             Purpose::Ports => "ports",
+            Purpose::Upload => "upload",
             Purpose::Headers => "headers",
         };
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.secret) else { return String::new() };

@@ -4,14 +4,16 @@
 // template for code. Prints one line for each case that failed, and at the end `N passed, N failed, N skipped`.
 
 import assert from 'node:assert/strict'
+import fs from 'node:fs'
 import { createRequire } from 'node:module'
+import os from 'node:os'
 import path from 'node:path'
 
 const [url, key, other, modules, template] = process.argv.slice(2)
 Object.assign(process.env, { E2B_API_URL: url, E2B_SANDBOX_URL: url, E2B_API_KEY: key })
 const require = createRequire(path.join(path.resolve(modules), 'x.js'))
 const e2b = require('e2b')
-const { Sandbox } = e2b
+const { Sandbox, Template } = e2b
 const CodeSandbox = require('@e2b/code-interpreter').Sandbox
 
 class Skip extends Error {}
@@ -182,6 +184,34 @@ const cases = {
       assert.equal(await again.files.read('/tmp/kept'), 'k')
     } finally {
       await Sandbox.kill(box.sandboxId)
+    }
+  },
+
+  async aTemplateIsBuiltAndSandboxesBeginAsIt() {
+    const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'fumehood-'))
+    try {
+      fs.writeFileSync(path.join(folder, 'app.txt'), 'from app')
+      const name = `node-cases-${process.pid}`
+      const steps = Template({ fileContextPath: folder })
+        .fromTemplate('base')
+        .copy('app.txt', 'app.txt')
+        .setEnvs({ TEAM: 'research' })
+        .runCmd('echo "$TEAM $(cat app.txt)" > said')
+      const said = []
+      const done = await Template.build(steps, name, { onBuildLogs: (entry) => said.push(String(entry.message)) })
+      assert.ok(said.some((line) => line.includes('RUN echo')), said.join('\n'))
+      const box = await Sandbox.create(name, { timeoutMs: 60_000 })
+      try {
+        assert.equal((await box.commands.run('cat said; echo $TEAM')).stdout, 'research from app\nresearch\n')
+        assert.equal((await box.getInfo()).templateId, done.templateId)
+      } finally {
+        await box.kill()
+      }
+      await assert.rejects(Sandbox.create(name, { apiKey: other }), /there is no template/)
+      const fails = Template().fromTemplate('base').runCmd('echo because of this; exit 4')
+      await assert.rejects(Template.build(fails, `${name}-fails`), /because of this/)
+    } finally {
+      fs.rmSync(folder, { recursive: true })
     }
   },
 

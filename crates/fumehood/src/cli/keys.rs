@@ -18,6 +18,7 @@ const ADD_FLAGS: &[Flag] = &[
     Flag::new("policy", Some("POLICY"), To::Ours, "The policy that no sandbox of this key may exceed").short(b'p'),
     Flag::new("sandboxes", Some("N"), To::Ours, "How many of its sandboxes may live at once"),
     Flag::new("templates", Some("NAMES"), To::Ours, "The templates that its sandboxes are made of, e.g. base,strict"),
+    Flag::new("builds", Some("N"), To::Ours, "How many templates it may build and keep (20); 0: none"),
     Flag::new(
         "operator",
         None,
@@ -29,9 +30,10 @@ const ADD_FLAGS: &[Flag] = &[
 pub(super) const ADD: Spec = Spec {
     path: &["keys", "add"],
     about: "Make a key for the server, shown once",
-    usage: "--name NAME [-p CEILING] [--sandboxes N] [--templates NAMES] [--operator]",
+    usage: "--name NAME [-p CEILING] [--sandboxes N] [--templates NAMES] [--builds N] [--operator]",
     more: "Clients send it as E2B_API_KEY. Only its SHA-256 is kept; it counts at once, also for a server that runs.\n\
            Without a ceiling its sandboxes may use what they like of the limits, and still no file, variable or secret of the host.\n\
+           Templates that its clients build are its own; with --templates it builds none.\n\
            A template of --templates that is not there yet is told as a warning.\n\
            Exit code 0; 125 if the name is taken, or the state folder cannot be used; 126 if the ceiling is no policy.\n\
            With --json: {schema, name, key, missing_templates}.",
@@ -105,11 +107,18 @@ fn add(call: &mut Call<'_>) -> Result<u8, Failure> {
             })?)
         }
     };
+    let builds = match value("builds") {
+        None => None,
+        Some(text) => Some(text.parse::<u32>().map_err(|_odd| {
+            let why = "it is no whole number from 0 on".to_owned();
+            Failure::own(usage("usage/bad-value", format!("`--builds {text}`"), why, "--builds 5".to_owned()))
+        })?),
+    };
     let ceiling = value("policy").map(|ceiling| judged(call, &ceiling)).transpose()?;
     let templates = value("templates").map(|names| templates(&names)).transpose()?;
     let keys = open(call)?;
     let missing = keys.missing_templates(templates.as_deref().unwrap_or_default());
-    let rights = Rights { ceiling, sandboxes, templates, operator: call.parsed.has("operator") };
+    let rights = Rights { ceiling, sandboxes, templates, builds, operator: call.parsed.has("operator") };
     let token = keys.add_with(&name, rights).map_err(|error| unusable(&error))?;
     if call.json {
         call.console.json(&json!({ "schema": 1, "name": name, "key": token, "missing_templates": missing }))?;
@@ -154,7 +163,7 @@ fn list(call: &mut Call<'_>) -> Result<u8, Failure> {
     if call.json {
         let shown: Vec<_> = keys
             .iter()
-            .map(|key| json!({ "name": key.name, "ceiling": key.ceiling, "sandboxes": key.sandboxes, "templates": key.templates, "operator": key.operator, "added_ms": key.added_ms }))
+            .map(|key| json!({ "name": key.name, "ceiling": key.ceiling, "sandboxes": key.sandboxes, "templates": key.templates, "builds": key.builds, "operator": key.operator, "added_ms": key.added_ms }))
             .collect();
         call.console.json(&json!({ "schema": 1, "keys": shown }))?;
         return Ok(0);

@@ -238,11 +238,11 @@ fn creator(pool: Arc<Pool>) -> Create {
 }
 
 fn request(wanted: Wanted) -> Request {
-    let Wanted { owner: _, layers, no_links, name, labels, timeout_ms, idle_ms, template, imports, from, given } =
+    let Wanted { owner: _, layers, no_links, name, labels, timeout_ms, idle_ms, template, begin, imports, from, given } =
         wanted;
     let mut layers: Vec<Layer> = layers.into_iter().map(Layer::from).collect();
     layers.extend(timeout_ms.map(|ms| Layer::Flag("--timeout".to_owned(), format!("{ms}ms"))));
-    Request { layers, no_links, name, labels, idle_ms, template, imports, from, given, ..Request::default() }
+    Request { layers, no_links, name, labels, idle_ms, template, begin, imports, from, given, ..Request::default() }
 }
 
 /// A supervisor is a child of ours: when it ends, its zombie is taken away, by a thread that waits for nothing else.

@@ -2,16 +2,23 @@
 
 use std::path::Path;
 
+use images::{Debian, ImageError};
 use jiff::Timestamp;
 use live::Home;
 use live::template::{Source, Store, Template, TemplateError, Tools};
+use policy::json::sha256_hex;
+use policy::value::Root;
 use serde_json::{Value, json};
 
 use super::args::{Flag, To, Words, usage};
 use super::spec::{Call, Spec};
 use crate::ui::{Failure, Table, count};
+use sandbox::PolicyLayer;
 use sandbox::fault::show_text;
 use sandbox::state::State;
+
+/// What images of templates are called, each with a part of a digest of its list of packages.
+const IMAGES: &str = "fumehood-template";
 
 pub(super) const BUILD: Spec = Spec {
     path: &["template", "build"],
@@ -19,7 +26,8 @@ pub(super) const BUILD: Spec = Spec {
     usage: "NAME",
     more: "Without `-f`, NAME is one that ships with Fumehood: `code-interpreter-v1`.\n\
            Packages are fetched by pip and npm in sandboxes that reach your registry alone, and none of their code runs: wheels\n\
-           alone, no install scripts. The same recipe is made once. Exit code 0, 125 if it could not be made, or 126 if no sandbox\n\
+           alone, no install scripts. Packages of Debian (`packages.apt`) are an image, as by `fumehood image debian`, and the root\n\
+           of its sandboxes. The same recipe is made once. Exit code 0, 125 if it could not be made, or 126 if no sandbox\n\
            can hold pip or npm here.",
     tables: &[&[Flag::new("file", Some("FILE"), To::Ours, "The recipe (TOML)").short(b'f')]],
     words: Words::Mixed(1),
@@ -84,7 +92,7 @@ fn names(call: &Call<'_>) -> Result<Vec<String>, Failure> {
 fn shown(template: &Template) -> Value {
     json!({
         "name": template.name, "digest": template.digest, "installed": template.installed,
-        "built": time(template), "policy": template.recipe.policy, "weakened": template.weakened,
+        "built": time(template), "image": template.image, "policy": template.recipe.policy, "weakened": template.weakened,
     })
 }
 
@@ -102,7 +110,7 @@ fn build(call: &mut Call<'_>) -> Result<u8, Failure> {
         Some(file) => Source::file(Path::new(file)),
         None => Source::stock(name),
     };
-    let source = source.map_err(|error| failure(&error))?;
+    let source = with_debian(call, source.map_err(|error| failure(&error))?)?;
     let tools = Tools::new(&call.environment.caller);
     let template = store(call)?.build(name, &source, &tools).map_err(|error| failure(&error))?;
     tell_weakened(call, &template);
@@ -114,6 +122,39 @@ fn build(call: &mut Call<'_>) -> Result<u8, Failure> {
     let digest = template.digest.get(..12).unwrap_or_default();
     call.console.data(format!("{} {digest}, {packages}\n", show_text(&template.name)).as_bytes())?;
     Ok(0)
+}
+
+/// The same with the image of its Debian packages, which is made once for a list of them.
+fn with_debian(call: &Call<'_>, source: Source) -> Result<Source, Failure> {
+    let mut packages = source.recipe().packages.apt.clone();
+    if packages.is_empty() {
+        return Ok(source);
+    }
+    let documents: Vec<_> = source.recipe().policy.iter().cloned().map(PolicyLayer::Document).collect();
+    let root = crate::load::policy(&documents, call.environment)?.policy.fs.root;
+    if root != Root::Host {
+        return Err(Failure::own(usage(
+            "usage/template-root",
+            "the recipe has packages.apt, and a policy with another root".to_owned(),
+            "the root of its sandboxes is the image of these packages, and there is one root".to_owned(),
+            "name a policy without `fs.root`, or leave packages.apt out and put the packages into that image"
+                .to_owned(),
+        )));
+    }
+    packages.sort();
+    packages.dedup();
+    let store = super::image::store(call)?;
+    let sum = sha256_hex(packages.join("\n").as_bytes());
+    let name = format!("{IMAGES}:{}", sum.get(..16).unwrap_or_default());
+    let image = match store.find(&name) {
+        Ok(image) => image,
+        Err(ImageError::None { .. }) => {
+            let wanted = Debian { packages, ..Debian::default() };
+            store.debian(&name, &wanted).map_err(|error| super::image::failure(&error))?
+        }
+        Err(error) => return Err(super::image::failure(&error)),
+    };
+    Ok(source.with_image(format!("{name}@{}", image.about.digest)))
 }
 
 fn ls(call: &mut Call<'_>) -> Result<u8, Failure> {

@@ -5,8 +5,12 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use serde_json::{Value as Json, json};
+
 use crate::House;
+use crate::image_runs::{Member, layer, saved};
 use crate::live::{Live, call};
+use crate::served::Served;
 
 fn build(house: &House, name: &str, recipe: &str) {
     let file = house.path(&format!("{name}.toml"));
@@ -46,14 +50,14 @@ fn one_that_does_not_begin_as_its_template_says_is_ended_and_both_commands_are_h
 }
 
 /// A registry at the machine's loopback, with one package of pip and one of npm.
-struct Registry {
+pub(crate) struct Registry {
     child: Child,
-    port: String,
+    pub(crate) port: String,
 }
 
 impl Registry {
     #[expect(clippy::disallowed_methods, reason = "the registry stands outside, and is none of the product")]
-    fn new(house: &House) -> Self {
+    pub(crate) fn new(house: &House) -> Self {
         let file = house.path("registry.py");
         std::fs::write(&file, include_str!("registry.py")).unwrap();
         let mut command = Command::new("/usr/bin/python3");
@@ -98,4 +102,78 @@ fn packages_come_from_the_registry_of_the_callers_configuration_and_from_nowhere
     let (code, _, err) = call(house, &["template", "build", "elsewhere", "-f", file.to_str().unwrap()]);
     assert_eq!(code, 125, "{err}");
     assert!(err.contains("looking up elsewhere.invalid") && err.contains("`net.allow`"), "{err}");
+}
+
+/// A ceiling that is as much as `base` wants, and no network.
+pub(crate) const TOP: &str = "version = 1\nextends = [\"python\"]\n[limits]\nmemory = \"2G\"\npids = 512\nopen_files = 8192\n\
+    file_size = \"1G\"\ndisk = \"2G\"\nfiles = 200000\noutput = \"64M\"\n[fs]\ntmp = \"512M\"\nshm = \"64M\"\nrun = \"16M\"\n\
+    [syscalls]\nprofile = \"default\"\n";
+
+/// The image of a list of Debian packages stands in the store under a name of the list; here it is there before, made of busybox.
+fn debian(house: &House, packages: &str) -> String {
+    let name = format!("fumehood-template:{}", &policy::json::sha256_hex(packages.as_bytes())[..16]);
+    let layer = layer(vec![Member::File("marker", b"of the image\n", 0o644)]);
+    saved(&house.path("debian.tar"), &name, &layer, &json!({}));
+    assert_eq!(house.run(&["image", "import", house.path("debian.tar").to_str().unwrap()]).code, 0);
+    name
+}
+
+#[test]
+fn packages_of_debian_are_an_image_and_the_root_of_a_templates_sandboxes() {
+    let house = &House::new();
+    let name = debian(house, "busybox\nmawk");
+    std::fs::write(house.path("beside.txt"), "beside\n").unwrap();
+    let recipe = "packages.apt = [\"mawk\", \"busybox\"]\nstart = \"touch /tmp/begun\"\nready = \"cat /tmp/begun\"\n\
+                  files.\"/opt/beside.txt\" = \"beside.txt\"\nenv.WORD = \"word\"\n";
+    build(house, "debs", recipe);
+    let listed = house.run(&["template", "ls", "--json"]).json();
+    let shown = listed["templates"].as_array().unwrap().iter().find(|one| one["name"] == "debs").unwrap().clone();
+    assert!(shown["image"].as_str().unwrap().starts_with(&format!("{name}@sha256:")), "{shown}");
+    let live = Live::new(house, &["--template", "debs"]);
+    let said =
+        live.exec(&[], &["sh", "-c", "cat /marker /opt/beside.txt /tmp/begun; echo $WORD; ls /usr/bin; touch /marker"]);
+    assert_eq!(said.1, "of the image\nbeside\nword\n", "{}", said.2);
+    drop(live);
+    // Without it the same place shows the host's programs.
+    build(house, "host", "env.WORD = \"word\"\n");
+    assert_ne!(Live::new(house, &["--template", "host"]).exec(&[], &["ls", "/usr/bin"]).1, "");
+    for (recipe, words) in [
+        ("packages.apt = [\"jq\"]\npackages.pip = [\"six\"]\n", "has its own"),
+        ("packages.apt = [\"jq\"]\npackages.npm = [\"six\"]\n", "has its own"),
+        ("packages.apt = [\"-o=Dir::Bin=x\"]\n", "is named by"),
+    ] {
+        let file = house.path("bad.toml");
+        std::fs::write(&file, recipe).unwrap();
+        let (code, _, err) = call(house, &["template", "build", "bad", "-f", file.to_str().unwrap()]);
+        assert!(code != 0 && err.split_whitespace().collect::<Vec<_>>().join(" ").contains(words), "{code} {err}");
+    }
+    let root = house.path("root.toml");
+    std::fs::write(&root, "version = 1\nfs.root = \"empty\"\n").unwrap();
+    let file = house.path("two.toml");
+    std::fs::write(&file, format!("policy = [{root:?}]\npackages.apt = [\"jq\"]\n")).unwrap();
+    let (code, _, err) = call(house, &["template", "build", "two", "-f", file.to_str().unwrap()]);
+    assert!(code != 0 && err.contains("there is one root"), "{code} {err}");
+}
+
+#[test]
+fn a_key_uses_the_image_of_a_template_and_no_other_of_the_store() {
+    let house = &House::new();
+    let name = debian(house, "busybox");
+    build(house, "debs", "packages.apt = [\"busybox\"]\n");
+    let served = Served::new(house);
+    std::fs::write(house.path("top.toml"), TOP).unwrap();
+    let top = house.path("top.toml");
+    for key in [served.key("one", &[]), served.key("two", &["-p", top.to_str().unwrap()])] {
+        let (status, made) = served.ask(&key, "POST /v1/sandboxes", &json!({ "template": "debs", "timeout": "1m" }));
+        assert_eq!(status, 201, "{made}");
+        let id = made["id"].as_str().unwrap();
+        let asked = json!({ "cmd": ["cat", "/marker"], "timeout": 20 });
+        let (_, ran) = served.ask(&key, &format!("POST /v1/sandboxes/{id}/exec"), &asked);
+        assert_eq!(ran["stdout"], "of the image\n", "{ran}");
+        // The image itself is the operator's.
+        let own = json!({ "policy": { "extends": "python", "fs": { "root": format!("image:{name}") } } });
+        let (status, told) = served.ask(&key, "POST /v1/sandboxes", &own);
+        assert_eq!((status, &told["clause"]), (403, &json!("fs.root")), "{told}");
+        assert_eq!(served.ask(&key, &format!("DELETE /v1/sandboxes/{id}"), &Json::Null).0 / 100, 2);
+    }
 }

@@ -141,7 +141,7 @@ struct Call<'a> {
 }
 
 /// A registry of the caller's as a rule of `net.allow`.
-fn rule(registry: &Registry) -> String {
+pub(super) fn rule(registry: &Registry) -> String {
     let port = registry.port;
     if let Ok(address) = registry.host.parse::<std::net::IpAddr>() {
         let length = if address.is_ipv4() { 32 } else { 128 };

@@ -3,10 +3,12 @@
 //! A template is a folder below `templates/` of the state folder, under the digest of its recipe, and a name that leads to it.
 //! It is made once, by runs of its own, and shown read-only inside at [`INSIDE`]; what a sandbox does never changes it. No code
 //! of a package runs while it is made: wheels alone are taken from pip, in one call, and install scripts of npm are left out.
+//! Packages of Debian are an image, which somebody else makes, and the root of its sandboxes.
 
 mod build;
 mod content;
 mod recipe;
+mod registries;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -16,6 +18,7 @@ use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use policy::json::toml_text;
 use sandbox::PolicyLayer;
 use sandbox::fault::{Fault, show_path, show_text};
 use serde::{Deserialize, Serialize};
@@ -23,6 +26,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use build::Tools;
 pub use recipe::{Packages, Recipe};
+pub use registries::{Registries, registries};
 
 /// Where a sandbox sees its template.
 pub const INSIDE: &str = "/opt/fumehood/template";
@@ -53,8 +57,8 @@ pub enum TemplateError {
         /// What is wrong.
         why: String,
     },
-    /// The recipe asks for what nobody holds yet.
-    #[error("the recipe {place} asks for `{what}`, which is not held yet")]
+    /// The recipe asks for what is not made here.
+    #[error("the recipe {place} asks for `{what}`, which `fumehood template build` alone makes")]
     Unsupported {
         /// Where it lies.
         place: PathBuf,
@@ -218,6 +222,9 @@ pub struct Template {
     pub weakened: Vec<String>,
     /// When it was made: milliseconds since 1970.
     pub built_ms: i64,
+    /// The image that is the root of its sandboxes, `NAME@sha256:HEX`; without one it is the host's programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     /// Where it lies on the host.
     #[serde(skip)]
     folder: Option<PathBuf>,
@@ -266,6 +273,11 @@ impl Template {
     #[must_use]
     pub fn layers(&self) -> Vec<PolicyLayer> {
         let mut layers: Vec<_> = self.recipe.policy.iter().cloned().map(PolicyLayer::Document).collect();
+        layers.extend(
+            self.image
+                .iter()
+                .map(|image| PolicyLayer::Set(format!("fs.root={}", toml_text(&format!("image:{image}"))))),
+        );
         let mut flag = |name: &str, value: String| layers.push(PolicyLayer::Flag { name: name.to_owned(), value });
         if let Some(folder) = self.folder.as_deref().map(Path::display) {
             // It lies in the state folder, which is dangerous to show; this part of it is ours to show.
@@ -305,6 +317,7 @@ pub struct Store {
 pub struct Source {
     recipe: Recipe,
     folder: PathBuf,
+    image: Option<String>,
 }
 
 impl Source {
@@ -315,7 +328,7 @@ impl Source {
     pub fn stock(name: &str) -> Result<Self, TemplateError> {
         let found = STOCK.iter().find(|(stock, _)| *stock == name);
         let (_, text) = found.ok_or_else(|| TemplateError::Unknown(name.to_owned()))?;
-        Ok(Self { recipe: Recipe::parse(text, Path::new(name))?, folder: PathBuf::from("/") })
+        Ok(Self { recipe: Recipe::parse(text, Path::new(name))?, folder: PathBuf::from("/"), image: None })
     }
 
     /// One of packages alone.
@@ -325,7 +338,7 @@ impl Source {
     pub fn packages(packages: Packages, place: &Path) -> Result<Self, TemplateError> {
         let recipe = Recipe { packages, ..Recipe::default() };
         recipe.check().map_err(|why| TemplateError::Recipe { place: place.to_owned(), why })?;
-        Ok(Self { recipe, folder: PathBuf::from("/") })
+        Ok(Self { recipe, folder: PathBuf::from("/"), image: None })
     }
 
     /// One that a user wrote.
@@ -339,7 +352,19 @@ impl Source {
             why: "it is no text in UTF-8".to_owned(),
         })?;
         let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
-        Ok(Self { recipe: Recipe::parse(&text, path)?, folder })
+        Ok(Self { recipe: Recipe::parse(&text, path)?, folder, image: None })
+    }
+
+    /// What it is made from.
+    #[must_use]
+    pub const fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+
+    /// The same with an image of its Debian packages, `NAME@sha256:HEX`.
+    #[must_use]
+    pub fn with_image(self, image: String) -> Self {
+        Self { image: Some(image), ..self }
     }
 }
 
@@ -385,7 +410,7 @@ impl Store {
         let recipe = Source::stock("base")?.recipe;
         let (name, digest) = ("base".to_owned(), digest_of(&recipe, &[], ""));
         let (installed, content, weakened) = (Vec::new(), String::new(), Vec::new());
-        Ok(Template { name, digest, recipe, installed, content, weakened, built_ms: 0, folder: None })
+        Ok(Template { name, digest, recipe, installed, content, weakened, built_ms: 0, image: None, folder: None })
     }
 
     fn of(&self, name: &str, digest: &str) -> Result<Template, TemplateError> {
@@ -445,8 +470,12 @@ impl Store {
     pub fn build(&self, name: &str, source: &Source, tools: &Tools) -> Result<Template, TemplateError> {
         let name = checked(name)?;
         let files = source.files()?;
-        let python = version_of(&tools.python);
-        let digest = digest_of(&source.recipe, &files, &python);
+        if source.image.is_none() && !source.recipe.packages.apt.is_empty() {
+            return Err(TemplateError::Unsupported { place: source.folder.clone(), what: "packages.apt" });
+        }
+        // Another image is another template, as another Python is.
+        let made_for = source.image.clone().unwrap_or_else(|| version_of(&tools.python));
+        let digest = digest_of(&source.recipe, &files, &made_for);
         let folder = self.root.join(&digest);
         for folder in [&self.root, &self.root.join("names")] {
             private(folder).map_err(|error| TemplateError::state(folder, &error))?;
@@ -477,9 +506,10 @@ impl Store {
             name: String::new(),
             digest: digest.to_owned(),
             recipe: source.recipe.clone(),
-            installed: build::installed(&new.0),
+            installed: build::installed(&new.0).into_iter().chain(source.recipe.packages.apt.clone()).collect(),
             content: content::digest(&new.0).map_err(failed(&new.0))?,
             weakened,
+            image: source.image.clone(),
             built_ms: jiff::Timestamp::now().as_millisecond(),
             folder: None,
         };

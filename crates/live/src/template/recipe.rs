@@ -48,7 +48,7 @@ pub struct Packages {
     /// From the npm registry; install scripts are not run.
     #[serde(default)]
     pub npm: Vec<String>,
-    /// Not held yet: refused where it is set.
+    /// Packages of Debian: the root of its sandboxes is an image that holds them, and not the host's programs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub apt: Vec<String>,
 }
@@ -57,14 +57,11 @@ impl Recipe {
     /// Reads a recipe.
     ///
     /// # Errors
-    /// [`TemplateError::Recipe`]: what it says is wrong; [`TemplateError::Unsupported`]: it asks for what is not held.
+    /// [`TemplateError::Recipe`]: what it says is wrong.
     pub fn parse(text: &str, place: &Path) -> Result<Self, TemplateError> {
         let wrong = |why: String| TemplateError::Recipe { place: place.to_owned(), why };
         let recipe: Self = toml::from_str(text).map_err(|error| wrong(error.to_string().replace('\n', " ")))?;
         recipe.check().map_err(wrong)?;
-        if !recipe.packages.apt.is_empty() {
-            return Err(TemplateError::Unsupported { place: place.to_owned(), what: "packages.apt" });
-        }
         Ok(recipe)
     }
 
@@ -79,6 +76,22 @@ impl Recipe {
                     "a package is named by the registry's name for it, with a version: no option, path or address";
                 return Err(format!("packages.{kind} has `{}`: {why}", name.escape_default()));
             }
+        }
+        let Packages { pip, npm, apt } = &self.packages;
+        if apt.len() > MAX_PACKAGES {
+            return Err(format!("packages.apt has more than {MAX_PACKAGES} entries"));
+        }
+        if let Some(name) = apt.iter().find(|name| !is_debian(name)) {
+            let why = "a package of Debian is named by lower-case letters, digits, `+`, `-` and `.`, without a version";
+            return Err(format!("packages.apt has `{}`: {why}", name.escape_default()));
+        }
+        let for_the_host = !pip.is_empty() || !npm.is_empty();
+        if for_the_host && !apt.is_empty() {
+            return Err(
+                "packages.apt stands beside packages.pip or packages.npm: those are made for this host's Python and \
+                        Node, and the image of Debian's packages has its own"
+                    .to_owned(),
+            );
         }
         if let Some(path) = self.files.keys().find(|path| !is_place(path)) {
             return Err(format!(
@@ -130,6 +143,16 @@ fn is_package(name: &str) -> bool {
         && !is_archive(body)
 }
 
+/// A name of Debian's.
+fn is_debian(name: &str) -> bool {
+    let small = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    (2..=100).contains(&name.len())
+        && name.bytes().all(|byte| small(byte) || b"+-.".contains(&byte))
+        && name.bytes().next().is_some_and(small)
+        // apt would take these for what is to be removed or installed.
+        && !name.ends_with(['-', '+'])
+}
+
 /// Both clients take a name that ends so for a file, with extras behind it too.
 fn is_archive(name: &str) -> bool {
     let ends = ["whl", "zip", "tar", "tgz", "tbz", "txz", "tlz", "tar.gz", "tar.bz2", "tar.xz", "tar.lz", "tar.lzma"];
@@ -167,7 +190,17 @@ mod tests {
         for wrong in ["start = \"\"", "ready = \" \"", "start = \"a\\u0000b\""] {
             assert!(matches!(parse(wrong), Err(TemplateError::Recipe { .. })), "{wrong}");
         }
-        assert!(matches!(parse("packages.apt = [\"jq\"]"), Err(TemplateError::Unsupported { .. })));
+        assert_eq!(parse("packages.apt = [\"jq\", \"libstdc++6\"]").unwrap().packages.apt.len(), 2);
+        for wrong in
+            ["packages.apt = [\"jq\"]\npackages.pip = [\"six\"]", "packages.apt = [\"jq\"]\npackages.npm = [\"x\"]"]
+        {
+            let error = parse(wrong).unwrap_err().to_string();
+            assert!(error.contains("has its own"), "{error}");
+        }
+        for bad in ["-o=x", "jq=1", "jq/sid", "jq-", "g++", "../x", "JQ", "a b", "*", "x", ""] {
+            let refused = parse(&format!("packages.apt = [\"{bad}\"]"));
+            assert!(matches!(refused, Err(TemplateError::Recipe { .. })), "{bad}");
+        }
     }
 
     #[test]

@@ -38,6 +38,14 @@ impl Client {
         }
     }
 
+    /// Its name, for people.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Pip => "pip",
+            Self::Npm => "npm",
+        }
+    }
+
     /// The folder of a template that it fills.
     pub(super) const fn part(self) -> &'static str {
         match self {

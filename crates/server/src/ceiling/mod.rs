@@ -100,6 +100,14 @@ impl Beyond<'_> {
         path != Path::new("") && self.ours.iter().any(|ours| path == ours)
     }
 
+    /// Whether it is an image that a template of the server has as its root.
+    fn is_our_root(&self, root: &Root) -> bool {
+        let Root::Image(image) = root else { return false };
+        // Those of a ceiling's judgement are where their links lead.
+        let is_ours = |tree: &Path| self.is_ours(tree) || places::real(tree).is_some_and(|tree| self.is_ours(&tree));
+        image.found.as_ref().is_ok_and(|found| is_ours(&found.tree))
+    }
+
     fn is_empty_one(&self, path: &Path) -> bool {
         path != Path::new("") && self.ours.first().is_some_and(|empty| path == empty)
     }
@@ -172,7 +180,7 @@ impl Beyond<'_> {
             run: _,
             protect: _,
         } = asked;
-        self.hold(ClauseId::FsRoot, matches!(root, Root::Host | Root::Empty));
+        self.hold(ClauseId::FsRoot, matches!(root, Root::Host | Root::Empty) || self.is_our_root(root));
         self.hold(ClauseId::FsRead, read.iter().all(|grant| self.is_ours(&grant.from)));
         self.hold(ClauseId::FsWrite, write.is_empty());
         self.hold(ClauseId::FsSockets, *sockets != Sockets::Host);
@@ -248,7 +256,8 @@ impl Beyond<'_> {
 
     fn files(&mut self, ceiling: &Fs, asked: &Fs) {
         let Fs { root, read, write, hide, sockets, landlock, exec, noexec, tmp, shm, run, protect } = ceiling;
-        self.hold(ClauseId::FsRoot, asked.root == *root || asked.root == Root::Empty);
+        let is_below = asked.root == *root || asked.root == Root::Empty || self.is_our_root(&asked.root);
+        self.hold(ClauseId::FsRoot, is_below);
         let names = Names::of(ceiling);
         let is_in = |grant: &Grant, most: &Grant| places::is_in(grant, most, &names);
         let may_read = |grant: &Grant| read.iter().chain(write).any(|most| is_in(grant, most));

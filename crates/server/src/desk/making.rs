@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use live::moment::boot_ms;
 use live::words::{Info, State};
 use policy::json::sha256_hex;
+use policy::value::Root;
 use sandbox::{Capabilities, Planned, PolicyLayer, Workload};
 use serde_json::{Value as Json, json};
 
@@ -25,6 +26,28 @@ use crate::labels::{self, AT_END, BODY, HEADERS, KEPT_MS, KEY, LATEST, MADE, ONC
 /// Most labels of a sandbox, and most bytes of one.
 const MAX_LABELS: usize = 64;
 const MAX_LABEL: usize = 4096;
+
+/// What of the host the server itself shows inside.
+struct Ours {
+    /// The empty one first.
+    folders: Vec<PathBuf>,
+    /// The image that is the template's root.
+    root: Option<String>,
+}
+
+impl Ours {
+    /// The same as folders: where the policy's root is the template's own, its tree too.
+    fn of(mut self, root: &Root) -> Vec<PathBuf> {
+        if let (Root::Image(image), Some(own)) = (root, &self.root)
+            && let Ok(found) = &image.found
+            && found.is_kept()
+            && own.ends_with(&format!("@{}", found.digest))
+        {
+            self.folders.push(found.tree.clone());
+        }
+        self.folders
+    }
+}
 
 /// A creation on its way; it is none any more when this is dropped.
 struct Creating<'a> {
@@ -82,20 +105,27 @@ impl Desk {
             return if info.labels.get(BODY) == Some(body) { Ok(info.clone()) } else { Err(vec![another_body()]) };
         }
         self.room_for(key, &creating, &known).map_err(one)?;
-        let ours = std::iter::once(self.empty.clone()).chain(order.shown.clone()).collect();
-        let beyond_ms = order.beyond_ms;
+        let ours = Ours {
+            folders: std::iter::once(self.empty.clone()).chain(order.shown.clone()).collect(),
+            root: order.root.clone(),
+        };
+        let (beyond_ms, added) = (order.beyond_ms, order.added.clone());
         let mut wanted = self.wanted(key, order, digests)?;
         wanted.labels.insert(MADE.to_owned(), self.made(creating.number));
         if let Some(most) = self.permitted(key, &mut wanted, (ours, beyond_ms)).await? {
             let latest = boot_ms().saturating_add(i64::try_from(most).unwrap_or(i64::MAX));
             wanted.labels.insert(LATEST.to_owned(), latest.to_string());
         }
+        wanted.layers.extend(added);
         self.sandboxes.create(wanted).await
     }
 
     /// Who would hold each clause of a sandbox that is wanted; nothing is started.
     pub(crate) async fn plan(&self, key: &Key, order: Order) -> Result<Json, Vec<Problem>> {
-        let ours = std::iter::once(self.empty.clone()).chain(order.shown.clone()).collect();
+        let ours = Ours {
+            folders: std::iter::once(self.empty.clone()).chain(order.shown.clone()).collect(),
+            root: order.root.clone(),
+        };
         let beyond_ms = order.beyond_ms;
         let mut wanted = self.wanted(key, order, None)?;
         self.permitted(key, &mut wanted, (ours, beyond_ms)).await?;
@@ -173,6 +203,7 @@ impl Desk {
             imports,
             mut layers,
             shown: _,
+            root: _,
             beyond_ms: _,
             name,
             metadata,
@@ -182,6 +213,9 @@ impl Desk {
             pauses_at_end,
             wakes,
             private_ports,
+            begin,
+            ours,
+            added: _,
             from,
             headers,
         } = order;
@@ -201,6 +235,7 @@ impl Desk {
             let what = format!("a life of {life} ms is longer than {MAX_LIFE_MS} ms");
             return Err(vec![Problem::invalid("timeout", &what)]);
         }
+        labels.extend(ours);
         labels.insert(KEY.to_owned(), key.mark());
         if let Some((once, body)) = digests {
             labels.insert(ONCE.to_owned(), once);
@@ -228,6 +263,7 @@ impl Desk {
             timeout_ms: life_ms,
             idle_ms,
             template,
+            begin,
             imports,
             from,
             given,
@@ -241,7 +277,7 @@ impl Desk {
         &self,
         key: &Key,
         wanted: &mut Wanted,
-        (ours, beyond_ms): (Vec<PathBuf>, u64),
+        (ours, beyond_ms): (Ours, u64),
     ) -> Result<Option<u64>, Vec<Problem>> {
         let (layers, environment) = (wanted.layers.clone(), Arc::clone(&self.environment));
         let (top, life) = (key.ceiling.clone(), wanted.timeout_ms);
@@ -252,7 +288,7 @@ impl Desk {
             asked.policy.secrets.retain(|_, secret| !secret.variables().any(|name| given.contains(name)));
             let top = top.map(|top| load(&[PolicyLayer::Document(top)], &environment)).transpose()?;
             let top = top.as_ref().map(|loaded| &loaded.policy);
-            let Judged { mut found, layers } = ceiling::beyond(top, &asked.policy, &ours);
+            let Judged { mut found, layers } = ceiling::beyond(top, &asked.policy, &ours.of(&asked.policy.fs.root));
             let wall = top.and_then(|top| top.limits.wall).map(|wall| wall.0);
             if let Some(most) = wall.filter(|most| life.is_some_and(|life| life > *most)) {
                 found.push(too_long(most));

@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::answer::Problem;
 use crate::backend::{Approvals, Sandboxes};
+use crate::built::{Shelf, Works};
 use crate::ceiling;
 use crate::keys::{Key, Keys, KeysError};
 use crate::meters::Meters;
@@ -57,6 +58,8 @@ pub(crate) struct Order {
     pub(crate) layers: Vec<PolicyLayer>,
     /// What its template shows of the state folder.
     pub(crate) shown: Vec<PathBuf>,
+    /// The image that its template has as its root, `NAME@sha256:HEX`.
+    pub(crate) root: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) metadata: BTreeMap<String, String>,
     pub(crate) env: BTreeMap<String, String>,
@@ -68,6 +71,12 @@ pub(crate) struct Order {
     pub(crate) pauses_at_end: bool,
     pub(crate) wakes: bool,
     pub(crate) private_ports: bool,
+    /// What it begins with, in the place of what its template says.
+    pub(crate) begin: Option<live::Begin>,
+    /// Labels of ours beside those that say whose it is.
+    pub(crate) ours: BTreeMap<String, String>,
+    /// What the server itself adds to the policy, once that was judged: how builds reach registries.
+    pub(crate) added: Vec<PolicyLayer>,
     /// The id of the snapshot that it begins as.
     pub(crate) from: Option<String>,
     /// Headers that are put into its requests outside; `layers` say where.
@@ -104,6 +113,10 @@ pub struct Desk {
     pub(crate) sessions: Sessions,
     environment: Arc<Environment>,
     pub(crate) templates: Templates,
+    /// Templates that clients build.
+    pub(crate) shelf: Shelf,
+    /// Those that are built now.
+    pub(crate) works: Works,
     /// An empty folder, which `/workspace` is a copy of.
     empty: PathBuf,
     /// Streams of a sandbox end when its token is cancelled.
@@ -166,6 +179,7 @@ impl Desk {
         }
         let tokens = Tokens::new(keys.secret()?);
         // Keys and templates lie in one state folder.
+        let shelf = Shelf::new(keys.folder());
         let store = Store::new(keys.folder().parent().unwrap_or_else(|| keys.folder()));
         Ok(Self {
             sandboxes,
@@ -176,6 +190,8 @@ impl Desk {
             sessions: Sessions::default(),
             environment: Arc::new(environment.clone()),
             templates: Templates::new(store, empty.clone()),
+            shelf,
+            works: Works::default(),
             empty,
             cuts: Mutex::default(),
             creating: Mutex::default(),

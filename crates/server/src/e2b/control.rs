@@ -14,7 +14,7 @@ use crate::answer::{Problem, empty, json_response};
 use crate::desk::{Desk, MAX_LIFE_MS, Part};
 use crate::keys::Key;
 use crate::request::{Query, body};
-use crate::{clock, json as read, labels};
+use crate::{clock, json as read, labels, measured};
 
 /// Seconds of life that a connection gives when it says nothing.
 const LIFE: u64 = 300;
@@ -219,7 +219,7 @@ pub(super) async fn metrics(
     let now = clock::now_ms();
     let at = u64::try_from(now.div_euclid(1000)).unwrap_or(0);
     let is_within = start.is_none_or(|start| start <= at) && end.is_none_or(|end| at <= end);
-    let measured = objects::metric(&info, now).filter(|_| is_within);
+    let measured = measured::metric(&info, now).filter(|_| is_within);
     Ok(json_response(StatusCode::OK, &measured.into_iter().collect()))
 }
 
@@ -234,7 +234,7 @@ pub(super) async fn all_metrics(State(desk): State<Arc<Desk>>, Extension(key): E
     for info in desk.list(&key, false).await? {
         if named.contains(info.id.as_str()) {
             let info = asked_now(&desk, info).await;
-            if let Some(metric) = objects::metric(&info, clock::now_ms()) {
+            if let Some(metric) = measured::metric(&info, clock::now_ms()) {
                 found.insert(info.id, metric);
             }
         }

@@ -61,18 +61,7 @@ async fn create(desk: &Desk, key: &Key, request: Request, life: u64) -> Result<R
 
 async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>, life: u64) -> Result<Order, Problem> {
     let template = json::text(asked, "templateID")?.unwrap_or(templates::BASE);
-    let base = match desk.templates.find(template) {
-        Ok(templates::Made { layers, shown }) => {
-            Order { template: template.to_owned(), layers, shown, ..Order::default() }
-        }
-        // A snapshot is a template here.
-        Err(unknown) if unknown.is_no_template() => match desk.snapshot_of(key, template).await {
-            Ok(snapshot) => desk.order_from(&snapshot)?,
-            Err(problem) if problem.status == StatusCode::NOT_FOUND => return Err(unknown),
-            Err(problem) => return Err(problem),
-        },
-        Err(problem) => return Err(problem),
-    };
+    let base = desk.order_of(key, template).await?;
     enforceable(asked)?;
     let seconds = json::number(asked, "timeout")?.unwrap_or(life);
     let wakes = match asked.get("autoResume") {

@@ -42,7 +42,7 @@ pub(super) async fn old(
     let mut query = parse(uri.query().unwrap_or_default())?;
     query.states = vec![Doing::Running];
     query.limit = usize::MAX;
-    let (page, _) = choose(desk.list(&key, false).await?, &query);
+    let (page, _) = choose(listed(&desk, &key).await?, &query);
     Ok(json_response(
         StatusCode::OK,
         &Json::Array(page.iter().filter_map(|info| objects::listed(&desk, info)).collect()),
@@ -55,13 +55,20 @@ pub(super) async fn new(
     uri: Uri,
 ) -> Result<Response<Body>, Problem> {
     let query = parse(uri.query().unwrap_or_default())?;
-    let (page, next) = choose(desk.list(&key, false).await?, &query);
+    let (page, next) = choose(listed(&desk, &key).await?, &query);
     let shown = Json::Array(page.iter().filter_map(|info| objects::listed(&desk, info)).collect());
     let mut response = json_response(StatusCode::OK, &shown);
     if let Some(next) = next.and_then(|next| HeaderValue::from_str(&next).ok()) {
         response.headers_mut().insert("x-next-token", next);
     }
     Ok(response)
+}
+
+/// Those of a key; what a template is built in is a part of the build.
+async fn listed(desk: &Desk, key: &Key) -> Result<Vec<Info>, Problem> {
+    let mut all = desk.list(key, false).await?;
+    all.retain(|info| !info.labels.contains_key(labels::BUILD));
+    Ok(all)
 }
 
 fn parse(query: &str) -> Result<Query, Problem> {

@@ -2,6 +2,7 @@
 //!
 //! What it asks for and no mechanism here holds is refused with the clause named; it is never accepted and ignored.
 
+mod builds;
 mod control;
 mod create;
 mod headers;
@@ -13,8 +14,6 @@ mod objects;
 mod snapshots;
 mod templates;
 
-pub(crate) use objects::metric;
-
 use std::sync::Arc;
 
 use axum::Router;
@@ -22,7 +21,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{Response, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::routing::{any, delete, get, post, put};
+use axum::routing::{any, get, post, put};
 
 use crate::answer::Problem;
 use crate::desk::Desk;
@@ -51,10 +50,14 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/snapshots", get(snapshots::list))
         .route("/templates", get(templates::list).post(held_by_nobody))
         .route("/v2/templates", get(templates::list).post(held_by_nobody))
-        .route("/v3/templates", post(held_by_nobody))
+        .route("/v3/templates", post(builds::wish))
+        .route("/templates/tags", post(builds::tag).delete(builds::untag))
+        .route("/templates/{id}", get(builds::one).delete(snapshots::remove))
+        .route("/templates/{id}/tags", get(builds::tags))
+        .route("/templates/{id}/files/{hash}", get(builds::file))
+        .route("/templates/{id}/builds/{build}/status", get(builds::status))
+        .route("/v2/templates/{id}/builds/{build}", post(builds::begin))
         .route("/templates/aliases/{name}", get(templates::alias))
-        .route("/templates/{*rest}", delete(snapshots::remove).fallback(held_by_nobody))
-        .route("/v2/templates/{*rest}", any(held_by_nobody))
         .route("/volumes", any(held_by_nobody))
         .route("/volumes/{*rest}", any(held_by_nobody))
         .route("/volumecontent/{*rest}", any(held_by_nobody))
@@ -63,6 +66,8 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .method_not_allowed_fallback(unrouted)
         .fallback(unrouted)
         .layer(from_fn_with_state(Arc::clone(&desk), admit))
+        // Clients show no key there: the address itself is what lets them in.
+        .route("/templates/uploads/{id}/{hash}", put(builds::upload))
         .with_state(desk)
 }
 
@@ -85,6 +90,10 @@ async fn admit(State(desk): State<Arc<Desk>>, mut request: Request, next: Next) 
 }
 
 async fn unrouted(uri: Uri) -> Problem {
+    // E2B has more of these than are routed.
+    if ["/templates", "/v2/templates"].iter().any(|part| uri.path().starts_with(part)) {
+        return held_by_nobody(uri).await;
+    }
     Problem::no_route(uri.path())
 }
 
@@ -92,7 +101,7 @@ async fn unrouted(uri: Uri) -> Problem {
 async fn held_by_nobody(uri: Uri) -> Problem {
     let cannot = StatusCode::BAD_REQUEST;
     let part = [
-        ("templates", StatusCode::NOT_IMPLEMENTED, "templates are those of `GET /templates`; this server builds none"),
+        ("templates", StatusCode::NOT_IMPLEMENTED, "this server does not change a template by it: build it anew"),
         ("volume", cannot, "no volume is kept outside of a sandbox by this server"),
         (
             "secrets",

@@ -8,11 +8,11 @@ use super::network;
 use crate::clock::rfc3339;
 use crate::desk::Desk;
 use crate::labels;
+use crate::measured::{cores, mib};
 use crate::tokens::Purpose;
 
 /// The version of E2B's own server inside, of whose features clients make use.
 pub(super) const ENVD: &str = "0.6.13";
-const MIB: u64 = 1 << 20;
 
 /// What clients want in order to reach a sandbox.
 pub(super) fn sandbox(desk: &Desk, info: &Info) -> Json {
@@ -91,32 +91,4 @@ fn state(info: &Info, object: &mut Map<String, Json>) -> Option<()> {
     object.insert("diskSizeMB".to_owned(), json!(mib(info.disk_limit)));
     object.insert("metadata".to_owned(), json!(labels::metadata(info)));
     Some(())
-}
-
-/// A limit in MiB; 0 = none.
-pub(super) fn mib(bytes: Option<u64>) -> u64 {
-    bytes.unwrap_or(0).div_euclid(MIB)
-}
-
-/// Whole cores, at least one; without a limit those of the host.
-pub(super) fn cores(limit: Option<f64>) -> u64 {
-    let there = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    match limit {
-        Some(cpus) => format!("{:.0}", cpus.ceil().max(1.0)).parse().unwrap_or(1),
-        None => u64::try_from(there()).unwrap_or(1),
-    }
-}
-
-/// One measurement of a sandbox, as E2B writes it; none where nobody measured it.
-///
-/// Its numbers cannot be left out there: `memCache` is 0, since it is not told apart, and so is `diskUsed` where it is not counted.
-pub(crate) fn metric(info: &Info, now_ms: i64) -> Option<Json> {
-    let number = |name: &str| info.usage.get(name).and_then(Json::as_u64);
-    let percent = info.usage.get("cpu_percent").and_then(Json::as_f64)?;
-    Some(json!({
-        "timestamp": rfc3339(now_ms), "timestampUnix": now_ms.div_euclid(1000),
-        "cpuCount": cores(info.cpus), "cpuUsedPct": (percent * 100.0).round() / 100.0,
-        "memUsed": number("memory")?, "memTotal": info.memory_limit.unwrap_or(0), "memCache": 0,
-        "diskUsed": number("disk").unwrap_or(0), "diskTotal": info.disk_limit.unwrap_or(0),
-    }))
 }

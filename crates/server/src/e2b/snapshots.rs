@@ -1,10 +1,12 @@
-//! E2B's snapshots and forks. Files alone are kept: memory that is asked for is refused.
+//! E2B's snapshots and forks. Of a machine all is kept, its memory included; of other tiers files alone. Who asks otherwise is
+//! refused.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderValue, Response, StatusCode, Uri};
+use policy::value::Tier;
 use serde_json::{Map, Value as Json, json};
 
 use super::objects;
@@ -22,14 +24,22 @@ const PAGE: usize = 100;
 
 type Answer = Result<Response<Body>, Problem>;
 
-/// Memory that is to be kept.
-fn without_memory(asked: &Map<String, Json>) -> Result<(), Problem> {
-    if read::flag(asked, "memory")? != Some(true) {
-        return Ok(());
+/// What a snapshot of a sandbox keeps, where that is what is asked for.
+fn keeps(asked: &Map<String, Json>, tier: &str) -> Result<&'static str, Problem> {
+    let of_machine = tier == Tier::Vm.as_str();
+    let (keeps, why, instead) = if of_machine {
+        ("memory", "all that a machine wrote lies in its memory", "leave it out, or copy files out")
+    } else {
+        let why = "a sandbox of this tier is copied by its files: its processes do not go along";
+        ("files", why, "leave it out, or pause the sandbox")
+    };
+    match read::flag(asked, "memory")? {
+        Some(memory) if memory != of_machine => {
+            let what = format!("`memory: {memory}` cannot be held");
+            Err(Problem::cannot(StatusCode::NOT_IMPLEMENTED, "memory", &what, why, instead))
+        }
+        Some(_) | None => Ok(keeps),
     }
-    let why = "a sandbox of this tier is copied by its files: its processes do not go along";
-    let what = "`memory: true` cannot be held";
-    Err(Problem::cannot(StatusCode::NOT_IMPLEMENTED, "memory", what, why, "leave it out, or pause the sandbox"))
 }
 
 pub(super) async fn take(
@@ -40,11 +50,11 @@ pub(super) async fn take(
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["name", "memory"])?;
-    without_memory(&asked)?;
     let info = desk.own(&key, &id).await?;
+    let keeps = keeps(&asked, &info.tier)?;
     let name = read::text(&asked, "name")?.filter(|name| !name.is_empty()).map(str::to_owned);
     let made = desk.take_snapshot(&key, &info, name).await?;
-    let told = json!({ "snapshotID": made.id, "names": names(made.name.as_deref()), "fumehood": { "keeps": "files" } });
+    let told = json!({ "snapshotID": made.id, "names": names(made.name.as_deref()), "fumehood": { "keeps": keeps } });
     Ok(json_response(StatusCode::CREATED, &told))
 }
 
@@ -60,13 +70,13 @@ pub(super) async fn fork(
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["timeout", "count", "memory"])?;
-    without_memory(&asked)?;
     let count = forks_wanted(&asked)?;
     let life = read::number(&asked, "timeout")?.unwrap_or(LIFE).saturating_mul(1000);
     if life > MAX_LIFE_MS {
         return Err(Problem::invalid("timeout", &format!("`timeout` is longer than {} s", MAX_LIFE_MS / 1000)));
     }
     let info = desk.own(&key, &id).await?;
+    let _kept = keeps(&asked, &info.tier)?;
     let made = desk.fork(&key, &info, count, Some(life)).await?;
     let told = made.into_iter().map(|one| match one {
         Ok(info) => json!({ "sandbox": objects::sandbox(&desk, &info) }),
@@ -107,16 +117,40 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extensio
     Ok(response)
 }
 
-/// A snapshot goes as a template does; templates themselves are the server's.
+/// A template that the key built, or a snapshot; the others are the server's.
 pub(super) async fn remove(
     State(desk): State<Arc<Desk>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     uri: Uri,
 ) -> Answer {
-    if id == "tags" || id.contains('/') || desk.templates.names().contains(&id) {
+    if let Some(template) = desk.built(&key, &id).await? {
+        desk.take_away(&template).await?;
+        return Ok(empty(StatusCode::NO_CONTENT));
+    }
+    if desk.templates.names().contains(&id) {
         return Err(super::held_by_nobody(uri).await);
     }
     desk.remove_snapshot(&key, &id).await?;
     Ok(empty(StatusCode::NO_CONTENT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_kept_of_a_machine_alone_and_always() {
+        for (tier, memory, kept) in [
+            ("vm", None, Some("memory")),
+            ("vm", Some(true), Some("memory")),
+            ("vm", Some(false), None),
+            ("container", None, Some("files")),
+            ("container", Some(false), Some("files")),
+            ("container", Some(true), None),
+        ] {
+            let asked = memory.map(|memory| ("memory".to_owned(), Json::Bool(memory))).into_iter().collect();
+            assert_eq!(keeps(&asked, tier).ok(), kept, "{tier} {memory:?}");
+        }
+    }
 }

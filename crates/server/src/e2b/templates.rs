@@ -9,11 +9,14 @@ use live::words::Info;
 use policy::value::Limits;
 use serde_json::{Value as Json, json};
 
-use super::objects::{ENVD, cores, mib};
+use super::objects::ENVD;
 use crate::answer::{Problem, json_response};
+use crate::built::{Template, word};
 use crate::clock::rfc3339;
 use crate::desk::{Desk, load};
 use crate::keys::Key;
+use crate::labels;
+use crate::measured::{cores, mib};
 use crate::request::Query;
 
 type Answer = Result<Response<Body>, Problem>;
@@ -27,6 +30,16 @@ pub(super) async fn alias(
     if known {
         return Ok(json_response(StatusCode::OK, &json!({ "templateID": name, "public": true })));
     }
+    let word = word("alias", &name);
+    let built = match &word {
+        Ok(word) => desk.built(&key, &word.name).await?,
+        Err(_) => None,
+    };
+    let has_tag =
+        |built: &Template| word.as_ref().is_ok_and(|word| word.tag.is_none() || built.tagged(word.tag()).is_some());
+    if let Some(built) = built.filter(has_tag) {
+        return Ok(json_response(StatusCode::OK, &json!({ "templateID": built.id, "public": false })));
+    }
     let what = format!("there is no template {}", policy::diagnostic::quote(&name));
     Err(Problem::new(StatusCode::NOT_FOUND, "serve/no-such-template", what, "none has this name", "GET /templates"))
 }
@@ -36,6 +49,7 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extensio
     // There are no teams here.
     Query::of(&uri).known(&["teamID"])?;
     let made = desk.list(&key, true).await?;
+    let own = desk.all_built(&key).await?;
     let (templates, environment) = (desk.templates.clone(), Arc::clone(desk.environment()));
     let read = tokio::task::spawn_blocking(move || {
         let limits = |name: &String| {
@@ -47,7 +61,25 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extensio
     });
     let all = read.await.map_err(|_lost| crate::backend::failed("the templates could not be read"))?;
     let shown = all.iter().map(|(name, limits, built)| shown(name, limits, built.unwrap_or(desk.since_ms), &made));
-    Ok(json_response(StatusCode::OK, &shown.collect()))
+    let own = own.iter().map(|template| of_key(template, &made));
+    Ok(json_response(StatusCode::OK, &shown.chain(own).collect()))
+}
+
+/// One that the key built.
+fn of_key(template: &Template, sandboxes: &[Info]) -> Json {
+    let of_it = || {
+        let its = |info: &&Info| info.template == template.id && !info.labels.contains_key(labels::BUILD);
+        sandboxes.iter().filter(its)
+    };
+    let newest = template.newest();
+    json!({
+        "templateID": template.id, "buildID": newest.map(|build| build.id.as_str()), "public": false, "names": [template.name],
+        "aliases": [template.name], "cpuCount": newest.and_then(|build| build.cpus).unwrap_or_else(|| cores(None)),
+        "memoryMB": newest.and_then(|build| build.memory_mib).unwrap_or(0), "diskSizeMB": 0, "envdVersion": ENVD,
+        "buildStatus": newest.map(|build| build.phase.as_str()), "buildCount": template.builds.len(), "createdBy": null,
+        "spawnCount": of_it().count(), "lastSpawnedAt": of_it().map(|info| info.created_ms).max().map(rfc3339),
+        "createdAt": rfc3339(template.created_ms), "updatedAt": rfc3339(template.updated_ms),
+    })
 }
 
 /// One of them; what is a part of the program was made for this server when it began.

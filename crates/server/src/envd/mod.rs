@@ -32,7 +32,7 @@ use crate::answer::{empty, harden, json_response, status_of};
 use crate::desk::Desk;
 use crate::request::Query;
 use crate::tokens::{Purpose, Signed};
-use crate::{backend, clock, e2b, labels, record};
+use crate::{backend, clock, labels, measured, record};
 
 pub(crate) use content::CutStream;
 pub(crate) use content::broken;
@@ -265,7 +265,7 @@ impl Context {
 
 /// One measurement, as E2B's server inside tells it. What nobody measured is left out.
 fn measured(info: &Info, now_ms: i64) -> Json {
-    let metric = e2b::metric(info, now_ms);
+    let metric = measured::metric(info, now_ms);
     let of = |name: &str| metric.as_ref().and_then(|metric| metric.get(name)).cloned();
     let disk = info.usage.get("disk").filter(|disk| disk.is_u64()).cloned();
     let mib = |bytes: Option<u64>| bytes.map(|bytes| Json::from(bytes >> 20));

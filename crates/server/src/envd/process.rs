@@ -12,8 +12,8 @@ use serde_json::{Map, Value as Json, json};
 use super::connect::{Messages, deadline_ms, keepalive, message, streaming, unary};
 use super::convert::{Message, field, flag, invalid, number, table, text, which};
 use super::{Context, program};
-use crate::backend;
 use crate::rpc::{RpcCode, RpcError};
+use crate::{backend, labels};
 
 /// Answers a method.
 pub(super) async fn answer(context: &Context, method: &str, request: Request) -> Response<Body> {
@@ -103,7 +103,10 @@ fn exec(context: &Context, message: &Message, headers: &HeaderMap) -> Result<Exe
         Some(pty) => Some(size(pty)?),
         None => None,
     };
-    let cwd = Some(folder(&context.hello().home, text(process, "cwd")?));
+    let cwd = Some(match (text(process, "cwd")?, context.info.labels.get(labels::WORKDIR)) {
+        ("", Some(workdir)) => workdir.clone(),
+        (cwd, _) => folder(&context.hello().home, cwd),
+    });
     // Clients that do not say it write to programs.
     let stdin = flag(message, "stdin")?.unwrap_or(true);
     let tag = text(message, "tag")?;

@@ -53,7 +53,7 @@ pub(super) async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>) -> 
     let mut base = match (from, template, asked.get("policy")) {
         ("", "", None | Some(Json::Null)) => made(templates::BASE, desk.templates.find(templates::BASE)?),
         ("", "", Some(_)) => Order::default(),
-        ("", template, _) => made(template, desk.templates.find(template)?),
+        ("", template, _) => desk.order_of(key, template).await?,
         (from, "", _) => desk.order_from(&desk.snapshot_of(key, from).await?)?,
         (_, _, _) => {
             let what = "both `from` and `template`: a snapshot has the template that its sandbox had";
@@ -87,7 +87,7 @@ pub(super) async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>) -> 
 }
 
 fn made(template: &str, made: templates::Made) -> Order {
-    Order { template: template.to_owned(), layers: made.layers, shown: made.shown, ..Order::default() }
+    Order { template: template.to_owned(), layers: made.layers, shown: made.shown, root: made.root, ..Order::default() }
 }
 
 /// Whether a policy is a preset's whose workspace is the folder of whoever calls, and names no other: a server has none of

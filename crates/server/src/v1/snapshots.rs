@@ -21,7 +21,7 @@ fn told(known: &snapshots::Known) -> Json {
     json!({
         "id": about.id, "name": about.name, "made": about.made, "run": about.run, "tier": about.tier,
         "policy": about.policy, "changes": about.changes, "files": about.files, "bytes": about.bytes,
-        "left_out": about.left_out, "keeps": "files",
+        "left_out": about.left_out, "keeps": if about.memory.is_some() { "memory" } else { "files" },
     })
 }
 
@@ -98,9 +98,11 @@ pub(super) async fn fork(
     Ok(json_response(StatusCode::CREATED, &json!({ "sandboxes": made, "refused": refused })))
 }
 
-/// Those that the key may use.
+/// Those that the key may use, its own behind the server's.
 pub(super) async fn templates(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>) -> Answer {
     let mut names = desk.templates.names();
     names.retain(|name| key.may_use(name));
+    let own = desk.all_built(&key).await?.into_iter().filter(|template| template.is_ready());
+    names.extend(own.map(|template| template.name));
     Ok(json_response(StatusCode::OK, &json!({ "templates": names })))
 }

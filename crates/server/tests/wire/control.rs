@@ -174,7 +174,7 @@ async fn what_cannot_be_held_is_refused_by_name_and_a_bare_default_is_not() {
         ("POST", "/volumes", 400, "volumes"),
         ("PUT", "/volumecontent/v/file", 400, "volumes"),
         ("GET", "/secrets", 400, "secrets"),
-        ("POST", "/v3/templates", 501, "templates"),
+        ("PATCH", "/v2/templates/t", 501, "templates"),
     ] {
         let answer = caller.json(method, path, Value::Null).await;
         assert_eq!((answer.status, &answer.json()["fumehood"]["clause"]), (status, &json!(clause)), "{path}");

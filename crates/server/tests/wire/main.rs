@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod bounds;
+mod builds;
 mod carriers;
 mod ceilings;
 mod clients;

@@ -20,7 +20,8 @@ pub(crate) const SNAPSHOT: Spec = Spec {
     about: "Keep the files of a live sandbox, and print the id of what was kept",
     usage: "ID|NAME [--name NAME]",
     more: "What it changed in its workspace, its home folder and `/tmp`, all of one moment: everything inside stands still \
-           meanwhile. Memory and programs are no part of it.\n`fumehood create --from SNAPSHOT` makes another sandbox of it.\n\
+           meanwhile. Memory and programs are part of it on the vm tier alone, which keeps the whole machine.\n\
+           `fumehood create --from SNAPSHOT` makes another sandbox of it.\n\
            Exit code 0, or 125 where it could not be made.",
     tables: &[&[Flag::new("name", Some("NAME"), To::Ours, "A name that stands for its id")]],
     words: Words::Mixed(1),
@@ -43,7 +44,7 @@ pub(crate) const FORK: Spec = Spec {
     path: &["fork"],
     about: "Make live sandboxes that begin as another one is now, and print their ids",
     usage: "ID|NAME [-n N]",
-    more: "Files and policy are the same, programs do not go along; names and labels are not copied.\n\
+    more: "Files and policy are the same, programs go along on the vm tier alone; names and labels are not copied.\n\
            Exit code 0; 125 or 126 if not all could be made: those that could are printed.",
     tables: &[&[Flag::new("number", Some("N"), To::Ours, "So many (1)").short(b'n')]],
     words: Words::Mixed(1),

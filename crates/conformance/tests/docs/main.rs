@@ -3,6 +3,7 @@
 
 mod blocks;
 mod commands;
+mod stages;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;

@@ -112,12 +112,21 @@ fn cpu(resources: &Table<'_>, layers: &mut Vec<PolicyLayer>) -> Result<(), Refus
     Ok(())
 }
 
-/// What is written to places in memory counts against `limits.memory`: unasked they take half of it.
+/// What is written to places in memory counts against `limits.memory`: unasked they take half of it. Engines ask for 64 MiB of some in
+/// every document; places that together are more than the limit could never be full, and are made smaller, each by as much.
 fn in_memory(memory: Option<u64>, places: &Places, layers: &mut Vec<PolicyLayer>) {
     let all = memory.map_or(IN_MEMORY, |memory| (memory / 2).min(IN_MEMORY));
     let shm = places.shm.unwrap_or((all / 4).max(LEAST));
     let run = places.run.unwrap_or((all / 16).max(LEAST));
     let tmp = places.tmp.unwrap_or_else(|| all.saturating_sub(shm).saturating_sub(run).max(LEAST));
+    let asked = shm.saturating_add(run).saturating_add(tmp);
+    let [shm, run, tmp] = [shm, run, tmp].map(|size| match memory.filter(|memory| *memory < asked) {
+        Some(memory) => {
+            let share = u128::from(size) * u128::from(memory) / u128::from(asked);
+            u64::try_from(share).unwrap_or(size).max(1)
+        }
+        None => size,
+    });
     for (clause, size) in [("fs.shm", shm), ("fs.run", run), ("fs.tmp", tmp)] {
         set(layers, clause, &format!("{size}B"));
     }

@@ -109,6 +109,25 @@ fn a_document_becomes_a_policy_and_a_program() {
     assert!(asked.layers.contains(&flag));
 }
 
+/// As containerd's own document has it, with `--memory-limit`: its 64 MiB of `/dev/shm` and of `/run` are more than that.
+#[test]
+fn places_in_memory_are_no_more_than_the_limit_of_memory() {
+    let mut document = document();
+    let places = ["/dev/shm", "/run"]
+        .map(|at| json!({ "destination": at, "type": "tmpfs", "source": "shm", "options": ["size=65536k"] }));
+    document["mounts"] = json!(places);
+    for (memory, wanted) in [
+        (34_603_008_u64, ["fs.shm=17167383B", "fs.run=17167383B", "fs.tmp=268240B", "limits.disk=34603006B"]),
+        (135_266_304, ["fs.shm=67108864B", "fs.run=67108864B", "fs.tmp=1048576B", "limits.disk=135266304B"]),
+    ] {
+        document["linux"]["resources"]["memory"] = json!({ "limit": memory });
+        let asked = asked(&document).unwrap();
+        for wanted in wanted {
+            assert!(asked.layers.contains(&PolicyLayer::Set(wanted.to_owned())), "{wanted}: {:#?}", asked.layers);
+        }
+    }
+}
+
 /// Each with the field that the refusal names.
 fn refused(rows: &[(&str, Json, &str)]) {
     for (pointer, value, field) in rows {

@@ -318,6 +318,65 @@ fn podman_runs_what_is_held_and_says_what_is_refused() {
     assert_eq!(left(&group), Vec::<PathBuf>::new());
 }
 
+/// containerd by its own client, with an image that we exported: codes, words, limits, a kill from outside, refusals; nothing stays.
+#[test]
+fn containerd_runs_what_is_held_and_says_what_is_refused() {
+    const ENGINE: &str = "
+        store=$CONTAINERD_NAMESPACE
+        begin() { ctr run --read-only --runc-binary $HOME/fumehood-oci \"$@\"; }
+        shown=type=bind,src=$HOME/work,dst=/mnt,options=rbind
+        ctr images import $HOME/exported.tar >/dev/null
+        begin --rm $IMAGE words sh -c 'id -u; touch /x || exit 7'; echo $?
+        for limit in 33554432 134217728; do
+            begin --rm --memory-limit $limit $IMAGE memory sh -c 'busybox dd if=/dev/zero of=/dev/null bs=64M count=1 && echo had'; echo $?
+        done
+        begin --rm --mount $shown:ro $IMAGE shown sh -c 'cat /mnt/told; touch /mnt/x || exit 8'; echo $?
+        begin --rm --mount $shown:rw $IMAGE writable sh -c 'echo ran'; echo $?
+        begin --rm --net-host $IMAGE network sh -c 'echo ran'; echo $?
+        ctr run --rm --runc-binary $HOME/fumehood-oci $IMAGE root sh -c 'echo ran'; echo $?
+        begin --detach --null-io --cpus 0.5 $IMAGE long sh -c 'while :; do :; done'
+        for _ in $(seq 200); do
+            find /sys/fs/cgroup -path \"*/$store/*\" -name cpu.stat -exec cat {} + | grep -q 'nr_throttled [1-9]' && echo slowed && break
+            sleep 0.1
+        done
+        ctr tasks kill --signal KILL long
+        for _ in $(seq 200); do ctr tasks ls | grep -q 'long.*STOPPED' && break; sleep 0.1; done
+        ctr tasks delete long; echo $?; ctr containers delete long
+        ctr tasks ls -q; ctr containers ls -q; ls /run/containerd/runc/$store; grep /run/containerd/state /proc/self/mountinfo
+        find /sys/fs/cgroup -path \"*/$store/*\" -type d";
+    const IMAGE: &str = "docker.io/library/small:1";
+    if !is_root() {
+        return;
+    }
+    let Some(programs) = std::env::var_os("FUMEHOOD_OWN_CONTAINERD") else {
+        return println!("skip: containerd starts containers of its own below scripts/with-containerd alone");
+    };
+    let house = House::new();
+    std::fs::write(house.path("work/told"), "told\n").unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_fumehood"), house.path("fumehood-oci")).unwrap();
+    let (saved, exported) = (house.path("saved.tar"), house.path("exported.tar"));
+    crate::image_runs::saved(&saved, IMAGE, &crate::image_runs::layer(Vec::new()), &json!({ "Env": ["PATH=/bin"] }));
+    for words in [&["import", saved.to_str().unwrap()][..], &["export", IMAGE, exported.to_str().unwrap()]] {
+        let said = house.run(&[&["image"], words].concat());
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", programs.display());
+    let store = std::env::var_os("CONTAINERD_NAMESPACE").unwrap();
+    let mut engine = crate::script(ENGINE, &house);
+    engine.env("PATH", path).env("CONTAINERD_NAMESPACE", store).env("IMAGE", IMAGE);
+    let said = house.said(&engine.output().unwrap());
+    let wanted = "0\n7\n124\nhad\n0\ntold\n8\n1\n1\n1\nslowed\n0\n";
+    assert_eq!(said.out.as_str(), wanted, "{said:?}");
+    for words in [
+        "would be written to on the host",
+        "without `network`",
+        "`root.readonly` cannot be had",
+        "task long exit with non-zero exit code 137",
+    ] {
+        assert!(said.err.contains(words), "{words}: {said:?}");
+    }
+}
+
 /// What cannot be read may be of one that runs.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test starts the product as its users do")]

@@ -61,6 +61,12 @@ pub enum StartError {
         /// The system's words.
         why: String,
     },
+    /// The network of a run with another kernel cannot be made.
+    #[error("the network of the run cannot be made")]
+    Network {
+        /// The system's words.
+        why: String,
+    },
     /// The guest could not give up the real-time scheduling policy of whoever starts it.
     #[error("the program would have the real-time scheduling policy of its caller")]
     RealTime {
@@ -102,6 +108,9 @@ pub enum StartError {
         /// Why.
         why: String,
     },
+    /// A machine is to go on from what another one was, and is another in what it is told or is made of.
+    #[error("the machine cannot go on from what the other one was")]
+    OtherMachine,
     /// The system call profile cannot be put together as the policy wants it.
     #[error("the system call profile cannot be made")]
     Profile {
@@ -152,10 +161,12 @@ impl StartError {
             | Self::NotADirectory { .. }
             | Self::Unreadable(_)
             | Self::Namespaces { .. }
+            | Self::Network { .. }
             | Self::RealTime { .. }
             | Self::Profile { .. }
             | Self::Mapping { .. }
             | Self::Label { .. }
+            | Self::OtherMachine
             | Self::Layer { .. } => true,
             Self::NotTheDevice { .. }
             | Self::System { .. }
@@ -177,6 +188,19 @@ impl StartError {
     /// A path that was judged without links, and leads through one now. Where to is not told: whoever put the link there asks.
     pub(crate) fn linked(clause: &'static str, path: &Path) -> Self {
         let why = "it leads through a link, and what was judged had none: it is another place meanwhile";
+        Self::Path { clause, path: path.to_owned(), why: why.to_owned(), missing: false }
+    }
+
+    /// A path of a list that is no folder or file of its own.
+    pub(crate) fn behind_link(clause: &'static str, path: &Path) -> Self {
+        let why =
+            "it lies behind a link, and a rule of Landlock is for what is there itself: name what the link leads to";
+        Self::Path { clause, path: path.to_owned(), why: why.to_owned(), missing: false }
+    }
+
+    /// A place that a list leaves out, and that is open all the same.
+    pub(crate) fn open_anyhow(clause: &'static str, path: &Path) -> Self {
+        let why = "the list does not name it, and it lies in a place that is open to every program: rights of Landlock add up along a path";
         Self::Path { clause, path: path.to_owned(), why: why.to_owned(), missing: false }
     }
 

@@ -23,8 +23,8 @@ mod trust;
 
 pub use all::{ALL, of};
 pub use backend::{
-    Backend, Exhausted, ExhaustedResource, GitPart, Launch, OwnProgram, Prepared, Protect, Running, Sample, Started,
-    Stdio, Streams, Trust, Unseen, Verified,
+    Backend, Exhausted, ExhaustedResource, GitPart, Launch, Memory, OwnProgram, Prepared, Protect, Remembered, Running,
+    Sample, Started, Stdio, Streams, Trust, Unseen, Verified,
 };
 pub use engine::Podman;
 pub use error::{Shut, StartError};

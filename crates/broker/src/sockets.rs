@@ -93,3 +93,25 @@ impl Spares {
         listener(spare)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use egress::names::{Names, RESOLVER, is_given};
+    use sys::bare::{GATEWAY, MACHINE, MACHINE6};
+
+    use super::*;
+
+    /// No address that a program could mean by a rule, and none that a name has.
+    #[test]
+    fn a_machines_own_addresses_are_of_the_range_that_is_given_and_no_names() {
+        assert_eq!(Ipv4Addr::from(GATEWAY), RESOLVER);
+        let own = [IpAddr::from(MACHINE), IpAddr::from(MACHINE6)];
+        let first = Names::default().give("a.test").map(|(pair, _)| pair);
+        for address in own {
+            assert!(is_given(address) && address != IpAddr::from(RESOLVER), "{address}");
+        }
+        assert!(first.is_some_and(|pair| pair.v4 > Ipv4Addr::from(MACHINE) && pair.v6 > Ipv6Addr::from(MACHINE6)));
+    }
+}

@@ -87,6 +87,8 @@ pub const LINUX: &[BackendId] =
     &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN];
 /// Every backend of the container tier.
 pub const CONTAINERS: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN];
+/// Every backend beside whose sandbox a broker can stand.
+pub const BROKERED: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN, RUNSC];
 /// The runtime `crun` on the container tier.
 pub const CRUN: &[BackendId] = &[BY_CRUN];
 /// podman's service on the container tier.

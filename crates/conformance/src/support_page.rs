@@ -41,6 +41,7 @@ const MORE: &[(ClauseId, &str)] = &[
     (ClauseId::NetMode, "net.mode = \"loopback\""),
     (ClauseId::ProcessUser, "process.user = \"ann\""),
     (ClauseId::ProcessHostname, "process.hostname = \"elsewhere\""),
+    (ClauseId::Commands, "commands = { presets = [\"inspect\"], read = [\"src\"] }"),
 ];
 
 fn load(text: &str) -> Result<Loaded, Wrong> {

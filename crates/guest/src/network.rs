@@ -1,8 +1,12 @@
 //! The network of a sandbox that reaches hosts by a broker: every address leads to the sandbox itself, where sockets wait whose
-//! descriptors the broker has. They are made while we may, and passed out before anything else of ours is.
+//! descriptors the broker has. They are made while we may, and passed out before anything else of ours is. Where the program is an
+//! emulator, its machine's frames come here by a link.
+//!
+//! On another kernel than Linux they were made outside, and so was the way to them: there we see whether it leads to them.
 
 use sys::bare::{self, Errno, Fd, Owned};
 
+use crate::config::Mode;
 use crate::fault::{At as _, Taken};
 use crate::frames::FromGuest;
 use crate::state::Guest;
@@ -12,14 +16,22 @@ const BATCH: usize = 16;
 /// Addresses for documentation (RFC 5737, RFC 3849), of which no sandbox has one of its own.
 const FOREIGN_IPV4: [u8; 16] = [198, 51, 100, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const FOREIGN_IPV6: [u8; 16] = [0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
-/// Details of this step: the first socket.
+/// The broker always listens there, for questions about names.
+const DNS: u16 = 53;
+/// Details of this step: the link of a machine, and the first socket.
+const LINK: usize = 4;
 const FIRST_INLET: usize = 16;
 
 pub(crate) fn network(guest: &mut Guest<'_>) -> Taken {
     let wanted = [(guest.view.local_ipv4, false, &FOREIGN_IPV4), (guest.view.local_ipv6, true, &FOREIGN_IPV6)];
     for (at, (_, ipv6, address)) in wanted.into_iter().enumerate().filter(|(_, (asked, ..))| *asked) {
-        bare::add_local_route(ipv6).at(at)?;
-        let local = bare::is_local(address, ipv6).at(at.saturating_add(2))?;
+        let local = match guest.view.mode {
+            Mode::Bundle => bare::reach(address, ipv6, DNS).at(at).map(|()| true)?,
+            Mode::Container | Mode::Process | Mode::Runtime => {
+                bare::add_local_route(ipv6).at(at)?;
+                bare::is_local(address, ipv6).at(at.saturating_add(2))?
+            }
+        };
         if let Some(seen) = guest.local.get_mut(at) {
             *seen = local;
         }
@@ -40,6 +52,10 @@ fn inlets(guest: &Guest<'_>) -> Taken {
             pass(guest, &mut batch)?;
             filled = 0;
         }
+    }
+    // Never with a full batch: that was passed out.
+    if let Some(place) = batch.get_mut(filled).filter(|_| guest.view.link) {
+        *place = Some(bare::make_link(guest.view.local_ipv6).at(LINK)?);
     }
     pass(guest, &mut batch)
 }

@@ -108,8 +108,8 @@ steps! {
     Umask = 32, "umask";
     /// Prove that the payload's own layer keeps it from the guest.
     PayloadScope = 33, "payload-scope";
-    /// Routes and sockets of the network namespace. Detail: 0 and 1 the routes of IPv4 and IPv6, 2 and 3 reading them back;
-    /// from 16 on, index of the socket.
+    /// Routes and sockets of the network namespace. Detail: 0 and 1 the routes of IPv4 and IPv6, 2 and 3 reading them back,
+    /// 4 the link of a machine; from 16 on, index of the socket.
     Network = 34, "network";
     /// A namespace of control groups.
     CgroupNamespace = 35, "cgroup-namespace";

@@ -54,6 +54,7 @@ fn everything() -> Config {
         loopback: true,
         local_ipv4: true,
         local_ipv6: false,
+        link: true,
         inner_limits: true,
         new_keyring: true,
         new_session: true,

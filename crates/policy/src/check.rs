@@ -303,7 +303,7 @@ impl Check<'_, '_> {
                 ClauseId::FsSockets,
                 "fs/sockets",
                 "`fs.sockets` is true",
-                "programs behind sockets under `rw` grants act outside the sandbox",
+                "programs behind sockets in grants act outside the sandbox, and a named pipe in a granted folder below `/tmp`, `/run` or the home folder takes what is written to it",
                 "set it to `own` or false unless one of the host is needed",
             );
         }

@@ -7,7 +7,9 @@ use serde_json::Value as Json;
 use crate::span::Spanned;
 
 /// The sets that ship with the product; the broker holds what is in them, and a test holds the two lists together.
-pub const PRESETS: &[&str] = &["git-readonly", "python-dev", "inspect"];
+pub const PRESETS: &[&str] = &[GIT_PRESET, "python-dev", "inspect"];
+/// The one of them that has git.
+pub const GIT_PRESET: &str = "git-readonly";
 
 /// `[commands]`, and the `command` guard of a tool.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,14 +42,32 @@ pub struct Commands {
 impl Commands {
     /// The folders that may be written to, absolute: those of `write`, and git's own where a rule lets git write.
     #[must_use]
-    pub fn folders(&self, root: &Path) -> Vec<PathBuf> {
-        let is_git = |program: &Program| Path::new(&program.name).file_name().is_some_and(|name| name == "git");
-        let git =
-            self.programs.iter().any(|Spanned { value, .. }| is_git(value) && value.args != ProgramArgs::ReadOnly);
-        let written = self.write.iter().map(|folder| root.join(&folder.value));
-        // `.` at the end of a path is no part of it.
-        written.chain(git.then(|| root.join(".git"))).map(|path| path.components().collect()).collect()
+    pub fn write_folders(&self, root: &Path) -> Vec<PathBuf> {
+        let writes = self.git().any(|git| git.args != ProgramArgs::ReadOnly);
+        absolute(root, &self.write, writes)
     }
+
+    /// The places of what is shown that may be read, absolute: those of `read`, git's own folder where git may be run, and what may
+    /// be written to. `None`: all that is shown.
+    #[must_use]
+    pub fn read_folders(&self, root: &Path) -> Option<Vec<PathBuf>> {
+        let read = self.read.as_ref()?;
+        let runs = self.git().next().is_some() || self.presets.iter().any(|preset| preset.value == GIT_PRESET);
+        Some(absolute(root, read, runs).into_iter().chain(self.write_folders(root)).collect())
+    }
+
+    /// What `programs` says of git.
+    fn git(&self) -> impl Iterator<Item = &Program> {
+        let is_git = |program: &&Program| Path::new(&program.name).file_name().is_some_and(|name| name == "git");
+        self.programs.iter().map(|program| &program.value).filter(is_git)
+    }
+}
+
+/// Paths of a list, and git's own folder where that is one of them.
+fn absolute(root: &Path, list: &[Spanned<PathBuf>], git: bool) -> Vec<PathBuf> {
+    let listed = list.iter().map(|path| root.join(&path.value));
+    // `.` at the end of a path is no part of it.
+    listed.chain(git.then(|| root.join(".git"))).map(|path| path.components().collect()).collect()
 }
 
 /// One program and what it may be given.

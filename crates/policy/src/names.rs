@@ -28,7 +28,8 @@ pub fn is_server(name: &str) -> bool {
 }
 
 /// Whether a text can name a variable of the environment.
-pub(crate) fn is_env_name(name: &str) -> bool {
+#[must_use]
+pub fn is_env_name(name: &str) -> bool {
     name.len() <= 256
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')

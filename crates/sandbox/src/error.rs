@@ -101,10 +101,12 @@ impl From<SnapshotError> for Error {
             SnapshotError::None { .. }
             | SnapshotError::Name { .. }
             | SnapshotError::Taken { .. }
-            | SnapshotError::TooMany { .. } => Self::refused(error.fault()),
-            SnapshotError::Damaged { .. } | SnapshotError::Ended | SnapshotError::Read { .. } => {
-                Self::failed(error.fault())
-            }
+            | SnapshotError::TooMany { .. }
+            | SnapshotError::TooManyMachines { .. } => Self::refused(error.fault()),
+            SnapshotError::Damaged { .. }
+            | SnapshotError::Ended
+            | SnapshotError::Machine { .. }
+            | SnapshotError::Read { .. } => Self::failed(error.fault()),
         }
     }
 }

@@ -79,6 +79,10 @@ fn said(error: &StartError) -> Said {
             let fix = "`fumehood doctor` names the setting; or use the weaker `--tier process`".to_owned();
             ("run/namespaces", "tier `container`".to_owned(), why.clone(), fix)
         }
+        StartError::Network { why } => {
+            let fix = "load the kernel's module for pairs of interfaces (`modprobe veth`), in a container give root `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`; or use `--tier container`".to_owned();
+            ("run/network", clause("net.mode"), why.clone(), fix)
+        }
         StartError::RealTime { why } => {
             let why = format!("no limit holds such a program, and it could not be reset: {why}");
             let fix = "start fumehood as an ordinary program (`chrt -o 0 fumehood run ...`)".to_owned();
@@ -86,6 +90,11 @@ fn said(error: &StartError) -> Said {
         }
         StartError::Posture(differences) => {
             ("run/posture", "the guest, as it and the kernel show it".to_owned(), differences.join("; "), ours())
+        }
+        StartError::OtherMachine => {
+            let why = "the emulator, the machine's kernel, this version, or what the machine is given (memory, processors, limits, user, environment, filter) is another than then".to_owned();
+            let fix = "create it with the flags, the variables and on the host that the snapshot was made with, or make another snapshot".to_owned();
+            ("run/other-machine", "the snapshot".to_owned(), why, fix)
         }
         StartError::Label { why } => {
             let fix = "load the profile in enforce mode (`apparmor_parser -r FILE`, `aa-enforce NAME`), or the policy module of the type; or remove `process.label`".to_owned();

@@ -27,6 +27,15 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
         .named("socketpair", || "unix stream".into())
 }
 
+/// A connected pair of unix sockets that keep what is sent at once together, close-on-exec. The end of one side is heard by the other.
+///
+/// # Errors
+/// EMFILE, ENFILE.
+pub fn packets() -> Result<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .named("socketpair", || "unix packets".into())
+}
+
 /// Who connected a unix stream socket, or listens on its other side: its process, as this pid namespace counts (0 = it has no
 /// number here), and its user.
 ///

@@ -45,6 +45,37 @@ pub fn look(socket: impl AsFd) -> Result<Inlet> {
     })
 }
 
+/// A packet socket of another network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frames {
+    /// Inode number of its network namespace.
+    pub namespace: u64,
+    /// The interface whose frames it has.
+    pub interface: u32,
+}
+
+/// Looks at a packet socket.
+///
+/// # Errors
+/// ENOTSOCK; EPERM: its namespace is none that the caller's user made; EAFNOSUPPORT: it is no packet socket.
+pub fn look_frames(socket: impl AsFd) -> Result<Frames> {
+    let named = || "packet socket".to_owned();
+    let socket = socket.as_fd();
+    // SAFETY: all bytes zero is a value of this C struct of numbers.
+    let mut name: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    let mut length = libc::socklen_t::try_from(size_of_val(&name)).unwrap_or(0);
+    // SAFETY: the kernel writes at most `length` bytes to `name`, which has as many.
+    let answer = unsafe { libc::getsockname(socket.as_raw_fd(), (&raw mut name).cast(), &raw mut length) };
+    if answer < 0 {
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        return Err(rustix::io::Errno::from_raw_os_error(errno)).named("getsockname", named);
+    }
+    if i32::from(name.sll_family) != libc::AF_PACKET {
+        return Err(rustix::io::Errno::AFNOSUPPORT).named("getsockname", named);
+    }
+    Ok(Frames { namespace: namespace(socket)?, interface: u32::try_from(name.sll_ifindex).unwrap_or(0) })
+}
+
 /// The inode number of a socket's network namespace.
 fn namespace(socket: std::os::fd::BorrowedFd<'_>) -> Result<u64> {
     const SIOCGSKNS: libc::Ioctl = 0x894c;

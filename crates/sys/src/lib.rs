@@ -39,6 +39,8 @@ pub mod memfd;
 #[cfg(feature = "std")]
 pub mod memory;
 #[cfg(feature = "std")]
+pub mod network;
+#[cfg(feature = "std")]
 pub mod path_walk;
 #[cfg(feature = "std")]
 pub mod paths;

@@ -150,15 +150,20 @@ fn judged(stream: u32, payload: &[u8]) -> Result<Begin, Failure> {
 }
 
 /// Fresh random numbers and the time; what the generator gave before and after.
-fn renewed(seed: [u8; 32], (seconds, nanoseconds): (i64, u32)) -> Result<Begun, Fault> {
+pub(super) fn renewed(seed: [u8; 32], clock: (i64, u32)) -> Result<Begun, Fault> {
     let device = rustix::fs::open("/dev/urandom", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let device = device.map_err(at("/dev/urandom"))?;
     let before = drawn()?;
     let number = Fd::new(u32::try_from(device.as_raw_fd()).unwrap_or(u32::MAX));
     bare::reseed(number, seed).map_err(call("fresh random bytes"))?;
-    let now = Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() };
-    rustix::time::clock_settime(ClockId::Realtime, now).map_err(at("the clock"))?;
+    set(clock)?;
     Ok(Begun { before, after: drawn()? })
+}
+
+/// Sets the clock.
+pub(super) fn set((seconds, nanoseconds): (i64, u32)) -> Result<(), Fault> {
+    let now = Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() };
+    rustix::time::clock_settime(ClockId::Realtime, now).map_err(at("the clock"))
 }
 
 fn drawn() -> Result<[u8; 16], Fault> {
@@ -182,6 +187,7 @@ mod tests {
             umask: 0o22,
             noexec: true,
             loopback: false,
+            network: None,
             tmp: NONE,
             shm: NONE,
             run: NONE,

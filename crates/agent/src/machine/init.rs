@@ -18,7 +18,9 @@ use rustix::system::RebootCommand;
 use sys::bare::{self, Fd, Pointers};
 
 use super::begin::{Line, Told};
-use super::{Attempt, DISKS, MODULES, Machine, PORT, PROGRAM, root, workspace};
+use super::groups::Groups;
+use super::relay::Relay;
+use super::{Attempt, DISKS, MODULES, Machine, PORT, PROGRAM, network, root, workspace};
 use crate::files::failure::{failure, words};
 use crate::frame::{self, Frame, Kind};
 use crate::words::{Code, Ended};
@@ -28,8 +30,19 @@ const DEVICES: Duration = Duration::from_secs(60);
 /// Between two looks.
 pub(super) const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
+/// Waits for the next look; a signal ends it early.
+pub(super) fn a_while() {
+    let _paused = rustix::event::poll(&mut [], Some(&LOOK));
+}
+
 /// Which step failed, and why.
-pub(super) struct Fault(String);
+pub(super) struct Fault(pub(super) String);
+
+impl Fault {
+    pub(super) fn of(why: &str) -> Self {
+        Self(why.to_owned())
+    }
+}
 
 /// Names the step of an errno.
 pub(super) fn at(step: impl Into<String>) -> impl FnOnce(Errno) -> Fault {
@@ -51,8 +64,7 @@ pub(crate) fn main() -> ExitCode {
     if let Err(Fault(why)) = live() {
         tell(&why);
     }
-    // What it had to say is with the emulator when the port is closed.
-    let _off = rustix::system::reboot(RebootCommand::PowerOff);
+    off();
     ExitCode::FAILURE
 }
 
@@ -62,7 +74,7 @@ fn live() -> Result<(), Fault> {
     root::mounted("devtmpfs", "/dev", own, "mode=0755")?;
     root::folder("/proc", 0o555)?;
     root::mounted("proc", "/proc", own | MountFlags::NODEV, "")?;
-    load_modules(|name| !of_disks(name))?;
+    load_modules(|name| !of_disks(name) && !network::is_module(name))?;
     let socket = open_when_there(&port(), OFlags::RDWR)?;
     let Told { machine, filter, files } = Line::new(&socket).begun(Path::new(root::DEVICE).exists())?;
     load_modules(of_disks)?;
@@ -80,15 +92,48 @@ fn live() -> Result<(), Fault> {
     if machine.loopback {
         bare::loopback_up().map_err(call("the loopback device"))?;
     }
+    if let Some(device) = &machine.network {
+        load_modules(network::is_module)?;
+        network::join(device)?;
+    }
+    let groups = Groups::make()?;
     root::enter(&machine, &files)?;
+    let (ours, theirs) = sys::channel::pair().map_err(|error| at("the agent's socket")(error.errno))?;
     let pid = sys::fork::run(|| {
-        let Fault(why) = become_agent(&machine, &filter, &socket, &program);
+        let Fault(why) = become_agent((&machine, &filter), &groups, &theirs, &program);
         say(&socket, &why);
         1
     });
     let pid = pid.map_err(|error| at("starting the agent")(error.errno))?;
-    drop((socket, program));
-    reap_until(pid)
+    drop((theirs, program));
+    carried_until_its_end(Relay::new(socket, ours, groups, pid)?, pid)
+}
+
+/// Carries what the agent and its supervisor say to each other until the agent has ended; where that cannot be done, the machine
+/// ends. Whoever is left behind is taken in meanwhile, for which nobody waits: their numbers count as programs.
+fn carried_until_its_end(relay: Relay, agent: i32) -> Result<(), Fault> {
+    let (ends, ended) = sys::channel::pipe().map_err(|error| at("a pipe")(error.errno))?;
+    let carrier = std::thread::Builder::new().spawn(move || {
+        let (port, carried) = relay.run(&ends);
+        if let Err(Fault(why)) = carried {
+            say(&port, &why);
+            off();
+        }
+        port
+    });
+    let carrier = carrier.map_err(io("a thread for the agent's line"))?;
+    let end = reap_until(agent);
+    drop(ended);
+    let Ok(port) = carrier.join() else { return Err(Fault::of("the agent's line is lost")) };
+    if let Err(Fault(why)) = end {
+        say(&port, &why);
+    }
+    Ok(())
+}
+
+/// Switches the machine off. What it had to say is with the emulator by then.
+fn off() {
+    let _off = rustix::system::reboot(RebootCommand::PowerOff);
 }
 
 /// The first port of the virtual serial device.
@@ -169,8 +214,9 @@ fn judged(status: WaitStatus) -> Result<(), Fault> {
 }
 
 /// In the child: an ordinary user without any privilege, then the agent; only a fault comes back.
-fn become_agent(machine: &Machine, filter: &[u8], socket: &OwnedFd, program: &OwnedFd) -> Fault {
-    confine(machine, filter, socket).map_or_else(|fault| fault, |()| execute(machine, program))
+fn become_agent((machine, filter): (&Machine, &[u8]), groups: &Groups, socket: &OwnedFd, program: &OwnedFd) -> Fault {
+    let confined = groups.enter().and_then(|()| confine(machine, filter, socket));
+    confined.map_or_else(|fault| fault, |()| execute(machine, program))
 }
 
 fn confine(machine: &Machine, filter: &[u8], socket: &OwnedFd) -> Result<(), Fault> {

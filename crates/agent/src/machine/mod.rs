@@ -1,7 +1,10 @@
 //! A machine of the vm tier: what its supervisor writes into the initial file system and says first, and the init that takes it.
 
 mod begin;
+mod groups;
 mod init;
+mod network;
+mod relay;
 mod root;
 mod workspace;
 
@@ -17,6 +20,10 @@ pub const PROGRAM: &str = "init";
 pub const MODULES: &str = "modules";
 /// The module that finds disks. It is loaded when the machine has become this run's: what waits before knows no disk.
 pub const DISKS: &str = "virtio_blk";
+/// The modules that find a network device, loaded in this order where the machine is to have one.
+pub const NETWORK: &[&str] = &[NEWER, "failover", "net_failover", "virtio_net"];
+/// One of them that only newer kernels have.
+pub const NEWER: &str = "dimlib";
 /// Where the files of [`Begin`] are shown, read-only.
 pub const OURS: &str = "/run/fumehood";
 /// Names at the top of the tree that programs see which are the machine's own: what the image has of these names is not shown.
@@ -33,6 +40,8 @@ pub const WORKSPACE_LABEL: &str = "workspace";
 pub const FIRST: u32 = 1;
 /// The stream of the first request to the agent; a fault of the first process that comes later answers it.
 pub const SECOND: u32 = 2;
+/// The stream of orders to the first process once there is an agent ([`Order`]); neither the agent nor who asks it has it.
+pub const ORDERS: u32 = u32::MAX;
 
 /// Bytes and inodes of one place that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +63,16 @@ pub struct Workspace {
     pub size: Place,
     /// It can be written to.
     pub write: bool,
+}
+
+/// A network device whose other side takes all addresses for its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// IPv6 as well.
+    pub ipv6: bool,
+    /// `/etc/resolv.conf`.
+    pub resolver: String,
 }
 
 /// What the first process says on [`FIRST`] when it waits.
@@ -91,6 +110,27 @@ pub struct Begun {
     pub after: [u8; 16],
 }
 
+/// What the first process is told once there is an agent, whose programs are the caller's: an `Open` on [`ORDERS`]. End: [`Begun`] of
+/// `Renew`, else empty.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Order {
+    /// Agent and programs stop; they stand still when it is answered, and nothing is said before the next order.
+    Stop {},
+    /// They go on.
+    GoOn {
+        /// The time: seconds since 1970, and nanoseconds.
+        clock: (i64, u32),
+    },
+    /// This is a copy of the machine in which they were stopped. The agent alone goes on, and has forgotten whoever asked it there.
+    Renew {
+        /// Random bytes that no other machine is given.
+        seed: [u8; 32],
+        /// The time.
+        clock: (i64, u32),
+    },
+}
+
 /// A system call that is only tried, when the filter is on: nothing is started where it is answered otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -121,6 +161,9 @@ pub struct Machine {
     pub noexec: bool,
     /// `lo` is up.
     pub loopback: bool,
+    /// Its one network device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
     /// `/tmp`, with the home folder in it.
     pub tmp: Place,
     /// `/dev/shm`.

@@ -17,6 +17,9 @@ pub(super) const NEW: &str = "/new";
 const IMAGE: &str = "/image";
 /// The image's device.
 pub(super) const DEVICE: &str = "/dev/vda";
+/// The folder of the root in which it is said who resolves names, and the file.
+const ETC: &str = "etc";
+const RESOLVER: &str = "resolv.conf";
 /// An empty file of the initial file system.
 const EMPTY: &str = "/empty";
 /// Device, major and minor number.
@@ -43,7 +46,7 @@ pub(super) fn enter(machine: &Machine, own: &[(String, Vec<u8>)]) -> Result<(), 
     rustix::mount::mount(DEVICE, IMAGE, "ext4", flags, c"noload").map_err(at("mounting the root's image"))?;
     folder(NEW, 0o755)?;
     mounted("tmpfs", NEW, MountFlags::NOSUID | MountFlags::NODEV, "mode=0755,size=1m,nr_inodes=4096")?;
-    show_image()?;
+    show_image(machine)?;
     cover_id(machine.machine_id.as_deref())?;
     kernel_file_systems()?;
     devices()?;
@@ -58,16 +61,34 @@ pub(super) fn enter(machine: &Machine, own: &[(String, Vec<u8>)]) -> Result<(), 
     rustix::process::chdir("/").map_err(at("/"))
 }
 
-/// Every entry of the image under its own name.
-fn show_image() -> Result<(), Fault> {
-    for entry in std::fs::read_dir(IMAGE).map_err(io(IMAGE))? {
-        let entry = entry.map_err(io(IMAGE))?;
+/// Every entry of the image under its own name; with a network, a `/etc` in which it is said who resolves names.
+fn show_image(machine: &Machine) -> Result<(), Fault> {
+    let own_etc = machine.network.as_ref().map(|network| &network.resolver);
+    let not_shown = OWN.iter().copied().chain(own_etc.map(|_| ETC));
+    show_entries(Path::new(IMAGE), Path::new(NEW), &not_shown.collect::<Vec<_>>())?;
+    let Some(resolver) = own_etc else { return Ok(()) };
+    let (from, to) = (Path::new(IMAGE).join(ETC), Path::new(NEW).join(ETC));
+    folder(&to.display().to_string(), 0o755)?;
+    // A link would lead to another folder of the root's.
+    if from.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+        show_entries(&from, &to, &[RESOLVER])?;
+    }
+    let file = to.join(RESOLVER);
+    std::fs::write(&file, resolver).map_err(io(RESOLVER))?;
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o444)).map_err(io(RESOLVER))
+}
+
+/// Every entry of a folder of the image, but for these.
+fn show_entries(from: &Path, to: &Path, but: &[&str]) -> Result<(), Fault> {
+    let of = from.display().to_string();
+    for entry in std::fs::read_dir(from).map_err(io(of.clone()))? {
+        let entry = entry.map_err(io(of.clone()))?;
         let name = entry.file_name();
-        if OWN.iter().any(|own| name == *own) {
+        if but.iter().any(|own| name == *own) {
             continue;
         }
-        let (from, to) = (entry.path(), Path::new(NEW).join(&name));
-        let kind = entry.file_type().map_err(io(IMAGE))?;
+        let (from, to) = (entry.path(), to.join(&name));
+        let kind = entry.file_type().map_err(io(of.clone()))?;
         let shown = from.display().to_string();
         if kind.is_symlink() {
             let target = std::fs::read_link(&from).map_err(io(shown.clone()))?;

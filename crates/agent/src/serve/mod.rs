@@ -16,8 +16,9 @@ use environment::prepare;
 
 use crate::files::failure::failure;
 use crate::flow::{Flow, Io, Outbox};
-use crate::frame::{self, Frame, FrameError, HEADER, Kind, Lane, MAX_DATA, MAX_STREAMS, MAX_WORDS};
+use crate::frame::{self, Frame, FrameError, HEADER, Kind, Lane, MAX_DATA, MAX_STREAMS, MAX_WORDS, WINDOW};
 use crate::inside::Inside;
+use crate::machine::ORDERS;
 use crate::task::{self, Progress, Task, Waiting};
 use crate::words::{Code, Ended, Failure, ProgramControl, Request};
 
@@ -50,6 +51,8 @@ impl std::fmt::Display for Broken {
 
 struct Stream {
     task: Box<dyn Task>,
+    /// Whoever asked for it asked in another machine, of which this one is a copy: nobody is told anything of it.
+    nobodys: bool,
     flow: Flow,
     /// It can go on.
     due: bool,
@@ -205,6 +208,10 @@ impl Agent {
     }
 
     fn take(&mut self, frame: Frame<'_>) -> Result<(), Broken> {
+        if frame.stream == ORDERS {
+            self.forget();
+            return Ok(());
+        }
         match frame.kind {
             Kind::Open => return self.open(frame),
             Kind::Reply | Kind::Event | Kind::End => return Err(Broken::Protocol("it answers what nobody asked")),
@@ -246,7 +253,7 @@ impl Agent {
         if self.streams.contains_key(&frame.stream) {
             return Err(Broken::Protocol("it opens a stream that is open"));
         }
-        if self.streams.len() >= MAX_STREAMS {
+        if self.streams.values().filter(|stream| !stream.nobodys).count() >= MAX_STREAMS {
             return Err(Broken::Protocol("it opens too many streams"));
         }
         let task = serde_json::from_slice::<Request>(frame.payload)
@@ -254,11 +261,32 @@ impl Agent {
             .and_then(|request| task::of(request, &mut self.inside));
         match task {
             Ok(task) => {
-                self.streams.insert(frame.stream, Stream { task, flow: Flow::new(), due: true, at: None });
+                let stream = Stream { task, nobodys: false, flow: Flow::new(), due: true, at: None };
+                self.streams.insert(frame.stream, stream);
             }
             Err(failure) => self.end(frame.stream, Err(failure)),
         }
         Ok(())
+    }
+
+    /// This is a copy of the machine in which all was asked. Programs go on: what they write is thrown away, and there is nothing
+    /// more to read for them. All else is given up.
+    fn forget(&mut self) {
+        let mut free = ORDERS;
+        for mut stream in std::mem::take(&mut self.streams).into_values() {
+            if stream.nobodys || stream.task.order().is_some() {
+                stream.nobodys = true;
+                stream.flow.eof = true;
+                stream.due = true;
+                // From the top: whoever asks counts from below.
+                free = free.saturating_sub(1);
+                self.streams.insert(free, stream);
+            } else {
+                stream.task.cancel(&mut self.inside);
+            }
+        }
+        // The first process hears it, and passes on what comes behind it.
+        self.end(ORDERS, serde_json::to_vec(&Ended::Ok(())).map_err(|error| failure(Code::Failed, error.to_string())));
     }
 
     /// One step for each stream that can go on, beginning behind the one that had the last turn.
@@ -280,21 +308,25 @@ impl Agent {
 
     fn step(&mut self, number: u32) {
         let Some(stream) = self.streams.get_mut(&number) else { return };
-        let mut io = Io { stream: number, flow: &mut stream.flow, out: &mut self.out, scratch: &mut self.scratch };
+        let mut nowhere = Outbox::default();
+        let nobodys = stream.nobodys;
+        if nobodys {
+            stream.flow.may_send(WINDOW);
+        }
+        let out = if nobodys { &mut nowhere } else { &mut self.out };
+        let mut io = Io { stream: number, flow: &mut stream.flow, out, scratch: &mut self.scratch };
         stream.due = false;
         stream.at = None;
-        match stream.task.step(&mut io, &mut self.inside) {
-            Ok(Progress::More) => stream.due = true,
-            Ok(Progress::Wait) => {}
-            Ok(Progress::Until(at)) => stream.at = Some(at),
-            Ok(Progress::Done(result)) => {
-                self.streams.remove(&number);
-                self.end(number, Ok(result));
-            }
-            Err(failure) => {
-                self.streams.remove(&number);
-                self.end(number, Err(failure));
-            }
+        let ended = match stream.task.step(&mut io, &mut self.inside) {
+            Ok(Progress::More) => return stream.due = true,
+            Ok(Progress::Wait) => return,
+            Ok(Progress::Until(at)) => return stream.at = Some(at),
+            Ok(Progress::Done(result)) => Ok(result),
+            Err(failure) => Err(failure),
+        };
+        self.streams.remove(&number);
+        if !nobodys {
+            self.end(number, ended);
         }
     }
 

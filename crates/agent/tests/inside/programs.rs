@@ -462,3 +462,34 @@ fn a_starter_that_is_stopped_without_end_is_told_after_a_while() {
     assert_eq!(agent.shell("echo again").text(), "again\n");
     assert_eq!(agent.end(stopper).exited().signal, Some(9));
 }
+
+/// As in a copy of its machine: nobody hears of what was asked in the other one, what runs goes on and is ended by nobody, and
+/// numbers of streams are free again.
+#[test]
+fn an_agent_that_forgets_who_asked_lets_programs_go_on_and_gives_all_else_up() {
+    let mut agent = Agent::new();
+    let done = agent.path("done");
+    let mut talks = shell(&format!(
+        "cat; i=0; while [ $i -lt 20000 ]; do echo 0123456789012345678901234567890; i=$((i+1)); done; sleep 1; echo $i >{}",
+        done.display()
+    ));
+    talks.stdin = true;
+    let (talks, _) = agent.start(talks);
+    let written = agent.open(&Request::Write { path: "half".to_owned(), mode: None, metadata: None });
+    agent.send(written, b"half of it");
+    agent.slow.push(talks);
+    agent.forget();
+    let end = agent.end(agent::machine::ORDERS);
+    assert_eq!(end.result::<()>(), Ok(()));
+    let (said, events) = (agent.streams[&talks].out.len(), agent.streams.len());
+    agent.streams.remove(&talks);
+    agent.streams.remove(&written);
+    // A frame for either of them would be one for a stream that nobody opened, and a failed test.
+    agent.until("what the program does", |agent| {
+        agent.shell("true").exited();
+        done.exists()
+    });
+    assert_eq!((std::fs::read_to_string(&done).unwrap().as_str(), said, events), ("20000\n", 0, 2));
+    assert!(!agent.path("half").exists());
+    agent.close().unwrap();
+}

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use policy::Control;
 use policy::value::Grant;
@@ -77,6 +79,8 @@ pub struct Launch {
     pub cache: Option<PathBuf>,
     /// A folder of the caller's alone for prepared machines (vm tier); without it each one boots.
     pub machines: Option<PathBuf>,
+    /// What a machine begins with instead of a boot, and goes on from: all that another one was (vm tier).
+    pub memory: Option<Arc<Remembered>>,
     /// Tests of the proof alone: these controls of the plan are left out of the start, which must then fail.
     #[cfg(feature = "mutation")]
     pub without: Vec<Control>,
@@ -101,6 +105,35 @@ impl Launch {
     }
 }
 
+/// All that a machine was at one moment, as [`super::Running::remember`] told of it, and open for reading. Whoever keeps it answers for
+/// its content.
+#[derive(Debug)]
+pub struct Remembered {
+    /// What must be the same: see [`Memory::kind`].
+    pub kind: String,
+    /// Its memory and its devices.
+    pub state: File,
+    /// The image of its root.
+    pub root: File,
+    /// See [`Memory::machine_id`].
+    pub machine_id: Option<String>,
+}
+
+/// What is told of a machine that was written down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// The digest of what another machine must have in common with it to go on from there: emulator, its words, kernel, agent.
+    pub kind: String,
+    /// SHA-256 of what was written, in hexadecimal digits.
+    pub digest: String,
+    /// Bytes of it.
+    pub bytes: u64,
+    /// The image of its root, which goes with it.
+    pub root: PathBuf,
+    /// The file of the root in whose place an empty one is shown, because it is a machine's id.
+    pub machine_id: Option<String>,
+}
+
 /// A git folder that lies outside the workspace; it keeps its path inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GitPart {
@@ -115,6 +148,16 @@ pub enum GitPart {
         /// What it leads to, inside.
         to: PathBuf,
     },
+}
+
+impl GitPart {
+    /// The folder, where it is one and no name for one.
+    pub(crate) const fn folder(&self) -> Option<&PathBuf> {
+        match self {
+            Self::ReadOnly(path) | Self::Layered(path, _) => Some(path),
+            Self::Link { .. } => None,
+        }
+    }
 }
 
 /// How a path below a read-write workspace is protected.

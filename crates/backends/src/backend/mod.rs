@@ -9,13 +9,14 @@ mod streams;
 mod usage;
 
 pub(crate) use launch::FIRST_EXTRA;
-pub use launch::{GitPart, Launch, OwnProgram, Protect, Stdio, Trust};
+pub use launch::{GitPart, Launch, Memory, OwnProgram, Protect, Remembered, Stdio, Trust};
 pub(crate) use streams::Inner;
 pub use streams::Streams;
 pub use usage::{Exhausted, ExhaustedResource, Sample, Unseen};
 
 use std::fmt::Debug;
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -183,7 +184,21 @@ pub trait Running: Debug + Send {
     ///
     /// # Errors
     /// There is no freezer, or something does not stop within 5 s, and goes on then; in words.
-    fn freeze(&self, frozen: bool) -> Result<(), String>;
+    fn freeze(&mut self, frozen: bool) -> Result<(), String>;
+
+    /// Whether [`Running::remember`] can be asked for.
+    fn remembers(&self) -> bool {
+        false
+    }
+
+    /// Writes all that is inside as it is at one moment, its memory included, for [`Launch::memory`] of later starts. What was not
+    /// frozen goes on afterwards, and knows nothing of it.
+    ///
+    /// # Errors
+    /// It is nothing that can be written, or `to` takes no more; in words.
+    fn remember(&mut self, _to: &mut dyn Write) -> Result<Memory, String> {
+        Err("only a machine has a memory of its own".to_owned())
+    }
 
     /// Ends what a guest left that did not say that all has ended.
     ///

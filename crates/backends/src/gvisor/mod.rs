@@ -11,6 +11,7 @@
 //! What gVisor cannot hold, and what is not built yet, is refused by `support`. Bugs of the Sentry meet its own filter and
 //! namespaces, then the host.
 
+mod network;
 mod prepare;
 mod start;
 mod verify;

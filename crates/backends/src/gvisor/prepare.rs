@@ -16,12 +16,15 @@ use crate::native::source::text;
 use crate::native::{filter, prepare as native, tree};
 use crate::oci::bundle::{self, Bundle, Whose};
 
+use super::network::Wanted;
+
 /// Everything that a start needs.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) inner: native::Prepared,
     pub(super) bundle: Bundle,
     pub(super) engine: Engine,
+    pub(super) network: Wanted,
 }
 
 impl Handed for Prepared {
@@ -57,6 +60,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     // The runtime's work.
     (config.wait_mapped, config.loopback, config.inner_limits, config.new_keyring) = (false, false, false, false);
     (config.clear_groups, config.prove_payload_scope, config.hostname) = (false, false, Vec::new());
+    let network = Wanted { pair: blueprint.veth, inlets: std::mem::take(&mut config.inlets) };
     // The supervisor fills what it fills before the guest is told to go on.
     config.wait_filled = bundle.places.iter().any(|place| place.filled);
     config.ops =
@@ -92,7 +96,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         placed: tree.placed,
         filter,
     };
-    Ok(Prepared { inner, bundle, engine })
+    Ok(Prepared { inner, bundle, engine, network })
 }
 
 /// What the guest's answers must be when its filter is in force.

@@ -8,6 +8,7 @@ use std::path::Path;
 use guest::frames::{FromGuest, Posture, ToGuest};
 use policy::Control;
 
+use super::network::{Made, mounts_of};
 use super::prepare::Prepared;
 use super::verify;
 use crate::StartError;
@@ -20,6 +21,9 @@ use crate::native::start as native;
 use crate::oci::begin::{self, Order};
 use crate::oci::bundle::Bundle;
 
+/// gVisor's own network stack takes the interface that it finds, or it has its loopback alone.
+pub(super) const WITH_NETWORK: &str = "--network=sandbox";
+pub(super) const WITHOUT_NETWORK: &str = "--network=none";
 /// Most bytes of the list of mounts: what a pipe takes without a reader.
 const MAX_MOUNTS: usize = 64 << 10;
 
@@ -34,6 +38,8 @@ pub(super) struct Started {
     mounts: OwnedFd,
     /// As they were before the runtime.
     nodes: Nodes,
+    /// Its way to the broker.
+    pub(super) network: Option<Made>,
 }
 
 /// Writes the bundle and starts the runtime, all of whose processes are in the run's control group.
@@ -41,29 +47,34 @@ pub(super) struct Started {
 /// # Errors
 /// The host refused a file, a group or a mount.
 pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
-    let Prepared { inner, bundle, engine } = prepared;
+    let Prepared { inner, mut bundle, engine, network } = prepared;
     let failed = |error| StartError::system("making a pipe", error);
+    let network = network.make([inner.config.local_ipv4, inner.config.local_ipv6])?;
+    bundle.network = network.as_ref().map(Made::path);
     bundle.write()?;
     let (mounts, mounts_inner) = sys::channel::pipe().map_err(failed)?;
     sys::channel::set_nonblocking(&mounts).map_err(failed)?;
     let order = Order {
         name: "runsc",
         program: &engine.path,
-        words: words(&engine, &bundle, &inner.run),
+        words: words(&engine, &bundle, &inner.run, network.as_ref().is_some_and(Made::pair)),
         socket: 0,
-        mounts: &[],
+        mounts: if network.is_some() { mounts_of(engine.date) } else { &[] },
     };
     let nodes = Nodes::look();
     let mut inner = begin::begin(inner, &bundle, &order, mounts_inner, host)?;
     inner.child.own_kernel = true;
-    Ok(Started { inner, bundle, says_platform: engine.says_platform, mounts, nodes })
+    inner.seen.network = network.as_ref().map(Made::outer);
+    Ok(Started { inner, bundle, says_platform: engine.says_platform, mounts, nodes, network })
 }
 
-/// The runtime's words: no network, no control group of its own making, nothing written through.
-fn words(engine: &Engine, bundle: &Bundle, run: &str) -> Vec<CString> {
+/// The runtime's words: no network or the one of the bundle's namespace, no control group of its own making, nothing written
+/// through.
+fn words(engine: &Engine, bundle: &Bundle, run: &str, network: bool) -> Vec<CString> {
     let (state, platform) = (bundle.state(), format!("--platform={}", engine.platform));
     let mut all: Vec<&Path> = vec![Path::new("runsc"), Path::new("--root"), &state];
-    all.extend(["--network=none", "--ignore-cgroups", "--host-uds=none", &platform].map(Path::new));
+    let network = if network { WITH_NETWORK } else { WITHOUT_NETWORK };
+    all.extend([network, "--ignore-cgroups", "--host-uds=none", &platform].map(Path::new));
     all.extend(engine.layers_root.then_some(Path::new("--overlay2=none")));
     all.extend([Path::new("run"), Path::new("--bundle"), bundle.folder(), Path::new(run)]);
     begin::words(all)
@@ -97,7 +108,9 @@ impl backend::Started for Started {
     }
 
     fn sockets(&mut self) -> Result<Vec<OwnedFd>, StartError> {
-        Ok(Vec::new())
+        let all = self.network.as_mut().map(Made::take_sockets).unwrap_or_default();
+        self.inner.seen.sockets(&all, false);
+        Ok(all)
     }
 
     fn waits(&self) -> bool {

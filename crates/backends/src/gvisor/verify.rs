@@ -7,7 +7,8 @@ use guest::frames::Posture;
 use policy::control::{Control, Namespace};
 use sys::proc::{Mount, Process, Status};
 
-use super::start::Started;
+use super::network::Made;
+use super::start::{Started, WITH_NETWORK, WITHOUT_NETWORK};
 use crate::native::blueprint::Blueprint;
 use crate::native::verify::{Evident, PAGE, Proof as Native, must};
 
@@ -37,6 +38,8 @@ pub(super) struct Seen {
     sentry_words: Vec<String>,
     /// Its namespaces that are not ours.
     namespaces: Vec<Namespace>,
+    /// Its network namespace.
+    network: u64,
     mounts: Vec<Mount>,
 }
 
@@ -76,6 +79,7 @@ impl Seen {
             sentry_status: sentry.status().map_err(told)?,
             sentry_words,
             namespaces,
+            network: sentry.namespace(sys::proc::Namespace::Net).map_err(told)?,
             mounts: started.mounts()?,
         })
     }
@@ -126,6 +130,10 @@ impl Proof<'_> {
                 asked(self.blueprint().namespaces.contains(kind))?;
                 must(self.seen.namespaces.contains(kind), || "it is ours".to_owned())
             }
+            Control::Veth => match &self.started.network {
+                Some(network) => network.evidence(self.seen.network),
+                None => Err("none was made".to_owned()),
+            },
             Control::Root(_) => self.root(),
             Control::User { name: _, id } => self.user(*id),
             Control::Umask(mask) => must(p.umask == *mask, || format!("the umask is {:o}", p.umask)),
@@ -162,6 +170,11 @@ impl Proof<'_> {
             | Control::Cgroup { .. }
             | Control::Rlimit { .. }
             | Control::Environment(_)
+            | Control::LocalRoutes { .. }
+            | Control::Inlets(_)
+            | Control::Broker
+            | Control::Proxy
+            | Control::Secrets
             | Control::ProtectedAtApply
             | Control::Watch(_)
             | Control::ImageTree(_)
@@ -185,16 +198,12 @@ impl Proof<'_> {
             | Control::ProtectedMounts
             | Control::NoexecRules(_)
             | Control::Executables { .. }
+            | Control::ReadFolders { .. }
             | Control::WriteFolders { .. }
             | Control::Landlock(_)
             | Control::Rule { .. }
             | Control::EachFile(_)
-            | Control::LocalRoutes { .. }
-            | Control::Inlets(_)
-            | Control::Broker
-            | Control::Proxy
             | Control::Interpreter(_)
-            | Control::Secrets
             | Control::HostNetwork => Err("gVisor is not asked for it".to_owned()),
         }
     }
@@ -221,13 +230,25 @@ impl Proof<'_> {
         must(other.is_none(), || format!("its platform is {other:?}"))?;
         let word = format!("--platform={platform}");
         must(!self.started.says_platform || seen.sentry_words.contains(&word), || format!("it was not told {word}"))?;
-        must(seen.sentry_words.iter().any(|word| word == "--network=none"), || "it may have a network".to_owned())?;
+        self.told_network()?;
         // Unasked it opens no socket of the host, and then says no word of it.
         let opens = |word: &&String| word.contains("host-uds=") && *word != "--host-uds=none";
         must(!seen.sentry_words.iter().any(|word| opens(&word)), || "it may open sockets of the host".to_owned())?;
         must(self.posture.pid == 1, || format!("the guest is process {}", self.posture.pid))?;
         let served = seen.mounts.iter().find(|mount| mount.point == "/").map(|mount| mount.kind.as_str());
         must(served.is_some_and(|kind| SERVED.contains(&kind)), || format!("the root inside is of type {served:?}"))
+    }
+
+    /// What its kernel was told of a network: nothing where gVisor's own stack is to take an interface, which is what it does unasked.
+    fn told_network(&self) -> Evident {
+        let taken = self.started.network.as_ref().is_some_and(Made::pair);
+        let said = self.seen.sentry_words.iter().find(|word| word.contains("-network="));
+        let holds = match said.map(String::as_str) {
+            Some(WITHOUT_NETWORK) => !taken,
+            Some(WITH_NETWORK) | None => taken,
+            Some(_) => false,
+        };
+        must(holds, || format!("of a network it was told {said:?}"))
     }
 
     /// One read-only root, every mount that was planned, none that was not; and each file that is served is the one that was

@@ -46,6 +46,9 @@ pub struct Kernel {
     kernel: String,
     /// SHA-256 of the archive of its modules.
     modules: String,
+    /// Those of a network are among them.
+    #[serde(default)]
+    pub network: bool,
 }
 
 impl Kernel {
@@ -64,7 +67,7 @@ impl Kernel {
     /// For hosts that are only spoken of.
     pub(super) fn assumed() -> Self {
         let text = |text: &str| text.to_owned();
-        Self { package: text("linux"), release: text("6.12"), kernel: text("-"), modules: text("-") }
+        Self { package: text("linux"), release: text("6.12"), kernel: text("-"), modules: text("-"), network: true }
     }
 
     /// What was prepared on this host.
@@ -102,13 +105,17 @@ impl Kernel {
     /// Keeps a kernel, with its modules by name; what was kept before goes.
     ///
     /// # Errors
-    /// A module of [`MODULES`] is missing that is not built in; or the folder cannot be written. In words.
+    /// A module of [`MODULES`] or of a network is missing that is not built in; or the folder cannot be written. In words.
     pub fn keep(package: &str, release: &str, kernel: &[u8], module: ModuleOf<'_>) -> Result<Self, String> {
         let mut archive = Archive::default();
         archive.folder(agent::machine::MODULES, 0o755);
-        for (at, name) in MODULES.iter().enumerate() {
-            if let Some(bytes) = module(name)? {
-                archive.file(&format!("{}/{at}-{name}.ko", agent::machine::MODULES), 0o644, &bytes);
+        for (at, name) in MODULES.iter().chain(agent::machine::NETWORK).enumerate() {
+            let found = match module(name) {
+                Err(_) if *name == agent::machine::NEWER => None,
+                found => found?,
+            };
+            if let Some(bytes) = found {
+                archive.file(&format!("{}/{at:02}-{name}.ko", agent::machine::MODULES), 0o644, &bytes);
             }
         }
         let modules = archive.finish();
@@ -117,6 +124,7 @@ impl Kernel {
             release: release.to_owned(),
             kernel: sha256(kernel),
             modules: sha256(&modules),
+            network: true,
         };
         let about = serde_json::to_vec(&kept).map_err(|error| error.to_string())?;
         let all = || -> std::io::Result<()> {

@@ -62,6 +62,7 @@ pub struct Capabilities {
     manager: Option<Manager>,
     given: OnceLock<CgroupSource>,
     time_namespace: OnceLock<bool>,
+    overlay: OnceLock<bool>,
     runsc: OnceLock<Result<Engine, Missing>>,
     crun: OnceLock<Result<Runtime, Missing>>,
     podman: OnceLock<Result<Service, Missing>>,
@@ -134,6 +135,7 @@ impl Capabilities {
             manager: None,
             given: OnceLock::new(),
             time_namespace: OnceLock::from(true),
+            overlay: OnceLock::new(),
             runsc: OnceLock::from(Ok(Engine::assumed())),
             crun: OnceLock::from(Ok(Runtime::assumed())),
             podman: OnceLock::from(Ok(Service::assumed())),
@@ -171,6 +173,7 @@ impl Capabilities {
             manager: None,
             given: OnceLock::new(),
             time_namespace: OnceLock::new(),
+            overlay: OnceLock::new(),
             runsc: OnceLock::new(),
             crun: OnceLock::new(),
             podman: OnceLock::new(),
@@ -383,13 +386,27 @@ impl Capabilities {
     /// Overlay with its upper on a tmpfs in a user namespace: user xattrs on tmpfs came with 6.6.
     #[must_use]
     pub fn overlay_on_tmpfs(&self) -> bool {
-        self.kernel >= (6, 6)
+        self.kernel >= (6, 6) && self.has_overlay()
     }
 
     /// Read-only overlay of two lowers in a user namespace (5.11).
     #[must_use]
     pub fn overlay_readonly(&self) -> bool {
-        self.kernel >= (5, 11)
+        self.kernel >= (5, 11) && self.has_overlay()
+    }
+
+    /// Whether the kernel has overlays, or the module from which it gets them when the first one is mounted.
+    #[must_use]
+    pub fn has_overlay(&self) -> bool {
+        *self.overlay.get_or_init(|| {
+            let listed = |path: &Path, line: &str| {
+                std::fs::read_to_string(path).is_ok_and(|text| text.lines().any(|one| one.contains(line)))
+            };
+            let modules = Path::new("/lib/modules").join(&self.release);
+            self.assumed.is_some()
+                || listed(Path::new("/proc/filesystems"), "\toverlay")
+                || listed(&modules.join("modules.dep"), "/overlay.ko")
+        })
     }
 }
 

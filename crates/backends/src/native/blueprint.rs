@@ -1,6 +1,5 @@
 //! What the controls of a plan come to: all that a start is built from. Nothing of it is asked of the policy again.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use policy::control::{
@@ -9,9 +8,10 @@ use policy::control::{
 use policy::value::{Root, Threat};
 use policy::{ClauseId, Plan};
 
+use super::folders::Folders;
 use super::source::{self, Resolved};
 use crate::StartError;
-use crate::backend::Launch;
+use crate::backend::{GitPart, Launch};
 use crate::sizes::Size;
 
 /// A tree or file of the host, and where it is shown.
@@ -45,13 +45,8 @@ pub(crate) struct MachineParts {
     /// Bytes.
     pub(crate) memory: Option<u64>,
     pub(crate) no_network: bool,
-}
-
-/// What of a tree can be written to.
-pub(crate) enum Written {
-    All,
-    /// These below it, and whether each is a folder.
-    Only(Vec<(PathBuf, bool)>),
+    /// Its frames are carried to the sandbox; with IPv6.
+    pub(crate) network: Option<bool>,
 }
 
 /// A start's parts.
@@ -91,8 +86,10 @@ pub(crate) struct Blueprint {
     pub(crate) noexec: bool,
     /// The only executables.
     pub(crate) exec: Option<Vec<PathBuf>>,
-    /// Of what the host gives, the only folders that can be written to, as the program sees them.
-    pub(crate) folders: Option<Vec<PathBuf>>,
+    /// Of what the host gives, what alone can be read and written to.
+    pub(crate) folders: Folders,
+    /// Git's folders that lie elsewhere than the workspace, and are used as its own would be.
+    pub(crate) git: Vec<PathBuf>,
     pub(crate) protected_mounts: bool,
     /// What was found in grants is covered.
     pub(crate) covers: Vec<Cover>,
@@ -108,6 +105,7 @@ pub(crate) struct Blueprint {
     pub(crate) shared_pids: bool,
     pub(crate) shared_files: bool,
     pub(crate) shared_locks: bool,
+    pub(crate) shared_watches: bool,
     /// No process becomes undumpable.
     pub(crate) visible: bool,
     /// Another kernel than the host's answers.
@@ -125,6 +123,8 @@ pub(crate) struct Blueprint {
     /// The network is the host's own.
     pub(crate) host_network: bool,
     pub(crate) machine: MachineParts,
+    /// The other kernel's interface is one of a pair.
+    pub(crate) veth: bool,
     /// Every IPv4 address leads to the sandbox, and every IPv6 address.
     pub(crate) local: [bool; 2],
     pub(crate) inlets: Vec<Inlet>,
@@ -138,7 +138,8 @@ impl Blueprint {
     /// The parts of a plan; tests leave a control out, or apply another one, to see that it is noticed.
     pub(crate) fn of(plan: &Plan, launch: &Launch) -> Self {
         let container = !plan.tier.on_host_tree();
-        let mut blueprint = Self { container, no_links: launch.no_links, ..Self::default() };
+        let git = launch.git.iter().filter_map(GitPart::folder).cloned().collect();
+        let mut blueprint = Self { container, no_links: launch.no_links, git, ..Self::default() };
         for entry in &plan.entries {
             for control in entry.controls.iter().filter_map(|control| launch.applied(control)) {
                 blueprint.add(entry.clause, control);
@@ -147,14 +148,18 @@ impl Blueprint {
         blueprint
     }
 
-    /// The parts of a virtual machine, what its kernel holds, and the control groups around it; a control can be left out.
+    /// The parts of a virtual machine, what its kernel holds, and the control groups and the network around it; a control can be left out.
     pub(crate) fn of_machine(plan: &Plan, launch: &Launch) -> Self {
         let mut blueprint = Self { no_links: launch.no_links, ..Self::default() };
         for entry in &plan.entries {
             for control in entry.controls.iter().filter_map(|control| launch.applied(control)) {
                 if let Control::InMachine(inner) = control {
                     blueprint.add(entry.clause, inner);
-                } else if let Control::Machine(_) | Control::Cgroup { .. } = control {
+                } else if let Control::Machine(_)
+                | Control::Cgroup { .. }
+                | Control::LocalRoutes { .. }
+                | Control::Inlets(_) = control
+                {
                     blueprint.add(entry.clause, control);
                 }
             }
@@ -234,13 +239,15 @@ impl Blueprint {
             Control::Hide(_) => self.hides = true,
             Control::NoexecMounts | Control::NoexecRules(_) => self.noexec = true,
             Control::Executables { abi: _, files } => self.exec = Some(files.clone()),
-            Control::WriteFolders { abi: _, folders } => self.folders = Some(folders.clone()),
+            Control::ReadFolders { abi: _, folders } => self.folders.read = Some(folders.clone()),
+            Control::WriteFolders { abi: _, folders } => self.folders.write = Some(folders.clone()),
             Control::Landlock(abi) => self.landlock = Some(*abi),
             Control::Filter(part) => self.filter(part),
             Control::Cgroup { version: _, limit } => self.group(limit),
             Control::Rlimit { resource, value } => self.rlimit(*resource, *value),
             Control::EachFile(size) => self.rlimit(Resource::FileSize, size.0),
             Control::Environment(variables) => self.variables.push(variables.clone()),
+            Control::Veth => self.veth = true,
             Control::LocalRoutes { ipv6 } => self.local = [true, *ipv6],
             Control::Inlets(inlets) => self.inlets.clone_from(inlets),
             Control::Broker => self.resolver = true,
@@ -278,6 +285,7 @@ impl Blueprint {
             Machine::Kernel { release, digest } => self.machine.kernel = Some((release.clone(), digest.clone())),
             Machine::Memory(bytes) => self.machine.memory = Some(*bytes),
             Machine::NoNetwork => self.machine.no_network = true,
+            Machine::Network { ipv6 } => self.machine.network = Some(*ipv6),
         }
     }
 
@@ -303,7 +311,9 @@ impl Blueprint {
             Filter::NoInet => self.no_inet = true,
             Filter::NoUnix => self.no_unix = true,
             Filter::SharedPids => self.shared_pids = true,
-            Filter::SharedFiles { locks } => (self.shared_files, self.shared_locks) = (true, *locks),
+            Filter::SharedFiles { locks, watches } => {
+                (self.shared_files, self.shared_locks, self.shared_watches) = (true, *locks, *watches);
+            }
             Filter::Visible => self.visible = true,
             Filter::CountedMemory => self.counted_memory = true,
         }
@@ -345,26 +355,9 @@ impl Blueprint {
         })
     }
 
-    /// What of a tree that the plan shows writable at this path can be written to: all of it, or some folders in it, each by its
-    /// path below; none of them is reached through a link.
-    ///
-    /// # Errors
-    /// A folder is not there: the kernel's rule is for what is.
-    pub(crate) fn written_in(&self, at: &Path, host: &Path) -> Result<Written, StartError> {
-        let Some(folders) = &self.folders else { return Ok(Written::All) };
-        if folders.iter().any(|folder| at.starts_with(folder)) {
-            return Ok(Written::All);
-        }
-        let mut some = Vec::new();
-        for below in folders.iter().filter_map(|folder| folder.strip_prefix(at).ok()) {
-            match plain(host, below) {
-                Ok(dir) => some.extend(dir.map(|dir| (below.to_owned(), dir))),
-                // A repository that is not there is written by nobody.
-                Err(error) if error.kind() == ErrorKind::NotFound && below.ends_with(".git") => {}
-                Err(error) => return Err(StartError::path("commands.write", &host.join(below), &error)),
-            }
-        }
-        Ok(Written::Only(some))
+    /// A path below the workspace, as the program sees it.
+    pub(crate) fn in_workspace(&self, below: &Path) -> PathBuf {
+        self.workspace.as_ref().map_or(below.to_owned(), |shown| shown.at.join(below))
     }
 
     /// Of two for one resource the lower counts.
@@ -374,18 +367,6 @@ impl Blueprint {
             None => self.rlimits.push((resource, value)),
         }
     }
-}
-
-/// Whether what lies below a tree is a folder; none if a link is on the way, through which the judge lets nobody write.
-fn plain(tree: &Path, below: &Path) -> std::io::Result<Option<bool>> {
-    let mut at = tree.to_owned();
-    for part in below {
-        at.push(part);
-        if at.symlink_metadata()?.is_symlink() {
-            return Ok(None);
-        }
-    }
-    at.symlink_metadata().map(|meta| Some(meta.is_dir()))
 }
 
 #[cfg(test)]

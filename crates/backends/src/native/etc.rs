@@ -45,14 +45,14 @@ pub(crate) struct Names<'a> {
     pub(crate) resolver: bool,
 }
 
+/// `/etc/resolv.conf` where names are asked of the broker.
+pub(crate) const RESOLVER: &str = "nameserver 198.18.0.1\noptions edns0\n";
+
 /// The synthetic files: name below `/etc` and content.
 #[must_use]
 pub(crate) fn synthetic(Names { user, hostname, resolver }: Names<'_>) -> Vec<(&'static str, Vec<u8>)> {
-    let (hosts, resolv): (&str, &[u8]) = if resolver {
-        ("files dns", b"nameserver 198.18.0.1\noptions edns0\n")
-    } else {
-        ("files", b"# no resolver inside\n")
-    };
+    let (hosts, resolv): (&str, &[u8]) =
+        if resolver { ("files dns", RESOLVER.as_bytes()) } else { ("files", b"# no resolver inside\n") };
     let nsswitch = format!("passwd: files\ngroup: files\nhosts: {hosts}\nservices: files\nprotocols: files\n");
     vec![
         (

@@ -118,8 +118,8 @@ pub(crate) fn build(blueprint: &Blueprint) -> Result<Option<Built>, StartError> 
         inet_sockets: !blueprint.no_inet,
         shared_pids: blueprint.shared_pids,
         // What Landlock alone keeps from being written to is read, and a descriptor that reads is enough for some requests.
-        shared_files: blueprint.shared_files || blueprint.folders.is_some(),
-        shared_watches: blueprint.shared_files,
+        shared_files: blueprint.shared_files || blueprint.folders.write.is_some(),
+        shared_watches: blueprint.shared_watches,
         shared_locks: blueprint.shared_locks,
         undumpable: !blueprint.visible,
         counted_memory: blueprint.counted_memory,
@@ -270,6 +270,7 @@ impl Built {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::native::folders::Folders;
 
     /// With and without each part, every profile has attempts that are refused and some that are not.
     #[test]
@@ -286,6 +287,7 @@ mod tests {
                     counted_memory: bits & 32 != 0,
                     shared_files: bits & 64 != 0,
                     shared_locks: bits & 64 != 0,
+                    shared_watches: bits & 64 != 0,
                     ..Blueprint::default()
                 };
                 let built = build(&blueprint).unwrap().unwrap();
@@ -327,8 +329,8 @@ mod tests {
             ),
             ("net/unix", ("strict", |_| ()), Some(("strict", |b| b.no_unix = true))),
             ("shared-pids", ("default", |b| b.shared_pids = true), Some(("default", |_| ()))),
-            ("shared-files", ("default", |b| b.folders = Some(Vec::new())), Some(("default", |_| ()))),
-            ("shared-watches", ("default", |b| b.shared_files = true), Some(("default", |_| ()))),
+            ("shared-files", ("default", |b| b.folders.write = Some(Vec::new())), Some(("default", |_| ()))),
+            ("shared-watches", ("default", |b| b.shared_watches = true), Some(("default", |_| ()))),
             ("shared-locks", ("default", |b| b.shared_locks = true), Some(("default", |_| ()))),
             ("undumpable", ("default", |_| ()), Some(("default", |b| b.visible = true))),
             ("counted-memory", ("default", |b| b.counted_memory = true), Some(("default", |_| ()))),
@@ -390,8 +392,8 @@ mod tests {
     /// Where only some folders of a writable tree may be written to, the rest is not written to through a descriptor that reads.
     #[test]
     fn what_acts_on_a_file_that_is_only_read_is_closed_where_folders_are_listed() {
-        let of = |folders: Option<Vec<std::path::PathBuf>>| {
-            let profile = Some("default".to_owned());
+        let of = |write: Option<Vec<std::path::PathBuf>>| {
+            let (profile, folders) = (Some("default".to_owned()), Folders { read: None, write });
             build(&Blueprint { profile, folders, ..Blueprint::default() }).unwrap().unwrap()
         };
         let (open, closed) = (of(None), of(Some(Vec::new())));

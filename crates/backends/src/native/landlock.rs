@@ -28,8 +28,12 @@ impl Access {
     /// List directories only.
     pub(crate) const LIST: Self = Self(32);
 
-    const fn has(self, other: Self) -> bool {
+    pub(crate) const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
+    }
+
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 }
 
@@ -54,14 +58,24 @@ struct Row {
 pub(crate) struct Rules(Vec<Row>);
 
 impl Rules {
-    /// A path inside the tree that the guest builds.
+    /// A path inside the tree that the guest builds. A rule without rights is an error of the kernel's, so it is none.
     pub(crate) fn add(&mut self, path: &Path, access: Access, dir: bool) {
-        self.0.push(Row { path: path.to_owned(), access, dir, is: None });
+        if access != Access::NONE {
+            self.0.push(Row { path: path.to_owned(), access, dir, is: None });
+        }
+    }
+
+    /// Whether a path has rights already: they add up along it.
+    pub(crate) fn gives(&self, path: &Path, access: Access) -> bool {
+        self.0.iter().any(|row| row.access.has(access) && path.starts_with(&row.path))
     }
 
     /// A path of the host, which must still be the same file when the guest opens it.
     pub(crate) fn add_host(&mut self, resolved: &super::source::Resolved, access: Access) {
         let path = &resolved.path;
+        if access == Access::NONE {
+            return;
+        }
         if let Some(same) = self.0.iter_mut().find(|row| row.path == *path) {
             same.access = same.access | access;
             return;

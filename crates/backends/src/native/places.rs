@@ -38,16 +38,17 @@ impl Builder<'_> {
         let found = self.blueprint.resolve("fs.read", &shown.from)?;
         let resolved = super::readable::granted(found, self.identity, true, !self.host.root())?;
         let source = self.resolved(&resolved);
-        self.show(source, &resolved, &shown.at);
-        self.placed(shown, &self.really(&shown.at), &resolved);
-        Ok(())
+        let (to, all) = (self.really(&shown.at), self.mount_read_only(source, &resolved, &shown.at));
+        self.placed(shown, &to, &resolved);
+        self.allow_shown(shown, &to, &resolved, all)
     }
 
     /// Of ours: a script, a probe.
     pub(super) fn read_ours(&mut self, grant: &Grant) -> Result<(), StartError> {
         let resolved = resolve("run", &grant.from)?;
         let source = self.resolved(&resolved);
-        self.show(source, &resolved, &grant.to);
+        let access = self.mount_read_only(source, &resolved, &grant.to);
+        self.allow(&self.really(&grant.to), access, resolved.dir);
         Ok(())
     }
 
@@ -95,7 +96,8 @@ impl Builder<'_> {
         there.symlink_metadata().map(drop).map_err(|error| StartError::path("fs", &there, &error))
     }
 
-    pub(super) fn show(&mut self, source: u32, resolved: &Resolved, to: &Path) {
+    /// Mounts what is only read, and says what may be done with all of it.
+    pub(super) fn mount_read_only(&mut self, source: u32, resolved: &Resolved, to: &Path) -> Access {
         let to = &self.really(to);
         let written = self.blueprint.noexec && self.blueprint.written(&resolved.path);
         let attrs = Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV;
@@ -106,7 +108,7 @@ impl Builder<'_> {
         } else {
             self.op(Op::Bind { source, path, attrs, file: !resolved.dir });
         }
-        self.allow(to, access, resolved.dir);
+        access
     }
 
     fn write(&mut self, shown: &Shown) -> Result<(), StartError> {
@@ -115,7 +117,7 @@ impl Builder<'_> {
         self.placed(shown, &to, &resolved);
         let (source, attrs) = (self.own_source(&resolved), self.writable_attrs());
         self.op(Op::Bind { source, path: text(&to), attrs, file: !resolved.dir });
-        self.allow_written(shown, &to, &resolved.path, resolved.dir)
+        self.allow_shown(shown, &to, &resolved, self.writable())
     }
 
     fn workspace(&mut self, shown: &Shown) -> Result<(), StartError> {
@@ -127,27 +129,28 @@ impl Builder<'_> {
         let at = if shown.at == shown.from { self.really(&resolved.path) } else { self.really(&shown.at) };
         let Size { bytes: size, inodes } = self.sizes.workspace.unwrap_or_default();
         let (path, attrs) = (text(&at), self.writable_attrs());
-        match shown.how {
+        let all = match shown.how {
             How::ReadOnly => {
                 let source = self.workspace_source(&resolved);
-                self.show(source, &resolved, &at);
+                self.mount_read_only(source, &resolved, &at)
             }
             How::Writable => {
                 let source = self.workspace_source(&resolved);
                 self.op(Op::Bind { source, path, attrs, file: false });
-                self.allow_written(shown, &at, &resolved.path, true)?;
+                self.writable()
             }
             How::Overlay(_) => {
                 let source = self.workspace_source(&resolved);
                 let export = Some(WORKSPACE_SLOT);
                 self.op(Op::Overlay { lowers: Lowers::one(source), path, size, inodes, attrs, export });
-                self.allow_written(shown, &at, &resolved.path, true)?;
+                self.writable()
             }
             How::Copy(_) | How::CopyInFolder => {
                 self.op(Op::Fill { path, size, inodes, attrs, slot: WORKSPACE_SLOT });
-                self.allow_written(shown, &at, &resolved.path, true)?;
+                self.writable()
             }
-        }
+        };
+        self.allow_shown(shown, &at, &resolved, all)?;
         self.placed(shown, &at, &resolved);
         self.tree.workspace = Some(resolved.path);
         self.tree.cwd = at;

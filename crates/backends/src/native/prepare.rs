@@ -145,7 +145,7 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     }
     config.program = launch.program.as_ref().map(|_| number_after(mapped.len()));
     layers(&mut config, &blueprint, &rules);
-    probes(&mut config, plan, filter.as_ref(), &blueprint);
+    probes(&mut config, plan, filter.as_ref(), &blueprint, &placed);
     config.seccomp = filter.as_ref().map(|built| built.program.clone()).unwrap_or_default();
     (config.env, config.search) = environment(&blueprint, launch);
     config.ids = inside(host, &identity, &blueprint);
@@ -208,6 +208,7 @@ pub(crate) fn common(blueprint: &Blueprint, host: &Capabilities, launch: &Launch
         // Never in the host's own.
         local_ipv4: own_network && blueprint.local[0],
         local_ipv6: own_network && blueprint.local[1],
+        link: own_network && blueprint.machine.network.is_some(),
         inlets: blueprint.inlets.iter().filter(|_| own_network).map(inlet).collect(),
         inner_limits: blueprint.inner_limits,
         new_keyring: blueprint.keyring,
@@ -299,7 +300,13 @@ fn layers(config: &mut Config, blueprint: &Blueprint, rules: &Rules) {
 
 /// What the kernel must refuse, and what it must not, when every control is in force. Asked for by the plan and not by what
 /// was built of it.
-fn probes(config: &mut Config, plan: &Plan, filter: Option<&filter::Built>, blueprint: &Blueprint) {
+fn probes(
+    config: &mut Config,
+    plan: &Plan,
+    filter: Option<&filter::Built>,
+    blueprint: &Blueprint,
+    placed: &[tree::Placed],
+) {
     if blueprint.container {
         config.ops.push(guest::config::OwnedOp::File { path: CANARY.into(), mode: 0o444, bytes: Vec::new() });
         config.probes.push(Probe::OpenMustFail(CANARY.into()));
@@ -310,8 +317,12 @@ fn probes(config: &mut Config, plan: &Plan, filter: Option<&filter::Built>, blue
     }
     config.probes.push(Probe::OpenMustWork(c"/dev/null".into()));
     for control in plan.controls() {
-        let Control::Device { at, .. } = control else { continue };
-        config.probes.push(Probe::OpenMustWork(source::text(at)));
+        if let Control::Device { at, .. } = control {
+            config.probes.push(Probe::OpenMustWork(source::text(at)));
+        } else if let Control::ReadFolders { abi: _, folders } = control {
+            let closed = tree::Placed::closed(placed, folders);
+            config.probes.extend(closed.map(|placed| Probe::OpenMustFail(source::text(&placed.point))));
+        }
     }
     config.probes.push(Probe::SocketMustFail { family: 40, kind: 1, protocol: 0 });
     if plan.controls().any(|control| *control == Control::Filter(Filter::NoInet)) {

@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 
 use policy::value::Grant;
 
-use super::blueprint::{Blueprint, How, Shown, Written};
+use super::blueprint::{Blueprint, How, Shown};
 use super::etc;
+use super::folders::Place;
 use super::landlock::{Access, Rules, library_folders, loaders};
 use super::source::{Resolved, resolve, resolve_entry};
 use crate::StartError;
 use crate::identity::Identity;
+use crate::support::TOOLS;
 
-/// Tools of the host; links among them resolve to the same folders.
-const TOOLS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 /// Devices that programs expect.
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 /// The name of the session's own terminal, whichever that is: the caller's is of another session.
@@ -36,24 +36,24 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// A tree of the host that can be written to, or the folders in it that alone can be.
-    fn written(
+    /// Rules for what the plan shows, where it may be less than `all` in parts of it.
+    fn show(
         &mut self,
         blueprint: &Blueprint,
         resolved: &Resolved,
         shown: &Shown,
-        write: Access,
+        all: Access,
     ) -> Result<(), StartError> {
-        match blueprint.written_in(&shown.at, &resolved.path)? {
-            Written::All => self.rules.add_host(resolved, write),
-            Written::Only(folders) => {
-                self.rules.add_host(resolved, Access::READ);
-                for (below, _dir) in folders {
-                    self.rules.add_host(&resolve_entry("commands.write", &resolved.path.join(below))?, write);
-                }
+        let (point, dir) = (&resolved.path, resolved.dir);
+        let place = Place { at: &shown.at, point, host: point, dir };
+        for part in blueprint.folders.parts(&place, all, &self.rules)? {
+            if part.path == *point {
+                self.rules.add_host(resolved, part.access);
+            } else {
+                self.rules.add_host(&resolve_entry(part.clause, &part.path)?, part.access);
             }
         }
-        self.placed.push((shown.from.clone(), true));
+        self.placed.push((shown.from.clone(), shown.how == How::Writable));
         Ok(())
     }
 }
@@ -90,25 +90,24 @@ pub(crate) fn places(
     };
     for shown in &blueprint.reads {
         let resolved = super::readable::granted(blueprint.resolve("fs.read", &shown.from)?, who, false, rootless)?;
-        places.rules.add_host(&resolved, reading(&resolved.path));
-        places.placed.push((shown.from.clone(), false));
+        places.show(blueprint, &resolved, shown, reading(&resolved.path))?;
     }
     for grant in show {
         places.rules.add_host(&resolve("run", &grant.from)?, run);
     }
     for shown in &blueprint.writes {
-        places.written(blueprint, &blueprint.resolve("fs.write", &shown.from)?, shown, write)?;
+        places.show(blueprint, &blueprint.resolve("fs.write", &shown.from)?, shown, write)?;
     }
     if let Some(shown) = &blueprint.workspace {
         let resolved = blueprint.resolve("workspace", &shown.from)?;
         match shown.how {
-            How::ReadOnly => places.rules.add_host(&resolved, reading(&resolved.path)),
-            How::Writable => places.written(blueprint, &resolved, shown, write)?,
+            How::ReadOnly => places.show(blueprint, &resolved, shown, reading(&resolved.path))?,
+            How::Writable => places.show(blueprint, &resolved, shown, write)?,
             // Below our own folder, so it is granted already.
-            How::CopyInFolder | How::Copy(_) | How::Overlay(_) => places.copy = Some(tmp.join("workspace")),
-        }
-        if shown.how != How::Writable {
-            places.placed.push((shown.from.clone(), false));
+            How::CopyInFolder | How::Copy(_) | How::Overlay(_) => {
+                places.copy = Some(tmp.join("workspace"));
+                places.placed.push((shown.from.clone(), false));
+            }
         }
         places.cwd = places.copy.clone().unwrap_or_else(|| resolved.path.clone());
         places.workspace = Some(resolved.path);

@@ -93,7 +93,7 @@ impl backend::Running for Running {
         drop(signalled);
     }
 
-    fn freeze(&self, frozen: bool) -> Result<(), String> {
+    fn freeze(&mut self, frozen: bool) -> Result<(), String> {
         let none = || "nothing can be frozen here: this user has no control group with a freezer".to_owned();
         let group = self.held.group.as_ref().filter(|group| group.can_freeze()).ok_or_else(none)?;
         group.freeze(frozen, std::time::Duration::from_secs(5)).map_err(|error| error.to_string())

@@ -21,10 +21,15 @@ use crate::host::Capabilities;
 const AMBIENT: u64 =
     1 | 1 << 1 | 1 << 3 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 12 | 1 << 18 | 1 << 21 | 1 << 24 | 1 << 27;
 
+/// NET_RAW: the packet socket of a machine's link.
+const OF_LINK: u64 = 1 << 13;
+
 /// What the guest's process is made of, all of it open before it is made.
 #[derive(Debug)]
 pub(crate) struct Order {
     container: bool,
+    /// It makes the link of a machine.
+    link: bool,
     namespaces: Namespaces,
     cgroup_namespace: bool,
     id_maps: IdMaps,
@@ -73,6 +78,7 @@ impl Order {
         let (streams, inner) = Streams::make(prepared.stdio)?;
         let order = Self {
             container,
+            link: prepared.config.link,
             namespaces: namespaces(&prepared.blueprint.namespaces),
             cgroup_namespace: prepared.blueprint.namespaces.contains(&Namespace::Cgroup),
             id_maps: if container && !host.root() { own } else { IdMaps::Later },
@@ -109,7 +115,7 @@ impl Order {
             mounts: &[],
             id_maps: self.id_maps,
             time_offsets: self.time.then(from_zero),
-            ambient: if self.container { AMBIENT } else { 0 },
+            ambient: if self.container { AMBIENT | if self.link { OF_LINK } else { 0 } } else { 0 },
             fds: &fds,
             program: self.program.as_fd(),
             argv: &[c"fumehood-guest"],

@@ -345,8 +345,10 @@ impl backend::Started for Started {
     }
 
     fn sockets(&mut self) -> Result<Vec<OwnedFd>, StartError> {
+        let config = &self.prepared.config;
+        let planned = config.inlets.len().saturating_add(usize::from(config.link));
         let mut all = Vec::new();
-        while all.len() < self.prepared.config.inlets.len() {
+        while all.len() < planned {
             let frame = self.expect()?;
             let FromGuest::Sockets(count) = frame else { return Err(unexpected(&frame)) };
             let came = self.control.take_descriptors();
@@ -355,7 +357,7 @@ impl backend::Started for Started {
             }
             all.extend(came);
         }
-        self.seen.sockets(&all);
+        self.seen.sockets(&all, self.prepared.config.link);
         Ok(all)
     }
 
@@ -468,7 +470,8 @@ impl Started {
         } else if step == Step::Mounts {
             config.ops.get(index).map(words::op)
         } else if step == Step::Network {
-            index.checked_sub(16).and_then(|at| config.inlets.get(at)).map(words::inlet)
+            let inlet = || index.checked_sub(16).and_then(|at| config.inlets.get(at)).map(words::inlet);
+            if index == 4 { Some(words::LINK.to_owned()) } else { inlet() }
         } else if step == Step::Landlock {
             config.landlock.as_ref().and_then(rule)
         } else if step == Step::Probes {

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Source};
 use policy::value::{Found, Grant, Image, Root};
 
-use super::blueprint::{Blueprint, How, Shown, Written};
+use super::blueprint::{Blueprint, How, Shown};
+use super::folders::{self, Place};
 use super::landlock::{Access, Rules};
 use super::proc_view;
 use super::source::{Resolved, resolve, text};
@@ -70,6 +71,13 @@ pub(crate) struct Placed {
     pub(crate) write: bool,
     /// What must be found there, where a mount shows the thing itself: a layer and a copy are others.
     pub(crate) is: Option<Identity>,
+}
+
+impl Placed {
+    /// The first one that no list names: as a whole it must not be read.
+    pub(crate) fn closed<'a>(all: &'a [Self], folders: &[PathBuf]) -> Option<&'a Self> {
+        all.iter().find(|placed| !folders::lists(folders, &placed.at))
+    }
 }
 
 /// What is shown as the run's own, although it belongs to somebody else.
@@ -209,34 +217,25 @@ impl Builder<'_> {
         self.tree.placed.push(Placed { at, point, dir: r.dir, write, is: itself.then(|| r.identity()) });
     }
 
-    /// A tree of the host that can be written to, or the folders in it that alone can be.
-    pub(crate) fn allow_written(
+    /// What may be done in what the plan shows, where it may be less than `all` in parts of it.
+    pub(crate) fn allow_shown(
         &mut self,
         shown: &Shown,
         point: &Path,
-        host: &Path,
-        dir: bool,
+        r: &Resolved,
+        all: Access,
     ) -> Result<(), StartError> {
-        let access = self.writable();
-        match self.blueprint.written_in(&shown.at, host)? {
-            Written::All => self.allow(point, access, dir),
-            Written::Only(folders) => {
-                self.allow(point, Access::READ, dir);
-                for (below, dir) in folders {
-                    self.allow(&point.join(below), access, dir);
-                }
-            }
+        let place = Place { at: &shown.at, point, host: &r.path, dir: r.dir };
+        for part in self.blueprint.folders.parts(&place, all, &self.tree.rules)? {
+            self.allow(&part.path, part.access, part.dir);
         }
         Ok(())
     }
 
-    /// What may be done below a folder of git's: where commands are judged, one in the workspace is written to if it is listed, and
-    /// one elsewhere if that of the workspace is.
-    fn of_git(&self, below: Option<&Path>) -> Access {
-        let Some(folders) = &self.blueprint.folders else { return self.writable() };
-        let at = self.blueprint.workspace.as_ref().map(|shown| shown.at.join(below.unwrap_or(Path::new(".git"))));
-        let listed = folders.iter().any(|folder| at.as_ref().is_some_and(|at| at.starts_with(folder)));
-        if listed { self.writable() } else { Access::READ }
+    /// What may be done below a folder of git's: where commands are judged, one in the workspace as the lists say, and one elsewhere
+    /// as they say of that of the workspace.
+    fn of_git(&self, below: &Path, all: Access) -> Access {
+        self.blueprint.folders.at(&self.blueprint.in_workspace(below), all)
     }
 
     pub(crate) fn writable_attrs(&self) -> Attrs {
@@ -447,7 +446,11 @@ impl Builder<'_> {
         }
         self.op(Op::Devpts { path: c"/dev/pts".into(), max: TERMINALS });
         self.allow(Path::new("/dev"), Access::READ | Access::WRITE_FILE | Access::IOCTL, true);
-        self.allow(Path::new("/"), Access::LIST, true);
+        // What lies below is listed with it: only where all of it may be read.
+        let root = Path::new("/");
+        if self.blueprint.folders.at(root, Access::READ) == Access::READ {
+            self.allow(root, Access::LIST, true);
+        }
     }
 
     /// Those of its own ipc namespace. Landlock grants what lies below a mount, and queues lie below none unless they are shown.
@@ -500,27 +503,33 @@ impl Builder<'_> {
             GitPart::ReadOnly(path) => {
                 let resolved = resolve("workspace", path)?;
                 let source = self.workspace_source(&resolved);
-                self.show(source, &resolved, path);
+                self.git_read_only(source, &resolved, path);
             }
             GitPart::Layered(path, slot) => {
                 let resolved = resolve("workspace", path)?;
                 let source = self.workspace_source(&resolved);
                 // Where the kernel cannot layer, git at least reads.
                 if can_layer(self.host) {
-                    self.layered(source, &self.really(path), *slot, self.of_git(None));
+                    self.layered(source, &self.really(path), *slot, Path::new(".git"));
                 } else {
-                    self.show(source, &resolved, path);
+                    self.git_read_only(source, &resolved, path);
                 }
             }
         }
         Ok(())
     }
 
-    fn layered(&mut self, source: u32, to: &Path, export: Option<u32>, access: Access) {
+    fn git_read_only(&mut self, source: u32, resolved: &Resolved, path: &Path) {
+        let all = self.mount_read_only(source, resolved, path);
+        self.allow(&self.really(path), self.of_git(Path::new(".git"), all), resolved.dir);
+    }
+
+    /// `below` the workspace is the folder as which it is used.
+    fn layered(&mut self, source: u32, to: &Path, export: Option<u32>, below: &Path) {
         let (size, attrs) = (self.sizes.git, self.writable_attrs());
         let (size, inodes) = (size.bytes, size.inodes);
         self.op(Op::Overlay { lowers: Lowers::one(source), path: text(to), size, inodes, attrs, export });
-        self.allow(to, access, true);
+        self.allow(to, self.of_git(below, self.writable()), true);
     }
 
     /// Control files of a read-write workspace: bound on themselves, read-only or only pinned; git's folders in layers.
@@ -533,7 +542,7 @@ impl Builder<'_> {
                     let root = self.tree.workspace.clone().unwrap_or_default();
                     let resolved = self.blueprint.resolve("workspace", &root.join(path))?;
                     let source = self.workspace_source(&resolved);
-                    self.layered(source, &at.join(path), Some(*slot), self.of_git(Some(path)));
+                    self.layered(source, &at.join(path), Some(*slot), path);
                 }
                 Protect::ReadOnly(path) | Protect::Layered(path, _) => {
                     self.op(Op::ReadOnly { path: text(&at.join(path)), recursive: true });

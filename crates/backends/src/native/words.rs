@@ -57,6 +57,9 @@ pub(super) fn probe(probe: &Probe) -> String {
     }
 }
 
+/// The link of a machine.
+pub(super) const LINK: &str = "making the link to a machine: the kernel needs pairs of interfaces and packet sockets (the modules `veth` and `af_packet`)";
+
 /// A socket for the broker.
 pub(super) fn inlet(inlet: &Inlet) -> String {
     let (transport, family) = (if inlet.udp { "UDP" } else { "TCP" }, if inlet.ipv6 { "IPv6" } else { "IPv4" });

@@ -129,6 +129,8 @@ pub(crate) struct Bundle {
     pub(crate) places: Vec<Place>,
     hostname: String,
     pub(crate) whose: Whose,
+    /// The network namespace that the runtime enters, where it is not a new one.
+    pub(crate) network: Option<PathBuf>,
 }
 
 fn path(text: &std::ffi::CStr) -> PathBuf {
@@ -150,7 +152,8 @@ impl Bundle {
     ) -> Result<Self, StartError> {
         let folder = folder.to_owned();
         let (made, files, shown, places) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut bundle = Self { folder, made, files, shown, places, hostname: hostname.to_owned(), whose };
+        let mut bundle =
+            Self { folder, made, files, shown, places, hostname: hostname.to_owned(), whose, network: None };
         for op in ops {
             if !bundle.whose.takes(op) {
                 bundle.add(op, (sources, mapped))?;
@@ -407,8 +410,12 @@ impl Bundle {
         let (user, capabilities, linux) = match &self.whose {
             Whose::Mapped(linux) => (linux.inside, linux.capabilities(), linux.document()),
             Whose::Same(user) => {
-                let kinds = ["pid", "network", "ipc", "uts", "mount"];
-                (*user, Vec::new(), json!({ "namespaces": kinds.map(|kind| json!({ "type": kind })) }))
+                let mut kinds = ["pid", "ipc", "uts", "mount"].map(|kind| json!({ "type": kind })).to_vec();
+                kinds.push(match &self.network {
+                    Some(path) => json!({ "type": "network", "path": shown(path) }),
+                    None => json!({ "type": "network" }),
+                });
+                (*user, Vec::new(), json!({ "namespaces": kinds }))
             }
         };
         let sets = ["bounding", "effective", "inheritable", "permitted", "ambient"];

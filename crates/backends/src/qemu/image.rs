@@ -102,6 +102,19 @@ pub(super) fn machine_id(folder: &Path) -> Option<String> {
     (!agent::machine::OWN.contains(&first)).then(|| path.to_owned())
 }
 
+/// Whether a machine with a network can have a `/etc/resolv.conf` of its own: where the tree's `/etc` is a link, the folder is
+/// another one, which is shown as it is.
+pub(super) fn own_etc(folder: &Path) -> Result<(), StartError> {
+    let path = folder.join("etc");
+    match path.symlink_metadata() {
+        Ok(meta) if !meta.is_dir() => {
+            let why = "it is no folder, and a machine with a network has its own `resolv.conf` there".to_owned();
+            Err(StartError::Path { clause: "fs.root", path, why, missing: false })
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// Bytes in blocks, each file with one more, and entries of a tree; no other file system is entered.
 fn size(clause: &'static str, folder: &Path) -> Result<(u64, u64), StartError> {
     let fault = |path: &Path, error: &std::io::Error| StartError::path(clause, path, error);

@@ -9,7 +9,7 @@
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{Error, Read as _, Result, Seek as _, Write as _};
+use std::io::{Error, Result, Seek as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -44,22 +44,7 @@ pub(super) struct Kept {
 impl Kept {
     /// Those that this emulator made with these words.
     pub(super) fn of(folder: &Path, emulation: &Emulation, words: &[OsString]) -> Result<Self> {
-        let program = emulation.program.metadata()?;
-        let mut all = Sha256::new();
-        let mut part = |bytes: &[u8]| {
-            all.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());
-            all.update(bytes);
-        };
-        part(FORMAT.as_bytes());
-        part(agent::ELF);
-        part(emulation.kernel.digest().as_bytes());
-        part(emulation.version.as_bytes());
-        // The emulator is the system's: a change of its file shows in these.
-        for number in [program.dev(), program.ino(), program.len(), program.ctime().unsigned_abs()] {
-            part(&number.to_le_bytes());
-        }
-        words.iter().for_each(|word| part(word.as_encoded_bytes()));
-        Ok(Self { folder: folder.to_owned(), kind: hexadecimal(all) })
+        Ok(Self { folder: folder.to_owned(), kind: kind(emulation, words)? })
     }
 
     /// One that can be used, open at its beginning.
@@ -83,15 +68,7 @@ impl Kept {
     fn open(&self, name: &str, digest: &str) -> Result<File> {
         let mut file = OpenOptions::new().read(true).custom_flags(CAREFUL).open(self.folder.join(name))?;
         ours(&file.metadata()?)?;
-        let mut all = Sha256::new();
-        let mut part = vec![0; CHUNK];
-        loop {
-            match file.read(&mut part)? {
-                0 => break,
-                count => all.update(part.get(..count).unwrap_or_default()),
-            }
-        }
-        if hexadecimal(all) != digest {
+        if hashed(&mut file, &mut std::io::sink(), u64::MAX)?.0 != digest {
             return Err(Error::other("its digest is another"));
         }
         file.rewind()?;
@@ -99,10 +76,10 @@ impl Kept {
     }
 
     /// Keeps all that can be read, of at most so many bytes; what is too much of the others goes.
-    pub(super) fn keep(&self, mut from: impl std::io::Read, most: u64) -> Result<()> {
+    pub(super) fn keep(&self, from: &mut dyn std::io::Read, most: u64) -> Result<()> {
         let _gone = sweep(&self.folder, MAX_KEPT.saturating_sub(1));
         let new = self.folder.join(format!("{}-{}{NEW}", self.kind, std::process::id()));
-        let kept = self.write(&new, &mut from, most);
+        let kept = self.write(&new, from, most);
         if kept.is_err() {
             drop(std::fs::remove_file(&new));
         }
@@ -111,22 +88,47 @@ impl Kept {
 
     fn write(&self, new: &Path, from: &mut dyn std::io::Read, most: u64) -> Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new)?;
-        let (mut all, mut count, mut part) = (Sha256::new(), 0_u64, vec![0; CHUNK]);
-        loop {
-            let read = from.read(&mut part)?;
-            let bytes = part.get(..read).unwrap_or_default();
-            if bytes.is_empty() {
-                break;
-            }
-            count = count.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
-            if count > most {
-                return Err(Error::other("it is more than a machine has"));
-            }
-            all.update(bytes);
-            file.write_all(bytes)?;
-        }
-        std::fs::rename(new, self.folder.join(format!("{}.{}", self.kind, hexadecimal(all))))
+        let (digest, _bytes) = hashed(from, &mut file, most)?;
+        std::fs::rename(new, self.folder.join(format!("{}.{digest}", self.kind)))
     }
+}
+
+/// Copies all of it, at most so many bytes; its digest, and how many it were.
+pub(super) fn hashed(from: &mut dyn std::io::Read, to: &mut dyn std::io::Write, most: u64) -> Result<(String, u64)> {
+    let (mut all, mut count, mut part) = (Sha256::new(), 0_u64, vec![0; CHUNK]);
+    loop {
+        let read = from.read(&mut part)?;
+        let bytes = part.get(..read).unwrap_or_default();
+        if bytes.is_empty() {
+            return Ok((hexadecimal(all), count));
+        }
+        count = count.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
+        if count > most {
+            return Err(Error::other("it is more than a machine has"));
+        }
+        all.update(bytes);
+        to.write_all(bytes)?;
+    }
+}
+
+/// The digest of all that machines must have in common for one to begin with the memory of another.
+pub(super) fn kind(emulation: &Emulation, words: &[OsString]) -> Result<String> {
+    let program = emulation.program.metadata()?;
+    let mut all = Sha256::new();
+    let mut part = |bytes: &[u8]| {
+        all.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());
+        all.update(bytes);
+    };
+    part(FORMAT.as_bytes());
+    part(agent::ELF);
+    part(emulation.kernel.digest().as_bytes());
+    part(emulation.version.as_bytes());
+    // The emulator is the system's: a change of its file shows in these.
+    for number in [program.dev(), program.ino(), program.len(), program.ctime().unsigned_abs()] {
+        part(&number.to_le_bytes());
+    }
+    words.iter().for_each(|word| part(word.as_encoded_bytes()));
+    Ok(hexadecimal(all))
 }
 
 /// Removes prepared machines of a folder: what is too old, of nobody who writes it any more, or beyond the newest `most`; the files
@@ -174,6 +176,7 @@ fn hexadecimal(all: Sha256) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
@@ -215,7 +218,7 @@ mod tests {
     fn what_was_kept_is_found_by_its_own_kind_alone() {
         let place = Place::new();
         assert_eq!(place.found(), None);
-        place.kept.keep(&b"memory"[..], 100).unwrap();
+        place.kept.keep(&mut &b"memory"[..], 100).unwrap();
         assert_eq!(place.found().as_deref(), Some("memory"));
         assert_eq!(place.only().metadata().unwrap().mode() & 0o777, 0o600);
         assert!(Place::kind(place.folder.path(), "256M").find().is_none());
@@ -224,7 +227,7 @@ mod tests {
     #[test]
     fn what_is_not_whole_or_not_the_callers_alone_is_not_used() {
         let place = Place::new();
-        place.kept.keep(&b"memory"[..], 100).unwrap();
+        place.kept.keep(&mut &b"memory"[..], 100).unwrap();
         let path = place.only();
         std::fs::write(&path, "memorY").unwrap();
         assert_eq!(place.found(), None, "another digest");
@@ -247,7 +250,7 @@ mod tests {
     fn one_that_is_a_day_old_or_of_the_future_is_not_used_and_is_removed() {
         let place = Place::new();
         for (by, past) in [(OLDEST, true), (WRITING, false)] {
-            place.kept.keep(&b"memory"[..], 100).unwrap();
+            place.kept.keep(&mut &b"memory"[..], 100).unwrap();
             let now = SystemTime::now();
             let then = if past { now.checked_sub(by) } else { now.checked_add(by) };
             OpenOptions::new().write(true).open(place.only()).unwrap().set_modified(then.unwrap()).unwrap();
@@ -259,10 +262,10 @@ mod tests {
     #[test]
     fn more_than_a_machine_has_is_not_kept_and_only_the_newest_stay() {
         let place = Place::new();
-        assert!(place.kept.keep(&b"memory"[..], 5).is_err());
+        assert!(place.kept.keep(&mut &b"memory"[..], 5).is_err());
         assert_eq!(std::fs::read_dir(place.folder.path()).unwrap().count(), 0);
         for number in 0..MAX_KEPT + 2 {
-            Place::kind(place.folder.path(), &number.to_string()).keep(&b"memory"[..], 100).unwrap();
+            Place::kind(place.folder.path(), &number.to_string()).keep(&mut &b"memory"[..], 100).unwrap();
         }
         assert_eq!(std::fs::read_dir(place.folder.path()).unwrap().count(), MAX_KEPT);
         assert!(Place::kind(place.folder.path(), &(MAX_KEPT + 1).to_string()).find().is_some());

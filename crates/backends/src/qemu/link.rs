@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use agent::frame::{self, Frame, Kind, Lane, WINDOW};
-use agent::machine::{Begin, Begun, Waits};
+use agent::machine::{Begin, Begun, ORDERS, Order, Waits};
 use agent::words::{Ended, Request, Skipped};
 use serde::de::DeserializeOwned;
 
@@ -109,6 +109,28 @@ impl Link {
         }
         self.put(Kind::Eof, stream, &[])?;
         self.answer(stream, limit).map(|(begun, _)| begun)
+    }
+
+    /// Gives the machine's first process an order, and waits until it is done, or refused. Nothing else may be open.
+    pub(super) fn order<T: DeserializeOwned>(&mut self, order: &Order, limit: Duration) -> Result<Ended<T>, String> {
+        let until = Instant::now() + limit;
+        self.put_order(order)?;
+        loop {
+            if let Some(came) = self.take()? {
+                if (came.kind, came.stream) != (Kind::End, ORDERS) {
+                    return Err("the machine says what has no place in an answer to an order".to_owned());
+                }
+                let said = serde_json::from_slice(&came.payload);
+                return said.map_err(|error| format!("the answer to an order cannot be read: {error}"));
+            }
+            self.wait(until, limit)?;
+        }
+    }
+
+    /// Queues an order.
+    pub(super) fn put_order(&mut self, order: &Order) -> Result<(), String> {
+        let words = serde_json::to_vec(order).map_err(|error| error.to_string())?;
+        self.put(Kind::Open, ORDERS, &words)
     }
 
     /// Both directions, and what has come and was not taken.

@@ -1,15 +1,17 @@
 //! The vm tier by QEMU.
 //!
 //! # Promises
-//! A machine with a kernel of its own, one read-only image and no network device. The emulator is the program of a run of the container
+//! A machine with a kernel of its own, one read-only image, and no network device but one that leads to a broker. The emulator is the program of a run of the container
 //! tier, so that what gets out of it meets that next. Nothing that was started before *go* is the caller's.
 //! # Does not promise
 //! A boundary in the emulator itself: without KVM its makers give none. KVM is not used by this version.
 
+mod frames;
 mod image;
 mod inside;
 mod kept;
 mod link;
+mod live;
 mod monitor;
 mod outer;
 mod prepare;

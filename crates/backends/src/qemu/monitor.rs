@@ -13,7 +13,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 const MAX_LINE: usize = 256 * 1024;
 /// Most lines that are not the one that is waited for.
 const MAX_LINES: usize = 1000;
-/// The name under which the emulator knows a descriptor that it was given.
+/// The name under which the emulator knows the descriptor of a machine's state.
 const STATE: &str = "state";
 
 /// The line.
@@ -42,7 +42,7 @@ impl Monitor {
 
     /// Has the machine, which stands still, written into a pipe, which the caller reads to its end.
     pub(super) fn write_to(&mut self, pipe: BorrowedFd<'_>) -> Result<(), String> {
-        self.give(pipe)?;
+        self.give(STATE, pipe)?;
         // The machine stands still meanwhile: as fast as it can.
         self.order("migrate-set-parameters", &json!({ "max-bandwidth": 1_u64 << 40 }))?;
         self.order("migrate", &json!({ "uri": format!("fd:{STATE}") }))
@@ -50,7 +50,7 @@ impl Monitor {
 
     /// Fills the machine, which has not started, from what was written.
     pub(super) fn read_from(&mut self, state: BorrowedFd<'_>) -> Result<(), String> {
-        self.give(state)?;
+        self.give(STATE, state)?;
         self.order("migrate-incoming", &json!({ "uri": format!("fd:{STATE}") }))?;
         self.moved()
     }
@@ -65,8 +65,9 @@ impl Monitor {
         if ended == "completed" { Ok(()) } else { Err(format!("the machine's state: {ended}")) }
     }
 
-    fn give(&mut self, fd: BorrowedFd<'_>) -> Result<(), String> {
-        self.tell("getfd", &json!({ "fdname": STATE }), Some(fd))?;
+    /// Hands it a descriptor, which it knows by this name then.
+    pub(super) fn give(&mut self, name: &str, fd: BorrowedFd<'_>) -> Result<(), String> {
+        self.tell("getfd", &json!({ "fdname": name }), Some(fd))?;
         self.answered("getfd")
     }
 

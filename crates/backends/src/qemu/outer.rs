@@ -1,13 +1,15 @@
-//! The sandbox around the emulator: a plan of the container tier with one program and no network. Of the host it has what that
-//! tier's root shows: the trees of the host's tools, read-only, and the shown part of `/etc`.
+//! The sandbox around the emulator: a plan of the container tier with one program, and no network but that of its machine. Of the
+//! host it has what that tier's root shows: the trees of the host's tools, read-only, and the shown part of `/etc`.
 
 use std::ffi::OsString;
 use std::path::Path;
 
+use policy::control::{Control, Controls, Machine, Namespace};
 use policy::value::{Threat, Tier};
 use policy::{Caller, Candidate, Clause, ClauseId, Format, Layers, Plan, Support};
 use serde_json::{Value, json};
 
+use super::frames;
 use crate::StartError;
 use crate::backend::Backend as _;
 use crate::host::{Capabilities, Emulation};
@@ -44,8 +46,12 @@ pub(super) fn plan(blueprint: &Blueprint, emulation: &Emulation, host: &Capabili
     let policy = loaded.policy_on(Tier::Container).into_owned();
     // It is part of the run, whose record this is.
     let of_record = [ClauseId::AuditPath, ClauseId::AuditRedact, ClauseId::AuditContent, ClauseId::AuditSync];
-    let answers = |clause: &Clause<'_>| {
-        if of_record.contains(&clause.id()) { Support::NotAsked } else { Container.support(clause, &policy, host) }
+    let answers = |clause: &Clause<'_>| match (clause.id(), blueprint.machine.network) {
+        (id, _) if of_record.contains(&id) => Support::NotAsked,
+        (ClauseId::NetMode, Some(ipv6)) => network(blueprint, ipv6),
+        // Of the machine's own plan, whose broker has the sockets.
+        (ClauseId::NetUnknown | ClauseId::NetDns, Some(_)) => Support::NotAsked,
+        (_, _) => Container.support(clause, &policy, host),
     };
     let on = Candidate { tier: Tier::Container, backend: Container.name(), answers: &answers };
     policy::make_plan(&loaded, on).map_err(|refusal| {
@@ -53,6 +59,16 @@ pub(super) fn plan(blueprint: &Blueprint, emulation: &Emulation, host: &Capabili
             refusal.refused.iter().map(|reason| format!("{}: {}", reason.clause, reason.why)).collect();
         broken(all.join("; "))
     })
+}
+
+/// What stands in the namespace to which the machine's frames are carried: what the machine's own plan says, as around a container's
+/// programs.
+fn network(blueprint: &Blueprint, ipv6: bool) -> Support {
+    let routes = blueprint.local[0].then(|| Control::LocalRoutes { ipv6: blueprint.local[1] });
+    let inlets = (!blueprint.inlets.is_empty()).then(|| Control::Inlets(blueprint.inlets.clone()));
+    let device = Control::Machine(Machine::Network { ipv6 });
+    let others = routes.into_iter().chain(inlets).chain([device]);
+    Support::Held(Controls::new(Control::Namespace(Namespace::Net), others))
 }
 
 fn document(blueprint: &Blueprint, emulation: &Emulation) -> Result<Value, StartError> {
@@ -78,6 +94,11 @@ fn document(blueprint: &Blueprint, emulation: &Emulation) -> Result<Value, Start
         },
         "syscalls": { "profile": "default" },
     });
+    if let Some(all) = document.as_object_mut().filter(|_| blueprint.machine.network.is_some()) {
+        all.insert("net".to_owned(), json!({ "mode": "allow" }));
+        // The machine's frames are its only way out: an emulator makes no socket.
+        all.insert("syscalls".to_owned(), json!({ "profile": "default", "deny": ["socket"] }));
+    }
     let mut limit = |name: &str, value: Value| {
         if let Some(limits) = document.get_mut("limits").and_then(Value::as_object_mut) {
             limits.insert(name.to_owned(), value);
@@ -112,7 +133,7 @@ pub(super) const PREPARED: [&str; 2] = ["-incoming", "defer"];
 /// The emulator's words: all devices that the machine has.
 ///
 /// # Errors
-/// A part of every machine is not planned: its kernel, its memory, that it has no network.
+/// A part of every machine is not planned: its kernel, its memory, whether it has a network.
 pub(super) fn words(
     blueprint: &Blueprint,
     emulation: &Emulation,
@@ -123,7 +144,7 @@ pub(super) fn words(
     if (release, digest) != (&emulation.kernel.release, &emulation.kernel.digest()) {
         return Err(StartError::Internal("the prepared kernel is another than was planned".to_owned()));
     }
-    planned(parts.no_network.then_some(()), "a machine without a network")?;
+    planned((parts.no_network != parts.network.is_some()).then_some(()), "a machine with a network or without one")?;
     let at = |name: &str| format!("{SHOWN}/{name}");
     let image = |node: &str, file: &str| {
         format!("driver=file,node-name={node},read-only=on,locking=off,filename={SHOWN}/{file}")
@@ -160,7 +181,9 @@ pub(super) fn words(
     let second =
         [("-blockdev", image("workspace", WORKSPACE)), ("-device", "virtio-blk-pci,drive=workspace".to_owned())];
     words.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(OsString::from));
-    for (option, value) in options.into_iter().chain(second.into_iter().filter(|_| workspace)) {
+    let device = frames::WORDS.map(|(option, value)| (option, value.to_owned()));
+    let device = device.into_iter().filter(|_| parts.network.is_some());
+    for (option, value) in options.into_iter().chain(second.into_iter().filter(|_| workspace)).chain(device) {
         words.extend([OsString::from(option), OsString::from(value)]);
     }
     Ok(words)

@@ -1,30 +1,32 @@
 //! From a plan to everything that a machine is made of: kernel, initial file system and image, in the run's own folder, and the
 //! prepared sandbox of the emulator.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Seek as _, Write as _};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use agent::frame::VERSION;
-use agent::machine::{self, Attempt, Machine, Place, Workspace};
+use agent::machine::{self, Attempt, Machine, Network, Place, Workspace};
 use agent::words::Program;
 use guest::config::OwnedProbe as Probe;
 use policy::Plan;
 use policy::control::Variables;
 use policy::value::{Grant, Root};
 
-use super::kept::Kept;
+use super::kept::{self, Kept};
+use super::live::Origin;
 use super::outer::planned;
 use super::{image, outer, start};
 use crate::StartError;
-use crate::backend::{self, Backend as _, Launch, Stdio};
+use crate::backend::{self, Backend as _, Launch, Remembered, Stdio};
 use crate::cpio::Archive;
 use crate::host::{Capabilities, Emulation};
 use crate::native::Container;
 use crate::native::blueprint::{Blueprint, How, Shown};
-use crate::native::{environment, filter};
+use crate::native::{environment, etc, filter};
 use crate::sizes::Size;
 
 /// Everything that a start needs.
@@ -35,7 +37,7 @@ pub(super) struct Prepared {
     pub(super) outer: Plan,
     pub(super) plan: Plan,
     pub(super) emulation: Emulation,
-    pub(super) words: Vec<std::ffi::OsString>,
+    pub(super) words: Vec<OsString>,
     pub(super) machine: Machine,
     /// None where the agent itself is what is asked for.
     pub(super) program: Option<Program>,
@@ -47,6 +49,10 @@ pub(super) struct Prepared {
     pub(super) kept: Option<File>,
     /// Where that is kept for others.
     pub(super) keeps: Option<Kept>,
+    /// What it begins with is all that a live sandbox was, and it goes on from there.
+    pub(super) goes_on: bool,
+    /// What others can go on from.
+    pub(super) origin: Origin,
     /// The copy of a workspace that goes in.
     pub(super) workspace: Option<Copied>,
     /// What goes into the environment, clause by clause.
@@ -96,56 +102,52 @@ impl Copied {
 pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
     let missing = |missing: crate::host::Missing| StartError::system("looking for the emulator", missing.why);
     let emulation = host.machine().map_err(missing)?.clone();
-    let refused = |what: &str| Err(StartError::Internal(format!("{what} cannot go into a machine")));
+    let refused = |what: &str| Err(not_in_a_machine(what));
     if launch.laid || !launch.show.is_empty() || !launch.git.is_empty() || !launch.covered.is_empty() {
         return refused("a file or folder of the host");
     }
     let live = launch.stdio == Stdio::Socket;
-    if launch.trust.is_some() || launch.program.is_some() != live || matches!(launch.stdio, Stdio::Terminal(..)) {
-        return refused("a terminal, an authority or a program of ours");
+    if launch.program.is_some() != live || matches!(launch.stdio, Stdio::Terminal(..)) {
+        return refused("a terminal or a program of ours");
     }
     let blueprint = Blueprint::of_machine(plan, launch);
-    let root = match &blueprint.root {
-        Some(Root::Dir(folder)) => folder,
-        Some(Root::Image(image)) => match &image.found {
-            Ok(found) => &found.tree,
-            Err(_) => return refused("an image that is not there"),
-        },
-        Some(Root::Host | Root::Empty) | None => return refused("a root that is no folder"),
-    };
+    let root = root(&blueprint)?;
+    if blueprint.machine.network.is_some() {
+        image::own_etc(root)?;
+    }
     let memory = planned(blueprint.machine.memory, "memory")?;
     let built = planned(filter::build(&blueprint)?, "a filter")?;
-    let machine =
-        Machine { attempts: attempts(&built), machine_id: image::machine_id(root), ..inside(&blueprint, launch)? };
-    let image = image::Planned::of("fs.root", machine::ROOT_LABEL, root)?;
-    let mut workspace = None;
-    if let Some(folder) = &launch.tmp {
-        let files = emulation.kernel.files();
-        let (kernel, mut initial) = files.map_err(|why| StartError::system("reading the kernel", why))?;
-        initial.extend(own_archive());
-        write(&folder.join(outer::KERNEL), &kernel)?;
-        write(&folder.join(outer::INITIAL), &initial)?;
-        image::place(&folder.join(outer::ROOT))?;
-        image.make(&folder.join(outer::ROOT))?;
-        if let Some(shown) = &blueprint.workspace {
-            let copied = Copied::of(shown, &blueprint, folder)?;
-            image::place(&copied.image)?;
-            workspace = Some(copied);
-        }
-    }
+    let remembered = launch.memory.as_deref();
+    // What another one was has the root with which that one began.
+    let machine_id = remembered.map_or_else(|| image::machine_id(root), |other| other.machine_id.clone());
+    let machine = Machine { attempts: attempts(&built), machine_id, ..inside(&blueprint, launch)? };
+    let image = match remembered {
+        Some(other) => RootImage::Copy(other),
+        None => RootImage::Made(image::Planned::of("fs.root", machine::ROOT_LABEL, root)?),
+    };
+    let made = launch.tmp.as_deref().map(|folder| lay_down(folder, &emulation, &image, &blueprint));
+    let workspace = made.transpose()?.flatten();
     let outer = outer::plan(&blueprint, &emulation, host)?;
     let mut words = outer::words(&blueprint, &emulation, workspace.is_some())?;
-    // What cannot be kept is no error: it boots.
-    let folder = launch.machines.as_deref().filter(|_| launch.tmp.is_some());
-    let keeps = folder.and_then(|folder| Kept::of(folder, &emulation, &words).ok());
-    let kept = keeps.as_ref().and_then(Kept::find);
+    let origin = Origin {
+        kind: kind((&emulation, &words), &machine, (&built.program, &launch.files))?,
+        root: launch.tmp.as_deref().unwrap_or_else(|| Path::new("")).join(outer::ROOT),
+        machine_id: machine.machine_id.clone(),
+        memory,
+        alone: workspace.is_none(),
+    };
+    let (kept, keeps) = match remembered {
+        Some(other) => (Some(going_on(other, &origin)?), None),
+        None => waiting(launch, &emulation, &words),
+    };
     if kept.is_some() {
-        words.extend(outer::PREPARED.map(std::ffi::OsString::from));
+        words.extend(outer::PREPARED.map(OsString::from));
     }
     let emulator = Container.prepare(&outer, host, &around(launch, &words, workspace.is_some()))?;
     // The agent of a live sandbox is there already: it is the machine's init.
     let program = if live { None } else { Some(program(launch)?) };
-    let (plan, files) = (plan.clone(), launch.files.clone());
+    let trusted = launch.trust.iter().flat_map(crate::Trust::files);
+    let (plan, files) = (plan.clone(), launch.files.iter().cloned().chain(trusted).collect());
     Ok(Prepared {
         emulator,
         outer,
@@ -158,14 +160,104 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         files,
         kept,
         keeps,
+        goes_on: remembered.is_some(),
+        origin,
         workspace,
         memory,
         variables: blueprint.variables,
     })
 }
 
+fn not_in_a_machine(what: &str) -> StartError {
+    StartError::Internal(format!("{what} cannot go into a machine"))
+}
+
+/// The folder of the host that is the root.
+fn root(blueprint: &Blueprint) -> Result<&Path, StartError> {
+    match &blueprint.root {
+        Some(Root::Dir(folder)) => Ok(folder),
+        Some(Root::Image(image)) => match &image.found {
+            Ok(found) => Ok(&found.tree),
+            Err(_) => Err(not_in_a_machine("an image that is not there")),
+        },
+        Some(Root::Host | Root::Empty) | None => Err(not_in_a_machine("a root that is no folder")),
+    }
+}
+
+/// Where the image of the root comes from.
+enum RootImage<'a> {
+    /// The folder of the host.
+    Made(image::Planned<'a>),
+    /// The machine that it goes on from.
+    Copy(&'a Remembered),
+}
+
+/// Puts what the machine is made of into the run's own folder, but the copy of its workspace, which comes later.
+fn lay_down(
+    folder: &Path,
+    emulation: &Emulation,
+    image: &RootImage<'_>,
+    blueprint: &Blueprint,
+) -> Result<Option<Copied>, StartError> {
+    let files = emulation.kernel.files();
+    let (kernel, mut initial) = files.map_err(|why| StartError::system("reading the kernel", why))?;
+    initial.extend(own_archive());
+    write(&folder.join(outer::KERNEL), &kernel)?;
+    write(&folder.join(outer::INITIAL), &initial)?;
+    let root = folder.join(outer::ROOT);
+    image::place(&root)?;
+    match image {
+        RootImage::Made(image) => image.make(&root)?,
+        RootImage::Copy(other) => copied(other, &root)?,
+    }
+    let Some(shown) = &blueprint.workspace else { return Ok(None) };
+    let copied = Copied::of(shown, blueprint, folder)?;
+    image::place(&copied.image)?;
+    Ok(Some(copied))
+}
+
+/// One that waits for a run of this kind, and where one is kept; what cannot be kept is no error: it boots.
+fn waiting(launch: &Launch, emulation: &Emulation, words: &[OsString]) -> (Option<File>, Option<Kept>) {
+    let folder = launch.machines.as_deref().filter(|_| launch.tmp.is_some());
+    let keeps = folder.and_then(|folder| Kept::of(folder, emulation, words).ok());
+    (keeps.as_ref().and_then(Kept::find), keeps)
+}
+
+/// The digest of what a machine must have in common with another one to go on from what that was: what the emulator is told and is,
+/// and all that the first process was told.
+fn kind(
+    (emulation, words): (&Emulation, &[OsString]),
+    machine: &Machine,
+    (filter, files): (&[u8], &[(String, Vec<u8>)]),
+) -> Result<String, StartError> {
+    let failed = |error: std::io::Error| StartError::system("looking at the emulator", error.to_string());
+    let told = serde_json::to_vec(&(machine, filter, files)).map_err(|error| failed(error.into()))?;
+    let told = OsString::from_vec(told);
+    kept::kind(emulation, &[words, &[told]].concat()).map_err(failed)
+}
+
+/// The state from which it goes on.
+fn going_on(other: &Remembered, origin: &Origin) -> Result<File, StartError> {
+    if other.kind != origin.kind {
+        return Err(StartError::OtherMachine);
+    }
+    let open = other.state.try_clone().and_then(|mut state| state.rewind().map(|()| state));
+    open.map_err(|error| StartError::system("reading what the machine was", error.to_string()))
+}
+
+/// The image of the root of the machine that it goes on from.
+fn copied(other: &Remembered, to: &Path) -> Result<(), StartError> {
+    let copy = || {
+        let mut from = other.root.try_clone()?;
+        from.rewind()?;
+        let mut to = File::options().write(true).open(to)?;
+        std::io::copy(&mut from, &mut to)
+    };
+    copy().map(drop).map_err(|error| StartError::system("copying the root of the machine", error.to_string()))
+}
+
 /// How the emulator is started.
-fn around(launch: &Launch, words: &[std::ffi::OsString], workspace: bool) -> Launch {
+fn around(launch: &Launch, words: &[OsString], workspace: bool) -> Launch {
     let all = [outer::KERNEL, outer::INITIAL, outer::ROOT, outer::WORKSPACE];
     let all = all.get(..if workspace { 4 } else { 3 }).unwrap_or_default();
     let grant = |folder: &Path, name: &str| Grant {
@@ -193,6 +285,7 @@ fn around(launch: &Launch, words: &[std::ffi::OsString], workspace: bool) -> Lau
         tmp: None,
         cache: launch.cache.clone(),
         machines: None,
+        memory: None,
         #[cfg(feature = "mutation")]
         without: launch.without.clone(),
         #[cfg(feature = "mutation")]
@@ -227,6 +320,7 @@ fn inside(blueprint: &Blueprint, launch: &Launch) -> Result<Machine, StartError>
         umask: planned(blueprint.umask, "a mask")?,
         noexec: blueprint.noexec,
         loopback: blueprint.loopback(),
+        network: blueprint.machine.network.map(|ipv6| Network { ipv6, resolver: etc::RESOLVER.to_owned() }),
         tmp: place(blueprint.tmp, "/tmp")?,
         shm: place(blueprint.shm, "/dev/shm")?,
         run: place(blueprint.run, "/run")?,

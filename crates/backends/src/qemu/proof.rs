@@ -71,10 +71,11 @@ impl Proof<'_> {
             Control::Machine(part) => self.part(part),
             Control::InMachine(inner) => self.inner(inner),
             // Verified as a control of the emulator's own sandbox.
-            Control::Cgroup { .. } => must(self.rest.outer.controls().any(|own| own == control), || {
-                "the emulator's sandbox has no such limit".to_owned()
-            }),
+            Control::Cgroup { .. } | Control::LocalRoutes { .. } | Control::Inlets(_) => self.outer(control),
             Control::Watch(_)
+            | Control::Broker
+            | Control::Proxy
+            | Control::Secrets
             | Control::Audit
             | Control::ToolGate
             | Control::ProtectedAtApply
@@ -111,6 +112,7 @@ impl Proof<'_> {
             | Control::NoexecMounts
             | Control::NoexecRules(_)
             | Control::Executables { .. }
+            | Control::ReadFolders { .. }
             | Control::WriteFolders { .. }
             | Control::Landlock(_)
             | Control::Rule { .. }
@@ -118,16 +120,19 @@ impl Proof<'_> {
             | Control::Rlimit { .. }
             | Control::EachFile(_)
             | Control::OwnKernel { .. }
+            | Control::Veth
             | Control::Environment(_)
-            | Control::LocalRoutes { .. }
-            | Control::Inlets(_)
-            | Control::Broker
-            | Control::Proxy
-            | Control::Secrets
             | Control::Interpreter(_)
             | Control::HostNetwork
             | Control::CommandGate => Err("it is nothing that a machine has".to_owned()),
         }
+    }
+
+    /// A control of the emulator's own sandbox, each of which was verified before the emulator was let go.
+    fn outer(&self, control: &Control) -> Evident {
+        must(self.rest.outer.controls().any(|own| own == control), || {
+            "the emulator's sandbox has no such control".to_owned()
+        })
     }
 
     fn part(&self, part: &Machine) -> Evident {
@@ -145,6 +150,14 @@ impl Proof<'_> {
             Machine::NoNetwork => {
                 self.emulator.clone()?;
                 must(self.inside.devices == ["lo"], || format!("it has {}", self.inside.devices.join(", ")))
+            }
+            Machine::Network { .. } => {
+                self.emulator.clone()?;
+                self.outer(&Control::Machine(part.clone()))?;
+                must(self.rest.joined, || "its frames are carried to nobody".to_owned())?;
+                let mut devices: Vec<&str> = self.inside.devices.iter().map(String::as_str).collect();
+                devices.sort_unstable();
+                must(devices == [sys::bare::DEVICE, "lo"], || format!("it has {}", devices.join(", ")))
             }
         }
     }
@@ -210,6 +223,7 @@ impl Proof<'_> {
             | Control::ProtectedAtApply
             | Control::NoexecRules(_)
             | Control::Executables { .. }
+            | Control::ReadFolders { .. }
             | Control::WriteFolders { .. }
             | Control::Landlock(_)
             | Control::Rule { .. }
@@ -217,6 +231,7 @@ impl Proof<'_> {
             | Control::EachFile(_)
             | Control::Watch(_)
             | Control::OwnKernel { .. }
+            | Control::Veth
             | Control::LocalRoutes { .. }
             | Control::Inlets(_)
             | Control::Broker

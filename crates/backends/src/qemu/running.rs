@@ -1,5 +1,6 @@
 //! A program that runs in a machine. The engine speaks to it by a guest's frames, which a thread of ours carries over to the agent.
 
+use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +12,13 @@ use agent::words::Program;
 use guest::frames::{FromGuest, ToGuest};
 
 use super::link::Link;
+use super::live::{Live, Origin};
+use super::monitor::Monitor;
 use super::pump::Pump;
 use super::relay::{Changed, Relay, Workspace};
 use super::start::no_places;
 use crate::StartError;
-use crate::backend::{self, Exhausted, Sample, Streams};
+use crate::backend::{self, Exhausted, Memory, Sample, Streams};
 use crate::native::control::Control;
 
 /// How long a machine has to hand over the copy of its workspace, where no limit leaves it less.
@@ -33,6 +36,10 @@ pub(super) struct Running {
     relay: Option<JoinHandle<()>>,
     /// What became of the copy of the workspace, when the program has ended.
     changed: Receiver<Changed>,
+    /// Of a live sandbox: what can be asked of the machine beside its agent.
+    live: Option<Live>,
+    /// The emulator is frozen.
+    frozen: bool,
 }
 
 impl Running {
@@ -62,24 +69,37 @@ impl Running {
         let relay = relay.map_err(|why| StartError::system("asking the machine's agent", why))?;
         let (thread, changed) = thread(move || relay.run(changed))?;
         let streams = Streams { input, output: Some(output), errors: Some(errors), terminal: None, socket: None };
-        Ok(Self { emulator, control: Control::new(ours), streams, kills, relay: Some(thread), changed })
+        let (control, relay) = (Control::new(ours), Some(thread));
+        Ok(Self { emulator, control, streams, kills, relay, changed, live: None, frozen: false })
     }
 
     /// Hands the agent itself to the caller: that of a live sandbox.
-    pub(super) fn live(emulator: Box<dyn backend::Running>, link: Link) -> Result<Self, StartError> {
+    pub(super) fn live(
+        emulator: Box<dyn backend::Running>,
+        (link, monitor): (Link, Monitor),
+        origin: Origin,
+    ) -> Result<Self, StartError> {
         let failed = |what: &'static str| move |error: sys::error::Error| StartError::system(what, error);
-        let (ours, theirs) = sys::channel::pair().map_err(failed("making the control socket"))?;
-        let (socket, inner) = sys::channel::pair().map_err(failed("making the agent's socket"))?;
-        sys::channel::set_nonblocking(&inner).map_err(failed("making the agent's socket"))?;
-        let pump = Pump::new(link, inner, theirs);
-        let pump = pump.map_err(|error| StartError::system("making the agent's socket", error))?;
+        let pair = |what: &'static str| {
+            let (ours, theirs) = sys::channel::pair().map_err(failed(what))?;
+            sys::channel::set_nonblocking(&theirs).map_err(failed(what))?;
+            Ok::<_, StartError>((ours, theirs))
+        };
+        let (ours, theirs) = pair("making the control socket")?;
+        let (socket, inner) = pair("making the agent's socket")?;
+        let (orders, first) = pair("making the socket for orders")?;
+        sys::channel::set_nonblocking(&orders).map_err(failed("making the socket for orders"))?;
+        let made = |error: std::io::Error| StartError::system("making the agent's socket", error.to_string());
+        let orders = Link::new(orders).map_err(made)?;
+        let pump = Pump::new(link, (inner, first), theirs).map_err(made)?;
         let (relay, changed) = thread(move || {
             pump.run();
             Ok(None)
         })?;
         let streams = Streams { input: None, output: None, errors: None, terminal: None, socket: Some(socket) };
         let (control, kills) = (Control::new(ours), Arc::new(AtomicU64::new(0)));
-        Ok(Self { emulator, control, streams, kills, relay: Some(relay), changed })
+        let live = Some(Live::new(monitor, orders, origin));
+        Ok(Self { emulator, control, streams, kills, relay: Some(relay), changed, live, frozen: false })
     }
 
     fn with_kills(&self, sample: Sample) -> Sample {
@@ -140,8 +160,47 @@ impl backend::Running for Running {
         self.emulator.kill_guest();
     }
 
-    fn freeze(&self, frozen: bool) -> Result<(), String> {
-        self.emulator.freeze(frozen)
+    /// Of a live sandbox first what is inside, then the emulator, which stands still in any case.
+    fn freeze(&mut self, frozen: bool) -> Result<(), String> {
+        let Some(live) = &mut self.live else { return self.emulator.freeze(frozen) };
+        if !frozen {
+            self.emulator.freeze(false)?;
+            self.frozen = false;
+            return live.go_on();
+        }
+        if !live.is_still() {
+            // A machine that does not obey is paused all the same, and nothing is written down of it then.
+            drop(live.stop());
+        }
+        let done = self.emulator.freeze(true);
+        self.frozen = done.is_ok();
+        if !self.frozen {
+            live.go_on()?;
+        }
+        done
+    }
+
+    fn remembers(&self) -> bool {
+        self.live.is_some()
+    }
+
+    fn remember(&mut self, to: &mut dyn Write) -> Result<Memory, String> {
+        let Some(live) = &mut self.live else { return Err("it has one program, and ends with that".to_owned()) };
+        if self.frozen && !live.is_still() {
+            return Err("it did not stand still when it was paused: resume it first".to_owned());
+        }
+        if self.frozen {
+            // Its emulator alone: what is inside stands still.
+            self.emulator.freeze(false)?;
+        }
+        let stopped = if live.is_still() { Ok(()) } else { live.stop() };
+        let written = stopped.and_then(|()| live.write(to));
+        let as_before = if self.frozen { self.emulator.freeze(true) } else { live.go_on() };
+        if let Err(why) = as_before {
+            self.emulator.kill();
+            return Err(format!("the machine does not go on, and was ended: {why}"));
+        }
+        written
     }
 
     fn end_left(&self) -> Result<(), String> {
@@ -189,10 +248,10 @@ impl backend::Running for Running {
     }
 
     fn end(self: Box<Self>) {
-        let Self { emulator, control, streams, kills: _, relay, changed: _ } = *self;
+        let Self { emulator, control, streams, kills: _, relay, changed: _, live, frozen: _ } = *self;
         emulator.end();
-        // Both of what it waits for are gone.
-        drop((control, streams));
+        // All of what it waits for is gone.
+        drop((control, streams, live));
         if let Some(relay) = relay {
             drop(relay.join());
         }

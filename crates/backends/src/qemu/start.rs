@@ -10,9 +10,11 @@ use policy::Control;
 use super::inside::Inside;
 use super::kept::Kept;
 use super::link::Link;
+use super::live::Origin;
+use super::monitor::Monitor;
 use super::prepare::{Copied, Prepared};
 use super::relay::Workspace;
-use super::{proof, running, up};
+use super::{frames, proof, running, up};
 use crate::StartError;
 use crate::backend::{self, Exhausted};
 use crate::host::Capabilities;
@@ -46,6 +48,14 @@ pub(super) struct Rest {
     pub(super) kept: Option<File>,
     /// Where that is kept for others.
     pub(super) keeps: Option<Kept>,
+    /// What it begins with is all that a live sandbox was, and it goes on from there.
+    pub(super) goes_on: bool,
+    /// What others can go on from.
+    pub(super) origin: Origin,
+    /// The emulator's end of what carries the frames of a network, until it has it.
+    pub(super) frames: Option<OwnedFd>,
+    /// It has it.
+    pub(super) joined: bool,
     /// Where the changes of the workspace's copy are put.
     changes: Option<File>,
     /// What goes into the environment, clause by clause.
@@ -56,7 +66,11 @@ pub(super) struct Rest {
 #[derive(Debug)]
 pub(super) struct Verified {
     emulator: Box<dyn backend::Running>,
+    monitor: Monitor,
     link: Link,
+    /// Its agent alone goes on so far.
+    goes_on: bool,
+    origin: Origin,
     /// None where the agent itself is the caller's: a live sandbox.
     program: Option<agent::words::Program>,
     changed: Option<Workspace>,
@@ -79,7 +93,11 @@ pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
         files: prepared.files,
         kept: prepared.kept,
         keeps: prepared.keeps,
+        goes_on: prepared.goes_on,
+        origin: prepared.origin,
         variables: prepared.variables,
+        frames: None,
+        joined: false,
         changes,
     };
     Ok(Started { emulator: prepared.emulator.start(host)?, prepared: rest })
@@ -107,7 +125,14 @@ impl backend::Started for Started {
     }
 
     fn sockets(&mut self) -> Result<Vec<OwnedFd>, StartError> {
-        self.emulator.sockets()
+        let mut all = self.emulator.sockets()?;
+        // The last is the link's, and no socket of the broker.
+        if self.prepared.machine.network.is_some()
+            && let Some(link) = all.pop()
+        {
+            self.prepared.frames = Some(frames::carry(link)?);
+        }
+        Ok(all)
     }
 
     fn waits(&self) -> bool {
@@ -120,11 +145,11 @@ impl backend::Started for Started {
 
     fn verify(self: Box<Self>, armed: &[Control]) -> Result<Box<dyn backend::Verified>, StartError> {
         let (emulator, mut prepared, (orders, line, errors)) = self.emulated(armed)?;
-        let began = up::begun(&mut prepared, orders, line).and_then(|(mut link, _begun)| {
+        let began = up::begun(&mut prepared, orders, line).and_then(|(monitor, mut link, _begun)| {
             let inside = Inside::read(&mut link)?;
-            Ok((link, inside))
+            Ok((monitor, link, inside))
         });
-        let (link, inside) = began.map_err(|why| {
+        let (monitor, link, inside) = began.map_err(|why| {
             emulator.kill();
             StartError::system("starting the machine", format!("{why}{}", said(errors)))
         })?;
@@ -133,7 +158,8 @@ impl backend::Started for Started {
             let written = prepared.machine.workspace.filter(|workspace| workspace.write).zip(prepared.changes);
             let changed =
                 written.map(|(Shown { at, size, write: _ }, file)| Workspace { folder: at, most: most(size), file });
-            Ok(Box::new(Verified { emulator, link, program: prepared.program, changed }))
+            let Rest { goes_on, origin, program, .. } = prepared;
+            Ok(Box::new(Verified { emulator, monitor, link, goes_on, origin, program, changed }))
         } else {
             Err(StartError::Posture(lacks))
         }
@@ -156,10 +182,16 @@ impl backend::Verified for Verified {
     }
 
     fn go(self: Box<Self>) -> Result<Box<dyn backend::Running>, StartError> {
-        let Self { emulator, link, program, changed } = *self;
+        let Self { emulator, monitor, mut link, goes_on, origin, program, changed } = *self;
+        if goes_on {
+            up::gone_on(&mut link).map_err(|why| {
+                emulator.kill();
+                StartError::system("letting the machine go on", why)
+            })?;
+        }
         Ok(Box::new(match program {
             Some(program) => running::Running::new(emulator, link, program, changed)?,
-            None => running::Running::live(emulator, link)?,
+            None => running::Running::live(emulator, (link, monitor), origin)?,
         }))
     }
 }

@@ -3,11 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use agent::machine::Begun;
 use policy::Control;
 
 use super::*;
+use crate::{Memory, Remembered, Running as _};
+
+/// Who reads it has the kernel draw random bytes.
+const DRAWS: &str = "/proc/sys/kernel/random/uuid";
 
 /// An emulator that was let go, with what it was prepared of.
 type Up = (Box<dyn crate::Running>, start::Rest, OwnedFd, OwnedFd);
@@ -46,14 +52,21 @@ impl Place {
 
     /// An emulator, as far as *go*.
     fn up(&self) -> Up {
+        self.up_with(false, None).unwrap()
+    }
+
+    /// The same; of a live sandbox, or of one that goes on from what another one was.
+    fn up_with(&self, live: bool, memory: Option<Arc<Remembered>>) -> Result<Up, StartError> {
         let number = self.runs.get();
         self.runs.set(number + 1);
         let tmp = self.folder.path().join(format!("run{number}"));
         std::fs::create_dir(&tmp).unwrap();
+        let place = self.folder.path().file_name().unwrap().to_str().unwrap();
         let launch = Launch {
-            run: format!("prepared{}x{number}", std::process::id()),
+            // Other tests run beside it.
+            run: format!("prepared{}x{number}", place.trim_start_matches('.')),
             argv: vec!["true".into()],
-            program: None,
+            program: live.then_some(crate::OwnProgram::Bytes(agent::ELF)),
             show: Vec::new(),
             files: vec![("given".to_owned(), b"content".to_vec())],
             trust: None,
@@ -64,29 +77,30 @@ impl Place {
             no_links: false,
             passed: BTreeMap::new(),
             forced: Vec::new(),
-            stdio: crate::Stdio::NoInput,
+            stdio: if live { crate::Stdio::Socket } else { crate::Stdio::NoInput },
             term: None,
             tmp: Some(tmp),
             cache: None,
             machines: Some(self.folder.path().join("machines")),
+            memory,
             #[cfg(feature = "mutation")]
             without: Vec::new(),
             #[cfg(feature = "mutation")]
             instead: Vec::new(),
         };
-        let prepared = prepare::prepare(&self.plan, &self.host, &launch).unwrap();
+        let prepared = prepare::prepare(&self.plan, &self.host, &launch)?;
         let armed: Vec<Control> =
             prepared.outer.controls().filter(|control| matches!(control, Control::Watch(_))).cloned().collect();
         let started = start::start(prepared, &self.host).unwrap();
         let (emulator, rest, (orders, line, _errors)) = started.emulated(&armed).unwrap();
-        (emulator, rest, orders, line)
+        Ok((emulator, rest, orders, line))
     }
 
     /// A machine of a run of its own, and whether it begins with the memory of another.
     fn begun(&self) -> (Begun, bool) {
         let (emulator, mut rest, orders, line) = self.up();
         let from_memory = rest.kept.is_some();
-        let (_link, begun) = up::begun(&mut rest, orders, line).unwrap();
+        let (_monitor, _link, begun) = up::begun(&mut rest, orders, line).unwrap();
         emulator.end();
         (begun, from_memory)
     }
@@ -103,6 +117,113 @@ fn prepared_machines() {
     have_random_numbers_of_their_own(&place);
     answer_nobody_before(&place);
     are_left_alone_where_they_are_not_whole(&place);
+}
+
+/// A live machine that waits for its supervisor, and what leads into it.
+fn lives(place: &Place) -> (start::Rest, Box<dyn crate::Running>, monitor::Monitor, link::Link, Begun) {
+    let (emulator, mut rest, orders, line) = place.up_with(true, None).unwrap();
+    let (monitor, mut link, begun) = up::begun(&mut rest, orders, line).unwrap();
+    inside::Inside::read(&mut link).unwrap();
+    (rest, emulator, monitor, link, begun)
+}
+
+/// Has the agent's kernel draw random bytes, and tells them; none where the agent does not answer.
+fn drawn(agent: &mut link::Link) -> Option<Vec<u8>> {
+    let draws = agent::words::Request::Read { path: DRAWS.to_owned(), offset: 0, length: None };
+    agent.ask::<()>(&draws, Duration::from_secs(5)).ok().map(|((), bytes)| bytes)
+}
+
+/// One that goes on from what was written.
+fn copy_of(place: &Place, memory: &Memory, state: &Path) -> Result<Up, StartError> {
+    let open = |path: &Path| std::fs::File::open(path).unwrap();
+    let (kind, machine_id) = (memory.kind.clone(), memory.machine_id.clone());
+    let remembered = Remembered { kind, state: open(state), root: open(&memory.root), machine_id };
+    place.up_with(true, Some(Arc::new(remembered)))
+}
+
+/// A disk that is full.
+struct Full;
+
+impl std::io::Write for Full {
+    fn write(&mut self, _bytes: &[u8]) -> std::io::Result<usize> {
+        Err(std::io::ErrorKind::StorageFull.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The attack, that copies of a live machine have the same random numbers, works for as long as they have taken no bytes of their
+/// own; nothing of the caller's runs in them before that.
+#[test]
+fn copies_of_a_live_machine_have_random_numbers_of_their_own() {
+    let Some(place) = Place::new() else { return };
+    let (rest, emulator, monitor, link, first) = lives(&place);
+    let mut running = running::Running::live(emulator, (link, monitor), rest.origin).unwrap();
+    let socket = running.take_streams().socket.unwrap();
+    sys::channel::set_nonblocking(&socket).unwrap();
+    let mut agent = link::Link::new(socket).unwrap();
+    // Each copy draws from the same key: it is as good as new, and the kernel makes no other one by itself for seconds.
+    drawn(&mut agent).unwrap();
+    let full = running.remember(&mut Full).unwrap_err();
+    assert!(full.contains("could not be written down"), "{full}");
+    drawn(&mut agent).unwrap();
+    let path = place.folder.path().join("state");
+    let memory = running.remember(&mut std::fs::File::create_new(&path).unwrap()).unwrap();
+    assert_eq!(memory.bytes, path.metadata().unwrap().len());
+    drawn(&mut agent).unwrap();
+    let mut all = vec![first];
+    for _ in 0..3 {
+        let (emulator, mut rest, orders, line) = copy_of(&place, &memory, &path).unwrap();
+        let (_monitor, mut link, begun) = up::begun(&mut rest, orders, line).unwrap();
+        // The agent answers, and has nobody beside it before *go*.
+        inside::Inside::read(&mut link).unwrap();
+        up::gone_on(&mut link).unwrap();
+        drawn(&mut link).unwrap();
+        emulator.end();
+        all.push(begun);
+    }
+    let before: BTreeSet<_> = all.iter().skip(1).map(|begun| begun.before).collect();
+    let after: BTreeSet<_> = all.iter().map(|begun| begun.after).collect();
+    println!("copies of a live machine: {} random numbers before, {} after", before.len(), after.len());
+    assert!(before.len() < 3, "the kernel renews its key by itself now and then, and not always: {before:?}");
+    assert_eq!(after.len(), all.len(), "{after:?}");
+    assert!(before.is_disjoint(&after));
+    let (emulator, mut rest, orders, line) = copy_of(&place, &memory, &path).unwrap();
+    let mut link = link::Link::new(line).unwrap();
+    let _monitor = up::waiting(&mut rest, orders, &mut link).unwrap();
+    assert_eq!(drawn(&mut link), None, "nobody inside answers before it has bytes of its own");
+    emulator.end();
+    let other = copy_of(&place, &Memory { kind: "another".to_owned(), ..memory }, &path).unwrap_err();
+    assert!(matches!(other, StartError::OtherMachine), "{other}");
+    Box::new(running).end();
+}
+
+/// The control: where nobody stops what is inside, it goes on in each copy at once, and draws what the others draw.
+#[test]
+fn copies_in_which_nothing_stands_still_share_their_random_numbers() {
+    let Some(place) = Place::new() else { return };
+    let (rest, emulator, mut monitor, mut link, _begun) = lives(&place);
+    drawn(&mut link).unwrap();
+    let path = place.folder.path().join("state");
+    let mut file = std::fs::File::create_new(&path).unwrap();
+    let written = up::written(&mut monitor, |state| kept::hashed(state, &mut file, u64::MAX)).unwrap();
+    let live::Origin { kind, root, machine_id, .. } = rest.origin;
+    let (digest, bytes) = written.unwrap();
+    let memory = Memory { kind, digest, bytes, root, machine_id };
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        let (emulator, mut rest, orders, line) = copy_of(&place, &memory, &path).unwrap();
+        let mut link = link::Link::new(line).unwrap();
+        let _monitor = up::waiting(&mut rest, orders, &mut link).unwrap();
+        all.push(drawn(&mut link).unwrap());
+        emulator.end();
+    }
+    let different: BTreeSet<_> = all.iter().collect();
+    println!("copies in which nothing stood still: {} random numbers of {}", different.len(), all.len());
+    assert!(different.len() < all.len(), "{all:?}");
+    emulator.end();
 }
 
 /// The attack, that machines which began with the same memory have the same random numbers, works as long as they have taken no
@@ -132,13 +253,13 @@ fn have_random_numbers_of_their_own(place: &Place) {
 fn answer_nobody_before(place: &Place) {
     let (emulator, mut rest, orders, line) = place.up();
     let mut link = link::Link::new(line).unwrap();
-    up::waiting(&mut rest, orders, &mut link).unwrap();
+    let _monitor = up::waiting(&mut rest, orders, &mut link).unwrap();
     // The first of the numbers is the one that brings the bytes: this one has none.
     let refused = inside::Inside::read(&mut link).unwrap_err();
     assert!(refused.contains("waits for random bytes of its own"), "{refused}");
     emulator.end();
     let (emulator, mut rest, orders, line) = place.up();
-    let (mut link, _begun) = up::begun(&mut rest, orders, line).unwrap();
+    let (_monitor, mut link, _begun) = up::begun(&mut rest, orders, line).unwrap();
     let inside = inside::Inside::read(&mut link).unwrap();
     assert_eq!(inside.status.uid, [1000; 4]);
     assert!(inside.mount(agent::machine::OURS).is_ok(), "the run's own files are shown");

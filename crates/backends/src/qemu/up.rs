@@ -1,69 +1,103 @@
-//! From an emulator that was let go to a machine that is a run's own: it boots, or begins with the memory of a prepared one; and
-//! takes fresh random bytes in any case, before it is anything.
+//! From an emulator that was let go to a machine that is a run's own: it boots, or begins with the memory of a prepared one or of
+//! a live sandbox; and takes fresh random bytes in any case, before it is anything.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant, SystemTime};
 
-use agent::machine::{Begin, Begun};
+use agent::machine::{Begin, Begun, Order};
+use agent::words::Ended;
 use serde_json::json;
 
-use super::kept::Kept;
+use super::frames;
 use super::link::Link;
 use super::monitor::Monitor;
 use super::start::Rest;
 
 /// How long the machine's kernel may take to its first process: seconds on an idle host, a minute on a busy one.
 const BOOT: Duration = Duration::from_secs(150);
-/// How long that may take to take what it is told.
-const TAKES: Duration = Duration::from_secs(60);
+/// How long that may take to take what it is told, and the emulator for a machine's state.
+pub(super) const TAKES: Duration = Duration::from_secs(60);
 /// Bytes of a machine's state beyond its memory.
 const STATE: u64 = 64 << 20;
 
-/// Until the machine has taken its random bytes. Nothing but that was asked of it, and nothing was answered.
-pub(super) fn begun(rest: &mut Rest, orders: OwnedFd, line: OwnedFd) -> Result<(Link, Begun), String> {
+/// Until the machine has taken its random bytes. Nothing but that was asked of it, and nothing was answered. In one that begins
+/// with the memory of a live sandbox the agent alone goes on.
+pub(super) fn begun(rest: &mut Rest, orders: OwnedFd, line: OwnedFd) -> Result<(Monitor, Link, Begun), String> {
     let mut link = Link::new(line).map_err(|error| error.to_string())?;
-    waiting(rest, orders, &mut link)?;
-    let begun = begin(&mut link, rest)?;
-    Ok((link, begun))
+    let monitor = waiting(rest, orders, &mut link)?;
+    let begun = if rest.goes_on {
+        match link.order(&Order::Renew { seed: seed()?, clock: clock() }, TAKES)? {
+            Ended::Ok(begun) => begun,
+            Ended::Error(failure) => return Err(format!("it does not go on from what it was: {}", failure.message)),
+        }
+    } else {
+        begin(&mut link, rest)?
+    };
+    Ok((monitor, link, begun))
+}
+
+/// Lets the programs of a machine go on that begins with the memory of a live sandbox.
+pub(super) fn gone_on(link: &mut Link) -> Result<(), String> {
+    match link.order::<()>(&Order::GoOn { clock: clock() }, TAKES)? {
+        Ended::Ok(()) => Ok(()),
+        Ended::Error(failure) => Err(failure.message),
+    }
 }
 
 /// Until the machine's first process waits for them.
-pub(super) fn waiting(rest: &mut Rest, orders: OwnedFd, link: &mut Link) -> Result<(), String> {
+pub(super) fn waiting(rest: &mut Rest, orders: OwnedFd, link: &mut Link) -> Result<Monitor, String> {
     let mut monitor = Monitor::greeted(orders)?;
+    if let Some(end) = rest.frames.take() {
+        frames::join(&mut monitor, &end)?;
+        rest.joined = true;
+    }
     match (rest.kept.take(), rest.keeps.take()) {
         (Some(state), keeps) => {
             let read = monitor.read_from(state.as_fd()).and_then(|()| monitor.order("cont", &json!({})));
             if let (Err(_), Some(keeps)) = (&read, keeps) {
                 keeps.forget();
             }
-            read
+            read.map(|()| monitor)
         }
         (None, keeps) => {
             let waits = link.waits(BOOT)?;
             if let Some(keeps) = keeps.filter(|_| !waits.disks) {
-                keep(&keeps, &mut monitor, rest.memory.saturating_add(STATE))?;
+                // That there is no room for it is no fault of this one, which goes on.
+                let most = most(rest.memory);
+                drop(written(&mut monitor, |state| keeps.keep(state, most))?);
             }
-            Ok(())
+            Ok(monitor)
         }
     }
 }
 
-/// Keeps what waits as it is now, for later machines. That there is no room for it is no fault of this one, which goes on.
-fn keep(keeps: &Kept, monitor: &mut Monitor, most: u64) -> Result<(), String> {
+/// The most that the state of a machine with so much memory may be.
+pub(super) const fn most(memory: u64) -> u64 {
+    memory.saturating_add(STATE)
+}
+
+/// Has all that a machine is, its memory included, written at one moment, and read by `take`, whose result it is; it goes on
+/// afterwards.
+pub(super) fn written<T>(monitor: &mut Monitor, take: impl FnOnce(&mut dyn Read) -> T) -> Result<T, String> {
     monitor.order("stop", &json!({}))?;
+    let taken = state_of(monitor, take);
+    let goes_on = monitor.order("cont", &json!({}));
+    taken.and_then(|taken| goes_on.map(|()| taken))
+}
+
+fn state_of<T>(monitor: &mut Monitor, take: impl FnOnce(&mut dyn Read) -> T) -> Result<T, String> {
     let (read, write) = sys::channel::pipe().map_err(|error| error.to_string())?;
     monitor.write_to(write.as_fd())?;
     drop(write);
     let mut state = State::of(read)?;
-    let kept = keeps.keep(&mut state, most);
+    let taken = take(&mut state);
     // The emulator is to come to its end, also where nobody keeps it.
     let rest = std::io::copy(&mut state, &mut std::io::sink());
     rest.map_err(|error| format!("the machine's state: {error}"))?;
     monitor.moved()?;
-    drop(kept);
-    monitor.order("cont", &json!({}))
+    Ok(taken)
 }
 
 /// What the emulator writes, for as long as that may take.
@@ -96,17 +130,24 @@ impl Read for State {
     }
 }
 
+/// Random bytes for one machine.
+fn seed() -> Result<[u8; 32], String> {
+    let mut seed = [0; 32];
+    if sys::random::fill(&mut seed) { Ok(seed) } else { Err("the host's kernel gives no random bytes".to_owned()) }
+}
+
+/// The time, as a machine is told it.
+pub(super) fn clock() -> (i64, u32) {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    (i64::try_from(now.as_secs()).unwrap_or(i64::MAX), now.subsec_nanos())
+}
+
 /// Tells the machine what it is to become.
 fn begin(link: &mut Link, rest: &Rest) -> Result<Begun, String> {
-    let mut seed = [0; 32];
-    if !sys::random::fill(&mut seed) {
-        return Err("the host's kernel gives no random bytes".to_owned());
-    }
     let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let begin = Begin {
-        seed,
-        clock: (i64::try_from(now.as_secs()).unwrap_or(i64::MAX), now.subsec_nanos()),
+        seed: seed()?,
+        clock: clock(),
         machine: rest.machine.clone(),
         filter: length(&rest.filter.program),
         files: rest.files.iter().map(|(name, bytes)| (name.clone(), length(bytes))).collect(),

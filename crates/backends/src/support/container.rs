@@ -1,14 +1,12 @@
 //! The container tier on the native backend.
 
-use std::path::{Path, PathBuf};
-
 use policy::control::{Control, Cover, Filter, Namespace, Resource, Watch};
 use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
     commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, label, memory, network, of_language,
-    pids, tools, unmet, unmet_but, watched, when, when_some,
+    pids, shown, tools, unmet, unmet_but, watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
 use crate::sizes::{self, Size};
@@ -23,7 +21,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::Tier => tier(policy, host),
         ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
         ClauseId::FsRoot => super::root(&fs.root),
-        ClauseId::FsRead => mounts(&fs.read, false, layer()),
+        ClauseId::FsRead => shown::pipes(policy, host).unwrap_or_else(|| mounts(&fs.read, false, layer())),
         ClauseId::FsWrite => mounts(&fs.write, true, layer()),
         ClauseId::FsHide => when(!fs.hide.is_empty(), || hide(policy)),
         ClauseId::FsSockets => sockets(policy, host),
@@ -97,7 +95,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             when(!policy.syscalls.deny.is_empty(), || filter(Filter::Deny(policy.syscalls.deny.clone())))
         }
         ClauseId::LanguageModules | ClauseId::LanguageSteps | ClauseId::LanguageRecursion => of_language(policy, id),
-        ClauseId::Commands => commands(policy, host, Control::NoexecMounts, |folders| within_own(policy, folders)),
+        ClauseId::Commands => commands::held_by(policy, host, Control::NoexecMounts, commands::within_own),
         ClauseId::Tools => tools(policy),
         ClauseId::AuditPath | ClauseId::AuditContent | ClauseId::AuditSync => held(Control::Audit),
         ClauseId::AuditRedact => when(!policy.audit.redact.is_empty(), || held(Control::Audit)),
@@ -131,6 +129,7 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
             .chain(time)
             .map(Control::Namespace)
             .chain([Control::NoInnerNamespaces, Control::Landlock(host.landlock)])
+            .chain(shown::shared_files(policy, host))
             .chain(confinement(host)),
     )
 }
@@ -219,7 +218,11 @@ fn workspace(policy: &Policy, host: &Capabilities) -> Support {
     if policy.workspace.mode == WorkspaceMode::Overlay && !host.overlay_on_tmpfs() {
         return unmet(
             "workspace/no-overlay",
-            format!("overlay inside a user namespace needs kernel 6.6, this is {}", host.release),
+            if host.has_overlay() {
+                format!("overlay inside a user namespace needs kernel 6.6, this is {}", host.release)
+            } else {
+                format!("this kernel ({}) has no overlays, and there is no module of that name", host.release)
+            },
             "use `copy` instead of `overlay`: `-w PATH:copy`",
         );
     }
@@ -265,60 +268,4 @@ fn disk(policy: &Policy, id: &'static str) -> Support {
 
 const fn is_bounded(control: &Control) -> bool {
     matches!(control, Control::Overlay { .. } | Control::Copy { .. })
-}
-
-/// A writable tree of the host that is none of these folders, and is shown within a place that is written to anyhow: rights of
-/// Landlock add up along a path.
-fn within_own(policy: &Policy, folders: &[PathBuf]) -> Option<Support> {
-    let home = Path::new("/home").join(&policy.process.user);
-    let own = ["/tmp", "/var/tmp", "/run", "/dev", "/proc"].map(Path::new);
-    let writable = !matches!(policy.workspace.mode, WorkspaceMode::None | WorkspaceMode::Ro);
-    // With `at = "same"` it is shown where it lies.
-    let workspace = policy.workspace.at.as_ref().or(policy.workspace.path.as_ref()).filter(|_| writable);
-    let place = policy.fs.write.iter().map(|grant| &grant.to).chain(workspace).find(|at| {
-        let listed = folders.iter().any(|folder| at.starts_with(folder));
-        !listed && own.into_iter().chain([home.as_path()]).any(|own| at.starts_with(own))
-    })?;
-    Some(unmet(
-        "commands/within-own",
-        format!("`{}` lies in a place of the run's own, all of which can be written to", place.display()),
-        "show it elsewhere (`workspace.at`, `FROM:TO`), name it in `commands.write`, or say `commands.exec = false`",
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn policy(text: &str) -> Policy {
-        let root = Path::new("/");
-        let caller = policy::Caller { dir: root.to_path_buf(), home: None, profiles: Vec::new() };
-        let mut layers = policy::Layers::new(caller);
-        let none = |_: &Path| Err("no such file".to_owned());
-        layers.document("own", text, policy::Format::Toml, root, &none);
-        layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy
-    }
-
-    /// A workspace that is shown where it lies can lie in a place of the run's own as well as one that is shown there.
-    #[test]
-    fn a_workspace_in_a_place_of_the_runs_own_is_known_wherever_it_is_shown() {
-        let refused = |path: &str, at: Option<&str>, mode, folder: &str| {
-            let mut policy = policy("version = 1\n");
-            policy.workspace.path = Some(PathBuf::from(path));
-            policy.workspace.at = at.map(PathBuf::from);
-            policy.workspace.mode = mode;
-            match within_own(&policy, &[PathBuf::from(folder)]) {
-                Some(Support::Unmet(unmet)) => Some(unmet.id),
-                Some(Support::Held(_) | Support::NotAsked) | None => None,
-            }
-        };
-        let within = Some("commands/within-own");
-        let overlay = WorkspaceMode::Overlay;
-        assert_eq!(refused("/tmp/w", None, overlay, "/tmp/w/build"), within, "shown where it lies");
-        assert_eq!(refused("/srv/w", Some("/tmp/w"), overlay, "/tmp/w/build"), within, "shown there");
-        assert_eq!(refused("/tmp/w", Some("/srv/w"), overlay, "/srv/w/build"), None, "shown elsewhere");
-        assert_eq!(refused("/srv/w", None, overlay, "/srv/w/build"), None);
-        assert_eq!(refused("/tmp/w", None, overlay, "/tmp/w"), None, "all of it may be written to");
-        assert_eq!(refused("/tmp/w", None, WorkspaceMode::Ro, "/tmp/w/build"), None, "nothing of it is written to");
-    }
 }

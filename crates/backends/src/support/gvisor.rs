@@ -107,23 +107,16 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::NetMode => match policy.net.mode {
             NetMode::None => held_with(Control::Namespace(Namespace::Net), [Control::Filter(Filter::NoInet)]),
             NetMode::Loopback => held(Control::Namespace(Namespace::Net)),
-            NetMode::Allow => no_broker("net.mode/gvisor"),
+            NetMode::Allow => by_broker(policy, host),
         },
         ClauseId::NetPresets | ClauseId::NetAllow | ClauseId::NetDeny | ClauseId::NetUnknown | ClauseId::NetDns => {
-            // Without hosts they ask for nothing.
-            let asked = policy.net.mode == NetMode::Allow && policy.clause(id).is_some();
-            when(asked, || no_broker("net/gvisor"))
+            network::rules(policy, id)
         }
-        ClauseId::NetBandwidth | ClauseId::NetBytes | ClauseId::NetConnections if policy.net.mode != NetMode::Allow => {
-            network::metered(policy, id)
-        }
-        ClauseId::NetCa
-        | ClauseId::NetPrograms
-        | ClauseId::NetProxy
-        | ClauseId::NetBandwidth
-        | ClauseId::NetBytes
-        | ClauseId::NetConnections => when(policy.clause(id).is_some(), || no_broker("net/gvisor")),
-        ClauseId::Secrets => when(!policy.secrets.is_empty(), || no_broker("secrets/gvisor")),
+        ClauseId::NetCa => network::roots(policy),
+        ClauseId::NetPrograms => network::programs(policy, id),
+        ClauseId::NetProxy => network::proxy(policy, id),
+        ClauseId::NetBandwidth | ClauseId::NetBytes | ClauseId::NetConnections => network::metered(policy, id),
+        ClauseId::Secrets => network::secrets(policy),
         ClauseId::EnvPass | ClauseId::EnvSet | ClauseId::Inputs => super::environment(policy, id),
         ClauseId::ProcessUser => held(super::user(policy)),
         ClauseId::ProcessHostname => held(Control::Hostname(process.hostname.clone())),
@@ -163,7 +156,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
                 "gVisor's kernel has no Landlock, which holds the list of executables",
                 "say `commands.exec = false`: then the broker alone judges; or use `--tier container`",
             ),
-            false => super::commands(policy, host, Control::NoexecMounts, |_| None),
+            false => super::commands::held_by(policy, host, Control::NoexecMounts, |_, _| None),
         }),
         ClauseId::Tools => tools(policy),
         ClauseId::AuditPath | ClauseId::AuditContent | ClauseId::AuditSync => held(Control::Audit),
@@ -227,12 +220,14 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
     )
 }
 
-fn no_broker(id: &'static str) -> Support {
-    unmet(
-        id,
-        "the broker's sockets are made in a network namespace of Linux, and gVisor has a network stack of its own",
-        "use `net.mode = \"none\"` or `\"loopback\"`, or `--tier container`",
-    )
+/// As on the container tier, with a way of gVisor's own network stack to the broker's sockets.
+fn by_broker(policy: &Policy, host: &Capabilities) -> Support {
+    let controls = match network::by_broker(policy, host) {
+        Support::Held(controls) => controls,
+        other @ (Support::NotAsked | Support::Unmet(_)) => return other,
+    };
+    let mut all = controls.iter().cloned();
+    all.next().map_or(Support::NotAsked, |first| held_with(first, all.chain([Control::Veth])))
 }
 
 fn mounts(grants: &[Grant]) -> Support {

@@ -89,7 +89,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         }),
         ClauseId::LimitsCpus => cpus(policy, host),
         ClauseId::LimitsCpuset => cpuset(policy, host),
-        ClauseId::LimitsMemory => when_some(limits.memory, |limit| memory(limit, host)),
+        ClauseId::LimitsMemory => when_some(limits.memory, |limit| memory(limit, policy, host)),
         ClauseId::LimitsPids => when_some(limits.pids, |count| {
             let value = u64::from(count).saturating_add(OWN_PROCESSES);
             held(inner(Control::Rlimit { resource: Resource::Processes, value }))
@@ -104,7 +104,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::NetMode => match policy.net.mode {
             NetMode::None => held_with(no_network(), [inner(Control::Filter(Filter::NoInet))]),
             NetMode::Loopback => held(no_network()),
-            NetMode::Allow => network_refused(),
+            NetMode::Allow => by_broker(policy, host),
         },
         ClauseId::NetBandwidth | ClauseId::NetBytes | ClauseId::NetConnections if policy.net.mode != NetMode::Allow => {
             metered(policy, id)
@@ -113,14 +113,14 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         | ClauseId::NetAllow
         | ClauseId::NetDeny
         | ClauseId::NetUnknown
-        | ClauseId::NetPrograms
         | ClauseId::NetDns
         | ClauseId::NetCa
         | ClauseId::NetProxy
+        | ClauseId::NetPrograms
         | ClauseId::NetBandwidth
         | ClauseId::NetBytes
-        | ClauseId::NetConnections => when(policy.net.mode == NetMode::Allow, network_refused),
-        ClauseId::Secrets => network::secrets_without_broker(policy),
+        | ClauseId::NetConnections => container(id, policy, host),
+        ClauseId::Secrets => variables_inside(container(id, policy, host)),
         ClauseId::ProcessTty => when(policy.process.tty, || {
             not_built("process.tty/not-in-a-machine", "no terminal leads into a machine in this version")
         }),
@@ -180,8 +180,9 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
     let inside = [Control::NoNewPrivs, Control::NoCapabilities, Control::NoGroups, Control::NoInnerNamespaces];
     held_with(
         emulator,
-        [kernel(emulation), Control::Machine(Machine::Memory(memory)), no_network()]
+        [kernel(emulation), Control::Machine(Machine::Memory(memory))]
             .into_iter()
+            .chain((policy.net.mode != NetMode::Allow).then(no_network))
             .chain(inside.into_iter().chain(base_rlimits()).map(inner)),
     )
 }
@@ -276,11 +277,38 @@ fn usage(id: &'static str) -> Support {
     not_built(id, "usage is that of the emulator: its memory and time say little of the programs inside")
 }
 
-fn network_refused() -> Support {
-    not_built(
-        "net.mode/not-in-a-machine",
-        "the broker reaches into network namespaces of the host, and not into a machine",
-    )
+/// Frames of the machine's one device go to the network namespace of the emulator's sandbox, where all stands that stands around a
+/// container's programs.
+fn by_broker(policy: &Policy, host: &Capabilities) -> Support {
+    if host.machine().is_ok_and(|emulation| !emulation.kernel.network) {
+        return unmet(
+            "net.mode/no-driver",
+            "the kernel of machines was prepared by an older version, without what drives a network device",
+            "prepare it again, as root: fumehood machine prepare",
+        );
+    }
+    match network::by_broker(policy, host) {
+        Support::Held(all) => {
+            // The namespace itself is of the emulator's own plan.
+            let others = all.iter().filter(|control| !matches!(control, Control::Namespace(_))).cloned();
+            held_with(Control::Machine(Machine::Network { ipv6: host.ipv6() }), others.collect::<Vec<_>>())
+        }
+        other @ (Support::NotAsked | Support::Unmet(_)) => other,
+    }
+}
+
+/// What the container tier answers, whose part in the environment is the machine's.
+fn variables_inside(answer: Support) -> Support {
+    match answer {
+        Support::Held(all) => {
+            let of = |control: &Control| {
+                if matches!(control, Control::Environment(_)) { inner(control.clone()) } else { control.clone() }
+            };
+            let mut all = all.iter().map(of);
+            all.next().map_or(Support::NotAsked, |first| Support::Held(Controls::new(first, all)))
+        }
+        other @ (Support::NotAsked | Support::Unmet(_)) => other,
+    }
 }
 
 /// Where no byte leaves there is nothing to meter; on `lo` nobody is there who would.
@@ -303,11 +331,12 @@ fn open_files(count: u32, inside: impl FnOnce() -> Support) -> Support {
 }
 
 /// All programs of a machine together have the machine's memory, and the control group bounds the emulator with it.
-fn memory(limit: Bytes, host: &Capabilities) -> Support {
-    let group = host
-        .controller("memory")
-        .map(|version| Control::Cgroup { version, limit: CgroupLimit::Memory(limit.0.saturating_add(OVERHEAD)) });
-    // The group does not count the locks of what got out of the emulator.
+fn memory(limit: Bytes, policy: &Policy, host: &Capabilities) -> Support {
+    let all = limit.0.saturating_add(OVERHEAD);
+    let group = host.controller("memory").map(|version| Control::Cgroup { version, limit: CgroupLimit::Memory(all) });
+    // The group does not count the locks of what got out of the emulator, nor what waits in the sockets of its namespace.
     let locks = group.is_some().then(|| watched(Watch::Locks(super::MAX_LOCKS)));
-    held_with(Control::Machine(Machine::Memory(limit.0)), group.into_iter().chain(locks))
+    let sockets = group.is_some() && policy.net.mode == NetMode::Allow;
+    let waiting = sockets.then(|| watched(super::waiting(Bytes(all))));
+    held_with(Control::Machine(Machine::Memory(limit.0)), group.into_iter().chain(locks).chain(waiting))
 }

@@ -2,6 +2,7 @@
 //!
 //! `support` answers for one clause, exhaustively: a new clause breaks this match until each backend has answered.
 
+mod commands;
 mod container;
 mod crun;
 mod devices;
@@ -12,7 +13,9 @@ mod network;
 mod podman;
 pub use network::unmet_rules;
 mod process;
+mod shown;
 
+pub(crate) use commands::{TOOLS, is_of_the_system};
 pub(crate) use container::{probe as container_probe, support as container};
 pub(crate) use crun::{probe as crun_probe, support as crun};
 pub(crate) use gvisor::{probe as gvisor_probe, support as gvisor};
@@ -21,8 +24,6 @@ pub(crate) use language::support as language;
 pub(crate) use machine::{probe as machine_probe, support as machine};
 pub(crate) use podman::{probe as podman_probe, support as podman};
 pub(crate) use process::{probe as process_probe, support as process};
-
-use std::path::PathBuf;
 
 use policy::control::{CgroupLimit, Control, Controls, Filter, Namespace, Resource, Variables, Watch};
 use policy::units::{ranges, spans};
@@ -145,6 +146,11 @@ pub(crate) fn cpu_time(policy: &Policy, host: &Capabilities) -> Support {
 /// Byte-range locks that a run may have at once: databases have some hundred.
 const MAX_LOCKS: u64 = 16_384;
 
+/// Of a limit of memory, the most that may wait in sockets uncharged.
+pub(crate) const fn waiting(limit: policy::Bytes) -> Watch {
+    Watch::Waiting(policy::Bytes(limit.0 / 4))
+}
+
 /// Memory of the whole tree. `own_network`: its sockets of TCP and netlink, if it may have any, are in a namespace of its own.
 pub(crate) fn memory(policy: &Policy, host: &Capabilities, own_network: bool) -> Support {
     let locks = watched(Watch::Locks(MAX_LOCKS));
@@ -152,7 +158,7 @@ pub(crate) fn memory(policy: &Policy, host: &Capabilities, own_network: bool) ->
         Some(version) => {
             // What no group is charged for is there with sockets of TCP and netlink alone.
             let sockets = own_network && policy.net.mode != NetMode::None;
-            let waiting = sockets.then(|| watched(Watch::Waiting(policy::Bytes(limit.0 / 4))));
+            let waiting = sockets.then(|| watched(waiting(limit)));
             let group = Control::Cgroup { version, limit: CgroupLimit::Memory(limit.0) };
             held_with(group, [locks].into_iter().chain(waiting))
         }
@@ -254,52 +260,6 @@ pub(crate) fn cpuset(policy: &Policy, host: &Capabilities) -> Support {
 /// Whether a list as the kernel writes it (`0-3,8`) names a number.
 fn lists(list: &str, number: u32) -> bool {
     ranges(list).flatten().any(|(from, to)| (from..=to).contains(&number))
-}
-
-/// Lines are judged by the broker; the list of executables is held by the kernel too, as `fs.exec`, and that of folders that may be
-/// written to.
-/// `noexec`: what keeps written files from being executed, which the dynamic loader would do with what it reads.
-/// `unheld`: why this tier's kernel rules would not hold these folders, if so.
-pub(crate) fn commands(
-    policy: &Policy,
-    host: &Capabilities,
-    noexec: Control,
-    unheld: impl FnOnce(&[PathBuf]) -> Option<Support>,
-) -> Support {
-    let Some(commands) = &policy.commands else { return Support::NotAsked };
-    if matches!(policy.fs.root, Root::Empty | Root::Image(_)) {
-        return unmet(
-            "commands/no-tree",
-            "programs are looked up before the run: an empty root has none, and in an image they are not looked up yet",
-            "use `fs.root = \"host\"` or `\"dir:PATH\"`",
-        );
-    }
-    if !commands.exec {
-        return held(Control::CommandGate);
-    }
-    if !matches!(policy.fs.root, Root::Host) {
-        return unmet(
-            "commands/no-kernel-list",
-            "the kernel's list of executables is made for the host's own tree",
-            "use `fs.root = \"host\"`, or say `commands.exec = false`: then the broker alone judges",
-        );
-    }
-    if host.landlock == 0 {
-        return unmet(
-            "commands/no-kernel-list",
-            "this kernel has no Landlock, which holds the list of executables",
-            "boot a kernel with Landlock, or say `commands.exec = false`: then the broker alone judges",
-        );
-    }
-    let folders = commands.folders(&policy.commands_at());
-    if let Some(unheld) = unheld(&folders) {
-        return unheld;
-    }
-    let (abi, files) = (host.landlock, policy.fs.exec.clone().unwrap_or_default());
-    held_with(
-        Control::CommandGate,
-        [Control::Executables { abi, files }, Control::WriteFolders { abi, folders }, noexec],
-    )
 }
 
 /// What the clauses of the environment put into it: each its own part.

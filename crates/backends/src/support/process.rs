@@ -1,7 +1,5 @@
 //! The process tier on the native backend: no namespaces, so no tree of its own.
 
-use std::path::PathBuf;
-
 use policy::control::{Control, Filter, Watch};
 use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
@@ -131,7 +129,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         }
         ClauseId::LanguageModules | ClauseId::LanguageSteps | ClauseId::LanguageRecursion => of_language(policy, id),
         ClauseId::Commands => {
-            commands(policy, host, Control::NoexecRules(host.landlock), |folders| copied(policy, folders))
+            commands::held_by(policy, host, Control::NoexecRules(host.landlock), commands::within_folder)
         }
         ClauseId::Tools => tools(policy),
         ClauseId::AuditPath | ClauseId::AuditContent | ClauseId::AuditSync => held(Control::Audit),
@@ -158,7 +156,7 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
             Control::SignalScope,
             Control::RunMark,
             Control::Filter(Filter::SharedPids),
-            Control::Filter(Filter::SharedFiles { locks: !policy.writes_to_host() }),
+            Control::Filter(Filter::SharedFiles { locks: !policy.writes_to_host(), watches: true }),
         ]
         .into_iter()
         .chain(confinement(host)),
@@ -243,17 +241,4 @@ fn disk(policy: &Policy, id: &'static str, watch: Watch) -> Support {
         );
     }
     looked_at(policy, watch, [Filter::Visible], file_size(policy))
-}
-
-/// The copy of a workspace lies in the run's own folder, and rights of Landlock add up along a path.
-fn copied(policy: &Policy, folders: &[PathBuf]) -> Option<Support> {
-    let listed = |path: &PathBuf| folders.iter().any(|folder| path.starts_with(folder));
-    let copied = policy.workspace.mode == WorkspaceMode::Copy && !policy.workspace.path.as_ref().is_some_and(listed);
-    copied.then(|| {
-        unmet(
-            "commands/within-own",
-            "the copy of the workspace lies in the run's own folder, all of which can be written to",
-            "use `--tier container`, name the workspace in `commands.write`, or say `commands.exec = false`",
-        )
-    })
 }

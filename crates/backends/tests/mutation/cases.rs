@@ -72,7 +72,8 @@ pub(crate) const CASES: &[Case] = &[
         terminal: false,
         text: r#"
             workspace = { path = "@/work", mode = "overlay" }
-            commands = { programs = [{ name = "git", args = "workspace" }], write = ["build"] }
+            fs.read = [{ from = "@/read", to = "/opt/read" }]
+            commands = { programs = [{ name = "git", args = "workspace" }], write = ["build"], read = ["build"] }
         "#,
     },
     Case {
@@ -84,7 +85,7 @@ pub(crate) const CASES: &[Case] = &[
             workspace = { path = "@/work", mode = "rw" }
             prefer = ["limits.disk", "limits.files"]
             fs = { protect = false, write = ["@/write"] }
-            commands = { presets = ["inspect"], write = ["build"] }
+            commands = { presets = ["inspect"], write = ["build"], read = ["build"] }
         "#,
     },
     Case {
@@ -120,6 +121,16 @@ pub(crate) const CASES: &[Case] = &[
             fs.read = ["@/read"]
             limits = { cpu_time = "10s", cpus = 1.0, memory = "256M" }
             syscalls = { allow = ["ptrace"], deny = ["fchmod"] }
+        "#,
+    },
+    Case {
+        name: "gvisor, hosts by name",
+        root: true,
+        terminal: false,
+        text: r#"
+            tier = "gvisor"
+            net = { mode = "allow", allow = ["a.test", "b.test:8443"], proxy = "http://127.0.0.1:3128" }
+            secrets = { api = { from = "env:KEY", hosts = ["a.test"], env = "TOKEN" } }
         "#,
     },
     Case {
@@ -228,5 +239,18 @@ pub(crate) const MACHINE: Case = Case {
         limits = { cpu_time = "10s", cpus = 1.0, memory = "256M", pids = 16, open_files = 256, file_size = "8M", output = "1M" }
         env.set = { A = "b" }
         syscalls = { allow = ["ptrace"], deny = ["fchmod"] }
+    "#,
+};
+
+/// One with hosts by name.
+pub(crate) const MACHINE_WITH_NETWORK: Case = Case {
+    name: "vm, hosts by name",
+    root: true,
+    terminal: false,
+    text: r#"
+        tier = "vm"
+        fs.root = "dir:@/read"
+        net = { mode = "allow", allow = ["a.test", "b.test:8443"], proxy = "http://127.0.0.1:3128" }
+        secrets = { api = { from = "env:KEY", hosts = ["a.test"], env = "TOKEN" } }
     "#,
 };

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use backends::{Capabilities, Launch, OwnProgram, Protect, StartError, Stdio};
-use cases::{CASES, Case, MACHINE};
+use cases::{CASES, Case, MACHINE, MACHINE_WITH_NETWORK};
 use policy::value::{Tier, WorkspaceMode};
 use policy::{Caller, Candidate, Clause, ClauseId, Control, Format, Layers, Plan, Support};
 
@@ -116,6 +116,7 @@ fn launch(plan: &Plan, case: &Case, folder: &Path, change: &Change) -> Result<La
         tmp: (plan.tier.on_host_tree() || plan.tier == Tier::Vm || backends::of(plan)?.wants_folder()).then_some(tmp),
         cache: None,
         machines: None,
+        memory: None,
         without: change.without.clone(),
         instead: change.instead.clone(),
     })
@@ -155,7 +156,8 @@ fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, change: &
         started.filled()?;
     }
     drop(layers);
-    drop(started.sockets()?);
+    // As the broker has them.
+    let _sockets = started.sockets()?;
     match started.verify(&armed).map(drop) {
         Err(StartError::Posture(lacks)) if lacks.iter().any(|why| why.contains(SILENT)) => Ok(()),
         other => other,
@@ -239,8 +241,7 @@ fn mutate(case: &Case, folder: &Path) -> (BTreeSet<String>, Vec<String>) {
 
 /// The same of a machine. Each start that comes so far boots one, for seconds: what is missed before that is left out one by
 /// one, and all the rest from one start, which must miss each of them by name.
-fn mutate_machine(host: &Capabilities, folder: &Path) -> (BTreeSet<String>, Vec<String>) {
-    let case = &MACHINE;
+fn mutate_machine(case: &Case, host: &Capabilities, folder: &Path) -> (BTreeSet<String>, Vec<String>) {
     let plan = plan(case, &scene(case, folder), host);
     start(&plan, case, host, folder, &Change::default())
         .unwrap_or_else(|e| panic!("{}: nothing is missing: {e:?}", case.name));
@@ -284,7 +285,7 @@ fn closed_kvm() -> Option<String> {
 fn lacking(host: &Capabilities, name: &str) -> Option<(String, &'static [&'static str])> {
     let needs: [(&str, Option<String>, &'static [&'static str]); 5] = [
         ("device", closed_kvm(), &["Device"]),
-        ("gvisor", host.runsc().err().map(|missing| missing.why), &["OwnKernel"]),
+        ("gvisor", host.runsc().err().map(|missing| missing.why), &["OwnKernel", "Veth"]),
         ("crun", host.crun().err().map(|missing| missing.why), &[]),
         ("podman", host.podman().err().map(|missing| missing.why), &[]),
         ("vm", host.machine().err().map(|missing| missing.why), OF_A_MACHINE),
@@ -295,22 +296,22 @@ fn lacking(host: &Capabilities, name: &str) -> Option<(String, &'static [&'stati
 
 /// What no other backend has.
 const OF_A_MACHINE: &[&str] =
-    &["InMachine", "Machine::Emulator", "Machine::Kernel", "Machine::Memory", "Machine::NoNetwork"];
+    &["InMachine", "Machine::Emulator", "Machine::Kernel", "Machine::Memory", "Machine::NoNetwork", "Machine::Network"];
 
 #[test]
 fn a_start_without_any_one_control_of_its_plan_or_with_less_of_it_fails() {
     let host = Capabilities::probe();
     let (mut seen, mut unnoticed, mut skipped) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
-    for case in CASES.iter().chain([&MACHINE]) {
+    for case in CASES.iter().chain([&MACHINE, &MACHINE_WITH_NETWORK]) {
         if let Some((why, variants)) = lacking(&host, case.name) {
             eprintln!("skip: {}: {why}", case.name);
             skipped.extend(variants.iter().map(|name| (*name).to_owned()));
             continue;
         }
         let folder = tempfile::tempdir().unwrap();
-        let of_machine = case.name == MACHINE.name;
+        let of_machine = case.name.starts_with("vm,");
         let (variants, missed) =
-            if of_machine { mutate_machine(&host, folder.path()) } else { mutate(case, folder.path()) };
+            if of_machine { mutate_machine(case, &host, folder.path()) } else { mutate(case, folder.path()) };
         seen.extend(variants);
         unnoticed.extend(missed);
     }

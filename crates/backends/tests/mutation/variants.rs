@@ -19,9 +19,9 @@ macro_rules! variants {
 variants! { Control, CONTROLS, control:
     Namespace Root ImageTree User Device Hostname NoInnerNamespaces NoNewPrivs NoCapabilities NoGroups KeptGroups RunMark NoDescriptors
     Undumpable Session Keyring SignalScope PayloadScope Umask Terminal Label Mount ReadOnlyOverlay Overlay Copy Tmpfs Hide
-    Covered ProtectedMounts ProtectedAtApply NoexecMounts NoexecRules Executables WriteFolders Landlock Rule Filter Cgroup Rlimit EachFile
-    Watch OwnKernel Environment LocalRoutes Inlets Broker Proxy Secrets Machine InMachine HostNetwork Interpreter Audit
-    CommandGate ToolGate
+    Covered ProtectedMounts ProtectedAtApply NoexecMounts NoexecRules Executables ReadFolders WriteFolders Landlock Rule Filter
+    Cgroup Rlimit EachFile Watch OwnKernel Environment Veth LocalRoutes Inlets Broker Proxy Secrets Machine InMachine HostNetwork
+    Interpreter Audit CommandGate ToolGate
 }
 variants! { Filter, FILTERS, filter:
     Profile Allow Deny NoInet NoUnix SharedPids SharedFiles Visible CountedMemory
@@ -30,7 +30,7 @@ variants! { Watch, WATCHES, watch:
     Wall CpuTime Memory Locks Waiting Pids Disk Files Tmp Output Warn Kill Protected
 }
 variants! { Machine, MACHINES, machine:
-    Emulator Kernel Memory NoNetwork
+    Emulator Kernel Memory NoNetwork Network
 }
 
 /// The variant of a control, with that of its parameter where this is what is applied.

@@ -24,6 +24,10 @@ pub(crate) fn values(control: &Control) -> Vec<Control> {
     } else if let Control::Executables { abi, files } = control {
         let files = files.iter().cloned().chain(["/bin/sh".into()]).collect();
         all.push(Control::Executables { abi: *abi, files });
+    } else if let Control::ReadFolders { abi, folders } = control {
+        // One more, and all that is shown.
+        let more = folders.iter().cloned().chain(["/usr".into()]).collect();
+        all.extend([more, vec!["/".into()]].map(|folders| Control::ReadFolders { abi: *abi, folders }));
     } else if let Control::WriteFolders { abi, folders } = control {
         let folders = folders.iter().cloned().chain(["/usr".into()]).collect();
         all.push(Control::WriteFolders { abi: *abi, folders });
@@ -59,8 +63,8 @@ fn another(control: &Control) -> Option<Control> {
         Control::Filter(Filter::Profile(other.to_owned()))
     } else if let Control::Filter(Filter::Deny(_)) = control {
         Control::Filter(Filter::Deny(vec!["getcpu".to_owned()]))
-    } else if let Control::Filter(Filter::SharedFiles { locks: true }) = control {
-        Control::Filter(Filter::SharedFiles { locks: false })
+    } else if let Control::Filter(Filter::SharedFiles { locks: true, watches }) = control {
+        Control::Filter(Filter::SharedFiles { locks: false, watches: *watches })
     } else if let Control::Environment(Variables::Set(values)) = control {
         let values = values.iter().map(|(name, value)| (name.clone(), text(value))).collect();
         Control::Environment(Variables::Set(values))

@@ -23,6 +23,7 @@ mod streams;
 mod tier;
 mod usage;
 mod vm;
+mod vm_network;
 mod workspace;
 
 use std::collections::BTreeSet;
@@ -37,7 +38,7 @@ use policy::ClauseId;
 
 /// All cases.
 fn cases() -> Vec<Case> {
-    let groups: [&[Case]; 20] = [
+    let groups: [&[Case]; 21] = [
         tier::CASES,
         places::CASES,
         files::CASES,
@@ -58,6 +59,7 @@ fn cases() -> Vec<Case> {
         language::CASES,
         language::BEHIND,
         vm::CASES,
+        vm_network::CASES,
     ];
     groups.concat()
 }

@@ -98,6 +98,12 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::Commands,
+        backends: GUEST,
+        sentence: "what they read is what `read` lists, wherever a link leads by then",
+        cell: Cell::Enforced(commands_read),
+    },
+    Case {
+        clause: ClauseId::Commands,
         backends: BOTH,
         sentence: "a root in which no program can be looked up is refused",
         cell: Cell::Refused(&["commands={presets=[\"inspect\"]}", "fs.root=empty"], "commands/no-tree"),
@@ -178,6 +184,44 @@ fn commands_write(scene: &Fixture) -> Held {
     let kept = open.file("kept", "as it was")?;
     let control = run(&open, ",exec=false", swap)?;
     check(text(&kept)? == "planted\n", || control.said())
+}
+
+/// The link is made when the line was judged; the judge lets `sh` do anything.
+fn commands_read(scene: &Fixture) -> Held {
+    let swap = "ln -s ../secret build/swapped; cat build/swapped; ls .";
+    let work =
+        "cat src/shown build/made && ls src && ls /usr/share > build/made && echo x > $TMPDIR/x && cat $TMPDIR/x";
+    let rules = ["sh", "ln", "cat", "ls"]
+        .map(|name| format!("{{name=\"{name}\",args=[{{flags=[\"-c=any\",\"-s\"],positional=\"any\"}}]}}"));
+    let run = |more: &str, script: &str| {
+        let commands = format!("commands={{programs=[{}],write=[\"build\"]{more}}}", rules.join(","));
+        let values = [
+            "workspace={path=\".\",mode=\"rw\"}",
+            "prefer=[\"limits.disk\",\"limits.files\"]",
+            "fs.protect=false",
+            &commands,
+        ];
+        scene.dir("build")?;
+        scene.dir("src")?;
+        for (name, content) in [("secret", "secret"), ("src/shown", "shown "), ("build/made", "made ")] {
+            scene.file(name, content)?;
+        }
+        let ended = scene.run(&Fixture::values(&values), &["sh", "-c", script])?;
+        std::fs::remove_dir_all(scene.work().join("build"))?;
+        Ok::<_, conformance::Wrong>(ended)
+    };
+    let listed = ",read=[\"src\"]";
+    let held = run(listed, swap)?;
+    let denied = held.said().matches("Permission denied").count();
+    check(held.out().is_empty() && denied == 2, || held.said())?;
+    let worked = run(listed, work)?;
+    check(worked.code == Some(0) && worked.out() == "shown made shown\nx", || worked.said())?;
+    // Without the kernel, and where `read` is not written and so is all that is shown.
+    for open in [",read=[\"src\"],exec=false", ""] {
+        let control = run(open, swap)?;
+        check(control.out().starts_with("secret") && control.out().contains("src"), || control.said())?;
+    }
+    Ok(())
 }
 
 fn user(scene: &Fixture) -> Held {

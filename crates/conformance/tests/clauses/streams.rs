@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 
-use conformance::case::{BOTH, EVERY};
+use conformance::case::{BOTH, EVERY, LINUX};
 use conformance::fixture::there;
 use conformance::{Case, Cell, Fixture, Held, check, product};
 use policy::ClauseId;
@@ -26,6 +26,12 @@ pub(crate) const CASES: &[Case] = &[
         backends: EVERY,
         sentence: "stdin comes through a pipe, and its end too",
         cell: Cell::Enforced(stdin),
+    },
+    Case {
+        clause: ClauseId::Tier,
+        backends: LINUX,
+        sentence: "standard streams are opened by their names too",
+        cell: Cell::Enforced(by_name),
     },
     Case {
         clause: ClauseId::Tier,
@@ -91,6 +97,12 @@ fn exit_codes(scene: &Fixture) -> Held {
     check(usage.code == Some(125), || usage.said())
 }
 
+/// A quiet run by the backend that is tried.
+fn by(scene: &Fixture) -> Vec<String> {
+    let named = scene.named().into_iter().map(|word| word.to_string_lossy().into_owned());
+    ["run", "-q", "--tier", scene.tier.as_str()].map(str::to_owned).into_iter().chain(named).collect()
+}
+
 fn descriptors(scene: &Fixture) -> Held {
     let secret = scene.file("secret", "canary-8812")?;
     let probe = "cat <&7; ls /proc/self/fd 2>/dev/null | wc -l; true";
@@ -98,11 +110,12 @@ fn descriptors(scene: &Fixture) -> Held {
     check(control.out().contains("canary-8812"), || control.said())?;
     // `exec` in the shell leaves 7 open for the product, which must not pass it on.
     let product = product::binary()?;
-    let tier = scene.tier.as_str();
+    let by = by(scene);
     let script = format!(
-        "exec 7<{}; exec {} run -q --tier {tier} -- /bin/bash -c 'cat <&7; echo over'",
+        "exec 7<{}; exec {} {} -- /bin/bash -c 'cat <&7; echo over'",
         secret.display(),
-        product.display()
+        product.display(),
+        by.join(" ")
     );
     let shell = scene.command("/bin/sh".as_ref(), &["-c", &script]);
     let ended = scene.begin_and_end(&shell)?;
@@ -111,8 +124,9 @@ fn descriptors(scene: &Fixture) -> Held {
 
 fn stdin(scene: &Fixture) -> Held {
     let (read, write) = sys::channel::pipe()?;
-    let words = ["run", "-q", "--tier", scene.tier.as_str(), "--", "/bin/sh", "-c", "cat; echo over"];
-    let live = scene.product_with(&words, read.as_fd())?;
+    let by = by(scene);
+    let words = by.iter().map(String::as_str).chain(["--", "/bin/sh", "-c", "cat; echo over"]);
+    let live = scene.product_with(&words.collect::<Vec<_>>(), read.as_fd())?;
     drop(read);
     let mut pipe = std::fs::File::from(write);
     pipe.write_all(b"from the caller\n")?;
@@ -122,10 +136,20 @@ fn stdin(scene: &Fixture) -> Held {
     check(ended.out() == "from the caller\nover" && ended.code == Some(0), || ended.said())
 }
 
+/// `>/dev/stderr` is what scripts write, and log files of servers are links to.
+fn by_name(scene: &Fixture) -> Held {
+    let script = "echo out >/dev/stdout && echo err >/dev/stderr && echo more >>/proc/self/fd/1";
+    let ended = scene.shell(&[], script)?;
+    let said = (ended.text("/stdout"), ended.text("/stderr"));
+    check(ended.code == Some(0) && said == ("out\nmore\n", "err\n"), || ended.said())
+}
+
 /// Programs look: `rg` without a path searches what a pipe brings, and the folder otherwise.
 fn no_input(scene: &Fixture) -> Held {
     let look = "import os, stat; m = os.fstat(0); print('pipe' if stat.S_ISFIFO(m.st_mode) else m.st_rdev == os.makedev(1, 3))";
-    let words = ["run", "-q", "--tier", scene.tier.as_str(), "--", "/usr/bin/python3", "-I", "-S", "-c", look];
+    let by = by(scene);
+    let words: Vec<&str> =
+        by.iter().map(String::as_str).chain(["--", "/usr/bin/python3", "-I", "-S", "-c", look]).collect();
     let nothing = scene.product(&words)?.end()?;
     check(nothing.out() == "True", || nothing.said())?;
     let (read, write) = sys::channel::pipe()?;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use conformance::case::VM;
 use conformance::{Case, Cell, Fixture, Held, Who, Wrong, check};
@@ -24,9 +24,6 @@ const fn refused(values: &'static [&'static str], id: &'static str) -> Cell {
 const fn enforced(proof: fn(&Fixture) -> Held) -> Cell {
     Cell::Enforced(proof)
 }
-
-/// Everything of the network is the broker's, which does not reach into a machine.
-const NETWORK: &str = "net.mode/not-in-a-machine";
 
 cases! {
     Tier: "programs run on a kernel of their own, without capability, privilege or namespaces" => enforced(tier);
@@ -87,19 +84,6 @@ cases! {
     LimitsKill: "usage of its programs is not known" =>
         refused(&["limits.kill={memory=\"10M\"}"], "limits.kill/not-in-a-machine");
     NetMode: "there is no network device, and no IP socket can be made" => enforced(network);
-    NetMode: "the broker is refused" => refused(&["net.mode=allow"], NETWORK);
-    NetPresets: "the broker is refused" => refused(&["net.mode=allow", "net.presets=[\"pypi\"]"], NETWORK);
-    NetAllow: "the broker is refused" => refused(&["net.mode=allow", "net.allow=[\"example.org:443\"]"], NETWORK);
-    NetDeny: "the broker is refused" => refused(&["net.mode=allow", "net.deny=[\"upload.example.org\"]"], NETWORK);
-    NetUnknown: "the broker is refused" => refused(&["net.mode=allow", "net.unknown=deny"], NETWORK);
-    NetPrograms: "the broker is refused" =>
-        refused(&["net.mode=allow", "net.programs={\"/usr/bin/git\" = [\"example.org\"]}"], NETWORK);
-    NetDns: "the broker is refused" => refused(&["net.mode=allow"], NETWORK);
-    NetCa: "the broker is refused" => refused(&["net.mode=allow", "net.ca=[\"/etc/corp.pem\"]"], NETWORK);
-    NetProxy: "the broker is refused" => refused(&["net.mode=allow", "net.proxy=http://proxy.example.org:3128"], NETWORK);
-    NetBandwidth: "the broker is refused" => refused(&["net.mode=allow", "net.bandwidth=1M/s"], NETWORK);
-    NetBytes: "the broker is refused" => refused(&["net.mode=allow", "net.bytes=1G"], NETWORK);
-    NetConnections: "the broker is refused" => refused(&["net.mode=allow", "net.connections=64"], NETWORK);
     NetBandwidth: "where nobody leaves, no rate is passed" => enforced(|scene| unmetered(scene, "net.bandwidth"));
     NetBandwidth: "on `lo` nobody meters" =>
         refused(&["net.mode=loopback", "net.bandwidth=1M/s"], "net.bandwidth/no-broker");
@@ -156,6 +140,12 @@ struct Seen {
 
 /// One emulator at a time: each takes a whole processor.
 static ALONE: Mutex<()> = Mutex::new(());
+
+/// Whoever has this starts one.
+pub(super) fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 static SEEN: [OnceLock<Result<Seen, String>>; 2] = [OnceLock::new(), OnceLock::new()];
 
 /// Each line a word and what was found. What can be written is filled last, since it then stays full.
@@ -201,18 +191,22 @@ tell end $(head -c 200000 /dev/zero | tr '\\0' x)
 ";
 
 /// A root of busybox's in the fixture's work folder.
-fn make_root(scene: &Fixture) -> Result<String, Wrong> {
+pub(super) fn make_root(scene: &Fixture) -> Result<String, Wrong> {
     let root = scene.work().join("root");
+    let value = format!("fs.root=dir:{}", root.display());
+    if root.exists() {
+        return Ok(value);
+    }
     std::fs::create_dir_all(root.join("bin"))?;
     std::fs::create_dir_all(root.join("etc"))?;
     std::fs::copy("/bin/busybox", root.join("bin/busybox"))?;
-    let names = "sh cat chmod cp cut dd env grep head id ls mkdir nc rm sleep tail touch tr true wc";
+    let names = "sh cat chmod cp cut dd env grep head id ls mkdir nc nslookup rm sleep tail touch tr true wc wget";
     for name in names.split(' ') {
         std::os::unix::fs::symlink("busybox", root.join("bin").join(name))?;
     }
     std::fs::write(root.join("etc/machine-id"), "0123456789abcdef0123456789abcdef\n")?;
     std::fs::write(root.join("etc/passwd"), "ann:x:1000:1000::/home/ann:/bin/sh\n")?;
-    Ok(format!("fs.root=dir:{}", root.display()))
+    Ok(value)
 }
 
 fn look(scene: &Fixture) -> Result<Seen, Wrong> {
@@ -275,7 +269,7 @@ fn seen(scene: &Fixture) -> Result<&'static Seen, Wrong> {
     let at = usize::from(scene.who == Who::Rootless);
     let cell = SEEN.get(at).ok_or("there are two callers")?;
     let found = cell.get_or_init(|| {
-        let _alone = ALONE.lock();
+        let _alone = alone();
         look(scene).map_err(|error| error.to_string())
     });
     found.as_ref().map_err(|why| why.clone().into())
@@ -367,7 +361,7 @@ fn logged(scene: &Fixture, text: &str, there: bool) -> Held {
 
 fn wall(scene: &Fixture) -> Held {
     let root = make_root(scene)?;
-    let _alone = ALONE.lock();
+    let _alone = alone();
     let ended = scene.shell(&[&root, "limits.wall=1s"], "sleep 60")?;
     check(ended.code == Some(124) && ended.limit() == "wall", || ended.said())
 }
@@ -375,16 +369,20 @@ fn wall(scene: &Fixture) -> Held {
 fn cpu_time(scene: &Fixture) -> Held {
     let root = make_root(scene)?;
     let values = [root.as_str(), "threat=mistakes", "limits.wall=5m", "limits.cpu_time=20s"];
-    let _alone = ALONE.lock();
+    let _alone = alone();
     let ended = scene.shell(&values, "while :; do :; done")?;
     check(ended.code == Some(124) && ended.limit() == "cpu_time", || ended.said())
 }
 
 /// The plan names the group that holds it; that the start reads it back is a proof of its own.
 fn planned(scene: &Fixture, value: &str, clause: &str, controller: &str) -> Held {
+    planned_with(scene, &[value], clause, controller)
+}
+
+pub(super) fn planned_with(scene: &Fixture, values: &[&str], clause: &str, controller: &str) -> Held {
     let root = make_root(scene)?;
     // On v1 what is written later by the kernel is nobody's: held against mistakes there.
-    let planned = scene.plan(&[&root, value, "threat=mistakes"])?;
+    let planned = scene.plan(&[&[root.as_str(), "threat=mistakes"], values].concat())?;
     let all = planned.report.get("clauses").and_then(serde_json::Value::as_array);
     let named = all.into_iter().flatten().find(|one| one.get("clause").is_some_and(|name| name == clause));
     let by = named.and_then(|one| one.get("enforcer")).and_then(serde_json::Value::as_str).unwrap_or_default();

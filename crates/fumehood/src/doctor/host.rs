@@ -185,6 +185,15 @@ fn cgroups(host: &Capabilities) -> Option<Finding> {
 }
 
 fn overlay(host: &Capabilities) -> Option<Finding> {
+    if !host.has_overlay() {
+        return Some(finding(
+            "host/no-overlay",
+            Severity::Limits,
+            format!("Linux {} has no overlays, and no module of that name", host.release),
+            "`overlay` is refused, and granted folders are shown as they are: locks of whole files are closed where nothing is written",
+            "`-w PATH:copy`, or a kernel with `overlay` (Debian: linux-image-amd64)",
+        ));
+    }
     (!host.root() && !host.overlay_on_tmpfs()).then(|| {
         finding(
             "host/old-overlay",

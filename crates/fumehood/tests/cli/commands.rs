@@ -106,6 +106,82 @@ print(open('kept').read(), end='')
     assert!(looked.code == 0 && looked.out.contains(" M kept"), "{looked:?}");
 }
 
+/// What is read by programs that no text tells of: a link that is made after the judgement, what a script opens, git's own files.
+#[test]
+fn the_kernel_holds_what_judged_programs_read() {
+    let house = House::new();
+    let policy = |presets: &str, read: &str| {
+        let python = "programs = [{ name = \"python3\", args = \"workspace\" }]";
+        let text = format!("version = 1\n[commands]\npresets = [{presets}]\n{python}\nwrite = [\"build\"]\n{read}\n");
+        std::fs::write(house.path("work/p.toml"), text).unwrap();
+    };
+    let mut made = crate::script(
+        "git init -q -b main . && mkdir build src && echo 1 > secret && echo 1 > src/shown && git add . && git -c user.name=a -c user.email=a@b commit -qm one && echo 2 > src/shown",
+        &house,
+    );
+    assert!(made.env("GIT_CONFIG_GLOBAL", "/dev/null").status().unwrap().success());
+    let tool = "import os, tempfile
+os.symlink('../secret', 'build/link')
+with tempfile.TemporaryFile() as f: f.write(b'x')
+for path in ['build/link', 'secret', '.', '/', '.git/HEAD', 'build', 'src/shown', 'tool.py', '/etc/passwd', '/usr/share', '/proc/self/status']:
+    try: os.listdir(path) if os.path.isdir(path) else open(path).read()
+    except PermissionError: print(path)
+";
+    std::fs::write(house.path("work/tool.py"), tool).unwrap();
+    let run = |more: &[&str], argv: &[&str]| {
+        house.run(&[&["run", "-q", "-p", "p.toml", "-w", "."], more, &["--"], argv].concat())
+    };
+    let denied = |more: &[&str]| {
+        let said = run(more, &["python3", "tool.py"]);
+        assert_eq!(said.code, 0, "{said:?}");
+        said.out
+    };
+    let (git, listed) = ("\"inspect\", \"git-readonly\"", "read = [\"src\", \"tool.py\"]");
+    policy(git, listed);
+    assert_eq!(denied(&[]), "build/link\nsecret\n.\n/\n", "git is run, so its folder is read");
+    let looked = run(&[], &["git", "status", "--short", "src"]);
+    assert_eq!((looked.code, looked.out.as_str()), (0, " M src/shown\n"), "{looked:?}");
+    let shown = run(&[], &["cat", "src/shown"]);
+    assert_eq!((shown.code, shown.out.as_str()), (0, "2\n"), "{shown:?}");
+    let plan = house.run(&["plan", "-p", "p.toml", "-w", ".", "--", "cat", "src/shown"]);
+    assert!(plan.out.contains(":read") && plan.out.contains("attributes"), "{plan:?}");
+    // The controls: the broker alone, a policy that lists everything, and one without a list.
+    assert_eq!(denied(&["--set", "commands.exec=false"]), "");
+    policy(git, "read = [\"/\"]");
+    assert_eq!(denied(&[]), "");
+    policy(git, "");
+    assert_eq!(denied(&[]), "");
+    policy("\"inspect\"", listed);
+    assert_eq!(denied(&[]), "build/link\nsecret\n.\n/\n.git/HEAD\n", "nobody runs git");
+}
+
+#[test]
+fn what_is_to_be_read_and_is_not_there_or_behind_a_link_and_a_place_that_is_read_anyhow_are_refused() {
+    let house = House::new();
+    std::fs::create_dir_all(house.path("work/src")).unwrap();
+    std::os::unix::fs::symlink("src", house.path("work/link")).unwrap();
+    let run = |read: &str, more: &[&str]| {
+        let text = format!("version = 1\n[commands]\npresets = [\"inspect\"]\nread = [{read}]\n");
+        std::fs::write(house.path("work/p.toml"), text).unwrap();
+        house.run(&[&["run", "-q", "-p", "p.toml", "-w", ".:ro"], more, &["--", "true"]].concat())
+    };
+    for wrong in ["\"absent\"", "\"link\"", "\"src/absent\""] {
+        let refused = run(wrong, &[]);
+        assert!(refused.code == 126 && refused.err.contains("`commands.read`"), "{wrong}: {refused:?}");
+    }
+    assert_eq!(run("\"src\", \"src/absent\"", &[]).code, 0, "what lies around it is listed");
+    let places =
+        [&["--set", "workspace.at=/tmp/w"][..], &["--read", "/usr/share"], &["--read", "/usr/share:/etc/misc"]];
+    for within in places {
+        let refused = run("\"src\"", within);
+        assert!(refused.code == 126 && refused.err.contains("commands/within-own"), "{within:?}: {refused:?}");
+        let open = run("\"src\"", &[within, &["--set", "commands.exec=false"]].concat());
+        assert_eq!(open.code, 0, "{within:?}: {open:?}");
+        assert_eq!(run("\"/\"", within).code, 0, "{within:?}");
+    }
+    assert_eq!(run("\"src\"", &["--read", "/usr/share:/opt/misc"]).code, 0);
+}
+
 #[test]
 fn a_folder_to_write_to_that_is_not_there_and_a_place_that_is_written_to_anyhow_are_refused() {
     let house = House::new();

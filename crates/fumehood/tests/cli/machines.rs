@@ -23,14 +23,14 @@ fn are_there() -> bool {
 }
 
 /// A root of busybox's; nothing where the host has no machines.
-fn root(house: &House) -> Option<String> {
+pub(super) fn root(house: &House) -> Option<String> {
     if !are_there() {
         return None;
     }
     let root = house.path("root");
     std::fs::create_dir_all(root.join("bin")).unwrap();
     std::fs::copy("/bin/busybox", root.join("bin/busybox")).unwrap();
-    for name in ["sh", "cat", "echo", "id", "sleep", "touch", "true"] {
+    for name in ["sh", "cat", "date", "echo", "id", "sleep", "touch", "true"] {
         symlink("busybox", root.join("bin").join(name)).unwrap();
     }
     std::fs::create_dir(root.join("etc")).unwrap();
@@ -66,12 +66,86 @@ fn a_live_sandbox_in_a_machine_is_worked_in_and_what_is_not_built_is_refused_by_
     assert_eq!(live.exec(&[], &["true"]).0, 0);
     for refused in ["snapshot", "fork"] {
         let (code, _, err) = call(house, &[refused, &live.id]);
-        assert!(code == 125 && err.contains("no snapshot of a machine"), "{refused}: {code} {err}");
+        assert!(code == 125 && err.contains("no snapshot of this machine"), "{refused}: {code} {err}");
     }
     let (code, _, err) = call(house, &["diff", &live.id]);
     assert!(code == 125 && err.contains("no changes of this sandbox"), "{code} {err}");
     assert_eq!(call(house, &["kill", &live.id]).0, 0);
     assert_eq!(live.info()["state"], "ended");
+}
+
+/// A shell that runs when its machine is copied: it holds `/dev/urandom`, and says one number of its own and one of the kernel's for
+/// each time that it is asked.
+const RUNS: &str = "exec 3</dev/urandom; : $RANDOM; n=0; echo $$ >/tmp/pid; while :; do if [ -e /tmp/ask ]; then rm /tmp/ask; \
+                    n=$((n+1)); echo $n $RANDOM $(dd bs=16 count=1 <&3 2>/dev/null | od -An -tx1 | tr -d ' ') >/tmp/said.new; \
+                    mv /tmp/said.new /tmp/said; fi; sleep 0.2; done";
+
+/// Its programs go on in each copy where they stood, with what they had in memory and with random numbers of the copy's own: those of
+/// the kernel. A generator of a program's own is part of its memory, which shows that it is the same program that goes on.
+#[test]
+fn a_snapshot_of_a_machine_keeps_its_memory_and_forks_share_no_random_numbers() {
+    let house = &House::new();
+    let Some(root) = root(house) else { return };
+    for name in ["dd", "od", "tr", "mv", "rm", "grep"] {
+        symlink("busybox", house.path("root/bin").join(name)).unwrap();
+    }
+    let live = Live::new(house, &["--tier=vm", "--set", &root]);
+    assert_eq!(live.exec(&["-d"], &["sh", "-c", RUNS]).0, 0);
+    let asked = |live: &Live<'_>| {
+        let ask = "touch /tmp/ask; while [ -e /tmp/ask ] || [ ! -e /tmp/said ]; do sleep 0.1; done; cat /tmp/pid /tmp/said; rm /tmp/said";
+        let (code, out, err) = live.exec(&[], &["sh", "-c", ask]);
+        assert_eq!(code, 0, "{err}");
+        let words: Vec<String> = out.split_whitespace().map(str::to_owned).collect();
+        let [pid, count, own, kernels] = <[String; 4]>::try_from(words).unwrap();
+        (pid, count, own, kernels)
+    };
+    let first = asked(&live);
+    let (code, out, err) = call(house, &["snapshot", &live.id, "--name", "then"]);
+    assert_eq!(code, 0, "{err}");
+    let kept = house.path("state/snapshots").join(out.trim_end());
+    for name in ["memory", "root", "snapshot.json"] {
+        let mode = std::os::unix::fs::PermissionsExt::mode(&kept.join(name).metadata().unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    // The first one goes on, and what it does then is in no copy.
+    let original = asked(&live);
+    let (code, out, err) = call(house, &["create", "--from", "then"]);
+    assert_eq!(code, 0, "{err}");
+    let restored = Live { house, id: out.trim_end().to_owned() };
+    // A paused one is copied as well, and stays paused.
+    assert_eq!(call(house, &["pause", &live.id]).0, 0);
+    let (code, out, err) = call(house, &["fork", &live.id]);
+    assert_eq!(code, 0, "{err}");
+    let forked = Live { house, id: out.trim_end().to_owned() };
+    assert_eq!(live.info()["state"], "paused");
+    assert_eq!(call(house, &["resume", &live.id]).0, 0);
+    let (second, third, fourth) = (asked(&live), asked(&restored), asked(&forked));
+    assert_eq!((first.1.as_str(), original.1.as_str(), third.1.as_str()), ("1", "2", "2"), "{third:?}");
+    assert_eq!((second.1.as_str(), fourth.1.as_str()), ("3", "3"), "{second:?} {fourth:?}");
+    // The same program with the same memory ...
+    assert!([&first, &original, &second, &third, &fourth].iter().all(|said| said.0 == first.0));
+    assert_eq!((&third.2, &fourth.2), (&original.2, &second.2), "a generator of its own");
+    // ... and no number of the kernel's twice.
+    let kernels: std::collections::BTreeSet<_> =
+        [&first, &original, &second, &third, &fourth].map(|said| &said.3).into();
+    assert_eq!(kernels.len(), 5, "{kernels:?}");
+    // Programs that went along are nobody's in the copy, and the clock is not that of the snapshot.
+    let (_, out, _) = call(house, &["ps", &restored.id, "--json"]);
+    assert!(!out.contains("urandom"), "{out}");
+    let (_, out, _) = restored.exec(&[], &["date", "+%s"]);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    assert!(now.abs_diff(out.trim_end().parse().unwrap()) < 30, "{out}");
+    // What is otherwise than it was is refused, and nothing boots in its place.
+    for flags in [&["--memory", "384M"][..], &["--env", "A=b"], &["--tier", "container"]] {
+        let (code, _, err) = call(house, &[&["create", "--from", "then"], flags].concat());
+        assert!(code == 126 || code == 125, "{flags:?}: {code} {err}");
+        assert!(err.contains("cannot"), "{flags:?}: {err}");
+    }
+    std::fs::OpenOptions::new().append(true).open(kept.join("memory")).unwrap().set_len(1 << 20).unwrap();
+    let (code, _, err) = call(house, &["create", "--from", "then"]);
+    assert!(code == 125 && err.contains("damaged"), "{code} {err}");
+    assert_eq!(call(house, &["snapshots", "--rm", "then"]).0, 0);
+    assert!(!kept.exists());
 }
 
 /// Its tree is read whole and goes in as a disk, and its wishes count as on other tiers.

@@ -482,6 +482,8 @@ mod tests {
                 );
             }
             assert!(wrappers.iter().all(|name| data.wrappers.contains_key(name)), "{preset}");
+            // Whose own folder git reads is decided by the name of the preset.
+            assert_eq!(programs.contains_key("git"), preset == policy::commands::GIT_PRESET, "{preset}");
         }
         let names: Vec<&str> = data.presets.keys().map(String::as_str).collect();
         let mut known = policy::commands::PRESETS.to_vec();

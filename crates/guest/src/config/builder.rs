@@ -32,6 +32,8 @@ pub struct Config {
     pub local_ipv4: bool,
     /// Every IPv6 address is the sandbox's own.
     pub local_ipv6: bool,
+    /// A link to a virtual machine, whose packet socket is passed out behind the sockets.
+    pub link: bool,
     /// No further namespaces, few inotify instances; needs an `Op::Proc`.
     pub inner_limits: bool,
     /// A session keyring of our own.
@@ -117,6 +119,7 @@ impl Config {
         self.loopback.put(&mut out);
         self.local_ipv4.put(&mut out);
         self.local_ipv6.put(&mut out);
+        self.link.put(&mut out);
         self.inner_limits.put(&mut out);
         for control in [
             self.new_keyring,

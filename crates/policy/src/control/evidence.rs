@@ -71,6 +71,9 @@ impl Control {
             Self::NoexecRules(_) | Self::Executables { .. } | Self::WriteFolders { .. } => {
                 Evidence::Behaviour("an open that the layer must refuse; its rules against the list")
             }
+            Self::ReadFolders { .. } => Evidence::Behaviour(
+                "an open of what is shown and not listed that the layer must refuse; its rules against the list",
+            ),
             Self::Landlock(_) => Evidence::Behaviour("an open that must fail and one that must work"),
             Self::Rule { .. } => Evidence::Guest("number of rules that it put on; each against the plan outside"),
             Self::Filter(Filter::Allow(_) | Filter::Deny(_)) => Evidence::Behaviour(
@@ -87,7 +90,12 @@ impl Control {
             Self::Environment(_) => {
                 Evidence::Guest("number of variables that it was handed; each against the plan outside")
             }
-            Self::LocalRoutes { .. } => Evidence::Guest("RTM_GETROUTE: a foreign address of each family is local"),
+            Self::Veth => Evidence::Outside(
+                "/proc/PID/ns/net of gVisor's kernel is the namespace that was made; RTM_GETLINK: of both, what is up",
+            ),
+            Self::LocalRoutes { .. } => Evidence::Guest(
+                "RTM_GETROUTE: a foreign address of each family is local; from gVisor's kernel, a connection to one",
+            ),
             Self::Inlets(_) => Evidence::Outside(
                 "SIOCGSKNS, getsockname: each socket is of the sandbox's namespace and waits as planned",
             ),
@@ -100,6 +108,9 @@ impl Control {
             Self::Machine(Machine::Kernel { .. }) => Evidence::Guest("uname; what it was started from had the digest"),
             Self::Machine(Machine::Memory(_)) => Evidence::Guest("/proc/meminfo inside; the emulator's words outside"),
             Self::Machine(Machine::NoNetwork) => Evidence::Guest("/proc/net/dev inside; the emulator's words outside"),
+            Self::Machine(Machine::Network { .. }) => Evidence::Outside(
+                "SIOCGSKNS, getsockname: its frames are of the emulator's namespace alone; /proc/net/dev inside",
+            ),
             Self::InMachine(_) => Evidence::Guest("/proc of the machine, read by our agent before anything else ran"),
             Self::HostNetwork => Evidence::Behaviour("no probe of closed sockets is planned"),
             Self::Interpreter(_) => {

@@ -189,6 +189,8 @@ pub enum Filter {
     SharedFiles {
         /// Locks of whole files are closed too: the program has no file of the host to write.
         locks: bool,
+        /// Nor is anybody told of names that come and go: folders that were not granted can be passed through.
+        watches: bool,
     },
     /// No process becomes undumpable: the supervisor can look into each.
     Visible,
@@ -289,6 +291,12 @@ pub enum Machine {
     Memory(u64),
     /// It has no network device.
     NoNetwork,
+    /// It has one network device, whose frames are carried to the network namespace of the sandbox around the emulator, and to
+    /// no other place.
+    Network {
+        /// IPv6 as well.
+        ipv6: bool,
+    },
 }
 
 /// One mechanism with its parameters. Closed: a new one breaks the start and the proof until both know it.
@@ -411,6 +419,13 @@ pub enum Control {
         /// Files.
         files: Vec<PathBuf>,
     },
+    /// Of the workspace and of what is granted only these places can be read, by Landlock of this ABI.
+    ReadFolders {
+        /// ABI.
+        abi: u32,
+        /// As the program sees them.
+        folders: Vec<PathBuf>,
+    },
     /// Of the workspace and of what is granted only these folders can be written to, by Landlock of this ABI.
     WriteFolders {
         /// ABI.
@@ -456,6 +471,9 @@ pub enum Control {
     },
     /// Variables of the payload beside those that every payload has; nothing else of the caller's environment goes in.
     Environment(Variables),
+    /// The only interface of the other kernel beside its loopback is one end of a pair, whose other end lies in a network namespace
+    /// where nobody runs and the broker's sockets wait.
+    Veth,
     /// Every address leads to the sandbox itself: IPv4, and IPv6 where the host has it.
     LocalRoutes {
         /// IPv6 as well.

@@ -44,6 +44,7 @@ impl Control {
             Self::ProtectedAtApply => "supervisor:apply",
             Self::NoexecMounts => "mount:noexec",
             Self::NoexecRules(abi) | Self::Executables { abi, .. } => return format!("landlock:{abi}:execute"),
+            Self::ReadFolders { abi, .. } => return format!("landlock:{abi}:read"),
             Self::WriteFolders { abi, .. } => return format!("landlock:{abi}:write"),
             Self::Landlock(abi) => return format!("landlock:{abi}"),
             Self::Rule { .. } => "landlock",
@@ -54,6 +55,7 @@ impl Control {
             Self::Watch(watch) => watch.name(),
             Self::OwnKernel { platform, faults: _ } => return format!("gvisor:{platform}"),
             Self::Environment(_) => "guest:environment",
+            Self::Veth => "netns:veth",
             Self::LocalRoutes { .. } => "netns:routes",
             Self::Inlets(_) => "netns:sockets",
             Self::Broker => "broker:net",
@@ -78,6 +80,7 @@ impl Machine {
             Self::Kernel { .. } => "vm:kernel",
             Self::Memory(_) => "vm:memory",
             Self::NoNetwork => "vm:no-network-device",
+            Self::Network { .. } => "vm:network-device",
         }
     }
 }

@@ -69,7 +69,7 @@ impl Control {
             Self::CommandGate => (Broker, Hostile, Some("what an allowed program does is the sandbox's to judge")),
             Self::ToolGate | Self::Broker | Self::Secrets => (Broker, Hostile, None),
             Self::Proxy => (Broker, Hostile, Some("a name leads where the proxy resolves it to, private or not")),
-            Self::Filter(Filter::SharedFiles { locks: false }) => {
+            Self::Filter(Filter::SharedFiles { locks: false, .. }) => {
                 (Kernel, Hostile, Some("locks of whole files (flock) on files of the host that can only be read"))
             }
             Self::KeptGroups(_) => (
@@ -94,6 +94,13 @@ impl Control {
                     "a program in a grant or below the folders of libraries (some packages keep helpers there) runs when it is given to the dynamic loader",
                 ),
             ),
+            Self::ReadFolders { .. } => (
+                Kernel,
+                Hostile,
+                Some(
+                    "libraries, data and settings of the system, the listed executables and the run's own places are read; that a file elsewhere is there, its attributes and where a link leads are seen; a file that was hard-linked into a listed folder before",
+                ),
+            ),
             Self::WriteFolders { .. } => (
                 Kernel,
                 Hostile,
@@ -104,6 +111,14 @@ impl Control {
                 Hostile,
                 Some(
                     "the emulator itself, for which its makers promise no boundary without KVM: what gets out of it meets the container tier",
+                ),
+            ),
+            // Measured: two buffers of 8 MiB, whatever `net.core.*mem_max` says.
+            Self::Veth => (
+                Kernel,
+                Hostile,
+                Some(
+                    "16 MiB of the host's memory in packets on their way to and from gVisor's kernel, which no limit counts",
                 ),
             ),
             Self::Device { .. } => (

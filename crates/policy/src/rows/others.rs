@@ -319,7 +319,7 @@ pub(super) const ROWS: &[Row] = &[
         shape: Shape::Free,
         lift: false,
         default: "none",
-        promise: "The commands that may be run: each program that bash would start is listed, and each of its words fits its table. What it may name to be read and written lies in `read` and `write`, also where links lead. Judged before the run; the kernel holds the list of executables unless `exec = false`.",
+        promise: "The commands that may be run: each program that bash would start is listed, and each of its words fits its table. What it may name to be read and written lies in `read` and `write`, also where links lead. Judged before the run; the kernel holds the list of executables, `write`, and `read` where it is written, unless `exec = false`.",
         not_promised: "A boundary: what an allowed program does, and what its own children are given, nobody judges. The sandbox holds that.",
         valid: r#"commands = { presets = ["inspect"] }"#,
         invalid: "commands = { program = [] }",

@@ -142,6 +142,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
         tmp: tmp.clone().or(bundle),
         cache: crate::state::cache(environment.euid),
         machines: machines(plan.tier, recorded),
+        memory: options.memory.clone(),
         #[cfg(feature = "mutation")]
         without: options.without().to_vec(),
         #[cfg(feature = "mutation")]

@@ -41,6 +41,7 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
         tmp: (plan.tier.on_host_tree() || backends::of(plan)?.wants_folder()).then(|| PathBuf::from("/tmp")),
         cache: None,
         machines: None,
+        memory: None,
         #[cfg(feature = "mutation")]
         without: Vec::new(),
         #[cfg(feature = "mutation")]
@@ -49,6 +50,9 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
     let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
     let mounts = Mounts::default();
     layers(plan, &*prepared, host, &mounts)?;
+    for note in with_mounts(plan, host, &mounts) {
+        home.tell(note);
+    }
     if let Some(root) = prepared.workspace() {
         for note in mounts.unseen(policy, plan.tier, root) {
             home.tell(note);
@@ -62,6 +66,24 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
     Ok(home.take_notes())
 }
 
+/// Where a granted folder is shown as it is, so is what is mounted below it.
+fn with_mounts(plan: &Plan, host: &Capabilities, mounts: &Mounts) -> Vec<String> {
+    if plan.tier != Tier::Container || layered(plan, host) {
+        return Vec::new();
+    }
+    let folders = plan.policy.fs.read.iter().filter_map(|grant| grant.from.canonicalize().ok());
+    let shown = |folder: PathBuf| {
+        let first = mounts.below(&folder).into_iter().next()?;
+        Some(format!("`{}` is shown with what is mounted below it, as `{}`", folder.display(), first.display()))
+    };
+    folders.filter_map(shown).collect()
+}
+
+/// Whether what is only read is shown by a layer of its own.
+fn layered(plan: &Plan, host: &Capabilities) -> bool {
+    host.overlay_readonly() && plan.policy.fs.sockets != Sockets::Host
+}
+
 /// The kernel layers nothing over a tree below which something is mounted, unless the tree is cloned for other ids.
 fn layers(plan: &Plan, prepared: &dyn Prepared, host: &Capabilities, mounts: &Mounts) -> Result<(), Error> {
     let policy = &plan.policy;
@@ -73,11 +95,11 @@ fn layers(plan: &Plan, prepared: &dyn Prepared, host: &Capabilities, mounts: &Mo
         let why = format!("file systems are mounted below it, as `{}`", path.join(first).display());
         Some(Error::from(StartError::Layer { path: path.to_owned(), why }))
     };
-    let shown = if host.overlay_readonly() && policy.fs.sockets != Sockets::Host { &policy.fs.read[..] } else { &[] };
+    let shown = if layered(plan, host) { &policy.fs.read[..] } else { &[] };
     let folders = shown.iter().filter_map(|grant| grant.from.canonicalize().ok()).filter(|path| path.is_dir());
     let workspace = match policy.workspace.mode {
         WorkspaceMode::Overlay => prepared.workspace(),
-        WorkspaceMode::Ro if host.overlay_readonly() && policy.fs.sockets != Sockets::Host => prepared.workspace(),
+        WorkspaceMode::Ro if layered(plan, host) => prepared.workspace(),
         WorkspaceMode::Ro | WorkspaceMode::None | WorkspaceMode::Rw | WorkspaceMode::Copy => None,
     };
     let workspace = workspace.filter(|path| !prepared.maps(path)).map(Path::to_owned);

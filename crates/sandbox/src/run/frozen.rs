@@ -1,11 +1,12 @@
 //! What is done with the files of a sandbox while everything inside stands still: its changes are kept, taken to the host, or
-//! become a snapshot. All that is read is of one moment then.
+//! become a snapshot. All that is read is of one moment then. A machine stops what is inside by itself.
 
 use std::path::Path;
 use std::sync::mpsc::Sender;
 
+use backends::Running;
 use policy::report::WorkspaceReport;
-use policy::value::{Tier, WorkspaceMode};
+use policy::value::{NetMode, Tier, WorkspaceMode};
 use policy::{Plan, Policy};
 
 use super::record::Recorded;
@@ -46,8 +47,8 @@ impl Task {
     }
 }
 
-/// Does what was asked, while nothing moves.
-pub(super) type Still<'a> = &'a mut dyn FnMut(Task, &Until);
+/// Does what was asked, while nothing moves. What a machine is is asked of itself.
+pub(super) type Still<'a> = &'a mut dyn FnMut(Task, &Until, &mut dyn Running);
 
 /// The files of a sandbox, from outside.
 pub(super) struct Files<'a> {
@@ -61,12 +62,12 @@ pub(super) struct Files<'a> {
 }
 
 impl Files<'_> {
-    pub(super) fn serve(&mut self, task: Task, until: &Until) {
+    pub(super) fn serve(&mut self, task: Task, until: &Until, running: &mut dyn Running) {
         // Who asked may be gone.
         match task {
             Task::Changes(reply) => drop(reply.send(self.changes(until))),
             Task::Apply(request, reply) => drop(reply.send(self.apply(&request, until))),
-            Task::Snapshot(writer, reply) => drop(reply.send(self.snapshot(writer, until))),
+            Task::Snapshot(writer, reply) => drop(reply.send(self.snapshot(writer, until, running))),
         }
     }
 
@@ -82,10 +83,20 @@ impl Files<'_> {
         layer.apply(self.recorded, policy, request, until)
     }
 
-    fn snapshot(&mut self, mut writer: Box<Writer>, until: &Until) -> Result<Box<Writer>, Error> {
+    fn snapshot(
+        &mut self,
+        mut writer: Box<Writer>,
+        until: &Until,
+        running: &mut dyn Running,
+    ) -> Result<Box<Writer>, Error> {
         let policy = &self.plan.policy;
         could_keep(self.plan)?;
         writer.of(self.plan, until.clone());
+        if self.plan.tier == Tier::Vm {
+            // All that it wrote lies in its memory.
+            writer.memory(running)?;
+            return Ok(writer);
+        }
         match (&self.layer, policy.workspace.mode) {
             (Some(layer), _) => writer.changes(&layer.read(self.recorded, policy, until)?)?,
             // The host's own folder, which a new sandbox sees as well.
@@ -104,11 +115,18 @@ impl Files<'_> {
     }
 }
 
-/// Whether what is planned has files that a snapshot can be made of.
+/// Whether a snapshot can be made of what is planned.
 pub(super) fn could_keep(plan: &Plan) -> Result<(), Error> {
-    match (plan.tier, plan.policy.workspace.mode) {
-        (Tier::Vm, _) => Err(no_snapshot()),
-        (_, WorkspaceMode::Rw) => Err(no_layer(&plan.policy)),
+    let policy = &plan.policy;
+    match (plan.tier, policy.workspace.mode) {
+        (Tier::Vm, WorkspaceMode::None) if matches!(policy.net.mode, NetMode::None | NetMode::Loopback) => Ok(()),
+        (Tier::Vm, WorkspaceMode::None) => {
+            Err(no_snapshot("`net.mode`", "what leads out of it is the broker of this one, and its copy has another"))
+        }
+        (Tier::Vm, _) => {
+            Err(no_snapshot("`workspace.mode`", "a disk with its workspace is attached to it, which its copy has not"))
+        }
+        (_, WorkspaceMode::Rw) => Err(no_layer(policy)),
         (_, WorkspaceMode::None | WorkspaceMode::Ro | WorkspaceMode::Overlay | WorkspaceMode::Copy) => Ok(()),
     }
 }
@@ -126,15 +144,13 @@ pub(super) fn not_frozen(why: &str) -> Error {
     })
 }
 
-fn no_snapshot() -> Error {
+fn no_snapshot(place: &str, why: &str) -> Error {
     Error::refused(Fault {
         id: "live/vm-snapshot",
-        what: "no snapshot of a machine can be made".to_owned(),
-        place: "`tier = \"vm\"`".to_owned(),
-        why: "what it wrote lies in its own memory, and its programs would go on in each copy of that before the copy has \
-              random numbers of its own"
-            .to_owned(),
-        fix: "take files out with `fumehood cp`, or use `--tier container`".to_owned(),
+        what: "no snapshot of this machine can be made".to_owned(),
+        place: place.to_owned(),
+        why: why.to_owned(),
+        fix: "create it with neither (`fumehood cp` brings files in and out), or use `--tier container`".to_owned(),
     })
 }
 

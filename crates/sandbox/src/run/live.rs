@@ -52,6 +52,10 @@ pub fn could_live(plan: &Plan) -> Result<(), Error> {
 pub fn could_snapshot(plan: &Plan, host: &Capabilities) -> Result<(), Error> {
     could_live(plan)?;
     frozen::could_keep(plan)?;
+    if plan.tier == Tier::Vm {
+        // A machine's own kernel stops what is inside.
+        return Ok(());
+    }
     let missing = match host.cgroups() {
         Ok(groups) => groups.available().kill.as_ref().err().map(ToString::to_string),
         Err(why) => Some(why.clone()),

@@ -52,7 +52,7 @@ mod workspace;
 
 use std::path::Path;
 
-use backends::Capabilities;
+use backends::{Capabilities, Running};
 use policy::Plan;
 use policy::value::{NetMode, Unknown};
 
@@ -245,7 +245,7 @@ fn watch(
     };
     let (layer, folder) = (stage.layer.as_mut(), stage.home.tmp());
     let mut files = Files { layer, tmp: stage.tmp.as_ref(), folder, recorded, plan };
-    let mut still = |task, until: &_| files.serve(task, until);
+    let mut still = |task, until: &_, running: &mut dyn Running| files.serve(task, until, running);
     let hooks = Hooks { warned: &mut warned, look: &mut look, still: &mut still };
     Watch::new(watches, &mut *stage.running, &mut stage.carried, ear, hooks).run()
 }

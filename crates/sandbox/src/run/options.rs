@@ -4,6 +4,8 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use backends::Remembered;
+
 use super::asker::Asker;
 use super::earlier::Earlier;
 use super::tools::Tools;
@@ -95,6 +97,8 @@ pub struct Options {
     /// The paths of `fs.read`, `fs.write` and the workspace were judged as they are, without links: one that leads through a link
     /// when it is opened is refused, where it is followed otherwise.
     pub no_links: bool,
+    /// All that another machine was, from which this one goes on (vm tier, live sandboxes).
+    pub memory: Option<Arc<Remembered>>,
     /// Tests of the proof alone: these controls are left out, and the start must fail.
     #[cfg(feature = "mutation")]
     pub without: Vec<policy::Control>,
@@ -112,6 +116,7 @@ impl Options {
             earlier: None,
             asked: None,
             no_links: false,
+            memory: None,
             #[cfg(feature = "mutation")]
             without: Vec::new(),
         }

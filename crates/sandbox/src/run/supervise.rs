@@ -395,12 +395,13 @@ impl<'a, 'v> Watch<'a, 'v> {
     }
 
     fn stand_still(&mut self, task: Task) {
-        let thaws = !self.frozen;
+        let of_itself = matches!(task, Task::Snapshot(..)) && self.running.remembers();
+        let thaws = !self.frozen && !of_itself;
         if thaws && let Err(error) = self.running.freeze(true) {
             return task.refuse(&error);
         }
         let at = self.wall.and_then(|wall| self.started.checked_add(Duration::from_millis(wall.0)));
-        (self.hooks.still)(task, &Until { ended: self.ear.killed(), at });
+        (self.hooks.still)(task, &Until { ended: self.ear.killed(), at }, &mut *self.running);
         if thaws && let Err(error) = self.running.freeze(false) {
             self.result.failed.get_or_insert(format!("what was frozen does not go on: {error}"));
             self.kill();

@@ -364,12 +364,15 @@ fn outside(path: &str, policy: &Policy, how: &str) -> Violation {
         (_, Some(at)) => format!("the workspace is {}; other paths need `--read` or `--write`", at.display()),
         (_, None) => "stay in the workspace; other paths need `--read` or `--write`".to_owned(),
     };
+    // The kernel holds them too, of what is granted.
+    let lists = policy.commands.as_ref().is_some_and(|commands| commands.exec);
+    let of_lists = if lists { "; `commands.read` and `commands.write` name what of it may be used" } else { "" };
     output(
         "fs.read/outside",
         ClauseId::FsRead,
         path.to_owned(),
         format!("outside the granted paths: it {how}"),
-        instead,
+        format!("{instead}{of_lists}"),
     )
 }
 

@@ -49,6 +49,18 @@ pub enum SnapshotError {
         /// So many may be kept.
         most: usize,
     },
+    /// There is no room for one more of a machine.
+    #[error("there are {most} snapshots of machines")]
+    TooManyMachines {
+        /// So many may be kept.
+        most: usize,
+    },
+    /// A machine could not be written down.
+    #[error("the machine could not be kept as it is")]
+    Machine {
+        /// Why.
+        why: String,
+    },
     /// The sandbox was ended meanwhile.
     #[error("the snapshot was not made to its end")]
     Ended,
@@ -102,6 +114,18 @@ impl SnapshotError {
                 "the state folder".to_owned(),
                 format!("at most {most} are kept"),
                 "remove those that nobody needs",
+            ),
+            Self::TooManyMachines { most } => say(
+                "snapshot/too-many",
+                "the state folder".to_owned(),
+                format!("at most {most} are kept: each is as large as a machine"),
+                "remove those that nobody needs",
+            ),
+            Self::Machine { why } => say(
+                "snapshot/machine",
+                "the machine".to_owned(),
+                show_text(why),
+                "try again; the sandbox is as it was, unless that says otherwise",
             ),
             Self::Ended => say(
                 "snapshot/ended",

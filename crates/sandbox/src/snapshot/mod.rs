@@ -2,12 +2,14 @@
 //!
 //! A snapshot holds the changes of the workspace (`changes/`, in the form of a run's), what lay in `/tmp` and the home
 //! folder (`tmp.tar`), and `snapshot.json`, which says what it was made of. Memory and processes are no part of it, nor is
-//! what the sandbox did not change: that is the host's, as it is when a new sandbox is made.
+//! what the sandbox did not change: that is the host's, as it is when a new sandbox is made. Of a machine (vm tier) it holds all
+//! that the machine was instead, its memory included (`memory`), and the image of its root (`root`).
 //!
 //! Promises: all of it is of one moment (its maker stands still meanwhile); a snapshot is there whole or not at all; names
 //! are unique; what a maker that was killed left is taken by `gc`. Must not: know how a sandbox is made of it.
 
 mod error;
+mod memory;
 mod pack;
 mod restore;
 #[cfg(test)]
@@ -23,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use error::SnapshotError;
+pub use memory::Memory;
 pub use pack::{Packed, Packing, pack};
 pub use writer::{Wish, Writer, begin};
 
@@ -31,6 +34,8 @@ use crate::state::{Cross, Dir, State, StateError};
 
 /// At most so many snapshots are kept in one state folder.
 pub const MAX_SNAPSHOTS: usize = 256;
+/// At most so many of them are of machines, each of which may be as large as the machine's memory and its root.
+pub const MAX_MEMORIES: usize = 16;
 /// What lay in `/tmp` and, below `.home` or beside it, in the home folder.
 pub const TMP: &str = "tmp.tar";
 
@@ -59,7 +64,7 @@ pub struct About {
     pub run: String,
     /// When, RFC 3339.
     pub made: String,
-    /// `container` or `process`: what lies in the home folder fits no other.
+    /// `container`, `process` or `vm`: what lies in the home folder fits no other.
     pub tier: String,
     /// Name of the policy.
     pub policy: String,
@@ -80,6 +85,9 @@ pub struct About {
     /// What is not in it, and why: of the workspace, and of `/tmp`.
     #[serde(default)]
     pub left_out: Vec<Refused>,
+    /// All that a machine was; absent on other tiers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
 }
 
 /// A snapshot, open.

@@ -108,6 +108,47 @@ fn names_are_plain_and_unique_and_there_is_an_end() {
 }
 
 #[test]
+fn of_machines_fewer_are_kept_and_what_is_not_as_it_was_written_is_damaged() {
+    use std::io::{Read as _, Write as _};
+
+    let host = Host::new();
+    let machine = |name: &str| {
+        let mut writer = host.begin(Some(name)).unwrap();
+        for file in ["memory", "root"] {
+            writer.file(file).unwrap().write_all(file.as_bytes()).unwrap();
+        }
+        let sum = |text: &str| policy::json::hex(&<sha2::Sha256 as sha2::Digest>::digest(text));
+        let memory = Memory { kind: "kind".into(), digest: sum("memory"), root: sum("root"), machine_id: None };
+        writer.about.memory = Some(memory);
+        writer.finish()
+    };
+    for number in 0..MAX_MEMORIES {
+        machine(&number.to_string()).unwrap();
+    }
+    assert_eq!(machine("more").map(drop), Err(SnapshotError::TooManyMachines { most: MAX_MEMORIES }));
+    // The control: there is room for others.
+    let other = host.begin(None).unwrap().finish().unwrap();
+    assert!(other.memory().unwrap().is_none());
+    let open = |name: &str| Snapshot::open(&host.state(), name).unwrap();
+    let whole = open("0").memory().unwrap().unwrap();
+    let mut text = String::new();
+    (&whole.state).read_to_string(&mut text).unwrap();
+    assert_eq!((text.as_str(), whole.kind.as_str()), ("memory", "kind"));
+    for (number, file) in ["memory", "root"].iter().enumerate() {
+        let (name, found) = (number.to_string(), open(&number.to_string()));
+        let path = host.at("state/snapshots").join(found.id()).join(file);
+        std::fs::write(&path, "other").unwrap();
+        assert_eq!(
+            found.memory().map(drop),
+            Err(SnapshotError::Damaged { id: found.id().to_owned() }),
+            "{name} {file}"
+        );
+        std::fs::remove_file(&path).unwrap();
+        assert!(found.memory().is_err(), "{name} {file}");
+    }
+}
+
+#[test]
 fn what_a_killed_maker_left_is_swept_and_what_lives_is_not() {
     let host = Host::new();
     let state = host.state();

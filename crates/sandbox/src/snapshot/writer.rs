@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::pack::{Packing, pack};
 use super::{
-    ABOUT, About, CHANGES, MAX_SNAPSHOTS, Snapshot, SnapshotError, TMP, UNFINISHED, all, check_name, locked, new_id,
-    unwritable,
+    ABOUT, About, CHANGES, MAX_MEMORIES, MAX_SNAPSHOTS, Snapshot, SnapshotError, TMP, UNFINISHED, all, check_name,
+    locked, new_id, unwritable,
 };
 use crate::changes::{BLOBS, Manifest, Until};
 use crate::fault::show_bytes;
@@ -29,11 +29,11 @@ pub struct Wish {
 /// A snapshot that is being made. Dropped before its end, it leaves nothing.
 #[derive(Debug)]
 pub struct Writer {
-    state: State,
-    about: About,
+    pub(super) state: State,
+    pub(super) about: About,
     /// Held as long as we live: that tells it from what a killed maker left.
     dir: Option<Dir>,
-    until: Until,
+    pub(super) until: Until,
 }
 
 /// Begins a snapshot of a run.
@@ -47,7 +47,7 @@ pub fn begin(state: State, run: &RunId, wish: Wish) -> Result<Writer, SnapshotEr
     let (id, made) = new_id()?;
     let dir = {
         let (folder, _lock) = locked(&state)?;
-        has_room(&state, wish.name.as_deref())?;
+        has_room(&state, wish.name.as_deref(), false)?;
         let name = format!("{UNFINISHED}{id}");
         let failed = |errno| unwritable::<SnapshotError>(&state, &name, errno);
         rustix::fs::mkdirat(&folder, name.as_str(), Mode::RWXU).map_err(failed)?;
@@ -70,15 +70,20 @@ pub fn begin(state: State, run: &RunId, wish: Wish) -> Result<Writer, SnapshotEr
         files: 0,
         bytes: 0,
         left_out: Vec::new(),
+        memory: None,
     };
     Ok(Writer { state, about, dir: Some(dir), until: Until::default() })
 }
 
-/// Whether one more may be made, of this name.
-fn has_room(state: &State, name: Option<&str>) -> Result<(), SnapshotError> {
+/// Whether one more may be made, of this name, and of a machine.
+pub(super) fn has_room(state: &State, name: Option<&str>, of_a_machine: bool) -> Result<(), SnapshotError> {
     let others = all(state)?;
     if others.len() >= MAX_SNAPSHOTS {
         return Err(SnapshotError::TooMany { most: MAX_SNAPSHOTS });
+    }
+    let of_machines = || others.iter().flatten().filter(|other| other.about.memory.is_some()).count();
+    if of_a_machine && of_machines() >= MAX_MEMORIES {
+        return Err(SnapshotError::TooManyMachines { most: MAX_MEMORIES });
     }
     let mut others = others.iter().filter_map(|other| Some(&other.as_ref().ok()?.about));
     match (name, others.find(|other| name.is_some() && other.name.as_deref() == name)) {
@@ -176,7 +181,7 @@ impl Writer {
     /// [`SnapshotError`]: the name was taken meanwhile, or the state folder's; nothing is left then.
     pub fn finish(mut self) -> Result<Snapshot, SnapshotError> {
         let (folder, _lock) = locked(&self.state)?;
-        has_room(&self.state, self.about.name.as_deref())?;
+        has_room(&self.state, self.about.name.as_deref(), self.about.memory.is_some())?;
         let seal = self.seal(&folder);
         seal.map_err(|errno| self.failed(ABOUT, errno))?;
         let dir = self.dir.take().ok_or(SnapshotError::Ended)?;
@@ -215,7 +220,7 @@ impl Writer {
     }
 
     /// Why a step failed: nothing that is only read answers that there is no room.
-    fn failed(&self, name: &str, errno: Errno) -> SnapshotError {
+    pub(super) fn failed(&self, name: &str, errno: Errno) -> SnapshotError {
         match errno {
             Errno::CANCELED => SnapshotError::Ended,
             errno => unwritable(&self.state, &format!("{}/{name}", self.unfinished()), errno),

@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-use linux_raw_sys::general::{__NR_connect, __NR_recvmsg, __NR_sendmsg, __NR_socket};
+use linux_raw_sys::general::{__NR_connect, __NR_recvmsg, __NR_sendmsg, __NR_setsockopt, __NR_socket};
 use linux_raw_sys::net::{AF_UNIX, MSG_CMSG_CLOEXEC, MSG_CTRUNC, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_STREAM};
 
 use super::errno::{Errno, Result};
@@ -37,6 +37,24 @@ const SOL_SOCKET: u32 = 1;
 const SCM_RIGHTS: u32 = 1;
 /// Bytes of a `Rights` before its descriptors.
 const HEADER: usize = 16;
+
+const SOCK_CLOEXEC: u32 = 0x0008_0000;
+/// Its calls answer `EAGAIN` instead of waiting.
+pub(super) const SOCK_NONBLOCK: u32 = 0x0000_0800;
+
+/// A socket of a family, close-on-exec.
+pub(super) fn socket(family: u32, kind: u32) -> Result<Owned> {
+    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
+    unsafe { call(__NR_socket, [uint(family), uint(kind | SOCK_CLOEXEC), 0]) }.map(Owned::new)
+}
+
+/// An option whose value is 1.
+pub(super) fn switch_on(socket: Fd, level: u32, option: u32) -> Result<()> {
+    let on: u32 = 1;
+    let arguments = [socket.raw(), uint(level), uint(option), read(&on), size_of::<u32>()];
+    // SAFETY: the option's value is the four bytes of `on`.
+    unsafe { call(__NR_setsockopt, arguments) }.map(drop)
+}
 
 /// Sends all bytes, and the descriptors with the first of them.
 ///
@@ -121,13 +139,11 @@ struct Address {
 /// # Errors
 /// `ENOENT`: nobody ever listened there. `ECONNREFUSED`: nobody does any more. `ENAMETOOLONG`.
 pub fn connect(path: &CStr) -> Result<Owned> {
-    const SOCK_CLOEXEC: u32 = 0x0008_0000;
     const UNIX: u16 = 1;
     let mut address = Address { family: UNIX, path: [0; 108] };
     let bytes = path.to_bytes_with_nul();
     address.path.get_mut(..bytes.len()).ok_or(Errno::ENAMETOOLONG)?.copy_from_slice(bytes);
-    // SAFETY: the call takes numbers alone; the kernel touches no memory of ours.
-    let socket = unsafe { call(__NR_socket, [uint(AF_UNIX), uint(SOCK_STREAM | SOCK_CLOEXEC), 0]) }.map(Owned::new)?;
+    let socket = socket(AF_UNIX, SOCK_STREAM)?;
     // SAFETY: connect reads an address of the given size.
     unsafe { call(__NR_connect, [socket.fd().raw(), read(&address), size_of::<Address>()]) }?;
     Ok(socket)

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use guest::config::OwnedProbe as Probe;
 use guest::frames::{Posture, ToGuest};
-use policy::control::{CgroupLimit, Control, Inlet, Namespace, Variables, Watch};
+use policy::control::{CgroupLimit, Control, Inlet, Machine, Namespace, Variables, Watch};
 use sys::proc::{Process, Status};
 
 pub(crate) use mounts::{Point, options, uppermost};
@@ -143,6 +143,7 @@ impl Proof<'_> {
             Control::NoexecMounts => self.noexec(),
             Control::NoexecRules(abi) => self.never_written(*abi),
             Control::Executables { abi, files } => self.listed(*abi, files),
+            Control::ReadFolders { abi, folders } => self.read_only_there(*abi, folders),
             Control::WriteFolders { abi, folders } => self.written_only(*abi, folders),
             Control::Landlock(abi) => self.landlock(*abi),
             Control::Rule { path, write } => self.rule(path, *write),
@@ -155,7 +156,7 @@ impl Proof<'_> {
                 "a foreign address does not lead to the sandbox itself".to_owned()
             }),
             Control::Inlets(inlets) => self.inlets(inlets),
-            Control::OwnKernel { .. } => Err("it is not this backend's".to_owned()),
+            Control::OwnKernel { .. } | Control::Veth => Err("it is not this backend's".to_owned()),
             Control::HostNetwork => {
                 let blueprint = &self.started.prepared.blueprint;
                 must(blueprint.host_network && !blueprint.no_inet && !self.container(), || {
@@ -167,6 +168,7 @@ impl Proof<'_> {
                 must(self.armed.contains(control), || "nobody set it up".to_owned())?;
                 self.interpreter_alone()
             }
+            Control::Machine(Machine::Network { .. }) => self.link(),
             Control::Machine(_) | Control::InMachine(_) => Err("there is no machine on this tier".to_owned()),
             Control::Copy { size: None, .. }
             | Control::Broker
@@ -221,6 +223,14 @@ impl Proof<'_> {
             must(found == (inlet.ipv6, inlet.udp, listens, Some(inlet.port)), || format!("a socket is {socket:?}"))?;
         }
         Ok(())
+    }
+
+    /// The frames of a machine are those of one interface of the sandbox's own namespace.
+    fn link(&self) -> Evident {
+        let seen = &self.started.seen;
+        let found = seen.link.ok_or("no packet socket came out")?;
+        must(seen.network == Some(found.namespace), || "its link is of another network namespace".to_owned())?;
+        must(found.interface == sys::bare::LINK, || format!("its link is interface {}", found.interface))
     }
 
     fn user(&self, id: u32) -> Evident {

@@ -9,7 +9,11 @@ use policy::control::{Control, Filter};
 use sys::landlock::fs;
 
 use super::{Evident, Proof, must};
+use crate::native::folders::lists;
+use crate::native::landlock::Access;
+use crate::native::tree::Placed;
 use crate::native::{filter, landlock, process, words};
+use crate::support::is_of_the_system;
 
 /// What a rule gives that changes something.
 const WRITES: u64 = !(fs::EXECUTE | fs::READ_FILE | fs::READ_DIR | fs::IOCTL_DEV);
@@ -23,16 +27,40 @@ fn path(rule: &OwnedRule) -> &Path {
     Path::new(OsStr::from_bytes(rule.path.to_bytes()))
 }
 
-/// Of a grant its rule, with the rights to write only where they were planned: rights add up along a path, so no rule on it or
-/// above it gives more, but on what `written` knows.
-fn granted(rules: &[OwnedRule], place: &Path, write: bool, written: impl Fn(&Path) -> bool) -> Evident {
+/// Of a grant its rule where it is read or written to, with the rights to write only where they were planned: rights add up along a
+/// path, so no rule on it or above it gives more, but on what `written` knows.
+fn granted(rules: &[OwnedRule], place: &Path, (read, write): (bool, bool), written: impl Fn(&Path) -> bool) -> Evident {
     let own = rules.iter().filter(|rule| path(rule) == place).fold(0, |all, rule| all | rule.access);
-    let wanted = if write { fs::READ_FILE | fs::WRITE_FILE } else { fs::READ_FILE };
+    let wanted = if read { fs::READ_FILE } else { 0 } | if write { fs::WRITE_FILE } else { 0 };
     must(own & wanted == wanted, || format!("{} has no rule with its rights", place.display()))?;
     let more = rules
         .iter()
         .find(|rule| !write && rule.access & WRITES != 0 && place.starts_with(path(rule)) && !written(path(rule)));
     must(more.is_none(), || format!("{} can be written to", place.display()))
+}
+
+/// Whether a list of executables has a file.
+fn is_listed(files: &[PathBuf], path: &Path) -> bool {
+    let loaders = landlock::loaders();
+    loaders.iter().chain(files).any(|file| file == path || file.canonicalize().is_ok_and(|file| file == path))
+}
+
+/// The first of these rules that is about more of the places, each as it is shown and where it lies, than the listed folders. Below
+/// a place `needed` tells what has its rule for other reasons.
+fn unlisted<'a>(
+    mut rules: impl Iterator<Item = &'a Path>,
+    places: &[(&Path, PathBuf)],
+    folders: &[PathBuf],
+    needed: impl Fn(&Path) -> bool,
+) -> Option<&'a Path> {
+    let more = |path: &Path, at: &Path, point: &Path| match path.strip_prefix(point) {
+        Ok(below) => {
+            let known = lists(folders, &at.join(below)) || (path != point && needed(path));
+            !known
+        }
+        Err(_) => point.starts_with(path) && !lists(folders, at),
+    };
+    rules.find(|path| places.iter().any(|(at, point)| more(path, at, point)))
 }
 
 impl Proof<'_> {
@@ -78,11 +106,7 @@ impl Proof<'_> {
 
     /// Nothing but what is listed, and the loaders that a listed program needs.
     pub(super) fn listed(&self, abi: u32, files: &[PathBuf]) -> Evident {
-        let loaders = landlock::loaders();
-        let listed = |path: &Path| {
-            loaders.iter().chain(files).any(|file| file == path || file.canonicalize().is_ok_and(|file| file == path))
-        };
-        self.executable(abi, listed)
+        self.executable(abi, |path| is_listed(files, path))
     }
 
     /// The layer is in force, and no rule of it lets more of a writable place be written to than the listed folders; nor does the
@@ -90,27 +114,53 @@ impl Proof<'_> {
     pub(super) fn written_only(&self, abi: u32, folders: &[PathBuf]) -> Evident {
         self.landlock(abi)?;
         let prepared = &self.started.prepared;
-        must(prepared.blueprint.folders.as_deref() == Some(folders), || "nobody kept to the list".to_owned())?;
+        must(prepared.blueprint.folders.write.as_deref() == Some(folders), || "nobody kept to the list".to_owned())?;
         let closed = prepared.filter.as_ref().is_some_and(filter::Built::closes_leases);
         must(closed, || "files elsewhere can be acted on through a descriptor that reads".to_owned())?;
-        let own = prepared.folder.as_ref().and_then(|own| own.canonicalize().ok());
-        for path in self.layer(abi)?.rules.iter().filter(|rule| rule.access & fs::WRITE_FILE != 0).map(path) {
-            if own.as_ref().is_some_and(|own| path.starts_with(own)) {
-                continue;
-            }
-            for placed in prepared.placed.iter().filter(|placed| placed.write) {
-                let point = placed.point.canonicalize().ok().filter(|_| !self.container());
-                let point = point.as_ref().unwrap_or(&placed.point);
-                let listed = |folder: &PathBuf| match folder.strip_prefix(&placed.at) {
-                    Ok(below) => path.starts_with(point.join(below)),
-                    Err(_) => placed.at.starts_with(folder),
-                };
-                must(!meets(path, point) || folders.iter().any(listed), || {
-                    format!("{} can be written to", path.display())
-                })?;
-            }
+        let more = self.beyond(abi, fs::WRITE_FILE, folders, |_needed| false)?;
+        must(more.is_none(), || format!("{} can be written to", more.unwrap_or_default().display()))
+    }
+
+    /// The layer is in force and refused the first place of which not all may be read; no rule of it lets more of what is shown be read
+    /// than what is listed, and what programs need of the system where that is shown too.
+    pub(super) fn read_only_there(&self, abi: u32, folders: &[PathBuf]) -> Evident {
+        self.landlock(abi)?;
+        let prepared = &self.started.prepared;
+        must(prepared.blueprint.folders.read.as_deref() == Some(folders), || "nobody kept to the list".to_owned())?;
+        if let Some(closed) = Placed::closed(&prepared.placed, folders) {
+            let point = closed.point.as_os_str().as_bytes();
+            self.probed(|probe| matches!(probe, Probe::OpenMustFail(path) if path.to_bytes() == point))?;
         }
-        Ok(())
+        let more = self.beyond(abi, fs::READ_FILE | fs::READ_DIR, folders, |path| {
+            let list = prepared.blueprint.exec.as_deref().unwrap_or_default();
+            process::is_device(path) || is_of_the_system(path) || is_listed(list, path)
+        })?;
+        must(more.is_none(), || format!("{} can be read", more.unwrap_or_default().display()))
+    }
+
+    /// What of the places of the plan a rule gives these rights to, beyond the listed folders. Below a place `needed` tells what
+    /// has them for other reasons.
+    fn beyond(
+        &self,
+        abi: u32,
+        rights: u64,
+        folders: &[PathBuf],
+        needed: impl Fn(&Path) -> bool,
+    ) -> Result<Option<PathBuf>, String> {
+        let prepared = &self.started.prepared;
+        let own = prepared.folder.as_ref().and_then(|own| own.canonicalize().ok());
+        let git = |path: &Path| {
+            let elsewhere = prepared.blueprint.git.iter().any(|git| git == path);
+            elsewhere && lists(folders, &prepared.blueprint.in_workspace(Path::new(".git")))
+        };
+        let others = |path: &Path| own.as_ref().is_some_and(|own| path.starts_with(own)) || git(path);
+        // What is only read is none of those that are written to.
+        let places = prepared.placed.iter().filter(|placed| placed.write || rights & fs::WRITE_FILE == 0);
+        let real = |point: &Path| point.canonicalize().ok().filter(|_| !self.container());
+        let places: Vec<(&Path, PathBuf)> =
+            places.map(|one| (one.at.as_path(), real(&one.point).unwrap_or_else(|| one.point.clone()))).collect();
+        let rules = self.layer(abi)?.rules.iter().filter(|rule| rule.access & rights != 0).map(path);
+        Ok(unlisted(rules.filter(|path| !others(path)), &places, folders, needed).map(Path::to_owned))
     }
 
     /// An open that must fail and one that must work, under a layer that handles all that its ABI knows.
@@ -141,9 +191,10 @@ impl Proof<'_> {
         };
         let written: Vec<PathBuf> =
             prepared.plan.controls().filter_map(planned).chain(prepared.folder.as_deref().map(real)).collect();
-        // Of a grant for writing only the listed folders can be written to where there is such a list, which is looked at by itself.
-        let write = write && prepared.blueprint.folders.is_none();
-        granted(rules, &real(at), write, |path| {
+        // Of a grant only what is listed can be read and written to where there are such lists, which are looked at by themselves.
+        let listed = prepared.blueprint.folders.at(at, Access::READ | Access::WRITE);
+        let (read, write) = (listed.has(Access::READ), write && listed.has(Access::WRITE));
+        granted(rules, &real(at), (read, write), |path| {
             process::is_device(path) || written.iter().any(|written| path.starts_with(written))
         })
     }
@@ -185,11 +236,11 @@ impl Proof<'_> {
             Filter::Allow(names) => built.named(names, true, |number, args| self.answer(number, args)),
             Filter::Deny(names) => built.named(names, false, |number, args| self.answer(number, args)),
             Filter::NoUnix => must(built.closes_unix(), || "unix sockets can be made".to_owned()),
-            Filter::SharedFiles { locks } => {
+            Filter::SharedFiles { locks, watches } => {
                 let blueprint = &self.started.prepared.blueprint;
                 must(blueprint.shared_files, || "nobody closed what acts on files of others".to_owned())?;
                 let asked = blueprint.allow.iter().any(|name| name == "inotify_add_watch");
-                must(built.closes_watches() || asked, || "folders of others can be watched".to_owned())?;
+                must(built.closes_watches() || asked || !watches, || "folders of others can be watched".to_owned())?;
                 must(built.closes_leases() && (built.closes_locks() || !locks), || {
                     "files of others can be held".to_owned()
                 })
@@ -219,29 +270,55 @@ mod tests {
 
     const READ: u64 = fs::READ_FILE | fs::READ_DIR | fs::EXECUTE;
     const WRITE: u64 = READ | fs::WRITE_FILE | fs::MAKE_REG;
+    const READS: (bool, bool) = (true, false);
+    const BOTH: (bool, bool) = (true, true);
 
     #[test]
     fn a_grant_has_its_rule_and_no_more_rights_than_were_planned() {
         let nothing = |_: &Path| false;
         let data = Path::new("/data/in");
-        assert_eq!(granted(&rules(&[("/data/in", READ)]), data, false, nothing), Ok(()));
-        assert_eq!(granted(&rules(&[("/data/in", WRITE)]), data, true, nothing), Ok(()));
+        assert_eq!(granted(&rules(&[("/data/in", READ)]), data, READS, nothing), Ok(()));
+        assert_eq!(granted(&rules(&[("/data/in", WRITE)]), data, BOTH, nothing), Ok(()));
         // None, another one's, and one that cannot do what was granted.
         for all in [&[][..], &[("/data", READ)], &[("/data/in", fs::EXECUTE)]] {
-            assert!(granted(&rules(all), data, false, nothing).is_err(), "{all:?}");
+            assert!(granted(&rules(all), data, READS, nothing).is_err(), "{all:?}");
         }
-        assert!(granted(&rules(&[("/data/in", READ)]), data, true, nothing).is_err());
+        assert!(granted(&rules(&[("/data/in", READ)]), data, BOTH, nothing).is_err());
         // On it, beside it, above it; to make a file is to write, and below it is another one's.
         for all in [
             &[("/data/in", WRITE)][..],
             &[("/data/in", READ), ("/data/in", WRITE)],
             &[("/data/in", READ), ("/data", fs::MAKE_REG)],
         ] {
-            assert!(granted(&rules(all), data, false, nothing).is_err(), "{all:?}");
+            assert!(granted(&rules(all), data, READS, nothing).is_err(), "{all:?}");
         }
-        assert_eq!(granted(&rules(&[("/data/in", READ), ("/data/in/out", WRITE)]), data, false, nothing), Ok(()));
+        assert_eq!(granted(&rules(&[("/data/in", READ), ("/data/in/out", WRITE)]), data, READS, nothing), Ok(()));
+        // One of which a list names no part has none.
+        assert_eq!(granted(&[], data, (false, false), nothing), Ok(()));
         // A place that another control gives for writing holds this one too.
         let planned = |path: &Path| path == Path::new("/data");
-        assert_eq!(granted(&rules(&[("/data/in", READ), ("/data", WRITE)]), data, false, planned), Ok(()));
+        assert_eq!(granted(&rules(&[("/data/in", READ), ("/data", WRITE)]), data, READS, planned), Ok(()));
+    }
+
+    #[test]
+    fn a_rule_for_more_than_what_is_listed_is_found_on_a_place_above_it_and_in_it() {
+        // The second one lies elsewhere than it is shown.
+        let places =
+            [(Path::new("/w"), PathBuf::from("/w")), (Path::new("/home/user/d"), PathBuf::from("/tmp/.home/d"))];
+        let folders = [PathBuf::from("/w/src"), PathBuf::from("/home/user/d/in")];
+        let found = |rule: &'static str, needed: &str| {
+            unlisted([Path::new(rule)].into_iter(), &places, &folders, |path| path == Path::new(needed)).is_some()
+        };
+        for listed in ["/w/src", "/w/src/deep", "/tmp/.home/d/in", "/etc", "/w2", "/srv"] {
+            assert!(!found(listed, ""), "{listed}");
+        }
+        for more in ["/", "/w", "/w/srcs", "/w/lib", "/tmp", "/tmp/.home/d", "/tmp/.home/d/out"] {
+            assert!(found(more, ""), "{more}");
+        }
+        // What is needed lies in a place; it is none, nor above one.
+        assert!(!found("/w/tool", "/w/tool"));
+        assert!(found("/w", "/w") && found("/", "/"));
+        let whole = [PathBuf::from("/")];
+        assert_eq!(unlisted([Path::new("/w"), Path::new("/")].into_iter(), &places, &whole, |_| false), None);
     }
 }

@@ -24,10 +24,12 @@ pub(crate) struct Seen {
     pub(super) devices: Vec<(PathBuf, (u32, u32))>,
     /// What was found where the plan shows a tree or file of the host itself.
     pub(super) shown: Vec<(PathBuf, Identity)>,
+    /// The packet socket of a machine's link.
+    pub(super) link: Option<sys::inlet::Frames>,
     /// The sockets that came out.
     pub(super) sockets: Vec<sys::inlet::Inlet>,
-    /// Its network namespace.
-    pub(super) network: Option<u64>,
+    /// The network namespace of these sockets.
+    pub(crate) network: Option<u64>,
     /// Why something could not be seen.
     pub(crate) blind: Vec<String>,
 }
@@ -53,8 +55,16 @@ impl Seen {
         }
     }
 
-    /// The sockets that came out, before they are the broker's.
-    pub(crate) fn sockets(&mut self, sockets: &[std::os::fd::OwnedFd]) {
+    /// The sockets that came out, before they are the broker's; with a link, its packet socket is the last.
+    pub(crate) fn sockets(&mut self, sockets: &[std::os::fd::OwnedFd], link: bool) {
+        let (sockets, frames) = match sockets.split_last() {
+            Some((frames, sockets)) if link => (sockets, Some(frames)),
+            Some(_) | None => (sockets, None),
+        };
+        match frames.map(sys::inlet::look_frames).transpose() {
+            Ok(frames) => self.link = frames,
+            Err(why) => self.blind.push(format!("a machine's link could not be looked at: {why}")),
+        }
         for socket in sockets {
             match sys::inlet::look(socket) {
                 Ok(inlet) => self.sockets.push(inlet),

@@ -2,11 +2,12 @@
 
 use std::net::TcpListener;
 
-use conformance::case::{CONTAINER, CONTAINERS, EVERY, LINUX, PROCESS, TREES};
+use conformance::case::{BROKERED, CONTAINER, EVERY, LINUX, PROCESS, TREES};
 use conformance::{Case, Cell, Fixture, Held, check};
 use policy::ClauseId;
 
-use servers::{answer, page, seen, tunnel, with_rule, with_server};
+use servers::{answer, page, with_rule, with_server};
+pub(crate) use servers::{seen, tunnel};
 
 mod servers;
 
@@ -37,13 +38,13 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetMode,
-        backends: CONTAINER,
+        backends: BROKERED,
         sentence: "allow: a host by name is reached where a rule says that it is, and no other place by any way",
         cell: Cell::Enforced(allow),
     },
     Case {
         clause: ClauseId::NetAllow,
-        backends: CONTAINERS,
+        backends: BROKERED,
         sentence: "a host of the rules is reached, and another name, port or address is refused at once",
         cell: Cell::Enforced(allow),
     },
@@ -55,13 +56,13 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetAllow,
-        backends: CONTAINER,
+        backends: BROKERED,
         sentence: "methods and paths hold for each request",
         cell: Cell::Enforced(requests),
     },
     Case {
         clause: ClauseId::NetAllow,
-        backends: CONTAINER,
+        backends: BROKERED,
         sentence: "datagrams reach a host whose rule says UDP, and no other place",
         cell: Cell::Enforced(datagrams),
     },
@@ -80,7 +81,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::Secrets,
-        backends: CONTAINERS,
+        backends: BROKERED,
         sentence: "a secret is put into requests outside, and is not inside",
         cell: Cell::Enforced(secret),
     },
@@ -98,7 +99,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetBandwidth,
-        backends: CONTAINERS,
+        backends: BROKERED,
         sentence: "what programs inside say to each other nobody meters",
         cell: Cell::Refused(&["net.mode=loopback", "net.bandwidth=1M/s"], "net.bandwidth/no-broker"),
     },
@@ -110,7 +111,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetBandwidth,
-        backends: CONTAINERS,
+        backends: BROKERED,
         sentence: "allow: no more goes in a time than the rate, out and in",
         cell: Cell::Enforced(bandwidth),
     },
@@ -122,7 +123,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetBytes,
-        backends: CONTAINERS,
+        backends: BROKERED,
         sentence: "what programs inside say to each other nobody meters",
         cell: Cell::Refused(&["net.mode=loopback", "net.bytes=1G"], "net.bytes/no-broker"),
     },
@@ -140,7 +141,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetConnections,
-        backends: CONTAINERS,
+        backends: BROKERED,
         sentence: "what programs inside say to each other nobody meters",
         cell: Cell::Refused(&["net.mode=loopback", "net.connections=64"], "net.connections/no-broker"),
     },
@@ -152,31 +153,31 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetConnections,
-        backends: CONTAINERS,
+        backends: BROKERED,
         sentence: "so many connections at once, and one more is refused",
         cell: Cell::Enforced(connections),
     },
     Case {
         clause: ClauseId::NetBytes,
-        backends: CONTAINERS,
+        backends: BROKERED,
         sentence: "when the bytes are used up no more pass, and the run goes on",
         cell: Cell::Enforced(volume),
     },
     Case {
         clause: ClauseId::NetDeny,
-        backends: CONTAINERS,
+        backends: BROKERED,
         sentence: "what is denied is not reached, whatever allows it",
         cell: Cell::Enforced(deny),
     },
     Case {
         clause: ClauseId::NetPresets,
-        backends: CONTAINERS,
+        backends: BROKERED,
         sentence: "the names of a preset are resolved, and no other",
         cell: Cell::Enforced(presets),
     },
     Case {
         clause: ClauseId::NetUnknown,
-        backends: CONTAINERS,
+        backends: BROKERED,
         sentence: "what no rule has is refused at once, and told",
         cell: Cell::Enforced(allow),
     },
@@ -209,7 +210,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetCa,
-        backends: CONTAINERS,
+        backends: BROKERED,
         sentence: "more roots are trusted inside, and no other of that file",
         cell: Cell::Enforced(roots),
     },
@@ -230,7 +231,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetPrograms,
-        backends: CONTAINERS,
+        backends: BROKERED,
         sentence: "which program a connection is of nobody can hold",
         cell: Cell::Refused(
             &["net.mode=allow", "net.programs={\"/usr/bin/git\" = [\"example.org\"]}"],
@@ -245,7 +246,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::NetProxy,
-        backends: CONTAINERS,
+        backends: BROKERED,
         sentence: "a name is reached by the proxy and not without, and what `address` pins goes straight there",
         cell: Cell::Enforced(proxied),
     },

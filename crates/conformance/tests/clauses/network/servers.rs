@@ -63,7 +63,7 @@ pub(super) fn page(mut stream: std::net::TcpStream) {
 }
 
 /// Says whether a request of HTTP has the caller's canary, and the request.
-pub(super) fn seen(mut stream: std::net::TcpStream) {
+pub(crate) fn seen(mut stream: std::net::TcpStream) {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") && std::io::Read::read(&mut stream, &mut byte).is_ok_and(|read| read == 1) {
         head.extend_from_slice(&byte);
@@ -75,7 +75,7 @@ pub(super) fn seen(mut stream: std::net::TcpStream) {
 }
 
 /// Answers a CONNECT, and then as [`answer`] does what is connected to.
-pub(super) fn tunnel(mut stream: std::net::TcpStream) {
+pub(crate) fn tunnel(mut stream: std::net::TcpStream) {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") && std::io::Read::read(&mut stream, &mut byte).is_ok_and(|read| read == 1) {
         head.extend_from_slice(&byte);

@@ -139,6 +139,7 @@ pub(super) fn begin(
         tmp: Some(path.clone()),
         cache: None,
         machines: None,
+        memory: None,
         #[cfg(feature = "mutation")]
         without: Vec::new(),
         #[cfg(feature = "mutation")]

@@ -303,7 +303,7 @@ impl Check<'_, '_> {
                 ClauseId::FsSockets,
                 "fs/sockets",
                 "`fs.sockets` is true",
-                "programs behind sockets in grants act outside the sandbox, and a named pipe in a granted folder below `/tmp`, `/run` or the home folder takes what is written to it",
+                "programs behind sockets in granted folders act outside the sandbox, and named pipes in them are the host's: what is in one can be taken out, and below `/tmp`, `/run` or the home folder written to",
                 "set it to `own` or false unless one of the host is needed",
             );
         }

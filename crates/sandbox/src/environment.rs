@@ -20,6 +20,9 @@ pub struct Environment {
     pub euid: u32,
     /// Variables; a run is given those that its policy passes.
     pub env: BTreeMap<OsString, OsString>,
+    /// Variables that somebody else than the caller wrote, as an entry of an MCP client's configuration does: what a policy passes or
+    /// makes a secret of is looked for here before [`Self::env`]. Nothing outside of the sandbox is started with them or found by them.
+    pub entries: BTreeMap<OsString, OsString>,
     /// Values of secrets that were handed over for this run alone, by the variable that `from` names: found before [`Self::env`],
     /// and no variable of anybody.
     pub given: BTreeMap<String, Hidden>,
@@ -55,7 +58,17 @@ impl Environment {
             home: home.clone(),
             euid,
         };
-        Self { cwd, home, euid, env, state, given: BTreeMap::new(), broker: None, images: None }
+        Self {
+            cwd,
+            home,
+            euid,
+            env,
+            entries: BTreeMap::new(),
+            state,
+            given: BTreeMap::new(),
+            broker: None,
+            images: None,
+        }
     }
 
     /// The same caller, with this program as the broker of runs.
@@ -74,6 +87,12 @@ impl Environment {
     #[must_use]
     pub fn variable(&self, name: &str) -> Option<&OsStr> {
         self.env.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// A variable of an entry's or of the caller's.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&OsStr> {
+        self.entries.get(OsStr::new(name)).map(OsString::as_os_str).or_else(|| self.variable(name))
     }
 
     /// The socket of the user's message bus, if the environment names a runtime folder.

@@ -87,6 +87,8 @@ impl Launcher {
                 env.insert(name.clone(), value.clone());
             }
         }
+        // Whoever writes an entry is not the caller: what runs outside for a policy (the command of a secret) does not see them.
+        let mut entries = BTreeMap::new();
         let mut layers = vec![PolicyLayer::Document(server.policy.clone())];
         match (self.fetched.get(&server.name), asked) {
             (Some(Origin::Template(template)), _) => layers.extend(template.layers()),
@@ -99,12 +101,13 @@ impl Launcher {
                 layers.push(flag("--env", format!("{name}={value}")));
             } else {
                 layers.push(flag("--pass-env", name.clone()));
-                env.insert(name.into(), value.into());
+                entries.insert(name.into(), value.into());
             }
         }
         let without = asked.iter().flat_map(|asked| &asked.unlimited);
         layers.extend(without.map(|clause| PolicyLayer::Set(format!("{}=none", clause.path()))));
-        let environment = Environment::new(self.environment.cwd.clone(), env, self.environment.euid);
+        let mut environment = Environment::new(self.environment.cwd.clone(), env, self.environment.euid);
+        environment.entries = entries;
         let environment = environment.with_broker(self.environment.broker.clone()).with_images(self.environment.images);
         (layers, environment)
     }

@@ -145,7 +145,7 @@ pub fn fetch(
     }
     let none = || ImageError::None { reference: now.clone() };
     let fetched = of(store, &image, &now, container)?.ok_or_else(none)?;
-    pin(state, Pin { schema: 1, image, digest: now })?;
+    pin(state, &Pin { schema: 1, image, digest: now })?;
     Ok(fetched)
 }
 
@@ -284,10 +284,10 @@ fn pinned(state: &State, image: &str) -> Result<Option<String>, Unfetched> {
     }
 }
 
-fn pin(state: &State, pin: Pin) -> Result<(), Unfetched> {
+fn pin(state: &State, pin: &Pin) -> Result<(), Unfetched> {
     let (folder, file) = (state.path().join(PINS), file_of(&pin.image));
     state.root().make(PINS, Mode::RWXU).map_err(|errno| unreadable(&folder, errno.to_string().to_lowercase()))?;
-    let text = serde_json::to_string(&pin).unwrap_or_default();
+    let text = serde_json::to_string(pin).unwrap_or_default();
     replace(&folder.join(file), &text, 0o600).map_err(|error| unreadable(&folder, error.to_string().to_lowercase()))
 }
 

@@ -316,3 +316,31 @@ fn a_server_that_is_fetched_from_a_registry_is_told_when_the_gateway_loads() {
     assert!(said.err.contains("`npx` fetches `@modelcontextprotocol/server-filesystem`"), "{said:?}");
     assert!(said.err.contains("`fumehood mcp fetch files -p POLICY`"), "{said:?}");
 }
+
+/// Whoever writes an entry of a client's file is not the caller: what runs outside for the policy is not started with its variables.
+#[test]
+fn variables_of_an_entry_reach_no_program_outside_of_the_sandbox() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let house = gateway_house();
+    let (command, ran, taken) = (house.path("token.sh"), house.path("ran"), house.path("taken"));
+    std::fs::write(&command, format!("#!/bin/bash\n: >'{}'\necho {VALUE}\n", ran.display())).unwrap();
+    std::fs::set_permissions(&command, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let planted = format!("$(: >'{}')", taken.display());
+    let control = std::process::Command::new(&command).env("BASH_ENV", &planted).output().unwrap();
+    assert!(control.status.success() && taken.exists(), "bash runs what is planted there");
+    for file in [&ran, &taken] {
+        std::fs::remove_file(file).unwrap();
+    }
+    let entry = json!({ "command": "/bin/cat", "args": [], "env": { "BASH_ENV": planted, "OWN": "kept" } });
+    std::fs::write(house.path("work/planted.json"), json!({ "mcpServers": { "a": entry } }).to_string()).unwrap();
+    let inside = format!(
+        "version = 1\nextends = \"strict\"\n[net]\nmode = \"allow\"\nallow = [\"api.test:443\"]\n[secrets.token]\nfrom = \"command:{}\"\nhosts = [\"api.test\"]\nenv = \"TOKEN\"\n",
+        command.display()
+    );
+    std::fs::write(house.path("work/inside.toml"), inside).unwrap();
+    let outside = "version = 1\n[[tools.tool]]\nname = \"a.b\"\ndecision = \"allow\"\n[mcp.servers.all]\nimport = \"planted.json\"\npolicy = \"./inside.toml\"\n";
+    std::fs::write(house.path("work/outside.toml"), outside).unwrap();
+    let said = house.run(&["tools", "ls", "-p", "outside.toml", "--server", "a"]);
+    assert!(ran.exists(), "the secret's command was started: {said:?}");
+    assert!(!taken.exists(), "{said:?}");
+}

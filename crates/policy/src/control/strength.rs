@@ -69,9 +69,17 @@ impl Control {
             Self::CommandGate => (Broker, Hostile, Some("what an allowed program does is the sandbox's to judge")),
             Self::ToolGate | Self::Broker | Self::Secrets => (Broker, Hostile, None),
             Self::Proxy => (Broker, Hostile, Some("a name leads where the proxy resolves it to, private or not")),
-            Self::Filter(Filter::SharedFiles { locks: false, .. }) => {
-                (Kernel, Hostile, Some("locks of whole files (flock) on files of the host that can only be read"))
+            // SQLite locks ranges of its own files; a filter sees no file.
+            Self::Filter(Filter::SharedFiles { locks: true, .. }) => {
+                (Kernel, Hostile, Some("locks of byte ranges (fcntl) on files of the host that can only be read"))
             }
+            Self::Filter(Filter::SharedFiles { locks: false, .. }) => (
+                Kernel,
+                Hostile,
+                Some(
+                    "locks of whole files (flock) and of byte ranges (fcntl) on files of the host that can only be read",
+                ),
+            ),
             Self::KeptGroups(_) => (
                 Kernel,
                 Hostile,

@@ -207,7 +207,7 @@ fn passed<'a>(plan: &'a Plan, environment: &'a Environment) -> impl Iterator<Ite
     };
     let clauses = plan.entries.iter().filter(|entry| entry.clause == ClauseId::EnvPass);
     let names = clauses.flat_map(|entry| entry.controls.iter()).flat_map(of);
-    names.filter_map(|name| environment.variable(name).map(|value| (OsString::from(name), value.to_owned())))
+    names.filter_map(|name| environment.value(name).map(|value| (OsString::from(name), value.to_owned())))
 }
 
 /// Whether the program has a terminal.

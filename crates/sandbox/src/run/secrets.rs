@@ -127,7 +127,7 @@ fn found_in(from: &SecretSource, policy: &Policy, environment: &Environment) -> 
             if let Some(Hidden(value)) = environment.given.get(name) {
                 return Ok(value.clone());
             }
-            let value = environment.variable(name).ok_or("is not set")?;
+            let value = environment.value(name).ok_or("is not set")?;
             Zeroizing::new(value.as_bytes().to_vec())
         }
         SecretSource::File(path) => from_file(path, policy)?,

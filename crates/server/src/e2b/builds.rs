@@ -130,6 +130,16 @@ pub(super) async fn upload(
     }
     let of = id.clone();
     let owner = desk.in_shelf(move |shelf| shelf.owner(&of)).await?;
+    if !desk.keys.list().is_ok_and(|keys| keys.iter().any(|key| key.mark() == owner)) {
+        let (what, why) = ("the address counts no more", "the key that asked for it was removed");
+        return Err(Problem::new(
+            StatusCode::UNAUTHORIZED,
+            "serve/signature",
+            what,
+            why,
+            "ask with a key of this server",
+        ));
+    }
     let asked = record::Asked::inside(owner, request.method(), "/templates/uploads", "");
     let asked = record::before(&desk, asked)?;
     let answer = received(&desk, (id, hash), request).await;

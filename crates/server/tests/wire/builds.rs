@@ -69,7 +69,7 @@ async fn a_template_is_its_keys_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_wants_an_address_that_was_signed_for_it() {
-    let (_stage, one, other) = two().await;
+    let (stage, one, other) = two().await;
     let (id, _) = wished(&one, "app").await;
     let good = place(&one, &id, HASH).await;
     let anybody = nobody(&one);
@@ -96,6 +96,10 @@ async fn an_upload_wants_an_address_that_was_signed_for_it() {
     let large = anybody.request("PUT", &good, "x").header("content-length", (1_u64 << 40).to_string()).send().await;
     assert!(large.is_err() || large.unwrap().status() == 413);
     assert_eq!(one.json("GET", &format!("/templates/{id}/files/..%2Ftemplate.json"), Value::Null).await.status, 400);
+    // What a key handed out ends with it.
+    let unused = place(&one, &id, &"c".repeat(64)).await;
+    stage.keys.remove("one").unwrap();
+    assert_eq!(anybody.send("PUT", &unused, "x").await.status, 401);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -101,9 +101,13 @@ fn asked(call: &Call<'_>, argv: &[OsString]) -> Result<Exec, Failure> {
     })
 }
 
-async fn through(call: &Call<'_>, home: &live::Home, word: &str, asked: Exec) -> Result<u8, Failure> {
+async fn through(call: &Call<'_>, home: &live::Home, word: &str, mut asked: Exec) -> Result<u8, Failure> {
     // Before anything is started: no signal of the caller may fall between.
     let mut signals = signals().map_err(|error| failed(&error))?;
+    // Nor another size of its terminal.
+    if let (Some(tty), Some((rows, cols))) = (&mut asked.program.tty, size()) {
+        *tty = Size { rows, cols };
+    }
     let (info, client) = connected(home, word).await?;
     let (detach, reads) = (asked.detach, asked.program.stdin || asked.program.tty.is_some());
     let name = asked.program.argv.first().cloned().unwrap_or_default();

@@ -257,6 +257,7 @@ fn is_there(step: &Step) -> bool {
 }
 
 /// The page's session. Output and exit code of each step are kept in files of its number.
+#[expect(clippy::disallowed_methods, reason = "what a stage with an engine of its own says")]
 fn session(page: &Page, scene: &Fixture, bin: &Path) -> Result<String, std::fmt::Error> {
     let mut script = String::new();
     let (home, out) = (scene.outside().join("home"), scene.outside().join("steps"));

@@ -1,4 +1,5 @@
 //! Templates that clients build, in real sandboxes: what comes of the steps, and what a hostile build comes to.
+#![expect(clippy::disallowed_methods, reason = "a server is asked until a build is over")]
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -319,6 +319,7 @@ fn a_server_that_is_fetched_from_a_registry_is_told_when_the_gateway_loads() {
 
 /// Whoever writes an entry of a client's file is not the caller: what runs outside for the policy is not started with its variables.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the control is started as anybody starts it")]
 fn variables_of_an_entry_reach_no_program_outside_of_the_sandbox() {
     use std::os::unix::fs::PermissionsExt as _;
     let house = gateway_house();

@@ -27,10 +27,10 @@ impl<'a> Served<'a> {
     }
 
     /// Ends it as a crash does: it says good-bye to nobody, and its sandboxes live on.
-    pub(crate) fn killed(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-        std::mem::forget(self);
+    pub(crate) fn killed(self) {
+        let mut gone = std::mem::ManuallyDrop::new(self);
+        gone.child.kill().unwrap();
+        gone.child.wait().unwrap();
     }
 
     pub(crate) fn key(&self, name: &str, more: &[&str]) -> String {

@@ -111,7 +111,7 @@ pub(crate) const TOP: &str = "version = 1\nextends = [\"python\"]\n[limits]\nmem
 
 /// The image of a list of Debian packages stands in the store under a name of the list; here it is there before, made of busybox.
 fn debian(house: &House, packages: &str) -> String {
-    let name = format!("fumehood-template:{}", &policy::json::sha256_hex(packages.as_bytes())[..16]);
+    let name = format!("fumehood-template:{}", policy::json::sha256_hex(packages.as_bytes()).get(..16).unwrap());
     let layer = layer(vec![Member::File("marker", b"of the image\n", 0o644)]);
     saved(&house.path("debian.tar"), &name, &layer, &json!({}));
     assert_eq!(house.run(&["image", "import", house.path("debian.tar").to_str().unwrap()]).code, 0);

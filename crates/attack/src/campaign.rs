@@ -118,13 +118,14 @@ pub fn run_language(
 
 /// The folder below which stages are made. Without an overlay what is granted is refused in a place where the program writes.
 fn base(tier: &str, overlays: bool) -> &'static Path {
-    let places = match tier {
-        "vm" => [machine::BASE, "/tmp", "/var/tmp"],
-        "container" if !overlays => ["/srv", "/tmp", "/var/tmp"],
-        _ => ["/tmp", "/var/tmp", "/tmp"],
+    let first = match tier {
+        "vm" => Some(machine::BASE),
+        "container" if !overlays => Some("/srv"),
+        _ => None,
     };
+    let places = first.into_iter().chain(["/tmp", "/var/tmp"]).map(Path::new);
     let can_write = |path: &&Path| rustix::fs::access(*path, rustix::fs::Access::WRITE_OK).is_ok();
-    places.map(Path::new).into_iter().find(can_write).unwrap_or(Path::new("/"))
+    places.into_iter().find(can_write).unwrap_or(Path::new("/"))
 }
 
 /// A stage with the copy of our program that everybody may execute.

@@ -22,6 +22,12 @@ const TOLD: usize = 2000;
 /// Finds the program of `start` in `ps` and `logs`.
 const TAG: &str = "start";
 
+/// A word of a command line of `sh`, whatever is in it.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
 /// The commands of a template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begin {
@@ -171,6 +177,11 @@ impl Tail {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_is_one_word_whatever_is_in_it() {
+        assert_eq!(quoted("/a b'; rm -rf /"), "'/a b'\\''; rm -rf /'");
+    }
 
     #[test]
     fn commands_are_those_of_the_template_under_any_of_its_names() {

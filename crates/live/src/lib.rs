@@ -24,7 +24,7 @@ pub mod template;
 mod wire;
 pub mod words;
 
-pub use begin::Begin;
+pub use begin::{Begin, quoted};
 pub use error::LiveError;
 pub use record::{Claim, Home};
 pub use restore::Kept;

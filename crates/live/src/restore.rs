@@ -83,10 +83,11 @@ impl Restore {
             return Err("it has no memory of a machine".to_owned());
         }
         let workspace = &plan.policy.workspace;
-        let at = workspace.at.as_ref().or(workspace.path.as_ref());
         let place = match (workspace.mode, plan.tier) {
             (WorkspaceMode::Overlay | WorkspaceMode::Copy, Tier::Process) => Some(Workspace::Home),
-            (WorkspaceMode::Overlay | WorkspaceMode::Copy, _) => at.map(|at| Workspace::At(at.clone())),
+            (WorkspaceMode::Overlay | WorkspaceMode::Copy, _) => {
+                plan.policy.workspace_at().map(|at| Workspace::At(at.clone()))
+            }
             (WorkspaceMode::None | WorkspaceMode::Ro | WorkspaceMode::Rw, _) => None,
         };
         if place.is_none() && about.changes > 0 {

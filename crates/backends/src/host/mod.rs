@@ -25,6 +25,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use policy::value::{Policy, Sockets};
+
 use crate::label::Lsm;
 
 /// How long the service manager may take to hand over a group.
@@ -393,6 +395,12 @@ impl Capabilities {
     #[must_use]
     pub fn overlay_readonly(&self) -> bool {
         self.kernel >= (5, 11) && self.has_overlay()
+    }
+
+    /// Whether what is only read is shown by a layer of its own, and not as it is: the layer hides the host's unix sockets too.
+    #[must_use]
+    pub fn layers_reads(&self, policy: &Policy) -> bool {
+        self.overlay_readonly() && policy.fs.sockets != Sockets::Host
     }
 
     /// Whether the kernel has overlays, or the module from which it gets them when the first one is mounted.

@@ -92,7 +92,7 @@ impl Done {
 pub(crate) fn within_own(policy: &Policy, lists: &Lists) -> Option<Support> {
     let is_own = |at: &Path| shown::is_own(policy, at);
     let writable = policy.workspace.mode != WorkspaceMode::Ro;
-    let written = policy.fs.write.iter().map(|grant| &grant.to).chain(workspace(policy).filter(|_| writable));
+    let written = policy.fs.write.iter().map(|grant| &grant.to).chain(policy.workspace_at().filter(|_| writable));
     let written = unlisted(written, &lists.write, is_own).map(|place| (place, Done::Written));
     let read = || {
         let list = lists.read.as_ref()?;
@@ -112,7 +112,8 @@ pub(crate) fn within_own(policy: &Policy, lists: &Lists) -> Option<Support> {
 /// along a path.
 pub(crate) fn within_folder(policy: &Policy, lists: &Lists) -> Option<Support> {
     let copied = policy.workspace.mode == WorkspaceMode::Copy;
-    let every = |list, done| unlisted(workspace(policy).filter(|_| copied), list, |_| true).map(|_| done);
+    let every =
+        |list, done| unlisted(policy.workspace_at().filter(|_| copied).into_iter(), list, |_| true).map(|_| done);
     let read = lists.read.as_ref();
     let done = every(&lists.write, Done::Written).or_else(|| every(read?, Done::Read));
     if let Some((done, list)) = done.map(Done::words) {
@@ -139,29 +140,15 @@ fn unlisted<'a>(
     places.find(|at| open(at) && !list.iter().any(|folder| at.starts_with(folder)))
 }
 
-/// Where the workspace is shown; with `at = "same"` where it lies.
-fn workspace(policy: &Policy) -> impl Iterator<Item = &PathBuf> {
-    let is_shown = policy.workspace.mode != WorkspaceMode::None;
-    policy.workspace.at.as_ref().or(policy.workspace.path.as_ref()).filter(|_| is_shown).into_iter()
-}
-
 /// All that the policy shows of the host's files.
 fn shown(policy: &Policy) -> impl Iterator<Item = &PathBuf> {
-    policy.fs.read.iter().chain(&policy.fs.write).map(|grant| &grant.to).chain(workspace(policy))
+    policy.fs.read.iter().chain(&policy.fs.write).map(|grant| &grant.to).chain(policy.workspace_at())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn policy(text: &str) -> Policy {
-        let root = Path::new("/");
-        let caller = policy::Caller { dir: root.to_path_buf(), home: None, profiles: Vec::new() };
-        let mut layers = policy::Layers::new(caller);
-        let none = |_: &Path| Err("no such file".to_owned());
-        layers.document("own", &format!("version = 1\n{text}\n"), policy::Format::Toml, root, &none);
-        layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy
-    }
+    use crate::support::policy_of;
 
     fn lists(write: &[&str], read: Option<&[&str]>) -> Lists {
         let list = |list: &[&str]| list.iter().map(PathBuf::from).collect();
@@ -183,7 +170,7 @@ mod tests {
     #[test]
     fn a_workspace_in_a_place_of_the_runs_own_is_known_wherever_it_is_shown() {
         let refused = |path: &str, at: Option<&str>, mode, folder: &str| {
-            let mut policy = policy("");
+            let mut policy = policy_of("");
             policy.workspace.path = Some(PathBuf::from(path));
             policy.workspace.at = at.map(PathBuf::from);
             policy.workspace.mode = mode;
@@ -204,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_grant_that_is_left_out_where_every_program_reads_is_refused_on_both_tiers() {
-        let granted = |path: &str| policy(&format!("fs.read = [\"{path}\"]"));
+        let granted = |path: &str| policy_of(&format!("fs.read = [\"{path}\"]"));
         for within in ["/usr/share/x", "/etc/x", "/bin/x"] {
             let policy = granted(within);
             for asked in [within_own, within_folder] {
@@ -224,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_copy_on_the_process_tier_is_read_and_written_whole() {
-        let mut policy = policy("");
+        let mut policy = policy_of("");
         policy.workspace.path = Some(PathBuf::from("/srv/w"));
         // Where it is not said, it is shown where it lies on this tier.
         policy.workspace.at = None;

@@ -51,6 +51,7 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
+    use crate::support::policy_of;
 
     /// A host with two GPUs, whose nodes are as its driver makes them; `None` for who cannot make nodes.
     fn gpus() -> Option<tempfile::TempDir> {
@@ -82,12 +83,7 @@ mod tests {
 
     /// What is planned for these devices: names with their numbers, or the id of the refusal.
     fn planned(folder: &Path, devices: &str) -> Result<Vec<String>, &'static str> {
-        let (root, none) = (Path::new("/"), |_: &Path| Err("no such file".to_owned()));
-        let caller = policy::Caller { dir: root.to_path_buf(), home: None, profiles: Vec::new() };
-        let mut layers = policy::Layers::new(caller);
-        let text = format!("version = 1\nprocess.devices = [{devices}]\n");
-        layers.document("own", &text, policy::Format::Toml, root, &none);
-        let policy = layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy;
+        let policy = policy_of(&format!("process.devices = [{devices}]"));
         match given(&policy, &Capabilities::with_devices(folder)) {
             Support::Held(controls) => Ok(controls.iter().map(|control| shown(control, folder)).collect()),
             Support::Unmet(unmet) => Err(unmet.id),

@@ -300,14 +300,11 @@ fn disk(policy: &Policy) -> Support {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::support::policy_of;
 
     /// The answer of the tier under a threat, with a release of this day.
     fn asked(threat: Threat, date: u32) -> Result<Control, policy::Unmet> {
-        let (root, none) = (std::path::Path::new("/"), |_: &std::path::Path| Err("no such file".to_owned()));
-        let caller = policy::Caller { dir: root.to_path_buf(), home: None, profiles: Vec::new() };
-        let mut layers = policy::Layers::new(caller);
-        layers.document("own", "version = 1\n", policy::Format::Toml, root, &none);
-        let mut policy = layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy;
+        let mut policy = policy_of("");
         policy.threat = threat;
         match support(ClauseId::Tier, &policy, &Capabilities::with_runsc_of(date)) {
             Support::Held(controls) => Ok(controls.iter().next().expect("one control").clone()),

@@ -344,3 +344,14 @@ pub(crate) fn of_language(policy: &Policy, id: ClauseId) -> Support {
         )
     })
 }
+
+/// The policy of a document that says this alone.
+#[cfg(test)]
+pub(crate) fn policy_of(text: &str) -> Policy {
+    let root = std::path::Path::new("/");
+    let caller = policy::Caller { dir: root.to_path_buf(), home: None, profiles: Vec::new() };
+    let mut layers = policy::Layers::new(caller);
+    let none = |_: &std::path::Path| Err("no such file".to_owned());
+    layers.document("own", &format!("version = 1\n{text}\n"), policy::Format::Toml, root, &none);
+    layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy
+}

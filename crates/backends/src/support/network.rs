@@ -301,23 +301,15 @@ pub(super) fn inlets(net: &Net, ipv6: bool) -> Vec<Inlet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::support::policy_of;
 
     fn strict() -> Policy {
-        read("version = 1\n")
+        policy_of("")
     }
 
     /// The rules, as TOML has them.
     fn net(allow: &str) -> Net {
-        read(&format!("version = 1\nnet = {{ mode = 'allow', allow = {allow} }}\n")).net
-    }
-
-    fn read(text: &str) -> Policy {
-        let root = std::path::Path::new("/");
-        let caller = policy::Caller { dir: root.to_path_buf(), home: None, profiles: Vec::new() };
-        let mut layers = policy::Layers::new(caller);
-        let none = |_: &std::path::Path| Err("no such file".to_owned());
-        layers.document("rules", text, policy::Format::Toml, root, &none);
-        layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy
+        policy_of(&format!("net = {{ mode = 'allow', allow = {allow} }}")).net
     }
 
     #[test]
@@ -343,7 +335,7 @@ mod tests {
 
     #[test]
     fn roots_and_proxy_are_told_at_the_start_alone() {
-        let of = |more: &str| read(&format!("version = 1\nnet = {{ mode = 'allow', allow = ['a.test']{more} }}\n")).net;
+        let of = |more: &str| policy_of(&format!("net = {{ mode = 'allow', allow = ['a.test']{more} }}")).net;
         let start = of(", ca = ['/a.pem'], proxy = 'http://u:p@proxy.test:1'");
         let ids = |more: &str| {
             let policy = Policy { net: of(more), ..strict() };
@@ -356,7 +348,7 @@ mod tests {
             assert_eq!(ids(&format!(", ca = ['/a.pem'], proxy = '{other}'")), ["net.proxy/fixed"], "{other}");
         }
         assert_eq!(ids(""), ["net.ca/fixed", "net.proxy/fixed"]);
-        let none = Policy { net: read("version = 1\n").net, ..strict() };
+        let none = Policy { net: policy_of("").net, ..strict() };
         assert_eq!(unmet_rules(&start, &none).len(), 0, "no network needs neither");
     }
 
@@ -364,12 +356,12 @@ mod tests {
     fn a_host_of_a_secret_stays_readable() {
         let text = |tls: &str| {
             format!(
-                "version = 1\nnet = {{ mode = 'allow', allow = [{{ host = 'a.test', ports = [443]{tls} }}] }}\n\
+                "net = {{ mode = 'allow', allow = [{{ host = 'a.test', ports = [443]{tls} }}] }}\n\
                  secrets.x = {{ from = 'env:X', hosts = ['a.test'] }}\n"
             )
         };
-        let start = read(&text(""));
-        let passed = Policy { net: read(&text(", tls = 'pass'")).net, ..start.clone() };
+        let start = policy_of(&text(""));
+        let passed = Policy { net: policy_of(&text(", tls = 'pass'")).net, ..start.clone() };
         let ids: Vec<&str> = unmet_rules(&start.net, &passed).iter().map(|unmet| unmet.id).collect();
         assert_eq!(ids, ["secrets/passed"]);
         assert!(unmet_rules(&start.net, &start).is_empty());

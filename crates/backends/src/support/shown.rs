@@ -12,11 +12,6 @@ use policy::value::{Policy, Sockets, WorkspaceMode};
 use super::unmet;
 use crate::host::Capabilities;
 
-/// Whether folders are shown as they are.
-fn binds_folders(policy: &Policy, host: &Capabilities) -> bool {
-    policy.fs.sockets == Sockets::Host || !host.overlay_readonly()
-}
-
 /// Whether a path lies in a place that the program writes to anyhow: rights of Landlock add up along a path.
 pub(super) fn is_own(policy: &Policy, at: &Path) -> bool {
     let home = Path::new("/home").join(&policy.process.user);
@@ -26,7 +21,7 @@ pub(super) fn is_own(policy: &Policy, at: &Path) -> bool {
 
 /// What a program could do to the host's own files through a descriptor that only reads is closed where some are shown.
 pub(super) fn shared_files(policy: &Policy, host: &Capabilities) -> Option<Control> {
-    let binds = binds_folders(policy, host);
+    let binds = !host.layers_reads(policy);
     let shown = !policy.fs.read.is_empty() || (binds && policy.workspace.mode == WorkspaceMode::Ro);
     // Which of the grants are single files is not known here: locks of those stay, since programs lock files of their own.
     let locks = binds && !policy.writes_to_host();
@@ -39,8 +34,7 @@ pub(super) fn pipes(policy: &Policy, host: &Capabilities) -> Option<Support> {
     if policy.fs.sockets == Sockets::Host || host.overlay_readonly() {
         return None;
     }
-    let workspace = policy.workspace.at.as_ref().or(policy.workspace.path.as_ref());
-    let workspace = workspace.filter(|_| policy.workspace.mode == WorkspaceMode::Ro);
+    let workspace = policy.workspace_at().filter(|_| policy.workspace.mode == WorkspaceMode::Ro);
     // A single file that is a pipe is refused by itself.
     let folders = policy.fs.read.iter().filter(|grant| !grant.from.is_file()).map(|grant| &grant.to);
     let at = folders.chain(workspace).find(|at| is_own(policy, at))?;
@@ -59,21 +53,13 @@ pub(super) fn pipes(policy: &Policy, host: &Capabilities) -> Option<Support> {
 mod tests {
     use super::*;
     use crate::host::Assumed;
-
-    fn policy(text: &str) -> Policy {
-        let root = Path::new("/");
-        let caller = policy::Caller { dir: root.to_path_buf(), home: None, profiles: Vec::new() };
-        let mut layers = policy::Layers::new(caller);
-        let none = |_: &Path| Err("no such file".to_owned());
-        layers.document("own", &format!("version = 1\n{text}\n"), policy::Format::Toml, root, &none);
-        layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy
-    }
+    use crate::support::policy_of;
 
     #[test]
     fn folders_as_they_are_close_locks_unless_something_is_written_and_single_files_close_leases() {
         let host = Capabilities::assumed(Assumed::Groups);
         let closed = |text: &str| {
-            let control = shared_files(&policy(text), &host)?;
+            let control = shared_files(&policy_of(text), &host)?;
             let shared = |locks| Control::Filter(Filter::SharedFiles { locks, watches: false });
             let locks = control == shared(true);
             assert!(locks || control == shared(false), "{control:?}");
@@ -90,7 +76,7 @@ mod tests {
     fn a_folder_as_it_is_in_a_place_that_is_written_to_is_refused_on_a_kernel_without_overlays() {
         let (with, mut without) = (Capabilities::assumed(Assumed::Groups), Capabilities::assumed(Assumed::Groups));
         without.kernel = (5, 10);
-        let refused = |text: &str, host: &Capabilities| pipes(&policy(text), host).is_some();
+        let refused = |text: &str, host: &Capabilities| pipes(&policy_of(text), host).is_some();
         let below = "[fs]\nread = ['/tmp/data']";
         assert!(refused(below, &without) && !refused(below, &with));
         assert!(refused("[workspace]\npath = '/srv/w'\nat = '/tmp/w'\nmode = 'ro'", &without));

@@ -259,9 +259,7 @@ fn is_granted(policy: &Policy, folder: &Folder) -> bool {
 }
 
 fn is_workspace(policy: &Policy, at: &str) -> bool {
-    let workspace = &policy.workspace;
-    let seen = workspace.at.as_ref().or(workspace.path.as_ref());
-    workspace.mode != WorkspaceMode::None && seen.and_then(|path| path.to_str()) == Some(at)
+    policy.workspace_at().and_then(|path| path.to_str()) == Some(at)
 }
 
 /// The file of an image's pin.

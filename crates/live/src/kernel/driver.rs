@@ -316,8 +316,8 @@ fn node_environment(env: &BTreeMap<String, String>) -> [String; 2] {
 
 fn bash_environment(env: &BTreeMap<String, String>) -> [String; 2] {
     let set = env.iter().map(|(name, value)| {
-        let value = value.replace('\'', "'\\''");
-        format!("[ -n \"${{{name}+x}}\" ] && __fumehood_{name}=\"${name}\"\nexport {name}='{value}'\n")
+        let value = crate::quoted(value);
+        format!("[ -n \"${{{name}+x}}\" ] && __fumehood_{name}=\"${name}\"\nexport {name}={value}\n")
     });
     let reset = env.keys().map(|name| {
         format!(

@@ -30,8 +30,8 @@ pub use registries::{Registries, registries};
 
 /// Where a sandbox sees its template.
 pub const INSIDE: &str = "/opt/fumehood/template";
-/// The folders of programs that every sandbox has.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The folders of programs that every sandbox has, as a value of `PATH`.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What is known of a template, in its folder.
 const RECORD: &str = "template.json";
 /// Longest file that a recipe takes in, bytes.

@@ -293,11 +293,14 @@ impl Policy {
     /// Where commands run, as they see it: the workspace, else the folder for temporary files.
     #[must_use]
     pub fn commands_at(&self) -> PathBuf {
-        let workspace = self.workspace.path.as_ref().filter(|_| self.workspace.mode != WorkspaceMode::None);
-        match workspace {
-            Some(path) => self.workspace.at.as_ref().unwrap_or(path).clone(),
-            None => PathBuf::from("/tmp"),
-        }
+        self.workspace_at().cloned().unwrap_or_else(|| PathBuf::from("/tmp"))
+    }
+
+    /// Where the program sees the workspace; nowhere without one.
+    #[must_use]
+    pub fn workspace_at(&self) -> Option<&PathBuf> {
+        let Workspace { path, at, mode } = &self.workspace;
+        path.as_ref().filter(|_| *mode != WorkspaceMode::None).map(|path| at.as_ref().unwrap_or(path))
     }
 
     /// Every demand, in `ClauseId` order. What is not set, empty, or the absence of a wish is left out.

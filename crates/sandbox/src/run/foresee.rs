@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use backends::{Capabilities, Launch, Prepared, StartError, Stdio};
 use policy::Plan;
-use policy::value::{Sockets, Tier, WorkspaceMode};
+use policy::value::{Tier, WorkspaceMode};
 
 use super::guard::Guard;
 use super::host_resources::HostResources;
@@ -68,7 +68,7 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
 
 /// Where a granted folder is shown as it is, so is what is mounted below it.
 fn with_mounts(plan: &Plan, host: &Capabilities, mounts: &Mounts) -> Vec<String> {
-    if plan.tier != Tier::Container || layered(plan, host) {
+    if plan.tier != Tier::Container || host.layers_reads(&plan.policy) {
         return Vec::new();
     }
     let folders = plan.policy.fs.read.iter().filter_map(|grant| grant.from.canonicalize().ok());
@@ -77,11 +77,6 @@ fn with_mounts(plan: &Plan, host: &Capabilities, mounts: &Mounts) -> Vec<String>
         Some(format!("`{}` is shown with what is mounted below it, as `{}`", folder.display(), first.display()))
     };
     folders.filter_map(shown).collect()
-}
-
-/// Whether what is only read is shown by a layer of its own.
-fn layered(plan: &Plan, host: &Capabilities) -> bool {
-    host.overlay_readonly() && plan.policy.fs.sockets != Sockets::Host
 }
 
 /// The kernel layers nothing over a tree below which something is mounted, unless the tree is cloned for other ids.
@@ -95,11 +90,11 @@ fn layers(plan: &Plan, prepared: &dyn Prepared, host: &Capabilities, mounts: &Mo
         let why = format!("file systems are mounted below it, as `{}`", path.join(first).display());
         Some(Error::from(StartError::Layer { path: path.to_owned(), why }))
     };
-    let shown = if layered(plan, host) { &policy.fs.read[..] } else { &[] };
+    let shown = if host.layers_reads(&plan.policy) { &policy.fs.read[..] } else { &[] };
     let folders = shown.iter().filter_map(|grant| grant.from.canonicalize().ok()).filter(|path| path.is_dir());
     let workspace = match policy.workspace.mode {
         WorkspaceMode::Overlay => prepared.workspace(),
-        WorkspaceMode::Ro if layered(plan, host) => prepared.workspace(),
+        WorkspaceMode::Ro if host.layers_reads(&plan.policy) => prepared.workspace(),
         WorkspaceMode::Ro | WorkspaceMode::None | WorkspaceMode::Rw | WorkspaceMode::Copy => None,
     };
     let workspace = workspace.filter(|path| !prepared.maps(path)).map(Path::to_owned);

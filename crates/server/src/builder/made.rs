@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
-use live::template::INSIDE;
+use live::template::{INSIDE, PATH};
 use sandbox::PolicyLayer;
 
 use super::{HOME, IMAGE, set};
@@ -15,8 +15,6 @@ use crate::keys::Key;
 use crate::labels;
 use crate::templates::{BASE, Made};
 
-/// Where programs are looked for, where nobody says so.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const MIB: u64 = 1 << 20;
 /// Most tags of a template.
 const MAX_TAGS: usize = 50;

@@ -18,8 +18,8 @@ use serde_json::{Map, Value as Json};
 
 use crate::answer::Problem;
 use crate::built::{
-    Asked, Build, Entry, From, Kept, Phase, Reason, Shelf, Step, Template, Word, Work, asked, is_build_id,
-    new_build_id, usual_place,
+    Asked, Build, Entry, From, Kept, Phase, Reason, Shelf, Template, Word, Work, asked, is_build_id, new_build_id,
+    usual_place,
 };
 use crate::ceiling;
 use crate::clock::now_ms;
@@ -156,9 +156,7 @@ impl Desk {
         let template = self.built(key, id).await?.ok_or_else(|| crate::built::no_such(id))?;
         let found = template.build(build).filter(|_| is_build_id(build)).ok_or_else(|| no_build(build))?.clone();
         if found.begun {
-            let (what, why) = ("this build was begun before", "a build is done once");
-            let instead = "ask for another one (`POST /v3/templates`)";
-            return Err(Problem::new(StatusCode::CONFLICT, "serve/in-progress", what, why, instead));
+            return Err(begun_before());
         }
         self.uploads_are_there(&template.id, &asked).await?;
         let kept = self.ground(key, &asked).await?;
@@ -172,10 +170,7 @@ impl Desk {
     }
 
     async fn uploads_are_there(&self, id: &str, asked: &Asked) -> Result<(), Problem> {
-        let copies = asked.steps.iter().enumerate().filter_map(|(at, step)| match step {
-            Step::Copy(copy) => Some((at, copy.hash.clone())),
-            Step::Run(_) | Step::Env(_) | Step::Workdir(_) | Step::User => None,
-        });
+        let copies = asked.copies().map(|(at, hash)| (at, hash.to_owned()));
         let (id, copies): (_, Vec<_>) = (id.to_owned(), copies.collect());
         let missing = self.in_shelf(move |shelf| Ok(copies.into_iter().find(|(_, hash)| !shelf.has_upload(&id, hash))));
         let Some((at, _)) = missing.await? else { return Ok(()) };
@@ -265,6 +260,12 @@ fn no_build(build: &str) -> Problem {
     let what = format!("build {} not found", policy::diagnostic::quote(build));
     let why = "this template has no build of this id";
     Problem::new(StatusCode::NOT_FOUND, "serve/no-such-build", what, why, "`POST /v3/templates` makes one")
+}
+
+fn begun_before() -> Problem {
+    let (what, why) = ("this build was begun before", "a build is done once");
+    let instead = "ask for its status, or for another one (`POST /v3/templates`)";
+    Problem::new(StatusCode::CONFLICT, "serve/in-progress", what, why, instead)
 }
 
 fn too_many_at_once() -> Problem {

@@ -9,9 +9,9 @@ use live::words::Info;
 use tokio::time::timeout;
 
 use super::step::{self, Inside};
-use super::{HOME, made};
+use super::{HOME, begun_before, made};
 use crate::answer::Problem;
-use crate::built::{Asked, Build, Busy, Kept, Level, Phase, Reason, Step, Tag, Template, Work};
+use crate::built::{Asked, Build, Busy, Kept, Level, Phase, Reason, Tag, Template, Work};
 use crate::clock::now_ms;
 use crate::desk::{Desk, Order};
 use crate::keys::Key;
@@ -77,8 +77,7 @@ impl Building {
             other => {
                 self.desk.works.done(&self.work.build);
                 other.map(drop)?;
-                let (what, why) = ("this build was begun before", "a build is done once");
-                Err(Problem::of(409, "serve/in-progress", what, why, "ask for its status"))
+                Err(begun_before())
             }
         }
     }
@@ -139,7 +138,7 @@ impl Building {
         let reason = failed.map(|failed| Reason { message: failed.message.clone(), step: failed.step.clone() });
         let (id, build) = (self.template.id.clone(), self.found.id.clone());
         let (said, kept) = (self.work.said(), done.ok());
-        let hashes: Vec<String> = self.copies().map(str::to_owned).collect();
+        let hashes: Vec<String> = self.asked.copies().map(|(_, hash)| hash.to_owned()).collect();
         let written = self.desk.in_shelf(move |shelf| {
             let now = now_ms();
             let change = |template: &mut Template| {
@@ -169,13 +168,6 @@ impl Building {
             Err(_unwritten) => made.into_iter().collect(),
         };
         self.desk.forget_snapshots(gone).await;
-    }
-
-    fn copies(&self) -> impl Iterator<Item = &str> {
-        self.asked.steps.iter().filter_map(|step| match step {
-            Step::Copy(copy) => Some(copy.hash.as_str()),
-            Step::Run(_) | Step::Env(_) | Step::Workdir(_) | Step::User => None,
-        })
     }
 
     /// Does all steps; what came of them.
@@ -248,7 +240,7 @@ impl Building {
 
     /// The commands that each sandbox begins with, from where its programs begin.
     fn begins(&self, kept: &Kept) -> Begin {
-        let workdir = step::quoted(&kept.workdir);
+        let workdir = live::quoted(&kept.workdir);
         let from_there = |line: &String| format!("cd {workdir} || exit 1\n{line}");
         Begin { start: self.asked.start.as_ref().map(from_there), ready: self.asked.ready.as_ref().map(from_there) }
     }

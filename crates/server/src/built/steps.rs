@@ -80,6 +80,16 @@ pub(crate) struct Asked {
     pub(crate) place: Option<String>,
 }
 
+impl Asked {
+    /// The files that it copies, by their hash, and the index of each step.
+    pub(crate) fn copies(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.steps.iter().enumerate().filter_map(|(at, step)| match step {
+            Step::Copy(copy) => Some((at, copy.hash.as_str())),
+            Step::Run(_) | Step::Env(_) | Step::Workdir(_) | Step::User => None,
+        })
+    }
+}
+
 /// Reads a request.
 ///
 /// # Errors

@@ -9,10 +9,10 @@ use linux_raw_sys::general::{__NR_bind, __NR_ioctl};
 use linux_raw_sys::net::{AF_INET, SOCK_DGRAM, SOCK_RAW};
 
 use super::errno::Result;
-use super::fd::Owned;
-use super::netlink::{CREATE, Message, NEW, family};
+use super::fd::{Fd, Owned};
+use super::netlink::{CREATE, Message, NEW, RTM_NEWLINK, family};
 use super::raw::{call, read, uint, write};
-use super::socket::{SOCK_NONBLOCK, socket, switch_on};
+use super::socket::{InterfaceRequest, SOCK_NONBLOCK, socket, switch_on};
 
 /// The interface of the sandbox's stack. Far above what the kernel makes by itself in a fresh namespace.
 const STACK: u32 = 100;
@@ -29,7 +29,6 @@ pub const MACHINE: [u8; 4] = [198, 18, 0, 2];
 /// The same in IPv6, in a prefix below fd00::/8.
 pub const MACHINE6: [u8; 16] = [0xfd, 0x66, 0x75, 0x6d, 0x65, 0x68, 0x6f, 0x6f, 0, 0, 0, 0, 0, 0, 0, 2];
 
-const RTM_NEWLINK: u16 = 16;
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
 const IFF_UP: u32 = 1;
@@ -42,7 +41,8 @@ pub(super) const TABLE_LOCAL: u8 = 255;
 /// `EPERM` without CAP_NET_ADMIN and CAP_NET_RAW over the network namespace. `EOPNOTSUPP`: the kernel has no pairs of interfaces
 /// (veth). `EAFNOSUPPORT`: it has no packet sockets.
 pub fn make_link(ipv6: bool) -> Result<Owned> {
-    pair()?;
+    let end = |number, name| End { number, name, at: None, outside: None };
+    add_pair(&end(STACK, "link0"), &end(LINK, "link1"))?;
     whole_frames(c"link0".to_bytes_with_nul())?;
     up(STACK)?;
     up(LINK)?;
@@ -79,17 +79,37 @@ pub(super) fn interface(index: u32, flags: u32) -> [u8; 16] {
     body
 }
 
-fn pair() -> Result<()> {
-    const IFLA_IFNAME: u16 = 3;
+/// One end of a pair of interfaces.
+pub(super) struct End<'a> {
+    pub(super) number: u32,
+    pub(super) name: &'a str,
+    /// Its hardware address; without one the kernel gives it one.
+    pub(super) at: Option<&'a [u8; 6]>,
+    /// The namespace in which it is, if that is not the caller's.
+    pub(super) outside: Option<Fd>,
+}
+
+impl End<'_> {
+    fn say(&self, message: Message) -> Message {
+        const IFLA_ADDRESS: u16 = 1;
+        const IFLA_IFNAME: u16 = 3;
+        const IFLA_NET_NS_FD: u16 = 28;
+        let message = message.add(&interface(self.number, 0)).with(IFLA_IFNAME, self.name.as_bytes());
+        let message = if let Some(at) = self.at { message.with(IFLA_ADDRESS, at) } else { message };
+        let Some(outside) = self.outside else { return message };
+        message.with(IFLA_NET_NS_FD, &outside.number().to_le_bytes())
+    }
+}
+
+/// A pair of interfaces, of which each sends what the other hears. One call.
+pub(super) fn add_pair(own: &End<'_>, other: &End<'_>) -> Result<()> {
     const IFLA_LINKINFO: u16 = 18;
     const IFLA_INFO_KIND: u16 = 1;
     const IFLA_INFO_DATA: u16 = 2;
     const VETH_INFO_PEER: u16 = 1;
-    let peer = |message: Message| message.add(&interface(LINK, 0)).with(IFLA_IFNAME, b"link1\0");
-    let data = |message: Message| message.nested(VETH_INFO_PEER, peer);
+    let data = |message: Message| message.nested(VETH_INFO_PEER, |message| other.say(message));
     let info = |message: Message| message.with(IFLA_INFO_KIND, b"veth\0").nested(IFLA_INFO_DATA, data);
-    let message = Message::new(RTM_NEWLINK, CREATE | NEW, &interface(STACK, 0)).with(IFLA_IFNAME, b"link0\0");
-    message.nested(IFLA_LINKINFO, info).order()
+    own.say(Message::new(RTM_NEWLINK, CREATE | NEW, &[])).nested(IFLA_LINKINFO, info).order()
 }
 
 pub(super) fn up(interface_index: u32) -> Result<()> {
@@ -127,28 +147,10 @@ pub(super) fn route(ipv6: bool, device: u32, table: u8, to: Option<&[u8]>, by: O
     message.with(RTA_OIF, &device.to_le_bytes()).order()
 }
 
-/// `struct ifreq` with a number, or the address of what a request reads.
-#[repr(C)]
-struct Request {
-    name: [u8; 16],
-    value: usize,
-    rest: [u8; 16],
-}
-
-impl Request {
-    fn of(name: &[u8], value: usize) -> Self {
-        let mut request = Self { name: [0; 16], value, rest: [0; 16] };
-        for (to, from) in request.name.iter_mut().zip(name) {
-            *to = *from;
-        }
-        request
-    }
-}
-
 fn index(name: &[u8]) -> Result<u32> {
     const SIOCGIFINDEX: u32 = 0x8933;
     let socket = socket(AF_INET, SOCK_DGRAM)?;
-    let mut request = Request::of(name, 0);
+    let mut request = InterfaceRequest::of(name, 0);
     // SAFETY: SIOCGIFINDEX reads an ifreq of 40 bytes and writes its number.
     unsafe { call(__NR_ioctl, [socket.fd().raw(), uint(SIOCGIFINDEX), write(&mut request)]) }?;
     let [a, b, c, d, ..] = request.value.to_le_bytes();
@@ -162,7 +164,7 @@ fn whole_frames(name: &[u8]) -> Result<()> {
     let socket = socket(AF_INET, SOCK_DGRAM)?;
     // `struct ethtool_value`.
     let off: [u32; 2] = [ETHTOOL_STXCSUM, 0];
-    let request = Request::of(name, read(&off));
+    let request = InterfaceRequest::of(name, read(&off));
     // SAFETY: SIOCETHTOOL reads an ifreq of 40 bytes, and with this command the eight bytes of `off`, which lives here.
     unsafe { call(__NR_ioctl, [socket.fd().raw(), uint(SIOCETHTOOL), read(&request)]) }.map(drop)
 }

@@ -16,6 +16,7 @@ const MAX_MESSAGE: usize = 256;
 pub(super) const CREATE: u16 = 0x400;
 /// `NLM_F_EXCL`: it must not be there.
 pub(super) const NEW: u16 = 0x200;
+pub(super) const RTM_NEWLINK: u16 = 16;
 const REQUEST: u16 = 1;
 const ACKNOWLEDGE: u16 = 4;
 

@@ -7,15 +7,7 @@ use super::errno::{Errno, Result};
 use super::fd::Owned;
 use super::netlink::{CREATE, Message, failed, family, kind};
 use super::raw::{call, read, uint};
-use super::socket::{SOCK_NONBLOCK, socket, switch_on};
-
-/// `struct ifreq` with flags, padded to the size that the kernel copies.
-#[repr(C)]
-struct Request {
-    name: [u8; 16],
-    flags: u16,
-    rest: [u8; 22],
-}
+use super::socket::{InterfaceRequest, SOCK_NONBLOCK, socket, switch_on};
 
 /// `lo` up. Three calls.
 ///
@@ -23,10 +15,9 @@ struct Request {
 /// `EPERM` without CAP_NET_ADMIN over the network namespace.
 pub fn loopback_up() -> Result<()> {
     const SIOCSIFFLAGS: u32 = 0x8914;
-    const IFF_UP_RUNNING: u16 = 0x41;
+    const IFF_UP_RUNNING: usize = 0x41;
     let socket = socket(AF_INET, SOCK_DGRAM)?;
-    let mut request = Request { name: [0; 16], flags: IFF_UP_RUNNING, rest: [0; 22] };
-    request.name[..2].copy_from_slice(b"lo");
+    let request = InterfaceRequest::of(b"lo", IFF_UP_RUNNING);
     // SAFETY: SIOCSIFFLAGS reads an ifreq of 40 bytes.
     unsafe { call(__NR_ioctl, [socket.fd().raw(), uint(SIOCSIFFLAGS), read(&request)]) }.map(drop)
 }

@@ -48,6 +48,25 @@ pub(super) fn socket(family: u32, kind: u32) -> Result<Owned> {
     unsafe { call(__NR_socket, [uint(family), uint(kind | SOCK_CLOEXEC), 0]) }.map(Owned::new)
 }
 
+/// `struct ifreq` with a number, of which flags are the lower half, or with the address of what a request reads; padded to the size
+/// that the kernel copies.
+#[repr(C)]
+pub(super) struct InterfaceRequest {
+    name: [u8; 16],
+    pub(super) value: usize,
+    rest: [u8; 16],
+}
+
+impl InterfaceRequest {
+    pub(super) fn of(name: &[u8], value: usize) -> Self {
+        let mut request = Self { name: [0; 16], value, rest: [0; 16] };
+        for (to, from) in request.name.iter_mut().zip(name) {
+            *to = *from;
+        }
+        request
+    }
+}
+
 /// An option whose value is 1.
 pub(super) fn switch_on(socket: Fd, level: u32, option: u32) -> Result<()> {
     let on: u32 = 1;

@@ -5,8 +5,10 @@
 
 use super::errno::Result;
 use super::fd::Fd;
-use super::link::{DEVICE, GATEWAY, MACHINE, MACHINE6, TABLE_LOCAL, TABLE_MAIN, address, interface, route, up};
-use super::netlink::{CREATE, Message, NEW, family};
+use super::link::{
+    self, DEVICE, End, GATEWAY, MACHINE, MACHINE6, TABLE_LOCAL, TABLE_MAIN, address, interface, route, up,
+};
+use super::netlink::{CREATE, Message, NEW, RTM_NEWLINK, family};
 
 /// What the interface outside is called.
 pub const OUTSIDE: &str = "broker0";
@@ -21,28 +23,15 @@ const OUTSIDE_AT: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// kernel would take a second to let the end send that was up first (`linkwatch_urgent_event`).
 const INNER: u32 = 100;
 const OUTER: u32 = 101;
-const RTM_NEWLINK: u16 = 16;
 
 /// Makes the pair: one end in the caller's namespace, the other in `outside`. One call.
 ///
 /// # Errors
 /// `EPERM` without CAP_NET_ADMIN over both. `EOPNOTSUPP`: the kernel has no pairs of interfaces (veth).
 pub fn add_pair(outside: Fd) -> Result<()> {
-    const IFLA_ADDRESS: u16 = 1;
-    const IFLA_IFNAME: u16 = 3;
-    const IFLA_LINKINFO: u16 = 18;
-    const IFLA_NET_NS_FD: u16 = 28;
-    const IFLA_INFO_KIND: u16 = 1;
-    const IFLA_INFO_DATA: u16 = 2;
-    const VETH_INFO_PEER: u16 = 1;
-    let peer = |message: Message| {
-        let message = message.add(&interface(OUTER, 0)).with(IFLA_IFNAME, OUTSIDE.as_bytes());
-        message.with(IFLA_ADDRESS, &OUTSIDE_AT).with(IFLA_NET_NS_FD, &outside.number().to_le_bytes())
-    };
-    let data = |message: Message| message.nested(VETH_INFO_PEER, peer);
-    let info = |message: Message| message.with(IFLA_INFO_KIND, b"veth\0").nested(IFLA_INFO_DATA, data);
-    let message = Message::new(RTM_NEWLINK, CREATE | NEW, &interface(INNER, 0));
-    message.with(IFLA_IFNAME, DEVICE.as_bytes()).with(IFLA_ADDRESS, &INSIDE_AT).nested(IFLA_LINKINFO, info).order()
+    let own = End { number: INNER, name: DEVICE, at: Some(&INSIDE_AT), outside: None };
+    let other = End { number: OUTER, name: OUTSIDE, at: Some(&OUTSIDE_AT), outside: Some(outside) };
+    link::add_pair(&own, &other)
 }
 
 /// In the namespace of the other end: that end up, and the way to the one address behind it. Some calls.

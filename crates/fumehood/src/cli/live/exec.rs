@@ -86,7 +86,8 @@ fn asked(call: &Call<'_>, argv: &[OsString]) -> Result<Exec, Failure> {
         };
         env.insert(name.to_owned(), value.to_owned());
     }
-    let tty = has("tty").then(|| size().unwrap_or((24, 80))).map(|(rows, cols)| Size { rows, cols });
+    // Its terminal's own size is asked for when no change of it can be missed.
+    let tty = has("tty").then_some(Size { rows: 24, cols: 80 });
     Ok(Exec {
         program: Program {
             argv: argv.iter().map(|word| text(word)).collect::<Result<_, _>>()?,

@@ -2,7 +2,7 @@
 
 pub(crate) mod dns {
     //! Questions from inside, and answers of resolvers outside.
-    use egress::dns::{self, Answer, Found, NoQuestion};
+    use egress::dns::{self, Answer, LookupResult, NoQuestion};
 
     pub(crate) fn seeds() -> Vec<Vec<u8>> {
         let mut seeds = Vec::new();
@@ -33,7 +33,7 @@ pub(crate) mod dns {
             Err(NoQuestion::Silence) => {}
         }
         for kind in [dns::A, dns::AAAA] {
-            if let Some(Found::Addresses(addresses, _)) = dns::found(&dns::ask(7, "a.example", kind), bytes) {
+            if let Some(LookupResult::Addresses(addresses, _)) = dns::found(&dns::ask(7, "a.example", kind), bytes) {
                 assert!(addresses.len() <= 32 && addresses.iter().all(|a| a.is_ipv4() == (kind == dns::A)));
             }
         }

@@ -14,7 +14,7 @@ use gateway::mcp::servers::{Server, Transport};
 use gateway::mcp::upstream::Launch;
 use gateway::mcp::upstream::process::Launched;
 use gateway::mcp::wire::{self, Id, Message};
-use gateway::mcp::{Asked, Gateway, pinning, stdio};
+use gateway::mcp::{Gateway, GatewayPolicy, pinning, stdio};
 use gateway::record::{Event, Record};
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -179,7 +179,7 @@ impl Stage {
             None => drop(std::fs::remove_file(&file)),
         }
         let tools = self.policy.policy.tools.as_ref().unwrap();
-        let allow = Asked::of(tools, &self.policy.documents, &Nothing).unwrap().allow;
+        let allow = GatewayPolicy::of(tools, &self.policy.documents, &Nothing).unwrap().allow;
         let transport = Transport::Command { command: "replay".to_owned(), args: Vec::new() };
         let (env, policy, from) = (BTreeMap::new(), "strict".into(), "test".into());
         let server = Server { name: "a".into(), transport, env, policy, from, fetched: None };

@@ -168,15 +168,15 @@ impl Io<'_> {
 
     /// Sends what is known at once.
     pub(crate) fn reply(&mut self, words: &impl Serialize) {
-        self.words(Kind::Reply, words);
+        self.send_json(Kind::Reply, words);
     }
 
     /// Sends an event.
     pub(crate) fn event(&mut self, words: &impl Serialize) {
-        self.words(Kind::Event, words);
+        self.send_json(Kind::Event, words);
     }
 
-    fn words(&mut self, kind: Kind, words: &impl Serialize) {
+    fn send_json(&mut self, kind: Kind, words: &impl Serialize) {
         // Texts and numbers of ours: they can be written, and each sender keeps within the bound.
         let sent = serde_json::to_vec(words).is_ok_and(|bytes| self.out.put(kind, self.stream, &bytes));
         debug_assert!(sent, "an event or a reply is too long");

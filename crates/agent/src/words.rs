@@ -254,7 +254,7 @@ pub struct Entries {
 /// What happened in a watched folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum ChangeKind {
     /// It is there now.
     Create,
     /// Its content changed.
@@ -274,7 +274,7 @@ pub enum What {
 #[serde(deny_unknown_fields)]
 pub struct Change {
     /// What happened.
-    pub what: What,
+    pub what: ChangeKind,
     /// Path below the watched folder; empty = the folder itself.
     pub name: String,
 }

@@ -13,7 +13,7 @@ use crate::confined::{Confined, Observed, ProbeCall};
 use crate::probe::{Try, rest};
 use crate::promise::Promises;
 use crate::row::{Group, Oracle, Row};
-use crate::scene::{self, Layout, Scene, Sight};
+use crate::scene::{self, Layout, Scene, SceneVerdict};
 use crate::stage::{Stage, random};
 use crate::survey;
 
@@ -110,8 +110,8 @@ pub fn judge(row: &Row, ground: &Ground, inside: &dyn Confined) -> Verdict {
         return verdict;
     }
     let (control, possible) = match once(row, ground, &Bare) {
-        Ok((Sight::Possible(why), tries)) => (why, through(&tries)),
-        Ok((Sight::Stopped(why) | Sight::Unclear(why), _)) => {
+        Ok((SceneVerdict::Possible(why), tries)) => (why, through(&tries)),
+        Ok((SceneVerdict::Stopped(why) | SceneVerdict::Unclear(why), _)) => {
             verdict.control = why;
             verdict.why = format!("control did not work here: {}", verdict.control);
             return verdict;
@@ -128,9 +128,9 @@ pub fn judge(row: &Row, ground: &Ground, inside: &dyn Confined) -> Verdict {
         Ok((sight, tries)) => {
             let sight = compared(row, sight, &tries, &possible);
             (verdict.result, verdict.why) = match sight {
-                Sight::Possible(why) => (Outcome::Escaped, why),
-                Sight::Stopped(why) => (Outcome::Held, why),
-                Sight::Unclear(why) => (Outcome::Skipped, why),
+                SceneVerdict::Possible(why) => (Outcome::Escaped, why),
+                SceneVerdict::Stopped(why) => (Outcome::Held, why),
+                SceneVerdict::Unclear(why) => (Outcome::Skipped, why),
             };
         }
     }
@@ -143,19 +143,19 @@ fn through(tries: &[Try]) -> Vec<String> {
 }
 
 /// An errno says something only of a try that worked unconfined.
-fn compared(row: &Row, sight: Sight, tries: &[Try], possible: &[String]) -> Sight {
-    if row.oracle != Oracle::Errno || !matches!(sight, Sight::Stopped(_)) {
+fn compared(row: &Row, sight: SceneVerdict, tries: &[Try], possible: &[String]) -> SceneVerdict {
+    if row.oracle != Oracle::Errno || !matches!(sight, SceneVerdict::Stopped(_)) {
         return sight;
     }
     let comparable = tries.iter().filter(|t| possible.contains(&t.name)).count();
     if comparable == 0 {
-        return Sight::Unclear("nothing that was tried here works unconfined".to_owned());
+        return SceneVerdict::Unclear("nothing that was tried here works unconfined".to_owned());
     }
     sight
 }
 
 /// Lays the scene out, runs the probe, asks the scene.
-fn once(row: &Row, ground: &Ground, inside: &dyn Confined) -> io::Result<(Sight, Vec<Try>)> {
+fn once(row: &Row, ground: &Ground, inside: &dyn Confined) -> io::Result<(SceneVerdict, Vec<Try>)> {
     let stage = Stage::make(&ground.base, ground.root)?;
     let mut layout = Layout::make(&stage, &ground.program, ground.root, inside)?;
     layout.sampled = row.clauses.iter().find_map(|clause| ground.promises.sampled.get(clause)).cloned();
@@ -178,7 +178,7 @@ fn once(row: &Row, ground: &Ground, inside: &dyn Confined) -> io::Result<(Sight,
     };
     let tries = scene::tries(&observed);
     if observed.timed_out && !row.scene.starts_with("wall") {
-        return Ok((Sight::Unclear(format!("no end after {} s", LIMIT.as_secs())), tries));
+        return Ok((SceneVerdict::Unclear(format!("no end after {} s", LIMIT.as_secs())), tries));
     }
     Ok((scene.judge(&observed, &tries), tries))
 }

@@ -38,7 +38,7 @@ pub struct Tier<'a> {
 }
 
 /// What one run of a program showed from outside.
-struct Seen {
+struct Observation {
     /// The row's secret came out.
     told: bool,
     /// The file was made.
@@ -56,7 +56,7 @@ impl Tier<'_> {
     #[must_use]
     pub fn judge(&self, row: &Row) -> Verdict {
         let mut verdict = Verdict::untried(row);
-        let possible = |seen: &Seen| match row.scene.as_str() {
+        let possible = |seen: &Observation| match row.scene.as_str() {
             "told" => seen.told,
             "made" => seen.made,
             "heard" => seen.heard,
@@ -81,7 +81,7 @@ impl Tier<'_> {
         verdict
     }
 
-    fn once(&self, row: &Row, inside: bool) -> Result<Seen, String> {
+    fn once(&self, row: &Row, inside: bool) -> Result<Observation, String> {
         let words = |error: std::io::Error| error.to_string();
         let stage = Stage::make(self.base, self.environment.euid == 0).map_err(words)?;
         let token = random().map_err(words)?;
@@ -109,7 +109,7 @@ impl Tier<'_> {
             self.bare(&format!("{before}{code}"), &folder)?
         };
         let told = stdout.windows(token.len()).any(|part| part == token.as_bytes());
-        Ok(Seen { told, made: file.exists(), heard: listener.accept().is_ok(), endless, end })
+        Ok(Observation { told, made: file.exists(), heard: listener.accept().is_ok(), endless, end })
     }
 
     /// By the host's Python, as an ordinary user.

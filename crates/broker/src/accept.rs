@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use egress::denial::{Reason, To};
 use egress::hello::{self, First, first};
-use egress::judge::{Connect, NAMES_PORT, Reading, Way};
+use egress::judge::{Connect, NAMES_PORT, Reading, Route};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::copy;
 use crate::meter;
 use crate::reach::{Aim, reached};
-use crate::run::{Asked, Place, Run};
+use crate::run::{ApprovalRequest, Place, Run};
 use crate::stop::Stop;
 use crate::{names, second, web};
 
@@ -87,11 +87,11 @@ async fn judged(run: &Rc<Run>, stream: &Arc<TcpStream>, place: &Place, (to, port
         Connect::Way(way) => (way, false),
         Connect::Denied(reason) => return Err(Stop::Denied(reason)),
         Connect::Ask => {
-            if !run.ask(&Asked { host: to.to_string(), port, request: None }).await {
+            if !run.ask(&ApprovalRequest { host: to.to_string(), port, request: None }).await {
                 return Err(Stop::Denied(Reason::Asked));
             }
             let reading = if matches!(port, 80 | 443) { Reading::Names } else { Reading::Nothing };
-            (run.read_for_secrets(Way { pin: None, reading }, to, port), true)
+            (run.read_for_secrets(Route { pin: None, reading }, to, port), true)
         }
     };
     place.open.judged(way, asked);
@@ -148,7 +148,7 @@ async fn passed(run: &Rc<Run>, stream: &TcpStream, aim: &Aim, read: Option<(&str
             if run.meter.room(already.len()) < already.len() {
                 return Err(Stop::Denied(Reason::Bytes));
             }
-            run.meter.count(meter::Way::Out, already.len());
+            run.meter.count(meter::Direction::Out, already.len());
             let (hello, behind) = already.split_at_checked(hello::length(already)).unwrap_or_default();
             copy::all(&server, hello).await?;
             second::judged(run, name, (stream, behind), &server).await?;

@@ -9,7 +9,7 @@ use std::io;
 use rustix::net::Shutdown;
 use tokio::net::TcpStream;
 
-use crate::meter::{Meter, Way};
+use crate::meter::{Direction, Meter};
 
 /// The shared buffer: what one read takes at most.
 pub(crate) const BUFFER: usize = 128 << 10;
@@ -36,12 +36,12 @@ enum Turn {
 /// # Errors
 /// One side broke off, or `net.bytes` is used up (`QuotaExceeded`): both are to be reset.
 pub(crate) async fn both_ways(inside: &TcpStream, outside: &TcpStream, meter: &Meter) -> io::Result<()> {
-    let out = one_way(inside, outside, meter, Way::Out);
-    let back = one_way(outside, inside, meter, Way::In);
+    let out = one_way(inside, outside, meter, Direction::Out);
+    let back = one_way(outside, inside, meter, Direction::In);
     tokio::try_join!(out, back).map(|((), ())| ())
 }
 
-async fn one_way(from: &TcpStream, to: &TcpStream, meter: &Meter, way: Way) -> io::Result<()> {
+async fn one_way(from: &TcpStream, to: &TcpStream, meter: &Meter, way: Direction) -> io::Result<()> {
     loop {
         from.readable().await?;
         meter.wait().await;
@@ -92,7 +92,7 @@ fn turn(from: &TcpStream, to: &TcpStream, meter: &Meter) -> io::Result<Turn> {
 ///
 /// # Errors
 /// The side broke off, or `net.bytes` is used up (`QuotaExceeded`).
-pub(crate) async fn some(from: &TcpStream, meter: &Meter, way: Way) -> io::Result<Vec<u8>> {
+pub(crate) async fn some(from: &TcpStream, meter: &Meter, way: Direction) -> io::Result<Vec<u8>> {
     loop {
         from.readable().await?;
         meter.wait().await;

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
-use crate::meter::Way;
+use crate::meter::Direction;
 use crate::names;
 use crate::reach;
 use crate::run::{Place, Run, leads_well};
@@ -154,7 +154,7 @@ impl Flow {
     async fn out(&self, server: &UdpSocket, bytes: &[u8]) -> Result<(), Stop> {
         self.run.meter.wait().await;
         self.room(bytes.len())?;
-        self.run.meter.count(Way::Out, bytes.len());
+        self.run.meter.count(Direction::Out, bytes.len());
         // That nobody was there for the one before, or that it is too long, is no end of a flow.
         drop(server.send(bytes).await);
         Ok(())
@@ -169,7 +169,7 @@ impl Flow {
             let bytes = buffer.get(..count).unwrap_or_default();
             // Who does not take it loses it.
             drop(sys::datagram::send(&*self.inside, bytes, to, from));
-            self.run.meter.count(Way::In, count);
+            self.run.meter.count(Direction::In, count);
             Ok(())
         })
     }

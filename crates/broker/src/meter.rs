@@ -10,7 +10,7 @@ use crate::bucket::Bucket;
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// From inside to outside.
     Out,
     /// From outside to inside.
@@ -89,11 +89,11 @@ impl Meter {
     }
 
     /// Counts bytes that went.
-    pub(crate) fn count(&self, way: Way, count: usize) {
+    pub(crate) fn count(&self, way: Direction, count: usize) {
         let bytes = u64::try_from(count).unwrap_or(u64::MAX);
         match way {
-            Way::Out => self.sent.fetch_add(bytes, Ordering::Relaxed),
-            Way::In => self.received.fetch_add(bytes, Ordering::Relaxed),
+            Direction::Out => self.sent.fetch_add(bytes, Ordering::Relaxed),
+            Direction::In => self.received.fetch_add(bytes, Ordering::Relaxed),
         };
         if let Some(bucket) = self.bucket().as_mut() {
             bucket.spend(bytes, Instant::now());
@@ -110,13 +110,13 @@ mod tests {
     fn what_one_connection_spent_all_of_them_owe() {
         let mut net = Net::closed();
         let meter = Meter::new(&net);
-        meter.count(Way::Out, usize::MAX);
+        meter.count(Direction::Out, usize::MAX);
         assert_eq!(meter.owed(), None, "no rate");
         net.bandwidth = Some(BytesPerSecond(1000));
         meter.limit(&net);
-        meter.count(Way::Out, 1000);
+        meter.count(Direction::Out, 1000);
         assert_eq!(meter.owed(), None);
-        meter.count(Way::In, 60_000);
+        meter.count(Direction::In, 60_000);
         assert!(meter.owed().is_some_and(|wait| wait > Duration::from_secs(50)));
         assert!(meter.owed().is_some(), "to ask pays nothing");
     }
@@ -133,9 +133,9 @@ mod tests {
             runtime.block_on(meter.wait());
             begun.elapsed()
         };
-        meter.count(Way::Out, 10_000);
+        meter.count(Direction::Out, 10_000);
         assert!(waited() < Duration::from_millis(200), "a second's worth goes at once");
-        meter.count(Way::In, 4000);
+        meter.count(Direction::In, 4000);
         let wait = waited();
         assert!(wait > Duration::from_millis(190), "4000 bytes at 10,000 a second: {wait:?}");
         assert_eq!(meter.owed(), None);
@@ -146,7 +146,7 @@ mod tests {
         let mut net = Net::closed();
         net.bandwidth = Some(BytesPerSecond(1000));
         let meter = Meter::new(&net);
-        meter.count(Way::Out, 60_000);
+        meter.count(Direction::Out, 60_000);
         for rate in [1001, 1000, 2000] {
             net.bandwidth = Some(BytesPerSecond(rate));
             meter.limit(&net);
@@ -161,9 +161,9 @@ mod tests {
         net.bandwidth = Some(BytesPerSecond(1 << 30));
         let meter = Meter::new(&net);
         assert_eq!(meter.room(70), 70);
-        meter.count(Way::Out, 60);
+        meter.count(Direction::Out, 60);
         assert_eq!((meter.room(70), meter.is_used()), (40, false));
-        meter.count(Way::In, 40);
+        meter.count(Direction::In, 40);
         assert_eq!((meter.room(1), meter.is_used(), meter.counts()), (0, true, (60, 40)));
         net.bytes = None;
         meter.limit(&net);

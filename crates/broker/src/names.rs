@@ -10,7 +10,7 @@ use egress::denial::{Reason, To};
 use egress::dns::{self, Answer, NoQuestion, Question};
 use egress::judge::LookUp;
 use egress::names::is_given;
-use sys::datagram::Came;
+use sys::datagram::ReceivedDatagram;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
@@ -27,7 +27,7 @@ const QUIET: Duration = Duration::from_secs(10);
 const MAX_QUESTION: usize = 4096;
 
 /// What is answered.
-enum Said {
+enum DnsAnswer {
     Addresses(Vec<IpAddr>),
     Pointer(String),
     Nothing,
@@ -91,7 +91,7 @@ pub(crate) fn datagram_socket(socket: OwnedFd) -> std::io::Result<UdpSocket> {
 ///
 /// # Errors
 /// The socket broke.
-pub(crate) async fn next_datagram(socket: &UdpSocket, buffer: &mut [u8]) -> std::io::Result<Option<Came>> {
+pub(crate) async fn next_datagram(socket: &UdpSocket, buffer: &mut [u8]) -> std::io::Result<Option<ReceivedDatagram>> {
     socket.readable().await?;
     let receive = || sys::datagram::receive(socket, buffer).map_err(|error| std::io::Error::from(error.errno));
     // An error may be of a datagram before: nobody took its answer.
@@ -123,27 +123,27 @@ pub(crate) async fn connection(run: &Rc<Run>, mut stream: TcpStream) {
 async fn answered(run: &Rc<Run>, question: &Question, at_most: usize) -> Vec<u8> {
     let said = say(run, question).await;
     let answer = match &said {
-        Said::Addresses(addresses) => Answer::Addresses(addresses),
-        Said::Pointer(name) => Answer::Pointer(name),
-        Said::Nothing => Answer::Nothing,
-        Said::NoName => Answer::NoName,
-        Said::Denied(why) => Answer::Denied(why),
-        Said::Refused(why) => Answer::Refused(why),
-        Said::Failed(why) => Answer::Failed(why),
+        DnsAnswer::Addresses(addresses) => Answer::Addresses(addresses),
+        DnsAnswer::Pointer(name) => Answer::Pointer(name),
+        DnsAnswer::Nothing => Answer::Nothing,
+        DnsAnswer::NoName => Answer::NoName,
+        DnsAnswer::Denied(why) => Answer::Denied(why),
+        DnsAnswer::Refused(why) => Answer::Refused(why),
+        DnsAnswer::Failed(why) => Answer::Failed(why),
     };
     dns::answer(question, &answer, at_most)
 }
 
-async fn say(run: &Rc<Run>, question: &Question) -> Said {
+async fn say(run: &Rc<Run>, question: &Question) -> DnsAnswer {
     let Some(name) = question.name.as_deref().filter(|_| question.internet) else {
-        return Said::Denied("no rule can name this".to_owned());
+        return DnsAnswer::Denied("no rule can name this".to_owned());
     };
     if question.kind == dns::PTR || name.ends_with(".arpa") {
         return pointer(run, question, name);
     }
     let denied = |reason: &Reason| {
         let record = run.denied(reason, &To::Name(name.to_owned()), 0);
-        Said::Denied(format!("{}: {}", record.id, record.why))
+        DnsAnswer::Denied(format!("{}: {}", record.id, record.why))
     };
     match run.look_up(name) {
         LookUp::Denied(reason) => denied(&reason),
@@ -153,14 +153,14 @@ async fn say(run: &Rc<Run>, question: &Question) -> Said {
         // A name that is asked for outside carries words there as well as a byte does.
         LookUp::Known { pinned: false } if run.meter.is_used() => {
             let record = run.denied(&Reason::Bytes, &To::Name(name.to_owned()), 0);
-            Said::Refused(format!("{}: {}", record.id, record.why))
+            DnsAnswer::Refused(format!("{}: {}", record.id, record.why))
         }
         LookUp::Known { pinned: false } => match run.resolver.find(name).await {
-            Resolved::NoName => Said::NoName,
-            Resolved::Failed(why) => Said::Failed(why),
+            Resolved::NoName => DnsAnswer::NoName,
+            Resolved::Failed(why) => DnsAnswer::Failed(why),
             Resolved::TooMany => {
                 let record = run.denied(&Reason::Rate, &To::Name(name.to_owned()), 0);
-                Said::Refused(format!("{}: {}", record.id, record.why))
+                DnsAnswer::Refused(format!("{}: {}", record.id, record.why))
             }
             Resolved::Addresses(addresses) => match inside(run, name, &addresses) {
                 Some(reason) => denied(&reason),
@@ -192,26 +192,26 @@ fn inside(run: &Run, name: &str, addresses: &[IpAddr]) -> Option<Reason> {
 }
 
 /// The addresses inside that stand for a name; new ones get their listeners first.
-fn give(run: &Run, question: &Question, name: &str) -> Said {
+fn give(run: &Run, question: &Question, name: &str) -> DnsAnswer {
     if question.kind != dns::A && question.kind != dns::AAAA {
-        return Said::Nothing;
+        return DnsAnswer::Nothing;
     }
     match run.give(name) {
-        Ok(pair) => Said::Addresses(vec![IpAddr::V4(pair.v4), IpAddr::V6(pair.v6)]),
+        Ok(pair) => DnsAnswer::Addresses(vec![IpAddr::V4(pair.v4), IpAddr::V6(pair.v6)]),
         Err(reason) => {
             let record = run.denied(&reason, &To::Name(name.to_owned()), 0);
-            Said::Denied(format!("{}: {}", record.id, record.why))
+            DnsAnswer::Denied(format!("{}: {}", record.id, record.why))
         }
     }
 }
 
 /// Names of addresses that we gave; of others nothing is known, and nobody is asked.
-fn pointer(run: &Run, question: &Question, name: &str) -> Said {
+fn pointer(run: &Run, question: &Question, name: &str) -> DnsAnswer {
     let address = dns::reverse(name).filter(|address| is_given(*address));
     match address.and_then(|address| run.names.borrow().of(address).map(str::to_owned)) {
-        Some(name) if question.kind == dns::PTR => Said::Pointer(name),
-        Some(_) => Said::Nothing,
-        None => Said::NoName,
+        Some(name) if question.kind == dns::PTR => DnsAnswer::Pointer(name),
+        Some(_) => DnsAnswer::Nothing,
+        None => DnsAnswer::NoName,
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use egress::denial::To;
-use egress::wire::{FromBroker, MAX_SEEN, MAX_TEXT, Seen};
+use egress::wire::{AllowedTraffic, FromBroker, MAX_SEEN, MAX_TEXT};
 
 use crate::records::Records;
 
@@ -12,7 +12,7 @@ use crate::records::Records;
 #[derive(Debug)]
 pub(crate) struct Observed {
     asked: bool,
-    told: RefCell<HashSet<Seen>>,
+    told: RefCell<HashSet<AllowedTraffic>>,
 }
 
 impl Observed {
@@ -34,8 +34,12 @@ impl Observed {
         // One that no rule can name is told as none: the engine takes no other bytes.
         let is_plain = |path: &str| path.len() <= MAX_TEXT && path.bytes().all(|byte| byte.is_ascii_graphic());
         let path = path.map(|path| if is_plain(path) { path } else { "" });
-        let seen =
-            Seen { host: to.to_string(), port, method: method.map(str::to_owned), path: path.map(str::to_owned) };
+        let seen = AllowedTraffic {
+            host: to.to_string(),
+            port,
+            method: method.map(str::to_owned),
+            path: path.map(str::to_owned),
+        };
         let mut told = self.told.borrow_mut();
         if told.len() < MAX_SEEN && told.insert(seen.clone()) {
             records.say(FromBroker::Seen(seen));

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use egress::denial::{Reason, To};
-use egress::judge::Way;
+use egress::judge::Route;
 use tokio::net::TcpStream;
 
 use crate::resolver::Resolved;
@@ -21,7 +21,7 @@ pub(crate) const WAY_OUT: Duration = Duration::from_millis(2800);
 pub(crate) struct Aim {
     pub(crate) to: To,
     pub(crate) port: u16,
-    pub(crate) way: Way,
+    pub(crate) way: Route,
     /// A person allowed it; no rule names it.
     pub(crate) asked: bool,
     /// Its place among those that are open.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use egress::dns::{self, Found};
+use egress::dns::{self, LookupResult};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::{OnceCell, Semaphore};
@@ -105,13 +105,13 @@ impl Resolver {
         let (mut addresses, mut ttl, mut why) = (Vec::new(), u32::MAX, None);
         for found in [v6, v4] {
             match found {
-                Ok(Found::Addresses(some, seconds)) => {
+                Ok(LookupResult::Addresses(some, seconds)) => {
                     ttl = if some.is_empty() { ttl } else { ttl.min(seconds) };
                     addresses.extend(some);
                 }
-                Ok(Found::NoName) => {}
-                Ok(Found::Cut) => why = Some("an answer by TCP was cut".to_owned()),
-                Ok(Found::Failed(code)) => why = Some(format!("the resolver answered with code {code}")),
+                Ok(LookupResult::NoName) => {}
+                Ok(LookupResult::Cut) => why = Some("an answer by TCP was cut".to_owned()),
+                Ok(LookupResult::Failed(code)) => why = Some(format!("the resolver answered with code {code}")),
                 Err(text) => why = Some(text),
             }
         }
@@ -167,13 +167,13 @@ fn named(text: &str) -> Vec<SocketAddr> {
     lines.filter_map(server).take(3).collect()
 }
 
-async fn of_kind(servers: &[SocketAddr], name: &str, kind: u16) -> Result<Found, String> {
+async fn of_kind(servers: &[SocketAddr], name: &str, kind: u16) -> Result<LookupResult, String> {
     let mut why = String::new();
     for _ in 0..ROUNDS {
         for server in servers {
             match timeout(ONE, exchange(*server, name, kind)).await {
                 // A resolver that could not may have a neighbour that can.
-                Ok(Ok(Found::Failed(code))) => why = format!("the resolver answered with code {code}"),
+                Ok(Ok(LookupResult::Failed(code))) => why = format!("the resolver answered with code {code}"),
                 Ok(Ok(found)) => return Ok(found),
                 // Programs inside are told this: which resolvers the machine has is not theirs to know.
                 Ok(Err(error)) => why = format!("a resolver of the machine: {error}"),
@@ -184,7 +184,7 @@ async fn of_kind(servers: &[SocketAddr], name: &str, kind: u16) -> Result<Found,
     Err(why)
 }
 
-async fn exchange(server: SocketAddr, name: &str, kind: u16) -> std::io::Result<Found> {
+async fn exchange(server: SocketAddr, name: &str, kind: u16) -> std::io::Result<LookupResult> {
     let mut id = [0; 2];
     if !sys::random::fill(&mut id) {
         return Err(std::io::Error::other("there are no random numbers"));
@@ -198,7 +198,7 @@ async fn exchange(server: SocketAddr, name: &str, kind: u16) -> std::io::Result<
     loop {
         let count = socket.recv(&mut buffer).await?;
         match dns::found(&question, buffer.get(..count).unwrap_or_default()) {
-            Some(Found::Cut) => return by_tcp(server, &question).await,
+            Some(LookupResult::Cut) => return by_tcp(server, &question).await,
             Some(found) => return Ok(found),
             // Somebody else's guess; the right one may still come.
             None => {}
@@ -206,7 +206,7 @@ async fn exchange(server: SocketAddr, name: &str, kind: u16) -> std::io::Result<
     }
 }
 
-async fn by_tcp(server: SocketAddr, question: &[u8]) -> std::io::Result<Found> {
+async fn by_tcp(server: SocketAddr, question: &[u8]) -> std::io::Result<LookupResult> {
     let mut stream = TcpStream::connect(server).await?;
     let length = u16::try_from(question.len()).unwrap_or_default().to_be_bytes();
     stream.write_all(&[&length, question].concat()).await?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use egress::authority;
 use egress::denial::{Reason, To};
-use egress::judge::{Connect, FIRST_HIGH, LookUp, MAX_CONNECTIONS, Reading, Rules, Way};
+use egress::judge::{Connect, FIRST_HIGH, LookUp, MAX_CONNECTIONS, Reading, Route, Rules};
 use egress::names::{Names, Pair};
 use egress::wire::{Denied, FromBroker, Head, MAX_TEXT, MAX_WHOSE, Scope, Usage};
 use policy::value::{Protocol, Proxy, Target};
@@ -52,9 +52,9 @@ pub(crate) struct Run {
     /// What opens TLS, where rules need it.
     pub(crate) tls: Option<Tls>,
     open: RefCell<BTreeMap<u64, Rc<Open>>>,
-    asks: RefCell<HashMap<u64, Asking>>,
+    asks: RefCell<HashMap<u64, PendingApproval>>,
     /// Answers that hold for the whole run.
-    answered: RefCell<HashMap<Asked, bool>>,
+    answered: RefCell<HashMap<ApprovalRequest, bool>>,
     /// Destinations about which the engine was asked whose connection it is, and who waits for its look.
     looked: RefCell<HashSet<SocketAddr>>,
     looks: RefCell<HashMap<u64, oneshot::Sender<()>>>,
@@ -80,7 +80,7 @@ pub(crate) struct Open {
     /// A person allowed it; rules did not.
     asked: Cell<bool>,
     /// How it is treated, once that is judged.
-    way: Cell<Option<Way>>,
+    way: Cell<Option<Route>>,
     /// Where it really leads, once it is connected; HTTP/2 may need several connections outside.
     real: RefCell<BTreeSet<SocketAddr>>,
     /// It is to be cut.
@@ -89,15 +89,15 @@ pub(crate) struct Open {
 
 /// What a person is asked about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Asked {
+pub(crate) struct ApprovalRequest {
     pub(crate) host: String,
     pub(crate) port: u16,
     /// The request; none: the connection.
     pub(crate) request: Option<Head>,
 }
 
-struct Asking {
-    asked: Asked,
+struct PendingApproval {
+    asked: ApprovalRequest,
     answer: oneshot::Sender<bool>,
 }
 
@@ -116,7 +116,7 @@ impl Drop for Place {
 
 impl Open {
     /// It was judged: so it is treated, and whether a person allowed it.
-    pub(crate) fn judged(&self, way: Way, asked: bool) {
+    pub(crate) fn judged(&self, way: Route, asked: bool) {
         self.way.set(Some(way));
         self.asked.set(asked);
     }
@@ -129,7 +129,7 @@ impl Open {
     /// Whether it is still as these rules would have it.
     fn fits(&self, run: &Run, before: &Rules, rules: &Rules) -> bool {
         // What was allowed as a request may go on for long: an upgrade, an upload. Nor does a person's word outlive a rule.
-        let same = |way: Way| way.reading != Reading::Requests || rules.judges_as(before, &self.to, self.port);
+        let same = |way: Route| way.reading != Reading::Requests || rules.judges_as(before, &self.to, self.port);
         let way = match run.connect(rules, &self.to, self.port) {
             Connect::Way(way) => !self.asked.get() && self.way.get().is_none_or(|before| before == way) && same(way),
             Connect::Ask => self.asked.get(),
@@ -203,8 +203,8 @@ impl Run {
     }
 
     /// The same way, with its requests read where secrets may be for them.
-    pub(crate) fn read_for_secrets(&self, way: Way, to: &To, port: u16) -> Way {
-        if self.secrets.is_for(to, port) { Way { reading: Reading::Requests, ..way } } else { way }
+    pub(crate) fn read_for_secrets(&self, way: Route, to: &To, port: u16) -> Route {
+        if self.secrets.is_for(to, port) { Route { reading: Reading::Requests, ..way } } else { way }
     }
 
     fn number(&self) -> u64 {
@@ -435,7 +435,7 @@ impl Run {
     }
 
     /// Asks a person; without an answer in time it is no.
-    pub(crate) async fn ask(&self, asked: &Asked) -> bool {
+    pub(crate) async fn ask(&self, asked: &ApprovalRequest) -> bool {
         if let Some(known) = self.answered.borrow().get(asked) {
             return *known;
         }
@@ -445,8 +445,8 @@ impl Run {
             return false;
         }
         let (id, (answer, answered)) = (self.number(), oneshot::channel());
-        self.asks.borrow_mut().insert(id, Asking { asked: asked.clone(), answer });
-        let Asked { host, port, request } = asked.clone();
+        self.asks.borrow_mut().insert(id, PendingApproval { asked: asked.clone(), answer });
+        let ApprovalRequest { host, port, request } = asked.clone();
         self.records.say(FromBroker::Ask { id, host, port, request });
         let allowed = tokio::time::timeout(ANSWER, answered).await;
         self.asks.borrow_mut().remove(&id);
@@ -455,7 +455,7 @@ impl Run {
 
     /// A person answered.
     pub(crate) fn answer(&self, id: u64, allow: bool, scope: Scope) {
-        let Some(Asking { asked, answer }) = self.asks.borrow_mut().remove(&id) else { return };
+        let Some(PendingApproval { asked, answer }) = self.asks.borrow_mut().remove(&id) else { return };
         if scope == Scope::Run {
             self.answered.borrow_mut().insert(asked, allow);
         }

@@ -9,7 +9,7 @@ use egress::hello::{Answer, First, answer, first};
 use tokio::net::TcpStream;
 
 use crate::copy;
-use crate::meter::Way;
+use crate::meter::Direction;
 use crate::run::Run;
 use crate::stop::Stop;
 
@@ -79,7 +79,7 @@ pub(crate) async fn judged(
         }
         let goes_on = answered == Answer::Retry || !records.is_handshake();
         tokio::select! {
-            came = copy::some(server, &run.meter, Way::In) => {
+            came = copy::some(server, &run.meter, Direction::In) => {
                 let came = came?;
                 copy::all(program, &came).await?;
                 said.extend_from_slice(&came);
@@ -92,7 +92,7 @@ pub(crate) async fn judged(
                 }
                 said.truncate(MAX_ANSWER);
             }
-            came = copy::some(program, &run.meter, Way::Out), if goes_on => {
+            came = copy::some(program, &run.meter, Direction::Out), if goes_on => {
                 let came = came?;
                 if came.is_empty() {
                     // What is held is no whole hello, and will be none.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use egress::denial::{Reason, To};
 use egress::secret::scrub::{Forms, Scrub};
-use egress::secret::{Asked, Held, searchable, sign};
+use egress::secret::{LoadedSecret, RequestTarget, searchable, sign};
 use egress::wire;
 use http::header::{
     CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderName, TRANSFER_ENCODING, UPGRADE,
@@ -40,7 +40,7 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 /// The secrets of the run.
 #[derive(Debug, Default)]
 pub(crate) struct Secrets {
-    held: Vec<Held>,
+    held: Vec<LoadedSecret>,
     digest: Option<String>,
     bodies: Bodies,
     /// How often each was put into a request, and what of it was said.
@@ -84,7 +84,7 @@ impl Secrets {
         }
         let held = table.into_iter().zip(orders.values.values()).map(|((name, secret), value)| {
             let placeholder = orders.placeholders.get(&name).cloned();
-            Held::new(name.clone(), secret, &value.0, placeholder).map_err(|why| wrong(&name, why))
+            LoadedSecret::new(name.clone(), secret, &value.0, placeholder).map_err(|why| wrong(&name, why))
         });
         let held = held.collect::<Result<Vec<_>, _>>()?;
         for one in &held {
@@ -105,7 +105,7 @@ impl Secrets {
         Some(used.clone())
     }
 
-    fn count(&self, held: &Held) {
+    fn count(&self, held: &LoadedSecret) {
         let mut used = self.used.borrow_mut();
         let count = used.entry(held.name().to_owned()).or_default();
         *count = count.saturating_add(1);
@@ -118,7 +118,7 @@ impl Secrets {
 
     /// The hosts that may see any of them.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = &str> {
-        self.held.iter().flat_map(Held::hosts)
+        self.held.iter().flat_map(LoadedSecret::hosts)
     }
 
     /// Whether requests to this host and port have to be read one by one.
@@ -134,7 +134,7 @@ impl Secrets {
         verified: bool,
         request: Request<Body>,
     ) -> Result<(Request<Body>, Option<Search>), NotPut> {
-        let near: Vec<&Held> = self.held.iter().filter(|held| held.is_for(to, port)).collect();
+        let near: Vec<&LoadedSecret> = self.held.iter().filter(|held| held.is_for(to, port)).collect();
         if near.is_empty() {
             return Ok((request, None));
         }
@@ -145,8 +145,8 @@ impl Secrets {
         }
         searchable(&mut parts.headers);
         let (method, path) = (parts.method.as_str().to_owned(), parts.uri.path().to_owned());
-        let asked = Asked { to, port, verified, method: &method, path: &path };
-        let fitting: Vec<&Held> = near.iter().copied().filter(|held| held.fits(&asked)).collect();
+        let asked = RequestTarget { to, port, verified, method: &method, path: &path };
+        let fitting: Vec<&LoadedSecret> = near.iter().copied().filter(|held| held.fits(&asked)).collect();
         let mut put = vec![false; fitting.len()];
         if fitting.iter().any(|held| held.is_placeholder())
             && let Ok(place) = Arc::clone(&self.bodies.0).try_acquire_owned()
@@ -176,7 +176,13 @@ impl Secrets {
 
 impl Secrets {
     /// Signs a request whose other secrets are in it. Where the signature is over the body, the body is read first.
-    async fn sign(&self, signer: &Held, asked: &Asked<'_>, parts: &mut Parts, body: Body) -> Result<Body, NotPut> {
+    async fn sign(
+        &self,
+        signer: &LoadedSecret,
+        asked: &RequestTarget<'_>,
+        parts: &mut Parts,
+        body: Body,
+    ) -> Result<Body, NotPut> {
         let denied = |why| NotPut::Denied(Reason::Secret(why));
         let (payload, body) = match signer.payload(asked, parts).map_err(denied)? {
             Some(stated) => (stated, body),
@@ -233,7 +239,7 @@ impl Read {
 
 /// Reads a body that is not too long, and puts values where placeholders are.
 async fn in_body(
-    (fitting, put): (&[&Held], &mut [bool]),
+    (fitting, put): (&[&LoadedSecret], &mut [bool]),
     parts: &mut Parts,
     body: Body,
     place: OwnedSemaphorePermit,

@@ -1,6 +1,6 @@
 //! Of what cases speak: tiers, their backends, and callers.
 
-use crate::Wrong;
+use crate::CaseError;
 
 /// A tier of the product that some backend implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +46,7 @@ impl BackendId {
     ///
     /// # Errors
     /// One is of a tier that no case can name.
-    pub fn all() -> Result<Vec<Self>, Wrong> {
+    pub fn all() -> Result<Vec<Self>, CaseError> {
         let named = |backend: &&dyn backends::Backend| match backend.tier() {
             policy::value::Tier::Language => Ok(Self { tier: Tier::Language, name: backend.name() }),
             policy::value::Tier::Process => Ok(Self { tier: Tier::Process, name: backend.name() }),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use sys::command::Command;
 
 use crate::live::{Ended, Live};
-use crate::{BackendId, Tier, Who, Wrong, check, product};
+use crate::{BackendId, CaseError, Tier, Who, check, product};
 
 /// The ordinary user's uid and gid: no account is needed.
 pub const USER: u32 = 1001;
@@ -38,7 +38,7 @@ pub fn there(path: &Path) -> bool {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn text(path: &Path) -> Result<String, Wrong> {
+pub fn text(path: &Path) -> Result<String, CaseError> {
     Ok(String::from_utf8_lossy(&crate::live::bounded(path)?).into_owned())
 }
 
@@ -53,7 +53,7 @@ impl Fixture {
     ///
     /// # Errors
     /// They cannot be made.
-    pub fn new(backend: BackendId, who: Who) -> Result<Self, Wrong> {
+    pub fn new(backend: BackendId, who: Who) -> Result<Self, CaseError> {
         let folder = tempfile::Builder::new().prefix("conform").tempdir()?;
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
         let scene = Self { tier: backend.tier, backend, who, folder, calls: AtomicUsize::new(0) };
@@ -89,7 +89,7 @@ impl Fixture {
     ///
     /// # Errors
     /// Not permitted.
-    pub fn give(&self, path: &Path) -> Result<(), Wrong> {
+    pub fn give(&self, path: &Path) -> Result<(), CaseError> {
         if root() {
             chown(path, Some(USER), Some(USER))?;
         }
@@ -100,7 +100,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn file(&self, name: &str, content: &str) -> Result<PathBuf, Wrong> {
+    pub fn file(&self, name: &str, content: &str) -> Result<PathBuf, CaseError> {
         let path = self.work().join(name);
         let mut folder = self.work();
         for part in Path::new(name).parent().into_iter().flat_map(Path::components) {
@@ -119,7 +119,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn dir(&self, name: &str) -> Result<PathBuf, Wrong> {
+    pub fn dir(&self, name: &str) -> Result<PathBuf, CaseError> {
         let path = self.work().join(name);
         std::fs::create_dir_all(&path)?;
         self.give(&path)?;
@@ -136,7 +136,7 @@ impl Fixture {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn fresh(&self) -> Result<Self, Wrong> {
+    pub fn fresh(&self) -> Result<Self, CaseError> {
         Self::new(self.backend, self.who)
     }
 
@@ -144,7 +144,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It cannot be started, does not end, or another backend ran it.
-    pub fn run(&self, flags: &[OsString], argv: &[&str]) -> Result<Ended, Wrong> {
+    pub fn run(&self, flags: &[OsString], argv: &[&str]) -> Result<Ended, CaseError> {
         let ended = self.start(flags, argv)?.end()?;
         let by = ended.text("/backend");
         check(by.is_empty() || by == self.backend.name, || format!("expected {}, and {by} ran it", self.backend))?;
@@ -155,7 +155,7 @@ impl Fixture {
     ///
     /// # Errors
     /// As [`Self::run`].
-    pub fn shell(&self, values: &[&str], script: &str) -> Result<Ended, Wrong> {
+    pub fn shell(&self, values: &[&str], script: &str) -> Result<Ended, CaseError> {
         self.run(&Self::values(values), &["/bin/sh", "-c", script])
     }
 
@@ -163,7 +163,7 @@ impl Fixture {
     ///
     /// # Errors
     /// As [`Self::run`].
-    pub fn python(&self, values: &[&str], code: &str) -> Result<Ended, Wrong> {
+    pub fn python(&self, values: &[&str], code: &str) -> Result<Ended, CaseError> {
         self.run(&Self::values(values), &["/usr/bin/python3", "-I", "-S", "-c", code])
     }
 
@@ -171,7 +171,7 @@ impl Fixture {
     ///
     /// # Errors
     /// As [`Self::run`].
-    pub fn interpreted(&self, values: &[&str], python: &str, module: &str) -> Result<Ended, Wrong> {
+    pub fn interpreted(&self, values: &[&str], python: &str, module: &str) -> Result<Ended, CaseError> {
         let named = format!("backend={}", self.backend.name);
         let mut words: Vec<OsString> =
             ["run", "--json", "--tier", self.tier.as_str(), "--set", &named].map(Into::into).to_vec();
@@ -193,7 +193,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It cannot be started, or does not end.
-    pub fn plan_of(&self, document: &Path, on: BackendId) -> Result<Ended, Wrong> {
+    pub fn plan_of(&self, document: &Path, on: BackendId) -> Result<Ended, CaseError> {
         let named = format!("backend={}", on.name);
         let mut words: Vec<OsString> =
             ["plan", "--json", "--tier", on.tier.as_str(), "--set", &named, "-p"].map(Into::into).to_vec();
@@ -218,7 +218,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It cannot be started, or does not end.
-    pub fn bare(&self, argv: &[&str]) -> Result<Ended, Wrong> {
+    pub fn bare(&self, argv: &[&str]) -> Result<Ended, CaseError> {
         self.bare_start(argv)?.end()
     }
 
@@ -226,7 +226,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It fails, so the probe would prove nothing.
-    pub fn control(&self, argv: &[&str]) -> Result<Ended, Wrong> {
+    pub fn control(&self, argv: &[&str]) -> Result<Ended, CaseError> {
         let ended = self.bare(argv)?;
         check(ended.code == Some(0), || format!("the control failed, so the probe proves nothing: {}", ended.said()))?;
         Ok(ended)
@@ -236,7 +236,7 @@ impl Fixture {
     ///
     /// # Errors
     /// As [`Self::control`].
-    pub fn control_shell(&self, script: &str) -> Result<Ended, Wrong> {
+    pub fn control_shell(&self, script: &str) -> Result<Ended, CaseError> {
         self.control(&["/bin/sh", "-c", script])
     }
 
@@ -244,7 +244,7 @@ impl Fixture {
     ///
     /// # Errors
     /// As [`Self::control`].
-    pub fn control_python(&self, code: &str) -> Result<Ended, Wrong> {
+    pub fn control_python(&self, code: &str) -> Result<Ended, CaseError> {
         self.control(&["/usr/bin/python3", "-I", "-S", "-c", code])
     }
 
@@ -252,7 +252,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(&self, flags: &[OsString], argv: &[&str]) -> Result<Live, Wrong> {
+    pub fn start(&self, flags: &[OsString], argv: &[&str]) -> Result<Live, CaseError> {
         let mut words: Vec<OsString> = vec!["run".into(), "--json".into(), "--tier".into(), self.tier.as_str().into()];
         words.extend(self.named());
         words.extend(flags.iter().cloned());
@@ -265,7 +265,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start_passing(&self, values: &[&str], script: &str) -> Result<Live, Wrong> {
+    pub fn start_passing(&self, values: &[&str], script: &str) -> Result<Live, CaseError> {
         let mut words: Vec<OsString> = vec!["run".into(), "-q".into(), "--tier".into(), self.tier.as_str().into()];
         words.extend(self.named());
         words.extend(Self::values(values));
@@ -277,7 +277,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It cannot be started, or does not end.
-    pub fn plan(&self, values: &[&str]) -> Result<Ended, Wrong> {
+    pub fn plan(&self, values: &[&str]) -> Result<Ended, CaseError> {
         let mut words: Vec<OsString> = vec!["plan".into(), "--json".into(), "--tier".into(), self.tier.as_str().into()];
         words.extend(self.named());
         words.extend(Self::values(values));
@@ -288,7 +288,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn product<S: AsRef<OsStr>>(&self, words: &[S]) -> Result<Live, Wrong> {
+    pub fn product<S: AsRef<OsStr>>(&self, words: &[S]) -> Result<Live, CaseError> {
         let nothing = sys::channel::dev_null()?;
         self.product_with(words, nothing.as_fd())
     }
@@ -297,7 +297,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn product_with<S: AsRef<OsStr>>(&self, words: &[S], stdin: BorrowedFd<'_>) -> Result<Live, Wrong> {
+    pub fn product_with<S: AsRef<OsStr>>(&self, words: &[S], stdin: BorrowedFd<'_>) -> Result<Live, CaseError> {
         self.begin(&self.command(product::binary()?, words), stdin)
     }
 
@@ -305,7 +305,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn bare_start(&self, argv: &[&str]) -> Result<Live, Wrong> {
+    pub fn bare_start(&self, argv: &[&str]) -> Result<Live, CaseError> {
         let (program, words) = argv.split_first().ok_or("no program was named")?;
         let nothing = sys::channel::dev_null()?;
         self.begin(&self.command(Path::new(program), words), nothing.as_fd())
@@ -315,7 +315,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn bare_as_root(&self, argv: &[&str]) -> Result<Live, Wrong> {
+    pub fn bare_as_root(&self, argv: &[&str]) -> Result<Live, CaseError> {
         let (program, words) = argv.split_first().ok_or("no program was named")?;
         let nothing = sys::channel::dev_null()?;
         self.begin(&Command::new(program).args(words).directory(self.work()), nothing.as_fd())
@@ -348,7 +348,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It cannot be started, or does not end.
-    pub fn begin_and_end(&self, command: &Command) -> Result<Ended, Wrong> {
+    pub fn begin_and_end(&self, command: &Command) -> Result<Ended, CaseError> {
         let nothing = sys::channel::dev_null()?;
         self.begin(command, nothing.as_fd())?.end()
     }
@@ -357,7 +357,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It cannot be started, or does not end within a minute.
-    pub fn on_terminal(&self, command: &Command, pair: &sys::terminal::Pair) -> Result<String, Wrong> {
+    pub fn on_terminal(&self, command: &Command, pair: &sys::terminal::Pair) -> Result<String, CaseError> {
         let slave = pair.slave.as_fd();
         let failed = |failed: sys::spawn::SpawnError| format!("starting failed: {failed:?}");
         let child = command.start(slave, slave, slave).map_err(failed)?;
@@ -394,7 +394,7 @@ impl Fixture {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn begin(&self, command: &Command, stdin: BorrowedFd<'_>) -> Result<Live, Wrong> {
+    pub fn begin(&self, command: &Command, stdin: BorrowedFd<'_>) -> Result<Live, CaseError> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         let (out, err) = (self.outside().join(format!("out-{number}")), self.outside().join(format!("err-{number}")));
         let (out_file, err_file) = (File::create(&out)?, File::create(&err)?);

@@ -22,18 +22,18 @@ pub mod survey;
 pub use case::{BackendId, Tier, Who};
 pub use fixture::Fixture;
 pub use live::{Ended, Live};
-pub use proof::{Case, Cell, Found, Tally};
+pub use proof::{Case, Cell, CellResult, Tally};
 
 /// Why a case does not hold.
-pub type Wrong = Box<dyn std::error::Error + Send + Sync>;
+pub type CaseError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Whether a case holds.
-pub type Held = Result<(), Wrong>;
+pub type CaseResult = Result<(), CaseError>;
 
 /// Nothing, or these words as the reason.
 ///
 /// # Errors
 /// `holds` is false.
-pub fn check(holds: bool, words: impl FnOnce() -> String) -> Held {
+pub fn check(holds: bool, words: impl FnOnce() -> String) -> CaseResult {
     if holds { Ok(()) } else { Err(words().into()) }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use sys::pidfd::End;
 
-use crate::Wrong;
+use crate::CaseError;
 
 /// Most bytes of an output that are read back.
 const MAX: u64 = 16 << 20;
@@ -74,7 +74,7 @@ impl Live {
     ///
     /// # Errors
     /// The file of its output is gone.
-    pub fn so_far(&self) -> Result<String, Wrong> {
+    pub fn so_far(&self) -> Result<String, CaseError> {
         Ok(String::from_utf8_lossy(&bounded(&self.out)?).into_owned())
     }
 
@@ -82,7 +82,7 @@ impl Live {
     ///
     /// # Errors
     /// It does not, within a minute.
-    pub fn says(&self, text: &str) -> Result<(), Wrong> {
+    pub fn says(&self, text: &str) -> Result<(), CaseError> {
         if until(Duration::from_secs(60), || self.so_far().is_ok_and(|so_far| so_far.contains(text))) {
             return Ok(());
         }
@@ -112,7 +112,7 @@ impl Live {
     ///
     /// # Errors
     /// Nothing is below it.
-    pub fn payload(&self) -> Result<i32, Wrong> {
+    pub fn payload(&self) -> Result<i32, CaseError> {
         self.below().into_iter().max().ok_or_else(|| "nothing runs below the supervisor".into())
     }
 
@@ -120,7 +120,7 @@ impl Live {
     ///
     /// # Errors
     /// It is gone.
-    pub fn signal(&self, number: i32) -> Result<(), Wrong> {
+    pub fn signal(&self, number: i32) -> Result<(), CaseError> {
         Ok(sys::pidfd::send_signal(&self.child.pidfd, number)?)
     }
 
@@ -128,7 +128,7 @@ impl Live {
     ///
     /// # Errors
     /// It does not end, and was killed.
-    pub fn end(self) -> Result<Ended, Wrong> {
+    pub fn end(self) -> Result<Ended, CaseError> {
         let interest = sys::channel::Interest { fd: self.child.pidfd.as_fd(), write: false };
         let ready = sys::channel::wait(&[interest], Some(Duration::from_secs(120)))?;
         let in_time = ready.first() == Some(&true);
@@ -152,7 +152,7 @@ impl Live {
 }
 
 /// At most [`MAX`] bytes of a file.
-pub(crate) fn bounded(path: &Path) -> Result<Vec<u8>, Wrong> {
+pub(crate) fn bounded(path: &Path) -> Result<Vec<u8>, CaseError> {
     use std::io::Read as _;
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX).read_to_end(&mut bytes)?;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use sys::seccomp::rule::{Action, Calls, Condition, Filter, Test, Verdict, Width};
 use sys::seccomp::{Program, names};
 
-use crate::Wrong;
+use crate::CaseError;
 
 /// CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET (linux/sched.h).
 const NEW: u64 = 0x7e02_0000;
@@ -17,8 +17,8 @@ const ENOSYS: u16 = 38;
 ///
 /// # Errors
 /// A call has no number here, or the filter does not compile.
-pub fn program() -> Result<Program, Wrong> {
-    let number = |name: &str| names::number(name).ok_or_else(|| Wrong::from(format!("no call is named {name}")));
+pub fn program() -> Result<Program, CaseError> {
+    let number = |name: &str| names::number(name).ok_or_else(|| CaseError::from(format!("no call is named {name}")));
     let mut filter = Filter { calls: Calls::new(), unknown: Action::Allow };
     for name in ["unshare", "setns", "mount", "umount2", "pivot_root", "open_tree", "move_mount", "fsopen", "fsmount"] {
         filter.calls.insert(number(name)?, Verdict::Always(Action::Errno(EPERM)));
@@ -39,10 +39,10 @@ pub fn program() -> Result<Program, Wrong> {
 ///
 /// # Errors
 /// The filter cannot be installed, or what `act` says.
-pub fn under<T: Send>(filter: &Program, act: impl FnOnce() -> Result<T, Wrong> + Send) -> Result<T, Wrong> {
+pub fn under<T: Send>(filter: &Program, act: impl FnOnce() -> Result<T, CaseError> + Send) -> Result<T, CaseError> {
     std::thread::scope(|scope| {
         let confined = scope.spawn(|| {
-            sys::bare::set_no_new_privs().map_err(|errno| Wrong::from(format!("no_new_privs: {errno:?}")))?;
+            sys::bare::set_no_new_privs().map_err(|errno| CaseError::from(format!("no_new_privs: {errno:?}")))?;
             sys::seccomp::apply(filter)?;
             act()
         });

@@ -16,7 +16,7 @@ static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 ///
 /// # Errors
 /// It does not build; in the compiler's words.
-pub fn binary() -> Result<&'static Path, crate::Wrong> {
+pub fn binary() -> Result<&'static Path, crate::CaseError> {
     let found = BINARY.get_or_init(|| match std::env::var_os("FUMEHOOD_BIN") {
         Some(path) => Ok(path.into()),
         None => build().map_err(|error| error.to_string()),
@@ -24,7 +24,7 @@ pub fn binary() -> Result<&'static Path, crate::Wrong> {
     found.as_deref().map_err(|error| error.clone().into())
 }
 
-fn build() -> Result<PathBuf, crate::Wrong> {
+fn build() -> Result<PathBuf, crate::CaseError> {
     // .../TARGET/debug/deps/clauses-HASH
     let own = std::env::current_exe()?;
     let profile = own.parent().and_then(Path::parent).ok_or("the test binary lies in no target folder")?;

@@ -3,17 +3,17 @@
 use policy::ClauseId;
 
 use crate::case::{BY_CRUN, BY_PODMAN};
-use crate::{BackendId, Fixture, Held, Tier, Who, Wrong, check};
+use crate::{BackendId, CaseError, CaseResult, Fixture, Tier, Who, check};
 
 /// What is to hold.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell {
     /// The probe is stopped inside, its control is not.
-    Enforced(fn(&Fixture) -> Held),
+    Enforced(fn(&Fixture) -> CaseResult),
     /// With these values (`clause=value`) the run is refused with 126, for this reason, and nothing is run.
     Refused(&'static [&'static str], &'static str),
     /// Enforced where this cgroup controller can be used, else refused for this reason with these values.
-    Controller(&'static str, &'static [&'static str], &'static str, fn(&Fixture) -> Held),
+    Controller(&'static str, &'static [&'static str], &'static str, fn(&Fixture) -> CaseResult),
 }
 
 /// One sentence about one clause.
@@ -31,7 +31,7 @@ pub struct Case {
 
 /// What a cell turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum CellResult {
     /// The probe was stopped.
     Enforced,
     /// The run was refused.
@@ -56,20 +56,20 @@ impl Case {
     ///
     /// # Errors
     /// Why it does not hold.
-    pub fn prove(&self, scene: &Fixture) -> Result<Found, Wrong> {
+    pub fn prove(&self, scene: &Fixture) -> Result<CellResult, CaseError> {
         // The tier is root's: for everybody else each of its cells is that refusal.
         if (scene.tier, scene.who) == (Tier::Gvisor, Who::Rootless) {
-            return refused(scene, &[], "gvisor/needs-root").map(|()| Found::Refused);
+            return refused(scene, &[], "gvisor/needs-root").map(|()| CellResult::Refused);
         }
         if (scene.backend(), scene.who) == (BY_CRUN, Who::Rootless) {
-            return refused(scene, &[], "crun/needs-root").map(|()| Found::Refused);
+            return refused(scene, &[], "crun/needs-root").map(|()| CellResult::Refused);
         }
         if (scene.backend(), scene.who) == (BY_PODMAN, Who::Rootless) {
-            return refused(scene, &[], "podman/needs-root").map(|()| Found::Refused);
+            return refused(scene, &[], "podman/needs-root").map(|()| CellResult::Refused);
         }
         match self.cell {
-            Cell::Enforced(proof) => proof(scene).map(|()| Found::Enforced),
-            Cell::Refused(values, id) => refused(scene, values, id).map(|()| Found::Refused),
+            Cell::Enforced(proof) => proof(scene).map(|()| CellResult::Enforced),
+            Cell::Refused(values, id) => refused(scene, values, id).map(|()| CellResult::Refused),
             Cell::Controller(name, values, id, proof) => {
                 let planned = scene.plan(values)?;
                 // Refused for something else, the proof names what that tier lacks beside it.
@@ -79,9 +79,9 @@ impl Case {
                     check(scene.who == Who::Rootless || !there, || {
                         format!("`{name}` is there and was refused: {}", planned.said())
                     })?;
-                    return refused(scene, values, id).map(|()| Found::Refused);
+                    return refused(scene, values, id).map(|()| CellResult::Refused);
                 }
-                proof(scene).map(|()| Found::Enforced)
+                proof(scene).map(|()| CellResult::Enforced)
             }
         }
     }
@@ -91,7 +91,7 @@ impl Case {
 const WAT: &str = r#"(module (func (export "_start")))"#;
 
 /// The run is refused with the reason, and its command leaves no mark.
-fn refused(scene: &Fixture, values: &[&str], id: &str) -> Held {
+fn refused(scene: &Fixture, values: &[&str], id: &str) -> CaseResult {
     let mark = scene.work().join("ran");
     let script = format!("touch {}", mark.display());
     let ended = match scene.tier {

@@ -7,7 +7,7 @@ use backends::{Assumed, Backend, Capabilities};
 use policy::rows::ROWS;
 use policy::{Caller, Clause, ClauseId, Controls, Format, Layers, Loaded, Support};
 
-use crate::Wrong;
+use crate::CaseError;
 
 const HEAD: &str = "<!-- generated: FUMEHOOD_WRITE=1 cargo test -p fumehood-conformance --test support; do not edit -->
 # Who holds which clause
@@ -44,7 +44,7 @@ const MORE: &[(ClauseId, &str)] = &[
     (ClauseId::Commands, "commands = { presets = [\"inspect\"], read = [\"src\"] }"),
 ];
 
-fn load(text: &str) -> Result<Loaded, Wrong> {
+fn load(text: &str) -> Result<Loaded, CaseError> {
     let caller = Caller {
         dir: PathBuf::from("/srv/work"),
         home: Some(PathBuf::from("/home/ann")),
@@ -86,7 +86,7 @@ fn answer(backend: &dyn Backend, id: ClauseId, loaded: &Loaded, assumed: Assumed
 ///
 /// # Errors
 /// An example does not load.
-pub fn page() -> Result<String, Wrong> {
+pub fn page() -> Result<String, CaseError> {
     let mut page = String::from(HEAD);
     for row in ROWS {
         writeln!(page, "\n## {}", row.clause)?;

@@ -13,7 +13,7 @@ use conformance::case::{CRUN, MONTY, PODMAN};
 use conformance::fixture::{root, text};
 use conformance::live::{pause, until};
 use conformance::survey::Survey;
-use conformance::{BackendId, Fixture, Held, Tier, Who, Wrong, check};
+use conformance::{BackendId, CaseError, CaseResult, Fixture, Tier, Who, check};
 
 /// One at a time: a survey sees what another test has just started.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -25,7 +25,7 @@ fn alone() -> MutexGuard<'static, ()> {
 /// Runs whose journal was seen: one that is killed early has nothing in the log yet.
 static SEEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-fn see_journals(scene: &Fixture) -> Held {
+fn see_journals(scene: &Fixture) -> CaseResult {
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     for entry in std::fs::read_dir(scene.state().join("runs"))? {
         let name = entry?.file_name();
@@ -49,7 +49,7 @@ fn counts() -> Counts {
 }
 
 /// What is here beyond `before` and belongs to this scene: other runs of this machine have their own.
-fn left(scene: &Fixture, before: &Survey) -> Result<Vec<String>, Wrong> {
+fn left(scene: &Fixture, before: &Survey) -> Result<Vec<String>, CaseError> {
     let log = text(&scene.state().join("audit/audit.jsonl"))?;
     let ours = |thing: &String| {
         let run = thing.rsplit('/').next().unwrap_or_default().trim_start_matches("fumehood-");
@@ -59,7 +59,7 @@ fn left(scene: &Fixture, before: &Survey) -> Result<Vec<String>, Wrong> {
     Ok(Survey::take().beyond(before).into_iter().filter(ours).collect())
 }
 
-fn nothing_is_left(scene: &Fixture, before: &Survey) -> Held {
+fn nothing_is_left(scene: &Fixture, before: &Survey) -> CaseResult {
     let clean = until(Duration::from_secs(60), || left(scene, before).is_ok_and(|left| left.is_empty()));
     check(clean, || format!("left behind: {:?}", left(scene, before)))?;
     let mut journals = Vec::new();
@@ -75,7 +75,7 @@ fn nothing_is_left(scene: &Fixture, before: &Survey) -> Held {
     Err(format!("journals are left: {journals:#?}; gc: {}", swept.said()).into())
 }
 
-fn scenes() -> Result<Vec<Fixture>, Wrong> {
+fn scenes() -> Result<Vec<Fixture>, CaseError> {
     let callers: &[Who] = if root() { &Who::ALL } else { &[Who::Rootless] };
     let pairs = callers.iter().flat_map(|who| BackendId::all().into_iter().flatten().map(|backend| (backend, *who)));
     // One interpreter stands for both, which are one program of ours. gVisor and crun are root's alone. A machine starts in
@@ -102,7 +102,7 @@ enum Job {
 }
 
 /// A native program, or the same in Python where the tier is an interpreter, which starts no processes of its own.
-fn words(scene: &Fixture, job: Job) -> Vec<OsString> {
+fn command_line(scene: &Fixture, job: Job) -> Vec<OsString> {
     let (shell, python) = match job {
         Job::Exits(0) => ("true".to_owned(), "pass"),
         // An exception that nobody catches ends with 1, in Python as anywhere.
@@ -138,11 +138,11 @@ fn nothing_is_left_after_many_runs_in_a_row() {
     let scenes = scenes().unwrap();
     let rounds = counts().row / scenes.len();
     for scene in &scenes {
-        scene.product(&words(scene, Job::Exits(0))).unwrap().end().unwrap();
+        scene.product(&command_line(scene, Job::Exits(0))).unwrap().end().unwrap();
         let before = Survey::take();
         let began = Instant::now();
         for _ in 0..rounds {
-            let ended = scene.product(&words(scene, Job::Exits(3))).unwrap().end().unwrap();
+            let ended = scene.product(&command_line(scene, Job::Exits(3))).unwrap().end().unwrap();
             assert_eq!(ended.code, code(scene, Job::Exits(3)), "{}", ended.said());
         }
         nothing_is_left(scene, &before).unwrap();
@@ -154,10 +154,11 @@ fn nothing_is_left_after_many_runs_in_a_row() {
 fn nothing_is_left_after_many_runs_at_once() {
     let _alone = alone();
     for scene in scenes().unwrap() {
-        scene.product(&words(&scene, Job::Exits(0))).unwrap().end().unwrap();
+        scene.product(&command_line(&scene, Job::Exits(0))).unwrap().end().unwrap();
         let before = Survey::take();
         let together = counts().together;
-        let all: Vec<_> = (0..together).map(|_| scene.product(&words(&scene, Job::LeavesSome)).unwrap()).collect();
+        let all: Vec<_> =
+            (0..together).map(|_| scene.product(&command_line(&scene, Job::LeavesSome)).unwrap()).collect();
         for live in all {
             let ended = live.end().unwrap();
             assert_eq!(ended.code, code(&scene, Job::LeavesSome), "{}", ended.said());
@@ -174,13 +175,13 @@ fn nothing_is_left_when_the_supervisor_is_killed_at_any_moment() {
     let rounds = counts().kills / scenes.len();
     let seed = std::process::id();
     for scene in &scenes {
-        scene.product(&words(scene, Job::Exits(0))).unwrap().end().unwrap();
+        scene.product(&command_line(scene, Job::Exits(0))).unwrap().end().unwrap();
         let before = Survey::take();
         let mut random = u64::from(seed) + 1;
         let mut finished = 0;
         for _ in 0..rounds {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let live = scene.product(&words(scene, Job::Stays)).unwrap();
+            let live = scene.product(&command_line(scene, Job::Stays)).unwrap();
             // A run takes some 40 ms to the payload, some 200 ms in gVisor: before it and in it.
             let span = if scene.tier == Tier::Gvisor { 400_000 } else { 90_000 };
             pause(Duration::from_micros((random >> 33) % span));
@@ -195,7 +196,7 @@ fn nothing_is_left_when_the_supervisor_is_killed_at_any_moment() {
             assert!(dead, "seed {seed}: {:?}", left(scene, &before));
         }
         // The next start removes what the dead ones could not.
-        let next = scene.product(&words(scene, Job::Exits(0))).unwrap().end().unwrap();
+        let next = scene.product(&command_line(scene, Job::Exits(0))).unwrap().end().unwrap();
         assert_eq!(next.code, Some(0), "{}", next.said());
         nothing_is_left(scene, &before).unwrap();
         let verified = scene.product(&["audit", "verify"]).unwrap().end().unwrap();
@@ -210,7 +211,7 @@ fn gc_takes_the_empty_folder_of_the_control_groups() {
     let _alone = alone();
     // Who is not root takes only what is theirs, and on this kind of host makes none.
     for scene in scenes().unwrap().into_iter().filter(|scene| scene.who == Who::Rootful) {
-        scene.product(&words(&scene, Job::Exits(0))).unwrap().end().unwrap();
+        scene.product(&command_line(&scene, Job::Exits(0))).unwrap().end().unwrap();
         let taken = || {
             let ended = scene.product(&["gc"]).and_then(conformance::Live::end);
             ended.is_ok_and(|ended| ended.code == Some(0)) && empty_folders().is_empty()

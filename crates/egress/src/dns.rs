@@ -267,7 +267,7 @@ pub fn ask(id: u16, name: &str, kind: u16) -> Vec<u8> {
 
 /// What a resolver outside answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum LookupResult {
     /// These addresses, good for so many seconds; empty: the name has none of this kind.
     Addresses(Vec<IpAddr>, u32),
     /// There is no such name.
@@ -280,7 +280,7 @@ pub enum Found {
 
 /// Reads the answer to `asked` (the bytes of [`ask`]). `None`: it is none to this question, or cannot be understood.
 #[must_use]
-pub fn found(asked: &[u8], bytes: &[u8]) -> Option<Found> {
+pub fn found(asked: &[u8], bytes: &[u8]) -> Option<LookupResult> {
     let mut reader = Reader { bytes, at: 0 };
     let (id, flags) = (reader.u16()?, reader.u16()?);
     let (questions, answers) = (reader.u16()?, reader.u16()?);
@@ -296,10 +296,10 @@ pub fn found(asked: &[u8], bytes: &[u8]) -> Option<Found> {
         return None;
     }
     match flags & 0x000F {
-        0 if flags & 0x0200 != 0 => return Some(Found::Cut),
+        0 if flags & 0x0200 != 0 => return Some(LookupResult::Cut),
         0 => {}
-        NXDOMAIN => return Some(Found::NoName),
-        code => return Some(Found::Failed(code)),
+        NXDOMAIN => return Some(LookupResult::NoName),
+        code => return Some(LookupResult::Failed(code)),
     }
     let (mut addresses, mut ttl) = (Vec::new(), u32::MAX);
     for _ in 0..answers.min(MAX_RECORDS) {
@@ -309,7 +309,7 @@ pub fn found(asked: &[u8], bytes: &[u8]) -> Option<Found> {
             addresses.push(address(kind, record.data)?);
         }
     }
-    Some(Found::Addresses(addresses, if answers == 0 { 0 } else { ttl }))
+    Some(LookupResult::Addresses(addresses, if answers == 0 { 0 } else { ttl }))
 }
 
 fn address(kind: u16, data: &[u8]) -> Option<IpAddr> {
@@ -443,15 +443,15 @@ mod tests {
         for (kind, one) in [(A, addresses[0]), (AAAA, addresses[1])] {
             let query = ask(9, "a.example", kind);
             let bytes = answer(&question(&query).unwrap(), &Answer::Addresses(&addresses), 512);
-            assert_eq!(found(&query, &bytes), Some(Found::Addresses(vec![one], TTL)));
+            assert_eq!(found(&query, &bytes), Some(LookupResult::Addresses(vec![one], TTL)));
         }
         let query = ask(9, "a.example", A);
         let of = |a: &Answer<'_>| found(&query, &answer(&question(&query).unwrap(), a, 512)).unwrap();
-        assert_eq!(of(&Answer::Denied("no rule")), Found::NoName);
-        assert_eq!(of(&Answer::Refused("too many")), Found::Failed(REFUSED));
-        assert_eq!(of(&Answer::NoName), Found::NoName);
-        assert_eq!(of(&Answer::Nothing), Found::Addresses(Vec::new(), 0));
-        assert_eq!(of(&Answer::Failed("no resolver")), Found::Failed(SERVFAIL));
+        assert_eq!(of(&Answer::Denied("no rule")), LookupResult::NoName);
+        assert_eq!(of(&Answer::Refused("too many")), LookupResult::Failed(REFUSED));
+        assert_eq!(of(&Answer::NoName), LookupResult::NoName);
+        assert_eq!(of(&Answer::Nothing), LookupResult::Addresses(Vec::new(), 0));
+        assert_eq!(of(&Answer::Failed("no resolver")), LookupResult::Failed(SERVFAIL));
     }
 
     #[test]
@@ -473,9 +473,9 @@ mod tests {
         let read = question(&query).unwrap();
         let bytes = answer(&read, &Answer::Addresses(&many), 512);
         assert!(bytes.len() <= 512);
-        assert_eq!(found(&query, &bytes), Some(Found::Cut));
+        assert_eq!(found(&query, &bytes), Some(LookupResult::Cut));
         let whole = answer(&read, &Answer::Addresses(&many), 65_535);
-        assert!(matches!(found(&query, &whole), Some(Found::Addresses(a, _)) if a.len() == MAX_ADDRESSES));
+        assert!(matches!(found(&query, &whole), Some(LookupResult::Addresses(a, _)) if a.len() == MAX_ADDRESSES));
     }
 
     #[test]
@@ -511,7 +511,7 @@ mod tests {
                     prop_assert!(said.len() <= read.udp && said[..2] == bytes[..2]);
                 }
             }
-            prop_assert_eq!(found(&ask(1, "a.example", A), &bytes).is_some_and(|f| f == Found::Cut), false);
+            prop_assert_eq!(found(&ask(1, "a.example", A), &bytes).is_some_and(|f| f == LookupResult::Cut), false);
         }
 
         #[test]

@@ -25,14 +25,14 @@ fn is_numeric(text: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
     /// The host.
-    pub host: Named,
+    pub host: AuthorityHost,
     /// The port, where one is written.
     pub port: Option<u16>,
 }
 
 /// A host as a name or as an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum AuthorityHost {
     /// As [`plain`] gives it.
     Name(String),
     /// An address: four numbers, or in brackets.
@@ -44,7 +44,7 @@ pub enum Named {
 pub fn authority(text: &str) -> Option<Authority> {
     if let Some(rest) = text.strip_prefix('[') {
         let (address, after) = rest.split_once(']')?;
-        let host = Named::Address(IpAddr::V6(address.parse().ok()?));
+        let host = AuthorityHost::Address(IpAddr::V6(address.parse().ok()?));
         let port = match after {
             "" => None,
             after => Some(port(after.strip_prefix(':')?)?),
@@ -56,8 +56,8 @@ pub fn authority(text: &str) -> Option<Authority> {
         None => (text, None),
     };
     let host = match host.parse::<std::net::Ipv4Addr>() {
-        Ok(address) => Named::Address(IpAddr::V4(address)),
-        Err(_) => Named::Name(plain(host)?),
+        Ok(address) => AuthorityHost::Address(IpAddr::V4(address)),
+        Err(_) => AuthorityHost::Name(plain(host)?),
     };
     Some(Authority { host, port })
 }
@@ -101,12 +101,12 @@ mod tests {
     #[test]
     fn authorities_are_read_strictly() {
         let shown = |text: &str| authority(text).map(|a| (a.host, a.port));
-        let name = |text: &str| Named::Name(text.to_owned());
+        let name = |text: &str| AuthorityHost::Name(text.to_owned());
         assert_eq!(shown("A.example:8080"), Some((name("a.example"), Some(8080))));
         assert_eq!(shown("a.example."), Some((name("a.example"), None)));
-        assert_eq!(shown("192.0.2.1:80"), Some((Named::Address([192, 0, 2, 1].into()), Some(80))));
-        assert_eq!(shown("[2001:db8::1]"), Some((Named::Address("2001:db8::1".parse().unwrap()), None)));
-        assert_eq!(shown("[::1]:8443"), Some((Named::Address("::1".parse().unwrap()), Some(8443))));
+        assert_eq!(shown("192.0.2.1:80"), Some((AuthorityHost::Address([192, 0, 2, 1].into()), Some(80))));
+        assert_eq!(shown("[2001:db8::1]"), Some((AuthorityHost::Address("2001:db8::1".parse().unwrap()), None)));
+        assert_eq!(shown("[::1]:8443"), Some((AuthorityHost::Address("::1".parse().unwrap()), Some(8443))));
         for bad in [
             "",
             ":80",

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::denial::{Reason, To};
 use crate::hello::Hello;
-use crate::host::{self, Named};
+use crate::host::{self, AuthorityHost};
 use crate::http::path::Read;
 use crate::{address, http, pattern, wire};
 
@@ -49,7 +49,7 @@ pub enum LookUp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Connect {
     /// It may.
-    Way(Way),
+    Way(Route),
     /// A person is asked.
     Ask,
     /// It may not.
@@ -58,7 +58,7 @@ pub enum Connect {
 
 /// How an allowed connection is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct Route {
     /// Where it really is, if a rule says so.
     pub pin: Option<SocketAddr>,
     /// What is read of it.
@@ -212,7 +212,7 @@ impl Rules {
             To::Name(_) if WEB.contains(&port) => Reading::Names,
             To::Name(_) => Reading::Nothing,
         };
-        Connect::Way(Way { pin, reading })
+        Connect::Way(Route { pin, reading })
     }
 
     /// Whether datagrams may be sent there, and where that really is if a rule says so. Nobody is asked about them.
@@ -408,9 +408,9 @@ pub fn meant_for(to: &To, port: u16, request: &Request<'_>) -> Result<(), Reason
     for text in written {
         let Some(authority) = host::authority(text) else { return not(format!("{text:?} is no host")) };
         let same = match (&authority.host, to) {
-            (Named::Name(name), To::Name(meant)) => name == meant,
-            (Named::Address(address), To::Address(meant)) => address == meant,
-            (Named::Name(_), To::Address(_)) | (Named::Address(_), To::Name(_)) => false,
+            (AuthorityHost::Name(name), To::Name(meant)) => name == meant,
+            (AuthorityHost::Address(address), To::Address(meant)) => address == meant,
+            (AuthorityHost::Name(_), To::Address(_)) | (AuthorityHost::Address(_), To::Name(_)) => false,
         };
         if !same || authority.port.is_some_and(|other| other != port) {
             return not(format!("it names {text}"));

@@ -21,7 +21,7 @@ pub const MAX_FRAME: usize = 1 << 20;
 pub const DESCRIPTORS: usize = 250;
 /// Most sockets in one orders frame.
 pub const MAX_SOCKETS: usize = 4096;
-/// Most kinds of [`Seen`] that are told; a program that does more is learnt from in part.
+/// Most kinds of [`AllowedTraffic`] that are told; a program that does more is learnt from in part.
 pub const MAX_SEEN: usize = 1000;
 /// Most destinations about which [`FromBroker::Whose`] asks.
 pub const MAX_WHOSE: usize = 200;
@@ -235,7 +235,7 @@ pub enum FromBroker {
     /// again with the count so far.
     Denied(Denied),
     /// Something was let through, where the orders ask to be told: once for each kind.
-    Seen(Seen),
+    Seen(AllowedTraffic),
     /// What was used so far; at most once a second, and at the end.
     Usage(Usage),
     /// It is there, and has had nothing else to say for a moment.
@@ -316,7 +316,7 @@ pub struct Head {
 /// A connection that was passed on, or a request that was read on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Seen {
+pub struct AllowedTraffic {
     /// The name, or the address where none was looked up.
     pub host: String,
     /// The port.
@@ -360,7 +360,7 @@ impl FromBroker {
                 port: denied.port,
                 count: denied.count,
             }),
-            Self::Seen(seen) => Self::Seen(Seen {
+            Self::Seen(seen) => Self::Seen(AllowedTraffic {
                 host: cut(seen.host),
                 port: seen.port,
                 method: seen.method.map(cut),

@@ -23,7 +23,7 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Why a text or value is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flaw {
+pub struct JsonError {
     /// Stable id, `tools.json/duplicate`.
     pub id: &'static str,
     /// Byte in the text; 0 for a value.
@@ -36,19 +36,19 @@ pub struct Flaw {
     pub fix: &'static str,
 }
 
-impl std::fmt::Display for Flaw {
+impl std::fmt::Display for JsonError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} at byte {}: {}; {}", self.what, self.at, self.why, self.fix)
     }
 }
 
-impl std::error::Error for Flaw {}
+impl std::error::Error for JsonError {}
 
 /// Reads one value, strictly.
 ///
 /// # Errors
 /// The first thing that is no JSON, or that two parsers could read differently.
-pub fn read(text: &str) -> Result<Json, Flaw> {
+pub fn read(text: &str) -> Result<Json, JsonError> {
     if text.len() > MAX_BYTES {
         let what = format!("the text has {} bytes", text.len());
         return Err(flaw("tools.json/size", MAX_BYTES, what, "8 MiB is the most that is read", "send less"));
@@ -60,11 +60,11 @@ pub fn read(text: &str) -> Result<Json, Flaw> {
 ///
 /// # Errors
 /// Numbers that other readers change, and nesting beyond [`MAX_DEPTH`].
-pub fn settle(value: &Json) -> Result<Json, Flaw> {
+pub fn settle(value: &Json) -> Result<Json, JsonError> {
     settle_at(value, 0)
 }
 
-fn settle_at(value: &Json, depth: usize) -> Result<Json, Flaw> {
+fn settle_at(value: &Json, depth: usize) -> Result<Json, JsonError> {
     if depth > MAX_DEPTH {
         return Err(too_deep(0));
     }
@@ -100,11 +100,11 @@ pub fn hash(tool: &str, args: &Json) -> String {
     policy::json::sha256_hex(text.as_bytes())
 }
 
-fn flaw(id: &'static str, at: usize, what: impl Into<String>, why: &'static str, fix: &'static str) -> Flaw {
-    Flaw { id, at, what: what.into(), why, fix }
+fn flaw(id: &'static str, at: usize, what: impl Into<String>, why: &'static str, fix: &'static str) -> JsonError {
+    JsonError { id, at, what: what.into(), why, fix }
 }
 
-fn too_deep(at: usize) -> Flaw {
+fn too_deep(at: usize) -> JsonError {
     flaw(
         "tools.json/depth",
         at,
@@ -115,7 +115,7 @@ fn too_deep(at: usize) -> Flaw {
 }
 
 /// A number in its one form, if every reader of doubles takes it for the same.
-fn exact(number: f64, at: usize, written: &str) -> Result<Number, Flaw> {
+fn exact(number: f64, at: usize, written: &str) -> Result<Number, JsonError> {
     let far = number.abs() > EXACT;
     let whole = number.fract() == 0.0;
     if !number.is_finite() || far {
@@ -133,7 +133,7 @@ struct Values<'t> {
 }
 
 impl Values<'_> {
-    fn syntax(&self, at: usize, what: &str) -> Flaw {
+    fn syntax(&self, at: usize, what: &str) -> JsonError {
         let here = self.text.get(at..).and_then(|rest| rest.chars().next());
         let what = match here {
             Some(c) => format!("{what}, and {} stands there", quote(&c.to_string())),
@@ -151,9 +151,9 @@ impl Values<'_> {
 impl Build for Values<'_> {
     type Value = Json;
     type Table = Map<String, Json>;
-    type Error = Flaw;
+    type Error = JsonError;
 
-    fn fault(&self, Fault { problem, range }: Fault) -> Flaw {
+    fn fault(&self, Fault { problem, range }: Fault) -> JsonError {
         let at = range.start;
         let expected = match problem {
             Problem::Value => "a value was expected",
@@ -183,7 +183,7 @@ impl Build for Values<'_> {
         self.syntax(at, expected)
     }
 
-    fn scalar(&mut self, scalar: Scalar<'_>, range: Range<usize>) -> Result<Json, Flaw> {
+    fn scalar(&mut self, scalar: Scalar<'_>, range: Range<usize>) -> Result<Json, JsonError> {
         Ok(match scalar {
             Scalar::Null => Json::Null,
             Scalar::Bool(bool) => Json::Bool(bool),
@@ -196,7 +196,7 @@ impl Build for Values<'_> {
         Json::Array(items)
     }
 
-    fn key(&mut self, table: &Self::Table, key: &str, range: Range<usize>) -> Result<(), Flaw> {
+    fn key(&mut self, table: &Self::Table, key: &str, range: Range<usize>) -> Result<(), JsonError> {
         if !table.contains_key(key) {
             return Ok(());
         }
@@ -205,7 +205,12 @@ impl Build for Values<'_> {
         Err(flaw("tools.json/duplicate", range.start, what, why, "send each key once"))
     }
 
-    fn entry(&mut self, table: &mut Self::Table, (key, _): (String, Range<usize>), value: Json) -> Result<(), Flaw> {
+    fn entry(
+        &mut self,
+        table: &mut Self::Table,
+        (key, _): (String, Range<usize>),
+        value: Json,
+    ) -> Result<(), JsonError> {
         table.insert(key, value);
         Ok(())
     }
@@ -216,7 +221,7 @@ impl Build for Values<'_> {
 }
 
 /// A written number in its one form, if no reader takes it for another one.
-fn number(written: &str, at: usize) -> Result<Number, Flaw> {
+fn number(written: &str, at: usize) -> Result<Number, JsonError> {
     let number: f64 = written.parse().unwrap_or(f64::NAN);
     let mantissa = written.split(['e', 'E']).next().unwrap_or_default();
     if number == 0.0 && mantissa.bytes().any(|c| matches!(c, b'1'..=b'9')) {

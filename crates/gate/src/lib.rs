@@ -22,5 +22,5 @@ pub mod verdict;
 
 pub use blocked::Blocked;
 pub use call::{Call, Caller, ToolFacts};
-pub use tools::{Gate, Judged, Listed};
+pub use tools::{Gate, Listed, ToolJudgement};
 pub use verdict::{Reason, Verdict};

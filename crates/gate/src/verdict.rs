@@ -1,6 +1,6 @@
 //! What was decided, by which rule, because of which value, and what would be allowed.
 
-use policy::diagnostic::Where;
+use policy::diagnostic::SourceLocation;
 use policy::tools::Decision;
 use serde_json::{Value as Json, json};
 
@@ -12,7 +12,7 @@ pub struct Reason {
     /// The rule, `tools.tool[2].guards.to`.
     pub rule: String,
     /// Where the rule was written.
-    pub at: Option<Where>,
+    pub at: Option<SourceLocation>,
     /// What it wants.
     pub decision: Decision,
     /// What is wrong, with the value.
@@ -54,7 +54,7 @@ impl Reason {
 impl Verdict {
     /// The verdict on arguments that cannot be read in one way only.
     #[must_use]
-    pub fn unreadable(flaw: &crate::json::Flaw) -> Self {
+    pub fn unreadable(flaw: &crate::json::JsonError) -> Self {
         let reason = Reason {
             id: flaw.id,
             rule: "args".to_owned(),

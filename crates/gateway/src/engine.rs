@@ -36,7 +36,7 @@ impl std::fmt::Debug for ToolRoute {
 
 /// Why a tool cannot be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Missing {
+pub enum ToolUnavailable {
     /// No server of the policy is called so.
     NoServer,
     /// Its server is not there, or has no such tool; in words.
@@ -49,7 +49,7 @@ pub enum Missing {
 
 /// What became of a call.
 #[derive(Clone, Debug)]
-pub struct Called {
+pub struct CallResult {
     /// The decision, an asked person's answer and the limits included.
     pub verdict: Verdict,
     /// The bounded result, where the tool was run.
@@ -58,7 +58,7 @@ pub struct Called {
 
 /// A call that somebody wants to be made.
 #[derive(Clone, Debug)]
-pub struct Wanted<'a> {
+pub struct ToolRequest<'a> {
     /// `tool` or `server.tool`.
     pub tool: &'a str,
     /// Read by [`gate::json`]'s strict reader.
@@ -75,13 +75,17 @@ pub trait Engine: Send + Sync + Debug {
     fn check(&self, tool: &str, args: Json, caller: &Caller, facts: Option<&ToolFacts>) -> Verdict;
 
     /// Decides, asks, counts, records, and runs the tool if all agree.
-    fn call<'a>(&'a self, what: Wanted<'a>, run: Run) -> BoxFuture<'a, Called>;
+    fn call<'a>(&'a self, what: ToolRequest<'a>, run: Run) -> BoxFuture<'a, CallResult>;
 
     /// How a tool is run. A server that has it is started for that.
-    fn implementation<'a>(&'a self, tool: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<ToolRoute, Missing>>;
+    fn implementation<'a>(
+        &'a self,
+        tool: &'a str,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<ToolRoute, ToolUnavailable>>;
 
     /// A call that the policy would allow and nothing here can make: it is written down as a denied one.
-    fn refused(&self, what: Wanted<'_>, why: &Missing);
+    fn refused(&self, what: ToolRequest<'_>, why: &ToolUnavailable);
 
     /// A conversation is over: its servers end, and what was counted for it is forgotten.
     fn end_session<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()>;

@@ -5,7 +5,7 @@ use gate::result::ToolFailure;
 use gate::verdict::Verdict;
 use serde_json::Value as Json;
 
-use crate::engine::{Engine, Missing, Run, ToolRoute};
+use crate::engine::{Engine, Run, ToolRoute, ToolUnavailable};
 
 /// For a call that is denied anyway, of a tool that nothing here runs.
 fn nowhere() -> Run {
@@ -19,7 +19,7 @@ pub async fn route(
     tool: &str,
     args: &Json,
     caller: &Caller,
-) -> (Verdict, Result<ToolRoute, Missing>) {
+) -> (Verdict, Result<ToolRoute, ToolUnavailable>) {
     let verdict = engine.check(tool, args.clone(), caller, None);
     if verdict.decision == policy::tools::Decision::Deny {
         // A denied tool is denied, and recorded so, not missing.
@@ -34,11 +34,11 @@ pub async fn route(
 
 /// Why nothing runs a tool, as a problem has it: id, what, why, fix.
 #[must_use]
-pub fn error_text(tool: &str, missing: &Missing) -> (&'static str, [String; 3]) {
+pub fn error_text(tool: &str, missing: &ToolUnavailable) -> (&'static str, [String; 3]) {
     let quoted = policy::diagnostic::quote(tool);
     let words = |what: String, why: &str, fix: String| [what, why.to_owned(), fix];
     match missing {
-        Missing::NoServer => (
+        ToolUnavailable::NoServer => (
             "tools.http/no-implementation",
             words(
                 format!("nothing here runs {quoted}"),
@@ -46,7 +46,7 @@ pub fn error_text(tool: &str, missing: &Missing) -> (&'static str, [String; 3]) 
                 "name a server in `[mcp.servers]`, start with `--tool NAME=COMMAND`, or use `:check` and run it yourself".to_owned(),
             ),
         ),
-        Missing::NotThere(why) => (
+        ToolUnavailable::NotThere(why) => (
             "tools.http/server",
             words(
                 format!("the server of {quoted} does not offer it now"),
@@ -54,7 +54,7 @@ pub fn error_text(tool: &str, missing: &Missing) -> (&'static str, [String; 3]) 
                 "look at the server's own words, and try again; a server that ended is started again".to_owned(),
             ),
         ),
-        Missing::Held => (
+        ToolUnavailable::Held => (
             "mcp.pin/changed",
             words(
                 format!("{quoted} is held back"),
@@ -62,7 +62,7 @@ pub fn error_text(tool: &str, missing: &Missing) -> (&'static str, [String; 3]) 
                 format!("a person looks at `fumehood mcp pins ls`, then `fumehood mcp pins accept {tool}`"),
             ),
         ),
-        Missing::Full => (
+        ToolUnavailable::Full => (
             "tools.http/busy",
             words(
                 "too many conversations have servers".to_owned(),

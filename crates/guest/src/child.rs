@@ -5,7 +5,7 @@
 
 use core::ffi::CStr;
 
-use sys::bare::{self, Errno, Fd, Pointers, Three};
+use sys::bare::{self, Errno, Fd, Pointers, StdioFds};
 
 use crate::config::{Mode, View};
 use crate::fault::Fault;
@@ -21,37 +21,37 @@ const PROGRAM: u32 = 3;
 
 /// Why the payload does not run.
 #[derive(Clone, Copy)]
-pub(crate) enum Failed {
+pub(crate) enum StartFailure {
     /// A control could not be put on.
     Step(Step, Fault),
     /// The program could not be started.
     Exec(Errno, ExecFailure),
 }
 
-fn at(step: Step) -> impl Fn(Errno) -> Failed {
-    move |errno| Failed::Step(step, errno.into())
+fn at(step: Step) -> impl Fn(Errno) -> StartFailure {
+    move |errno| StartFailure::Step(step, errno.into())
 }
 
 /// What one start is about.
-struct Wanted<'a> {
+struct StartRequest<'a> {
     /// The program, by path or by name.
     name: &'a CStr,
     /// Where it stands instead.
     program: Option<Fd>,
     cwd: &'a CStr,
     /// Its streams; `None` = those that the guest itself was given, or its terminal.
-    streams: Option<&'a Three>,
+    streams: Option<&'a StdioFds>,
 }
 
 /// Starts the payload and tells so; its pid.
-pub(crate) fn start(guest: &mut Guest<'_>) -> Result<i32, Failed> {
+pub(crate) fn start(guest: &mut Guest<'_>) -> Result<i32, StartFailure> {
     let view = guest.view;
     let mut ready = match guest.ready.take() {
         Some(ready) => ready,
         None => Ready::new(&view).map_err(at(Step::Spawn))?,
     };
     let program = view.program.map(Fd::new);
-    let wanted = Wanted { name: view.argv.iter().next().unwrap_or(c""), program, cwd: view.cwd, streams: None };
+    let wanted = StartRequest { name: view.argv.iter().next().unwrap_or(c""), program, cwd: view.cwd, streams: None };
     let pid = launch(guest, &mut ready, &wanted)?;
     // The payload's streams end when the payload closes them, and not when we do. It cannot fail for this range.
     let _closed = bare::close_range(0, 2);
@@ -78,19 +78,19 @@ pub(crate) fn hold_streams(guest: &Guest<'_>) -> bare::Result<()> {
 }
 
 /// Starts one more program, as the payload was started; its pid.
-pub(crate) fn start_another(guest: &mut Guest<'_>, start: &Start<'_>, streams: &Three) -> Result<i32, Failed> {
-    let none = Failed::Exec(Errno::E2BIG, ExecFailure::Resources);
+pub(crate) fn start_another(guest: &mut Guest<'_>, start: &Start<'_>, streams: &StdioFds) -> Result<i32, StartFailure> {
+    let none = StartFailure::Exec(Errno::E2BIG, ExecFailure::Resources);
     let ready = guest.ready.take().ok_or(none)?;
     let (mut ready, all) = ready.filled(start.argv, start.env);
     let name = start.argv.iter().next().unwrap_or(c"");
-    let wanted = Wanted { name, program: None, cwd: start.cwd, streams: Some(streams) };
+    let wanted = StartRequest { name, program: None, cwd: start.cwd, streams: Some(streams) };
     let started = if all { launch(guest, &mut ready, &wanted) } else { Err(none) };
     guest.ready = Some(ready.emptied());
     started
 }
 
 /// Starts a program; its pid.
-fn launch(guest: &Guest<'_>, ready: &mut Ready<'_>, wanted: &Wanted<'_>) -> Result<i32, Failed> {
+fn launch(guest: &Guest<'_>, ready: &mut Ready<'_>, wanted: &StartRequest<'_>) -> Result<i32, StartFailure> {
     let Ready { arguments, environment, stack } = ready;
     let mut failed = None;
     let pid = {
@@ -100,7 +100,7 @@ fn launch(guest: &Guest<'_>, ready: &mut Ready<'_>, wanted: &Wanted<'_>) -> Resu
             *failed = Some(match setup(guest, wanted) {
                 Ok(()) if wanted.program.is_some() => {
                     let errno = bare::execute_descriptor(Fd::new(PROGRAM), arguments, environment);
-                    Failed::Exec(errno, judge(errno, wanted.name))
+                    StartFailure::Exec(errno, judge(errno, wanted.name))
                 }
                 Ok(()) => execute(&guest.view, wanted.name, arguments, environment),
                 Err(failed) => failed,
@@ -113,7 +113,7 @@ fn launch(guest: &Guest<'_>, ready: &mut Ready<'_>, wanted: &Wanted<'_>) -> Resu
 }
 
 /// In the child: everything up to the program.
-fn setup(guest: &Guest<'_>, wanted: &Wanted<'_>) -> Result<(), Failed> {
+fn setup(guest: &Guest<'_>, wanted: &StartRequest<'_>) -> Result<(), StartFailure> {
     let setup = at(Step::PayloadSetup);
     bare::new_session().map_err(&setup)?;
     if let Some(streams) = wanted.streams {
@@ -133,7 +133,7 @@ fn setup(guest: &Guest<'_>, wanted: &Wanted<'_>) -> Result<(), Failed> {
         ruleset.restrict_self(*flags).map_err(at(Step::PayloadLayer))?;
     }
     let cwd = if wanted.cwd.is_empty() { c"/" } else { wanted.cwd };
-    bare::change_dir(cwd).map_err(|errno| Failed::Exec(errno, ExecFailure::Cwd))?;
+    bare::change_dir(cwd).map_err(|errno| StartFailure::Exec(errno, ExecFailure::Cwd))?;
     let beyond = match wanted.program {
         Some(program) => {
             bare::duplicate_to(program, Fd::new(PROGRAM), false).map_err(&setup)?;
@@ -157,7 +157,7 @@ fn own_null() -> bare::Result<()> {
 }
 
 /// In the child: becomes the program, or says why not.
-fn execute(view: &View<'_>, name: &CStr, arguments: &Pointers<'_>, environment: &Pointers<'_>) -> Failed {
+fn execute(view: &View<'_>, name: &CStr, arguments: &Pointers<'_>, environment: &Pointers<'_>) -> StartFailure {
     let attempt = |path: &CStr| {
         let errno = bare::execve(path, arguments, environment);
         (errno, judge(errno, path))
@@ -165,7 +165,7 @@ fn execute(view: &View<'_>, name: &CStr, arguments: &Pointers<'_>, environment: 
     let mut failed = (Errno::ENOENT, ExecFailure::NotFound);
     if name.to_bytes().contains(&b'/') {
         failed = attempt(name);
-        return Failed::Exec(failed.0, failed.1);
+        return StartFailure::Exec(failed.0, failed.1);
     }
     for folder in view.search.iter().filter(|_| !name.is_empty()) {
         let mut path = Path::new();
@@ -177,10 +177,10 @@ fn execute(view: &View<'_>, name: &CStr, arguments: &Pointers<'_>, environment: 
             (_, ExecFailure::NotFound) => {}
             // As a shell does: a file that may not be executed does not hide a later one that may.
             (Errno::EACCES, ExecFailure::NotExecutable) => failed = (Errno::EACCES, ExecFailure::NotExecutable),
-            (errno, which) => return Failed::Exec(errno, which),
+            (errno, which) => return StartFailure::Exec(errno, which),
         }
     }
-    Failed::Exec(failed.0, failed.1)
+    StartFailure::Exec(failed.0, failed.1)
 }
 
 fn judge(errno: Errno, path: &CStr) -> ExecFailure {

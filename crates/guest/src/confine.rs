@@ -3,7 +3,7 @@
 //! The order is a contract (each step can make the next impossible): see `Step`. A step that fails ends everything
 //! with a frame that names it; no step is ever left out because it would not work.
 
-use sys::bare::{self, Errno, Fd, Owned, Stack, Together, Within, Witness};
+use sys::bare::{self, CloseList, Errno, Fd, Owned, Stack, Within, Witness};
 
 use crate::config::{Ids, MAX_SOURCES, Mode, Op, Probe, Source, View};
 use crate::door::{CONFIG, CONTROL};
@@ -106,8 +106,8 @@ pub fn run() -> i32 {
     }
     match child::start(&mut guest) {
         Ok(payload) => init::run(&mut guest, payload),
-        Err(child::Failed::Step(step, fault)) => fail(guest.link, step, fault),
-        Err(child::Failed::Exec(errno, which)) => {
+        Err(child::StartFailure::Step(step, fault)) => fail(guest.link, step, fault),
+        Err(child::StartFailure::Exec(errno, which)) => {
             let frame = FromGuest::ExecFailed { errno: errno.number(), which };
             guest.link.answer(guest.first, &frame).map_or(125, |()| 0)
         }
@@ -337,7 +337,7 @@ fn inner_limits(guest: &mut Guest<'_>) -> Taken {
         (None, Mode::Runtime) => bare::open_path(Fd::CWD, c"/proc/sys/user", Within::Anywhere)?,
         (None, Mode::Container | Mode::Process | Mode::Bundle) => return Err(Errno::ENOENT.into()),
     };
-    let mut open = Together::default();
+    let mut open = CloseList::default();
     for (at, (name, value)) in INNER_LIMITS.iter().enumerate() {
         let file = bare::open_write(folder.fd(), name, Within::Beneath).at(at)?;
         bare::write_all(file.fd(), Decimal::new(*value).as_c_str().to_bytes()).at(at)?;

@@ -6,7 +6,7 @@
 //! its mounts. What it sees mounted it writes down at once, as the kernel says it: from outside nobody can ask the kernel that it
 //! runs on.
 
-use sys::bare::{self, Errno, Fd, Owned, Three};
+use sys::bare::{self, Errno, Fd, Owned, StdioFds};
 
 use crate::config::{DOOR, MAX_CONFIG};
 use crate::fault::Taken;
@@ -61,7 +61,7 @@ pub(crate) fn pass() -> Taken<bool> {
 }
 
 /// The next three descriptors, and the byte that they came with.
-fn three(socket: Fd) -> Taken<(u8, Three)> {
+fn three(socket: Fd) -> Taken<(u8, StdioFds)> {
     let mut byte = [0];
     match bare::receive(socket, &mut byte, true)? {
         (1, Some(three)) => Ok((byte[0], three)),
@@ -70,7 +70,7 @@ fn three(socket: Fd) -> Taken<(u8, Three)> {
 }
 
 /// Out of the way of the numbers that are to be given.
-fn aside(three: Three, first: u32) -> Taken<[Owned; 3]> {
+fn aside(three: StdioFds, first: u32) -> Taken<[Owned; 3]> {
     let [a, b, c] = three;
     Ok([move_to(a.fd(), first)?, move_to(b.fd(), first + 1)?, move_to(c.fd(), first + 2)?])
 }

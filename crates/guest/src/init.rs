@@ -1,7 +1,7 @@
 //! After *go*: reap everything, pass signals on, answer, start what is asked for, and report the end when everything is
 //! over.
 
-use sys::bare::{self, Change, Errno, Three, Used, Wait};
+use sys::bare::{self, Change, Errno, StdioFds, Used, Wait};
 
 use crate::child;
 use crate::config::{Mode, Size};
@@ -143,7 +143,7 @@ impl Init<'_, '_> {
 
     /// One more program, on a channel of its own. What the supervisor should not have asked for ends everything; what
     /// cannot be had is the end of this program alone.
-    fn start(&mut self, at: Address, start: &Start<'_>, streams: Option<Three>) -> Taken {
+    fn start(&mut self, at: Address, start: &Start<'_>, streams: Option<StdioFds>) -> Taken {
         if !self.guest.view.stay {
             return Err(Errno::EOPNOTSUPP.into());
         }
@@ -155,9 +155,9 @@ impl Init<'_, '_> {
             Err((Errno::EAGAIN.number(), ExecFailure::Resources))
         } else {
             child::start_another(self.guest, start, &streams).map_err(|failed| match failed {
-                child::Failed::Exec(errno, which) => (errno.number(), which),
+                child::StartFailure::Exec(errno, which) => (errno.number(), which),
                 // There was no process or no memory for it.
-                child::Failed::Step(_, fault) => (fault.errno, ExecFailure::Resources),
+                child::StartFailure::Step(_, fault) => (fault.errno, ExecFailure::Resources),
             })
         };
         drop(streams);

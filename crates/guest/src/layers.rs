@@ -3,7 +3,7 @@
 
 use core::ffi::CStr;
 
-use sys::bare::{self, Errno, Fd, Owned, Ruleset, Together, Within};
+use sys::bare::{self, CloseList, Errno, Fd, Owned, Ruleset, Within};
 
 use crate::config::LandlockView;
 use crate::fault::{At as _, Taken};
@@ -11,7 +11,7 @@ use crate::identity::same;
 
 pub(crate) fn gather(layer: &LandlockView<'_>) -> Taken<Ruleset> {
     let ruleset = Ruleset::new(layer.handled_fs, layer.handled_net, layer.scoped)?;
-    let mut open = Together::default();
+    let mut open = CloseList::default();
     for (at, rule) in layer.rules.iter().enumerate() {
         let path = open_one(rule.path, &mut open).at(at)?;
         if let Some(is) = rule.is {
@@ -27,7 +27,7 @@ pub(crate) fn gather(layer: &LandlockView<'_>) -> Taken<Ruleset> {
 }
 
 /// One more path, where the others need not be closed for it: the limit of descriptors holds already.
-fn open_one(path: &CStr, open: &mut Together) -> bare::Result<Owned> {
+fn open_one(path: &CStr, open: &mut CloseList) -> bare::Result<Owned> {
     match bare::open_path(Fd::CWD, path, Within::Anywhere) {
         Err(Errno::EMFILE) => {
             open.close();

@@ -1,6 +1,6 @@
 //! The guest's end of the control socket.
 
-use sys::bare::{self, Errno, Fd, Three};
+use sys::bare::{self, Errno, Fd, StdioFds};
 
 use crate::fault::{Fault, Taken};
 use crate::frames::{Address, FrameError, FromGuest, MAX_FRAME, MAX_OWN, ToGuest, first};
@@ -49,7 +49,7 @@ pub(crate) struct Inbox {
     taken: usize,
     /// What came along, in order. One message brings three, and at most one more `Start` begins before those that came with
     /// the last one were handed out (unix_stream_read_generic() in the kernel ends a read behind descriptors).
-    streams: [Option<Three>; 2],
+    streams: [Option<StdioFds>; 2],
 }
 
 impl Default for Inbox {
@@ -60,11 +60,11 @@ impl Default for Inbox {
 
 /// One frame from the supervisor.
 #[derive(Debug)]
-pub(crate) struct Said<'a> {
+pub(crate) struct ReceivedFrame<'a> {
     pub(crate) at: Address,
     pub(crate) frame: ToGuest<'a>,
     /// What came along with a `Start`.
-    pub(crate) streams: Option<Three>,
+    pub(crate) streams: Option<StdioFds>,
 }
 
 impl Inbox {
@@ -91,7 +91,7 @@ impl Inbox {
     }
 
     /// The next frame that is already here.
-    pub(crate) fn next(&mut self) -> Taken<Option<Said<'_>>> {
+    pub(crate) fn next(&mut self) -> Taken<Option<ReceivedFrame<'_>>> {
         let bytes = self.large.as_deref_mut().unwrap_or(&mut self.small);
         bytes.copy_within(self.taken.min(self.filled)..self.filled, 0);
         self.filled = self.filled.saturating_sub(self.taken);
@@ -118,7 +118,7 @@ impl Inbox {
             | ToGuest::Kill
             | ToGuest::Ping => None,
         };
-        Ok(Some(Said { at: raw.at, frame, streams }))
+        Ok(Some(ReceivedFrame { at: raw.at, frame, streams }))
     }
 
     /// Receives what there is; `ECONNRESET` when the supervisor is gone.

@@ -16,7 +16,7 @@ use crate::error::ImageError;
 use crate::made::{files, folders, write};
 use crate::source::Section;
 use crate::store::{Listed, Store};
-use crate::unpack::{Form, MAX_UNPACKED, Told, Unpacker};
+use crate::unpack::{Form, MAX_UNPACKED, UnpackNotes, Unpacker};
 
 /// Most packages that are asked for.
 const MAX_ASKED: usize = 1000;
@@ -76,7 +76,7 @@ impl Store {
 }
 
 /// Puts all packages of a folder over each other.
-fn unpacked(all: &Dir, path: &Path, root: &Dir, limit: Option<u64>) -> Result<Told, ImageError> {
+fn unpacked(all: &Dir, path: &Path, root: &Dir, limit: Option<u64>) -> Result<UnpackNotes, ImageError> {
     let failed = |errno| ImageError::Io { path: path.to_owned(), errno };
     let budget = Budget::new(limit.unwrap_or(MAX_UNPACKED));
     let mut unpacker = Unpacker::new(path, &budget, root, Form::Package);
@@ -276,7 +276,7 @@ mod tests {
         ar(&[("debian-binary", b"2.0\n"), ("control.tar.xz", b"odd"), (name, data)])
     }
 
-    fn made(packages: &[(&str, Vec<u8>)]) -> (tempfile::TempDir, Result<Told, ImageError>) {
+    fn made(packages: &[(&str, Vec<u8>)]) -> (tempfile::TempDir, Result<UnpackNotes, ImageError>) {
         let place = tempfile::tempdir().unwrap();
         let real = place.path().canonicalize().unwrap();
         for folder in ["root", "debs"] {
@@ -308,7 +308,7 @@ mod tests {
         let others = deb("data.tar", &tar(&[("./etc/other", b'0', "x")]));
         let (place, done) =
             made(&[("a.deb", deb("data.tar.zst", &zstd)), ("b.deb", deb("data.tar.xz/", &xz())), ("c.deb", others)]);
-        assert_eq!(done.unwrap(), Told::default());
+        assert_eq!(done.unwrap(), UnpackNotes::default());
         let read = |name: &str| fs::read_to_string(place.path().join("root").join(name)).unwrap();
         assert_eq!((read("usr/bin/mawk").as_str(), read("usr/bin/awk").as_str()), ("awk", "awk"));
         assert_eq!((read("bin/again").as_str(), read("usr/sbin/link").as_str()), ("awk", "awk"));

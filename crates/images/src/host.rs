@@ -15,7 +15,7 @@ use crate::error::ImageError;
 use crate::made::{files, folders};
 use crate::store::{Listed, Store};
 use crate::tree::times;
-use crate::unpack::{MAX_ENTRIES, MAX_UNPACKED, MERGED, Told};
+use crate::unpack::{MAX_ENTRIES, MAX_UNPACKED, MERGED, UnpackNotes};
 
 /// Below these nobody keeps their own; all else of a host is not to be had.
 const ROOTS: [&str; 2] = ["/usr", "/opt"];
@@ -74,7 +74,7 @@ struct Copy<'a> {
     limit: u64,
     left: u64,
     entries: u64,
-    told: Told,
+    told: UnpackNotes,
     /// First place of each file that has several names.
     names: BTreeMap<(u64, u64), PathBuf>,
 }
@@ -92,7 +92,7 @@ struct Entry<'a> {
 
 impl<'a> Copy<'a> {
     fn new(root: &'a Dir) -> Self {
-        Self { root, limit: 0, left: 0, entries: 0, told: Told::default(), names: BTreeMap::new() }
+        Self { root, limit: 0, left: 0, entries: 0, told: UnpackNotes::default(), names: BTreeMap::new() }
     }
 
     /// One path of the host with all below; the folders above it are made.
@@ -251,7 +251,7 @@ mod tests {
     }
 
     /// A host's folder, and what is copied of it.
-    fn copied(limit: u64, make: impl FnOnce(&Path)) -> (tempfile::TempDir, Result<Told, ImageError>, PathBuf) {
+    fn copied(limit: u64, make: impl FnOnce(&Path)) -> (tempfile::TempDir, Result<UnpackNotes, ImageError>, PathBuf) {
         let place = tempfile::tempdir().unwrap();
         let real = place.path().canonicalize().unwrap();
         mode(&real, 0o755);

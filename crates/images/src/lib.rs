@@ -6,7 +6,7 @@
 //! # Promises
 //! An import makes nothing outside its own new folder, whatever names, links and sizes the layers hold: every entry is walked
 //! to beneath a descriptor, through no link. What cannot be had as it was packed is either refused, with the entry and the
-//! reason, or counted in [`Told`]. A refused import leaves nothing in the store. A tree whose content changed is not given out.
+//! reason, or counted in [`UnpackNotes`]. A refused import leaves nothing in the store. A tree whose content changed is not given out.
 //! # Does not promise
 //! Owners: all that is unpacked belongs to who imports it. Nor that who owns the store does not change a tree while it is in
 //! use: that user wrote the policy, too.
@@ -45,4 +45,4 @@ pub use layout::architecture;
 pub use resolve::{Reference, is_name};
 pub use runs::OfCaller;
 pub use store::{About, Lease, Listed, Store};
-pub use unpack::{MAX_ENTRIES, MAX_RATIO, MAX_UNPACKED, Told};
+pub use unpack::{MAX_ENTRIES, MAX_RATIO, MAX_UNPACKED, UnpackNotes};

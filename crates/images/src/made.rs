@@ -11,7 +11,7 @@ use crate::error::ImageError;
 use crate::export::{documents, layer};
 use crate::resolve::is_name;
 use crate::store::{Listed, Stage, Staged, Store};
-use crate::unpack::Told;
+use crate::unpack::UnpackNotes;
 
 /// Where programs are looked for in what is made here.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -45,7 +45,7 @@ impl Store {
     pub(crate) fn make(
         &self,
         name: &str,
-        fill: impl FnOnce(&Stage) -> Result<Told, ImageError>,
+        fill: impl FnOnce(&Stage) -> Result<UnpackNotes, ImageError>,
     ) -> Result<Listed, ImageError> {
         let defaults =
             Defaults { env: Some(vec![PATH.to_owned()]), cmd: Some(vec!["/bin/sh".to_owned()]), ..Defaults::default() };
@@ -56,7 +56,7 @@ impl Store {
     pub(crate) fn make_with(
         &self,
         name: &str,
-        fill: impl FnOnce(&Stage) -> Result<(Told, Defaults), ImageError>,
+        fill: impl FnOnce(&Stage) -> Result<(UnpackNotes, Defaults), ImageError>,
     ) -> Result<Listed, ImageError> {
         if !is_name(name) {
             return Err(ImageError::Name { name: name.to_owned() });

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use policy::load::Packed;
-use policy::value::{Found, Lacking};
+use policy::value::{ImageNotFound, StoredImage};
 use rustix::io::Errno;
 use sandbox::fault::Fault;
 use sandbox::state::{Cross, Dir, Places, State};
@@ -22,7 +22,7 @@ pub struct OfCaller;
 const MAX_PASSWD: u64 = 1 << 20;
 
 impl Images for OfCaller {
-    fn find(&self, places: &Places, name: &str) -> Result<Packed, Lacking> {
+    fn find(&self, places: &Places, name: &str) -> Result<Packed, ImageNotFound> {
         let state = State::open(places).map_err(|error| lacking(error.fault()))?;
         // A digest of an index names what was pulled by it, and only a pull gives such names.
         let found = Store::open(&state).and_then(|store| match packed(&store, name) {
@@ -33,7 +33,7 @@ impl Images for OfCaller {
             if !matches!(error, ImageError::None { .. }) {
                 return lacking(error.fault());
             }
-            Lacking {
+            ImageNotFound {
                 id: "fs.root/no-such-image",
                 why: format!("no image of the store is called `{}`", sandbox::fault::show_text(name)),
                 fix: "take one from `fumehood image ls`, or import it: `fumehood image import PATH`".to_owned(),
@@ -54,9 +54,9 @@ fn meant(name: &str) -> &str {
     name.rsplit_once('@').and_then(|(_, digest)| digest_of(digest)).unwrap_or(name)
 }
 
-fn lacking(fault: Fault) -> Lacking {
+fn lacking(fault: Fault) -> ImageNotFound {
     let Fault { id, what, why, fix, .. } = fault;
-    Lacking { id, why: format!("{what}: {why}"), fix }
+    ImageNotFound { id, why: format!("{what}: {why}"), fix }
 }
 
 fn packed(store: &Store, reference: &str) -> Result<Packed, ImageError> {
@@ -64,7 +64,7 @@ fn packed(store: &Store, reference: &str) -> Result<Packed, ImageError> {
     let tree = store.tree(&about.digest)?;
     let config = about.config;
     let command = config.entrypoint.into_iter().chain(config.cmd).flatten();
-    let found = Found {
+    let found = StoredImage {
         digest: about.digest,
         user: None,
         workdir: config.working_dir.map(PathBuf::from).filter(|at| is_place(at)),

@@ -92,19 +92,19 @@ fn write(dir: &Dir, text: &str) {
 fn facts(root: &Dir) -> Option<Facts> {
     let place = rustix::fs::fstatfs(root).ok()?;
     u64::try_from(place.f_type).ok().filter(|kind| KNOWN.contains(kind))?;
-    let mut look = Look { hash: Sha256::new(), changed: 0, fine: false };
+    let mut look = SealWalk { hash: Sha256::new(), changed: 0, fine: false };
     look.entry(OsStr::new(""), &rustix::fs::fstat(root).ok()?);
     look.folder(root).ok()?;
     Some(Facts { digest: look.hash.finalize().into(), changed: look.changed, fine: look.fine })
 }
 
-struct Look {
+struct SealWalk {
     hash: Sha256,
     changed: i64,
     fine: bool,
 }
 
-impl Look {
+impl SealWalk {
     fn folder(&mut self, dir: &Dir) -> Result<(), Errno> {
         for name in dir.names()? {
             let Some(stat) = dir.stat(&name)? else { return Err(Errno::STALE) };

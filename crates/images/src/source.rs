@@ -27,11 +27,11 @@ pub(crate) type Part<'a> = (Box<dyn Read + 'a>, u64);
 
 enum Parts {
     Folder(Dir),
-    Archive { file: File, members: BTreeMap<String, Lies> },
+    Archive { file: File, members: BTreeMap<String, MemberPlace> },
 }
 
 /// What an archive has under a name.
-enum Lies {
+enum MemberPlace {
     At(u64, u64),
     /// What older versions of `docker save` write for a layer that they have written already.
     LikeOther(String),
@@ -84,12 +84,14 @@ impl Source {
             },
             Parts::Archive { file, members } => {
                 let lies = match members.get(name) {
-                    Some(Lies::LikeOther(other)) => members.get(other),
+                    Some(MemberPlace::LikeOther(other)) => members.get(other),
                     found => found,
                 };
                 match lies {
-                    Some(Lies::At(at, size)) => Ok(Some((Box::new(Section { file, at: *at, left: *size }), *size))),
-                    Some(Lies::LikeOther(_)) => Err(self.wrong(format!("`{name}` is a link to a link"))),
+                    Some(MemberPlace::At(at, size)) => {
+                        Ok(Some((Box::new(Section { file, at: *at, left: *size }), *size)))
+                    }
+                    Some(MemberPlace::LikeOther(_)) => Err(self.wrong(format!("`{name}` is a link to a link"))),
                     None => Ok(None),
                 }
             }
@@ -114,7 +116,7 @@ impl Source {
 }
 
 /// Where the files of an archive lie in it.
-fn members_of(file: &File) -> Result<BTreeMap<String, Lies>, String> {
+fn members_of(file: &File) -> Result<BTreeMap<String, MemberPlace>, String> {
     let length = file.metadata().map_err(|error| error.to_string())?.len();
     let mut found = BTreeMap::new();
     let mut members = Members::new(Section { file, at: 0, left: length });
@@ -126,8 +128,8 @@ fn members_of(file: &File) -> Result<BTreeMap<String, Lies>, String> {
         let Ok(name) = String::from_utf8(member.name) else { continue };
         let name = name.strip_prefix("./").unwrap_or(&name).to_owned();
         let lies = match member.kind {
-            Kind::File => Lies::At(member.at, member.size),
-            Kind::Symlink(target) | Kind::Link(target) => Lies::LikeOther(other_of(&target)),
+            Kind::File => MemberPlace::At(member.at, member.size),
+            Kind::Symlink(target) | Kind::Link(target) => MemberPlace::LikeOther(other_of(&target)),
             Kind::Folder | Kind::Other(_) => continue,
         };
         if found.insert(name.clone(), lies).is_some() {

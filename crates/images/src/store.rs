@@ -22,7 +22,7 @@ use crate::resolve::{digest_of, same};
 use crate::seal;
 use crate::source::Source;
 use crate::unfinished::unfinished;
-use crate::unpack::{Told, unpack};
+use crate::unpack::{UnpackNotes, unpack};
 
 const TREES: &str = "trees";
 const NAMES: &str = "names.json";
@@ -56,7 +56,7 @@ pub struct About {
     /// What it says of how it is run.
     pub config: Defaults,
     /// What is not as it was packed.
-    pub told: Told,
+    pub told: UnpackNotes,
 }
 
 /// An image, and what it is called.
@@ -256,7 +256,7 @@ impl Store {
         digest: &str,
         layers: Vec<String>,
         config: &Defaults,
-        told: Told,
+        told: UnpackNotes,
     ) -> Result<(), ImageError> {
         let io = |errno| self.io(&stage.name, errno);
         let sum = seal::around(&stage.dir, &stage.root, || sum(&stage.root)).map_err(io)?;

@@ -35,7 +35,7 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 
 /// What is not as it was packed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct UnpackNotes {
     /// Entries that had another owner than root: all are the importer's now.
     pub owners: u64,
     /// Files that lost set-user-id, set-group-id or the sticky bit.
@@ -48,7 +48,12 @@ pub struct Told {
 }
 
 /// Unpacks an image into an empty folder. `limit`: the most bytes, if somebody said so.
-pub(crate) fn unpack(source: &Source, image: &Image, root: &Dir, limit: Option<u64>) -> Result<Told, ImageError> {
+pub(crate) fn unpack(
+    source: &Source,
+    image: &Image,
+    root: &Dir,
+    limit: Option<u64>,
+) -> Result<UnpackNotes, ImageError> {
     let mut packed = BTreeMap::new();
     for layer in &image.layers {
         // A layer that is there again unpacks to as much again, and has nothing more packed.
@@ -91,7 +96,7 @@ pub(crate) struct Unpacker<'a> {
     budget: &'a Budget,
     tree: Tree<'a>,
     form: Form,
-    pub(crate) told: Told,
+    pub(crate) told: UnpackNotes,
     entries: u64,
     /// Folders of the archive, and their times.
     folders: Vec<(Place, i64)>,
@@ -100,7 +105,7 @@ pub(crate) struct Unpacker<'a> {
 impl<'a> Unpacker<'a> {
     pub(crate) fn new(origin: &Path, budget: &'a Budget, root: &'a Dir, form: Form) -> Self {
         let (origin, tree) = (origin.to_owned(), Tree::new(root));
-        Self { origin, budget, tree, form, told: Told::default(), entries: 0, folders: Vec::new() }
+        Self { origin, budget, tree, form, told: UnpackNotes::default(), entries: 0, folders: Vec::new() }
     }
 
     fn layer(&mut self, source: &Source, layer: &Layer) -> Result<(), ImageError> {

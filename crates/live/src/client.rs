@@ -172,7 +172,7 @@ impl Client {
         table.open.insert(number, Open { to, credit: Arc::clone(&credit), unread: Arc::clone(&unread) });
         drop(table);
         let sender = Sender { client: self.clone(), number, credit };
-        sender.put(wire::words(Kind::Open, number, &words))?;
+        sender.put(wire::encode(Kind::Open, number, &words))?;
         Ok(Stream { sender, from, unread, waiting: None, replied: false, ended: false, owed: 0 })
     }
 
@@ -361,7 +361,7 @@ impl Sender {
     /// # Errors
     /// [`Error::Lost`].
     pub fn eof(&self) -> Result<(), Error> {
-        self.put(wire::words(Kind::Eof, self.number, b""))
+        self.put(wire::encode(Kind::Eof, self.number, b""))
     }
 
     /// Asks something of the request, e.g. [`agent::words::ProgramControl`].
@@ -370,7 +370,7 @@ impl Sender {
     /// [`Error::Lost`], [`Error::TooMany`].
     pub fn control(&self, control: &impl Serialize) -> Result<(), Error> {
         let words = serde_json::to_vec(control).map_err(|error| Error::Protocol(error.to_string()))?;
-        self.put(wire::words(Kind::Control, self.number, &words))
+        self.put(wire::encode(Kind::Control, self.number, &words))
     }
 
     /// Gives the request up.
@@ -378,7 +378,7 @@ impl Sender {
     /// # Errors
     /// [`Error::Lost`].
     pub fn cancel(&self) -> Result<(), Error> {
-        self.put(wire::words(Kind::Cancel, self.number, b""))
+        self.put(wire::encode(Kind::Cancel, self.number, b""))
     }
 
     fn put(&self, frame: Option<Vec<u8>>) -> Result<(), Error> {

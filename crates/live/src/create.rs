@@ -81,7 +81,7 @@ pub struct Request {
     /// What it begins with, in the place of what its template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin: Option<Begin>,
-    /// The snapshot that it begins as, by id or name. Its layers are not taken from there: [`crate::Kept`] has them.
+    /// The snapshot that it begins as, by id or name. Its layers are not taken from there: [`crate::RestoreSettings`] has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// Modules that a Python inside imports, which then waits for code that keeps no state ([`crate::words::Ask::Python`]); none =

@@ -11,14 +11,14 @@ use rustix::io::Errno;
 use sandbox::audit::{Kind, Log};
 use sandbox::changes::{Applied, Guarded, Request};
 use sandbox::fault::{Fault, show_path};
-use sandbox::snapshot::{Wish, begin};
+use sandbox::snapshot::{SnapshotRequest, begin};
 use sandbox::state::{PathText, Places, State};
 use sandbox::{Error, Handle};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::create::Layer;
-use crate::restore::Kept;
+use crate::restore::RestoreSettings;
 use crate::words::{Apply, Changed, Left, Replaced, Snapshotted, Taken};
 
 /// A list in an answer is cut when it takes so many bytes; the rest of a frame holds the other lists.
@@ -31,7 +31,7 @@ pub(crate) struct Files {
     /// Where what was applied is written down.
     log: Log,
     /// What a snapshot says of how another sandbox is made of it.
-    kept: Kept,
+    kept: RestoreSettings,
     /// The workspace on the host, for people.
     workspace: String,
     /// The rules of its network.
@@ -58,7 +58,7 @@ impl Files {
             ..places.clone()
         };
         let rules = Mutex::new(Present { net: policy.net.clone(), replaced: false });
-        Self { places, log, kept: Kept::default(), workspace, rules }
+        Self { places, log, kept: RestoreSettings::default(), workspace, rules }
     }
 
     fn present(&self) -> MutexGuard<'_, Present> {
@@ -71,7 +71,7 @@ impl Files {
     }
 
     /// With what a snapshot is to say.
-    pub(crate) fn kept(self, kept: Kept) -> Self {
+    pub(crate) fn kept(self, kept: RestoreSettings) -> Self {
         Self { kept, ..self }
     }
 
@@ -126,14 +126,14 @@ impl Files {
         let failed = |message: &str| Failure { code: Code::Failed, message: message.to_owned() };
         let run = handle.id().parse().map_err(|_odd| failed("the id of the run cannot be read"))?;
         let state = State::open(&self.places).map_err(|error| failure(error.into()))?;
-        let mut kept = Kept { labels, ..self.kept.clone() };
+        let mut kept = RestoreSettings { labels, ..self.kept.clone() };
         // What begins as this begins under its rules as they are now, and not as they were once.
         let present = self.present();
         if present.replaced {
             kept.layers.extend(present.net.layers().into_iter().map(Layer::Set));
         }
         drop(present);
-        let writer = begin(state, &run, Wish { name, layers: json!(kept) });
+        let writer = begin(state, &run, SnapshotRequest { name, layers: json!(kept) });
         let snapshot = writer.map_err(Error::from).and_then(|writer| handle.snapshot(writer)).map_err(failure)?;
         let about = snapshot.about();
         let left_out = u64::try_from(about.left_out.len()).unwrap_or(u64::MAX);

@@ -27,4 +27,4 @@ pub mod words;
 pub use begin::{Begin, quoted};
 pub use error::LiveError;
 pub use record::{Claim, Home};
-pub use restore::Kept;
+pub use restore::RestoreSettings;

@@ -23,7 +23,7 @@ const PIECES: usize = 4;
 
 /// What a snapshot says of how another sandbox is made of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct RestoreSettings {
     /// Where its maker stood: relative paths in the layers start there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<PathBuf>,
@@ -44,7 +44,7 @@ pub struct Kept {
     pub labels: BTreeMap<String, String>,
 }
 
-impl Kept {
+impl RestoreSettings {
     /// What a snapshot was made with.
     ///
     /// # Errors

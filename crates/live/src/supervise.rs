@@ -28,7 +28,7 @@ use crate::engine;
 use crate::error::LiveError;
 use crate::files::Files;
 use crate::record::{Claim, Home};
-use crate::restore::{Kept, Restore};
+use crate::restore::{Restore, RestoreSettings};
 use crate::supervisor::{Setup, Supervisor, are_modules};
 use crate::template::Store;
 use crate::words::{Info, State as Doing};
@@ -344,8 +344,8 @@ fn info(request: &Request, plan: &Plan, id: &str, run: String) -> Info {
 }
 
 /// What a snapshot of it says.
-fn kept(request: &Request, environment: &Environment) -> Kept {
-    Kept {
+fn kept(request: &Request, environment: &Environment) -> RestoreSettings {
+    RestoreSettings {
         cwd: environment.cwd.clone(),
         layers: request.layers.clone(),
         template: request.template.clone(),

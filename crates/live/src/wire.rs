@@ -68,7 +68,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
 }
 
 /// A frame of words, as bytes; none where the words are too long.
-pub(crate) fn words(kind: Kind, stream: u32, payload: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn encode(kind: Kind, stream: u32, payload: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(payload.len().saturating_add(frame::HEADER));
     frame::put(&mut bytes, Frame { kind, stream, payload }).then_some(bytes)
 }
@@ -81,7 +81,7 @@ pub(crate) fn data(stream: u32, lane: Lane, payload: &[u8]) -> Option<Vec<u8>> {
 
 /// A frame that gives credit.
 pub(crate) fn credit(stream: u32, bytes: u32) -> Option<Vec<u8>> {
-    words(Kind::Credit, stream, &bytes.to_le_bytes())
+    encode(Kind::Credit, stream, &bytes.to_le_bytes())
 }
 
 /// The number in a `Credit`.
@@ -108,7 +108,7 @@ mod tests {
 
     #[tokio::test]
     async fn frames_come_whole_however_the_bytes_are_cut() {
-        let mut bytes = words(Kind::Open, 7, b"{\"op\":\"info\"}").unwrap();
+        let mut bytes = encode(Kind::Open, 7, b"{\"op\":\"info\"}").unwrap();
         bytes.extend(data(7, Lane::Out, &[9; 60_000]).unwrap());
         let (mut to, from) = tokio::io::duplex(100);
         let whole = bytes.clone();
@@ -128,7 +128,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_end_within_a_frame_is_no_end() {
-        let bytes = words(Kind::Open, 7, b"{}").unwrap();
+        let bytes = encode(Kind::Open, 7, b"{}").unwrap();
         let mut frames = Frames::new(&bytes[..bytes.len() - 1]);
         assert!(matches!(frames.next().await, Err(WireError::Torn)));
     }

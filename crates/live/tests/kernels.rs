@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use agent::words::{Code, Failure};
 use live::kernel::words::{Execute, Executed, NewContext};
-use live::kernel::{Execution, Manager, Process, Programs, Said, Settings, Starting};
+use live::kernel::{Execution, Manager, Process, ProgramOutput, Programs, Settings, Starting};
 use live::words::Exec;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -26,12 +26,12 @@ use tokio::time::timeout;
 
 /// Programs of this machine, with one folder first in their `PATH`.
 #[derive(Debug)]
-struct Here {
+struct TestHost {
     bin: PathBuf,
     home: tempfile::TempDir,
 }
 
-impl Programs for Here {
+impl Programs for TestHost {
     fn start(&self, exec: Exec) -> Starting<'_> {
         let (program, args) = exec.program.argv.split_first().unwrap();
         let own = self.bin.join(program);
@@ -57,7 +57,7 @@ async fn carry(
     mut child: Child,
     (mut stdin, mut stdout): (ChildStdin, ChildStdout),
     mut to_program: mpsc::Receiver<Vec<u8>>,
-    said: mpsc::Sender<Said>,
+    said: mpsc::Sender<ProgramOutput>,
 ) {
     let mut buffer = vec![0; 65536];
     loop {
@@ -70,10 +70,10 @@ async fn carry(
             read = stdout.read(&mut buffer) => match read.unwrap() {
                 0 => {
                     let ended = child.wait().await.unwrap();
-                    drop(said.send(Said::Ended(ended.to_string())).await);
+                    drop(said.send(ProgramOutput::Ended(ended.to_string())).await);
                     return;
                 }
-                length => drop(said.send(Said::Out(buffer[..length].to_vec())).await),
+                length => drop(said.send(ProgramOutput::Out(buffer[..length].to_vec())).await),
             },
         }
     }
@@ -94,7 +94,7 @@ fn manager() -> Option<Manager> {
         println!("skip: real kernels: {} is not there; `scripts/setup kernels` installs it", bin.display());
         return None;
     }
-    let programs = Here { bin, home: tempfile::tempdir().unwrap() };
+    let programs = TestHost { bin, home: tempfile::tempdir().unwrap() };
     Some(Manager::new(Arc::new(programs), Settings { grace: Duration::from_secs(3), ..Settings::default() }))
 }
 

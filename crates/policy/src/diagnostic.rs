@@ -8,7 +8,7 @@ use crate::clause::ClauseId;
 
 /// Where a mistake was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Where {
+pub struct SourceLocation {
     /// The file's name, `preset strict`, or the flag.
     pub name: String,
     /// Line and column, both from 1, in characters; flags have none.
@@ -17,7 +17,7 @@ pub struct Where {
     pub excerpt: String,
 }
 
-impl fmt::Display for Where {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line_column {
             Some((line, column)) => write!(f, "{}:{line}:{column}", self.name),
@@ -36,7 +36,7 @@ pub struct Diagnostic {
     /// What is wrong.
     pub what: String,
     /// Where it was written.
-    pub at: Where,
+    pub at: SourceLocation,
     /// Why it is wrong.
     pub why: String,
     /// What to write instead.
@@ -56,18 +56,18 @@ impl Diagnostic {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "error: {}", Seen(&self.what))?;
+        writeln!(f, "error: {}", Printable(&self.what))?;
         let gap = if self.at.excerpt.is_empty() { "" } else { "   " };
-        writeln!(f, "  --> {}{gap}{}", Seen(&self.at.to_string()), Seen(&without_login(&self.at.excerpt)))?;
-        writeln!(f, "  why: {}", Seen(&self.why))?;
-        write!(f, "  fix: {}", Seen(&self.fix))
+        writeln!(f, "  --> {}{gap}{}", Printable(&self.at.to_string()), Printable(&without_login(&self.at.excerpt)))?;
+        writeln!(f, "  why: {}", Printable(&self.why))?;
+        write!(f, "  fix: {}", Printable(&self.fix))
     }
 }
 
 /// A part of a message, whoever wrote it: nothing in it acts on a terminal or hides.
-struct Seen<'a>(&'a str);
+struct Printable<'a>(&'a str);
 
-impl fmt::Display for Seen<'_> {
+impl fmt::Display for Printable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.chars().try_for_each(|c| {
             if c.is_control() || is_invisible(c) { write!(f, "{}", c.escape_unicode()) } else { write!(f, "{c}") }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::clause::ClauseId;
 use crate::document::GROUND;
 use crate::lint::Lint;
-use crate::value::{Found, Lacking, Policy, Root, Tier};
+use crate::value::{ImageNotFound, Policy, Root, StoredImage, Tier};
 
 /// What the caller knows and this crate may not ask for.
 #[derive(Clone, Debug, Default)]
@@ -118,7 +118,7 @@ impl Loaded {
 
     /// What the image that is the root means here, and what it says of how it is run: that counts where no layer says
     /// anything. A user 0 of an image is nobody's wish.
-    pub fn set_image(&mut self, means: Result<Packed, Lacking>) {
+    pub fn set_image(&mut self, means: Result<Packed, ImageNotFound>) {
         let at = self.origins.of(ClauseId::FsRoot).to_owned();
         let unsaid = self.origins.of(ClauseId::ProcessUser).starts_with("preset ");
         let policy = &mut self.policy;
@@ -174,7 +174,7 @@ impl Loaded {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packed {
     /// What its name means.
-    pub found: Found,
+    pub found: StoredImage,
     /// Variables.
     pub env: Vec<(String, String)>,
     /// `NAME` or `NUMBER`, with `:GROUP` or without.

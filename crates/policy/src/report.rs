@@ -119,7 +119,7 @@ pub struct NetUsage {
 /// Who saw a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Seen {
+pub enum DetectedBy {
     /// The kernel told us.
     Kernel,
     /// Read from the program's error text: a hint, never evidence.
@@ -144,7 +144,7 @@ pub struct Violation {
     /// How often.
     pub count: u64,
     /// Who saw it.
-    pub seen: Seen,
+    pub seen: DetectedBy,
     /// Of a connection to an address that no name was looked up for: the file that the program executes which had the first
     /// one, as the sandbox shows it; `unknown` where that could not be told.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -175,7 +175,7 @@ pub struct EnforcerLine {
 
 /// Name and digest of the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Named {
+pub struct PolicyRef {
     /// Name.
     pub name: String,
     /// SHA-256, hex.
@@ -235,7 +235,7 @@ pub struct Report {
     /// Run id.
     pub run: String,
     /// Policy.
-    pub policy: Named,
+    pub policy: PolicyRef,
     /// Plan.
     pub plan: Digest,
     /// Tier.

@@ -11,7 +11,7 @@ use crate::planning::policy_digest;
 
 /// One line of `policy show`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shown {
+pub struct ClauseLine {
     /// Clause.
     pub clause: ClauseId,
     /// The value for people; `None` = nothing is demanded.
@@ -25,10 +25,10 @@ pub struct Shown {
 impl Loaded {
     /// Every clause with its effective value and origin.
     #[must_use]
-    pub fn show(&self) -> Vec<Shown> {
+    pub fn show(&self) -> Vec<ClauseLine> {
         let one = |id: &ClauseId| {
             let clause = self.policy.clause(*id);
-            Shown {
+            ClauseLine {
                 clause: *id,
                 text: clause.as_ref().map(crate::Clause::value_text),
                 value: clause.map_or(Value::Null, |clause| clause.value_json()),
@@ -55,7 +55,8 @@ impl Loaded {
     /// `policy show --json`.
     #[must_use]
     pub fn show_json(&self) -> Value {
-        let one = |shown: Shown| json!({ "clause": shown.clause.path(), "value": shown.value, "origin": shown.origin });
+        let one =
+            |shown: ClauseLine| json!({ "clause": shown.clause.path(), "value": shown.value, "origin": shown.origin });
         let clauses: Vec<Value> = self.show().into_iter().map(one).collect();
         let prefer: Vec<&str> = self.policy.prefer.iter().map(|id| id.path()).collect();
         let lints: Vec<Value> = self.lints.iter().map(crate::Lint::to_json).collect();

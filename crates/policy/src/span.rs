@@ -1,6 +1,6 @@
 //! Where a value was written, kept beside it, so that whoever compiles it later can still point at line and column.
 
-use crate::diagnostic::Where;
+use crate::diagnostic::SourceLocation;
 use crate::document::{self, Place, Source};
 
 /// The place of a value in the documents. Two values are equal wherever they were written.
@@ -39,7 +39,7 @@ impl PartialEq for Documents {
 impl Documents {
     /// The place of a part of a text value, from its bytes; of the whole where it is not written as it reads (escapes).
     #[must_use]
-    pub fn locate_part(&self, spot: Span, text: &str, range: std::ops::Range<usize>) -> Where {
+    pub fn locate_part(&self, spot: Span, text: &str, range: std::ops::Range<usize>) -> SourceLocation {
         let Span(place) = spot;
         let part = self.sources.get(usize::from(place.source)).and_then(|source| source.inside(place, text, range));
         self.locate(Span(part.unwrap_or(place)))
@@ -47,7 +47,7 @@ impl Documents {
 
     /// The place of what a JSON Pointer names within a table, list or text of JSON; of its nearest part that is there.
     #[must_use]
-    pub fn locate_pointer(&self, spot: Span, pointer: &str) -> Where {
+    pub fn locate_pointer(&self, spot: Span, pointer: &str) -> SourceLocation {
         let Span(place) = spot;
         let source = self.sources.get(usize::from(place.source));
         let found = source.and_then(|source| document::pointed(place, source, pointer));
@@ -56,7 +56,7 @@ impl Documents {
 
     /// File, line, column and the line itself.
     #[must_use]
-    pub fn locate(&self, spot: Span) -> Where {
+    pub fn locate(&self, spot: Span) -> SourceLocation {
         let Span(place) = spot;
         document::locate(&self.sources, place)
     }

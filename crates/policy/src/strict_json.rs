@@ -179,15 +179,15 @@ impl<'t, B: Build> Reader<'t, '_, B> {
             Some(b'[') => return self.list(depth),
             Some(b'"') => Scalar::Text(self.text()?),
             Some(b'-' | b'0'..=b'9') => Scalar::Number(self.number()?),
-            Some(b't') => self.word("true", Scalar::Bool(true))?,
-            Some(b'f') => self.word("false", Scalar::Bool(false))?,
-            Some(b'n') => self.word("null", Scalar::Null)?,
+            Some(b't') => self.literal("true", Scalar::Bool(true))?,
+            Some(b'f') => self.literal("false", Scalar::Bool(false))?,
+            Some(b'n') => self.literal("null", Scalar::Null)?,
             Some(_) | None => return Err(self.here(Problem::Value)),
         };
         self.build.scalar(scalar, start..self.at)
     }
 
-    fn word(&mut self, word: &str, scalar: Scalar<'t>) -> Result<Scalar<'t>, B::Error> {
+    fn literal(&mut self, word: &str, scalar: Scalar<'t>) -> Result<Scalar<'t>, B::Error> {
         if !self.rest().starts_with(word.as_bytes()) {
             return Err(self.here(Problem::Value));
         }

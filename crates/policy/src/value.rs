@@ -261,7 +261,7 @@ pub struct Image {
     /// As the policy names it.
     pub name: String,
     /// What it means. It was looked up, and is demanded by its digest when something starts.
-    pub found: Result<Found, Lacking>,
+    pub found: Result<StoredImage, ImageNotFound>,
 }
 
 impl Image {
@@ -279,7 +279,7 @@ impl Image {
 
 /// An image as its store has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct StoredImage {
     /// `sha256:HEX`: which image.
     pub digest: String,
     /// Where its tree lies.
@@ -296,7 +296,7 @@ pub struct Found {
     pub lent: bool,
 }
 
-impl Found {
+impl StoredImage {
     /// Whether the store keeps it by its digest.
     #[must_use]
     pub const fn is_kept(&self) -> bool {
@@ -306,7 +306,7 @@ impl Found {
 
 /// Why a name means no image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lacking {
+pub struct ImageNotFound {
     /// Stable id; `fumehood explain` knows it.
     pub id: &'static str,
     /// In words.
@@ -315,7 +315,7 @@ pub struct Lacking {
     pub fix: String,
 }
 
-impl Lacking {
+impl ImageNotFound {
     /// Of a name that nobody has looked up.
     #[must_use]
     pub fn unasked() -> Self {

@@ -9,7 +9,7 @@ use policy::{Caller, Diagnostics, Format, Layers};
 
 /// How a value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Notation {
     Toml,
     Yaml,
     Json,
@@ -146,17 +146,17 @@ fn places() -> Vec<(String, &'static str)> {
 }
 
 /// `path` with an entry as it is written here: `key = value` in TOML, with what stands beside it.
-fn document(way: Way, path: &str, entry: &str, beside: &str) -> String {
+fn document(way: Notation, path: &str, entry: &str, beside: &str) -> String {
     let (parent, _) = path.rsplit_once('.').unwrap_or(("", path));
     let steps: Vec<&str> = parent.split('.').filter(|step| !step.is_empty()).collect();
     let beside = beside.split_once(" = ");
     match way {
-        Way::Toml => {
+        Notation::Toml => {
             let head = if steps.is_empty() { String::new() } else { format!("[{parent}]\n") };
             let beside = beside.map(|(key, value)| format!("{key} = {value}\n")).unwrap_or_default();
             format!("version = 1\n{head}{beside}{entry}\n")
         }
-        Way::Yaml => {
+        Notation::Yaml => {
             let mut text = "version: 1\n".to_owned();
             for (depth, step) in steps.iter().enumerate() {
                 text.push_str(&format!("{}{step}:\n", "  ".repeat(depth)));
@@ -167,30 +167,30 @@ fn document(way: Way, path: &str, entry: &str, beside: &str) -> String {
             }
             format!("{text}{indent}{entry}\n")
         }
-        Way::Json => {
+        Notation::Json => {
             let beside = beside.map(|(key, value)| format!("\"{key}\": {value}, ")).unwrap_or_default();
             let open: String = steps.iter().map(|step| format!("\"{step}\": {{ ")).collect();
             format!("{{ \"version\": 1, {open}{beside}{entry}{} }}", " }".repeat(steps.len()))
         }
-        Way::Set | Way::Flag(_) => entry.to_owned(),
+        Notation::Set | Notation::Flag(_) => entry.to_owned(),
     }
 }
 
 /// An entry with a value.
-fn entry(way: Way, path: &str, value: &str) -> String {
+fn entry(way: Notation, path: &str, value: &str) -> String {
     let key = path.rsplit('.').next().unwrap_or(path);
     // On a command line texts stand without quotes.
     let bare = value.trim_matches('"');
     match way {
-        Way::Toml => format!("{key} = {value}"),
-        Way::Yaml => format!("{key}: {value}"),
-        Way::Json => format!("\"{key}\": {value}"),
-        Way::Set => format!("--set {path}={bare}"),
-        Way::Flag(flag) => format!("{flag} {bare}"),
+        Notation::Toml => format!("{key} = {value}"),
+        Notation::Yaml => format!("{key}: {value}"),
+        Notation::Json => format!("\"{key}\": {value}"),
+        Notation::Set => format!("--set {path}={bare}"),
+        Notation::Flag(flag) => format!("{flag} {bare}"),
     }
 }
 
-fn load(way: Way, text: &str) -> Result<(), Diagnostics> {
+fn load(way: Notation, text: &str) -> Result<(), Diagnostics> {
     let caller = Caller {
         dir: PathBuf::from("/srv/work"),
         home: Some(PathBuf::from("/home/ann")),
@@ -209,24 +209,24 @@ fn load(way: Way, text: &str) -> Result<(), Diagnostics> {
     layers.document("ground.toml", ground, Format::Toml, Path::new("/srv"), &none);
     let mut read = |name, format| layers.document(name, text, format, Path::new("/srv"), &none);
     match way {
-        Way::Toml => read("p.toml", Format::Toml),
-        Way::Yaml => read("p.yaml", Format::Yaml),
-        Way::Json => read("p.json", Format::Json),
-        Way::Set => layers.set(text.strip_prefix("--set ").unwrap_or(text)),
-        Way::Flag(flag) => layers.flag(flag, text.strip_prefix(flag).unwrap_or(text).trim_start()),
+        Notation::Toml => read("p.toml", Format::Toml),
+        Notation::Yaml => read("p.yaml", Format::Yaml),
+        Notation::Json => read("p.json", Format::Json),
+        Notation::Set => layers.set(text.strip_prefix("--set ").unwrap_or(text)),
+        Notation::Flag(flag) => layers.flag(flag, text.strip_prefix(flag).unwrap_or(text).trim_start()),
     }
     layers.finish().map(drop)
 }
 
 /// What a fix says to write: whole entries, or values.
-fn suggested(way: Way, path: &str, fix: &str) -> Vec<String> {
+fn suggested(way: Notation, path: &str, fix: &str) -> Vec<String> {
     let key = path.rsplit('.').next().unwrap_or(path);
     let lead = match way {
-        Way::Toml => format!("{key} = "),
-        Way::Yaml => format!("{key}: "),
-        Way::Json => format!("\"{key}\": "),
-        Way::Set => format!("--set {path}="),
-        Way::Flag(flag) => format!("{flag} "),
+        Notation::Toml => format!("{key} = "),
+        Notation::Yaml => format!("{key}: "),
+        Notation::Json => format!("\"{key}\": "),
+        Notation::Set => format!("--set {path}="),
+        Notation::Flag(flag) => format!("{flag} "),
     };
     if let Some(at) = fix.find(&lead) {
         return vec![fix[at..].trim_end_matches('?').to_owned()];
@@ -254,15 +254,15 @@ fn suggested(way: Way, path: &str, fix: &str) -> Vec<String> {
 
 /// What was found of all suggestions.
 #[derive(Default)]
-struct Found {
+struct Tally {
     mistakes: usize,
     tried: BTreeSet<String>,
     refused: BTreeSet<String>,
 }
 
-impl Found {
+impl Tally {
     /// One bad value, and all that is suggested instead.
-    fn judge(&mut self, way: Way, path: &str, beside: &str, bad: &str) {
+    fn judge(&mut self, way: Notation, path: &str, beside: &str, bad: &str) {
         let Err(mistakes) = load(way, &document(way, path, &entry(way, path, bad), beside)) else { return };
         let alone = mistakes.list.len() == 1;
         for mistake in &mistakes.list {
@@ -286,16 +286,16 @@ impl Found {
 
 #[test]
 fn what_a_mistake_suggests_is_accepted() {
-    let mut found = Found::default();
+    let mut found = Tally::default();
     for (path, beside) in places() {
-        let own = ROWS.iter().find(|row| row.clause.path() == path).and_then(|row| row.flag).map(Way::Flag);
+        let own = ROWS.iter().find(|row| row.clause.path() == path).and_then(|row| row.flag).map(Notation::Flag);
         // What stands beside a value is not there where a flag sets it alone.
-        let flags = [Some(Way::Set), own].into_iter().flatten().filter(|_| beside.is_empty());
-        for way in [Way::Toml, Way::Yaml, Way::Json].into_iter().chain(flags) {
+        let flags = [Some(Notation::Set), own].into_iter().flatten().filter(|_| beside.is_empty());
+        for way in [Notation::Toml, Notation::Yaml, Notation::Json].into_iter().chain(flags) {
             BAD.iter().for_each(|bad| found.judge(way, &path, beside, bad));
         }
     }
-    let Found { mistakes, tried, refused } = found;
+    let Tally { mistakes, tried, refused } = found;
     assert!(mistakes > 5000 && tried.len() > 400, "{mistakes} {}", tried.len());
     let shown: Vec<&str> = refused.iter().map(String::as_str).collect();
     assert!(shown.is_empty(), "{} suggestions are refused:\n{}", shown.len(), shown.join("\n"));
@@ -313,9 +313,9 @@ fn what_a_value_is_said_to_be_is_what_it_looks_like() {
         ("fs.noexec=1.5", "`fs.noexec` is true or false, and this is a decimal number"),
         ("limits.cpus=lots", "`limits.cpus` is a number of cores, and this is text"),
     ] {
-        let found = load(Way::Set, written).unwrap_err();
+        let found = load(Notation::Set, written).unwrap_err();
         assert_eq!(found.list.first().unwrap().what, said);
     }
-    let found = load(Way::Toml, "version = 1\nlimits.files = 1.5").unwrap_err();
+    let found = load(Notation::Toml, "version = 1\nlimits.files = 1.5").unwrap_err();
     assert_eq!(found.list.first().unwrap().what, "`limits.files` is a whole number, and this is a decimal number");
 }

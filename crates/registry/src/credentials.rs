@@ -34,14 +34,14 @@ impl std::fmt::Debug for Credentials {
 #[serde(rename_all = "camelCase")]
 struct Config {
     #[serde(default)]
-    auths: BTreeMap<String, Kept>,
+    auths: BTreeMap<String, AuthEntry>,
     #[serde(default)]
     cred_helpers: BTreeMap<String, String>,
     creds_store: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
-struct Kept {
+struct AuthEntry {
     auth: Option<String>,
     identitytoken: Option<String>,
 }

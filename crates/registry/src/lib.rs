@@ -20,4 +20,4 @@ mod error;
 mod pull;
 
 pub use error::PullError;
-pub use pull::{Wanted, digest, pull};
+pub use pull::{PullOptions, digest, pull};

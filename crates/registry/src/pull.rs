@@ -33,7 +33,7 @@ const MANIFESTS: [&str; 2] =
 
 /// What is wanted of a registry.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct PullOptions {
     /// The image, as Docker names it.
     pub reference: String,
     /// What it is called in the store; by its whole name otherwise.
@@ -61,7 +61,7 @@ struct Document {
 }
 
 /// A document as it came.
-struct Came {
+struct FetchedDocument {
     text: Vec<u8>,
     digest: String,
     media_type: String,
@@ -69,14 +69,14 @@ struct Came {
 }
 
 /// A registry that is to be asked for one image.
-struct Asked {
+struct PullSession {
     reference: Reference,
     client: Arc<Client>,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Asked {
-    fn new(wanted: &Wanted) -> Result<Self, PullError> {
+impl PullSession {
+    fn new(wanted: &PullOptions) -> Result<Self, PullError> {
         let no = |why: &str| PullError::Reference { reference: wanted.reference.clone(), why: why.to_owned() };
         let reference = Reference::parse(&wanted.reference).ok_or_else(|| no("it is none by Docker's rules"))?;
         let own = format!("linux/{}", architecture());
@@ -92,7 +92,7 @@ impl Asked {
         Ok(Self { reference, client, runtime })
     }
 
-    fn manifest(&self) -> Result<Came, PullError> {
+    fn manifest(&self) -> Result<FetchedDocument, PullError> {
         self.runtime.block_on(manifest(&self.client, &self.reference))
     }
 }
@@ -101,19 +101,19 @@ impl Asked {
 ///
 /// # Errors
 /// Why it is not known.
-pub fn digest(wanted: &Wanted) -> Result<String, PullError> {
-    Ok(Asked::new(wanted)?.manifest()?.digest)
+pub fn digest(wanted: &PullOptions) -> Result<String, PullError> {
+    Ok(PullSession::new(wanted)?.manifest()?.digest)
 }
 
 /// Brings an image and imports it. What has come when it fails stays for the next try, and is checked again then.
 ///
 /// # Errors
 /// Why nothing was kept.
-pub fn pull(store: &Store, wanted: &Wanted) -> Result<Listed, PullError> {
+pub fn pull(store: &Store, wanted: &PullOptions) -> Result<Listed, PullError> {
     if wanted.name.as_ref().is_some_and(|name| !images::is_name(name)) {
         return Err(ImageError::Name { name: wanted.name.clone().unwrap_or_default() }.into());
     }
-    let asked = Asked::new(wanted)?;
+    let asked = PullSession::new(wanted)?;
     let downloads = store.downloads()?;
     let name = wanted.name.clone().unwrap_or_else(|| asked.reference.to_string());
     let came = asked.manifest()?;
@@ -128,7 +128,12 @@ pub fn pull(store: &Store, wanted: &Wanted) -> Result<Listed, PullError> {
     Ok(done?)
 }
 
-async fn bring(client: &Arc<Client>, downloads: &Downloads, came: Came, limit: Option<u64>) -> Result<(), PullError> {
+async fn bring(
+    client: &Arc<Client>,
+    downloads: &Downloads,
+    came: FetchedDocument,
+    limit: Option<u64>,
+) -> Result<(), PullError> {
     let dir = downloads.dir();
     let io = |errno| ImageError::Io { path: downloads.path().to_owned(), errno };
     dir.make("blobs", Mode::RWXU).map_err(io)?;
@@ -180,7 +185,7 @@ async fn all(client: &Arc<Client>, dir: &Dir, blobs: Vec<Descriptor>) -> Result<
 }
 
 /// The manifest of this machine's image, through as many indexes as there are.
-async fn manifest(client: &Client, reference: &Reference) -> Result<Came, PullError> {
+async fn manifest(client: &Client, reference: &Reference) -> Result<FetchedDocument, PullError> {
     let named = reference.digest.as_ref().or(reference.tag.as_ref());
     let mut named = named.ok_or_else(|| client.failed("neither a tag nor a digest is asked for"))?.clone();
     let mut stated = reference.digest.clone();
@@ -198,7 +203,7 @@ async fn manifest(client: &Client, reference: &Reference) -> Result<Came, PullEr
     Err(client.failed("its indexes are nested too deep"))
 }
 
-async fn document(client: &Client, named: &str, stated: Option<&str>) -> Result<Came, PullError> {
+async fn document(client: &Client, named: &str, stated: Option<&str>) -> Result<FetchedDocument, PullError> {
     if let Some(stated) = stated {
         hex_of(client, stated)?;
     }
@@ -225,7 +230,7 @@ async fn document(client: &Client, named: &str, stated: Option<&str>) -> Result<
     if !known.contains(&media_type.as_str()) {
         return Err(client.failed(format!("its manifest is of the kind `{media_type}`, which is not read")));
     }
-    Ok(Came { text, digest, media_type, document })
+    Ok(FetchedDocument { text, digest, media_type, document })
 }
 
 /// Writes a file of the layout, in place of one that was there.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 
 use policy::load::Packed;
-use policy::value::{Lacking, Root};
+use policy::value::{ImageNotFound, Root};
 use policy::{Control, Loaded, Plan};
 
 use crate::error::Error;
@@ -22,7 +22,7 @@ pub trait Images: Debug + Send + Sync {
     ///
     /// # Errors
     /// Why it means nothing.
-    fn find(&self, places: &Places, name: &str) -> Result<Packed, Lacking>;
+    fn find(&self, places: &Places, name: &str) -> Result<Packed, ImageNotFound>;
 
     /// The tree of the image with this digest, after all of it was read, now or before it was sealed in this boot; it stays for as long as what is returned lives.
     ///

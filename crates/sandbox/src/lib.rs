@@ -14,7 +14,6 @@ mod environment;
 mod error;
 pub mod fault;
 pub mod gc;
-mod holes;
 mod identity;
 mod image;
 mod links;
@@ -24,6 +23,7 @@ pub mod protect;
 pub mod quantity;
 pub mod run;
 pub mod snapshot;
+mod sparse;
 mod start_fault;
 pub mod state;
 mod workload;
@@ -35,7 +35,7 @@ pub use error::Error;
 pub use image::{Images, LeasedTree};
 pub use load::{Inputs, PolicyLayer, here, load, profiles};
 pub use run::{
-    Asker, Event, Finished, Handle, Options, Parked, Passed, Planned, Question, Reply, Sandbox, Screen, Sink, Stdin,
-    Stdio, UsageNow, Visitor, fits_header, hints, park, plan, run_here, start,
+    AllowedAccess, Asker, Event, Finished, Handle, Options, Parked, Planned, Question, Reply, Sandbox, Screen, Sink,
+    Stdin, Stdio, UsageNow, Visitor, fits_header, hints, park, plan, run_here, start,
 };
 pub use workload::{Code, Interpreter, Script, Workload};

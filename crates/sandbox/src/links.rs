@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::diagnostic::{Diagnostic, Where};
+use policy::diagnostic::{Diagnostic, SourceLocation};
 use policy::value::{Grant, Root, WorkspaceMode};
 use policy::{ClauseId, Diagnostics, Loaded, Plan};
 
@@ -48,7 +48,7 @@ pub(crate) fn log_is_out_of_reach(loaded: &Loaded) -> Result<(), Error> {
             show_path(path),
             show_path(log)
         ),
-        at: Where { name: loaded.origins.of(clause).to_owned(), line_column: None, excerpt: String::new() },
+        at: SourceLocation { name: loaded.origins.of(clause).to_owned(), line_column: None, excerpt: String::new() },
         why: "a program that may write to the log can remove what it did from it".to_owned(),
         fix: "keep the log elsewhere (`audit.path`), or grant less".to_owned(),
     }];
@@ -81,19 +81,19 @@ pub(crate) fn copies_are_free(plan: &Plan) -> Result<(), Error> {
 }
 
 /// One path of the host that the policy names, and the grants that could spell it dangerous.
-struct Named<'a> {
+struct PolicyPath<'a> {
     clause: ClauseId,
     path: &'a Path,
     spelled: Option<(&'static str, &'a [Grant])>,
 }
 
-fn named(loaded: &Loaded) -> Vec<Named<'_>> {
+fn named(loaded: &Loaded) -> Vec<PolicyPath<'_>> {
     let policy = &loaded.policy;
     let (read, write) = (("read", &policy.fs.read[..]), ("write", &policy.fs.write[..]));
     let mut all = Vec::new();
     for (clause, spelled) in [(ClauseId::FsRead, read), (ClauseId::FsWrite, write)] {
         let tame = spelled.1.iter().filter(|grant| !grant.dangerous);
-        all.extend(tame.map(|grant| Named { clause, path: &grant.from, spelled: Some(spelled) }));
+        all.extend(tame.map(|grant| PolicyPath { clause, path: &grant.from, spelled: Some(spelled) }));
     }
     let workspace = match policy.workspace.mode {
         WorkspaceMode::None => None,
@@ -101,10 +101,10 @@ fn named(loaded: &Loaded) -> Vec<Named<'_>> {
         WorkspaceMode::Ro | WorkspaceMode::Overlay | WorkspaceMode::Copy => Some(read),
     };
     if let (Some(path), Some(spelled)) = (&policy.workspace.path, workspace) {
-        all.push(Named { clause: ClauseId::Workspace, path, spelled: Some(spelled) });
+        all.push(PolicyPath { clause: ClauseId::Workspace, path, spelled: Some(spelled) });
     }
     if let Root::Dir(path) = &policy.fs.root {
-        all.push(Named { clause: ClauseId::FsRoot, path, spelled: None });
+        all.push(PolicyPath { clause: ClauseId::FsRoot, path, spelled: None });
     }
     all
 }
@@ -115,7 +115,7 @@ fn named(loaded: &Loaded) -> Vec<Named<'_>> {
 /// Every grant that does.
 pub(crate) fn lead_nowhere_dangerous(loaded: &Loaded, environment: &Environment) -> Result<(), Error> {
     // What is not there, and what leads nowhere else, was judged already.
-    let real = |named: &Named<'_>| named.path.canonicalize().ok().filter(|real| real != named.path);
+    let real = |named: &PolicyPath<'_>| named.path.canonicalize().ok().filter(|real| real != named.path);
     let led: Vec<_> = named(loaded).into_iter().filter_map(|named| Some((real(&named)?, named))).collect();
     if led.is_empty() {
         return Ok(());
@@ -125,7 +125,7 @@ pub(crate) fn lead_nowhere_dangerous(loaded: &Loaded, environment: &Environment)
         .into_iter()
         .map(|folder| folder.canonicalize().unwrap_or_else(|_missing| folder.clone()))
         .collect();
-    let judge = |(real, Named { clause, path, spelled }): (PathBuf, Named<'_>)| {
+    let judge = |(real, PolicyPath { clause, path, spelled }): (PathBuf, PolicyPath<'_>)| {
         let why = policy::danger::why(&real, home.as_deref(), &ours)?;
         let is_said = |grant: &Grant| grant.dangerous && grant.from.canonicalize().is_ok_and(|from| from == real);
         if spelled.is_some_and(|(_, grants)| grants.iter().any(is_said)) {
@@ -141,7 +141,11 @@ pub(crate) fn lead_nowhere_dangerous(loaded: &Loaded, environment: &Environment)
             id: "grant/dangerous".to_owned(),
             clause: Some(clause),
             what: format!("`{}` names {}, which leads to {}", clause.path(), show_path(path), show_path(&real)),
-            at: Where { name: loaded.origins.of(clause).to_owned(), line_column: None, excerpt: String::new() },
+            at: SourceLocation {
+                name: loaded.origins.of(clause).to_owned(),
+                line_column: None,
+                excerpt: String::new(),
+            },
             why,
             fix,
         })

@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use policy::diagnostic::{Diagnostic, Where, did_you_mean};
+use policy::diagnostic::{Diagnostic, SourceLocation, did_you_mean};
 use policy::document::MAX_BYTES;
 use policy::value::ReadFrom;
 use policy::{Caller, ClauseId, Diagnostics, Layers, Loaded};
@@ -105,7 +105,11 @@ fn calls_exist(loaded: &Loaded) -> Result<(), Error> {
             id: "value/syscall".to_owned(),
             clause: Some(clause),
             what: format!("`{name}` in `{clause}` is no system call of {}", sys::arch::NAME),
-            at: Where { name: loaded.origins.of(clause).to_owned(), line_column: None, excerpt: String::new() },
+            at: SourceLocation {
+                name: loaded.origins.of(clause).to_owned(),
+                line_column: None,
+                excerpt: String::new(),
+            },
             why: "what the kernel does not know can be neither allowed nor denied".to_owned(),
             fix: did_you_mean(name, sys::seccomp::names::all()).map_or_else(
                 || "remove it; names are those of `man 2 syscalls`".to_owned(),

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 
 use tar::{EntryType, Header, PaxExtensions};
 
-use crate::holes::{self, Holes, Said};
+use crate::sparse::{self, Holes, SparseHeaders};
 
 /// Bytes of a block.
 const BLOCK: usize = 512;
@@ -73,7 +73,7 @@ struct Extended {
     modified: Option<i64>,
     owned: Option<bool>,
     attributes: bool,
-    sparse: Said,
+    sparse: SparseHeaders,
 }
 
 fn wrong(why: &str) -> io::Error {
@@ -179,11 +179,11 @@ impl<R: Read> Members<R> {
     }
 
     /// Reads the map of a file with holes, if it is one; the size of the file.
-    fn mapped(&mut self, header: &Header, said: Said, size: u64) -> io::Result<u64> {
+    fn mapped(&mut self, header: &Header, said: SparseHeaders, size: u64) -> io::Result<u64> {
         let holes = if header.entry_type().is_gnu_sparse() {
             // Its blocks lie before the content, and are none of it.
             self.content(0);
-            let holes = holes::of_header(header, || self.whole_block())?;
+            let holes = sparse::of_header(header, || self.whole_block())?;
             self.content(size);
             holes
         } else if said.any() {

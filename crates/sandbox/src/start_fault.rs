@@ -9,7 +9,7 @@ const OURS: &str = "please report this with `fumehood doctor --json`";
 const BEFORE: &str = "before the program was started";
 
 /// Id, where, why, fix; what failed is the text of the error itself.
-type Said = (&'static str, String, String, String);
+type FaultTexts = (&'static str, String, String, String);
 
 /// What is said of it.
 pub(crate) fn of(error: &StartError) -> Fault {
@@ -43,7 +43,7 @@ fn elsewhere(path: &str) -> String {
     }
 }
 
-fn said(error: &StartError) -> Said {
+fn said(error: &StartError) -> FaultTexts {
     let clause = |name: &str| format!("`{name}`");
     let before = || BEFORE.to_owned();
     let ours = || OURS.to_owned();
@@ -112,7 +112,7 @@ fn said(error: &StartError) -> Said {
 }
 
 /// A grant that would be shown and yet be shut.
-fn unreadable(Shut { path, at, owner, mode, uid, folder, others }: &Shut) -> Said {
+fn unreadable(Shut { path, at, owner, mode, uid, folder, others }: &Shut) -> FaultTexts {
     let root = if *others { ", since what root starts does not run as root" } else { "" };
     let (shut, right) = match (at == path, folder) {
         (true, true) => ("it".to_owned(), "rx"),

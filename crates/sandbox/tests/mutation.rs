@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use policy::Control;
 use policy::control::Evidence;
 use policy::load::Packed;
-use policy::value::{Found, Lacking};
+use policy::value::{ImageNotFound, StoredImage};
 use sandbox::fault::Fault;
 use sandbox::state::Places;
 use sandbox::{
@@ -36,8 +36,11 @@ fn tree() -> PathBuf {
 }
 
 impl Images for OneTree {
-    fn find(&self, _: &Places, name: &str) -> Result<Packed, Lacking> {
-        Ok(Packed { found: Found { digest: name.to_owned(), tree: tree(), ..Found::default() }, ..Packed::default() })
+    fn find(&self, _: &Places, name: &str) -> Result<Packed, ImageNotFound> {
+        Ok(Packed {
+            found: StoredImage { digest: name.to_owned(), tree: tree(), ..StoredImage::default() },
+            ..Packed::default()
+        })
     }
 
     fn lease(&self, _: &Places, digest: &str) -> Result<LeasedTree, Fault> {

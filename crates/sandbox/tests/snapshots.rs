@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use live::Live;
 use sandbox::Error;
 use sandbox::changes::{Applied, Change, ChangesError, Guarded, Manifest, Request, apply, discard, load};
-use sandbox::snapshot::{self, Snapshot, TMP, Wish};
+use sandbox::snapshot::{self, Snapshot, SnapshotRequest, TMP};
 use sandbox::state::{Places, RunId, State};
 
 const LAYERED: [(&str, &str); 3] = [("container", "overlay"), ("container", "copy"), ("process", "copy")];
@@ -71,7 +71,7 @@ fn freezes(live: &Live) -> bool {
     };
     refused(handle.changes().unwrap_err());
     refused(handle.apply(all()).unwrap_err());
-    let writer = snapshot::begin(state(live), &run_of(live), Wish::default()).unwrap();
+    let writer = snapshot::begin(state(live), &run_of(live), SnapshotRequest::default()).unwrap();
     refused(handle.snapshot(writer).unwrap_err());
     assert_eq!(snapshot::list(&state(live)).unwrap(), []);
     println!("skip: no freezer here");
@@ -95,7 +95,7 @@ fn told(manifest: &Manifest) -> Vec<(String, Change)> {
 }
 
 fn take(live: &Live) -> Snapshot {
-    let writer = snapshot::begin(state(live), &run_of(live), Wish::default()).unwrap();
+    let writer = snapshot::begin(state(live), &run_of(live), SnapshotRequest::default()).unwrap();
     live.sandbox.handle().snapshot(writer).unwrap()
 }
 
@@ -367,7 +367,7 @@ fn writes_to_the_hosts_own_folder_are_no_snapshot() {
     let error = live.sandbox.handle().changes().unwrap_err();
     assert_eq!(error.into_faults().first().unwrap().id, "run/no-changes");
     let live = create(host(&[]), ("container", "rw"), &[r#"prefer=["limits.disk","limits.files"]"#]);
-    let writer = snapshot::begin(state(&live), &run_of(&live), Wish::default()).unwrap();
+    let writer = snapshot::begin(state(&live), &run_of(&live), SnapshotRequest::default()).unwrap();
     let error = live.sandbox.handle().snapshot(writer).unwrap_err();
     assert!(error.is_refusal());
     assert_eq!(error.into_faults().first().unwrap().id, "run/no-changes");
@@ -382,7 +382,7 @@ fn a_sandbox_that_is_ended_waits_for_no_snapshot() {
     }
     live.ask("mkdir many; cd many; for i in $(seq 40); do head -c 5000000 /dev/urandom > $i; done; echo done");
     let (handle, state, run) = (live.sandbox.handle(), state(&live), run_of(&live));
-    let writer = snapshot::begin(state, &run, Wish::default()).unwrap();
+    let writer = snapshot::begin(state, &run, SnapshotRequest::default()).unwrap();
     let asked = handle.clone();
     let making = std::thread::spawn(move || asked.snapshot(writer).map(drop));
     let (_never, silence) = std::sync::mpsc::channel::<()>();

@@ -19,7 +19,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A sandbox to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct SandboxRequest {
     /// Whose it is: what is kept ready for one is given to nobody else.
     pub owner: String,
     /// Its policy, the weakest layer first.
@@ -64,7 +64,7 @@ pub trait Sandboxes: Send + Sync + 'static {
     ///
     /// # Errors
     /// A refusal, with every reason, or a failure of ours.
-    fn create(&self, wanted: Wanted) -> BoxFuture<'_, Result<Info, Vec<Problem>>>;
+    fn create(&self, wanted: SandboxRequest) -> BoxFuture<'_, Result<Info, Vec<Problem>>>;
 
     /// A connection to the supervisor of one, on which any number of requests go.
     ///
@@ -164,12 +164,12 @@ pub trait Approvals: Send + Sync + 'static {
     ///
     /// # Errors
     /// There is none, somebody or the time was first (409), it cannot be remembered so, or the store cannot be used.
-    fn answer(&self, id: &str, said: &Said) -> Result<Json, Problem>;
+    fn answer(&self, id: &str, said: &ApprovalAnswer) -> Result<Json, Problem>;
 }
 
 /// An answer to a call that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct ApprovalAnswer {
     /// Who says it, for the record.
     pub by: String,
     /// Yes or no.
@@ -180,14 +180,14 @@ pub struct Said {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Once, and also what is remembered.
-    Approve(Option<Remembered>),
+    Approve(Option<RememberedApproval>),
     /// No, and what the agent is told.
     Deny(String),
 }
 
 /// What is approved beside the one call: as the flags of `fumehood approvals approve`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remembered {
+pub struct RememberedApproval {
     /// `args`, `tool` or `session`.
     pub what: String,
     /// Arguments that may be anything.

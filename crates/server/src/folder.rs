@@ -9,10 +9,10 @@ use live::words::{Ask, Info};
 use live::{Home, LiveError};
 
 use crate::answer::Problem;
-use crate::backend::{BoxFuture, Sandboxes, Wanted, failed};
+use crate::backend::{BoxFuture, SandboxRequest, Sandboxes, failed};
 
 /// Creates a sandbox, and waits until it is there; blocks.
-pub type Create = Arc<dyn Fn(Wanted) -> Result<Info, Vec<Problem>> + Send + Sync>;
+pub type Create = Arc<dyn Fn(SandboxRequest) -> Result<Info, Vec<Problem>> + Send + Sync>;
 
 /// Connections that stand, by id.
 type Clients = Arc<Mutex<BTreeMap<String, Client>>>;
@@ -83,7 +83,7 @@ impl Sandboxes for Folder {
         })
     }
 
-    fn create(&self, wanted: Wanted) -> BoxFuture<'_, Result<Info, Vec<Problem>>> {
+    fn create(&self, wanted: SandboxRequest) -> BoxFuture<'_, Result<Info, Vec<Problem>>> {
         let create = Arc::clone(&self.create);
         Box::pin(async move {
             match tokio::task::spawn_blocking(move || create(wanted)).await {

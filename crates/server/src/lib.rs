@@ -1,7 +1,7 @@
 //! The HTTP server of live sandboxes: E2B's control and data interfaces, and our own below `/v1`.
 //!
 //! [`http::serve`] is the listener and says which request is whose: a request that names a sandbox (by headers or by the first
-//! label of its host) goes to `envd`, all others to `e2b` and `v1`. What both do with sandboxes is in `desk`, which asks
+//! label of its host) goes to `envd`, all others to `e2b` and `v1`. What both do with sandboxes is in `app`, which asks
 //! [`backend::Sandboxes`]. The server keeps nothing that a crash can lose: sandboxes are those of the state folder, each with
 //! a supervisor of its own; to whom one belongs is in its labels, and tokens are derived from its id.
 //!
@@ -10,12 +10,12 @@
 
 mod admission;
 pub mod answer;
+pub mod app;
 pub mod backend;
 mod builder;
 mod built;
 mod ceiling;
 mod clock;
-pub mod desk;
 mod docker;
 mod e2b;
 mod envd;

@@ -14,20 +14,20 @@ use live::pool::Status;
 use live::words::State;
 
 use crate::answer::{Problem, harden};
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::meters::{BOUNDS, Meters, Times};
 use crate::nets::Counted;
 use crate::request;
 
 /// The answer to a request for `/metrics`: of an operator's key alone, on loopback too. They tell of all keys' sandboxes, and
 /// others of this machine reach the port.
-pub(crate) async fn answer(desk: &Desk, parts: &Parts) -> Result<Response<Body>, Problem> {
-    desk.who(&request::token(&parts.headers))?.must_be_operator("metrics")?;
+pub(crate) async fn answer(app: &AppState, parts: &Parts) -> Result<Response<Body>, Problem> {
+    app.who(&request::token(&parts.headers))?.must_be_operator("metrics")?;
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return Err(Problem::no_route(parts.uri.path()));
     }
     let mut states = BTreeMap::from([("running", 0), ("paused", 0), ("ended", 0)]);
-    let infos = desk.sandboxes.list(true).await?;
+    let infos = app.sandboxes.list(true).await?;
     for info in &infos {
         let state = match info.state {
             State::Running => "running",
@@ -45,13 +45,13 @@ pub(crate) async fn answer(desk: &Desk, parts: &Parts) -> Result<Response<Body>,
     for (state, count) in states {
         page.sample("sandboxes", &[("state", state)], count);
     }
-    page.counted(&desk.meters);
-    page.net(desk.nets.sums(&*desk.sandboxes, &infos).await);
-    if let Some(tracer) = &desk.tracer {
+    page.counted(&app.meters);
+    page.net(app.nets.sums(&*app.sandboxes, &infos).await);
+    if let Some(tracer) = &app.tracer {
         let help = "Spans that did not fit the queue or could not be delivered.";
         page.one("spans_dropped_total", "counter", help, tracer.dropped());
     }
-    if let Some(pool) = &desk.pool {
+    if let Some(pool) = &app.pool {
         page.pool(&pool());
     }
     let mut response = Response::new(Body::from(page.0));

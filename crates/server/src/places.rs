@@ -22,7 +22,7 @@ const SLOW: Duration = Duration::from_secs(5);
 
 /// Most connections at once, and most of one address that is not this machine's.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Most {
+pub(crate) struct ConnectionLimits {
     pub(crate) all: usize,
     pub(crate) of_one: usize,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Most {
 /// The connections that stand.
 #[derive(Debug)]
 pub(crate) struct Places {
-    most: Most,
+    most: ConnectionLimits,
     table: Mutex<Table>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Busy {
 }
 
 impl Places {
-    pub(crate) fn new(most: Most) -> Arc<Self> {
+    pub(crate) fn new(most: ConnectionLimits) -> Arc<Self> {
         Arc::new(Self { most, table: Mutex::default() })
     }
 
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn who_waits_longest_makes_room_and_who_works_does_not() {
-        let places = Places::new(Most { all: 3, of_one: 2 });
+        let places = Places::new(ConnectionLimits { all: 3, of_one: 2 });
         let (first, second, third) =
             (places.take(None).unwrap(), places.take(None).unwrap(), places.take(None).unwrap());
         let busy = first.begin();
@@ -272,7 +272,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn where_all_are_at_work_who_takes_nothing_makes_room_and_who_waits_for_more_does_not() {
-        let places = Places::new(Most { all: 2, of_one: 2 });
+        let places = Places::new(ConnectionLimits { all: 2, of_one: 2 });
         let (slow, live) = (places.take(None).unwrap(), places.take(None).unwrap());
         let answer = |place: &Arc<Place>, bytes: usize| {
             let all = tokio_stream::iter([Ok::<_, std::io::Error>(vec![b'a'; bytes])]).chain(tokio_stream::pending());
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn one_address_far_away_has_its_share_and_no_more() {
-        let places = Places::new(Most { all: 10, of_one: 2 });
+        let places = Places::new(ConnectionLimits { all: 10, of_one: 2 });
         let (first, second) = (places.take(FAR).unwrap(), places.take(FAR).unwrap());
         let _third = places.take(FAR).unwrap();
         assert!(first.end.is_cancelled() && !second.end.is_cancelled());

@@ -12,19 +12,19 @@ use sandbox::audit::Kind;
 use serde_json::{Value as Json, json};
 
 use crate::answer::Problem;
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::keys::Key;
 
 /// A request that changes something, or tries to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct AuditedRequest {
     key: String,
     method: Method,
     route: String,
     sandbox: String,
 }
 
-impl Asked {
+impl AuditedRequest {
     /// Of a request that was routed; none if it only looks.
     pub(crate) fn of(request: &Request, key: &Key) -> Option<Self> {
         let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
@@ -77,15 +77,15 @@ const HUNG_UP: u16 = 499;
 /// A request whose event is still to be written.
 #[derive(Debug)]
 pub(crate) struct Open {
-    desk: Arc<Desk>,
-    asked: Option<Asked>,
+    app: Arc<AppState>,
+    asked: Option<AuditedRequest>,
 }
 
 impl Open {
     fn end(&mut self, status: u16) {
         let Some(asked) = self.asked.take() else { return };
-        if write(&self.desk, &asked.event(status)).is_err() {
-            self.desk.is_recorded.store(false, Ordering::Relaxed);
+        if write(&self.app, &asked.event(status)).is_err() {
+            self.app.is_recorded.store(false, Ordering::Relaxed);
         }
     }
 }
@@ -98,13 +98,13 @@ impl Drop for Open {
 
 /// # Errors
 /// What was changed before could not be recorded, and cannot be now.
-pub(crate) fn before(desk: &Arc<Desk>, asked: Option<Asked>) -> Result<Option<Open>, Problem> {
-    if asked.is_some() && !desk.is_recorded.load(Ordering::Relaxed) {
+pub(crate) fn before(app: &Arc<AppState>, asked: Option<AuditedRequest>) -> Result<Option<Open>, Problem> {
+    if asked.is_some() && !app.is_recorded.load(Ordering::Relaxed) {
         let note = json!({ "key": "", "method": "", "route": "", "sandbox": "", "status": 0, "note": "events before this were lost" });
-        write(desk, &note)?;
-        desk.is_recorded.store(true, Ordering::Relaxed);
+        write(app, &note)?;
+        app.is_recorded.store(true, Ordering::Relaxed);
     }
-    Ok(asked.map(|asked| Open { desk: Arc::clone(desk), asked: Some(asked) }))
+    Ok(asked.map(|asked| Open { app: Arc::clone(app), asked: Some(asked) }))
 }
 
 /// The request was answered.
@@ -112,8 +112,8 @@ pub(crate) fn after(open: Option<Open>, status: StatusCode) {
     open.into_iter().for_each(|mut open| open.end(status.as_u16()));
 }
 
-fn write(desk: &Desk, body: &Json) -> Result<(), Problem> {
-    let written = desk.log().and_then(|log| {
+fn write(app: &AppState, body: &Json) -> Result<(), Problem> {
+    let written = app.log().and_then(|log| {
         log.append("", &Kind::server_request(), body).map_err(|error| Problem::of_audit(&error))?;
         Ok(())
     });
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_only_looks_is_no_event() {
-        let of = |method: Method, path: &str| Asked::inside("k".to_owned(), &method, path, "a");
+        let of = |method: Method, path: &str| AuditedRequest::inside("k".to_owned(), &method, path, "a");
         assert!(of(Method::GET, "/files").is_none() && of(Method::POST, "/filesystem.Filesystem/Stat").is_none());
         assert!(of(Method::POST, "/files").is_some() && of(Method::POST, "/process.Process/Start").is_some());
     }

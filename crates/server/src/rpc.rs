@@ -29,7 +29,7 @@ pub(crate) enum RpcCode {
 }
 
 impl RpcCode {
-    pub(crate) fn words(self) -> (&'static str, StatusCode) {
+    pub(crate) fn code_and_status(self) -> (&'static str, StatusCode) {
         match self {
             Self::InvalidArgument => ("invalid_argument", StatusCode::BAD_REQUEST),
             Self::Unauthenticated => ("unauthenticated", StatusCode::UNAUTHORIZED),
@@ -53,7 +53,7 @@ impl RpcError {
     }
 
     pub(crate) fn json(&self) -> Json {
-        json!({ "code": self.code.words().0, "message": self.message })
+        json!({ "code": self.code.code_and_status().0, "message": self.message })
     }
 }
 
@@ -83,6 +83,6 @@ mod tests {
     #[test]
     fn what_was_cancelled_has_the_status_of_connect() {
         let error = RpcError::from(Failure { code: Code::Cancelled, message: "asked to stop".to_owned() });
-        assert_eq!((error.code.words().1.as_u16(), &error.json()["code"]), (499, &json!("canceled")));
+        assert_eq!((error.code.code_and_status().1.as_u16(), &error.json()["code"]), (499, &json!("canceled")));
     }
 }

@@ -4,7 +4,7 @@
 
 use agent::words::Failure;
 use axum::http::StatusCode;
-use live::Kept;
+use live::RestoreSettings;
 use live::create::Layer;
 use live::words::{Ask, Info, Snapshotted};
 use policy::Millis;
@@ -13,8 +13,8 @@ use sandbox::snapshot::{About, Snapshot, SnapshotError};
 use serde_json::{Map, Value as Json};
 
 use crate::answer::Problem;
+use crate::app::{AppState, MAX_LIFE_MS, Order};
 use crate::backend::call;
-use crate::desk::{Desk, MAX_LIFE_MS, Order};
 use crate::json;
 use crate::keys::Key;
 use crate::labels;
@@ -28,7 +28,7 @@ const MAX_FORKS: u64 = 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) about: About,
-    kept: Kept,
+    kept: RestoreSettings,
 }
 
 fn problem(error: &SnapshotError) -> Problem {
@@ -55,7 +55,7 @@ fn no_such(word: &str) -> Problem {
 
 /// What is written down of it, if a sandbox of this key was kept in it.
 fn owned(key: &Key, about: About) -> Option<Known> {
-    let kept: Kept = serde_json::from_value(about.layers.clone()).ok()?;
+    let kept: RestoreSettings = serde_json::from_value(about.layers.clone()).ok()?;
     // Those of builds are their templates', and found by them.
     let is_build = kept.labels.contains_key(labels::BUILD);
     (key.created(&kept.labels) && !is_build).then_some(Known { about, kept })
@@ -81,7 +81,7 @@ fn keeps_no_header(info: &Info) -> Result<(), Problem> {
 }
 
 /// How long the sandbox of a snapshot was to live when it was created, milliseconds.
-fn lived(kept: &Kept) -> Option<u64> {
+fn lived(kept: &RestoreSettings) -> Option<u64> {
     let told = kept.layers.iter().rev().find_map(|layer| match layer {
         Layer::Flag(name, value) if name == "--timeout" => Millis::parse(value).ok(),
         Layer::Flag(..) | Layer::Document(_) | Layer::Set(_) => None,
@@ -94,7 +94,7 @@ fn lived(kept: &Kept) -> Option<u64> {
     Some(told.0.saturating_sub(beyond).min(MAX_LIFE_MS))
 }
 
-impl Desk {
+impl AppState {
     /// The snapshots of a key, the oldest first.
     pub(crate) async fn snapshots(&self, key: &Key) -> Result<Vec<Known>, Problem> {
         let all = self.in_state(|state| sandbox::snapshot::list(state).map_err(|error| problem(&error)));
@@ -215,7 +215,7 @@ mod tests {
         let kept = |times: &[&str], label: &str| {
             let flag = |time: &&str| Layer::Flag("--timeout".to_owned(), (*time).to_owned());
             let labels = [(label.to_owned(), "pause".to_owned())].into();
-            Kept { layers: times.iter().map(flag).collect(), labels, ..Kept::default() }
+            RestoreSettings { layers: times.iter().map(flag).collect(), labels, ..RestoreSettings::default() }
         };
         assert_eq!((lived(&kept(&[], "")), lived(&kept(&["9s", "60000ms"], ""))), (None, Some(60_000)));
         assert_eq!(lived(&kept(&["86460000ms"], labels::AT_END)), Some(60_000));

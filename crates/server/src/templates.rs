@@ -31,7 +31,7 @@ const BASE_CLAUSES: &[&str] = &[
 
 /// What a sandbox is made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Made {
+pub(crate) struct TemplateLayers {
     /// The weakest layer first.
     pub(crate) layers: Vec<PolicyLayer>,
     /// What of the state folder the layers show inside.
@@ -57,12 +57,12 @@ impl Templates {
     ///
     /// # Errors
     /// There is none; or it was built and cannot be read.
-    pub(crate) fn find(&self, template: &str) -> Result<Made, Problem> {
+    pub(crate) fn find(&self, template: &str) -> Result<TemplateLayers, Problem> {
         let name = template.split_once(':').map_or(template, |(name, _tag)| name);
         let name = if name == "code-interpreter" { INTERPRETER } else { name };
         let mut made = match self.store.find(name) {
             // What is called as it is stock, and this is no place for another.
-            _ if name == BASE => Made { layers: base(), ..Made::default() },
+            _ if name == BASE => TemplateLayers { layers: base(), ..TemplateLayers::default() },
             Ok(built) => {
                 let mut layers = Vec::new();
                 // A recipe says what it needs beyond `base`. The stock interpreter is for E2B's clients, and as large as `base`.
@@ -71,10 +71,10 @@ impl Templates {
                 } else {
                     layers.extend(base().into_iter().chain(built.layers()))
                 }
-                Made { layers, shown: built.shown(), root: built.image }
+                TemplateLayers { layers, shown: built.shown(), root: built.image }
             }
             Err(TemplateError::Unknown(_) | TemplateError::Name(_)) if policy::presets::preset(name).is_some() => {
-                Made { layers: vec![PolicyLayer::Document(name.to_owned())], ..Made::default() }
+                TemplateLayers { layers: vec![PolicyLayer::Document(name.to_owned())], ..TemplateLayers::default() }
             }
             Err(TemplateError::Unknown(_)) if name == INTERPRETER => return Err(not_built(template)),
             Err(TemplateError::Unknown(_) | TemplateError::Name(_)) => return Err(self.unknown(template)),

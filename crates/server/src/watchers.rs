@@ -25,7 +25,7 @@ pub(crate) struct Watchers {
 
 #[derive(Debug)]
 struct Watcher {
-    kept: Kept,
+    kept: EventQueue,
     task: AbortHandle,
 }
 
@@ -37,10 +37,10 @@ impl Drop for Watcher {
 
 /// What one watcher has seen and nobody has asked for yet.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept(Arc<Mutex<Seen>>);
+pub(crate) struct EventQueue(Arc<Mutex<QueueState>>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct QueueState {
     /// As JSON, which is smaller than what it says.
     events: VecDeque<String>,
     /// Their bytes.
@@ -49,8 +49,8 @@ struct Seen {
     failed: Option<RpcError>,
 }
 
-impl Kept {
-    fn lock(&self) -> MutexGuard<'_, Seen> {
+impl EventQueue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -94,7 +94,7 @@ impl Watchers {
     ///
     /// # Errors
     /// There are as many as there may be, or the kernel gives no random bytes.
-    pub(crate) fn add<F>(&self, id: &str, work: impl FnOnce(Kept) -> F) -> Result<String, RpcError>
+    pub(crate) fn add<F>(&self, id: &str, work: impl FnOnce(EventQueue) -> F) -> Result<String, RpcError>
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -107,7 +107,7 @@ impl Watchers {
             let message = format!("there are {MAX_WATCHERS} watchers already: remove some");
             return Err(RpcError::new(RpcCode::ResourceExhausted, message));
         }
-        let (name, kept) = (hex(&random), Kept::default());
+        let (name, kept) = (hex(&random), EventQueue::default());
         let task = tokio::spawn(work(kept.clone())).abort_handle();
         table.insert((id.to_owned(), name.clone()), Watcher { kept, task });
         Ok(name)
@@ -148,8 +148,8 @@ mod tests {
     use super::*;
 
     /// How many such events are kept until it is too much.
-    fn kept(event: &Json) -> (usize, Kept) {
-        let kept = Kept::default();
+    fn kept(event: &Json) -> (usize, EventQueue) {
+        let kept = EventQueue::default();
         let count = (0..=MAX_EVENTS).take_while(|_| kept.add(Ok(event.clone()))).count();
         (count, kept)
     }
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn who_asks_in_time_loses_nothing() {
-        let (kept, long) = (Kept::default(), json!({ "name": "a".repeat(4096) }));
+        let (kept, long) = (EventQueue::default(), json!({ "name": "a".repeat(4096) }));
         for _ in 0..4 {
             let some = vec![long.clone(); 1000];
             assert!(some.iter().all(|event| kept.add(Ok(event.clone()))));

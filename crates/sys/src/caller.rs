@@ -1,6 +1,6 @@
 //! Who this process is.
 
-use crate::error::Named as _;
+use crate::error::ErrorContext as _;
 
 /// Effective user id.
 #[must_use]

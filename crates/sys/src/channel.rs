@@ -13,7 +13,7 @@ use rustix::net::{
 };
 use rustix::pipe::PipeFlags;
 
-use crate::error::{Named as _, Result};
+use crate::error::{ErrorContext as _, Result};
 
 /// Most descriptors that one message may bring; more are closed by the kernel (`MSG_CTRUNC`).
 pub const MAX_DESCRIPTORS: usize = 16;

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::error::{Error, Named as _, Result};
+use crate::error::{Error, ErrorContext as _, Result};
 use crate::pidfd::{self, End, Used};
 pub use crate::spawn::launch::Session;
 use crate::spawn::launch::{Launch, Program};

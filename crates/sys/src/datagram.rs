@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, AsRawFd as _};
 
 use rustix::io::Errno;
 
-use crate::error::{Error, Named as _, Result};
+use crate::error::{Error, ErrorContext as _, Result};
 
 /// A datagram that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Came {
+pub struct ReceivedDatagram {
     /// Bytes of it in the buffer; what did not fit is lost.
     pub count: usize,
     /// Who sent it.
@@ -46,7 +46,7 @@ pub fn ask_for_destination(socket: impl AsFd, v6: bool) -> Result<()> {
 ///
 /// # Errors
 /// EAGAIN: nothing is there. EPROTO: it does not say where it was sent to.
-pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Came> {
+pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<ReceivedDatagram> {
     let (mut name, mut control): (Name, Control) = ([0; 7], [0; 8]);
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     let mut message = empty();
@@ -64,7 +64,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Came> {
     let filled = control.iter().flat_map(|word| word.to_ne_bytes()).take(message.msg_controllen).collect::<Vec<_>>();
     let from = sender(&name.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>());
     if let (Some(from), Some(to)) = (from, destination(&filled)) {
-        Ok(Came { count, from, to })
+        Ok(ReceivedDatagram { count, from, to })
     } else {
         Err(Error::new("recvmsg", named(), Errno::PROTO))
     }

@@ -38,12 +38,12 @@ impl Error {
 }
 
 /// Adds call and object to a bare errno. The object is built only when needed.
-pub(crate) trait Named<T> {
+pub(crate) trait ErrorContext<T> {
     /// Turns `Err(errno)` into an [`Error`].
     fn named(self, call: &'static str, object: impl FnOnce() -> String) -> Result<T>;
 }
 
-impl<T> Named<T> for rustix::io::Result<T> {
+impl<T> ErrorContext<T> for rustix::io::Result<T> {
     fn named(self, call: &'static str, object: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|errno| Error::new(call, object(), errno))
     }

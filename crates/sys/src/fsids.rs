@@ -11,11 +11,11 @@ use rustix::fs::Gid;
 use rustix::io::Errno;
 use rustix::thread::set_thread_groups;
 
-use crate::error::{Error, Named as _, Result};
+use crate::error::{Error, ErrorContext as _, Result};
 
 /// While this lives, the calling thread opens and makes files as another user. Not for sending to another thread.
 #[derive(Debug)]
-pub struct As {
+pub struct FsIdsGuard {
     before: (u32, u32),
     /// The supplementary groups that were given up.
     groups: Vec<Gid>,
@@ -24,7 +24,7 @@ pub struct As {
 
 const ASK: u32 = u32::MAX;
 
-impl As {
+impl FsIdsGuard {
     /// Becomes `uid` and `gid` for files, without supplementary groups.
     ///
     /// # Errors
@@ -48,8 +48,8 @@ impl As {
     }
 }
 
-impl As {
-    /// As [`As::user`], but files that root may read stay readable: for copying into a file system that only knows
+impl FsIdsGuard {
+    /// As [`FsIdsGuard::user`], but files that root may read stay readable: for copying into a file system that only knows
     /// that user's ids.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl As {
     }
 }
 
-impl Drop for As {
+impl Drop for FsIdsGuard {
     fn drop(&mut self) {
         set_uid(self.before.0);
         set_gid(self.before.1);
@@ -105,7 +105,7 @@ mod tests {
             asked.recv().unwrap();
             std::fs::File::open("/etc/shadow").is_ok()
         });
-        let other = As::user(65534, 65534).unwrap();
+        let other = FsIdsGuard::user(65534, 65534).unwrap();
         ask.send(()).unwrap();
         assert!(beside.join().unwrap(), "a thread that was there before is not changed");
         assert_eq!(std::fs::File::open("/etc/shadow").unwrap_err().raw_os_error(), Some(13));

@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
-use crate::error::{Error, Named as _, Result};
+use crate::error::{Error, ErrorContext as _, Result};
 use crate::spawn::{Child, IdMaps, IdRange, Namespaces, Spawn, write_id_maps};
 use crate::tree::{self, MountAttr};
 
@@ -88,7 +88,7 @@ mod tests {
         let facts = crate::paths::facts(&inside).unwrap();
         assert_eq!((facts.uid, facts.gid), (12345, 23456));
         // A write by the shown id is the owner's write on disk.
-        let result = crate::fsids::As::user(12345, 23456).unwrap();
+        let result = crate::fsids::FsIdsGuard::user(12345, 23456).unwrap();
         let made = rustix::fs::openat(
             &tree,
             "new",

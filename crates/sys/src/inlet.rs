@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use crate::error::{Named as _, Result};
+use crate::error::{ErrorContext as _, Result};
 
 /// A socket of another network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

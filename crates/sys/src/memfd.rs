@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
-use crate::error::{Named as _, Result};
+use crate::error::{ErrorContext as _, Result};
 
 const SEAL_EXEC: SealFlags = SealFlags::from_bits_retain(0x20);
 const CONTENT: SealFlags = SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::WRITE);

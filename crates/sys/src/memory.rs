@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use crate::error::{Named as _, Result};
+use crate::error::{ErrorContext as _, Result};
 
 /// Locks the pages in which these bytes lie, for as long as the process has them: they are not swapped out. What lies beside
 /// them in a page is locked too, and nothing unlocks it.

@@ -15,11 +15,11 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::bare::{self, Fd};
-use crate::error::{Error, Named as _, Result};
+use crate::error::{Error, ErrorContext as _, Result};
 
 /// What is to be made.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted<'a> {
+pub struct NetworkSpec<'a> {
     /// The pair of interfaces, and of which families it has addresses.
     pub pair: Option<Families>,
     /// Of which families every address is local in the outer namespace.
@@ -63,7 +63,7 @@ pub struct Side {
 ///
 /// # Errors
 /// EPERM: not root. EOPNOTSUPP: this kernel has no pairs of interfaces (veth). As [`bare::inlet`].
-pub fn make(wanted: &Wanted<'_>) -> Result<Network> {
+pub fn make(wanted: &NetworkSpec<'_>) -> Result<Network> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("network".to_owned()).spawn_scoped(scope, || made(wanted));
         let thread = thread
@@ -72,7 +72,7 @@ pub fn make(wanted: &Wanted<'_>) -> Result<Network> {
     })
 }
 
-fn made(wanted: &Wanted<'_>) -> Result<Network> {
+fn made(wanted: &NetworkSpec<'_>) -> Result<Network> {
     let outer = Side::enter()?;
     for (ipv6, _) in [(false, wanted.local.ipv4), (true, wanted.local.ipv6)].into_iter().filter(|(_, asked)| *asked) {
         bare::add_local_route(ipv6).map_err(|errno| told("RTM_NEWROUTE", "every address", errno))?;
@@ -225,7 +225,7 @@ mod tests {
             eprintln!("skip: it makes network namespaces, as root alone may");
             return;
         }
-        let made = make(&Wanted { pair: Some(BOTH), local: BOTH, sockets: SOCKETS }).unwrap();
+        let made = make(&NetworkSpec { pair: Some(BOTH), local: BOTH, sockets: SOCKETS }).unwrap();
         assert_eq!(made.inner.interfaces_up().unwrap(), ["lo", DEVICE]);
         assert_eq!(made.outer.interfaces_up().unwrap(), ["lo", OUTSIDE]);
         let own = crate::proc::Process::own().unwrap().namespace(crate::proc::Namespace::Net).unwrap();
@@ -262,14 +262,14 @@ mod tests {
             eprintln!("skip: it makes network namespaces, as root alone may");
             return;
         }
-        let alone = make(&Wanted { pair: None, local: BOTH, sockets: SOCKETS }).unwrap();
+        let alone = make(&NetworkSpec { pair: None, local: BOTH, sockets: SOCKETS }).unwrap();
         assert_eq!(alone.inner.interfaces_up().unwrap(), ["lo"]);
         assert!(!connects(&alone.inner, "198.51.100.7:443"));
         let none = Families::default();
-        let lost = make(&Wanted { pair: Some(BOTH), local: none, sockets: SOCKETS }).unwrap();
+        let lost = make(&NetworkSpec { pair: Some(BOTH), local: none, sockets: SOCKETS }).unwrap();
         assert!(!connects(&lost.inner, "198.51.100.7:443"), "nothing takes it there");
         let four = Families { ipv4: true, ipv6: false };
-        let half = make(&Wanted { pair: Some(four), local: four, sockets: SOCKETS }).unwrap();
+        let half = make(&NetworkSpec { pair: Some(four), local: four, sockets: SOCKETS }).unwrap();
         assert!(connects(&half.inner, "198.51.100.7:443") && !connects(&half.inner, "[2001:db8::7]:443"));
     }
 }

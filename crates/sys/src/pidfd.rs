@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::error::{Named as _, Result};
+use crate::error::{ErrorContext as _, Result};
 
 /// Opens a descriptor of process `pid`, close-on-exec.
 ///

@@ -17,12 +17,12 @@ pub const FORWARDED: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc
 #[derive(Debug)]
 pub struct Signals {
     fd: OwnedFd,
-    _held: Held,
+    _held: BlockedSignals,
 }
 
 /// Signals that are blocked in this thread. Dropping it restores the mask.
 #[derive(Debug)]
-struct Held {
+struct BlockedSignals {
     before: Mask,
     /// A mask is a thread's own: this stays with the thread that it is about.
     _here: PhantomData<*const ()>,
@@ -52,7 +52,7 @@ impl Mask {
     }
 }
 
-impl Held {
+impl BlockedSignals {
     fn of(set: &Mask) -> Self {
         // SAFETY: `sigset_t` is plain data for which all zero bytes are a value; the mask in force is written over it.
         let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -78,7 +78,7 @@ impl Signals {
         }
         // SAFETY: the kernel just made this descriptor and nobody else knows it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self { fd, _held: Held::of(&set) })
+        Ok(Self { fd, _held: BlockedSignals::of(&set) })
     }
 
     /// The next signal that has arrived, without waiting.
@@ -101,7 +101,7 @@ impl AsFd for Signals {
     }
 }
 
-impl Drop for Held {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         // SAFETY: the set is the one that this thread had before.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before.0, std::ptr::null_mut()) };

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::pty::OpenptFlags;
 use rustix::termios::{OptionalActions, Termios, Winsize};
 
-use crate::error::{Named as _, Result};
+use crate::error::{ErrorContext as _, Result};
 
 /// Rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags};
 
-use crate::error::{Error, Named as _, Result};
+use crate::error::{Error, ErrorContext as _, Result};
 
 const AT_EMPTY_PATH: u32 = 0x1000;
 const AT_RECURSIVE: u32 = 0x8000;

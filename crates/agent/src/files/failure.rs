@@ -37,11 +37,11 @@ pub(crate) fn code(errno: Errno) -> Code {
 
 /// What the kernel answered when `doing` something with a path.
 pub(crate) fn at<'a>(doing: &'a str, path: &'a Path) -> impl Fn(Errno) -> Failure + 'a {
-    move |errno| failure(code(errno), format!("{doing} `{}`: {}", path.display(), words(errno)))
+    move |errno| failure(code(errno), format!("{doing} `{}`: {}", path.display(), error_text(errno)))
 }
 
 /// An error in words, without its number.
-pub(crate) fn words(errno: Errno) -> String {
+pub(crate) fn error_text(errno: Errno) -> String {
     let text = errno.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }

@@ -12,7 +12,7 @@ use rustix::time::{ClockId, Timespec};
 use sys::bare::{self, Fd};
 
 use super::init::{Fault, LOOK, at, call};
-use super::{Begin, Begun, FIRST, Machine, Waits};
+use super::{Begin, FIRST, Machine, SeedReply, Waits};
 use crate::files::failure::failure;
 use crate::frame::{self, Frame, Kind, Lane};
 use crate::words::{Code, Ended, Failure};
@@ -23,7 +23,7 @@ const MAX_TOTAL: u64 = 64 << 20;
 const CHUNK: usize = 64 * 1024;
 
 /// What the machine is to become.
-pub(super) struct Told {
+pub(super) struct MachineSetup {
     pub(super) machine: Machine,
     pub(super) filter: Vec<u8>,
     pub(super) files: Vec<(String, Vec<u8>)>,
@@ -41,7 +41,7 @@ impl<'a> Line<'a> {
     }
 
     /// Says that it waits, and waits.
-    pub(super) fn begun(&mut self, disks: bool) -> Result<Told, Fault> {
+    pub(super) fn begun(&mut self, disks: bool) -> Result<MachineSetup, Fault> {
         let waits = serde_json::to_vec(&Waits { disks }).unwrap_or_default();
         self.say(Kind::Event, FIRST, &waits)?;
         let begin = self.begin()?;
@@ -52,7 +52,7 @@ impl<'a> Line<'a> {
         let words = serde_json::to_vec(&Ended::Ok(begun)).unwrap_or_default();
         self.say(Kind::End, FIRST, &words)?;
         let filter = parts.next().unwrap_or_default();
-        Ok(Told { machine, filter, files: files.into_iter().map(|(name, _)| name).zip(parts).collect() })
+        Ok(MachineSetup { machine, filter, files: files.into_iter().map(|(name, _)| name).zip(parts).collect() })
     }
 
     /// The one request that is taken; all others are answered with why not.
@@ -150,14 +150,14 @@ fn judged(stream: u32, payload: &[u8]) -> Result<Begin, Failure> {
 }
 
 /// Fresh random numbers and the time; what the generator gave before and after.
-pub(super) fn renewed(seed: [u8; 32], clock: (i64, u32)) -> Result<Begun, Fault> {
+pub(super) fn renewed(seed: [u8; 32], clock: (i64, u32)) -> Result<SeedReply, Fault> {
     let device = rustix::fs::open("/dev/urandom", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let device = device.map_err(at("/dev/urandom"))?;
     let before = drawn()?;
     let number = Fd::new(u32::try_from(device.as_raw_fd()).unwrap_or(u32::MAX));
     bare::reseed(number, seed).map_err(call("fresh random bytes"))?;
     set(clock)?;
-    Ok(Begun { before, after: drawn()? })
+    Ok(SeedReply { before, after: drawn()? })
 }
 
 /// Sets the clock.

@@ -17,11 +17,11 @@ use rustix::process::{WaitOptions, WaitStatus};
 use rustix::system::RebootCommand;
 use sys::bare::{self, Fd, Pointers};
 
-use super::begin::{Line, Told};
+use super::begin::{Line, MachineSetup};
 use super::groups::Groups;
 use super::relay::Relay;
 use super::{Attempt, DISKS, MODULES, Machine, PORT, PROGRAM, network, root, workspace};
-use crate::files::failure::{failure, words};
+use crate::files::failure::{error_text, failure};
 use crate::frame::{self, Frame, Kind};
 use crate::words::{Code, Ended};
 
@@ -46,7 +46,7 @@ impl Fault {
 
 /// Names the step of an errno.
 pub(super) fn at(step: impl Into<String>) -> impl FnOnce(Errno) -> Fault {
-    move |errno| Fault(format!("{}: {}", step.into(), words(errno)))
+    move |errno| Fault(format!("{}: {}", step.into(), error_text(errno)))
 }
 
 /// The same of the standard library's errors.
@@ -76,7 +76,7 @@ fn live() -> Result<(), Fault> {
     root::mounted("proc", "/proc", own | MountFlags::NODEV, "")?;
     load_modules(|name| !of_disks(name) && !network::is_module(name))?;
     let socket = open_when_there(&port(), OFlags::RDWR)?;
-    let Told { machine, filter, files } = Line::new(&socket).begun(Path::new(root::DEVICE).exists())?;
+    let MachineSetup { machine, filter, files } = Line::new(&socket).begun(Path::new(root::DEVICE).exists())?;
     load_modules(of_disks)?;
     let program = rustix::fs::open(Path::new("/").join(PROGRAM), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let program = program.map_err(at("opening the agent"))?;

@@ -84,7 +84,7 @@ pub struct Waits {
 }
 
 /// The only request that a machine takes before it is a run's. Behind it come the filter of system calls, as the kernel takes it,
-/// and the content of the files as data, then `Eof`. End: [`Begun`].
+/// and the content of the files as data, then `Eof`. End: [`SeedReply`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Begin {
@@ -103,14 +103,14 @@ pub struct Begin {
 /// The seed was taken, and the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Begun {
+pub struct SeedReply {
     /// What the kernel's random generator gave before: the same in all machines that began with the same memory.
     pub before: [u8; 16],
     /// What it gave afterwards.
     pub after: [u8; 16],
 }
 
-/// What the first process is told once there is an agent, whose programs are the caller's: an `Open` on [`ORDERS`]. End: [`Begun`] of
+/// What the first process is told once there is an agent, whose programs are the caller's: an `Open` on [`ORDERS`]. End: [`SeedReply`] of
 /// `Renew`, else empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::begin::{self, renewed};
 use super::groups::Groups;
 use super::init::{Fault, a_while, at};
-use super::{Begun, ORDERS, Order};
+use super::{ORDERS, Order, SeedReply};
 use crate::files::failure::failure;
 use crate::frame::{self, Frame, Kind};
 use crate::words::{Code, Ended};
@@ -37,7 +37,7 @@ enum Doing {
     /// All of it stands still.
     Still,
     /// The agent alone goes on, and still answers whoever asked in another machine; what is to be said when it does not.
-    Forgets(Begun),
+    Forgets(SeedReply),
     /// The agent alone goes on.
     Alone,
 }

@@ -15,7 +15,7 @@ use sys::pidfd::{End, Used};
 use sys::signals::Signals;
 use sys::spawn::{SpawnError, Step};
 
-use super::messages::{self, News, Order};
+use super::messages::{self, Order, StarterMessage};
 use crate::files::failure::{self, failure};
 use crate::words::{Code, Exited, Failure};
 
@@ -44,7 +44,7 @@ pub(super) fn make(socket: &OwnedFd) -> i32 {
     let Some((socket, children)) = prepared(socket) else { return 1 };
     go_first();
     let guarded = confine();
-    if !tell(&socket, &News::Ready { guarded, pid: sys::caller::pid() }) {
+    if !tell(&socket, &StarterMessage::Ready { guarded, pid: sys::caller::pid() }) {
         return 1;
     }
     let mut part = [0; 64];
@@ -73,7 +73,7 @@ fn start_programs(socket: &OwnedFd, guarded: bool) -> i32 {
     let Some((socket, children)) = prepared(socket) else { return 1 };
     let mut inside =
         Inside { socket: &socket, inbox: Vec::new(), descriptors: VecDeque::new(), running: None, left: false };
-    if !tell(&socket, &News::Ready { guarded, pid: sys::caller::pid() }) {
+    if !tell(&socket, &StarterMessage::Ready { guarded, pid: sys::caller::pid() }) {
         return 1;
     }
     loop {
@@ -103,7 +103,7 @@ fn wait(socket: &OwnedFd, children: &Signals) -> Option<bool> {
     Some(ready.first() == Some(&true))
 }
 
-fn tell(socket: &OwnedFd, news: &News) -> bool {
+fn tell(socket: &OwnedFd, news: &StarterMessage) -> bool {
     messages::encode(news).is_some_and(|bytes| sys::channel::send(socket, &bytes).is_ok())
 }
 
@@ -162,11 +162,11 @@ impl Inside<'_> {
         match ended {
             Some((id, exited)) => {
                 self.left = !sys::reap::is_childless();
-                tell(self.socket, &News::Exited { id, exited, left: self.left })
+                tell(self.socket, &StarterMessage::Exited { id, exited, left: self.left })
             }
             None if self.left && self.running.is_none() => {
                 self.left = !sys::reap::is_childless();
-                self.left || tell(self.socket, &News::Empty)
+                self.left || tell(self.socket, &StarterMessage::Empty)
             }
             None => true,
         }
@@ -197,9 +197,9 @@ impl Inside<'_> {
             let news = match start(order, &descriptors) {
                 Ok(pid) => {
                     self.running = Some((pid, id));
-                    News::Started { id, pid }
+                    StarterMessage::Started { id, pid }
                 }
-                Err(failure) => News::Failed { id, failure },
+                Err(failure) => StarterMessage::Failed { id, failure },
             };
             if !tell(self.socket, &news) {
                 return false;
@@ -275,7 +275,7 @@ fn find(name: &str, path: &OsString) -> Result<PathBuf, Failure> {
 
 /// Why a program was not started. `file` is where it should be, as seen from here.
 fn refused(error: SpawnError, name: &str, file: &Path, cwd: Option<&Path>) -> Failure {
-    let why = failure::words(error.errno);
+    let why = failure::error_text(error.errno);
     match (error.step, error.errno) {
         (Step::Directory, errno) => {
             let code = match errno {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::event::PollFlags;
 
-use super::messages::{self, News};
+use super::messages::{self, StarterMessage};
 
 /// Our end.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Link {
     }
 
     /// What came, and whether it lives and speaks our words. Nothing is waited for.
-    pub(super) fn hear(&mut self) -> (Vec<News>, bool) {
+    pub(super) fn hear(&mut self) -> (Vec<StarterMessage>, bool) {
         self.send();
         let mut part = [0; 16 * 1024];
         let lives = match sys::channel::receive(&self.socket, &mut part, true) {

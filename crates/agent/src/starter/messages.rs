@@ -19,7 +19,7 @@ pub(crate) struct Order {
 
 /// What a starter says, and the maker of starters its first word.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum News {
+pub(crate) enum StarterMessage {
     /// It is there, under this number; whether its programs are kept from signalling the agent.
     Ready {
         guarded: bool,

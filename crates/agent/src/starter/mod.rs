@@ -4,11 +4,11 @@
 //! it. One process, the maker, puts itself under the layer and makes the starters; each of them has one program at a time, and adopts
 //! what that leaves behind. What a starter says is not believed: a program can end it, or worse.
 
+mod handle;
 mod inside;
 mod link;
-mod maker;
 mod messages;
-mod one;
+mod spawner;
 
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -16,14 +16,14 @@ use std::time::Instant;
 
 use rustix::event::PollFlags;
 
-use crate::files::failure::{failure, words};
+use crate::files::failure::{error_text, failure};
 use crate::tree;
 use crate::words::{Code, Failure, Program};
+pub(crate) use handle::ProgramEvent;
+use handle::StarterHandle;
 use link::Link;
-use maker::Maker;
 use messages::Order;
-use one::One;
-pub(crate) use one::Told;
+use spawner::Spawner;
 
 const KILL: i32 = 9;
 /// What is told where the kernel gives no process.
@@ -32,8 +32,8 @@ const NO_STARTER: &str = "no process could be made that starts programs (limits.
 /// The agent's side of them.
 #[derive(Debug, Default)]
 pub(crate) struct Starters {
-    maker: Option<Maker>,
-    all: Vec<One>,
+    maker: Option<Spawner>,
+    all: Vec<StarterHandle>,
     orders: u64,
     guarded: bool,
     /// This process adopts what lost all starters.
@@ -63,10 +63,10 @@ impl Starters {
     }
 
     /// One more starter, which has not said yet that it is there.
-    fn add(&mut self) -> Result<&mut One, Failure> {
-        let failed = |errno| failure(Code::TooMany, format!("{NO_STARTER}: {}", words(errno)));
+    fn add(&mut self) -> Result<&mut StarterHandle, Failure> {
+        let failed = |errno| failure(Code::TooMany, format!("{NO_STARTER}: {}", error_text(errno)));
         if self.maker.is_none() {
-            let (maker, guarded) = Maker::new().map_err(failed)?;
+            let (maker, guarded) = Spawner::new().map_err(failed)?;
             self.guarded = guarded;
             self.maker = Some(maker);
         }
@@ -74,7 +74,7 @@ impl Starters {
         if let Some(maker) = &mut self.maker {
             maker.link.put(vec![0], vec![theirs]);
         }
-        self.all.push(One::new(Link::new(ours)));
+        self.all.push(StarterHandle::new(Link::new(ours)));
         self.all.last_mut().ok_or_else(|| failure(Code::Failed, "nobody starts programs"))
     }
 
@@ -84,7 +84,7 @@ impl Starters {
         let Program { argv, env, cwd, tty, stdin: _ } = program;
         let bytes = messages::encode(&Order { id, argv, env, cwd, tty: tty.is_some() })
             .ok_or_else(|| failure(Code::Invalid, "the program cannot be described"))?;
-        let one = match self.all.iter().position(One::is_free) {
+        let one = match self.all.iter().position(StarterHandle::is_free) {
             Some(at) => self.all.get_mut(at).ok_or_else(|| failure(Code::Failed, "nobody starts programs"))?,
             None => self.add()?,
         };
@@ -94,7 +94,7 @@ impl Starters {
         Ok(id)
     }
 
-    fn of(&mut self, order: u64) -> Option<&mut One> {
+    fn of(&mut self, order: u64) -> Option<&mut StarterHandle> {
         self.all.iter_mut().find(|one| one.order() == Some(order))
     }
 
@@ -133,7 +133,7 @@ impl Starters {
 
     /// When something that is being ended is to be looked at again.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.all.iter().filter_map(One::due).min()
+        self.all.iter().filter_map(StarterHandle::due).min()
     }
 
     /// Looks at what is being ended, where that is due.
@@ -152,7 +152,7 @@ impl Starters {
     }
 
     /// What they said, each with the number of the order.
-    pub(crate) fn hear(&mut self) -> Vec<(u64, Told)> {
+    pub(crate) fn hear(&mut self) -> Vec<(u64, ProgramEvent)> {
         let mut told = Vec::new();
         // After its first word the maker says nothing.
         let gone = self.maker.as_mut().is_some_and(|maker| {
@@ -168,8 +168,8 @@ impl Starters {
                 continue;
             }
             if let Some(order) = one.order() {
-                let none = || Told::Failed(failure(Code::TooMany, NO_STARTER));
-                told.push((order, if one.pid.is_some() || gone { Told::Gone } else { none() }));
+                let none = || ProgramEvent::Failed(failure(Code::TooMany, NO_STARTER));
+                told.push((order, if one.pid.is_some() || gone { ProgramEvent::Gone } else { none() }));
             }
             lost |= one.pid.is_some();
             // Where it only misbehaved, or lost its maker, it is still the parent of all of it.

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::files::failure::failure;
 use crate::flow::Io;
 use crate::inside::Inside;
-use crate::starter::Told;
+use crate::starter::ProgramEvent;
 use crate::words::{Code, Ended, Failure, ProgramControl, Request};
 
 /// Whether and when a task goes on.
@@ -56,7 +56,7 @@ pub(crate) trait Task {
     fn control(&mut self, _control: ProgramControl) {}
 
     /// The starter has news about its program.
-    fn told(&mut self, _told: Told) {}
+    fn told(&mut self, _told: ProgramEvent) {}
 
     /// The other side has no use for it any more.
     fn cancel(&mut self, _inside: &mut Inside) {}

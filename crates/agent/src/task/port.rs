@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 
 use super::{Progress, Task, Waiting};
-use crate::files::failure::{code, failure, words};
+use crate::files::failure::{code, error_text, failure};
 use crate::flow::Io;
 use crate::frame::{Lane, MAX_DATA};
 use crate::inside::Inside;
@@ -72,7 +72,7 @@ fn begin(to: SocketAddr) -> Result<OwnedFd, Errno> {
 }
 
 fn refused(port: u16, errno: Errno) -> Failure {
-    let why = words(errno);
+    let why = error_text(errno);
     match errno {
         Errno::CONNREFUSED | Errno::CONNRESET | Errno::TIMEDOUT => {
             failure(Code::Closed, format!("nobody inside listens at port {port}: {why}"))

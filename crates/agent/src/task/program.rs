@@ -11,12 +11,12 @@ use rustix::pipe::PipeFlags;
 use sys::terminal;
 
 use super::{Progress, Task, Waiting};
-use crate::files::failure::{at, code, failure, words};
+use crate::files::failure::{at, code, error_text, failure};
 use crate::files::nothing;
 use crate::flow::Io;
 use crate::frame::{Lane, MAX_DATA};
 use crate::inside::Inside;
-use crate::starter::Told;
+use crate::starter::ProgramEvent;
 use crate::words::{Code, Exited, Failure, Program, ProgramControl, Size, Started};
 
 /// After the program's end its terminal is read until it was quiet for so long: what it wrote may still be on the way.
@@ -38,7 +38,7 @@ pub(super) struct Running {
     wakes: Instant,
     /// How often it was told so before the start.
     calls: u32,
-    news: VecDeque<Told>,
+    news: VecDeque<ProgramEvent>,
     controls: VecDeque<ProgramControl>,
     pid: Option<i32>,
     ended: Option<Ended>,
@@ -99,7 +99,7 @@ impl Running {
     pub(super) fn start(program: Program, inside: &mut Inside) -> Result<Self, Failure> {
         checked(&program)?;
         let failed = |errno| {
-            let why = words(errno);
+            let why = error_text(errno);
             failure(code(errno), format!("no streams can be made for the program (limits.files): {why}"))
         };
         let tty = program.tty;
@@ -129,13 +129,13 @@ impl Running {
     fn hear(&mut self, io: &mut Io<'_>) -> Result<(), Failure> {
         while let Some(told) = self.news.pop_front() {
             match told {
-                Told::Started(pid) => {
+                ProgramEvent::Started(pid) => {
                     self.pid = Some(pid);
                     io.reply(&Started { pid: u32::try_from(pid).unwrap_or(0) });
                 }
-                Told::Failed(failure) => return Err(failure),
-                Told::Exited(exited) => self.end(exited),
-                Told::Gone => {
+                ProgramEvent::Failed(failure) => return Err(failure),
+                ProgramEvent::Exited(exited) => self.end(exited),
+                ProgramEvent::Gone => {
                     return Err(failure(Code::Failed, "a program inside ended the process that starts programs"));
                 }
             }
@@ -330,15 +330,15 @@ impl Task for Running {
         }
     }
 
-    fn told(&mut self, told: Told) {
+    fn told(&mut self, told: ProgramEvent) {
         self.news.push_back(told);
     }
 
     fn cancel(&mut self, inside: &mut Inside) {
         for told in self.news.drain(..) {
             match told {
-                Told::Exited(exited) => self.ended = Some(Ended { exited, at: Instant::now() }),
-                Told::Started(_) | Told::Failed(_) | Told::Gone => {}
+                ProgramEvent::Exited(exited) => self.ended = Some(Ended { exited, at: Instant::now() }),
+                ProgramEvent::Started(_) | ProgramEvent::Failed(_) | ProgramEvent::Gone => {}
             }
         }
         // The number of one that has ended may be another's by now, and what it left behind lives on.

@@ -16,7 +16,7 @@ use crate::files::failure::{at, failure};
 use crate::flow::Io;
 use crate::inside::Inside;
 use crate::path_text;
-use crate::words::{Change, Code, Failure, What};
+use crate::words::{Change, ChangeKind, Code, Failure};
 
 /// Most folders that one request watches.
 const MAX_FOLDERS: usize = 8192;
@@ -95,7 +95,7 @@ impl Watch {
                 if !self.ready {
                     return Err(failure);
                 }
-                io.event(&Change { what: What::Overflow, name: String::new() });
+                io.event(&Change { what: ChangeKind::Overflow, name: String::new() });
                 Ok(())
             }
             Ok(()) | Err(_) => Ok(()),
@@ -120,7 +120,7 @@ impl Watch {
             let path = folder.join(entry.file_name());
             if self.ready && !super::write::is_temporary(&entry.file_name()) {
                 // It was made before its folder was watched.
-                io.event(&Change { what: What::Create, name: path_text::of(&path) });
+                io.event(&Change { what: ChangeKind::Create, name: path_text::of(&path) });
             }
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 self.add_below(&path, io)?;
@@ -161,7 +161,7 @@ impl Watch {
         io: &mut Io<'_>,
     ) -> Result<(), Failure> {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-            io.event(&Change { what: What::Overflow, name: String::new() });
+            io.event(&Change { what: ChangeKind::Overflow, name: String::new() });
             return Ok(());
         }
         let Some(folder) = self.folders.get(&number).cloned() else { return Ok(()) };
@@ -178,14 +178,14 @@ impl Watch {
         if itself && !folder.as_os_str().is_empty() {
             return Ok(());
         }
-        const WHAT: [(ReadFlags, What); 7] = [
-            (ReadFlags::CREATE, What::Create),
-            (ReadFlags::MOVED_TO, What::Create),
-            (ReadFlags::MODIFY, What::Write),
-            (ReadFlags::DELETE, What::Remove),
-            (ReadFlags::DELETE_SELF, What::Remove),
-            (ReadFlags::MOVED_FROM, What::Rename),
-            (ReadFlags::ATTRIB, What::Chmod),
+        const WHAT: [(ReadFlags, ChangeKind); 7] = [
+            (ReadFlags::CREATE, ChangeKind::Create),
+            (ReadFlags::MOVED_TO, ChangeKind::Create),
+            (ReadFlags::MODIFY, ChangeKind::Write),
+            (ReadFlags::DELETE, ChangeKind::Remove),
+            (ReadFlags::DELETE_SELF, ChangeKind::Remove),
+            (ReadFlags::MOVED_FROM, ChangeKind::Rename),
+            (ReadFlags::ATTRIB, ChangeKind::Chmod),
         ];
         for (flag, what) in WHAT {
             if flags.contains(flag) {

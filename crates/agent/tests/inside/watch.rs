@@ -1,6 +1,6 @@
 //! What changes in a folder.
 
-use agent::words::{Change, Code, Request, What};
+use agent::words::{Change, ChangeKind, Code, Request};
 
 use crate::client::Agent;
 
@@ -10,14 +10,14 @@ fn watch(agent: &mut Agent, path: &str, recursive: bool) -> u32 {
     stream
 }
 
-fn changes(agent: &Agent, stream: u32) -> Vec<(What, String)> {
+fn changes(agent: &Agent, stream: u32) -> Vec<(ChangeKind, String)> {
     let events = &agent.streams[&stream].events;
     let change = |event: &serde_json::Value| serde_json::from_value::<Change>(event.clone()).unwrap();
     events.iter().map(change).map(|change| (change.what, change.name)).collect()
 }
 
 #[track_caller]
-fn sees(agent: &mut Agent, stream: u32, what: What, name: &str) {
+fn sees(agent: &mut Agent, stream: u32, what: ChangeKind, name: &str) {
     agent.until(&format!("{what:?} {name}"), |agent| {
         changes(agent, stream).iter().any(|(seen, path)| *seen == what && path == name)
     });
@@ -29,20 +29,20 @@ fn what_happens_in_a_folder_is_told_by_name() {
     std::fs::create_dir_all(agent.path("w/below")).unwrap();
     let stream = watch(&mut agent, "w", false);
     std::fs::write(agent.path("w/a"), "x").unwrap();
-    sees(&mut agent, stream, What::Create, "a");
-    sees(&mut agent, stream, What::Write, "a");
+    sees(&mut agent, stream, ChangeKind::Create, "a");
+    sees(&mut agent, stream, ChangeKind::Write, "a");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(agent.path("w/a"), mode).unwrap();
-    sees(&mut agent, stream, What::Chmod, "a");
+    sees(&mut agent, stream, ChangeKind::Chmod, "a");
     std::fs::rename(agent.path("w/a"), agent.path("w/b")).unwrap();
-    sees(&mut agent, stream, What::Rename, "a");
-    sees(&mut agent, stream, What::Create, "b");
+    sees(&mut agent, stream, ChangeKind::Rename, "a");
+    sees(&mut agent, stream, ChangeKind::Create, "b");
     std::fs::remove_file(agent.path("w/b")).unwrap();
-    sees(&mut agent, stream, What::Remove, "b");
+    sees(&mut agent, stream, ChangeKind::Remove, "b");
     // Not below.
     std::fs::write(agent.path("w/below/c"), "x").unwrap();
     std::fs::remove_dir_all(agent.path("w")).unwrap();
-    sees(&mut agent, stream, What::Remove, "");
+    sees(&mut agent, stream, ChangeKind::Remove, "");
     assert!(!changes(&agent, stream).iter().any(|(_, name)| name.contains("below/c")));
     agent.cancel(stream);
     assert_eq!(agent.end(stream).result::<()>().unwrap_err().code, Code::Cancelled);
@@ -54,10 +54,10 @@ fn a_file_that_is_not_whole_yet_is_not_told() {
     std::fs::create_dir_all(agent.path("w")).unwrap();
     let stream = watch(&mut agent, "w", true);
     agent.write("w/a", b"x").unwrap();
-    sees(&mut agent, stream, What::Create, "a");
+    sees(&mut agent, stream, ChangeKind::Create, "a");
     // The control: others may begin their names so.
     std::fs::write(agent.path("w/.fumehood-theirs"), "x").unwrap();
-    sees(&mut agent, stream, What::Create, ".fumehood-theirs");
+    sees(&mut agent, stream, ChangeKind::Create, ".fumehood-theirs");
     let ours = |name: &str| name.starts_with(".fumehood-") && name != ".fumehood-theirs";
     let told = changes(&agent, stream);
     assert!(!told.iter().any(|(_, name)| ours(name)), "{told:?}");
@@ -69,18 +69,18 @@ fn new_folders_are_watched_with_what_was_made_in_them_meanwhile() {
     std::fs::create_dir_all(agent.path("w/old/older")).unwrap();
     let stream = watch(&mut agent, "w", true);
     std::fs::write(agent.path("w/old/older/file"), "x").unwrap();
-    sees(&mut agent, stream, What::Create, "old/older/file");
+    sees(&mut agent, stream, ChangeKind::Create, "old/older/file");
     std::fs::create_dir_all(agent.path("w/new/deep/deeper")).unwrap();
     std::fs::write(agent.path("w/new/deep/deeper/file"), "x").unwrap();
-    sees(&mut agent, stream, What::Create, "new/deep/deeper/file");
+    sees(&mut agent, stream, ChangeKind::Create, "new/deep/deeper/file");
     std::fs::write(agent.path("w/new/deep/later"), "x").unwrap();
-    sees(&mut agent, stream, What::Write, "new/deep/later");
+    sees(&mut agent, stream, ChangeKind::Write, "new/deep/later");
     // A folder that went has its new name from then on.
     std::fs::rename(agent.path("w/new"), agent.path("w/other")).unwrap();
-    sees(&mut agent, stream, What::Rename, "new");
-    sees(&mut agent, stream, What::Create, "other/deep/deeper/file");
+    sees(&mut agent, stream, ChangeKind::Rename, "new");
+    sees(&mut agent, stream, ChangeKind::Create, "other/deep/deeper/file");
     std::fs::write(agent.path("w/other/deep/last"), "x").unwrap();
-    sees(&mut agent, stream, What::Create, "other/deep/last");
+    sees(&mut agent, stream, ChangeKind::Create, "other/deep/last");
     assert!(!changes(&agent, stream).iter().any(|(_, name)| name == "new/deep/last"));
 }
 

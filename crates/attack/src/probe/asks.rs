@@ -65,19 +65,19 @@ fn said(to: &str, pieces: &[Vec<u8>]) -> std::io::Result<Vec<u8>> {
 
 /// `ALLOWED HELLO TO PIECE...`: something that is allowed, then the pieces of one connection.
 fn say(probe: &Probe) {
-    probe.read("what is allowed", said(&probe.word(0), &[bytes(&probe.word(1))]));
-    let pieces: Vec<Vec<u8>> = (3..probe.args.len()).map(|at| bytes(&probe.word(at))).collect();
-    probe.read("what is not", said(&probe.word(2), &pieces));
+    probe.read("what is allowed", said(&probe.argument(0), &[bytes(&probe.argument(1))]));
+    let pieces: Vec<Vec<u8>> = (3..probe.args.len()).map(|at| bytes(&probe.argument(at))).collect();
+    probe.read("what is not", said(&probe.argument(2), &pieces));
 }
 
 /// `TO HELLO TOKEN NAME HOW`: a client hello of TLS 1.3 for the right name that carries the first word, and one for another
 /// name, or written in another way, that carries the token.
 fn hello(probe: &Probe) {
-    let to = probe.word(0);
-    let right = client_hello(&[b"allowed.test"], &probe.word(1), &[]);
+    let to = probe.argument(0);
+    let right = client_hello(&[b"allowed.test"], &probe.argument(1), &[]);
     probe.read("the right name", said(&to, &[right]));
-    let (token, name) = (probe.word(2), probe.word(3));
-    let sent = match probe.word(4).as_str() {
+    let (token, name) = (probe.argument(2), probe.argument(3));
+    let sent = match probe.argument(4).as_str() {
         "none" => vec![client_hello(&[], &token, &[])],
         "two" => vec![client_hello(&[b"allowed.test", name.as_bytes()], &token, &[])],
         // Encrypted client hello (RFC 9849), outer.
@@ -145,12 +145,12 @@ fn fragmented(hello: &[u8]) -> Vec<u8> {
 
 /// `RESOLVER ALLOWED NAME TYPE CLASS HOW`: a question that is allowed, then one that is not. `.` in a name ends a label.
 fn question(probe: &Probe) {
-    let to = probe.word(0);
-    probe.saw("what is allowed", asked(&to, &packet(&probe.word(1), 1, 1, ""), false));
+    let to = probe.argument(0);
+    probe.saw("what is allowed", asked(&to, &packet(&probe.argument(1), 1, 1, ""), false));
     let number = |at| u16::try_from(probe.number(at)).unwrap_or(0);
-    let how = probe.word(5);
-    let packet = packet(&probe.word(2), number(3), number(4), &how);
-    probe.saw(format!("type {} of {}", probe.word(3), how), asked(&to, &packet, how == "tcp"));
+    let how = probe.argument(5);
+    let packet = packet(&probe.argument(2), number(3), number(4), &how);
+    probe.saw(format!("type {} of {}", probe.argument(3), how), asked(&to, &packet, how == "tcp"));
 }
 
 fn packet(name: &str, kind: u16, class: u16, how: &str) -> Vec<u8> {
@@ -215,15 +215,15 @@ fn address(resolver: &str, name: &str, kind: u16) -> Option<IpAddr> {
 /// `ALLOWED HELLO RESOLVER NAME PORT TEXT`: something that is allowed; then a name that moves: looked up, and once what was said
 /// of it is no longer good, looked up again and spoken to, where it is now or at what stood for it before.
 fn moves(probe: &Probe) {
-    probe.read("what is allowed", said(&probe.word(0), &[bytes(&probe.word(1))]));
-    let found = || [28, 1].map(|kind| address(&probe.word(2), &probe.word(3), kind)).into_iter().flatten();
+    probe.read("what is allowed", said(&probe.argument(0), &[bytes(&probe.argument(1))]));
+    let found = || [28, 1].map(|kind| address(&probe.argument(2), &probe.argument(3), kind)).into_iter().flatten();
     let before: Vec<IpAddr> = found().collect();
     rest(FORGOTTEN);
     let mut places: Vec<IpAddr> = found().collect();
     places.extend(before);
     for place in places {
         let port = u16::try_from(probe.number(4)).unwrap_or(0);
-        let answer = said(&SocketAddr::new(place, port).to_string(), &[bytes(&probe.word(5))]);
+        let answer = said(&SocketAddr::new(place, port).to_string(), &[bytes(&probe.argument(5))]);
         let is_there = answer.as_ref().is_ok_and(|answer| !answer.is_empty());
         probe.read(place.to_string(), answer);
         if is_there {
@@ -234,10 +234,10 @@ fn moves(probe: &Probe) {
 
 /// `ALLOWED HELLO TO TOKEN`: something that is allowed, then a datagram to an address and port.
 fn datagram(probe: &Probe) {
-    probe.read("what is allowed", said(&probe.word(0), &[bytes(&probe.word(1))]));
-    let sent = resolved(&probe.word(2)).and_then(|to| {
+    probe.read("what is allowed", said(&probe.argument(0), &[bytes(&probe.argument(1))]));
+    let sent = resolved(&probe.argument(2)).and_then(|to| {
         let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
-        socket.send_to(probe.word(3).as_bytes(), to)
+        socket.send_to(probe.argument(3).as_bytes(), to)
     });
     rest(Duration::from_millis(300));
     probe.saw("datagram", sent.map_err(|error| errno(&error)));
@@ -245,13 +245,13 @@ fn datagram(probe: &Probe) {
 
 /// `TO HELLO COUNT TOKEN`: holds so many connections, of which the first says what is allowed, and says the token on one more.
 fn crowd(probe: &Probe) {
-    let to = probe.word(0);
+    let to = probe.argument(0);
     let open = || TcpStream::connect_timeout(&resolved(&to)?, PATIENCE);
-    let first = open().and_then(|mut stream| stream.write_all(probe.word(1).as_bytes()).map(|()| stream));
+    let first = open().and_then(|mut stream| stream.write_all(probe.argument(1).as_bytes()).map(|()| stream));
     let mut held: Vec<TcpStream> = first.into_iter().collect();
     held.extend((1..probe.number(2).min(64)).filter_map(|_| open().ok()));
     rest(Duration::from_millis(200));
-    probe.read("one connection more", said(&to, &[probe.word(3).into_bytes()]));
+    probe.read("one connection more", said(&to, &[probe.argument(3).into_bytes()]));
     drop(held);
 }
 
@@ -261,6 +261,6 @@ fn flood(probe: &Probe) {
     let much = vec![b'x'; kib << 10];
     probe.read(
         "after so many bytes",
-        said(&probe.word(0), &[probe.word(1).into_bytes(), much, probe.word(3).into_bytes()]),
+        said(&probe.argument(0), &[probe.argument(1).into_bytes(), much, probe.argument(3).into_bytes()]),
     );
 }

@@ -248,7 +248,7 @@ fn plant(probe: &Probe) {
 /// Leaves in a folder what is no plain file, or has bits that no plain file needs.
 fn plant_odd(probe: &Probe) {
     let folder = probe.arg(0);
-    match probe.word(1).as_str() {
+    match probe.argument(1).as_str() {
         "set-id" => {
             let path = folder.join("file");
             let mode = fs::Permissions::from_mode(0o6755);
@@ -383,7 +383,7 @@ fn overwrite_program(probe: &Probe) {
 }
 
 fn overwrite_second(probe: &Probe) {
-    let door = PathBuf::from(format!("/proc/self/fd/{}", probe.word(0)));
+    let door = PathBuf::from(format!("/proc/self/fd/{}", probe.argument(0)));
     for path in [door, probe.arg(1)] {
         probe.saw(
             "open the program for writing",
@@ -415,7 +415,7 @@ fn make_in(probe: &Probe) {
 
 /// Makes a device node of the host's disk (`MAJOR:MINOR`) and opens it, never reading.
 fn node(probe: &Probe) {
-    let word = probe.word(0);
+    let word = probe.argument(0);
     let (major, minor) = word.split_once(':').unwrap_or(("1", "1"));
     let device = rustix::fs::makedev(major.parse().unwrap_or(1), minor.parse().unwrap_or(1));
     for folder in probe.paths().into_iter().skip(1) {
@@ -540,7 +540,7 @@ fn list(probe: &Probe) {
 /// `PATH HOW`: holds a file that can only be read, so that others cannot use it as before. Tried again for half a second: whoever
 /// looks from outside may be in the way.
 fn hold_file(probe: &Probe) {
-    let how = probe.word(1);
+    let how = probe.argument(1);
     let file = match File::open(probe.arg(0)) {
         Ok(file) => file,
         Err(error) => return probe.saw::<()>(how, Err(errno(&error))),

@@ -65,7 +65,7 @@ fn beside(work: impl FnOnce() + Send) {
 fn memory(probe: &Probe) {
     let many = count(probe, 0, 256);
     let mut kept = Vec::new();
-    match probe.word(1).as_str() {
+    match probe.argument(1).as_str() {
         "undumpable" => {
             probe.saw("become undumpable", hide::undumpable());
             pieces(probe, many, |_| touched(&mut kept));
@@ -106,7 +106,7 @@ fn flight(probe: &Probe, many: u64) {
 /// `MIB HOW FOLDER`: files without a name that a look at the descriptors does not show.
 fn fill(probe: &Probe) {
     let (many, folder) = (count(probe, 0, 64), probe.arg(2));
-    if probe.word(1) == "mapped" {
+    if probe.argument(1) == "mapped" {
         return pieces(probe, many, |number| hide::map_page(&nameless(&folder, number)?));
     }
     beside(|| {
@@ -162,7 +162,7 @@ fn nameless_empty(folder: &Path, number: u64) -> Result<File> {
 /// `MIB tcp|udp`: bytes that wait in sockets of the loopback, which nobody takes.
 fn socket_buffers(probe: &Probe) {
     let most = usize::try_from(count(probe, 0, 256)).unwrap_or(0) * MIB;
-    let waits = if probe.word(1) == "tcp" { streams(most) } else { datagrams(most) };
+    let waits = if probe.argument(1) == "tcp" { streams(most) } else { datagrams(most) };
     match waits {
         // Once, after the time in which somebody could have acted.
         Ok(bytes) => probe.found("waits", format!("mib={}", bytes / MIB)),

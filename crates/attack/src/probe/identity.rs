@@ -54,7 +54,7 @@ fn segment_read(probe: &Probe) {
 
 /// `NAME`: a message queue that somebody outside has made.
 fn queue_read(probe: &Probe) {
-    let Ok(name) = std::ffi::CString::new(format!("/{}", probe.word(0))) else { return };
+    let Ok(name) = std::ffi::CString::new(format!("/{}", probe.argument(0))) else { return };
     probe.saw("message queue", ipc::open_queue(&name, false));
 }
 
@@ -65,7 +65,7 @@ fn segment_leave(probe: &Probe) {
 
 /// `NAME`: leaves a message queue behind.
 fn queue_leave(probe: &Probe) {
-    let Ok(name) = std::ffi::CString::new(format!("/{}", probe.word(0))) else { return };
+    let Ok(name) = std::ffi::CString::new(format!("/{}", probe.argument(0))) else { return };
     probe.saw("message queue", ipc::open_queue(&name, true));
 }
 
@@ -92,7 +92,7 @@ fn type_in(probe: &Probe) {
         fds.push(("/dev/tty", terminal.as_fd()));
     }
     for (name, fd) in fds {
-        for byte in probe.word(1).bytes() {
+        for byte in probe.argument(1).bytes() {
             probe.saw(format!("{name} {}", char::from(byte)), task::type_into_terminal(fd, byte, high));
         }
     }

@@ -135,7 +135,7 @@ fn memory_memfd(probe: &Probe) {
 
 /// `COUNT HOW`: processes that stay, flat or each in a session of its own.
 fn forks(probe: &Probe) {
-    let own_sessions = probe.word(1) == "sessions";
+    let own_sessions = probe.argument(1) == "sessions";
     let mut made = 0;
     let mut failure = None;
     for _ in 0..probe.number(0).min(MAX_TASKS) {

@@ -48,12 +48,12 @@ impl Probe {
         self.args.iter().map(PathBuf::from).collect()
     }
 
-    fn word(&self, at: usize) -> String {
+    fn argument(&self, at: usize) -> String {
         self.args.get(at).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
     fn number(&self, at: usize) -> u64 {
-        self.word(at).parse().unwrap_or(0)
+        self.argument(at).parse().unwrap_or(0)
     }
 
     fn pid(&self, at: usize) -> i32 {

@@ -42,22 +42,22 @@ const fn family(to: &SocketAddr) -> i32 {
 /// `ADDRESS PROTOCOL TOKEN`: connects a stream and says the token.
 fn tcp(probe: &Probe) {
     let protocol = i32::try_from(probe.number(1)).unwrap_or(0);
-    let token = probe.word(2);
-    let said = address(&probe.word(0)).and_then(|to| {
+    let token = probe.argument(2);
+    let said = address(&probe.argument(0)).and_then(|to| {
         let socket = net::socket(family(&to), 1, protocol)?;
         net::connect(socket.as_fd(), to)?;
         rest(Duration::from_millis(100));
         rustix::net::send(&socket, token.as_bytes(), SendFlags::NOSIGNAL).map(|_| ())
     });
-    probe.saw(format!("stream to {}", probe.word(0)), said);
+    probe.saw(format!("stream to {}", probe.argument(0)), said);
 }
 
 /// `ADDRESS PROTOCOL TOKEN`: a datagram, connected first and then not.
 fn udp(probe: &Probe) {
     let protocol = i32::try_from(probe.number(1)).unwrap_or(0);
-    let token = probe.word(2);
+    let token = probe.argument(2);
     for connected in [true, false] {
-        let said = address(&probe.word(0)).and_then(|to| {
+        let said = address(&probe.argument(0)).and_then(|to| {
             let socket = net::socket(family(&to), 2, protocol)?;
             if connected {
                 net::connect(socket.as_fd(), to)?;
@@ -71,8 +71,8 @@ fn udp(probe: &Probe) {
 }
 
 fn fast_open(probe: &Probe) {
-    let token = probe.word(1);
-    let said = address(&probe.word(0)).and_then(|to| {
+    let token = probe.argument(1);
+    let said = address(&probe.argument(0)).and_then(|to| {
         let socket = net::socket(family(&to), 1, 0)?;
         net::fast_open(socket.as_fd(), to, token.as_bytes())?;
         rest(Duration::from_millis(100));
@@ -106,7 +106,7 @@ fn vsock(probe: &Probe) {
 /// there or the time (ms) is over.
 fn unix(probe: &Probe) {
     let path = probe.arg(0);
-    let token = probe.word(1);
+    let token = probe.argument(1);
     let said = UnixDatagram::pair()
         .and_then(|(end, _other)| end.send_to(token.as_bytes(), Path::new(&path).with_extension("datagram")));
     probe.saw("datagram of a pair", said.map_err(|error| errno(&error)));
@@ -123,12 +123,12 @@ fn unix(probe: &Probe) {
 
 /// `NAME TOKEN`: sockets without a path, stream and datagram.
 fn unix_abstract(probe: &Probe) {
-    let token = probe.word(1);
-    let said = UnixAddr::from_abstract_name(probe.word(0))
+    let token = probe.argument(1);
+    let said = UnixAddr::from_abstract_name(probe.argument(0))
         .and_then(|address| UnixStream::connect_addr(&address))
         .and_then(|mut stream| stream.write_all(token.as_bytes()));
     probe.saw("abstract stream", said.map_err(|error| errno(&error)));
-    let said = UnixAddr::from_abstract_name(format!("{}-datagram", probe.word(0))).and_then(|address| {
+    let said = UnixAddr::from_abstract_name(format!("{}-datagram", probe.argument(0))).and_then(|address| {
         let socket = UnixDatagram::unbound()?;
         socket.send_to_addr(token.as_bytes(), &address)
     });
@@ -137,9 +137,9 @@ fn unix_abstract(probe: &Probe) {
 
 /// `NAME TOKEN`: the same from an end of a pair, which no call that makes a socket by its family shows.
 fn pair_abstract(probe: &Probe) {
-    let said = UnixAddr::from_abstract_name(format!("{}-datagram", probe.word(0))).and_then(|address| {
+    let said = UnixAddr::from_abstract_name(format!("{}-datagram", probe.argument(0))).and_then(|address| {
         let (end, _other) = UnixDatagram::pair()?;
-        end.send_to_addr(probe.word(1).as_bytes(), &address)
+        end.send_to_addr(probe.argument(1).as_bytes(), &address)
     });
     probe.saw("datagram of a pair", said.map_err(|error| errno(&error)));
 }
@@ -149,7 +149,7 @@ fn pair_named(probe: &Probe) {
     let heard = UnixDatagram::pair().and_then(|(end, _other)| {
         // Of a pair that is still one each end hears the other alone.
         rustix::net::connect_unspec(&end)?;
-        rustix::net::bind(&end, &SocketAddrUnix::new_abstract_name(probe.word(0).as_bytes())?)?;
+        rustix::net::bind(&end, &SocketAddrUnix::new_abstract_name(probe.argument(0).as_bytes())?)?;
         end.set_read_timeout(Some(Duration::from_millis(1500)))?;
         let mut text = vec![0; 256];
         let length = end.recv(&mut text)?;
@@ -163,7 +163,7 @@ fn pair_named(probe: &Probe) {
 fn fifo(probe: &Probe) {
     use rustix::fs::{Mode, OFlags};
     let said = rustix::fs::open(probe.arg(0), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty())
-        .and_then(|fd| rustix::io::write(&fd, probe.word(1).as_bytes()));
+        .and_then(|fd| rustix::io::write(&fd, probe.argument(1).as_bytes()));
     probe.saw("named pipe", said);
 }
 
@@ -171,7 +171,7 @@ fn fifo(probe: &Probe) {
 fn write_descriptors(probe: &Probe) {
     for number in 3..40 {
         let Some(fd) = ::probe::task::inherited(number) else { continue };
-        probe.saw(format!("descriptor {number}"), rustix::io::write(fd, probe.word(0).as_bytes()));
+        probe.saw(format!("descriptor {number}"), rustix::io::write(fd, probe.argument(0).as_bytes()));
     }
     probe.saw::<()>("any other descriptor", Err(Errno::BADF));
 }
@@ -198,12 +198,12 @@ fn receive_descriptor(probe: &Probe) {
 
 /// `ADDRESS LABEL`: a question to a resolver, whose name carries the label.
 fn dns(probe: &Probe) {
-    let label = probe.word(1);
+    let label = probe.argument(1);
     let mut packet = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     packet.push(u8::try_from(label.len()).unwrap_or(0));
     packet.extend_from_slice(label.as_bytes());
     packet.extend_from_slice(b"\x07example\x03com\x00\x00\x10\x00\x01");
-    let said = address(&probe.word(0)).and_then(|to| {
+    let said = address(&probe.argument(0)).and_then(|to| {
         let socket = net::socket(family(&to), 2, 0)?;
         rustix::net::sendto(&socket, &packet, SendFlags::NOSIGNAL, &to).map(|_| ())
     });
@@ -213,8 +213,8 @@ fn dns(probe: &Probe) {
 /// `PORT TOKEN KIND`: listens, and says the token to whoever comes within a second and a half.
 fn serve(probe: &Probe) {
     let port = u16::try_from(probe.number(0)).unwrap_or(0);
-    let token = probe.word(1);
-    if probe.word(2) == "udp" {
+    let token = probe.argument(1);
+    if probe.argument(2) == "udp" {
         let bound = std::net::UdpSocket::bind(("0.0.0.0", port));
         let heard = bound.and_then(|socket| {
             socket.set_read_timeout(Some(Duration::from_millis(1500)))?;

@@ -43,16 +43,16 @@ fn places(name: &str) -> Vec<PathBuf> {
 
 /// `TOKEN NAME KEY`: leaves a secret wherever it can.
 fn leave(probe: &Probe) {
-    for path in places(&probe.word(1)) {
-        probe.saw(path.to_string_lossy(), fs::write(&path, probe.word(0)).map_err(|error| errno(&error)));
+    for path in places(&probe.argument(1)) {
+        probe.saw(path.to_string_lossy(), fs::write(&path, probe.argument(0)).map_err(|error| errno(&error)));
     }
     let key = i32::try_from(probe.number(2)).unwrap_or(1);
-    probe.saw("System V segment", ipc::make_segment(key, 4096, probe.word(0).as_bytes()));
+    probe.saw("System V segment", ipc::make_segment(key, 4096, probe.argument(0).as_bytes()));
 }
 
 /// `NAME KEY`: looks for what somebody before has left.
 fn look_left(probe: &Probe) {
-    for path in places(&probe.word(0)) {
+    for path in places(&probe.argument(0)) {
         probe.read(path.to_string_lossy(), fs::read(&path));
     }
     let key = i32::try_from(probe.number(1)).unwrap_or(1);
@@ -67,19 +67,19 @@ fn abstract_name(name: &str) -> std::io::Result<SocketAddr> {
 fn hold_secret(probe: &Probe) {
     leave(probe);
     let until = Instant::now() + Duration::from_millis(probe.number(3).min(6000));
-    let listener = abstract_name(&probe.word(1)).and_then(|name| UnixListener::bind_addr(&name));
+    let listener = abstract_name(&probe.argument(1)).and_then(|name| UnixListener::bind_addr(&name));
     let ready = listener.as_ref().is_ok_and(|listener| listener.set_nonblocking(true).is_ok());
     while Instant::now() < until {
         if ready
             && let Ok(listener) = &listener
             && let Ok((mut stream, _)) = listener.accept()
-            && stream.write_all(probe.word(0).as_bytes()).is_err()
+            && stream.write_all(probe.argument(0).as_bytes()).is_err()
         {
             // Who asked has gone.
         }
         rest(Duration::from_millis(20));
     }
-    for path in places(&probe.word(1)) {
+    for path in places(&probe.argument(1)) {
         if fs::remove_file(path).is_err() {
             // It was never made.
         }
@@ -89,7 +89,7 @@ fn hold_secret(probe: &Probe) {
 /// `NAME KEY`: looks for what somebody beside holds.
 fn look_beside(probe: &Probe) {
     look_left(probe);
-    let answer = abstract_name(&probe.word(0)).and_then(|name| {
+    let answer = abstract_name(&probe.argument(0)).and_then(|name| {
         let mut stream = UnixStream::connect_addr(&name)?;
         stream.set_read_timeout(Some(Duration::from_millis(500)))?;
         let mut bytes = vec![0; 64];
@@ -169,7 +169,7 @@ fn write_until(probe: &Probe) {
 
 /// `NAME`: standard input, were it a folder of the host.
 fn stdin_folder(probe: &Probe) {
-    let name = probe.word(0);
+    let name = probe.argument(0);
     let stdin = std::io::stdin();
     probe.read("below standard input", below(stdin.as_fd(), Path::new(&name)));
     for door in ["/proc/self/fd/0", "/dev/stdin", "/dev/fd/0"] {
@@ -250,10 +250,10 @@ fn discipline(probe: &Probe) {
 
 /// `ADDRESS TOKEN`: two hundred datagrams at once.
 fn flood(probe: &Probe) {
-    let sent = probe.word(0).parse().map_err(|_wrong| Errno::INVAL).and_then(|to: std::net::SocketAddr| {
+    let sent = probe.argument(0).parse().map_err(|_wrong| Errno::INVAL).and_then(|to: std::net::SocketAddr| {
         let socket = ::probe::net::socket(if to.is_ipv4() { 2 } else { 10 }, 2, 0)?;
         for _ in 0..200 {
-            rustix::net::sendto(&socket, probe.word(1).as_bytes(), rustix::net::SendFlags::NOSIGNAL, &to)?;
+            rustix::net::sendto(&socket, probe.argument(1).as_bytes(), rustix::net::SendFlags::NOSIGNAL, &to)?;
         }
         Ok(())
     });

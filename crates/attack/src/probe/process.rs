@@ -95,7 +95,7 @@ fn rank_of(probe: &Probe) {
 
 /// New namespaces by clone and clone3, whose flags lie in memory.
 fn namespaces(probe: &Probe) {
-    let three = probe.word(0) == "clone3";
+    let three = probe.argument(0) == "clone3";
     for (name, flag) in [
         ("user", 0x1000_0000_u64),
         ("user+mount", 0x1002_0000),
@@ -158,7 +158,7 @@ fn files_of(probe: &Probe) {
 
 /// `HOW`: leaves a process that has nothing to do with its parent any more.
 fn daemon(probe: &Probe) {
-    let how = probe.word(0);
+    let how = probe.argument(0);
     let made = task::fork();
     if made == Ok(Forked::Child) {
         if rustix::process::setsid().is_err() {

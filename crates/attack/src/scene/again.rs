@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 
-use super::{Layout, Other, Scene, Sight};
+use super::{Layout, Other, Scene, SceneVerdict};
 use crate::confined::Observed;
 use crate::probe::Try;
 
@@ -66,14 +66,14 @@ impl Scene for Again {
         self.opened = self.machines.as_deref().and_then(|folder| watch_opened(folder).ok());
     }
 
-    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> SceneVerdict {
         match (&self.before, text_of(tries)) {
-            (Some(before), Some(now)) if *before == now => Sight::Possible("both runs read the same".to_owned()),
+            (Some(before), Some(now)) if *before == now => SceneVerdict::Possible("both runs read the same".to_owned()),
             (Some(_), Some(_)) if !self.opened.as_ref().is_some_and(began_with_memory) => {
-                Sight::Unclear("the second machine did not begin with the memory of another".to_owned())
+                SceneVerdict::Unclear("the second machine did not begin with the memory of another".to_owned())
             }
-            (Some(_), Some(_)) => Sight::Stopped("each run reads what is its own".to_owned()),
-            (_, _) => Sight::Unclear("one of the runs read nothing".to_owned()),
+            (Some(_), Some(_)) => SceneVerdict::Stopped("each run reads what is its own".to_owned()),
+            (_, _) => SceneVerdict::Unclear("one of the runs read nothing".to_owned()),
         }
     }
 }

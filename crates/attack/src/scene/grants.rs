@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::host::Unchanged;
-use super::{Layout, Scene, Sight};
+use super::{Layout, Scene, SceneVerdict};
 use crate::confined::{Observed, ProbeCall};
 use crate::probe::Try;
 
@@ -43,11 +43,11 @@ impl Scene for Writable {
         call.write.push(self.folder.clone());
     }
 
-    fn refused(&self, why: &str) -> Option<Sight> {
-        why.contains("fs.protect").then(|| Sight::Stopped("such a grant is refused, with the reason".to_owned()))
+    fn refused(&self, why: &str) -> Option<SceneVerdict> {
+        why.contains("fs.protect").then(|| SceneVerdict::Stopped("such a grant is refused, with the reason".to_owned()))
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         self.names.judge(observed, tries)
     }
 }

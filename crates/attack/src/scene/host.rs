@@ -12,12 +12,12 @@ use rustix::fs::OFlags;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use sha2::{Digest as _, Sha256};
 
-use super::{Layout, Scene, Sight, by_errno};
+use super::{Layout, Scene, SceneVerdict, by_errno};
 use crate::confined::{Observed, ProbeCall};
 use crate::probe::Try;
 use crate::survey;
 
-type Made = io::Result<Box<dyn Scene>>;
+type SceneResult = io::Result<Box<dyn Scene>>;
 
 /// One file, by all that can be changed of it. The time of the last reading is not a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Unchanged {
 }
 
 impl Scene for Unchanged {
-    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> SceneVerdict {
         let mut after = BTreeMap::new();
         for root in &self.roots {
             survey_files(root, &mut after);
@@ -96,23 +96,25 @@ impl Scene for Unchanged {
         changed.dedup();
         if !changed.is_empty() {
             changed.truncate(4);
-            return Sight::Possible(format!("changed on the host: {}", changed.join(", ")));
+            return SceneVerdict::Possible(format!("changed on the host: {}", changed.join(", ")));
         }
         if tries.is_empty() {
-            return Sight::Unclear("the probe said nothing".to_owned());
+            return SceneVerdict::Unclear("the probe said nothing".to_owned());
         }
-        Sight::Stopped("content, mode, owner, inode, links and times of the host's files are the same".to_owned())
+        SceneVerdict::Stopped(
+            "content, mode, owner, inode, links and times of the host's files are the same".to_owned(),
+        )
     }
 }
 
 /// What was granted for reading, and what was not granted.
-pub(super) fn unchanged(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn unchanged(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     layout.stage.file("granted/second", "second\n")?;
     Ok(Box::new(Unchanged::of(vec![layout.granted.clone(), layout.stage.join("ungranted")])))
 }
 
 /// The workspace, as the host sees it: whole, or one name in it.
-pub(super) fn workspace(layout: &mut Layout<'_>, detail: &str) -> Made {
+pub(super) fn workspace(layout: &mut Layout<'_>, detail: &str) -> SceneResult {
     let mut names: Vec<PathBuf> = Vec::new();
     for name in detail.split(',').filter(|name| !name.is_empty()) {
         names.push(layout.workspace.join(name));
@@ -129,15 +131,15 @@ struct Absent {
 }
 
 impl Scene for Absent {
-    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> SceneVerdict {
         let there: Vec<_> = self.paths.iter().filter(|path| path.symlink_metadata().is_ok()).collect();
         if let Some(first) = there.first() {
-            return Sight::Possible(format!("`{}` came to be on the host", first.display()));
+            return SceneVerdict::Possible(format!("`{}` came to be on the host", first.display()));
         }
         if tries.is_empty() {
-            return Sight::Unclear("the probe said nothing".to_owned());
+            return SceneVerdict::Unclear("the probe said nothing".to_owned());
         }
-        Sight::Stopped("none of the names came to be on the host".to_owned())
+        SceneVerdict::Stopped("none of the names came to be on the host".to_owned())
     }
 }
 
@@ -153,7 +155,7 @@ impl Drop for Absent {
 }
 
 /// New names in the folders `detail`, as `{new}` tells the probe.
-pub(super) fn absent(layout: &mut Layout<'_>, detail: &str) -> Made {
+pub(super) fn absent(layout: &mut Layout<'_>, detail: &str) -> SceneResult {
     let name = layout.words.get("name").cloned().unwrap_or_default();
     let paths: Vec<PathBuf> = detail.split(',').map(|folder| Path::new(folder).join(&name)).collect();
     let list: Vec<_> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
@@ -162,7 +164,7 @@ pub(super) fn absent(layout: &mut Layout<'_>, detail: &str) -> Made {
 }
 
 /// A program that belongs to another ordinary user and has the set-uid bit: who runs it should stay who they are.
-pub(super) fn set_id(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn set_id(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     const OTHER: u32 = 65533;
     if !layout.root {
         return Err(io::Error::other("only root can make a program of another user"));
@@ -181,15 +183,15 @@ struct Raised {
 }
 
 impl Scene for Raised {
-    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> SceneVerdict {
         if tries.iter().any(|t| t.text == self.said) {
-            return Sight::Possible("the program ran as its owner".to_owned());
+            return SceneVerdict::Possible("the program ran as its owner".to_owned());
         }
         if tries.is_empty() {
-            return Sight::Unclear("the probe said nothing".to_owned());
+            return SceneVerdict::Unclear("the probe said nothing".to_owned());
         }
         let ran = tries.iter().any(|t| t.text.starts_with("euid="));
-        Sight::Stopped(if ran { "it ran without its owner's rights".to_owned() } else { super::answers(tries) })
+        SceneVerdict::Stopped(if ran { "it ran without its owner's rights".to_owned() } else { super::answers(tries) })
     }
 }
 
@@ -200,28 +202,28 @@ struct Left {
 }
 
 impl Scene for Left {
-    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> SceneVerdict {
         let segment = ipc::remove_segment(self.key);
         let queue = ipc::remove_queue(&self.queue);
         if segment || queue {
-            return Sight::Possible("it is still there after the end".to_owned());
+            return SceneVerdict::Possible("it is still there after the end".to_owned());
         }
         if tries.is_empty() {
-            return Sight::Unclear("the probe said nothing".to_owned());
+            return SceneVerdict::Unclear("the probe said nothing".to_owned());
         }
-        Sight::Stopped("nothing is there after the end".to_owned())
+        SceneVerdict::Stopped("nothing is there after the end".to_owned())
     }
 }
 
 /// Whether what the probe makes with `{key}` or `{name}` outlives it.
-pub(super) fn left_objects(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn left_objects(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     let key = layout.words.get("key").and_then(|key| key.parse().ok()).unwrap_or(1);
     let name = format!("/{}", layout.words.get("name").cloned().unwrap_or_default());
     Ok(Box::new(Left { key, queue: std::ffi::CString::new(name).map_err(io::Error::other)? }))
 }
 
 /// Facts of this host as words, judged by errno: its disk, its devices, its own folders.
-pub(super) fn errno(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn errno(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     let list = |paths: Vec<PathBuf>| -> String {
         let texts: Vec<_> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         texts.join("\t")
@@ -292,7 +294,7 @@ pub(super) fn errno(layout: &mut Layout<'_>, _: &str) -> Made {
 struct ByErrno;
 
 impl Scene for ByErrno {
-    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> SceneVerdict {
         by_errno(tries)
     }
 }
@@ -312,7 +314,7 @@ impl Scene for Terminal {
         call.terminal = true;
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         if let Some(name) = &self.name {
             return super::by_token(observed, tries, name, "the name of the caller's terminal");
         }
@@ -328,17 +330,17 @@ impl Scene for Terminal {
         }
         let wanted = self.token.as_bytes();
         if typed.windows(wanted.len()).any(|part| part == wanted) {
-            return Sight::Possible("text stood in the terminal's input".to_owned());
+            return SceneVerdict::Possible("text stood in the terminal's input".to_owned());
         }
         if tries.is_empty() {
-            return Sight::Unclear("the probe said nothing".to_owned());
+            return SceneVerdict::Unclear("the probe said nothing".to_owned());
         }
-        Sight::Stopped(format!("the terminal's input stayed empty ({})", super::answers(tries)))
+        SceneVerdict::Stopped(format!("the terminal's input stayed empty ({})", super::answers(tries)))
     }
 }
 
 /// A terminal of our own in the place of the caller's. `name`: it is asked for its name, else typed into.
-pub(super) fn terminal(layout: &mut Layout<'_>, detail: &str) -> Made {
+pub(super) fn terminal(layout: &mut Layout<'_>, detail: &str) -> SceneResult {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;
     unlockpt(&master)?;

@@ -13,12 +13,12 @@ use ::probe::net;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::{Layout, Scene, Sight};
+use super::{Layout, Scene, SceneVerdict};
 use crate::confined::{Moment, Observed, ProbeCall};
 use crate::probe::Try;
 
 /// Who listens.
-enum Ear {
+enum HostListener {
     Tcp(TcpListener),
     Udp(UdpSocket),
     Unix(UnixListener),
@@ -26,7 +26,7 @@ enum Ear {
     Descriptor(OwnedFd),
 }
 
-impl Ear {
+impl HostListener {
     /// Whether anybody came, and with what.
     fn heard(&self) -> Option<Vec<u8>> {
         let mut text = vec![0; 256];
@@ -51,7 +51,7 @@ impl Ear {
 }
 
 struct Listener {
-    ears: Vec<Ear>,
+    ears: Vec<HostListener>,
     heard: Option<usize>,
     pass: Vec<(Rc<OwnedFd>, i32)>,
     /// A socket to make only while the probe runs.
@@ -74,7 +74,7 @@ impl Scene for Listener {
             let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
             let ready = listener.set_nonblocking(true).and_then(|()| std::fs::set_permissions(path, open));
             if ready.is_ok() {
-                self.ears.push(Ear::Unix(listener));
+                self.ears.push(HostListener::Unix(listener));
             }
             self.late = None;
         }
@@ -87,19 +87,19 @@ impl Scene for Listener {
         }
     }
 
-    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
-        let heard = self.ears.iter().find_map(Ear::heard);
+    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> SceneVerdict {
+        let heard = self.ears.iter().find_map(HostListener::heard);
         if let Some(text) = heard {
-            return Sight::Possible(format!("the host heard {} bytes", text.len()));
+            return SceneVerdict::Possible(format!("the host heard {} bytes", text.len()));
         }
         if self.heard.is_some() {
-            return Sight::Possible("the host connected to it and was answered".to_owned());
+            return SceneVerdict::Possible("the host connected to it and was answered".to_owned());
         }
         if tries.is_empty() {
-            return Sight::Unclear("the probe said nothing".to_owned());
+            return SceneVerdict::Unclear("the probe said nothing".to_owned());
         }
         let _as_made = self.stage_root;
-        Sight::Stopped(format!("nobody on the host heard anything ({})", super::answers(tries)))
+        SceneVerdict::Stopped(format!("nobody on the host heard anything ({})", super::answers(tries)))
     }
 }
 
@@ -130,19 +130,19 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
             let listener = if detail == "mptcp" { multipath()? } else { TcpListener::bind(address_of(detail)?)? };
             listener.set_nonblocking(true)?;
             layout.words.insert("address", listener.local_addr()?.to_string());
-            scene.ears.push(Ear::Tcp(listener));
+            scene.ears.push(HostListener::Tcp(listener));
         }
         "udp4" | "udp6" | "udp-host" => {
             let socket = UdpSocket::bind(address_of(detail)?)?;
             socket.set_nonblocking(true)?;
             layout.words.insert("address", socket.local_addr()?.to_string());
-            scene.ears.push(Ear::Udp(socket));
+            scene.ears.push(HostListener::Udp(socket));
         }
         "resolver" => {
             let socket = UdpSocket::bind("127.53.53.53:53").or_else(|_| UdpSocket::bind("127.53.53.53:5353"))?;
             socket.set_nonblocking(true)?;
             layout.words.insert("address", socket.local_addr()?.to_string());
-            scene.ears.push(Ear::Udp(socket));
+            scene.ears.push(HostListener::Udp(socket));
         }
         "inbound-tcp" | "inbound-udp" => {
             // A port that was free a moment ago.
@@ -185,7 +185,7 @@ fn local(layout: &mut Layout<'_>, scene: &mut Listener, detail: &str) -> io::Res
             listener.set_nonblocking(true)?;
             let datagram = UnixDatagram::bind_addr(&UnixAddr::from_abstract_name(format!("{name}-datagram"))?)?;
             datagram.set_nonblocking(true)?;
-            scene.ears.extend([Ear::Unix(listener), Ear::Datagram(datagram)]);
+            scene.ears.extend([HostListener::Unix(listener), HostListener::Datagram(datagram)]);
         }
         "fifo-granted" | "fifo-workspace" => {
             let folder = if detail == "fifo-granted" { &layout.granted } else { &layout.workspace };
@@ -193,7 +193,7 @@ fn local(layout: &mut Layout<'_>, scene: &mut Listener, detail: &str) -> io::Res
             rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0)?;
             layout.stage.hand_over(&path, 0o666)?;
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            scene.ears.push(Ear::Descriptor(rustix::fs::open(&path, flags, Mode::empty())?));
+            scene.ears.push(HostListener::Descriptor(rustix::fs::open(&path, flags, Mode::empty())?));
             layout.words.insert("pipe", path.to_string_lossy().into_owned());
             let seen = layout.words.get("ws").cloned().unwrap_or_default();
             layout.words.insert("workspace-pipe", format!("{seen}/pipe"));
@@ -201,7 +201,7 @@ fn local(layout: &mut Layout<'_>, scene: &mut Listener, detail: &str) -> io::Res
         "inherited" => {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-            scene.ears.push(Ear::Descriptor(ours));
+            scene.ears.push(HostListener::Descriptor(ours));
             scene.pass.push((Rc::new(theirs), 9));
         }
         _ => return Err(io::Error::other("no such listener")),
@@ -217,7 +217,7 @@ fn unix(layout: &mut Layout<'_>, scene: &mut Listener, path: PathBuf) -> io::Res
     let datagram = UnixDatagram::bind(&datagrams)?;
     datagram.set_nonblocking(true)?;
     layout.stage.hand_over(&datagrams, 0o777)?;
-    scene.ears.extend([Ear::Unix(listener), Ear::Datagram(datagram)]);
+    scene.ears.extend([HostListener::Unix(listener), HostListener::Datagram(datagram)]);
     let seen = path
         .strip_prefix(&layout.workspace)
         .map(|below| PathBuf::from(layout.words.get("ws").cloned().unwrap_or_default()).join(below));
@@ -249,7 +249,7 @@ pub(super) fn say(text: &str) -> io::Result<()> {
 }
 
 /// A name of the host's service that is not there yet: what is said to it must reach no sandbox.
-struct Named {
+struct UnclaimedName {
     name: UnixAddr,
     token: String,
 }
@@ -257,10 +257,10 @@ struct Named {
 /// `{name}` stands for it.
 pub(super) fn named(layout: &mut Layout<'_>, _: &str) -> io::Result<Box<dyn Scene>> {
     let name = UnixAddr::from_abstract_name(layout.words.get("name").cloned().unwrap_or_default())?;
-    Ok(Box::new(Named { name, token: layout.token.clone() }))
+    Ok(Box::new(UnclaimedName { name, token: layout.token.clone() }))
 }
 
-impl Scene for Named {
+impl Scene for UnclaimedName {
     fn watch(&mut self, moment: &Moment<'_>) {
         if !moment.tasks.is_empty()
             && UnixDatagram::unbound()
@@ -271,7 +271,7 @@ impl Scene for Named {
         }
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         super::by_token(observed, tries, &self.token, "what a program of the host said to its service")
     }
 }

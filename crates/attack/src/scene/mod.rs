@@ -31,7 +31,7 @@ pub use neighbour::stay as neighbour_stay;
 
 /// What the outside saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum SceneVerdict {
     /// It was possible.
     Possible(String),
     /// It was stopped.
@@ -64,7 +64,7 @@ pub trait Scene {
     }
 
     /// What it means that the sandbox refused to run the probe: nothing, but where the refusal is what holds.
-    fn refused(&self, why: &str) -> Option<Sight> {
+    fn refused(&self, why: &str) -> Option<SceneVerdict> {
         let _unsaid = why;
         None
     }
@@ -80,7 +80,7 @@ pub trait Scene {
     }
 
     /// Says what was seen, after the end.
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight;
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict;
 }
 
 /// What every scene begins with.
@@ -166,9 +166,9 @@ impl<'a> Layout<'a> {
 }
 
 /// Makes the scene of this name.
-type Make = fn(&mut Layout<'_>, &str) -> io::Result<Box<dyn Scene>>;
+type SceneConstructor = fn(&mut Layout<'_>, &str) -> io::Result<Box<dyn Scene>>;
 
-const SCENES: &[(&str, Make)] = &[
+const SCENES: &[(&str, SceneConstructor)] = &[
     ("errno", |_, _| Ok(Box::new(Errno))),
     ("errno-host", host::errno),
     ("canary", secrets::canary),
@@ -240,25 +240,25 @@ pub fn make(name: &str, layout: &mut Layout<'_>) -> io::Result<Box<dyn Scene>> {
 struct Errno;
 
 impl Scene for Errno {
-    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> SceneVerdict {
         by_errno(tries)
     }
 }
 
 /// What the tries say of themselves.
-fn by_errno(tries: &[Try]) -> Sight {
+fn by_errno(tries: &[Try]) -> SceneVerdict {
     let through: Vec<&str> = tries.iter().filter(|t| t.possible).map(|t| t.name.as_str()).take(4).collect();
     if !through.is_empty() {
-        return Sight::Possible(format!("let through: {}", through.join(", ")));
+        return SceneVerdict::Possible(format!("let through: {}", through.join(", ")));
     }
     if tries.is_empty() {
-        return Sight::Unclear("the probe said nothing".to_owned());
+        return SceneVerdict::Unclear("the probe said nothing".to_owned());
     }
     let unrelated = |t: &&Try| matches!(t.errno, 12 | 22 | 23 | 24 | 28 | 95);
     if tries.iter().all(|t| unrelated(&t)) {
-        return Sight::Unclear(format!("failed for another reason: {}", answers(tries)));
+        return SceneVerdict::Unclear(format!("failed for another reason: {}", answers(tries)));
     }
-    Sight::Stopped(answers(tries))
+    SceneVerdict::Stopped(answers(tries))
 }
 
 /// The answers in short: each errno once, with how often.
@@ -316,12 +316,12 @@ fn leaked(observed: &Observed, token: &str) -> bool {
 }
 
 /// The verdict about a token: what was not read was stopped, if the probe spoke at all.
-fn by_token(observed: &Observed, tries: &[Try], token: &str, what: &str) -> Sight {
+fn by_token(observed: &Observed, tries: &[Try], token: &str, what: &str) -> SceneVerdict {
     if leaked(observed, token) {
-        return Sight::Possible(format!("{what} came out"));
+        return SceneVerdict::Possible(format!("{what} came out"));
     }
     if tries.is_empty() && !leaked(observed, "\"name\"") {
-        return Sight::Unclear("the probe said nothing".to_owned());
+        return SceneVerdict::Unclear("the probe said nothing".to_owned());
     }
-    Sight::Stopped(format!("{what} did not come out ({})", answers(tries)))
+    SceneVerdict::Stopped(format!("{what} did not come out ({})", answers(tries)))
 }

@@ -10,7 +10,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use sys::command::Command;
 use sys::pidfd;
 
-use super::{Layout, Scene, Sight, by_errno, by_token, listeners};
+use super::{Layout, Scene, SceneVerdict, by_errno, by_token, listeners};
 use crate::confined::{Moment, Observed};
 use crate::probe::{Try, rest};
 use crate::survey;
@@ -33,14 +33,14 @@ enum Judge {
 }
 
 impl Scene for Neighbour {
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         match self.how {
             Judge::Secret => by_token(observed, tries, &self.token, "the secret of a process of the host"),
             Judge::Calls => by_errno(tries),
             Judge::Life => match pidfd::try_wait(&self.pidfd) {
-                Ok(None) if tries.is_empty() => Sight::Unclear("the probe said nothing".to_owned()),
-                Ok(None) => Sight::Stopped(format!("the process of the host lives ({})", super::answers(tries))),
-                Ok(Some(_)) | Err(_) => Sight::Possible("a process of the host was ended".to_owned()),
+                Ok(None) if tries.is_empty() => SceneVerdict::Unclear("the probe said nothing".to_owned()),
+                Ok(None) => SceneVerdict::Stopped(format!("the process of the host lives ({})", super::answers(tries))),
+                Ok(Some(_)) | Err(_) => SceneVerdict::Possible("a process of the host was ended".to_owned()),
             },
         }
     }
@@ -116,19 +116,19 @@ impl Scene for Survivors {
         self.seen |= !moment.tasks.is_empty();
     }
 
-    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> SceneVerdict {
         if let Some(lived) = lived_on(&self.marker) {
             return lived;
         }
         if tries.is_empty() && !self.seen {
-            return Sight::Unclear("the probe said nothing".to_owned());
+            return SceneVerdict::Unclear("the probe said nothing".to_owned());
         }
-        Sight::Stopped("no process lived on".to_owned())
+        SceneVerdict::Stopped("no process lived on".to_owned())
     }
 }
 
 /// Whether any process with this marker is there after the end; none is afterwards.
-fn lived_on(marker: &str) -> Option<Sight> {
+fn lived_on(marker: &str) -> Option<SceneVerdict> {
     // What was killed may take a moment to be gone; what races its killer lives too short for a single look.
     rest(Duration::from_millis(150));
     let until = Instant::now() + Duration::from_millis(250);
@@ -150,7 +150,7 @@ fn lived_on(marker: &str) -> Option<Sight> {
         }
         rest(Duration::from_millis(2));
     }
-    (count > 0).then(|| Sight::Possible(format!("{count} process(es) lived on after the end")))
+    (count > 0).then(|| SceneVerdict::Possible(format!("{count} process(es) lived on after the end")))
 }
 
 /// Whoever holds the sandbox from inside is killed from outside, as by the kernel for want of memory.
@@ -191,17 +191,17 @@ impl Scene for GuestKilled {
         }
     }
 
-    fn refused(&self, _why: &str) -> Option<Sight> {
+    fn refused(&self, _why: &str) -> Option<SceneVerdict> {
         // A run whose guest was killed ends with a failure.
-        let stopped = || Sight::Stopped("no process lived on when the guest was killed".to_owned());
+        let stopped = || SceneVerdict::Stopped("no process lived on when the guest was killed".to_owned());
         self.killed.then(|| lived_on(&self.marker).unwrap_or_else(stopped))
     }
 
-    fn judge(&mut self, _observed: &Observed, _tries: &[Try]) -> Sight {
+    fn judge(&mut self, _observed: &Observed, _tries: &[Try]) -> SceneVerdict {
         match (lived_on(&self.marker), self.killed) {
             (Some(lived), _) => lived,
-            (None, true) => Sight::Stopped("no process lived on when the guest was killed".to_owned()),
-            (None, false) => Sight::Unclear("there was no guest that could be killed".to_owned()),
+            (None, true) => SceneVerdict::Stopped("no process lived on when the guest was killed".to_owned()),
+            (None, false) => SceneVerdict::Unclear("there was no guest that could be killed".to_owned()),
         }
     }
 }

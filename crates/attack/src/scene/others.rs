@@ -22,11 +22,11 @@ use sandbox::protect::list;
 use sandbox::state::{RunId, State};
 use serde_json::Value;
 
-use super::{Layout, Other, Scene, Sight, by_errno, by_token};
+use super::{Layout, Other, Scene, SceneVerdict, by_errno, by_token};
 use crate::confined::{Moment, Observed, ProbeCall};
 use crate::probe::Try;
 
-type Made = io::Result<Box<dyn Scene>>;
+type SceneResult = io::Result<Box<dyn Scene>>;
 
 /// Another run of the same sandbox, before this one or beside it.
 struct Run {
@@ -37,7 +37,7 @@ struct Run {
 }
 
 /// `before`: it has ended. `beside`: it lives.
-pub(super) fn run(layout: &mut Layout<'_>, detail: &str) -> Made {
+pub(super) fn run(layout: &mut Layout<'_>, detail: &str) -> SceneResult {
     let word = |name: &str| layout.words.get(name).cloned().unwrap_or_default();
     let (name, key) = (word("name"), word("key"));
     let before = detail == "before";
@@ -54,7 +54,7 @@ impl Scene for Run {
         Some(self.other.clone())
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         by_token(observed, tries, &self.token, "a secret of another run")
     }
 }
@@ -114,7 +114,7 @@ struct Moving {
 }
 
 /// While the run starts and lasts.
-pub(super) fn moving(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn moving(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     let (sub, door) = door(layout)?;
     Ok(Box::new(Moving { token: layout.token.clone(), paths: (sub, door), toggle: None }))
 }
@@ -130,7 +130,7 @@ impl Scene for Moving {
         self.toggle = Some(Toggle::start(self.paths.0.clone(), self.paths.1.clone()));
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         self.toggle = None;
         by_token(observed, tries, &self.token, "a file behind a folder that became a link")
     }
@@ -145,7 +145,7 @@ struct Applied {
 }
 
 /// `apply`, with the folder moving.
-pub(super) fn applied(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn applied(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     let (sub, door) = door(layout)?;
     let planted = layout.stage.join("ungranted/planted");
     let changes = Changes::of(layout);
@@ -157,7 +157,7 @@ impl Scene for Applied {
         self.toggle = Some(Toggle::start(self.paths.0.clone(), self.paths.1.clone()));
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         let there = |path: &Path| path.symlink_metadata().is_ok();
         if let Some(run) = run_of(observed) {
             // A folder that is a link at this moment is a conflict, and nothing is applied: it is tried again.
@@ -170,17 +170,17 @@ impl Scene for Applied {
             }
             if let Err(why) = applied {
                 self.toggle = None;
-                return Sight::Unclear(format!("the changes could not be applied: {why}"));
+                return SceneVerdict::Unclear(format!("the changes could not be applied: {why}"));
             }
         }
         self.toggle = None;
         if there(&self.planted) {
-            return Sight::Possible("a file came to be where the link led".to_owned());
+            return SceneVerdict::Possible("a file came to be where the link led".to_owned());
         }
         if tries.is_empty() {
-            return Sight::Unclear("the probe said nothing".to_owned());
+            return SceneVerdict::Unclear("the probe said nothing".to_owned());
         }
-        Sight::Stopped("nothing came to be where the link led".to_owned())
+        SceneVerdict::Stopped("nothing came to be where the link led".to_owned())
     }
 }
 
@@ -236,25 +236,25 @@ struct Reviewed {
 }
 
 /// `diff`, then another content, then `apply --digest`.
-pub(super) fn reviewed(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn reviewed(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     let planted = layout.workspace.join("planted");
     Ok(Box::new(Reviewed { planted, changes: Changes::of(layout) }))
 }
 
 impl Scene for Reviewed {
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         if let Some(run) = run_of(observed)
             && let Err(why) = self.altered(run)
         {
-            return Sight::Unclear(format!("it could not be altered after the look: {why}"));
+            return SceneVerdict::Unclear(format!("it could not be altered after the look: {why}"));
         }
         if self.planted.symlink_metadata().is_ok() {
-            return Sight::Possible("what nobody has looked at is in the workspace".to_owned());
+            return SceneVerdict::Possible("what nobody has looked at is in the workspace".to_owned());
         }
         if tries.is_empty() {
-            return Sight::Unclear("the probe said nothing".to_owned());
+            return SceneVerdict::Unclear("the probe said nothing".to_owned());
         }
-        Sight::Stopped("what was altered after the look was not taken".to_owned())
+        SceneVerdict::Stopped("what was altered after the look was not taken".to_owned())
     }
 }
 
@@ -278,27 +278,27 @@ impl Reviewed {
 }
 
 /// What the supervisor keeps of a run, against what the run may have.
-struct Kept {
+struct KeptChanges {
     most: u64,
     changes: Changes,
 }
 
 /// `MIB`.
-pub(super) fn kept(layout: &mut Layout<'_>, detail: &str) -> Made {
-    Ok(Box::new(Kept { most: detail.parse::<u64>().unwrap_or(0) << 20, changes: Changes::of(layout) }))
+pub(super) fn kept(layout: &mut Layout<'_>, detail: &str) -> SceneResult {
+    Ok(Box::new(KeptChanges { most: detail.parse::<u64>().unwrap_or(0) << 20, changes: Changes::of(layout) }))
 }
 
-impl Scene for Kept {
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+impl Scene for KeptChanges {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         let said = tries.iter().filter_map(|t| t.text.strip_prefix("mib=")?.parse::<u64>().ok()).max();
-        let Some(said) = said else { return Sight::Unclear("the probe made nothing".to_owned()) };
+        let Some(said) = said else { return SceneVerdict::Unclear("the probe made nothing".to_owned()) };
         let bytes = match run_of(observed) {
             None => said << 20,
             Some(run) => self.changes.kept(run).map_or(0, |path| bytes_below(&path, 0)),
         };
         let words =
             format!("{} MiB kept of {said} MiB that it seems to have, limit {} MiB", bytes >> 20, self.most >> 20);
-        if bytes > self.most { Sight::Possible(words) } else { Sight::Stopped(words) }
+        if bytes > self.most { SceneVerdict::Possible(words) } else { SceneVerdict::Stopped(words) }
     }
 }
 
@@ -321,7 +321,7 @@ struct Recorded {
 }
 
 /// The secret stands in an argument, as `{token}`, or by `variable` in one that the policy sets.
-pub(super) fn recorded(layout: &mut Layout<'_>, way: &str) -> Made {
+pub(super) fn recorded(layout: &mut Layout<'_>, way: &str) -> SceneResult {
     let kept_in = if way == "variable" { "environ" } else { "cmdline" };
     Ok(Box::new(Recorded { token: layout.token.clone(), kept_in, seen: false }))
 }
@@ -344,15 +344,15 @@ impl Scene for Recorded {
         self.seen |= moment.tasks.iter().any(|task| task.read(self.kept_in).is_some_and(holds));
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         let Some(file) = observed.report.pointer("/audit/file").and_then(Value::as_str) else {
             return if self.seen {
-                Sight::Possible(format!("the secret stood in `{}` of the process", self.kept_in))
+                SceneVerdict::Possible(format!("the secret stood in `{}` of the process", self.kept_in))
             } else {
-                Sight::Unclear("the probe was not seen".to_owned())
+                SceneVerdict::Unclear("the probe was not seen".to_owned())
             };
         };
-        let Ok(log) = fs::read(file) else { return Sight::Unclear("the log cannot be read".to_owned()) };
+        let Ok(log) = fs::read(file) else { return SceneVerdict::Unclear("the log cannot be read".to_owned()) };
         let mut report = observed.report.clone();
         if let Some(map) = report.as_object_mut() {
             // What the program itself printed is its own.
@@ -363,13 +363,13 @@ impl Scene for Recorded {
         let forms = [self.token.clone(), policy::json::hex(plain), self.token.chars().rev().collect()];
         for (text, place) in texts.iter().zip(["audit log", "report"]) {
             if forms.iter().any(|form| text.contains(form)) {
-                return Sight::Possible(format!("the secret stands in the {place}"));
+                return SceneVerdict::Possible(format!("the secret stands in the {place}"));
             }
         }
         if tries.is_empty() {
-            return Sight::Unclear("the probe said nothing".to_owned());
+            return SceneVerdict::Unclear("the probe said nothing".to_owned());
         }
-        Sight::Stopped("the secret stands in neither log nor report".to_owned())
+        SceneVerdict::Stopped("the secret stands in neither log nor report".to_owned())
     }
 }
 
@@ -379,7 +379,7 @@ struct Denials {
 }
 
 /// The name of the folder on the host.
-pub(super) fn denials(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn denials(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     let token = layout.stage.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(Box::new(Denials { token }))
 }
@@ -390,10 +390,10 @@ impl Scene for Denials {
         call.read.clear();
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         let told = observed.report.get("violations").map(Value::to_string).unwrap_or_default();
         if told.contains(&self.token) {
-            return Sight::Possible("a violation names a folder of the host".to_owned());
+            return SceneVerdict::Possible("a violation names a folder of the host".to_owned());
         }
         by_token(observed, tries, &self.token, "a folder's name on the host")
     }
@@ -406,7 +406,7 @@ struct Folder {
 }
 
 /// Standard input is the folder of the secret.
-pub(super) fn folder_as_input(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn folder_as_input(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(layout.stage.join("ungranted"), flags, Mode::empty())?;
     Ok(Box::new(Folder { token: layout.token.clone(), fd: Rc::new(fd) }))
@@ -417,7 +417,7 @@ impl Scene for Folder {
         call.stdin = Some(Rc::clone(&self.fd));
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         by_token(observed, tries, &self.token, "a file of the folder that was standard input")
     }
 }
@@ -428,7 +428,7 @@ struct Marks {
 }
 
 /// A redirect out of the workspace, a file without content of its own, and an opaque folder.
-pub(super) fn marks(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn marks(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     let set = |path: &Path, name: &std::ffi::CStr, value: &[u8]| {
         rustix::fs::setxattr(path, name, value, XattrFlags::empty()).map_err(io::Error::from)
     };
@@ -442,7 +442,7 @@ pub(super) fn marks(layout: &mut Layout<'_>, _: &str) -> Made {
 }
 
 impl Scene for Marks {
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         by_token(observed, tries, &self.token, "what the marks lead to")
     }
 }
@@ -451,7 +451,7 @@ impl Scene for Marks {
 struct Links;
 
 /// Links by the names that a supervisor protects.
-pub(super) fn links(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn links(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     for (name, target) in [
         (".vscode", "/proc/sys"),
         (".claude", "/proc"),
@@ -465,7 +465,7 @@ pub(super) fn links(layout: &mut Layout<'_>, _: &str) -> Made {
 }
 
 impl Scene for Links {
-    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> SceneVerdict {
         by_errno(tries)
     }
 }
@@ -477,7 +477,7 @@ struct Below {
 }
 
 /// `granted/mnt`, in a mount namespace of whoever starts the sandbox.
-pub(super) fn below(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn below(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     if !layout.root {
         return Err(io::Error::other("only root can mount another file system below a grant"));
     }
@@ -490,11 +490,12 @@ impl Scene for Below {
         call.mount = Some((self.at.clone(), self.token.clone()));
     }
 
-    fn refused(&self, why: &str) -> Option<Sight> {
-        why.contains("run/no-layer").then(|| Sight::Stopped("such a grant is refused, with the reason".to_owned()))
+    fn refused(&self, why: &str) -> Option<SceneVerdict> {
+        why.contains("run/no-layer")
+            .then(|| SceneVerdict::Stopped("such a grant is refused, with the reason".to_owned()))
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         by_token(observed, tries, &self.token, "a file of another file system below the grant")
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::{Layout, Scene, Sight};
+use super::{Layout, Scene, SceneVerdict};
 use crate::confined::{Moment, Observed, ProbeCall};
 use crate::probe::Try;
 use crate::survey::{Task, field};
@@ -91,9 +91,9 @@ impl Scene for Posture {
         }
     }
 
-    fn judge(&mut self, _observed: &Observed, _tries: &[Try]) -> Sight {
+    fn judge(&mut self, _observed: &Observed, _tries: &[Try]) -> SceneVerdict {
         let Some(seen) = &self.seen else {
-            return Sight::Unclear("the probe was not seen from outside".to_owned());
+            return SceneVerdict::Unclear("the probe was not seen from outside".to_owned());
         };
         judged(&self.check, seen)
     }
@@ -111,12 +111,12 @@ fn unreadable(check: &str, seen: &Snapshot) -> bool {
     }
 }
 
-fn judged(check: &str, seen: &Snapshot) -> Sight {
+fn judged(check: &str, seen: &Snapshot) -> SceneVerdict {
     if check == "swap" {
         return swap(seen);
     }
     if unreadable(check, seen) {
-        return Sight::Unclear("the kernel does not let this caller read it from outside".to_owned());
+        return SceneVerdict::Unclear("the kernel does not let this caller read it from outside".to_owned());
     }
     let any_bit = |names: &[&str]| -> Vec<String> {
         names
@@ -163,12 +163,12 @@ fn judged(check: &str, seen: &Snapshot) -> Sight {
         "set-id-mounts" => writable_mounts_without(seen, "nosuid"),
         "device-mounts" => writable_mounts_without(seen, "nodev"),
         "namespaces" => same_namespaces(seen),
-        _ => return Sight::Unclear("no such check".to_owned()),
+        _ => return SceneVerdict::Unclear("no such check".to_owned()),
     };
     if wrong.is_empty() {
-        Sight::Stopped(format!("read from outside: {}", shown(check, seen)))
+        SceneVerdict::Stopped(format!("read from outside: {}", shown(check, seen)))
     } else {
-        Sight::Possible(wrong.into_iter().take(3).collect::<Vec<_>>().join(", "))
+        SceneVerdict::Possible(wrong.into_iter().take(3).collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -185,10 +185,10 @@ fn shown(check: &str, seen: &Snapshot) -> String {
 }
 
 /// Whether its group may use the disk as memory; where the host has no swap that cannot be told.
-fn swap(seen: &Snapshot) -> Sight {
+fn swap(seen: &Snapshot) -> SceneVerdict {
     let areas = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
     if areas.lines().count() < 2 {
-        return Sight::Unclear("this host has no swap".to_owned());
+        return SceneVerdict::Unclear("this host has no swap".to_owned());
     }
     let number = |path: String| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let group = |line: &str| line.splitn(3, ':').nth(2).unwrap_or("/").to_owned();
@@ -199,13 +199,13 @@ fn swap(seen: &Snapshot) -> Sight {
             let [memory, both] = limits.map(number);
             let closed = number(format!("{folder}/memory.swappiness")) == Some(0) || (both.is_some() && both == memory);
             let said = format!("swap of its group: {}", if closed { "none" } else { "as the host's" });
-            return if closed { Sight::Stopped(said) } else { Sight::Possible(said) };
+            return if closed { SceneVerdict::Stopped(said) } else { SceneVerdict::Possible(said) };
         }
         if line.starts_with("0::") && number(format!("/sys/fs/cgroup{}/memory.swap.max", group(line))) == Some(0) {
-            return Sight::Stopped("memory.swap.max of its group is 0".to_owned());
+            return SceneVerdict::Stopped("memory.swap.max of its group is 0".to_owned());
         }
     }
-    Sight::Possible("no group bounds its swap".to_owned())
+    SceneVerdict::Possible("no group bounds its swap".to_owned())
 }
 
 fn unless(good: bool, name: &str, value: &str) -> Vec<String> {

@@ -10,7 +10,7 @@ use ::probe::{ipc, net};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::{Layout, Scene, Sight, by_token};
+use super::{Layout, Scene, SceneVerdict, by_token};
 use crate::confined::{Observed, ProbeCall};
 use crate::probe::Try;
 
@@ -60,7 +60,7 @@ impl Scene for Secret {
         }
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         by_token(observed, tries, &self.token, self.what)
     }
 }
@@ -82,10 +82,10 @@ impl Drop for Secret {
     }
 }
 
-type Made = io::Result<Box<dyn Scene>>;
+type SceneResult = io::Result<Box<dyn Scene>>;
 
 /// A file outside every grant; links in the workspace point to it.
-pub(super) fn canary(layout: &mut Layout<'_>, detail: &str) -> Made {
+pub(super) fn canary(layout: &mut Layout<'_>, detail: &str) -> SceneResult {
     if detail == "hidden" {
         let token = layout.token.clone();
         layout.stage.file("ws/.env", token)?;
@@ -107,7 +107,7 @@ pub(super) fn canary(layout: &mut Layout<'_>, detail: &str) -> Made {
 }
 
 /// A file of root in a workspace of somebody else, who may not read it: the program inside has that user's rights.
-fn closed(layout: &mut Layout<'_>) -> Made {
+fn closed(layout: &mut Layout<'_>) -> SceneResult {
     let path = layout.stage.file("ws/closed.txt", &layout.token)?;
     rustix::fs::chown(&path, Some(rustix::fs::Uid::ROOT), Some(rustix::fs::Gid::ROOT))?;
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))?;
@@ -130,13 +130,13 @@ impl Scene for Appears {
         }
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         self.secret.judge(observed, tries)
     }
 }
 
 /// A file whose very size is the secret.
-pub(super) fn size(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn size(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     let bytes = 100_003 + layout.token.bytes().map(u64::from).sum::<u64>() * 7;
     let path = layout.stage.file("ungranted/sized", "")?;
     std::fs::OpenOptions::new().write(true).open(&path)?.set_len(bytes)?;
@@ -146,14 +146,14 @@ pub(super) fn size(layout: &mut Layout<'_>, _: &str) -> Made {
 }
 
 /// The environment of whoever starts the sandbox.
-pub(super) fn environment(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn environment(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     let mut scene = Secret::new(layout, "a variable of the caller");
     scene.env = true;
     Ok(Box::new(scene))
 }
 
 /// Descriptors that whoever starts the sandbox holds: a folder, a file, or memory.
-pub(super) fn descriptors(layout: &mut Layout<'_>, detail: &str) -> Made {
+pub(super) fn descriptors(layout: &mut Layout<'_>, detail: &str) -> SceneResult {
     let mut scene = Secret::new(layout, "what an inherited descriptor shows");
     let fd = match detail {
         "file" => rustix::fs::open(&layout.secret, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?,
@@ -176,14 +176,14 @@ pub(super) fn descriptors(layout: &mut Layout<'_>, detail: &str) -> Made {
 }
 
 /// A working directory outside every grant.
-pub(super) fn directory(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn directory(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     let mut scene = Secret::new(layout, "a file of the caller's working directory");
     scene.directory = Some(layout.stage.join("ungranted"));
     Ok(Box::new(scene))
 }
 
 /// A descriptor that is passed through standard input, where that is a socket.
-pub(super) fn passed_descriptor(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn passed_descriptor(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     let folder = rustix::fs::open(layout.stage.join("ungranted"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -193,26 +193,26 @@ pub(super) fn passed_descriptor(layout: &mut Layout<'_>, _: &str) -> Made {
     // Ours stays open, so that the other end waits for no end of file; it is never passed on.
     scene.fds.clear();
     scene.directory = None;
-    Ok(Box::new(Held { scene, _peer: ours }))
+    Ok(Box::new(FolderBySocket { scene, _peer: ours }))
 }
 
-struct Held {
+struct FolderBySocket {
     scene: Secret,
     _peer: OwnedFd,
 }
 
-impl Scene for Held {
+impl Scene for FolderBySocket {
     fn arrange(&mut self, call: &mut ProbeCall) {
         self.scene.arrange(call);
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         self.scene.judge(observed, tries)
     }
 }
 
 /// A file in a folder of the host that sandboxes tend to share.
-pub(super) fn elsewhere(layout: &mut Layout<'_>, detail: &str) -> Made {
+pub(super) fn elsewhere(layout: &mut Layout<'_>, detail: &str) -> SceneResult {
     let name = layout.words.get("name").cloned().unwrap_or_default();
     let path = PathBuf::from(detail).join(name);
     // A new name: never over a file of somebody else.
@@ -226,7 +226,7 @@ pub(super) fn elsewhere(layout: &mut Layout<'_>, detail: &str) -> Made {
 }
 
 /// Something that is true of this host alone.
-pub(super) fn fact(layout: &mut Layout<'_>, detail: &str) -> Made {
+pub(super) fn fact(layout: &mut Layout<'_>, detail: &str) -> SceneResult {
     let text = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned());
     let fact = match detail {
         "hostname" => text("/proc/sys/kernel/hostname")?,
@@ -269,7 +269,7 @@ fn interface() -> io::Result<String> {
 }
 
 /// System V memory of somebody outside.
-pub(super) fn segment(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn segment(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     let key = layout.words.get("key").and_then(|key| key.parse().ok()).unwrap_or(1);
     ipc::make_segment(key, 4096, layout.token.as_bytes())?;
     let mut scene = Secret::new(layout, "System V memory of the host");
@@ -278,7 +278,7 @@ pub(super) fn segment(layout: &mut Layout<'_>, _: &str) -> Made {
 }
 
 /// A message queue of somebody outside: to open it is to read it.
-pub(super) fn queue(layout: &mut Layout<'_>, _: &str) -> Made {
+pub(super) fn queue(layout: &mut Layout<'_>, _: &str) -> SceneResult {
     let name = format!("/{}", layout.words.get("name").cloned().unwrap_or_default());
     let text = std::ffi::CString::new(name.clone()).map_err(io::Error::other)?;
     // The umask must not decide who may open it.
@@ -293,7 +293,7 @@ struct Opened {
 }
 
 impl Scene for Opened {
-    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> SceneVerdict {
         let _until_here = &self.scene;
         super::by_errno(tries)
     }

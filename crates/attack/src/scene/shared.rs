@@ -9,20 +9,20 @@ use std::path::PathBuf;
 use rustix::fs::{FlockOperation, OFlags, flock, ioctl_getflags};
 
 use super::host::Unchanged;
-use super::{Layout, Scene, Sight, by_token};
+use super::{Layout, Scene, SceneVerdict, by_token};
 use crate::confined::{Moment, Observed};
 use crate::probe::Try;
 
 /// A file granted for reading, which programs of the host lock, write to, and know the flags of.
 struct Usable {
     path: PathBuf,
-    how: How,
+    how: HostUse,
     flags: Option<u32>,
     shut: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
+enum HostUse {
     Lock,
     Open,
     Flags,
@@ -33,9 +33,9 @@ pub(super) fn usable(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dy
     let path = layout.stage.file("granted/shared", "readable\n")?;
     layout.words.insert("shared", path.to_string_lossy().into_owned());
     let how = match detail {
-        "lock" => How::Lock,
-        "open" => How::Open,
-        _ => How::Flags,
+        "lock" => HostUse::Lock,
+        "open" => HostUse::Open,
+        _ => HostUse::Flags,
     };
     let flags = flags(&path);
     Ok(Box::new(Usable { path, how, flags, shut: None }))
@@ -51,15 +51,15 @@ impl Usable {
     /// What a program of the host does, without waiting.
     fn use_it(&self) -> io::Result<()> {
         match self.how {
-            How::Lock => {
+            HostUse::Lock => {
                 let file = File::open(&self.path)?;
                 flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             }
-            How::Open => {
+            HostUse::Open => {
                 let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
                 OpenOptions::new().write(true).custom_flags(nonblocking).open(&self.path)?;
             }
-            How::Flags => {}
+            HostUse::Flags => {}
         }
         Ok(())
     }
@@ -75,17 +75,17 @@ impl Scene for Usable {
         }
     }
 
-    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, _observed: &Observed, tries: &[Try]) -> SceneVerdict {
         if let Some(why) = &self.shut {
-            return Sight::Possible(format!("a program of the host was shut out: {why}"));
+            return SceneVerdict::Possible(format!("a program of the host was shut out: {why}"));
         }
-        if self.how == How::Flags && flags(&self.path) != self.flags {
-            return Sight::Possible("the flags of a file of the host were changed".to_owned());
+        if self.how == HostUse::Flags && flags(&self.path) != self.flags {
+            return SceneVerdict::Possible("the flags of a file of the host were changed".to_owned());
         }
         if tries.is_empty() {
-            return Sight::Unclear("the probe said nothing".to_owned());
+            return SceneVerdict::Unclear("the probe said nothing".to_owned());
         }
-        Sight::Stopped(format!("programs of the host use it as before ({})", super::answers(tries)))
+        SceneVerdict::Stopped(format!("programs of the host use it as before ({})", super::answers(tries)))
     }
 }
 
@@ -112,14 +112,14 @@ pub(super) fn repository(layout: &mut Layout<'_>, _: &str) -> io::Result<Box<dyn
 }
 
 impl Scene for Repository {
-    fn refused(&self, why: &str) -> Option<Sight> {
-        why.contains(".git").then(|| Sight::Stopped("such a workspace is refused, with the reason".to_owned()))
+    fn refused(&self, why: &str) -> Option<SceneVerdict> {
+        why.contains(".git").then(|| SceneVerdict::Stopped("such a workspace is refused, with the reason".to_owned()))
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         match self.unchanged.judge(observed, tries) {
-            Sight::Stopped(_) => by_token(observed, tries, &self.token, "a file of the other repository"),
-            changed @ (Sight::Possible(_) | Sight::Unclear(_)) => changed,
+            SceneVerdict::Stopped(_) => by_token(observed, tries, &self.token, "a file of the other repository"),
+            changed @ (SceneVerdict::Possible(_) | SceneVerdict::Unclear(_)) => changed,
         }
     }
 }
@@ -145,7 +145,7 @@ impl Scene for Announced {
         }
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         by_token(observed, tries, &self.token, "a name in a folder that nobody granted")
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Layout, Scene, Sight};
+use super::{Layout, Scene, SceneVerdict};
 use crate::confined::{Moment, Observed};
 use crate::probe::Try;
 use crate::survey::{Task, field};
 
-type Made = io::Result<Box<dyn Scene>>;
+type SceneResult = io::Result<Box<dyn Scene>>;
 
 const MIB: u64 = 1 << 20;
 
@@ -19,16 +19,16 @@ fn most(tries: &[Try], key: &str) -> Option<u64> {
     tries.iter().filter_map(|t| t.text.strip_prefix(key)?.strip_prefix('=')?.parse().ok()).max()
 }
 
-fn verdict(what: &str, had: u64, limit: u64) -> Sight {
+fn verdict(what: &str, had: u64, limit: u64) -> SceneVerdict {
     let said = format!("{what}: {had}, limit {limit}");
-    if had > limit { Sight::Possible(said) } else { Sight::Stopped(said) }
+    if had > limit { SceneVerdict::Possible(said) } else { SceneVerdict::Stopped(said) }
 }
 
 /// A limit that the supervisor holds by watching is held when it ended the run, at the overshoot that the plan names.
-fn watched(sight: Sight, ended: Option<&str>, sampled: Option<&String>) -> Sight {
+fn watched(sight: SceneVerdict, ended: Option<&str>, sampled: Option<&String>) -> SceneVerdict {
     match (sight, ended, sampled) {
-        (Sight::Possible(said), Some(limit), Some(overshoot)) => {
-            Sight::Stopped(format!("{said}; ended by `{limit}`, the plan names the overshoot: {overshoot}"))
+        (SceneVerdict::Possible(said), Some(limit), Some(overshoot)) => {
+            SceneVerdict::Stopped(format!("{said}; ended by `{limit}`, the plan names the overshoot: {overshoot}"))
         }
         (sight, _, _) => sight,
     }
@@ -47,18 +47,18 @@ struct Number {
 }
 
 /// `KEY:LIMIT`.
-pub(super) fn number(layout: &mut Layout<'_>, detail: &str) -> Made {
+pub(super) fn number(layout: &mut Layout<'_>, detail: &str) -> SceneResult {
     let (key, limit) = detail.split_once(':').unwrap_or((detail, "0"));
     Ok(Box::new(Number { key: key.to_owned(), limit: limit.parse().unwrap_or(0), sampled: layout.sampled.clone() }))
 }
 
 impl Scene for Number {
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         let sum: u64 =
             tries.iter().filter_map(|t| t.text.strip_prefix(&self.key)?.strip_prefix('=')?.parse::<u64>().ok()).sum();
         match (most(tries, &self.key), ended_by(observed)) {
-            (None, Some(limit)) => Sight::Stopped(format!("the run was ended by `{limit}`")),
-            (None, None) => Sight::Unclear(format!("no count came out ({})", super::answers(tries))),
+            (None, Some(limit)) => SceneVerdict::Stopped(format!("the run was ended by `{limit}`")),
+            (None, None) => SceneVerdict::Unclear(format!("no count came out ({})", super::answers(tries))),
             // Several places are one limit together.
             (Some(_), ended) => {
                 watched(verdict(&format!("{} in all", self.key), sum, self.limit), ended, self.sampled.as_ref())
@@ -75,7 +75,7 @@ struct Memory {
 }
 
 /// `MIB`.
-pub(super) fn memory(layout: &mut Layout<'_>, detail: &str) -> Made {
+pub(super) fn memory(layout: &mut Layout<'_>, detail: &str) -> SceneResult {
     let sampled = layout.sampled.clone();
     Ok(Box::new(Memory { limit: detail.parse().unwrap_or(0) * MIB, peak: 0, sampled }))
 }
@@ -136,14 +136,14 @@ impl Scene for Memory {
         self.peak = self.peak.max(together(moment.tasks));
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         let witnessed = most(tries, "mib").unwrap_or(0) * MIB;
         let had = self.peak.max(witnessed);
         if had == 0 {
             return if ended_by(observed) == Some("memory") {
-                Sight::Stopped("the run was ended by `memory` before the first look".to_owned())
+                SceneVerdict::Stopped("the run was ended by `memory` before the first look".to_owned())
             } else {
-                Sight::Unclear("nothing was measured".to_owned())
+                SceneVerdict::Unclear("nothing was measured".to_owned())
             };
         }
         let said =
@@ -162,7 +162,7 @@ struct Tasks {
 }
 
 /// `COUNT`.
-pub(super) fn tasks(layout: &mut Layout<'_>, detail: &str) -> Made {
+pub(super) fn tasks(layout: &mut Layout<'_>, detail: &str) -> SceneResult {
     Ok(Box::new(Tasks { limit: detail.parse().unwrap_or(0), peak: 0, sampled: layout.sampled.clone() }))
 }
 
@@ -171,10 +171,10 @@ impl Scene for Tasks {
         self.peak = self.peak.max(moment.tasks.iter().map(|task| task.threads).sum());
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         let had = self.peak.max(most(tries, "made").unwrap_or(0));
         if had == 0 {
-            return Sight::Unclear("no process was seen".to_owned());
+            return SceneVerdict::Unclear("no process was seen".to_owned());
         }
         watched(verdict("tasks at once", had, self.limit), ended_by(observed), self.sampled.as_ref())
     }
@@ -188,7 +188,7 @@ struct Processor {
 }
 
 /// `time:MS` or `share:PERCENT`.
-pub(super) fn processor(_: &mut Layout<'_>, detail: &str) -> Made {
+pub(super) fn processor(_: &mut Layout<'_>, detail: &str) -> SceneResult {
     let (what, limit) = detail.split_once(':').unwrap_or(("time", "0"));
     Ok(Box::new(Processor { share: what == "share", limit_ms: limit.parse().unwrap_or(0), ticks: 0 }))
 }
@@ -198,7 +198,7 @@ impl Scene for Processor {
         self.ticks = self.ticks.max(moment.tasks.iter().map(|task| task.ticks).sum());
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         let seconds = |name: &str| observed.report.pointer(name).and_then(Value::as_f64).unwrap_or(0.0);
         let reported = Duration::try_from_secs_f64(seconds("/usage/cpu_user") + seconds("/usage/cpu_system"));
         let reported = reported.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
@@ -206,7 +206,7 @@ impl Scene for Processor {
         let rounds = most(tries, "rounds").unwrap_or(0) * 40;
         let used = (self.ticks * 10).max(reported).max(rounds);
         if used == 0 {
-            return Sight::Unclear("no processor time was measured".to_owned());
+            return SceneVerdict::Unclear("no processor time was measured".to_owned());
         }
         if self.share {
             let wall = u64::try_from(observed.wall.as_millis()).unwrap_or(u64::MAX).max(1);
@@ -222,12 +222,12 @@ struct Wall {
 }
 
 /// `MS`.
-pub(super) fn wall(_: &mut Layout<'_>, detail: &str) -> Made {
+pub(super) fn wall(_: &mut Layout<'_>, detail: &str) -> SceneResult {
     Ok(Box::new(Wall { limit: Duration::from_millis(detail.parse().unwrap_or(0)) }))
 }
 
 impl Scene for Wall {
-    fn judge(&mut self, observed: &Observed, _tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, _tries: &[Try]) -> SceneVerdict {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         verdict("ms from start to end", ms(observed.wall), ms(self.limit))
     }
@@ -241,7 +241,7 @@ struct Output {
 }
 
 /// `BYTES`, or `BYTES:errors` for what is written beside the output.
-pub(super) fn output(_: &mut Layout<'_>, detail: &str) -> Made {
+pub(super) fn output(_: &mut Layout<'_>, detail: &str) -> SceneResult {
     let (limit, errors) = detail.strip_suffix(":errors").map_or((detail, false), |limit| (limit, true));
     Ok(Box::new(Output { errors, limit: limit.parse().unwrap_or(0), keeper: 0 }))
 }
@@ -252,14 +252,14 @@ impl Scene for Output {
         self.keeper = self.keeper.max(keeper);
     }
 
-    fn judge(&mut self, observed: &Observed, _tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, _tries: &[Try]) -> SceneVerdict {
         if self.keeper > 64 * MIB {
-            return Sight::Possible(format!("the supervisor grew to {} MiB", self.keeper / MIB));
+            return SceneVerdict::Possible(format!("the supervisor grew to {} MiB", self.keeper / MIB));
         }
         let kept = if self.errors { &observed.stderr } else { &observed.stdout };
         let bytes = u64::try_from(kept.len()).unwrap_or(u64::MAX);
         if bytes == 0 {
-            return Sight::Unclear("no output came".to_owned());
+            return SceneVerdict::Unclear("no output came".to_owned());
         }
         verdict("bytes of output", bytes, self.limit)
     }

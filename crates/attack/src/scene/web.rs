@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 
 use super::resolver::{self, Answers};
-use super::{Layout, Scene, Sight, leaked};
+use super::{Layout, Scene, SceneVerdict, leaked};
 use crate::confined::{Observed, ProbeCall};
 use crate::probe::{Try, rest};
 
@@ -91,34 +91,36 @@ impl Scene for Web {
         call.resolvers.clone_from(&self.resolvers);
     }
 
-    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> Sight {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         let has = |text: &str| heard.windows(text.len()).any(|part| part == text.as_bytes());
         match &self.judge {
             Judge::Answered => match tries.split_first() {
                 Some((first, rest)) if first.possible && !rest.is_empty() => super::by_errno(rest),
-                Some(_) | None => Sight::Unclear("what is allowed was not answered".to_owned()),
+                Some(_) | None => SceneVerdict::Unclear("what is allowed was not answered".to_owned()),
             },
             Judge::Heard | Judge::Moved(_) if has(&self.token) => {
-                Sight::Possible("the server heard the token".to_owned())
+                SceneVerdict::Possible("the server heard the token".to_owned())
             }
             Judge::Heard | Judge::Moved(_) if !has(HELLO) => {
-                Sight::Unclear("what is allowed did not reach the server".to_owned())
+                SceneVerdict::Unclear("what is allowed did not reach the server".to_owned())
             }
             Judge::Moved(told) if !told.load(Ordering::Acquire) => {
-                Sight::Unclear("the resolver was not asked again, so the name did not move".to_owned())
+                SceneVerdict::Unclear("the resolver was not asked again, so the name did not move".to_owned())
             }
             Judge::Heard | Judge::Moved(_) => {
-                Sight::Stopped("the server heard what is allowed, and not the token".to_owned())
+                SceneVerdict::Stopped("the server heard what is allowed, and not the token".to_owned())
             }
-            Judge::GivenBack if !has(&self.token) => Sight::Unclear("the server did not get the secret".to_owned()),
+            Judge::GivenBack if !has(&self.token) => {
+                SceneVerdict::Unclear("the server did not get the secret".to_owned())
+            }
             Judge::GivenBack if CODINGS.iter().any(|coding| came(observed, tries, &coded(coding, &self.token))) => {
-                Sight::Possible("the secret came back in another coding".to_owned())
+                SceneVerdict::Possible("the secret came back in another coding".to_owned())
             }
             Judge::GivenBack if leaked(observed, &self.token) || in_chunks(tries, &self.token) => {
-                Sight::Possible("the secret came back".to_owned())
+                SceneVerdict::Possible("the secret came back".to_owned())
             }
-            Judge::GivenBack => Sight::Stopped("the server had the secret, and it did not come back".to_owned()),
+            Judge::GivenBack => SceneVerdict::Stopped("the server had the secret, and it did not come back".to_owned()),
         }
     }
 }

@@ -28,7 +28,7 @@ const CAPABILITIES: [&str; 12] = [
 
 /// What a container is to be.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct ContainerSpec<'a> {
     pub(super) run: &'a str,
     /// Its root on the host.
     pub(super) root: &'a Path,
@@ -39,14 +39,14 @@ pub(super) struct Wanted<'a> {
     /// Ids inside and what they are outside: of users, then of groups.
     pub(super) maps: [Vec<(u32, u32)>; 2],
     /// Namespaces of its own, and else the host's.
-    pub(super) own: Own,
+    pub(super) own: OwnNamespaces,
     pub(super) no_new_privs: bool,
 }
 
 /// Which namespaces are the container's own.
 #[expect(clippy::struct_excessive_bools, reason = "a set of kinds, each asked for or not")]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Own {
+pub(super) struct OwnNamespaces {
     pub(super) user: bool,
     pub(super) pid: bool,
     pub(super) net: bool,
@@ -54,7 +54,7 @@ pub(super) struct Own {
     pub(super) uts: bool,
 }
 
-impl Wanted<'_> {
+impl ContainerSpec<'_> {
     fn document(&self) -> Value {
         let mode = |own: bool, name: &str| json!({ "nsmode": if own { name } else { "host" } });
         let map = |map: &Vec<(u32, u32)>| -> Vec<Value> {
@@ -177,7 +177,7 @@ impl Container {
     ///
     /// # Errors
     /// The engine refuses; in words.
-    pub(super) fn make(wanted: &Wanted<'_>) -> Result<Self, String> {
+    pub(super) fn make(wanted: &ContainerSpec<'_>) -> Result<Self, String> {
         let made = ask(Method::Post, "/containers/create", Some(&wanted.document())).map_err(|why| why.to_string())?;
         let id = made.get("Id").and_then(Value::as_str).filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let id = id.ok_or("podman made a container and says no name of it")?;
@@ -188,7 +188,7 @@ impl Container {
     ///
     /// # Errors
     /// The engine refuses, or what it says of the container is not what was wanted; in words.
-    pub(super) fn start(&self, wanted: &Wanted<'_>) -> Result<i32, Vec<String>> {
+    pub(super) fn start(&self, wanted: &ContainerSpec<'_>) -> Result<i32, Vec<String>> {
         let told = |failure: Failure| vec![failure.to_string()];
         ask(Method::Post, &format!("/containers/{}/start", self.id), None).map_err(told)?;
         let said = ask(Method::Get, &format!("/containers/{}/json", self.id), None).map_err(told)?;
@@ -249,14 +249,14 @@ pub(super) fn end_labelled(run: &str) -> Result<usize, String> {
 mod tests {
     use super::*;
 
-    fn wanted(maps: [Vec<(u32, u32)>; 2]) -> Wanted<'static> {
-        Wanted {
+    fn wanted(maps: [Vec<(u32, u32)>; 2]) -> ContainerSpec<'static> {
+        ContainerSpec {
             run: "r1",
             root: Path::new("/tmp/r1/root"),
             runtime: Path::new("/usr/bin/crun"),
             program: "/.fumehood",
             maps,
-            own: Own { user: true, pid: true, net: true, ipc: true, uts: true },
+            own: OwnNamespaces { user: true, pid: true, net: true, ipc: true, uts: true },
             no_new_privs: true,
         }
     }

@@ -12,7 +12,7 @@ use policy::Control;
 use policy::control::Namespace;
 use sys::spawn::Child;
 
-use super::container::{Container, Own, Wanted};
+use super::container::{Container, ContainerSpec, OwnNamespaces};
 use super::prepare::Prepared;
 use super::verify;
 use crate::StartError;
@@ -78,7 +78,7 @@ pub(super) fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Start
     let removed = std::fs::remove_file(&door);
     let config = sys::memfd::data(c"fumehood-config", &prepared.inner.config.encode())
         .map_err(failed("making the guest's config"))?;
-    let held = native::Held::by_engine(child, group, Box::new(container));
+    let held = native::GuestProcess::by_engine(child, group, Box::new(container));
     let started = native::Started::new(prepared.inner, held, control::Control::new(socket), streams);
     removed.map_err(|error| StartError::system("closing the control socket", error))?;
     // Only now, so that it is ended if it cannot be told.
@@ -153,13 +153,13 @@ fn judged(path: &Path, is: Identity) -> Result<OwnedFd, StartError> {
 /// The container and its first process.
 fn contain(prepared: &Prepared, root: &Path, maps: &[Vec<(u32, u32)>; 2]) -> Result<(Container, Child), StartError> {
     let own = |kind: Namespace| prepared.inner.blueprint.namespaces.contains(&kind);
-    let wanted = Wanted {
+    let wanted = ContainerSpec {
         run: &prepared.inner.run,
         root,
         runtime: &prepared.runtime,
         program: GUEST,
         maps: maps.clone(),
-        own: Own {
+        own: OwnNamespaces {
             user: own(Namespace::User),
             pid: own(Namespace::Pid),
             net: own(Namespace::Net),

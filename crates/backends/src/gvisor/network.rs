@@ -26,7 +26,7 @@ pub(super) const fn mounts_of(date: u32) -> &'static [InnerMount<'static>] {
 
 /// What the plan wants of it beside the routes, which the guest's config has.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct NetworkRequest {
     /// An interface for gVisor.
     pub(super) pair: bool,
     pub(super) inlets: Vec<Inlet>,
@@ -34,27 +34,27 @@ pub(super) struct Wanted {
 
 /// What was made, until the sandbox has it.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct PreparedNetwork {
     network: Network,
     pair: bool,
 }
 
-impl Wanted {
+impl NetworkRequest {
     /// Makes it, if anything of it is wanted. `local`: IPv4, IPv6.
-    pub(super) fn make(&self, local: [bool; 2]) -> Result<Option<Made>, StartError> {
+    pub(super) fn make(&self, local: [bool; 2]) -> Result<Option<PreparedNetwork>, StartError> {
         if !self.pair && self.inlets.is_empty() && local == [false; 2] {
             return Ok(None);
         }
         let [ipv4, ipv6] = local;
         let local = Families { ipv4, ipv6 };
         let sockets: Vec<(bool, bool, u16)> = self.inlets.iter().map(|one| (one.ipv6, one.udp, one.port)).collect();
-        let wanted = sys::network::Wanted { pair: self.pair.then_some(local), local, sockets: &sockets };
+        let wanted = sys::network::NetworkSpec { pair: self.pair.then_some(local), local, sockets: &sockets };
         let network = sys::network::make(&wanted).map_err(|error| StartError::Network { why: error.to_string() })?;
-        Ok(Some(Made { network, pair: self.pair }))
+        Ok(Some(PreparedNetwork { network, pair: self.pair }))
     }
 }
 
-impl Made {
+impl PreparedNetwork {
     /// By which the runtime finds the namespace, as long as this lives.
     pub(super) fn path(&self) -> PathBuf {
         let number = self.network.inner.namespace.as_raw_fd();

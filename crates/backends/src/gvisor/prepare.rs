@@ -14,9 +14,9 @@ use crate::native::blueprint::Blueprint;
 use crate::native::handed::Handed;
 use crate::native::source::text;
 use crate::native::{filter, prepare as native, tree};
-use crate::oci::bundle::{self, Bundle, Whose};
+use crate::oci::bundle::{self, Bundle, UserMapping};
 
-use super::network::Wanted;
+use super::network::NetworkRequest;
 
 /// Everything that a start needs.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Prepared {
     pub(super) inner: native::Prepared,
     pub(super) bundle: Bundle,
     pub(super) engine: Engine,
-    pub(super) network: Wanted,
+    pub(super) network: NetworkRequest,
 }
 
 impl Handed for Prepared {
@@ -53,14 +53,14 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     let tree = tree::build(&blueprint, host, launch, identity, false)?;
     let folder = launch.tmp.as_deref().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
     let hostname = blueprint.hostname.as_deref().unwrap_or_default();
-    let bundle = Bundle::of(&tree.ops, (&tree.sources, &tree.mapped), folder, hostname, Whose::Same(user))?;
+    let bundle = Bundle::of(&tree.ops, (&tree.sources, &tree.mapped), folder, hostname, UserMapping::Same(user))?;
     bundle.all_text()?;
     let mut config = native::common(&blueprint, host, launch);
     config.mode = Mode::Bundle;
     // The runtime's work.
     (config.wait_mapped, config.loopback, config.inner_limits, config.new_keyring) = (false, false, false, false);
     (config.clear_groups, config.prove_payload_scope, config.hostname) = (false, false, Vec::new());
-    let network = Wanted { pair: blueprint.veth, inlets: std::mem::take(&mut config.inlets) };
+    let network = NetworkRequest { pair: blueprint.veth, inlets: std::mem::take(&mut config.inlets) };
     // The supervisor fills what it fills before the guest is told to go on.
     config.wait_filled = bundle.places.iter().any(|place| place.filled);
     config.ops =

@@ -8,7 +8,7 @@ use std::path::Path;
 use guest::frames::{FromGuest, Posture, ToGuest};
 use policy::Control;
 
-use super::network::{Made, mounts_of};
+use super::network::{PreparedNetwork, mounts_of};
 use super::prepare::Prepared;
 use super::verify;
 use crate::StartError;
@@ -39,7 +39,7 @@ pub(super) struct Started {
     /// As they were before the runtime.
     nodes: Nodes,
     /// Its way to the broker.
-    pub(super) network: Option<Made>,
+    pub(super) network: Option<PreparedNetwork>,
 }
 
 /// Writes the bundle and starts the runtime, all of whose processes are in the run's control group.
@@ -50,34 +50,34 @@ pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
     let Prepared { inner, mut bundle, engine, network } = prepared;
     let failed = |error| StartError::system("making a pipe", error);
     let network = network.make([inner.config.local_ipv4, inner.config.local_ipv6])?;
-    bundle.network = network.as_ref().map(Made::path);
+    bundle.network = network.as_ref().map(PreparedNetwork::path);
     bundle.write()?;
     let (mounts, mounts_inner) = sys::channel::pipe().map_err(failed)?;
     sys::channel::set_nonblocking(&mounts).map_err(failed)?;
     let order = Order {
         name: "runsc",
         program: &engine.path,
-        words: words(&engine, &bundle, &inner.run, network.as_ref().is_some_and(Made::pair)),
+        words: runtime_argv(&engine, &bundle, &inner.run, network.as_ref().is_some_and(PreparedNetwork::pair)),
         socket: 0,
         mounts: if network.is_some() { mounts_of(engine.date) } else { &[] },
     };
     let nodes = Nodes::look();
     let mut inner = begin::begin(inner, &bundle, &order, mounts_inner, host)?;
     inner.child.own_kernel = true;
-    inner.seen.network = network.as_ref().map(Made::outer);
+    inner.seen.network = network.as_ref().map(PreparedNetwork::outer);
     Ok(Started { inner, bundle, says_platform: engine.says_platform, mounts, nodes, network })
 }
 
 /// The runtime's words: no network or the one of the bundle's namespace, no control group of its own making, nothing written
 /// through.
-fn words(engine: &Engine, bundle: &Bundle, run: &str, network: bool) -> Vec<CString> {
+fn runtime_argv(engine: &Engine, bundle: &Bundle, run: &str, network: bool) -> Vec<CString> {
     let (state, platform) = (bundle.state(), format!("--platform={}", engine.platform));
     let mut all: Vec<&Path> = vec![Path::new("runsc"), Path::new("--root"), &state];
     let network = if network { WITH_NETWORK } else { WITHOUT_NETWORK };
     all.extend([network, "--ignore-cgroups", "--host-uds=none", &platform].map(Path::new));
     all.extend(engine.layers_root.then_some(Path::new("--overlay2=none")));
     all.extend([Path::new("run"), Path::new("--bundle"), bundle.folder(), Path::new(run)]);
-    begin::words(all)
+    begin::container_argv(all)
 }
 
 impl Started {
@@ -108,7 +108,7 @@ impl backend::Started for Started {
     }
 
     fn sockets(&mut self) -> Result<Vec<OwnedFd>, StartError> {
-        let all = self.network.as_mut().map(Made::take_sockets).unwrap_or_default();
+        let all = self.network.as_mut().map(PreparedNetwork::take_sockets).unwrap_or_default();
         self.inner.seen.sockets(&all, false);
         Ok(all)
     }
@@ -124,7 +124,7 @@ impl backend::Started for Started {
     fn verify(mut self: Box<Self>, armed: &[Control]) -> Result<Box<dyn backend::Verified>, StartError> {
         let posture = self.posture()?;
         self.inner.seen.born(&self.inner.child, &self.inner.prepared.plan);
-        let seen = verify::Seen::look(&self);
+        let seen = verify::Observation::look(&self);
         if let Ok(seen) = &seen {
             let places: Vec<String> =
                 self.bundle.places.iter().map(|place| place.at.to_string_lossy().into_owned()).collect();

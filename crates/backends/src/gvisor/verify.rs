@@ -7,7 +7,7 @@ use guest::frames::Posture;
 use policy::control::{Control, Namespace};
 use sys::proc::{Mount, Process, Status};
 
-use super::network::Made;
+use super::network::PreparedNetwork;
 use super::start::{Started, WITH_NETWORK, WITHOUT_NETWORK};
 use crate::native::blueprint::Blueprint;
 use crate::native::verify::{Evident, PAGE, Proof as Native, must};
@@ -27,7 +27,7 @@ const NAMESPACES: [(Namespace, sys::proc::Namespace); 5] = [
 ];
 
 /// What was seen of gVisor from outside, and of its mounts from inside.
-pub(super) struct Seen {
+pub(super) struct Observation {
     /// The process that serves files.
     pub(super) gofer: Process,
     gofer_status: Status,
@@ -43,7 +43,7 @@ pub(super) struct Seen {
     mounts: Vec<Mount>,
 }
 
-impl Seen {
+impl Observation {
     /// Looks.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Seen {
         let (mut sentry, mut gofer) = (None, None);
         for pid in runtime.children().map_err(told)? {
             let Ok(process) = Process::open(pid) else { continue };
-            let words = words(&process);
+            let words = argv_of(&process);
             let is = |name: &str| words.first().is_some_and(|word| word == name);
             if is("runsc-sandbox") {
                 sentry = Some((pid, process, words));
@@ -85,13 +85,13 @@ impl Seen {
     }
 }
 
-fn words(process: &Process) -> Vec<String> {
+fn argv_of(process: &Process) -> Vec<String> {
     let text = process.small_text("cmdline").unwrap_or_default();
     text.split('\0').map(str::to_owned).collect()
 }
 
 /// Every control of the plan without evidence.
-pub(super) fn lacks(started: &Started, seen: &Seen, posture: &Posture, armed: &[Control]) -> Vec<String> {
+pub(super) fn lacks(started: &Started, seen: &Observation, posture: &Posture, armed: &[Control]) -> Vec<String> {
     let native = Native { started: &started.inner, posture, status: seen.sentry_status.clone(), armed };
     let proof = Proof { started, seen, posture, native };
     let mut lacks = started.inner.seen.blind.clone();
@@ -105,7 +105,7 @@ pub(super) fn lacks(started: &Started, seen: &Seen, posture: &Posture, armed: &[
 
 struct Proof<'a> {
     started: &'a Started,
-    seen: &'a Seen,
+    seen: &'a Observation,
     posture: &'a Posture,
     native: Native<'a>,
 }
@@ -241,7 +241,7 @@ impl Proof<'_> {
 
     /// What its kernel was told of a network: nothing where gVisor's own stack is to take an interface, which is what it does unasked.
     fn told_network(&self) -> Evident {
-        let taken = self.started.network.as_ref().is_some_and(Made::pair);
+        let taken = self.started.network.as_ref().is_some_and(PreparedNetwork::pair);
         let said = self.seen.sentry_words.iter().find(|word| word.contains("-network="));
         let holds = match said.map(String::as_str) {
             Some(WITHOUT_NETWORK) => !taken,

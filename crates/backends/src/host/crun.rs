@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::Missing;
 use super::faults::{Fault, Release, known, release};
-use super::program::{Lack, ask, find};
+use super::program::{ProgramMissing, ask, find};
 
 const FIX: &str = "`apt-get install crun` (Debian), or `backend = \"native\"`, which needs no program";
 
@@ -31,8 +31,8 @@ impl Runtime {
     pub(crate) fn find() -> Result<Self, Missing> {
         let missing = |id, why: String| Missing { id, why, fix: FIX.to_owned() };
         let path = find("crun").map_err(|lack| match lack {
-            Lack::Nowhere(why) => missing("crun/not-here", why),
-            Lack::NotTrusted(why) => missing("crun/not-trusted", why),
+            ProgramMissing::Nowhere(why) => missing("crun/not-here", why),
+            ProgramMissing::NotTrusted(why) => missing("crun/not-trusted", why),
         })?;
         let said = ask(&path, "--version").map_err(|why| missing("crun/unusable", why))?;
         let (version, release) = version(&said)

@@ -15,7 +15,7 @@ const MAX_ANSWER: usize = 64 << 10;
 
 /// Why there is none, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Lack {
+pub(crate) enum ProgramMissing {
     /// It is in none of the places.
     Nowhere(String),
     /// Others than root could replace it.
@@ -23,11 +23,12 @@ pub(crate) enum Lack {
 }
 
 /// The first of that name.
-pub(crate) fn find(name: &str) -> Result<PathBuf, Lack> {
+pub(crate) fn find(name: &str) -> Result<PathBuf, ProgramMissing> {
     let places = FOLDERS.map(|folder| Path::new(folder).join(name));
     let there = places.iter().find(|path| path.exists());
     let names = || places.each_ref().map(|path| path.display().to_string()).join(", no ");
-    trusted(there.ok_or_else(|| Lack::Nowhere(format!("there is no {}", names())))?).map_err(Lack::NotTrusted)
+    trusted(there.ok_or_else(|| ProgramMissing::Nowhere(format!("there is no {}", names())))?)
+        .map_err(ProgramMissing::NotTrusted)
 }
 
 /// Where it lies without links. Root runs it: nobody else may be able to write it, or a folder on the way to it.

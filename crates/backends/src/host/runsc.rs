@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::Missing;
 use super::faults::{Fault, known};
-use super::program::{Lack, ask, find};
+use super::program::{ProgramMissing, ask, find};
 
 const FIX: &str = "`apt-get install runsc` (Debian), or gVisor's own release as /usr/local/bin/runsc; or use the weaker `--tier container`";
 
@@ -45,8 +45,8 @@ impl Engine {
     pub(crate) fn find() -> Result<Self, Missing> {
         let missing = |id, why: String| Missing { id, why, fix: FIX.to_owned() };
         let path = &find("runsc").map_err(|lack| match lack {
-            Lack::Nowhere(why) => missing("gvisor/no-runsc", why),
-            Lack::NotTrusted(why) => missing("gvisor/runsc-not-trusted", why),
+            ProgramMissing::Nowhere(why) => missing("gvisor/no-runsc", why),
+            ProgramMissing::NotTrusted(why) => missing("gvisor/runsc-not-trusted", why),
         })?;
         let unusable = |why: String| missing("gvisor/runsc-unusable", why);
         let said = ask(path, "--version").map_err(unusable)?;

@@ -16,15 +16,15 @@ use crate::sizes::Size;
 
 /// A tree or file of the host, and where it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct HostTree {
     pub(crate) from: PathBuf,
     pub(crate) at: PathBuf,
-    pub(crate) how: How,
+    pub(crate) how: TreeAccess,
 }
 
 /// How a tree of the host is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum TreeAccess {
     ReadOnly,
     Writable,
     /// With a layer over it.
@@ -76,9 +76,9 @@ pub(crate) struct Blueprint {
     pub(crate) umask: Option<u32>,
     pub(crate) terminal: bool,
     pub(crate) label: Option<String>,
-    pub(crate) reads: Vec<Shown>,
-    pub(crate) writes: Vec<Shown>,
-    pub(crate) workspace: Option<Shown>,
+    pub(crate) reads: Vec<HostTree>,
+    pub(crate) writes: Vec<HostTree>,
+    pub(crate) workspace: Option<HostTree>,
     pub(crate) readonly_overlay: bool,
     pub(crate) tmp: Option<Size>,
     pub(crate) shm: Option<Size>,
@@ -227,10 +227,11 @@ impl Blueprint {
             Control::Rule { path, write } => self.show(clause, path, path, *write),
             Control::ReadOnlyOverlay => self.readonly_overlay = true,
             Control::Overlay { from, at, bytes, inodes } => {
-                self.workspace_as(from, at, How::Overlay(Size { bytes: *bytes, inodes: *inodes }));
+                self.workspace_as(from, at, TreeAccess::Overlay(Size { bytes: *bytes, inodes: *inodes }));
             }
             Control::Copy { from, at, size } => {
-                let how = size.map_or(How::CopyInFolder, |(bytes, inodes)| How::Copy(Size { bytes, inodes }));
+                let how =
+                    size.map_or(TreeAccess::CopyInFolder, |(bytes, inodes)| TreeAccess::Copy(Size { bytes, inodes }));
                 self.workspace_as(from, at, how);
             }
             Control::Tmpfs { at, bytes, inodes } => self.tmpfs(at, Size { bytes: *bytes, inodes: *inodes }),
@@ -270,13 +271,13 @@ impl Blueprint {
     }
 
     fn show(&mut self, clause: ClauseId, from: &Path, at: &Path, write: bool) {
-        let how = if write { How::Writable } else { How::ReadOnly };
+        let how = if write { TreeAccess::Writable } else { TreeAccess::ReadOnly };
         if clause == ClauseId::Workspace {
             self.workspace_as(from, at, how);
             return;
         }
         let list = if write { &mut self.writes } else { &mut self.reads };
-        list.push(Shown { from: from.to_owned(), at: at.to_owned(), how });
+        list.push(HostTree { from: from.to_owned(), at: at.to_owned(), how });
     }
 
     fn machine(&mut self, part: &Machine) {
@@ -289,8 +290,8 @@ impl Blueprint {
         }
     }
 
-    fn workspace_as(&mut self, from: &Path, at: &Path, how: How) {
-        self.workspace = Some(Shown { from: from.to_owned(), at: at.to_owned(), how });
+    fn workspace_as(&mut self, from: &Path, at: &Path, how: TreeAccess) {
+        self.workspace = Some(HostTree { from: from.to_owned(), at: at.to_owned(), how });
     }
 
     fn tmpfs(&mut self, at: &str, size: Size) {
@@ -348,7 +349,7 @@ impl Blueprint {
     /// Whether what lies at this canonical path of the host can also be written through another place of the plan: then it
     /// must not be executed here either, where nothing writable may be.
     pub(crate) fn written(&self, path: &Path) -> bool {
-        let workspace = self.workspace.iter().filter(|shown| shown.how == How::Writable);
+        let workspace = self.workspace.iter().filter(|shown| shown.how == TreeAccess::Writable);
         self.writes.iter().chain(workspace).any(|shown| {
             let from = shown.from.canonicalize().unwrap_or_else(|_gone| shown.from.clone());
             from.starts_with(path) || path.starts_with(&from)

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use guest::config::{Attrs, OwnedOp as Op};
-use policy::value::Found;
+use policy::value::StoredImage;
 
 use super::etc::{self, Account};
 use super::source::{resolve, resolve_entry, text};
@@ -48,7 +48,7 @@ impl Places {
 
 impl Builder<'_> {
     /// Shows the tree of an image.
-    pub(super) fn image(&mut self, found: &Found) -> Result<(), StartError> {
+    pub(super) fn image(&mut self, found: &StoredImage) -> Result<(), StartError> {
         if self.blueprint.noexec && self.blueprint.written(&found.tree) {
             return Err(StartError::among_tools(&found.tree));
         }
@@ -91,7 +91,7 @@ impl Builder<'_> {
     }
 
     /// Where a program begins that has no workspace; a folder that the image lacks is made.
-    pub(super) fn begins_at(&mut self, found: &Found) {
+    pub(super) fn begins_at(&mut self, found: &StoredImage) {
         let Some(at) = &found.workdir else { return };
         if !sys::paths::is_within(&found.tree, at) {
             self.op(Op::Dir { path: text(at), mode: 0o755 });

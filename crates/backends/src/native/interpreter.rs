@@ -45,7 +45,7 @@ impl Interpreted {
     }
 
     /// The words before the program's own.
-    pub(super) fn words(&self) -> Vec<CString> {
+    pub(super) fn argv_prefix(&self) -> Vec<CString> {
         let limits = self.limits.as_ref().map(Interpreter::to_line).unwrap_or_default();
         let words = ["fumehood", WORD, &limits];
         words.into_iter().map(|word| CString::new(word).unwrap_or_default()).collect()

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::blueprint::{Blueprint, How};
+use super::blueprint::{Blueprint, TreeAccess};
 use crate::StartError;
 use crate::host::Capabilities;
 use crate::identity::{Identity, unused};
@@ -25,7 +25,7 @@ pub(crate) fn choose(blueprint: &Blueprint, host: &Capabilities, run: &str) -> R
     let first = workspace.iter().chain(&grants).find(|owner| owner.uid != 0);
     let (uid, gid) = first.map_or((id, id), |owner| (owner.uid, owner.gid));
     if !container {
-        let direct = blueprint.workspace.as_ref().is_some_and(|shown| shown.how == How::Writable);
+        let direct = blueprint.workspace.as_ref().is_some_and(|shown| shown.how == TreeAccess::Writable);
         let written = workspace.iter().filter(|_| direct);
         // Without an id-mapped mount the run could write nothing there.
         if let Some(other) = written.chain(&grants).find(|owner| owner.uid != uid && !owner.by_anybody) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use guest::config::{Attrs, Lowers, OwnedOp as Op};
 use policy::value::{Grant, Root};
 
-use super::blueprint::{How, Shown};
+use super::blueprint::{HostTree, TreeAccess};
 use super::landlock::Access;
 use super::source::{Resolved, resolve, text};
 use super::tree::{Builder, HOME, TOOLS, WORKSPACE_SLOT};
@@ -16,14 +16,14 @@ impl Builder<'_> {
     /// Places of the plan, the outer ones first: what lies within another is mounted on top of it.
     pub(super) fn places(&mut self) -> Result<(), StartError> {
         let blueprint = self.blueprint;
-        let mut all: Vec<&Shown> =
+        let mut all: Vec<&HostTree> =
             blueprint.reads.iter().chain(&blueprint.writes).chain(&blueprint.workspace).collect();
         all.sort_by_key(|shown| self.really(&shown.at).components().count());
         for shown in all {
             self.stands(shown)?;
             if blueprint.workspace.as_ref() == Some(shown) {
                 self.workspace(shown)?;
-            } else if shown.how == How::Writable {
+            } else if shown.how == TreeAccess::Writable {
                 self.write(shown)?;
             } else {
                 self.read(shown)?;
@@ -34,7 +34,7 @@ impl Builder<'_> {
 
     /// Read-only: through an overlay where the kernel can, since a plain bind would let the payload connect to a unix
     /// socket of the host that lies below.
-    fn read(&mut self, shown: &Shown) -> Result<(), StartError> {
+    fn read(&mut self, shown: &HostTree) -> Result<(), StartError> {
         let found = self.blueprint.resolve("fs.read", &shown.from)?;
         let resolved = super::readable::granted(found, self.identity, true, !self.host.root())?;
         let source = self.resolved(&resolved);
@@ -81,12 +81,12 @@ impl Builder<'_> {
     }
 
     /// A place within what is read-only must be there: none can be made in it.
-    fn stands(&self, shown: &Shown) -> Result<(), StartError> {
+    fn stands(&self, shown: &HostTree) -> Result<(), StartError> {
         let blueprint = self.blueprint;
         let to = self.really(&shown.at);
         let tools = TOOLS.iter().map(|name| Path::new("/").join(name)).filter(|_| blueprint.root == Some(Root::Host));
         let tools = tools.map(|tools| (tools.clone(), tools));
-        let read = blueprint.reads.iter().chain(&blueprint.workspace).filter(|outer| outer.how == How::ReadOnly);
+        let read = blueprint.reads.iter().chain(&blueprint.workspace).filter(|outer| outer.how == TreeAccess::ReadOnly);
         let read = read.map(|outer| (self.really(&outer.at), outer.from.clone()));
         let around = |(at, from): (PathBuf, PathBuf)| to.strip_prefix(at).ok().map(|below| (below.to_owned(), from));
         // The innermost one is what is seen there.
@@ -111,7 +111,7 @@ impl Builder<'_> {
         access
     }
 
-    fn write(&mut self, shown: &Shown) -> Result<(), StartError> {
+    fn write(&mut self, shown: &HostTree) -> Result<(), StartError> {
         let resolved = self.blueprint.resolve("fs.write", &shown.from)?;
         let to = self.really(&shown.at);
         self.placed(shown, &to, &resolved);
@@ -120,7 +120,7 @@ impl Builder<'_> {
         self.allow_shown(shown, &to, &resolved, self.writable())
     }
 
-    fn workspace(&mut self, shown: &Shown) -> Result<(), StartError> {
+    fn workspace(&mut self, shown: &HostTree) -> Result<(), StartError> {
         let resolved = self.blueprint.resolve("workspace", &shown.from)?;
         if !resolved.dir {
             return Err(StartError::NotADirectory { clause: "workspace", path: shown.from.clone() });
@@ -130,22 +130,22 @@ impl Builder<'_> {
         let Size { bytes: size, inodes } = self.sizes.workspace.unwrap_or_default();
         let (path, attrs) = (text(&at), self.writable_attrs());
         let all = match shown.how {
-            How::ReadOnly => {
+            TreeAccess::ReadOnly => {
                 let source = self.workspace_source(&resolved);
                 self.mount_read_only(source, &resolved, &at)
             }
-            How::Writable => {
+            TreeAccess::Writable => {
                 let source = self.workspace_source(&resolved);
                 self.op(Op::Bind { source, path, attrs, file: false });
                 self.writable()
             }
-            How::Overlay(_) => {
+            TreeAccess::Overlay(_) => {
                 let source = self.workspace_source(&resolved);
                 let export = Some(WORKSPACE_SLOT);
                 self.op(Op::Overlay { lowers: Lowers::one(source), path, size, inodes, attrs, export });
                 self.writable()
             }
-            How::Copy(_) | How::CopyInFolder => {
+            TreeAccess::Copy(_) | TreeAccess::CopyInFolder => {
                 self.op(Op::Fill { path, size, inodes, attrs, slot: WORKSPACE_SLOT });
                 self.writable()
             }

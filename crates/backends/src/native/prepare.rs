@@ -28,7 +28,7 @@ const CANARY: &CStr = c"/.landlock-probe";
 
 /// How a protected path is found at the posture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stands {
+pub(crate) enum Protection {
     /// It cannot be renamed or removed.
     Fast,
     /// Nothing in it can be changed.
@@ -55,7 +55,7 @@ pub(crate) struct Prepared {
     pub(crate) placed: Vec<tree::Placed>,
     pub(crate) filter: Option<filter::Built>,
     /// Protected paths of a writable workspace, as the guest sees them.
-    pub(crate) protected: Vec<(PathBuf, Stands)>,
+    pub(crate) protected: Vec<(PathBuf, Protection)>,
     /// What is covered, and where.
     pub(crate) covered: Vec<policy::value::Grant>,
     pub(crate) plan: Plan,
@@ -120,7 +120,7 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     let mut config = common(&blueprint, host, launch);
     let interpreted = (plan.tier == Tier::Language).then(|| Interpreted::of(&blueprint, launch));
     if let Some(interpreted) = &interpreted {
-        config.argv.splice(0..0, interpreted.words());
+        config.argv.splice(0..0, interpreted.argv_prefix());
     }
     let mut mapped = Vec::new();
     let (mut copy_to, mut etc, mut placed, mut covered) = (None, None, Vec::new(), Vec::new());
@@ -182,11 +182,11 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
 }
 
 /// How each protected path stands inside.
-fn protected(launch: &Launch, host: &Capabilities, cwd: &Path) -> Vec<(PathBuf, Stands)> {
+fn protected(launch: &Launch, host: &Capabilities, cwd: &Path) -> Vec<(PathBuf, Protection)> {
     let stands = launch.protect.iter().map(|protect| match protect {
-        Protect::Pinned(path) => (cwd.join(path), Stands::Fast),
-        Protect::Layered(path, _) if tree::can_layer(host) => (cwd.join(path), Stands::Layered),
-        Protect::ReadOnly(path) | Protect::Layered(path, _) => (cwd.join(path), Stands::ReadOnly),
+        Protect::Pinned(path) => (cwd.join(path), Protection::Fast),
+        Protect::Layered(path, _) if tree::can_layer(host) => (cwd.join(path), Protection::Layered),
+        Protect::ReadOnly(path) | Protect::Layered(path, _) => (cwd.join(path), Protection::ReadOnly),
     });
     stands.collect()
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use policy::value::Grant;
 
-use super::blueprint::{Blueprint, How, Shown};
+use super::blueprint::{Blueprint, HostTree, TreeAccess};
 use super::etc;
 use super::folders::Place;
 use super::landlock::{Access, Rules, library_folders, loaders};
@@ -41,7 +41,7 @@ impl Places {
         &mut self,
         blueprint: &Blueprint,
         resolved: &Resolved,
-        shown: &Shown,
+        shown: &HostTree,
         all: Access,
     ) -> Result<(), StartError> {
         let (point, dir) = (&resolved.path, resolved.dir);
@@ -53,7 +53,7 @@ impl Places {
                 self.rules.add_host(&resolve_entry(part.clause, &part.path)?, part.access);
             }
         }
-        self.placed.push((shown.from.clone(), shown.how == How::Writable));
+        self.placed.push((shown.from.clone(), shown.how == TreeAccess::Writable));
         Ok(())
     }
 }
@@ -101,10 +101,10 @@ pub(crate) fn places(
     if let Some(shown) = &blueprint.workspace {
         let resolved = blueprint.resolve("workspace", &shown.from)?;
         match shown.how {
-            How::ReadOnly => places.show(blueprint, &resolved, shown, reading(&resolved.path))?,
-            How::Writable => places.show(blueprint, &resolved, shown, write)?,
+            TreeAccess::ReadOnly => places.show(blueprint, &resolved, shown, reading(&resolved.path))?,
+            TreeAccess::Writable => places.show(blueprint, &resolved, shown, write)?,
             // Below our own folder, so it is granted already.
-            How::CopyInFolder | How::Copy(_) | How::Overlay(_) => {
+            TreeAccess::CopyInFolder | TreeAccess::Copy(_) | TreeAccess::Overlay(_) => {
                 places.copy = Some(tmp.join("workspace"));
                 places.placed.push((shown.from.clone(), false));
             }

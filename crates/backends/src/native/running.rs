@@ -7,7 +7,7 @@ use std::time::Duration;
 use guest::frames::{FromGuest, ToGuest};
 
 use super::control::Control;
-use super::start::Held;
+use super::start::GuestProcess;
 use crate::StartError;
 use crate::backend::{self, Exhausted, Sample, Streams};
 use crate::label::Label;
@@ -15,7 +15,7 @@ use crate::label::Label;
 /// A payload that runs.
 #[derive(Debug)]
 pub(crate) struct Running {
-    pub(crate) held: Held,
+    pub(crate) held: GuestProcess,
     /// Frames to and from the guest.
     pub(crate) control: Control,
     pub(crate) streams: Streams,

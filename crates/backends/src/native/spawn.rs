@@ -46,7 +46,7 @@ pub(crate) struct Order {
 
 /// What the supervisor keeps of it.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct SupervisorHandles {
     pub(crate) config: sys::memfd::Later,
     pub(crate) control: Control,
     pub(crate) streams: Streams,
@@ -60,7 +60,7 @@ impl Order {
         prepared: &Prepared,
         host: &Capabilities,
         mapped: Vec<OwnedFd>,
-    ) -> Result<(Self, Kept), StartError> {
+    ) -> Result<(Self, SupervisorHandles), StartError> {
         let container = prepared.tier == Tier::Container;
         let inside = prepared.blueprint.user.as_ref().map_or(0, |(_, id)| *id);
         let own =
@@ -91,7 +91,7 @@ impl Order {
             payload,
             group: group(prepared, host)?,
         };
-        Ok((order, Kept { config, control: Control::new(ours), streams, program: inode }))
+        Ok((order, SupervisorHandles { config, control: Control::new(ours), streams, program: inode }))
     }
 
     /// Makes the process. `meanwhile` runs while it is on its way to its program.

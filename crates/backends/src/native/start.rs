@@ -16,9 +16,9 @@ use sys::spawn::{Child, IdRange};
 use super::capacity::WatchedMounts;
 use super::control::Control;
 use super::prepare::Prepared;
-use super::spawn::{Kept, Order};
+use super::spawn::{Order, SupervisorHandles};
 use super::survey::Scope;
-use super::verify::Seen;
+use super::verify::Observation;
 use super::words;
 use crate::StartError;
 use crate::backend::{self, Prepared as _, Streams};
@@ -37,18 +37,18 @@ pub const GROUPS: &str = "fumehood";
 /// A guest that is on its way. Dropping it kills it and removes its groups.
 #[derive(Debug)]
 pub(crate) struct Started {
-    pub(crate) child: Held,
+    pub(crate) child: GuestProcess,
     pub(crate) control: Control,
     pub(crate) streams: Streams,
     pub(crate) prepared: Prepared,
     terminal: Option<OwnedFd>,
     /// What was seen of it from outside.
-    pub(crate) seen: Seen,
+    pub(crate) seen: Observation,
 }
 
 /// The guest's process and groups: killed, reaped and removed when dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct GuestProcess {
     pub(crate) child: Child,
     pub(crate) group: Option<sys::cgroup::Group>,
     pub(crate) reaped: bool,
@@ -97,7 +97,7 @@ impl Starter {
 /// What an engine has of a run, taken away when it is dropped.
 pub(crate) trait Outer: std::fmt::Debug + Send {}
 
-impl Drop for Held {
+impl Drop for GuestProcess {
     fn drop(&mut self) {
         if self.reaped {
             return;
@@ -106,7 +106,7 @@ impl Drop for Held {
     }
 }
 
-impl Held {
+impl GuestProcess {
     /// Tells whatever is left to die, and does not wait for it: that takes the kernel longest of all.
     pub(crate) fn begin_end(&mut self) {
         if self.ending {
@@ -151,7 +151,7 @@ pub(crate) struct Confined {
 /// The host refused namespaces, a cgroup or a descriptor.
 pub(crate) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
     let (order, kept) = Order::of(&prepared, host, mapped(&prepared)?)?;
-    let Kept { config, control, streams, program } = kept;
+    let SupervisorHandles { config, control, streams, program } = kept;
     if let Err(error) = streams_to_payload(&prepared, &streams) {
         order.undo();
         return Err(error);
@@ -165,13 +165,13 @@ pub(crate) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
             return Err(refused(error));
         }
     };
-    let mut started = Started::new(prepared, Held::new(child, order.group), control, streams);
+    let mut started = Started::new(prepared, GuestProcess::new(child, order.group), control, streams);
     started.child.scope.program = program;
     // Only now, so that the guest is ended if it was not told.
     told.map(|()| started)
 }
 
-impl Held {
+impl GuestProcess {
     pub(crate) fn new(child: Child, group: Option<sys::cgroup::Group>) -> Self {
         Self {
             guest: child.pid,
@@ -199,7 +199,7 @@ impl Held {
 }
 
 impl Started {
-    pub(crate) fn new(mut prepared: Prepared, mut held: Held, control: Control, streams: Streams) -> Self {
+    pub(crate) fn new(mut prepared: Prepared, mut held: GuestProcess, control: Control, streams: Streams) -> Self {
         held.scope = scope(&prepared);
         if prepared.by_runtime.is_some() {
             held.by = Starter::Runtime;
@@ -207,7 +207,7 @@ impl Started {
         held.memory_limited = prepared.limits.memory.is_some();
         held.marked = prepared.blueprint.mark.then(|| prepared.run.clone());
         held._etc = prepared.etc.take();
-        Self { child: held, control, streams, terminal: None, seen: Seen::default(), prepared }
+        Self { child: held, control, streams, terminal: None, seen: Observation::default(), prepared }
     }
 }
 

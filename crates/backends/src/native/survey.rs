@@ -59,7 +59,7 @@ const SOCKET_BUFFER: u64 = 212_992;
 /// Memory is what is mapped privately, plus the file systems of ours, plus files in memory without a name (memfd and what
 /// was removed while open), each once: a page that is in a file and mapped too is counted with the file.
 pub(super) fn tree(root: i32, scope: &Scope) -> Survey {
-    let mut look = Look::new(root, scope);
+    let mut look = Scan::new(root, scope);
     look.sum.unseen.partly = true;
     for _ in 0..ROUNDS {
         let listed = sys::proc::tree(root).unwrap_or_default();
@@ -80,7 +80,7 @@ pub(super) fn tree(root: i32, scope: &Scope) -> Survey {
     look.finish()
 }
 
-struct Look<'a> {
+struct Scan<'a> {
     root: i32,
     scope: &'a Scope,
     seen: BTreeSet<i32>,
@@ -97,7 +97,7 @@ struct Look<'a> {
     began: Instant,
 }
 
-impl<'a> Look<'a> {
+impl<'a> Scan<'a> {
     fn new(root: i32, scope: &'a Scope) -> Self {
         let folder = scope.folder.as_ref().and_then(|path| {
             let device = std::os::unix::fs::MetadataExt::dev(&path.symlink_metadata().ok()?);

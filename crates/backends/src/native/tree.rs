@@ -7,9 +7,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Source};
-use policy::value::{Found, Grant, Image, Root};
+use policy::value::{Grant, Image, Root, StoredImage};
 
-use super::blueprint::{Blueprint, How, Shown};
+use super::blueprint::{Blueprint, HostTree, TreeAccess};
 use super::folders::{self, Place};
 use super::landlock::{Access, Rules};
 use super::proc_view;
@@ -135,8 +135,8 @@ pub(crate) struct Sizes {
 impl Sizes {
     fn of(blueprint: &Blueprint, repositories: usize) -> Self {
         let layer = blueprint.workspace.as_ref().and_then(|shown| match shown.how {
-            How::Overlay(size) | How::Copy(size) => Some(size),
-            How::ReadOnly | How::Writable | How::CopyInFolder => None,
+            TreeAccess::Overlay(size) | TreeAccess::Copy(size) => Some(size),
+            TreeAccess::ReadOnly | TreeAccess::Writable | TreeAccess::CopyInFolder => None,
         });
         let each = |size: Size| {
             let parts = u64::try_from(repositories).unwrap_or(u64::MAX).max(1);
@@ -207,20 +207,20 @@ impl Builder<'_> {
         self.blueprint.user.as_ref().map_or("user", |(name, _)| name)
     }
 
-    pub(crate) fn placed(&mut self, shown: &Shown, point: &Path, r: &Resolved) {
+    pub(crate) fn placed(&mut self, shown: &HostTree, point: &Path, r: &Resolved) {
         let itself = match shown.how {
-            How::ReadOnly => !(r.dir && self.blueprint.readonly_overlay),
-            How::Writable => true,
-            How::Overlay(_) | How::Copy(_) | How::CopyInFolder => false,
+            TreeAccess::ReadOnly => !(r.dir && self.blueprint.readonly_overlay),
+            TreeAccess::Writable => true,
+            TreeAccess::Overlay(_) | TreeAccess::Copy(_) | TreeAccess::CopyInFolder => false,
         };
-        let (at, point, write) = (shown.at.clone(), point.to_owned(), shown.how != How::ReadOnly);
+        let (at, point, write) = (shown.at.clone(), point.to_owned(), shown.how != TreeAccess::ReadOnly);
         self.tree.placed.push(Placed { at, point, dir: r.dir, write, is: itself.then(|| r.identity()) });
     }
 
     /// What may be done in what the plan shows, where it may be less than `all` in parts of it.
     pub(crate) fn allow_shown(
         &mut self,
-        shown: &Shown,
+        shown: &HostTree,
         point: &Path,
         r: &Resolved,
         all: Access,
@@ -490,7 +490,7 @@ impl Builder<'_> {
     }
 
     /// The image that is the root.
-    pub(super) fn found(&self) -> Option<&Found> {
+    pub(super) fn found(&self) -> Option<&StoredImage> {
         match self.blueprint.root.as_ref()? {
             Root::Image(image) => image.found.as_ref().ok(),
             Root::Host | Root::Empty | Root::Dir(_) => None,

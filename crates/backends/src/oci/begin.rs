@@ -82,7 +82,7 @@ pub(crate) fn begin(
         }
     };
     drop(theirs);
-    let held = native::Held::new(child, group);
+    let held = native::GuestProcess::new(child, group);
     let started = native::Started::new(inner, held, control::Control::new(ours), streams);
     // Only now, so that it is ended if it cannot be told.
     sent.send(&started)?;
@@ -139,7 +139,7 @@ fn run(
 }
 
 /// Words for a runtime; a path is one.
-pub(crate) fn words<'w>(words: impl IntoIterator<Item = &'w Path>) -> Vec<CString> {
+pub(crate) fn container_argv<'w>(words: impl IntoIterator<Item = &'w Path>) -> Vec<CString> {
     words.into_iter().map(text).collect()
 }
 

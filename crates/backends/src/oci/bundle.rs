@@ -25,7 +25,7 @@ const RUNTIMES: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// A tree or file of the host, shown by the runtime.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct BundleMount {
     pub(crate) from: PathBuf,
     /// What must be found there.
     pub(crate) is: Identity,
@@ -79,7 +79,7 @@ impl Place {
 
 /// What stands in the root's folder.
 #[derive(Clone, Debug)]
-enum Made {
+enum RootEntry {
     Folder(PathBuf),
     File(PathBuf, u32, Vec<u8>),
     Link(PathBuf, PathBuf),
@@ -87,14 +87,14 @@ enum Made {
 
 /// Who runs in it.
 #[derive(Clone, Debug)]
-pub(crate) enum Whose {
+pub(crate) enum UserMapping {
     /// A user of this number inside, and outside as well: another kernel stands between.
     Same(u32),
     /// By a runtime on Linux, which is told how numbers are mapped.
     Mapped(Linux),
 }
 
-impl Whose {
+impl UserMapping {
     pub(crate) const fn linux(&self) -> Option<&Linux> {
         match self {
             Self::Same(_) => None,
@@ -122,13 +122,13 @@ impl Whose {
 #[derive(Clone, Debug)]
 pub(crate) struct Bundle {
     folder: PathBuf,
-    made: Vec<Made>,
+    made: Vec<RootEntry>,
     /// Files of the run itself, shown read-only.
     files: Vec<(PathBuf, u32, Vec<u8>)>,
-    pub(crate) shown: Vec<Shown>,
+    pub(crate) shown: Vec<BundleMount>,
     pub(crate) places: Vec<Place>,
     hostname: String,
-    pub(crate) whose: Whose,
+    pub(crate) whose: UserMapping,
     /// The network namespace that the runtime enters, where it is not a new one.
     pub(crate) network: Option<PathBuf>,
 }
@@ -148,7 +148,7 @@ impl Bundle {
         (sources, mapped): (&[Source], &[Mapped]),
         folder: &Path,
         hostname: &str,
-        whose: Whose,
+        whose: UserMapping,
     ) -> Result<Self, StartError> {
         let folder = folder.to_owned();
         let (made, files, shown, places) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -166,7 +166,7 @@ impl Bundle {
     /// What the runtime starts is the guest: nothing is shown in its place, or it would start that.
     fn guest_is_ours(&self) -> Result<(), StartError> {
         let made = self.made.iter().map(|made| match made {
-            Made::Folder(at) | Made::File(at, ..) | Made::Link(at, _) => at,
+            RootEntry::Folder(at) | RootEntry::File(at, ..) | RootEntry::Link(at, _) => at,
         });
         let mut all = made.chain(self.shown.iter().map(|one| &one.at)).chain(self.places.iter().map(|one| &one.at));
         match all.find(|at| at.starts_with(GUEST)) {
@@ -186,13 +186,13 @@ impl Bundle {
             | Op::Mqueue { .. }
             | Op::SetAttr { .. } => {}
             Op::Dir { path: at, mode: _ } if path(at) == Path::new(HOME) => {}
-            Op::Dir { path: at, mode: _ } => self.made.push(Made::Folder(path(at))),
+            Op::Dir { path: at, mode: _ } => self.made.push(RootEntry::Folder(path(at))),
             Op::File { path: at, mode, bytes } => match path(at).strip_prefix(OURS) {
                 Ok(name) => self.files.push((name.to_owned(), *mode, bytes.clone())),
-                Err(_) => self.made.push(Made::File(path(at), *mode, bytes.clone())),
+                Err(_) => self.made.push(RootEntry::File(path(at), *mode, bytes.clone())),
             },
             Op::Symlink { path: at, target } if !runtimes(&path(at)) => {
-                self.made.push(Made::Link(path(at), path(target)));
+                self.made.push(RootEntry::Link(path(at), path(target)));
             }
             Op::Symlink { .. } => {}
             Op::Bind { source, path: at, attrs, file } => {
@@ -251,7 +251,7 @@ impl Bundle {
             None => return Err(StartError::Internal(format!("{} has no source", at.display()))),
         };
         let write = !has(attrs, Attrs::RDONLY);
-        self.shown.push(Shown { from, is, at: at.to_owned(), write, attrs, whole, file, owner, layer });
+        self.shown.push(BundleMount { from, is, at: at.to_owned(), write, attrs, whole, file, owner, layer });
         Ok(())
     }
 
@@ -326,9 +326,9 @@ impl Bundle {
         let mut links = Vec::new();
         for made in &self.made {
             match made {
-                Made::Folder(at) => folders(&below(at))?,
-                Made::File(at, mode, bytes) => file(&below(at), *mode, bytes)?,
-                Made::Link(at, target) => links.push((below(at), target)),
+                RootEntry::Folder(at) => folders(&below(at))?,
+                RootEntry::File(at, mode, bytes) => file(&below(at), *mode, bytes)?,
+                RootEntry::Link(at, target) => links.push((below(at), target)),
             }
         }
         file(&below(Path::new(GUEST)), 0o555, guest::ELF)?;
@@ -374,7 +374,7 @@ impl Bundle {
     /// Everything that is mounted, in order: its place, whether it can be written to, whether executed from.
     pub(crate) fn mounts(&self) -> Vec<(PathBuf, bool, bool)> {
         let places = self.places.iter().map(|place| (place.at.clone(), true, place.noexec));
-        let noexec = |shown: &Shown| has(shown.attrs, Attrs::NOEXEC);
+        let noexec = |shown: &BundleMount| has(shown.attrs, Attrs::NOEXEC);
         let shown = self.shown.iter().map(|shown| (shown.at.clone(), shown.write, noexec(shown)));
         let ours = (!self.files.is_empty()).then(|| (PathBuf::from(OURS), false, false));
         // What lies within another is mounted on top of it.
@@ -408,8 +408,8 @@ impl Bundle {
             );
         }
         let (user, capabilities, linux) = match &self.whose {
-            Whose::Mapped(linux) => (linux.inside, linux.capabilities(), linux.document()),
-            Whose::Same(user) => {
+            UserMapping::Mapped(linux) => (linux.inside, linux.capabilities(), linux.document()),
+            UserMapping::Same(user) => {
                 let mut kinds = ["pid", "ipc", "uts", "mount"].map(|kind| json!({ "type": kind })).to_vec();
                 kinds.push(match &self.network {
                     Some(path) => json!({ "type": "network", "path": shown(path) }),

@@ -5,7 +5,7 @@ use std::path::Path;
 use guest::config::Mode;
 use policy::Plan;
 
-use super::bundle::{self, Bundle, Whose};
+use super::bundle::{self, Bundle, UserMapping};
 use super::linux::Linux;
 use super::verify;
 use crate::backend::{self, Launch};
@@ -50,7 +50,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     );
     let hostname = blueprint.hostname.as_deref().unwrap_or_default();
     let sources = (inner.config.sources.as_slice(), inner.mapped.as_slice());
-    let bundle = Bundle::of(&inner.config.ops, sources, folder, hostname, Whose::Mapped(linux))?;
+    let bundle = Bundle::of(&inner.config.ops, sources, folder, hostname, UserMapping::Mapped(linux))?;
     bundle.all_text()?;
     let config = &mut inner.config;
     config.mode = Mode::Runtime;

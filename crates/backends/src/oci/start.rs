@@ -9,7 +9,7 @@ use policy::Control;
 use sys::spawn::InnerMount;
 
 use super::begin::{self, Order};
-use super::bundle::{Bundle, Layer, Shown};
+use super::bundle::{Bundle, BundleMount, Layer};
 use super::prepare::Prepared;
 use super::verify;
 use crate::StartError;
@@ -68,7 +68,7 @@ pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
             mounts.push(InnerMount::New { kind: c"overlay", at, noexec: *noexec, options });
         }
     }
-    let words = words(&bundle, &inner.run);
+    let words = runtime_argv(&bundle, &inner.run);
     let order = Order { name: NAME, program: &runtime.path, words, socket: SOCKET, mounts: &mounts };
     let nodes = Nodes::look();
     let mut inner = begin::begin(inner, &bundle, &order, begin::null()?, host)?;
@@ -79,12 +79,12 @@ pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
 }
 
 /// The runtime's words: no control group of its own making, and the control socket for the guest.
-fn words(bundle: &Bundle, run: &str) -> Vec<CString> {
+fn runtime_argv(bundle: &Bundle, run: &str) -> Vec<CString> {
     let state = bundle.state();
     let mut all: Vec<&Path> = vec![Path::new(NAME), Path::new("--root"), &state];
     all.extend(["--cgroup-manager=disabled", "run", "--preserve-fds=1", "--bundle"].map(Path::new));
     all.extend([bundle.folder(), Path::new(run)]);
-    begin::words(all)
+    begin::container_argv(all)
 }
 
 /// The root and every tree that is shown, each as it was judged, with its attributes, mounted nowhere yet; and the layers.
@@ -129,7 +129,7 @@ fn upper(layer: Layer, below: &OwnedFd, owner: (u32, u32)) -> Result<(OwnedFd, O
     Ok((memory, upper))
 }
 
-fn tree(shown: &Shown, (uid, gid): (u32, u32)) -> Result<OwnedFd, StartError> {
+fn tree(shown: &BundleMount, (uid, gid): (u32, u32)) -> Result<OwnedFd, StartError> {
     let failed = |error: sys::error::Error| StartError::Mapping { path: shown.from.clone(), why: error.to_string() };
     let place = sys::paths::open_place(&shown.from).map_err(failed)?;
     let found = sys::paths::identity(&place).map_err(failed)?;

@@ -56,7 +56,7 @@ pub(super) fn lacks(started: &Started, bundle: &Bundle) -> Vec<String> {
     let (Some(linux), Some(mounts)) = (bundle.whose.linux(), started.seen.mounts.as_deref()) else {
         return vec!["the mounts were never final".to_owned()];
     };
-    let seen = Seen { guest, runtime, mounts };
+    let seen = Observation { guest, runtime, mounts };
     let mut all = vec![seen.ids(linux)];
     all.extend(bundle.shown.iter().enumerate().map(|(index, shown)| seen.same(bundle, index, &shown.at)));
     all.extend(linux.devices.iter().map(|(at, numbers)| seen.device(at, *numbers)));
@@ -65,13 +65,13 @@ pub(super) fn lacks(started: &Started, bundle: &Bundle) -> Vec<String> {
     all.into_iter().filter_map(Result::err).collect()
 }
 
-struct Seen<'a> {
+struct Observation<'a> {
     guest: Process,
     runtime: Process,
     mounts: &'a [Mount],
 }
 
-impl Seen<'_> {
+impl Observation<'_> {
     /// Exactly the ids of the bundle are mapped.
     fn ids(&self, linux: &Linux) -> Evident {
         for (file, own) in [("uid_map", linux.owner.0), ("gid_map", linux.owner.1)] {

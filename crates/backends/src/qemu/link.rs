@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use agent::frame::{self, Frame, Kind, Lane, WINDOW};
-use agent::machine::{Begin, Begun, ORDERS, Order, Waits};
+use agent::machine::{Begin, ORDERS, Order, SeedReply, Waits};
 use agent::words::{Ended, Request, Skipped};
 use serde::de::DeserializeOwned;
 
@@ -42,7 +42,7 @@ struct Fetched<'a> {
 
 impl Fetched<'_> {
     /// Takes one frame; at the end, what it lacks.
-    fn take(&mut self, came: &Came) -> Result<Option<Vec<String>>, String> {
+    fn take(&mut self, came: &ReceivedFrame) -> Result<Option<Vec<String>>, String> {
         match (came.kind, Lane::split(&came.payload)) {
             (Kind::Data, Some((Lane::Out, bytes))) => {
                 let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -62,7 +62,7 @@ impl Fetched<'_> {
 
 /// A frame that came, with its own bytes.
 #[derive(Debug)]
-pub(super) struct Came {
+pub(super) struct ReceivedFrame {
     pub(super) kind: Kind,
     pub(super) stream: u32,
     pub(super) payload: Vec<u8>,
@@ -101,7 +101,7 @@ impl Link {
     }
 
     /// Tells it what it is to become, with fresh random bytes; it has taken those when it answers.
-    pub(super) fn begin(&mut self, begin: &Begin, data: &[&[u8]], limit: Duration) -> Result<Begun, String> {
+    pub(super) fn begin(&mut self, begin: &Begin, data: &[&[u8]], limit: Duration) -> Result<SeedReply, String> {
         let words = serde_json::to_vec(begin).map_err(|error| error.to_string())?;
         let stream = self.open_words(&words)?;
         for part in data.iter().flat_map(|part| part.chunks(CHUNK / 2)) {
@@ -209,11 +209,11 @@ impl Link {
     }
 
     /// The next frame that is whole.
-    pub(super) fn take(&mut self) -> Result<Option<Came>, String> {
+    pub(super) fn take(&mut self) -> Result<Option<ReceivedFrame>, String> {
         let Some((frame, length)) = frame::first(&self.inbox).map_err(|error| error.to_string())? else {
             return Ok(None);
         };
-        let came = Came { kind: frame.kind, stream: frame.stream, payload: frame.payload.to_vec() };
+        let came = ReceivedFrame { kind: frame.kind, stream: frame.stream, payload: frame.payload.to_vec() };
         self.inbox.drain(..length);
         Ok(Some(came))
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use agent::machine::Order;
 use agent::words::Ended;
 
-use super::kept::hashed;
 use super::link::Link;
+use super::machine_cache::hashed;
 use super::monitor::Monitor;
 use super::up::{clock, most, written};
 use crate::backend::Memory;

@@ -9,9 +9,9 @@
 mod frames;
 mod image;
 mod inside;
-mod kept;
 mod link;
 mod live;
+mod machine_cache;
 mod monitor;
 mod outer;
 mod prepare;
@@ -24,7 +24,7 @@ mod start;
 mod tests;
 mod up;
 
-pub use kept::sweep as sweep_machines;
+pub use machine_cache::sweep as sweep_machines;
 
 use policy::value::Tier;
 use policy::{Clause, Plan, Policy, Support};

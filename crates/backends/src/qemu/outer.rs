@@ -134,7 +134,7 @@ pub(super) const PREPARED: [&str; 2] = ["-incoming", "defer"];
 ///
 /// # Errors
 /// A part of every machine is not planned: its kernel, its memory, whether it has a network.
-pub(super) fn words(
+pub(super) fn emulator_argv(
     blueprint: &Blueprint,
     emulation: &Emulation,
     workspace: bool,

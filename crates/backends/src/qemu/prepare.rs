@@ -16,8 +16,8 @@ use policy::Plan;
 use policy::control::Variables;
 use policy::value::{Grant, Root};
 
-use super::kept::{self, Kept};
 use super::live::Origin;
+use super::machine_cache::{self, MachineCache};
 use super::outer::planned;
 use super::{image, outer, start};
 use crate::StartError;
@@ -25,7 +25,7 @@ use crate::backend::{self, Backend as _, Launch, Remembered, Stdio};
 use crate::cpio::Archive;
 use crate::host::{Capabilities, Emulation};
 use crate::native::Container;
-use crate::native::blueprint::{Blueprint, How, Shown};
+use crate::native::blueprint::{Blueprint, HostTree, TreeAccess};
 use crate::native::{environment, etc, filter};
 use crate::sizes::Size;
 
@@ -48,7 +48,7 @@ pub(super) struct Prepared {
     /// What it begins with instead of a boot.
     pub(super) kept: Option<File>,
     /// Where that is kept for others.
-    pub(super) keeps: Option<Kept>,
+    pub(super) keeps: Option<MachineCache>,
     /// What it begins with is all that a live sandbox was, and it goes on from there.
     pub(super) goes_on: bool,
     /// What others can go on from.
@@ -76,7 +76,7 @@ pub(super) struct Copied {
 
 impl Copied {
     /// Of what is planned, in the run's own folder.
-    fn of(shown: &Shown, blueprint: &Blueprint, folder: &Path) -> Result<Self, StartError> {
+    fn of(shown: &HostTree, blueprint: &Blueprint, folder: &Path) -> Result<Self, StartError> {
         let resolved = blueprint.resolve("workspace", &shown.from)?;
         if !resolved.dir {
             return Err(StartError::NotADirectory { clause: "workspace", path: shown.from.clone() });
@@ -128,7 +128,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     let made = launch.tmp.as_deref().map(|folder| lay_down(folder, &emulation, &image, &blueprint));
     let workspace = made.transpose()?.flatten();
     let outer = outer::plan(&blueprint, &emulation, host)?;
-    let mut words = outer::words(&blueprint, &emulation, workspace.is_some())?;
+    let mut words = outer::emulator_argv(&blueprint, &emulation, workspace.is_some())?;
     let origin = Origin {
         kind: kind((&emulation, &words), &machine, (&built.program, &launch.files))?,
         root: launch.tmp.as_deref().unwrap_or_else(|| Path::new("")).join(outer::ROOT),
@@ -217,10 +217,10 @@ fn lay_down(
 }
 
 /// One that waits for a run of this kind, and where one is kept; what cannot be kept is no error: it boots.
-fn waiting(launch: &Launch, emulation: &Emulation, words: &[OsString]) -> (Option<File>, Option<Kept>) {
+fn waiting(launch: &Launch, emulation: &Emulation, words: &[OsString]) -> (Option<File>, Option<MachineCache>) {
     let folder = launch.machines.as_deref().filter(|_| launch.tmp.is_some());
-    let keeps = folder.and_then(|folder| Kept::of(folder, emulation, words).ok());
-    (keeps.as_ref().and_then(Kept::find), keeps)
+    let keeps = folder.and_then(|folder| MachineCache::of(folder, emulation, words).ok());
+    (keeps.as_ref().and_then(MachineCache::find), keeps)
 }
 
 /// The digest of what a machine must have in common with another one to go on from what that was: what the emulator is told and is,
@@ -233,7 +233,7 @@ fn kind(
     let failed = |error: std::io::Error| StartError::system("looking at the emulator", error.to_string());
     let told = serde_json::to_vec(&(machine, filter, files)).map_err(|error| failed(error.into()))?;
     let told = OsString::from_vec(told);
-    kept::kind(emulation, &[words, &[told]].concat()).map_err(failed)
+    machine_cache::kind(emulation, &[words, &[told]].concat()).map_err(failed)
 }
 
 /// The state from which it goes on.
@@ -357,16 +357,16 @@ fn begins_at(blueprint: &Blueprint) -> String {
 }
 
 /// Where the copy of a workspace is inside, and how large it may be.
-fn shown_inside(shown: &Shown, blueprint: &Blueprint) -> Result<Workspace, StartError> {
+fn shown_inside(shown: &HostTree, blueprint: &Blueprint) -> Result<Workspace, StartError> {
     let at = shown.at.to_str().ok_or_else(|| not_text("the place of the workspace"))?.to_owned();
     let (size, write) = match shown.how {
-        How::Copy(Size { bytes, inodes }) => (Place { bytes, inodes }, true),
+        TreeAccess::Copy(Size { bytes, inodes }) => (Place { bytes, inodes }, true),
         // Nobody writes to it: its content is all that it holds, and cannot be more than there is memory.
-        How::ReadOnly => {
+        TreeAccess::ReadOnly => {
             let bytes = planned(blueprint.machine.memory, "memory")?;
             (Place { bytes, inodes: bytes / 4096 }, false)
         }
-        How::Writable | How::Overlay(_) | How::CopyInFolder => {
+        TreeAccess::Writable | TreeAccess::Overlay(_) | TreeAccess::CopyInFolder => {
             return Err(StartError::Internal("the workspace is planned in a way that no machine has".to_owned()));
         }
     };

@@ -13,7 +13,7 @@ use agent::words::{Code, Ended, Exited, Program, ProgramControl, Request, Starte
 use guest::frames::{self, Address, End, ExecFailure, FromGuest, ToGuest};
 use sys::channel::Interest;
 
-use super::link::{Came, Link};
+use super::link::{Link, ReceivedFrame};
 
 /// Read of the input at once; with its lane it fits into a frame.
 const CHUNK: usize = 32 * 1024;
@@ -192,7 +192,7 @@ impl Relay {
     }
 
     /// False where it is nothing that our agent says.
-    fn understood(&mut self, came: &Came) -> bool {
+    fn understood(&mut self, came: &ReceivedFrame) -> bool {
         if self.counters.as_ref().is_some_and(|(stream, _)| *stream == came.stream) {
             return self.counted(came);
         }
@@ -296,7 +296,7 @@ impl Relay {
         }
     }
 
-    fn counted(&mut self, came: &Came) -> bool {
+    fn counted(&mut self, came: &ReceivedFrame) -> bool {
         let Some((_, text)) = &mut self.counters else { return false };
         match (came.kind, Lane::split(&came.payload)) {
             (Kind::Data, Some((Lane::Out, bytes))) => {

@@ -8,9 +8,9 @@ use agent::machine::Workspace as Shown;
 use policy::Control;
 
 use super::inside::Inside;
-use super::kept::Kept;
 use super::link::Link;
 use super::live::Origin;
+use super::machine_cache::MachineCache;
 use super::monitor::Monitor;
 use super::prepare::{Copied, Prepared};
 use super::relay::Workspace;
@@ -47,7 +47,7 @@ pub(super) struct Rest {
     /// What it begins with instead of a boot.
     pub(super) kept: Option<File>,
     /// Where that is kept for others.
-    pub(super) keeps: Option<Kept>,
+    pub(super) keeps: Option<MachineCache>,
     /// What it begins with is all that a live sandbox was, and it goes on from there.
     pub(super) goes_on: bool,
     /// What others can go on from.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::machine::Begun;
+use agent::machine::SeedReply;
 use policy::Control;
 
 use super::*;
@@ -97,7 +97,7 @@ impl Place {
     }
 
     /// A machine of a run of its own, and whether it begins with the memory of another.
-    fn begun(&self) -> (Begun, bool) {
+    fn begun(&self) -> (SeedReply, bool) {
         let (emulator, mut rest, orders, line) = self.up();
         let from_memory = rest.kept.is_some();
         let (_monitor, _link, begun) = up::begun(&mut rest, orders, line).unwrap();
@@ -120,7 +120,7 @@ fn prepared_machines() {
 }
 
 /// A live machine that waits for its supervisor, and what leads into it.
-fn lives(place: &Place) -> (start::Rest, Box<dyn crate::Running>, monitor::Monitor, link::Link, Begun) {
+fn lives(place: &Place) -> (start::Rest, Box<dyn crate::Running>, monitor::Monitor, link::Link, SeedReply) {
     let (emulator, mut rest, orders, line) = place.up_with(true, None).unwrap();
     let (monitor, mut link, begun) = up::begun(&mut rest, orders, line).unwrap();
     inside::Inside::read(&mut link).unwrap();
@@ -208,7 +208,7 @@ fn copies_in_which_nothing_stands_still_share_their_random_numbers() {
     drawn(&mut link).unwrap();
     let path = place.folder.path().join("state");
     let mut file = std::fs::File::create_new(&path).unwrap();
-    let written = up::written(&mut monitor, |state| kept::hashed(state, &mut file, u64::MAX)).unwrap();
+    let written = up::written(&mut monitor, |state| machine_cache::hashed(state, &mut file, u64::MAX)).unwrap();
     let live::Origin { kind, root, machine_id, .. } = rest.origin;
     let (digest, bytes) = written.unwrap();
     let memory = Memory { kind, digest, bytes, root, machine_id };

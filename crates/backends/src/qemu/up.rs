@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant, SystemTime};
 
-use agent::machine::{Begin, Begun, Order};
+use agent::machine::{Begin, Order, SeedReply};
 use agent::words::Ended;
 use serde_json::json;
 
@@ -24,7 +24,7 @@ const STATE: u64 = 64 << 20;
 
 /// Until the machine has taken its random bytes. Nothing but that was asked of it, and nothing was answered. In one that begins
 /// with the memory of a live sandbox the agent alone goes on.
-pub(super) fn begun(rest: &mut Rest, orders: OwnedFd, line: OwnedFd) -> Result<(Monitor, Link, Begun), String> {
+pub(super) fn begun(rest: &mut Rest, orders: OwnedFd, line: OwnedFd) -> Result<(Monitor, Link, SeedReply), String> {
     let mut link = Link::new(line).map_err(|error| error.to_string())?;
     let monitor = waiting(rest, orders, &mut link)?;
     let begun = if rest.goes_on {
@@ -143,7 +143,7 @@ pub(super) fn clock() -> (i64, u32) {
 }
 
 /// Tells the machine what it is to become.
-fn begin(link: &mut Link, rest: &Rest) -> Result<Begun, String> {
+fn begin(link: &mut Link, rest: &Rest) -> Result<SeedReply, String> {
     let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     let begin = Begin {
         seed: seed()?,

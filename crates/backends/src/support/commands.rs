@@ -79,7 +79,7 @@ enum Done {
 }
 
 impl Done {
-    const fn words(self) -> (&'static str, &'static str) {
+    const fn describe(self) -> (&'static str, &'static str) {
         match self {
             Self::Read => ("read", "commands.read"),
             Self::Written => ("written to", "commands.write"),
@@ -100,7 +100,7 @@ pub(crate) fn within_own(policy: &Policy, lists: &Lists) -> Option<Support> {
         unlisted(shown(policy), list, open).map(|place| (place, Done::Read))
     };
     let (place, done) = written.or_else(read)?;
-    let (done, list) = done.words();
+    let (done, list) = done.describe();
     Some(unmet(
         "commands/within-own",
         format!("`{}` lies in a place of the run's own or of the system, all of which can be {done}", place.display()),
@@ -116,7 +116,7 @@ pub(crate) fn within_folder(policy: &Policy, lists: &Lists) -> Option<Support> {
         |list, done| unlisted(policy.workspace_at().filter(|_| copied).into_iter(), list, |_| true).map(|_| done);
     let read = lists.read.as_ref();
     let done = every(&lists.write, Done::Written).or_else(|| every(read?, Done::Read));
-    if let Some((done, list)) = done.map(Done::words) {
+    if let Some((done, list)) = done.map(Done::describe) {
         return Some(unmet(
             "commands/within-own",
             format!("the copy of the workspace lies in the run's own folder, all of which can be {done}"),

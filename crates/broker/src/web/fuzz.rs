@@ -18,7 +18,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-use super::guard::{Guarded, Seen};
+use super::guard::{FramingState, Guarded};
 use super::server::Tasks;
 use super::wire::Shared;
 use super::{reader_of_one, reader_of_two, request};
@@ -109,7 +109,7 @@ async fn serve(io: DuplexStream, let_through: Rc<RefCell<Vec<Let>>>, two: bool) 
         drop(tokio::time::timeout(Duration::from_millis(500), connection).await);
         tasks.end();
     } else {
-        let guarded = Guarded::new(io, Arc::new(Seen::default()));
+        let guarded = Guarded::new(io, Arc::new(FramingState::default()));
         drop(reader_of_one().serve_connection(TokioIo::new(guarded), service).with_upgrades().await);
     }
 }

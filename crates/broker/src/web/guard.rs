@@ -12,11 +12,11 @@ use super::wire::Shared;
 
 /// What the reader found.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct FramingState {
     inner: Mutex<(Framing, Option<&'static str>)>,
 }
 
-impl Seen {
+impl FramingState {
     fn feed(&self, bytes: &[u8]) -> Result<(), &'static str> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(why) = inner.1 {
@@ -41,11 +41,11 @@ impl Seen {
 /// The connection of a program, as the proxy reads and writes it.
 pub(crate) struct Guarded {
     io: Shared,
-    seen: Arc<Seen>,
+    seen: Arc<FramingState>,
 }
 
 impl Guarded {
-    pub(crate) fn new(io: Shared, seen: Arc<Seen>) -> Self {
+    pub(crate) fn new(io: Shared, seen: Arc<FramingState>) -> Self {
         Self { io, seen }
     }
 }

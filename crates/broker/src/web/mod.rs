@@ -32,11 +32,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::reach::{Aim, reached};
-use crate::run::{Asked, Run};
+use crate::run::{ApprovalRequest, Run};
 use crate::secrets::{Body, NotPut};
 use crate::stop::Stop;
 use crate::tls;
-use guard::{Guarded, Seen};
+use guard::{FramingState, Guarded};
 use server::{Server, Tasks};
 use wire::{Metered, Shared};
 
@@ -46,7 +46,7 @@ struct Proxy {
     aim: Aim,
     /// The name for which TLS was opened, and by which the server is verified.
     opened: Option<String>,
-    seen: Arc<Seen>,
+    seen: Arc<FramingState>,
     /// The program speaks HTTP/2, and asks for several things at once.
     two: bool,
     server: RefCell<Option<Server>>,
@@ -139,7 +139,7 @@ impl Drop for Ending {
 }
 
 async fn requests(run: &Rc<Run>, aim: &Aim, io: Shared, opened: Option<String>) -> Result<(), Stop> {
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(FramingState::default());
     let guarded = Guarded::new(io.clone(), Arc::clone(&seen));
     let proxy = Rc::new(Proxy::new(run, aim, (opened, false), Arc::clone(&seen)));
     let _ending = Ending(proxy.tasks.clone());
@@ -190,7 +190,7 @@ async fn refuse(mut io: Shared, denied: &Denied) -> io::Result<()> {
 }
 
 impl Proxy {
-    fn new(run: &Rc<Run>, aim: &Aim, (opened, two): (Option<String>, bool), seen: Arc<Seen>) -> Self {
+    fn new(run: &Rc<Run>, aim: &Aim, (opened, two): (Option<String>, bool), seen: Arc<FramingState>) -> Self {
         Self {
             run: Rc::clone(run),
             aim: aim.clone(),
@@ -274,7 +274,7 @@ impl Proxy {
         if self.agreed.borrow_mut().remove(&head).is_some_and(|agreed| agreed.elapsed() < AGAIN) {
             return Ok(());
         }
-        let asked = Asked { host: self.aim.to.to_string(), port: self.aim.port, request: Some(head.clone()) };
+        let asked = ApprovalRequest { host: self.aim.to.to_string(), port: self.aim.port, request: Some(head.clone()) };
         if !self.run.ask(&asked).await {
             return Err(Reason::AskedOf(method));
         }

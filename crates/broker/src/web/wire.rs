@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 use crate::copy::BUFFER;
-use crate::meter::{Meter, Way};
+use crate::meter::{Direction, Meter};
 
 /// What bytes go over.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -72,7 +72,7 @@ impl AsyncRead for Metered {
             return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into()));
         }
         let count = ready!(this.poll_bytes(cx, buf.initialize_unfilled_to(room)))?;
-        this.meter.count(Way::Out, count);
+        this.meter.count(Direction::Out, count);
         buf.advance(count);
         Poll::Ready(Ok(()))
     }
@@ -91,7 +91,7 @@ impl AsyncWrite for Metered {
             match this.stream.try_write(bytes.get(..room).unwrap_or_default()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(count) => {
-                    this.meter.count(Way::In, count);
+                    this.meter.count(Direction::In, count);
                     return Poll::Ready(Ok(count));
                 }
                 Err(error) => return Poll::Ready(Err(error)),

@@ -47,13 +47,13 @@ fn a_name_that_leads_inside_in_another_form_is_refused() {
             ("ff020000000000000000000000000001", "multicast"),
         ] {
             let name = format!("x.six-{form}.forms.example");
-            assert_eq!(stage.program(|| look_up(&name, dns::AAAA)), dns::Found::NoName, "{form}");
+            assert_eq!(stage.program(|| look_up(&name, dns::AAAA)), dns::LookupResult::NoName, "{form}");
             let denied = engine.denied("net.allow/inside");
             assert!(denied.why.contains(what) && denied.host.contains(form), "{form}: {denied:?}");
         }
         for form in ["10-9-9-9", "127-0-0-1", "169-254-169-254", "100-64-0-1", "0-0-0-0", "198-18-0-9", "224-0-0-1"] {
             let name = format!("x.at-{form}.forms.example");
-            assert_eq!(stage.program(|| look_up(&name, dns::A)), dns::Found::NoName, "{form}");
+            assert_eq!(stage.program(|| look_up(&name, dns::A)), dns::LookupResult::NoName, "{form}");
             assert!(engine.denied("net.allow/inside").host.contains(form));
         }
         // Of several addresses those that may be are taken.
@@ -71,7 +71,9 @@ fn a_name_that_moves_inside_is_refused_when_it_did() {
         let mut engine = stage.broker(&rules());
         engine.ready();
         let name = "turns.at-93-184-216-34.then-10-9-9-9.forms.example";
-        let dns::Found::Addresses(given, _) = stage.program(|| look_up(name, dns::A)) else { panic!("no address") };
+        let dns::LookupResult::Addresses(given, _) = stage.program(|| look_up(name, dns::A)) else {
+            panic!("no address")
+        };
         let at = SocketAddr::new(given[0], 22);
         let again = || stage.program(move || exchange(TcpStream::connect(at).unwrap(), b"x", true));
         assert!(again().is_ok_and(|said| said.starts_with("banner")), "what was found is kept for five seconds");
@@ -99,7 +101,7 @@ fn names_without_end_are_refused_and_those_before_go_on() {
         assert!(reached(stage, first));
         let found = stage.program(|| {
             let name = |number: usize| format!("n{number}.many.example");
-            (0..4100).filter(|number| look_up(&name(*number), dns::A) != dns::Found::NoName).count()
+            (0..4100).filter(|number| look_up(&name(*number), dns::A) != dns::LookupResult::NoName).count()
         });
         assert_eq!(found, egress::names::MAX_NAMES);
         engine.denied("net.allow/names");
@@ -118,7 +120,7 @@ fn names_of_a_wildcard_leave_the_sockets_of_other_rules() {
         let rules = [rule("*.many.example", 8080), rule("one.many.example", 8080), rule("exact.example", 8443)];
         let mut engine = stage.broker(&json!({ "allow": rules }));
         engine.ready();
-        let found = |name: &str| stage.program(|| look_up(name, dns::A)) != dns::Found::NoName;
+        let found = |name: &str| stage.program(|| look_up(name, dns::A)) != dns::LookupResult::NoName;
         assert!(["a", "b"].iter().all(|name| found(&format!("{name}.many.example"))));
         assert!(!found("c.many.example"), "two are left, for two rules");
         let denied = engine.denied("net.allow/listener");
@@ -166,8 +168,9 @@ fn names_that_are_asked_for_outside_have_a_rate() {
         stage.server((PRIVATE, 22), echo);
         let said = |word: usize| format!("gone.w{word}.forms.example");
         // Without the broker the resolver hears every word.
-        let all =
-            (0..300).filter(|word| look_up_at(stage.resolver, &said(*word), dns::A) == dns::Found::NoName).count();
+        let all = (0..300)
+            .filter(|word| look_up_at(stage.resolver, &said(*word), dns::A) == dns::LookupResult::NoName)
+            .count();
         assert_eq!((all, stage.asked()), (300, 300));
 
         let mut engine = stage.broker(&rules());
@@ -177,9 +180,9 @@ fn names_that_are_asked_for_outside_have_a_rate() {
             let (mut words, mut refused) = (0, 0);
             while refused < 50 && words < 20_000 {
                 match look_up(&said(words), dns::A) {
-                    dns::Found::NoName => {}
+                    dns::LookupResult::NoName => {}
                     // REFUSED: no word about the name.
-                    dns::Found::Failed(5) => refused += 1,
+                    dns::LookupResult::Failed(5) => refused += 1,
                     other => panic!("{other:?}"),
                 }
                 words += 1;
@@ -196,14 +199,14 @@ fn names_that_are_asked_for_outside_have_a_rate() {
         let found = |name: &str| stage.program(|| look_up(name, dns::A));
         let later = |name: &str| {
             (0..400).any(|_| {
-                let is_refused = found(name) == dns::Found::Failed(5);
+                let is_refused = found(name) == dns::LookupResult::Failed(5);
                 std::thread::park_timeout(std::time::Duration::from_millis(if is_refused { 50 } else { 0 }));
                 !is_refused
             })
         };
         assert!(later(name) && reached(stage, name) && later(&said(30_000)));
         let before = stage.asked();
-        assert!((0..3).all(|_| found(&said(30_000)) == dns::Found::NoName));
+        assert!((0..3).all(|_| found(&said(30_000)) == dns::LookupResult::NoName));
         assert_eq!(stage.asked(), before);
         let denied = engine.denied("net.dns/rate");
         assert_eq!((denied.host.as_str(), denied.clause.as_str()), ("others", "net.dns"));

@@ -59,7 +59,7 @@ fn datagrams_pass_where_a_rule_says_udp_and_nowhere_else() {
             assert_eq!(exchange(&two, at, b"two").as_deref(), Some(&b"two"[..]));
             assert_eq!(exchange(&one, at, &vec![7; 9000]), Some(vec![7; 9000]), "whole, however long");
             assert_eq!(exchange(&one, at, b"").as_deref(), Some(&b""[..]), "an empty one is one");
-            let egress::dns::Found::Addresses(v6, _) = look_up(HOST, egress::dns::AAAA) else { panic!() };
+            let egress::dns::LookupResult::Addresses(v6, _) = look_up(HOST, egress::dns::AAAA) else { panic!() };
             assert_eq!(exchange(&socket(true), SocketAddr::new(v6[0], 123), b"six").as_deref(), Some(&b"six"[..]));
             let pinned = SocketAddr::new(address("pinned.example"), 9999);
             assert_eq!(exchange(&one, pinned, b"pinned").as_deref(), Some(&b"pinned"[..]));

@@ -23,7 +23,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use egress::dns::{self, Found};
+use egress::dns::{self, LookupResult};
 use egress::wire::{FromBroker, Scope, ToBroker};
 use serde_json::json;
 use stage::{OWN, PRIVATE, WORLD, address, connect, echo, exchange, full, look_up, look_up_at, staged, web};
@@ -42,24 +42,27 @@ fn look_ups_are_answered_for_allowed_names_alone() {
         engine.ready();
         stage.program(|| {
             assert_eq!(address(HOST).to_string(), "198.18.1.0");
-            let Found::Addresses(v6, _) = look_up(HOST, dns::AAAA) else { panic!() };
+            let LookupResult::Addresses(v6, _) = look_up(HOST, dns::AAAA) else { panic!() };
             assert_eq!(v6[0].to_string(), "fd66:756d:6568:6f6f::1:0");
             assert_eq!(address("b.at-93-184-216-34.example").to_string(), "198.18.1.1");
             assert_eq!(address("A.at-93-184-216-34.EXAMPLE").to_string(), "198.18.1.0");
             // HTTPS, TXT: nothing, and nobody outside is asked; PTR of our own addresses alone.
             for kind in [65, 16, 255] {
-                assert_eq!(look_up(HOST, kind), Found::Addresses(Vec::new(), 0), "{kind}");
+                assert_eq!(look_up(HOST, kind), LookupResult::Addresses(Vec::new(), 0), "{kind}");
             }
-            assert_eq!(look_up("0.1.18.198.in-addr.arpa", 16), Found::Addresses(Vec::new(), 0));
-            assert_eq!(look_up("8.8.8.8.in-addr.arpa", dns::PTR), Found::NoName);
+            assert_eq!(look_up("0.1.18.198.in-addr.arpa", 16), LookupResult::Addresses(Vec::new(), 0));
+            assert_eq!(look_up("8.8.8.8.in-addr.arpa", dns::PTR), LookupResult::NoName);
             // A name that is not there, one that is denied, and one that leads inside.
-            assert_eq!(look_up("gone.at-93-184-216-34.example", dns::A), Found::NoName);
-            assert_eq!(look_up("denied.example", dns::A), Found::NoName);
-            assert_eq!(look_up("x.denied.example", 16), Found::NoName);
-            assert_eq!(look_up("in.at-10-9-9-9.example", dns::A), Found::NoName);
+            assert_eq!(look_up("gone.at-93-184-216-34.example", dns::A), LookupResult::NoName);
+            assert_eq!(look_up("denied.example", dns::A), LookupResult::NoName);
+            assert_eq!(look_up("x.denied.example", 16), LookupResult::NoName);
+            assert_eq!(look_up("in.at-10-9-9-9.example", dns::A), LookupResult::NoName);
             // Whoever a program asks, it is the broker that answers; over IPv6 and TCP, too.
             for server in ["8.8.8.8:53", "[2001:4860:4860::8888]:53"] {
-                assert!(matches!(look_up_at(server.parse().unwrap(), HOST, dns::A), Found::Addresses(..)), "{server}");
+                assert!(
+                    matches!(look_up_at(server.parse().unwrap(), HOST, dns::A), LookupResult::Addresses(..)),
+                    "{server}"
+                );
             }
             let question = dns::ask(5, HOST, dns::A);
             let framed = [&u16::try_from(question.len()).unwrap().to_be_bytes(), question.as_slice()].concat();
@@ -70,7 +73,7 @@ fn look_ups_are_answered_for_allowed_names_alone() {
                 stream.read_exact(&mut length).unwrap();
                 let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
                 stream.read_exact(&mut answer).unwrap();
-                assert!(matches!(dns::found(&question, &answer), Some(Found::Addresses(..))));
+                assert!(matches!(dns::found(&question, &answer), Some(LookupResult::Addresses(..))));
             }
         });
         let denied = engine.denied("net.allow/unknown-name");
@@ -88,7 +91,7 @@ fn a_resolver_that_is_mute_is_told_in_time() {
         let mut engine = stage.broker(&json!({"allow": [{"host": "mute.at-93-184-216-34.example"}]}));
         engine.ready();
         let said = stage.program(|| look_up("mute.at-93-184-216-34.example", dns::A));
-        assert_eq!(said, Found::Failed(2), "SERVFAIL, which is no denial");
+        assert_eq!(said, LookupResult::Failed(2), "SERVFAIL, which is no denial");
         // Why is told, and not which resolvers the machine has.
         let told = stage.program(|| {
             let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -256,7 +259,7 @@ fn when_the_bytes_are_used_up_no_name_is_asked_for() {
         let mut engine = stage.broker(&json!({"allow": rules, "bytes": "8192B"}));
         engine.ready();
         let found = |name: &str| stage.program(|| look_up(name, dns::A));
-        assert!(matches!(found(&said("before")), Found::Addresses(..)));
+        assert!(matches!(found(&said("before")), LookupResult::Addresses(..)));
         assert_eq!(stage.asked(), 1);
         // Accepted before, and silent until then.
         let ask =
@@ -271,9 +274,9 @@ fn when_the_bytes_are_used_up_no_name_is_asked_for() {
         assert!(!ask(waits).is_ok_and(|said| said.starts_with("HTTP/1.1 200")));
         assert_eq!(HEARD.load(Ordering::SeqCst), 1, "nobody outside heard of it");
         // REFUSED: no word about the name.
-        assert_eq!(found(&said("after")), Found::Failed(5));
+        assert_eq!(found(&said("after")), LookupResult::Failed(5));
         assert_eq!(stage.asked(), 1, "nobody outside heard it");
-        assert!(matches!(found("pinned.example"), Found::Addresses(..)));
+        assert!(matches!(found("pinned.example"), LookupResult::Addresses(..)));
         let denied = engine.wait(|frame| match frame {
             FromBroker::Denied(denied) if denied.host.starts_with("after.") => Some(denied.clone()),
             _ => None,
@@ -282,7 +285,7 @@ fn when_the_bytes_are_used_up_no_name_is_asked_for() {
         // With more of them names are asked for again.
         engine.send(&ToBroker::Rules { net: full(&json!({"allow": rules, "bytes": "1M"})) });
         engine.ready();
-        assert!(matches!(found(&said("after")), Found::Addresses(..)));
+        assert!(matches!(found(&said("after")), LookupResult::Addresses(..)));
         assert_eq!(stage.asked(), 2);
         engine.end();
     });
@@ -307,7 +310,7 @@ fn rules_are_replaced_while_it_runs() {
         assert_eq!(digest, egress::wire::digest(&net));
         assert_eq!(cut.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
         assert_eq!(exchange(kept, b"still", true).unwrap(), "still");
-        assert_eq!(stage.program(|| look_up(HOST, dns::A)), Found::NoName);
+        assert_eq!(stage.program(|| look_up(HOST, dns::A)), LookupResult::NoName);
         // A connection whose real address is denied from now on is cut, too.
         let mut third = stage.program(|| connect("b.at-93-184-216-34.example", 22));
         third.read_exact(&mut [0; 7]).unwrap();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use egress::dns::{self, Found};
+use egress::dns::{self, LookupResult};
 use egress::wire::{self, Denied, FromBroker, Orders, Secrets, Socket, SocketKind, ToBroker, Usage};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -403,11 +403,11 @@ impl Engine {
 }
 
 /// Looks a name up as a program does: by UDP, at the resolver that `resolv.conf` names.
-pub(crate) fn look_up(name: &str, kind: u16) -> Found {
+pub(crate) fn look_up(name: &str, kind: u16) -> LookupResult {
     look_up_at("198.18.0.1:53".parse().unwrap(), name, kind)
 }
 
-pub(crate) fn look_up_at(server: SocketAddr, name: &str, kind: u16) -> Found {
+pub(crate) fn look_up_at(server: SocketAddr, name: &str, kind: u16) -> LookupResult {
     let socket = UdpSocket::bind(if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).unwrap();
     socket.set_read_timeout(Some(LATE)).unwrap();
     socket.connect(server).unwrap();
@@ -421,7 +421,7 @@ pub(crate) fn look_up_at(server: SocketAddr, name: &str, kind: u16) -> Found {
 /// The address inside of a name that may be looked up.
 pub(crate) fn address(name: &str) -> IpAddr {
     match look_up(name, dns::A) {
-        Found::Addresses(addresses, _) if addresses.len() == 1 => addresses[0],
+        LookupResult::Addresses(addresses, _) if addresses.len() == 1 => addresses[0],
         other => panic!("{name}: {other:?}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use conformance::case::EVERY;
 use conformance::fixture::{text, there};
-use conformance::{Case, Cell, Fixture, Held, Who, check};
+use conformance::{Case, CaseResult, Cell, Fixture, Who, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -38,7 +38,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-fn path(scene: &Fixture) -> Held {
+fn path(scene: &Fixture) -> CaseResult {
     let folder = scene.outside().join("log");
     std::fs::create_dir(&folder)?;
     if scene.who == Who::Rootless {
@@ -58,7 +58,7 @@ fn path(scene: &Fixture) -> Held {
     check(broken.code == Some(1), || format!("an edit was not seen: {}", broken.said()))
 }
 
-fn unwritable(scene: &Fixture) -> Held {
+fn unwritable(scene: &Fixture) -> CaseResult {
     let mark = scene.dir("mark")?.join("ran");
     let file = scene.file("nofolder", "")?;
     let value = format!("audit.path={}/log", file.display());
@@ -70,11 +70,11 @@ fn unwritable(scene: &Fixture) -> Held {
 }
 
 /// Everything that the product wrote into its state.
-fn everything(scene: &Fixture) -> Result<String, conformance::Wrong> {
+fn everything(scene: &Fixture) -> Result<String, conformance::CaseError> {
     Ok(scene.bare_as_root(&["/bin/grep", "-r", "-h", "", &scene.state().to_string_lossy()])?.end()?.out())
 }
 
-fn redact(scene: &Fixture) -> Held {
+fn redact(scene: &Fixture) -> CaseResult {
     let script = "true password=canary-4711";
     let control = scene.shell(&["audit.content=full"], script)?;
     check(control.code == Some(0) && everything(scene)?.contains("canary-4711"), || control.said())?;
@@ -85,10 +85,10 @@ fn redact(scene: &Fixture) -> Held {
     check(all.contains("run.ended") && !all.contains("canary-4711"), || "it was written".to_owned())
 }
 
-fn content(scene: &Fixture) -> Held {
+fn content(scene: &Fixture) -> CaseResult {
     let log = scene.state().join("audit/audit.jsonl");
     let mut before = 0;
-    let mut kept = |how: &str| -> Result<String, conformance::Wrong> {
+    let mut kept = |how: &str| -> Result<String, conformance::CaseError> {
         let ended = scene.shell(&[&format!("audit.content={how}")], "true canary-4712")?;
         check(ended.code == Some(0), || ended.said())?;
         let all = text(&log)?;
@@ -102,7 +102,7 @@ fn content(scene: &Fixture) -> Held {
     check(!none.contains("canary-4712") && !none.contains("\"sha256\""), || none.clone())
 }
 
-fn sync(scene: &Fixture) -> Held {
+fn sync(scene: &Fixture) -> CaseResult {
     // The observer is the kernel: the calls that the supervisor makes.
     let Some(strace) = ["/usr/bin/strace"].into_iter().find(|path| there(path.as_ref())) else {
         // Without a tracer the plan and the log itself are what can be seen.
@@ -110,7 +110,7 @@ fn sync(scene: &Fixture) -> Held {
         return check(ended.enforcer("audit.sync") == Some("supervisor:audit"), || ended.said());
     };
     let product = conformance::product::binary()?.to_string_lossy().into_owned();
-    let calls = |how: &str| -> Result<usize, conformance::Wrong> {
+    let calls = |how: &str| -> Result<usize, conformance::CaseError> {
         let value = format!("audit.sync={how}");
         let trace = scene.work().join(format!("trace-{how}"));
         let trace_text = trace.to_string_lossy().into_owned();

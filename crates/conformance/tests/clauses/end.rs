@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance::case::{BOTH, CONTAINER, EVERY, PROCESS};
 use conformance::live::until;
-use conformance::{Case, Cell, Fixture, Held, Live, check, product};
+use conformance::{Case, CaseResult, Cell, Fixture, Live, check, product};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -71,17 +71,17 @@ fn alive(pids: &[i32]) -> Vec<i32> {
     pids.iter().filter(lives).copied().collect()
 }
 
-fn gone(pids: &[i32]) -> Held {
+fn gone(pids: &[i32]) -> CaseResult {
     let all = until(Duration::from_secs(60), || alive(pids).is_empty());
     check(all, || format!("{:?} still live", alive(pids)))
 }
 
-fn python(scene: &Fixture, code: &str) -> Result<Live, conformance::Wrong> {
+fn python(scene: &Fixture, code: &str) -> Result<Live, conformance::CaseError> {
     let words = ["run", "-q", "--tier", scene.tier.as_str(), "--", "/usr/bin/python3", "-I", "-S", "-c", code];
     scene.product(&words)
 }
 
-fn orphans(scene: &Fixture) -> Held {
+fn orphans(scene: &Fixture) -> CaseResult {
     // The control: unconfined, both generations outlive it.
     let bare = scene.bare_start(&["/usr/bin/python3", "-I", "-S", "-c", DAEMON])?;
     bare.says("up")?;
@@ -104,7 +104,7 @@ fn orphans(scene: &Fixture) -> Held {
     gone(&below)
 }
 
-fn killed_supervisor(scene: &Fixture) -> Held {
+fn killed_supervisor(scene: &Fixture) -> CaseResult {
     let live = python(scene, DAEMON)?;
     live.says("up")?;
     let below = live.below();
@@ -127,7 +127,7 @@ fn killed_supervisor(scene: &Fixture) -> Held {
 }
 
 /// The guest and, the second time, its supervisor too, as by the kernel for want of memory.
-fn killed_guest(scene: &Fixture) -> Held {
+fn killed_guest(scene: &Fixture) -> CaseResult {
     for both in [false, true] {
         let live = python(scene, DAEMON)?;
         live.says("up")?;
@@ -157,7 +157,7 @@ fn killed_guest(scene: &Fixture) -> Held {
 }
 
 /// Starts the product under a filter like that of an unprivileged container: no namespaces, no mounts.
-fn forbidden(scene: &Fixture, script: &str) -> Result<conformance::Ended, conformance::Wrong> {
+fn forbidden(scene: &Fixture, script: &str) -> Result<conformance::Ended, conformance::CaseError> {
     let filter = conformance::nested::program()?;
     let product = product::binary()?.to_path_buf();
     conformance::nested::under(&filter, || {
@@ -166,7 +166,7 @@ fn forbidden(scene: &Fixture, script: &str) -> Result<conformance::Ended, confor
     })
 }
 
-fn nested(scene: &Fixture) -> Held {
+fn nested(scene: &Fixture) -> CaseResult {
     // The control of the control: the filter does forbid what it should.
     let probe = "unshare --user --map-root-user true";
     scene.control_shell(probe)?;
@@ -178,7 +178,7 @@ fn nested(scene: &Fixture) -> Held {
     check(ended.code == Some(4) && ended.out() == "in", || ended.said())
 }
 
-fn nested_refusal(scene: &Fixture) -> Held {
+fn nested_refusal(scene: &Fixture) -> CaseResult {
     let ended = forbidden(scene, "echo ran")?;
     check(matches!(ended.code, Some(125 | 126)) && !ended.out().contains("ran"), || ended.said())?;
     check(ended.said().contains("--tier process"), || format!("no way out is named: {}", ended.said()))

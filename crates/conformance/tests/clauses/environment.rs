@@ -1,7 +1,7 @@
 //! Variables, inputs, secrets where there is no broker.
 
 use conformance::case::{EVERY, LINUX};
-use conformance::{Case, Cell, Fixture, Held, check};
+use conformance::{Case, CaseResult, Cell, Fixture, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -38,7 +38,7 @@ pub(crate) const CASES: &[Case] = &[
 const ALL: &str =
     "/usr/bin/env; cat /proc/self/environ /proc/1/environ /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; true";
 
-fn pass(scene: &Fixture) -> Held {
+fn pass(scene: &Fixture) -> CaseResult {
     let control = scene.control_shell(ALL)?;
     check(control.out().contains("canary-of-the-caller"), || control.said())?;
     let ended = scene.shell(&[], ALL)?;
@@ -48,7 +48,7 @@ fn pass(scene: &Fixture) -> Held {
     check(named.out() == "canary-of-the-caller", || named.said())
 }
 
-fn set(scene: &Fixture) -> Held {
+fn set(scene: &Fixture) -> CaseResult {
     let ended = scene.shell(
         &["env.pass=[\"CONFORM_CANARY\"]", "env.set={CONFORM_CANARY=\"set\",LANG=\"C\"}"],
         "echo $CONFORM_CANARY $LANG",
@@ -59,7 +59,7 @@ fn set(scene: &Fixture) -> Held {
     check(refused.code == Some(126) || refused.out() == "ran /tmp/x.so", || refused.said())
 }
 
-fn inputs(scene: &Fixture) -> Held {
+fn inputs(scene: &Fixture) -> CaseResult {
     let declared = "inputs={count={type=\"integer\"},word={type=\"string\",max_length=5}}";
     let run = |count: &str, word: &str| {
         let mut flags = Fixture::values(&[declared]);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use conformance::case::{BOTH, CONTAINER, CONTAINERS, EVERY, PROCESS, TREES};
 use conformance::fixture::{root, text, there};
-use conformance::{Case, Cell, Fixture, Held, Who, check};
+use conformance::{Case, CaseResult, Cell, Fixture, Who, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -128,7 +128,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-fn read(scene: &Fixture) -> Held {
+fn read(scene: &Fixture) -> CaseResult {
     let file = scene.file("data/file", "as it was")?;
     let probe = format!("cat {0}; echo changed > {0}", file.display());
     let grant = format!("fs.read=[\"{}\"]", scene.work().join("data").display());
@@ -139,7 +139,7 @@ fn read(scene: &Fixture) -> Held {
     check(text(&file)? == "changed\n", || "the control did not change it".to_owned())
 }
 
-fn moved(scene: &Fixture) -> Held {
+fn moved(scene: &Fixture) -> CaseResult {
     let file = scene.file("data/file", "as it was")?;
     let grant = format!("fs.read=[{{from=\"{}\",to=\"/moved\"}}]", scene.work().join("data").display());
     scene.control_shell(&format!("cat {}", file.display()))?;
@@ -147,7 +147,7 @@ fn moved(scene: &Fixture) -> Held {
     check(ended.code == Some(0) && ended.out() == "as it was", || ended.said())
 }
 
-fn write(scene: &Fixture) -> Held {
+fn write(scene: &Fixture) -> CaseResult {
     let out = scene.dir("out")?;
     let beside = scene.dir("beside")?;
     let probe = format!("echo 1 > {}/new && echo 2 > {}/new", out.display(), beside.display());
@@ -162,7 +162,7 @@ fn write(scene: &Fixture) -> Held {
 const PREFER: &str = "prefer=[\"limits.disk\",\"limits.files\"]";
 
 /// A folder and a file that only their owner may use.
-fn private(scene: &Fixture, name: &str, uid: u32) -> Result<std::path::PathBuf, conformance::Wrong> {
+fn private(scene: &Fixture, name: &str, uid: u32) -> Result<std::path::PathBuf, conformance::CaseError> {
     let (folder, file) = (scene.dir(name)?, scene.file(&format!("{name}.txt"), "as it was\n")?);
     for (path, mode) in [(&folder, 0o700), (&file, 0o600)] {
         if root() {
@@ -173,11 +173,11 @@ fn private(scene: &Fixture, name: &str, uid: u32) -> Result<std::path::PathBuf, 
     Ok(folder)
 }
 
-fn owner_of(path: &Path) -> Result<u32, conformance::Wrong> {
+fn owner_of(path: &Path) -> Result<u32, conformance::CaseError> {
     Ok(std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(path)?))
 }
 
-fn write_as_owners(scene: &Fixture) -> Held {
+fn write_as_owners(scene: &Fixture) -> CaseResult {
     let (mine, other) = (private(scene, "of-root", 0)?, private(scene, "of-another", 12_345)?);
     let file = scene.work().join("of-root.txt");
     let probe =
@@ -197,7 +197,7 @@ fn write_as_owners(scene: &Fixture) -> Held {
     Ok(())
 }
 
-fn write_of_root(scene: &Fixture) -> Held {
+fn write_of_root(scene: &Fixture) -> CaseResult {
     let mine = private(scene, "of-root", 0)?;
     let probe = format!("echo 1 >{}/new", mine.display());
     let ended = scene.shell(&[&format!("fs.write=[\"{}\"]", mine.display()), PREFER], &probe)?;
@@ -209,7 +209,7 @@ fn write_of_root(scene: &Fixture) -> Held {
     check(!there(&mine.join("new")), || "it was written all the same".to_owned())
 }
 
-fn write_without_quota(scene: &Fixture) -> Held {
+fn write_without_quota(scene: &Fixture) -> CaseResult {
     let out = scene.dir("out")?;
     let grant = format!("fs.write=[\"{}\"]", out.display());
     let ended = scene.shell(&[&grant], &format!("echo 1 > {}/new", out.display()))?;
@@ -219,7 +219,7 @@ fn write_without_quota(scene: &Fixture) -> Held {
     check(!there(&out.join("new")), || "it ran all the same".to_owned())
 }
 
-fn hide(scene: &Fixture) -> Held {
+fn hide(scene: &Fixture) -> CaseResult {
     let file = scene.file("tree/sub/.env", "canary-hidden")?;
     scene.file("tree/seen", "seen")?;
     let tree = scene.work().join("tree");
@@ -236,7 +236,7 @@ fn hide(scene: &Fixture) -> Held {
     Ok(())
 }
 
-fn hide_in_grants(scene: &Fixture) -> Held {
+fn hide_in_grants(scene: &Fixture) -> CaseResult {
     for (clause, more) in [("fs.read", &[][..]), ("fs.write", &["prefer=[\"limits.disk\",\"limits.files\"]"])] {
         let key = scene.file("grant/sub/key.pem", "canary-hidden")?;
         let grant = scene.work().join("grant");
@@ -264,7 +264,7 @@ s.sendall(b'hello')
 ";
 
 /// Whether a listener of the host, below a granted folder, was reached inside; unconfined it must be.
-fn reached(scene: &Fixture, clause: &str, values: &[&str]) -> Result<bool, conformance::Wrong> {
+fn reached(scene: &Fixture, clause: &str, values: &[&str]) -> Result<bool, conformance::CaseError> {
     let folder = scene.dir("sockets")?;
     let path = folder.join("socket");
     let listener = UnixListener::bind(&path)?;
@@ -283,16 +283,16 @@ fn reached(scene: &Fixture, clause: &str, values: &[&str]) -> Result<bool, confo
     Ok(heard)
 }
 
-fn socket_below_read(scene: &Fixture) -> Held {
+fn socket_below_read(scene: &Fixture) -> CaseResult {
     check(!reached(scene, "fs.read", &["syscalls.profile=default"])?, || "the host's socket was reached".to_owned())
 }
 
-fn socket_below_write(scene: &Fixture) -> Held {
+fn socket_below_write(scene: &Fixture) -> CaseResult {
     let values = ["syscalls.profile=default", "prefer=[\"limits.disk\",\"limits.files\"]"];
     check(!reached(scene, "fs.write", &values)?, || "the host's socket was reached".to_owned())
 }
 
-fn socket_own(scene: &Fixture) -> Held {
+fn socket_own(scene: &Fixture) -> CaseResult {
     let values = ["syscalls.profile=default", "prefer=[\"limits.disk\",\"limits.files\"]", "fs.sockets=own"];
     check(!reached(scene, "fs.write", &values)?, || "the host's socket was reached".to_owned())?;
     let code = "
@@ -307,7 +307,7 @@ os.unlink(own); os.rmdir(os.path.dirname(own))
     scene.control_python(code).map(drop)
 }
 
-fn socket_allowed(scene: &Fixture) -> Held {
+fn socket_allowed(scene: &Fixture) -> CaseResult {
     let values = ["syscalls.profile=default", "prefer=[\"limits.disk\",\"limits.files\"]", "fs.sockets=true"];
     check(reached(scene, "fs.write", &values)?, || "it was asked for, and not reached".to_owned())
 }
@@ -328,7 +328,7 @@ print(done)
 
 const PLANTED: [&str; 4] = [".git/hooks/post-checkout", ".vscode/tasks.json", ".claude/settings.json", ".mcp.json"];
 
-fn workspace(scene: &Fixture) -> Result<std::path::PathBuf, conformance::Wrong> {
+fn workspace(scene: &Fixture) -> Result<std::path::PathBuf, conformance::CaseError> {
     scene.file("tree/.git/HEAD", "ref: refs/heads/main\n")?;
     scene.file("tree/.git/config", "[core]\n")?;
     scene.file("tree/.git/hooks/sample", "")?;
@@ -338,7 +338,7 @@ fn workspace(scene: &Fixture) -> Result<std::path::PathBuf, conformance::Wrong> 
     Ok(scene.work().join("tree"))
 }
 
-fn nothing_planted(tree: &Path) -> Held {
+fn nothing_planted(tree: &Path) -> CaseResult {
     for name in PLANTED {
         check(!there(&tree.join(name)), || format!("`{name}` was planted"))?;
     }
@@ -346,12 +346,12 @@ fn nothing_planted(tree: &Path) -> Held {
     check(there(&tree.join("ordinary")), || "an ordinary file was not written".to_owned())
 }
 
-fn protect_control(scene: &Fixture, tree: &Path) -> Held {
+fn protect_control(scene: &Fixture, tree: &Path) -> CaseResult {
     let control = scene.control_python(&format!("import os; os.chdir('{}')\n{PLANT}", tree.display()))?;
     check(control.out() == "6" && there(&tree.join(".mcp.json")), || control.said())
 }
 
-fn protect_rw(scene: &Fixture) -> Held {
+fn protect_rw(scene: &Fixture) -> CaseResult {
     let tree = workspace(scene)?;
     let path = format!("workspace.path={}", tree.display());
     let values = [path.as_str(), "workspace.mode=rw", "prefer=[\"limits.disk\",\"limits.files\"]"];
@@ -363,7 +363,7 @@ fn protect_rw(scene: &Fixture) -> Held {
     protect_control(scene, &tree)
 }
 
-fn protect_layer(scene: &Fixture, mode: &str) -> Held {
+fn protect_layer(scene: &Fixture, mode: &str) -> CaseResult {
     let tree = workspace(scene)?;
     let (path, mode) = (format!("workspace.path={}", tree.display()), format!("workspace.mode={mode}"));
     let ended = scene.python(&[&path, &mode], PLANT)?;
@@ -378,10 +378,10 @@ fn protect_layer(scene: &Fixture, mode: &str) -> Held {
     protect_control(scene, &tree)
 }
 
-fn protect_overlay(scene: &Fixture) -> Held {
+fn protect_overlay(scene: &Fixture) -> CaseResult {
     protect_layer(scene, "overlay")
 }
 
-fn protect_copy(scene: &Fixture) -> Held {
+fn protect_copy(scene: &Fixture) -> CaseResult {
     protect_layer(scene, "copy")
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use conformance::case::CONTAINER;
 use conformance::fixture::{text, there};
-use conformance::{Case, Cell, Fixture, Held, Wrong, check};
+use conformance::{Case, CaseError, CaseResult, Cell, Fixture, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -41,7 +41,7 @@ const ANYBODYS: &str = "export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.director
 const MORE: [&str; 3] = ["syscalls.profile=default", "limits.pids=128", "prefer=[\"limits.disk\",\"limits.files\"]"];
 
 /// A repository, a worktree linked to it, a branch that is packed and one that is not.
-fn repository(scene: &Fixture) -> Result<(PathBuf, PathBuf), Wrong> {
+fn repository(scene: &Fixture) -> Result<(PathBuf, PathBuf), CaseError> {
     let main = scene.dir("main")?;
     scene.control_shell(&format!(
         "{NAMES}{ANYBODYS} cd {0} && git init -q -b main . && echo one >a && git add a && git commit -qm one && git branch packed \
@@ -51,14 +51,14 @@ fn repository(scene: &Fixture) -> Result<(PathBuf, PathBuf), Wrong> {
     Ok((main, scene.work().join("linked")))
 }
 
-fn run(scene: &Fixture, linked: &std::path::Path, mode: &str, script: &str) -> Result<conformance::Ended, Wrong> {
+fn run(scene: &Fixture, linked: &std::path::Path, mode: &str, script: &str) -> Result<conformance::Ended, CaseError> {
     let values = [format!("workspace.path={}", linked.display()), format!("workspace.mode={mode}")];
     let mut all = vec![values[0].as_str(), values[1].as_str()];
     all.extend(MORE);
     scene.shell(&all, &format!("{NAMES} {script}"))
 }
 
-fn linked_worktree(scene: &Fixture) -> Held {
+fn linked_worktree(scene: &Fixture) -> CaseResult {
     let (main, linked) = repository(scene)?;
     let work = "echo two >a; git commit -qam two; git branch x; git branch -d x 2>/dev/null; git branch -D loose 2>/dev/null; \
                 echo d >a; git stash -q; git stash drop -q; git tag v1; git gc -q; git fsck; \
@@ -76,7 +76,7 @@ fn linked_worktree(scene: &Fixture) -> Held {
     check(!text(&main.join(".git/config"))?.contains("planted"), || "the configuration was changed".to_owned())
 }
 
-fn steering(scene: &Fixture) -> Held {
+fn steering(scene: &Fixture) -> CaseResult {
     let (main, linked) = repository(scene)?;
     let git = main.join(".git");
     std::fs::remove_dir_all(git.join("info"))?;
@@ -104,7 +104,7 @@ fn steering(scene: &Fixture) -> Held {
     })
 }
 
-fn told(scene: &Fixture) -> Held {
+fn told(scene: &Fixture) -> CaseResult {
     let (main, linked) = repository(scene)?;
     for mode in ["overlay", "copy"] {
         let ended = run(scene, &linked, mode, "echo two >a; git commit -qam two; git log --format=%s -1")?;
@@ -117,7 +117,7 @@ fn told(scene: &Fixture) -> Held {
     Ok(())
 }
 
-fn keys(scene: &Fixture) -> Held {
+fn keys(scene: &Fixture) -> CaseResult {
     let (main, _) = repository(scene)?;
     let config = main.join(".git/config");
     let before = format!("# by hand\n{}", text(&config)?);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance::case::GVISOR;
 use conformance::live::until;
-use conformance::{Case, Cell, Fixture, Held, check};
+use conformance::{Case, CaseResult, Cell, Fixture, check};
 use policy::ClauseId;
 use sys::proc::{Namespace, Process};
 
@@ -101,7 +101,7 @@ pub(crate) const CASES: &[Case] = &[
 const SMALL: &[&str] = &["limits.memory=24M", "limits.disk=11M", "fs.tmp=6M", "fs.shm=2M", "fs.run=2M"];
 
 /// As the host sees it: no process is the program; those of gVisor are confined.
-fn own_kernel(scene: &Fixture) -> Held {
+fn own_kernel(scene: &Fixture) -> CaseResult {
     let ours = Process::own()?;
     let live = scene.start_passing(&["limits.wall=1m"], "echo up; exec sleep 30")?;
     live.says("up")?;
@@ -139,9 +139,9 @@ fn own_kernel(scene: &Fixture) -> Held {
 }
 
 /// As the host sees it, in the network namespace of gVisor's kernel.
-fn one_interface(scene: &Fixture) -> Held {
+fn one_interface(scene: &Fixture) -> CaseResult {
     /// What stands before `:` in each line behind the heading.
-    fn names(process: &Process, file: &str, heading: usize) -> Result<Vec<String>, conformance::Wrong> {
+    fn names(process: &Process, file: &str, heading: usize) -> Result<Vec<String>, conformance::CaseError> {
         let text = process.small_text(file)?;
         let name = |line: &str| line.split(':').next().unwrap_or_default().trim().to_owned();
         Ok(text.lines().skip(heading).map(name).collect())
@@ -177,7 +177,7 @@ fn one_interface(scene: &Fixture) -> Held {
     live.end().map(drop)
 }
 
-fn inside(scene: &Fixture) -> Held {
+fn inside(scene: &Fixture) -> CaseResult {
     let code = "import os
 print(open('/proc/self/status').read())
 print('devices', [name for name in ('kmsg', 'mem', 'sda', 'vda', 'kvm') if os.path.exists('/dev/' + name)])
@@ -202,14 +202,14 @@ for _ in range(3):
 for _ in range(3): os.wait()
 print('over')";
 
-fn cpu_time(scene: &Fixture) -> Held {
+fn cpu_time(scene: &Fixture) -> CaseResult {
     let control = scene.control_python(ADD)?;
     check(control.out() == "over", || control.said())?;
     let ended = scene.python(&["limits.cpu_time=600ms", "limits.wall=1m", "threat=mistakes"], ADD)?;
     check(ended.code == Some(124) && ended.limit() == "cpu_time", || ended.said())
 }
 
-fn cpus(scene: &Fixture) -> Held {
+fn cpus(scene: &Fixture) -> CaseResult {
     const BUSY: &str = "
 import time
 end = time.monotonic() + 4
@@ -225,7 +225,7 @@ print('over')";
     check(ended.out() == "over" && share(&ended) < 0.2, || ended.said())
 }
 
-fn pids(scene: &Fixture) -> Held {
+fn pids(scene: &Fixture) -> CaseResult {
     let code = "
 import os, time
 n = 0
@@ -243,27 +243,27 @@ print(n)";
     check(ended.out() == "errno 11\n9", || ended.said())
 }
 
-fn by_name(scene: &Fixture) -> Held {
+fn by_name(scene: &Fixture) -> CaseResult {
     let ended = scene.shell(&["backend=runsc"], "exit 5")?;
     check(ended.code == Some(5) && ended.text("/backend") == "runsc", || ended.said())
 }
 
-fn planned(scene: &Fixture, value: &str, id: &str) -> Held {
+fn planned(scene: &Fixture, value: &str, id: &str) -> CaseResult {
     let ended = scene.plan(&[value])?;
     check(ended.code == Some(126) && ended.refusals().iter().any(|found| found == id), || ended.said())?;
     let without = scene.plan(&[])?;
     check(without.code == Some(0), || without.said())
 }
 
-fn terminal(scene: &Fixture) -> Held {
+fn terminal(scene: &Fixture) -> CaseResult {
     planned(scene, "process.tty=true", "process.tty/gvisor")
 }
 
-fn commands(scene: &Fixture) -> Held {
+fn commands(scene: &Fixture) -> CaseResult {
     planned(scene, "commands={presets=[\"inspect\"]}", "commands/no-kernel-list")
 }
 
-fn umask(scene: &Fixture) -> Held {
+fn umask(scene: &Fixture) -> CaseResult {
     let code = "import os
 os.close(os.open('file', os.O_CREAT | os.O_WRONLY, 0o666))
 print(oct(os.stat('file').st_mode))";
@@ -274,7 +274,7 @@ print(oct(os.stat('file').st_mode))";
     Ok(())
 }
 
-fn allow(scene: &Fixture) -> Held {
+fn allow(scene: &Fixture) -> CaseResult {
     let code = call(number("inotify_init1")?, ", 0");
     let control = scene.control_python(&code)?;
     check(control.out() == "0", || control.said())?;

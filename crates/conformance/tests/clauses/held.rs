@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use conformance::case::{BOTH, CONTAINER};
 use conformance::fixture::{text, there};
 use conformance::live::{Live, until};
-use conformance::{Case, Cell, Fixture, Held, Wrong, check};
+use conformance::{Case, CaseError, CaseResult, Cell, Fixture, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -70,7 +70,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 const GIT: &str = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b \
                    GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'; set -e; ";
 
-fn tree(scene: &Fixture) -> Result<PathBuf, Wrong> {
+fn tree(scene: &Fixture) -> Result<PathBuf, CaseError> {
     scene.file("tree/.mcp.json", "{}")?;
     scene.file("tree/.vscode/tasks.json", "{}")?;
     let tree = scene.work().join("tree");
@@ -83,12 +83,12 @@ fn tree(scene: &Fixture) -> Result<PathBuf, Wrong> {
 }
 
 /// A run that has begun, and goes on when `go` appears.
-fn begin(scene: &Fixture, tree: &Path, more: &[&str], script: &str) -> Result<Live, Wrong> {
+fn begin(scene: &Fixture, tree: &Path, more: &[&str], script: &str) -> Result<Live, CaseError> {
     begin_as(scene, tree, "", more, script)
 }
 
 /// As [`begin`], one of several: it goes on when `go-NAME` appears.
-fn begin_as(scene: &Fixture, tree: &Path, name: &str, more: &[&str], script: &str) -> Result<Live, Wrong> {
+fn begin_as(scene: &Fixture, tree: &Path, name: &str, more: &[&str], script: &str) -> Result<Live, CaseError> {
     let named = |what: &str| if name.is_empty() { what.to_owned() } else { format!("{what}-{name}") };
     let (ready, waits_for) = (named("ready"), named("go"));
     let path = format!("workspace.path={}", tree.display());
@@ -102,17 +102,17 @@ fn begin_as(scene: &Fixture, tree: &Path, name: &str, more: &[&str], script: &st
 }
 
 /// As an editor that saves by rename.
-fn replace(scene: &Fixture, tree: &Path, name: &str, content: &str) -> Held {
+fn replace(scene: &Fixture, tree: &Path, name: &str, content: &str) -> CaseResult {
     let new = scene.file("tree/new", content)?;
     Ok(std::fs::rename(new, tree.join(name))?)
 }
 
-fn go(scene: &Fixture) -> Held {
+fn go(scene: &Fixture) -> CaseResult {
     scene.file("tree/go", "").map(drop)
 }
 
 /// A configuration that names a program stays with the run, and one that names nobody is taken over.
-fn locked(scene: &Fixture) -> Held {
+fn locked(scene: &Fixture) -> CaseResult {
     let tree = tree(scene)?;
     let before = text(&tree.join(".git/config"))?;
     let evil = "git config core.fsmonitor planted; echo held";
@@ -135,7 +135,7 @@ fn locked(scene: &Fixture) -> Held {
 
 const SPIN: &str = "until (echo planted >>FILE) 2>/dev/null; do :; done; sleep 15";
 
-fn replaced(scene: &Fixture) -> Held {
+fn replaced(scene: &Fixture) -> CaseResult {
     let tree = tree(scene)?;
     let script = SPIN.replace("FILE", ".mcp.json");
     let live = begin(scene, &tree, &[], &script)?;
@@ -154,7 +154,7 @@ fn replaced(scene: &Fixture) -> Held {
     check(text(&tree.join(".mcp.json"))?.contains("planted"), || "the control wrote nothing".to_owned())
 }
 
-fn folder(scene: &Fixture) -> Held {
+fn folder(scene: &Fixture) -> CaseResult {
     let tree = tree(scene)?;
     let live = begin(scene, &tree, &[], &SPIN.replace("FILE", ".git/hooks/pre-commit"))?;
     let git = tree.join(".git");
@@ -171,7 +171,7 @@ fn folder(scene: &Fixture) -> Held {
     scene.control_shell(&control).map(drop)
 }
 
-fn linked(scene: &Fixture) -> Held {
+fn linked(scene: &Fixture) -> CaseResult {
     let tree = tree(scene)?;
     scene.dir("tree/node_modules/deep")?;
     std::fs::hard_link(tree.join(".mcp.json"), tree.join("node_modules/deep/x"))?;
@@ -185,7 +185,7 @@ fn linked(scene: &Fixture) -> Held {
     check(text(&tree.join(".mcp.json"))?.contains("planted"), || "the control wrote nothing".to_owned())
 }
 
-fn legitimate(scene: &Fixture) -> Held {
+fn legitimate(scene: &Fixture) -> CaseResult {
     let tree = tree(scene)?;
     let commit = "echo inside >b; git add b; git commit -qm inside; echo done";
     let live = begin(scene, &tree, &[], &format!("{GIT} {commit}"))?;
@@ -200,7 +200,7 @@ fn legitimate(scene: &Fixture) -> Held {
 }
 
 /// Somebody commits outside while the run commits inside: neither is lost.
-fn both_sides(scene: &Fixture) -> Held {
+fn both_sides(scene: &Fixture) -> CaseResult {
     let tree = tree(scene)?;
     let commit = "echo inside >b; git add b; git commit -qm inside; git rev-parse HEAD";
     let live = begin(scene, &tree, &[], &format!("{GIT} {commit}"))?;
@@ -219,7 +219,7 @@ fn both_sides(scene: &Fixture) -> Held {
     check(git(&format!("log -1 --format=%s {}", ended.out()))?.out() == "inside", || "the commit is lost".to_owned())
 }
 
-fn overlapping(scene: &Fixture) -> Held {
+fn overlapping(scene: &Fixture) -> CaseResult {
     let tree = tree(scene)?;
     let first = begin(scene, &tree, &[], "true")?;
     let second = begin_as(scene, &tree, "second", &[], PLANT)?;
@@ -237,7 +237,7 @@ fn overlapping(scene: &Fixture) -> Held {
 
 const PLANT: &str = "echo planted >.envrc; mkdir -p deep/.git/hooks; sleep 0.3";
 
-fn granted(scene: &Fixture) -> Held {
+fn granted(scene: &Fixture) -> CaseResult {
     let out = scene.dir("out")?;
     let at = out.display();
     let prefer = "prefer=[\"limits.disk\",\"limits.files\"]";
@@ -269,7 +269,7 @@ fn granted(scene: &Fixture) -> Held {
 }
 
 /// A folder that is granted may itself be one of control files, or the place of some: by its path in the grant none is known.
-fn named_for_its_place(scene: &Fixture) -> Held {
+fn named_for_its_place(scene: &Fixture) -> CaseResult {
     let prefer = "prefer=[\"limits.disk\",\"limits.files\"]";
     for name in ["p/.vscode", "p/a/.cursor/rules", "p/.hg", "p/.config"] {
         let at = scene.dir(name)?;
@@ -289,7 +289,7 @@ fn named_for_its_place(scene: &Fixture) -> Held {
     Ok(())
 }
 
-fn killed(scene: &Fixture) -> Held {
+fn killed(scene: &Fixture) -> CaseResult {
     let tree = tree(scene)?;
     let plant = "mkdir -p deep/.git/hooks && echo planted >deep/.git/hooks/x && echo planted >.envrc && echo 1 >plain && sleep 60";
     let planted = [tree.join("deep/.git"), tree.join(".envrc")];

@@ -1,7 +1,7 @@
 //! The language tier: what its interpreters hold by themselves, and that all else is held by what holds it on the process tier.
 
 use conformance::case::{EVERY, INTERPRETERS, MONTY, PROCESS, WASM};
-use conformance::{Case, Cell, Ended, Fixture, Held, check};
+use conformance::{Case, CaseResult, Cell, Ended, Fixture, check};
 use policy::ClauseId;
 use policy::rows::ROWS;
 use serde_json::Value;
@@ -202,14 +202,14 @@ fn answer(planned: &Ended, clause: ClauseId) -> Vec<Value> {
 }
 
 /// Refused when it is planned; a run meets another reason first.
-fn unplanned(scene: &Fixture, line: &str) -> Held {
+fn unplanned(scene: &Fixture, line: &str) -> CaseResult {
     let document = scene.file("policy.toml", &format!("version = 1\n{line}\n"))?;
     let planned = scene.plan_of(&document, scene.backend())?;
     let ids = planned.refusals();
     check(planned.code == Some(126) && ids.iter().any(|id| id == "language/needs-process"), || planned.said())
 }
 
-fn behind(scene: &Fixture, clause: ClauseId) -> Held {
+fn behind(scene: &Fixture, clause: ClauseId) -> CaseResult {
     let row = ROWS.iter().find(|row| row.clause == clause).ok_or("the clause has no row")?;
     // What names another backend is asked of this one.
     let said = if clause == ClauseId::Backend { "" } else { row.valid };
@@ -222,7 +222,7 @@ fn behind(scene: &Fixture, clause: ClauseId) -> Held {
     check(here.code == Some(0) || here.code == Some(126), || here.said())
 }
 
-fn nothing_of_the_host(scene: &Fixture) -> Held {
+fn nothing_of_the_host(scene: &Fixture) -> CaseResult {
     let file = scene.file("secret", "canary")?;
     let read = format!("print(open({:?}).read())", file.display().to_string());
     check(scene.control_python(&read)?.out() == "canary", || "the control read nothing".to_owned())?;
@@ -247,7 +247,7 @@ fn nothing_of_the_host(scene: &Fixture) -> Held {
     Ok(())
 }
 
-fn memory(scene: &Fixture) -> Held {
+fn memory(scene: &Fixture) -> CaseResult {
     let grows = r#"(module (memory 1) (func (export "_start") (loop (drop (memory.grow (i32.const 16))) (br 0))))"#;
     for text in ["x = 'x' * 10 ** 9", "x = []\nwhile True:\n    x.append('y' * 10000)"] {
         let ended = scene.interpreted(&["limits.memory=64M", "limits.wall=30s"], text, grows)?;
@@ -257,18 +257,18 @@ fn memory(scene: &Fixture) -> Held {
     check(fits.code == Some(0), || fits.said())
 }
 
-fn wall(scene: &Fixture) -> Held {
+fn wall(scene: &Fixture) -> CaseResult {
     let endless = r#"(module (func (export "_start") (loop (br 0))))"#;
     let ended = scene.interpreted(&["limits.wall=1s"], "while True: pass", endless)?;
     check(ended.code == Some(124) && ended.limit() == "wall", || ended.said())
 }
 
-fn output(scene: &Fixture) -> Held {
+fn output(scene: &Fixture) -> CaseResult {
     let ended = scene.interpreted(&["limits.output=10K"], "print('x' * 100000)", NOTHING)?;
     check(ended.code == Some(0) && ended.out().len() <= 10 << 10, || format!("{} bytes came", ended.out().len()))
 }
 
-fn inputs(scene: &Fixture) -> Held {
+fn inputs(scene: &Fixture) -> CaseResult {
     let document = "version = 1\n[inputs.n]\ntype = \"integer\"\n[inputs.who]\n";
     let file = scene.file("policy.toml", document)?;
     let file = file.display().to_string();
@@ -281,7 +281,7 @@ fn inputs(scene: &Fixture) -> Held {
     check(ended.code == Some(0) && ended.out() == "ANN", || ended.said())
 }
 
-fn modules(scene: &Fixture) -> Held {
+fn modules(scene: &Fixture) -> CaseResult {
     let allowed =
         scene.interpreted(&["language.modules=[\"math\"]"], "import math\nprint(math.floor(2.5))", NOTHING)?;
     check(allowed.code == Some(0) && allowed.out() == "2", || allowed.said())?;
@@ -292,7 +292,7 @@ fn modules(scene: &Fixture) -> Held {
     Ok(())
 }
 
-fn steps(scene: &Fixture) -> Held {
+fn steps(scene: &Fixture) -> CaseResult {
     let endless = r#"(module (func (export "_start") (loop (br 0))))"#;
     let ended = scene.interpreted(&["language.steps=1000000"], "", endless)?;
     check(ended.code == Some(124) && ended.limit() == "steps", || ended.said())?;
@@ -300,7 +300,7 @@ fn steps(scene: &Fixture) -> Held {
     check(few.code == Some(0), || few.said())
 }
 
-fn recursion(scene: &Fixture) -> Held {
+fn recursion(scene: &Fixture) -> CaseResult {
     let (text, deep) = ("def f(n): return f(n + 1)\nf(0)", r#"(module (func $f (export "_start") (call $f)))"#);
     let ended = scene.interpreted(&["language.recursion=50"], text, deep)?;
     check(ended.code == Some(1), || ended.said())?;

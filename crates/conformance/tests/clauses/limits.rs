@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance::case::{BOTH, CONTAINER, EVERY, LINUX, TREES};
 use conformance::live::until;
-use conformance::{Case, Cell, Ended, Fixture, Held, Tier, check};
+use conformance::{Case, CaseResult, Cell, Ended, Fixture, Tier, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -119,13 +119,13 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-fn limited(ended: &Ended, limit: &str) -> Held {
+fn limited(ended: &Ended, limit: &str) -> CaseResult {
     check(ended.code == Some(124) && ended.limit() == limit && ended.text("/outcome/kind") == "limit", || {
         format!("expected the limit `{limit}`: {}", ended.said())
     })
 }
 
-fn wall(scene: &Fixture) -> Held {
+fn wall(scene: &Fixture) -> CaseResult {
     let control = scene.shell(&["limits.wall=60s"], "sleep 1; echo over")?;
     check(control.out() == "over", || control.said())?;
     let ended = scene.shell(&["limits.wall=300ms"], "sleep 50; echo over")?;
@@ -149,7 +149,7 @@ for _ in range(4): os.wait()
 print('over')
 ";
 
-fn cpu_time(scene: &Fixture) -> Held {
+fn cpu_time(scene: &Fixture) -> CaseResult {
     let control = scene.control_python(BUSY)?;
     check(control.out() == "over", || control.said())?;
     // Each stays below, together they do not.
@@ -161,7 +161,7 @@ fn cpu_time(scene: &Fixture) -> Held {
 }
 
 /// Each child is gone before anybody looks twice; together they do not stay below.
-fn cpu_time_of_the_dead(scene: &Fixture) -> Held {
+fn cpu_time_of_the_dead(scene: &Fixture) -> CaseResult {
     let code = "
 import os, time
 for _ in range(50):
@@ -190,7 +190,7 @@ times = os.times()
 print((times.children_user + times.children_system) / (time.monotonic() - begun))
 ";
 
-fn cpus(scene: &Fixture) -> Held {
+fn cpus(scene: &Fixture) -> CaseResult {
     let share = |ended: &Ended| ended.out().parse().unwrap_or(f64::NAN);
     // So small a share that even a busy machine gives more to who is not held to it.
     let free = until(Duration::from_secs(60), || scene.control_python(SHARE).is_ok_and(|ended| share(&ended) > 0.12));
@@ -199,7 +199,7 @@ fn cpus(scene: &Fixture) -> Held {
     check((0.0..0.09).contains(&share(&ended)), || ended.said())
 }
 
-fn cpuset(scene: &Fixture) -> Held {
+fn cpuset(scene: &Fixture) -> CaseResult {
     let code = "import os; print(len(os.sched_getaffinity(0)))";
     let control = scene.control_python(code)?;
     check(control.out() != "1", || "this host has one core: nothing could be shown".to_owned())?;
@@ -222,7 +222,7 @@ fn brief_and_held(code: &str) -> (String, String) {
     (code.replace("HOLD", "0"), code.replace("HOLD", "20"))
 }
 
-fn memory(scene: &Fixture) -> Held {
+fn memory(scene: &Fixture) -> CaseResult {
     let code = format!("{TAKE}\nkept = []; take(96, kept, 0.02); import time; time.sleep(HOLD); print('over')");
     let (brief, held) = brief_and_held(&code);
     let control = scene.control_python(&brief)?;
@@ -238,7 +238,7 @@ fn memory(scene: &Fixture) -> Held {
 
 const SMALL: [&str; 5] = ["limits.memory=64M", "limits.disk=30M", "fs.tmp=20M", "fs.shm=4M", "fs.run=4M"];
 
-fn memory_of_children(scene: &Fixture) -> Held {
+fn memory_of_children(scene: &Fixture) -> CaseResult {
     let code = format!(
         "{TAKE}
 import os, time
@@ -254,7 +254,7 @@ print([os.wait()[1] for _ in range(4)])"
     limited(&scene.python(&SMALL, &held)?, "memory")
 }
 
-fn memory_of_memfd(scene: &Fixture) -> Held {
+fn memory_of_memfd(scene: &Fixture) -> CaseResult {
     let code = "
 import os, time
 for _ in range(12):
@@ -273,7 +273,7 @@ print('over')";
     limited(&ended, "memory")
 }
 
-fn memory_of_shared_mapping(scene: &Fixture) -> Held {
+fn memory_of_shared_mapping(scene: &Fixture) -> CaseResult {
     let code = "
 import mmap, time
 m = mmap.mmap(-1, 96 << 20)
@@ -289,7 +289,7 @@ print('over')";
     if ended.code == Some(1) && ended.said().contains("PermissionError") { Ok(()) } else { limited(&ended, "memory") }
 }
 
-fn memory_of_tmpfs(scene: &Fixture) -> Held {
+fn memory_of_tmpfs(scene: &Fixture) -> CaseResult {
     let code = format!(
         "{TAKE}
 import os
@@ -333,7 +333,7 @@ time.sleep(HOLD)
 print('over')";
 
 /// The kernel charges no control group for either (and names it nowhere).
-fn memory_of_sockets(scene: &Fixture) -> Held {
+fn memory_of_sockets(scene: &Fixture) -> CaseResult {
     for code in [UNACCEPTED, NETLINK] {
         let (brief, held) = brief_and_held(&code.replace("COUNT", "600"));
         let control = scene.control_python(&brief)?;
@@ -365,7 +365,7 @@ print(len(made), flush=True)
 for pid in made: os.kill(pid, 9)
 ";
 
-fn held_at(scene: &Fixture, ended: &Ended, most: usize) -> Held {
+fn held_at(scene: &Fixture, ended: &Ended, most: usize) -> CaseResult {
     // Sampled, the run ends; by the kernel, the next start fails and is told.
     if ended.limit() == "pids" {
         return limited(ended, "pids");
@@ -377,7 +377,7 @@ fn held_at(scene: &Fixture, ended: &Ended, most: usize) -> Held {
     })
 }
 
-fn pids(scene: &Fixture) -> Held {
+fn pids(scene: &Fixture) -> CaseResult {
     let (brief, held) = brief_and_held(FORK);
     let control = scene.control_python(&brief)?;
     check(control.out() == "40", || control.said())?;
@@ -386,7 +386,7 @@ fn pids(scene: &Fixture) -> Held {
     held_at(scene, &scene.python(&["limits.pids=10"], &held)?, 9)
 }
 
-fn threads(scene: &Fixture) -> Held {
+fn threads(scene: &Fixture) -> CaseResult {
     let code = "
 import threading, time
 stop = threading.Event(); n = 0
@@ -402,7 +402,7 @@ print(n, flush=True); stop.set()";
     held_at(scene, &scene.python(&["limits.pids=10"], &held)?, 10)
 }
 
-fn open_files(scene: &Fixture) -> Held {
+fn open_files(scene: &Fixture) -> CaseResult {
     let code = "
 import os
 n = 0
@@ -417,7 +417,7 @@ print(n)";
     check(ended.out().starts_with("errno 24\n") && ended.out() != "200", || ended.said())
 }
 
-fn file_size(scene: &Fixture) -> Held {
+fn file_size(scene: &Fixture) -> CaseResult {
     let write = |folder: &str| {
         format!(
             "
@@ -438,7 +438,7 @@ print(os.path.getsize(path))"
 }
 
 /// FALLOC_FL_KEEP_SIZE takes blocks that `limits.file_size` does not see.
-fn room_of_a_file(scene: &Fixture) -> Held {
+fn room_of_a_file(scene: &Fixture) -> CaseResult {
     let reserve = |folder: &str| {
         format!(
             "
@@ -481,7 +481,7 @@ print(done, flush=True)"
     )
 }
 
-fn held_together(scene: &Fixture, ended: &Ended, most: u32) -> Held {
+fn held_together(scene: &Fixture, ended: &Ended, most: u32) -> CaseResult {
     match scene.tier {
         Tier::Container | Tier::Gvisor | Tier::Vm => {
             let done: u32 = ended.out().lines().last().and_then(|line| line.parse().ok()).unwrap_or(u32::MAX);
@@ -491,7 +491,7 @@ fn held_together(scene: &Fixture, ended: &Ended, most: u32) -> Held {
     }
 }
 
-fn disk(scene: &Fixture) -> Held {
+fn disk(scene: &Fixture) -> CaseResult {
     let code = fill(scene, "open(place + '/f%d' % n, 'wb', 0).write(b'x' * (1 << 19))");
     let (brief, held) = brief_and_held(&code);
     let wide =
@@ -501,7 +501,7 @@ fn disk(scene: &Fixture) -> Held {
     held_together(scene, &ended, 40)
 }
 
-fn files(scene: &Fixture) -> Held {
+fn files(scene: &Fixture) -> CaseResult {
     let (brief, held) = brief_and_held(&fill(scene, "open(place + '/f%d' % n, 'w').close()"));
     let wide = scene.python(&["limits.files=100000"], &brief)?;
     check(wide.code == Some(0) && !wide.out().contains("errno"), || wide.said())?;
@@ -509,7 +509,7 @@ fn files(scene: &Fixture) -> Held {
     held_together(scene, &ended, 40)
 }
 
-fn preferred(scene: &Fixture) -> Held {
+fn preferred(scene: &Fixture) -> CaseResult {
     let out = scene.dir("out")?;
     let grant = format!("fs.write=[\"{}\"]", out.display());
     let prefer = "prefer=[\"limits.disk\",\"limits.files\"]";

@@ -33,7 +33,7 @@ use std::sync::{Mutex, PoisonError};
 
 use conformance::case;
 use conformance::fixture::root;
-use conformance::{BackendId, Case, Fixture, Found, Held, Tally, Tier, Who, product};
+use conformance::{BackendId, Case, CaseResult, CellResult, Fixture, Tally, Tier, Who, product};
 use policy::ClauseId;
 
 /// All cases.
@@ -164,7 +164,7 @@ fn prove(chosen: &[Chosen]) -> Tally {
 }
 
 /// Its name, and why it failed if it did; the rest is counted.
-fn one((case, backend, who): &Chosen, tally: &Mutex<Tally>) -> (String, Held) {
+fn one((case, backend, who): &Chosen, tally: &Mutex<Tally>) -> (String, CaseResult) {
     let (backend, who) = (*backend, *who);
     let on = if case::CRUN.contains(&backend) || case::PODMAN.contains(&backend) {
         backend.to_string()
@@ -194,8 +194,8 @@ fn one((case, backend, who): &Chosen, tally: &Mutex<Tally>) -> (String, Held) {
             return (name, Ok(()));
         }
         Ok(Err(why)) => return (name, Err(why)),
-        Ok(Ok(Found::Enforced)) => ("enforced", &mut tally.enforced),
-        Ok(Ok(Found::Refused)) => ("refused ", &mut tally.refused),
+        Ok(Ok(CellResult::Enforced)) => ("enforced", &mut tally.enforced),
+        Ok(Ok(CellResult::Refused)) => ("refused ", &mut tally.refused),
     };
     *count += 1;
     println!("{word} {name}");

@@ -1,7 +1,7 @@
 //! The root, the places that can be written, their sizes, and what may be executed.
 
 use conformance::case::{CONTAINER, EVERY, LINUX, PROCESS, TREES};
-use conformance::{Case, Cell, Fixture, Held, Tier, check};
+use conformance::{Case, CaseResult, Cell, Fixture, Tier, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -112,7 +112,7 @@ pub(crate) const CASES: &[Case] = &[
 /// Sizes that let each place be tried alone.
 const ROOM: [&str; 3] = ["limits.disk=64M", "limits.memory=512M", "limits.file_size=64M"];
 
-fn secret(scene: &Fixture) -> Held {
+fn secret(scene: &Fixture) -> CaseResult {
     let path = scene.file("secret", "canary-5521")?;
     let script = format!("cat {}", path.display());
     let control = scene.control_shell(&script)?;
@@ -121,7 +121,7 @@ fn secret(scene: &Fixture) -> Held {
     check(ended.code == Some(1) && !ended.said().contains("canary-5521"), || ended.said())
 }
 
-fn folder_as_root(scene: &Fixture) -> Held {
+fn folder_as_root(scene: &Fixture) -> CaseResult {
     // The host's own `/usr`, seen from a folder that is not `/`: programs run, and nothing else is there.
     let root = scene.dir("root")?;
     scene.file("root/mark", "canary-7788")?;
@@ -146,7 +146,7 @@ fn folder_as_root(scene: &Fixture) -> Held {
     check(ended.out() == "canary-7788" && ended.code == Some(1), || ended.said())
 }
 
-fn image_as_root(scene: &Fixture) -> Held {
+fn image_as_root(scene: &Fixture) -> CaseResult {
     let static_shell =
         ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| conformance::fixture::there(path.as_ref()));
     let busybox = static_shell.ok_or("busybox-static is needed: scripts/setup installs it")?;
@@ -174,13 +174,13 @@ fn image_as_root(scene: &Fixture) -> Held {
     check(ended.out() == "canary-9911" && ended.code == Some(1), || ended.said())
 }
 
-fn empty_root(scene: &Fixture) -> Held {
+fn empty_root(scene: &Fixture) -> CaseResult {
     scene.control(&["/bin/true"])?;
     let ended = scene.run(&Fixture::values(&["fs.root=empty"]), &["/bin/true"])?;
     check(ended.code == Some(127), || ended.said())
 }
 
-fn signal_outside(scene: &Fixture) -> Held {
+fn signal_outside(scene: &Fixture) -> CaseResult {
     // Of the very uid that the payload has outside, so that nothing but the confinement stands between.
     let uid = payload_uid(scene)?;
     let uid = uid.to_string();
@@ -204,7 +204,7 @@ fn signal_outside(scene: &Fixture) -> Held {
     check(alive, || "the process outside was reached".to_owned())
 }
 
-fn payload_uid(scene: &Fixture) -> Result<u32, conformance::Wrong> {
+fn payload_uid(scene: &Fixture) -> Result<u32, conformance::CaseError> {
     let live = scene.start_passing(&["limits.wall=1m"], "echo up; exec sleep 30")?;
     live.says("up")?;
     let status = sys::proc::Process::open(live.payload()?)?.status()?;
@@ -225,7 +225,7 @@ loader = [f for f in glob.glob('/lib64/ld-linux*') + glob.glob('/lib/ld-linux*')
 print(tries([program, '0']), tries([loader, program, '0']))
 ";
 
-fn only_executables(scene: &Fixture) -> Held {
+fn only_executables(scene: &Fixture) -> CaseResult {
     let python = std::fs::canonicalize("/usr/bin/python3")?;
     let code = format!("program = '/usr/bin/sleep'\n{RUN_IT}");
     let control = scene.control_python(&code)?;
@@ -236,7 +236,7 @@ fn only_executables(scene: &Fixture) -> Held {
     check(ended.code == Some(0) && words.len() >= 2 && words.iter().all(|word| word != "0"), || ended.said())
 }
 
-fn noexec(scene: &Fixture) -> Held {
+fn noexec(scene: &Fixture) -> CaseResult {
     let folder = scene.dir("bin")?;
     let copy = |to: &str| format!("import shutil; program = {to}; shutil.copy('/usr/bin/sleep', program)\n{RUN_IT}");
     let control = scene.control_python(&copy(&format!("'{}/sleep'", folder.display())))?;
@@ -273,7 +273,7 @@ if n == 24: time.sleep({hold})"
     )
 }
 
-fn tmp_size(scene: &Fixture) -> Held {
+fn tmp_size(scene: &Fixture) -> CaseResult {
     let values: Vec<&str> = ROOM.iter().copied().chain(["fs.tmp=8M"]).collect();
     let wide: Vec<&str> = ROOM.iter().copied().chain(["fs.tmp=40M"]).collect();
     let code = |hold| fill("os.environ['TMPDIR']", hold);
@@ -289,7 +289,7 @@ fn tmp_size(scene: &Fixture) -> Held {
     }
 }
 
-fn sized(scene: &Fixture, place: &str, clause: &str) -> Held {
+fn sized(scene: &Fixture, place: &str, clause: &str) -> CaseResult {
     let code = fill(&format!("'{place}'"), 0);
     let (small, large) = (format!("{clause}=4M"), format!("{clause}=30M"));
     let allowed: Vec<&str> = ROOM.iter().copied().chain(["fs.tmp=8M", large.as_str()]).collect();
@@ -300,15 +300,15 @@ fn sized(scene: &Fixture, place: &str, clause: &str) -> Held {
     check(ended.out().starts_with("errno 28\n3") || ended.out().starts_with("errno 28\n4"), || ended.said())
 }
 
-fn shm_size(scene: &Fixture) -> Held {
+fn shm_size(scene: &Fixture) -> CaseResult {
     sized(scene, "/dev/shm", "fs.shm")
 }
 
-fn run_size(scene: &Fixture) -> Held {
+fn run_size(scene: &Fixture) -> CaseResult {
     sized(scene, "/run", "fs.run")
 }
 
-fn unwritable(scene: &Fixture, place: &str) -> Held {
+fn unwritable(scene: &Fixture, place: &str) -> CaseResult {
     let path = format!("{place}/conform-{}", scene.outside().file_name().unwrap_or_default().to_string_lossy());
     // What can be written unconfined, by root at least, is closed inside.
     let probe = format!("echo x > {path}");
@@ -320,10 +320,10 @@ fn unwritable(scene: &Fixture, place: &str) -> Held {
     Ok(())
 }
 
-fn no_shm(scene: &Fixture) -> Held {
+fn no_shm(scene: &Fixture) -> CaseResult {
     unwritable(scene, "/dev/shm")
 }
 
-fn no_run(scene: &Fixture) -> Held {
+fn no_run(scene: &Fixture) -> CaseResult {
     unwritable(scene, "/run")
 }

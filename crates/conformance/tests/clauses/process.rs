@@ -2,7 +2,7 @@
 
 use conformance::case::{BOTH, EVERY, GUEST, LINUX, PROCESS, TREES};
 use conformance::fixture::text;
-use conformance::{BackendId, Case, Cell, Fixture, Held, Tier, check};
+use conformance::{BackendId, Case, CaseResult, Cell, Fixture, Tier, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -116,7 +116,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-fn tools(scene: &Fixture) -> Held {
+fn tools(scene: &Fixture) -> CaseResult {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port();
@@ -137,7 +137,7 @@ except OSError: raise SystemExit(7)"
 }
 
 /// The broker judges what is asked for; the kernel what is then started.
-fn commands(scene: &Fixture) -> Held {
+fn commands(scene: &Fixture) -> CaseResult {
     let inspect = Fixture::values(&["commands={presets=[\"inspect\"]}"]);
     let ended = scene.run(&inspect, &["ls", "-d", "."])?;
     check(ended.code == Some(0) && ended.out() == ".", || ended.said())?;
@@ -161,7 +161,7 @@ fn commands(scene: &Fixture) -> Held {
 }
 
 /// The link is made when the line was judged; the judge lets `sh` do anything.
-fn commands_write(scene: &Fixture) -> Held {
+fn commands_write(scene: &Fixture) -> CaseResult {
     let swap = "ln -s ../kept build/swapped; echo planted > build/swapped; cat kept";
     let work = "echo made > build/made && echo x | cat > $TMPDIR/x && cat $TMPDIR/x > /dev/null && cat build/made";
     let rules = ["sh", "ln", "cat"]
@@ -187,7 +187,7 @@ fn commands_write(scene: &Fixture) -> Held {
 }
 
 /// The link is made when the line was judged; the judge lets `sh` do anything.
-fn commands_read(scene: &Fixture) -> Held {
+fn commands_read(scene: &Fixture) -> CaseResult {
     let swap = "ln -s ../secret build/swapped; cat build/swapped; ls .";
     let work =
         "cat src/shown build/made && ls src && ls /usr/share > build/made && echo x > $TMPDIR/x && cat $TMPDIR/x";
@@ -208,7 +208,7 @@ fn commands_read(scene: &Fixture) -> Held {
         }
         let ended = scene.run(&Fixture::values(&values), &["sh", "-c", script])?;
         std::fs::remove_dir_all(scene.work().join("build"))?;
-        Ok::<_, conformance::Wrong>(ended)
+        Ok::<_, conformance::CaseError>(ended)
     };
     let listed = ",read=[\"src\"]";
     let held = run(listed, swap)?;
@@ -224,14 +224,14 @@ fn commands_read(scene: &Fixture) -> Held {
     Ok(())
 }
 
-fn user(scene: &Fixture) -> Held {
+fn user(scene: &Fixture) -> CaseResult {
     let ended = scene.shell(&["process.user=ann"], "id -un; id -u; id -g; id -G; echo $HOME $USER")?;
     check(ended.out() == "ann\n1000\n1000\n1000\n/home/ann ann", || ended.said())?;
     let control = scene.control_shell("id -u")?;
     check(control.out() != "1000", || "the caller is 1000: nothing was shown".to_owned())
 }
 
-fn hostname(scene: &Fixture) -> Held {
+fn hostname(scene: &Fixture) -> CaseResult {
     let before = scene.control_shell("uname -n")?;
     let ended =
         scene.shell(&["process.hostname=elsewhere"], "uname -n; cat /proc/sys/kernel/hostname /etc/hostname")?;
@@ -240,7 +240,7 @@ fn hostname(scene: &Fixture) -> Held {
     check(before.out() == after.out() && before.out() != "elsewhere", || "the host's name changed".to_owned())
 }
 
-fn umask(scene: &Fixture) -> Held {
+fn umask(scene: &Fixture) -> CaseResult {
     let probe = "cd ${TMPDIR:-.}; echo > file; mkdir folder; stat -c %a file folder";
     let control = scene.control_shell(&format!("umask 0022; {probe}"))?;
     check(control.out() == "644\n755", || control.said())?;
@@ -248,7 +248,7 @@ fn umask(scene: &Fixture) -> Held {
     check(ended.out() == "600\n700", || ended.said())
 }
 
-fn tty(scene: &Fixture) -> Held {
+fn tty(scene: &Fixture) -> CaseResult {
     let size = sys::terminal::Size { rows: 33, columns: 77 };
     let pair = sys::terminal::open(size)?;
     let callers = std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&pair.slave)));
@@ -290,11 +290,11 @@ print(0 if r >= 0 else ctypes.get_errno())"
     )
 }
 
-pub(crate) fn number(name: &str) -> Result<u32, conformance::Wrong> {
+pub(crate) fn number(name: &str) -> Result<u32, conformance::CaseError> {
     sys::seccomp::names::number(name).ok_or_else(|| format!("no call is named {name}").into())
 }
 
-fn profile(scene: &Fixture) -> Held {
+fn profile(scene: &Fixture) -> CaseResult {
     // Harmless where they succeed: a ring's parameters, a handle, a key's number.
     for (name, arguments) in [("userfaultfd", ", 1"), ("name_to_handle_at", ", -100, b'/', b'\\0'*8, b'\\0'*8, 0")] {
         let code = call(number(name)?, arguments);
@@ -314,7 +314,7 @@ fn profile(scene: &Fixture) -> Held {
     check(ended.violations().contains(&"syscalls/killed"), || ended.said())
 }
 
-fn allow(scene: &Fixture) -> Held {
+fn allow(scene: &Fixture) -> CaseResult {
     // `strict` has no ptrace; asking about nobody is an error of the call itself, not of the filter.
     let code = call(number("kcmp")?, ", __import__('os').getpid(), __import__('os').getpid(), 0, 0, 1");
     let control = scene.control_python(&code)?;
@@ -325,7 +325,7 @@ fn allow(scene: &Fixture) -> Held {
     check(ended.out() == "0", || ended.said())
 }
 
-fn deny(scene: &Fixture) -> Held {
+fn deny(scene: &Fixture) -> CaseResult {
     let code = call(number("getpriority")?, ", 0, 0");
     let control = scene.control_python(&code)?;
     check(control.out() == "0", || control.said())?;

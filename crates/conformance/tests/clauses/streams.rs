@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 
 use conformance::case::{BOTH, EVERY, LINUX};
 use conformance::fixture::there;
-use conformance::{Case, Cell, Fixture, Held, check, product};
+use conformance::{Case, CaseResult, Cell, Fixture, check, product};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -77,7 +77,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-fn exit_codes(scene: &Fixture) -> Held {
+fn exit_codes(scene: &Fixture) -> CaseResult {
     for code in [0, 1, 42, 123, 124, 126, 255] {
         let ended = scene.shell(&[], &format!("exit {code}"))?;
         check(ended.code == Some(code) && ended.text("/outcome/kind") == "exited", || ended.said())?;
@@ -103,7 +103,7 @@ fn by(scene: &Fixture) -> Vec<String> {
     ["run", "-q", "--tier", scene.tier.as_str()].map(str::to_owned).into_iter().chain(named).collect()
 }
 
-fn descriptors(scene: &Fixture) -> Held {
+fn descriptors(scene: &Fixture) -> CaseResult {
     let secret = scene.file("secret", "canary-8812")?;
     let probe = "cat <&7; ls /proc/self/fd 2>/dev/null | wc -l; true";
     let control = scene.control_shell(&format!("exec 7<{}; {probe}", secret.display()))?;
@@ -122,7 +122,7 @@ fn descriptors(scene: &Fixture) -> Held {
     check(ended.out() == "over" && !ended.said().contains("canary-8812"), || ended.said())
 }
 
-fn stdin(scene: &Fixture) -> Held {
+fn stdin(scene: &Fixture) -> CaseResult {
     let (read, write) = sys::channel::pipe()?;
     let by = by(scene);
     let words = by.iter().map(String::as_str).chain(["--", "/bin/sh", "-c", "cat; echo over"]);
@@ -137,7 +137,7 @@ fn stdin(scene: &Fixture) -> Held {
 }
 
 /// `>/dev/stderr` is what scripts write, and log files of servers are links to.
-fn by_name(scene: &Fixture) -> Held {
+fn by_name(scene: &Fixture) -> CaseResult {
     let script = "echo out >/dev/stdout && echo err >/dev/stderr && echo more >>/proc/self/fd/1";
     let ended = scene.shell(&[], script)?;
     let said = (ended.text("/stdout"), ended.text("/stderr"));
@@ -145,7 +145,7 @@ fn by_name(scene: &Fixture) -> Held {
 }
 
 /// Programs look: `rg` without a path searches what a pipe brings, and the folder otherwise.
-fn no_input(scene: &Fixture) -> Held {
+fn no_input(scene: &Fixture) -> CaseResult {
     let look = "import os, stat; m = os.fstat(0); print('pipe' if stat.S_ISFIFO(m.st_mode) else m.st_rdev == os.makedev(1, 3))";
     let by = by(scene);
     let words: Vec<&str> =
@@ -159,7 +159,7 @@ fn no_input(scene: &Fixture) -> Held {
     check(piped.out() == "pipe", || format!("the control: {}", piped.said()))
 }
 
-fn closed(scene: &Fixture) -> Held {
+fn closed(scene: &Fixture) -> CaseResult {
     let product = product::binary()?.display().to_string();
     let tier = scene.tier.as_str();
     let mark = scene.dir("mark")?;
@@ -177,7 +177,7 @@ fn closed(scene: &Fixture) -> Held {
     Ok(())
 }
 
-fn long_arguments(scene: &Fixture) -> Held {
+fn long_arguments(scene: &Fixture) -> CaseResult {
     // One argument takes at most 128 KiB (MAX_ARG_STRLEN), so 16 of 64 KiB.
     let long = "x".repeat(64 << 10);
     let mut argv = vec!["/bin/sh", "-c", "cat /proc/self/cmdline | wc -c; echo $# ${#1}", "name"];
@@ -188,7 +188,7 @@ fn long_arguments(scene: &Fixture) -> Held {
     check(control.out().ends_with("16 65536"), || "the control lost some".to_owned())
 }
 
-fn too_long_arguments(scene: &Fixture) -> Held {
+fn too_long_arguments(scene: &Fixture) -> CaseResult {
     // 2 MiB are more than the kernel's quarter of the stack: the product itself cannot be started with them from a
     // shell, so they come as a script that builds them inside.
     let script = "import os
@@ -201,7 +201,7 @@ except OSError as e: print('errno', e.errno)";
 
 const HANDLER: &str = "trap 'echo handled; exit 9' TERM; echo up; while :; do sleep 0.05; done";
 
-fn forwarded(scene: &Fixture) -> Held {
+fn forwarded(scene: &Fixture) -> CaseResult {
     let live = scene.start_passing(&["limits.wall=30s"], HANDLER)?;
     live.says("up")?;
     live.signal(15)?;
@@ -209,7 +209,7 @@ fn forwarded(scene: &Fixture) -> Held {
     check(ended.code == Some(9) && ended.out() == "up\nhandled", || ended.said())
 }
 
-fn insistent(scene: &Fixture) -> Held {
+fn insistent(scene: &Fixture) -> CaseResult {
     let live = scene.start_passing(&["limits.wall=60s"], "trap '' TERM INT; echo up; while :; do sleep 0.05; done")?;
     live.says("up")?;
     // Two that come while the supervisor does not run are one to it: three are sent so often that three are heard.
@@ -224,7 +224,7 @@ fn insistent(scene: &Fixture) -> Held {
     check(gone && ended.code != Some(124), || ended.said())
 }
 
-fn no_terminal(scene: &Fixture) -> Held {
+fn no_terminal(scene: &Fixture) -> CaseResult {
     let words = ["run", "-q", "-t", "--tier", scene.tier.as_str(), "--", "/bin/sh", "-c", "echo ran"];
     let ended = scene.product(&words)?.end()?;
     check(matches!(ended.code, Some(125 | 126)) && !ended.out().contains("ran"), || ended.said())

@@ -1,7 +1,7 @@
 //! `tier`, `backend`, `threat`, `enforcer`: which class of isolation, chosen how, and who may hold the limits.
 
 use conformance::case::{BOTH, CONTAINER, CONTAINERS, EVERY, GVISOR, LINUX, PROCESS};
-use conformance::{Case, Cell, Fixture, Held, Tier, Who, check};
+use conformance::{Case, CaseResult, Cell, Fixture, Tier, Who, check};
 use policy::ClauseId;
 use sys::proc::{Namespace, Process};
 
@@ -64,7 +64,7 @@ pub(crate) const CASES: &[Case] = &[
 
 const SLEEP: &str = "echo up; exec sleep 30";
 
-fn namespaces(scene: &Fixture) -> Held {
+fn namespaces(scene: &Fixture) -> CaseResult {
     let ours = Process::own()?;
     let live = scene.start_passing(&["limits.wall=1m"], SLEEP)?;
     live.says("up")?;
@@ -91,7 +91,7 @@ fn namespaces(scene: &Fixture) -> Held {
     end(bare)
 }
 
-fn posture(scene: &Fixture) -> Held {
+fn posture(scene: &Fixture) -> CaseResult {
     let live = scene.start_passing(&["limits.wall=1m"], SLEEP)?;
     live.says("up")?;
     let status = Process::open(live.payload()?)?.status()?;
@@ -112,27 +112,27 @@ fn posture(scene: &Fixture) -> Held {
     end(bare)
 }
 
-fn end(live: conformance::Live) -> Held {
+fn end(live: conformance::Live) -> CaseResult {
     // A killed one would leave its groups to a start that never comes.
     live.signal(15)?;
     live.end().map(drop)
 }
 
-fn by_name(scene: &Fixture) -> Held {
+fn by_name(scene: &Fixture) -> CaseResult {
     let name = scene.backend().name;
     let ended = scene.shell(&[&format!("backend={name}")], "exit 5")?;
     check(ended.code == Some(5) && ended.text("/backend") == name, || ended.said())
 }
 
-fn against_mistakes(scene: &Fixture) -> Held {
+fn against_mistakes(scene: &Fixture) -> CaseResult {
     auto(scene, "mistakes", Tier::Process)
 }
 
-fn against_hostile(scene: &Fixture) -> Held {
+fn against_hostile(scene: &Fixture) -> CaseResult {
     auto(scene, "hostile", Tier::Container)
 }
 
-fn against_tenants(scene: &Fixture) -> Held {
+fn against_tenants(scene: &Fixture) -> CaseResult {
     let host = backends::Capabilities::probe();
     if host.runsc().is_ok_and(|engine| engine.faults().next().is_none()) {
         return auto(scene, "multi-tenant", Tier::Gvisor);
@@ -144,7 +144,7 @@ fn against_tenants(scene: &Fixture) -> Held {
     check(told.code == Some(0) && told.out().contains("mended in release"), || told.said())
 }
 
-fn auto(scene: &Fixture, threat: &str, tier: Tier) -> Held {
+fn auto(scene: &Fixture, threat: &str, tier: Tier) -> CaseResult {
     let threat = format!("threat={threat}");
     let ended = scene.shell(&["tier=auto", &threat], "exit 5")?;
     check(ended.code == Some(5) && ended.text("/tier") == tier.as_str(), || ended.said())

@@ -1,7 +1,7 @@
 //! Output, rates, idle time, thresholds.
 
 use conformance::case::{EVERY, GUEST};
-use conformance::{Case, Cell, Fixture, Held, check};
+use conformance::{Case, CaseResult, Cell, Fixture, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -60,7 +60,7 @@ const MISTAKES: &str = "threat=mistakes";
 
 const CHATTER: &str = "echo head; i=0; while [ $i -lt 2000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done; echo tail; exit 3";
 
-fn cut(scene: &Fixture) -> Held {
+fn cut(scene: &Fixture) -> CaseResult {
     let room = scene.shell(&["limits.output=1M"], CHATTER)?;
     check(room.code == Some(3) && room.out().len() > 80_000, || room.said())?;
     let ended = scene.shell(&["limits.output=8K"], CHATTER)?;
@@ -72,7 +72,7 @@ fn cut(scene: &Fixture) -> Held {
     check(told, || ended.said())
 }
 
-fn kill(scene: &Fixture) -> Held {
+fn kill(scene: &Fixture) -> CaseResult {
     let ended = scene.shell(&["limits.output=8K", "limits.over=kill"], &format!("{CHATTER}; sleep 20"))?;
     // The shell itself would have ended with 3.
     let script = CHATTER.replace("exit 3", "sleep 20");
@@ -82,7 +82,7 @@ fn kill(scene: &Fixture) -> Held {
 }
 
 /// Reads or writes 12 MiB past the page cache, on the file system of the work folder.
-fn direct(scene: &Fixture, clause: &str, write: bool) -> Held {
+fn direct(scene: &Fixture, clause: &str, write: bool) -> CaseResult {
     let folder = scene.dir("rates")?;
     let path = folder.join("disk");
     scene
@@ -102,11 +102,11 @@ fn direct(scene: &Fixture, clause: &str, write: bool) -> Held {
     })
 }
 
-fn io_read(scene: &Fixture) -> Held {
+fn io_read(scene: &Fixture) -> CaseResult {
     direct(scene, "limits.io_read", false)
 }
 
-fn io_write(scene: &Fixture) -> Held {
+fn io_write(scene: &Fixture) -> CaseResult {
     direct(scene, "limits.io_write", true)
 }
 
@@ -117,7 +117,7 @@ while time.monotonic() < end: pass
 print('over')
 ";
 
-fn warn(scene: &Fixture) -> Held {
+fn warn(scene: &Fixture) -> CaseResult {
     let quiet = scene.python(&["limits.warn={cpu_percent=90,for=\"200ms\"}"], "print('over')")?;
     let log = scene.state().join("audit/audit.jsonl");
     check(quiet.out() == "over" && !conformance::fixture::text(&log)?.contains("run.threshold"), || quiet.said())?;
@@ -127,7 +127,7 @@ fn warn(scene: &Fixture) -> Held {
     check(conformance::fixture::text(&log)?.contains("run.threshold"), || "the log does not tell it".to_owned())
 }
 
-fn threshold(scene: &Fixture) -> Held {
+fn threshold(scene: &Fixture) -> CaseResult {
     let room = scene.python(&["limits.kill={memory=\"200M\",for=\"200ms\"}"], &BUSY.replace("SECONDS", "1"))?;
     check(room.out() == "over", || room.said())?;
     let ended = scene.python(&["limits.kill={cpu_percent=5,for=\"200ms\"}"], &BUSY.replace("SECONDS", "25"))?;

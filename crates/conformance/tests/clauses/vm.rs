@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use conformance::case::VM;
-use conformance::{Case, Cell, Fixture, Held, Who, Wrong, check};
+use conformance::{Case, CaseError, CaseResult, Cell, Fixture, Who, check};
 use policy::ClauseId;
 
 macro_rules! cases {
@@ -21,7 +21,7 @@ const fn refused(values: &'static [&'static str], id: &'static str) -> Cell {
     Cell::Refused(values, id)
 }
 
-const fn enforced(proof: fn(&Fixture) -> Held) -> Cell {
+const fn enforced(proof: fn(&Fixture) -> CaseResult) -> Cell {
     Cell::Enforced(proof)
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn missing() -> Option<String> {
 
 /// What the one run said.
 #[derive(Clone, Debug)]
-struct Seen {
+struct RunOutput {
     lines: BTreeMap<String, String>,
     log: String,
     said: String,
@@ -146,7 +146,7 @@ pub(super) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-static SEEN: [OnceLock<Result<Seen, String>>; 2] = [OnceLock::new(), OnceLock::new()];
+static SEEN: [OnceLock<Result<RunOutput, String>>; 2] = [OnceLock::new(), OnceLock::new()];
 
 /// Each line a word and what was found. What can be written is filled last, since it then stays full.
 const SCRIPT: &str = "
@@ -191,7 +191,7 @@ tell end $(head -c 200000 /dev/zero | tr '\\0' x)
 ";
 
 /// A root of busybox's in the fixture's work folder.
-pub(super) fn make_root(scene: &Fixture) -> Result<String, Wrong> {
+pub(super) fn make_root(scene: &Fixture) -> Result<String, CaseError> {
     let root = scene.work().join("root");
     let value = format!("fs.root=dir:{}", root.display());
     if root.exists() {
@@ -209,7 +209,7 @@ pub(super) fn make_root(scene: &Fixture) -> Result<String, Wrong> {
     Ok(value)
 }
 
-fn look(scene: &Fixture) -> Result<Seen, Wrong> {
+fn look(scene: &Fixture) -> Result<RunOutput, CaseError> {
     let root = make_root(scene)?;
     let folder = scene.work().join("project");
     std::fs::create_dir(&folder)?;
@@ -262,10 +262,10 @@ fn look(scene: &Fixture) -> Result<Seen, Wrong> {
     for entry in std::fs::read_dir(scene.state().join("audit"))? {
         log.push_str(&String::from_utf8_lossy(&std::fs::read(entry?.path())?));
     }
-    Ok(Seen { lines, log, said: ended.said() })
+    Ok(RunOutput { lines, log, said: ended.said() })
 }
 
-fn seen(scene: &Fixture) -> Result<&'static Seen, Wrong> {
+fn seen(scene: &Fixture) -> Result<&'static RunOutput, CaseError> {
     let at = usize::from(scene.who == Who::Rootless);
     let cell = SEEN.get(at).ok_or("there are two callers")?;
     let found = cell.get_or_init(|| {
@@ -275,11 +275,11 @@ fn seen(scene: &Fixture) -> Result<&'static Seen, Wrong> {
     found.as_ref().map_err(|why| why.clone().into())
 }
 
-fn line<'a>(seen: &'a Seen, word: &str) -> &'a str {
+fn line<'a>(seen: &'a RunOutput, word: &str) -> &'a str {
     seen.lines.get(word).map_or("(nothing)", String::as_str)
 }
 
-fn says(scene: &Fixture, word: &str, wanted: &str) -> Held {
+fn says(scene: &Fixture, word: &str, wanted: &str) -> CaseResult {
     let seen = seen(scene)?;
     // What is legitimate works in the same run: closed doors are no proof where all are.
     check(line(seen, "legitimate") == "open", || seen.said.clone())?;
@@ -287,27 +287,27 @@ fn says(scene: &Fixture, word: &str, wanted: &str) -> Held {
 }
 
 /// As many as were had: some, and no more than that.
-fn at_most(scene: &Fixture, word: &str, most: u64) -> Held {
+fn at_most(scene: &Fixture, word: &str, most: u64) -> CaseResult {
     let seen = seen(scene)?;
     let found = line(seen, word).parse::<u64>().unwrap_or(u64::MAX);
     let some = found > 0 || word == "run";
     check(some && found <= most, || format!("`{word}` is `{}`; {}", line(seen, word), seen.said))
 }
 
-fn tier(scene: &Fixture) -> Held {
+fn tier(scene: &Fixture) -> CaseResult {
     let ours = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let seen = seen(scene)?;
     check(line(seen, "kernel") != ours.trim() && line(seen, "kernel").contains('.'), || seen.said.clone())?;
     says(scene, "privilege", "1 0000000000000000 0000000000000000 0")
 }
 
-fn tenants(scene: &Fixture) -> Held {
+fn tenants(scene: &Fixture) -> CaseResult {
     let root = make_root(scene)?;
     let planned = scene.plan(&[&root, "threat=multi-tenant"])?;
     check(planned.code == Some(0), || planned.said())
 }
 
-fn root(scene: &Fixture) -> Held {
+fn root(scene: &Fixture) -> CaseResult {
     says(scene, "root", "closed")?;
     says(scene, "image", "closed")?;
     // Two machines of one image are not the same machine.
@@ -316,24 +316,24 @@ fn root(scene: &Fixture) -> Held {
     says(scene, "entries", "bin dev etc home proc run tmp workspace")
 }
 
-fn workspace(scene: &Fixture) -> Held {
+fn workspace(scene: &Fixture) -> CaseResult {
     says(scene, "given", "/workspace of the host")?;
     says(scene, "changes", "modified given, removed gone, modified kept, added new")?;
     says(scene, "host", "of the host\nof the host\nof the host\n")
 }
 
-fn network(scene: &Fixture) -> Held {
+fn network(scene: &Fixture) -> CaseResult {
     says(scene, "devices", "lo")?;
     says(scene, "inet", "closed")
 }
 
-fn memory(scene: &Fixture) -> Held {
+fn memory(scene: &Fixture) -> CaseResult {
     let seen = seen(scene)?;
     let found = line(seen, "memory").parse::<u64>().unwrap_or(u64::MAX);
     check(found > 64 << 10 && found <= 192 << 10, || format!("{found} KiB; {}", seen.said))
 }
 
-fn disk(scene: &Fixture) -> Held {
+fn disk(scene: &Fixture) -> CaseResult {
     let seen = seen(scene)?;
     let all = ["tmp", "shm", "run", "workspace"]
         .iter()
@@ -342,31 +342,31 @@ fn disk(scene: &Fixture) -> Held {
     check(all > 0 && all <= 12, || format!("{all} MiB; {}", seen.said))
 }
 
-fn output(scene: &Fixture) -> Held {
+fn output(scene: &Fixture) -> CaseResult {
     let seen = seen(scene)?;
     check(seen.said.len() < 150_000 && line(seen, "tmp") != "(nothing)", || format!("{} bytes", seen.said.len()))
 }
 
-fn pass(scene: &Fixture) -> Held {
+fn pass(scene: &Fixture) -> CaseResult {
     says(scene, "canary", "0")
 }
 
 /// The run is in the log, and whether a text is.
-fn logged(scene: &Fixture, text: &str, there: bool) -> Held {
+fn logged(scene: &Fixture, text: &str, there: bool) -> CaseResult {
     let seen = seen(scene)?;
     check(seen.log.contains("\"run.planned\"") && seen.log.contains(text) == there, || {
         format!("`{text}` in the log: {}", !there)
     })
 }
 
-fn wall(scene: &Fixture) -> Held {
+fn wall(scene: &Fixture) -> CaseResult {
     let root = make_root(scene)?;
     let _alone = alone();
     let ended = scene.shell(&[&root, "limits.wall=1s"], "sleep 60")?;
     check(ended.code == Some(124) && ended.limit() == "wall", || ended.said())
 }
 
-fn cpu_time(scene: &Fixture) -> Held {
+fn cpu_time(scene: &Fixture) -> CaseResult {
     let root = make_root(scene)?;
     let values = [root.as_str(), "threat=mistakes", "limits.wall=5m", "limits.cpu_time=20s"];
     let _alone = alone();
@@ -375,11 +375,11 @@ fn cpu_time(scene: &Fixture) -> Held {
 }
 
 /// The plan names the group that holds it; that the start reads it back is a proof of its own.
-fn planned(scene: &Fixture, value: &str, clause: &str, controller: &str) -> Held {
+fn planned(scene: &Fixture, value: &str, clause: &str, controller: &str) -> CaseResult {
     planned_with(scene, &[value], clause, controller)
 }
 
-pub(super) fn planned_with(scene: &Fixture, values: &[&str], clause: &str, controller: &str) -> Held {
+pub(super) fn planned_with(scene: &Fixture, values: &[&str], clause: &str, controller: &str) -> CaseResult {
     let root = make_root(scene)?;
     // On v1 what is written later by the kernel is nobody's: held against mistakes there.
     let planned = scene.plan(&[&[root.as_str(), "threat=mistakes"], values].concat())?;
@@ -390,7 +390,7 @@ pub(super) fn planned_with(scene: &Fixture, values: &[&str], clause: &str, contr
 }
 
 /// The clause is in the plan, held by what keeps every byte inside; that this is so [`network`] sees.
-fn unmetered(scene: &Fixture, clause: &str) -> Held {
+fn unmetered(scene: &Fixture, clause: &str) -> CaseResult {
     let value = match clause {
         "net.bandwidth" => "1M/s",
         "net.bytes" => "1G",
@@ -401,7 +401,7 @@ fn unmetered(scene: &Fixture, clause: &str) -> Held {
 }
 
 /// Refused for this reason, and planned without it. A run would first ask for a terminal, or judge its own command.
-fn unplanned(scene: &Fixture, value: &str, id: &str) -> Held {
+fn unplanned(scene: &Fixture, value: &str, id: &str) -> CaseResult {
     let root = make_root(scene)?;
     let ended = scene.plan(&[&root, value])?;
     check(ended.code == Some(126) && ended.refusals().iter().any(|found| found == id), || ended.said())?;
@@ -409,7 +409,7 @@ fn unplanned(scene: &Fixture, value: &str, id: &str) -> Held {
     check(without.code == Some(0), || without.said())
 }
 
-fn tools(scene: &Fixture) -> Held {
+fn tools(scene: &Fixture) -> CaseResult {
     let root = make_root(scene)?;
     let planned = scene.plan(&[&root, "tools={default=\"deny\"}"])?;
     check(planned.code == Some(0), || planned.said())

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::OnceLock;
 
 use conformance::case::VM;
-use conformance::{Case, Cell, Fixture, Held, Who, Wrong, check};
+use conformance::{Case, CaseError, CaseResult, Cell, Fixture, Who, check};
 use policy::ClauseId;
 
 use super::network::{seen, tunnel};
@@ -40,13 +40,13 @@ cases! {
 
 /// What a run said: its lines by their first word, what was refused, and everything for errors.
 #[derive(Clone, Debug)]
-struct Seen {
+struct RunOutput {
     lines: BTreeMap<String, String>,
     violations: Vec<String>,
     said: String,
 }
 
-type Cells = [OnceLock<Result<Seen, String>>; 2];
+type Cells = [OnceLock<Result<RunOutput, String>>; 2];
 static REACH: Cells = [OnceLock::new(), OnceLock::new()];
 static LIMITS: Cells = [OnceLock::new(), OnceLock::new()];
 
@@ -88,7 +88,7 @@ tell used $(ask | wc -c)
 ";
 
 /// A server of the host for as long as the test's process lives; its port.
-fn server(answer: fn(std::net::TcpStream)) -> Result<u16, Wrong> {
+fn server(answer: fn(std::net::TcpStream)) -> Result<u16, CaseError> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
     std::thread::spawn(move || {
@@ -97,7 +97,7 @@ fn server(answer: fn(std::net::TcpStream)) -> Result<u16, Wrong> {
     Ok(port)
 }
 
-fn look(scene: &Fixture, more: &[&str], script: &str) -> Result<Seen, Wrong> {
+fn look(scene: &Fixture, more: &[&str], script: &str) -> Result<RunOutput, CaseError> {
     let (root, port, proxy) = (make_root(scene)?, server(seen)?, server(tunnel)?);
     let pem = scene.file(
         "corp.pem",
@@ -133,10 +133,10 @@ fn look(scene: &Fixture, more: &[&str], script: &str) -> Result<Seen, Wrong> {
     // The attack, without what stands around the machine: the host's server hears whoever is on the host.
     let control = scene.control_shell(&format!("/bin/busybox nc -w 5 127.0.0.1 {port} </dev/null"))?;
     check(control.code == Some(0), || control.said())?;
-    Ok(Seen { lines, violations, said: ended.said() })
+    Ok(RunOutput { lines, violations, said: ended.said() })
 }
 
-fn cell(cells: &'static Cells, scene: &Fixture, more: &[&str], script: &str) -> Result<&'static Seen, Wrong> {
+fn cell(cells: &'static Cells, scene: &Fixture, more: &[&str], script: &str) -> Result<&'static RunOutput, CaseError> {
     let at = usize::from(scene.who == Who::Rootless);
     let cell = cells.get(at).ok_or("there are two callers")?;
     let found = cell.get_or_init(|| {
@@ -146,26 +146,26 @@ fn cell(cells: &'static Cells, scene: &Fixture, more: &[&str], script: &str) -> 
     found.as_ref().map_err(|why| why.clone().into())
 }
 
-fn reach(scene: &Fixture) -> Result<&'static Seen, Wrong> {
+fn reach(scene: &Fixture) -> Result<&'static RunOutput, CaseError> {
     cell(&REACH, scene, &[], SCRIPT)
 }
 
-fn limited(scene: &Fixture) -> Result<&'static Seen, Wrong> {
+fn limited(scene: &Fixture) -> Result<&'static RunOutput, CaseError> {
     cell(&LIMITS, scene, &["net.connections=1", "net.bytes=16K"], LIMITED)
 }
 
-fn line_is(seen: &Seen, word: &str, wanted: &str) -> Held {
+fn line_is(seen: &RunOutput, word: &str, wanted: &str) -> CaseResult {
     let found = seen.lines.get(word).map_or("(nothing)", String::as_str);
     check(found == wanted, || format!("`{word}` is `{found}`; {}", seen.said))
 }
 
-fn says(scene: &Fixture, word: &str, wanted: &str) -> Held {
+fn says(scene: &Fixture, word: &str, wanted: &str) -> CaseResult {
     let seen = reach(scene)?;
     line_is(seen, "legitimate", "open")?;
     line_is(seen, word, wanted)
 }
 
-fn unreached(scene: &Fixture) -> Held {
+fn unreached(scene: &Fixture) -> CaseResult {
     let devices = reach(scene)?.lines.get("devices").map_or("", String::as_str);
     let mut devices: Vec<&str> = devices.split(' ').collect();
     devices.sort_unstable();
@@ -175,37 +175,37 @@ fn unreached(scene: &Fixture) -> Held {
     ["address", "metadata", "host", "gateway", "of_host"].iter().try_for_each(|word| says(scene, word, "closed"))
 }
 
-fn reached(scene: &Fixture) -> Held {
+fn reached(scene: &Fixture) -> CaseResult {
     says(scene, "high", "HTTP/1.1 200")?;
     says(scene, "own", "mine")?;
     ["other_port", "other_name"].iter().try_for_each(|word| says(scene, word, "closed"))
 }
 
-fn unknown(scene: &Fixture) -> Held {
+fn unknown(scene: &Fixture) -> CaseResult {
     let seen = reach(scene)?;
     ["net.allow/unknown-name", "net.allow/unknown-address"]
         .iter()
         .try_for_each(|id| check(seen.violations.iter().any(|found| found == id), || seen.said.clone()))
 }
 
-fn denied(scene: &Fixture) -> Held {
+fn denied(scene: &Fixture) -> CaseResult {
     says(scene, "denied", "0")?;
     says(scene, "preset", "1")
 }
 
-fn names(scene: &Fixture) -> Held {
+fn names(scene: &Fixture) -> CaseResult {
     says(scene, "resolver", "nameserver 198.18.0.1")?;
     says(scene, "resolver_written", "closed")?;
     says(scene, "named", "1 0")
 }
 
-fn connections(scene: &Fixture) -> Held {
+fn connections(scene: &Fixture) -> CaseResult {
     let seen = limited(scene)?;
     line_is(seen, "second", "0")?;
     line_is(seen, "third", "HTTP/1.1 200")
 }
 
-fn volume(scene: &Fixture) -> Held {
+fn volume(scene: &Fixture) -> CaseResult {
     let seen = limited(scene)?;
     line_is(seen, "third", "HTTP/1.1 200")?;
     line_is(seen, "used", "0")

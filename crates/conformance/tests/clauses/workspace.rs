@@ -2,7 +2,7 @@
 
 use conformance::case::{BOTH, CONTAINERS, EVERY, PROCESS};
 use conformance::fixture::{text, there};
-use conformance::{Case, Cell, Fixture, Held, Tier, check};
+use conformance::{Case, CaseResult, Cell, Fixture, Tier, check};
 use policy::ClauseId;
 
 pub(crate) const CASES: &[Case] = &[
@@ -60,7 +60,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// A tree, and the values that show it so.
-fn tree(scene: &Fixture, mode: &str) -> Result<(std::path::PathBuf, [String; 2]), conformance::Wrong> {
+fn tree(scene: &Fixture, mode: &str) -> Result<(std::path::PathBuf, [String; 2]), conformance::CaseError> {
     scene.file("tree/kept", "kept")?;
     scene.file("tree/changed", "before")?;
     scene.file("tree/removed", "removed")?;
@@ -72,7 +72,7 @@ fn tree(scene: &Fixture, mode: &str) -> Result<(std::path::PathBuf, [String; 2])
 const CHANGE: &str =
     "set -e; cat kept; echo after > changed; rm removed; mkdir new; echo 1 > new/file; chmod 4755 new/file || true";
 
-fn none(scene: &Fixture) -> Held {
+fn none(scene: &Fixture) -> CaseResult {
     let (tree, _) = tree(scene, "none")?;
     let probe = format!("cd {} && cat kept", tree.display());
     scene.control_shell(&probe)?;
@@ -80,7 +80,7 @@ fn none(scene: &Fixture) -> Held {
     check(ended.code != Some(0) && !ended.out().contains("kept"), || ended.said())
 }
 
-fn read_only(scene: &Fixture) -> Held {
+fn read_only(scene: &Fixture) -> CaseResult {
     let (tree, values) = tree(scene, "ro")?;
     let probe = "cat kept; echo x > new || echo x > changed || rm removed || mkdir folder || ln -s a b";
     let ended = scene.shell(&[&values[0], &values[1]], probe)?;
@@ -91,7 +91,7 @@ fn read_only(scene: &Fixture) -> Held {
     check(there(&tree.join("new")), || "the control wrote nothing".to_owned())
 }
 
-fn read_write(scene: &Fixture) -> Held {
+fn read_write(scene: &Fixture) -> CaseResult {
     use std::os::unix::fs::MetadataExt as _;
     let (tree, values) = tree(scene, "rw")?;
     let beside = scene.dir("beside")?;
@@ -108,7 +108,7 @@ fn read_write(scene: &Fixture) -> Held {
     check(there(&beside.join("new")), || "the control wrote nothing".to_owned())
 }
 
-fn layered(scene: &Fixture, mode: &str) -> Held {
+fn layered(scene: &Fixture, mode: &str) -> CaseResult {
     use std::os::unix::fs::MetadataExt as _;
     let (tree, values) = tree(scene, mode)?;
     let ended = scene.shell(&[&values[0], &values[1]], CHANGE)?;
@@ -127,15 +127,15 @@ fn layered(scene: &Fixture, mode: &str) -> Held {
     check(made.mode() & 0o6000 == 0, || "a set-uid bit reached the host".to_owned())
 }
 
-fn overlay(scene: &Fixture) -> Held {
+fn overlay(scene: &Fixture) -> CaseResult {
     layered(scene, "overlay")
 }
 
-fn copy(scene: &Fixture) -> Held {
+fn copy(scene: &Fixture) -> CaseResult {
     layered(scene, "copy")
 }
 
-fn conflict(scene: &Fixture) -> Held {
+fn conflict(scene: &Fixture) -> CaseResult {
     let (tree, values) = tree(scene, "copy")?;
     let ended = scene.shell(&[&values[0], &values[1]], CHANGE)?;
     check(ended.code == Some(0), || ended.said())?;

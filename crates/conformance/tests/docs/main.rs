@@ -51,7 +51,7 @@ const LIMITS: [Limit; 8] = [
     Limit::Steps,
 ];
 
-const fn word(limit: Limit) -> &'static str {
+const fn spelling(limit: Limit) -> &'static str {
     match limit {
         Limit::Wall => "wall",
         Limit::CpuTime => "cpu_time",
@@ -306,9 +306,9 @@ fn first_screen_and_help_have_the_same_exit_codes() {
 fn the_limits_that_end_a_run_are_those_of_the_report() {
     let (_, words) = CODES.iter().find(|(code, _)| *code == "124").expect("124 has a row");
     let named: BTreeSet<&str> = words.split('`').skip(1).step_by(2).filter(|name| *name != "outcome").collect();
-    assert_eq!(named, LIMITS.map(word).into_iter().collect());
+    assert_eq!(named, LIMITS.map(spelling).into_iter().collect());
     for limit in LIMITS {
-        assert_eq!(serde_json::to_value(limit).expect("a limit has a spelling"), word(limit));
+        assert_eq!(serde_json::to_value(limit).expect("a limit has a spelling"), spelling(limit));
     }
 }
 

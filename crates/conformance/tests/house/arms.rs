@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::fs;
 
-use super::Found;
+use super::Findings;
 use super::source::{code_only, files, is_test, product, shown};
 
 /// In so many lines of code there may be one, over whatever.
@@ -44,7 +44,7 @@ fn names_a_variant(line: &str) -> bool {
     let pattern = line.split("=>").next().unwrap_or_default();
     let is_pattern = line.contains("=>") || line.starts_with('|') || line.starts_with('(') || line.starts_with('[');
     is_pattern
-        && super::source::words(pattern).any(|word| {
+        && super::source::identifiers(pattern).any(|word| {
             let mut letters = word.chars();
             letters.next().is_some_and(char::is_uppercase) && letters.any(char::is_lowercase)
         })
@@ -87,7 +87,7 @@ fn too_many(
     std::iter::once(why).chain(most).collect()
 }
 
-fn too_many_arms() -> Found {
+fn too_many_arms() -> Findings {
     let files = files_of_code()?;
     let mut found = too_many(&files, |counted| counted.arms, LINES_OF_AN_ARM, "over whatever");
     let beside: fn(&Counted) -> usize = |counted| counted.beside_variants;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::source::{code_only, files, root, shown};
-use super::{Found, none};
+use super::{Findings, none};
 
 /// A room of the workspace: its package, the rooms it may import, and, where the room is kept small on purpose,
 /// the only other packages it may import.
@@ -338,7 +338,7 @@ fn payloads_outside_the_attack(metadata: &Metadata) -> Vec<String> {
 }
 
 /// Modules of `fumehood` beside its command line that import it.
-fn importers_of_the_command_line() -> Found {
+fn importers_of_the_command_line() -> Findings {
     let mut found = Vec::new();
     for path in files(&[".rs"])? {
         let name = shown(&path);
@@ -354,7 +354,7 @@ fn importers_of_the_command_line() -> Found {
 }
 
 /// The payload has a manifest of its own, which cargo's metadata does not show.
-fn foreign_imports_of_the_payload() -> Found {
+fn foreign_imports_of_the_payload() -> Findings {
     let mut found = Vec::new();
     for path in files(&["manifest.in"])? {
         let manifest: toml::Table = toml::from_str(&fs::read_to_string(&path)?)?;

@@ -11,9 +11,9 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use source::{files, shown, words};
+use source::{files, identifiers, shown};
 
-type Found = Result<Vec<String>, Box<dyn Error>>;
+type Findings = Result<Vec<String>, Box<dyn Error>>;
 
 /// Above this a file is split along what it speaks about.
 const MAX_LINES: usize = 600;
@@ -21,7 +21,7 @@ const MAX_LINES: usize = 600;
 /// Names that collect everything because they say nothing.
 const EMPTY_NAMES: [&str; 9] = ["common", "core", "helper", "helpers", "misc", "types", "util", "utils", "stuff"];
 
-fn long_files() -> Found {
+fn long_files() -> Findings {
     let mut found = Vec::new();
     for path in files(&[".rs", ".py", ".sh"])? {
         let count = fs::read_to_string(&path)?.lines().count();
@@ -32,7 +32,7 @@ fn long_files() -> Found {
     Ok(found)
 }
 
-fn empty_names() -> Found {
+fn empty_names() -> Findings {
     let mut found = Vec::new();
     for path in files(&[".rs", ".py", ".toml"])? {
         let name = shown(&path);
@@ -48,7 +48,7 @@ fn empty_names() -> Found {
 }
 
 /// Where lines of such files breach a rule, and what it says.
-fn lines_that(endings: &[&str], breaks: impl Fn(&str) -> bool, rule: &str) -> Found {
+fn lines_that(endings: &[&str], breaks: impl Fn(&str) -> bool, rule: &str) -> Findings {
     let mut found = Vec::new();
     for path in files(endings)? {
         for (number, line) in fs::read_to_string(&path)?.lines().enumerate() {
@@ -60,14 +60,15 @@ fn lines_that(endings: &[&str], breaks: impl Fn(&str) -> bool, rule: &str) -> Fo
     Ok(found)
 }
 
-fn promises_without_an_issue() -> Found {
+fn promises_without_an_issue() -> Findings {
     // Spelled apart, so that this file does not breach its own rule.
     let marks = [["TO", "DO"].concat(), ["FIX", "ME"].concat()];
-    let is_open = |line: &str| words(line).any(|word| marks.iter().any(|mark| mark == word)) && !line.contains('#');
+    let is_open =
+        |line: &str| identifiers(line).any(|word| marks.iter().any(|mark| mark == word)) && !line.contains('#');
     lines_that(&[".rs", ".py", ".toml", ".md"], is_open, "an open end without the number of its issue")
 }
 
-fn manifests_without_the_lint_table() -> Found {
+fn manifests_without_the_lint_table() -> Findings {
     let mut found = Vec::new();
     for path in files(&["Cargo.toml"])?.into_iter().filter(|path| shown(path).starts_with("crates/")) {
         let manifest = fs::read_to_string(&path)?;
@@ -84,14 +85,14 @@ fn manifests_without_the_lint_table() -> Found {
 }
 
 /// Tests that leave something out and say so by another word than the one that is counted.
-fn uncounted_skips() -> Found {
+fn uncounted_skips() -> Findings {
     // Spelled apart, so that this file does not breach its own rule.
     let other = ["ln!(\"skip", "ped"].concat();
     lines_that(&[".rs"], |line| line.contains(&other), "say `skip: REASON`, so that it is counted")
 }
 
 /// Limits whose names do not begin as all others do.
-fn limits_by_other_names() -> Found {
+fn limits_by_other_names() -> Findings {
     let others = ["MOST", "LARGEST", "LONGEST", "DEEPEST", "HIGHEST"];
     let is_other = |line: &str| {
         let name = line.split_once("const ").and_then(|(_, rest)| rest.split([':', '_']).next());
@@ -101,7 +102,7 @@ fn limits_by_other_names() -> Found {
 }
 
 /// Links of documents to files of this tree that are not there.
-fn broken_links() -> Found {
+fn broken_links() -> Findings {
     let mut found = Vec::new();
     for path in files(&[".md"])? {
         let text = fs::read_to_string(&path)?;

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use super::source::{code_only, files, is_test, product, shown, words};
-use super::{Found, none};
+use super::source::{code_only, files, identifiers, is_test, product, shown};
+use super::{Findings, none};
 
 /// The gate decides, and asks the machine through this file alone: no clock, no network, no environment.
 const GATE: &str = "crates/gate/src/";
@@ -44,7 +44,7 @@ const PREPARES: [&str; 7] = [
 ];
 
 /// Where the gate reaches out of its one file for it.
-fn impure_gate() -> Found {
+fn impure_gate() -> Findings {
     let mut found = Vec::new();
     for path in files(&[".rs"])? {
         let name = shown(&path);
@@ -63,7 +63,7 @@ fn impure_gate() -> Found {
 }
 
 /// What only one processor has, in code, outside of a folder for it.
-fn processors_outside_their_folders() -> Found {
+fn processors_outside_their_folders() -> Findings {
     let mut found = Vec::new();
     for path in files(&[".rs"])? {
         let name = shown(&path);
@@ -71,7 +71,7 @@ fn processors_outside_their_folders() -> Found {
             continue;
         }
         for (number, line) in code_only(&fs::read_to_string(&path)?).lines().enumerate() {
-            if let Some(word) = words(line).find(|word| names_a_processor(word)) {
+            if let Some(word) = identifiers(line).find(|word| names_a_processor(word)) {
                 found.push(format!(
                     "{name}:{}: `{word}` stands below {} alone",
                     number + 1,
@@ -89,7 +89,7 @@ fn names_a_processor(word: &str) -> bool {
 
 /// Where what prepares a start asks the policy. `support` alone reads it: each backend hands it one in its `mod.rs`, and the
 /// emulator's own plan is made of a document, whose policy goes the same way.
-fn asks_of_the_policy() -> Found {
+fn asks_of_the_policy() -> Findings {
     let mut found = Vec::new();
     for path in files(&[".rs"])? {
         let name = shown(&path);
@@ -126,7 +126,7 @@ fn the_gate_asks_the_machine_in_one_file() {
 #[test]
 fn what_one_processor_has_stands_in_its_folder() {
     none(&processors_outside_their_folders().unwrap());
-    let named = |code: &str| words(&code_only(code)).any(names_a_processor);
+    let named = |code: &str| identifiers(&code_only(code)).any(names_a_processor);
     assert!(named("core::arch::asm!(\"nop\")") && named("#[cfg(target_arch = \"riscv64\")]"));
     assert!(!named("let release = \"el9.x86_64\"; // asm!"));
 }

@@ -93,7 +93,7 @@ fn quoted(text: &str, quote: char) -> usize {
     text.len()
 }
 
-pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn identifiers(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
@@ -113,5 +113,5 @@ fn words_in_comments_and_strings_are_no_code() {
     let source = "a // unsafe\n\"unsafe \\\" unsafe\" r#\"unsafe\"# 'u' b /* unsafe */ &'c unsafe_code unsafe d";
     let code = code_only(source);
     assert_eq!(code.lines().count(), source.lines().count());
-    assert_eq!(words(&code).collect::<Vec<_>>(), ["a", "b", "c", "unsafe_code", "unsafe", "d"]);
+    assert_eq!(identifiers(&code).collect::<Vec<_>>(), ["a", "b", "c", "unsafe_code", "unsafe", "d"]);
 }

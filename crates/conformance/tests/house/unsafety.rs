@@ -3,8 +3,8 @@
 use std::fs;
 
 use super::imports::{Metadata, Target, metadata};
-use super::source::{code_only, files, shown, words};
-use super::{Found, none};
+use super::source::{code_only, files, identifiers, shown};
+use super::{Findings, none};
 
 /// Where `unsafe` may stand, and why.
 const UNSAFE_ROOMS: [(&str, &str); 2] = [
@@ -17,7 +17,7 @@ fn may_be_unsafe(name: &str) -> bool {
     UNSAFE_ROOMS.iter().any(|(room, _)| name.starts_with(room))
 }
 
-fn unsafe_outside_its_rooms() -> Found {
+fn unsafe_outside_its_rooms() -> Findings {
     let mut found = Vec::new();
     for path in files(&[".rs"])? {
         let name = shown(&path);
@@ -26,7 +26,7 @@ fn unsafe_outside_its_rooms() -> Found {
         }
         let code = code_only(&fs::read_to_string(&path)?);
         for (number, line) in code.lines().enumerate() {
-            if words(line).any(|word| word == "unsafe") {
+            if identifiers(line).any(|word| word == "unsafe") {
                 found.push(format!("{name}:{}: `unsafe` stands outside its rooms {UNSAFE_ROOMS:?}", number + 1));
             }
         }
@@ -34,7 +34,7 @@ fn unsafe_outside_its_rooms() -> Found {
     Ok(found)
 }
 
-fn roots_that_do_not_forbid_unsafe(metadata: &Metadata) -> Found {
+fn roots_that_do_not_forbid_unsafe(metadata: &Metadata) -> Findings {
     let mut found = Vec::new();
     for package in &metadata.packages {
         let product = |target: &&Target| target.kind.iter().any(|kind| matches!(kind.as_str(), "lib" | "bin"));
@@ -56,7 +56,7 @@ fn roots_that_do_not_forbid_unsafe(metadata: &Metadata) -> Found {
 const EMPTY_ARGUMENTS: [&str; 5] = ["parameters are valid", "this is safe", "is safe here", "safe because", "trust me"];
 
 /// Each unsafe block or impl stands below a `SAFETY:` comment that says more than that it is safe.
-fn unsafe_without_an_argument() -> Found {
+fn unsafe_without_an_argument() -> Findings {
     let mut found = Vec::new();
     for path in files(&[".rs"])?.into_iter().filter(|path| may_be_unsafe(&shown(path))) {
         let source = fs::read_to_string(&path)?;
@@ -67,7 +67,7 @@ fn unsafe_without_an_argument() -> Found {
                 continue;
             }
             let argument = argument_above(&lines, number).to_lowercase();
-            let says = words(&argument).filter(|word| *word != "safety").count();
+            let says = identifiers(&argument).filter(|word| *word != "safety").count();
             if says < 2 || EMPTY_ARGUMENTS.iter().any(|phrase| argument.contains(phrase)) {
                 let place = format!("{}:{}", shown(&path), number + 1);
                 found.push(format!(

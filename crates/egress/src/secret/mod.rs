@@ -29,7 +29,7 @@ const FRAMING: [&str; 8] =
     ["host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"];
 
 /// A secret with its value.
-pub struct Held {
+pub struct LoadedSecret {
     name: String,
     secret: Secret,
     value: Zeroizing<String>,
@@ -38,15 +38,15 @@ pub struct Held {
     signer: Option<sign::Signer>,
 }
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for LoadedSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Held").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("LoadedSecret").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 /// A request, as far as it decides whether a secret is meant for it.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct RequestTarget<'a> {
     /// Whom the connection is for.
     pub to: &'a To,
     /// Its port.
@@ -59,7 +59,7 @@ pub struct Asked<'a> {
     pub path: &'a str,
 }
 
-impl Held {
+impl LoadedSecret {
     /// A secret and its value, from which one newline at the end is cut. `placeholder`: what stands for it inside.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Held {
 
     /// Whether this request is one that it is put into.
     #[must_use]
-    pub fn fits(&self, asked: &Asked<'_>) -> bool {
+    pub fn fits(&self, asked: &RequestTarget<'_>) -> bool {
         let safe = asked.verified || asked.port == HTTP;
         let methods = &self.secret.methods;
         let by_method = methods.is_empty() || methods.iter().any(|method| method == asked.method);

@@ -10,7 +10,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use policy::value::SecretUse;
 use zeroize::Zeroizing;
 
-use super::{Asked, FRAMING, Held, MAX_VALUE};
+use super::{FRAMING, LoadedSecret, MAX_VALUE, RequestTarget};
 
 /// What stays as it is in a parameter: RFC 3986's unreserved.
 pub(super) const PARAMETER: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -40,13 +40,13 @@ pub(super) fn check(put: &SecretUse, placeholder: Option<&str>) -> Result<(), &'
     }
 }
 
-impl Held {
+impl LoadedSecret {
     /// Puts the value into a request that it fits; says whether it did. What it then asks of the server is that the answer
     /// can be searched: not compressed, and whole.
     ///
     /// # Errors
     /// The request cannot carry the value: it may not be sent.
-    pub fn put(&self, asked: &Asked<'_>, parts: &mut Parts) -> Result<bool, &'static str> {
+    pub fn put(&self, asked: &RequestTarget<'_>, parts: &mut Parts) -> Result<bool, &'static str> {
         if !self.fits(asked) {
             return Ok(false);
         }

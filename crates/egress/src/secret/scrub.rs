@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::Held;
+use super::LoadedSecret;
 
 const MASK: u8 = b'*';
 /// Most bytes that one byte of a form is written as: `\u0026`.
@@ -30,7 +30,7 @@ struct Form {
 
 /// How a text begins with a form.
 #[derive(Default)]
-struct Met {
+struct FormMatch {
     /// It does: with so many bytes at most.
     whole: Option<usize>,
     /// The text ends, and could go on as one.
@@ -38,7 +38,7 @@ struct Met {
 }
 
 /// How a text begins with one writing of a character.
-enum Begun {
+enum CharMatch {
     /// With something else.
     Not,
     /// The text ends before it does.
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Forms {
 impl Forms {
     /// All forms of these secrets.
     #[must_use]
-    pub fn of<'a>(secrets: impl IntoIterator<Item = &'a Held>) -> Self {
+    pub fn of<'a>(secrets: impl IntoIterator<Item = &'a LoadedSecret>) -> Self {
         let mut forms = Self::default();
         for held in secrets {
             for value in held.values() {
@@ -125,10 +125,10 @@ impl Forms {
         (from..text.len()).find(|at| text.get(*at..).is_some_and(begins)).map_or(0, |at| text.len().saturating_sub(at))
     }
 
-    fn met(&self, text: &[u8], folds: bool) -> Met {
-        let mut all = Met::default();
+    fn met(&self, text: &[u8], folds: bool) -> FormMatch {
+        let mut all = FormMatch::default();
         for met in self.0.iter().map(|form| form.met(text, folds)) {
-            all = Met { whole: all.whole.max(met.whole), open: all.open || met.open };
+            all = FormMatch { whole: all.whole.max(met.whole), open: all.open || met.open };
         }
         all
     }
@@ -137,18 +137,18 @@ impl Forms {
 impl Form {
     /// Whether a text begins with it, each character in any of its writings. One may be the beginning of another (`%` of `%25`),
     /// so each place that was come to is gone on from.
-    fn met(&self, text: &[u8], folds: bool) -> Met {
+    fn met(&self, text: &[u8], folds: bool) -> FormMatch {
         // Nearly every place begins with something else.
         let could = |next: &u8| {
             let first = self.text.as_bytes().first();
             matches!(next, b'%' | b'\\' | b'+') || first.is_some_and(|first| first.eq_ignore_ascii_case(next))
         };
         if text.first().is_some_and(|next| !could(next)) {
-            return Met::default();
+            return FormMatch::default();
         }
         let folds = folds || self.folds;
         let mut rest = self.text.chars();
-        let Some(first) = rest.next() else { return Met::default() };
+        let Some(first) = rest.next() else { return FormMatch::default() };
         let mut reached = Vec::new();
         let mut open = written(first, (text, 0), folds, &mut reached);
         for character in rest {
@@ -163,7 +163,7 @@ impl Form {
             next.dedup();
             reached = next;
         }
-        Met { whole: reached.into_iter().max(), open }
+        FormMatch { whole: reached.into_iter().max(), open }
     }
 }
 
@@ -186,7 +186,7 @@ fn written(character: char, (text, at): (&[u8], usize), folds: bool, reached: &m
     let writings = [
         Some(begun(plain.bytes(), rest, folds)),
         // As forms write it.
-        (next == b'+' && character == ' ').then_some(Begun::Whole(1)),
+        (next == b'+' && character == ' ').then_some(CharMatch::Whole(1)),
         (next == b'%').then(|| begun(percent(), rest, true)),
         (next == b'\\').then(|| begun(number(), rest, true)),
         is_short.then(|| begun(std::iter::once(b'\\').chain(plain.bytes()), rest, true)),
@@ -194,24 +194,24 @@ fn written(character: char, (text, at): (&[u8], usize), folds: bool, reached: &m
     let mut open = false;
     for writing in writings.into_iter().flatten() {
         match writing {
-            Begun::Not => {}
-            Begun::Open => open = true,
-            Begun::Whole(count) => reached.push(at.saturating_add(count)),
+            CharMatch::Not => {}
+            CharMatch::Open => open = true,
+            CharMatch::Whole(count) => reached.push(at.saturating_add(count)),
         }
     }
     open
 }
 
-fn begun(writing: impl Iterator<Item = u8>, text: &[u8], folds: bool) -> Begun {
+fn begun(writing: impl Iterator<Item = u8>, text: &[u8], folds: bool) -> CharMatch {
     let mut count = 0_usize;
     for byte in writing {
-        let Some(found) = text.get(count) else { return Begun::Open };
+        let Some(found) = text.get(count) else { return CharMatch::Open };
         if *found != byte && !(folds && found.eq_ignore_ascii_case(&byte)) {
-            return Begun::Not;
+            return CharMatch::Not;
         }
         count = count.saturating_add(1);
     }
-    Begun::Whole(count)
+    CharMatch::Whole(count)
 }
 
 /// Values taken out of a body that comes in pieces. Held back is only what could be the beginning of a value.

@@ -8,13 +8,13 @@ use policy::value::{Secret, SecretSource, SecretUse};
 use proptest::prelude::*;
 
 use super::scrub::{Forms, Scrub};
-use super::{Asked, Held};
+use super::{LoadedSecret, RequestTarget};
 use crate::denial::To;
 
 const VALUE: &str = "s3cr3t/+\"value? ";
 const STAND_IN: &str = "fumehood-0123456789abcdef";
 
-fn held(put: SecretUse) -> Held {
+fn held(put: SecretUse) -> LoadedSecret {
     let secret = Secret {
         from: SecretSource::Env("TOKEN".to_owned()),
         hosts: vec!["api.test".to_owned()],
@@ -24,10 +24,10 @@ fn held(put: SecretUse) -> Held {
         put,
         env: None,
     };
-    Held::new("token".to_owned(), secret, VALUE, Some(STAND_IN.to_owned())).unwrap()
+    LoadedSecret::new("token".to_owned(), secret, VALUE, Some(STAND_IN.to_owned())).unwrap()
 }
 
-fn bearer() -> Held {
+fn bearer() -> LoadedSecret {
     held(SecretUse::Header { name: "authorization".to_owned(), format: "Bearer {}".to_owned() })
 }
 
@@ -39,9 +39,9 @@ fn parts(uri: &str, headers: &[(&str, &str)]) -> Parts {
     request.body(()).unwrap().into_parts().0
 }
 
-fn put(held: &Held, parts: &mut Parts) -> bool {
+fn put(held: &LoadedSecret, parts: &mut Parts) -> bool {
     let to = To::Name("api.test".to_owned());
-    let asked = Asked { to: &to, port: 443, verified: true, method: "GET", path: "/v1/a" };
+    let asked = RequestTarget { to: &to, port: 443, verified: true, method: "GET", path: "/v1/a" };
     held.put(&asked, parts).unwrap()
 }
 
@@ -61,7 +61,7 @@ fn nothing_is_put_where_one_of_host_port_method_path_or_tls_does_not_fit() {
     let fitting = |host: &str, port, verified, method: &str, path: &str| {
         let to = To::Name(host.to_owned());
         let mut parts = parts("/", &[]);
-        let asked = Asked { to: &to, port, verified, method, path };
+        let asked = RequestTarget { to: &to, port, verified, method, path };
         let is_put = bearer().put(&asked, &mut parts).unwrap();
         assert_eq!(is_put, parts.headers.contains_key("authorization"));
         is_put
@@ -82,10 +82,10 @@ fn nothing_is_put_where_one_of_host_port_method_path_or_tls_does_not_fit() {
         assert!(!fitting(host, port, verified, method, path), "{host} {port} {verified} {method} {path}");
     }
     // A port of its own is meant for TLS, and nothing goes to it without.
-    let own = Held { secret: Secret { ports: vec![8443], ..bearer().secret }, ..bearer() };
+    let own = LoadedSecret { secret: Secret { ports: vec![8443], ..bearer().secret }, ..bearer() };
     let to = To::Name("api.test".to_owned());
     for verified in [true, false] {
-        let asked = Asked { to: &to, port: 8443, verified, method: "GET", path: "/v1/a" };
+        let asked = RequestTarget { to: &to, port: 8443, verified, method: "GET", path: "/v1/a" };
         assert_eq!(own.fits(&asked), verified);
     }
     let to = To::Address("192.0.2.1".parse().unwrap());
@@ -122,7 +122,7 @@ fn a_placeholder_is_replaced_where_it_was_sent_and_stays_elsewhere() {
 
     let to = To::Name("evil.test".to_owned());
     let mut wrong = parts("/v1/a", &[("x-key", STAND_IN)]);
-    let asked = Asked { to: &to, port: 443, verified: true, method: "GET", path: "/v1/a" };
+    let asked = RequestTarget { to: &to, port: 443, verified: true, method: "GET", path: "/v1/a" };
     assert!(!held.put(&asked, &mut wrong).unwrap());
     assert_eq!(wrong.headers.get("x-key").unwrap(), STAND_IN);
 }
@@ -131,7 +131,7 @@ fn a_placeholder_is_replaced_where_it_was_sent_and_stays_elsewhere() {
 fn what_cannot_be_a_secret_is_refused_without_being_said() {
     let new = |value: &str, put| {
         let secret = held(SecretUse::Placeholder).secret;
-        Held::new("n".to_owned(), Secret { put, ..secret }, value, None).map(|held| held.value)
+        LoadedSecret::new("n".to_owned(), Secret { put, ..secret }, value, None).map(|held| held.value)
     };
     let query = || SecretUse::Query("k".to_owned());
     assert_eq!(new("12345678\n", query()).unwrap().as_str(), "12345678");
@@ -147,7 +147,7 @@ fn what_cannot_be_a_secret_is_refused_without_being_said() {
 #[test]
 fn a_value_that_is_not_ascii_is_masked_as_others_read_and_write_it() {
     let value = "p\u{e4}ssw\u{f6}rt-\u{20ac}-1";
-    let forms = Forms::of([&Held::new("n".to_owned(), bearer().secret, value, None).unwrap()]);
+    let forms = Forms::of([&LoadedSecret::new("n".to_owned(), bearer().secret, value, None).unwrap()]);
     let misread: String = value.bytes().map(char::from).collect();
     for form in [
         value,
@@ -200,7 +200,7 @@ fn each_form_of_a_value_is_masked_and_nothing_else() {
 const ODD: &str = "abc??>???+DEF&gh/ij<k>'l!(m)*n%25\\u0041 o";
 
 fn odd() -> Forms {
-    Forms::of([&Held::new("n".to_owned(), bearer().secret, ODD, None).unwrap()])
+    Forms::of([&LoadedSecret::new("n".to_owned(), bearer().secret, ODD, None).unwrap()])
 }
 
 /// The value, each byte of which is written so.

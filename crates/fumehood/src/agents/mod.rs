@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use crate::ui::Failure;
 pub(crate) use preset::{Agent, agents};
-pub(crate) use program::{Found, find};
+pub(crate) use program::{InstalledProgram, find};
 
 /// Where the copy of the settings is seen inside, before it is copied into the home folder there.
 const SETTINGS: &str = "/opt/fumehood-agent";
@@ -33,7 +33,7 @@ const WALL: &str = "8h";
 /// A folder of ours outside with what an agent is given; gone when this is dropped. Where we are killed before, the next start
 /// finds its journal and takes it away, as what any run leaves.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct AgentFolder {
     folder: PathBuf,
     journal: Option<Journal>,
     /// Keys that are set, by the variable.
@@ -42,7 +42,7 @@ pub(crate) struct Given {
     pub(crate) left: usize,
 }
 
-impl Drop for Given {
+impl Drop for AgentFolder {
     fn drop(&mut self) {
         // What cannot be removed holds no secret, and its journal stays.
         if std::fs::remove_dir_all(&self.folder).is_ok()
@@ -52,12 +52,12 @@ impl Drop for Given {
     }
 }
 
-impl Given {
+impl AgentFolder {
     /// Copies the settings and writes the policy.
     ///
     /// # Errors
     /// The folder cannot be made or written.
-    pub(crate) fn new(agent: &Agent, found: &Found, environment: &Environment) -> Result<Self, Failure> {
+    pub(crate) fn new(agent: &Agent, found: &InstalledProgram, environment: &Environment) -> Result<Self, Failure> {
         let (folder, journal) = folder(environment)?;
         let mut given = Self { folder, journal: Some(journal), keys: Vec::new(), left: 0 };
         let failed = |error: std::io::Error| not_given(&given.folder, &error.to_string());
@@ -91,7 +91,7 @@ impl Given {
 }
 
 /// The policy of an agent: the preset for coding, its hosts and its keys.
-fn document(agent: &Agent, found: &Found, keys: &[String]) -> Value {
+fn document(agent: &Agent, found: &InstalledProgram, keys: &[String]) -> Value {
     let of_keys: Vec<&preset::Key> = agent.key.iter().filter(|key| keys.contains(&key.env)).collect();
     let hosts = of_keys.iter().map(|key| &key.host).chain(&agent.hosts);
     let allow: Vec<Value> = hosts.map(|host| json!({ "host": host, "ports": [443] })).collect();
@@ -149,7 +149,7 @@ mod tests {
     fn every_agent_has_a_policy_that_is_one() {
         for agent in agents() {
             let keys: Vec<String> = agent.key.iter().map(|key| key.env.clone()).collect();
-            let found = Found { program: "/usr/bin/x".into(), reads: Vec::new(), folders: Vec::new() };
+            let found = InstalledProgram { program: "/usr/bin/x".into(), reads: Vec::new(), folders: Vec::new() };
             let text = document(agent, &found, &keys).to_string();
             let root = Path::new("/srv/project");
             let caller = policy::Caller {

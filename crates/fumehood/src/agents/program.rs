@@ -15,7 +15,7 @@ const INSIDE: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// A program that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct InstalledProgram {
     /// Its real path.
     pub(crate) program: PathBuf,
     /// What has to be shown beside the host's own tools.
@@ -24,7 +24,7 @@ pub(crate) struct Found {
     pub(super) folders: Vec<PathBuf>,
 }
 
-impl Found {
+impl InstalledProgram {
     /// The search path inside.
     pub(super) fn path(&self) -> String {
         let folders = self.folders.iter().map(|folder| folder.to_string_lossy().into_owned());
@@ -33,9 +33,9 @@ impl Found {
 }
 
 /// Looks for a program in the caller's `PATH`.
-pub(crate) fn find(name: &str, environment: &Environment) -> Option<Found> {
+pub(crate) fn find(name: &str, environment: &Environment) -> Option<InstalledProgram> {
     let program = in_path(name, environment)?;
-    let mut found = Found { program: program.clone(), reads: Vec::new(), folders: Vec::new() };
+    let mut found = InstalledProgram { program: program.clone(), reads: Vec::new(), folders: Vec::new() };
     let real = |path: &Option<PathBuf>| path.as_ref().and_then(|path| path.canonicalize().ok());
     let (home, cwd) = (real(&environment.home), real(&environment.cwd));
     found.show(&program, home.as_deref(), cwd.as_deref());
@@ -48,7 +48,7 @@ pub(crate) fn find(name: &str, environment: &Environment) -> Option<Found> {
     Some(found)
 }
 
-impl Found {
+impl InstalledProgram {
     /// Has a program shown, with the package or the environment that it is part of, or the packages that it was installed among;
     /// never the whole home folder. Those of the working folder are seen there, and stay to be written.
     fn show(&mut self, program: &Path, home: Option<&Path>, cwd: Option<&Path>) {

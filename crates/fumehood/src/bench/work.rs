@@ -48,7 +48,7 @@ impl Work {
         }
     }
 
-    fn words(self, to: (&str, u16)) -> Vec<String> {
+    fn argv(self, to: (&str, u16)) -> Vec<String> {
         let sh = |text: String| ["/bin/sh", "-c", &text].map(str::to_owned).to_vec();
         match self {
             Self::Start => sh("echo $((6 * 7))".to_owned()),
@@ -75,7 +75,7 @@ impl Work {
     /// The backend takes no such program.
     pub(super) fn inside(self, backend: &str) -> Result<Workload, String> {
         if !matches!(backend, "monty" | "wasm") {
-            return Ok(Workload::Argv(self.words((NAME, 80)).into_iter().map(Into::into).collect()));
+            return Ok(Workload::Argv(self.argv((NAME, 80)).into_iter().map(Into::into).collect()));
         }
         match self {
             Self::Start => answer(backend).map_err(|stop| stop.sentence()),
@@ -112,7 +112,7 @@ impl Work {
     /// The program is not there, or failed.
     pub(super) fn on_host(self, served: Option<&Served>) -> Result<f64, String> {
         let port = if self == Self::Connections { served.ok_or(NO_SERVER)?.port } else { 0 };
-        let words = self.words(("127.0.0.1", port));
+        let words = self.argv(("127.0.0.1", port));
         let program = if words.first().is_some_and(|word| word == "python3") {
             ["/usr/local/bin/python3", "/usr/bin/python3"]
                 .into_iter()

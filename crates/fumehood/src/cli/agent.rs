@@ -6,11 +6,11 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::args::{Flag, Words, closest, usage};
+use super::args::{Flag, Positionals, closest, usage};
 use super::ask::request;
 use super::flags::{POLICY, SAYING};
 use super::spec::{Call, Spec};
-use crate::agents::{Agent, Found, Given, START, agents, find};
+use crate::agents::{Agent, AgentFolder, InstalledProgram, START, agents, find};
 use crate::run::run as start;
 use crate::ui::{Failure, Role};
 use sandbox::Workload;
@@ -38,7 +38,7 @@ pub(super) const SPEC: Spec = Spec {
       Flags stand before the name, and later policies win: `fumehood agent --allow-host example.org claude -p 'do it'`.\n\n\
       Exit codes: those of `fumehood run`; 126 also for an agent that is not installed.",
     tables: &[POLICY, TERMINAL, SAYING],
-    words: Words::EndFlags,
+    words: Positionals::EndFlags,
     hidden: false,
     run,
 };
@@ -55,7 +55,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
         args.remove(0);
     }
     let found = find(&agent.program, call.environment).ok_or_else(|| not_installed(agent))?;
-    let given = Given::new(agent, &found, call.environment)?;
+    let given = AgentFolder::new(agent, &found, call.environment)?;
     said(call, agent, &given);
     ask(call, &found, &given)?;
     let mut argv: Vec<OsString> = ["/bin/sh", "-c", START, "agent"].map(Into::into).to_vec();
@@ -66,7 +66,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
 }
 
 /// Adds what an agent always has to what was typed: its policy below all others, its files, a terminal.
-fn ask(call: &mut Call<'_>, found: &Found, given: &Given) -> Result<(), Failure> {
+fn ask(call: &mut Call<'_>, found: &InstalledProgram, given: &AgentFolder) -> Result<(), Failure> {
     let flag = |tables: &[&'static [Flag]], long: &str| {
         tables.iter().copied().flatten().find(|flag| flag.long == long).ok_or_else(|| Failure::own(unknown(long)))
     };
@@ -83,7 +83,7 @@ fn ask(call: &mut Call<'_>, found: &Found, given: &Given) -> Result<(), Failure>
 }
 
 /// What is not as somebody may expect it.
-fn said(call: &Call<'_>, agent: &Agent, given: &Given) {
+fn said(call: &Call<'_>, agent: &Agent, given: &AgentFolder) {
     if call.parsed.has("quiet") {
         return;
     }
@@ -107,14 +107,14 @@ fn named(name: &OsStr) -> Result<&'static Agent, Failure> {
 fn list(call: &Call<'_>) -> Result<u8, Failure> {
     let rows = agents().iter().map(|agent| (agent, find(&agent.program, call.environment)));
     if call.json {
-        let one = |(agent, found): (&Agent, Option<Found>)| {
+        let one = |(agent, found): (&Agent, Option<InstalledProgram>)| {
             let path = found.map(|found| found.program.to_string_lossy().into_owned());
             json!({ "name": agent.name, "title": agent.title, "program": path, "install": agent.install })
         };
         call.console.json(&json!({ "schema": 1, "agents": rows.map(one).collect::<Vec<_>>() }))?;
         return Ok(0);
     }
-    let one = |(agent, found): (&Agent, Option<Found>)| match found {
+    let one = |(agent, found): (&Agent, Option<InstalledProgram>)| match found {
         Some(found) => format!("{:<10}{:<14}{}\n", agent.name, agent.title, show(&found.program)),
         None => format!("{:<10}{:<14}not installed: `{}`\n", agent.name, agent.title, agent.install),
     };

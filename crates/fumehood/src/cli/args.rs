@@ -86,7 +86,7 @@ impl Flag {
 
 /// Where words end flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Words {
+pub enum Positionals {
     /// The first word ends the flags: what follows belongs to it.
     EndFlags,
     /// Words and flags mix; at most this many words. `--` ends the flags alone, as everywhere.
@@ -133,7 +133,7 @@ impl Parsed {
     }
 
     /// Takes a word, of at most so many.
-    fn word(&mut self, word: OsString, most: usize) {
+    fn positional(&mut self, word: OsString, most: usize) {
         if self.words.len() < most {
             self.words.push(word);
         } else {
@@ -144,15 +144,15 @@ impl Parsed {
 
 /// Reads arguments against tables of flags. Diagnostics go to `faults`.
 #[must_use]
-pub fn parse(args: impl Iterator<Item = OsString>, tables: &[&'static [Flag]], words: Words) -> Parsed {
+pub fn parse(args: impl Iterator<Item = OsString>, tables: &[&'static [Flag]], words: Positionals) -> Parsed {
     let mut parsed = Parsed::default();
     let mut args = args.peekable();
     while let Some(arg) = args.next() {
         let bytes = arg.as_bytes();
         if bytes == b"--" {
             match words {
-                Words::EndFlags | Words::MixedThenMore(_) => parsed.after = Some(args.collect()),
-                Words::Mixed(most) => args.for_each(|word| parsed.word(word, most)),
+                Positionals::EndFlags | Positionals::MixedThenMore(_) => parsed.after = Some(args.collect()),
+                Positionals::Mixed(most) => args.for_each(|word| parsed.positional(word, most)),
             }
             break;
         }
@@ -162,12 +162,12 @@ pub fn parse(args: impl Iterator<Item = OsString>, tables: &[&'static [Flag]], w
             cluster(&mut parsed, bytes.get(1..).unwrap_or_default(), tables, &mut args);
         } else {
             match words {
-                Words::EndFlags => {
+                Positionals::EndFlags => {
                     parsed.words.push(arg);
                     parsed.words.extend(args);
                     break;
                 }
-                Words::Mixed(most) | Words::MixedThenMore(most) => parsed.word(arg, most),
+                Positionals::Mixed(most) | Positionals::MixedThenMore(most) => parsed.positional(arg, most),
             }
         }
     }
@@ -342,7 +342,7 @@ mod tests {
         Flag::new("interactive", None, To::Ours, "stdin").short(b'i'),
     ];
 
-    fn parsed(words: Words, args: &[&str]) -> Parsed {
+    fn parsed(words: Positionals, args: &[&str]) -> Parsed {
         parse(args.iter().map(OsString::from), &[TABLE], words)
     }
 
@@ -371,7 +371,7 @@ mod tests {
             Flag::new("quiet", None, To::Ours, "quiet").short(b'q'),
         ];
         let faults = |args: &[&str]| -> Vec<String> {
-            let parsed = parse(args.iter().map(OsString::from), &[ONE], Words::EndFlags);
+            let parsed = parse(args.iter().map(OsString::from), &[ONE], Positionals::EndFlags);
             parsed.faults.into_iter().map(|fault| fault.what).collect()
         };
         assert_eq!(faults(&["--code=1", "--code", "2", "--code=3"]), ["two values for `--code`"]);
@@ -389,17 +389,17 @@ mod tests {
     #[test]
     fn every_spelling_of_a_value_is_understood() {
         for args in [&["--memory", "1G"][..], &["--memory=1G"]] {
-            assert_eq!(shown(&parsed(Words::EndFlags, args)), ["memory=1G"]);
+            assert_eq!(shown(&parsed(Positionals::EndFlags, args)), ["memory=1G"]);
         }
         for args in [&["-w", "."][..], &["-w."], &["-w=."], &["--workspace", "."]] {
-            assert_eq!(shown(&parsed(Words::EndFlags, args)), ["workspace=."]);
+            assert_eq!(shown(&parsed(Positionals::EndFlags, args)), ["workspace=."]);
         }
-        assert_eq!(shown(&parsed(Words::EndFlags, &["-itw", "."])), ["interactive", "tty", "workspace=."]);
+        assert_eq!(shown(&parsed(Positionals::EndFlags, &["-itw", "."])), ["interactive", "tty", "workspace=."]);
     }
 
     #[test]
     fn the_first_word_ends_the_flags() {
-        let p = parsed(Words::EndFlags, &["-i", "x.py", "--memory", "--", "-t"]);
+        let p = parsed(Positionals::EndFlags, &["-i", "x.py", "--memory", "--", "-t"]);
         assert_eq!(shown(&p), ["interactive"]);
         assert_eq!(p.words, ["x.py", "--memory", "--", "-t"]);
         assert_eq!(p.after, None);
@@ -407,13 +407,13 @@ mod tests {
 
     #[test]
     fn two_dashes_end_the_flags_and_are_remembered() {
-        let p = parsed(Words::EndFlags, &["-i", "--", "-t", "--"]);
+        let p = parsed(Positionals::EndFlags, &["-i", "--", "-t", "--"]);
         assert_eq!((p.words.len(), p.after), (0, Some(vec!["-t".into(), "--".into()])));
     }
 
     #[test]
     fn words_and_flags_mix_where_the_command_says_so() {
-        let p = parsed(Words::MixedThenMore(1), &["a", "-i", "b", "--", "c"]);
+        let p = parsed(Positionals::MixedThenMore(1), &["a", "-i", "b", "--", "c"]);
         assert_eq!(p.words, ["a"]);
         assert_eq!(p.after, Some(vec!["c".into()]));
         assert_eq!(p.faults.len(), 1);
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn where_nothing_else_can_follow_two_dashes_words_do() {
-        let p = parsed(Words::Mixed(2), &["a", "--", "-i", "c"]);
+        let p = parsed(Positionals::Mixed(2), &["a", "--", "-i", "c"]);
         assert_eq!((p.words, p.after), (vec!["a".into(), "-i".into()], None));
         assert!(p.flags.is_empty());
         assert_eq!(p.faults[0].what, "`c` is one word too many");
@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn all_mistakes_are_told_at_once() {
-        let p = parsed(Words::EndFlags, &["--memroy", "5", "--tty=yes", "-x", "--memory"]);
+        let p = parsed(Positionals::EndFlags, &["--memroy", "5", "--tty=yes", "-x", "--memory"]);
         let ids: Vec<_> = p.faults.iter().map(|f| f.id).collect();
         assert_eq!(ids, ["usage/unknown-flag", "usage/needless-value", "usage/unknown-flag", "usage/missing-value"]);
         assert_eq!(p.faults[0].fix, "`--memory`");
@@ -439,15 +439,15 @@ mod tests {
 
     #[test]
     fn a_negative_number_is_a_value_and_a_flag_is_not() {
-        assert_eq!(shown(&parsed(Words::EndFlags, &["--memory", "-5"])), ["memory=-5"]);
-        let p = parsed(Words::EndFlags, &["--memory", "-i"]);
+        assert_eq!(shown(&parsed(Positionals::EndFlags, &["--memory", "-5"])), ["memory=-5"]);
+        let p = parsed(Positionals::EndFlags, &["--memory", "-i"]);
         assert_eq!((shown(&p), p.faults.len()), (vec!["interactive".to_owned()], 1));
     }
 
     #[test]
     fn bytes_that_are_no_text_stay_as_they_are() {
         let odd = OsString::from_vec(b"--workspace=\xff".to_vec());
-        let p = parse([odd].into_iter(), &[TABLE], Words::EndFlags);
+        let p = parse([odd].into_iter(), &[TABLE], Positionals::EndFlags);
         assert_eq!(p.value("workspace"), Some(OsStr::from_bytes(b"\xff")));
     }
 }

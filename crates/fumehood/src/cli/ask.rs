@@ -131,13 +131,13 @@ mod tests {
     use std::os::unix::ffi::OsStringExt as _;
 
     use super::*;
-    use crate::cli::args::{Words, parse};
+    use crate::cli::args::{Positionals, parse};
     use crate::cli::flags::{POLICY, RUN, SAYING};
     use crate::environment::Environment;
     use crate::ui::{Console, When};
 
     fn asked(environment: &Environment, args: &[&str]) -> Result<Request, Failure> {
-        let parsed = parse(args.iter().map(Into::into), &[POLICY, RUN, SAYING], Words::EndFlags);
+        let parsed = parse(args.iter().map(Into::into), &[POLICY, RUN, SAYING], Positionals::EndFlags);
         assert_eq!(parsed.faults, []);
         let console = Console::new(environment, When::Never);
         request(&Call { environment, console, json: false, color: When::Never, parsed }, Workload::Nothing)
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_value_that_is_no_text_is_refused_and_shown() {
         let odd = OsString::from_vec(b"--read=/\xff\x1b".to_vec());
-        let parsed = parse([odd].into_iter(), &[POLICY, RUN, SAYING], Words::EndFlags);
+        let parsed = parse([odd].into_iter(), &[POLICY, RUN, SAYING], Positionals::EndFlags);
         let environment = Environment::default();
         let console = Console::new(&environment, When::Never);
         let call = Call { environment: &environment, console, json: false, color: When::Never, parsed };

@@ -13,7 +13,7 @@ use sandbox::Capabilities;
 use sandbox::fault::show_bytes;
 use serde_json::json;
 
-use super::args::{Flag, To, Words, closest, usage};
+use super::args::{Flag, Positionals, To, closest, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::house::with_default;
@@ -46,7 +46,7 @@ pub(super) const SPEC: Spec = Spec {
            could be tried, 125 own failure.\n\
            Example: fumehood attack --tier process -p policy.toml",
     tables: &[POLICY, FLAGS],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: attack,
 };
@@ -59,7 +59,16 @@ pub(super) const CONTROL: Spec = hidden(&["__control"], run_control);
 pub(super) const NEIGHBOUR: Spec = hidden(&["__neighbour"], run_neighbour);
 
 const fn hidden(path: &'static [&'static str], run: fn(&mut Call<'_>) -> Result<u8, Failure>) -> Spec {
-    Spec { path, about: "Part of attack", usage: "", more: "", tables: &[], words: Words::EndFlags, hidden: true, run }
+    Spec {
+        path,
+        about: "Part of attack",
+        usage: "",
+        more: "",
+        tables: &[],
+        words: Positionals::EndFlags,
+        hidden: true,
+        run,
+    }
 }
 
 fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value as Json;
 
-use super::args::{Flag, To, Words, usage};
+use super::args::{Flag, Positionals, To, usage};
 use super::spec::{Call, Spec};
 use crate::ui::{Failure, Palette, Role, count};
 use sandbox::audit::{AuditError, Event, Filter, Follow, Kind, Part, Verdict, show, verify};
@@ -36,7 +36,7 @@ pub(super) const SHOW: Spec = Spec {
     more: "With --json: {schema, events}. Nothing is judged here; `fumehood audit verify` does that.\n\
            Exit code 0, 125 if it cannot be read.",
     tables: &[FILTER, TOOLS, FOLDER],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: show_events,
 };
@@ -48,7 +48,7 @@ pub(super) const TAIL: Spec = Spec {
     more: "The newest N events come first (10 unless -n says otherwise). With --json: one line per event.\n\
            Exit code 0, 125 if it cannot be read.",
     tables: &[FILTER, FOLDER],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: tail,
 };
@@ -59,7 +59,7 @@ pub(super) const VERIFY: Spec = Spec {
     usage: "[--key HEX]",
     more: "Exit code 0 if every event is as it was written, 1 if not (the first bad event is named), 125 if it cannot be read.",
     tables: &[KEY, FOLDER],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: verify_log,
 };

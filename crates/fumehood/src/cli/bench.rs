@@ -6,7 +6,7 @@ use backends::Capabilities;
 use sandbox::fault::{Fault, show_path, show_text};
 use serde_json::{Value, json};
 
-use super::args::{Flag, To, Words, usage};
+use super::args::{Flag, Positionals, To, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
@@ -36,7 +36,7 @@ pub(super) const TIERS: Spec = Spec {
            not_measured}]}.\n\
            Example: `fumehood bench tiers --svg tiers.svg`",
     tables: &[POLICY, FLAGS],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run,
 };
@@ -53,7 +53,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     };
     let rows = measure(&layers, rounds, (call.environment, &host), &tell);
     let machine = machine(&host);
-    let about = format!("{}, median of {rounds}", words(&machine));
+    let about = format!("{}, median of {rounds}", describe(&machine));
     if let Some(file) = call.parsed.value("svg").map(PathBuf::from) {
         let file = call.environment.cwd.as_deref().map_or_else(|| file.clone(), |cwd| cwd.join(&file));
         std::fs::write(&file, picture(&rows, &about)).map_err(|error| {
@@ -101,7 +101,7 @@ fn machine(host: &Capabilities) -> Value {
     })
 }
 
-fn words(machine: &Value) -> String {
+fn describe(machine: &Value) -> String {
     let text = |key: &str| show_text(machine.get(key).and_then(Value::as_str).unwrap_or("unknown"));
     let count = machine.get("processors").and_then(Value::as_u64).unwrap_or(0);
     let who = if machine.get("root") == Some(&Value::Bool(true)) { "root" } else { "an ordinary user" };

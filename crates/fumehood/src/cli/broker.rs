@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 
 use sandbox::fault::Fault;
 
-use super::args::Words;
+use super::args::Positionals;
 use super::spec::{Call, Spec};
 use crate::ui::Failure;
 
@@ -15,7 +15,7 @@ pub(super) const SPEC: Spec = Spec {
     usage: "",
     more: "",
     tables: &[],
-    words: Words::EndFlags,
+    words: Positionals::EndFlags,
     hidden: true,
     run: broker,
 };

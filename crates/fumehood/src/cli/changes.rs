@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::args::{Flag, To, Words, usage};
+use super::args::{Flag, Positionals, To, usage};
 use super::live::{apply_live, is_live, read_live};
 use super::pending::drop_every;
 use super::spec::{Call, Spec};
@@ -40,7 +40,7 @@ pub(super) const DIFF: Spec = Spec {
            Exit code 0 if nothing changed or nothing of it is left, 1 if something did, also where it is not carried over,\n\
            125 if the run is not known.",
     tables: &[NAMES],
-    words: Words::MixedThenMore(1),
+    words: Positionals::MixedThenMore(1),
     hidden: false,
     run: show,
 };
@@ -52,7 +52,7 @@ pub(super) const TAKE: Spec = Spec {
     more: "All or nothing, and never over what somebody changed meanwhile.\n\
            Exit code 0, or 1 with every reason and nothing applied.",
     tables: &[APPLY],
-    words: Words::MixedThenMore(1),
+    words: Positionals::MixedThenMore(1),
     hidden: false,
     run: take,
 };
@@ -64,7 +64,7 @@ pub(super) const DISCARD: Spec = Spec {
     more: "The whole run's changes, or those of the named files and folders. `fumehood changes` lists the runs.\n\
            Exit code 0, or 125 if the run is not known.",
     tables: &[DISCARDING],
-    words: Words::MixedThenMore(1),
+    words: Positionals::MixedThenMore(1),
     hidden: false,
     run: drop_all,
 };

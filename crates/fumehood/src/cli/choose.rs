@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use backends::Capabilities;
 use serde_json::{Value, json};
 
-use super::args::{Flag, To, Words, closest, usage};
+use super::args::{Flag, Positionals, To, closest, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
@@ -46,7 +46,7 @@ pub(super) const SPEC: Spec = Spec {
            strength, overshoot, start_ms, memory, measured}]}; choice is null with 126.\n\
            Example: `fumehood choose --threat mistakes --needs shell`",
     tables: &[POLICY, CHOOSE],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: choose,
 };

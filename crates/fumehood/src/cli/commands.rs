@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use gate::command::{Judge, Judgement};
 
-use super::args::{Words, usage};
+use super::args::{Positionals, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
@@ -25,7 +25,7 @@ pub(super) const CHECK: Spec = Spec {
     A command policy alone is no boundary: an allowed program does what it does. The sandbox is the boundary.\n\
     Example: `fumehood commands check -p policy.toml 'git log --oneline | head'`",
     tables: &[POLICY],
-    words: Words::MixedThenMore(1),
+    words: Positionals::MixedThenMore(1),
     hidden: false,
     run: check,
 };

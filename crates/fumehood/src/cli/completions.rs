@@ -2,7 +2,7 @@
 
 use clap_complete::Shell;
 
-use super::args::{Words, closest, usage};
+use super::args::{Positionals, closest, usage};
 use super::spec::{Call, Spec, tree};
 use crate::ui::Failure;
 use sandbox::fault::show_bytes;
@@ -22,7 +22,7 @@ pub(super) const SPEC: Spec = Spec {
     usage: "bash|elvish|fish|powershell|zsh",
     more: "Example: `fumehood completions bash > /etc/bash_completion.d/fumehood`",
     tables: &[],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: completions,
 };

@@ -22,7 +22,7 @@ const SHORT: usize = 12;
 
 /// The store of whoever serves.
 #[derive(Debug)]
-pub(super) struct Shelf(pub(super) Environment);
+pub(super) struct LocalImages(pub(super) Environment);
 
 fn problem(fault: &Fault, is_refusal: bool) -> Problem {
     let status = if is_refusal { 400 } else { 500 };
@@ -33,7 +33,7 @@ fn unkept(error: &ImageError) -> Problem {
     problem(&error.fault(), error.is_refusal())
 }
 
-impl Shelf {
+impl LocalImages {
     fn store(&self) -> Result<Store, Problem> {
         let state = State::open(&self.0.state).map_err(|error| problem(&error.fault(), false))?;
         Store::open(&state).map_err(|error| unkept(&error))
@@ -70,7 +70,7 @@ fn meant(reference: &str) -> String {
     if is_hex { format!("sha256:{word}") } else { word.to_owned() }
 }
 
-impl Images for Shelf {
+impl Images for LocalImages {
     fn list(&self) -> Result<Vec<Image>, Problem> {
         let all = self.store()?.list().map_err(|error| unkept(&error))?;
         Ok(all.into_iter().map(|listed| self.image(listed)).collect())
@@ -100,10 +100,10 @@ impl Images for Shelf {
     }
 
     fn pull(&self, reference: &str) -> Result<Image, Problem> {
-        let wanted = registry::Wanted {
+        let wanted = registry::PullOptions {
             reference: reference.to_owned(),
             credentials: credentials(&self.0),
-            ..registry::Wanted::default()
+            ..registry::PullOptions::default()
         };
         let listed = registry::pull(&self.store()?, &wanted);
         Ok(self.image(listed.map_err(|error| problem(&error.fault(), error.is_refusal()))?))
@@ -119,7 +119,7 @@ impl Images for Shelf {
     }
 }
 
-impl Shelf {
+impl LocalImages {
     fn built(&self, recipe: &Recipe, folder: &Path, tell: &mut dyn FnMut(&str)) -> Result<Image, Problem> {
         let wanted = Build {
             folder: folder.to_owned(),

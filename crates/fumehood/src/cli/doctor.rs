@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use policy::value::Tier;
 use serde_json::{Value, json};
 
-use super::args::{Words, closest, usage};
+use super::args::{Positionals, closest, usage};
 use super::flags::DOCTOR;
 use super::spec::{Call, Spec};
 use crate::doctor::{Finding, Health, Proof, Row, Severity, Share, Started, TierHealth, default_tier, examine};
@@ -24,7 +24,7 @@ pub(super) const SPEC: Spec = Spec {
     more: "A small sandbox is started on each tier that has a plan: what is said was tried. -v lists every clause.\n\
            Exit code 0, or 1 if the default tier, or that of --tier, is not to be had.",
     tables: &[DOCTOR],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: doctor,
 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::args::Words;
+use super::args::Positionals;
 use super::spec::{Call, Spec};
 use crate::explain::{Entry, as_json, entries, named};
 use crate::ui::{Failure, Role, hang};
@@ -16,7 +16,7 @@ pub(super) const SPEC: Spec = Spec {
     more: "Without an id, all of them are listed; with a clause, its own. \
            Exit code 0, or 125 if there is no such id. Example: `fumehood explain limits.memory/oom`",
     tables: &[],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: explain,
 };

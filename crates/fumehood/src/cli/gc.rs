@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::args::Words;
+use super::args::Positionals;
 use super::spec::{Call, Spec};
 use crate::ui::{Failure, Role, Table, count};
 use sandbox::audit::{Kind, Log, Options};
@@ -19,7 +19,7 @@ pub(super) const SPEC: Spec = Spec {
            Workload a run of another state folder left is named (`elsewhere`) and never removed.\n\
            Exit code 0, or 1 if something stays that should go.",
     tables: &[],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: gc,
 };

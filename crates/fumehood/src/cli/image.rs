@@ -7,7 +7,7 @@ use sandbox::fault::show_text;
 use sandbox::quantity;
 use serde_json::json;
 
-use super::args::{Flag, To, Words, usage};
+use super::args::{Flag, Positionals, To, usage};
 use super::image_make::max_size;
 use super::spec::{Call, Spec};
 use crate::changes::state;
@@ -27,7 +27,7 @@ pub(super) const IMPORT: Spec = Spec {
         To::Ours,
         "The most that each may unpack to (20G, and 200 times its packed size)",
     )]],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: import,
 };
@@ -38,7 +38,7 @@ pub(super) const LS: Spec = Spec {
     usage: "",
     more: "Exit code 0, also when there is none. With --json: {schema, images}.",
     tables: &[],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: list,
 };
@@ -50,7 +50,7 @@ pub(super) const RM: Spec = Spec {
     more: "A name goes alone, and takes the image with it if it was the last; a digest goes with all its names.\n\
            Exit code 0; 125 at the first that is not there or in use.",
     tables: &[],
-    words: Words::Mixed(100),
+    words: Positionals::Mixed(100),
     hidden: false,
     run: remove,
 };
@@ -62,7 +62,7 @@ pub(super) const INSPECT: Spec = Spec {
     more: "REF is a name, or `sha256:` with the whole digest.\n\
            Exit code 0; 125 if there is no such image; 126 if its tree is not what was unpacked.",
     tables: &[],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: inspect,
 };
@@ -75,7 +75,7 @@ pub(super) const EXPORT: Spec = Spec {
            One layer, uncompressed, in which all is root's: one tree gives one digest, wherever it is written.\n\
            Exit code 0; 125 if PATH is there or cannot be written; 126 if the image was changed in the store.",
     tables: &[],
-    words: Words::Mixed(2),
+    words: Positionals::Mixed(2),
     hidden: false,
     run: export,
 };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use images::{Build, Listed, Run, Steps, Store};
 use policy::planning::policy_digest;
-use policy::value::{Found, Image, NetMode, Root, Tier, TierChoice, WorkspaceMode};
+use policy::value::{Image, NetMode, Root, StoredImage, Tier, TierChoice, WorkspaceMode};
 use policy::{ClauseId, Loaded, Origins, OutcomeKind};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ use sandbox::state::{Cross, Dir, errno_of};
 use sandbox::{Capabilities, Options, PolicyLayer, Sink, Stdin, Stdio, Workload};
 use serde_json::json;
 
-use super::args::{Flag, To, Words, usage};
+use super::args::{Flag, Positionals, To, usage};
 use super::ask::request;
 use super::flags::POLICY;
 use super::image::{failure, made, missing, store};
@@ -52,7 +52,7 @@ pub(super) const BUILD: Spec = Spec {
         ],
         POLICY,
     ],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: build,
 };
@@ -272,12 +272,12 @@ fn within(loaded: &mut Loaded, run: &Run<'_>) {
     policy.process.user = name;
     policy.fs.root = Root::Image(Image {
         name: "build".to_owned(),
-        found: Ok(Found {
+        found: Ok(StoredImage {
             tree: run.root.to_owned(),
             user: Some(number),
             workdir: Some(PathBuf::from(run.workdir)),
             built: true,
-            ..Found::default()
+            ..StoredImage::default()
         }),
     });
     let env = &mut policy.env.set;

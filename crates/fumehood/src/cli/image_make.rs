@@ -6,7 +6,7 @@ use images::{Debian, FromHost};
 use policy::units::Bytes;
 use sandbox::fault::show_bytes;
 
-use super::args::{Flag, To, Words, usage};
+use super::args::{Flag, Positionals, To, usage};
 use super::image::{failure, made, missing, store};
 use super::spec::{Call, Spec};
 use crate::ui::Failure;
@@ -26,7 +26,7 @@ pub(super) const FROM_HOST: Spec = Spec {
         Flag::new("paths", Some("PATH,..."), To::Ours, "Only these, below /usr or /opt").many(),
         MAX_SIZE,
     ]],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: from_host,
 };
@@ -45,7 +45,7 @@ pub(super) const DEBIAN: Spec = Spec {
         Flag::new("suite", Some("SUITE"), To::Ours, "A suite that this host's apt has sources of, e.g. bookworm"),
         MAX_SIZE,
     ]],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: debian,
 };

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use registry::{PullError, Wanted, pull};
+use registry::{PullError, PullOptions, pull};
 
-use super::args::{Flag, To, Words};
+use super::args::{Flag, Positionals, To};
 use super::image::{made, references, store};
 use super::image_make::{NAME, max_size};
 use super::spec::{Call, Spec};
@@ -33,7 +33,7 @@ pub(super) const PULL: Spec = Spec {
         ],
         REGISTRY,
     ],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run,
 };
@@ -50,16 +50,16 @@ pub(super) fn credentials(environment: &Environment) -> Option<PathBuf> {
 }
 
 /// What a call asks of a registry by the flags of [`REGISTRY`].
-pub(super) fn wanted(call: &Call<'_>, reference: String) -> Result<Wanted, Failure> {
+pub(super) fn wanted(call: &Call<'_>, reference: String) -> Result<PullOptions, Failure> {
     let mirror = call.parsed.value("mirror").map(|value| value.to_string_lossy().into_owned());
     let (plain_http, credentials) = (call.parsed.has("plain-http"), credentials(call.environment));
-    Ok(Wanted { reference, mirror, plain_http, credentials, limit: max_size(call)?, ..Wanted::default() })
+    Ok(PullOptions { reference, mirror, plain_http, credentials, limit: max_size(call)?, ..PullOptions::default() })
 }
 
 fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let reference = references(call)?.swap_remove(0);
     let text = |flag: &str| call.parsed.value(flag).map(|value| value.to_string_lossy().into_owned());
-    let wanted = Wanted { name: text("tag"), platform: text("platform"), ..wanted(call, reference)? };
+    let wanted = PullOptions { name: text("tag"), platform: text("platform"), ..wanted(call, reference)? };
     let image = pull(&store(call)?, &wanted).map_err(|error| failure(&error))?;
     made(call, &[image])
 }

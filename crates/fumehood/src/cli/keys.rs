@@ -9,7 +9,7 @@ use sandbox::state::State;
 use serde_json::json;
 use server::keys::{Keys, KeysError, Rights};
 
-use super::args::{Flag, To, Words, usage};
+use super::args::{Flag, Positionals, To, usage};
 use super::spec::{Call, Spec};
 use crate::ui::{Failure, Table};
 
@@ -38,7 +38,7 @@ pub(super) const ADD: Spec = Spec {
            Exit code 0; 125 if the name is taken, or the state folder cannot be used; 126 if the ceiling is no policy.\n\
            With --json: {schema, name, key, missing_templates}.",
     tables: &[ADD_FLAGS],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: add,
 };
@@ -49,7 +49,7 @@ pub(super) const LS: Spec = Spec {
     usage: "",
     more: "Exit code 0, also when there is none. With --json: {schema, keys}.",
     tables: &[],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: list,
 };
@@ -60,7 +60,7 @@ pub(super) const RM: Spec = Spec {
     usage: "NAME",
     more: "It counts at once, also for a server that runs. Exit code 0; 125 if there is no such key.",
     tables: &[],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: remove,
 };

@@ -2,7 +2,7 @@
 
 use sandbox::fault::Fault;
 
-use super::args::Words;
+use super::args::Positionals;
 use super::spec::{Call, Spec};
 use crate::ui::Failure;
 
@@ -13,7 +13,7 @@ pub(super) const SPEC: Spec = Spec {
     usage: "",
     more: "",
     tables: &[],
-    words: Words::EndFlags,
+    words: Positionals::EndFlags,
     hidden: true,
     run: language,
 };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::args::{Flag, To, Words};
+use super::args::{Flag, Positionals, To};
 use super::ask::request;
 use super::flags::{POLICY, RUN as PROGRAM, SAYING};
 use super::spec::{Call, Spec};
@@ -35,7 +35,7 @@ pub(super) const SPEC: Spec = Spec {
       report with `proposal` {allow, remarks, document}.\n\
       Example: `fumehood learn -p coding-agent --save agent.toml -- npm install`",
     tables: &[POLICY, PROGRAM, SAYING, WRITE],
-    words: Words::EndFlags,
+    words: Positionals::EndFlags,
     hidden: false,
     run,
 };

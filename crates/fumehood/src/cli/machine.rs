@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::args::{Flag, To, Words};
+use super::args::{Flag, Positionals, To};
 use super::spec::{Call, Spec};
 use crate::ui::Failure;
 
@@ -21,7 +21,7 @@ pub(super) const PREPARE: Spec = Spec {
         To::Ours,
         "A kernel package of Debian for amd64 that is here already",
     )]],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: prepare,
 };

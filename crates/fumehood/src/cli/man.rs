@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::args::{Flag, To, Words, usage};
+use super::args::{Flag, Positionals, To, usage};
 use super::spec::{Call, Spec, tree};
 use crate::ui::Failure;
 use sandbox::fault::{Fault, show_bytes, show_path};
@@ -16,7 +16,7 @@ pub(super) const SPEC: Spec = Spec {
     usage: "[COMMAND] [--dir DIR]",
     more: "Example: `fumehood man run | man -l -`",
     tables: &[FLAGS],
-    words: Words::Mixed(2),
+    words: Positionals::Mixed(2),
     hidden: false,
     run: man,
 };

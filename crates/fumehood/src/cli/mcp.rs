@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use gateway::http::{Keys, Listen};
 use gateway::mcp::Gateway;
 
-use super::args::{Flag, To, Words, usage};
+use super::args::{Flag, Positionals, To, usage};
 use super::ask::{asked_layers, named};
 use super::flags::POLICY;
 use super::house::with_default;
@@ -44,7 +44,7 @@ pub(super) const SERVE_GATEWAY: Spec = Spec {
            its own sandbox; tools are shown and called as [[tools.tool]] allows.\n\
            Exit code 0 at the end, 125 for a failure of ours, 126 if the policy is wrong.",
     tables: &[POLICY, GATEWAY],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: gateway,
 };
@@ -62,7 +62,7 @@ pub(super) const SERVE: Spec = Spec {
            Each call is a run under the policy; results carry violations. Workload a call changes is kept aside until applied.\n\
            Exit code 0 at the end, 125 for a failure of ours, 126 if the policy is wrong.",
     tables: &[POLICY, SERVER],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: serve,
 };

@@ -9,9 +9,9 @@ use gateway::mcp::servers::Server;
 use live::template::{Store, Tools};
 use serde_json::json;
 
-use registry::Wanted;
+use registry::PullOptions;
 
-use super::args::{Flag, To, Words, closest, usage};
+use super::args::{Flag, Positionals, To, closest, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::image::store;
@@ -41,7 +41,7 @@ pub(super) const FETCH: Spec = Spec {
            Exit code 0, 125 for a failure of ours, 126 if there is nothing that could be fetched, an image is refused or another\n\
            one than was pinned, or no sandbox can hold pip or npm here.",
     tables: &[POLICY, ACCEPT, REGISTRY],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: fetch,
 };
@@ -97,7 +97,7 @@ fn fetch_image(call: &mut Call<'_>, server: &Server, container: &Container) -> R
     // A mistake in the server's own policy is told before anything is pulled.
     let own = crate::load::policy(&[PolicyLayer::Document(server.policy.clone())], call.environment)?.policy;
     let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
-    let wanted = Wanted { platform: container.platform.clone(), ..wanted(call, container.image.clone())? };
+    let wanted = PullOptions { platform: container.platform.clone(), ..wanted(call, container.image.clone())? };
     let accepted = call.parsed.value("accept").map(|digest| show_bytes(digest.as_bytes()));
     let made = pulled::fetch(&state, &store(call)?, container, &wanted, accepted.as_deref());
     let made = made.map_err(|unfetched| unfetched_failure(&unfetched, &server.name))?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use gateway::mcp::servers::Server;
 use serde_json::json;
 
-use super::args::{Flag, To, Words, closest, usage};
+use super::args::{Flag, Positionals, To, closest, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
@@ -39,7 +39,7 @@ pub(super) const INSTALL: Spec = Spec {
            beside it (NAME.gated.json), which the policy (TOML) imports from then on.\n\
            Exit code 0, or 1 if there is nothing to undo.",
     tables: &[POLICY, FLAGS],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: install,
 };

@@ -2,11 +2,11 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 
-use gateway::mcp::pins::{Pin, Pins, PinsError, Scopes, Seen};
+use gateway::mcp::pins::{Pin, Pins, PinsError, RecordedDefinition, Scopes};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
-use super::args::{Words, closest, usage};
+use super::args::{Positionals, closest, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
@@ -23,7 +23,7 @@ pub(super) const PINS: Spec = Spec {
            With -p only what the gateway of this policy saw. `ls` shows what changed, word by word.\n\
            Exit code 0; 1 if nothing of this name is held (accept) or pinned (reset).",
     tables: &[POLICY],
-    words: Words::Mixed(2),
+    words: Positionals::Mixed(2),
     hidden: false,
     run: pins,
 };
@@ -93,7 +93,7 @@ fn text(call: &Call<'_>, all: &Scopes) -> String {
 
 fn row(table: &mut Table, changes: &mut String, name: &str, pin: &Pin) {
     let name = show_text(name);
-    let since = |seen: &Seen| {
+    let since = |seen: &RecordedDefinition| {
         let at = i64::try_from(seen.at).ok().and_then(|at| Timestamp::from_second(at).ok());
         at.map(|at| at.to_string()).unwrap_or_default()
     };
@@ -110,8 +110,10 @@ fn row(table: &mut Table, changes: &mut String, name: &str, pin: &Pin) {
 }
 
 /// What changed, as lines; nothing in it acts on a terminal.
-fn difference(name: &str, trusted: Option<&Seen>, held: &Seen) -> String {
-    let plain = |seen: Option<&Seen>| seen.map(|seen| format!("{:#}\n", sorted(&seen.definition))).unwrap_or_default();
+fn difference(name: &str, trusted: Option<&RecordedDefinition>, held: &RecordedDefinition) -> String {
+    let plain = |seen: Option<&RecordedDefinition>| {
+        seen.map(|seen| format!("{:#}\n", sorted(&seen.definition))).unwrap_or_default()
+    };
     let (old, new) = (plain(trusted), plain(Some(held)));
     let diff = similar::TextDiff::from_lines(&old, &new);
     let text = diff

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 
 use egress::denial::{Reason, To};
-use egress::host::{Named, authority};
+use egress::host::{AuthorityHost, authority};
 use egress::judge::{Connect, Granted, LookUp, Request, Rules};
 use egress::wire::Denied;
 use policy::value::NetMode;
 use serde_json::json;
 
-use super::args::{Flag, To as Where, Words, usage};
+use super::args::{Flag, Positionals, To as Where, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
@@ -37,13 +37,13 @@ pub(super) const CHECK: Spec = Spec {
     Without a port: 443, or the one of the URL's scheme. With --json: {schema, decision, host, port, proxy, reason}.\n\
     Example: `fumehood net check --allow-host example.org https://example.org/index.html`",
     tables: &[POLICY, REQUEST],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: check,
 };
 
 /// What is asked about.
-struct Asked {
+struct Destination {
     to: To,
     port: u16,
     /// The path, where it is a URL.
@@ -53,7 +53,7 @@ struct Asked {
 }
 
 /// What the rules say.
-enum Said {
+enum NetVerdict {
     /// By this proxy, where one resolves the name.
     Allowed(Option<String>),
     Asked,
@@ -64,7 +64,7 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
     let word = call.parsed.words.first().map(|word| show_bytes(word.as_bytes())).unwrap_or_default();
     let udp = call.parsed.has("udp");
     // A URL asks for HTTP over a connection.
-    let asked = read(&word).filter(|asked| !udp || asked.path.is_none()).map(|asked| Asked { udp, ..asked });
+    let asked = read(&word).filter(|asked| !udp || asked.path.is_none()).map(|asked| Destination { udp, ..asked });
     let asked = asked.ok_or_else(|| Failure::own(nothing(&word)))?;
     let method = call.parsed.value("method").map_or_else(|| "GET".to_owned(), |text| show_bytes(text.as_bytes()));
     let loaded = load::policy(&asked_layers(call, 126)?, call.environment)?;
@@ -72,14 +72,14 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
     let rules = Rules::of(loaded.policy.net);
     let said = if udp { datagrams(&rules, &asked) } else { judge(&rules, &asked, &method) };
     let denied = match &said {
-        Said::Refused(reason) => Some(record(reason, &asked, closed)),
-        Said::Allowed(_) | Said::Asked => None,
+        NetVerdict::Refused(reason) => Some(record(reason, &asked, closed)),
+        NetVerdict::Allowed(_) | NetVerdict::Asked => None,
     };
     if call.json {
         let (decision, proxy) = match &said {
-            Said::Allowed(proxy) => ("allow", proxy.as_deref()),
-            Said::Asked => ("ask", None),
-            Said::Refused(_) => ("deny", None),
+            NetVerdict::Allowed(proxy) => ("allow", proxy.as_deref()),
+            NetVerdict::Asked => ("ask", None),
+            NetVerdict::Refused(_) => ("deny", None),
         };
         let reason = denied.as_ref().map(egress::denial::body);
         let host = asked.to.to_string();
@@ -90,14 +90,14 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
         call.console.data(text(call, &asked, denied.as_ref(), &said).as_bytes())?;
     }
     Ok(match said {
-        Said::Allowed(_) => 0,
-        Said::Refused(_) => 1,
-        Said::Asked => 3,
+        NetVerdict::Allowed(_) => 0,
+        NetVerdict::Refused(_) => 1,
+        NetVerdict::Asked => 3,
     })
 }
 
 /// A URL of HTTP, or a host with or without a port.
-fn read(word: &str) -> Option<Asked> {
+fn read(word: &str) -> Option<Destination> {
     let (rest, default, url) = match word.split_once("://") {
         Some(("http", rest)) => (rest, 80, true),
         Some(("https", rest)) => (rest, 443, true),
@@ -108,20 +108,20 @@ fn read(word: &str) -> Option<Asked> {
     let (host, path) = rest.split_at_checked(end)?;
     let found = authority(host)?;
     let to = match found.host {
-        Named::Name(name) => To::Name(name),
-        Named::Address(address) => To::Address(address),
+        AuthorityHost::Name(name) => To::Name(name),
+        AuthorityHost::Address(address) => To::Address(address),
     };
     let path = path.split(['?', '#']).next().filter(|path| !path.is_empty()).unwrap_or("/");
-    Some(Asked { to, port: found.port.unwrap_or(default), path: url.then(|| path.to_owned()), udp: false })
+    Some(Destination { to, port: found.port.unwrap_or(default), path: url.then(|| path.to_owned()), udp: false })
 }
 
 /// Where no rule has a name, a person is asked if anybody hears the connection; else the kernel refuses it.
-fn unnamed(rules: &Rules, port: u16) -> Said {
-    if rules.is_asked_at(port) { Said::Asked } else { Said::Refused(Reason::UnknownName) }
+fn unnamed(rules: &Rules, port: u16) -> NetVerdict {
+    if rules.is_asked_at(port) { NetVerdict::Asked } else { NetVerdict::Refused(Reason::UnknownName) }
 }
 
 /// Whether it may really lead where a rule has it: an address is asked for itself, and what a range allows may still lead inside.
-fn leads(rules: &Rules, asked: &Asked, pin: Option<SocketAddr>) -> Result<(), Reason> {
+fn leads(rules: &Rules, asked: &Destination, pin: Option<SocketAddr>) -> Result<(), Reason> {
     match (pin, &asked.to) {
         (Some(pin), _) => rules.not_denied(pin.ip(), pin.port()),
         (None, To::Address(address)) => rules.outside(*address, asked.port),
@@ -130,7 +130,7 @@ fn leads(rules: &Rules, asked: &Asked, pin: Option<SocketAddr>) -> Result<(), Re
 }
 
 /// Nobody is asked about datagrams, and no proxy passes them on.
-fn datagrams(rules: &Rules, asked: &Asked) -> Said {
+fn datagrams(rules: &Rules, asked: &Destination) -> NetVerdict {
     let may_be_looked_up = match &asked.to {
         To::Name(name) => match rules.look_up(name) {
             LookUp::Denied(reason) => Err(reason),
@@ -140,42 +140,42 @@ fn datagrams(rules: &Rules, asked: &Asked) -> Said {
     };
     let judged =
         may_be_looked_up.and_then(|()| rules.datagrams(&asked.to, asked.port)).and_then(|pin| leads(rules, asked, pin));
-    judged.map_or_else(Said::Refused, |()| Said::Allowed(None))
+    judged.map_or_else(NetVerdict::Refused, |()| NetVerdict::Allowed(None))
 }
 
-fn judge(rules: &Rules, asked: &Asked, method: &str) -> Said {
+fn judge(rules: &Rules, asked: &Destination, method: &str) -> NetVerdict {
     if let To::Name(name) = &asked.to {
         match rules.look_up(name) {
-            LookUp::Denied(reason) => return Said::Refused(reason),
+            LookUp::Denied(reason) => return NetVerdict::Refused(reason),
             LookUp::Ask => return unnamed(rules, asked.port),
             LookUp::Known { pinned: _ } => {}
         }
     }
     let way = match rules.connect(&asked.to, asked.port) {
-        Connect::Denied(reason) => return Said::Refused(reason),
+        Connect::Denied(reason) => return NetVerdict::Refused(reason),
         Connect::Ask => return unnamed(rules, asked.port),
         Connect::Way(way) => way,
     };
     if let Err(reason) = leads(rules, asked, way.pin) {
-        return Said::Refused(reason);
+        return NetVerdict::Refused(reason);
     }
     let by_name = way.pin.is_none() && matches!(asked.to, To::Name(_));
     let proxy = rules.net().proxy.as_ref().filter(|_| by_name).map(policy::value::Proxy::place);
-    let Some(path) = &asked.path else { return Said::Allowed(proxy) };
+    let Some(path) = &asked.path else { return NetVerdict::Allowed(proxy) };
     let host = match &asked.to {
         To::Address(address) if address.is_ipv6() => format!("[{address}]"),
         to @ (To::Name(_) | To::Address(_)) => to.to_string(),
     };
     let request = Request { method, authority: None, hosts: vec![&host], path, opens_websocket: false };
     match rules.request(&asked.to, asked.port, &request) {
-        Ok(Granted::Allowed) => Said::Allowed(proxy),
-        Ok(Granted::Ask) => Said::Asked,
-        Err(reason) => Said::Refused(reason),
+        Ok(Granted::Allowed) => NetVerdict::Allowed(proxy),
+        Ok(Granted::Ask) => NetVerdict::Asked,
+        Err(reason) => NetVerdict::Refused(reason),
     }
 }
 
 /// The record of a refusal; without a network there is a simpler reason.
-fn record(reason: &Reason, asked: &Asked, closed: bool) -> Denied {
+fn record(reason: &Reason, asked: &Destination, closed: bool) -> Denied {
     let mut record = reason.record(&asked.to, asked.port);
     if asked.udp && matches!(reason, Reason::UnknownName | Reason::Port) {
         record.instead = "ask for a rule of this host and port with `protocol = \"udp\"`".to_owned();
@@ -191,17 +191,19 @@ fn record(reason: &Reason, asked: &Asked, closed: bool) -> Denied {
     }
 }
 
-fn text(call: &Call<'_>, asked: &Asked, denied: Option<&Denied>, said: &Said) -> String {
+fn text(call: &Call<'_>, asked: &Destination, denied: Option<&Denied>, said: &NetVerdict) -> String {
     let paint = |role, text: &str| call.console.out.paint(role, text);
     let place = show_text(&format!("{}:{}", asked.to, asked.port));
     let Some(denied) = denied else {
         return match said {
-            Said::Asked => format!("{} {place}\n", paint(Role::Weak, "asked:")),
-            Said::Allowed(Some(proxy)) => {
+            NetVerdict::Asked => format!("{} {place}\n", paint(Role::Weak, "asked:")),
+            NetVerdict::Allowed(Some(proxy)) => {
                 let by = format!("by the proxy {}, which resolves the name", show_text(proxy));
                 format!("{} {place}, {by}\n", paint(Role::Good, "allowed:"))
             }
-            Said::Allowed(None) | Said::Refused(_) => format!("{} {place}\n", paint(Role::Good, "allowed:")),
+            NetVerdict::Allowed(None) | NetVerdict::Refused(_) => {
+                format!("{} {place}\n", paint(Role::Good, "allowed:"))
+            }
         };
     };
     format!(

@@ -12,7 +12,7 @@ use serde_json::json;
 use sys::cgroup::{CgroupError, Hierarchies};
 use sys::command::Command;
 
-use super::args::{self, Flag, To, Words, usage};
+use super::args::{self, Flag, Positionals, To, usage};
 use super::spec::{Call, Spec};
 use crate::environment::Environment;
 use crate::oci::client;
@@ -67,7 +67,7 @@ pub(super) const SPEC: Spec = Spec {
            create [--bundle DIR] [--pid-file FILE] ID, start ID, state ID, kill ID [SIGNAL], delete [--force] ID, list, features.\n\
            Exit code 0; 126 if the container is refused, 125 for everything else.",
     tables: &[GLOBAL],
-    words: Words::EndFlags,
+    words: Positionals::EndFlags,
     hidden: false,
     run: oci,
 };
@@ -78,7 +78,7 @@ pub(super) const SUPERVISE: Spec = Spec {
     usage: "",
     more: "",
     tables: &[],
-    words: Words::EndFlags,
+    words: Positionals::EndFlags,
     hidden: true,
     run: served,
 };
@@ -142,7 +142,7 @@ fn words_of(
     table: &'static [Flag],
     most: usize,
 ) -> Result<args::Parsed, Failure> {
-    let mut parsed = args::parse(words, &[table], Words::Mixed(most));
+    let mut parsed = args::parse(words, &[table], Positionals::Mixed(most));
     if parsed.faults.is_empty() {
         return Ok(parsed);
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::args::Words;
+use super::args::Positionals;
 use super::spec::{Call, Spec};
 use crate::changes::{failed, state};
 use crate::ui::{Failure, Role, Table, count};
@@ -24,7 +24,7 @@ pub(super) const SPEC: Spec = Spec {
            `fumehood diff RUN` shows one, `apply RUN` takes it over, `discard RUN` throws it away, `discard --all` all of them.\n\
            Exit code 0.",
     tables: &[],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: list,
 };

@@ -5,12 +5,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use gate::command::Judge;
 use policy::planning::policy_digest;
 use policy::presets::{PRESETS as ALL, Preset};
-use policy::show::Shown;
+use policy::show::ClauseLine;
 use policy::value::Root;
 use policy::{Lint, Loaded};
 use serde_json::json;
 
-use super::args::{Words, closest, usage};
+use super::args::{Positionals, closest, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::house::{offer, with_default};
@@ -27,7 +27,7 @@ pub(super) const CHECK: Spec = Spec {
     usage: "[FILE] [-p POLICY]... [FLAGS]",
     more: "Exit code 0 if the policy is right, 126 with every mistake if not. Whether this host can hold it, `fumehood plan` tells.",
     tables: &[POLICY],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: check,
 };
@@ -38,7 +38,7 @@ pub(super) const SHOW: Spec = Spec {
     usage: "[FILE] [-p POLICY]... [FLAGS]",
     more: "Exit code 0, 126 with every mistake if the policy is wrong.",
     tables: &[POLICY],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: show,
 };
@@ -49,7 +49,7 @@ pub(super) const SCHEMA: Spec = Spec {
     usage: "",
     more: "For editors and generators; `policy check` also knows what a schema cannot say. Exit code 0.",
     tables: &[],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: schema,
 };
@@ -60,7 +60,7 @@ pub(super) const PRESETS: Spec = Spec {
     usage: "[NAME]",
     more: "Exit code 0, or 125 if there is none of this name. Example: `fumehood policy presets strict > policy.toml`",
     tables: &[],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: presets,
 };
@@ -122,7 +122,7 @@ fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
         return Ok(0);
     }
     let mut table = Table::new(&["clause", "from", "value"]);
-    for Shown { clause, text, value: _, origin } in loaded.show() {
+    for ClauseLine { clause, text, value: _, origin } in loaded.show() {
         let (text, role) = match text {
             Some(text) => (show_text(&text), None),
             None => ("not asked for".to_owned(), Some(Role::Aside)),

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use sandbox::fault::{show_bytes, show_text};
 use sandbox::state::RunId;
 
-use super::args::{Flag, To, Words, usage};
+use super::args::{Flag, Positionals, To, usage};
 use super::ask::asked_layers;
 use super::spec::{Call, Spec};
-use crate::replay::{Given, replay};
+use crate::replay::{ReplayInputs, replay};
 use crate::ui::{Detail, Failure, Role, View, fault, report};
 
 const FLAGS: &[Flag] = &[
@@ -38,7 +38,7 @@ pub(super) const SPEC: Spec = Spec {
            With --json: {schema, run, plan, same, differs [{what, then, now}], not_recorded, report}.\n\
            Example: `fumehood replay r-20261122-022119-b83197 -- python3 analysis.py`",
     tables: &[FLAGS],
-    words: Words::MixedThenMore(1),
+    words: Positionals::MixedThenMore(1),
     hidden: false,
     run,
 };
@@ -48,7 +48,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let own = |flag: &str| call.parsed.value(flag).map(OsStr::to_os_string);
     let log = own("dir").map(PathBuf::from);
     let log = log.map(|dir| call.environment.cwd.as_deref().map_or_else(|| dir.clone(), |cwd| cwd.join(&dir)));
-    let given = Given {
+    let given = ReplayInputs {
         log,
         values: asked_layers(call, 126)?,
         language: own("lang"),
@@ -82,7 +82,7 @@ fn named(word: Option<&OsStr>) -> Result<RunId, Failure> {
     })
 }
 
-fn told(call: &Call<'_>, replayed: &crate::replay::Replayed) -> String {
+fn told(call: &Call<'_>, replayed: &crate::replay::ReplayResult) -> String {
     let palette = call.console.err;
     let finished = &replayed.finished;
     let view = View {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::args::Words;
+use super::args::Positionals;
 use super::ask::request;
 use super::flags::{ON, POLICY, RUN as PROGRAM, SAYING};
 use super::spec::{Call, Spec};
@@ -36,7 +36,7 @@ pub(super) const RUN: Spec = Spec {
     usage: "[FLAGS] -- CMD ARGS... | [FLAGS] SCRIPT ARGS... | [FLAGS] --lang LANGUAGE (--code TEXT | -)",
     more: CODES,
     tables: &[POLICY, PROGRAM, ON, SAYING],
-    words: Words::EndFlags,
+    words: Positionals::EndFlags,
     hidden: false,
     run,
 };
@@ -47,7 +47,7 @@ pub(super) const SHELL: Spec = Spec {
     usage: "[FLAGS]",
     more: "A preset's `limits.wall` does not hold here, one of a document or flag does. Exit code as with `fumehood run`.",
     tables: &[POLICY, ON, SAYING],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: shell,
 };
@@ -58,7 +58,7 @@ pub(super) const PLAN: Spec = Spec {
     usage: "[FLAGS] [-- CMD ARGS... | SCRIPT ARGS...]",
     more: "Exit code 0 with a plan, 126 with every reason why there is none.",
     tables: &[POLICY, PROGRAM, SAYING],
-    words: Words::EndFlags,
+    words: Positionals::EndFlags,
     hidden: false,
     run: plan,
 };

@@ -15,7 +15,7 @@ use gateway::pipe::Pipe;
 use tokio::io::BufReader;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::args::{Flag, To, Words, usage};
+use super::args::{Flag, Positionals, To, usage};
 use super::ask::{asked_layers, named};
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
@@ -67,7 +67,7 @@ pub(super) const SPEC: Spec = Spec {
            docs/reference/http.md has every request. Ends with SIGINT or SIGTERM, or when the pipe is closed.\n\
            Exit code 0 at the end, 125 for a failure of ours, 126 if the policy is wrong.",
     tables: &[POLICY, SERVE],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: serve,
 };

@@ -15,15 +15,15 @@ use sandbox::Environment;
 use sandbox::fault::{Fault, show_bytes};
 use sandbox::state::State;
 use server::answer::{Problem, refused};
-use server::backend::Wanted;
-use server::desk::Desk;
+use server::app::AppState;
+use server::backend::SandboxRequest;
 use server::folder::{Create, Folder};
 use server::http::{Listen, Server, Settings, TlsFiles, bind, serve};
 use server::traces::{Traces, Unfit};
 
 use super::approvals::Served;
-use super::args::{Flag, To, Words, usage};
-use super::docker::Shelf;
+use super::args::{Flag, Positionals, To, usage};
+use super::docker::LocalImages;
 use super::keys;
 use super::serve::told_to_stop;
 use super::spec::{Call, Spec};
@@ -61,7 +61,7 @@ pub(super) const SPEC: Spec = Spec {
            Started by systemd with a socket it listens on that one (LISTEN_FDS), and says when it is ready (NOTIFY_SOCKET).\n\
            Ends with SIGINT or SIGTERM. Exit code 0 at the end, 125 for a failure of ours.",
     tables: &[SERVE],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run,
 };
@@ -99,15 +99,15 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let pool = Arc::new(pool(call, &environment)?);
     let folder = Folder::new(home, creator(Arc::clone(&pool)));
     let settings = Settings { domain };
-    let desk = Desk::new(Arc::new(folder), keys, &environment, settings).map_err(|error| keys::unusable(&error))?;
-    let desk = desk.with_approvals(Arc::new(Served((*environment).clone())));
-    let desk = match traces(call)? {
-        Some(traces) => desk.with_traces(traces),
-        None => desk,
+    let app = AppState::new(Arc::new(folder), keys, &environment, settings).map_err(|error| keys::unusable(&error))?;
+    let app = app.with_approvals(Arc::new(Served((*environment).clone())));
+    let app = match traces(call)? {
+        Some(traces) => app.with_traces(traces),
+        None => app,
     };
     let told = Arc::clone(&pool);
-    let desk = desk.with_pool(Arc::new(move || told.status()));
-    let server = Server::new(desk);
+    let app = app.with_pool(Arc::new(move || told.status()));
+    let server = Server::new(app);
     let server = match &listen.docker {
         Some(_) => with_docker(call, server, &environment)?,
         None => server,
@@ -135,7 +135,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
 fn with_docker(call: &Call<'_>, server: Server, caller: &Environment) -> Result<Server, Failure> {
     let ceiling = call.parsed.value("docker-ceiling").map(|value| named(call, value));
     let environment = crate::environment::Environment { caller: caller.clone(), ..call.environment.clone() };
-    let made = server.with_docker(Arc::new(Shelf(environment)), ceiling);
+    let made = server.with_docker(Arc::new(LocalImages(environment)), ceiling);
     made.map_err(|problems| {
         let what = "Docker's clients cannot be served".to_owned();
         let why = problems.iter().map(Problem::line).collect::<Vec<_>>().join("; also ");
@@ -237,9 +237,21 @@ fn creator(pool: Arc<Pool>) -> Create {
     })
 }
 
-fn request(wanted: Wanted) -> Request {
-    let Wanted { owner: _, layers, no_links, name, labels, timeout_ms, idle_ms, template, begin, imports, from, given } =
-        wanted;
+fn request(wanted: SandboxRequest) -> Request {
+    let SandboxRequest {
+        owner: _,
+        layers,
+        no_links,
+        name,
+        labels,
+        timeout_ms,
+        idle_ms,
+        template,
+        begin,
+        imports,
+        from,
+        given,
+    } = wanted;
     let mut layers: Vec<Layer> = layers.into_iter().map(Layer::from).collect();
     layers.extend(timeout_ms.map(|ms| Layer::Flag("--timeout".to_owned(), format!("{ms}ms"))));
     Request { layers, no_links, name, labels, idle_ms, template, begin, imports, from, given, ..Request::default() }

@@ -3,7 +3,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, Command, ValueHint};
 
-use super::args::{Flag, Help, Parsed, Words};
+use super::args::{Flag, Help, Parsed, Positionals};
 use super::flags::COMMON;
 use crate::environment::Environment;
 use crate::ui::{Console, Failure, Palette};
@@ -22,7 +22,7 @@ pub struct Spec {
     /// Its flags, beside those of every command.
     pub tables: &'static [&'static [Flag]],
     /// Where its flags end.
-    pub words: Words,
+    pub words: Positionals,
     /// Not shown.
     pub hidden: bool,
     /// Does it; the exit code.
@@ -131,8 +131,8 @@ fn command(spec: &Spec, name: &str) -> Command {
         command = command.arg(argument(flag));
     }
     match spec.words {
-        Words::Mixed(0) => command,
-        Words::Mixed(_) | Words::MixedThenMore(_) | Words::EndFlags => command.arg(
+        Positionals::Mixed(0) => command,
+        Positionals::Mixed(_) | Positionals::MixedThenMore(_) | Positionals::EndFlags => command.arg(
             Arg::new("words")
                 .num_args(0..)
                 .trailing_var_arg(true)

@@ -51,11 +51,11 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::cli::args::{Words, parse};
+    use crate::cli::args::{Positionals, parse};
     use crate::cli::flags::{POLICY, RUN, SAYING};
 
     fn what(args: &[&str], stdin: &[u8]) -> Result<Workload, Failure> {
-        let mut parsed = parse(args.iter().map(OsString::from), &[POLICY, RUN, SAYING], Words::EndFlags);
+        let mut parsed = parse(args.iter().map(OsString::from), &[POLICY, RUN, SAYING], Positionals::EndFlags);
         assert_eq!(parsed.faults, []);
         target(&mut parsed, stdin)
     }

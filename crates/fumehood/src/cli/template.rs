@@ -10,7 +10,7 @@ use policy::json::sha256_hex;
 use policy::value::Root;
 use serde_json::{Value, json};
 
-use super::args::{Flag, To, Words, usage};
+use super::args::{Flag, Positionals, To, usage};
 use super::spec::{Call, Spec};
 use crate::ui::{Failure, Table, count};
 use sandbox::PolicyLayer;
@@ -30,7 +30,7 @@ pub(super) const BUILD: Spec = Spec {
            of its sandboxes. The same recipe is made once. Exit code 0, 125 if it could not be made, or 126 if no sandbox\n\
            can hold pip or npm here.",
     tables: &[&[Flag::new("file", Some("FILE"), To::Ours, "The recipe (TOML)").short(b'f')]],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: build,
 };
@@ -41,7 +41,7 @@ pub(super) const LS: Spec = Spec {
     usage: "",
     more: "",
     tables: &[],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: ls,
 };
@@ -52,7 +52,7 @@ pub(super) const RM: Spec = Spec {
     usage: "NAME...",
     more: "One that a sandbox was made from stays as long as that lives. Exit code 0, or 125 if one could not be removed.",
     tables: &[],
-    words: Words::Mixed(100),
+    words: Positionals::Mixed(100),
     hidden: false,
     run: rm,
 };

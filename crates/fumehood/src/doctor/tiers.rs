@@ -92,7 +92,7 @@ pub struct Row {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TierHealth {
     /// Tier.
-    #[serde(serialize_with = "word")]
+    #[serde(serialize_with = "tier_name")]
     pub tier: Tier,
     /// Backend.
     pub backend: &'static str,
@@ -135,7 +135,7 @@ impl Share {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn word<S: Serializer>(tier: &Tier, serializer: S) -> Result<S::Ok, S::Error> {
+fn tier_name<S: Serializer>(tier: &Tier, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(tier.as_str())
 }
 

@@ -20,7 +20,7 @@ use policy::{ClauseId, Loaded};
 use sandbox::audit::{Kind, Log, Options};
 use sandbox::fault::Fault;
 use sandbox::state::{Places, State};
-use sandbox::{Asker, Environment, Error, Finished, Passed, PolicyLayer, Question, Reply};
+use sandbox::{AllowedAccess, Asker, Environment, Error, Finished, PolicyLayer, Question, Reply};
 use serde_json::json;
 
 use crate::ui::Failure;
@@ -59,7 +59,7 @@ pub struct Learner {
 #[derive(Debug, Default)]
 struct Heard {
     asked: BTreeSet<(String, u16)>,
-    passed: BTreeSet<Passed>,
+    passed: BTreeSet<AllowedAccess>,
 }
 
 impl Learner {
@@ -175,7 +175,7 @@ impl Asker for Learner {
         true
     }
 
-    fn passed(&self, passed: Passed) {
+    fn passed(&self, passed: AllowedAccess) {
         // The broker tells no more than it has room for.
         self.heard().passed.insert(passed);
     }

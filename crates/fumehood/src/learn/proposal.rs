@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use egress::host::{Named, authority};
+use egress::host::{AuthorityHost, authority};
 use egress::wire::MAX_SEEN;
 use policy::value::{Net, NetRule, Target, host_matches};
-use sandbox::Passed;
+use sandbox::AllowedAccess;
 use sandbox::fault::show_text;
 use serde_json::{Value, json};
 
@@ -54,12 +54,13 @@ type Requests = Option<BTreeMap<String, BTreeSet<String>>>;
 
 impl Proposal {
     /// What a run needs that these rules do not have.
-    pub(super) fn of(asked: &BTreeSet<(String, u16)>, passed: &BTreeSet<Passed>, given: &Net) -> Self {
+    pub(super) fn of(asked: &BTreeSet<(String, u16)>, passed: &BTreeSet<AllowedAccess>, given: &Net) -> Self {
         let mut proposal = Self::default();
         // Ports of one host about which the same is known become one rule.
         let mut alike: BTreeMap<(String, Requests, bool), Vec<u16>> = BTreeMap::new();
         for (host, port) in asked {
-            let seen: Vec<&Passed> = passed.iter().filter(|one| one.host == *host && one.port == *port).collect();
+            let seen: Vec<&AllowedAccess> =
+                passed.iter().filter(|one| one.host == *host && one.port == *port).collect();
             let requests = proposal.requests(host, *port, &seen);
             alike.entry((host.clone(), requests, !seen.is_empty())).or_default().push(*port);
         }
@@ -89,7 +90,7 @@ impl Proposal {
     }
 
     /// Methods and paths, where each request was read and can be named by a rule.
-    fn requests(&mut self, host: &str, port: u16, seen: &[&Passed]) -> Requests {
+    fn requests(&mut self, host: &str, port: u16, seen: &[&AllowedAccess]) -> Requests {
         let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for one in seen {
             let (method, path) = one.request.as_ref()?;
@@ -172,11 +173,11 @@ fn is_method(method: &str) -> bool {
 }
 
 /// Whether a rule was what let this through.
-fn is_for(rule: &NetRule, passed: &Passed) -> bool {
+fn is_for(rule: &NetRule, passed: &AllowedAccess) -> bool {
     let named = match (&rule.to, passed.host.parse()) {
         (Target::Cidr(range), Ok(address)) => range.contains(address),
         (Target::Host(pattern), Err(_)) => {
-            matches!(authority(&passed.host).map(|found| found.host), Some(Named::Name(name)) if host_matches(pattern, &name))
+            matches!(authority(&passed.host).map(|found| found.host), Some(AuthorityHost::Name(name)) if host_matches(pattern, &name))
         }
         (Target::Cidr(_), Err(_)) | (Target::Host(_), Ok(_)) => false,
     };
@@ -187,12 +188,12 @@ fn is_for(rule: &NetRule, passed: &Passed) -> bool {
 mod tests {
     use super::*;
 
-    fn passed(host: &str, port: u16, request: Option<(&str, &str)>) -> Passed {
+    fn passed(host: &str, port: u16, request: Option<(&str, &str)>) -> AllowedAccess {
         let request = request.map(|(method, path)| (method.to_owned(), path.to_owned()));
-        Passed { host: host.to_owned(), port, request }
+        AllowedAccess { host: host.to_owned(), port, request }
     }
 
-    fn of(asked: &[(&str, u16)], seen: &[Passed]) -> Proposal {
+    fn of(asked: &[(&str, u16)], seen: &[AllowedAccess]) -> Proposal {
         let asked = asked.iter().map(|(host, port)| ((*host).to_owned(), *port)).collect();
         Proposal::of(&asked, &seen.iter().cloned().collect(), &Net::closed())
     }

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use gateway::engine::BoxFuture;
 use gateway::mcp::servers::{Server, Transport};
 use gateway::mcp::upstream::process::how;
-use gateway::mcp::upstream::{Ended, Launch, Launched, Program, Words};
+use gateway::mcp::upstream::{Ended, Launch, Launched, Program, StderrTail};
 use live::template::Template;
 use policy::{ClauseId, Policy};
 use sandbox::{Environment, PolicyLayer, Sandbox, Sink, Stdin, Stdio, Workload};
@@ -34,14 +34,14 @@ pub struct Launcher {
     runner: Runner,
     environment: Environment,
     /// By policy.
-    asked: BTreeMap<String, Asked>,
+    asked: BTreeMap<String, ServerPolicy>,
     /// By server: what was fetched of it.
     fetched: BTreeMap<String, Origin>,
 }
 
 /// What a server's policy says that its start depends on.
 #[derive(Clone, Debug)]
-struct Asked {
+struct ServerPolicy {
     policy: Policy,
     /// The variables of ours that it lets in.
     passed: Vec<OsString>,
@@ -66,7 +66,7 @@ impl Launcher {
             // What its secrets are read from stays outside: only `env.pass` goes in.
             let sources = loaded.policy.secrets.values().flat_map(|secret| secret.variables());
             let passed = loaded.policy.env.pass.iter().map(String::as_str).chain(sources).map(OsString::from).collect();
-            asked.insert(server.policy.clone(), Asked { passed, unlimited, policy: loaded.policy });
+            asked.insert(server.policy.clone(), ServerPolicy { passed, unlimited, policy: loaded.policy });
         }
         Ok(Self { runner: Runner::new(environment), environment: environment.clone(), asked, fetched: BTreeMap::new() })
     }
@@ -149,7 +149,7 @@ impl Launch for Launcher {
         };
         let started = self.runner.with(environment).start(&layers, Workload::Argv(argv), stdio);
         let sandbox = started.map_err(|stop| {
-            let words = Words::of(&stop.text(Palette::PLAIN, WIDE)).last().unwrap_or_default();
+            let words = StderrTail::of(&stop.text(Palette::PLAIN, WIDE)).last().unwrap_or_default();
             format!("{}: {words}", how(Some(i32::from(stop.code())), None))
         })?;
         Ok(Launched {

@@ -15,8 +15,8 @@ use gate::call::Caller;
 use gateway::Broker;
 use gateway::mcp::names::server_of;
 use gateway::mcp::packages::FromRegistry;
-use gateway::mcp::servers::{self, Server, Wrong};
-use gateway::mcp::{Asked, Gateway, packages, pinning};
+use gateway::mcp::servers::{self, Server, ServerError};
+use gateway::mcp::{Gateway, GatewayPolicy, packages, pinning};
 use live::template::Store;
 use policy::Loaded;
 use policy::span::Documents;
@@ -44,7 +44,7 @@ pub struct GatewayOptions {
 ///
 /// # Errors
 /// Everything that is wrong with the policy, its servers or theirs.
-pub fn gateway(layers: &[PolicyLayer], environment: &Environment, manner: GatewayOptions) -> Result<Gateway, Failure> {
+pub fn gateway(layers: &[PolicyLayer], environment: &Environment, options: GatewayOptions) -> Result<Gateway, Failure> {
     let (loaded, gate) = crate::load::gated(layers, environment)?;
     let Loaded { policy, documents, .. } = &loaded;
     let (Some(tools), Some(gate)) = (&policy.tools, gate) else { return Err(no_tools(layers)) };
@@ -52,13 +52,13 @@ pub fn gateway(layers: &[PolicyLayer], environment: &Environment, manner: Gatewa
     let state = State::open(&environment.state).map_err(|error| Failure::own(error.fault()))?;
     let folder = environment.cwd.clone().unwrap_or_default();
     let broker = crate::broker::open(gate, &loaded, tools, &state, &folder)?;
-    Ok(behind.gateway(broker, &state, manner))
+    Ok(behind.gateway(broker, &state, options))
 }
 
 /// The servers of a policy, looked through and ready to be started: what stands behind each front door that has them.
 #[derive(Debug)]
 pub struct Upstreams {
-    asked: Asked,
+    asked: GatewayPolicy,
     launcher: Launcher,
     scope: String,
 }
@@ -74,7 +74,7 @@ impl Upstreams {
         layers: &[PolicyLayer],
         environment: &Environment,
     ) -> Result<Self, Failure> {
-        let mut asked = Asked::of(tools, documents, &Around { environment }).map_err(all_wrong)?;
+        let mut asked = GatewayPolicy::of(tools, documents, &HostSurroundings { environment }).map_err(all_wrong)?;
         let fetched = fetched_before(&mut asked.servers, environment)?;
         let launcher = Launcher::new(environment, &asked.servers)?.with(fetched);
         Ok(Self { asked, launcher, scope: scope(layers, environment) })
@@ -94,15 +94,15 @@ impl Upstreams {
 
     /// A gateway before them.
     #[must_use]
-    pub fn gateway(self, broker: Arc<Broker>, state: &State, manner: GatewayOptions) -> Gateway {
-        let Asked { servers, allow } = self.asked;
+    pub fn gateway(self, broker: Arc<Broker>, state: &State, options: GatewayOptions) -> Gateway {
+        let GatewayPolicy { servers, allow } = self.asked;
         Gateway {
             servers,
             allow,
             broker,
-            pinning: pinning(state.path(), self.scope, manner.strict_pins),
+            pinning: pinning(state.path(), self.scope, options.strict_pins),
             launch: Arc::new(self.launcher),
-            eager: manner.eager,
+            eager: options.eager,
         }
     }
 }
@@ -113,7 +113,9 @@ impl Upstreams {
 /// Everything that is wrong with `[mcp]`.
 pub fn servers(loaded: &Loaded, environment: &Environment) -> Result<Vec<Server>, Failure> {
     let Some(tools) = &loaded.policy.tools else { return Ok(Vec::new()) };
-    Asked::of(tools, &loaded.documents, &Around { environment }).map(|asked| asked.servers).map_err(all_wrong)
+    GatewayPolicy::of(tools, &loaded.documents, &HostSurroundings { environment })
+        .map(|asked| asked.servers)
+        .map_err(all_wrong)
 }
 
 /// What was fetched before of those that a registry would be asked for: they start from there.
@@ -218,11 +220,11 @@ pub fn scope(layers: &[PolicyLayer], environment: &Environment) -> String {
     documents.collect::<Vec<_>>().join(":")
 }
 
-struct Around<'a> {
+struct HostSurroundings<'a> {
     environment: &'a Environment,
 }
 
-impl servers::Surroundings for Around<'_> {
+impl servers::Surroundings for HostSurroundings<'_> {
     fn read(&self, path: &Path) -> Result<String, String> {
         std::fs::read_to_string(path).map_err(|error| error.to_string().to_lowercase())
     }
@@ -246,7 +248,7 @@ pub(crate) fn no_tools(layers: &[PolicyLayer]) -> Failure {
     }
 }
 
-fn all_wrong(wrong: Vec<Wrong>) -> Failure {
-    let fault = |Wrong { id, what, place, why, fix }| Fault { id, what, place, why, fix };
+fn all_wrong(wrong: Vec<ServerError>) -> Failure {
+    let fault = |ServerError { id, what, place, why, fix }| Fault { id, what, place, why, fix };
     Failure::Faults { code: 126, faults: wrong.into_iter().map(fault).collect() }
 }

@@ -9,7 +9,7 @@ use images::{ImageError, Reference, Store};
 use policy::Policy;
 use policy::json::{sha256_hex, toml_text};
 use policy::value::{Image, NetMode, Root, WorkspaceMode};
-use registry::{PullError, Wanted};
+use registry::{PullError, PullOptions};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use sandbox::PolicyLayer;
@@ -123,7 +123,7 @@ pub fn fetch(
     state: &State,
     store: &Store,
     container: &Container,
-    wanted: &Wanted,
+    wanted: &PullOptions,
     accepted: Option<&str>,
 ) -> Result<Fetched, Unfetched> {
     let no =
@@ -141,7 +141,7 @@ pub fn fetch(
     if !container.is_local {
         // By the digest that was compared: the tag may mean another one by now.
         let exact = Reference { digest: Some(now.clone()), ..reference }.to_string();
-        registry::pull(store, &Wanted { reference: exact, ..wanted.clone() })?;
+        registry::pull(store, &PullOptions { reference: exact, ..wanted.clone() })?;
     }
     let none = || ImageError::None { reference: now.clone() };
     let fetched = of(store, &image, &now, container)?.ok_or_else(none)?;

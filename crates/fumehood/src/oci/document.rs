@@ -11,7 +11,7 @@ use super::{limits, linux, mounts};
 
 /// What a container is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct ContainerSpec {
     /// Upon `strict`.
     pub(crate) layers: Vec<PolicyLayer>,
     /// The folder that is its root.
@@ -63,7 +63,7 @@ const PROCESS: &[&str] = &[
 ///
 /// # Errors
 /// The first field that cannot be had.
-pub(crate) fn read(document: &Json, bundle: &Path, there: &dyn Fn(&Path) -> bool) -> Result<Asked, Refused> {
+pub(crate) fn read(document: &Json, bundle: &Path, there: &dyn Fn(&Path) -> bool) -> Result<ContainerSpec, Refused> {
     let top = Table::top(document)?;
     top.others_say_nothing(KNOWN)?;
     let version = top.text("ociVersion")?.unwrap_or_default();
@@ -95,7 +95,7 @@ pub(crate) fn read(document: &Json, bundle: &Path, there: &dyn Fn(&Path) -> bool
     let places = mounts::read(&top, &mut layers)?;
     let group = linux::read(&top, &mut layers, there)?;
     limits::read(&process, &top, &places, &mut layers)?;
-    Ok(Asked { layers, root, user, cwd, argv, group })
+    Ok(ContainerSpec { layers, root, user, cwd, argv, group })
 }
 
 /// Only a root that nobody writes to: what a program leaves is in memory, and ends with it.

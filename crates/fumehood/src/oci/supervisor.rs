@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-use policy::value::{Found, Image, Root};
+use policy::value::{Image, Root, StoredImage};
 use policy::{Loaded, OutcomeKind};
 use sandbox::fault::Fault;
 use sandbox::{Capabilities, Finished, Options, Parked, Sandbox, Workload};
@@ -18,7 +18,7 @@ use sys::channel::Interest;
 use sys::proc::Process;
 use sys::signals::Signals;
 
-use super::document::{Asked, read};
+use super::document::{ContainerSpec, read};
 use super::fields::Refused;
 use super::store::{Record, Store, short};
 use crate::environment::Environment;
@@ -144,7 +144,7 @@ fn document(bundle: &Path) -> Result<Json, Failure> {
 }
 
 /// Makes the sandbox as far as *go*.
-fn parked(asked: Asked, environment: &Environment) -> Result<Parked, Failure> {
+fn parked(asked: ContainerSpec, environment: &Environment) -> Result<Parked, Failure> {
     let recorded = |stop| sandbox::run::refused(stop, environment);
     let host = Capabilities::probe_with(environment.user_bus());
     let mut loaded = load::policy(&asked.layers, environment).map_err(recorded)?;
@@ -155,17 +155,17 @@ fn parked(asked: Asked, environment: &Environment) -> Result<Parked, Failure> {
 }
 
 /// The bundle's tree becomes the root, read-only.
-fn within(loaded: &mut Loaded, asked: &Asked) {
+fn within(loaded: &mut Loaded, asked: &ContainerSpec) {
     let policy = &mut loaded.policy;
     policy.name = "oci".to_owned();
     let (name, number) = &asked.user;
     policy.process.user.clone_from(name);
-    let found = Found {
+    let found = StoredImage {
         tree: asked.root.clone(),
         user: Some(*number),
         workdir: Some(asked.cwd.clone()),
         lent: true,
-        ..Found::default()
+        ..StoredImage::default()
     };
     policy.fs.root = Root::Image(Image { name: "bundle".to_owned(), found: Ok(found) });
     let env: &mut BTreeMap<String, String> = &mut policy.env.set;
@@ -223,7 +223,7 @@ fn serve(ready: Ready, store: &Store, id: &str) -> Result<End, Failure> {
         if is(1)
             && let Ok((stream, _)) = listener.accept()
         {
-            let word = word(&stream);
+            let word = read_request(&stream);
             let (next, said, end) = heed(stage, &word, store, id)?;
             stage = next;
             say(&stream, &said);
@@ -243,7 +243,7 @@ fn ended(stage: Stage) -> Result<End, Failure> {
 }
 
 /// What a caller wants. Whoever is slow or says nothing is not waited for.
-fn word(stream: &UnixStream) -> String {
+fn read_request(stream: &UnixStream) -> String {
     let mut line = String::new();
     let mut read = || -> std::io::Result<usize> {
         stream.set_read_timeout(Some(PATIENCE))?;

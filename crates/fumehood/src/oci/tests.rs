@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use sandbox::PolicyLayer;
 use serde_json::{Value as Json, json};
 
-use super::document::{Asked, read};
+use super::document::{ContainerSpec, read};
 use super::fields::Refused;
 
 /// What `podman run --network none --read-only` and `ctr run --read-only` write, as far as both do.
@@ -64,7 +64,7 @@ fn there(path: &Path) -> bool {
     path.starts_with("/proc") && !["/proc/never-was", "/proc/4194303/maps"].iter().any(|none| path == Path::new(none))
 }
 
-fn asked(document: &Json) -> Result<Asked, Refused> {
+fn asked(document: &Json) -> Result<ContainerSpec, Refused> {
     read(document, Path::new("/b"), &there)
 }
 

@@ -7,7 +7,7 @@ use sandbox::fault::{Fault, show_text};
 use serde_json::{Map, Value, json};
 
 use super::fault;
-use super::record::Recorded;
+use super::record::RecordedRun;
 
 /// Of a clause's holder.
 const HELD: &[&str] = &["enforcer", "strength", "against", "overshoot", "evidence"];
@@ -101,7 +101,7 @@ fn shown(value: Option<&Value>) -> String {
 }
 
 /// What of the end is another: outcome, what was stopped, how much was written, what changed.
-pub(super) fn ends(recorded: &Recorded, finished: &Finished) -> Vec<(String, Value, Value)> {
+pub(super) fn ends(recorded: &RecordedRun, finished: &Finished) -> Vec<(String, Value, Value)> {
     let now = json!(finished.report);
     let Some(then) = recorded.events.iter().rev().find(|event| event.kind == "run.ended").map(|event| &event.body)
     else {

@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 use crate::environment::Environment;
 use crate::load;
 use crate::program::{code, language, nothing, script};
-use crate::run::{Manner, earlier, to_end};
+use crate::run::{RunOptions, earlier, to_end};
 use crate::ui::{Console, Failure};
-use record::Recorded;
+use record::RecordedRun;
 
 /// What a call gives that no record holds.
 #[derive(Debug, Default)]
-pub(crate) struct Given {
+pub(crate) struct ReplayInputs {
     /// The folder of the log, where `audit.path` moved it.
     pub(crate) log: Option<PathBuf>,
     /// Values of variables and inputs.
@@ -41,7 +41,7 @@ pub(crate) struct Given {
 
 /// How the same plan ended this time.
 #[derive(Debug)]
-pub(crate) struct Replayed {
+pub(crate) struct ReplayResult {
     pub(crate) finished: Finished,
     /// What is another than in the record: of what, then and now.
     pub(crate) differs: Vec<(String, Value, Value)>,
@@ -55,10 +55,10 @@ pub(crate) struct Replayed {
 /// 126 with every reason why it would not be the same run; nothing was run then.
 pub(crate) fn replay(
     run: &RunId,
-    given: &Given,
+    given: &ReplayInputs,
     environment: &Environment,
     console: Console,
-) -> Result<Replayed, Failure> {
+) -> Result<ReplayResult, Failure> {
     let recorded = record::read(run, given.log.as_deref(), environment)?;
     let asked = recorded.asked()?;
     let mut around = environment.clone();
@@ -84,14 +84,14 @@ pub(crate) fn replay(
     let asker = crate::approvals::asker(environment);
     let keep = given.keep;
     let tools = crate::serve::script_tools(&planned.plan, &layers, &around)?;
-    let manner = Manner { interactive: false, keep, silent: true, asked: layers, asker, earlier, tools };
-    let finished = to_end(planned, manner, (&around, &host), console)?;
+    let run_options = RunOptions { interactive: false, keep, silent: true, asked: layers, asker, earlier, tools };
+    let finished = to_end(planned, run_options, (&around, &host), console)?;
     let differs = compare::ends(&recorded, &finished);
-    Ok(Replayed { finished, differs, not_recorded })
+    Ok(ReplayResult { finished, differs, not_recorded })
 }
 
 /// The program of the record: from there where it was kept, else from the call.
-fn workload(recorded: &Recorded, given: &Given, folder: &Path) -> Result<Workload, Failure> {
+fn workload(recorded: &RecordedRun, given: &ReplayInputs, folder: &Path) -> Result<Workload, Failure> {
     let what = recorded.what();
     let text = |key: &str| what.get(key).and_then(Value::as_str);
     let kept: Option<Vec<OsString>> = what
@@ -138,7 +138,12 @@ fn workload(recorded: &Recorded, given: &Given, folder: &Path) -> Result<Workloa
 
 /// What runs must have the plan of the record; else every clause that has another holder or value, and every fact of the host
 /// that may be why.
-fn same_plan(recorded: &Recorded, planned: &Planned, host: &Capabilities, missing: &[String]) -> Result<(), Failure> {
+fn same_plan(
+    recorded: &RecordedRun,
+    planned: &Planned,
+    host: &Capabilities,
+    missing: &[String],
+) -> Result<(), Failure> {
     let then = recorded.body.get("digest").and_then(Value::as_str);
     if then == Some(planned.plan.digest()) {
         return Ok(());
@@ -166,7 +171,7 @@ fn same_plan(recorded: &Recorded, planned: &Planned, host: &Capabilities, missin
     Err(Failure::Faults { code: 126, faults })
 }
 
-fn same_program(recorded: &Recorded, planned: &Planned) -> Result<(), Failure> {
+fn same_program(recorded: &RecordedRun, planned: &Planned) -> Result<(), Failure> {
     let what = recorded.what();
     if what.get("kind").and_then(Value::as_str) == Some("nothing") {
         return Ok(());
@@ -188,7 +193,7 @@ fn same_program(recorded: &Recorded, planned: &Planned) -> Result<(), Failure> {
 }
 
 /// The changes of an earlier run, from which the run went on.
-fn from_changes(recorded: &Recorded, environment: &Environment) -> Result<Option<Earlier>, Failure> {
+fn from_changes(recorded: &RecordedRun, environment: &Environment) -> Result<Option<Earlier>, Failure> {
     let Some(on) = recorded.what().get("on") else { return Ok(None) };
     let text = |key: &str| on.get(key).and_then(Value::as_str);
     let id = text("run").and_then(|run| run.parse().ok()).ok_or_else(|| unreadable("its `on` names no run"))?;
@@ -247,7 +252,7 @@ fn fault(id: &'static str, what: &str, why: String, fix: &str) -> Fault {
     Fault { id, what: what.to_owned(), place: "the record of the run".to_owned(), why, fix: fix.to_owned() }
 }
 
-impl Replayed {
+impl ReplayResult {
     /// For programs.
     pub(crate) fn to_json(&self, run: &RunId) -> Value {
         let differs: Vec<Value> =

@@ -16,7 +16,7 @@ use crate::ui::Failure;
 
 /// A run as it was recorded.
 #[derive(Debug)]
-pub(super) struct Recorded {
+pub(super) struct RecordedRun {
     /// What `run.planned` says.
     pub(super) body: Value,
     /// Every event of the run.
@@ -25,26 +25,26 @@ pub(super) struct Recorded {
 
 /// What the caller asked for.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct RecordedRequest {
     pub(super) folder: PathBuf,
     pub(super) layers: Vec<PolicyLayer>,
-    pub(super) hidden: Vec<Hidden>,
+    pub(super) hidden: Vec<RedactedLayer>,
 }
 
 /// A layer whose value is not recorded.
 #[derive(Debug)]
-pub(super) struct Hidden {
+pub(super) struct RedactedLayer {
     flag: String,
     name: String,
 }
 
-impl fmt::Display for Hidden {
+impl fmt::Display for RedactedLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.name.is_empty() { f.write_str(&self.flag) } else { write!(f, "{} {}", self.flag, self.name) }
     }
 }
 
-impl Hidden {
+impl RedactedLayer {
     /// Whether a call gives the value.
     pub(super) fn is_given(&self, values: &[PolicyLayer]) -> bool {
         values.iter().any(|layer| match layer {
@@ -60,7 +60,7 @@ impl Hidden {
 ///
 /// # Errors
 /// There is no such run, or its log is not what was written.
-pub(super) fn read(run: &RunId, folder: Option<&Path>, environment: &Environment) -> Result<Recorded, Failure> {
+pub(super) fn read(run: &RunId, folder: Option<&Path>, environment: &Environment) -> Result<RecordedRun, Failure> {
     let failed = |error: AuditError| Failure::own(error.fault());
     let state = State::open(&environment.state).map_err(|error| Failure::own(error.fault()))?;
     if let Some(broken) = verify(&state, folder, None).map_err(failed)?.broken {
@@ -82,10 +82,10 @@ pub(super) fn read(run: &RunId, folder: Option<&Path>, environment: &Environment
     if body.get("cut").is_some() {
         return Err(unreadable("it was too long for one event of the log, and was cut"));
     }
-    Ok(Recorded { body, events })
+    Ok(RecordedRun { body, events })
 }
 
-impl Recorded {
+impl RecordedRun {
     /// What ran.
     pub(super) fn what(&self) -> &Value {
         self.body.get("what").unwrap_or(&Value::Null)
@@ -95,7 +95,7 @@ impl Recorded {
     ///
     /// # Errors
     /// They were not recorded.
-    pub(super) fn asked(&self) -> Result<Asked, Failure> {
+    pub(super) fn asked(&self) -> Result<RecordedRequest, Failure> {
         let asked = self.body.get("asked").filter(|asked| !asked.is_null());
         let asked = asked.ok_or_else(|| unreadable("whoever started it recorded no documents and flags"))?;
         let folder = asked.get("folder").and_then(Value::as_str);
@@ -104,9 +104,9 @@ impl Recorded {
         for layer in asked.get("layers").and_then(Value::as_array).into_iter().flatten() {
             match asked_layer(layer).ok_or_else(|| unreadable("it has a layer that this version does not know"))? {
                 AskedLayer::Known(layer) => layers.push(layer),
-                AskedLayer::Hidden(flag, name) => hidden.push(Hidden { flag, name }),
+                AskedLayer::Hidden(flag, name) => hidden.push(RedactedLayer { flag, name }),
             }
         }
-        Ok(Asked { folder, layers, hidden })
+        Ok(RecordedRequest { folder, layers, hidden })
     }
 }

@@ -85,7 +85,7 @@ fn through(
         None => crate::approvals::asker(environment),
     };
     let tools = (request.tools)(&planned.plan, &request.layers, environment)?;
-    let manner = Manner {
+    let run_options = RunOptions {
         interactive: request.interactive,
         keep: options.json,
         silent: options.quiet || options.json,
@@ -94,7 +94,7 @@ fn through(
         earlier,
         tools,
     };
-    let mut finished = to_end(planned, manner, (environment, &host), console)?;
+    let mut finished = to_end(planned, run_options, (environment, &host), console)?;
     let proposal = learner.and_then(|learner| match learner.end(&mut finished, environment) {
         Ok(proposal) => Some(proposal),
         Err(stop) => {
@@ -106,7 +106,7 @@ fn through(
 }
 
 /// How a run of the command line goes on.
-pub(crate) struct Manner {
+pub(crate) struct RunOptions {
     /// stdin may be the caller's terminal.
     pub(crate) interactive: bool,
     /// The outputs are kept for a report, and not handed on.
@@ -126,11 +126,11 @@ pub(crate) struct Manner {
 /// Runs what was planned to its end, with our own streams, terminal and signals.
 pub(crate) fn to_end(
     planned: Planned,
-    manner: Manner,
+    run_options: RunOptions,
     (environment, host): (&Environment, &Capabilities),
     console: Console,
 ) -> Result<Finished, Failure> {
-    let Manner { interactive, keep, silent, asked, asker, earlier, tools } = manner;
+    let RunOptions { interactive, keep, silent, asked, asker, earlier, tools } = run_options;
     // Before the guest is there: no signal of the caller may fall between.
     let signals = Signals::take(&FORWARDED).map_err(own_failure)?;
     let stdio = match planned.plan.policy.process.tty {

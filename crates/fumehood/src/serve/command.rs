@@ -22,12 +22,12 @@ const TOLD: usize = 2000;
 #[derive(Clone, Debug)]
 pub struct Commands {
     files: BTreeMap<String, PathBuf>,
-    how: Arc<How>,
+    how: Arc<Launcher>,
 }
 
 /// How programs are started.
 #[derive(Debug)]
-struct How {
+struct Launcher {
     runner: Runner,
     policy: String,
 }
@@ -39,7 +39,7 @@ impl Commands {
         let env = only_needed(&environment.env);
         let own = Environment::new(environment.cwd.clone(), env, environment.euid);
         let environment = own.with_broker(environment.broker.clone()).with_images(environment.images);
-        Self { files, how: Arc::new(How { runner: Runner::new(&environment), policy }) }
+        Self { files, how: Arc::new(Launcher { runner: Runner::new(&environment), policy }) }
     }
 
     /// Whether a tool is one of these.
@@ -61,7 +61,7 @@ impl Commands {
     }
 }
 
-impl How {
+impl Launcher {
     /// One run. Dropped on the way, everything inside is ended.
     async fn once(&self, file: PathBuf, args: &Json) -> Result<ToolResult, ToolFailure> {
         let mut text = gate::json::canonical(args);

@@ -11,7 +11,7 @@ use gate::call::{Call, Caller, ToolFacts};
 use gate::rules::Counters;
 use gate::verdict::{Reason, Verdict};
 use gateway::approvals::Approvals;
-use gateway::engine::{BoxFuture, Called, Engine, Missing, Run, ToolRoute, Wanted};
+use gateway::engine::{BoxFuture, CallResult, Engine, Run, ToolRequest, ToolRoute, ToolUnavailable};
 use gateway::mcp::upstream_pool::UpstreamPool;
 use gateway::record::Record;
 use gateway::tool_route::error_text;
@@ -61,8 +61,8 @@ pub fn house(layers: &[PolicyLayer], environment: &Environment, commands: Comman
     let digest = crate::broker::digest(tools);
     let named = tools.entries.iter().map(|entry| entry.name.value.clone()).filter(|name| !name.contains('*'));
     let upstreams = (!behind.is_empty()).then(|| {
-        let manner = crate::mcp::GatewayOptions { strict_pins: false, eager: false };
-        UpstreamPool::new(behind.gateway(Arc::clone(&broker), &state, manner))
+        let options = crate::mcp::GatewayOptions { strict_pins: false, eager: false };
+        UpstreamPool::new(behind.gateway(Arc::clone(&broker), &state, options))
     });
     Ok(ToolServer {
         broker,
@@ -101,8 +101,8 @@ impl ToolServer {
         }
     }
 
-    fn call_of<'a>(&'a self, what: Wanted<'a>) -> Call<'a> {
-        let Wanted { tool, args, caller, facts } = what;
+    fn call_of<'a>(&'a self, what: ToolRequest<'a>) -> Call<'a> {
+        let ToolRequest { tool, args, caller, facts } = what;
         let now = gateway::clock::now_ms();
         Call { tool, args, caller, facts: facts.unwrap_or(&self.facts), counters: Counters::default(), now }
     }
@@ -110,30 +110,34 @@ impl ToolServer {
 
 impl Engine for ToolServer {
     fn check(&self, tool: &str, args: Json, caller: &Caller, facts: Option<&ToolFacts>) -> Verdict {
-        self.broker.check(&self.call_of(Wanted { tool, args, caller, facts }))
+        self.broker.check(&self.call_of(ToolRequest { tool, args, caller, facts }))
     }
 
-    fn call<'a>(&'a self, what: Wanted<'a>, run: Run) -> BoxFuture<'a, Called> {
+    fn call<'a>(&'a self, what: ToolRequest<'a>, run: Run) -> BoxFuture<'a, CallResult> {
         let call = self.call_of(what);
         Box::pin(async move {
             let Answer { verdict, result, id: _, approver: _, took: _ } = self.broker.call(call, run).await;
-            Called { verdict, result }
+            CallResult { verdict, result }
         })
     }
 
-    fn implementation<'a>(&'a self, tool: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<ToolRoute, Missing>> {
+    fn implementation<'a>(
+        &'a self,
+        tool: &'a str,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<ToolRoute, ToolUnavailable>> {
         Box::pin(async move {
             if let Some(run) = self.commands.run(tool) {
                 return Ok(ToolRoute { run, facts: None });
             }
-            let upstreams = self.upstreams.as_ref().ok_or(Missing::NoServer)?;
+            let upstreams = self.upstreams.as_ref().ok_or(ToolUnavailable::NoServer)?;
             let found = upstreams.find(tool, caller).await?;
             let facts = found.facts().clone();
             Ok(ToolRoute { run: found.run(), facts: Some(facts) })
         })
     }
 
-    fn refused(&self, what: Wanted<'_>, why: &Missing) {
+    fn refused(&self, what: ToolRequest<'_>, why: &ToolUnavailable) {
         let (id, [said, why, instead]) = error_text(what.tool, why);
         let rule = "mcp".to_owned();
         let reason = Reason { id, rule, at: None, decision: Decision::Deny, what: said, why, instead };

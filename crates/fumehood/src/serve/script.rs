@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gate::call::Caller;
 use gate::result::{Content, ToolResult};
-use gateway::engine::{Called, Engine as _, ToolRoute, Wanted};
+use gateway::engine::{CallResult, Engine as _, ToolRequest, ToolRoute};
 use gateway::tool_route::{error_text, route};
 use policy::Plan;
 use policy::control::{Control, Interpreter};
@@ -86,14 +86,14 @@ impl Tools for ScriptTools {
             let ToolRoute { run, facts } = match route(&self.server, tool, &args, caller).await.1 {
                 Ok(route) => route,
                 Err(why) => {
-                    self.server.refused(Wanted { tool, args, caller, facts: None }, &why);
+                    self.server.refused(ToolRequest { tool, args, caller, facts: None }, &why);
                     let (_, [what, why, _]) = error_text(tool, &why);
                     return Err(NoResult::Failed(format!("{what}: {why}")));
                 }
             };
             let mut over = self.over.subscribe();
-            let called = self.server.call(Wanted { tool, args, caller, facts: facts.as_ref() }, run);
-            let Called { verdict, result } = tokio::select! {
+            let called = self.server.call(ToolRequest { tool, args, caller, facts: facts.as_ref() }, run);
+            let CallResult { verdict, result } = tokio::select! {
                 biased;
                 // Who is over goes away: dropped, its question is withdrawn.
                 _ = over.wait_for(|over| *over) => return Err(NoResult::Failed("the run is over".to_owned())),

@@ -1,6 +1,6 @@
 //! Why there is no result: our own faults, the mistakes of a policy, or a refusal; all of them at once, with the exit code.
 
-use policy::diagnostic::{Diagnostic, Where};
+use policy::diagnostic::{Diagnostic, SourceLocation};
 use policy::{Diagnostics, Refusal};
 use serde_json::{Value, json};
 
@@ -113,7 +113,7 @@ pub fn fault(fault: &Fault, palette: Palette) -> String {
 
 fn mistake(mistake: &Diagnostic, palette: Palette) -> String {
     let Diagnostic { id: _, clause: _, what, at, why, fix } = mistake;
-    let Where { excerpt, .. } = at;
+    let SourceLocation { excerpt, .. } = at;
     let place = if excerpt.is_empty() { at.to_string() } else { format!("{at}   {excerpt}") };
     parts(palette, [what, &place, why, fix])
 }

@@ -1,6 +1,6 @@
 //! The report of a run for people: how it ended first, then what it used, what was stopped, and what to do next.
 
-use policy::report::{EnforcerLine, OutcomeKind, Report, Seen, Usage, Violation};
+use policy::report::{DetectedBy, EnforcerLine, OutcomeKind, Report, Usage, Violation};
 use policy::{Bytes, Plan, Strength};
 
 use crate::ui::{Palette, Role, Table, bytes, count, hang, plan, seconds};
@@ -137,8 +137,8 @@ fn stopped(view: &View<'_>) -> String {
     for Violation { id, clause: _, what, why, instead, count, seen, program } in &view.report.violations {
         let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
         let hint = match seen {
-            Seen::Kernel | Seen::Broker => "",
-            Seen::Output => " (read from the program's output: a hint, not evidence)",
+            DetectedBy::Kernel | DetectedBy::Broker => "",
+            DetectedBy::Output => " (read from the program's output: a hint, not evidence)",
         };
         let by = program.as_ref().map_or_else(String::new, |program| format!(" by {}", show_text(program)));
         let text = format!("{}{by}{times}: {}{hint}", show_text(what), show_text(why));

@@ -2,7 +2,7 @@
 
 use crate::House;
 
-fn check(said: &crate::Said) -> serde_json::Value {
+fn check(said: &crate::CommandOutput) -> serde_json::Value {
     assert!(matches!(said.code, 0 | 1), "{said:?}");
     assert_eq!(said.err, "");
     let json = said.json();

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use crate::{House, Said};
+use crate::{CommandOutput, House};
 
 /// Changes of every kind.
 const FIRST: &str = "
@@ -41,22 +41,22 @@ fn house() -> House {
     house
 }
 
-fn go(house: &House, manner: &[&str], code: &str) -> Said {
+fn go(house: &House, manner: &[&str], code: &str) -> CommandOutput {
     house.run(&[&["run", "--json"], manner, &["--", "python3", "-c", code]].concat())
 }
 
-fn id(said: &Said) -> String {
+fn id(said: &CommandOutput) -> String {
     assert_eq!(said.code, 0, "{said:?}");
     said.json()["run"].as_str().unwrap().to_owned()
 }
 
 /// The first reason why nothing ran.
-fn reason(said: &Said) -> serde_json::Value {
+fn reason(said: &CommandOutput) -> serde_json::Value {
     let json = said.json();
     json.get("refused").or_else(|| json.get("errors")).unwrap_or_else(|| panic!("{said:?}"))[0].clone()
 }
 
-fn seen(said: &Said) -> String {
+fn seen(said: &CommandOutput) -> String {
     assert_eq!(said.code, 0, "{said:?}");
     said.json()["stdout"].as_str().unwrap().to_owned()
 }

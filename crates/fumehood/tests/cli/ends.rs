@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{House, Said};
+use crate::{CommandOutput, House};
 
 /// A run that ends when `meanwhile` has been done to its state folder.
 #[expect(clippy::disallowed_methods, reason = "what it waits for is a line in a file, and the run waits for the test")]
-fn run(house: &House, flags: &[&str], meanwhile: impl FnOnce(&Path)) -> Said {
+fn run(house: &House, flags: &[&str], meanwhile: impl FnOnce(&Path)) -> CommandOutput {
     let program = ["--", "sh", "-c", "cat; echo ran; exit 3"];
     let mut command = house.command(&[&["run", "-w", ".:copy"], flags, &program].concat());
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

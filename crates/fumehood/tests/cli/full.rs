@@ -1,11 +1,11 @@
 //! A state folder on a disk that is full: what is told is true, and what could not be begun is not left.
 
-use crate::{House, Said, script};
+use crate::{CommandOutput, House, script};
 
 /// What a script says that has a small disk at `$disk`, the state folder on it, and the functions `fill` and `grow`.
 /// `None` where this host lets nobody mount.
 #[expect(clippy::print_stdout, reason = "what was skipped is part of the report of the test")]
-pub(crate) fn on_a_small_disk(house: &House, size: &str, text: &str) -> Option<Said> {
+pub(crate) fn on_a_small_disk(house: &House, size: &str, text: &str) -> Option<CommandOutput> {
     let text = format!(
         "exec unshare --mount --propagation private sh -c 'disk=$PWD/disk; mkdir $disk; \
          mount -t tmpfs -o size={size} none $disk || exit 77; export FUMEHOOD_STATE=$disk/state; \

@@ -4,10 +4,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::{House, Said, script};
+use crate::{CommandOutput, House, script};
 
 /// What a shell script says that has the product as `$1`.
-fn said(house: &House, text: &str) -> Said {
+fn said(house: &House, text: &str) -> CommandOutput {
     house.said(&script(text, house).output().unwrap())
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use fumehood::cli::COMMANDS;
-use fumehood::cli::args::{Words, parse};
+use fumehood::cli::args::{Positionals, parse};
 use fumehood::cli::flags::COMMON;
 use fumehood::cli::spec::tree;
 
@@ -30,7 +30,7 @@ fn what_is_generated_and_what_is_parsed_are_the_same() {
         for flag in tables.iter().copied().flatten() {
             let value = flag.value.map(|_| flag.choices.first().copied().unwrap_or("1").to_owned());
             let long = value.as_ref().map_or(format!("--{}", flag.long), |v| format!("--{}={v}", flag.long));
-            let ours = parse([long.clone().into()].into_iter(), &tables, Words::Mixed(0));
+            let ours = parse([long.clone().into()].into_iter(), &tables, Positionals::Mixed(0));
             assert_eq!((ours.faults.len(), ours.flags.len()), (0, 1), "{long}");
             let line = std::iter::once("fumehood").chain(spec.path.iter().copied()).chain([long.as_str()]);
             let theirs = generated.clone().try_get_matches_from(line);

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::image_runs::{Member, layer, saved};
-use crate::{House, Said};
+use crate::{CommandOutput, House};
 
 /// A house with an image `base:1`, and a folder to build in.
 fn house() -> House {
@@ -30,13 +30,13 @@ fn write(house: &House, name: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-fn build(house: &House, flags: &[&str], dockerfile: &str) -> Said {
+fn build(house: &House, flags: &[&str], dockerfile: &str) -> CommandOutput {
     write(house, "Dockerfile", dockerfile);
     house.run(&[&["image", "build", "-t", "app:1"], flags, &["app"]].concat())
 }
 
 #[track_caller]
-fn built(house: &House, flags: &[&str], dockerfile: &str) -> Said {
+fn built(house: &House, flags: &[&str], dockerfile: &str) -> CommandOutput {
     let said = build(house, flags, dockerfile);
     assert_eq!(said.code, 0, "{}", said.err);
     said
@@ -100,7 +100,7 @@ fn steps_are_done_again_where_something_changed() {
     let house = house();
     write(&house, "a", "1\n");
     let recipe = "FROM base:1\nRUN echo first >> /opt/log\nCOPY a /a\nRUN cat /a >> /opt/log\n";
-    let kept = |said: &Said| said.err.matches("(kept)").count();
+    let kept = |said: &CommandOutput| said.err.matches("(kept)").count();
     assert_eq!(kept(&built(&house, &[], recipe)), 0);
     assert_eq!(kept(&built(&house, &[], recipe)), 3);
     assert_eq!(kept(&built(&house, &["--no-cache"], recipe)), 0);

@@ -7,7 +7,7 @@ fn write(house: &House, name: &str, content: impl AsRef<[u8]>) {
     std::fs::write(house.path("work").join(name), content).unwrap();
 }
 
-fn python(house: &House, flags: &[&str], code: &str) -> crate::Said {
+fn python(house: &House, flags: &[&str], code: &str) -> crate::CommandOutput {
     let words: Vec<&str> = ["run", "-q", "--tier", "language"]
         .iter()
         .chain(flags)

@@ -1,7 +1,7 @@
 //! The files of a live sandbox from outside: shown, taken, kept, and made again.
 
 use crate::live::{Live, call};
-use crate::{House, Said};
+use crate::{CommandOutput, House};
 
 /// Tier and mode of the workspace.
 const LAYERED: [(&str, &str); 3] = [("container", "overlay"), ("container", "copy"), ("process", "copy")];
@@ -38,7 +38,7 @@ fn freezes(live: &Live<'_>) -> bool {
 }
 
 #[track_caller]
-fn done(said: &Said) -> String {
+fn done(said: &CommandOutput) -> String {
     assert_eq!(said.code, 0, "{said:?}");
     said.out.trim_end().to_owned()
 }

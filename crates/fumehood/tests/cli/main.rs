@@ -104,11 +104,11 @@ impl House {
         command
     }
 
-    fn run<A: AsRef<OsStr>>(&self, args: &[A]) -> Said {
+    fn run<A: AsRef<OsStr>>(&self, args: &[A]) -> CommandOutput {
         self.said(&self.command(args).output().unwrap())
     }
 
-    fn run_with_stdin(&self, args: &[&str], stdin: &[u8]) -> Said {
+    fn run_with_stdin(&self, args: &[&str], stdin: &[u8]) -> CommandOutput {
         let mut command = self.command(args);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
@@ -120,11 +120,11 @@ impl House {
         self.said(&output)
     }
 
-    fn said(&self, output: &Output) -> Said {
+    fn said(&self, output: &Output) -> CommandOutput {
         let here = self.dir.path().to_str().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(here, "$DIR");
         let code = output.status.code().unwrap_or_else(|| 1000 + output.status.signal().unwrap_or(0));
-        Said { code, out: text(&output.stdout), err: text(&output.stderr) }
+        CommandOutput { code, out: text(&output.stdout), err: text(&output.stderr) }
     }
 }
 
@@ -140,14 +140,14 @@ fn python(house: &House, text: &str, product: &OsStr) -> Command {
 
 /// All that a call said.
 #[derive(Debug, PartialEq, Eq)]
-struct Said {
+struct CommandOutput {
     /// Exit code; 1000 + n for signal n.
     code: i32,
     out: String,
     err: String,
 }
 
-impl Said {
+impl CommandOutput {
     #[track_caller]
     fn is(&self, code: i32, out: &str, err: &str) {
         assert_eq!(self.out, out, "stdout of {self:?}");

@@ -65,7 +65,7 @@ fn reachable(house: &House, name: &str, line: &[&str]) -> bool {
 }
 
 /// What a server offers, asked for as long as a start may take.
-fn offers(house: &House, server: &str) -> crate::Said {
+fn offers(house: &House, server: &str) -> crate::CommandOutput {
     house.run(&["tools", "ls", "-p", "p.toml", "--server", server])
 }
 

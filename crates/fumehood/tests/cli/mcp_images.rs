@@ -121,7 +121,7 @@ fn sandbox(house: &House, more: &str) {
     std::fs::write(house.path("work/sandbox.toml"), format!("version = 1\n{more}\n")).unwrap();
 }
 
-fn fetch(house: &House, more: &[&str]) -> crate::Said {
+fn fetch(house: &House, more: &[&str]) -> crate::CommandOutput {
     house.run(&[&["mcp", "fetch", "s", "-p", "p.toml", "--plain-http"], more].concat())
 }
 
@@ -142,7 +142,7 @@ fn forgotten(house: &House) {
     assert_eq!(house.run(&["mcp", "pins", "reset", "s"]).code, 0);
 }
 
-fn offers(house: &House) -> crate::Said {
+fn offers(house: &House) -> crate::CommandOutput {
     house.run(&["tools", "ls", "-p", "p.toml", "--server", "s"])
 }
 

@@ -1,13 +1,13 @@
 //! `fumehood replay`: the same run again, or every reason why not.
 
-use crate::{House, Said};
+use crate::{CommandOutput, House};
 
-fn id(said: &Said) -> String {
+fn id(said: &CommandOutput) -> String {
     said.json()["run"].as_str().unwrap_or_else(|| panic!("{said:?}")).to_owned()
 }
 
 /// The ids and words of a refusal.
-fn refused(said: &Said) -> Vec<(String, String)> {
+fn refused(said: &CommandOutput) -> Vec<(String, String)> {
     assert_eq!(said.code, 126, "{said:?}");
     let text = |reason: &serde_json::Value, key: &str| reason[key].as_str().unwrap().to_owned();
     let json = said.json();

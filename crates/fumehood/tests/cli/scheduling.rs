@@ -14,7 +14,7 @@ const CALLERS: [(&str, &str); 4] = [
 
 /// What `run` says when it is started by `caller`; `None` where this host allows no such caller.
 #[expect(clippy::print_stdout, reason = "what was skipped is part of the report of the test")]
-fn started_by(caller: &str, flags: &str) -> Option<crate::Said> {
+fn started_by(caller: &str, flags: &str) -> Option<crate::CommandOutput> {
     let house = House::new();
     let may = crate::script(&format!("{caller} true"), &house).output().unwrap();
     if !may.status.success() {

@@ -46,7 +46,7 @@ fn flags(port: u16, from: &str, more: &str) -> Vec<String> {
     sets.into_iter().flat_map(|set| ["--set".to_owned(), set.to_owned()]).collect()
 }
 
-fn run(house: &House, first: &[&str], flags: &[String], last: &[&str]) -> super::Said {
+fn run(house: &House, first: &[&str], flags: &[String], last: &[&str]) -> super::CommandOutput {
     let own = |list: &[&str]| list.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     house.run(&[own(first), flags.to_vec(), own(last)].concat())
 }

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use super::{House, Said};
+use super::{CommandOutput, House};
 
 const RW: [&str; 4] = ["--prefer", "limits.disk", "--prefer", "limits.files"];
 
@@ -16,7 +16,7 @@ fn read(house: &House, name: &str) -> String {
     std::fs::read_to_string(house.path("work").join(name)).unwrap()
 }
 
-fn run(house: &House, options: &[&str], script: &str) -> Said {
+fn run(house: &House, options: &[&str], script: &str) -> CommandOutput {
     house.run(&[&["run"], options, &["--", "sh", "-c", script]].concat())
 }
 

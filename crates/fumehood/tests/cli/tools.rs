@@ -20,7 +20,7 @@ fn house(policy: &str) -> House {
     house
 }
 
-fn check(house: &House, args: &str) -> crate::Said {
+fn check(house: &House, args: &str) -> crate::CommandOutput {
     house.run(&["tools", "check", "-p", "p.toml", "--tool", "mail.send", "--args", args])
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use policy::commands::{Commands, Program, ProgramArgs};
-use policy::diagnostic::{Diagnostic, Diagnostics, Where, did_you_mean, quote};
+use policy::diagnostic::{Diagnostic, Diagnostics, SourceLocation, did_you_mean, quote};
 use policy::span::{Documents, Span, Spanned};
 use policy::{ClauseId, Lint};
 
@@ -99,12 +99,12 @@ fn shim(name: &str, real: &Path) -> Option<String> {
 }
 
 fn broken(why: &str) -> Diagnostics {
-    let at = Where { name: "the shipped tables".to_owned(), line_column: None, excerpt: String::new() };
+    let at = SourceLocation { name: "the shipped tables".to_owned(), line_column: None, excerpt: String::new() };
     let fix = "this is a fault of fumehood: please report it";
     Diagnostics { list: vec![mistake("commands/data", "the shipped tables cannot be read".to_owned(), at, why, fix)] }
 }
 
-fn mistake(id: &str, what: String, at: Where, why: &str, fix: &str) -> Diagnostic {
+fn mistake(id: &str, what: String, at: SourceLocation, why: &str, fix: &str) -> Diagnostic {
     let clause = Some(ClauseId::Commands);
     Diagnostic { id: id.to_owned(), clause, what, at, why: why.to_owned(), fix: fix.to_owned() }
 }

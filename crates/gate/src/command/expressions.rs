@@ -3,7 +3,7 @@
 //! `test -v 'a[$(x)]'` runs what stands in the brackets, also when the operator comes out of a variable: so the operator must be
 //! literal and listed, in a form where bash cannot take an operand for one.
 
-use super::options::{Check, Given, blocked};
+use super::options::{Check, ParsedArguments, blocked};
 use super::table::Kind;
 use super::words::{Value, Word};
 use crate::blocked::Blocked;
@@ -22,7 +22,7 @@ pub(super) fn is_unary(operator: &str) -> bool {
     UNARY.contains(&operator)
 }
 
-pub(super) fn test(program: &str, words: &[Word], given: &mut Given<'_>) -> Result<(), Blocked> {
+pub(super) fn test(program: &str, words: &[Word], given: &mut ParsedArguments<'_>) -> Result<(), Blocked> {
     let words = if program == "[" {
         match words.split_last() {
             Some((last, rest)) if last.text() == Some("]") => rest,

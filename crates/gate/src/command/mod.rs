@@ -40,11 +40,11 @@ use serde_json::{Value as Json, json};
 use crate::blocked::Blocked;
 use argument_rules::ArgumentRules;
 use options::blocked;
-use resolve::{Found, Tree};
+use resolve::{ProgramPath, Tree};
 use start::StartContext;
 use table::Table;
 use walk::Walk;
-use words::{Stands, Word};
+use words::{Word, WordPosition};
 
 pub use parse::MAX_BYTES;
 pub use resolve::PATH;
@@ -120,7 +120,7 @@ struct Known {
     /// Other spellings of the same file in the system's own folders.
     paths: Vec<String>,
     table: Arc<Table>,
-    found: Option<Found>,
+    found: Option<ProgramPath>,
     /// Why it was not found, where there is more to say.
     missing: Option<String>,
     /// Whether bash runs it itself.
@@ -189,14 +189,14 @@ impl Judge {
         for item in command.prefix.iter().flat_map(|prefix| &prefix.0) {
             let ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) = item else { return None };
             let (name, value) = word.value.split_once('=')?;
-            assigned.push((name.to_owned(), read(value, Stands::Alone)?));
+            assigned.push((name.to_owned(), read(value, WordPosition::Alone)?));
         }
-        given.push(read(&command.word_or_name.as_ref()?.value, Stands::Argument)?);
+        given.push(read(&command.word_or_name.as_ref()?.value, WordPosition::Argument)?);
         for item in command.suffix.iter().flat_map(|suffix| &suffix.0) {
             match item {
                 ast::CommandPrefixOrSuffixItem::Word(word)
                 | ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) => {
-                    given.push(read(&word.value, Stands::Argument)?);
+                    given.push(read(&word.value, WordPosition::Argument)?);
                 }
                 ast::CommandPrefixOrSuffixItem::IoRedirect(_)
                 | ast::CommandPrefixOrSuffixItem::ProcessSubstitution(..) => {

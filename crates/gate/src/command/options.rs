@@ -21,7 +21,7 @@ pub(super) struct Check<'t> {
 
 /// What a program was given.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Given<'t> {
+pub(super) struct ParsedArguments<'t> {
     /// Sub-commands, outermost first.
     pub(super) subs: Vec<String>,
     /// Options by their first spelling.
@@ -40,7 +40,7 @@ pub(super) struct Given<'t> {
     pub(super) inserts: Vec<(usize, &'t [String])>,
 }
 
-impl Given<'_> {
+impl ParsedArguments<'_> {
     pub(super) fn has(&self, name: &str) -> bool {
         self.flags.iter().any(|flag| flag == name)
     }
@@ -56,14 +56,15 @@ pub(super) fn blocked(id: &'static str, what: String, why: impl Into<String>, in
 }
 
 /// Sorts the words that follow `program`.
-pub(super) fn parse<'t>(program: &str, table: &'t Table, words: &[Word]) -> Result<Given<'t>, Blocked> {
+pub(super) fn parse<'t>(program: &str, table: &'t Table, words: &[Word]) -> Result<ParsedArguments<'t>, Blocked> {
     if reads_responses(program)
         && let Some(word) = words.iter().find(|word| may_be_response(word))
     {
         return Err(response(program, word));
     }
     let plus = is_shell(program);
-    let mut parser = Parser { program, table, given: Given::default(), operands: Vec::new(), ended: false, plus };
+    let mut parser =
+        Parser { program, table, given: ParsedArguments::default(), operands: Vec::new(), ended: false, plus };
     parser.given.writes_all = table.writes_all;
     if !table.insert.is_empty() {
         parser.given.inserts.push((words.len(), &table.insert));
@@ -201,7 +202,7 @@ fn response(program: &str, word: &Word) -> Blocked {
 struct Parser<'t, 'p> {
     program: &'p str,
     table: &'t Table,
-    given: Given<'t>,
+    given: ParsedArguments<'t>,
     operands: Vec<Word>,
     ended: bool,
     /// Whether `+` begins an option too.
@@ -455,7 +456,7 @@ impl<'t> Parser<'t, '_> {
         if self.table.lead_unless.iter().any(|flag| self.given.has(flag)) { &[] } else { &self.table.lead }
     }
 
-    fn finish(mut self) -> Result<Given<'t>, Blocked> {
+    fn finish(mut self) -> Result<ParsedArguments<'t>, Blocked> {
         let operands = std::mem::take(&mut self.operands);
         self.counts(&operands)?;
         let lead = self.lead();

@@ -16,7 +16,7 @@ const MAX_INTERPRETERS: usize = 4;
 
 /// A program that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct ProgramPath {
     /// As it was looked up.
     pub(super) path: PathBuf,
     /// The file itself, without links.
@@ -35,7 +35,7 @@ impl Tree {
     }
 
     /// The program of a name or an absolute path; an error says why the file that is there cannot be trusted.
-    pub(super) fn program(&self, name: &str) -> Result<Option<Found>, String> {
+    pub(super) fn program(&self, name: &str) -> Result<Option<ProgramPath>, String> {
         if name.starts_with('/') {
             return self.file(Path::new(name));
         }
@@ -47,7 +47,7 @@ impl Tree {
         Ok(None)
     }
 
-    fn file(&self, path: &Path) -> Result<Option<Found>, String> {
+    fn file(&self, path: &Path) -> Result<Option<ProgramPath>, String> {
         let Some(real) = self.real(path) else { return Ok(None) };
         let Some(facts) = files::facts(&self.outside(&real)) else { return Ok(None) };
         if facts.kind != FileType::RegularFile || facts.mode & 0o111 == 0 {
@@ -60,7 +60,7 @@ impl Tree {
                 return Err(format!("everybody may write `{}`", place.display()));
             }
         }
-        Ok(Some(Found { path: path.to_owned(), real }))
+        Ok(Some(ProgramPath { path: path.to_owned(), real }))
     }
 
     /// The path of a file inside the tree, without links; links do not lead out of it.
@@ -74,7 +74,7 @@ impl Tree {
     }
 
     /// The file, and the interpreters of a script down to a program of the machine.
-    pub(super) fn chain(&self, found: &Found) -> BTreeSet<PathBuf> {
+    pub(super) fn chain(&self, found: &ProgramPath) -> BTreeSet<PathBuf> {
         let mut all = BTreeSet::from([found.real.clone()]);
         let mut file = found.real.clone();
         for _ in 0..MAX_INTERPRETERS {
@@ -124,7 +124,7 @@ mod tests {
         symlink("/../../../../../../bin/sh", root.path().join("usr/bin/out")).unwrap();
         let tree = Tree::new(root.path());
         let found = tree.program("name").unwrap().unwrap();
-        assert_eq!(found, Found { path: "/usr/bin/name".into(), real: "/usr/bin/real".into() });
+        assert_eq!(found, ProgramPath { path: "/usr/bin/name".into(), real: "/usr/bin/real".into() });
         let chain: Vec<String> = tree.chain(&found).iter().map(|path| path.display().to_string()).collect();
         assert_eq!(chain, ["/usr/bin/env", "/usr/bin/inner", "/usr/bin/real"]);
         assert_eq!(tree.program("out"), Ok(None));

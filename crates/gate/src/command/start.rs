@@ -3,7 +3,7 @@
 use policy::diagnostic::quote;
 
 use super::block::{Block, Started};
-use super::options::{self, Given, blocked};
+use super::options::{self, ParsedArguments, blocked};
 use super::table::{Kind, Table};
 use super::walk::Walk;
 use super::words::{Value, Word};
@@ -151,7 +151,7 @@ impl Walk<'_> {
         true
     }
 
-    fn enter(&mut self, given: &Given<'_>) {
+    fn enter(&mut self, given: &ParsedArguments<'_>) {
         if self.loops > 0 {
             let what = "`cd` stands in a loop".to_owned();
             self.refused(
@@ -172,7 +172,7 @@ impl Walk<'_> {
     }
 
     /// Every typed word against its type.
-    fn fit(&mut self, name: &str, given: &Given<'_>) {
+    fn fit(&mut self, name: &str, given: &ParsedArguments<'_>) {
         for check in &given.checks {
             self.writes |= matches!(check.kind, Kind::WritePath | Kind::PathSpec);
             if let Err(reason) = self.judge.rules.fits(name, check, &self.folders) {
@@ -294,7 +294,7 @@ impl Walk<'_> {
     }
 
     /// Lines and modules that a program is given.
-    fn inner(&mut self, name: &str, known: &Known, given: &Given<'_>) {
+    fn inner(&mut self, name: &str, known: &Known, given: &ParsedArguments<'_>) {
         for check in given.checks.iter().filter(|check| matches!(check.kind, Kind::Line)) {
             match check.word.text() {
                 // `bash -c -e LINE`: options go on behind `-c`, and the line is a later word.
@@ -334,7 +334,7 @@ impl Walk<'_> {
     }
 
     /// What a program does below the folders that it is given, where their names alone do not tell.
-    fn whole_folders(&mut self, name: &str, table: &Table, given: &Given<'_>) {
+    fn whole_folders(&mut self, name: &str, table: &Table, given: &ParsedArguments<'_>) {
         let rules = &self.judge.rules;
         let mut wrong = Vec::new();
         if given.writes_all && !rules.writes_all() {
@@ -360,7 +360,7 @@ impl Walk<'_> {
     }
 
     /// Where git would look for a repository; judged when the line is known.
-    fn repository(&mut self, name: &str, given: &Given<'_>) {
+    fn repository(&mut self, name: &str, given: &ParsedArguments<'_>) {
         let moved = given.checks.iter().filter(|check| matches!(check.kind, Kind::Inside) && !check.operand);
         let mut folders = self.folders.clone();
         for check in moved {
@@ -410,7 +410,7 @@ impl Walk<'_> {
 }
 
 /// What `xargs` makes of a command: words at its end that nobody knows, or in the places of a mark.
-fn appended(given: &Given<'_>) -> Vec<Word> {
+fn appended(given: &ParsedArguments<'_>) -> Vec<Word> {
     let mut command = given.command.clone();
     match given.value_of("-I") {
         Some(mark) => {

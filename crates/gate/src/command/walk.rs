@@ -7,7 +7,7 @@ use super::Judge;
 use super::argument_rules::Folders;
 use super::options::blocked;
 use super::start::StartContext;
-use super::words::{self, Stands, Value, Word};
+use super::words::{self, Value, Word, WordPosition};
 use super::{Resolved, parse};
 use crate::blocked::Blocked;
 
@@ -136,12 +136,12 @@ impl<'j> Walk<'j> {
                     self.refused("commands.env/not-allowed", what, "programs would see it", "a name in small letters");
                 }
                 for word in clause.values.iter().flatten() {
-                    self.word(word, Stands::Argument);
+                    self.word(word, WordPosition::Argument);
                 }
                 self.inside_loop(|walk| walk.list(&clause.body.list));
             }
             ast::CompoundCommand::CaseClause(clause) => {
-                self.word(&clause.value, Stands::Alone);
+                self.word(&clause.value, WordPosition::Alone);
                 for case in &clause.cases {
                     self.patterns(&case.patterns);
                     if let Some(list) = &case.cmd {
@@ -184,7 +184,7 @@ impl<'j> Walk<'j> {
                 let what = "`esac` stands where a pattern does".to_owned();
                 self.refused("commands.line/syntax", what, "bash reads it as the end", "\"esac\", quoted");
             }
-            self.word(pattern, Stands::Alone);
+            self.word(pattern, WordPosition::Alone);
         }
     }
 
@@ -195,11 +195,11 @@ impl<'j> Walk<'j> {
     }
 
     /// Reads a word and judges the lines inside it; none if it cannot be known.
-    fn word(&mut self, word: &ast::Word, stands: Stands) -> Option<Word> {
+    fn word(&mut self, word: &ast::Word, stands: WordPosition) -> Option<Word> {
         self.text(&word.value, stands)
     }
 
-    fn text(&mut self, raw: &str, stands: Stands) -> Option<Word> {
+    fn text(&mut self, raw: &str, stands: WordPosition) -> Option<Word> {
         let mut lines = Vec::new();
         let word = match words::read(raw, stands, &mut lines) {
             Ok(word) => Some(word),
@@ -232,7 +232,7 @@ impl<'j> Walk<'j> {
                     None => whole = false,
                 },
                 ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => self.redirect(redirect),
-                ast::CommandPrefixOrSuffixItem::Word(word) => given.push(self.word(word, Stands::Argument)),
+                ast::CommandPrefixOrSuffixItem::Word(word) => given.push(self.word(word, WordPosition::Argument)),
                 ast::CommandPrefixOrSuffixItem::ProcessSubstitution(_, sub) => given.push(self.process(sub)),
             }
         }
@@ -242,13 +242,13 @@ impl<'j> Walk<'j> {
                 let why = "bash takes it for a word of its own, or for an assignment";
                 return self.refused("commands.word/unproven", what, why, "a program, or the name between quotes");
             }
-            given.push(self.word(word, Stands::Argument));
+            given.push(self.word(word, WordPosition::Argument));
         }
         for item in command.suffix.iter().flat_map(|suffix| &suffix.0) {
             match item {
                 ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word)
                 | ast::CommandPrefixOrSuffixItem::Word(word) => {
-                    given.push(self.word(word, Stands::Argument));
+                    given.push(self.word(word, WordPosition::Argument));
                 }
                 ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => self.redirect(redirect),
                 ast::CommandPrefixOrSuffixItem::ProcessSubstitution(_, sub) => given.push(self.process(sub)),
@@ -277,7 +277,7 @@ impl<'j> Walk<'j> {
             self.refused("commands.env/form", what, why, "name=value");
             return None;
         }
-        let value = self.text(value, Stands::Alone)?;
+        let value = self.text(value, WordPosition::Alone)?;
         Some((name.to_owned(), value))
     }
 
@@ -310,7 +310,7 @@ impl<'j> Walk<'j> {
         match redirect {
             ast::IoRedirect::File(_, kind, target) => self.file(kind, target),
             ast::IoRedirect::HereDocument(_, here) => self.document(here),
-            ast::IoRedirect::HereString(_, word) => drop(self.word(word, Stands::Alone)),
+            ast::IoRedirect::HereString(_, word) => drop(self.word(word, WordPosition::Alone)),
             ast::IoRedirect::OutputAndError(word, _) => self.written(word),
         }
     }
@@ -330,7 +330,7 @@ impl<'j> Walk<'j> {
             return self.refused("commands.word/unproven", what, why, "quote all of it");
         }
         if !quoted {
-            self.text(&here.doc.value, Stands::Document);
+            self.text(&here.doc.value, WordPosition::Document);
         }
     }
 
@@ -358,7 +358,7 @@ impl<'j> Walk<'j> {
 
     /// `< FILE`; the name is expanded like an argument.
     fn opened(&mut self, word: &ast::Word) {
-        let Some(word) = self.word(word, Stands::Argument) else { return };
+        let Some(word) = self.word(word, WordPosition::Argument) else { return };
         let Some(text) = word.text() else {
             let what = format!("the file {} of a redirection is not written out", quote(&word.raw));
             return self.refused(
@@ -379,7 +379,7 @@ impl<'j> Walk<'j> {
 
     /// `> FILE`
     fn written(&mut self, word: &ast::Word) {
-        let Some(word) = self.word(word, Stands::Argument) else { return };
+        let Some(word) = self.word(word, WordPosition::Argument) else { return };
         if word.text().is_none() {
             let what = format!("the file {} of a redirection is not written out", quote(&word.raw));
             return self.refused(
@@ -428,11 +428,11 @@ impl<'j> Walk<'j> {
                 ) {
                     self.evaluates(&format!("{predicate} {}", word.value));
                 }
-                self.word(word, Stands::Alone);
+                self.word(word, WordPosition::Alone);
             }
             ast::ExtendedTestExpr::BinaryTest(predicate, a, b) => {
                 use ast::BinaryPredicate as P;
-                let (left, right) = (self.word(a, Stands::Alone), self.word(b, Stands::Alone));
+                let (left, right) = (self.word(a, WordPosition::Alone), self.word(b, WordPosition::Alone));
                 let numbers = [left, right].iter().flatten().all(|word| word.text().is_some_and(is_number));
                 let arithmetic = matches!(
                     predicate,

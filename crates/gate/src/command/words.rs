@@ -58,7 +58,7 @@ impl Word {
 
 /// Where a word stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stands {
+pub(super) enum WordPosition {
     /// An argument: split and expanded to file names.
     Argument,
     /// The value of an assignment, or a here-string: neither split nor expanded to file names.
@@ -71,7 +71,7 @@ pub(super) enum Stands {
 pub(super) type Unproven = &'static str;
 
 /// Reads a word; `nested` gathers the command lines inside it.
-pub(super) fn read(raw: &str, stands: Stands, nested: &mut Vec<String>) -> Result<Word, Unproven> {
+pub(super) fn read(raw: &str, stands: WordPosition, nested: &mut Vec<String>) -> Result<Word, Unproven> {
     let mut reader = Reader {
         chars: raw.chars().collect(),
         at: 0,
@@ -104,7 +104,7 @@ struct Braces {
 struct Reader<'a> {
     chars: Vec<char>,
     at: usize,
-    stands: Stands,
+    stands: WordPosition,
     parts: Vec<(char, bool)>,
     /// What stood before the first unknown part.
     head: Option<String>,
@@ -133,7 +133,7 @@ impl Reader<'_> {
         if self.head.is_none() {
             self.head = Some(if self.parts.iter().any(|(_, active)| *active) { String::new() } else { so_far() });
         }
-        if !quoted && self.stands == Stands::Argument {
+        if !quoted && self.stands == WordPosition::Argument {
             self.many = true;
         }
     }
@@ -142,7 +142,7 @@ impl Reader<'_> {
         if self.many || self.braces.expands {
             return Value::Many;
         }
-        let globs = self.stands == Stands::Argument && is_pattern(&self.parts);
+        let globs = self.stands == WordPosition::Argument && is_pattern(&self.parts);
         match self.head {
             Some(_) if globs => Value::Many,
             Some(head) => Value::One(head),
@@ -152,7 +152,7 @@ impl Reader<'_> {
     }
 
     fn run(&mut self) -> Result<(), Unproven> {
-        if self.stands == Stands::Document {
+        if self.stands == WordPosition::Document {
             return self.document();
         }
         let start = self.at;
@@ -197,7 +197,7 @@ impl Reader<'_> {
         if self.braces.dots >= 2 {
             self.braces.expands = true;
         }
-        if self.stands != Stands::Argument {
+        if self.stands != WordPosition::Argument {
             self.braces.expands = false;
         }
         self.push(c);
@@ -455,7 +455,7 @@ mod tests {
     use super::*;
 
     fn value(raw: &str) -> Result<Value, Unproven> {
-        read(raw, Stands::Argument, &mut Vec::new()).map(|word| word.value)
+        read(raw, WordPosition::Argument, &mut Vec::new()).map(|word| word.value)
     }
 
     fn literal(text: &str) -> Result<Value, Unproven> {
@@ -502,7 +502,7 @@ mod tests {
     #[test]
     fn nested_lines_are_found_at_any_depth_of_quotes() {
         let mut nested = Vec::new();
-        read("a\"x $(echo \")\" $(id))\"b`pwd`", Stands::Argument, &mut nested).unwrap();
+        read("a\"x $(echo \")\" $(id))\"b`pwd`", WordPosition::Argument, &mut nested).unwrap();
         assert_eq!(nested, ["echo \")\" $(id)", "pwd"]);
     }
 

@@ -6,7 +6,7 @@ use super::tree::{Math, Types};
 
 /// What a schema says of a field.
 #[derive(Debug)]
-pub(super) enum Found<'s> {
+pub(super) enum FieldSchema<'s> {
     /// Its schema.
     Schema(&'s Json),
     /// Nothing.
@@ -16,7 +16,7 @@ pub(super) enum Found<'s> {
 }
 
 /// Looks a field up. Unknown properties of arguments are refused, so what a plain object schema does not list is missing.
-pub(super) fn field<'s>(schema: &'s Json, name: &str) -> Found<'s> {
+pub(super) fn field<'s>(schema: &'s Json, name: &str) -> FieldSchema<'s> {
     const ELSEWHERE: &[&str] = &[
         "$ref",
         "$dynamicRef",
@@ -32,12 +32,16 @@ pub(super) fn field<'s>(schema: &'s Json, name: &str) -> Found<'s> {
         "unevaluatedProperties",
         "propertyNames",
     ];
-    let Some(properties) = schema.get("properties").and_then(Json::as_object) else { return Found::Unknown };
+    let Some(properties) = schema.get("properties").and_then(Json::as_object) else { return FieldSchema::Unknown };
     if let Some(found) = properties.get(name) {
-        return Found::Schema(found);
+        return FieldSchema::Schema(found);
     }
     let is_open = schema.get("additionalProperties").is_some_and(|more| *more != Json::Bool(false));
-    if is_open || ELSEWHERE.iter().any(|key| schema.get(key).is_some()) { Found::Unknown } else { Found::Missing }
+    if is_open || ELSEWHERE.iter().any(|key| schema.get(key).is_some()) {
+        FieldSchema::Unknown
+    } else {
+        FieldSchema::Missing
+    }
 }
 
 /// What comes out; nothing if it cannot work.

@@ -71,7 +71,7 @@ pub struct Counters {
 
 /// Why an expression is no condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flaw {
+pub struct CelError {
     /// Which bytes of the expression.
     pub range: Range<usize>,
     /// What is wrong.
@@ -95,7 +95,7 @@ pub struct Condition {
     text: String,
     root: Node,
     uses: Uses,
-    hints: Vec<Flaw>,
+    hints: Vec<CelError>,
 }
 
 /// What a condition looks at.
@@ -116,7 +116,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    fn parsed(&mut self, text: &str) -> Result<&cel::Program, Flaw> {
+    fn parsed(&mut self, text: &str) -> Result<&cel::Program, CelError> {
         match self.parsed.entry(text.to_owned()) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(place) => Ok(place.insert(read::parse(text)?)),
@@ -130,12 +130,12 @@ const SMALL: usize = 24;
 const STACK: usize = 64 << 20;
 
 /// The parser needs some kilobytes of stack for each operator; a long expression gets a stack of its own.
-fn read_on_a_stack(text: &str, schema: Option<&Json>, size: usize, pool: &mut Pool) -> Result<read::Read, Flaw> {
+fn read_on_a_stack(text: &str, schema: Option<&Json>, size: usize, pool: &mut Pool) -> Result<read::Read, CelError> {
     if size <= SMALL {
         return read::read(text, schema, pool.parsed(text)?);
     }
     crate::stack::run(STACK, || read::read(text, schema, &read::parse(text)?)).unwrap_or_else(|error| {
-        Err(Flaw {
+        Err(CelError {
             range: 0..text.len(),
             what: "the condition could not be read".to_owned(),
             why: error.to_string(),
@@ -148,8 +148,8 @@ impl Condition {
     /// Reads and checks an expression. `schema` is that of the arguments, where it is known.
     ///
     /// # Errors
-    /// The first [`Flaw`]: no CEL, too long, an unknown name, types that cannot meet, not a yes or no, never true.
-    pub fn compile(text: &str, schema: Option<&Json>) -> Result<Self, Flaw> {
+    /// The first [`CelError`]: no CEL, too long, an unknown name, types that cannot meet, not a yes or no, never true.
+    pub fn compile(text: &str, schema: Option<&Json>) -> Result<Self, CelError> {
         Self::compile_in(&mut Pool::default(), text, schema)
     }
 
@@ -157,7 +157,7 @@ impl Condition {
     ///
     /// # Errors
     /// As [`Condition::compile`].
-    pub fn compile_in(pool: &mut Pool, text: &str, schema: Option<&Json>) -> Result<Self, Flaw> {
+    pub fn compile_in(pool: &mut Pool, text: &str, schema: Option<&Json>) -> Result<Self, CelError> {
         let read = read_on_a_stack(text, schema, scan::check(text)?, pool)?;
         unsatisfiable::check(&read.root, text, schema, read.uses)?;
         Ok(Self { text: text.to_owned(), root: read.root, uses: read.uses, hints: read.hints })
@@ -191,7 +191,7 @@ impl Condition {
 
     /// What is allowed and yet most likely not meant: patterns without anchors.
     #[must_use]
-    pub fn hints(&self) -> &[Flaw] {
+    pub fn hints(&self) -> &[CelError] {
         &self.hints
     }
 

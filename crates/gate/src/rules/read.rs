@@ -10,9 +10,9 @@ use policy::diagnostic::{did_you_mean, quote};
 use regex::RegexBuilder;
 use serde_json::Value as Json;
 
-use super::inference::{Found, field, math_types, types_of};
+use super::inference::{FieldSchema, field, math_types, types_of};
 use super::tree::{Each, Function, Kind, Literal, Math, Name, Node, Order, Types};
-use super::{Flaw, Uses};
+use super::{CelError, Uses};
 
 /// Deepest nesting of `all`, `map` and the like in each other's conditions.
 const MAX_EACH: usize = 2;
@@ -23,11 +23,11 @@ const PATTERN: usize = 1 << 18;
 pub(super) struct Read {
     pub(super) root: Node,
     pub(super) uses: Uses,
-    pub(super) hints: Vec<Flaw>,
+    pub(super) hints: Vec<CelError>,
 }
 
 /// Parses a text that [`super::scan`] found bearable.
-pub(super) fn parse(text: &str) -> Result<Program, Flaw> {
+pub(super) fn parse(text: &str) -> Result<Program, CelError> {
     static ENV: OnceLock<Arc<Env>> = OnceLock::new();
     // Without macros: `has`, `all`, ... stay calls, and are resolved here.
     let env = ENV.get_or_init(|| Arc::new(Env::default().with_optional_support(false)));
@@ -35,7 +35,7 @@ pub(super) fn parse(text: &str) -> Result<Program, Flaw> {
 }
 
 /// Reads what was parsed of a text.
-pub(super) fn read(text: &str, schema: Option<&Json>, program: &Program) -> Result<Read, Flaw> {
+pub(super) fn read(text: &str, schema: Option<&Json>, program: &Program) -> Result<Read, CelError> {
     let mut reader = Reader {
         text,
         source: program.source_info(),
@@ -67,19 +67,19 @@ struct Reader<'r> {
     locals: Vec<(String, Option<&'r Json>)>,
     each: usize,
     uses: Uses,
-    hints: Vec<Flaw>,
+    hints: Vec<CelError>,
 }
 
-fn flaw(node: &Node, what: impl Into<String>, why: &str, fix: &str) -> Flaw {
+fn flaw(node: &Node, what: impl Into<String>, why: &str, fix: &str) -> CelError {
     at(node.range.clone(), what, why, fix)
 }
 
-fn at(range: Range<usize>, what: impl Into<String>, why: &str, fix: &str) -> Flaw {
-    Flaw { range, what: what.into(), why: why.to_owned(), fix: fix.to_owned() }
+fn at(range: Range<usize>, what: impl Into<String>, why: &str, fix: &str) -> CelError {
+    CelError { range, what: what.into(), why: why.to_owned(), fix: fix.to_owned() }
 }
 
 /// The parser's first complaint, at its place.
-fn unreadable(text: &str, errors: &cel::ParseErrors) -> Flaw {
+fn unreadable(text: &str, errors: &cel::ParseErrors) -> CelError {
     let (place, message) = match errors.errors.first() {
         Some(error) => (error.pos, error.msg.as_str()),
         None => ((1, 0), "it cannot be read"),
@@ -101,7 +101,7 @@ fn unreadable(text: &str, errors: &cel::ParseErrors) -> Flaw {
 }
 
 impl<'r> Reader<'r> {
-    fn read(&mut self, expr: &'r IdedExpr) -> Result<Typed<'r>, Flaw> {
+    fn read(&mut self, expr: &'r IdedExpr) -> Result<Typed<'r>, CelError> {
         let own = self.range(expr.id);
         match &expr.expr {
             Expr::Literal(value) => literal(value, own),
@@ -151,7 +151,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    fn name(&mut self, name: &str, own: Range<usize>) -> Result<Typed<'r>, Flaw> {
+    fn name(&mut self, name: &str, own: Range<usize>) -> Result<Typed<'r>, CelError> {
         if let Some(index) = self.locals.iter().rposition(|(local, _)| local == name) {
             let schema = self.locals.get(index).and_then(|(_, schema)| *schema);
             let types = schema.map_or(Types::ANY, types_of);
@@ -192,7 +192,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    fn select(&mut self, select: &'r SelectExpr, own: Range<usize>) -> Result<Typed<'r>, Flaw> {
+    fn select(&mut self, select: &'r SelectExpr, own: Range<usize>) -> Result<Typed<'r>, CelError> {
         let operand = &select.operand;
         let is_counters = matches!(&operand.expr, Expr::Ident(name) if name == "counters");
         if is_counters && !self.locals.iter().any(|(local, _)| local == "counters") {
@@ -228,16 +228,16 @@ impl<'r> Reader<'r> {
         if rest.trim_start().starts_with(word) { from + blanks + word.len() } else { from }
     }
 
-    fn field(&self, of: &Typed<'r>, name: &str, range: &Range<usize>) -> Result<Option<&'r Json>, Flaw> {
+    fn field(&self, of: &Typed<'r>, name: &str, range: &Range<usize>) -> Result<Option<&'r Json>, CelError> {
         if !of.types.meets(Types::MAP) {
             let what = format!("{} has no fields", of.types.describe());
             return Err(flaw(&of.node, what, "a field is one of a map", "look at its schema"));
         }
         let Some(schema) = of.schema else { return Ok(None) };
         match field(schema, name) {
-            Found::Schema(found) => Ok(Some(found)),
-            Found::Unknown => Ok(None),
-            Found::Missing => {
+            FieldSchema::Schema(found) => Ok(Some(found)),
+            FieldSchema::Unknown => Ok(None),
+            FieldSchema::Missing => {
                 let names = schema.get("properties").and_then(Json::as_object);
                 let names = || names.into_iter().flat_map(|names| names.keys().map(String::as_str));
                 let fix = match did_you_mean(name, names()) {
@@ -258,7 +258,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    fn call(&mut self, call: &'r CallExpr, own: Range<usize>) -> Result<Typed<'r>, Flaw> {
+    fn call(&mut self, call: &'r CallExpr, own: Range<usize>) -> Result<Typed<'r>, CelError> {
         let name = call.func_name.as_str();
         let parts = call.args.as_slice();
         let own = self.call_range(call, own);
@@ -300,7 +300,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    fn want(&mut self, expr: &'r IdedExpr, types: Types) -> Result<Typed<'r>, Flaw> {
+    fn want(&mut self, expr: &'r IdedExpr, types: Types) -> Result<Typed<'r>, CelError> {
         let found = self.read(expr)?;
         if found.types.meets(types) {
             return Ok(found);
@@ -309,19 +309,24 @@ impl<'r> Reader<'r> {
         Err(flaw(&found.node, what, "it would fail, and so deny, each time", "compare or convert it"))
     }
 
-    fn logic(&mut self, kind: fn(Box<[Node; 2]>) -> Kind, a: &'r IdedExpr, b: &'r IdedExpr) -> Result<Typed<'r>, Flaw> {
+    fn logic(
+        &mut self,
+        kind: fn(Box<[Node; 2]>) -> Kind,
+        a: &'r IdedExpr,
+        b: &'r IdedExpr,
+    ) -> Result<Typed<'r>, CelError> {
         let (a, b) = (self.want(a, Types::BOOL)?, self.want(b, Types::BOOL)?);
         let range = join(&a.node.range, &b.node.range);
         Ok(known(kind(Box::new([a.node, b.node])), range, Types::BOOL))
     }
 
-    fn conditional(&mut self, a: &'r IdedExpr, b: &'r IdedExpr, c: &'r IdedExpr) -> Result<Typed<'r>, Flaw> {
+    fn conditional(&mut self, a: &'r IdedExpr, b: &'r IdedExpr, c: &'r IdedExpr) -> Result<Typed<'r>, CelError> {
         let (a, b, c) = (self.want(a, Types::BOOL)?, self.read(b)?, self.read(c)?);
         let (range, types) = (join(&a.node.range, &c.node.range), b.types.or(c.types));
         Ok(known(Kind::If(Box::new([a.node, b.node, c.node])), range, types))
     }
 
-    fn index(&mut self, of: &'r IdedExpr, key: &'r IdedExpr, own: &Range<usize>) -> Result<Typed<'r>, Flaw> {
+    fn index(&mut self, of: &'r IdedExpr, key: &'r IdedExpr, own: &Range<usize>) -> Result<Typed<'r>, CelError> {
         let (of, key) = (self.want(of, Types::LIST.or(Types::MAP))?, self.read(key)?);
         let range = join(&join(&of.node.range, own), &key.node.range);
         if let Kind::Literal(Literal::Text(name)) = &key.node.kind {
@@ -335,7 +340,7 @@ impl<'r> Reader<'r> {
         Ok(Typed { node: Node { kind: Kind::Index(Box::new([of.node, key.node])), range }, types, schema })
     }
 
-    fn equality(&mut self, wanted: bool, a: &'r IdedExpr, b: &'r IdedExpr) -> Result<Typed<'r>, Flaw> {
+    fn equality(&mut self, wanted: bool, a: &'r IdedExpr, b: &'r IdedExpr) -> Result<Typed<'r>, CelError> {
         let (a, b) = (self.read(a)?, self.read(b)?);
         let range = join(&a.node.range, &b.node.range);
         // 1 and 1.0 are equal.
@@ -348,7 +353,7 @@ impl<'r> Reader<'r> {
         Ok(known(Kind::Equal(wanted, Box::new([a.node, b.node])), range, Types::BOOL))
     }
 
-    fn math(&mut self, math: Math, a: &'r IdedExpr, b: &'r IdedExpr) -> Result<Typed<'r>, Flaw> {
+    fn math(&mut self, math: Math, a: &'r IdedExpr, b: &'r IdedExpr) -> Result<Typed<'r>, CelError> {
         let (a, b) = (self.read(a)?, self.read(b)?);
         let range = join(&a.node.range, &b.node.range);
         let types = math_types(math, a.types, b.types);
@@ -364,7 +369,7 @@ impl<'r> Reader<'r> {
         Ok(known(Kind::Math(math, Box::new([a.node, b.node])), range, types))
     }
 
-    fn order(&mut self, order: Order, a: &'r IdedExpr, b: &'r IdedExpr) -> Result<Typed<'r>, Flaw> {
+    fn order(&mut self, order: Order, a: &'r IdedExpr, b: &'r IdedExpr) -> Result<Typed<'r>, CelError> {
         let (a, b) = (self.read(a)?, self.read(b)?);
         let range = join(&a.node.range, &b.node.range);
         let kinds = [Types::NUMBER, Types::TEXT, Types::BOOL, Types::TIME, Types::SPAN];
@@ -375,7 +380,7 @@ impl<'r> Reader<'r> {
         Ok(known(Kind::Order(order, Box::new([a.node, b.node])), range, Types::BOOL))
     }
 
-    fn has(&mut self, of: &'r IdedExpr, own: &Range<usize>) -> Result<Typed<'r>, Flaw> {
+    fn has(&mut self, of: &'r IdedExpr, own: &Range<usize>) -> Result<Typed<'r>, CelError> {
         if !matches!(&of.expr, Expr::Select(select) if !select.test) {
             return Err(at(own.clone(), "`has` wants a field", "it asks whether a map has it", "`has(args.name)`"));
         }
@@ -386,7 +391,7 @@ impl<'r> Reader<'r> {
         Ok(known(Kind::Has(of, name), join(own, &found.node.range), Types::BOOL))
     }
 
-    fn matches(&mut self, of: &'r IdedExpr, pattern: &'r IdedExpr, own: &Range<usize>) -> Result<Typed<'r>, Flaw> {
+    fn matches(&mut self, of: &'r IdedExpr, pattern: &'r IdedExpr, own: &Range<usize>) -> Result<Typed<'r>, CelError> {
         let (of, pattern) = (self.want(of, Types::TEXT)?, self.want(pattern, Types::TEXT)?);
         let Kind::Literal(Literal::Text(text)) = &pattern.node.kind else {
             let why = "a pattern that the caller could write cannot be looked at beforehand";
@@ -423,7 +428,7 @@ impl<'r> Reader<'r> {
         over: &'r IdedExpr,
         parts: &'r [IdedExpr],
         own: &Range<usize>,
-    ) -> Result<Typed<'r>, Flaw> {
+    ) -> Result<Typed<'r>, CelError> {
         let over = self.want(over, Types::LIST.or(Types::MAP))?;
         let Some((variable, bodies)) = parts.split_first() else { return Err(unknown(own.clone(), "this")) };
         let Expr::Ident(name) = &variable.expr else {
@@ -461,7 +466,7 @@ impl<'r> Reader<'r> {
         Ok(known(Kind::Each(each, Box::new(over.node), nodes), range, types))
     }
 
-    fn function(&mut self, call: &'r CallExpr, own: Range<usize>) -> Result<Typed<'r>, Flaw> {
+    fn function(&mut self, call: &'r CallExpr, own: Range<usize>) -> Result<Typed<'r>, CelError> {
         let on_receiver = call.target.is_some();
         let values = call.target.as_deref().into_iter().chain(&call.args);
         let count = values.clone().count();
@@ -526,7 +531,7 @@ fn known<'s>(kind: Kind, range: Range<usize>, types: Types) -> Typed<'s> {
     Typed { node: Node { kind, range }, types, schema: None }
 }
 
-fn unknown(range: Range<usize>, thing: &str) -> Flaw {
+fn unknown(range: Range<usize>, thing: &str) -> CelError {
     at(
         range,
         format!("{thing} cannot be used in a condition"),
@@ -539,7 +544,7 @@ fn join(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
     a.start.min(b.start)..a.end.max(b.end)
 }
 
-fn literal<'s>(value: &LiteralValue, own: Range<usize>) -> Result<Typed<'s>, Flaw> {
+fn literal<'s>(value: &LiteralValue, own: Range<usize>) -> Result<Typed<'s>, CelError> {
     let (literal, types) = match value {
         LiteralValue::Boolean(truth) => (Literal::Bool(*truth.inner()), Types::BOOL),
         LiteralValue::Double(double) => (Literal::Double(*double.inner()), Types::DOUBLE),

@@ -4,7 +4,7 @@
 //! Where a string is none to the language (it does not end, or has an escape that there is not), the parser goes on in the
 //! middle of it and finds brackets there that nobody counted: such a string is refused here.
 
-use super::Flaw;
+use super::CelError;
 
 /// Longest expression, in bytes.
 pub const MAX_BYTES: usize = 4096;
@@ -14,11 +14,11 @@ pub const MAX_NESTED: usize = 24;
 pub const MAX_OPERATORS: usize = 200;
 
 /// Refuses what the parser could not bear at all, and answers how much there is that needs its stack.
-pub(super) fn check(text: &str) -> Result<usize, Flaw> {
+pub(super) fn check(text: &str) -> Result<usize, CelError> {
     let flaw = |at: usize, what: String, fix: &str| {
         let end = text.ceil_char_boundary((at + 1).min(text.len()));
         let (what, why) = (what, "evaluating it would need more stack or time than a decision may take".to_owned());
-        Err(Flaw { range: text.floor_char_boundary(at.min(text.len()))..end, what, why, fix: fix.to_owned() })
+        Err(CelError { range: text.floor_char_boundary(at.min(text.len()))..end, what, why, fix: fix.to_owned() })
     };
     if text.len() > MAX_BYTES {
         return flaw(
@@ -83,13 +83,13 @@ fn is_word_in(bytes: &[u8], at: usize) -> bool {
     bytes.get(at + 1) == Some(&b'n') && !part(before) && !part(bytes.get(at + 2))
 }
 
-fn no_string(text: &str, at: usize, what: &str) -> Flaw {
+fn no_string(text: &str, at: usize, what: &str) -> CelError {
     let at = at.min(text.len());
     let range = text.floor_char_boundary(at)..text.ceil_char_boundary((at + 1).min(text.len()));
     let why = "where a text ends is not to be guessed".to_owned();
     let fix =
         r"a text ends on its line, in the mark that it began with; escapes are \n \t \\ \' \x41 \u00e9 and the like";
-    Flaw { range, what: what.to_owned(), why, fix: fix.to_owned() }
+    CelError { range, what: what.to_owned(), why, fix: fix.to_owned() }
 }
 
 /// The first byte after a string that begins at `at`; where it is none, and why.

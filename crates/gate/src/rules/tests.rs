@@ -17,7 +17,7 @@ fn holds(text: &str, args: &Json) -> Result<bool, Failure> {
     Condition::compile(text, None).unwrap_or_else(|flaw| panic!("{text}: {flaw:?}")).holds(&facts(args))
 }
 
-fn flaw(text: &str, schema: Option<&Json>) -> Flaw {
+fn flaw(text: &str, schema: Option<&Json>) -> CelError {
     match Condition::compile(text, schema) {
         Ok(_) => panic!("{text} was taken"),
         Err(flaw) => {

@@ -8,13 +8,13 @@ use serde_json::Value as Json;
 use super::eval::Eval;
 use super::tree::{Kind, Literal, Name, Node, Order};
 use super::value::V;
-use super::{Counters, Facts, Flaw, Uses};
+use super::{CelError, Counters, Facts, Uses};
 
 /// Refuses a condition that cannot be true.
-pub(super) fn check(root: &Node, text: &str, schema: Option<&Json>, uses: Uses) -> Result<(), Flaw> {
+pub(super) fn check(root: &Node, text: &str, schema: Option<&Json>, uses: Uses) -> Result<(), CelError> {
     let whole = 0..text.len();
     if let (false, Some(answer)) = (uses.args || uses.counters || uses.now, constant(root)) {
-        let flaw = |what: String, why: &str| Flaw {
+        let flaw = |what: String, why: &str| CelError {
             range: whole,
             what,
             why: why.to_owned(),
@@ -27,7 +27,7 @@ pub(super) fn check(root: &Node, text: &str, schema: Option<&Json>, uses: Uses) 
         };
     }
     if is_never(root, schema) {
-        return Err(Flaw {
+        return Err(CelError {
             range: root.range.clone(),
             what: "the condition is never true".to_owned(),
             why: "its comparisons exclude each other, or what the schema allows".to_owned(),
@@ -313,8 +313,8 @@ fn room<'n>(path: Vec<&'n str>, schema: Option<&Json>) -> Room<'n> {
         Some((&"counters", _)) => room.above(0.0, true),
         Some((&"args", fields)) => {
             let shape = fields.iter().try_fold(schema, |schema, field| match super::inference::field(schema?, field) {
-                super::inference::Found::Schema(schema) => Some(Some(schema)),
-                super::inference::Found::Unknown | super::inference::Found::Missing => None,
+                super::inference::FieldSchema::Schema(schema) => Some(Some(schema)),
+                super::inference::FieldSchema::Unknown | super::inference::FieldSchema::Missing => None,
             });
             if let Some(shape) = shape.flatten() {
                 narrow(&mut room, shape);

@@ -5,7 +5,7 @@ use jsonschema::error::{TypeKind, ValidationErrorKind};
 use policy::diagnostic::{did_you_mean, quote};
 use serde_json::Value as Json;
 
-use super::Flaw;
+use super::SchemaError;
 
 /// A part of the arguments that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,9 +25,9 @@ pub struct Misfit {
 }
 
 /// What the schema of schemas says of a schema.
-pub(super) fn meta(schema: &Json) -> Vec<Flaw> {
+pub(super) fn meta(schema: &Json) -> Vec<SchemaError> {
     // Its structure was walked before: this looks at the types of keywords' values.
-    let flaw = |error: ValidationError<'_>| Flaw {
+    let flaw = |error: ValidationError<'_>| SchemaError {
         id: "tools.schema/malformed",
         pointer: error.instance_path().to_string(),
         what: "the schema is not JSON Schema".to_owned(),

@@ -28,7 +28,7 @@ const MAX_PATTERN: usize = 1 << 18;
 
 /// Why a schema cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flaw {
+pub struct SchemaError {
     /// Stable id.
     pub id: &'static str,
     /// JSON Pointer to the part of the schema.
@@ -74,7 +74,7 @@ impl Schema {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn new(schema: &Json, author: Author) -> Result<Self, Vec<Flaw>> {
+    pub fn new(schema: &Json, author: Author) -> Result<Self, Vec<SchemaError>> {
         let schema = older::translated(schema);
         let survey = survey::survey(&schema, author);
         if !survey.flaws.is_empty() {
@@ -107,8 +107,8 @@ impl Schema {
     ///
     /// # Errors
     /// Why it cannot be built.
-    pub fn build(&self) -> Result<(), Flaw> {
-        self.built().map(|_| ()).map_err(|why| Flaw {
+    pub fn build(&self) -> Result<(), SchemaError> {
+        self.built().map(|_| ()).map_err(|why| SchemaError {
             id: "tools.schema/unusable",
             pointer: String::new(),
             what: "the schema cannot be compiled".to_owned(),
@@ -170,7 +170,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Schema::new`].
-    pub fn get(&self, schema: &Json, author: Author) -> Result<Arc<Schema>, Vec<Flaw>> {
+    pub fn get(&self, schema: &Json, author: Author) -> Result<Arc<Schema>, Vec<SchemaError>> {
         let key = (author, policy::json::canonical(schema));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(schema) = known.get(&key) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use policy::diagnostic::{did_you_mean, quote};
 use serde_json::{Map, Value as Json};
 
-use super::{Author, Flaw};
+use super::{Author, SchemaError};
 
 pub(super) const MAX_DEPTH: usize = 64;
 const MAX_NODES: usize = 20_000;
@@ -86,7 +86,7 @@ pub(super) const FORMATS: &[&str] = &[
 /// What a walk found.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
-    pub(super) flaws: Vec<Flaw>,
+    pub(super) flaws: Vec<SchemaError>,
     /// Whether there are references.
     pub(super) refs: bool,
     /// Pointers to patterns without anchors.
@@ -165,7 +165,7 @@ pub(super) fn survey(schema: &Json, author: Author) -> Survey {
 impl Survey {
     fn flaw(&mut self, id: &'static str, pointer: &str, what: impl Into<String>, why: impl Into<String>, fix: &str) {
         let (what, why) = (what.into(), why.into());
-        self.flaws.push(Flaw { id, pointer: pointer.to_owned(), what, why, fix: fix.to_owned() });
+        self.flaws.push(SchemaError { id, pointer: pointer.to_owned(), what, why, fix: fix.to_owned() });
     }
 
     fn walk(&mut self, root: &Json, schema: &Json, at: &str, depth: usize) {
@@ -180,7 +180,7 @@ impl Survey {
         let Json::Object(map) = schema else { return };
         self.references(root, map, at);
         if self.strict {
-            self.words(map, at);
+            self.check_keywords(map, at);
         }
         if let Some(Json::String(pattern)) = map.get("pattern") {
             self.pattern(pattern, &format!("{at}/pattern"));
@@ -238,7 +238,7 @@ impl Survey {
     }
 
     /// JSON Schema passes over words that it does not know: a misspelt bound would hold nothing.
-    fn words(&mut self, map: &Map<String, Json>, at: &str) {
+    fn check_keywords(&mut self, map: &Map<String, Json>, at: &str) {
         let groups = [IN_PLACE, IN_PLACE_LISTS, PARTS, TABLES, OTHER];
         let known = |key: &str| groups.iter().any(|group| group.contains(&key));
         for key in map.keys().filter(|key| !known(key) && !key.starts_with("x-")) {

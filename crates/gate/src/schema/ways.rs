@@ -38,24 +38,24 @@ impl Schema {
     /// Whether arguments that fit can have anything at the end of a way. False only where the schema refuses it, as it is
     /// judged: closed.
     pub(crate) fn lets_in(&self, way: &[Step]) -> bool {
-        let mut look = Look { root: &self.closed, left: MAX_STEPS };
+        let mut look = PathSearch { root: &self.closed, left: MAX_STEPS };
         look.may(&self.closed, way).unwrap_or(false)
     }
 
     /// Ways to what the schema names, for people.
     pub(crate) fn known(&self) -> Vec<String> {
-        let mut known = Known { root: &self.closed, list: Vec::new(), left: MAX_STEPS };
+        let mut known = PathLister { root: &self.closed, list: Vec::new(), left: MAX_STEPS };
         known.below(&self.closed, "", MAX_DEPTH);
         known.list
     }
 }
 
-struct Look<'s> {
+struct PathSearch<'s> {
     root: &'s Json,
     left: u32,
 }
 
-impl<'s> Look<'s> {
+impl<'s> PathSearch<'s> {
     /// None if the question takes too long.
     fn may(&mut self, schema: &'s Json, way: &[Step]) -> Option<bool> {
         self.left = self.left.checked_sub(1)?;
@@ -175,13 +175,13 @@ fn named<'s>(map: &'s Map<String, Json>, name: &str) -> Vec<&'s Json> {
     own.into_iter().chain(patterns.filter(|(pattern, _)| fits(pattern)).map(|(_, part)| part)).collect()
 }
 
-struct Known<'s> {
+struct PathLister<'s> {
     root: &'s Json,
     list: Vec<String>,
     left: u32,
 }
 
-impl<'s> Known<'s> {
+impl<'s> PathLister<'s> {
     fn below(&mut self, schema: &'s Json, at: &str, depth: usize) {
         let Some(left) = self.left.checked_sub(1) else { return };
         self.left = left;

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use policy::ClauseId;
-use policy::diagnostic::{Diagnostic, Diagnostics, Where, did_you_mean, quote};
+use policy::diagnostic::{Diagnostic, Diagnostics, SourceLocation, did_you_mean, quote};
 use policy::span::{Documents, Span};
 use policy::tools::ToolEntry;
 
@@ -74,7 +74,7 @@ impl Work<'_> {
         entry
     }
 
-    fn note(&mut self, id: &str, what: String, at: Where, why: String, fix: String) {
+    fn note(&mut self, id: &str, what: String, at: SourceLocation, why: String, fix: String) {
         self.mistakes.add(Diagnostic { id: id.to_owned(), clause: Some(ClauseId::Tools), what, at, why, fix });
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use policy::diagnostic::Where;
+use policy::diagnostic::SourceLocation;
 use policy::span::{Documents, Span};
 use policy::tools::{Approval, ApprovalBy, Decision, Effect, ResultRule, ToolEntry};
 use policy::units::Millis;
@@ -17,7 +17,7 @@ use crate::schema::Schema;
 #[derive(Debug)]
 pub(super) struct Place {
     spot: Span,
-    words: OnceLock<Where>,
+    words: OnceLock<SourceLocation>,
 }
 
 impl Place {
@@ -25,7 +25,7 @@ impl Place {
         Self { spot, words: OnceLock::new() }
     }
 
-    pub(super) fn told(&self, documents: &Documents) -> Where {
+    pub(super) fn told(&self, documents: &Documents) -> SourceLocation {
         self.words.get_or_init(|| documents.locate(self.spot)).clone()
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use super::compile::{arguments_of, nearest};
 use super::entry::{Entry, Guarded, effect};
-use super::{Gate, Judged, argument};
+use super::{Gate, ToolJudgement, argument};
 use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::demand::MAX_DEMANDS;
@@ -17,7 +17,7 @@ use crate::rules::Facts;
 use crate::schema::{Schema, Step};
 use crate::verdict::{Reason, Verdict};
 
-pub(super) fn judge(gate: &Gate, call: &Call<'_>) -> Judged {
+pub(super) fn judge(gate: &Gate, call: &Call<'_>) -> ToolJudgement {
     let matched = gate.matching(call.tool);
     let entries: Vec<&Entry> = gate.entries_at(&matched).collect();
     let effect = effect(entries.iter().copied(), call.facts);
@@ -44,7 +44,7 @@ pub(super) fn judge(gate: &Gate, call: &Call<'_>) -> Judged {
     // The strictest of what is written; where nothing is, the effect says it.
     let approval_by = entries.iter().filter_map(|entry| entry.approval_by).max();
     let approval_by = approval_by.unwrap_or_else(|| ApprovalBy::of_effect(effect));
-    Judged { verdict, entries: matched, limits, reported, timeout, result, effect, approval_by }
+    ToolJudgement { verdict, entries: matched, limits, reported, timeout, result, effect, approval_by }
 }
 
 /// Puts reasons in their order, strictest first, and takes the decision from them. No reason is no permission.
@@ -320,7 +320,7 @@ impl Judging<'_, '_> {
     }
 
     fn guards(&mut self, args: &mut Json) {
-        let mut found: Vec<(Arc<str>, policy::diagnostic::Where, String, Blocked)> = Vec::new();
+        let mut found: Vec<(Arc<str>, policy::diagnostic::SourceLocation, String, Blocked)> = Vec::new();
         for guarded in self.entries.iter().flat_map(|entry| &entry.guards) {
             let mut blocked = Vec::new();
             guarded.argument.pass(args, &guarded.guard, &mut blocked);

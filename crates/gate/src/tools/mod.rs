@@ -40,12 +40,12 @@ pub struct Gate {
     exact: HashMap<String, Vec<usize>>,
     globs: Vec<usize>,
     documents: Documents,
-    own: own::Known,
+    own: own::SchemaCache,
 }
 
 /// A verdict, and what the broker needs to carry it out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judged {
+pub struct ToolJudgement {
     /// The decision with its reasons.
     pub verdict: Verdict,
     /// Indices of the entries that match.
@@ -90,7 +90,7 @@ impl Gate {
             if entry.is_exact { exact.entry(entry.name.clone()).or_default().push(index) } else { globs.push(index) }
         }
         let documents = documents.clone();
-        let gate = Self { default: tools.default, entries, exact, globs, documents, own: own::Known::default() };
+        let gate = Self { default: tools.default, entries, exact, globs, documents, own: own::SchemaCache::default() };
         examples::hold(&gate, tools)?;
         let lints = lints::lints(&gate, tools);
         Ok((gate, lints))
@@ -98,7 +98,7 @@ impl Gate {
 
     /// Decides one call.
     #[must_use]
-    pub fn judge(&self, call: &Call<'_>) -> Judged {
+    pub fn judge(&self, call: &Call<'_>) -> ToolJudgement {
         judge::judge(self, call)
     }
 

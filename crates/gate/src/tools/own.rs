@@ -5,22 +5,22 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::Value as Json;
 
-use crate::schema::{Author, Flaw, Schema};
+use crate::schema::{Author, Schema, SchemaError};
 
 /// More tools than this are held by no gateway; then all are forgotten and read again.
 const MAX: usize = 20_000;
 
-type Made = Result<Arc<Schema>, Arc<Vec<Flaw>>>;
+type CompiledSchema = Result<Arc<Schema>, Arc<Vec<SchemaError>>>;
 
 /// By tool: the schema as written, and what became of it.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    tools: RwLock<HashMap<String, (Json, Made)>>,
+pub(super) struct SchemaCache {
+    tools: RwLock<HashMap<String, (Json, CompiledSchema)>>,
 }
 
-impl Known {
+impl SchemaCache {
     /// The schema of a tool, checked and closed once for each of its versions.
-    pub(super) fn get(&self, tool: &str, schema: &Json) -> Made {
+    pub(super) fn get(&self, tool: &str, schema: &Json) -> CompiledSchema {
         let known = self.tools.read().unwrap_or_else(PoisonError::into_inner);
         if let Some((written, made)) = known.get(tool)
             && written == schema

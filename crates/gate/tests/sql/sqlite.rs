@@ -26,19 +26,19 @@ const SCHEMA: &str = "
     CREATE VIEW all_secrets AS SELECT * FROM secrets;";
 
 /// What a statement touched that a reader of the listed tables does not.
-type Seen = Arc<Mutex<BTreeSet<String>>>;
+type Accesses = Arc<Mutex<BTreeSet<String>>>;
 
-fn database() -> (Connection, Seen) {
+fn database() -> (Connection, Accesses) {
     let connection = Connection::open_in_memory().unwrap();
     connection.execute_batch(SCHEMA).unwrap();
     connection.create_scalar_function("wipe_orders", 0, FunctionFlags::SQLITE_UTF8, |_| Ok(1)).unwrap();
-    let seen = Seen::default();
+    let seen = Accesses::default();
     (connection, seen)
 }
 
 /// Notes all that is beyond reading listed columns, and forbids nothing but other files.
 #[expect(clippy::wildcard_enum_match_arm, reason = "whatever else it does is noted")]
-fn watch(connection: &mut Connection, seen: &Seen, columns: bool) {
+fn watch(connection: &mut Connection, seen: &Accesses, columns: bool) {
     let notes = Arc::clone(seen);
     let hook = move |context: AuthContext<'_>| {
         let (note, answer) = match context.action {
@@ -154,7 +154,7 @@ fn most_of_the_hostile_half_is_as_bad_as_it_says() {
 /// What a statement touches beyond the listed tables and columns, and whether it can be prepared at all.
 pub(crate) fn beyond(sql: &str, columns: bool) -> (BTreeSet<String>, bool) {
     thread_local! {
-        static DATABASE: std::cell::RefCell<(Connection, Seen)> = std::cell::RefCell::new(database());
+        static DATABASE: std::cell::RefCell<(Connection, Accesses)> = std::cell::RefCell::new(database());
     }
     DATABASE.with_borrow_mut(|(connection, seen)| {
         seen.lock().unwrap().clear();

@@ -17,7 +17,7 @@ use gateway::approvals::Approvals;
 use gateway::limits::Ledger;
 use gateway::mcp::servers::{Server, Transport};
 use gateway::mcp::upstream::{Launch, Launched};
-use gateway::mcp::{Asked, Gateway, pinning};
+use gateway::mcp::{Gateway, GatewayPolicy, pinning};
 use gateway::record::{Event, Record};
 use serde_json::{Value as Json, json};
 
@@ -112,7 +112,7 @@ pub(crate) fn gateway(folder: &Path) {
     let server = Server { name, transport, env: BTreeMap::new(), policy: its, from, fetched: None };
     let gateway = Gateway {
         servers: vec![server],
-        allow: Asked::of(tools, &policy.documents, &Nothing).unwrap().allow,
+        allow: GatewayPolicy::of(tools, &policy.documents, &Nothing).unwrap().allow,
         broker: Arc::new(broker),
         pinning: pinning(folder, "bench".to_owned(), false),
         launch: Arc::new(Itself),

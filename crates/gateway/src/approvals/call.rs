@@ -4,7 +4,7 @@ use gate::verdict::Reason;
 use policy::tools::{Approval, ApprovalBy};
 use serde_json::{Value as Json, json};
 
-use super::Unasked;
+use super::ApprovalError;
 
 /// What stands where a tool does when a program in a sandbox asks for a destination that no rule names; its arguments are `host`
 /// and `port`. No tool's name begins so.
@@ -176,7 +176,7 @@ pub enum Answer {
         /// The parked call.
         id: String,
         /// Why.
-        why: Unasked,
+        why: ApprovalError,
     },
 }
 

@@ -40,7 +40,7 @@ pub enum StoreError {
 
 /// Why nobody is asked, or an approval cannot be used; the call is denied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unasked {
+pub enum ApprovalError {
     /// Too many wait already.
     #[error("{waiting} calls of {whose} already wait for a person")]
     TooMany {
@@ -78,7 +78,7 @@ pub enum Unasked {
     Store(#[from] StoreError),
 }
 
-impl Unasked {
+impl ApprovalError {
     /// The reason of the denial.
     #[must_use]
     pub fn denial(&self, rule: &str) -> Reason {
@@ -120,7 +120,7 @@ impl Unasked {
 
 /// Why an answer does not count.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
+pub enum AnswerError {
     /// No call has this id.
     #[error("no call has the id {}", quote(id))]
     Unknown {

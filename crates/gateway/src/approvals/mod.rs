@@ -30,7 +30,7 @@ use policy::tools::ApprovalBy;
 use store::Store;
 
 pub use call::{Answer, Ask, DESTINATION, ParkedCall, REQUEST, State};
-pub use error::{Lost, StoreError, Unasked};
+pub use error::{AnswerError, ApprovalError, StoreError};
 pub use memory::{Holder, MAX_MEMORY_MS, Memory, Pattern, Remember, Wide};
 pub use sanitize::{Sanitized, sanitize, sanitize_json, sanitize_text};
 pub use wait::Parked;
@@ -152,8 +152,8 @@ impl Approvals {
     /// Parks a call, or finds what was already said about it. Writes to a file: some milliseconds at most.
     ///
     /// # Errors
-    /// [`Unasked`]: nobody will be asked, and the call is denied.
-    pub fn ask(&self, ask: &Ask) -> Result<Parked, Unasked> {
+    /// [`ApprovalError`]: nobody will be asked, and the call is denied.
+    pub fn ask(&self, ask: &Ask) -> Result<Parked, ApprovalError> {
         let found = self.inner.store.park(ask, &self.inner.settings, self.now())?;
         if found.is_new {
             self.inner.changed.notify();
@@ -172,8 +172,8 @@ impl Approvals {
     /// Approves a waiting call, and remembers more than it where asked to. `by` names who, for the record.
     ///
     /// # Errors
-    /// [`Lost`]: no such call, already answered, timed out, or the memory would not cover what was shown.
-    pub fn approve(&self, id: &str, by: &str, remember: Option<&Remember>) -> Result<ParkedCall, Lost> {
+    /// [`AnswerError`]: no such call, already answered, timed out, or the memory would not cover what was shown.
+    pub fn approve(&self, id: &str, by: &str, remember: Option<&Remember>) -> Result<ParkedCall, AnswerError> {
         let call = self.inner.store.approve(id, by, remember, self.now())?;
         self.inner.changed.notify();
         Ok(call)
@@ -182,8 +182,8 @@ impl Approvals {
     /// Denies a waiting call; `why` reaches the model.
     ///
     /// # Errors
-    /// [`Lost`]: no such call, already answered, or timed out.
-    pub fn deny(&self, id: &str, by: &str, why: &str) -> Result<ParkedCall, Lost> {
+    /// [`AnswerError`]: no such call, already answered, or timed out.
+    pub fn deny(&self, id: &str, by: &str, why: &str) -> Result<ParkedCall, AnswerError> {
         let call = self.inner.store.finish(id, State::Denied, by, why, self.now())?;
         self.inner.changed.notify();
         Ok(call)

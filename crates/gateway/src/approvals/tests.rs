@@ -83,7 +83,7 @@ fn nobody_answers_and_the_call_is_denied() {
     let answer = runtime().block_on(approvals.ask(&ask(json!({}))).unwrap().wait(Duration::from_millis(80)));
     let Answer::TimedOut { id } = answer else { panic!("{answer:?}") };
     let late = approvals.approve(&id, "alice", None);
-    assert!(matches!(late, Err(Lost::Over { state: State::TimedOut, .. })), "{late:?}");
+    assert!(matches!(late, Err(AnswerError::Over { state: State::TimedOut, .. })), "{late:?}");
     assert_eq!(approvals.get(&id).unwrap().unwrap().state, State::TimedOut);
 }
 
@@ -122,7 +122,7 @@ fn of_an_approval_and_a_time_out_exactly_one_wins_and_the_loser_is_told() {
         let said = answerer.join().unwrap();
         match (&answer, &said) {
             (Answer::Approved { .. }, Ok(_)) => approved += 1,
-            (Answer::TimedOut { .. }, Err(Lost::Over { state: State::TimedOut, .. })) => late += 1,
+            (Answer::TimedOut { .. }, Err(AnswerError::Over { state: State::TimedOut, .. })) => late += 1,
             odd => panic!("both or none won: {odd:?}"),
         }
         let row = approvals.get(&id).unwrap().unwrap();
@@ -193,8 +193,8 @@ fn answers_to_guessed_ids_change_nothing() {
     let (short, bare) = (id.get(..id.len() - 1).unwrap(), id.get(2..).unwrap());
     let guesses = [short, bare, "", "a-", "%", "a-%", "' OR '1'='1", &id.to_uppercase(), &format!("{id} ")];
     for guess in guesses {
-        assert!(matches!(approvals.approve(guess, "mallory", None), Err(Lost::Unknown { .. })), "{guess}");
-        assert!(matches!(approvals.deny(guess, "mallory", ""), Err(Lost::Unknown { .. })), "{guess}");
+        assert!(matches!(approvals.approve(guess, "mallory", None), Err(AnswerError::Unknown { .. })), "{guess}");
+        assert!(matches!(approvals.deny(guess, "mallory", ""), Err(AnswerError::Unknown { .. })), "{guess}");
     }
     assert_eq!(approvals.get(&id).unwrap().unwrap().state, State::Waiting);
     let ids: std::collections::BTreeSet<String> =
@@ -215,7 +215,7 @@ fn a_flood_is_denied_and_does_not_take_the_queue_from_others() {
     for n in 0..50 {
         match from("noisy", "one", n) {
             Ok(parked) => kept.push(parked),
-            Err(why) => assert_eq!(why, Unasked::TooMany { whose: "this session", waiting: 3 }),
+            Err(why) => assert_eq!(why, ApprovalError::TooMany { whose: "this session", waiting: 3 }),
         }
     }
     assert_eq!(kept.len(), 3);
@@ -224,7 +224,7 @@ fn a_flood_is_denied_and_does_not_take_the_queue_from_others() {
     assert_eq!(kept.len(), 5);
     kept.push(from("quiet", "x", 0).unwrap());
     kept.push(from("quiet", "x", 1).unwrap());
-    assert_eq!(from("third", "x", 0).unwrap_err(), Unasked::TooMany { whose: "all agents", waiting: 7 });
+    assert_eq!(from("third", "x", 0).unwrap_err(), ApprovalError::TooMany { whose: "all agents", waiting: 7 });
     assert_eq!(approvals.list(false).unwrap().len(), 7);
     drop(kept);
     assert!(approvals.list(false).unwrap().is_empty(), "calls whose callers went away wait no more");
@@ -239,7 +239,7 @@ fn a_denial_answers_the_same_question_again_and_no_other() {
     let answer = runtime().block_on(parked.wait(soon()));
     assert!(matches!(answer, Answer::Denied { ref why, .. } if why == "not to a"), "{answer:?}");
     let again = approvals.ask(&ask(json!({"to": "a"}))).unwrap_err();
-    assert!(matches!(again, Unasked::DeniedBefore { ref by, .. } if by == "alice"), "{again:?}");
+    assert!(matches!(again, ApprovalError::DeniedBefore { ref by, .. } if by == "alice"), "{again:?}");
     assert_eq!(again.denial("r").id, "tools.approval/denied-before");
     assert_eq!(approvals.ask(&ask(json!({"to": "b"}))).unwrap().known(), None);
 }
@@ -360,7 +360,7 @@ fn a_destination_is_remembered_by_its_host_and_port_and_never_wider() {
     let call = parked.call().unwrap().clone();
     assert_eq!((&call.to_json()["host"], &call.to_json()["port"]), (&json!("a.test"), &json!(443)));
     for wide in [remember(Wide::Any, Holder::Agent), remember(Wide::But(vec!["host".to_owned()]), Holder::Agent)] {
-        assert!(matches!(approvals.approve(&call.id, "me", Some(&wide)), Err(Lost::Remember { .. })));
+        assert!(matches!(approvals.approve(&call.id, "me", Some(&wide)), Err(AnswerError::Remember { .. })));
     }
     approvals.approve(&call.id, "me", Some(&remember(Wide::Any, Holder::Session))).unwrap();
     assert!(runtime().block_on(parked.wait(soon())).is_approved());
@@ -381,7 +381,7 @@ fn what_cannot_be_remembered_is_not_approved_either() {
     ];
     for remember in odd {
         let said = approvals.approve(parked.id(), "alice", Some(&remember));
-        assert!(matches!(said, Err(Lost::Remember { .. })), "{said:?}");
+        assert!(matches!(said, Err(AnswerError::Remember { .. })), "{said:?}");
         assert_eq!(approvals.get(parked.id()).unwrap().unwrap().state, State::Waiting);
     }
     assert!(approvals.memories(true).unwrap().is_empty());
@@ -393,7 +393,7 @@ fn more_than_a_person_reads_is_not_asked_about() {
     let approvals = Approvals::open(dir.path()).unwrap();
     let long = "x".repeat(300 << 10);
     let said = approvals.ask(&ask(json!({ "body": long }))).unwrap_err();
-    assert!(matches!(said, Unasked::TooLarge { .. }), "{said:?}");
+    assert!(matches!(said, ApprovalError::TooLarge { .. }), "{said:?}");
 }
 
 #[test]

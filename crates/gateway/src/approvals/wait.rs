@@ -6,8 +6,8 @@ use policy::tools::ApprovalBy;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::store::Found;
-use super::{Answer, Approvals, Lost, ParkedCall, State, StoreError, Unasked};
+use super::store::ParkResult;
+use super::{Answer, AnswerError, ApprovalError, Approvals, ParkedCall, State, StoreError};
 
 /// A call that was asked about. Dropped while it waits, the call is taken back.
 #[derive(Debug)]
@@ -20,8 +20,8 @@ pub struct Parked {
 }
 
 impl Parked {
-    pub(super) fn new(approvals: Approvals, found: Found, by: ApprovalBy) -> Self {
-        let Found { call, answer, is_new: _ } = found;
+    pub(super) fn new(approvals: Approvals, found: ParkResult, by: ApprovalBy) -> Self {
+        let ParkResult { call, answer, is_new: _ } = found;
         let waits = answer.is_none();
         Self { approvals, call, answer, waits, by }
     }
@@ -59,7 +59,7 @@ impl Parked {
         if let Some(answer) = self.answer.take() {
             return answer;
         }
-        let Some(call) = self.call.clone() else { return lost(String::new(), Unasked::Cancelled) };
+        let Some(call) = self.call.clone() else { return lost(String::new(), ApprovalError::Cancelled) };
         let answer = self.until(&call, most).await;
         self.waits = false;
         answer
@@ -129,7 +129,7 @@ impl Approvals {
     fn look(&self, id: &str) -> Result<Option<Answer>, StoreError> {
         match self.inner.store.peek(id)? {
             Some(call) => self.answer_of(call),
-            None => Ok(Some(lost(id.to_owned(), Unasked::Cancelled))),
+            None => Ok(Some(lost(id.to_owned(), ApprovalError::Cancelled))),
         }
     }
 
@@ -140,10 +140,10 @@ impl Approvals {
             State::Approved if self.inner.store.consume(&id, self.now())? => {
                 Some(Answer::Approved { id, by: by.unwrap_or_default(), remembered: None })
             }
-            State::Approved => Some(lost(id, Unasked::Used)),
+            State::Approved => Some(lost(id, ApprovalError::Used)),
             State::Denied => Some(Answer::Denied { id, by: by.unwrap_or_default(), why: why.unwrap_or_default() }),
             State::TimedOut => Some(Answer::TimedOut { id }),
-            State::Cancelled => Some(lost(id, Unasked::Cancelled)),
+            State::Cancelled => Some(lost(id, ApprovalError::Cancelled)),
         })
     }
 
@@ -154,19 +154,21 @@ impl Approvals {
                 self.inner.changed.notify();
                 Answer::TimedOut { id: id.to_owned() }
             }
-            Err(Lost::Over { .. }) => match self.look(id) {
+            Err(AnswerError::Over { .. }) => match self.look(id) {
                 Ok(Some(answer)) => answer,
                 // Not waiting a moment ago and waiting now: nothing of ours does that.
-                Ok(None) => lost(id.to_owned(), Unasked::Cancelled),
+                Ok(None) => lost(id.to_owned(), ApprovalError::Cancelled),
                 Err(error) => lost(id.to_owned(), error.into()),
             },
-            Err(Lost::Unknown { .. } | Lost::Remember { .. }) => lost(id.to_owned(), Unasked::Cancelled),
-            Err(Lost::Store(error)) => lost(id.to_owned(), error.into()),
+            Err(AnswerError::Unknown { .. } | AnswerError::Remember { .. }) => {
+                lost(id.to_owned(), ApprovalError::Cancelled)
+            }
+            Err(AnswerError::Store(error)) => lost(id.to_owned(), error.into()),
         }
     }
 }
 
-fn lost(id: String, why: Unasked) -> Answer {
+fn lost(id: String, why: ApprovalError) -> Answer {
     Answer::Lost { id, why }
 }
 

@@ -1,6 +1,6 @@
 //! What a call did cost, as its result says: in millionths, exactly, rounded up. What is no cost is not believed.
 
-use gate::Judged;
+use gate::ToolJudgement;
 use gate::demand::Want;
 use gate::result::ToolResult;
 use serde_json::Value as Json;
@@ -15,7 +15,7 @@ pub(super) struct Costs {
 }
 
 /// Reads the costs that a result reports. Where there is none, or nonsense, the worst case stands.
-pub(super) fn reported(result: &ToolResult, judged: &Judged) -> Costs {
+pub(super) fn reported(result: &ToolResult, judged: &ToolJudgement) -> Costs {
     let mut costs = Costs::default();
     for (demand, pointer) in &judged.reported {
         let reserved = match judged.limits.get(*demand).map(|demand| demand.want) {

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use gate::call::{Call, Caller, ToolFacts};
 use gate::result::{Bounded, Bounds, Shapes, ToolFailure, ToolResult};
 use gate::verdict::{Reason, Verdict};
-use gate::{Gate, Judged, Listed};
+use gate::{Gate, Listed, ToolJudgement};
 use policy::tools::{Approval, Decision, ResultRule};
 use serde_json::Value as Json;
 use tokio_util::sync::CancellationToken;
@@ -214,7 +214,7 @@ impl Broker {
     }
 
     /// From the first judgement to a reservation and a record; none if the call is denied, which is recorded.
-    async fn grant(&self, call: &Call<'_>, judged: &mut Judged, trail: &mut Trail<'_>) -> Option<Granted> {
+    async fn grant(&self, call: &Call<'_>, judged: &mut ToolJudgement, trail: &mut Trail<'_>) -> Option<Granted> {
         let bounds = match self.bounds(&judged.result) {
             Ok(bounds) => bounds,
             Err(why) => {
@@ -264,7 +264,12 @@ impl Broker {
     }
 
     /// Asks a person. What was agreed to is judged again, for time has passed; the arguments must be the same.
-    async fn ask(&self, call: &Call<'_>, judged: &mut Judged, trail: &mut Trail<'_>) -> Result<String, Vec<Reason>> {
+    async fn ask(
+        &self,
+        call: &Call<'_>,
+        judged: &mut ToolJudgement,
+        trail: &mut Trail<'_>,
+    ) -> Result<String, Vec<Reason>> {
         let rule = judged.verdict.rule.clone();
         let Some((args, hash)) = judged.verdict.args.clone().zip(judged.verdict.hash.clone()) else {
             return Err(vec![reasons::no_arguments()]);
@@ -318,7 +323,7 @@ impl Broker {
     async fn run<F, Fut>(
         &self,
         call: &Call<'_>,
-        judged: Judged,
+        judged: ToolJudgement,
         mut trail: Trail<'_>,
         granted: Granted,
         run: F,
@@ -441,6 +446,6 @@ fn approval(verdict: &Verdict) -> Approval {
 }
 
 /// How long a call may take.
-fn longest(judged: &Judged) -> Duration {
+fn longest(judged: &ToolJudgement) -> Duration {
     judged.timeout.map_or(UNTOLD, |timeout| Duration::from_millis(timeout.0))
 }

@@ -8,7 +8,7 @@ use gate::verdict::Verdict;
 use policy::tools::Decision;
 use serde_json::{Value as Json, json};
 
-use crate::engine::Called;
+use crate::engine::CallResult;
 
 /// Why a request was not even judged.
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ fn denied(verdict: &Verdict) -> Response<Body> {
     respond(status, "application/problem+json", &body)
 }
 
-pub(super) fn called(called: &Called) -> Response<Body> {
+pub(super) fn called(called: &CallResult) -> Response<Body> {
     match (&called.verdict.decision, &called.result) {
         (Decision::Allow, Some(Ok(_))) => good(&called_json(called)),
         (Decision::Allow, Some(Err(ToolFailure { message }))) => {
@@ -114,7 +114,7 @@ pub(super) fn called(called: &Called) -> Response<Body> {
 
 /// A verdict with `result` or `failure`.
 #[must_use]
-pub fn called_json(called: &Called) -> Json {
+pub fn called_json(called: &CallResult) -> Json {
     let mut json = called.verdict.to_json();
     if let Some(table) = json.as_object_mut() {
         match &called.result {

@@ -18,7 +18,7 @@ use super::answer::{Problem, good, not_found};
 use super::extract::{Action, JsonBody, fields};
 use super::keys::Who;
 use super::server::{ServerState, unrouted};
-use crate::approvals::{Approvals, Holder, Lost, Memory, ParkedCall, Remember, StoreError, Wide};
+use crate::approvals::{AnswerError, Approvals, Holder, Memory, ParkedCall, Remember, StoreError, Wide};
 use crate::record::{Event, Record};
 
 /// Who answers, for the record: the token is all that we know of the person.
@@ -191,24 +191,24 @@ fn remember(wanted: Option<&Json>) -> Result<Option<Remember>, Problem> {
     Ok(Some(Remember { args, holder, millis: seconds.saturating_mul(1000) }))
 }
 
-fn too_late(lost: &Lost) -> Problem {
+fn too_late(lost: &AnswerError) -> Problem {
     match lost {
-        Lost::Unknown { id } => unknown(id),
-        Lost::Over { .. } => Problem::new(
+        AnswerError::Unknown { id } => unknown(id),
+        AnswerError::Over { .. } => Problem::new(
             StatusCode::CONFLICT,
             "tools.http/too-late",
             lost.to_string(),
             "somebody, or the time, was first, and only the first answer counts",
             "nothing is left to do",
         ),
-        Lost::Remember { .. } => Problem::new(
+        AnswerError::Remember { .. } => Problem::new(
             StatusCode::BAD_REQUEST,
             "tools.http/remember",
             lost.to_string(),
             "what is remembered is made from what was shown",
             "name arguments of the call, and at most 30 days",
         ),
-        Lost::Store(error) => unusable(error),
+        AnswerError::Store(error) => unusable(error),
     }
 }
 

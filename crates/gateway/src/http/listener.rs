@@ -62,14 +62,14 @@ pub struct HttpListener {
 #[derive(Debug)]
 enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener, Made),
+    Unix(UnixListener, SocketFile),
 }
 
 /// A socket file of ours: taken away at the end.
 #[derive(Debug)]
-struct Made(PathBuf);
+struct SocketFile(PathBuf);
 
-impl Drop for Made {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         if std::fs::remove_file(&self.0).is_err() {
             // The next start takes a dead socket away.
@@ -88,7 +88,7 @@ pub async fn bind(listen: &Listen) -> io::Result<HttpListener> {
             remove_dead(path).await?;
             let listener = UnixListener::bind(path)?;
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-            Socket::Unix(listener, Made(path.clone()))
+            Socket::Unix(listener, SocketFile(path.clone()))
         }
     };
     Ok(HttpListener { socket, table: ConnectionTable::default() })
@@ -115,7 +115,7 @@ impl HttpListener {
             Socket::Tcp(listener) => listener
                 .local_addr()
                 .map_or_else(|_| "http://127.0.0.1".to_owned(), |address| format!("http://{address}")),
-            Socket::Unix(_, Made(path)) => format!("unix:{}", path.display()),
+            Socket::Unix(_, SocketFile(path)) => format!("unix:{}", path.display()),
         }
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use super::answer::{Problem, called, good, not_found};
 use super::extract::{Action, Agent, JsonBody, fields};
 use super::server::ServerState;
-use crate::engine::{Missing, ToolRoute, Wanted};
+use crate::engine::{ToolRequest, ToolRoute, ToolUnavailable};
 use crate::tool_route::{error_text, route};
 
 /// `GET /v1/tools`
@@ -28,7 +28,7 @@ pub(super) async fn check_or_call(
     let args = arguments(&body)?;
     match verb.as_str() {
         "check" => match route(&*state.engine, &name, &args, &caller).await {
-            (_, Err(Missing::Held)) => Err(missing(&name, &Missing::Held)),
+            (_, Err(ToolUnavailable::Held)) => Err(missing(&name, &ToolUnavailable::Held)),
             (verdict, _) => Ok(good(&verdict.to_json())),
         },
         "call" => call(&state, &name, args, &caller).await,
@@ -40,11 +40,11 @@ async fn call(state: &ServerState, tool: &str, args: Json, caller: &Caller) -> R
     let ToolRoute { run, facts } = match route(&*state.engine, tool, &args, caller).await.1 {
         Ok(route) => route,
         Err(why) => {
-            state.engine.refused(Wanted { tool, args, caller, facts: None }, &why);
+            state.engine.refused(ToolRequest { tool, args, caller, facts: None }, &why);
             return Err(missing(tool, &why));
         }
     };
-    let what = Wanted { tool, args, caller, facts: facts.as_ref() };
+    let what = ToolRequest { tool, args, caller, facts: facts.as_ref() };
     Ok(called(&state.engine.call(what, run).await))
 }
 
@@ -56,16 +56,16 @@ fn arguments(body: &Json) -> Result<Json, Problem> {
     Ok(fields(body, &["args"])?.get("args").cloned().unwrap_or_else(|| Json::Object(Map::new())))
 }
 
-fn missing(tool: &str, missing: &Missing) -> Problem {
+fn missing(tool: &str, missing: &ToolUnavailable) -> Problem {
     let (id, [what, why, fix]) = error_text(tool, missing);
     Problem::new(status_of(missing), id, what, &why, &fix)
 }
 
-const fn status_of(missing: &Missing) -> StatusCode {
+const fn status_of(missing: &ToolUnavailable) -> StatusCode {
     match missing {
-        Missing::NoServer => StatusCode::NOT_FOUND,
-        Missing::NotThere(_) => StatusCode::BAD_GATEWAY,
-        Missing::Held => StatusCode::FORBIDDEN,
-        Missing::Full => StatusCode::SERVICE_UNAVAILABLE,
+        ToolUnavailable::NoServer => StatusCode::NOT_FOUND,
+        ToolUnavailable::NotThere(_) => StatusCode::BAD_GATEWAY,
+        ToolUnavailable::Held => StatusCode::FORBIDDEN,
+        ToolUnavailable::Full => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

@@ -15,7 +15,7 @@ use super::block::Block;
 use super::cell::{Cell, EXACT, Over};
 use super::clock::{Clock, System};
 use super::fault::LedgerFault;
-use super::store::{Held, Store};
+use super::store::{Store, Transaction};
 
 /// The counters of a state folder. Clones share one opening.
 #[derive(Clone, Debug)]
@@ -200,7 +200,7 @@ impl Ledger {
     }
 
     /// Gives back what could not be given back before.
-    fn pay(&self, held: &mut Held<'_>) -> Result<(), LedgerFault> {
+    fn pay(&self, held: &mut Transaction<'_>) -> Result<(), LedgerFault> {
         let mut owed = self.inner.owed.lock().unwrap_or_else(PoisonError::into_inner);
         if !owed.is_empty() {
             let me = self.inner.store.me();
@@ -212,7 +212,7 @@ impl Ledger {
 }
 
 /// A counter that is gone (its window ended, and its place was needed) has nothing to give back to.
-fn apply(held: &mut Held<'_>, holds: &[Hold], change: impl Fn(&Hold, &mut Block)) -> Result<(), LedgerFault> {
+fn apply(held: &mut Transaction<'_>, holds: &[Hold], change: impl Fn(&Hold, &mut Block)) -> Result<(), LedgerFault> {
     for hold in holds {
         if let Some((at, mut block)) = held.find(hold.key)? {
             change(hold, &mut block);

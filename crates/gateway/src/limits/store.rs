@@ -66,7 +66,7 @@ pub(super) struct Store {
 }
 
 /// The table while its lock is held: what is read, and what will be written when it is left.
-pub(super) struct Held<'a> {
+pub(super) struct Transaction<'a> {
     store: &'a Store,
     header: Block,
     now: u64,
@@ -75,7 +75,7 @@ pub(super) struct Held<'a> {
     _thread: MutexGuard<'a, ()>,
 }
 
-impl Drop for Held<'_> {
+impl Drop for Transaction<'_> {
     #[expect(
         clippy::let_underscore_must_use,
         reason = "unlocking an open descriptor cannot fail, and drop cannot tell"
@@ -199,10 +199,10 @@ impl Store {
     }
 
     /// Takes the lock, undoes what a dead process left half done, and reads the clock.
-    pub(super) fn lock(&self) -> Result<Held<'_>, LedgerFault> {
+    pub(super) fn lock(&self) -> Result<Transaction<'_>, LedgerFault> {
         let thread = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         self.take_flock()?;
-        let mut held = Held { store: self, header: Block::EMPTY, now: 0, changed: Vec::new(), _thread: thread };
+        let mut held = Transaction { store: self, header: Block::EMPTY, now: 0, changed: Vec::new(), _thread: thread };
         self.undo()?;
         held.header = Block::read(self.block(0)?);
         let header = &held.header;
@@ -294,7 +294,7 @@ impl Store {
     }
 }
 
-impl Held<'_> {
+impl Transaction<'_> {
     /// Microseconds; never less than any process that used the table saw before.
     pub(super) const fn now(&self) -> u64 {
         self.now

@@ -6,7 +6,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use policy::span::{Documents, Spanned};
 use policy::tools::Mcp;
 
-use super::servers::Wrong;
+use super::servers::ServerError;
 use super::text;
 
 /// Compiled allowlists.
@@ -66,7 +66,7 @@ impl Allow {
     ///
     /// # Errors
     /// Every entry that is none.
-    pub fn new(mcp: &Mcp, documents: &Documents) -> Result<Self, Vec<Wrong>> {
+    pub fn new(mcp: &Mcp, documents: &Documents) -> Result<Self, Vec<ServerError>> {
         let mut wrong = Vec::new();
         let mut globs = |list: &[Spanned<String>], between: char, key: &str| {
             let compile = |entry: &Spanned<String>| {
@@ -76,7 +76,7 @@ impl Allow {
                 match glob {
                     Some((server, Ok(glob))) => Some((server.to_owned(), glob.compile_matcher())),
                     Some((_, Err(_))) | None => {
-                        wrong.push(Wrong {
+                        wrong.push(ServerError {
                             id: "mcp/allow",
                             what: format!("`{}` in `mcp.{key}` names nothing", text::shown(&entry.value, 100)),
                             place: documents.locate(entry.at).to_string(),
@@ -192,7 +192,7 @@ mod tests {
         loaded.policy.tools.unwrap().mcp.resources[0].at
     }
 
-    fn allow(resources: &[&str], prompts: &[&str]) -> Result<Allow, Vec<Wrong>> {
+    fn allow(resources: &[&str], prompts: &[&str]) -> Result<Allow, Vec<ServerError>> {
         let spotted =
             |list: &[&str]| list.iter().map(|text| Spanned { value: (*text).to_owned(), at: spot() }).collect();
         let mcp = Mcp { resources: spotted(resources), prompts: spotted(prompts), ..Mcp::default() };

@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::lock;
 use super::names::{self, Table};
-use super::pins::{self, Pinning, Standing, Version};
+use super::pins::{self, PinState, Pinning, Version};
 use super::text::{self, Cleaned};
 use super::upstream::Link;
 
@@ -31,7 +31,7 @@ pub(super) struct Tool {
     /// Its digest, as it is pinned.
     pub(super) hash: String,
     /// Whether it may be shown.
-    pub(super) standing: Standing,
+    pub(super) standing: PinState,
     /// It had hidden characters, which are written out now.
     pub(super) flagged: bool,
 }
@@ -111,7 +111,7 @@ impl Catalog {
 pub(super) async fn offered(link: &Link, server: &str) -> Part {
     let (drafts, notes) = drafts(link, server).await;
     let mut part = Part::of_notes(notes);
-    part.tools = drafts.into_iter().map(|draft| Arc::new(finish(draft, server, Standing::New))).collect();
+    part.tools = drafts.into_iter().map(|draft| Arc::new(finish(draft, server, PinState::New))).collect();
     part
 }
 
@@ -178,15 +178,15 @@ fn pin(part: &mut Part, server: &str, reach: &Json, drafts: Vec<Draft>, pinning:
             return;
         }
     };
-    if whole == Standing::Held {
+    if whole == PinState::Held {
         part.notes.push(format!(
             "{server}: all its tools are held back: it is reached in another way than when it was trusted; look at \
              `fumehood mcp pins ls`, then `fumehood mcp pins accept {server}`"
         ));
     }
     for (draft, standing) in drafts.into_iter().zip(each) {
-        let standing = if whole == Standing::Held { Standing::Held } else { standing };
-        if standing == Standing::Held && whole != Standing::Held {
+        let standing = if whole == PinState::Held { PinState::Held } else { standing };
+        if standing == PinState::Held && whole != PinState::Held {
             part.notes.push(format!(
                 "{server}: the tool `{}` is held back: it is not what was trusted; look at `fumehood mcp pins ls`, then \
                  `fumehood mcp pins accept {server}.{}`",
@@ -242,7 +242,7 @@ fn draft(tool: &Json) -> Result<Draft, &'static str> {
     Ok(Draft { own: own.to_owned(), raw, shown, flagged })
 }
 
-fn finish(draft: Draft, server: &str, standing: Standing) -> Tool {
+fn finish(draft: Draft, server: &str, standing: PinState) -> Tool {
     let Draft { own, raw, shown, flagged } = draft;
     Tool {
         hash: pins::digest(&raw),

@@ -8,7 +8,7 @@ use policy::tools::Tools;
 
 use super::allow::Allow;
 use super::pins::{First, Pinning, Pins};
-use super::servers::{self, Server, Surroundings, Wrong};
+use super::servers::{self, Server, ServerError, Surroundings};
 use super::upstream::Launch;
 use crate::Broker;
 
@@ -36,20 +36,20 @@ impl std::fmt::Debug for Gateway {
 
 /// What a policy says of a gateway.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct GatewayPolicy {
     /// Servers.
     pub servers: Vec<Server>,
     /// Allowlists.
     pub allow: Allow,
 }
 
-impl Asked {
+impl GatewayPolicy {
     /// Reads it from a policy.
     ///
     /// # Errors
     /// Everything that is wrong.
-    pub fn of(tools: &Tools, documents: &Documents, around: &dyn Surroundings) -> Result<Self, Vec<Wrong>> {
-        let servers = servers::all(&tools.mcp.servers, documents, around);
+    pub fn of(tools: &Tools, documents: &Documents, surroundings: &dyn Surroundings) -> Result<Self, Vec<ServerError>> {
+        let servers = servers::all(&tools.mcp.servers, documents, surroundings);
         let allow = Allow::new(&tools.mcp, documents);
         match (servers, allow) {
             (Ok(servers), Ok(allow)) => Ok(Self { servers, allow }),

@@ -59,7 +59,7 @@ impl Session {
                     found.insert(name, entries);
                 }
                 Ok((name, Err(why))) => {
-                    notes.push(format!("{name}: {}", text::shown(&self.pushed(&name).words(&why), 300)));
+                    notes.push(format!("{name}: {}", text::shown(&self.pushed(&name).sanitized(&why), 300)));
                 }
                 Err(_) => {}
             }
@@ -148,7 +148,7 @@ impl Session {
 
     async fn try_link(&self, server: &str) -> Option<Result<std::sync::Arc<Link>, String>> {
         let upstream = self.upstreams.get(server)?;
-        Some(upstream.link().await.map_err(|down| self.pushed(server).words(&down.describe(server))))
+        Some(upstream.link().await.map_err(|down| self.pushed(server).sanitized(&down.describe(server))))
     }
 
     pub(super) async fn read_resource(&self, context: &Context, params: &Json) -> Outcome {

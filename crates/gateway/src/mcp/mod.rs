@@ -36,7 +36,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use convert::written;
 pub use front::stdio;
-pub use gateway::{Asked, Gateway, pinning};
+pub use gateway::{Gateway, GatewayPolicy, pinning};
 pub use session::Session;
 pub use tools::denial_text;
 

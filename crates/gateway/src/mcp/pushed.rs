@@ -111,7 +111,7 @@ impl Pushed {
 
     /// A text of the server's, as it may be shown: for notes and errors, which are few and bounded by whoever writes them.
     #[must_use]
-    pub(super) fn words(&self, words: &str) -> String {
+    pub(super) fn sanitized(&self, words: &str) -> String {
         let seen = self.seen(&Json::from(words));
         seen.as_str().map_or_else(|| "[fumehood: withheld]".to_owned(), str::to_owned)
     }
@@ -191,7 +191,7 @@ impl Pushed {
     /// An error of the server's for the client: its code and its words. Its data stays here.
     #[must_use]
     pub(super) fn error(&self, error: &RpcError) -> RpcError {
-        RpcError::new(error.code, text::shown(&self.words(&error.message), MAX_ERROR))
+        RpcError::new(error.code, text::shown(&self.sanitized(&error.message), MAX_ERROR))
     }
 
     /// How many messages were dropped since this was asked.
@@ -266,7 +266,7 @@ mod tests {
         let none = Pushed::new(None);
         assert_eq!(none.message(&json!(1)), Passed::DroppedFirst);
         assert!(none.question(&json!({})).is_err());
-        assert_eq!((none.words("x"), none.seen(&json!("x"))), ("[fumehood: withheld]".to_owned(), Json::Null));
+        assert_eq!((none.sanitized("x"), none.seen(&json!("x"))), ("[fumehood: withheld]".to_owned(), Json::Null));
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Server {
 
 /// Why servers cannot be had from a policy or a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct ServerError {
     /// `mcp/name`, `mcp/import`, ...
     pub id: &'static str,
     /// What is wrong.
@@ -104,12 +104,12 @@ pub trait Surroundings {
 /// All servers of a policy, those of imported files among them; or all that is wrong with them.
 ///
 /// # Errors
-/// Every [`Wrong`].
+/// Every [`ServerError`].
 pub fn all(
     asked: &BTreeMap<String, policy::span::Spanned<McpServer>>,
     documents: &policy::span::Documents,
-    around: &dyn Surroundings,
-) -> Result<Vec<Server>, Vec<Wrong>> {
+    surroundings: &dyn Surroundings,
+) -> Result<Vec<Server>, Vec<ServerError>> {
     let (mut servers, mut wrong) = (Vec::new(), Vec::new());
     for (name, spotted) in asked {
         let McpServer { reach, env, policy } = &spotted.value;
@@ -126,11 +126,11 @@ pub fn all(
             Reach::Command { command, args } => {
                 servers.push(one(Transport::Command { command: command.clone(), args: args.clone() }));
             }
-            Reach::Url { url, headers } => match filled(headers, name, &from, around) {
+            Reach::Url { url, headers } => match filled(headers, name, &from, surroundings) {
                 Ok(headers) => servers.push(one(Transport::Url { url: url.clone(), headers })),
                 Err(found) => wrong.extend(found),
             },
-            Reach::Import(path) => match import(path, &policy.value, env, around) {
+            Reach::Import(path) => match import(path, &policy.value, env, surroundings) {
                 Ok(found) => servers.extend(found),
                 Err(found) => wrong.extend(found),
             },
@@ -144,7 +144,7 @@ pub fn all(
         if let [one, other] = pair
             && one.name == other.name
         {
-            wrong.push(Wrong {
+            wrong.push(ServerError {
                 id: "mcp/name",
                 what: format!("two servers are called `{}`", one.name),
                 place: format!("{} and {}", one.from, other.from),
@@ -161,11 +161,11 @@ fn filled(
     headers: &BTreeMap<String, FromEnv>,
     server: &str,
     from: &str,
-    around: &dyn Surroundings,
-) -> Result<BTreeMap<String, String>, Vec<Wrong>> {
+    surroundings: &dyn Surroundings,
+) -> Result<BTreeMap<String, String>, Vec<ServerError>> {
     let (mut values, mut wrong) = (BTreeMap::new(), Vec::new());
     for (name, FromEnv { scheme, variable }) in headers {
-        let value = around.variable(variable).filter(|value| !value.is_empty());
+        let value = surroundings.variable(variable).filter(|value| !value.is_empty());
         let why = match &value {
             None => format!("the variable `{variable}` is not set, or empty"),
             Some(value) if value.bytes().any(|byte| !(b' '..=b'~').contains(&byte)) => {
@@ -177,7 +177,7 @@ fn filled(
                 continue;
             }
         };
-        wrong.push(Wrong {
+        wrong.push(ServerError {
             id: "mcp/header",
             what: format!("the header `{name}` of the server `{server}` cannot be sent"),
             place: from.to_owned(),
@@ -188,9 +188,9 @@ fn filled(
     if wrong.is_empty() { Ok(values) } else { Err(wrong) }
 }
 
-fn check(server: &Server, wrong: &mut Vec<Wrong>) {
+fn check(server: &Server, wrong: &mut Vec<ServerError>) {
     if !names::is_server(&server.name) {
-        wrong.push(Wrong {
+        wrong.push(ServerError {
             id: "mcp/name",
             what: format!("`{}` is no name of a server", super::text::shown(&server.name, 80)),
             place: server.from.clone(),
@@ -201,7 +201,7 @@ fn check(server: &Server, wrong: &mut Vec<Wrong>) {
     if let Transport::Url { url, .. } = &server.transport
         && let Err(why) = check_url(url)
     {
-        wrong.push(Wrong {
+        wrong.push(ServerError {
             id: "mcp/url",
             what: format!("`{}` is no address of a server", super::text::shown(url, 200)),
             place: server.from.clone(),
@@ -235,16 +235,16 @@ fn check_url(text: &str) -> Result<(), String> {
 /// `mcp.servers` (VS Code).
 ///
 /// # Errors
-/// Every [`Wrong`].
+/// Every [`ServerError`].
 pub fn import(
     path: &Path,
     policy: &str,
     extra: &BTreeMap<String, String>,
-    around: &dyn Surroundings,
-) -> Result<Vec<Server>, Vec<Wrong>> {
+    surroundings: &dyn Surroundings,
+) -> Result<Vec<Server>, Vec<ServerError>> {
     let place = path.display().to_string();
     let unreadable = |why: String| {
-        vec![Wrong {
+        vec![ServerError {
             id: "mcp/import",
             what: format!("`{}` cannot be read", super::text::shown(&place, 200)),
             place: place.clone(),
@@ -252,7 +252,7 @@ pub fn import(
             fix: "name the file in which the client keeps its servers".to_owned(),
         }]
     };
-    let text = around.read(path).map_err(unreadable)?;
+    let text = surroundings.read(path).map_err(unreadable)?;
     let file = jsonc::read(&text).map_err(unreadable)?;
     let tables = [file.get("mcpServers"), file.get("servers"), file.get("mcp").and_then(|mcp| mcp.get("servers"))];
     let Some(table) = tables.into_iter().flatten().find_map(Json::as_object) else {
@@ -261,7 +261,7 @@ pub fn import(
     let (mut servers, mut wrong) = (Vec::new(), Vec::new());
     let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
     for (name, entry) in table {
-        match one_of_file(name, entry, &folder, around) {
+        match one_of_file(name, entry, &folder, surroundings) {
             Ok(None) => {}
             Ok(Some((transport, mut env))) => {
                 env.extend(extra.clone());
@@ -275,7 +275,7 @@ pub fn import(
                     fetched: None,
                 });
             }
-            Err(why) => wrong.push(Wrong {
+            Err(why) => wrong.push(ServerError {
                 id: "mcp/import",
                 what: format!("the server `{}` cannot be taken over", super::text::shown(name, 80)),
                 place: place.clone(),
@@ -289,13 +289,18 @@ pub fn import(
 
 type Entry = (Transport, BTreeMap<String, String>);
 
-fn one_of_file(name: &str, entry: &Json, folder: &Path, around: &dyn Surroundings) -> Result<Option<Entry>, String> {
+fn one_of_file(
+    name: &str,
+    entry: &Json,
+    folder: &Path,
+    surroundings: &dyn Surroundings,
+) -> Result<Option<Entry>, String> {
     let Some(map) = entry.as_object() else { return Err("its entry is no object".to_owned()) };
     let off = map.get("disabled") == Some(&Json::Bool(true)) || map.get("enabled") == Some(&Json::Bool(false));
     if off || (names::fit_server(name).is_empty() && !names::is_server(name)) {
         return if off { Ok(None) } else { Err("nothing of its name can stand in the name of a tool".to_owned()) };
     }
-    let fill = |text: &str| expand(text, folder, around);
+    let fill = |text: &str| expand(text, folder, surroundings);
     let texts = |key: &str| -> Result<BTreeMap<String, String>, String> {
         let Some(table) = map.get(key).filter(|table| !table.is_null()) else { return Ok(BTreeMap::new()) };
         let table = table.as_object().ok_or(format!("`{key}` is no object"))?;
@@ -331,20 +336,20 @@ fn one_of_file(name: &str, entry: &Json, folder: &Path, around: &dyn Surrounding
 
 /// `${NAME}`, `${NAME:-default}`, `${env:NAME}`, `${workspaceFolder}`, `${userHome}` as clients write them; nothing else,
 /// and no shell.
-fn expand(text: &str, folder: &Path, around: &dyn Surroundings) -> Result<String, String> {
+fn expand(text: &str, folder: &Path, surroundings: &dyn Surroundings) -> Result<String, String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
         out.push_str(before);
         let Some((name, tail)) = after.split_once('}') else { return Err("a `${` has no end".to_owned()) };
-        out.push_str(&value_of(name, folder, around)?);
+        out.push_str(&value_of(name, folder, surroundings)?);
         rest = tail;
     }
     out.push_str(rest);
     Ok(out)
 }
 
-fn value_of(name: &str, folder: &Path, around: &dyn Surroundings) -> Result<String, String> {
+fn value_of(name: &str, folder: &Path, surroundings: &dyn Surroundings) -> Result<String, String> {
     let (name, default) = match name.split_once(":-") {
         Some((name, default)) => (name, Some(default.to_owned())),
         None => (name, None),
@@ -361,13 +366,13 @@ fn value_of(name: &str, folder: &Path, around: &dyn Surroundings) -> Result<Stri
                 if dotted { folder.parent().map(Path::to_path_buf).unwrap_or_default() } else { folder.into() };
             Ok(path.display().to_string())
         }
-        "userHome" => around.variable("HOME").ok_or("`HOME` is not set".to_owned()),
+        "userHome" => surroundings.variable("HOME").ok_or("`HOME` is not set".to_owned()),
         _ => {
             let plain = name.strip_prefix("env:").unwrap_or(name);
             if !is_name(plain) {
                 return Err(format!("`${{{}}}` is not known", super::text::shown(name, 60)));
             }
-            around.variable(plain).or(default).ok_or(format!("the variable `{plain}` is not set"))
+            surroundings.variable(plain).or(default).ok_or(format!("the variable `{plain}` is not set"))
         }
     }
 }
@@ -376,9 +381,9 @@ fn value_of(name: &str, folder: &Path, around: &dyn Surroundings) -> Result<Stri
 mod tests {
     use super::*;
 
-    struct Here(&'static str);
+    struct FixedSurroundings(&'static str);
 
-    impl Surroundings for Here {
+    impl Surroundings for FixedSurroundings {
         fn read(&self, _: &Path) -> Result<String, String> {
             Ok(self.0.to_owned())
         }
@@ -387,8 +392,8 @@ mod tests {
         }
     }
 
-    fn imported(text: &'static str) -> Result<Vec<Server>, Vec<Wrong>> {
-        import(Path::new("/w/.vscode/mcp.json"), "node", &BTreeMap::new(), &Here(text))
+    fn imported(text: &'static str) -> Result<Vec<Server>, Vec<ServerError>> {
+        import(Path::new("/w/.vscode/mcp.json"), "node", &BTreeMap::new(), &FixedSurroundings(text))
     }
 
     #[test]

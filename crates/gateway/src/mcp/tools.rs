@@ -18,7 +18,7 @@ use super::client_requests::{self, Askable, From, Running};
 use super::convert;
 use super::lock;
 use super::peer::{Failure, Peer, Progress};
-use super::pins::Standing;
+use super::pins::PinState;
 use super::protocol::{self, Protocol};
 use super::pushed;
 use super::session::{Context, Session};
@@ -46,7 +46,7 @@ impl Session {
         let catalog = self.catalog().await;
         let mut shown = Vec::new();
         for (public, tool) in catalog.tools.iter() {
-            if tool.standing == Standing::Held {
+            if tool.standing == PinState::Held {
                 continue;
             }
             if let Listed::Shown { schema } = self.gateway.broker.lists(&tool.named, &tool.facts) {
@@ -63,7 +63,7 @@ impl Session {
     /// The tool behind a public name. Only the server that the name may belong to is waited for.
     async fn tool(&self, public: &str) -> Result<Arc<Tool>, RpcError> {
         let known = self.catalog_now(None).and_then(|catalog| catalog.tools.get(public).cloned());
-        if let Some(tool) = known.filter(|tool| tool.standing != Standing::Held) {
+        if let Some(tool) = known.filter(|tool| tool.standing != PinState::Held) {
             return Ok(tool);
         }
         self.look_at_pins();
@@ -105,7 +105,7 @@ impl Session {
                 return Err(error);
             }
         };
-        if tool.standing == Standing::Held {
+        if tool.standing == PinState::Held {
             let instead = format!("`fumehood mcp pins accept {}`", tool.named);
             let what = format!("the tool `{}` is held back", tool.named);
             self.refused(&tool.named, args, (HELD, what, instead));
@@ -146,7 +146,7 @@ impl Session {
             context.progress.clone().map(|token| Signs { to: context.peer.clone(), about: context.id.clone(), token });
         // Not the request's own: without a handshake that ends when the client is asked, and the call goes on.
         let cancel = CancellationToken::new();
-        let trip = Trip { session: me.clone(), tool, meta, askable, progress, begun: Instant::now() };
+        let trip = ToolCall { session: me.clone(), tool, meta, askable, progress, begun: Instant::now() };
         let ends = cancel.clone();
         let task = tokio::spawn(async move {
             let outcome = me.make(args, trip, signs, ends).await;
@@ -159,7 +159,7 @@ impl Session {
     async fn make(
         self: &Arc<Self>,
         args: Json,
-        trip: Trip,
+        trip: ToolCall,
         signs: Option<Signs>,
         cancel: CancellationToken,
     ) -> Outcome {
@@ -221,7 +221,7 @@ impl Drop for OnTheList {
 }
 
 /// One call on its way to its server.
-pub(super) struct Trip {
+pub(super) struct ToolCall {
     pub(super) session: Arc<Session>,
     pub(super) tool: Arc<Tool>,
     pub(super) meta: Map<String, Json>,
@@ -231,7 +231,7 @@ pub(super) struct Trip {
     pub(super) begun: Instant,
 }
 
-impl Trip {
+impl ToolCall {
     pub(super) async fn there_and_back(self, args: Json) -> Result<ToolResult, ToolFailure> {
         let result = self.rounds(args).await;
         convert::read(result.map_err(|message| ToolFailure { message })?)

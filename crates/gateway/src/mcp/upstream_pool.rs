@@ -17,11 +17,11 @@ use super::client_requests::Askable;
 use super::gateway::Gateway;
 use super::lock;
 use super::names::server_of;
-use super::pins::Standing;
+use super::pins::PinState;
 use super::protocol::Client;
 use super::session::Session;
-use super::tools::{OnTheList, Trip};
-use crate::engine::{Missing, Run};
+use super::tools::{OnTheList, ToolCall};
+use crate::engine::{Run, ToolUnavailable};
 
 /// Most conversations with servers of their own.
 const MAX_CONVERSATIONS: usize = 64;
@@ -31,19 +31,19 @@ const IDLE: Duration = Duration::from_secs(30 * 60);
 const LOOK: Duration = Duration::from_secs(60);
 
 /// A tool of a server, ready to be called once.
-pub struct Found {
+pub struct ResolvedTool {
     session: Arc<Session>,
     tool: Arc<Tool>,
     begun: Instant,
 }
 
-impl std::fmt::Debug for Found {
+impl std::fmt::Debug for ResolvedTool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Found").field("tool", &self.tool).finish_non_exhaustive()
+        f.debug_struct("ResolvedTool").field("tool", &self.tool).finish_non_exhaustive()
     }
 }
 
-impl Found {
+impl ResolvedTool {
     /// What it says of itself.
     #[must_use]
     pub fn facts(&self) -> &ToolFacts {
@@ -58,7 +58,7 @@ impl Found {
             Box::pin(async move {
                 let (askable, _nobody) = Askable::waiting(Client::of_handshake(&Json::Null));
                 let listed = OnTheList::new(session.clone(), &tool.server, &askable);
-                let trip = Trip { session, tool, meta: Map::new(), askable, progress: None, begun };
+                let trip = ToolCall { session, tool, meta: Map::new(), askable, progress: None, begun };
                 let result = trip.there_and_back(args).await;
                 drop(listed);
                 result
@@ -114,21 +114,21 @@ impl UpstreamPool {
     /// The tool that policies call so; its server is started if it does not run.
     ///
     /// # Errors
-    /// [`Missing`]
-    pub async fn find(self: &Arc<Self>, tool: &str, caller: &Caller) -> Result<Found, Missing> {
+    /// [`ToolUnavailable`]
+    pub async fn find(self: &Arc<Self>, tool: &str, caller: &Caller) -> Result<ResolvedTool, ToolUnavailable> {
         if !self.has_server(tool) {
-            return Err(Missing::NoServer);
+            return Err(ToolUnavailable::NoServer);
         }
         let session = self.session(caller)?;
         let tool = session.named(tool).await?;
-        Ok(Found { session, tool, begun: Instant::now() })
+        Ok(ResolvedTool { session, tool, begun: Instant::now() })
     }
 
     /// All tools that may be seen: name, description, schema as the gate judges it. Servers that do not run are started.
     ///
     /// # Errors
-    /// [`Missing::Full`]
-    pub async fn list(self: &Arc<Self>, caller: &Caller) -> Result<Vec<(String, Json, Json)>, Missing> {
+    /// [`ToolUnavailable::Full`]
+    pub async fn list(self: &Arc<Self>, caller: &Caller) -> Result<Vec<(String, Json, Json)>, ToolUnavailable> {
         Ok(self.session(caller)?.all_named().await)
     }
 
@@ -142,17 +142,17 @@ impl UpstreamPool {
     /// not run; looking trusts nothing.
     ///
     /// # Errors
-    /// [`Missing`]
+    /// [`ToolUnavailable`]
     pub async fn offered(
         self: &Arc<Self>,
         server: &str,
         caller: &Caller,
-    ) -> Result<(Vec<Offered>, Vec<String>), Missing> {
+    ) -> Result<(Vec<Offered>, Vec<String>), ToolUnavailable> {
         let session = self.session(caller)?;
-        let upstream = session.link_of(server).ok_or(Missing::NoServer)?;
+        let upstream = session.link_of(server).ok_or(ToolUnavailable::NoServer)?;
         let link = upstream.link().await.map_err(|down| {
             let advice = super::packages::advice(&upstream.server).map(|advice| format!(". {advice}"));
-            Missing::NotThere(format!("{}{}", down.describe(server), advice.unwrap_or_default()))
+            ToolUnavailable::NotThere(format!("{}{}", down.describe(server), advice.unwrap_or_default()))
         })?;
         let part = super::catalog::offered(&link, server).await;
         let offered = part.tools.iter().map(|tool| Offered {
@@ -177,7 +177,7 @@ impl UpstreamPool {
         Session::end_all(all.into_iter().map(|conversation| conversation.session)).await;
     }
 
-    fn session(self: &Arc<Self>, caller: &Caller) -> Result<Arc<Session>, Missing> {
+    fn session(self: &Arc<Self>, caller: &Caller) -> Result<Arc<Session>, ToolUnavailable> {
         self.looking.call_once(|| drop(tokio::spawn(look(Arc::downgrade(self)))));
         let mut conversations = lock(&self.conversations);
         if let Some(one) = conversations.get_mut(&key(caller)) {
@@ -185,7 +185,7 @@ impl UpstreamPool {
             return Ok(one.session.clone());
         }
         if conversations.len() >= MAX_CONVERSATIONS {
-            return Err(Missing::Full);
+            return Err(ToolUnavailable::Full);
         }
         let session = Session::without_client(&self.gateway, caller.clone());
         let conversation = Conversation { session: session.clone(), used: Instant::now() };
@@ -217,16 +217,18 @@ async fn look(upstreams: Weak<UpstreamPool>) {
 }
 
 impl Session {
-    async fn named(&self, name: &str) -> Result<Arc<Tool>, Missing> {
+    async fn named(&self, name: &str) -> Result<Arc<Tool>, ToolUnavailable> {
         self.look_at_pins();
         let server = server_of(name).unwrap_or(name);
         let part = self.part(server).await;
         let found = part.tools.iter().find(|tool| tool.named == name);
         match found {
-            Some(tool) if tool.standing == Standing::Held => Err(Missing::Held),
+            Some(tool) if tool.standing == PinState::Held => Err(ToolUnavailable::Held),
             Some(tool) => Ok(tool.clone()),
-            None if part.tools.is_empty() && !part.notes.is_empty() => Err(Missing::NotThere(part.notes.join("; "))),
-            None => Err(Missing::NotThere(format!("the server `{server}` has no such tool"))),
+            None if part.tools.is_empty() && !part.notes.is_empty() => {
+                Err(ToolUnavailable::NotThere(part.notes.join("; ")))
+            }
+            None => Err(ToolUnavailable::NotThere(format!("the server `{server}` has no such tool"))),
         }
     }
 
@@ -234,7 +236,7 @@ impl Session {
         let catalog = self.catalog().await;
         let mut all = Vec::new();
         for (_, tool) in catalog.tools.iter() {
-            if tool.standing == Standing::Held {
+            if tool.standing == PinState::Held {
                 continue;
             }
             if let Listed::Shown { schema } = self.gateway.broker.lists(&tool.named, &tool.facts) {

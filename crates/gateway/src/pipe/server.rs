@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::approvals::{Approvals, Asker, ParkedCall};
-use crate::engine::{BoxFuture, Called, Engine, Missing, Run, ToolRoute, Wanted};
+use crate::engine::{BoxFuture, CallResult, Engine, Run, ToolRequest, ToolRoute, ToolUnavailable};
 use crate::record::Event;
 use crate::tool_route::{error_text, route};
 
@@ -66,8 +66,8 @@ pub async fn serve(
 ) -> io::Result<()> {
     let (out, lines) = mpsc::channel(MAX_QUEUED);
     let writer = tokio::spawn(write(output, lines));
-    let told = Told::default();
-    let teller = Arc::new(Teller(out.clone(), told.clone()));
+    let told = AnnouncedCalls::default();
+    let teller = Arc::new(ParkNotifier(out.clone(), told.clone()));
     let _listening = pipe.answers.then(|| pipe.engine.approvals().listen(None, Arc::clone(&teller) as Arc<dyn Asker>));
     let server = Arc::new(PipeServer { out, jobs: Mutex::default(), facts: Mutex::default(), told, pipe });
     server.send(server.pipe.hello.clone()).await;
@@ -122,13 +122,13 @@ async fn write(mut output: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<Js
 
 /// Tells the other end of parked calls.
 #[derive(Debug)]
-struct Teller(mpsc::Sender<Json>, Told);
+struct ParkNotifier(mpsc::Sender<Json>, AnnouncedCalls);
 
 /// The calls that the other end was told of: it may agree to those alone.
 #[derive(Clone, Debug, Default)]
-struct Told(Arc<Mutex<BTreeSet<String>>>);
+struct AnnouncedCalls(Arc<Mutex<BTreeSet<String>>>);
 
-impl Told {
+impl AnnouncedCalls {
     fn has(&self, id: &str) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
     }
@@ -143,7 +143,7 @@ impl Told {
     }
 }
 
-impl Asker for Teller {
+impl Asker for ParkNotifier {
     fn asked<'a>(&'a self, call: &'a ParkedCall, _: &'a Approvals) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             self.1.add(&call.id);
@@ -169,7 +169,7 @@ struct Job {
 struct PipeServer {
     pipe: Pipe,
     out: mpsc::Sender<Json>,
-    told: Told,
+    told: AnnouncedCalls,
     jobs: Mutex<BTreeMap<u64, Job>>,
     /// What the tools of the other end say of themselves.
     facts: Mutex<BTreeMap<String, Arc<ToolFacts>>>,
@@ -230,7 +230,7 @@ impl PipeServer {
 
     /// A line that cannot be read in one way only. Whoever waits for its id is told, for nothing else of it is carried out:
     /// a caller that sent a number too large must not wait for ever, nor a call for a value that cannot come.
-    fn unread(&self, line: &str, flaw: &json::Flaw) -> Result<(), Json> {
+    fn unread(&self, line: &str, flaw: &json::JsonError) -> Result<(), Json> {
         #[derive(serde::Deserialize)]
         struct Head {
             id: u64,
@@ -263,7 +263,7 @@ impl PipeServer {
         let server = Arc::clone(self);
         tokio::spawn(async move {
             let line = match route(&*server.pipe.engine, &tool, &args, &caller).await {
-                (_, Err(Missing::Held)) => missing(id, &tool, &Missing::Held),
+                (_, Err(ToolUnavailable::Held)) => missing(id, &tool, &ToolUnavailable::Held),
                 (verdict, _) => json!({ "id": id, "verdict": verdict.to_json() }),
             };
             server.send(line).await;
@@ -379,12 +379,12 @@ impl PipeServer {
             None => match route(&*self.pipe.engine, tool, &args, caller).await.1 {
                 Ok(ToolRoute { run, facts }) => (run, facts),
                 Err(why) => {
-                    self.pipe.engine.refused(Wanted { tool, args, caller, facts: None }, &why);
+                    self.pipe.engine.refused(ToolRequest { tool, args, caller, facts: None }, &why);
                     return missing(id, tool, &why);
                 }
             },
         };
-        let what = Wanted { tool, args, caller, facts: own.as_ref().or(facts.as_deref()) };
+        let what = ToolRequest { tool, args, caller, facts: own.as_ref().or(facts.as_deref()) };
         json!({ "id": id, "called": called_json(&self.pipe.engine.call(what, run).await) })
     }
 
@@ -483,7 +483,7 @@ fn result_of(value: &Json) -> ToolResult {
 }
 
 /// The verdict with `value`, or with `result` where a tool of ours gave more than one part, or with `failure`.
-fn called_json(called: &Called) -> Json {
+fn called_json(called: &CallResult) -> Json {
     let mut json = crate::http::called_json(called);
     let value = match &called.result {
         Some(Ok(ToolResult { content, structured: None, is_error: false, meta: _ })) => {
@@ -504,7 +504,7 @@ fn is_session(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic())
 }
 
-fn missing(id: u64, tool: &str, missing: &Missing) -> Json {
+fn missing(id: u64, tool: &str, missing: &ToolUnavailable) -> Json {
     let (name, [what, why, fix]) = error_text(tool, missing);
     problem(Some(id), name, &what, &why, &fix)
 }

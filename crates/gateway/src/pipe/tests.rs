@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStrea
 
 use super::*;
 use crate::approvals::{Answer, Approvals, Ask};
-use crate::engine::{BoxFuture, Called, Engine, Missing, Run, ToolRoute, Wanted};
+use crate::engine::{BoxFuture, CallResult, Engine, Run, ToolRequest, ToolRoute, ToolUnavailable};
 use crate::record::{Event, Record};
 
 #[derive(Debug)]
@@ -38,9 +38,9 @@ impl Engine for House {
         Verdict { decision, rule: "r".into(), reasons: Vec::new(), instead: String::new(), args: Some(args), hash }
     }
 
-    fn call<'a>(&'a self, what: Wanted<'a>, run: Run) -> BoxFuture<'a, Called> {
+    fn call<'a>(&'a self, what: ToolRequest<'a>, run: Run) -> BoxFuture<'a, CallResult> {
         Box::pin(async move {
-            let Wanted { tool, args, caller, facts } = what;
+            let ToolRequest { tool, args, caller, facts } = what;
             let mut verdict = self.check(tool, args.clone(), caller, facts);
             if verdict.decision == Decision::Ask {
                 let hash = verdict.hash.clone().unwrap();
@@ -63,15 +63,15 @@ impl Engine for House {
             }
             let result =
                 if verdict.decision == Decision::Allow { Some(run(json!({ "judged": args })).await) } else { None };
-            Called { verdict, result }
+            CallResult { verdict, result }
         })
     }
 
-    fn implementation<'a>(&'a self, _: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<ToolRoute, Missing>> {
-        Box::pin(async { Err(Missing::NoServer) })
+    fn implementation<'a>(&'a self, _: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<ToolRoute, ToolUnavailable>> {
+        Box::pin(async { Err(ToolUnavailable::NoServer) })
     }
 
-    fn refused(&self, _: Wanted<'_>, _: &Missing) {}
+    fn refused(&self, _: ToolRequest<'_>, _: &ToolUnavailable) {}
 
     fn end_session<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
         self.1.lock().unwrap().push(caller.session.clone());

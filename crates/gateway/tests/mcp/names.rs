@@ -125,7 +125,8 @@ async fn two_servers_of_one_name_are_refused_when_the_policy_loads() {
             None
         }
     }
-    let wrong = gateway::mcp::Asked::of(loaded.policy.tools.as_ref().unwrap(), &loaded.documents, &Real).unwrap_err();
+    let wrong =
+        gateway::mcp::GatewayPolicy::of(loaded.policy.tools.as_ref().unwrap(), &loaded.documents, &Real).unwrap_err();
     assert_eq!(wrong[0].id, "mcp/name");
     assert!(wrong[0].what.contains("two servers are called `x-y`"), "{wrong:?}");
 }

@@ -13,7 +13,7 @@ use gateway::approvals::Approvals;
 use gateway::limits::Ledger;
 use gateway::mcp::servers::{Server, Transport};
 use gateway::mcp::upstream::{Launch, Launched};
-use gateway::mcp::{Asked, Gateway, pinning};
+use gateway::mcp::{Gateway, GatewayPolicy, pinning};
 use gateway::record::{Event, Record};
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf};
@@ -172,7 +172,7 @@ impl Stage {
         let approvals = Approvals::open(&state).unwrap();
         let ledger = Ledger::open(&state.join("limits")).unwrap();
         let broker = Broker::new(gate, ledger, approvals, Arc::new(self.record.clone()));
-        let Asked { mut servers, allow } = Asked::of(tools, &loaded.documents, &Nothing).unwrap();
+        let GatewayPolicy { mut servers, allow } = GatewayPolicy::of(tools, &loaded.documents, &Nothing).unwrap();
         servers.extend(self.far.iter().cloned());
         Arc::new(Gateway {
             servers,

@@ -91,7 +91,7 @@ pub(crate) struct Sandbox {
 
 /// All that a whole run told.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct RunResult {
     pub(crate) posture: Posture,
     /// The guest from outside, after its posture.
     pub(crate) status: sys::proc::Status,
@@ -266,19 +266,19 @@ impl Sandbox {
     }
 
     /// A whole run without input.
-    pub(crate) fn run(who: Who, config: &Config) -> Told {
+    pub(crate) fn run(who: Who, config: &Config) -> RunResult {
         Self::start(who, config).finish()
     }
 
     /// From the start to the end, without input.
-    pub(crate) fn finish(mut self) -> Told {
+    pub(crate) fn finish(mut self) -> RunResult {
         self.stdin = None;
         let posture = self.posture();
         let status = sys::proc::Process::open(self.child.pid).and_then(|guest| guest.status()).unwrap();
         self.go();
         let (stdout, stderr) = self.output();
         let exited = self.exited();
-        Told { posture, status, exited, stdout, stderr }
+        RunResult { posture, status, exited, stdout, stderr }
     }
 
     /// Whether a process that was started inside is still there, seen from outside.

@@ -10,14 +10,14 @@ use guest::frames::End;
 use sys::pidfd;
 use sys::spawn::Namespaces;
 
-use crate::harness::{Sandbox, Told, Who};
+use crate::harness::{RunResult, Sandbox, Who};
 use crate::world::{c, process, shell};
 
 fn uid(who: Who) -> u32 {
     who.outside()
 }
 
-fn run(who: Who, text: &str) -> Told {
+fn run(who: Who, text: &str) -> RunResult {
     let config = process(uid(who), &shell(text));
     who.be(|| Sandbox::start_with(who, &config, Namespaces::NONE, &[]).finish())
 }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use sandbox::state::{Cross, Dir};
 use sha2::{Digest as _, Sha256};
 
-use super::tree::{As, Problem, copy_chosen, copy_one, folder_at, found};
+use super::tree::{CopyOptions, Problem, copy_chosen, copy_one, folder_at, found};
 use crate::dockerfile::Copy;
 use crate::error::ImageError;
 
@@ -225,7 +225,7 @@ impl Source<'_> {
 
     /// Copies it to its place in a tree.
     pub(super) fn copy(&self, taken: &[Taken], copy: &Copy, workdir: &str, root: &Dir) -> Result<(), Problem> {
-        let how = As { mode: copy.chmod };
+        let how = CopyOptions { mode: copy.chmod };
         let to = Path::new(workdir).join(&copy.to);
         let place = found(root, &to)?;
         let into = copy.to.ends_with('/') || copy.to == "." || taken.len() > 1 || is_folder(root, &place);

@@ -21,7 +21,7 @@ use crate::config::Defaults;
 use crate::dockerfile::{Instruction, MAX_DOCKERFILE, Scope, Step, expand, parse};
 use crate::error::ImageError;
 use crate::store::{Listed, Stage, Store};
-use crate::unpack::Told;
+use crate::unpack::UnpackNotes;
 
 use files::Context;
 use stage::{Base, Building};
@@ -132,7 +132,7 @@ struct Done {
 }
 
 impl Works<'_> {
-    fn all(&mut self, recipe: &[Step], last: &Stage) -> Result<(Told, Defaults), ImageError> {
+    fn all(&mut self, recipe: &[Step], last: &Stage) -> Result<(UnpackNotes, Defaults), ImageError> {
         let (globals, parts) = self.parts(recipe)?;
         let wanted = self.wanted(&parts)?;
         let needed = needed(&parts, wanted);
@@ -142,7 +142,7 @@ impl Works<'_> {
             let place = if index == wanted { None } else { Some(self.store.new_stage()?) };
             let finished = self.stage(&parts, &done, part, place.as_ref().unwrap_or(last), &globals)?;
             match place {
-                None => return Ok((Told::default(), finished.0)),
+                None => return Ok((UnpackNotes::default(), finished.0)),
                 Some(tree) => done.insert(index, Done { tree, config: finished.0, key: finished.1 }),
             };
         }

@@ -25,7 +25,7 @@ pub(super) enum Base<'a> {
 }
 
 /// Where the tree of the steps so far is.
-enum At {
+enum TreeSource {
     /// As the base has it.
     Base,
     /// Under this key, from an earlier build.
@@ -38,7 +38,7 @@ pub(super) struct Building<'w, 'a> {
     works: &'w mut Works<'a>,
     base: Base<'w>,
     tree: &'w Stage,
-    at: At,
+    at: TreeSource,
     /// Folders that are made when something is next done in the tree.
     folders: Vec<PathBuf>,
     config: Defaults,
@@ -71,7 +71,7 @@ impl<'w, 'a> Building<'w, 'a> {
             Base::Image(lease) => (lease.about().config.clone(), hex(&Sha256::digest(lease.about().digest.as_bytes()))),
             Base::Stage(done) => (done.config.clone(), done.key.clone()),
         };
-        let (at, folders, args) = (At::Base, Vec::new(), Scope::new());
+        let (at, folders, args) = (TreeSource::Base, Vec::new(), Scope::new());
         Self { works, base, tree, at, folders, config, key, globals, args, told: false }
     }
 
@@ -166,7 +166,7 @@ impl<'w, 'a> Building<'w, 'a> {
         self.works.steps.begins(step.line, &step.text, kept.is_some());
         let Some(tree) = kept else { return false };
         self.folders.clear();
-        self.at = At::Kept(tree);
+        self.at = TreeSource::Kept(tree);
         true
     }
 
@@ -181,9 +181,9 @@ impl<'w, 'a> Building<'w, 'a> {
         let failed = |problem| self.failed(None, problem);
         let kernel = |errno| Problem::Kernel(self.tree.path.clone(), errno);
         let from = match &self.at {
-            At::Here => None,
-            At::Kept(tree) => Some(again(tree)),
-            At::Base => match &self.base {
+            TreeSource::Here => None,
+            TreeSource::Kept(tree) => Some(again(tree)),
+            TreeSource::Base => match &self.base {
                 Base::Nothing => None,
                 Base::Image(lease) => Some(Dir::open(lease.path())),
                 Base::Stage(done) => Some(again(&done.tree.root)),
@@ -197,7 +197,7 @@ impl<'w, 'a> Building<'w, 'a> {
             }
             copy_all(&from, root).map_err(failed)?;
         }
-        self.at = At::Here;
+        self.at = TreeSource::Here;
         for path in std::mem::take(&mut self.folders) {
             folder_at(&self.tree.root, &path).map_err(|problem| self.failed(None, problem))?;
         }

@@ -29,14 +29,14 @@ pub(super) enum Problem {
 
 /// How copied files are changed on the way.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct As {
+pub(super) struct CopyOptions {
     /// Permissions of files and folders.
     pub(super) mode: Option<u32>,
 }
 
 /// Copies all that a folder holds into another one.
 pub(super) fn copy_all(from: &Dir, to: &Dir) -> Result<(), Problem> {
-    copy_chosen(from, to, Path::new(""), As::default(), &|_| true)
+    copy_chosen(from, to, Path::new(""), CopyOptions::default(), &|_| true)
 }
 
 /// As [`copy_all`], of those that are chosen by their path; folders are there when something in them is.
@@ -44,7 +44,7 @@ pub(super) fn copy_chosen(
     from: &Dir,
     to: &Dir,
     below: &Path,
-    how: As,
+    how: CopyOptions,
     chosen: &dyn Fn(&Path) -> bool,
 ) -> Result<(), Problem> {
     let names = BTreeMap::new();
@@ -55,7 +55,7 @@ pub(super) fn copy_chosen(
 struct Copying<'a> {
     root: &'a Dir,
     start: &'a Path,
-    how: As,
+    how: CopyOptions,
     chosen: &'a dyn Fn(&Path) -> bool,
     /// The first place of each file that has more than one name.
     names: BTreeMap<(u64, u64), PathBuf>,
@@ -115,7 +115,7 @@ impl Problem {
 }
 
 /// A folder with the mode of another one; it may be there.
-fn folder(to: &Dir, name: &OsStr, stat: &Stat, how: As) -> Result<(), Errno> {
+fn folder(to: &Dir, name: &OsStr, stat: &Stat, how: CopyOptions) -> Result<(), Errno> {
     // A file or link that is there stays, and nothing is copied: EEXIST.
     to.make(name, Mode::RWXU)?;
     let made = to.enter(Path::new(name), Cross::No)?;
@@ -138,12 +138,18 @@ fn make_room(to: &Dir, called: &OsStr) -> Result<(), Problem> {
 }
 
 /// Copies a file or a link; what is there goes, unless it is a folder.
-pub(super) fn copy_one(from: &Dir, name: &OsStr, to: &Dir, called: &OsStr, how: As) -> Result<(), Problem> {
+pub(super) fn copy_one(from: &Dir, name: &OsStr, to: &Dir, called: &OsStr, how: CopyOptions) -> Result<(), Problem> {
     copy_within(from, name, (to, called), how, MAX_UNPACKED).map(drop)
 }
 
 /// As [`copy_one`], of at most so many bytes; how many there were.
-fn copy_within(from: &Dir, name: &OsStr, (to, called): (&Dir, &OsStr), how: As, most: u64) -> Result<u64, Problem> {
+fn copy_within(
+    from: &Dir,
+    name: &OsStr,
+    (to, called): (&Dir, &OsStr),
+    how: CopyOptions,
+    most: u64,
+) -> Result<u64, Problem> {
     let kernel = |errno| Problem::Kernel(PathBuf::from(name), errno);
     let Some(stat) = from.stat(name).map_err(kernel)? else { return Err(kernel(Errno::NOENT)) };
     make_room(to, called)?;
@@ -280,7 +286,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let dir = Dir::open(&place.path().canonicalize().unwrap()).unwrap();
         fs::write(place.path().join("a"), "four").unwrap();
-        let copied = |most| copy_within(&dir, OsStr::new("a"), (&dir, OsStr::new("b")), As::default(), most);
+        let copied = |most| copy_within(&dir, OsStr::new("a"), (&dir, OsStr::new("b")), CopyOptions::default(), most);
         assert!(matches!(copied(3), Err(Problem::Words(_))));
         assert!(matches!(copied(4), Ok(4)));
     }

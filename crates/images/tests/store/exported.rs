@@ -48,7 +48,7 @@ fn an_exported_image_is_the_same_tree_and_the_same_digest_wherever_it_goes() {
             (&first.about.tree, &digest, &first.names)
         );
         assert_eq!(second.about.config, first.about.config);
-        assert_eq!(second.about.told, images::Told::default(), "nothing is lost a second time");
+        assert_eq!(second.about.told, images::UnpackNotes::default(), "nothing is lost a second time");
         let root = other.store.lease("app:1").unwrap().path().to_owned();
         let meta = |name: &str| fs::symlink_metadata(root.join(name)).unwrap();
         assert_eq!(meta("bin/tool").ino(), meta("bin/again").ino(), "still one file");

@@ -17,7 +17,7 @@ const MAX_PAGES: u64 = 65_535;
 const ELEMENT: u64 = 16;
 
 /// What a program's store holds.
-pub(crate) struct Held {
+pub(crate) struct StoreData {
     pub(crate) state: State,
     limits: StoreLimits,
 }
@@ -125,7 +125,7 @@ pub(crate) fn run(program: &[u8], args: Vec<String>, limits: &Interpreter) -> En
             format!("import {what}"),
         );
     }
-    let held = Held { state: State::new(args), limits: store_limits(limits) };
+    let held = StoreData { state: State::new(args), limits: store_limits(limits) };
     let mut store = Store::new(&engine, held);
     store.limiter(|held| &mut held.limits);
     if let Some(steps) = limits.steps

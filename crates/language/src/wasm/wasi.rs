@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 
 use wasmi::{Caller, Error, Extern, ExternType, Linker, Memory, Module, Val, ValType};
 
-use super::Held;
+use super::StoreData;
 
 const MODULE: &str = "wasi_snapshot_preview1";
 const SUCCESS: i32 = 0;
@@ -49,7 +49,7 @@ impl State {
 
 /// The memory of the program.
 struct Inside<'a, 'c> {
-    caller: &'a mut Caller<'c, Held>,
+    caller: &'a mut Caller<'c, StoreData>,
     memory: Memory,
 }
 
@@ -57,7 +57,7 @@ struct Inside<'a, 'c> {
 type Answer = Result<(), i32>;
 
 impl<'a, 'c> Inside<'a, 'c> {
-    fn of(caller: &'a mut Caller<'c, Held>) -> Result<Self, i32> {
+    fn of(caller: &'a mut Caller<'c, StoreData>) -> Result<Self, i32> {
         match caller.get_export("memory") {
             Some(Extern::Memory(memory)) => Ok(Self { caller, memory }),
             Some(_) | None => Err(FAULT),
@@ -80,7 +80,7 @@ impl<'a, 'c> Inside<'a, 'c> {
         self.put(at, &value.to_le_bytes())
     }
 
-    fn word(&mut self, at: u32) -> Result<u32, i32> {
+    fn u32_at(&mut self, at: u32) -> Result<u32, i32> {
         let mut word = [0; 4];
         word.copy_from_slice(self.bytes(at, 4)?);
         Ok(u32::from_le_bytes(word))
@@ -95,8 +95,8 @@ impl<'a, 'c> Inside<'a, 'c> {
         let mut list = Vec::new();
         for index in 0..count {
             let place = index.checked_mul(8).and_then(|offset| at.checked_add(offset)).ok_or(FAULT)?;
-            let start = self.word(place)?;
-            let length = self.word(place.checked_add(4).ok_or(FAULT)?)?;
+            let start = self.u32_at(place)?;
+            let length = self.u32_at(place.checked_add(4).ok_or(FAULT)?)?;
             let length = usize::try_from(length).map_err(|_| FAULT)?;
             self.bytes(start, length)?;
             let taken = length.min(left);
@@ -110,7 +110,7 @@ impl<'a, 'c> Inside<'a, 'c> {
     }
 }
 
-fn answer(caller: &mut Caller<'_, Held>, call: impl FnOnce(&mut Inside<'_, '_>) -> Answer) -> i32 {
+fn answer(caller: &mut Caller<'_, StoreData>, call: impl FnOnce(&mut Inside<'_, '_>) -> Answer) -> i32 {
     let done = Inside::of(caller).and_then(|mut inside| call(&mut inside));
     done.map_or_else(|errno| errno, |()| SUCCESS)
 }
@@ -119,7 +119,7 @@ fn answer(caller: &mut Caller<'_, Held>, call: impl FnOnce(&mut Inside<'_, '_>) 
 ///
 /// # Errors
 /// A call is defined twice.
-pub(crate) fn link(linker: &mut Linker<Held>, module: &Module) -> Result<Option<String>, Error> {
+pub(crate) fn link(linker: &mut Linker<StoreData>, module: &Module) -> Result<Option<String>, Error> {
     texts(linker)?;
     streams(linker)?;
     circumstances(linker)?;
@@ -167,14 +167,14 @@ fn named(module: &str, name: &str) -> String {
 }
 
 /// Arguments and variables.
-fn texts(linker: &mut Linker<Held>) -> Result<(), Error> {
+fn texts(linker: &mut Linker<StoreData>) -> Result<(), Error> {
     type Which = fn(&State) -> &Vec<Vec<u8>>;
     let both: [(&str, &str, Which); 2] = [
         ("args_sizes_get", "args_get", |state| &state.args),
         ("environ_sizes_get", "environ_get", |state| &state.variables),
     ];
     for (sizes, get, which) in both {
-        linker.func_wrap(MODULE, sizes, move |mut caller: Caller<'_, Held>, count: u32, size: u32| -> i32 {
+        linker.func_wrap(MODULE, sizes, move |mut caller: Caller<'_, StoreData>, count: u32, size: u32| -> i32 {
             let list = which(&caller.data().state);
             let (many, all) = (list.len(), list.iter().map(|text| text.len().saturating_add(1)).sum());
             answer(&mut caller, |inside| {
@@ -182,7 +182,7 @@ fn texts(linker: &mut Linker<Held>) -> Result<(), Error> {
                 inside.put_u32(size, all)
             })
         })?;
-        linker.func_wrap(MODULE, get, move |mut caller: Caller<'_, Held>, places: u32, text: u32| -> i32 {
+        linker.func_wrap(MODULE, get, move |mut caller: Caller<'_, StoreData>, places: u32, text: u32| -> i32 {
             let list = which(&caller.data().state).clone();
             answer(&mut caller, |inside| {
                 let (mut place, mut at) = (places, text);
@@ -202,11 +202,11 @@ fn texts(linker: &mut Linker<Held>) -> Result<(), Error> {
 }
 
 /// The three streams; no other descriptor is open, and no folder is there.
-fn streams(linker: &mut Linker<Held>) -> Result<(), Error> {
+fn streams(linker: &mut Linker<StoreData>) -> Result<(), Error> {
     linker.func_wrap(
         MODULE,
         "fd_write",
-        |mut caller: Caller<'_, Held>, fd: i32, at: u32, count: u32, done: u32| -> i32 {
+        |mut caller: Caller<'_, StoreData>, fd: i32, at: u32, count: u32, done: u32| -> i32 {
             answer(&mut caller, |inside| {
                 let mut written = 0_usize;
                 for (start, length) in inside.pieces(at, count)? {
@@ -226,7 +226,7 @@ fn streams(linker: &mut Linker<Held>) -> Result<(), Error> {
     linker.func_wrap(
         MODULE,
         "fd_read",
-        |mut caller: Caller<'_, Held>, fd: i32, at: u32, count: u32, done: u32| -> i32 {
+        |mut caller: Caller<'_, StoreData>, fd: i32, at: u32, count: u32, done: u32| -> i32 {
             answer(&mut caller, |inside| {
                 if fd != 0 {
                     return Err(BADF);
@@ -248,7 +248,7 @@ fn streams(linker: &mut Linker<Held>) -> Result<(), Error> {
     linker.func_wrap(MODULE, "fd_seek", |fd: i32, _by: i64, _from: i32, _at: i32| -> i32 { stream(fd, SPIPE) })?;
     linker.func_wrap(MODULE, "fd_prestat_get", |_fd: i32, _at: i32| -> i32 { BADF })?;
     linker.func_wrap(MODULE, "fd_prestat_dir_name", |_fd: i32, _at: i32, _length: i32| -> i32 { BADF })?;
-    linker.func_wrap(MODULE, "fd_fdstat_get", |mut caller: Caller<'_, Held>, fd: i32, at: u32| -> i32 {
+    linker.func_wrap(MODULE, "fd_fdstat_get", |mut caller: Caller<'_, StoreData>, fd: i32, at: u32| -> i32 {
         // A character device, with the right to read (2) or to write (64).
         let right: u64 = if fd == 0 { 2 } else { 64 };
         let mut stat = [0; 24];
@@ -268,11 +268,11 @@ const fn stream(fd: i32, answer: i32) -> i32 {
 }
 
 /// Clocks, random bytes, and the end.
-fn circumstances(linker: &mut Linker<Held>) -> Result<(), Error> {
+fn circumstances(linker: &mut Linker<StoreData>) -> Result<(), Error> {
     linker.func_wrap(
         MODULE,
         "clock_time_get",
-        |mut caller: Caller<'_, Held>, id: i32, _precision: i64, at: u32| -> i32 {
+        |mut caller: Caller<'_, StoreData>, id: i32, _precision: i64, at: u32| -> i32 {
             use rustix::time::ClockId;
             // By their numbers.
             const CLOCKS: [ClockId; 4] =
@@ -283,10 +283,10 @@ fn circumstances(linker: &mut Linker<Held>) -> Result<(), Error> {
             answer(&mut caller, |inside| inside.put(at, &nanos.to_le_bytes()))
         },
     )?;
-    linker.func_wrap(MODULE, "clock_res_get", |mut caller: Caller<'_, Held>, _id: i32, at: u32| -> i32 {
+    linker.func_wrap(MODULE, "clock_res_get", |mut caller: Caller<'_, StoreData>, _id: i32, at: u32| -> i32 {
         answer(&mut caller, |inside| inside.put(at, &1_u64.to_le_bytes()))
     })?;
-    linker.func_wrap(MODULE, "random_get", |mut caller: Caller<'_, Held>, at: u32, length: u32| -> i32 {
+    linker.func_wrap(MODULE, "random_get", |mut caller: Caller<'_, StoreData>, at: u32, length: u32| -> i32 {
         answer(&mut caller, |inside| {
             let length = usize::try_from(length).map_err(|_| FAULT)?;
             let mut left = inside.bytes(at, length)?;

@@ -54,7 +54,7 @@ impl Listener {
 
 /// What does not come from executions.
 #[derive(Debug)]
-pub(super) enum Talk {
+pub(super) enum ChannelCommand {
     Join(Listener),
     Say { number: u64, session: String, line: Vec<u8> },
 }
@@ -147,7 +147,7 @@ impl Listeners {
 #[derive(Debug)]
 pub struct Channels {
     pub(super) number: u64,
-    pub(super) talk: mpsc::Sender<Talk>,
+    pub(super) talk: mpsc::Sender<ChannelCommand>,
     pub(super) from: mpsc::Receiver<Line>,
 }
 
@@ -164,7 +164,7 @@ impl Channels {
     pub async fn say(&self, line: &[u8]) -> Result<(), Failure> {
         let (session, line) = read(line)?;
         let removed = |_gone| Failure { code: Code::NotFound, message: "the context was removed".to_owned() };
-        self.talk.send(Talk::Say { number: self.number, session, line }).await.map_err(removed)
+        self.talk.send(ChannelCommand::Say { number: self.number, session, line }).await.map_err(removed)
     }
 }
 

@@ -9,9 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Settings;
-use super::channels::{Listeners, Talk};
-use super::driver::{self, Driver, Gone, Wanted, answers};
-use super::lines::{self, Error, Meaning, Message, Word};
+use super::channels::{ChannelCommand, Listeners};
+use super::driver::{self, Driver, DriverGone, KernelRequest, answers};
+use super::lines::{self, DriverMessage, Error, Meaning, Message};
 use super::out::Out;
 use super::programs::Programs;
 use super::shown::State;
@@ -43,11 +43,11 @@ pub(super) enum Urgent {
 pub(super) struct Actor {
     pub(super) id: String,
     pub(super) programs: Arc<dyn Programs>,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: KernelRequest,
     pub(super) settings: Settings,
     pub(super) jobs: mpsc::Receiver<Job>,
     pub(super) urgent: mpsc::Receiver<Urgent>,
-    pub(super) talk: mpsc::Receiver<Talk>,
+    pub(super) talk: mpsc::Receiver<ChannelCommand>,
     pub(super) state: Arc<State>,
     pub(super) listeners: Listeners,
     pub(super) driver: Option<Driver>,
@@ -135,10 +135,10 @@ impl Actor {
     }
 
     /// Somebody speaks with the kernel; one that had ended begins anew for it.
-    async fn talked(&mut self, talk: Talk) {
+    async fn talked(&mut self, talk: ChannelCommand) {
         match talk {
-            Talk::Join(listener) => self.listeners.join(listener),
-            Talk::Say { number, session, line } => {
+            ChannelCommand::Join(listener) => self.listeners.join(listener),
+            ChannelCommand::Say { number, session, line } => {
                 self.listeners.speaks(number, session);
                 self.state.touch();
                 if self.driver.is_none() {
@@ -195,14 +195,20 @@ impl Actor {
             driver.input().send(line).await.map_err(|_gone| gone("its driver is gone"))?;
             loop {
                 match driver.next().await {
-                    Ok(Word::Message(message)) if answers(&message, &id) && message.meaning() == Meaning::Idle => {
+                    Ok(DriverMessage::Message(message))
+                        if answers(&message, &id) && message.meaning() == Meaning::Idle =>
+                    {
                         return Ok(driver);
                     }
-                    Ok(Word::Dead { code }) => return Err(gone(&how_it_died(code))),
+                    Ok(DriverMessage::Dead { code }) => return Err(gone(&how_it_died(code))),
                     Ok(
-                        Word::Message(_) | Word::Ready(_) | Word::Missing { .. } | Word::Failed(_) | Word::Languages(_),
+                        DriverMessage::Message(_)
+                        | DriverMessage::Ready(_)
+                        | DriverMessage::Missing { .. }
+                        | DriverMessage::Failed(_)
+                        | DriverMessage::Languages(_),
                     ) => {}
-                    Err(Gone(how)) => return Err(gone(&how)),
+                    Err(DriverGone(how)) => return Err(gone(&how)),
                 }
             }
         };
@@ -472,10 +478,15 @@ async fn idle(driver: &mut Option<Driver>) -> Result<Box<Message>, String> {
     let Some(driver) = driver else { return std::future::pending().await };
     loop {
         match driver.next().await {
-            Ok(Word::Message(message)) => return Ok(message),
-            Ok(Word::Dead { code }) => return Err(how_it_died(code)),
-            Ok(Word::Ready(_) | Word::Missing { .. } | Word::Failed(_) | Word::Languages(_)) => {}
-            Err(Gone(how)) => return Err(how),
+            Ok(DriverMessage::Message(message)) => return Ok(message),
+            Ok(DriverMessage::Dead { code }) => return Err(how_it_died(code)),
+            Ok(
+                DriverMessage::Ready(_)
+                | DriverMessage::Missing { .. }
+                | DriverMessage::Failed(_)
+                | DriverMessage::Languages(_),
+            ) => {}
+            Err(DriverGone(how)) => return Err(how),
         }
     }
 }

@@ -6,8 +6,8 @@ use agent::words::{Code, Failure, Program};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::lines::{Message, Word};
-use super::programs::{Process, Programs, Said};
+use super::lines::{DriverMessage, Message};
+use super::programs::{Process, ProgramOutput, Programs};
 use crate::words::Exec;
 
 /// Our program around a Jupyter kernel.
@@ -31,7 +31,7 @@ const MAX_LANGUAGES: usize = 64;
 
 /// Why a driver is heard no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Gone(pub(super) String);
+pub(super) struct DriverGone(pub(super) String);
 
 /// A driver that runs.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(super) struct Driver {
 
 /// How a kernel is to be started.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct KernelRequest {
     pub(super) language: String,
     pub(super) cwd: Option<String>,
     pub(super) env: BTreeMap<String, String>,
@@ -93,7 +93,7 @@ fn missing(language: &str, what: &str) -> Failure {
 
 impl Driver {
     /// Starts the program around a kernel.
-    async fn program(programs: &dyn Programs, wanted: &Wanted) -> Result<Self, Failure> {
+    async fn program(programs: &dyn Programs, wanted: &KernelRequest) -> Result<Self, Failure> {
         let (argv, needs) = command(&wanted.language);
         let program =
             Program { argv, env: wanted.env.clone(), cwd: wanted.cwd.clone(), stdin: true, ..Program::default() };
@@ -107,7 +107,7 @@ impl Driver {
 
     /// For which languages one family of drivers finds kernels; none where it cannot run at all. Bounded by whoever calls.
     async fn finds(programs: &dyn Programs, language: &str) -> Result<Vec<String>, Failure> {
-        let wanted = Wanted { language: language.to_owned(), cwd: None, env: BTreeMap::new() };
+        let wanted = KernelRequest { language: language.to_owned(), cwd: None, env: BTreeMap::new() };
         let mut driver = match Self::program(programs, &wanted).await {
             Ok(driver) => driver,
             Err(failure) if failure.code == Code::Unsupported => return Ok(Vec::new()),
@@ -115,30 +115,36 @@ impl Driver {
         };
         let known = |name: &String| self::language(Some(name)).is_ok_and(|known| known == *name);
         match driver.next().await {
-            Ok(Word::Languages(mut found)) => {
+            Ok(DriverMessage::Languages(mut found)) => {
                 found.retain(known);
                 found.truncate(MAX_LANGUAGES);
                 Ok(found)
             }
-            Ok(Word::Missing { .. } | Word::Failed(_) | Word::Ready(_) | Word::Dead { .. } | Word::Message(_))
-            | Err(Gone(_)) => Ok(Vec::new()),
+            Ok(
+                DriverMessage::Missing { .. }
+                | DriverMessage::Failed(_)
+                | DriverMessage::Ready(_)
+                | DriverMessage::Dead { .. }
+                | DriverMessage::Message(_),
+            )
+            | Err(DriverGone(_)) => Ok(Vec::new()),
         }
     }
 
     /// Starts a kernel and waits until it answers. Bounded by whoever calls.
-    pub(super) async fn start(programs: &dyn Programs, wanted: &Wanted) -> Result<Self, Failure> {
+    pub(super) async fn start(programs: &dyn Programs, wanted: &KernelRequest) -> Result<Self, Failure> {
         let mut driver = Self::program(programs, wanted).await?;
         let failed = |message| Failure { code: Code::Failed, message };
         match driver.next().await {
-            Ok(Word::Ready(_)) => {}
-            Ok(Word::Missing { what }) => return Err(missing(&wanted.language, &what)),
-            Ok(Word::Failed(why)) => {
+            Ok(DriverMessage::Ready(_)) => {}
+            Ok(DriverMessage::Missing { what }) => return Err(missing(&wanted.language, &what)),
+            Ok(DriverMessage::Failed(why)) => {
                 return Err(failed(format!("the kernel could not be started: {}", one_line(&why))));
             }
-            Ok(Word::Dead { .. } | Word::Message(_) | Word::Languages(_)) => {
+            Ok(DriverMessage::Dead { .. } | DriverMessage::Message(_) | DriverMessage::Languages(_)) => {
                 return Err(failed("the driver of the kernel did not say that it is ready".to_owned()));
             }
-            Err(Gone(why)) => return Err(failed(format!("the kernel could not be started: {}", one_line(&why)))),
+            Err(DriverGone(why)) => return Err(failed(format!("the kernel could not be started: {}", one_line(&why)))),
         }
         Ok(driver)
     }
@@ -150,15 +156,15 @@ impl Driver {
     }
 
     /// What the driver says next. Nothing is lost when this is dropped while it waits.
-    pub(super) async fn next(&mut self) -> Result<Word, Gone> {
+    pub(super) async fn next(&mut self) -> Result<DriverMessage, DriverGone> {
         loop {
             if let Some(line) = self.lines.take()? {
-                return word(line);
+                return parse_message(line);
             }
             match self.process.output.recv().await {
-                Some(Said::Out(bytes)) => self.lines.push(&bytes),
-                Some(Said::Ended(how)) => return Err(Gone(how)),
-                None => return Err(Gone("its driver is gone".to_owned())),
+                Some(ProgramOutput::Out(bytes)) => self.lines.push(&bytes),
+                Some(ProgramOutput::Ended(how)) => return Err(DriverGone(how)),
+                None => return Err(DriverGone("its driver is gone".to_owned())),
             }
         }
     }
@@ -185,11 +191,11 @@ impl Driver {
 }
 
 /// A line as what it is.
-pub(super) fn word(line: Vec<u8>) -> Result<Word, Gone> {
+pub(super) fn parse_message(line: Vec<u8>) -> Result<DriverMessage, DriverGone> {
     let read = serde_json::from_slice(&line);
     let mut word =
-        read.map_err(|error| Gone(format!("its driver said what is no message ({error}), and was ended")))?;
-    if let Word::Message(message) = &mut word {
+        read.map_err(|error| DriverGone(format!("its driver said what is no message ({error}), and was ended")))?;
+    if let DriverMessage::Message(message) = &mut word {
         message.line = line;
     }
     Ok(word)
@@ -240,12 +246,12 @@ impl Lines {
         self.buffer.extend_from_slice(bytes);
     }
 
-    pub(super) fn take(&mut self) -> Result<Option<Vec<u8>>, Gone> {
+    pub(super) fn take(&mut self) -> Result<Option<Vec<u8>>, DriverGone> {
         let rest = self.buffer.get(self.taken..).unwrap_or_default();
         let Some(found) = rest.iter().skip(self.looked).position(|byte| *byte == b'\n') else {
             self.looked = rest.len();
             if rest.len() > MAX_LINE {
-                return Err(Gone("its driver said a line that has no end, and was ended".to_owned()));
+                return Err(DriverGone("its driver said a line that has no end, and was ended".to_owned()));
             }
             // A kernel that is silent keeps no room for the largest picture that it ever showed.
             if rest.is_empty() {

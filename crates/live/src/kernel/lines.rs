@@ -21,7 +21,7 @@ const MAX_TRACEBACK: usize = 256 * 1024;
 /// A line of a driver.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Word {
+pub(super) enum DriverMessage {
     /// The kernel answers.
     Ready(IgnoredAny),
     /// Something that is not installed.
@@ -200,14 +200,14 @@ enum Line<'a> {
     NumberOfExecutions { execution_count: u64 },
     Stdout { text: &'a str, timestamp: &'a str },
     Stderr { text: &'a str, timestamp: &'a str },
-    Result(Shown),
+    Result(DisplayData),
     Error(&'a Error),
     Keepalive,
     EndOfExecution,
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct DisplayData {
     #[serde(flatten)]
     known: BTreeMap<&'static str, Box<RawValue>>,
     extra: BTreeMap<String, Box<RawValue>>,
@@ -326,7 +326,7 @@ fn shown(content: &str, is_main_result: bool) -> Meaning {
             known.insert(name, value);
         }
     }
-    Meaning::Output(written(&Line::Result(Shown { known, extra: forms, is_main_result })))
+    Meaning::Output(written(&Line::Result(DisplayData { known, extra: forms, is_main_result })))
 }
 
 /// The text of a string's repr is the string's own: without the quotes around it.
@@ -466,8 +466,8 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_a_driver_says_becomes_one_line_of_ours_or_none(said in near(KINDS)) {
-            let word = super::super::driver::word(said.to_string().into_bytes());
-            let Ok(Word::Message(message)) = word else { return Ok(()) };
+            let word = super::super::driver::parse_message(said.to_string().into_bytes());
+            let Ok(DriverMessage::Message(message)) = word else { return Ok(()) };
             let bytes = match message.meaning() {
                 Meaning::Output(bytes) => bytes,
                 Meaning::Error(of) => error(&of),
@@ -492,7 +492,7 @@ mod tests {
             let whole: Vec<_> = bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
             prop_assert_eq!(&found[..], &whole[..whole.len() - 1]);
             for line in found {
-                if let Ok(Word::Message(message)) = super::super::driver::word(line) {
+                if let Ok(DriverMessage::Message(message)) = super::super::driver::parse_message(line) {
                     let _meaning = message.meaning();
                 }
             }

@@ -25,12 +25,12 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
+use channels::{ChannelCommand, Listener, Listeners};
 pub use channels::{Channels, MAX_CHANNELS};
-use channels::{Listener, Listeners, Talk};
 use context::{Actor, Job, Urgent};
+use driver::KernelRequest;
 pub use driver::SYSTEM_TAG;
-use driver::Wanted;
-pub use programs::{Process, Programs, Said, Starting, Supervised};
+pub use programs::{Process, ProgramOutput, Programs, Starting, Supervised};
 use shown::State;
 use words::{Context, Contexts, Execute, Executed, KernelAsk, Languages, NewContext};
 
@@ -93,24 +93,24 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Table {
-    contexts: Vec<Held>,
+    contexts: Vec<ContextHandle>,
     /// Contexts whose kernels start just now.
     starting: usize,
 }
 
 #[derive(Debug)]
-struct Held {
+struct ContextHandle {
     shown: Context,
     jobs: mpsc::Sender<Job>,
     urgent: mpsc::Sender<Urgent>,
-    talk: mpsc::Sender<Talk>,
+    talk: mpsc::Sender<ChannelCommand>,
     state: Arc<State>,
     /// Its kernel was ready once.
     ready: bool,
     task: AbortHandle,
 }
 
-impl Drop for Held {
+impl Drop for ContextHandle {
     fn drop(&mut self) {
         // One that was ready ends by itself, for nobody can ask it any more, and tells those who still listen.
         if !self.ready {
@@ -195,7 +195,7 @@ impl Manager {
     #[must_use]
     pub fn list(&self) -> Contexts {
         let table = self.inner.table();
-        Contexts { contexts: table.contexts.iter().map(Held::shown).collect() }
+        Contexts { contexts: table.contexts.iter().map(ContextHandle::shown).collect() }
     }
 
     /// Makes a context and starts its kernel.
@@ -204,10 +204,10 @@ impl Manager {
     /// `unsupported` where the sandbox has no such kernel, `too_many`, `invalid`, and what the start of a program can say.
     pub async fn create(&self, new: NewContext) -> Result<Context, Failure> {
         let language = driver::language(new.language.as_deref())?;
-        self.make(Wanted { language, cwd: new.cwd, env: new.env }, false).await
+        self.make(KernelRequest { language, cwd: new.cwd, env: new.env }, false).await
     }
 
-    async fn make(&self, wanted: Wanted, default: bool) -> Result<Context, Failure> {
+    async fn make(&self, wanted: KernelRequest, default: bool) -> Result<Context, Failure> {
         let inner = &*self.inner;
         {
             let mut table = inner.table();
@@ -230,7 +230,7 @@ impl Manager {
         Ok(shown)
     }
 
-    fn spawn(&self, wanted: Wanted, shown: Context) -> Held {
+    fn spawn(&self, wanted: KernelRequest, shown: Context) -> ContextHandle {
         let (jobs, to_do) = mpsc::channel(MAX_QUEUED);
         let (urgent, at_once) = mpsc::channel(16);
         let (talk, said) = mpsc::channel(4);
@@ -251,10 +251,10 @@ impl Manager {
             told: 0,
         };
         let task = tokio::spawn(actor.run()).abort_handle();
-        Held { shown, jobs, urgent, talk, state, ready: false, task }
+        ContextHandle { shown, jobs, urgent, talk, state, ready: false, task }
     }
 
-    fn with<T>(&self, id: &str, with: impl FnOnce(&Held) -> T) -> Result<T, Failure> {
+    fn with<T>(&self, id: &str, with: impl FnOnce(&ContextHandle) -> T) -> Result<T, Failure> {
         let table = self.inner.table();
         table.contexts.iter().find(|held| held.shown.id == id).map(with).ok_or_else(|| unknown(id))
     }
@@ -301,7 +301,7 @@ impl Manager {
         }
         let number = self.inner.speakers.fetch_add(1, Ordering::Relaxed);
         let (listener, from) = Listener::new(number, self.inner.settings.patience);
-        talk.send(Talk::Join(listener)).await.map_err(|_gone| unknown(id))?;
+        talk.send(ChannelCommand::Join(listener)).await.map_err(|_gone| unknown(id))?;
         Ok(Channels { number, talk, from })
     }
 
@@ -345,12 +345,12 @@ impl Manager {
         let _alone = self.inner.making.lock().await;
         let found = {
             let table = self.inner.table();
-            let is_it = |held: &&Held| held.shown.default && held.shown.language == language;
+            let is_it = |held: &&ContextHandle| held.shown.default && held.shown.language == language;
             table.contexts.iter().find(is_it).map(|held| held.shown.id.clone())
         };
         match found {
             Some(id) => Ok(id),
-            None => Ok(self.make(Wanted { language, cwd, env: BTreeMap::new() }, true).await?.id),
+            None => Ok(self.make(KernelRequest { language, cwd, env: BTreeMap::new() }, true).await?.id),
         }
     }
 
@@ -399,7 +399,7 @@ async fn converse(
     to: &mpsc::Sender<Answer>,
 ) -> Result<(), Failure> {
     let mut lines = driver::Lines::default();
-    let gone = |driver::Gone(_)| Failure { code: Code::Invalid, message: "a message is too long".to_owned() };
+    let gone = |driver::DriverGone(_)| Failure { code: Code::Invalid, message: "a message is too long".to_owned() };
     let mut open = true;
     loop {
         tokio::select! {
@@ -433,7 +433,7 @@ async fn restart(urgent: &mpsc::Sender<Urgent>) -> Result<(), Failure> {
     answer.await.map_err(|_gone| removed())?
 }
 
-impl Held {
+impl ContextHandle {
     fn shown(&self) -> Context {
         self.state.of(&self.shown)
     }

@@ -27,12 +27,12 @@ pub struct Process {
     /// What it is to read.
     pub input: mpsc::Sender<Vec<u8>>,
     /// What it says.
-    pub output: mpsc::Receiver<Said>,
+    pub output: mpsc::Receiver<ProgramOutput>,
 }
 
 /// What comes from a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum ProgramOutput {
     /// Some of its standard output.
     Out(Vec<u8>),
     /// It has ended; one sentence that says how. Nothing comes after it.
@@ -67,7 +67,7 @@ impl Programs for Supervised {
 }
 
 /// Both ways between a program and whoever started it, until one of them is gone. Dropping the stream ends the program.
-async fn carry(mut stream: Stream, to_program: mpsc::Receiver<Vec<u8>>, said: mpsc::Sender<Said>) {
+async fn carry(mut stream: Stream, to_program: mpsc::Receiver<Vec<u8>>, said: mpsc::Sender<ProgramOutput>) {
     let writer = tokio::spawn(write(stream.sender(), to_program)).abort_handle();
     loop {
         let incoming = tokio::select! {
@@ -75,13 +75,13 @@ async fn carry(mut stream: Stream, to_program: mpsc::Receiver<Vec<u8>>, said: mp
             incoming = stream.next() => incoming,
         };
         let word = match incoming {
-            Some(Incoming::Out(bytes)) => Said::Out(bytes),
+            Some(Incoming::Out(bytes)) => ProgramOutput::Out(bytes),
             Some(Incoming::Err(_) | Incoming::Event(_)) => continue,
-            Some(Incoming::End(Ok(report))) => Said::Ended(sentence(&report)),
-            Some(Incoming::End(Err(failure))) => Said::Ended(failure.message),
-            None => Said::Ended("its supervisor is gone".to_owned()),
+            Some(Incoming::End(Ok(report))) => ProgramOutput::Ended(sentence(&report)),
+            Some(Incoming::End(Err(failure))) => ProgramOutput::Ended(failure.message),
+            None => ProgramOutput::Ended("its supervisor is gone".to_owned()),
         };
-        let ended = matches!(word, Said::Ended(_));
+        let ended = matches!(word, ProgramOutput::Ended(_));
         if said.send(word).await.is_err() || ended {
             break;
         }

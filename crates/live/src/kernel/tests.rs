@@ -44,13 +44,13 @@ impl Programs for Fake {
     }
 }
 
-type Gone = mpsc::error::SendError<Said>;
+type Gone = mpsc::error::SendError<ProgramOutput>;
 
-async fn say(to: &mpsc::Sender<Said>, value: &Value) -> Result<(), Gone> {
-    to.send(Said::Out(format!("{value}\n").into_bytes())).await
+async fn say(to: &mpsc::Sender<ProgramOutput>, value: &Value) -> Result<(), Gone> {
+    to.send(ProgramOutput::Out(format!("{value}\n").into_bytes())).await
 }
 
-async fn kernel(first: Value, mut from: mpsc::Receiver<Vec<u8>>, to: mpsc::Sender<Said>) -> Result<(), Gone> {
+async fn kernel(first: Value, mut from: mpsc::Receiver<Vec<u8>>, to: mpsc::Sender<ProgramOutput>) -> Result<(), Gone> {
     say(&to, &first).await?;
     let mut count = 0;
     while let Some(bytes) = from.recv().await {
@@ -86,10 +86,10 @@ async fn kernel(first: Value, mut from: mpsc::Receiver<Vec<u8>>, to: mpsc::Sende
                     say(&to, &reply).await?;
                 }
                 ("die", _) => return say(&to, &json!({"dead": {"code": -9}})).await,
-                ("vanish", _) => return to.send(Said::Ended("signal 9 ended the program".to_owned())).await,
-                ("garbage", what) => to.send(Said::Out(format!("{what}\n").into_bytes())).await?,
+                ("vanish", _) => return to.send(ProgramOutput::Ended("signal 9 ended the program".to_owned())).await,
+                ("garbage", what) => to.send(ProgramOutput::Out(format!("{what}\n").into_bytes())).await?,
                 ("endless", _) => loop {
-                    to.send(Said::Out(vec![b'x'; 60_000])).await?;
+                    to.send(ProgramOutput::Out(vec![b'x'; 60_000])).await?;
                 },
                 ("flood", _) => {
                     for _ in 0..100 {

@@ -13,7 +13,7 @@ use crate::create::Request;
 
 /// A path of the host that a policy names, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Named {
+struct PathStamp {
     path: PathBuf,
     /// Device and inode.
     file: (u64, u64),
@@ -23,7 +23,7 @@ struct Named {
 
 /// The files of the host behind a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Files(Vec<Named>);
+pub(super) struct Files(Vec<PathStamp>);
 
 /// What is asked for, read now.
 #[derive(Debug)]
@@ -83,17 +83,17 @@ impl Files {
     }
 }
 
-fn one(path: &Path) -> Option<Named> {
+fn one(path: &Path) -> Option<PathStamp> {
     let meta = path.metadata().ok()?;
-    Some(Named { path: path.to_owned(), file: (meta.dev(), meta.ino()), changed: None })
+    Some(PathStamp { path: path.to_owned(), file: (meta.dev(), meta.ino()), changed: None })
 }
 
 /// A folder with nothing in it; any name that comes or goes changes its time.
-fn empty(path: &Path) -> Option<Named> {
+fn empty(path: &Path) -> Option<PathStamp> {
     let meta = path.metadata().ok()?;
     let nothing = path.read_dir().ok()?.next().is_none();
     let changed = Some((meta.ctime(), meta.ctime_nsec()));
-    nothing.then(|| Named { path: path.to_owned(), file: (meta.dev(), meta.ino()), changed })
+    nothing.then(|| PathStamp { path: path.to_owned(), file: (meta.dev(), meta.ino()), changed })
 }
 
 #[cfg(test)]

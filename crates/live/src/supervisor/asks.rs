@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::carrier::Run;
-use super::client::{Client, ClientId, What, failure};
+use super::client::{Client, ClientId, StreamKind, failure};
 use super::hub::{Hub, Note};
 use super::line::To;
 use super::program::now_ms;
@@ -23,21 +23,21 @@ const MAX_LIFE_MS: u64 = 10 * 366 * 24 * 60 * 60 * 1000;
 /// So many may wait for a look at the files: the supervisor has few threads, and the end of a sandbox needs one.
 const MAX_LOOKS: usize = 2;
 
-enum Asked {
+enum ParsedRequest {
     Us(Ask),
     Kernels(KernelAsk),
     Agent(Request),
 }
 
 /// What a request says.
-fn parse(payload: &[u8]) -> Result<Asked, Failure> {
+fn parse(payload: &[u8]) -> Result<ParsedRequest, Failure> {
     let unknown = |error: &serde_json::Error| error.to_string().starts_with("unknown variant");
-    let mut asked = serde_json::from_slice(payload).map(Asked::Us);
+    let mut asked = serde_json::from_slice(payload).map(ParsedRequest::Us);
     if asked.as_ref().is_err_and(unknown) {
-        asked = serde_json::from_slice(payload).map(Asked::Kernels);
+        asked = serde_json::from_slice(payload).map(ParsedRequest::Kernels);
     }
     if asked.as_ref().is_err_and(unknown) {
-        asked = serde_json::from_slice(payload).map(Asked::Agent);
+        asked = serde_json::from_slice(payload).map(ParsedRequest::Agent);
     }
     asked.map_err(|error| failure(Code::Invalid, format!("the request is not understood: {error}")))
 }
@@ -59,20 +59,20 @@ impl Hub {
             return;
         }
         match client.streams.get(&stream) {
-            Some(What::Relay { line, .. }) => {
+            Some(StreamKind::Relay { line, .. }) => {
                 let line = *line;
                 self.pass_on(id, line, frame);
             }
-            Some(What::Reader { program, role, .. }) => {
+            Some(StreamKind::Reader { program, role, .. }) => {
                 let (program, role) = (*program, *role);
                 self.heard((id, stream), program, role, frame);
             }
-            Some(What::Kernel(_)) => self.for_kernels(id, frame),
-            Some(What::End) if frame.kind == Kind::Cancel => {
+            Some(StreamKind::Kernel(_)) => self.for_kernels(id, frame),
+            Some(StreamKind::End) if frame.kind == Kind::Cancel => {
                 client.end(stream, Err::<(), _>(failure(Code::Cancelled, "it was given up")));
             }
             // What was said before its end was heard.
-            Some(What::End | What::Freezer | What::Files | What::Input) | None => {}
+            Some(StreamKind::End | StreamKind::Freezer | StreamKind::Files | StreamKind::Input) | None => {}
         }
     }
 
@@ -80,7 +80,7 @@ impl Hub {
         let asked = parse(payload)?;
         let answers_always = matches!(
             asked,
-            Asked::Us(
+            ParsedRequest::Us(
                 Ask::Info {}
                     | Ask::Wait {}
                     | Ask::Kill {}
@@ -94,21 +94,23 @@ impl Hub {
                     | Ask::Snapshot { .. }
             )
         );
-        if let Some((_, message)) =
-            self.ending.as_ref().filter(|_| !matches!(asked, Asked::Us(Ask::Info {} | Ask::Wait {} | Ask::Kill {})))
+        if let Some((_, message)) = self
+            .ending
+            .as_ref()
+            .filter(|_| !matches!(asked, ParsedRequest::Us(Ask::Info {} | Ask::Wait {} | Ask::Kill {})))
         {
             return Err(failure(Code::Ended, format!("the sandbox has ended: {message}")));
         }
         if self.setup.info.state == State::Paused && !answers_always {
             return Err(failure(Code::Paused, format!("the sandbox {} is paused", self.setup.info.id)));
         }
-        if !matches!(asked, Asked::Us(Ask::Info {} | Ask::Wait {} | Ask::Programs {})) {
+        if !matches!(asked, ParsedRequest::Us(Ask::Info {} | Ask::Wait {} | Ask::Programs {})) {
             self.busy = Instant::now();
         }
         match asked {
-            Asked::Us(ask) => self.ask(id, stream, ask),
-            Asked::Kernels(ask) => self.ask_kernels((id, stream), ask),
-            Asked::Agent(request) => self.relay(id, stream, &request),
+            ParsedRequest::Us(ask) => self.ask(id, stream, ask),
+            ParsedRequest::Kernels(ask) => self.ask_kernels((id, stream), ask),
+            ParsedRequest::Agent(request) => self.relay(id, stream, &request),
         }
     }
 
@@ -123,7 +125,7 @@ impl Hub {
         let line = self.agent.open(request, To::Client(id, stream));
         let line = line.ok_or_else(|| failure(Code::TooMany, "the agent has 1,024 requests to answer"))?;
         if let Some(client) = self.clients.get_mut(&id) {
-            client.streams.insert(stream, What::Relay { line, in_left: WINDOW });
+            client.streams.insert(stream, StreamKind::Relay { line, in_left: WINDOW });
         }
         Ok(())
     }
@@ -153,10 +155,10 @@ impl Hub {
                 self.client(id, |client| client.end(stream, Ok(())));
             }
             Ask::Kill {} => {
-                self.client(id, |client| drop(client.streams.insert(stream, What::End)));
+                self.client(id, |client| drop(client.streams.insert(stream, StreamKind::End)));
                 self.end(EndReason::Killed, "it was ended by `kill`".to_owned());
             }
-            Ask::Wait {} => self.client(id, |client| drop(client.streams.insert(stream, What::End))),
+            Ask::Wait {} => self.client(id, |client| drop(client.streams.insert(stream, StreamKind::End))),
             Ask::Pause {} => return self.freeze((id, stream), true),
             Ask::Resume {} => return self.freeze((id, stream), false),
             Ask::Changes {} => return self.files((id, stream), |run| value(run.changes())),
@@ -195,7 +197,7 @@ impl Hub {
             return Err(failure(Code::Invalid, "the program has no terminal"));
         }
         let line = program.line;
-        self.agent.words(Kind::Control, line, &serde_json::to_vec(control).unwrap_or_default());
+        self.agent.send_frame(Kind::Control, line, &serde_json::to_vec(control).unwrap_or_default());
         Ok(())
     }
 
@@ -221,7 +223,7 @@ impl Hub {
                 });
             }
         }
-        self.client(who.0, |client| drop(client.streams.insert(who.1, What::Freezer)));
+        self.client(who.0, |client| drop(client.streams.insert(who.1, StreamKind::Freezer)));
         Ok(())
     }
 
@@ -243,7 +245,7 @@ impl Hub {
             // Nobody to hear it: the sandbox is over.
             if notes.send(Note::Files(id, stream, done)).await.is_err() {}
         });
-        self.client(id, |client| drop(client.streams.insert(stream, What::Files)));
+        self.client(id, |client| drop(client.streams.insert(stream, StreamKind::Files)));
         Ok(())
     }
 
@@ -257,7 +259,7 @@ impl Hub {
             None => failed,
         });
         self.client(id, |client| {
-            if matches!(client.streams.get(&stream), Some(What::Files)) {
+            if matches!(client.streams.get(&stream), Some(StreamKind::Files)) {
                 client.end(stream, done);
             }
         });

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::{AbortHandle, JoinHandle};
 
-use super::kernel::Asked;
+use super::kernel::PendingRequest;
 use super::pump::Pump;
 use crate::wire;
 
@@ -24,7 +24,7 @@ const MAX_EVENTS: usize = 8 << 20;
 
 /// What a stream of a client is.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum StreamKind {
     /// One to one with a stream of the agent; how much the client may send.
     Relay { line: u32, in_left: u32 },
     /// A reader of a program.
@@ -36,7 +36,7 @@ pub(super) enum What {
     /// It waits for something with the files.
     Files,
     /// A context answers it.
-    Kernel(Asked),
+    Kernel(PendingRequest),
     /// It waits until its bytes went to a program.
     Input,
 }
@@ -55,7 +55,7 @@ pub(super) enum Role {
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Client {
-    pub(super) streams: BTreeMap<u32, What>,
+    pub(super) streams: BTreeMap<u32, StreamKind>,
     out: UnboundedSender<Vec<u8>>,
     pub(super) queued: Arc<AtomicUsize>,
     reader: AbortHandle,
@@ -91,7 +91,7 @@ impl Client {
     /// The first answer.
     pub(super) fn reply(&mut self, stream: u32, value: &impl Serialize) {
         let words = serde_json::to_vec(value).unwrap_or_default();
-        self.send(wire::words(Kind::Reply, stream, &words));
+        self.send(wire::encode(Kind::Reply, stream, &words));
     }
 
     /// The last answer; the stream is over.
@@ -102,7 +102,7 @@ impl Client {
 
     /// Lets what waits for a reader flow; true if that was all.
     pub(super) fn flow(&mut self, stream: u32) -> bool {
-        let Some(What::Reader { pump, .. }) = self.streams.get_mut(&stream) else { return false };
+        let Some(StreamKind::Reader { pump, .. }) = self.streams.get_mut(&stream) else { return false };
         let (frames, ended) = pump.flow();
         for frame in frames {
             self.send(Some(frame));
@@ -135,9 +135,9 @@ pub(super) fn end_frame(stream: u32, result: Result<impl Serialize, Failure>) ->
         Err(failure) => Ended::Error(failure),
     };
     let words = serde_json::to_vec(&ended).unwrap_or_default();
-    wire::words(Kind::End, stream, &words).or_else(|| {
+    wire::encode(Kind::End, stream, &words).or_else(|| {
         let failure = failure(Code::TooMany, "the answer is longer than 256 KiB");
-        wire::words(Kind::End, stream, &serde_json::to_vec(&Ended::<()>::Error(failure)).unwrap_or_default())
+        wire::encode(Kind::End, stream, &serde_json::to_vec(&Ended::<()>::Error(failure)).unwrap_or_default())
     })
 }
 

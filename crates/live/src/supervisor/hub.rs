@@ -13,12 +13,12 @@ use tokio::time::Instant;
 
 use super::Setup;
 use super::carrier::{Finish, Run};
-use super::client::{Client, ClientId, Role, What, end_frame, failure};
-use super::kernel::{Asker, Kernels};
+use super::client::{Client, ClientId, Role, StreamKind, end_frame, failure};
+use super::kernel::{Kernels, RequestOrigin};
 use super::line::{Agent, Breach, To};
 use super::program::{Program, now_ms};
 use crate::kernel::Answer;
-use crate::wire::{Owned, words};
+use crate::wire::{Owned, encode};
 use crate::words::{EndReason, Info, State};
 
 /// An agent that has not said who it is by then is none.
@@ -40,7 +40,7 @@ pub(super) enum Note {
     /// The agent is gone.
     Gone,
     /// A context answers.
-    Kernel(Asker, Answer),
+    Kernel(RequestOrigin, Answer),
     /// The freezer has answered.
     Frozen(bool, Result<(), Failure>),
     /// What was asked of the files is done: for whom, and what came of it.
@@ -277,10 +277,14 @@ impl Hub {
         client.cut();
         for (stream, what) in client.streams {
             match what {
-                What::Relay { line, .. } => self.agent.cancel(line, true),
-                What::Reader { program, role, .. } => self.reader_left(program, (id, stream), role),
+                StreamKind::Relay { line, .. } => self.agent.cancel(line, true),
+                StreamKind::Reader { program, role, .. } => self.reader_left(program, (id, stream), role),
                 // A request to a context ends with it.
-                What::End | What::Freezer | What::Files | What::Input | What::Kernel(_) => {}
+                StreamKind::End
+                | StreamKind::Freezer
+                | StreamKind::Files
+                | StreamKind::Input
+                | StreamKind::Kernel(_) => {}
             }
         }
     }
@@ -344,11 +348,15 @@ impl Hub {
             for (stream, what) in std::mem::take(&mut client.streams) {
                 let ended = || failure(Code::Ended, format!("the sandbox has ended: {message}"));
                 match what {
-                    What::End => client.send(end_frame(stream, Ok(&info))),
-                    What::Relay { .. } | What::Freezer | What::Files | What::Input | What::Kernel(_) => {
+                    StreamKind::End => client.send(end_frame(stream, Ok(&info))),
+                    StreamKind::Relay { .. }
+                    | StreamKind::Freezer
+                    | StreamKind::Files
+                    | StreamKind::Input
+                    | StreamKind::Kernel(_) => {
                         client.send(end_frame(stream, Err::<(), _>(ended())));
                     }
-                    What::Reader { mut pump, .. } => {
+                    StreamKind::Reader { mut pump, .. } => {
                         pump.flush();
                         pump.close(end_frame(stream, Err::<(), _>(ended())).unwrap_or_default());
                         pump.flow().0.into_iter().for_each(|frame| client.send(Some(frame)));
@@ -373,15 +381,15 @@ impl Hub {
         match frame.kind {
             Kind::End => {
                 client.streams.remove(&stream);
-                client.send(words(Kind::End, stream, &frame.payload));
+                client.send(encode(Kind::End, stream, &frame.payload));
                 self.busy = Instant::now();
             }
             Kind::Credit => {
                 let more = crate::wire::credit_of(&frame.payload);
-                if let Some(What::Relay { in_left, .. }) = client.streams.get_mut(&stream) {
+                if let Some(StreamKind::Relay { in_left, .. }) = client.streams.get_mut(&stream) {
                     *in_left = in_left.saturating_add(more);
                 }
-                client.send(words(Kind::Credit, stream, &frame.payload));
+                client.send(encode(Kind::Credit, stream, &frame.payload));
             }
             Kind::Event if client.is_behind() => {
                 // Events are not counted by windows: who does not read them loses the request, and nobody waits.
@@ -390,7 +398,7 @@ impl Hub {
                 self.agent.cancel(line, true);
             }
             Kind::Reply | Kind::Event | Kind::Data | Kind::Eof => {
-                client.send(words(frame.kind, stream, &frame.payload));
+                client.send(encode(frame.kind, stream, &frame.payload));
             }
             // The agent may not say these, which was judged.
             Kind::Open | Kind::Control | Kind::Cancel => {}
@@ -400,7 +408,7 @@ impl Hub {
     /// A client's frame for a request that is relayed.
     pub(super) fn pass_on(&mut self, id: ClientId, line: u32, frame: &Owned) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Some(What::Relay { in_left, .. }) = client.streams.get_mut(&frame.stream) else { return };
+        let Some(StreamKind::Relay { in_left, .. }) = client.streams.get_mut(&frame.stream) else { return };
         match frame.kind {
             Kind::Data => {
                 let bytes = frame.payload.get(1..).unwrap_or_default();
@@ -412,9 +420,9 @@ impl Hub {
                 }
             }
             Kind::Credit => self.agent.credit(line, crate::wire::credit_of(&frame.payload)),
-            Kind::Eof => self.agent.words(Kind::Eof, line, b""),
+            Kind::Eof => self.agent.send_frame(Kind::Eof, line, b""),
             Kind::Cancel => self.agent.cancel(line, false),
-            Kind::Control => self.agent.words(Kind::Control, line, &frame.payload),
+            Kind::Control => self.agent.send_frame(Kind::Control, line, &frame.payload),
             Kind::Open | Kind::Reply | Kind::Event | Kind::End => self.left(id),
         }
     }

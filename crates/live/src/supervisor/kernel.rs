@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{Sender, UnboundedReceiver, UnboundedSender, channel, unb
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::client::{ClientId, What, failure};
+use super::client::{ClientId, StreamKind, failure};
 use super::hub::{Hub, Note};
 use crate::client::Client;
 use crate::kernel::words::KernelAsk;
@@ -32,7 +32,7 @@ pub(super) struct Kernels {
 
 /// A request of a client that is being answered.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingRequest {
     number: u64,
     credit: Arc<Semaphore>,
     /// What he says, and how much of it he may say.
@@ -41,14 +41,14 @@ pub(super) struct Asked {
     task: AbortHandle,
 }
 
-impl Drop for Asked {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 /// Who asked, under which stream, and which request of ours that is.
-pub(super) type Asker = (ClientId, u32, u64);
+pub(super) type RequestOrigin = (ClientId, u32, u64);
 
 impl Hub {
     /// Kernels can be asked for from now on, by way of this connection to ourselves.
@@ -66,7 +66,7 @@ impl Hub {
 
     /// Whether anybody waits for a kernel.
     pub(super) fn kernels_work(&self) -> bool {
-        let asked = |what: &What| matches!(what, What::Kernel(_));
+        let asked = |what: &StreamKind| matches!(what, StreamKind::Kernel(_));
         self.clients.values().any(|client| client.streams.values().any(asked))
     }
 
@@ -81,7 +81,7 @@ impl Hub {
         let asker = (id, stream, number);
         let answer = answer(kernels.manager.clone(), (ask, heard), asker, Arc::clone(&credit), self.notes.clone());
         let task = tokio::spawn(answer).abort_handle();
-        let what = What::Kernel(Asked { number, credit, said, in_left: WINDOW, task });
+        let what = StreamKind::Kernel(PendingRequest { number, credit, said, in_left: WINDOW, task });
         self.client(id, |client| drop(client.streams.insert(stream, what)));
         Ok(())
     }
@@ -89,7 +89,7 @@ impl Hub {
     /// A client's frame for a request to the contexts.
     pub(super) fn for_kernels(&mut self, id: ClientId, frame: &Owned) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Some(What::Kernel(asked)) = client.streams.get_mut(&frame.stream) else { return };
+        let Some(StreamKind::Kernel(asked)) = client.streams.get_mut(&frame.stream) else { return };
         match frame.kind {
             Kind::Data => {
                 let bytes = frame.payload.get(1..).unwrap_or_default();
@@ -113,9 +113,9 @@ impl Hub {
     }
 
     /// What a context answers.
-    pub(super) fn kernel_said(&mut self, (id, stream, number): Asker, said: Answer) {
+    pub(super) fn kernel_said(&mut self, (id, stream, number): RequestOrigin, said: Answer) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Some(What::Kernel(asked)) = client.streams.get_mut(&stream) else { return };
+        let Some(StreamKind::Kernel(asked)) = client.streams.get_mut(&stream) else { return };
         if asked.number != number {
             return;
         }
@@ -138,7 +138,7 @@ impl Hub {
 async fn answer(
     manager: Manager,
     (ask, said): (KernelAsk, UnboundedReceiver<Vec<u8>>),
-    asker: Asker,
+    asker: RequestOrigin,
     credit: Arc<Semaphore>,
     notes: Sender<Note>,
 ) {

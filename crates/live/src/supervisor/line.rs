@@ -176,7 +176,7 @@ impl Agent {
                 break self.last;
             }
         };
-        let frame = wire::words(Kind::Open, number, &words)?;
+        let frame = wire::encode(Kind::Open, number, &words)?;
         let shape = Shape::of(request);
         let line = Line { to, shape, out_left: WINDOW, in_left: WINDOW, replied: false, spoke: false, no_more: false };
         self.lines.insert(number, line);
@@ -215,9 +215,9 @@ impl Agent {
     }
 
     /// Sends words on a stream, if it is open.
-    pub(super) fn words(&mut self, kind: Kind, number: u32, payload: &[u8]) {
+    pub(super) fn send_frame(&mut self, kind: Kind, number: u32, payload: &[u8]) {
         if self.lines.contains_key(&number) {
-            self.send(wire::words(kind, number, payload));
+            self.send(wire::encode(kind, number, payload));
         }
     }
 
@@ -227,7 +227,7 @@ impl Agent {
             if nobody {
                 line.to = To::Nobody;
             }
-            self.send(wire::words(Kind::Cancel, number, b""));
+            self.send(wire::encode(Kind::Cancel, number, b""));
         }
     }
 

@@ -43,11 +43,11 @@ impl Ring {
 }
 
 /// What is kept of one program, in lanes, and whether it is over.
-pub(super) type Kept<'a> = (bool, &'a mut [Ring; 2]);
+pub(super) type OutputRings<'a> = (bool, &'a mut [Ring; 2]);
 
 /// Forgets so much of what is kept that no more than `most` bytes stay in all: first of the programs that are over, the oldest
 /// (which come first) before the others, then of those that run the ones of which most is kept.
-pub(super) fn bound(all: &mut [Kept<'_>], most: usize) {
+pub(super) fn bound(all: &mut [OutputRings<'_>], most: usize) {
     let size = |lanes: &[Ring; 2]| lanes.iter().map(|ring| ring.0.len()).sum::<usize>();
     let mut excess = all.iter().map(|(_, lanes)| size(lanes)).sum::<usize>().saturating_sub(most);
     all.sort_by_key(|(over, lanes)| if *over { (false, 0) } else { (true, usize::MAX.saturating_sub(size(lanes))) });
@@ -236,7 +236,7 @@ impl Program {
     }
 
     /// Its word.
-    pub(super) fn word(&self) -> String {
+    pub(super) fn id(&self) -> String {
         format!("p{}", self.number)
     }
 
@@ -274,7 +274,7 @@ impl Program {
     /// As callers are told of it.
     pub(super) fn shown(&self) -> Running {
         Running {
-            id: self.word(),
+            id: self.id(),
             pid: self.pid,
             tag: self.asked.tag.clone(),
             program: self.asked.program.clone(),
@@ -387,7 +387,7 @@ mod tests {
         let over = [false, true, true, false];
         let sizes = |all: &[[Ring; 2]; 4]| all.each_ref().map(|lanes| lanes[0].0.len() + lanes[1].0.len());
         let mut bounded = |most: usize| {
-            let mut kept: Vec<Kept<'_>> = over.into_iter().zip(all.iter_mut()).collect();
+            let mut kept: Vec<OutputRings<'_>> = over.into_iter().zip(all.iter_mut()).collect();
             bound(&mut kept, most);
             sizes(&all)
         };

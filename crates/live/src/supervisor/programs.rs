@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::asks::check;
-use super::client::{ClientId, Role, What, end_frame, failure};
+use super::client::{ClientId, Role, StreamKind, end_frame, failure};
 use super::hub::Hub;
 use super::line::To;
 use super::program::{Input, MAX_INPUT, Program, Stage, Written, bound};
@@ -55,7 +55,7 @@ impl Hub {
 
     pub(super) fn listen(&mut self, who: (ClientId, u32), number: u64, role: Role) {
         let pump = Pump::new(who.1);
-        let what = What::Reader { program: number, role, pump, in_left: WINDOW };
+        let what = StreamKind::Reader { program: number, role, pump, in_left: WINDOW };
         self.client(who.0, |client| drop(client.streams.insert(who.1, what)));
     }
 
@@ -68,7 +68,7 @@ impl Hub {
     /// The program that is meant, whether it runs or is over.
     fn known(&self, which: &Which) -> Result<u64, Failure> {
         let meant = |program: &&Program| match which {
-            Which::Id(word) => program.word() == *word,
+            Which::Id(word) => program.id() == *word,
             Which::Pid(pid) => program.pid == *pid,
             Which::Tag(tag) => program.asked.tag.as_ref() == Some(tag),
         };
@@ -150,7 +150,7 @@ impl Hub {
             self.join(number, who);
         }
         self.client(who.0, |client| {
-            if let Some(What::Reader { pump, .. }) = client.streams.get_mut(&who.1) {
+            if let Some(StreamKind::Reader { pump, .. }) = client.streams.get_mut(&who.1) {
                 for (lane, bytes) in lanes.iter().filter(|(_, bytes)| !bytes.is_empty()) {
                     pump.push(*lane, bytes);
                 }
@@ -220,7 +220,7 @@ impl Hub {
         let Some(program) = self.programs.get_mut(&number) else { return };
         for (id, stream) in &program.readers {
             let Some(client) = self.clients.get_mut(id) else { continue };
-            if let Some(What::Reader { pump, .. }) = client.streams.get_mut(stream) {
+            if let Some(StreamKind::Reader { pump, .. }) = client.streams.get_mut(stream) {
                 pump.push(lane, bytes);
             }
             client.flow(*stream);
@@ -233,14 +233,14 @@ impl Hub {
         let Some(program) = self.programs.get(&number).filter(|program| !program.is_over()) else { return };
         let waiting =
             program.readers.iter().filter_map(|(id, stream)| match self.clients.get(id)?.streams.get(stream)? {
-                What::Reader { pump, role: Role::Owner | Role::Attached, .. } => Some(pump.waiting()),
-                What::Reader { .. }
-                | What::Relay { .. }
-                | What::End
-                | What::Freezer
-                | What::Files
-                | What::Input
-                | What::Kernel(_) => None,
+                StreamKind::Reader { pump, role: Role::Owner | Role::Attached, .. } => Some(pump.waiting()),
+                StreamKind::Reader { .. }
+                | StreamKind::Relay { .. }
+                | StreamKind::End
+                | StreamKind::Freezer
+                | StreamKind::Files
+                | StreamKind::Input
+                | StreamKind::Kernel(_) => None,
             });
         let held = program.owner.and_then(|_| waiting.min()).unwrap_or_default();
         let held = u32::try_from(held).unwrap_or(u32::MAX);
@@ -314,7 +314,7 @@ impl Hub {
         program.report = Some(report.clone());
         for (id, stream) in std::mem::take(&mut program.readers) {
             let Some(client) = self.clients.get_mut(&id) else { continue };
-            if let Some(What::Reader { pump, role, .. }) = client.streams.get_mut(&stream) {
+            if let Some(StreamKind::Reader { pump, role, .. }) = client.streams.get_mut(&stream) {
                 let end = if *role == Role::Logs { end_frame(stream, Ok(())) } else { end_frame(stream, Ok(&report)) };
                 pump.close(end.unwrap_or_default());
             }
@@ -337,7 +337,7 @@ impl Hub {
         let wanted = &program.asked.program;
         let what = serde_json::to_vec(&(&wanted.argv, &wanted.env)).unwrap_or_default();
         let body = json!({
-            "sandbox": self.setup.info.id, "program": program.word(), "ended": how,
+            "sandbox": self.setup.info.id, "program": program.id(), "ended": how,
             "sha256": policy::json::sha256_hex(&what),
         });
         self.record(&Event::live_exec(), &body);
@@ -424,7 +424,7 @@ impl Hub {
             Kind::Credit => {
                 let more = wire::credit_of(&frame.payload);
                 self.client(id, |client| {
-                    if let Some(What::Reader { pump, .. }) = client.streams.get_mut(&stream) {
+                    if let Some(StreamKind::Reader { pump, .. }) = client.streams.get_mut(&stream) {
                         pump.credit(more);
                     }
                     client.flow(stream);
@@ -444,7 +444,7 @@ impl Hub {
         let Some(program) = self.programs.get(&number).filter(|program| !program.is_over()) else { return };
         if let Ok(control) = serde_json::from_slice::<ProgramControl>(payload) {
             let words = serde_json::to_vec(&control).unwrap_or_default();
-            self.agent.words(Kind::Control, program.line, &words);
+            self.agent.send_frame(Kind::Control, program.line, &words);
         }
     }
 
@@ -462,7 +462,7 @@ impl Hub {
     fn typed(&mut self, who: (ClientId, u32), number: u64, role: Role, payload: &[u8]) {
         let (id, stream) = who;
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Some(What::Reader { in_left, .. }) = client.streams.get_mut(&stream) else { return };
+        let Some(StreamKind::Reader { in_left, .. }) = client.streams.get_mut(&stream) else { return };
         let bytes = match Lane::split(payload) {
             Some((Lane::In, bytes)) if role != Role::Logs => bytes,
             Some((Lane::In | Lane::Out | Lane::Err, _)) | None => return self.left(id),
@@ -493,7 +493,7 @@ impl Hub {
             return Err(failure(Code::TooMany, "4 MiB of input wait for the program"));
         }
         program.asked_input = program.asked_input.saturating_add(bytes.len());
-        self.client(who.0, |client| drop(client.streams.insert(who.1, What::Input)));
+        self.client(who.0, |client| drop(client.streams.insert(who.1, StreamKind::Input)));
         self.queue(number, Input::Bytes(bytes, Written::Ask(who.0, who.1)));
         Ok(())
     }
@@ -528,7 +528,7 @@ impl Hub {
                 None => return,
                 Some(Input::Eof) => {
                     program.closed = true;
-                    self.agent.words(Kind::Eof, line, b"");
+                    self.agent.send_frame(Kind::Eof, line, b"");
                     continue;
                 }
                 // What comes after its end is for nobody.
@@ -562,7 +562,7 @@ impl Hub {
             Written::Data(id, stream) => {
                 let more = u32::try_from(sent).unwrap_or(u32::MAX);
                 self.client(id, |client| {
-                    if let Some(What::Reader { in_left, .. }) = client.streams.get_mut(&stream) {
+                    if let Some(StreamKind::Reader { in_left, .. }) = client.streams.get_mut(&stream) {
                         *in_left = in_left.saturating_add(more);
                         client.send(wire::credit(stream, more));
                     }

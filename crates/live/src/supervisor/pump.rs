@@ -76,7 +76,7 @@ impl Pump {
             match item {
                 Item::Lost(lost) => {
                     let words = serde_json::to_vec(&Lost { lost }).unwrap_or_default();
-                    frames.extend(wire::words(Kind::Event, self.stream, &words));
+                    frames.extend(wire::encode(Kind::Event, self.stream, &words));
                 }
                 Item::Data(lane, mut bytes) => {
                     let most = usize::try_from(self.credit).unwrap_or(usize::MAX).min(MAX_DATA - 1);
@@ -117,7 +117,7 @@ mod tests {
         for _ in 0..40 {
             pump.push(Lane::Out, &[7; 50_000]);
         }
-        pump.close(wire::words(Kind::End, 3, b"{\"ok\":null}").unwrap());
+        pump.close(wire::encode(Kind::End, 3, b"{\"ok\":null}").unwrap());
         let (frames, ended) = pump.flow();
         let sent: usize = kinds(&frames).iter().map(|(_, length)| length - 1).sum();
         assert_eq!((sent, ended), (256 * 1024, false), "no more than the window");

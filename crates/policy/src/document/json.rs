@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::{Flaw, Key, MAX_DEPTH, MAX_ENTRIES, MAX_NODES, Node, Place, Value};
+use super::{Key, MAX_DEPTH, MAX_ENTRIES, MAX_NODES, Node, ParseError, Place, Value};
 use crate::strict_json::{self, Build, Fault, Limits, Problem, Scalar};
 
-pub(super) fn parse(source: u16, text: &str) -> (Option<Node>, Vec<Flaw>) {
+pub(super) fn parse(source: u16, text: &str) -> (Option<Node>, Vec<ParseError>) {
     // Editors write a mark of the byte order; a document may begin with one, as in TOML and YAML.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut tree = Tree { source, text, flaws: Vec::new() };
@@ -22,7 +22,7 @@ struct Tree<'t> {
     source: u16,
     text: &'t str,
     /// Duplicate keys: told together, since the rest can still be read.
-    flaws: Vec<Flaw>,
+    flaws: Vec<ParseError>,
 }
 
 impl Tree<'_> {
@@ -31,35 +31,35 @@ impl Tree<'_> {
     }
 
     /// What stands where a value should be.
-    fn no_value(&self, range: Range<usize>) -> Flaw {
+    fn no_value(&self, range: Range<usize>) -> ParseError {
         let rest = self.text.get(range.start..).unwrap_or_default();
         let (why, fix) = match rest.chars().next() {
             Some('a'..='z') => {
                 let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
-                return Flaw::syntax(range.start..range.start + end, "texts stand in double quotes", "quote it");
+                return ParseError::syntax(range.start..range.start + end, "texts stand in double quotes", "quote it");
             }
             Some('/' | '#') => ("JSON has no comments", "remove it, or write the policy in TOML"),
             Some('\'') => ("texts stand in double quotes", "use \" and not '"),
             Some(_) => ("a value does not start so", "texts need double quotes"),
             None => ("the document ends where a value should be", "finish it"),
         };
-        Flaw::syntax(range, why, fix)
+        ParseError::syntax(range, why, fix)
     }
 }
 
 impl Build for Tree<'_> {
     type Value = Node;
     type Table = Vec<(Key, Node)>;
-    type Error = Flaw;
+    type Error = ParseError;
 
-    fn fault(&self, Fault { problem, range }: Fault) -> Flaw {
+    fn fault(&self, Fault { problem, range }: Fault) -> ParseError {
         let first = range.start..range.start + 1;
         let (why, fix) = match problem {
             Problem::Value => return self.no_value(range),
-            Problem::Depth => return Flaw::too_deep(first),
-            Problem::Values => return Flaw::too_many(first),
+            Problem::Depth => return ParseError::too_deep(first),
+            Problem::Values => return ParseError::too_many(first),
             Problem::TextEnd => {
-                return Flaw::syntax(first, "the text that starts here has no end", "add the closing \"");
+                return ParseError::syntax(first, "the text that starts here has no end", "add the closing \"");
             }
             Problem::Key => ("a key in double quotes should stand here", "quote the key; no `,` after the last entry"),
             Problem::Colon => ("a key is followed by `:`", "add it"),
@@ -73,17 +73,17 @@ impl Build for Tree<'_> {
             Problem::Digit | Problem::LeadingZero => ("JSON has no such number", "write it as `10` or `0.5`"),
             Problem::Trailing => ("something stands after the end of the value", "remove it"),
         };
-        Flaw::syntax(range, why, fix)
+        ParseError::syntax(range, why, fix)
     }
 
-    fn scalar(&mut self, scalar: Scalar<'_>, range: Range<usize>) -> Result<Node, Flaw> {
+    fn scalar(&mut self, scalar: Scalar<'_>, range: Range<usize>) -> Result<Node, ParseError> {
         let value = match scalar {
             Scalar::Null => Value::Null,
             Scalar::Bool(bool) => Value::Bool(bool),
             Scalar::Text(text) => Value::Text(text),
             Scalar::Number(written) => number(written).map_err(|why| {
                 let fix = "write it as `10` or `0.5`";
-                Flaw::syntax(range.clone(), why, fix)
+                ParseError::syntax(range.clone(), why, fix)
             })?,
         };
         Ok(self.node(value, range))
@@ -93,12 +93,12 @@ impl Build for Tree<'_> {
         self.node(Value::Array(items), range)
     }
 
-    fn key(&mut self, table: &Self::Table, key: &str, range: Range<usize>) -> Result<(), Flaw> {
+    fn key(&mut self, table: &Self::Table, key: &str, range: Range<usize>) -> Result<(), ParseError> {
         if table.len() >= MAX_ENTRIES {
-            return Err(Flaw::too_many(range));
+            return Err(ParseError::too_many(range));
         }
         if table.iter().any(|(other, _)| other.name == key) {
-            self.flaws.push(Flaw::duplicate(range, key));
+            self.flaws.push(ParseError::duplicate(range, key));
         }
         Ok(())
     }
@@ -108,7 +108,7 @@ impl Build for Tree<'_> {
         table: &mut Self::Table,
         (name, range): (String, Range<usize>),
         node: Node,
-    ) -> Result<(), Flaw> {
+    ) -> Result<(), ParseError> {
         table.push((Key { name, place: Place::new(self.source, range) }, node));
         Ok(())
     }

@@ -9,7 +9,7 @@ mod yaml;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::diagnostic::{Diagnostic, Where, quote};
+use crate::diagnostic::{Diagnostic, SourceLocation, quote};
 
 /// Documents larger than this are not policies.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -159,7 +159,7 @@ impl Node {
 }
 
 /// A mistake while parsing, before it knows the name of its source.
-pub(crate) struct Flaw {
+pub(crate) struct ParseError {
     pub(crate) range: std::ops::Range<usize>,
     pub(crate) id: &'static str,
     pub(crate) what: String,
@@ -167,7 +167,7 @@ pub(crate) struct Flaw {
     pub(crate) fix: String,
 }
 
-impl Flaw {
+impl ParseError {
     pub(crate) fn duplicate(range: std::ops::Range<usize>, name: &str) -> Self {
         Self {
             range,
@@ -205,7 +205,7 @@ impl Flaw {
 }
 
 /// Parses one source into a tree, whatever its root is.
-pub(crate) fn parse_flaws(index: u16, source: &Source) -> (Option<Node>, Vec<Flaw>) {
+pub(crate) fn parse_flaws(index: u16, source: &Source) -> (Option<Node>, Vec<ParseError>) {
     let text = source.text.as_str();
     if let Some(flaw) = unfit(text) {
         return (None, vec![flaw]);
@@ -229,7 +229,7 @@ pub(crate) fn parse(index: u16, source: &Source) -> (Option<Node>, Vec<Diagnosti
         Some(node) => {
             let why = format!("a policy is a table of clauses, and this is {}", node.value.kind());
             let fix = "start with `version = 1` (TOML), `version: 1` (YAML) or `{\"version\": 1}` (JSON)";
-            mistakes.push(source.mistake(Flaw::syntax(node.place.range(), why, fix)));
+            mistakes.push(source.mistake(ParseError::syntax(node.place.range(), why, fix)));
             None
         }
         None => None,
@@ -238,10 +238,10 @@ pub(crate) fn parse(index: u16, source: &Source) -> (Option<Node>, Vec<Diagnosti
 }
 
 /// Where a value was written; what is in no source comes from the ground of all layers.
-pub(crate) fn locate(sources: &[Source], place: Place) -> Where {
+pub(crate) fn locate(sources: &[Source], place: Place) -> SourceLocation {
     match sources.get(usize::from(place.source)) {
         Some(source) => source.place_of(place.range()),
-        None => Where { name: GROUND.to_owned(), line_column: None, excerpt: String::new() },
+        None => SourceLocation { name: GROUND.to_owned(), line_column: None, excerpt: String::new() },
     }
 }
 
@@ -293,19 +293,25 @@ fn standing_at(node: &Node, place: Place) -> Option<&Node> {
     }
 }
 
-fn unfit(text: &str) -> Option<Flaw> {
+fn unfit(text: &str) -> Option<ParseError> {
     if text.len() > MAX_BYTES {
         let what = format!("the document has {} bytes", text.len());
         let why = format!("policies end at {MAX_BYTES} bytes");
-        return Some(Flaw { range: 0..0, id: "document/size", what, why, fix: "divide it, or use globs".to_owned() });
+        return Some(ParseError {
+            range: 0..0,
+            id: "document/size",
+            what,
+            why,
+            fix: "divide it, or use globs".to_owned(),
+        });
     }
     let at = text.find('\0')?;
-    Some(Flaw::syntax(at..at + 1, "it has a NUL byte", "save it as plain text"))
+    Some(ParseError::syntax(at..at + 1, "it has a NUL byte", "save it as plain text"))
 }
 
 impl Source {
-    pub(crate) fn mistake(&self, flaw: Flaw) -> Diagnostic {
-        let Flaw { range, id, what, why, fix } = flaw;
+    pub(crate) fn mistake(&self, flaw: ParseError) -> Diagnostic {
+        let ParseError { range, id, what, why, fix } = flaw;
         let at = self.place_of(range);
         Diagnostic { id: id.to_owned(), clause: None, what, at, why, fix }
     }
@@ -319,9 +325,9 @@ impl Source {
     }
 
     /// Where a range lies, in the words of this kind of source.
-    pub(crate) fn place_of(&self, range: std::ops::Range<usize>) -> Where {
+    pub(crate) fn place_of(&self, range: std::ops::Range<usize>) -> SourceLocation {
         match self.kind {
-            Kind::Flag => Where { name: self.name.clone(), line_column: None, excerpt: excerpt(&self.text) },
+            Kind::Flag => SourceLocation { name: self.name.clone(), line_column: None, excerpt: excerpt(&self.text) },
             Kind::Preset | Kind::File => {
                 let start = floor_boundary(&self.text, range.start);
                 let before = self.text.get(..start).unwrap_or_default();
@@ -333,7 +339,7 @@ impl Source {
                     Kind::Preset => format!("preset {}", self.name),
                     Kind::File | Kind::Flag => self.name.clone(),
                 };
-                Where { name, line_column: Some((line, column)), excerpt: excerpt(text) }
+                SourceLocation { name, line_column: Some((line, column)), excerpt: excerpt(text) }
             }
         }
     }

@@ -5,11 +5,11 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Flaw, Key, MAX_DEPTH, MAX_NODES, Node, Place, Value};
+use super::{Key, MAX_DEPTH, MAX_NODES, Node, ParseError, Place, Value};
 
-pub(super) fn parse(source: u16, text: &str) -> (Option<Node>, Vec<Flaw>) {
+pub(super) fn parse(source: u16, text: &str) -> (Option<Node>, Vec<ParseError>) {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let flaws: Vec<Flaw> = errors.iter().map(|error| flaw(text, error)).collect();
+    let flaws: Vec<ParseError> = errors.iter().map(|error| flaw(text, error)).collect();
     // Past a duplicate the rest is sound; past a syntax error it is guesswork, and its mistakes would mislead.
     if flaws.iter().any(|flaw| flaw.id != "document/duplicate") {
         return (None, flaws);
@@ -20,19 +20,19 @@ pub(super) fn parse(source: u16, text: &str) -> (Option<Node>, Vec<Flaw>) {
     (Some(node), walk.flaws)
 }
 
-fn flaw(text: &str, error: &toml::de::Error) -> Flaw {
+fn flaw(text: &str, error: &toml::de::Error) -> ParseError {
     // The span of an error at the end of a line or file is empty.
     let range = error.span().unwrap_or(0..0);
     let message = error.message().lines().collect::<Vec<_>>().join(", ");
     if message.contains("duplicate key") {
-        return Flaw::duplicate(range.clone(), text.get(range).unwrap_or_default().trim());
+        return ParseError::duplicate(range.clone(), text.get(range).unwrap_or_default().trim());
     }
-    Flaw::syntax(range, message, "texts need quotes, lists `[ ]`, tables `[name]` or `{ }`")
+    ParseError::syntax(range, message, "texts need quotes, lists `[ ]`, tables `[name]` or `{ }`")
 }
 
 struct Walk {
     source: u16,
-    flaws: Vec<Flaw>,
+    flaws: Vec<ParseError>,
     nodes: usize,
 }
 
@@ -53,7 +53,11 @@ impl Walk {
         self.nodes += 1;
         if depth > MAX_DEPTH || self.nodes > MAX_NODES {
             if !self.flaws.iter().any(|flaw| matches!(flaw.id, "document/depth" | "document/size")) {
-                self.flaws.push(if depth > MAX_DEPTH { Flaw::too_deep(range) } else { Flaw::too_many(range) });
+                self.flaws.push(if depth > MAX_DEPTH {
+                    ParseError::too_deep(range)
+                } else {
+                    ParseError::too_many(range)
+                });
             }
             return Node { value: Value::Null, place };
         }
@@ -63,7 +67,11 @@ impl Walk {
             DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
                 Ok(number) => Value::Integer(number),
                 Err(_too_large) => {
-                    self.flaws.push(Flaw::syntax(range, "the number does not fit 64 bits", "write a smaller one"));
+                    self.flaws.push(ParseError::syntax(
+                        range,
+                        "the number does not fit 64 bits",
+                        "write a smaller one",
+                    ));
                     Value::Null
                 }
             },

@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span};
 
-use super::{Flaw, Key, MAX_DEPTH, MAX_ENTRIES, MAX_NODES, Node, Place, Value};
+use super::{Key, MAX_DEPTH, MAX_ENTRIES, MAX_NODES, Node, ParseError, Place, Value};
 
-pub(super) fn parse(source: u16, text: &str) -> (Option<Node>, Vec<Flaw>) {
+pub(super) fn parse(source: u16, text: &str) -> (Option<Node>, Vec<ParseError>) {
     let mut builder =
         Builder { source, length: text.len(), open: Vec::new(), root: None, documents: 0, nodes: 0, flaws: Vec::new() };
     for event in Parser::new_from_str(text) {
@@ -17,7 +17,7 @@ pub(super) fn parse(source: u16, text: &str) -> (Option<Node>, Vec<Flaw>) {
             Ok((event, span)) => builder.event(event, &span),
             Err(error) => {
                 let at = error.marker().byte_offset().unwrap_or(0).min(text.len());
-                Err(Flaw::syntax(at..at, error.info().to_owned(), "check indentation, quotes and `key: value`"))
+                Err(ParseError::syntax(at..at, error.info().to_owned(), "check indentation, quotes and `key: value`"))
             }
         };
         if let Err(flaw) = step {
@@ -41,7 +41,7 @@ struct Builder {
     root: Option<Node>,
     documents: usize,
     nodes: usize,
-    flaws: Vec<Flaw>,
+    flaws: Vec<ParseError>,
 }
 
 impl Builder {
@@ -50,13 +50,13 @@ impl Builder {
         range.start.min(self.length)..range.end.min(self.length)
     }
 
-    fn event(&mut self, event: Event<'_>, span: &Span) -> Result<(), Flaw> {
+    fn event(&mut self, event: Event<'_>, span: &Span) -> Result<(), ParseError> {
         let range = self.range(span);
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return Err(Flaw::syntax(
+                    return Err(ParseError::syntax(
                         range,
                         "the file holds more than one document",
                         "keep one, or give each with --policy",
@@ -65,7 +65,7 @@ impl Builder {
                 Ok(())
             }
             Event::Alias(_) | Event::UnresolvedAlias(_) => {
-                Err(Flaw::syntax(range, "aliases are not read in policies", "write the value out"))
+                Err(ParseError::syntax(range, "aliases are not read in policies", "write the value out"))
             }
             Event::Scalar(text, style, _, tag) => {
                 refuse_tag(tag.is_some(), &range)?;
@@ -82,48 +82,56 @@ impl Builder {
             Event::SequenceEnd | Event::MappingEnd => self.leave(range),
             Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Anchor(..) => Ok(()),
             // The enum is open, and what is not known is not read past.
-            _ => Err(Flaw::syntax(range, "this form of YAML is not read in policies", "write it in block style")),
+            _ => Err(ParseError::syntax(range, "this form of YAML is not read in policies", "write it in block style")),
         }
     }
 
-    fn enter(&mut self, open: Open, range: Range<usize>) -> Result<(), Flaw> {
+    fn enter(&mut self, open: Open, range: Range<usize>) -> Result<(), ParseError> {
         self.count(&range)?;
         if let Some(Open::Table(_, None, _)) = self.open.last() {
-            return Err(Flaw::syntax(range, "a key is a plain word, not a list or table", "quote it if it is text"));
+            return Err(ParseError::syntax(
+                range,
+                "a key is a plain word, not a list or table",
+                "quote it if it is text",
+            ));
         }
         if self.open.len() >= MAX_DEPTH {
-            return Err(Flaw::too_deep(range));
+            return Err(ParseError::too_deep(range));
         }
         self.open.push(open);
         Ok(())
     }
 
-    fn count(&mut self, range: &Range<usize>) -> Result<(), Flaw> {
+    fn count(&mut self, range: &Range<usize>) -> Result<(), ParseError> {
         self.nodes += 1;
-        if self.nodes > MAX_NODES { Err(Flaw::too_many(range.clone())) } else { Ok(()) }
+        if self.nodes > MAX_NODES { Err(ParseError::too_many(range.clone())) } else { Ok(()) }
     }
 
-    fn leave(&mut self, range: Range<usize>) -> Result<(), Flaw> {
+    fn leave(&mut self, range: Range<usize>) -> Result<(), ParseError> {
         let (value, start) = match self.open.pop() {
             Some(Open::Array(items, start)) => (Value::Array(items), start),
             Some(Open::Table(entries, _, start)) => (Value::Table(entries), start),
             None => {
-                return Err(Flaw::syntax(range, "a list or table ends that did not start", "check the indentation"));
+                return Err(ParseError::syntax(
+                    range,
+                    "a list or table ends that did not start",
+                    "check the indentation",
+                ));
             }
         };
         let end = range.end.max(start);
         self.put(Node { value, place: Place::new(self.source, start..end) })
     }
 
-    fn scalar(&mut self, text: &str, style: ScalarStyle, range: Range<usize>) -> Result<(), Flaw> {
+    fn scalar(&mut self, text: &str, style: ScalarStyle, range: Range<usize>) -> Result<(), ParseError> {
         self.count(&range)?;
         let place = Place::new(self.source, range.clone());
         if let Some(Open::Table(entries, key @ None, _)) = self.open.last_mut() {
             if entries.len() >= MAX_ENTRIES {
-                return Err(Flaw::too_many(range));
+                return Err(ParseError::too_many(range));
             }
             if entries.iter().any(|(key, _)| key.name == text) {
-                self.flaws.push(Flaw::duplicate(range, text));
+                self.flaws.push(ParseError::duplicate(range, text));
             }
             *key = Some(Key { name: text.to_owned(), place });
             return Ok(());
@@ -132,7 +140,7 @@ impl Builder {
         self.put(Node { value, place })
     }
 
-    fn put(&mut self, node: Node) -> Result<(), Flaw> {
+    fn put(&mut self, node: Node) -> Result<(), ParseError> {
         match self.open.last_mut() {
             None => self.root = Some(node),
             Some(Open::Array(items, _)) => items.push(node),
@@ -146,9 +154,9 @@ impl Builder {
     }
 }
 
-fn refuse_tag(tagged: bool, range: &Range<usize>) -> Result<(), Flaw> {
+fn refuse_tag(tagged: bool, range: &Range<usize>) -> Result<(), ParseError> {
     if tagged {
-        return Err(Flaw::syntax(range.clone(), "tags are not read in policies", "remove the `!...`"));
+        return Err(ParseError::syntax(range.clone(), "tags are not read in policies", "remove the `!...`"));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::tree::{typed, wrap};
 use super::{FlagUse, Layers, MAX_SOURCES};
 use crate::clause::ClauseId;
-use crate::diagnostic::{Where, did_you_mean, quote};
+use crate::diagnostic::{SourceLocation, did_you_mean, quote};
 use crate::document::{Format, Key, Kind, Node, Place, Source, Value};
 use crate::names::is_env_name;
 use crate::rows;
@@ -15,7 +15,7 @@ impl Layers {
         let Some((path, value)) = assignment.split_once('=') else {
             let clause = crate::read::clause_of(assignment.trim())
                 .map_or("limits.files=10000".to_owned(), |_known| format!("{}=VALUE", assignment.trim()));
-            let at = Where { name: "--set".to_owned(), line_column: None, excerpt: written };
+            let at = SourceLocation { name: "--set".to_owned(), line_column: None, excerpt: written };
             return self.add(
                 "flag/set",
                 format!("{} has no `=`", quote(assignment)),
@@ -42,7 +42,7 @@ impl Layers {
             Some(near) => format!("did you mean `{near}`?"),
             None => "`fumehood policy show` lists the clauses".to_owned(),
         };
-        let at = Where { name: "--set".to_owned(), line_column: None, excerpt: written.to_owned() };
+        let at = SourceLocation { name: "--set".to_owned(), line_column: None, excerpt: written.to_owned() };
         self.add(
             "key/unknown",
             format!("{} is not a clause", quote(path)),
@@ -79,7 +79,7 @@ impl Layers {
             _ => match rows::row_of_flag(name) {
                 Some(row) => self.flag_tree(row.clause.path(), value, name, written, FlagUse::Merge),
                 None => {
-                    let at = Where { name: name.to_owned(), line_column: None, excerpt: written };
+                    let at = SourceLocation { name: name.to_owned(), line_column: None, excerpt: written };
                     self.add(
                         "flag/unknown",
                         format!("{} is not a flag of a clause", quote(name)),
@@ -94,7 +94,7 @@ impl Layers {
 
     fn env_flag(&mut self, value: &str, written: String) {
         let Some((key, text)) = value.split_once('=') else {
-            let at = Where { name: "--env".to_owned(), line_column: None, excerpt: written };
+            let at = SourceLocation { name: "--env".to_owned(), line_column: None, excerpt: written };
             let name = if is_env_name(value) { value } else { "NAME" };
             return self.add(
                 "flag/env",
@@ -132,7 +132,7 @@ impl Layers {
                 }
             }
             None => {
-                let at = Where { name: "--input".to_owned(), line_column: None, excerpt: written };
+                let at = SourceLocation { name: "--input".to_owned(), line_column: None, excerpt: written };
                 let name = if is_env_name(value) { value } else { "NAME" };
                 self.add(
                     "flag/input",
@@ -149,7 +149,7 @@ impl Layers {
         let base = self.caller.dir.clone();
         let index = u16::try_from(self.sources.len()).ok().filter(|_| self.sources.len() < MAX_SOURCES);
         if index.is_none() {
-            let at = Where { name: name.to_owned(), line_column: None, excerpt: String::new() };
+            let at = SourceLocation { name: name.to_owned(), line_column: None, excerpt: String::new() };
             let why = format!("more than {MAX_SOURCES} documents and flags are not meant");
             self.add(
                 "document/size",

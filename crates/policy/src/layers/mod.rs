@@ -10,7 +10,7 @@ mod tree;
 use std::path::{Path, PathBuf};
 
 use crate::clause::ClauseId;
-use crate::diagnostic::{Diagnostic, Diagnostics, Where, did_you_mean, quote};
+use crate::diagnostic::{Diagnostic, Diagnostics, SourceLocation, did_you_mean, quote};
 use crate::document::{self, Format, Kind, Node, Place, Source, Value};
 use crate::load::{Caller, Loaded, Loader, Origins};
 use crate::presets::{PRESETS, preset};
@@ -84,7 +84,8 @@ impl Layers {
     /// `--policy VALUE`: the name of a preset, or a file relative to the current directory. What it extends comes
     /// below it.
     pub fn policy(&mut self, value: &str, loader: &dyn Loader) {
-        let at = Where { name: "--policy".to_owned(), line_column: None, excerpt: format!("--policy {value}") };
+        let at =
+            SourceLocation { name: "--policy".to_owned(), line_column: None, excerpt: format!("--policy {value}") };
         let base = self.caller.dir.clone();
         self.referred(value, &base, &at, loader, &mut Vec::new());
     }
@@ -96,7 +97,14 @@ impl Layers {
     }
 
     /// A preset, or a file; both from `--policy` and from `extends`.
-    fn referred(&mut self, value: &str, base: &Path, at: &Where, loader: &dyn Loader, chain: &mut Vec<PathBuf>) {
+    fn referred(
+        &mut self,
+        value: &str,
+        base: &Path,
+        at: &SourceLocation,
+        loader: &dyn Loader,
+        chain: &mut Vec<PathBuf>,
+    ) {
         if let Some(preset) = preset(value) {
             self.preset(preset.name, preset.text);
             return;
@@ -165,7 +173,7 @@ impl Layers {
         }
     }
 
-    fn no_such(&mut self, value: &str, at: &Where) {
+    fn no_such(&mut self, value: &str, at: &SourceLocation) {
         let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
         let folder = value.chars().all(|c| c == '.');
         // Its name may have the ending of a document already.
@@ -191,7 +199,7 @@ impl Layers {
         );
     }
 
-    fn add(&mut self, id: &str, what: String, at: &Where, why: String, fix: String) {
+    fn add(&mut self, id: &str, what: String, at: &SourceLocation, why: String, fix: String) {
         self.mistakes.add(Diagnostic { id: id.to_owned(), clause: None, what, at: at.clone(), why, fix });
     }
 
@@ -210,7 +218,7 @@ impl Layers {
     fn tree(&mut self, kind: Kind, name: &str, text: String, format: Format, base: &Path) -> Option<Node> {
         let index = u16::try_from(self.sources.len()).ok().filter(|_| self.sources.len() < MAX_SOURCES);
         let Some(index) = index else {
-            let at = Where { name: name.to_owned(), line_column: None, excerpt: String::new() };
+            let at = SourceLocation { name: name.to_owned(), line_column: None, excerpt: String::new() };
             let why = format!("more than {MAX_SOURCES} documents and flags are not meant");
             self.add(
                 "document/size",

@@ -96,11 +96,11 @@ impl Reader<'_> {
     }
 }
 
-type Wrong = (&'static str, String, String);
+type PathProblem = (&'static str, String, String);
 
 /// Makes a path absolute and normal without asking the file system. `..` stands for a parent only at the start of a
 /// relative path: elsewhere a link could make it mean something else than it says.
-pub(crate) fn normal(base: &Path, text: &str) -> Result<PathBuf, Wrong> {
+pub(crate) fn normal(base: &Path, text: &str) -> Result<PathBuf, PathProblem> {
     if text.is_empty() {
         return Err((
             "path/empty",

@@ -92,7 +92,7 @@ impl Reader<'_> {
                 rules.map(ProgramArgs::Rules)
             }
             Value::Text(_) | Value::Bare(_) => self
-                .word(path, node, &[("workspace", true), ("read-only", false)])
+                .keyword(path, node, &[("workspace", true), ("read-only", false)])
                 .map(|workspace| if workspace { ProgramArgs::Workspace } else { ProgramArgs::ReadOnly }),
             Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Table(_) => {
                 let fix = "write \"read-only\", \"workspace\", or a list of rules: [{ flags = [\"-l\"], positional = \"path\" }]";
@@ -199,7 +199,7 @@ impl Reader<'_> {
 
     fn preset_names(&mut self, path: &str, node: Option<&Node>) -> Vec<Spanned<String>> {
         let words: Vec<(&str, &str)> = PRESETS.iter().map(|name| (*name, *name)).collect();
-        self.each(path, node, |reader, item| reader.word(path, item, &words).map(str::to_owned))
+        self.each(path, node, |reader, item| reader.keyword(path, item, &words).map(str::to_owned))
     }
 
     fn variable_names(&mut self, path: &str, node: Option<&Node>) -> Vec<Spanned<String>> {

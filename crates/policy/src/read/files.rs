@@ -8,7 +8,9 @@ use super::{Reader, fault};
 use crate::diagnostic::quote;
 use crate::document::{Node, Value};
 use crate::load::default_at;
-use crate::value::{Fs, Grant, Image, Lacking, Policy, Root, Sockets, Tier, TierChoice, Workspace, WorkspaceMode};
+use crate::value::{
+    Fs, Grant, Image, ImageNotFound, Policy, Root, Sockets, Tier, TierChoice, Workspace, WorkspaceMode,
+};
 
 /// Why no path is ever matched by this glob, and what to write instead.
 fn matches_nothing(glob: &str) -> Option<(&'static str, String)> {
@@ -88,7 +90,7 @@ impl Reader<'_> {
                 self.judge_root(path, node, &host).then_some(Root::Dir(host))
             }
             Some(("image", name)) if !name.is_empty() && !name.contains(char::is_whitespace) => {
-                Some(Root::Image(Image { name: name.to_owned(), found: Err(Lacking::unasked()) }))
+                Some(Root::Image(Image { name: name.to_owned(), found: Err(ImageNotFound::unasked()) }))
             }
             _ => {
                 let what = format!("{} is not a value of `{path}`", quote(&text));
@@ -262,7 +264,7 @@ impl Reader<'_> {
         let mut path = None;
         self.put(tree, "workspace.path", &mut path, |r, p, n| r.host_path(p, n).map(Some));
         let mut mode = if path.is_some() { WorkspaceMode::Overlay } else { WorkspaceMode::None };
-        self.put(tree, "workspace.mode", &mut mode, |r, p, n| r.word(p, n, WorkspaceMode::WORDS));
+        self.put(tree, "workspace.mode", &mut mode, |r, p, n| r.keyword(p, n, WorkspaceMode::WORDS));
         let mut at = default_at(tier);
         self.put(tree, "workspace.at", &mut at, |r, p, n| {
             let text = r.text(p, n)?;

@@ -69,7 +69,8 @@ impl Reader<'_> {
     }
 
     fn missing(&mut self, name: &str, fix: String) {
-        let at = crate::diagnostic::Where { name: "--input".to_owned(), line_column: None, excerpt: String::new() };
+        let at =
+            crate::diagnostic::SourceLocation { name: "--input".to_owned(), line_column: None, excerpt: String::new() };
         self.mistakes.add(crate::diagnostic::Diagnostic {
             id: "input/missing".to_owned(),
             clause: Some(crate::ClauseId::Inputs),

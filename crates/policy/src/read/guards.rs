@@ -41,7 +41,7 @@ impl Reader<'_> {
             return None;
         };
         let words: Vec<(&str, &str)> = kinds.iter().map(|kind| (*kind, *kind)).collect();
-        let kind = self.word(&format!("{path}.kind"), kind, &words)?;
+        let kind = self.keyword(&format!("{path}.kind"), kind, &words)?;
         let keys = KINDS.iter().find(|(known, _)| *known == kind).map(|(_, keys)| *keys)?;
         let table = self.table(path, node, keys)?;
         let before = self.mistakes.list.len();
@@ -119,7 +119,7 @@ impl Reader<'_> {
         let roots = roots.into_iter().map(|root| Spanned { value: normal_root(&root.value), at: root.at }).collect();
         let mut guard =
             PathGuard { roots, access: PathAccess::default(), extensions: Default::default(), hide: Vec::new() };
-        self.put(table, "access", &mut guard.access, |r, _, n| r.word(&format!("{path}.access"), n, ACCESSES));
+        self.put(table, "access", &mut guard.access, |r, _, n| r.keyword(&format!("{path}.access"), n, ACCESSES));
         self.put(table, "extensions", &mut guard.extensions, |r, _, n| {
             let list = r.spotted(&format!("{path}.extensions"), n, extension)?;
             Some(list.into_iter().map(|text| text.value).collect())
@@ -279,14 +279,14 @@ impl Reader<'_> {
     }
 }
 
-type Judged = Result<(), (&'static str, String, String)>;
+type CheckResult = Result<(), (&'static str, String, String)>;
 
-fn wrong(id: &'static str, why: &str, fix: impl Into<String>) -> Judged {
+fn wrong(id: &'static str, why: &str, fix: impl Into<String>) -> CheckResult {
     Err((id, why.to_owned(), fix.into()))
 }
 
 /// What can be seen of a domain without the tables of IDNA, which the broker has.
-fn domain(text: &str) -> Judged {
+fn domain(text: &str) -> CheckResult {
     if let Some((_, domain)) = text.split_once('@') {
         return wrong("value/domain", "this is about the part behind the @", format!("write {domain}"));
     }
@@ -299,7 +299,7 @@ fn domain(text: &str) -> Judged {
     name(text, "value/domain")
 }
 
-fn host(text: &str) -> Judged {
+fn host(text: &str) -> CheckResult {
     if text.contains("://") || text.contains('/') {
         return wrong("value/host", "a host is a name, not an address of a page", "write the name alone");
     }
@@ -317,7 +317,7 @@ fn host(text: &str) -> Judged {
 }
 
 /// No blank, control, or mark of a URL or an address stands in a name.
-fn name(text: &str, id: &'static str) -> Judged {
+fn name(text: &str, id: &'static str) -> CheckResult {
     let odd = |c: char| c.is_whitespace() || c.is_control() || "@/\\:?#%*[]<>\"'`(),;".contains(c);
     if text.is_empty() || text.len() > 253 || text.split('.').any(str::is_empty) || text.chars().any(odd) {
         return wrong(id, "it is not a name of labels with dots between them", "write company.com");
@@ -325,7 +325,7 @@ fn name(text: &str, id: &'static str) -> Judged {
     Ok(())
 }
 
-fn root(text: &str) -> Judged {
+fn root(text: &str) -> CheckResult {
     if !text.starts_with('/') {
         let why = "roots are absolute: what a relative one means would depend on where the gate was started";
         return wrong("path/relative", why, format!("write /srv/{}", text.trim_start_matches("./")));
@@ -344,7 +344,7 @@ fn normal_root(text: &str) -> PathBuf {
     PathBuf::from(text).components().filter(|part| *part != std::path::Component::CurDir).collect()
 }
 
-fn extension(text: &str) -> Judged {
+fn extension(text: &str) -> CheckResult {
     let rest = text.strip_prefix('.').unwrap_or(text);
     let odd = |c: char| c == '/' || c == '\\' || c == '*' || c.is_whitespace() || c.is_control();
     if rest.is_empty() || rest.starts_with('.') || rest.ends_with('.') || rest.chars().any(odd) {
@@ -356,7 +356,7 @@ fn extension(text: &str) -> Judged {
     Ok(())
 }
 
-fn scheme(text: &str) -> Judged {
+fn scheme(text: &str) -> CheckResult {
     let shape = text.starts_with(|c: char| c.is_ascii_lowercase())
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c));
     if !shape {

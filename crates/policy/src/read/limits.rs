@@ -82,7 +82,7 @@ impl Reader<'_> {
         self.put(tree, "limits.io_write", &mut limits.io_write, |r, p, n| {
             r.limit(p, n, |r, p, n| r.rate(p, n, LEAST_RATE))
         });
-        self.put(tree, "limits.over", &mut limits.over, |r, p, n| r.word(p, n, Over::WORDS));
+        self.put(tree, "limits.over", &mut limits.over, |r, p, n| r.keyword(p, n, Over::WORDS));
         self.put(tree, "limits.warn", &mut limits.warn, |r, p, n| r.limit(p, n, Self::threshold));
         self.put(tree, "limits.kill", &mut limits.kill, |r, p, n| r.limit(p, n, Self::threshold));
     }

@@ -207,12 +207,12 @@ impl<'a> Reader<'a> {
             ("vm", TierChoice::Fixed(Tier::Vm)),
             ("auto", TierChoice::Auto),
         ];
-        self.put(tree, "tier", &mut policy.tier, |r, p, n| r.word(p, n, TIERS));
+        self.put(tree, "tier", &mut policy.tier, |r, p, n| r.keyword(p, n, TIERS));
         self.put(tree, "backend", &mut policy.backend, |r, p, n| {
-            r.limit(p, n, |r, p, n| r.word(p, n, BackendName::WORDS))
+            r.limit(p, n, |r, p, n| r.keyword(p, n, BackendName::WORDS))
         });
-        self.put(tree, "threat", &mut policy.threat, |r, p, n| r.word(p, n, Threat::WORDS));
-        self.put(tree, "enforcer", &mut policy.enforcer, |r, p, n| r.word(p, n, EnforcerDemand::WORDS));
+        self.put(tree, "threat", &mut policy.threat, |r, p, n| r.keyword(p, n, Threat::WORDS));
+        self.put(tree, "enforcer", &mut policy.enforcer, |r, p, n| r.keyword(p, n, EnforcerDemand::WORDS));
         self.put(tree, "prefer", &mut policy.prefer, Self::prefer);
     }
 

@@ -94,7 +94,7 @@ impl Reader<'_> {
         }
     }
 
-    pub(crate) fn word<T: Copy>(&mut self, path: &str, node: &Node, words: &[(&str, T)]) -> Option<T> {
+    pub(crate) fn keyword<T: Copy>(&mut self, path: &str, node: &Node, words: &[(&str, T)]) -> Option<T> {
         if !matches!(&node.value, Value::Text(_) | Value::Bare(_)) {
             let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
             self.wrong_type(path, node, "a word", format!("write one of {}", list_words(&known)));

@@ -21,7 +21,7 @@ impl Reader<'_> {
             self.incomplete(path, table, "no `dialect`", why, fix);
             return None;
         };
-        let dialect = self.word(&format!("{path}.dialect"), dialect, DIALECTS)?;
+        let dialect = self.keyword(&format!("{path}.dialect"), dialect, DIALECTS)?;
         let (tables, columns, functions) = (Vec::new(), Vec::new(), Vec::new());
         let mut guard = SqlGuard { dialect, statements: 1, read_only: true, tables, columns, functions };
         self.put(table, "statements", &mut guard.statements, |r, _, n| {

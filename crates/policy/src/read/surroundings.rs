@@ -23,7 +23,7 @@ impl Reader<'_> {
         if let Some(node) = tree.get("git")
             && self.table("git", node, GIT).is_some()
         {
-            self.put(tree, "git.identity", &mut env.git_identity, |r, p, n| r.word(p, n, IDENTITY));
+            self.put(tree, "git.identity", &mut env.git_identity, |r, p, n| r.keyword(p, n, IDENTITY));
         }
         let Some(node) = tree.get("env") else { return };
         if self.table("env", node, ENV).is_none() {
@@ -116,7 +116,7 @@ impl Reader<'_> {
         };
         let sub = |name: &str| format!("{path}.{name}");
         if let Some(node) = table.get("type") {
-            input.kind = self.word(&sub("type"), node, InputType::WORDS)?;
+            input.kind = self.keyword(&sub("type"), node, InputType::WORDS)?;
         }
         if let Some(node) = table.get("max_length") {
             input.max_length = Some(self.whole(&sub("max_length"), node, 1, 1 << 17)?);
@@ -328,7 +328,7 @@ impl Reader<'_> {
             let items = r.items(p, n)?;
             Some(items.iter().filter_map(|item| r.pattern(p, item)).collect())
         });
-        self.put(tree, "audit.content", &mut audit.content, |r, p, n| r.word(p, n, Content::WORDS));
-        self.put(tree, "audit.sync", &mut audit.sync, |r, p, n| r.word(p, n, Sync::WORDS));
+        self.put(tree, "audit.content", &mut audit.content, |r, p, n| r.keyword(p, n, Content::WORDS));
+        self.put(tree, "audit.sync", &mut audit.sync, |r, p, n| r.keyword(p, n, Sync::WORDS));
     }
 }

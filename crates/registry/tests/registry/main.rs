@@ -7,10 +7,10 @@ mod served;
 use std::path::{Path, PathBuf};
 
 use images::{ImageError, Store};
-use registry::{PullError, Wanted, pull};
+use registry::{PullError, PullOptions, pull};
 use sandbox::state::{Places, State};
 
-use served::{Registry, Way, hex};
+use served::{Behaviour, Registry, hex};
 
 /// A store of its own.
 struct Bench {
@@ -36,8 +36,8 @@ impl Bench {
     }
 }
 
-fn wanted(registry: &Registry, rest: &str) -> Wanted {
-    Wanted { reference: format!("{}/{rest}", registry.host), plain_http: true, ..Wanted::default() }
+fn wanted(registry: &Registry, rest: &str) -> PullOptions {
+    PullOptions { reference: format!("{}/{rest}", registry.host), plain_http: true, ..PullOptions::default() }
 }
 
 fn why(done: &Result<images::Listed, PullError>) -> String {
@@ -54,7 +54,7 @@ fn login(at: &Path, host: &str) -> PathBuf {
 
 #[test]
 fn by_tag_by_digest_and_through_an_index_the_same_image_comes() {
-    let registry = Registry::start(Way::Honest);
+    let registry = Registry::start(Behaviour::Honest);
     let bench = Bench::new();
     let first = pull(&bench.store, &wanted(&registry, "me/app:1")).unwrap();
     assert_eq!(first.names, [format!("{}/me/app:1", registry.host)]);
@@ -67,7 +67,7 @@ fn by_tag_by_digest_and_through_an_index_the_same_image_comes() {
         ["me/app:many".to_owned(), format!("me/app@{}", registry.manifest), format!("me/app@{}", registry.index)]
     {
         let name = Some("work:1".to_owned());
-        let again = pull(&bench.store, &Wanted { name, ..wanted(&registry, &rest) }).unwrap();
+        let again = pull(&bench.store, &PullOptions { name, ..wanted(&registry, &rest) }).unwrap();
         assert_eq!(again.about.digest, registry.manifest, "{rest}");
         assert!(again.names.contains(&"work:1".to_owned()));
     }
@@ -86,12 +86,12 @@ fn by_tag_by_digest_and_through_an_index_the_same_image_comes() {
 
 #[test]
 fn a_token_is_asked_for_with_the_credentials_and_sent_to_nobody_else() {
-    let elsewhere = Registry::start(Way::Honest);
-    let registry = Registry::start(Way::Token { blobs_at: Some(elsewhere.host.clone()) });
+    let elsewhere = Registry::start(Behaviour::Honest);
+    let registry = Registry::start(Behaviour::Token { blobs_at: Some(elsewhere.host.clone()) });
     let bench = Bench::new();
     let credentials = Some(login(bench.folder.path(), &registry.host));
     let ours = wanted(&registry, "me/app:1");
-    pull(&bench.store, &Wanted { credentials, ..ours.clone() }).unwrap();
+    pull(&bench.store, &PullOptions { credentials, ..ours.clone() }).unwrap();
     let asked = registry.asked();
     assert!(asked.iter().any(|line| line.starts_with("/token?") && line.ends_with("Basic bWU6cGFzcw==")), "{asked:?}");
     assert!(asked.iter().any(|line| line.contains("manifests/1") && line.ends_with("Bearer right")), "{asked:?}");
@@ -107,33 +107,34 @@ fn a_token_is_asked_for_with_the_credentials_and_sent_to_nobody_else() {
     assert!(why(&pull(&bench.store, &ours)).contains("401"));
     let other = Some(login(bench.folder.path(), "other.example"));
     let before = registry.asked().len();
-    assert!(pull(&bench.store, &Wanted { credentials: other, ..ours.clone() }).is_err());
+    assert!(pull(&bench.store, &PullOptions { credentials: other, ..ours.clone() }).is_err());
     assert!(registry.asked()[before..].iter().all(|line| !line.contains("Basic")));
     // Nor are those of what it mirrors sent to a mirror.
-    let mirrored = Wanted { reference: "docker.io/me/app:1".to_owned(), mirror: Some(registry.host.clone()), ..ours };
+    let mirrored =
+        PullOptions { reference: "docker.io/me/app:1".to_owned(), mirror: Some(registry.host.clone()), ..ours };
     let docker = Some(login(bench.folder.path(), "https://index.docker.io/v1/"));
     let before = registry.asked().len();
-    assert!(pull(&bench.store, &Wanted { credentials: docker, ..mirrored.clone() }).is_err());
+    assert!(pull(&bench.store, &PullOptions { credentials: docker, ..mirrored.clone() }).is_err());
     assert!(registry.asked()[before..].iter().all(|line| !line.contains("Basic")));
     let listed =
-        pull(&bench.store, &Wanted { credentials: Some(login(bench.folder.path(), &registry.host)), ..mirrored });
+        pull(&bench.store, &PullOptions { credentials: Some(login(bench.folder.path(), &registry.host)), ..mirrored });
     assert_eq!(listed.unwrap().names, ["docker.io/me/app:1"]);
     assert!(bench.store.find("me/app:1").is_ok(), "Docker's short name finds it");
 }
 
 #[test]
 fn a_blob_that_breaks_off_is_gone_on_with() {
-    let registry = Registry::start(Way::Breaks);
+    let registry = Registry::start(Behaviour::Breaks);
     let bench = Bench::new();
     pull(&bench.store, &wanted(&registry, "me/app:1")).unwrap();
     let asked = registry.asked();
     assert!(asked.iter().any(|line| line.contains("/blobs/") && line.contains(" bytes=")), "{asked:?}");
     // Who ignores where it should go on is read from the beginning.
-    let registry = Registry::start(Way::BreaksAndForgets);
+    let registry = Registry::start(Behaviour::BreaksAndForgets);
     let bench = Bench::new();
     pull(&bench.store, &wanted(&registry, "me/app:1")).unwrap();
     // Whoever never sends the end is left; what came stays for the next try.
-    let registry = Registry::start(Way::NeverEnds);
+    let registry = Registry::start(Behaviour::NeverEnds);
     let bench = Bench::new();
     let done = pull(&bench.store, &wanted(&registry, "me/app:1"));
     assert!(why(&done).contains("it ends after"), "{}", why(&done));
@@ -145,21 +146,21 @@ fn a_blob_that_breaks_off_is_gone_on_with() {
 #[test]
 fn what_is_not_what_its_digest_says_is_not_kept() {
     for (way, expected) in [
-        (Way::WrongBlob, "as it comes"),
-        (Way::LongBlob, "and more come"),
-        (Way::WrongManifest, "it should be"),
-        (Way::WrongHeader, "it should be"),
-        (Way::Huge, "unpacks to more than"),
-        (Way::Missing, "404 Not Found: no such thing"),
-        (Way::Loop, "redirects more than"),
-        (Way::ToPlain, "is not spoken to without TLS"),
-        (Way::OtherMachine, "it has no image for linux"),
-        (Way::OldKind, "which is not read"),
-        (Way::Endless, "more than 4194304 bytes"),
+        (Behaviour::WrongBlob, "as it comes"),
+        (Behaviour::LongBlob, "and more come"),
+        (Behaviour::WrongManifest, "it should be"),
+        (Behaviour::WrongHeader, "it should be"),
+        (Behaviour::Huge, "unpacks to more than"),
+        (Behaviour::Missing, "404 Not Found: no such thing"),
+        (Behaviour::Loop, "redirects more than"),
+        (Behaviour::ToPlain, "is not spoken to without TLS"),
+        (Behaviour::OtherMachine, "it has no image for linux"),
+        (Behaviour::OldKind, "which is not read"),
+        (Behaviour::Endless, "more than 4194304 bytes"),
     ] {
         let registry = Registry::start(way.clone());
         let bench = Bench::new();
-        let reference = if matches!(way, Way::WrongManifest) {
+        let reference = if matches!(way, Behaviour::WrongManifest) {
             format!("me/app@sha256:{}", hex(b"another"))
         } else {
             "me/app:1".to_owned()
@@ -168,7 +169,7 @@ fn what_is_not_what_its_digest_says_is_not_kept() {
         assert!(why(&done).contains(expected), "{way:?}: {}", why(&done));
         assert!(bench.store.list().unwrap().is_empty(), "{way:?}");
         // The same is pulled from who is honest: the refusal was the registry's own fault.
-        let honest = Registry::start(Way::Honest);
+        let honest = Registry::start(Behaviour::Honest);
         assert!(pull(&bench.store, &wanted(&honest, "me/app:1")).is_ok(), "{way:?}");
     }
 }
@@ -177,7 +178,7 @@ fn what_is_not_what_its_digest_says_is_not_kept() {
 fn without_tls_only_this_machine_is_asked_and_names_that_are_none_are_not() {
     let bench = Bench::new();
     let ask = |reference: &str, plain_http: bool| {
-        pull(&bench.store, &Wanted { reference: reference.to_owned(), plain_http, ..Wanted::default() })
+        pull(&bench.store, &PullOptions { reference: reference.to_owned(), plain_http, ..PullOptions::default() })
     };
     for host in ["192.0.2.1:5000", "registry.example", "127.0.0.1.example", "0.0.0.0:5000"] {
         let done = ask(&format!("{host}/app:1"), true);
@@ -187,13 +188,13 @@ fn without_tls_only_this_machine_is_asked_and_names_that_are_none_are_not() {
         assert!(matches!(ask(reference, true), Err(PullError::Reference { .. })), "{reference}");
     }
     let platform = Some("linux/s390x".to_owned());
-    let done = pull(&bench.store, &Wanted { reference: "app".to_owned(), platform, ..Wanted::default() });
+    let done = pull(&bench.store, &PullOptions { reference: "app".to_owned(), platform, ..PullOptions::default() });
     assert!(matches!(done, Err(PullError::Reference { .. })));
     // With TLS asked of one that has none, nothing is sent in the clear.
-    let registry = Registry::start(Way::Honest);
-    let done = pull(&bench.store, &Wanted { plain_http: false, ..wanted(&registry, "me/app:1") });
+    let registry = Registry::start(Behaviour::Honest);
+    let done = pull(&bench.store, &PullOptions { plain_http: false, ..wanted(&registry, "me/app:1") });
     assert!(matches!(done, Err(PullError::Registry { .. })) && registry.asked().is_empty(), "{done:?}");
     let name = Some("..".to_owned());
-    let done = pull(&bench.store, &Wanted { name, ..wanted(&registry, "me/app:1") });
+    let done = pull(&bench.store, &PullOptions { name, ..wanted(&registry, "me/app:1") });
     assert!(matches!(done, Err(PullError::Image(ImageError::Name { .. }))) && registry.asked().is_empty());
 }

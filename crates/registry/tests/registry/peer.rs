@@ -48,7 +48,7 @@ fn what_skopeo_pushes_to_debians_registry_is_pulled() {
     assert_eq!(pushed.end, End::Exited(0), "{}", String::from_utf8_lossy(&pushed.stderr));
     let other = Bench::new();
     let reference = format!("127.0.0.1:{port}/me/tools:1");
-    let wanted = registry::Wanted { reference, plain_http: true, ..Default::default() };
+    let wanted = registry::PullOptions { reference, plain_http: true, ..Default::default() };
     let pulled = pull(&other.store, &wanted).unwrap();
     assert_eq!(pulled.about.tree, made.about.tree, "the same tree, packed by somebody else");
 }

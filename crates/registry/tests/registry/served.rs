@@ -21,7 +21,7 @@ const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// How it behaves.
 #[derive(Clone, Debug)]
-pub(crate) enum Way {
+pub(crate) enum Behaviour {
     Honest,
     /// Wants a token, and sends blobs from elsewhere.
     Token {
@@ -54,7 +54,7 @@ pub(crate) struct Registry {
 }
 
 struct Shared {
-    way: Way,
+    way: Behaviour,
     host: String,
     blobs: BTreeMap<String, Vec<u8>>,
     /// By tag and by digest: kind and text.
@@ -92,21 +92,21 @@ fn image() -> (BTreeMap<String, Vec<u8>>, Value, Vec<u8>) {
 }
 
 impl Registry {
-    pub(crate) fn start(way: Way) -> Self {
+    pub(crate) fn start(way: Behaviour) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let (blobs, mut manifest, _) = image();
-        if matches!(way, Way::Huge) {
+        if matches!(way, Behaviour::Huge) {
             manifest["layers"][0]["size"] = json!(100_u64 << 30);
         }
-        if matches!(way, Way::OldKind) {
+        if matches!(way, Behaviour::OldKind) {
             manifest["mediaType"] = json!("application/vnd.docker.distribution.manifest.v1+json");
         }
         let text = manifest.to_string().into_bytes();
         let digest = format!("sha256:{}", hex(&text));
         let arch = if std::env::consts::ARCH == "x86_64" { "amd64" } else { "arm64" };
-        let arch = if matches!(way, Way::OtherMachine) { "s390x" } else { arch };
+        let arch = if matches!(way, Behaviour::OtherMachine) { "s390x" } else { arch };
         let other = json!({ "mediaType": MANIFEST, "digest": format!("sha256:{}", "0".repeat(64)), "size": 1,
             "platform": { "os": "windows", "architecture": arch } });
         let ours = json!({ "mediaType": MANIFEST, "digest": digest, "size": text.len(),
@@ -118,7 +118,7 @@ impl Registry {
         manifests.insert(digest.clone(), (MANIFEST, text.clone()));
         manifests.insert(of_index.clone(), (INDEX, index.clone()));
         manifests.insert("many".to_owned(), (INDEX, index.clone()));
-        let first = if matches!(way, Way::OtherMachine) { (INDEX, index) } else { (MANIFEST, text) };
+        let first = if matches!(way, Behaviour::OtherMachine) { (INDEX, index) } else { (MANIFEST, text) };
         manifests.insert("1".to_owned(), first);
         let shared = Arc::new(Shared { way, host: host.clone(), blobs, manifests, asked: Mutex::default() });
         let router = axum::Router::new().fallback(get(answer)).with_state(Arc::clone(&shared));
@@ -153,7 +153,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         let status = if right { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
         return plain(status, &[], r#"{"token":"right","expires_in":60}"#);
     }
-    if matches!(shared.way, Way::Token { .. }) && told != "Bearer right" {
+    if matches!(shared.way, Behaviour::Token { .. }) && told != "Bearer right" {
         let realm = format!(r#"Bearer realm="http://{}/token",service="test""#, shared.host);
         return plain(StatusCode::UNAUTHORIZED, &[("www-authenticate", &realm)], "");
     }
@@ -167,16 +167,16 @@ fn manifest(shared: &Shared, named: &str) -> Response<Body> {
     let missing =
         || plain(StatusCode::NOT_FOUND, &[], r#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"no such thing"}]}"#);
     match shared.way {
-        Way::Missing => return missing(),
-        Way::WrongManifest => {
+        Behaviour::Missing => return missing(),
+        Behaviour::WrongManifest => {
             return plain(StatusCode::OK, &[("content-type", MANIFEST)], shared.manifests["1"].1.clone());
         }
-        Way::WrongHeader => {
+        Behaviour::WrongHeader => {
             let digest = format!("sha256:{}", hex(b"other"));
             let headers = [("content-type", MANIFEST), ("docker-content-digest", digest.as_str())];
             return plain(StatusCode::OK, &headers, shared.manifests["1"].1.clone());
         }
-        Way::Endless => return plain(StatusCode::OK, &[("content-type", MANIFEST)], vec![b' '; 5 << 20]),
+        Behaviour::Endless => return plain(StatusCode::OK, &[("content-type", MANIFEST)], vec![b' '; 5 << 20]),
         _ => {}
     }
     match shared.manifests.get(named) {
@@ -193,24 +193,24 @@ fn blob(shared: &Shared, digest: &str, path: &str, range: &str) -> Response<Body
     let from: Option<usize> = range.strip_prefix("bytes=").map(|range| range.trim_end_matches('-').parse().unwrap());
     let redirect = |to: String| plain(StatusCode::TEMPORARY_REDIRECT, &[("location", to.as_str())], "");
     match &shared.way {
-        Way::Token { blobs_at: Some(host) } => redirect(format!("http://{host}{path}")),
-        Way::Loop => redirect(path.to_owned()),
-        Way::ToPlain => redirect(format!("http://192.0.2.1{path}")),
-        Way::Breaks if is_layer => match from {
+        Behaviour::Token { blobs_at: Some(host) } => redirect(format!("http://{host}{path}")),
+        Behaviour::Loop => redirect(path.to_owned()),
+        Behaviour::ToPlain => redirect(format!("http://192.0.2.1{path}")),
+        Behaviour::Breaks if is_layer => match from {
             None => plain(StatusCode::OK, &[], bytes[..half].to_vec()),
             Some(from) => {
                 let said = format!("bytes {from}-{}/{}", bytes.len() - 1, bytes.len());
                 plain(StatusCode::PARTIAL_CONTENT, &[("content-range", said.as_str())], bytes[from..].to_vec())
             }
         },
-        Way::BreaksAndForgets if is_layer && from.is_none() => plain(StatusCode::OK, &[], bytes[..half].to_vec()),
-        Way::NeverEnds if is_layer => plain(StatusCode::OK, &[], bytes[..half].to_vec()),
-        Way::WrongBlob if is_layer => {
+        Behaviour::BreaksAndForgets if is_layer && from.is_none() => plain(StatusCode::OK, &[], bytes[..half].to_vec()),
+        Behaviour::NeverEnds if is_layer => plain(StatusCode::OK, &[], bytes[..half].to_vec()),
+        Behaviour::WrongBlob if is_layer => {
             let mut wrong = bytes;
             wrong[half] ^= 1;
             plain(StatusCode::OK, &[], wrong)
         }
-        Way::LongBlob if is_layer => plain(StatusCode::OK, &[], [bytes, vec![0]].concat()),
+        Behaviour::LongBlob if is_layer => plain(StatusCode::OK, &[], [bytes, vec![0]].concat()),
         _ => plain(StatusCode::OK, &[], bytes),
     }
 }

@@ -85,11 +85,11 @@ struct Active {
 }
 
 /// Holds the lock among processes until dropped.
-struct Held<'a> {
+struct LogLock<'a> {
     inner: MutexGuard<'a, Inner>,
 }
 
-impl Drop for Held<'_> {
+impl Drop for LogLock<'_> {
     #[expect(
         clippy::let_underscore_must_use,
         reason = "unlocking an open descriptor cannot fail, and drop cannot tell"
@@ -189,11 +189,11 @@ impl Log {
         Ok(inner.identity.insert(known).clone())
     }
 
-    fn hold(&self) -> Result<Held<'_>, AuditError> {
+    fn hold(&self) -> Result<LogLock<'_>, AuditError> {
         let inner = self.inner.lock().or(Err(AuditError::Poisoned))?;
         loop {
             match rustix::fs::flock(&inner.lock, FlockOperation::LockExclusive) {
-                Ok(()) => return Ok(Held { inner }),
+                Ok(()) => return Ok(LogLock { inner }),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(AuditError::Write { path: self.path.join(LOCK), errno }),
             }

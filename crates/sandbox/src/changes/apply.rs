@@ -124,7 +124,7 @@ pub(crate) fn apply_own(
     };
     let chosen = manifest.choose(request.paths.as_deref())?;
     let guarding = Guarding::of(list, &manifest, Some(&root), blobs.as_ref());
-    let Judged { chosen, left, mut conflicts } = judge(chosen, request, &guarding);
+    let Selection { chosen, left, mut conflicts } = judge(chosen, request, &guarding);
     // What is named is taken, or nothing is.
     let named_alone = |path: &&PathBuf| !manifest.has(path);
     for named in request.paths.iter().flatten().filter(named_alone) {
@@ -138,9 +138,9 @@ pub(crate) fn apply_own(
         chosen.iter().filter(|e| e.change == Change::Removed).map(|e| e.path.as_path()).collect();
     for entry in &chosen {
         match standing(&root, entry, &removed) {
-            Ok(Standing::Ready) => todo.push(*entry),
-            Ok(Standing::Done) => {}
-            Ok(Standing::Conflict(id, why)) => conflicts.push(Conflict { path: entry.path.clone(), id, why }),
+            Ok(ApplyState::Ready) => todo.push(*entry),
+            Ok(ApplyState::Done) => {}
+            Ok(ApplyState::Conflict(id, why)) => conflicts.push(Conflict { path: entry.path.clone(), id, why }),
             Err(errno) => return Err(ChangesError::Read { path: manifest.workspace.join(&entry.path), errno }),
         }
     }
@@ -180,7 +180,7 @@ impl Conflict {
 
 /// What the list and the request say.
 #[derive(Default)]
-struct Judged<'a> {
+struct Selection<'a> {
     chosen: Vec<&'a Entry>,
     /// Protected, and left out as it was asked for.
     left: Vec<Conflict>,
@@ -188,8 +188,8 @@ struct Judged<'a> {
 }
 
 /// Before anybody looks at the host.
-fn judge<'a>(entries: Vec<&'a Entry>, request: &Request, guarding: &Guarding<'_>) -> Judged<'a> {
-    let mut judged = Judged::default();
+fn judge<'a>(entries: Vec<&'a Entry>, request: &Request, guarding: &Guarding<'_>) -> Selection<'a> {
+    let mut judged = Selection::default();
     for entry in entries {
         let conflict = |id, why: String| Conflict { path: entry.path.clone(), id, why };
         if let Some(why) = guarding.why(entry) {
@@ -215,7 +215,7 @@ fn judge<'a>(entries: Vec<&'a Entry>, request: &Request, guarding: &Guarding<'_>
 }
 
 /// How the host stands to one change.
-pub(crate) enum Standing {
+pub(crate) enum ApplyState {
     /// As it was.
     Ready,
     /// It is already so: an `apply` that was ended half-way.
@@ -224,7 +224,7 @@ pub(crate) enum Standing {
     Conflict(&'static str, String),
 }
 
-pub(crate) fn standing(root: &Dir, entry: &Entry, removed: &BTreeSet<&Path>) -> KernelResult<Standing> {
+pub(crate) fn standing(root: &Dir, entry: &Entry, removed: &BTreeSet<&Path>) -> KernelResult<ApplyState> {
     let replaced = entry.base.is_none() && entry.path.ancestors().skip(1).any(|above| removed.contains(above));
     let found = match parent(root, &entry.path) {
         Ok((dir, name)) => Fingerprint::of(&dir, &name)?,
@@ -232,30 +232,30 @@ pub(crate) fn standing(root: &Dir, entry: &Entry, removed: &BTreeSet<&Path>) -> 
         // What is in the way goes first.
         Err(Errno::LOOP | Errno::NOTDIR) if replaced => None,
         Err(Errno::LOOP | Errno::NOTDIR | Errno::XDEV) => {
-            return Ok(Standing::Conflict("folder", "its folder is a link, a file or another disk now".into()));
+            return Ok(ApplyState::Conflict("folder", "its folder is a link, a file or another disk now".into()));
         }
         Err(errno) => return Err(errno),
     };
     if is_done(entry, found.as_ref()) {
-        return Ok(Standing::Done);
+        return Ok(ApplyState::Done);
     }
     if entry.touched {
-        return Ok(Standing::Conflict("touched", "somebody changed it while the run lasted".into()));
+        return Ok(ApplyState::Conflict("touched", "somebody changed it while the run lasted".into()));
     }
     Ok(match (&entry.base, found) {
-        (None, None) => Standing::Ready,
+        (None, None) => ApplyState::Ready,
         // What replaces a path that the run removed finds it there still.
         (None, Some(now))
             if entry.change == Change::Added
                 && removed.contains(entry.path.as_path())
                 && (now.kind == Kind::Dir) != (entry.kind == Kind::Dir) =>
         {
-            Standing::Ready
+            ApplyState::Ready
         }
-        (None, Some(_)) => Standing::Conflict("exists", "it was made on the host meanwhile".into()),
-        (Some(_), None) => Standing::Conflict("missing", "it was removed on the host meanwhile".into()),
-        (Some(base), Some(now)) if base.is_same(&now) => Standing::Ready,
-        (Some(_), Some(_)) => Standing::Conflict("changed", "it was changed on the host meanwhile".into()),
+        (None, Some(_)) => ApplyState::Conflict("exists", "it was made on the host meanwhile".into()),
+        (Some(_), None) => ApplyState::Conflict("missing", "it was removed on the host meanwhile".into()),
+        (Some(base), Some(now)) if base.is_same(&now) => ApplyState::Ready,
+        (Some(_), Some(_)) => ApplyState::Conflict("changed", "it was changed on the host meanwhile".into()),
     })
 }
 

@@ -122,7 +122,7 @@ impl Baseline {
 /// # Errors
 /// [`ChangesError`] if the copy cannot be read, or what changed cannot be kept.
 pub fn read_copy(store: &mut Store, copy: &Dir, baseline: &Baseline) -> Result<(), ChangesError> {
-    let mut found = Found::default();
+    let mut found = CopyContents::default();
     let mut at = PathBuf::new();
     let owner = rustix::fs::fstat(copy).map_err(|errno| store.failed(at.clone(), errno))?.st_uid;
     store.of_owner(owner);
@@ -148,13 +148,13 @@ pub fn read_copy(store: &mut Store, copy: &Dir, baseline: &Baseline) -> Result<(
 
 /// What a copy has of what was copied.
 #[derive(Debug, Default)]
-struct Found {
+struct CopyContents {
     kinds: BTreeMap<PathBuf, Kind>,
     /// What nobody could look into: nothing is known of what lies there or below it.
     unread: BTreeSet<PathBuf>,
 }
 
-impl Found {
+impl CopyContents {
     /// Whether a path was removed, or gave way to something else. What could not be looked into was not removed.
     fn is_gone(&self, path: &Path, host: &Fingerprint) -> bool {
         let gone = self.kinds.get(path).is_none_or(|kind| (*kind == Kind::Dir) != (host.kind == Kind::Dir));
@@ -176,7 +176,7 @@ fn compare(
     store: &mut Store,
     dir: &Dir,
     baseline: &Baseline,
-    found: &mut Found,
+    found: &mut CopyContents,
     at: &mut PathBuf,
     depth: usize,
 ) -> KernelResult<()> {
@@ -194,7 +194,7 @@ fn compare_one(
     dir: &Dir,
     name: &OsStr,
     baseline: &Baseline,
-    found: &mut Found,
+    found: &mut CopyContents,
     at: &mut PathBuf,
     depth: usize,
 ) -> KernelResult<()> {

@@ -30,14 +30,14 @@ pub struct Diff {
     /// What `apply --digest` takes, with the same files named.
     pub digest: String,
     /// By path.
-    pub entries: Vec<Shown>,
+    pub entries: Vec<DiffEntry>,
     /// Not carried over, of what was asked for.
     pub refused: Vec<Refused>,
 }
 
 /// One change as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Shown {
+pub struct DiffEntry {
     /// The change.
     #[serde(flatten)]
     pub entry: Entry,
@@ -86,7 +86,7 @@ pub fn diff(
                 (entry.size, entry.sha256, entry.target) = (0, None, None);
             }
         }
-        Shown { entry, name, marks: found, diff: text.filter(|_| !hidden) }
+        DiffEntry { entry, name, marks: found, diff: text.filter(|_| !hidden) }
     };
     let entries = chosen.iter().map(show).collect();
     let refused = manifest.left_behind(paths);
@@ -152,7 +152,7 @@ impl Diff {
     }
 }
 
-impl Shown {
+impl DiffEntry {
     fn text(&self, out: &mut String) {
         let entry = &self.entry;
         let what = match entry.change {

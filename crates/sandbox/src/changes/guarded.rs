@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::honest::{Honest, LIES};
 use super::manifest::{Change, Entry, Kind, Manifest};
 use crate::protect::{
-    self, DATA, List, NEW_REPOSITORY, Part, REPOSITORY, Verdict, What, judge, makes_repository, named_by_git,
+    self, DATA, List, NEW_REPOSITORY, NodeChange, Part, REPOSITORY, Verdict, judge, makes_repository, named_by_git,
     objection, part, split,
 };
 use crate::state::{Cross, Dir};
@@ -76,8 +76,8 @@ fn repositories<'a>(manifest: &'a Manifest, host: Option<&Dir>) -> (BTreeSet<&'a
 
 impl<'a> Guarding<'a> {
     pub(super) fn of(list: &'a List, manifest: &'a Manifest, host: Option<&'a Dir>, blobs: Option<&'a Dir>) -> Self {
-        let new_folders = manifest.entries.iter().filter(|entry| what(entry) == What::NewFolder);
-        let folders = new_folders.filter_map(|entry| match judge(list, &entry.path, What::NewFolder) {
+        let new_folders = manifest.entries.iter().filter(|entry| what(entry) == NodeChange::NewFolder);
+        let folders = new_folders.filter_map(|entry| match judge(list, &entry.path, NodeChange::NewFolder) {
             Verdict::Held(why) => Some((entry.path.as_path(), why)),
             Verdict::Free | Verdict::Contents(_) => None,
         });
@@ -190,13 +190,13 @@ impl<'a> Guarding<'a> {
     }
 }
 
-fn what(entry: &Entry) -> What {
+fn what(entry: &Entry) -> NodeChange {
     match (entry.change, entry.kind) {
-        (Change::Removed, _) => What::Removed,
-        (Change::Added, Kind::Dir) => What::NewFolder,
-        (Change::Modified, Kind::Dir) => What::Folder,
-        (Change::Added | Change::Modified, Kind::Symlink) => What::Link,
-        (Change::Added, Kind::File | Kind::Special) => What::NewFile,
-        (Change::Modified, Kind::File | Kind::Special) => What::File,
+        (Change::Removed, _) => NodeChange::Removed,
+        (Change::Added, Kind::Dir) => NodeChange::NewFolder,
+        (Change::Modified, Kind::Dir) => NodeChange::Folder,
+        (Change::Added | Change::Modified, Kind::Symlink) => NodeChange::Link,
+        (Change::Added, Kind::File | Kind::Special) => NodeChange::NewFile,
+        (Change::Modified, Kind::File | Kind::Special) => NodeChange::File,
     }
 }

@@ -26,9 +26,9 @@ mod tests;
 mod upper;
 
 pub use apply::{Applied, Conflict, Guarded, KeysLeft, Request, apply};
-pub(crate) use apply::{Standing, apply_own, standing};
+pub(crate) use apply::{ApplyState, apply_own, standing};
 pub use copy::{Baseline, MOUNTED, copy_in, read_copy};
-pub use diff::{Diff, MarkedPath, Shown, diff, marked};
+pub use diff::{Diff, DiffEntry, MarkedPath, diff, marked};
 pub use error::ChangesError;
 pub(crate) use honest::LIES;
 pub(crate) use manifest::{ASIDE, must_have_ended, read as read_list, target_bytes};

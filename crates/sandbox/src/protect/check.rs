@@ -9,7 +9,7 @@ use rustix::fs::{FileType, Mode, RenameFlags};
 use rustix::io::{Errno, Result};
 use serde::Serialize;
 
-use super::hold::{Held, Hold, Stands};
+use super::hold::{ControlFile, Hold, NodeState};
 use super::list::List;
 use super::plan::{ProtectPlan, kind_of, parent_of, seen};
 use crate::state::{Dir, path_text, rights_of};
@@ -108,10 +108,10 @@ pub(super) fn link_again(target: &[u8], parent: &Dir, name: &OsStr) -> Result<()
 }
 
 /// What stands in the place of a control file, if nobody can say who wrote it.
-fn replaced(held: &Held, below: &Dir, aside: &Dir) -> Result<Option<Slipped>> {
+fn replaced(held: &ControlFile, below: &Dir, aside: &Dir) -> Result<Option<Slipped>> {
     match held.stands(below)? {
-        Stands::Same | Stands::Nothing => return Ok(None),
-        Stands::Rewritten | Stands::Other => {}
+        NodeState::Same | NodeState::Nothing => return Ok(None),
+        NodeState::Rewritten | NodeState::Other => {}
     }
     let mut slipped = put_aside(below, &held.path, aside, "was replaced");
     if slipped.moved_to.is_some() && !is_folder(held.mode) {

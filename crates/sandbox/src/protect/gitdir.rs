@@ -12,7 +12,7 @@ use super::objects::Name;
 
 /// What stands at a path of git's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum NodeChange {
     /// A file that is new.
     NewFile,
     /// A file that has other bytes.
@@ -123,19 +123,19 @@ pub(super) fn named(config: &[u8]) -> Vec<(String, bool)> {
 
 /// Judges a path below a folder of git's.
 #[must_use]
-pub(super) fn judge(rest: &Path, what: What) -> Verdict {
+pub(super) fn judge(rest: &Path, what: NodeChange) -> Verdict {
     let parts: Vec<&[u8]> = rest.components().map(|part| part.as_os_str().as_bytes()).collect();
     let Some(last) = parts.last() else {
         return match what {
-            What::Folder => Verdict::Harmless,
-            What::NewFolder => Verdict::Held(NEW_REPOSITORY),
-            What::NewFile | What::File | What::Link => {
+            NodeChange::Folder => Verdict::Harmless,
+            NodeChange::NewFolder => Verdict::Held(NEW_REPOSITORY),
+            NodeChange::NewFile | NodeChange::File | NodeChange::Link => {
                 Verdict::Held("it says where git's folder is, hooks and configuration included")
             }
-            What::Removed => Verdict::Held("the repository would be gone"),
+            NodeChange::Removed => Verdict::Held("the repository would be gone"),
         };
     };
-    if what == What::Link {
+    if what == NodeChange::Link {
         return Verdict::Held("a link in git's folder leads git to another place");
     }
     // No name of git's own is this one, at no depth: it would be a repository in the repository.
@@ -158,10 +158,10 @@ pub(super) fn judge(rest: &Path, what: What) -> Verdict {
 }
 
 /// The folder of one more worktree or submodule: what is in it counts.
-const fn own_folder(what: What) -> Verdict {
+const fn own_folder(what: NodeChange) -> Verdict {
     match what {
-        What::Removed | What::Folder => Verdict::Harmless,
-        What::NewFile | What::File | What::NewFolder | What::Link => {
+        NodeChange::Removed | NodeChange::Folder => Verdict::Harmless,
+        NodeChange::NewFile | NodeChange::File | NodeChange::NewFolder | NodeChange::Link => {
             Verdict::Held("a new worktree or submodule brings a folder of its own")
         }
     }
@@ -169,7 +169,7 @@ const fn own_folder(what: What) -> Verdict {
 
 /// Names of submodules may have slashes, so that nobody can say where the folder of one begins: what decides is the first
 /// part that git itself uses, and a name that steers git is held wherever it stands.
-fn module(parts: &[&[u8]], what: What) -> Verdict {
+fn module(parts: &[&[u8]], what: NodeChange) -> Verdict {
     let steers = |part: &&[u8]| STEERING.iter().any(|name| part.eq_ignore_ascii_case(name));
     if parts.iter().skip(1).rev().skip(1).any(steers) {
         return Verdict::Held(UNKNOWN);
@@ -216,15 +216,15 @@ const TOP: [&[u8]; 16] = [
     b"gc.log",
 ];
 
-fn in_folder(parts: &[&[u8]], what: What) -> Verdict {
+fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
     let harmless = match parts {
         [] => false,
         [b"config"] if is_file(what) => return Verdict::Contents(Kind::Config),
         [b"index"] if is_file(what) => return Verdict::Contents(Kind::Index),
         [b"HEAD"] if is_file(what) => return Verdict::Contents(Kind::Head),
         // A rebase that was begun outside may end inside; one that was begun inside would run its list outside.
-        [b"rebase-merge" | b"rebase-apply" | b"sequencer" | b"BISECT_LOG", ..] => what == What::Removed,
-        [b"HEAD"] if what == What::Removed => return Verdict::Held("the repository would be gone"),
+        [b"rebase-merge" | b"rebase-apply" | b"sequencer" | b"BISECT_LOG", ..] => what == NodeChange::Removed,
+        [b"HEAD"] if what == NodeChange::Removed => return Verdict::Held("the repository would be gone"),
         // Without them git looks for a repository elsewhere.
         [b"objects" | b"refs"] if !is_folder(what) => return Verdict::Held("the repository would be gone"),
         // They show other contents than what is sent and fetched.
@@ -241,12 +241,12 @@ fn in_folder(parts: &[&[u8]], what: What) -> Verdict {
     if harmless { Verdict::Harmless } else { Verdict::Held(UNKNOWN) }
 }
 
-const fn is_file(what: What) -> bool {
-    matches!(what, What::NewFile | What::File)
+const fn is_file(what: NodeChange) -> bool {
+    matches!(what, NodeChange::NewFile | NodeChange::File)
 }
 
-const fn is_folder(what: What) -> bool {
-    matches!(what, What::Folder | What::NewFolder)
+const fn is_folder(what: NodeChange) -> bool {
+    matches!(what, NodeChange::Folder | NodeChange::NewFolder)
 }
 
 /// `ORIG_HEAD` and the like.
@@ -256,22 +256,22 @@ fn is_head(name: &[u8]) -> bool {
 
 /// git finds objects by their names and believes them: one that is there is never changed nor removed, and a new one is looked
 /// into. What else lies there are answers to questions about objects, which git does not check.
-fn object(rest: &[&[u8]], what: What) -> Verdict {
+fn object(rest: &[&[u8]], what: NodeChange) -> Verdict {
     let is_folder = is_folder(what);
     match rest {
         [] | [b"pack" | b"info"] if is_folder => Verdict::Harmless,
         [two] if is_folder && is_byte(two) => Verdict::Harmless,
         [b"pack", name] => match packed(name) {
-            Some(kind) if what == What::NewFile => Verdict::Contents(kind),
+            Some(kind) if what == NodeChange::NewFile => Verdict::Contents(kind),
             Some(_) | None => Verdict::Held(DERIVED),
         },
         [b"info", b"commit-graph" | b"commit-graphs" | b"packs", ..] => Verdict::Held(DERIVED),
-        [two] if is_byte(two) && what == What::Removed => Verdict::Held(REMOVED_OBJECT),
+        [two] if is_byte(two) && what == NodeChange::Removed => Verdict::Held(REMOVED_OBJECT),
         [two, name] if is_byte(two) => match (what, Name::of(&[two, name])) {
-            (What::NewFile, Some(name)) => Verdict::Contents(Kind::Loose(name)),
-            (What::Removed, Some(_)) => Verdict::Held(REMOVED_OBJECT),
-            (What::File | What::Folder, Some(_)) => Verdict::Held(CHANGED_OBJECT),
-            (What::NewFolder | What::Link, Some(_)) | (_, None) => Verdict::Held(UNKNOWN),
+            (NodeChange::NewFile, Some(name)) => Verdict::Contents(Kind::Loose(name)),
+            (NodeChange::Removed, Some(_)) => Verdict::Held(REMOVED_OBJECT),
+            (NodeChange::File | NodeChange::Folder, Some(_)) => Verdict::Held(CHANGED_OBJECT),
+            (NodeChange::NewFolder | NodeChange::Link, Some(_)) | (_, None) => Verdict::Held(UNKNOWN),
         },
         [] | [_, ..] => Verdict::Held(UNKNOWN),
     }
@@ -292,17 +292,17 @@ fn packed(name: &[u8]) -> Option<Kind> {
 }
 
 /// Files of git-lfs are named by the SHA-256 of their contents, and not looked into when they are checked out.
-fn large(rest: &[&[u8]], what: What) -> Verdict {
+fn large(rest: &[&[u8]], what: NodeChange) -> Verdict {
     match rest {
         [] | [b"objects"] if is_folder(what) => Verdict::Harmless,
         [b"objects", folders @ ..] if folders.len() <= 2 && is_folder(what) => Verdict::Harmless,
-        [b"objects", ..] if what == What::Removed => Verdict::Held(REMOVED_OBJECT),
-        [b"objects", one, two, name] if what == What::NewFile && name.starts_with(&[*one, *two].concat()) => {
+        [b"objects", ..] if what == NodeChange::Removed => Verdict::Held(REMOVED_OBJECT),
+        [b"objects", one, two, name] if what == NodeChange::NewFile && name.starts_with(&[*one, *two].concat()) => {
             Name::of(&[name])
                 .filter(Name::is_long)
                 .map_or(Verdict::Held(UNKNOWN), |name| Verdict::Contents(Kind::Large(name)))
         }
-        [b"objects", _, _, _] if what == What::File => Verdict::Held(CHANGED_OBJECT),
+        [b"objects", _, _, _] if what == NodeChange::File => Verdict::Held(CHANGED_OBJECT),
         [] | [_, ..] => Verdict::Held(UNKNOWN),
     }
 }
@@ -337,7 +337,7 @@ fn is_plain_head(head: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn of(path: &str, what: What) -> Verdict {
+    fn of(path: &str, what: NodeChange) -> Verdict {
         judge(Path::new(path), what)
     }
 
@@ -354,14 +354,14 @@ mod tests {
             "modules/vendor/lib/refs/heads/main",
             "worktrees/w/ORIG_HEAD",
         ] {
-            assert_eq!(of(path, What::NewFile), Verdict::Harmless, "{path}");
-            assert!(matches!(of(path, What::Link), Verdict::Held(_)), "{path} as a link");
+            assert_eq!(of(path, NodeChange::NewFile), Verdict::Harmless, "{path}");
+            assert!(matches!(of(path, NodeChange::Link), Verdict::Held(_)), "{path} as a link");
         }
-        assert_eq!(of("config", What::File), Verdict::Contents(Kind::Config));
-        assert_eq!(of("modules/vendor/lib/config", What::File), Verdict::Contents(Kind::Config));
-        assert_eq!(of("HEAD", What::File), Verdict::Contents(Kind::Head));
-        assert_eq!(of("worktrees/w/index", What::NewFile), Verdict::Contents(Kind::Index));
-        assert_eq!(of("rebase-merge/git-rebase-todo", What::Removed), Verdict::Harmless);
+        assert_eq!(of("config", NodeChange::File), Verdict::Contents(Kind::Config));
+        assert_eq!(of("modules/vendor/lib/config", NodeChange::File), Verdict::Contents(Kind::Config));
+        assert_eq!(of("HEAD", NodeChange::File), Verdict::Contents(Kind::Head));
+        assert_eq!(of("worktrees/w/index", NodeChange::NewFile), Verdict::Contents(Kind::Index));
+        assert_eq!(of("rebase-merge/git-rebase-todo", NodeChange::Removed), Verdict::Harmless);
     }
 
     #[test]
@@ -407,15 +407,18 @@ mod tests {
             "logs/.GIT/config",
             "lfs/objects/.git/config",
         ] {
-            let verdict = of(path, What::File);
+            let verdict = of(path, NodeChange::File);
             assert!(matches!(verdict, Verdict::Held(_)), "{path}: {verdict:?}");
         }
         for path in ["refs/replace/x", "sharedindex.0a"] {
-            assert!(matches!(of(path, What::File), Verdict::Held(_)), "{path}");
+            assert!(matches!(of(path, NodeChange::File), Verdict::Held(_)), "{path}");
         }
-        assert!(matches!(of("HEAD", What::Removed), Verdict::Held(_)));
-        assert!(matches!(of("", What::NewFolder), Verdict::Held(_)) && of("", What::Folder) == Verdict::Harmless);
-        assert!(matches!(of("modules/evil", What::NewFolder), Verdict::Held(_)));
+        assert!(matches!(of("HEAD", NodeChange::Removed), Verdict::Held(_)));
+        assert!(
+            matches!(of("", NodeChange::NewFolder), Verdict::Held(_))
+                && of("", NodeChange::Folder) == Verdict::Harmless
+        );
+        assert!(matches!(of("modules/evil", NodeChange::NewFolder), Verdict::Held(_)));
     }
 
     #[test]
@@ -429,8 +432,11 @@ mod tests {
             format!("modules/a/objects/pack/pack-{sum}.rev"),
             format!("lfs/objects/01/23/{long}"),
         ] {
-            assert!(matches!(of(&path, What::NewFile), Verdict::Contents(kind) if kind.holds_objects()), "{path}");
-            for what in [What::File, What::Removed, What::Link, What::NewFolder] {
+            assert!(
+                matches!(of(&path, NodeChange::NewFile), Verdict::Contents(kind) if kind.holds_objects()),
+                "{path}"
+            );
+            for what in [NodeChange::File, NodeChange::Removed, NodeChange::Link, NodeChange::NewFolder] {
                 assert!(matches!(of(&path, what), Verdict::Held(_)), "{path}: {what:?}");
             }
         }
@@ -450,14 +456,14 @@ mod tests {
             &format!("objects/pack/pack-{sum}.mtimes"),
             &format!("objects/pack/pack-{sum}.promisor"),
         ] {
-            for what in [What::NewFile, What::File, What::Removed] {
+            for what in [NodeChange::NewFile, NodeChange::File, NodeChange::Removed] {
                 assert!(matches!(of(path, what), Verdict::Held(_)), "{path}: {what:?}");
             }
         }
         for path in ["objects", "objects/pack", "objects/info", "objects/ab", "lfs", "lfs/objects", "lfs/objects/ab/cd"]
         {
-            assert_eq!(of(path, What::NewFolder), Verdict::Harmless, "{path}");
-            assert!(matches!(of(path, What::Removed), Verdict::Held(_)), "{path}");
+            assert_eq!(of(path, NodeChange::NewFolder), Verdict::Harmless, "{path}");
+            assert!(matches!(of(path, NodeChange::Removed), Verdict::Held(_)), "{path}");
         }
     }
 

@@ -23,11 +23,11 @@ const MAX_KEPT: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Hold {
     below: Dir,
-    held: Vec<Held>,
+    held: Vec<ControlFile>,
 }
 
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct ControlFile {
     pub(super) path: PathBuf,
     is: Identity,
     /// Keeps the inode's number taken, where the file system tells no birth.
@@ -58,7 +58,7 @@ impl Identity {
 
 /// What stands where a held path was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stands {
+pub(super) enum NodeState {
     /// The same thing, which nobody inside could write.
     Same,
     /// The same file, which has another name too and other bytes: somebody may have written it by that name.
@@ -77,7 +77,7 @@ impl Hold {
     pub fn take(plan: &ProtectPlan, below: Dir) -> Result<Self> {
         let binds = plan.binds.iter().map(|bind| &bind.path);
         let paths = plan.pins.iter().chain(binds).chain(&plan.layers);
-        let held = paths.map(|path| Held::take(&below, path)).collect::<Result<_>>()?;
+        let held = paths.map(|path| ControlFile::take(&below, path)).collect::<Result<_>>()?;
         Ok(Self { below, held })
     }
 
@@ -88,12 +88,12 @@ impl Hold {
     }
 
     /// What was held at this path of the workspace.
-    pub(super) fn of(&self, path: &Path) -> Option<&Held> {
+    pub(super) fn of(&self, path: &Path) -> Option<&ControlFile> {
         self.held.iter().find(|held| held.path == path)
     }
 }
 
-impl Held {
+impl ControlFile {
     fn take(below: &Dir, path: &Path) -> Result<Self> {
         let (parent, name) = parent_of(below, path)?.ok_or(Errno::NOENT)?;
         let found = look(&parent, &name)?.ok_or(Errno::NOENT)?;
@@ -128,20 +128,20 @@ impl Held {
     }
 
     /// What stands there now.
-    pub(super) fn stands(&self, below: &Dir) -> Result<Stands> {
-        let Some((parent, name)) = parent_of(below, &self.path)? else { return Ok(Stands::Nothing) };
-        let Some(found) = look(&parent, &name)? else { return Ok(Stands::Nothing) };
+    pub(super) fn stands(&self, below: &Dir) -> Result<NodeState> {
+        let Some((parent, name)) = parent_of(below, &self.path)? else { return Ok(NodeState::Nothing) };
+        let Some(found) = look(&parent, &name)? else { return Ok(NodeState::Nothing) };
         let mode = u32::from(found.stx_mode);
         let is_a_copy = mode == self.mode && self.content.is_some() && !self.was_rewritten(&parent, &name);
         if Identity::of(&found) != self.is {
             if self.empty && is_empty(&parent, &name, &found) {
-                return Ok(Stands::Same);
+                return Ok(NodeState::Same);
             }
             // Another file with the same bytes is as good.
-            return Ok(if is_a_copy { Stands::Same } else { Stands::Other });
+            return Ok(if is_a_copy { NodeState::Same } else { NodeState::Other });
         }
         let other_bytes = found.stx_nlink > 1 && is_file(mode) && !is_a_copy;
-        Ok(if other_bytes { Stands::Rewritten } else { Stands::Same })
+        Ok(if other_bytes { NodeState::Rewritten } else { NodeState::Same })
     }
 
     fn was_rewritten(&self, parent: &Dir, name: &OsStr) -> bool {

@@ -53,7 +53,7 @@ const FIXED: usize = 40;
 
 impl<'a> Paths<'a> {
     fn of(index: &'a [u8]) -> Option<Self> {
-        let version = word(index, 4)?;
+        let version = u32_at(index, 4)?;
         if index.get(..4)? != b"DIRC" || !(2..=4).contains(&version) {
             return None;
         }
@@ -65,7 +65,7 @@ impl<'a> Paths<'a> {
 
     fn with(index: &'a [u8], version: u32, hash: usize) -> Option<Self> {
         let rest = index.get(12..index.len().checked_sub(hash)?)?;
-        let left = word(index, 8)?;
+        let left = u32_at(index, 8)?;
         Some(Self { rest, left, hash, compressed: version == 4, path: Vec::new(), extensions: false })
     }
 
@@ -99,7 +99,7 @@ impl<'a> Paths<'a> {
 
     /// Extensions may follow; one whose name is in lower case changes what the entries mean (`link`: another file has more).
     fn tail(&mut self) -> bool {
-        while let Some((name, length)) = self.rest.get(..4).zip(word(self.rest, 4)) {
+        while let Some((name, length)) = self.rest.get(..4).zip(u32_at(self.rest, 4)) {
             let known = name.iter().all(u8::is_ascii_uppercase) || name == b"sdir";
             let Some(rest) = usize::try_from(length).ok().and_then(|n| self.rest.get(n.checked_add(8)?..)) else {
                 return false;
@@ -130,7 +130,7 @@ impl Iterator for Paths<'_> {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 use rustix::io::Result;
 
-use super::gitdir::{DATA, Verdict, What, judge};
+use super::gitdir::{DATA, NodeChange, Verdict, judge};
 use super::list::Shape;
 use super::plan::{Bind, ProtectPlan, parent_of};
 use crate::state::{Cross, Dir};
@@ -43,7 +43,7 @@ pub(super) fn files(below: &Dir, folder: &Path, but: &[&str], wanted: FileType) 
 fn steering(below: &Dir, layer: &Path) -> Vec<PathBuf> {
     let mut found = files(below, layer, &DATA, FileType::RegularFile);
     found.push(layer.join("objects/info/alternates"));
-    found.retain(|path| judge(path.strip_prefix(layer).unwrap_or(path), What::File) != Verdict::Harmless);
+    found.retain(|path| judge(path.strip_prefix(layer).unwrap_or(path), NodeChange::File) != Verdict::Harmless);
     found
 }
 

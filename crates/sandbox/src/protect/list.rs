@@ -4,7 +4,7 @@ use std::path::Path;
 
 pub use policy::protected::{List, Marked, Protected, Shape, list};
 
-use super::gitdir::{self, Kind, What};
+use super::gitdir::{self, Kind, NodeChange};
 
 /// What `apply` does with a change, and the end of a `rw` run with one in a folder of git's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ const ON_THE_WAY: &str = "a link where a folder with control files is looked for
 
 /// Judges a change at a path relative to the workspace.
 #[must_use]
-pub fn judge(list: &List, path: &Path, what: What) -> Verdict {
+pub fn judge(list: &List, path: &Path, what: NodeChange) -> Verdict {
     if let Some((_, rest)) = gitdir::split(path) {
         return match gitdir::judge(&rest, what) {
             gitdir::Verdict::Harmless => Verdict::Free,
@@ -30,9 +30,9 @@ pub fn judge(list: &List, path: &Path, what: What) -> Verdict {
             gitdir::Verdict::Held(why) => Verdict::Held(format!("version control: {why}")),
         };
     }
-    match list.covering(path, matches!(what, What::NewFolder | What::Folder)) {
+    match list.covering(path, matches!(what, NodeChange::NewFolder | NodeChange::Folder)) {
         Some(entry) => Verdict::Held(format!("{}: {}", entry.category, entry.why)),
-        None if what == What::Link && !list.beyond(path).is_empty() => Verdict::Held(ON_THE_WAY.to_owned()),
+        None if what == NodeChange::Link && !list.beyond(path).is_empty() => Verdict::Held(ON_THE_WAY.to_owned()),
         None => Verdict::Free,
     }
 }
@@ -61,19 +61,19 @@ mod tests {
             ".sl/config",
             ".jj/workspace-config.toml",
         ] {
-            let verdict = judge(list(), Path::new(path), What::File);
+            let verdict = judge(list(), Path::new(path), NodeChange::File);
             assert!(verdict != Verdict::Free, "{path}");
         }
         for path in [".git/ORIG_HEAD", "hooks/x", ".gitignore", "src/main.rs", ".claudex"] {
-            assert_eq!(judge(list(), Path::new(path), What::NewFile), Verdict::Free, "{path}");
+            assert_eq!(judge(list(), Path::new(path), NodeChange::NewFile), Verdict::Free, "{path}");
         }
-        assert_eq!(judge(list(), Path::new(".git"), What::Folder), Verdict::Free);
-        assert!(matches!(judge(list(), Path::new("a/.git"), What::NewFolder), Verdict::Held(_)));
-        let link = |path: &str| judge(list(), Path::new(path), What::Link) != Verdict::Free;
+        assert_eq!(judge(list(), Path::new(".git"), NodeChange::Folder), Verdict::Free);
+        assert!(matches!(judge(list(), Path::new("a/.git"), NodeChange::NewFolder), Verdict::Held(_)));
+        let link = |path: &str| judge(list(), Path::new(path), NodeChange::Link) != Verdict::Free;
         assert!(link(".hg") && link("a/.config") && link(".jj/repo") && !link("hg") && !link("src/x"));
-        assert_eq!(judge(list(), Path::new(".hg"), What::NewFolder), Verdict::Free);
-        assert_eq!(judge(list(), Path::new(".jj/repo"), What::NewFolder), Verdict::Free);
-        assert!(judge(list(), Path::new(".jj/repo"), What::NewFile) != Verdict::Free);
+        assert_eq!(judge(list(), Path::new(".hg"), NodeChange::NewFolder), Verdict::Free);
+        assert_eq!(judge(list(), Path::new(".jj/repo"), NodeChange::NewFolder), Verdict::Free);
+        assert!(judge(list(), Path::new(".jj/repo"), NodeChange::NewFile) != Verdict::Free);
         let at_top = |path: &str| list().at_top(Path::new(path), false).is_some();
         assert!(at_top(".envrc") && !at_top("a/.envrc"));
     }

@@ -14,7 +14,7 @@ use crate::state::{Cross, Dir};
 const MAX_CONFIG: u64 = 1 << 20;
 
 /// A path that may be named.
-pub(super) struct Named {
+pub(super) struct ConfigPath {
     /// Relative to the workspace.
     pub(super) path: PathBuf,
     /// It may be a folder; else a folder is named by chance (as a branch, or a word of an alias).
@@ -36,7 +36,7 @@ pub fn named_by_git<'a>(root: &Path, below: &Dir, folders: impl IntoIterator<Ite
 }
 
 /// What the configuration of the repository with its working tree here may name.
-pub(super) fn named(root: &Path, below: &Dir, top: &Path) -> Vec<Named> {
+pub(super) fn named(root: &Path, below: &Dir, top: &Path) -> Vec<ConfigPath> {
     let Ok(dir) = below.enter(top, Cross::Yes) else { return Vec::new() };
     let top = root.join(top);
     let mut all = Vec::new();
@@ -45,7 +45,7 @@ pub(super) fn named(root: &Path, below: &Dir, top: &Path) -> Vec<Named> {
             // Hooks and programs are looked for from the top of the working tree, further files from git's folder.
             let paths = [top.join(&word), git.join(&word)];
             let within = paths.iter().filter_map(|path| path.strip_prefix(root).ok());
-            all.extend(within.map(|path| Named { path: path.to_owned(), folder }));
+            all.extend(within.map(|path| ConfigPath { path: path.to_owned(), folder }));
         }
     }
     all

@@ -100,7 +100,7 @@ fn is_sized(object: &[u8]) -> bool {
 
 /// The files that belong beside a pack.
 #[derive(Debug)]
-pub struct Beside {
+pub struct PackIndexes {
     /// `.idx`, version 2.
     pub index: Vec<u8>,
     /// `.rev`
@@ -110,7 +110,7 @@ pub struct Beside {
 /// Makes the index of a pack; `None` if it is not whole by itself, or there is too much in it. What is unpacked is taken from
 /// `left`.
 #[must_use]
-pub fn beside(name: &Name, pack: &[u8], left: &mut u64) -> Option<Beside> {
+pub fn beside(name: &Name, pack: &[u8], left: &mut u64) -> Option<PackIndexes> {
     let format = Format::of(name);
     let (body, checksum) = pack.split_at_checked(pack.len().checked_sub(format.length())?)?;
     if format.sum(&[body]) != checksum {
@@ -146,19 +146,19 @@ pub fn beside(name: &Name, pack: &[u8], left: &mut u64) -> Option<Beside> {
         file.extend(format.sum(&[&file]));
         file
     };
-    Some(Beside { index: sealed(index), reverse: sealed(reverse) })
+    Some(PackIndexes { index: sealed(index), reverse: sealed(reverse) })
 }
 
 /// An object of a pack with its name.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Named {
+struct PackEntry {
     name: Vec<u8>,
     crc: u32,
     at: usize,
 }
 
 /// What an object of a pack is made from.
-enum From {
+enum ObjectBase {
     /// Itself.
     Whole(&'static str),
     /// The object at a place.
@@ -168,17 +168,17 @@ enum From {
 }
 
 /// An object as it stands in a pack.
-struct Packed<'a> {
+struct PackObject<'a> {
     at: usize,
     crc: u32,
-    from: From,
+    from: ObjectBase,
     size: u64,
     /// Still packed.
     stream: &'a [u8],
 }
 
 /// Finds the objects of a pack.
-fn scan<'a>(format: Format, body: &'a [u8], left: &mut u64) -> Option<Vec<Packed<'a>>> {
+fn scan<'a>(format: Format, body: &'a [u8], left: &mut u64) -> Option<Vec<PackObject<'a>>> {
     let mut rest = body;
     let version = take(&mut rest, 8)?;
     if version != b"PACK\0\0\0\x02" {
@@ -190,12 +190,12 @@ fn scan<'a>(format: Format, body: &'a [u8], left: &mut u64) -> Option<Vec<Packed
         let (at, begins) = (body.len().checked_sub(rest.len())?, rest);
         let (kind, size) = head(&mut rest)?;
         let from = match kind {
-            1 => From::Whole("commit"),
-            2 => From::Whole("tree"),
-            3 => From::Whole("blob"),
-            4 => From::Whole("tag"),
-            6 => From::Place(at.checked_sub(distance(&mut rest)?)?),
-            7 => From::Name(take(&mut rest, format.length())?.to_vec()),
+            1 => ObjectBase::Whole("commit"),
+            2 => ObjectBase::Whole("tree"),
+            3 => ObjectBase::Whole("blob"),
+            4 => ObjectBase::Whole("tag"),
+            6 => ObjectBase::Place(at.checked_sub(distance(&mut rest)?)?),
+            7 => ObjectBase::Name(take(&mut rest, format.length())?.to_vec()),
             0 | 5 | 8.. => return None,
         };
         let stream = rest;
@@ -206,7 +206,7 @@ fn scan<'a>(format: Format, body: &'a [u8], left: &mut u64) -> Option<Vec<Packed
         let stream = stream.get(..stream.len().checked_sub(rest.len())?)?;
         let mut crc = flate2::Crc::new();
         crc.update(begins.get(..begins.len().checked_sub(rest.len())?)?);
-        found.push(Packed { at, crc: crc.sum(), from, size, stream });
+        found.push(PackObject { at, crc: crc.sum(), from, size, stream });
     }
     rest.is_empty().then_some(found)
 }
@@ -216,14 +216,15 @@ type Base = Rc<(&'static str, Vec<u8>)>;
 
 /// Names the objects of a pack: each that is whole, then those that are made from it, and so on. One that is made from none of
 /// them is missing in the end.
-fn resolve(format: Format, packed: Vec<Packed<'_>>, left: &mut u64) -> Option<Vec<Named>> {
-    let (mut by_place, mut by_name) = (BTreeMap::<usize, Vec<Packed<'_>>>::new(), BTreeMap::<Vec<u8>, Vec<_>>::new());
-    let mut queue: Vec<(Packed<'_>, Option<Base>)> = Vec::new();
+fn resolve(format: Format, packed: Vec<PackObject<'_>>, left: &mut u64) -> Option<Vec<PackEntry>> {
+    let (mut by_place, mut by_name) =
+        (BTreeMap::<usize, Vec<PackObject<'_>>>::new(), BTreeMap::<Vec<u8>, Vec<_>>::new());
+    let mut queue: Vec<(PackObject<'_>, Option<Base>)> = Vec::new();
     for object in packed {
         match &object.from {
-            From::Whole(_) => queue.push((object, None)),
-            From::Place(at) => by_place.entry(*at).or_default().push(object),
-            From::Name(name) => by_name.entry(name.clone()).or_default().push(object),
+            ObjectBase::Whole(_) => queue.push((object, None)),
+            ObjectBase::Place(at) => by_place.entry(*at).or_default().push(object),
+            ObjectBase::Name(name) => by_name.entry(name.clone()).or_default().push(object),
         }
     }
     let mut named = Vec::new();
@@ -231,9 +232,9 @@ fn resolve(format: Format, packed: Vec<Packed<'_>>, left: &mut u64) -> Option<Ve
     while let Some((object, base)) = queue.pop() {
         let content = inflate(&mut { object.stream }, left).filter(|_| object.size <= MAX_OBJECT)?;
         let (kind, content) = match (&object.from, &base) {
-            (From::Whole(kind), _) => (*kind, content),
-            (From::Place(_) | From::Name(_), Some(base)) => (base.0, patch(&base.1, &content, left)?),
-            (From::Place(_) | From::Name(_), None) => return None,
+            (ObjectBase::Whole(kind), _) => (*kind, content),
+            (ObjectBase::Place(_) | ObjectBase::Name(_), Some(base)) => (base.0, patch(&base.1, &content, left)?),
+            (ObjectBase::Place(_) | ObjectBase::Name(_), None) => return None,
         };
         if let Some(base) = base.and_then(Rc::into_inner) {
             kept = kept.saturating_sub(base.1.len());
@@ -241,7 +242,7 @@ fn resolve(format: Format, packed: Vec<Packed<'_>>, left: &mut u64) -> Option<Ve
         let name = format.sum(&[format!("{kind} {}\0", content.len()).as_bytes(), &content]);
         let mut next = by_place.remove(&object.at).unwrap_or_default();
         next.extend(by_name.remove(&name).unwrap_or_default());
-        named.push(Named { name, crc: object.crc, at: object.at });
+        named.push(PackEntry { name, crc: object.crc, at: object.at });
         if !next.is_empty() {
             kept = kept.saturating_add(content.len());
             if kept > MAX_KEPT {

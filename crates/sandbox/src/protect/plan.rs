@@ -42,7 +42,7 @@ pub struct Bind {
 
 /// What a protected path was at start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Seen {
+pub struct PathStat {
     /// Inode.
     pub inode: u64,
     /// File type bits and mode.
@@ -88,7 +88,7 @@ pub struct ProtectPlan {
     pub linked: Vec<PathBuf>,
     /// What was there at start, by path.
     #[serde(skip)]
-    pub before: BTreeMap<PathBuf, Seen>,
+    pub before: BTreeMap<PathBuf, PathStat>,
 }
 
 /// Looks through a workspace. `documents` are the files of the policy: a run that could write them would decide how the next
@@ -157,16 +157,16 @@ impl ProtectPlan {
     fn entry(&mut self, below: &Dir, top: &Top, entry: &Protected) -> Result<()> {
         for path in expand(below, top, &entry.pattern) {
             match look(below, &path)? {
-                Found::Is(Shape::Dir) if entry.unless_folder => {}
+                PathKind::Is(Shape::Dir) if entry.unless_folder => {}
                 // Two names with `*` may mean one file, which is mounted once.
-                Found::Is(_) if self.binds.iter().any(|bind| bind.path == path) => {}
+                PathKind::Is(_) if self.binds.iter().any(|bind| bind.path == path) => {}
                 // A file where a folder is expected (or the other way round) is still read by somebody.
-                Found::Is(kind) => {
+                PathKind::Is(kind) => {
                     self.binds.push(Bind { path, kind, category: entry.category.clone(), why: entry.why.clone() });
                 }
                 // Nothing is found where a folder on the way is a link, too.
-                Found::Link | Found::Nothing => self.lead(below, &path, true, &entry.why),
-                Found::Special => {}
+                PathKind::Link | PathKind::Nothing => self.lead(below, &path, true, &entry.why),
+                PathKind::Special => {}
             }
         }
         Ok(())
@@ -224,7 +224,7 @@ impl ProtectPlan {
         });
         if let Some(led) = led {
             // A link leads to a name that is free: what is made there is put aside.
-            if led != path && matches!(look(below, &led), Ok(Found::Nothing)) && !self.links.contains(&led) {
+            if led != path && matches!(look(below, &led), Ok(PathKind::Nothing)) && !self.links.contains(&led) {
                 self.links.push(led.clone());
                 self.ways.extend(led.ancestors().skip(1).filter(|way| !way.as_os_str().is_empty()).map(Path::to_owned));
             }
@@ -238,7 +238,7 @@ impl ProtectPlan {
             return;
         }
         if self.binds.iter().all(|bind| !held(&bind.path))
-            && let Ok(Found::Is(kind)) = look(below, &path)
+            && let Ok(PathKind::Is(kind)) = look(below, &path)
             && (folders || kind == Shape::File)
         {
             // What lies in it is held by it, and a mount below another one would be none.
@@ -320,7 +320,7 @@ impl Top {
 }
 
 /// Everything on the list that is there now.
-pub(super) fn seen(below: &Dir, list: &List) -> Result<BTreeMap<PathBuf, Seen>> {
+pub(super) fn seen(below: &Dir, list: &List) -> Result<BTreeMap<PathBuf, PathStat>> {
     let mut all = BTreeMap::new();
     let patterns = list.path.iter().map(|entry| (entry.pattern.as_str(), entry.unless_folder)).chain([(".git", false)]);
     let top = Top::of(below);
@@ -341,7 +341,7 @@ pub(super) fn seen(below: &Dir, list: &List) -> Result<BTreeMap<PathBuf, Seen>> 
                 None
             };
             let mtime = (stat.st_mtime, stat.st_mtime_nsec);
-            all.insert(path, Seen { inode: stat.st_ino, mode: stat.st_mode, size: stat.st_size, mtime, target });
+            all.insert(path, PathStat { inode: stat.st_ino, mode: stat.st_mode, size: stat.st_size, mtime, target });
         }
     }
     Ok(all)
@@ -352,22 +352,22 @@ fn reachable<T>(found: Result<Option<T>>) -> Result<Option<T>> {
     if matches!(found, Err(Errno::ACCESS)) { Ok(None) } else { found }
 }
 
-enum Found {
+enum PathKind {
     Is(Shape),
     Nothing,
     Link,
     Special,
 }
 
-fn look(below: &Dir, path: &Path) -> Result<Found> {
-    let Some((parent, name)) = reachable(parent_of(below, path))? else { return Ok(Found::Nothing) };
-    let Some(stat) = reachable(parent.stat(&name))? else { return Ok(Found::Nothing) };
+fn look(below: &Dir, path: &Path) -> Result<PathKind> {
+    let Some((parent, name)) = reachable(parent_of(below, path))? else { return Ok(PathKind::Nothing) };
+    let Some(stat) = reachable(parent.stat(&name))? else { return Ok(PathKind::Nothing) };
     Ok(match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Found::Is(Shape::File),
-        FileType::Directory => Found::Is(Shape::Dir),
-        FileType::Symlink => Found::Link,
+        FileType::RegularFile => PathKind::Is(Shape::File),
+        FileType::Directory => PathKind::Is(Shape::Dir),
+        FileType::Symlink => PathKind::Link,
         FileType::Fifo | FileType::Socket | FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {
-            Found::Special
+            PathKind::Special
         }
     })
 }

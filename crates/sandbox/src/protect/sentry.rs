@@ -47,7 +47,7 @@ const MAX_TAKEN_BYTES: u64 = 64 << 20;
 #[derive(Debug)]
 pub struct Sentry {
     /// What it saw comes out here, with what it saw it by.
-    seen: Receiver<Eye>,
+    seen: Receiver<WatchState>,
     /// Closed to stop it.
     stop: Option<OwnedFd>,
     failed: Arc<Mutex<Option<Errno>>>,
@@ -64,7 +64,7 @@ impl Sentry {
         let links = plan.links.iter().map(|link| (link.clone(), link_target(&below, link))).collect();
         let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let failed = Arc::new(Mutex::new(None));
-        let mut eye = Eye {
+        let mut eye = WatchState {
             queue: Some(queue),
             aside,
             list,
@@ -148,7 +148,7 @@ impl Sentry {
 /// # Errors
 /// What the kernel answers when there is no queue to be had.
 pub fn late(watched: &Watched, below: Dir, aside: Dir, until: i64) -> Result<Vec<Slipped>> {
-    let mut eye = Eye {
+    let mut eye = WatchState {
         queue: None,
         below,
         aside,
@@ -173,7 +173,7 @@ pub fn late(watched: &Watched, below: Dir, aside: Dir, until: i64) -> Result<Vec
 
 /// What it sees with.
 #[derive(Debug)]
-struct Eye {
+struct WatchState {
     queue: Option<OwnedFd>,
     below: Dir,
     aside: Dir,
@@ -205,7 +205,7 @@ struct Eye {
     bytes: u64,
 }
 
-impl Eye {
+impl WatchState {
     fn run(&mut self, end: &OwnedFd, pestered: &AtomicBool) -> Result<()> {
         loop {
             let queue = self.queue.as_ref().ok_or(Errno::BADF)?;

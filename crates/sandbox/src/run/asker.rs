@@ -18,7 +18,7 @@ pub struct Question {
 /// Something that was let through: a connection, or a request that was read on it. The broker says it, and it is believed in
 /// nothing: its parts are of their form, and no more.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Passed {
+pub struct AllowedAccess {
     /// The name, or the address where none was looked up.
     pub host: String,
     /// The port.
@@ -41,5 +41,5 @@ pub trait Asker: Send + Sync + std::fmt::Debug {
     }
 
     /// Something was let through; said only where it observes.
-    fn passed(&self, _passed: Passed) {}
+    fn passed(&self, _passed: AllowedAccess) {}
 }

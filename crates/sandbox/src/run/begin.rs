@@ -34,12 +34,12 @@ use crate::workload::Workload;
 
 /// Everything that is needed to start, and a journal that knows of it. The order of the fields is the order in which it
 /// ends.
-pub(super) struct Begun {
+pub(super) struct PreparedRun {
     prepared: Box<dyn Prepared>,
     program: String,
     protected: Option<Protected>,
     git: Option<GitLayers>,
-    broker: Option<broker::Begun>,
+    broker: Option<broker::PreparedBroker>,
     home: HostResources,
     image: Option<Demanded>,
     watches: Watches,
@@ -68,7 +68,7 @@ pub(super) struct Stage {
 }
 
 /// A guest whose posture equals the plan, and which waits for *go*. The order of the fields is the order in which it ends.
-pub(super) struct Ready {
+pub(super) struct VerifiedRun {
     verified: Box<dyn Verified>,
     broker: Option<Keeper>,
     program: String,
@@ -83,7 +83,7 @@ pub(super) struct Ready {
     image: Option<LeasedTree>,
 }
 
-impl Ready {
+impl VerifiedRun {
     /// The guest's process, by its number outside.
     pub(super) fn pid(&self) -> i32 {
         self.verified.pid()
@@ -91,7 +91,7 @@ impl Ready {
 }
 
 /// What is to be run, as it was judged.
-pub(super) struct Wanted<'a> {
+pub(super) struct RunRequest<'a> {
     pub(super) what: Workload,
     pub(super) forced: Forced,
     pub(super) options: &'a Options,
@@ -99,8 +99,13 @@ pub(super) struct Wanted<'a> {
 }
 
 /// Writes the journal and prepares.
-pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: &Capabilities) -> Result<Begun, Error> {
-    let (policy, Wanted { what, forced, options, environment }) = (&plan.policy, wanted);
+pub(super) fn begin(
+    plan: &Plan,
+    wanted: RunRequest<'_>,
+    recorded: &Recorded,
+    host: &Capabilities,
+) -> Result<PreparedRun, Error> {
+    let (policy, RunRequest { what, forced, options, environment }) = (&plan.policy, wanted);
     // First, so that nothing is made for a run that is refused for one.
     let secrets = super::secrets::read(plan, environment)?;
     let image = crate::image::demand(plan, environment.images, &environment.state)?;
@@ -171,7 +176,7 @@ pub(super) fn begin(plan: &Plan, wanted: Wanted<'_>, recorded: &Recorded, host: 
     let watches = Watches { live, ..Watches::of(plan, options.without()) };
     let armed = Armed::none(options.without().to_vec());
     let (protected, git) = (guard.protected, guard.layers);
-    Ok(Begun { prepared, program: named, protected, git, broker, home, image, watches, armed })
+    Ok(PreparedRun { prepared, program: named, protected, git, broker, home, image, watches, armed })
 }
 
 /// The journal of a run. What dead runs left is removed before anything of this one runs: also a run that will be killed has
@@ -285,7 +290,7 @@ pub(super) fn hand_over(
     })
 }
 
-impl Begun {
+impl PreparedRun {
     /// Starts the guest, and verifies its posture.
     pub(super) fn confine(
         self,
@@ -293,7 +298,7 @@ impl Begun {
         recorded: &Recorded,
         host: &Capabilities,
         earlier: Option<&Earlier>,
-    ) -> Result<Ready, Error> {
+    ) -> Result<VerifiedRun, Error> {
         let plan = &planned.plan;
         // Before the guest, so that it goes after it.
         let Self { prepared, program, mut protected, mut git, broker, mut home, image, watches, mut armed } = self;
@@ -355,11 +360,11 @@ impl Begun {
             leased
         });
         let verified = started.verify(armed.controls())?;
-        Ok(Ready { verified, broker, program, root, layer, tmp, protected, git, watches, home, image })
+        Ok(VerifiedRun { verified, broker, program, root, layer, tmp, protected, git, watches, home, image })
     }
 }
 
-impl Ready {
+impl VerifiedRun {
     /// Lets the payload go.
     pub(super) fn go(self, plan: &Plan, stdio: Stdio) -> Result<Stage, Error> {
         let Self { verified, broker, program, root, layer, tmp, protected, git, watches, mut home, image } = self;
@@ -379,7 +384,7 @@ impl Ready {
 
 /// Gives the sandbox's sockets to the broker, which counts as armed when it holds them and said by which rules it judges.
 fn brokered(
-    broker: Option<broker::Starting>,
+    broker: Option<broker::StartingBroker>,
     started: &mut dyn backends::Started,
     plan: &Plan,
     armed: &mut Armed,

@@ -24,7 +24,7 @@ pub(super) type Forced = Vec<(OsString, OsString)>;
 
 /// What is to be run, as the gate let it through.
 #[derive(Debug)]
-pub(super) struct Judged {
+pub(super) struct JudgedWorkload {
     /// With the program's absolute path, and the words that its table puts in.
     pub(super) what: Workload,
     pub(super) forced: Forced,
@@ -33,8 +33,8 @@ pub(super) struct Judged {
 }
 
 /// Judges what is to be run by the policy's commands, if it has any. The policy gets the executables as `fs.exec`.
-pub(super) fn judge(loaded: &mut Loaded, what: Workload) -> Result<Judged, Error> {
-    let unjudged = |what| Ok(Judged { what, forced: Vec::new(), by_gate: false });
+pub(super) fn judge(loaded: &mut Loaded, what: Workload) -> Result<JudgedWorkload, Error> {
+    let unjudged = |what| Ok(JudgedWorkload { what, forced: Vec::new(), by_gate: false });
     let Some(commands) = loaded.policy.commands.clone() else { return unjudged(what) };
     if matches!(loaded.policy.fs.root, Root::Empty | Root::Image(_)) {
         // Nothing can be looked up there: the planner refuses the clause.
@@ -50,7 +50,7 @@ pub(super) fn judge(loaded: &mut Loaded, what: Workload) -> Result<Judged, Error
         loaded.allow_only(judge.executables(shell));
     }
     let forced = judge.environment().into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-    Ok(Judged { what, forced, by_gate: true })
+    Ok(JudgedWorkload { what, forced, by_gate: true })
 }
 
 /// Where commands run: the workspace as they see it, else the folder for temporary files.
@@ -91,7 +91,7 @@ fn judged(judge: &Judge, what: Workload, policy: &Policy, tier: Tier) -> Result<
             Ok(Workload::Script(script))
         }
         Workload::Code(code) => {
-            let words = words(&code.interpreter.candidates, Path::new(launch::SHOWN).join(&code.name), &code.args);
+            let words = argv_of(&code.interpreter.candidates, Path::new(launch::SHOWN).join(&code.name), &code.args);
             passes(judge.argv(&words), "the code")?;
             Ok(Workload::Code(code))
         }
@@ -99,13 +99,13 @@ fn judged(judge: &Judge, what: Workload, policy: &Policy, tier: Tier) -> Result<
             let name = script.path.file_name().unwrap_or_default();
             let inside = launch::in_workspace(&script.path, policy, tier);
             let place = inside.unwrap_or_else(|| Path::new(launch::SHOWN).join(name));
-            passes(judge.argv(&words(&script.interpreter.candidates, place, &script.args)), "the script")?;
+            passes(judge.argv(&argv_of(&script.interpreter.candidates, place, &script.args)), "the script")?;
             Ok(Workload::Script(script))
         }
     }
 }
 
-fn words(candidates: &[Vec<OsString>], file: PathBuf, args: &[OsString]) -> Vec<OsString> {
+fn argv_of(candidates: &[Vec<OsString>], file: PathBuf, args: &[OsString]) -> Vec<OsString> {
     let interpreter = candidates.first().cloned().unwrap_or_default();
     interpreter.into_iter().chain(std::iter::once(file.into_os_string())).chain(args.iter().cloned()).collect()
 }

@@ -37,9 +37,9 @@ pub(super) fn covered(plan: &Plan, protected: Option<&Protected>) -> Result<Vec<
     for control in plan.controls() {
         let Control::Covered(cover) = control else { continue };
         let (wanted, places) = match cover {
-            Cover::Sockets => (Wanted::sockets(), writable(policy)),
+            Cover::Sockets => (CoverPatterns::sockets(), writable(policy)),
             Cover::Hidden(globs) => {
-                (Wanted::hidden(globs)?, policy.fs.read.iter().chain(&policy.fs.write).cloned().collect())
+                (CoverPatterns::hidden(globs)?, policy.fs.read.iter().chain(&policy.fs.write).cloned().collect())
             }
         };
         for place in &places {
@@ -93,12 +93,12 @@ fn link_hidden(link: &Path) -> Error {
 /// # Errors
 /// The workspace cannot be searched whole.
 pub(super) fn hidden(root: &Path, policy: &Policy, globs: &[String]) -> Result<Vec<PathBuf>, Error> {
-    Wanted::hidden(globs)?.below(root, policy.workspace.at.as_deref().unwrap_or(root))
+    CoverPatterns::hidden(globs)?.below(root, policy.workspace.at.as_deref().unwrap_or(root))
 }
 
 /// Whether the globs name a path of a workspace that is shown at `at`, or a folder above it.
 pub(super) fn hides(globs: &[String], at: &Path, path: &Path) -> Result<bool, Error> {
-    let wanted = Wanted::hidden(globs)?;
+    let wanted = CoverPatterns::hidden(globs)?;
     Ok(path.ancestors().any(|path| wanted.matches(at, path)))
 }
 
@@ -139,7 +139,7 @@ fn reaching(globs: &[String], policy: &Policy) -> Result<(), Error> {
 
 /// What the policy shows cannot be hidden by its own name, nor within what another tree hides: it lies there all the same.
 fn shown_whole(policy: &Policy) -> Result<(), Error> {
-    let wanted = Wanted::hidden(&policy.fs.hide)?;
+    let wanted = CoverPatterns::hidden(&policy.fs.hide)?;
     let mut places: Vec<Grant> = policy.fs.read.iter().chain(&policy.fs.write).cloned().collect();
     if policy.workspace.mode != WorkspaceMode::None {
         places.extend(policy.workspace.path.as_deref().map(|path| workspace(path, policy)));
@@ -172,7 +172,7 @@ fn shown_and_hidden(at: &Path) -> Error {
 }
 
 /// What is looked for.
-struct Wanted {
+struct CoverPatterns {
     /// Globs that match a path below the tree.
     relative: GlobSet,
     /// Globs that match the path that it has inside.
@@ -180,7 +180,7 @@ struct Wanted {
     sockets: bool,
 }
 
-impl Wanted {
+impl CoverPatterns {
     fn sockets() -> Self {
         Self { relative: GlobSet::empty(), absolute: GlobSet::empty(), sockets: true }
     }
@@ -230,7 +230,7 @@ impl Wanted {
 struct Walk<'a> {
     root: &'a Path,
     at: &'a Path,
-    wanted: &'a Wanted,
+    wanted: &'a CoverPatterns,
     seen: usize,
     found: Vec<PathBuf>,
 }
@@ -290,7 +290,7 @@ mod tests {
 
     fn found(root: &Path, at: &str, globs: &[&str]) -> Vec<PathBuf> {
         let globs: Vec<String> = globs.iter().map(|s| (*s).to_owned()).collect();
-        let mut found = Wanted::hidden(&globs).unwrap().below(root, Path::new(at)).unwrap();
+        let mut found = CoverPatterns::hidden(&globs).unwrap().below(root, Path::new(at)).unwrap();
         found.sort();
         found
     }
@@ -312,7 +312,7 @@ mod tests {
     fn sockets_are_found_and_nothing_else() {
         let root = tree();
         let _listener = std::os::unix::net::UnixListener::bind(root.path().join("a/s")).unwrap();
-        let all = Wanted::sockets().below(root.path(), Path::new("/w")).unwrap();
+        let all = CoverPatterns::sockets().below(root.path(), Path::new("/w")).unwrap();
         assert_eq!(all, [PathBuf::from("a/s")]);
     }
 }

@@ -11,7 +11,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::{Errno, Result as KernelResult};
 
 use super::laying::{Laying, Stop};
-use crate::changes::{BLOBS, Change, ChangesError, Entry, Kind, Manifest, Standing, load, must_have_ended, standing};
+use crate::changes::{ApplyState, BLOBS, Change, ChangesError, Entry, Kind, Manifest, load, must_have_ended, standing};
 use crate::error::Error;
 use crate::fault::{Fault, show_path, show_text};
 use crate::state::{Cross, Dir, RunId, State};
@@ -152,12 +152,12 @@ impl Earlier {
         for entry in entries {
             let read = |errno| ChangesError::Read { path: self.manifest.workspace.join(&entry.path), errno };
             match standing(root, entry, &gone).map_err(read)? {
-                Standing::Done => {}
-                Standing::Conflict(_, why) => moved.push((entry.path.clone(), why)),
-                Standing::Ready if is_fuller(root, entry, &gone).map_err(read)? => {
+                ApplyState::Done => {}
+                ApplyState::Conflict(_, why) => moved.push((entry.path.clone(), why)),
+                ApplyState::Ready if is_fuller(root, entry, &gone).map_err(read)? => {
                     moved.push((entry.path.clone(), "there are other things in it now".to_owned()));
                 }
-                Standing::Ready => todo.push(entry),
+                ApplyState::Ready => todo.push(entry),
             }
         }
         if moved.is_empty() { Ok(todo) } else { Err(self.moved(&moved)) }

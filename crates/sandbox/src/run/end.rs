@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use guest::frames::ExecFailure;
 use policy::control::Interpreter;
-use policy::report::{Digest, EnforcerLine, Named, Warning, WorkspaceReport};
+use policy::report::{Digest, EnforcerLine, PolicyRef, Warning, WorkspaceReport};
 use policy::value::{Root, Tier};
 use policy::{ClauseId, Outcome, OutcomeKind, Plan, Policy, Report, Usage, Violation};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use super::guard::Protected;
 use super::host_resources::HostResources;
 use super::outcome;
 use super::record::Recorded;
-use super::streams::{Kept, Last, Stream};
+use super::streams::{CapturedStream, Last, Stream};
 use super::supervise::Watched;
 use super::violations::{self, Counters};
 use super::workspace::Layer;
@@ -36,9 +36,9 @@ pub struct Finished {
     /// The report.
     pub report: Report,
     /// What was kept of stdout.
-    pub stdout: Kept,
+    pub stdout: CapturedStream,
     /// What was kept of stderr.
-    pub stderr: Kept,
+    pub stderr: CapturedStream,
     /// How what was handed on to the caller ends: stdout (or the terminal), and stderr.
     pub last: [Last; 2],
     /// Why the program could not be executed.
@@ -110,7 +110,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     let mut report = Report {
         schema: 1,
         run: recorded.id.to_string(),
-        policy: Named { name: plan.policy.name.clone(), digest: plan.policy_digest().to_owned() },
+        policy: PolicyRef { name: plan.policy.name.clone(), digest: plan.policy_digest().to_owned() },
         plan: Digest { digest: plan.digest().to_owned() },
         tier: plan.tier.as_str().to_owned(),
         backend: plan.backend.to_owned(),

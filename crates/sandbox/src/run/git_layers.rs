@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use policy::report::Seen;
+use policy::report::DetectedBy;
 use policy::{ClauseId, Policy, Violation};
 
 use super::moment::Moment;
@@ -200,7 +200,7 @@ fn violation(paths: &[&PathBuf], why: &str) -> Violation {
         instead: "look at it with `fumehood diff`, and take it with `fumehood apply -- PATH` or throw it away with `fumehood discard`"
             .to_owned(),
         count: u64::try_from(paths.len()).unwrap_or(u64::MAX),
-        seen: Seen::Kernel,
+        seen: DetectedBy::Kernel,
         program: None,
     }
 }

@@ -4,7 +4,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use backends::{GitPart, Protect};
-use policy::report::Seen;
+use policy::report::DetectedBy;
 use policy::value::{Grant, Policy, Tier, WorkspaceMode};
 use policy::{ClauseId, Violation};
 
@@ -514,7 +514,7 @@ fn violation(slipped: &protect::Slipped) -> Violation {
         why: format!("control files of a workspace are protected; {where_to}"),
         instead: instead_of_making(&slipped.path).to_owned(),
         count: 1,
-        seen: Seen::Kernel,
+        seen: DetectedBy::Kernel,
         program: None,
     }
 }

@@ -19,7 +19,7 @@ use sys::channel::Interest;
 use super::broker::Rules;
 use super::end::{Finished, usage};
 use super::frozen::{Reply, Task};
-use super::now::{Seen, UsageNow};
+use super::now::{UsageNow, UsageSample};
 use crate::changes::{Applied, ChangesError, Request};
 use crate::error::Error;
 use crate::fault::Fault;
@@ -52,7 +52,7 @@ pub(super) struct Mailbox {
 struct Now {
     started: Instant,
     /// What the supervisor saw last; none before its first look.
-    last: Mutex<Option<Seen>>,
+    last: Mutex<Option<UsageSample>>,
     /// Somebody asked for its end, which a long look at its files does not hold up.
     killed: Arc<AtomicBool>,
 }
@@ -73,14 +73,14 @@ impl std::fmt::Debug for Visitor<'_> {
 
 /// Where a supervisor hears of orders.
 #[derive(Debug)]
-pub(super) struct Ear<'a> {
+pub(super) struct OrderSource<'a> {
     mailbox: Mailbox,
     /// Somebody may still ring.
     rings: bool,
     visitor: Option<(Visitor<'a>, Handle)>,
 }
 
-impl<'a> Ear<'a> {
+impl<'a> OrderSource<'a> {
     pub(super) const fn new(mailbox: Mailbox, visitor: Option<(Visitor<'a>, Handle)>) -> Self {
         Self { mailbox, rings: true, visitor }
     }
@@ -138,7 +138,7 @@ impl<'a> Ear<'a> {
     pub(super) fn tell(&self, sample: Sample, (output, disk): (u64, Option<u64>)) {
         let Now { started, last, killed: _ } = &*self.mailbox.now;
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = Some(Seen::after(last.take(), *started, Instant::now(), sample).with(output, disk));
+        *last = Some(UsageSample::after(last.take(), *started, Instant::now(), sample).with(output, disk));
     }
 }
 
@@ -194,7 +194,7 @@ impl Handle {
         UsageNow::of(&seen, with_net(so_far))
     }
 
-    fn seen(&self) -> Option<Seen> {
+    fn seen(&self) -> Option<UsageSample> {
         *self.now.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

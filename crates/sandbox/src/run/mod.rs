@@ -57,7 +57,7 @@ use policy::Plan;
 use policy::value::{NetMode, Unknown};
 
 pub use asked::{AskedLayer, asked_layer};
-pub use asker::{Asker, Passed, Question, Reply};
+pub use asker::{AllowedAccess, Asker, Question, Reply};
 pub use broker::WORD as BROKER_WORD;
 pub use commands::around as commands_around;
 pub use earlier::Earlier;
@@ -71,14 +71,14 @@ pub use parked::{Parked, park};
 pub use planning::{Planned, plan};
 pub use record::{facts, plan_without_values, refused};
 pub use secrets::fits_header;
-pub use streams::{Kept, Last};
+pub use streams::{CapturedStream, Last};
 pub use tools::{NoResult, Tools};
 pub use violations::from_output as hints;
 
 use begin::Stage;
 use frozen::Files;
 use guard::Protected;
-use handle::{Ear, Mailbox};
+use handle::{Mailbox, OrderSource};
 use record::Recorded;
 use supervise::{Hooks, StopReason, Watch, Watched};
 
@@ -148,7 +148,7 @@ impl Live {
     /// Supervises it to its end.
     fn supervise(self, visitor: Option<(Visitor<'_>, Handle)>) -> Finished {
         let Self { mut stage, recorded, plan, mailbox, mut events } = self;
-        let mut ear = Ear::new(mailbox, visitor);
+        let mut ear = OrderSource::new(mailbox, visitor);
         let watched = watch(&mut stage, (&recorded, &plan), &mut ear, &mut *events);
         end::report(stage, &watched, plan, &recorded)
     }
@@ -219,7 +219,7 @@ fn unsupervised(error: &dyn std::fmt::Display) -> Error {
 fn watch(
     stage: &mut Stage,
     (recorded, plan): (&Recorded, &Plan),
-    ear: &mut Ear<'_>,
+    ear: &mut OrderSource<'_>,
     events: &mut dyn FnMut(Event),
 ) -> Watched {
     let events = std::cell::RefCell::new(events);

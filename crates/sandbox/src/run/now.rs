@@ -32,7 +32,7 @@ impl UsageNow {
         Self { so_far, memory: None, pids: None, cpu_percent: None }
     }
 
-    pub(super) fn of(seen: &Seen, so_far: Usage) -> Self {
+    pub(super) fn of(seen: &UsageSample, so_far: Usage) -> Self {
         let sample = &seen.sample;
         let pids = (!sample.uncounted_pids).then_some(sample.pids);
         Self { so_far, memory: Some(sample.memory), pids, cpu_percent: Some(seen.percent) }
@@ -41,7 +41,7 @@ impl UsageNow {
 
 /// What a supervisor saw.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct UsageSample {
     pub(super) sample: Sample,
     /// Bytes of output.
     pub(super) output: u64,
@@ -55,7 +55,7 @@ pub(super) struct Seen {
     settled: bool,
 }
 
-impl Seen {
+impl UsageSample {
     /// What else is known then.
     pub(super) const fn with(self, output: u64, disk: Option<u64>) -> Self {
         Self { output, disk, ..self }
@@ -90,7 +90,7 @@ mod tests {
         let mut seen = None;
         let look = |&(ms, user_us): &(u64, u64)| {
             let sample = Sample { user_us, ..Sample::default() };
-            let next = Seen::after(seen.take(), started, started + Duration::from_millis(ms), sample);
+            let next = UsageSample::after(seen.take(), started, started + Duration::from_millis(ms), sample);
             seen = Some(next);
             next.percent
         };

@@ -3,7 +3,7 @@
 use backends::Capabilities;
 use policy::value::Tier;
 
-use super::begin::{self, Ready, Wanted};
+use super::begin::{self, RunRequest, VerifiedRun};
 use super::broker::Keeper;
 use super::handle::{self, Sandbox};
 use super::options::Options;
@@ -23,7 +23,7 @@ pub struct Parked {
 
 /// The order of the fields is the order in which it ends.
 struct Waiting {
-    ready: Ready,
+    ready: VerifiedRun,
     recorded: Recorded,
     planned: Planned,
     options: Options,
@@ -49,7 +49,7 @@ pub fn park(
     let recorded = record::open(&planned, environment, host, &options)?;
     let what = std::mem::replace(&mut planned.judged.what, Workload::Nothing);
     let forced = std::mem::take(&mut planned.judged.forced);
-    let wanted = Wanted { what, forced, options: &options, environment };
+    let wanted = RunRequest { what, forced, options: &options, environment };
     let begun = begin::begin(&planned.plan, wanted, &recorded, host).map_err(|stop| recorded.abort(stop, &planned))?;
     let ready = begun
         .confine(&planned, &recorded, host, options.earlier.as_ref())

@@ -5,7 +5,7 @@ use policy::value::Tier;
 use policy::{Candidate, Choice, Clause, Loaded, Plan};
 
 use super::asked;
-use super::commands::{self, Judged};
+use super::commands::{self, JudgedWorkload};
 use super::launch;
 use crate::environment::Environment;
 use crate::error::Error;
@@ -21,7 +21,7 @@ pub struct Planned {
     /// Legal, but probably not meant.
     pub lints: Vec<policy::lint::Lint>,
     /// What was judged is what runs.
-    pub(super) judged: Judged,
+    pub(super) judged: JudgedWorkload,
 }
 
 impl Planned {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use backends::Capabilities;
-use policy::report::{AuditPointer, Seen};
+use policy::report::{AuditPointer, DetectedBy};
 use policy::{ClauseId, Diagnostic, Plan, Report, Violation};
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ impl Denials {
     fn is_written(&self, violation: &Violation) -> bool {
         let key = (violation.id.clone(), violation.what.clone());
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        violation.seen == Seen::Broker && written.get(&key) == Some(&violation.count)
+        violation.seen == DetectedBy::Broker && written.get(&key) == Some(&violation.count)
     }
 }
 
@@ -188,8 +188,8 @@ impl Recorded {
 
     fn violation(&self, violation: &Violation) -> Result<(), Error> {
         let kind = match violation.seen {
-            Seen::Kernel | Seen::Output => Kind::run_violation(),
-            Seen::Broker => Kind::egress_denied(),
+            DetectedBy::Kernel | DetectedBy::Output => Kind::run_violation(),
+            DetectedBy::Broker => Kind::egress_denied(),
         };
         self.add(&kind, &json!(violation)).map(drop)
     }

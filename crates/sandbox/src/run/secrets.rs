@@ -14,7 +14,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use egress::secret::{Held, MAX_VALUE, sign};
+use egress::secret::{LoadedSecret, MAX_VALUE, sign};
 use egress::wire::{Hidden, Secrets};
 use policy::control::Control;
 use policy::value::{Root, Secret, SecretSource, SecretUse, WorkspaceMode, secrets_document};
@@ -99,7 +99,7 @@ fn value(
         text = sign::joined(&id, &text, token.as_deref().map(String::as_str));
     }
     // The broker's own reading of it, so that what it would refuse is refused before anything is started.
-    Held::new(String::new(), secret.clone(), &text, placeholder)?;
+    LoadedSecret::new(String::new(), secret.clone(), &text, placeholder)?;
     Ok(text)
 }
 
@@ -117,7 +117,7 @@ pub fn fits_header(name: &str, value: &str) -> Result<(), &'static str> {
         put: SecretUse::Header { name: name.to_owned(), format: "{}".to_owned() },
         env: None,
     };
-    Held::new(String::new(), secret, value, None).map(drop)
+    LoadedSecret::new(String::new(), secret, value, None).map(drop)
 }
 
 /// The text that a source has.

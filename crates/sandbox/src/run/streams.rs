@@ -132,7 +132,7 @@ pub(super) struct Stream {
 
 /// What was kept of a stream.
 #[derive(Clone, Debug, Default)]
-pub struct Kept {
+pub struct CapturedStream {
     /// Head and tail, in order.
     pub bytes: Vec<u8>,
     /// Bytes dropped between them.
@@ -295,11 +295,13 @@ impl Stream {
 
     /// What was kept, for the report.
     #[must_use]
-    pub(super) fn into_kept(self) -> Kept {
-        let Sink::Keep(mut bytes) = self.sink else { return Kept { dropped: self.dropped, ..Kept::default() } };
+    pub(super) fn into_kept(self) -> CapturedStream {
+        let Sink::Keep(mut bytes) = self.sink else {
+            return CapturedStream { dropped: self.dropped, ..CapturedStream::default() };
+        };
         let cut_at = (self.dropped > 0).then_some(bytes.len());
         bytes.extend(self.tail);
-        Kept { bytes, dropped: self.dropped, cut_at }
+        CapturedStream { bytes, dropped: self.dropped, cut_at }
     }
 
     /// The last bytes of the stream.
@@ -388,7 +390,7 @@ impl Input {
 mod tests {
     use super::*;
 
-    fn produced(limit: u64, size: usize) -> (Kept, Budget) {
+    fn produced(limit: u64, size: usize) -> (CapturedStream, Budget) {
         let (read, write) = rustix::pipe::pipe().unwrap();
         let writer = std::thread::spawn(move || {
             let bytes: Vec<u8> = (0..size).map(|i| u8::try_from(i % 251).unwrap()).collect();

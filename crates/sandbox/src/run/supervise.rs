@@ -12,7 +12,7 @@ use policy::value::Over;
 use sys::channel::Interest;
 
 use super::frozen::{Still, Task};
-use super::handle::{Ear, Order};
+use super::handle::{Order, OrderSource};
 use super::locks::LockLook;
 use super::outcome::Facts;
 use super::pace;
@@ -83,14 +83,14 @@ pub(super) enum StopReason {
 
 /// Looks at what no sample shows: a folder of ours, to which so many bytes are added that lie in files without a name; and
 /// what holds the control files.
-pub(super) type Look<'a> = &'a mut dyn FnMut(u64) -> Option<StopReason>;
+pub(super) type HostCheck<'a> = &'a mut dyn FnMut(u64) -> Option<StopReason>;
 
 /// Watches until nothing runs any more.
 pub(super) struct Watch<'a, 'v> {
     watches: &'a Watches,
     running: &'a mut dyn Running,
     carried: &'a mut StdStreams,
-    ear: &'a mut Ear<'v>,
+    ear: &'a mut OrderSource<'v>,
     started: Instant,
     /// `limits.wall`, as it is now.
     wall: Option<Millis>,
@@ -116,7 +116,7 @@ pub(super) struct Watch<'a, 'v> {
 /// Whom the watch asks, and whom it tells.
 pub(super) struct Hooks<'a> {
     pub(super) warned: &'a mut dyn FnMut(&str),
-    pub(super) look: Look<'a>,
+    pub(super) look: HostCheck<'a>,
     pub(super) still: Still<'a>,
 }
 
@@ -143,7 +143,7 @@ impl<'a, 'v> Watch<'a, 'v> {
         watches: &'a Watches,
         running: &'a mut dyn Running,
         carried: &'a mut StdStreams,
-        ear: &'a mut Ear<'v>,
+        ear: &'a mut OrderSource<'v>,
         hooks: Hooks<'a>,
     ) -> Self {
         let now = Instant::now();

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use backends::{Exhausted, ExhaustedResource};
-use policy::report::{Limit, Seen};
+use policy::report::{DetectedBy, Limit};
 use policy::value::{NetMode, Policy, Workspace, WorkspaceMode};
 use policy::{Bytes, ClauseId, Violation};
 
@@ -43,12 +43,12 @@ pub(super) fn from_kernel(counters: &Counters, policy: &Policy) -> Vec<Violation
     if counters.pids_refused > 0 {
         let limit = policy.limits.pids.unwrap_or(0);
         let why = format!("the limit of {limit} processes and threads was reached");
-        list.push(Violation { seen: Seen::Kernel, count: counters.pids_refused, ..more_tasks(why) });
+        list.push(Violation { seen: DetectedBy::Kernel, count: counters.pids_refused, ..more_tasks(why) });
     }
     if counters.oom_kills > 0 {
         let limit = limit_of(policy.limits.memory);
         let why = format!("{limit} for the whole tree was reached; files below /tmp count too");
-        list.push(Violation { seen: Seen::Kernel, count: counters.oom_kills, ..more_memory(OOM, why) });
+        list.push(Violation { seen: DetectedBy::Kernel, count: counters.oom_kills, ..more_memory(OOM, why) });
     }
     if counters.sigsys {
         list.push(kernel(
@@ -61,7 +61,7 @@ pub(super) fn from_kernel(counters: &Counters, policy: &Policy) -> Vec<Violation
         ));
     }
     if counters.sigxfsz {
-        list.push(Violation { seen: Seen::Kernel, ..large_file(policy) });
+        list.push(Violation { seen: DetectedBy::Kernel, ..large_file(policy) });
     }
     list.extend(counters.full.iter().map(|full| no_room(full, policy)));
     list
@@ -78,7 +78,7 @@ pub(super) fn from_end(limit: Limit, message: &str) -> Option<Violation> {
         // The end alone says it: nothing was tried that something else could replace.
         Limit::Wall | Limit::CpuTime | Limit::Output | Limit::Threshold | Limit::Steps => return None,
     };
-    let mut found = Violation { seen: Seen::Kernel, ..found };
+    let mut found = Violation { seen: DetectedBy::Kernel, ..found };
     if message.contains(super::unseen::WAITING) {
         "receive a descriptor within 100 ms of its sending, or send its path; `threat = \"mistakes\"` takes it for nothing"
             .clone_into(&mut found.instead);
@@ -103,7 +103,7 @@ pub(super) fn from_interpreter(stderr: &[u8]) -> Violation {
 }
 
 fn kernel(id: &str, clause: ClauseId, what: String, why: String, instead: String, count: u64) -> Violation {
-    Violation { id: id.to_owned(), clause, what, why, instead, count, seen: Seen::Kernel, program: None }
+    Violation { id: id.to_owned(), clause, what, why, instead, count, seen: DetectedBy::Kernel, program: None }
 }
 
 /// Hints read from what the program printed on its error stream.
@@ -291,7 +291,7 @@ fn no_room(full: &Exhausted, policy: &Policy) -> Violation {
     Violation {
         what: format!("writing more to {}", full.place),
         instead: format!("write less there, remove what is not needed, or ask for a larger {limit}"),
-        seen: Seen::Kernel,
+        seen: DetectedBy::Kernel,
         ..more_disk(why)
     }
 }
@@ -355,7 +355,7 @@ fn no_network(line: &str, policy: &Policy) -> bool {
 }
 
 fn output(id: &str, clause: ClauseId, what: String, why: String, instead: String) -> Violation {
-    Violation { id: id.to_owned(), clause, what, why, instead, count: 1, seen: Seen::Output, program: None }
+    Violation { id: id.to_owned(), clause, what, why, instead, count: 1, seen: DetectedBy::Output, program: None }
 }
 
 fn outside(path: &str, policy: &Policy, how: &str) -> Violation {

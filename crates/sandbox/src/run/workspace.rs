@@ -214,7 +214,8 @@ impl Layer {
         };
         let above = Dir::open(above.unwrap_or(Path::new("/"))).map_err(told)?;
         above.remove_tree(name).map_err(told)?;
-        let _rights = self.owner.map(|(uid, gid)| sys::fsids::As::user(uid, gid)).transpose().map_err(told_as)?;
+        let _rights =
+            self.owner.map(|(uid, gid)| sys::fsids::FsIdsGuard::user(uid, gid)).transpose().map_err(told_as)?;
         above.make(name, Mode::RWXU).map_err(told)?;
         self.place = above.enter(name, Cross::No).map_err(told)?;
         let unpacked = super::brought::unpack(stream, top, &self.place, bounds(policy));
@@ -350,7 +351,11 @@ pub(super) fn told(manifest: &Manifest) -> WorkspaceReport {
 /// As root the files of a layer are made as the run's user: its file system may know nobody else, and where it is shared
 /// that user could put other things in the place of ours. What is copied is read with the same rights, so that what the
 /// owner of a workspace may not read does not get into the copy either; of root's own workspace all is.
-fn rights(from: Option<&Dir>, (uid, gid): (u32, u32), host: &Capabilities) -> Result<Option<sys::fsids::As>, Error> {
+fn rights(
+    from: Option<&Dir>,
+    (uid, gid): (u32, u32),
+    host: &Capabilities,
+) -> Result<Option<sys::fsids::FsIdsGuard>, Error> {
     if !host.root() {
         return Ok(None);
     }
@@ -361,7 +366,7 @@ fn rights(from: Option<&Dir>, (uid, gid): (u32, u32), host: &Capabilities) -> Re
         }
         None => false,
     };
-    let become_user = if reads_all { sys::fsids::As::user_who_reads_all } else { sys::fsids::As::user };
+    let become_user = if reads_all { sys::fsids::FsIdsGuard::user_who_reads_all } else { sys::fsids::FsIdsGuard::user };
     become_user(uid, gid).map(Some).map_err(told_as)
 }
 

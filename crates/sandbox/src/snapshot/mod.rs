@@ -27,7 +27,7 @@ use serde_json::Value;
 pub use error::SnapshotError;
 pub use memory::Memory;
 pub use pack::{Packed, Packing, pack};
-pub use writer::{Wish, Writer, begin};
+pub use writer::{SnapshotRequest, Writer, begin};
 
 use crate::changes::Refused;
 use crate::state::{Cross, Dir, State, StateError};

@@ -35,7 +35,11 @@ impl Host {
     }
 
     fn begin(&self, name: Option<&str>) -> Result<Writer, SnapshotError> {
-        begin(self.state(), &self.run, Wish { name: name.map(str::to_owned), layers: serde_json::json!([1]) })
+        begin(
+            self.state(),
+            &self.run,
+            SnapshotRequest { name: name.map(str::to_owned), layers: serde_json::json!([1]) },
+        )
     }
 
     /// The changes of a layer, as the run's supervisor keeps them.
@@ -181,7 +185,7 @@ fn a_maker_that_is_killed_leaves_nothing_after_a_sweep() {
     if let Some(state) = std::env::var_os(CHILD) {
         let euid = rustix::process::geteuid().as_raw();
         let state = State::open(&Places { fumehood_state: Some(state.into()), euid, ..Places::default() }).unwrap();
-        let writer = begin(state, &RunId::new(Timestamp::now()).unwrap(), Wish::default()).unwrap();
+        let writer = begin(state, &RunId::new(Timestamp::now()).unwrap(), SnapshotRequest::default()).unwrap();
         writer.file(TMP).unwrap().set_len(1 << 20).unwrap();
         println!("begun");
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();

@@ -19,7 +19,7 @@ use crate::state::{Cross, Dir, RunId, State, errno_of};
 
 /// What whoever asks for a snapshot says about it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wish {
+pub struct SnapshotRequest {
     /// A name by which it can be found; unique.
     pub name: Option<String>,
     /// The layers of the policy that a sandbox of it is to have, as the asker reads them.
@@ -40,7 +40,7 @@ pub struct Writer {
 ///
 /// # Errors
 /// [`SnapshotError`]: the name cannot be one or is taken, there are too many, or the state folder's.
-pub fn begin(state: State, run: &RunId, wish: Wish) -> Result<Writer, SnapshotError> {
+pub fn begin(state: State, run: &RunId, wish: SnapshotRequest) -> Result<Writer, SnapshotError> {
     if let Some(name) = &wish.name {
         check_name(name)?;
     }

@@ -6,7 +6,7 @@
 //! ([`Dir`]), and a look at what was opened.
 
 use rustix::io::{Errno, Result};
-use sys::fsids::As;
+use sys::fsids::FsIdsGuard;
 
 use super::Dir;
 
@@ -15,12 +15,12 @@ use super::Dir;
 ///
 /// # Errors
 /// As fstat(2); EPERM if that user cannot be become.
-pub fn rights_of(folder: &Dir) -> Result<Option<As>> {
+pub fn rights_of(folder: &Dir) -> Result<Option<FsIdsGuard>> {
     let stat = rustix::fs::fstat(folder)?;
     if !rustix::process::geteuid().is_root() || stat.st_uid == 0 {
         return Ok(None);
     }
-    As::user(stat.st_uid, stat.st_gid).map(Some).or(Err(Errno::PERM))
+    FsIdsGuard::user(stat.st_uid, stat.st_gid).map(Some).or(Err(Errno::PERM))
 }
 
 #[cfg(test)]

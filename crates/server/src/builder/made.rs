@@ -8,24 +8,28 @@ use sandbox::PolicyLayer;
 
 use super::{HOME, IMAGE, set};
 use crate::answer::Problem;
-use crate::built::{Build, Kept, Tag, Template, no_such, word};
+use crate::app::{AppState, Order, load};
+use crate::built::{Build, BuiltTemplate, Tag, Template, no_such, parse_template_name};
 use crate::clock::now_ms;
-use crate::desk::{Desk, Order, load};
 use crate::keys::Key;
 use crate::labels;
-use crate::templates::{BASE, Made};
+use crate::templates::{BASE, TemplateLayers};
 
 const MIB: u64 = 1 << 20;
 /// Most tags of a template.
 const MAX_TAGS: usize = 50;
 
-impl Desk {
+impl AppState {
     /// The build that a word of a key means (`NAME[:TAG]`, or an id), if it is ready; none where no template of the key is called so.
     ///
     /// # Errors
     /// There is such a template, and nothing of it is ready.
-    pub(crate) async fn ready(&self, key: &Key, text: &str) -> Result<Option<(Template, Build, Kept)>, Problem> {
-        let Ok(word) = word("templateID", text) else { return Ok(None) };
+    pub(crate) async fn ready(
+        &self,
+        key: &Key,
+        text: &str,
+    ) -> Result<Option<(Template, Build, BuiltTemplate)>, Problem> {
+        let Ok(word) = parse_template_name("templateID", text) else { return Ok(None) };
         let Some(template) = self.built(key, &word.name).await? else { return Ok(None) };
         let found = template.tagged(word.tag()).map(|(build, kept)| (build.clone(), kept.clone()));
         if let Some((build, kept)) = found {
@@ -43,7 +47,7 @@ impl Desk {
     /// What makes a sandbox of something that a key may name as a template: of the server, of its own, or a snapshot.
     pub(crate) async fn order_of(&self, key: &Key, template: &str) -> Result<Order, Problem> {
         let unknown = match self.templates.find(template) {
-            Ok(Made { layers, shown, root }) => {
+            Ok(TemplateLayers { layers, shown, root }) => {
                 return Ok(Order { template: template.to_owned(), layers, shown, root, ..Order::default() });
             }
             Err(problem) if problem.is_no_template() => problem,
@@ -61,7 +65,7 @@ impl Desk {
     }
 
     /// What a base is, as layers and what they show.
-    pub(crate) fn base(&self, base: &str) -> Result<Made, Problem> {
+    pub(crate) fn base(&self, base: &str) -> Result<TemplateLayers, Problem> {
         let Some(image) = base.strip_prefix(IMAGE) else { return self.templates.find(base) };
         let mut made = self.templates.find(BASE)?;
         made.layers.push(set("fs.root", &format!("{IMAGE}{image}")));
@@ -71,8 +75,13 @@ impl Desk {
     }
 
     /// A sandbox of a build.
-    pub(super) fn order_of_kept(&self, template: &Template, build: &Build, kept: &Kept) -> Result<Order, Problem> {
-        let Made { mut layers, shown, root } = self.base(&kept.base)?;
+    pub(super) fn order_of_kept(
+        &self,
+        template: &Template,
+        build: &Build,
+        kept: &BuiltTemplate,
+    ) -> Result<Order, Problem> {
+        let TemplateLayers { mut layers, shown, root } = self.base(&kept.base)?;
         layers.push(set("workspace.at", &kept.place));
         layers.extend(build.cpus.map(|cpus| PolicyLayer::Set(format!("limits.cpus={cpus}"))));
         if let Some(mib) = build.memory_mib {

@@ -17,13 +17,13 @@ use sandbox::PolicyLayer;
 use serde_json::{Map, Value as Json};
 
 use crate::answer::Problem;
+use crate::app::{AppState, load};
 use crate::built::{
-    Asked, Build, Entry, From, Kept, Phase, Reason, Shelf, Template, Word, Work, asked, is_build_id, new_build_id,
-    usual_place,
+    Build, BuildBase, BuildRequest, BuiltTemplate, Entry, Phase, Reason, Template, TemplateName, TemplateStore, Work,
+    asked, is_build_id, new_build_id, usual_place,
 };
 use crate::ceiling;
 use crate::clock::now_ms;
-use crate::desk::{Desk, load};
 use crate::keys::Key;
 
 use run::Building;
@@ -35,18 +35,18 @@ const IMAGE: &str = "image:";
 
 /// What a client says of a template that it wants to build.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
-    pub(crate) name: Word,
+pub(crate) struct TemplateRequest {
+    pub(crate) name: TemplateName,
     pub(crate) tags: Vec<String>,
     pub(crate) cpus: Option<u64>,
     pub(crate) memory_mib: Option<u64>,
 }
 
-impl Desk {
+impl AppState {
     /// Does what blocks, with the templates that clients built.
     pub(crate) async fn in_shelf<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Shelf) -> Result<T, Problem> + Send + 'static,
+        work: impl FnOnce(&TemplateStore) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         let shelf = self.shelf.clone();
         let worked = tokio::task::spawn_blocking(move || work(&shelf));
@@ -54,9 +54,9 @@ impl Desk {
     }
 
     /// A build that is wanted, of a template that is there or is made.
-    pub(crate) async fn wish(&self, key: &Key, wish: Wish) -> Result<(Template, String), Problem> {
+    pub(crate) async fn wish(&self, key: &Key, wish: TemplateRequest) -> Result<(Template, String), Problem> {
         key.must_build()?;
-        let Wish { name, tags, cpus, memory_mib } = wish;
+        let TemplateRequest { name, tags, cpus, memory_mib } = wish;
         if self.templates.names().contains(&name.name) || crate::templates::is_stock(&name.name) {
             let what = format!("{} is a template of this server", policy::diagnostic::quote(&name.name));
             return Err(Problem { instead: "take another name".to_owned(), ..Problem::invalid("name", &what) });
@@ -107,7 +107,7 @@ impl Desk {
             return Ok(template);
         }
         let id = template.id.clone();
-        let settle = move |shelf: &Shelf| {
+        let settle = move |shelf: &TemplateStore| {
             let mut left = Vec::new();
             for build in lost {
                 // Another server may be at it.
@@ -165,11 +165,11 @@ impl Desk {
         self.plan(key, order.clone()).await.map_err(Problem::all)?;
         let work = Work::new(&key.mark(), &template.id, &found.id);
         let work = self.works.take(work).ok_or_else(too_many_at_once)?;
-        let building = Building { desk: Arc::clone(self), key: key.clone(), work, asked, kept, found, template };
+        let building = Building { app: Arc::clone(self), key: key.clone(), work, asked, kept, found, template };
         building.begin().await
     }
 
-    async fn uploads_are_there(&self, id: &str, asked: &Asked) -> Result<(), Problem> {
+    async fn uploads_are_there(&self, id: &str, asked: &BuildRequest) -> Result<(), Problem> {
         let copies = asked.copies().map(|(at, hash)| (at, hash.to_owned()));
         let (id, copies): (_, Vec<_>) = (id.to_owned(), copies.collect());
         let missing = self.in_shelf(move |shelf| Ok(copies.into_iter().find(|(_, hash)| !shelf.has_upload(&id, hash))));
@@ -179,11 +179,16 @@ impl Desk {
     }
 
     /// What a build begins as.
-    async fn ground(&self, key: &Key, asked: &Asked) -> Result<Kept, Problem> {
-        let new = |base: String| Kept { base, place: usual_place(), workdir: HOME.to_owned(), ..Kept::default() };
+    async fn ground(&self, key: &Key, asked: &BuildRequest) -> Result<BuiltTemplate, Problem> {
+        let new = |base: String| BuiltTemplate {
+            base,
+            place: usual_place(),
+            workdir: HOME.to_owned(),
+            ..BuiltTemplate::default()
+        };
         let mut kept = match &asked.from {
-            From::Image(name) => new(format!("{IMAGE}{name}")),
-            From::Template(word) => match self.ready(key, word).await? {
+            BuildBase::Image(name) => new(format!("{IMAGE}{name}")),
+            BuildBase::Template(word) => match self.ready(key, word).await? {
                 Some((_, _, kept)) => kept,
                 None => {
                     let known = self.templates.find(word).map(drop);
@@ -203,7 +208,7 @@ impl Desk {
             kept.place = place;
         }
         // What its sandboxes begin with is said anew.
-        Ok(Kept { begin: live::Begin::default(), ..kept })
+        Ok(BuiltTemplate { begin: live::Begin::default(), ..kept })
     }
 
     /// How programs of a build reach registries; none where the ceiling of the key does not let them. And what is to be said of it.

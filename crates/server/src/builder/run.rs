@@ -11,9 +11,9 @@ use tokio::time::timeout;
 use super::step::{self, Inside};
 use super::{HOME, begun_before, made};
 use crate::answer::Problem;
-use crate::built::{Asked, Build, Busy, Kept, Level, Phase, Reason, Tag, Template, Work};
+use crate::app::{AppState, Order};
+use crate::built::{Build, BuildRequest, BuiltTemplate, Busy, Level, Phase, Reason, Tag, Template, Work};
 use crate::clock::now_ms;
-use crate::desk::{Desk, Order};
 use crate::keys::Key;
 use crate::labels;
 
@@ -27,23 +27,23 @@ const LAST: &str = "finalize";
 
 /// A build and all that it needs.
 pub(super) struct Building {
-    pub(super) desk: Arc<Desk>,
+    pub(super) app: Arc<AppState>,
     pub(super) key: Key,
     pub(super) work: Arc<Work>,
-    pub(super) asked: Asked,
+    pub(super) asked: BuildRequest,
     /// What it begins as.
-    pub(super) kept: Kept,
+    pub(super) kept: BuiltTemplate,
     pub(super) found: Build,
     pub(super) template: Template,
 }
 
 /// Why it failed, and in which step.
-pub(super) struct Failed {
+pub(super) struct BuildFailure {
     pub(super) step: String,
     pub(super) message: String,
 }
 
-impl Failed {
+impl BuildFailure {
     fn at(step: &str, message: impl Into<String>) -> Self {
         Self { step: step.to_owned(), message: message.into() }
     }
@@ -60,7 +60,7 @@ impl Building {
     /// It cannot be written down, or somebody else builds it.
     pub(super) async fn begin(self) -> Result<(), Problem> {
         let (id, build) = (self.template.id.clone(), self.found.id.clone());
-        let begun = self.desk.in_shelf(move |shelf| {
+        let begun = self.app.in_shelf(move |shelf| {
             let busy = shelf.busy(&id, &build)?;
             let change = |template: &mut Template| {
                 let found = template.build_mut(&build).filter(|found| !found.begun);
@@ -75,7 +75,7 @@ impl Building {
                 Ok(())
             }
             other => {
-                self.desk.works.done(&self.work.build);
+                self.app.works.done(&self.work.build);
                 other.map(drop)?;
                 Err(begun_before())
             }
@@ -87,40 +87,41 @@ impl Building {
         let limit = Duration::from_millis(MAX_TIME_MS);
         let cancelled = self.work.cancelled.clone();
         let done = tokio::select! {
-            () = cancelled.cancelled() => Err(Failed::at("", "the template was removed")),
+            () = cancelled.cancelled() => Err(BuildFailure::at("", "the template was removed")),
             done = timeout(limit, self.made()) => done.unwrap_or_else(|_late| {
-                Err(Failed::at("", format!("it took longer than {} minutes", MAX_TIME_MS / 60_000)))
+                Err(BuildFailure::at("", format!("it took longer than {} minutes", MAX_TIME_MS / 60_000)))
             }),
         };
         // One that is being made hears of it.
         self.work.cancelled.cancel();
         self.end_sandbox().await;
         self.written(done).await;
-        self.desk.works.done(&self.work.build);
+        self.app.works.done(&self.work.build);
         drop(busy);
     }
 
     /// A sandbox for the build. A task of its own makes it, so that it is ended also when nobody waits for it any more.
-    async fn created(&self, order: Order, step: &str) -> Result<Info, Failed> {
-        let (desk, key, work) = (Arc::clone(&self.desk), self.key.clone(), Arc::clone(&self.work));
+    async fn created(&self, order: Order, step: &str) -> Result<Info, BuildFailure> {
+        let (app, key, work) = (Arc::clone(&self.app), self.key.clone(), Arc::clone(&self.work));
         let making = tokio::spawn(async move {
-            let made = desk.create(&key, order, None).await;
+            let made = app.create(&key, order, None).await;
             if let Ok(info) = &made {
                 work.is_in(Some(info.id.clone()));
-                if work.cancelled.is_cancelled() && desk.kill(&info.id).await.is_err() {
+                if work.cancelled.is_cancelled() && app.kill(&info.id).await.is_err() {
                     // Its life is over soon in any case.
                 }
             }
             made
         });
-        let made = making.await.map_err(|_lost| Failed::at(step, "the sandbox of the build could not be made"))?;
-        made.map_err(|problems| Failed::at(step, told(problems)))
+        let made =
+            making.await.map_err(|_lost| BuildFailure::at(step, "the sandbox of the build could not be made"))?;
+        made.map_err(|problems| BuildFailure::at(step, told(problems)))
     }
 
     /// Ends the sandbox that it was made in.
     async fn end_sandbox(&self) {
         let Some(id) = self.work.sandbox() else { return };
-        if self.desk.kill(&id).await.is_err() {
+        if self.app.kill(&id).await.is_err() {
             // Its life is over soon in any case.
             self.work.say(Level::Warn, LAST, "the sandbox of the build could not be ended");
         }
@@ -128,7 +129,7 @@ impl Building {
     }
 
     /// Writes down what came of it.
-    async fn written(&self, done: Result<Kept, Failed>) {
+    async fn written(&self, done: Result<BuiltTemplate, BuildFailure>) {
         let made = done.as_ref().ok().map(|kept| kept.snapshot.clone());
         let failed = done.as_ref().err();
         match failed {
@@ -139,7 +140,7 @@ impl Building {
         let (id, build) = (self.template.id.clone(), self.found.id.clone());
         let (said, kept) = (self.work.said(), done.ok());
         let hashes: Vec<String> = self.asked.copies().map(|(_, hash)| hash.to_owned()).collect();
-        let written = self.desk.in_shelf(move |shelf| {
+        let written = self.app.in_shelf(move |shelf| {
             let now = now_ms();
             let change = |template: &mut Template| {
                 let Some(found) = template.build_mut(&build) else { return Ok((template.clone(), Vec::new())) };
@@ -167,21 +168,21 @@ impl Building {
             // The template is gone, or the disk is full: nothing of it is left.
             Err(_unwritten) => made.into_iter().collect(),
         };
-        self.desk.forget_snapshots(gone).await;
+        self.app.forget_snapshots(gone).await;
     }
 
     /// Does all steps; what came of them.
-    async fn made(&self) -> Result<Kept, Failed> {
+    async fn made(&self) -> Result<BuiltTemplate, BuildFailure> {
         self.work.say(Level::Debug, FIRST, "waiting for a turn");
-        let turn = self.desk.works.turns.clone().acquire_owned().await;
-        let _turn = turn.map_err(|_closed| Failed::at(FIRST, "the server ends"))?;
+        let turn = self.app.works.turns.clone().acquire_owned().await;
+        let _turn = turn.map_err(|_closed| BuildFailure::at(FIRST, "the server ends"))?;
         let (layers, clients, said) =
-            self.desk.ways_out(&self.key).await.map_err(|problem| Failed::at(FIRST, problem.line()))?;
+            self.app.ways_out(&self.key).await.map_err(|problem| BuildFailure::at(FIRST, problem.line()))?;
         for line in said {
             self.work.say(Level::Warn, FIRST, &line);
         }
         let mut order =
-            self.order(&self.kept, MAX_TIME_MS).await.map_err(|problem| Failed::at(FIRST, problem.line()))?;
+            self.order(&self.kept, MAX_TIME_MS).await.map_err(|problem| BuildFailure::at(FIRST, problem.line()))?;
         let installs = installs(&order, clients);
         // What it begins with is tried at the end.
         (order.begin, order.added) = (None, layers);
@@ -197,12 +198,12 @@ impl Building {
                 let words = "root is the sandbox's one user here: what this step does is done as `user`";
                 self.work.say(Level::Warn, &name, words);
             }
-            inside.step(one, &name).await.map_err(|message| Failed::at(&name, message))?;
+            inside.step(one, &name).await.map_err(|message| BuildFailure::at(&name, message))?;
         }
         inside.tidied(LAST).await;
         let mut kept = inside.kept;
-        let taken = self.desk.take_snapshot(&self.key, &info, None).await;
-        let taken = taken.map_err(|problem| Failed::at(LAST, problem.line()))?;
+        let taken = self.app.take_snapshot(&self.key, &info, None).await;
+        let taken = taken.map_err(|problem| BuildFailure::at(LAST, problem.line()))?;
         if taken.left_out > 0 {
             let words = format!("{} files are not kept: special ones, and what lies too deep", taken.left_out);
             self.work.say(Level::Warn, LAST, &words);
@@ -213,7 +214,7 @@ impl Building {
         match self.tried(&kept).await {
             Ok(()) => Ok(kept),
             Err(failed) => {
-                self.desk.forget_snapshots(vec![kept.snapshot]).await;
+                self.app.forget_snapshots(vec![kept.snapshot]).await;
                 Err(failed)
             }
         }
@@ -229,29 +230,29 @@ impl Building {
             Ok(())
         };
         // Where it cannot be written down its end cannot either, and that is told.
-        drop(self.desk.in_shelf(move |shelf| shelf.change(&id, change)).await);
+        drop(self.app.in_shelf(move |shelf| shelf.change(&id, change)).await);
     }
 
-    async fn order(&self, kept: &Kept, life_ms: u64) -> Result<Order, Problem> {
-        let order = self.desk.order_of_kept(&self.template, &self.found, kept)?;
-        let life_ms = Some(self.desk.life(&self.key, life_ms).await?);
+    async fn order(&self, kept: &BuiltTemplate, life_ms: u64) -> Result<Order, Problem> {
+        let order = self.app.order_of_kept(&self.template, &self.found, kept)?;
+        let life_ms = Some(self.app.life(&self.key, life_ms).await?);
         Ok(Order { life_ms, ..order })
     }
 
     /// The commands that each sandbox begins with, from where its programs begin.
-    fn begins(&self, kept: &Kept) -> Begin {
+    fn begins(&self, kept: &BuiltTemplate) -> Begin {
         let workdir = live::quoted(&kept.workdir);
         let from_there = |line: &String| format!("cd {workdir} || exit 1\n{line}");
         Begin { start: self.asked.start.as_ref().map(from_there), ready: self.asked.ready.as_ref().map(from_there) }
     }
 
     /// A sandbox of it is made, so that one that does not begin is no template.
-    async fn tried(&self, kept: &Kept) -> Result<(), Failed> {
+    async fn tried(&self, kept: &BuiltTemplate) -> Result<(), BuildFailure> {
         if kept.begin == Begin::default() {
             return Ok(());
         }
         self.work.say(Level::Info, LAST, "a sandbox of it is tried");
-        let mut order = self.order(kept, TRIAL_MS).await.map_err(|problem| Failed::at(LAST, problem.line()))?;
+        let mut order = self.order(kept, TRIAL_MS).await.map_err(|problem| BuildFailure::at(LAST, problem.line()))?;
         order.ours.insert(labels::BUILD.to_owned(), self.found.id.clone());
         self.created(order, LAST).await?;
         self.end_sandbox().await;

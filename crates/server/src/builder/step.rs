@@ -31,7 +31,7 @@ pub(super) struct Inside<'a> {
     /// Variables of programs in steps alone.
     pub(super) installs: BTreeMap<String, String>,
     /// What the steps made of it so far.
-    pub(super) kept: crate::built::Kept,
+    pub(super) kept: crate::built::BuiltTemplate,
 }
 
 impl Inside<'_> {
@@ -92,7 +92,7 @@ impl Inside<'_> {
     }
 
     async fn exec(&self, step: &str, exec: Exec) -> Result<(), String> {
-        let opened = backend::open(&*self.building.desk.sandboxes, &self.id, &Ask::Exec(exec)).await;
+        let opened = backend::open(&*self.building.app.sandboxes, &self.id, &Ask::Exec(exec)).await;
         let mut stream = opened.map_err(|failure| failure.message)?;
         let (mut out, mut err) = (Lines::default(), Lines::default());
         let tell = |line: &str| self.building.work.say(Level::Info, step, line);
@@ -128,7 +128,7 @@ impl Inside<'_> {
 
     async fn copy(&self, step: &str, copy: &Copy) -> Result<(), String> {
         let (id, hash) = (self.building.template.id.clone(), copy.hash.clone());
-        let file = self.building.desk.in_shelf(move |shelf| shelf.upload(&id, &hash)).await;
+        let file = self.building.app.in_shelf(move |shelf| shelf.upload(&id, &hash)).await;
         let mut archive = Archive::new(file.map_err(|problem| problem.line())?);
         let wanted = copy.clone();
         let judged = tokio::task::spawn_blocking(move || {
@@ -162,7 +162,7 @@ impl Inside<'_> {
 
     async fn is_folder(&self, path: &str) -> bool {
         let ask = Request::Stat { path: path.to_owned(), follow: true };
-        let found = backend::call::<Entry>(&*self.building.desk.sandboxes, &self.id, &ask).await;
+        let found = backend::call::<Entry>(&*self.building.app.sandboxes, &self.id, &ask).await;
         found.is_ok_and(|entry| entry.kind == FileKind::Dir)
     }
 
@@ -173,7 +173,7 @@ impl Inside<'_> {
         mut archive: Archive,
         called: String,
     ) -> Result<Skipped, String> {
-        let opened = backend::open(&*self.building.desk.sandboxes, &self.id, ask).await;
+        let opened = backend::open(&*self.building.app.sandboxes, &self.id, ask).await;
         let mut stream: Stream = opened.map_err(|failure| failure.message)?;
         let (to, mut pieces): (Sender<Vec<u8>>, Receiver<Vec<u8>>) = channel(PIECES);
         let writer = tokio::task::spawn_blocking(move || {

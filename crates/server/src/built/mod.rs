@@ -23,9 +23,9 @@ use crate::answer::Problem;
 pub(crate) use copying::{Archive, Copying};
 pub(crate) use log::{Entry, Level};
 use names::new_id;
-pub(crate) use names::{Word, is_build_id, is_id, is_name, new_build_id, word};
-pub(crate) use record::{Build, Kept, Phase, Reason, Tag, Template};
-pub(crate) use steps::{Asked, Copy, From, Step, asked, usual_place};
+pub(crate) use names::{TemplateName, is_build_id, is_id, is_name, new_build_id, parse_template_name};
+pub(crate) use record::{Build, BuiltTemplate, Phase, Reason, Tag, Template};
+pub(crate) use steps::{BuildBase, BuildRequest, Copy, Step, asked, usual_place};
 pub(crate) use uploads::{MAX_UPLOAD, is_hash};
 pub(crate) use works::{Work, Works};
 
@@ -42,7 +42,7 @@ const LOCK: &str = "lock";
 
 /// The templates of a state folder.
 #[derive(Clone, Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct TemplateStore {
     root: PathBuf,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Shelf {
 #[derive(Debug)]
 pub(crate) struct Busy(#[expect(dead_code, reason = "it is held, and gone with this")] File);
 
-impl Shelf {
+impl TemplateStore {
     /// Those of this server's folder.
     pub(crate) fn new(server: &Path) -> Self {
         Self { root: server.join(FOLDER) }
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn a_template_is_its_keys_and_is_found_by_no_other() {
         let folder = tempfile::tempdir().unwrap();
-        let shelf = Shelf::new(folder.path());
+        let shelf = TemplateStore::new(folder.path());
         assert_eq!(shelf.list("a 1").unwrap(), []);
         let made = shelf.wish("a 1", "app", build(), None).unwrap();
         let again = shelf.wish("a 1", "app", build(), None).unwrap();
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn no_more_are_kept_than_may_be() {
         let folder = tempfile::tempdir().unwrap();
-        let shelf = Shelf::new(folder.path());
+        let shelf = TemplateStore::new(folder.path());
         shelf.wish("a", "one", build(), Some(1)).unwrap();
         let refused = shelf.wish("a", "two", build(), Some(1)).unwrap_err();
         assert!(refused.status == StatusCode::TOO_MANY_REQUESTS && refused.what.contains("--builds"), "{refused:?}");
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn whoever_builds_is_known_by_a_lock() {
         let folder = tempfile::tempdir().unwrap();
-        let shelf = Shelf::new(folder.path());
+        let shelf = TemplateStore::new(folder.path());
         let made = shelf.wish("a", "one", build(), None).unwrap();
         let held = shelf.busy(&made.id, &made.builds[0].id).unwrap();
         assert!(held.is_some() && shelf.busy(&made.id, &made.builds[0].id).unwrap().is_none());

@@ -12,12 +12,12 @@ const MAX_NAME: usize = 63;
 
 /// A name or an id, and a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Word {
+pub(crate) struct TemplateName {
     pub(crate) name: String,
     pub(crate) tag: Option<String>,
 }
 
-impl Word {
+impl TemplateName {
     /// The tag that is meant.
     pub(crate) fn tag(&self) -> &str {
         self.tag.as_deref().unwrap_or(DEFAULT)
@@ -28,7 +28,7 @@ impl Word {
 ///
 /// # Errors
 /// It is none.
-pub(crate) fn word(field: &str, text: &str) -> Result<Word, Problem> {
+pub(crate) fn parse_template_name(field: &str, text: &str) -> Result<TemplateName, Problem> {
     let (name, tag) = text.split_once(':').map_or((text, None), |(name, tag)| (name, Some(tag)));
     if name.contains('/') {
         let instead = "leave out what stands before `/`: each key has its own names here";
@@ -40,7 +40,7 @@ pub(crate) fn word(field: &str, text: &str) -> Result<Word, Problem> {
         let what = format!("{} is no name of a template", policy::diagnostic::quote(text));
         return Err(Problem { instead: rule.to_owned(), ..Problem::invalid(field, &what) });
     }
-    Ok(Word { name: name.to_owned(), tag: tag.map(str::to_owned) })
+    Ok(TemplateName { name: name.to_owned(), tag: tag.map(str::to_owned) })
 }
 
 /// A name, or a tag.
@@ -93,11 +93,11 @@ mod tests {
 
     #[test]
     fn names_are_plain_and_ids_are_told_from_others() {
-        let found = word("name", "my-app:v1.2").unwrap();
+        let found = parse_template_name("name", "my-app:v1.2").unwrap();
         assert_eq!((found.name.as_str(), found.tag()), ("my-app", "v1.2"));
-        assert_eq!(word("name", "my-app").unwrap().tag(), DEFAULT);
+        assert_eq!(parse_template_name("name", "my-app").unwrap().tag(), DEFAULT);
         for bad in ["", ":v1", "a:", "a b", "../x", "team/app", "a:b:c", "-a", "a\n", &"a".repeat(64)] {
-            assert!(word("name", bad).is_err(), "{bad}");
+            assert!(parse_template_name("name", bad).is_err(), "{bad}");
         }
         let id = new_id().unwrap();
         assert!(is_id(&id) && id != new_id().unwrap(), "{id}");

@@ -85,12 +85,12 @@ pub(crate) struct Build {
     pub(crate) memory_mib: Option<u64>,
     /// What came of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) kept: Option<Kept>,
+    pub(crate) kept: Option<BuiltTemplate>,
 }
 
 /// What a sandbox is made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct BuiltTemplate {
     /// The template of the server, or `image:REF`, that it began as.
     pub(crate) base: String,
     /// The one place beside the home folder that can be written to.
@@ -119,7 +119,7 @@ impl Template {
     }
 
     /// The build that a tag means, once it is ready.
-    pub(crate) fn tagged(&self, tag: &str) -> Option<(&Build, &Kept)> {
+    pub(crate) fn tagged(&self, tag: &str) -> Option<(&Build, &BuiltTemplate)> {
         let build = self.build(&self.tags.get(tag)?.build).filter(|build| build.phase == Phase::Ready)?;
         Some((build, build.kept.as_ref()?))
     }
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     fn ready(id: &str) -> Build {
-        let kept = Some(Kept { snapshot: format!("s-{id}"), ..Kept::default() });
+        let kept = Some(BuiltTemplate { snapshot: format!("s-{id}"), ..BuiltTemplate::default() });
         Build { id: id.to_owned(), phase: Phase::Ready, begun: true, kept, ..Build::default() }
     }
 

@@ -38,7 +38,7 @@ const OURS: &str = "/opt/fumehood";
 
 /// What a template begins as.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum BuildBase {
     /// A template by its name.
     Template(String),
     /// An image of the server's store.
@@ -69,8 +69,8 @@ pub(crate) enum Step {
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
-    pub(crate) from: From,
+pub(crate) struct BuildRequest {
+    pub(crate) from: BuildBase,
     pub(crate) steps: Vec<Step>,
     pub(crate) start: Option<String>,
     pub(crate) ready: Option<String>,
@@ -80,7 +80,7 @@ pub(crate) struct Asked {
     pub(crate) place: Option<String>,
 }
 
-impl Asked {
+impl BuildRequest {
     /// The files that it copies, by their hash, and the index of each step.
     pub(crate) fn copies(&self) -> impl Iterator<Item = (usize, &str)> {
         self.steps.iter().enumerate().filter_map(|(at, step)| match step {
@@ -94,7 +94,7 @@ impl Asked {
 ///
 /// # Errors
 /// What of it cannot be done, by its field.
-pub(crate) fn asked(body: &Map<String, Json>) -> Result<Asked, Problem> {
+pub(crate) fn asked(body: &Map<String, Json>) -> Result<BuildRequest, Problem> {
     json::acted_on(body, &["fromImage", "fromTemplate", "force", "steps", "startCmd", "readyCmd"])?;
     json::flag(body, "force")?;
     let list = match body.get("steps") {
@@ -128,16 +128,23 @@ pub(crate) fn asked(body: &Map<String, Json>) -> Result<Asked, Problem> {
         None => Ok(None),
     };
     let place = place(&steps)?;
-    Ok(Asked { from: from(body)?, steps, start: command("startCmd")?, ready: command("readyCmd")?, rootless, place })
+    Ok(BuildRequest {
+        from: from(body)?,
+        steps,
+        start: command("startCmd")?,
+        ready: command("readyCmd")?,
+        rootless,
+        place,
+    })
 }
 
 /// E2B's own images are those that our templates of the same names stand for.
-fn from(body: &Map<String, Json>) -> Result<From, Problem> {
+fn from(body: &Map<String, Json>) -> Result<BuildBase, Problem> {
     let word = |field: &str| Ok::<_, Problem>(json::text(body, field)?.filter(|text| !text.is_empty()));
     match (word("fromTemplate")?, word("fromImage")?) {
         (Some(_), Some(_)) => Err(Problem::invalid("fromImage", "both `fromImage` and `fromTemplate`")),
-        (Some(template), None) => Ok(From::Template(template.to_owned())),
-        (None, None) => Ok(From::Template(BASE.to_owned())),
+        (Some(template), None) => Ok(BuildBase::Template(template.to_owned())),
+        (None, None) => Ok(BuildBase::Template(BASE.to_owned())),
         (None, Some(image)) => {
             let name = image.split_once([':', '@']).map_or(image, |(name, _)| name);
             let ours = match name.strip_prefix("docker.io/").unwrap_or(name) {
@@ -149,7 +156,7 @@ fn from(body: &Map<String, Json>) -> Result<From, Problem> {
             if image.len() > MAX_PATH || !image.chars().all(plain) {
                 return Err(Problem::invalid("fromImage", "`fromImage` is no name of an image"));
             }
-            Ok(ours.map_or_else(|| From::Image(image.to_owned()), |ours| From::Template(ours.to_owned())))
+            Ok(ours.map_or_else(|| BuildBase::Image(image.to_owned()), |ours| BuildBase::Template(ours.to_owned())))
         }
     }
 }
@@ -317,11 +324,11 @@ mod tests {
     use super::*;
 
     #[expect(clippy::needless_pass_by_value, reason = "what is asked is written where it is judged")]
-    fn read(body: Json) -> Result<Asked, Problem> {
+    fn read(body: Json) -> Result<BuildRequest, Problem> {
         asked(body.as_object().unwrap())
     }
 
-    fn one(kind: &str, args: &[&str]) -> Result<Asked, Problem> {
+    fn one(kind: &str, args: &[&str]) -> Result<BuildRequest, Problem> {
         let hash = "a".repeat(64);
         read(json!({ "steps": [{ "type": kind, "args": args, "filesHash": hash, "force": false }] }))
     }
@@ -340,12 +347,15 @@ mod tests {
             ],
         });
         let found = read(body).unwrap();
-        assert_eq!(found.from, From::Template("base".to_owned()));
+        assert_eq!(found.from, BuildBase::Template("base".to_owned()));
         assert_eq!((found.start.as_deref(), found.ready.as_deref()), (Some("serve"), None));
         assert_eq!((found.rootless, found.place.as_deref(), found.steps.len()), (vec![2], Some("/code"), 5));
         let Some(Step::Copy(copy)) = found.steps.first() else { panic!("{:?}", found.steps) };
         assert_eq!((copy.mode, copy.to.as_str()), (Some(0o755), "app.py"));
-        assert_eq!(read(json!({ "fromImage": "python:3.12" })).unwrap().from, From::Image("python:3.12".to_owned()));
+        assert_eq!(
+            read(json!({ "fromImage": "python:3.12" })).unwrap().from,
+            BuildBase::Image("python:3.12".to_owned())
+        );
     }
 
     #[test]

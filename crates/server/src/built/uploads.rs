@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use axum::http::StatusCode;
 
-use super::{Shelf, failed, make};
+use super::{TemplateStore, failed, make};
 use crate::answer::Problem;
 
 /// Largest upload, bytes.
@@ -36,7 +36,7 @@ pub(crate) struct Upload {
     left: u64,
 }
 
-impl Shelf {
+impl TemplateStore {
     /// Whether a template has an upload of this hash.
     pub(crate) fn has_upload(&self, id: &str, hash: &str) -> bool {
         is_hash(hash) && self.upload_at(id, hash).is_file()
@@ -156,7 +156,7 @@ mod tests {
     use super::super::{Build, new_build_id};
     use super::*;
 
-    fn made(shelf: &Shelf, owner: &str) -> String {
+    fn made(shelf: &TemplateStore, owner: &str) -> String {
         let build = Build { id: new_build_id().unwrap(), ..Build::default() };
         shelf.wish(owner, "app", build, None).unwrap().id
     }
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn an_upload_is_there_whole_or_not_at_all_and_for_one_template() {
         let folder = tempfile::tempdir().unwrap();
-        let shelf = Shelf::new(folder.path());
+        let shelf = TemplateStore::new(folder.path());
         let (one, other) = (made(&shelf, "a"), made(&shelf, "b"));
         let hash = "a".repeat(64);
         let begin = |random: &str| shelf.begin_upload((&one, &hash), (4, random)).unwrap();

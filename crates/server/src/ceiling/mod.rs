@@ -35,7 +35,7 @@ const WHY_RULE: &str =
     "each key has a ceiling: a rule must be one of its rules, or one of them with fewer ports, methods or paths";
 
 /// What the caller may not ask for.
-struct Beyond<'a> {
+struct CeilingProblems<'a> {
     found: Vec<Problem>,
     /// Folders of the server's own, and files, which this policy may read as they are: the empty one first, then its template's.
     ours: &'a [PathBuf],
@@ -43,7 +43,7 @@ struct Beyond<'a> {
 
 /// What came of a policy below a ceiling.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Judged {
+pub(crate) struct CeilingResult {
     /// Every clause in which it goes beyond.
     pub(crate) found: Vec<Problem>,
     /// What names that which was judged, where links lead from what was asked for to there: these go on top of the policy's own, so
@@ -55,17 +55,17 @@ pub(crate) struct Judged {
 /// server itself shows inside; a workspace is a copy of the first of them.
 ///
 /// Below a ceiling no path of the host that the policy and the layers name has a link: whoever starts it refuses one that has.
-pub(crate) fn beyond(ceiling: Option<&Policy>, asked: &Policy, ours: &[PathBuf]) -> Judged {
+pub(crate) fn beyond(ceiling: Option<&Policy>, asked: &Policy, ours: &[PathBuf]) -> CeilingResult {
     let Some(ceiling) = ceiling else {
-        let mut beyond = Beyond { found: Vec::new(), ours };
+        let mut beyond = CeilingProblems { found: Vec::new(), ours };
         beyond.than_nothing_of_the_host(asked);
-        return Judged { found: beyond.found, layers: Vec::new() };
+        return CeilingResult { found: beyond.found, layers: Vec::new() };
     };
     let led = places::led(asked);
     let ours: Vec<PathBuf> = ours.iter().map(|path| places::real(path).unwrap_or_default()).collect();
-    let mut beyond = Beyond { found: Vec::new(), ours: &ours };
+    let mut beyond = CeilingProblems { found: Vec::new(), ours: &ours };
     beyond.than(ceiling, &led);
-    Judged { found: beyond.found, layers: places::layers(asked, &led) }
+    CeilingResult { found: beyond.found, layers: places::layers(asked, &led) }
 }
 
 /// A ceiling whose workspace is where it leads, as that of every sandbox below it.
@@ -87,7 +87,7 @@ fn is_proxy_of(ceiling: Option<&Proxy>, asked: Option<&Proxy>) -> bool {
 
 /// The same of the rules of a network alone.
 pub(crate) fn beyond_net(ceiling: Option<&Net>, asked: &Net) -> Vec<Problem> {
-    let mut beyond = Beyond { found: Vec::new(), ours: &[] };
+    let mut beyond = CeilingProblems { found: Vec::new(), ours: &[] };
     match ceiling {
         Some(ceiling) => beyond.net(ceiling, asked),
         None => beyond.net_than_nothing_of_the_host(asked),
@@ -95,7 +95,7 @@ pub(crate) fn beyond_net(ceiling: Option<&Net>, asked: &Net) -> Vec<Problem> {
     beyond.found
 }
 
-impl Beyond<'_> {
+impl CeilingProblems<'_> {
     fn is_ours(&self, path: &Path) -> bool {
         path != Path::new("") && self.ours.iter().any(|ours| path == ours)
     }

@@ -7,8 +7,8 @@ use policy::value::Policy;
 use sandbox::{Environment, PolicyLayer};
 use tempfile::TempDir;
 
-use super::{Judged, beyond};
-use crate::desk;
+use super::{CeilingResult, beyond};
+use crate::app;
 
 fn policy(clauses: &[&str]) -> Policy {
     let state = tempfile::tempdir().unwrap();
@@ -18,7 +18,7 @@ fn policy(clauses: &[&str]) -> Policy {
         ..Environment::default()
     };
     let layers: Vec<_> = clauses.iter().map(|text| PolicyLayer::Set((*text).to_owned())).collect();
-    desk::load(&layers, &environment).unwrap().policy
+    app::load(&layers, &environment).unwrap().policy
 }
 
 /// The clauses in which a policy is beyond a ceiling.
@@ -56,13 +56,13 @@ fn a_path_counts_as_what_its_links_lead_to_and_the_run_is_told_that() {
             let ceiling = policy(&[&text(clause, top)]);
             let judged = |path: &str| beyond(Some(&ceiling), &policy(&[&text(clause, path)]), &[]);
             for path in ["work/out", "work/none", "other", "entry/out"] {
-                let Judged { found, .. } = judged(path);
+                let CeilingResult { found, .. } = judged(path);
                 assert_eq!(found.len(), 1, "{clause} {top} {path}");
                 assert_eq!((found[0].status.as_u16(), &*found[0].id), (403, "serve/beyond-ceiling"));
                 assert_eq!(&*found[0].clause, clause, "{path}");
             }
-            assert_eq!(judged("work/sub"), Judged::default(), "{clause} {top}");
-            let Judged { found, layers } = judged("work/within");
+            assert_eq!(judged("work/sub"), CeilingResult::default(), "{clause} {top}");
+            let CeilingResult { found, layers } = judged("work/within");
             assert!(found.is_empty(), "{clause} {top}: {found:?}");
             let told = match clause {
                 "workspace" => format!("workspace.path=\"{root}/work/sub\""),
@@ -89,7 +89,7 @@ fn both_spellings_of_a_list_are_said_anew_and_what_is_ours_is_named_without_link
         &format!("fs.read=[\"{root}/work/within\", \"{root}/work/tool\"]"),
         &format!("fs.dangerous-read=[{{ from = \"{root}/entry\", to = \"/mnt\" }}]"),
     ]);
-    let Judged { found, layers } = beyond(Some(&ceiling), &asked, &ours);
+    let CeilingResult { found, layers } = beyond(Some(&ceiling), &asked, &ours);
     assert!(found.is_empty(), "{found:?}");
     let set = PolicyLayer::Set;
     assert_eq!(

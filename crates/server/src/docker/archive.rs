@@ -16,7 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::container::{Container, Phase};
 use super::create::nothing;
-use super::{Answer, Docker, Told, told};
+use super::{Answer, Docker, DockerError, told};
 use crate::clock;
 use crate::envd::pieces;
 use crate::request::Query;
@@ -36,7 +36,7 @@ struct Thawed<'a> {
 }
 
 impl Docker {
-    async fn thawed<'a>(&'a self, container: &'a Container) -> Result<Thawed<'a>, Told> {
+    async fn thawed<'a>(&'a self, container: &'a Container) -> Result<Thawed<'a>, DockerError> {
         let sandbox = container.record().sandbox;
         if container.phase() != Phase::Exited {
             return Ok(Thawed { docker: self, sandbox, _turn: None });
@@ -46,7 +46,7 @@ impl Docker {
             true => told(StatusCode::CONFLICT, "the container has exited, and its files are no longer kept"),
             false => failure.into(),
         };
-        backend::call::<Info>(&*self.desk.sandboxes, &sandbox, &Outside::Resume {}).await.map_err(gone)?;
+        backend::call::<Info>(&*self.app.sandboxes, &sandbox, &Outside::Resume {}).await.map_err(gone)?;
         Ok(Thawed { docker: self, sandbox, _turn: Some(turn) })
     }
 }
@@ -54,15 +54,15 @@ impl Docker {
 impl Thawed<'_> {
     async fn over(self) {
         if self._turn.is_some()
-            && backend::call::<Info>(&*self.docker.desk.sandboxes, &self.sandbox, &Outside::Pause {}).await.is_err()
+            && backend::call::<Info>(&*self.docker.app.sandboxes, &self.sandbox, &Outside::Pause {}).await.is_err()
         {
             // It has ended.
         }
     }
 
-    async fn entry(&self, path: &str) -> Result<Entry, Told> {
+    async fn entry(&self, path: &str) -> Result<Entry, DockerError> {
         let ask = Ask::Stat { path: path.to_owned(), follow: false };
-        let found = backend::call(&*self.docker.desk.sandboxes, &self.sandbox, &ask).await;
+        let found = backend::call(&*self.docker.app.sandboxes, &self.sandbox, &ask).await;
         found.map_err(|failure| {
             if failure.code == Code::NotFound {
                 return told(StatusCode::NOT_FOUND, format!("Could not find the file {path} in container"));
@@ -73,7 +73,7 @@ impl Thawed<'_> {
 }
 
 /// A path of a query: what is not absolute begins at `/`, as with Docker.
-fn path(uri: &Uri) -> Result<String, Told> {
+fn path(uri: &Uri) -> Result<String, DockerError> {
     let query = Query::of(uri);
     let path = query.get("path").filter(|path| !path.is_empty());
     let path = path.ok_or_else(|| told(StatusCode::BAD_REQUEST, "`path` is missing"))?;
@@ -82,7 +82,7 @@ fn path(uri: &Uri) -> Result<String, Told> {
     Ok(format!("/{trimmed}"))
 }
 
-fn stat_header(entry: &Entry) -> Result<HeaderValue, Told> {
+fn stat_header(entry: &Entry) -> Result<HeaderValue, DockerError> {
     let kind = match entry.kind {
         FileKind::Dir => GO_DIR,
         FileKind::Link => GO_LINK,
@@ -122,7 +122,7 @@ pub(super) async fn read(State(docker): State<Arc<Docker>>, Path(word): Path<Str
     let (to, from) = tokio::sync::mpsc::channel::<Result<Bytes, std::io::Error>>(QUEUE);
     tokio::spawn(async move {
         let Ok(thawed) = docker.thawed(&container).await else { return };
-        if let Ok(mut stream) = backend::open(&*docker.desk.sandboxes, &thawed.sandbox, &Ask::Archive { path }).await {
+        if let Ok(mut stream) = backend::open(&*docker.app.sandboxes, &thawed.sandbox, &Ask::Archive { path }).await {
             loop {
                 let piece = match stream.next().await {
                     Some(Incoming::Out(bytes)) => Ok(Bytes::from(bytes)),
@@ -164,9 +164,9 @@ pub(super) async fn write(State(docker): State<Arc<Docker>>, Path(word): Path<St
     }
 }
 
-async fn extract(docker: &Docker, thawed: &Thawed<'_>, path: &str, request: Request) -> Result<Skipped, Told> {
+async fn extract(docker: &Docker, thawed: &Thawed<'_>, path: &str, request: Request) -> Result<Skipped, DockerError> {
     let ask = Ask::Stat { path: path.to_owned(), follow: true };
-    let there = backend::call::<Entry>(&*docker.desk.sandboxes, &thawed.sandbox, &ask).await;
+    let there = backend::call::<Entry>(&*docker.app.sandboxes, &thawed.sandbox, &ask).await;
     match there {
         Ok(entry) if entry.kind == FileKind::Dir => {}
         Ok(_) => return Err(told(StatusCode::BAD_REQUEST, format!("{path} is no folder"))),
@@ -176,7 +176,7 @@ async fn extract(docker: &Docker, thawed: &Thawed<'_>, path: &str, request: Requ
         Err(failure) => return Err(failure.into()),
     }
     let mut stream =
-        backend::open(&*docker.desk.sandboxes, &thawed.sandbox, &Ask::Extract { path: path.to_owned() }).await?;
+        backend::open(&*docker.app.sandboxes, &thawed.sandbox, &Ask::Extract { path: path.to_owned() }).await?;
     let mut pieces = pieces(request);
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|error| told(StatusCode::BAD_REQUEST, format!("the archive broke off: {error}")))?;

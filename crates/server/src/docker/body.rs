@@ -31,7 +31,7 @@ impl Refused {
 
 /// What a container is made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mapped {
+pub(super) struct ContainerSpec {
     /// Upon `strict`.
     pub(super) layers: Vec<PolicyLayer>,
     /// Its main program.
@@ -49,7 +49,7 @@ pub(super) struct Mapped {
 }
 
 /// What a body is read against.
-pub(super) struct Around<'a> {
+pub(super) struct BodyContext<'a> {
     pub(super) image: &'a Image,
     pub(super) ceiling: &'a Policy,
     /// An empty folder of ours.
@@ -97,7 +97,7 @@ pub(super) type Fields = Map<String, Json>;
 ///
 /// # Errors
 /// The first field that cannot be had.
-pub(super) fn map(body: &Fields, around: &Around<'_>) -> Result<Mapped, Refused> {
+pub(super) fn map(body: &Fields, context: &BodyContext<'_>) -> Result<ContainerSpec, Refused> {
     let top = Reader { fields: body, table: "" };
     top.others_say_nothing(KNOWN)?;
     let none = Fields::new();
@@ -106,21 +106,21 @@ pub(super) fn map(body: &Fields, around: &Around<'_>) -> Result<Mapped, Refused>
         Some(value) => value.as_object().ok_or_else(|| Refused::new("HostConfig", "it is no table"))?,
     };
     let host = Reader { fields, table: "HostConfig." };
-    let workdir = workdir(&top, around.image)?;
-    let mut mapped = Mapped {
+    let workdir = workdir(&top, context.image)?;
+    let mut mapped = ContainerSpec {
         labels: top.texts("Labels")?,
         stop_signal: stop_signal(&top)?,
         stop_seconds: seconds_to_stop(&top)?,
         auto_remove: host.flag("AutoRemove")?,
         stdin_once: top.flag("StdinOnce")?,
-        ..Mapped::default()
+        ..ContainerSpec::default()
     };
     healthcheck(&top)?;
     networks(&top)?;
-    user(&top, around, &mut mapped)?;
-    let hostname = top.text("Hostname")?.unwrap_or(around.hostname);
+    user(&top, context, &mut mapped)?;
+    let hostname = top.text("Hostname")?.unwrap_or(context.hostname);
     set(&mut mapped.layers, "process.hostname", &toml_text(hostname));
-    network(&top, &host, around, &mut mapped)?;
+    network(&top, &host, context, &mut mapped)?;
     for line in top.list("Env")? {
         // A variable without a value is one that Docker takes away; there is none to be taken.
         if let Some((name, _)) = line.split_once('=') {
@@ -130,9 +130,9 @@ pub(super) fn map(body: &Fields, around: &Around<'_>) -> Result<Mapped, Refused>
             mapped.layers.push(PolicyLayer::Flag { name: "--env".to_owned(), value: line });
         }
     }
-    Host { reader: host, around, top: &top, workdir: &workdir }.map(&mut mapped)?;
+    Host { reader: host, context, top: &top, workdir: &workdir }.map(&mut mapped)?;
     let tty = top.flag("Tty")?.then(|| host::console(&host).unwrap_or(SIZE));
-    let argv = argv(&top, around.image)?;
+    let argv = argv(&top, context.image)?;
     mapped.program =
         Program { argv, cwd: Some(workdir.path), tty, stdin: top.flag("OpenStdin")?, ..Program::default() };
     Ok(mapped)
@@ -240,7 +240,12 @@ fn networks(top: &Reader<'_>) -> Result<(), Refused> {
 }
 
 /// No network is as Docker's `none`: a loopback of its own. A network that nobody asked for by name is none, and that is told.
-fn network(top: &Reader<'_>, host: &Reader<'_>, around: &Around<'_>, mapped: &mut Mapped) -> Result<(), Refused> {
+fn network(
+    top: &Reader<'_>,
+    host: &Reader<'_>,
+    context: &BodyContext<'_>,
+    mapped: &mut ContainerSpec,
+) -> Result<(), Refused> {
     let disabled = top.flag("NetworkDisabled")?;
     match host.text("NetworkMode")? {
         Some("none") => {}
@@ -255,17 +260,17 @@ fn network(top: &Reader<'_>, host: &Reader<'_>, around: &Around<'_>, mapped: &mu
             return Err(Refused::new("HostConfig.NetworkMode", why));
         }
     }
-    let closed = disabled || around.ceiling.net.mode == NetMode::None;
+    let closed = disabled || context.ceiling.net.mode == NetMode::None;
     set(&mut mapped.layers, "net.mode", if closed { "none" } else { "loopback" });
     Ok(())
 }
 
 /// A policy names who a program is, and gives him the number that the image has for him; or 1000.
-fn user(top: &Reader<'_>, around: &Around<'_>, mapped: &mut Mapped) -> Result<(), Refused> {
+fn user(top: &Reader<'_>, context: &BodyContext<'_>, mapped: &mut ContainerSpec) -> Result<(), Refused> {
     let no = |why: String| Err(Refused::new("User", why));
-    let people = &around.image.people;
+    let people = &context.image.people;
     let Some(text) = top.text("User")? else {
-        let of_image = around.image.user.as_deref().unwrap_or_default().split(':').next().unwrap_or_default();
+        let of_image = context.image.user.as_deref().unwrap_or_default().split(':').next().unwrap_or_default();
         if matches!(of_image, "" | "0" | "root") {
             mapped.warnings.push("the program is user 1000 with its own group, and not root".to_owned());
         }

@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::body::signal;
 use super::container::{Container, MAIN, Phase};
 use super::create::nothing;
-use super::{Answer, Docker, Told, filters, locked, told, yes};
+use super::{Answer, Docker, DockerError, filters, locked, told, yes};
 use crate::answer::json_response;
 use crate::backend;
 use crate::request::Query;
@@ -23,9 +23,9 @@ const KILL: u8 = 9;
 /// How long the end of a killed program is waited for.
 const KILLED: Duration = Duration::from_secs(10);
 
-type Here = State<Arc<Docker>>;
+type DockerState = State<Arc<Docker>>;
 
-pub(super) async fn list(State(docker): Here, uri: Uri) -> Answer {
+pub(super) async fn list(State(docker): DockerState, uri: Uri) -> Answer {
     let query = Query::of(&uri);
     let filters = filters(&query, &["id", "name", "label", "status", "ancestor", "exited"])?;
     let all = yes(&query, "all")? || filters.contains_key("status") || filters.contains_key("exited");
@@ -62,19 +62,19 @@ pub(super) async fn list(State(docker): Here, uri: Uri) -> Answer {
     Ok(json_response(StatusCode::OK, &Json::Array(listed)))
 }
 
-pub(super) async fn inspect(State(docker): Here, Path(word): Path<String>) -> Answer {
+pub(super) async fn inspect(State(docker): DockerState, Path(word): Path<String>) -> Answer {
     let container = docker.find(&word)?;
     Ok(json_response(StatusCode::OK, &docker.inspected(&container).await))
 }
 
-pub(super) async fn start(State(docker): Here, Path(word): Path<String>) -> Answer {
+pub(super) async fn start(State(docker): DockerState, Path(word): Path<String>) -> Answer {
     let container = docker.find(&word)?;
     let began = docker.start(&container).await?;
     Ok(nothing(if began { StatusCode::NO_CONTENT } else { StatusCode::NOT_MODIFIED }))
 }
 
 /// The head of the answer goes out at once: clients take it for the sign that they are heard. Its body is the end.
-pub(super) async fn wait(State(docker): Here, Path(word): Path<String>, uri: Uri) -> Answer {
+pub(super) async fn wait(State(docker): DockerState, Path(word): Path<String>, uri: Uri) -> Answer {
     let container = docker.find(&word)?;
     let condition = Query::of(&uri).get("condition").unwrap_or("not-running").to_owned();
     let mut phase = container.phase.subscribe();
@@ -108,7 +108,7 @@ pub(super) async fn wait(State(docker): Here, Path(word): Path<String>, uri: Uri
 
 impl Docker {
     /// Signals the main program; with KILL all that descends from it.
-    async fn signal(&self, container: &Container, number: u8) -> Result<(), Told> {
+    async fn signal(&self, container: &Container, number: u8) -> Result<(), DockerError> {
         let record = container.record();
         if container.phase() != Phase::Running {
             let message = format!("cannot kill container: {}: container {} is not running", record.name, record.id);
@@ -116,10 +116,10 @@ impl Docker {
         }
         // A program that is frozen hears nothing.
         if number == KILL && self.status(container, &record).await == "paused" {
-            backend::call::<Info>(&*self.desk.sandboxes, &record.sandbox, &Ask::Resume {}).await?;
+            backend::call::<Info>(&*self.app.sandboxes, &record.sandbox, &Ask::Resume {}).await?;
         }
         let ask = Ask::Signal { which: Which::Tag(MAIN.to_owned()), number, tree: number == KILL };
-        match backend::call::<Json>(&*self.desk.sandboxes, &record.sandbox, &ask).await {
+        match backend::call::<Json>(&*self.app.sandboxes, &record.sandbox, &ask).await {
             Ok(_) => Ok(()),
             // It ended meanwhile; whoever keeps it hears of that.
             Err(failure) if failure.code == agent::words::Code::NotFound => Ok(()),
@@ -135,7 +135,7 @@ impl Docker {
     }
 }
 
-pub(super) async fn kill(State(docker): Here, Path(word): Path<String>, uri: Uri) -> Answer {
+pub(super) async fn kill(State(docker): DockerState, Path(word): Path<String>, uri: Uri) -> Answer {
     let container = docker.find(&word)?;
     let query = Query::of(&uri);
     let word = query.get("signal").filter(|word| !word.is_empty()).unwrap_or("KILL");
@@ -147,7 +147,7 @@ pub(super) async fn kill(State(docker): Here, Path(word): Path<String>, uri: Uri
     Ok(nothing(StatusCode::NO_CONTENT))
 }
 
-pub(super) async fn stop(State(docker): Here, Path(word): Path<String>, uri: Uri) -> Answer {
+pub(super) async fn stop(State(docker): DockerState, Path(word): Path<String>, uri: Uri) -> Answer {
     let container = docker.find(&word)?;
     if container.phase() != Phase::Running {
         return Ok(nothing(StatusCode::NOT_MODIFIED));
@@ -164,7 +164,7 @@ pub(super) async fn stop(State(docker): Here, Path(word): Path<String>, uri: Uri
     Ok(nothing(StatusCode::NO_CONTENT))
 }
 
-pub(super) async fn remove(State(docker): Here, Path(word): Path<String>, uri: Uri) -> Answer {
+pub(super) async fn remove(State(docker): DockerState, Path(word): Path<String>, uri: Uri) -> Answer {
     let container = docker.find(&word)?;
     let query = Query::of(&uri);
     if yes(&query, "link")? {
@@ -182,11 +182,11 @@ pub(super) async fn remove(State(docker): Here, Path(word): Path<String>, uri: U
     Ok(nothing(StatusCode::NO_CONTENT))
 }
 
-pub(super) async fn pause(State(docker): Here, Path(word): Path<String>) -> Answer {
+pub(super) async fn pause(State(docker): DockerState, Path(word): Path<String>) -> Answer {
     docker.frozen(&word, &Ask::Pause {}, "running").await
 }
 
-pub(super) async fn unpause(State(docker): Here, Path(word): Path<String>) -> Answer {
+pub(super) async fn unpause(State(docker): DockerState, Path(word): Path<String>) -> Answer {
     docker.frozen(&word, &Ask::Resume {}, "paused").await
 }
 
@@ -198,18 +198,18 @@ impl Docker {
         if self.status(&container, &record).await != must_be {
             return Err(told(StatusCode::CONFLICT, format!("Container {} is not {must_be}", record.id)));
         }
-        backend::call::<Info>(&*self.desk.sandboxes, &record.sandbox, ask).await?;
+        backend::call::<Info>(&*self.app.sandboxes, &record.sandbox, ask).await?;
         Ok(nothing(StatusCode::NO_CONTENT))
     }
 }
 
-pub(super) async fn top(State(docker): Here, Path(word): Path<String>) -> Answer {
+pub(super) async fn top(State(docker): DockerState, Path(word): Path<String>) -> Answer {
     let container = docker.find(&word)?;
     let record = container.record();
     if container.phase() != Phase::Running {
         return Err(told(StatusCode::CONFLICT, format!("Container {} is not running", record.id)));
     }
-    let all = backend::call::<Processes>(&*docker.desk.sandboxes, &record.sandbox, &Inside::Processes {}).await?;
+    let all = backend::call::<Processes>(&*docker.app.sandboxes, &record.sandbox, &Inside::Processes {}).await?;
     let row = |process: agent::words::Process| {
         json!([process.pid.to_string(), process.parent.to_string(), process.state, process.argv.join(" ")])
     };

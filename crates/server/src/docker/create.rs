@@ -13,14 +13,14 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use sandbox::PolicyLayer;
 use serde_json::{Map, Value as Json, json};
 
-use super::body::{Around, Fields, Mapped, map};
+use super::body::{BodyContext, ContainerSpec, Fields, map};
 use super::container::{Container, Phase, Record};
-use super::{Answer, Docker, Refused, Told, fields, locked, told};
+use super::{Answer, Docker, DockerError, Refused, fields, locked, told};
 use crate::answer::{Problem, json_response};
-use crate::backend::{Image, Wanted};
-use crate::ceiling::{self, Judged};
+use crate::app::{self, MAX_LIFE_MS};
+use crate::backend::{Image, SandboxRequest};
+use crate::ceiling::{self, CeilingResult};
 use crate::clock;
-use crate::desk::{self, MAX_LIFE_MS};
 use crate::request::Query;
 
 /// The label of a container's sandbox: its id.
@@ -54,7 +54,7 @@ pub(super) async fn create(State(docker): State<Arc<Docker>>, request: Request) 
 }
 
 impl Docker {
-    async fn create(&self, name: Option<String>, body: Fields) -> Result<(String, Vec<String>), Told> {
+    async fn create(&self, name: Option<String>, body: Fields) -> Result<(String, Vec<String>), DockerError> {
         let image_name = body.get("Image").and_then(Json::as_str).unwrap_or_default().to_owned();
         let image = self.image(&image_name).await?;
         let id = random(32)?;
@@ -64,17 +64,17 @@ impl Docker {
         let life_ms = self.ceiling.limits.wall.map_or(MAX_LIFE_MS, |wall| wall.0.min(MAX_LIFE_MS));
         let led = self.permitted(mapped.layers.clone(), life_ms).await?;
         let coming = locked(&self.coming).len();
-        self.desk.has_room(coming)?;
-        let wanted = Wanted {
+        self.app.has_room(coming)?;
+        let wanted = SandboxRequest {
             owner: super::CALLER.to_owned(),
             layers: mapped.layers.iter().cloned().chain(led).collect(),
             no_links: true,
             name: Some(name.name.clone()),
             labels: BTreeMap::from([(LABEL.to_owned(), id.clone())]),
             timeout_ms: Some(life_ms),
-            ..Wanted::default()
+            ..SandboxRequest::default()
         };
-        let info = self.desk.sandboxes.create(wanted).await?;
+        let info = self.app.sandboxes.create(wanted).await?;
         let (record, warnings) = record(&id, &name.name, (&image_name, &image), &body, mapped, &info.id);
         match Container::new(&self.folder, record) {
             Ok(container) => {
@@ -82,30 +82,30 @@ impl Docker {
                 Ok((id, warnings))
             }
             Err(error) => {
-                self.desk.kill(&info.id).await?;
+                self.app.kill(&info.id).await?;
                 Err(told(StatusCode::INTERNAL_SERVER_ERROR, format!("the container cannot be written down: {error}")))
             }
         }
     }
 
-    fn mapped(&self, body: &Fields, image: &Image, hostname: &str) -> Result<Mapped, Refused> {
+    fn mapped(&self, body: &Fields, image: &Image, hostname: &str) -> Result<ContainerSpec, Refused> {
         // The image's own links lead within it, and never to the host's files.
         let tree = File::open(&image.tree).ok();
         let has = |path: &str| {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             tree.as_ref().is_some_and(|tree| openat2(tree, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).is_ok())
         };
-        map(body, &Around { image, ceiling: &self.ceiling, empty: self.desk.empty(), has: &has, hostname })
+        map(body, &BodyContext { image, ceiling: &self.ceiling, empty: self.app.empty(), has: &has, hostname })
     }
 
     /// An image of the store by its name, its digest, or the digits of it that clients show.
-    pub(super) async fn image(&self, name: &str) -> Result<Image, Told> {
+    pub(super) async fn image(&self, name: &str) -> Result<Image, DockerError> {
         let word = name.to_owned();
         let found = self.with_images(move |images| images.find(&word)).await?;
         found.ok_or_else(|| told(StatusCode::NOT_FOUND, format!("No such image: {name}")))
     }
 
-    fn reserved(&self, name: String) -> Result<Name<'_>, Told> {
+    fn reserved(&self, name: String) -> Result<Name<'_>, DockerError> {
         if !live::record::is_name(&name) {
             let why = "a name is 1 to 63 of [a-zA-Z0-9_.-], beginning with a letter or digit";
             return Err(told(StatusCode::BAD_REQUEST, format!("Invalid container name ({name}): {why}")));
@@ -126,13 +126,13 @@ impl Docker {
     /// # Errors
     /// What the policy of these layers asks for beyond the ceiling, and mistakes in it. The root is an image of the caller's own
     /// store: a ceiling does not choose among them. Otherwise the layers that say where its binds lead.
-    async fn permitted(&self, layers: Vec<PolicyLayer>, life_ms: u64) -> Result<Vec<PolicyLayer>, Told> {
-        let (environment, ceiling) = (Arc::clone(self.desk.environment()), self.ceiling.clone());
-        let ours = vec![self.desk.empty().to_owned()];
+    async fn permitted(&self, layers: Vec<PolicyLayer>, life_ms: u64) -> Result<Vec<PolicyLayer>, DockerError> {
+        let (environment, ceiling) = (Arc::clone(self.app.environment()), self.ceiling.clone());
+        let ours = vec![self.app.empty().to_owned()];
         let judge = move || -> Result<Vec<PolicyLayer>, Vec<Problem>> {
             let life = PolicyLayer::Flag { name: "--timeout".to_owned(), value: format!("{life_ms}ms") };
-            let asked = desk::load(&layers.into_iter().chain([life]).collect::<Vec<_>>(), &environment)?.policy;
-            let Judged { found, layers } = ceiling::beyond(Some(&below(ceiling, &asked)), &asked, &ours);
+            let asked = app::load(&layers.into_iter().chain([life]).collect::<Vec<_>>(), &environment)?.policy;
+            let CeilingResult { found, layers } = ceiling::beyond(Some(&below(ceiling, &asked)), &asked, &ours);
             if found.is_empty() { Ok(layers) } else { Err(found) }
         };
         match tokio::task::spawn_blocking(judge).await {
@@ -150,7 +150,7 @@ fn below(mut ceiling: Policy, asked: &Policy) -> Policy {
 }
 
 /// So many random bytes, hexadecimal.
-pub(super) fn random(bytes: usize) -> Result<String, Told> {
+pub(super) fn random(bytes: usize) -> Result<String, DockerError> {
     let mut random = vec![0; bytes];
     if sys::random::fill(&mut random) {
         return Ok(hex(&random));
@@ -164,10 +164,11 @@ fn record(
     name: &str,
     (image_name, image): (&str, &Image),
     body: &Fields,
-    mapped: Mapped,
+    mapped: ContainerSpec,
     sandbox: &str,
 ) -> (Record, Vec<String>) {
-    let Mapped { layers: _, program, labels, stop_signal, stop_seconds, auto_remove, stdin_once, warnings } = mapped;
+    let ContainerSpec { layers: _, program, labels, stop_signal, stop_seconds, auto_remove, stdin_once, warnings } =
+        mapped;
     let mut config: Map<String, Json> = body.clone();
     let host = config.remove("HostConfig").filter(Json::is_object).unwrap_or_else(|| json!({}));
     config.remove("NetworkingConfig");

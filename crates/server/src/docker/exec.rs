@@ -16,7 +16,7 @@ use super::create::{nothing, random};
 use super::host::console;
 use super::log::Lane;
 use super::output::{Wire, can_be_taken_over, put, size, taken_over};
-use super::{Answer, Docker, Refused, Told, fields, locked, told};
+use super::{Answer, Docker, DockerError, Refused, fields, locked, told};
 use crate::answer::json_response;
 use crate::backend;
 
@@ -112,7 +112,7 @@ fn program(body: &Fields, main: &Program, user: &str) -> Result<(Program, (bool,
 }
 
 impl Docker {
-    fn exec(&self, id: &str) -> Result<Arc<Exec>, Told> {
+    fn exec(&self, id: &str) -> Result<Arc<Exec>, DockerError> {
         let known = locked(&self.execs).get(id).cloned();
         known.ok_or_else(|| told(StatusCode::NOT_FOUND, format!("No such exec instance: {id}")))
     }
@@ -137,10 +137,10 @@ pub(super) async fn start(State(docker): State<Arc<Docker>>, Path(id): Path<Stri
     if container.phase() != Phase::Running {
         return Err(told(StatusCode::CONFLICT, format!("container {} is not running", exec.container)));
     }
-    docker.desk.meters.exec();
+    docker.app.meters.exec();
     // It goes on without whoever asked for it, as Docker's do.
     let program = Asked { program: exec.program.clone(), timeout_ms: None, detach: true, tag: None };
-    let mut stream = backend::open(&*docker.desk.sandboxes, &container.record().sandbox, &Ask::Exec(program)).await?;
+    let mut stream = backend::open(&*docker.app.sandboxes, &container.record().sandbox, &Ask::Exec(program)).await?;
     let raw = exec.program.tty.is_some();
     match backend::reply::<Running>(&mut stream).await {
         Ok(running) => {

@@ -9,7 +9,7 @@ use policy::value::{Sockets, TierChoice};
 use sandbox::PolicyLayer;
 use serde_json::Value as Json;
 
-use super::body::{Around, Mapped, Reader, Refused, Workdir, inside, set};
+use super::body::{BodyContext, ContainerSpec, Reader, Refused, Workdir, inside, set};
 
 /// Fields that are read here, or in `body`.
 const KNOWN: &[&str] = &[
@@ -61,7 +61,7 @@ const PERIOD: u64 = 100_000;
 /// `HostConfig`, and what of the rest matters to it.
 pub(super) struct Host<'a> {
     pub(super) reader: Reader<'a>,
-    pub(super) around: &'a Around<'a>,
+    pub(super) context: &'a BodyContext<'a>,
     pub(super) top: &'a Reader<'a>,
     pub(super) workdir: &'a Workdir,
 }
@@ -92,9 +92,9 @@ pub(super) fn console(host: &Reader<'_>) -> Option<Size> {
 }
 
 impl Host<'_> {
-    pub(super) fn map(&self, mapped: &mut Mapped) -> Result<(), Refused> {
+    pub(super) fn map(&self, mapped: &mut ContainerSpec) -> Result<(), Refused> {
         self.reader.others_say_nothing(KNOWN)?;
-        self.words()?;
+        self.fixed_values()?;
         self.security()?;
         for field in ["MaskedPaths", "ReadonlyPaths"] {
             // Null is Docker's own list; an empty one is none at all, as `systempaths=unconfined` asks.
@@ -116,7 +116,7 @@ impl Host<'_> {
     }
 
     /// Words of which one value alone says what is so anyway.
-    fn words(&self) -> Result<(), Refused> {
+    fn fixed_values(&self) -> Result<(), Refused> {
         let host = &self.reader;
         for (field, good) in [("IpcMode", &["private", "none"][..]), ("CgroupnsMode", &["private"][..])] {
             if let Some(mode) = host.text(field)?.filter(|mode| !good.contains(mode)) {
@@ -167,8 +167,8 @@ impl Host<'_> {
     }
 
     /// Processors, processes, descriptors, files: what of these is said, and the ceiling's where nothing is.
-    fn amounts(&self, mapped: &mut Mapped) -> Result<Vec<PolicyLayer>, Refused> {
-        let (host, most) = (&self.reader, &self.around.ceiling.limits);
+    fn amounts(&self, mapped: &mut ContainerSpec) -> Result<Vec<PolicyLayer>, Refused> {
+        let (host, most) = (&self.reader, &self.context.ceiling.limits);
         let mut layers = Vec::new();
         let cpus = self.cpus()?.or(most.cpus.map(|cpus| u64::from(cpus.0)));
         if let Some(cpus) = cpus {
@@ -214,7 +214,7 @@ impl Host<'_> {
         if let Some(seconds) = cpu_time {
             set(&mut layers, "limits.cpu_time", &toml_text(&format!("{seconds}s")));
         }
-        if let TierChoice::Fixed(tier) = self.around.ceiling.tier {
+        if let TierChoice::Fixed(tier) = self.context.ceiling.tier {
             set(&mut mapped.layers, "tier", tier.as_str());
         }
         Ok(layers)
@@ -368,14 +368,14 @@ impl Host<'_> {
         let below = |place: &str| path == place || path.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'));
         let shown =
             places.read.iter().chain(&places.write).any(|(_, to)| below(to)) || own.iter().any(|own| below(own));
-        if places.work.is_none() && self.workdir.asked && !shown && !(self.around.has)(path) {
+        if places.work.is_none() && self.workdir.asked && !shown && !(self.context.has)(path) {
             places.work = Some((path.clone(), None));
         }
     }
 
     /// Memory, and the places that count in it.
-    fn sizes(&self, places: &Places, mapped: &mut Mapped) -> Result<(), Refused> {
-        let (host, fs, limits) = (&self.reader, &self.around.ceiling.fs, &self.around.ceiling.limits);
+    fn sizes(&self, places: &Places, mapped: &mut ContainerSpec) -> Result<(), Refused> {
+        let (host, fs, limits) = (&self.reader, &self.context.ceiling.fs, &self.context.ceiling.limits);
         let asked = host.amount("Memory")?;
         if let Some(swap) = host.number("MemorySwap")?
             && asked.is_none_or(|memory| u64::try_from(swap) != Ok(memory))
@@ -418,9 +418,9 @@ impl Host<'_> {
         Ok(())
     }
 
-    fn files(&self, places: &Places, mapped: &mut Mapped) -> Result<(), Refused> {
+    fn files(&self, places: &Places, mapped: &mut ContainerSpec) -> Result<(), Refused> {
         let is_read_only = self.reader.flag("ReadonlyRootfs")?;
-        let Around { image, empty, ceiling, .. } = self.around;
+        let BodyContext { image, empty, ceiling, .. } = self.context;
         let layers = &mut mapped.layers;
         set(layers, "fs.root", &toml_text(&format!("image:{}", image.digest)));
         set(layers, "fs.read", &grants(&places.read));

@@ -16,7 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use url::form_urlencoded;
 
 use super::create::random;
-use super::{Answer, Docker, Told, architecture, filters, told, yes};
+use super::{Answer, Docker, DockerError, architecture, filters, told, yes};
 use crate::answer::{Problem, json_response};
 use crate::backend::{Image, Recipe};
 use crate::clock;
@@ -178,7 +178,7 @@ pub(super) async fn pull(State(docker): State<Arc<Docker>>, uri: Uri) -> Answer 
 const NO_MATTER: &[&str] = &["rm", "forcerm", "q", "pull", "labels", "cachefrom", "version"];
 const READ: &[&str] = &["t", "dockerfile", "buildargs", "nocache", "target", "networkmode"];
 
-fn recipe(uri: &Uri) -> Result<Recipe, Told> {
+fn recipe(uri: &Uri) -> Result<Recipe, DockerError> {
     let query = Query::of(uri);
     let bad = |field: &str, why: &str| told(StatusCode::BAD_REQUEST, format!("fumehood refuses {field}: {why}"));
     for (field, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
@@ -257,7 +257,7 @@ fn forget(path: &std::path::Path) {
     }
 }
 
-async fn stored(path: &std::path::Path, request: Request) -> Result<(), Told> {
+async fn stored(path: &std::path::Path, request: Request) -> Result<(), DockerError> {
     let io =
         |error: std::io::Error| told(StatusCode::INTERNAL_SERVER_ERROR, format!("the archive cannot be kept: {error}"));
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(io)?;

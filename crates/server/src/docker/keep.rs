@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use super::container::{Container, Finished, MAIN, Phase};
 use super::create::LABEL;
 use super::log::Lane;
-use super::{Docker, Told, locked, told};
+use super::{Docker, DockerError, locked, told};
 use crate::{backend, clock};
 
 /// The files of a container that has ended can be read for so long, if nobody removes it before; its sandbox stands still.
@@ -25,7 +25,7 @@ fn main() -> Which {
 
 impl Docker {
     /// Starts the main program; false where it runs already.
-    pub(super) async fn start(self: &Arc<Self>, container: &Arc<Container>) -> Result<bool, Told> {
+    pub(super) async fn start(self: &Arc<Self>, container: &Arc<Container>) -> Result<bool, DockerError> {
         let _turn = container.turn.lock().await;
         match container.phase() {
             Phase::Running => return Ok(false),
@@ -38,8 +38,8 @@ impl Docker {
         let record = container.record();
         let takes_input = record.program.stdin || record.program.tty.is_some();
         let exec = Exec { program: record.program, timeout_ms: None, detach: true, tag: Some(MAIN.to_owned()) };
-        self.desk.meters.exec();
-        let mut stream = backend::open(&*self.desk.sandboxes, &record.sandbox, &Ask::Exec(exec)).await?;
+        self.app.meters.exec();
+        let mut stream = backend::open(&*self.app.sandboxes, &record.sandbox, &Ask::Exec(exec)).await?;
         if let Err(failure) = backend::reply::<Running>(&mut stream).await {
             let kept = container.finished(Finished::not_begun(&failure), false);
             let why = match kept {
@@ -76,7 +76,7 @@ impl Docker {
 
     /// How it ended, where nobody reported it.
     async fn lost(&self, container: &Container, failure: &Failure) -> Finished {
-        let info = self.desk.sandboxes.find(&container.record().sandbox).await.ok().flatten();
+        let info = self.app.sandboxes.find(&container.record().sandbox).await.ok().flatten();
         match info {
             Some(info) if info.state == Doing::Ended => Finished::with_sandbox(info.reason, info.message.as_deref()),
             None if failure.code == Code::Ended => Finished::with_sandbox(None, None),
@@ -95,7 +95,7 @@ impl Docker {
         }
         let turn = container.turn.lock().await;
         self.kill_all(&record.sandbox).await;
-        let frozen = backend::call::<Info>(&*self.desk.sandboxes, &record.sandbox, &Ask::Pause {}).await.is_ok();
+        let frozen = backend::call::<Info>(&*self.app.sandboxes, &record.sandbox, &Ask::Pause {}).await.is_ok();
         drop(turn);
         let since = record.finished.map_or(0, |finished| clock::now_ms().saturating_sub(finished.at_ms));
         // Where it cannot stand still, it ends: nothing of a container that has exited may go on.
@@ -111,29 +111,29 @@ impl Docker {
                 () = tokio::time::sleep(left) => {}
                 _ = phase.wait_for(|phase| *phase == Phase::Removed) => return,
             }
-            if docker.desk.kill(&record.sandbox).await.is_err() {
+            if docker.app.kill(&record.sandbox).await.is_err() {
                 // It ends by its own time.
             }
         });
     }
 
     async fn kill_all(&self, sandbox: &str) {
-        let Ok(all) = backend::call::<Programs>(&*self.desk.sandboxes, sandbox, &Ask::Programs {}).await else {
+        let Ok(all) = backend::call::<Programs>(&*self.app.sandboxes, sandbox, &Ask::Programs {}).await else {
             return;
         };
         for running in all.programs.into_iter().filter(|running| running.report.is_none()) {
             let ask = Ask::Signal { which: Which::Id(running.id), number: KILL, tree: true };
-            if backend::call::<Json>(&*self.desk.sandboxes, sandbox, &ask).await.is_err() {
+            if backend::call::<Json>(&*self.app.sandboxes, sandbox, &ask).await.is_err() {
                 // It ended meanwhile.
             }
         }
     }
 
     /// Ends it, with all that is known of it.
-    pub(super) async fn remove(&self, container: &Arc<Container>) -> Result<(), Told> {
+    pub(super) async fn remove(&self, container: &Arc<Container>) -> Result<(), DockerError> {
         let _turn = container.turn.lock().await;
         let record = container.record();
-        self.desk.kill(&record.sandbox).await?;
+        self.app.kill(&record.sandbox).await?;
         locked(&self.containers).remove(&record.id);
         locked(&self.execs).retain(|_, exec| exec.container != record.id);
         container.removed();
@@ -152,9 +152,9 @@ impl Docker {
                 Phase::Created | Phase::Removed => {}
             }
         }
-        for info in self.desk.sandboxes.list(false).await.unwrap_or_default() {
+        for info in self.app.sandboxes.list(false).await.unwrap_or_default() {
             let known = |id: &String| locked(&self.containers).contains_key(id);
-            if info.labels.get(LABEL).is_some_and(|id| !known(id)) && self.desk.kill(&info.id).await.is_err() {
+            if info.labels.get(LABEL).is_some_and(|id| !known(id)) && self.app.kill(&info.id).await.is_err() {
                 // It ends by its own time.
             }
         }
@@ -163,7 +163,7 @@ impl Docker {
     /// Goes on with a main program that another server started. What it printed is read again: the newest MiB of each stream.
     async fn resume(self: Arc<Self>, container: Arc<Container>) {
         let sandbox = container.record().sandbox;
-        let attached = backend::open(&*self.desk.sandboxes, &sandbox, &Ask::Attach { which: main() }).await;
+        let attached = backend::open(&*self.app.sandboxes, &sandbox, &Ask::Attach { which: main() }).await;
         let attached = match attached {
             Ok(mut stream) => backend::reply::<Running>(&mut stream).await.map(|running| (stream, running)),
             Err(failure) => Err(failure),
@@ -173,7 +173,7 @@ impl Docker {
             Err(failure) => return self.ended(container, Err(failure)).await,
         };
         container.set_input(Some(stream.sender()));
-        let logs = backend::open(&*self.desk.sandboxes, &sandbox, &Ask::Logs { which: main(), follow: true }).await;
+        let logs = backend::open(&*self.app.sandboxes, &sandbox, &Ask::Logs { which: main(), follow: true }).await;
         let printed = async {
             if let Ok(logs) = logs {
                 container.log.clear();

@@ -41,8 +41,8 @@ use serde_json::{Value as Json, json};
 use tower::ServiceExt as _;
 
 use crate::answer::{Problem, json_response, status_of};
+use crate::app::{self, AppState};
 use crate::backend::Images;
-use crate::desk::{self, Desk};
 use crate::request::Query;
 use crate::{record, request as read};
 pub use body::signal as signal_number;
@@ -81,23 +81,23 @@ const CEILING: &[&str] = &[
 
 /// Why something was not done: a status, and the `message` that clients show.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Told(StatusCode, String);
+struct DockerError(StatusCode, String);
 
-type Answer = Result<Response<Body>, Told>;
+type Answer = Result<Response<Body>, DockerError>;
 
-impl IntoResponse for Told {
+impl IntoResponse for DockerError {
     fn into_response(self) -> Response<Body> {
         json_response(self.0, &json!({ "message": self.1 }))
     }
 }
 
-impl From<Problem> for Told {
+impl From<Problem> for DockerError {
     fn from(problem: Problem) -> Self {
         Self(problem.status, problem.line())
     }
 }
 
-impl From<Failure> for Told {
+impl From<Failure> for DockerError {
     fn from(failure: Failure) -> Self {
         let status = match failure.code.is_away() {
             true => StatusCode::CONFLICT,
@@ -107,14 +107,14 @@ impl From<Failure> for Told {
     }
 }
 
-impl From<Refused> for Told {
+impl From<Refused> for DockerError {
     fn from(refused: Refused) -> Self {
         let Refused { field, why } = refused;
         Self(StatusCode::BAD_REQUEST, format!("fumehood refuses {field}: {why}"))
     }
 }
 
-impl From<Vec<Problem>> for Told {
+impl From<Vec<Problem>> for DockerError {
     fn from(problems: Vec<Problem>) -> Self {
         let status = problems.first().map_or(StatusCode::INTERNAL_SERVER_ERROR, |problem| problem.status);
         // A refusal is the caller's to change, whoever says it.
@@ -124,8 +124,8 @@ impl From<Vec<Problem>> for Told {
     }
 }
 
-fn told(status: StatusCode, message: impl Into<String>) -> Told {
-    Told(status, message.into())
+fn told(status: StatusCode, message: impl Into<String>) -> DockerError {
+    DockerError(status, message.into())
 }
 
 /// The request came to the socket of Docker's clients, over this connection.
@@ -134,7 +134,7 @@ pub(crate) struct OfDocker(pub(crate) Arc<OwnedFd>);
 
 /// Everything behind the socket.
 pub(crate) struct Docker {
-    desk: Arc<Desk>,
+    app: Arc<AppState>,
     images: Arc<dyn Images>,
     ceiling: Policy,
     /// `docker/` of the state folder: a folder for each container.
@@ -162,7 +162,11 @@ impl Docker {
     ///
     /// # Errors
     /// The ceiling cannot be read, or the folder not be made.
-    pub(crate) fn new(desk: Arc<Desk>, images: Arc<dyn Images>, ceiling: Option<String>) -> Result<Self, Vec<Problem>> {
+    pub(crate) fn new(
+        app: Arc<AppState>,
+        images: Arc<dyn Images>,
+        ceiling: Option<String>,
+    ) -> Result<Self, Vec<Problem>> {
         let set = |text: &&str| PolicyLayer::Set((*text).to_owned());
         // Where it would be shown does not matter: a bind may be shown anywhere.
         let dangerous =
@@ -174,12 +178,12 @@ impl Docker {
                 CEILING.iter().map(set).chain(binds).collect()
             }
         };
-        let ceiling = desk::load(&layers, desk.environment())?.policy;
-        let folder = desk.state().join("docker");
+        let ceiling = app::load(&layers, app.environment())?.policy;
+        let folder = app.state().join("docker");
         let lock = own(&folder).map_err(|problem| vec![problem])?;
         remove_builds(&folder);
         Ok(Self {
-            desk,
+            app,
             images,
             ceiling,
             folder,
@@ -202,7 +206,7 @@ impl Docker {
     }
 
     /// A container by its id, the beginning of it, or its name.
-    fn find(&self, word: &str) -> Result<Arc<Container>, Told> {
+    fn find(&self, word: &str) -> Result<Arc<Container>, DockerError> {
         let containers = locked(&self.containers);
         if let Some(container) = containers.get(word) {
             return Ok(Arc::clone(container));
@@ -223,7 +227,7 @@ impl Docker {
     async fn with_images<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn Images) -> Result<T, Problem> + Send + 'static,
-    ) -> Result<T, Told> {
+    ) -> Result<T, DockerError> {
         let images = Arc::clone(&self.images);
         match tokio::task::spawn_blocking(move || work(&*images)).await {
             Ok(worked) => Ok(worked?),
@@ -320,10 +324,10 @@ pub(crate) fn router(docker: Arc<Docker>) -> Router {
 
 /// One event for each request that changes something, as of any front door.
 async fn recorded(State(docker): State<Arc<Docker>>, request: Request, next: Next) -> Response<Body> {
-    let asked = record::Asked::inside(CALLER.to_owned(), request.method(), request.uri().path(), "");
-    let asked = match record::before(&docker.desk, asked) {
+    let asked = record::AuditedRequest::inside(CALLER.to_owned(), request.method(), request.uri().path(), "");
+    let asked = match record::before(&docker.app, asked) {
         Ok(asked) => asked,
-        Err(problem) => return Told::from(problem).into_response(),
+        Err(problem) => return DockerError::from(problem).into_response(),
     };
     let response = next.run(request).await;
     record::after(asked, response.status());
@@ -331,13 +335,13 @@ async fn recorded(State(docker): State<Arc<Docker>>, request: Request, next: Nex
 }
 
 /// What Docker has and is not served here is told by name.
-async fn unserved(method: Method, uri: Uri) -> Told {
+async fn unserved(method: Method, uri: Uri) -> DockerError {
     let path = policy::diagnostic::quote(uri.path());
     told(StatusCode::NOT_IMPLEMENTED, format!("fumehood's Docker socket does not serve {method} {path}"))
 }
 
 /// Takes `/v1.NN` from the path.
-fn unversioned(request: Request) -> Result<Request, Told> {
+fn unversioned(request: Request) -> Result<Request, DockerError> {
     let (mut parts, body) = request.into_parts();
     let whole = parts.uri.path_and_query().map_or("/", |whole| whole.as_str());
     let Some((version, rest)) = whole.strip_prefix("/v").and_then(|rest| rest.split_once('/')) else {
@@ -415,7 +419,7 @@ async fn info(State(docker): State<Arc<Docker>>) -> Answer {
 }
 
 /// Yes or no in a query: clients of several languages write it in their own way.
-fn yes(query: &Query, name: &str) -> Result<bool, Told> {
+fn yes(query: &Query, name: &str) -> Result<bool, DockerError> {
     match query.get(name) {
         None | Some("" | "0" | "false" | "False") => Ok(false),
         Some("1" | "true" | "True") => Ok(true),
@@ -424,13 +428,13 @@ fn yes(query: &Query, name: &str) -> Result<bool, Told> {
 }
 
 /// The fields of a body; none has none.
-async fn fields(request: Request) -> Result<Fields, Told> {
+async fn fields(request: Request) -> Result<Fields, DockerError> {
     let bytes = read::body(request).await?;
     Ok(crate::json::object(&bytes)?)
 }
 
 /// Values by the name of a filter: Docker's clients write lists, older ones tables.
-fn filters(query: &Query, known: &[&str]) -> Result<BTreeMap<String, Vec<String>>, Told> {
+fn filters(query: &Query, known: &[&str]) -> Result<BTreeMap<String, Vec<String>>, DockerError> {
     let text = query.get("filters").filter(|text| !text.is_empty()).unwrap_or("{}");
     let bad = |why: String| told(StatusCode::BAD_REQUEST, format!("filters: {why}"));
     let read: Json = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;

@@ -15,7 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::container::{Container, Phase};
 use super::create::nothing;
 use super::log::{Lane, Piece, Reader};
-use super::{Answer, Docker, OfDocker, Told, told, yes};
+use super::{Answer, Docker, DockerError, OfDocker, told, yes};
 use crate::clock;
 use crate::places::Busy;
 use crate::request::Query;
@@ -30,7 +30,7 @@ const QUEUE: usize = 8;
 pub(super) type Wire = TokioIo<hyper::upgrade::Upgraded>;
 
 /// Which of what was printed is wanted, and how.
-struct Wanted {
+struct LogOptions {
     out: bool,
     err: bool,
     raw: bool,
@@ -41,8 +41,8 @@ struct Wanted {
     within: [bool; 2],
 }
 
-impl Wanted {
-    fn of(query: &Query, raw: bool) -> Result<Self, Told> {
+impl LogOptions {
+    fn of(query: &Query, raw: bool) -> Result<Self, DockerError> {
         let time = |name: &str, otherwise: i64| match query.get(name) {
             None | Some("" | "0") => Ok(otherwise),
             Some(text) => {
@@ -110,7 +110,7 @@ pub(super) async fn logs(State(docker): State<Arc<Docker>>, Path(word): Path<Str
     let container = docker.find(&word)?;
     let query = Query::of(&uri);
     let raw = container.record().program.tty.is_some();
-    let mut wanted = Wanted::of(&query, raw)?;
+    let mut wanted = LogOptions::of(&query, raw)?;
     let follow = yes(&query, "follow")?;
     let lines = match query.get("tail") {
         None | Some("" | "all" | "-1") => None,
@@ -150,7 +150,7 @@ pub(super) async fn logs(State(docker): State<Arc<Docker>>, Path(word): Path<Str
 }
 
 /// The last lines of what was printed before this place.
-async fn tail(mut reader: Reader, end: u64, lines: usize, wanted: &Wanted) -> Vec<Piece> {
+async fn tail(mut reader: Reader, end: u64, lines: usize, wanted: &LogOptions) -> Vec<Piece> {
     let mut all = Vec::new();
     if lines == 0 {
         return all;
@@ -218,7 +218,7 @@ pub(super) async fn put(
 }
 
 /// Whether a client asks for what [`taken_over`] gives.
-pub(super) fn can_be_taken_over(request: &Request) -> Result<(), Told> {
+pub(super) fn can_be_taken_over(request: &Request) -> Result<(), DockerError> {
     if request.headers().contains_key(header::UPGRADE) {
         return Ok(());
     }
@@ -307,7 +307,7 @@ async fn typed(container: &Container, mut from: ReadHalf<Wire>, closes: bool) {
 }
 
 /// Rows and columns of a query.
-pub(super) fn size(uri: &Uri) -> Result<ProgramControl, Told> {
+pub(super) fn size(uri: &Uri) -> Result<ProgramControl, DockerError> {
     let query = Query::of(uri);
     let side =
         |name: &str| query.get(name).and_then(|text| text.parse::<u16>().ok()).filter(|side| (1..=1000).contains(side));
@@ -330,8 +330,8 @@ mod tests {
     use super::super::log::Log;
     use super::*;
 
-    fn all() -> Wanted {
-        Wanted {
+    fn all() -> LogOptions {
+        LogOptions {
             out: true,
             err: true,
             raw: true,
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn each_line_has_its_time_once() {
-        let mut wanted = Wanted { timestamps: true, ..all() };
+        let mut wanted = LogOptions { timestamps: true, ..all() };
         let piece = |bytes: &[u8]| Piece { lane: Lane::Out, at_ms: 0, bytes: bytes.to_vec() };
         let first = wanted.written(&piece(b"a\nb"));
         let second = wanted.written(&piece(b"c\n"));

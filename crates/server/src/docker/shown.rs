@@ -19,7 +19,7 @@ impl Docker {
     pub(super) async fn status(&self, container: &Container, record: &Record) -> &'static str {
         let phase = container.phase();
         if phase == Phase::Running
-            && let Ok(Some(info)) = self.desk.sandboxes.find(&record.sandbox).await
+            && let Ok(Some(info)) = self.app.sandboxes.find(&record.sandbox).await
             && info.state == Doing::Paused
         {
             return "paused";

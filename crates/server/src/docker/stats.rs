@@ -74,7 +74,7 @@ impl Docker {
             return none;
         }
         let sandbox = container.record().sandbox;
-        match backend::call::<Info>(&*self.desk.sandboxes, &sandbox, &Ask::Info {}).await {
+        match backend::call::<Info>(&*self.app.sandboxes, &sandbox, &Ask::Info {}).await {
             Ok(info) => {
                 let memory_limit = info.memory_limit.unwrap_or(0);
                 Sample { usage: info.usage, memory_limit, system: system(), ..none }

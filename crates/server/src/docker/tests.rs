@@ -6,10 +6,10 @@ use policy::value::Policy;
 use sandbox::{Environment, PolicyLayer};
 use serde_json::{Value as Json, json};
 
-use super::body::{Around, Mapped, Refused, map};
+use super::body::{BodyContext, ContainerSpec, Refused, map};
 use super::{CEILING, yes};
+use crate::app;
 use crate::backend::Image;
-use crate::desk;
 use crate::request::Query;
 
 fn image() -> Image {
@@ -32,23 +32,23 @@ fn ceiling(more: &[&str]) -> Policy {
         ..Environment::default()
     };
     let layers: Vec<_> = CEILING.iter().chain(more).map(|text| PolicyLayer::Set((*text).to_owned())).collect();
-    desk::load(&layers, &environment).unwrap().policy
+    app::load(&layers, &environment).unwrap().policy
 }
 
-fn mapped_below(body: &Json, ceiling: &Policy) -> Result<Mapped, Refused> {
+fn mapped_below(body: &Json, ceiling: &Policy) -> Result<ContainerSpec, Refused> {
     let image = image();
     let has = |path: &str| path == "/srv";
-    let around =
-        Around { image: &image, ceiling, empty: Path::new("/state/empty"), has: &has, hostname: "0123456789ab" };
-    map(body.as_object().unwrap(), &around)
+    let context =
+        BodyContext { image: &image, ceiling, empty: Path::new("/state/empty"), has: &has, hostname: "0123456789ab" };
+    map(body.as_object().unwrap(), &context)
 }
 
-fn mapped(body: &Json) -> Result<Mapped, Refused> {
+fn mapped(body: &Json) -> Result<ContainerSpec, Refused> {
     mapped_below(body, &ceiling(&[]))
 }
 
 /// The values of a clause, in the order of the layers.
-fn clause(mapped: &Mapped, clause: &str) -> Vec<String> {
+fn clause(mapped: &ContainerSpec, clause: &str) -> Vec<String> {
     let value = |layer: &PolicyLayer| match layer {
         PolicyLayer::Set(text) => Some(text.split_once('=').filter(|(name, _)| *name == clause)?.1.to_owned()),
         PolicyLayer::Flag { name, value } => (name == clause).then(|| value.clone()),

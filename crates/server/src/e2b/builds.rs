@@ -9,10 +9,10 @@ use serde_json::{Map, Value as Json, json};
 use tokio_stream::StreamExt as _;
 
 use crate::answer::{Problem, empty, json_response};
-use crate::builder::Wish;
-use crate::built::{Build, Entry, Level, MAX_UPLOAD, Template, is_hash, is_id, is_name, no_such, word};
+use crate::app::AppState;
+use crate::builder::TemplateRequest;
+use crate::built::{Build, Entry, Level, MAX_UPLOAD, Template, is_hash, is_id, is_name, no_such, parse_template_name};
 use crate::clock::{now_ms, rfc3339};
-use crate::desk::Desk;
 use crate::envd::pieces;
 use crate::json as read;
 use crate::keys::Key;
@@ -34,7 +34,7 @@ const MAX_MEMORY: u64 = 1 << 22;
 type Answer = Result<Response<Body>, Problem>;
 
 /// `POST /v3/templates`
-pub(super) async fn wish(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, request: Request) -> Answer {
+pub(super) async fn wish(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, request: Request) -> Answer {
     key.must_build()?;
     let asked = read::object(&body(request).await?)?;
     let field = if read::says(&asked, "name") { "name" } else { "alias" };
@@ -44,7 +44,7 @@ pub(super) async fn wish(State(desk): State<Arc<Desk>>, Extension(key): Extensio
         let what = "`minFreeDiskMB` cannot be held";
         return Err(Problem::cannot(StatusCode::BAD_REQUEST, "minFreeDiskMB", what, why, "leave it out"));
     }
-    let name = word(field, read::text(&asked, field)?.unwrap_or_default())?;
+    let name = parse_template_name(field, read::text(&asked, field)?.unwrap_or_default())?;
     let mut tags = vec![name.tag().to_owned()];
     for tag in tags_of(&asked)? {
         if !tags.contains(&tag) {
@@ -57,7 +57,7 @@ pub(super) async fn wish(State(desk): State<Arc<Desk>>, Extension(key): Extensio
         number.map(|number| Some(number).filter(|number| (1..=most).contains(number)).ok_or_else(odd)).transpose()
     };
     let (cpus, memory_mib) = (bounded("cpuCount", MAX_CPUS)?, bounded("memoryMB", MAX_MEMORY)?);
-    let (template, build) = desk.wish(&key, Wish { name, tags: tags.clone(), cpus, memory_mib }).await?;
+    let (template, build) = app.wish(&key, TemplateRequest { name, tags: tags.clone(), cpus, memory_mib }).await?;
     let told = json!({
         "templateID": template.id, "buildID": build, "public": false, "names": [template.name], "aliases": [template.name],
         "tags": tags,
@@ -76,7 +76,7 @@ fn tags_of(asked: &Map<String, Json>) -> Result<Vec<String>, Problem> {
 
 /// `GET /templates/{id}/files/{hash}`: whether it is there, and where it is to be sent.
 pub(super) async fn file(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path((id, hash)): Path<(String, String)>,
     request: Request,
@@ -85,11 +85,11 @@ pub(super) async fn file(
     if !is_hash(&hash) {
         return Err(Problem::invalid("hash", "a hash is a SHA-256 in 64 hexadecimal digits"));
     }
-    let template = desk.built(&key, &id).await?.ok_or_else(|| no_such(&id))?;
+    let template = app.built(&key, &id).await?.ok_or_else(|| no_such(&id))?;
     let (of, name) = (template.id.clone(), hash.clone());
-    let present = desk.in_shelf(move |shelf| Ok(shelf.has_upload(&of, &name))).await?;
+    let present = app.in_shelf(move |shelf| Ok(shelf.has_upload(&of, &name))).await?;
     let until = now_ms().div_euclid(1000).saturating_add(UPLOAD_S);
-    let signature = desk.tokens.of(Purpose::Upload, &signed(&template.id, &hash, until));
+    let signature = app.tokens.of(Purpose::Upload, &signed(&template.id, &hash, until));
     let place = base_of(&request)?;
     let url = format!("{place}/templates/uploads/{}/{hash}?until={until}&signature={signature}", template.id);
     Ok(json_response(StatusCode::CREATED, &json!({ "present": present, "url": url })))
@@ -113,7 +113,7 @@ fn base_of(request: &Request) -> Result<String, Problem> {
 
 /// `PUT /templates/uploads/{id}/{hash}`: whoever has the address may send, once or again, until it is too old.
 pub(super) async fn upload(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Path((id, hash)): Path<(String, String)>,
     uri: Uri,
     request: Request,
@@ -121,16 +121,15 @@ pub(super) async fn upload(
     let query = Query::of(&uri);
     let until = query.get("until").and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
     let signature = query.get("signature").unwrap_or_default();
-    let is_good =
-        is_id(&id) && is_hash(&hash) && desk.tokens.is(Purpose::Upload, &signed(&id, &hash, until), signature);
+    let is_good = is_id(&id) && is_hash(&hash) && app.tokens.is(Purpose::Upload, &signed(&id, &hash, until), signature);
     if !is_good || until < now_ms().div_euclid(1000) {
         let (what, why) = ("the signature is wrong, or too old", "this server signed no such address");
         let instead = "ask for a new address (`GET /templates/ID/files/HASH`)";
         return Err(Problem::new(StatusCode::UNAUTHORIZED, "serve/signature", what, why, instead));
     }
     let of = id.clone();
-    let owner = desk.in_shelf(move |shelf| shelf.owner(&of)).await?;
-    if !desk.keys.list().is_ok_and(|keys| keys.iter().any(|key| key.mark() == owner)) {
+    let owner = app.in_shelf(move |shelf| shelf.owner(&of)).await?;
+    if !app.keys.list().is_ok_and(|keys| keys.iter().any(|key| key.mark() == owner)) {
         let (what, why) = ("the address counts no more", "the key that asked for it was removed");
         return Err(Problem::new(
             StatusCode::UNAUTHORIZED,
@@ -140,15 +139,15 @@ pub(super) async fn upload(
             "ask with a key of this server",
         ));
     }
-    let asked = record::Asked::inside(owner, request.method(), "/templates/uploads", "");
-    let asked = record::before(&desk, asked)?;
-    let answer = received(&desk, (id, hash), request).await;
+    let asked = record::AuditedRequest::inside(owner, request.method(), "/templates/uploads", "");
+    let asked = record::before(&app, asked)?;
+    let answer = received(&app, (id, hash), request).await;
     record::after(asked, answer.as_ref().map_or_else(|problem| problem.status, Response::status));
     answer
 }
 
 /// Takes an upload.
-async fn received(desk: &Desk, (id, hash): (String, String), request: Request) -> Answer {
+async fn received(app: &AppState, (id, hash): (String, String), request: Request) -> Answer {
     let size = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     let size = size.ok_or_else(|| {
         let (what, why) = ("an upload says its size", "it has no `Content-Length`");
@@ -160,7 +159,7 @@ async fn received(desk: &Desk, (id, hash): (String, String), request: Request) -
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "serve/body", what, why, instead));
     }
     let random = crate::built::new_build_id()?;
-    let begun = desk.in_shelf(move |shelf| shelf.begin_upload((&id, &hash), (size, &random)));
+    let begun = app.in_shelf(move |shelf| shelf.begin_upload((&id, &hash), (size, &random)));
     let mut upload = begun.await?;
     let mut pieces = pieces(request);
     while let Some(piece) = pieces.next().await {
@@ -176,19 +175,19 @@ async fn received(desk: &Desk, (id, hash): (String, String), request: Request) -
 
 /// `POST /v2/templates/{id}/builds/{build}`
 pub(super) async fn begin(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path((id, build)): Path<(String, String)>,
     request: Request,
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
-    desk.begin_build(&key, (&id, &build), &asked).await?;
+    app.begin_build(&key, (&id, &build), &asked).await?;
     Ok(empty(StatusCode::ACCEPTED))
 }
 
 /// `GET /templates/{id}/builds/{build}/status`
 pub(super) async fn status(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path((id, build)): Path<(String, String)>,
     uri: Uri,
@@ -202,7 +201,7 @@ pub(super) async fn status(
         Some(text) => Level::parse(text)
             .ok_or_else(|| Problem::invalid("level", "`level` is `debug`, `info`, `warn` or `error`"))?,
     };
-    let (template, build, said) = desk.build_of(&key, (&id, &build)).await?;
+    let (template, build, said) = app.build_of(&key, (&id, &build)).await?;
     let chosen: Vec<Json> = said
         .iter()
         .filter(|entry| entry.level >= least)
@@ -235,11 +234,11 @@ fn shown_entry(entry: &Entry) -> Json {
 
 /// `GET /templates/{id}`
 pub(super) async fn one(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
 ) -> Answer {
-    let template = desk.built(&key, &id).await?.ok_or_else(|| no_such(&id))?;
+    let template = app.built(&key, &id).await?.ok_or_else(|| no_such(&id))?;
     let builds: Vec<Json> = template.builds.iter().rev().map(shown_build).collect();
     let told = json!({
         "templateID": template.id, "public": false, "names": [template.name], "aliases": [template.name], "builds": builds,
@@ -260,11 +259,11 @@ fn shown_build(build: &Build) -> Json {
 
 /// `GET /templates/{id}/tags`
 pub(super) async fn tags(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
 ) -> Answer {
-    let template: Template = desk.built(&key, &id).await?.ok_or_else(|| no_such(&id))?;
+    let template: Template = app.built(&key, &id).await?.ok_or_else(|| no_such(&id))?;
     let shown = template
         .tags
         .iter()
@@ -273,18 +272,22 @@ pub(super) async fn tags(
 }
 
 /// `POST /templates/tags`
-pub(super) async fn tag(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, request: Request) -> Answer {
+pub(super) async fn tag(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, request: Request) -> Answer {
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["target", "tags"])?;
     let (target, tags) = (read::text(&asked, "target")?.unwrap_or_default(), tags_of(&asked)?);
-    let build = desk.tag(&key, target, tags.clone()).await?;
+    let build = app.tag(&key, target, tags.clone()).await?;
     Ok(json_response(StatusCode::CREATED, &json!({ "buildID": build, "tags": tags })))
 }
 
 /// `DELETE /templates/tags`
-pub(super) async fn untag(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, request: Request) -> Answer {
+pub(super) async fn untag(
+    State(app): State<Arc<AppState>>,
+    Extension(key): Extension<Key>,
+    request: Request,
+) -> Answer {
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["name", "tags"])?;
-    desk.untag(&key, read::text(&asked, "name")?.unwrap_or_default(), tags_of(&asked)?).await?;
+    app.untag(&key, read::text(&asked, "name")?.unwrap_or_default(), tags_of(&asked)?).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{headers, network, objects};
 use crate::answer::{Problem, empty, json_response};
-use crate::desk::{Desk, MAX_LIFE_MS, Part};
+use crate::app::{AppState, MAX_LIFE_MS, Part};
 use crate::keys::Key;
 use crate::request::{Query, body};
 use crate::{clock, json as read, labels, measured};
@@ -24,24 +24,24 @@ const MAX_MEASURED: usize = 100;
 type Answer = Result<Response<Body>, Problem>;
 
 pub(super) async fn detail(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
 ) -> Answer {
-    let info = desk.own(&key, &id).await?;
+    let info = app.own(&key, &id).await?;
     // A supervisor that does not answer leaves them unknown.
-    let rules = desk.present(&info).await.ok();
-    let shown = objects::detail(&desk, &info, rules.as_ref()).ok_or_else(|| Problem::no_such(&id))?;
+    let rules = app.present(&info).await.ok();
+    let shown = objects::detail(&app, &info, rules.as_ref()).ok_or_else(|| Problem::no_such(&id))?;
     Ok(json_response(StatusCode::OK, &shown))
 }
 
 pub(super) async fn kill(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
 ) -> Answer {
-    desk.own(&key, &id).await?;
-    desk.kill(&id).await?;
+    app.own(&key, &id).await?;
+    app.kill(&id).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
@@ -66,7 +66,7 @@ fn keeps_memory(asked: &Map<String, Json>) -> Result<(), Problem> {
 }
 
 pub(super) async fn connect(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
@@ -74,20 +74,20 @@ pub(super) async fn connect(
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["timeout", "memory"])?;
     let life = life(&asked, "timeout")?.unwrap_or(LIFE.saturating_mul(1000));
-    let info = desk.own(&key, &id).await?;
+    let info = app.own(&key, &id).await?;
     let (info, status) = match info.state {
         Doing::Paused => {
             keeps_memory(&asked)?;
-            (desk.resume(&info, Some(life)).await?, StatusCode::CREATED)
+            (app.resume(&info, Some(life)).await?, StatusCode::CREATED)
         }
-        Doing::Running => (desk.set_end(&info, life, true).await?, StatusCode::OK),
+        Doing::Running => (app.set_end(&info, life, true).await?, StatusCode::OK),
         Doing::Ended => return Err(Problem::no_such(&id)),
     };
-    Ok(json_response(status, &objects::sandbox(&desk, &info)))
+    Ok(json_response(status, &objects::sandbox(&app, &info)))
 }
 
 pub(super) async fn resume(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
@@ -96,7 +96,7 @@ pub(super) async fn resume(
     read::acted_on(&asked, &["timeout", "memory", "autoPause"])?;
     keeps_memory(&asked)?;
     let life = life(&asked, "timeout")?.unwrap_or(LIFE.saturating_mul(1000));
-    let info = desk.own(&key, &id).await?;
+    let info = app.own(&key, &id).await?;
     if read::flag(&asked, "autoPause")?.is_some_and(|pauses| pauses != labels::pauses_at_end(&info)) {
         let what = "`autoPause` differs from what this sandbox was created with";
         let why = "what becomes of a sandbox at its end is said when it is created";
@@ -106,8 +106,8 @@ pub(super) async fn resume(
     if info.state != Doing::Paused {
         return Err(already(&id, "running"));
     }
-    let info = desk.resume(&info, Some(life)).await?;
-    Ok(json_response(StatusCode::CREATED, &objects::sandbox(&desk, &info)))
+    let info = app.resume(&info, Some(life)).await?;
+    Ok(json_response(StatusCode::CREATED, &objects::sandbox(&app, &info)))
 }
 
 fn already(id: &str, state: &str) -> Problem {
@@ -116,7 +116,7 @@ fn already(id: &str, state: &str) -> Problem {
 }
 
 pub(super) async fn pause(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
@@ -124,16 +124,16 @@ pub(super) async fn pause(
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["memory"])?;
     keeps_memory(&asked)?;
-    let info = desk.own(&key, &id).await?;
+    let info = app.own(&key, &id).await?;
     if info.state == Doing::Paused {
         return Err(already(&id, "paused"));
     }
-    desk.pause(&id).await?;
+    app.pause(&id).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
 pub(super) async fn timeout(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
@@ -141,22 +141,22 @@ pub(super) async fn timeout(
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["timeout"])?;
     let life = life(&asked, "timeout")?.ok_or_else(|| Problem::invalid("timeout", "`timeout` is missing"))?;
-    let info = desk.own(&key, &id).await?;
-    move_end(&desk, &info, life).await
+    let info = app.own(&key, &id).await?;
+    move_end(&app, &info, life).await
 }
 
 /// Moves the end; 0 is at once, whatever the sandbox does at its end.
-async fn move_end(desk: &Desk, info: &Info, life: u64) -> Answer {
+async fn move_end(app: &AppState, info: &Info, life: u64) -> Answer {
     if life == 0 && !labels::pauses_at_end(info) {
-        desk.kill(&info.id).await?;
+        app.kill(&info.id).await?;
     } else {
-        desk.set_end(info, life, false).await?;
+        app.set_end(info, life, false).await?;
     }
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
 pub(super) async fn refresh(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
@@ -164,31 +164,30 @@ pub(super) async fn refresh(
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["duration"])?;
     let life = life(&asked, "duration")?.unwrap_or(15_000);
-    let info = desk.own(&key, &id).await?;
-    desk.set_end(&info, life, true).await?;
+    let info = app.own(&key, &id).await?;
+    app.set_end(&info, life, true).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
 /// Rules that take the place of all others. A sandbox that was made without any has no broker: it reaches nothing, and nothing is
 /// all that it can be asked to reach.
 pub(super) async fn network(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
     let outside = network::of_change(&asked)?;
-    let info = desk.own(&key, &id).await?;
-    if !outside.is_closed()
-        && headers::mark(&outside.headers, &desk.tokens).as_ref() != info.labels.get(labels::HEADERS)
+    let info = app.own(&key, &id).await?;
+    if !outside.is_closed() && headers::mark(&outside.headers, &app.tokens).as_ref() != info.labels.get(labels::HEADERS)
     {
         let why = "the headers of its requests are those that it was created with: its broker was proven with their values, and takes \
                    no others while it runs";
         let instead = "send the same `rules` again, or create another sandbox";
         return Err(Problem::cannot(StatusCode::BAD_REQUEST, "rules", "`rules` cannot be held", why, instead));
     }
-    match desk.set_rules(&key, &info, (outside.layers(), Part::Hosts)).await {
+    match app.set_rules(&key, &info, (outside.layers(), Part::Hosts)).await {
         Ok(_) => Ok(empty(StatusCode::NO_CONTENT)),
         Err(problems) => match Problem::all(problems) {
             problem if problem.status == StatusCode::NOT_IMPLEMENTED && outside.is_closed() => {
@@ -206,7 +205,7 @@ pub(super) async fn network(
 
 /// The measurements that there are: one, of now. `start` and `end` choose among them.
 pub(super) async fn metrics(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     uri: Uri,
@@ -214,8 +213,8 @@ pub(super) async fn metrics(
     let query = Query::of(&uri);
     query.known(&["start", "end"])?;
     let (start, end) = (query.whole("start")?, query.whole("end")?);
-    let info = desk.own(&key, &id).await?;
-    let info = asked_now(&desk, info).await;
+    let info = app.own(&key, &id).await?;
+    let info = asked_now(&app, info).await;
     let now = clock::now_ms();
     let at = u64::try_from(now.div_euclid(1000)).unwrap_or(0);
     let is_within = start.is_none_or(|start| start <= at) && end.is_none_or(|end| at <= end);
@@ -223,7 +222,7 @@ pub(super) async fn metrics(
     Ok(json_response(StatusCode::OK, &measured.into_iter().collect()))
 }
 
-pub(super) async fn all_metrics(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
+pub(super) async fn all_metrics(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
     let query = Query::of(&uri);
     query.known(&["sandbox_ids"])?;
     let named: BTreeSet<&str> = query.all("sandbox_ids").flat_map(|value| value.split(',')).collect();
@@ -231,9 +230,9 @@ pub(super) async fn all_metrics(State(desk): State<Arc<Desk>>, Extension(key): E
         return Err(Problem::invalid("sandbox_ids", &format!("more than {MAX_MEASURED} sandboxes")));
     }
     let mut found = Map::new();
-    for info in desk.list(&key, false).await? {
+    for info in app.list(&key, false).await? {
         if named.contains(info.id.as_str()) {
-            let info = asked_now(&desk, info).await;
+            let info = asked_now(&app, info).await;
             if let Some(metric) = measured::metric(&info, clock::now_ms()) {
                 found.insert(info.id, metric);
             }
@@ -243,7 +242,7 @@ pub(super) async fn all_metrics(State(desk): State<Arc<Desk>>, Extension(key): E
 }
 
 /// What the supervisor says now; what was written down last where it does not answer.
-async fn asked_now(desk: &Desk, info: Info) -> Info {
-    let asked = crate::backend::call::<Info>(&*desk.sandboxes, &info.id, &live::words::Ask::Info {}).await;
+async fn asked_now(app: &AppState, info: Info) -> Info {
+    let asked = crate::backend::call::<Info>(&*app.sandboxes, &info.id, &live::words::Ask::Info {}).await;
     asked.unwrap_or(info)
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{headers, network, objects};
 use crate::answer::{Problem, json_response};
-use crate::desk::{Desk, Once, Order};
+use crate::app::{AppState, Once, Order};
 use crate::json;
 use crate::keys::Key;
 use crate::request::body;
@@ -35,33 +35,33 @@ const KNOWN: &[&str] = &[
 ];
 
 pub(super) async fn old(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     request: Request,
 ) -> Result<Response<Body>, Problem> {
-    create(&desk, &key, request, OLD_LIFE).await
+    create(&app, &key, request, OLD_LIFE).await
 }
 
 pub(super) async fn new(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     request: Request,
 ) -> Result<Response<Body>, Problem> {
-    create(&desk, &key, request, NEW_LIFE).await
+    create(&app, &key, request, NEW_LIFE).await
 }
 
-async fn create(desk: &Desk, key: &Key, request: Request, life: u64) -> Result<Response<Body>, Problem> {
+async fn create(app: &AppState, key: &Key, request: Request, life: u64) -> Result<Response<Body>, Problem> {
     let once = request.headers().get("idempotency-key").map(|value| value.to_str().unwrap_or_default().to_owned());
     let bytes = body(request).await?;
-    let order = order(desk, key, &json::object(&bytes)?, life).await?;
+    let order = order(app, key, &json::object(&bytes)?, life).await?;
     let once = once.as_deref().map(|key| Once { key, body: &bytes });
-    let info = desk.create(key, order, once).await.map_err(Problem::all)?;
-    Ok(json_response(StatusCode::CREATED, &objects::sandbox(desk, &info)))
+    let info = app.create(key, order, once).await.map_err(Problem::all)?;
+    Ok(json_response(StatusCode::CREATED, &objects::sandbox(app, &info)))
 }
 
-async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>, life: u64) -> Result<Order, Problem> {
+async fn order(app: &AppState, key: &Key, asked: &Map<String, Json>, life: u64) -> Result<Order, Problem> {
     let template = json::text(asked, "templateID")?.unwrap_or(templates::BASE);
-    let base = desk.order_of(key, template).await?;
+    let base = app.order_of(key, template).await?;
     enforceable(asked)?;
     let seconds = json::number(asked, "timeout")?.unwrap_or(life);
     let wakes = match asked.get("autoResume") {
@@ -77,7 +77,7 @@ async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>, life: u64) -> 
     let outward = outside.layers();
     Ok(Order {
         layers: base.layers.into_iter().chain(outward).collect(),
-        headers: headers::given(outside.headers, &desk.tokens),
+        headers: headers::given(outside.headers, &app.tokens),
         metadata: json::texts(asked, "metadata")?,
         env: json::variables(asked, "envVars")?,
         life_ms: Some(seconds.saturating_mul(1000)),

@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::hosts::{cannot, pattern};
 use crate::answer::Problem;
-use crate::desk::Headers;
+use crate::app::Headers;
 use crate::tokens::{Purpose, Tokens};
 
 /// Most headers of one sandbox.

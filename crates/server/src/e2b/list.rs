@@ -14,8 +14,8 @@ use url::form_urlencoded;
 
 use super::objects;
 use crate::answer::{Problem, json_response};
+use crate::app::AppState;
 use crate::clock::parse_ms;
-use crate::desk::Desk;
 use crate::keys::Key;
 use crate::labels;
 
@@ -35,28 +35,28 @@ struct Query {
 }
 
 pub(super) async fn old(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     uri: Uri,
 ) -> Result<Response<Body>, Problem> {
     let mut query = parse(uri.query().unwrap_or_default())?;
     query.states = vec![Doing::Running];
     query.limit = usize::MAX;
-    let (page, _) = choose(listed(&desk, &key).await?, &query);
+    let (page, _) = choose(listed(&app, &key).await?, &query);
     Ok(json_response(
         StatusCode::OK,
-        &Json::Array(page.iter().filter_map(|info| objects::listed(&desk, info)).collect()),
+        &Json::Array(page.iter().filter_map(|info| objects::listed(&app, info)).collect()),
     ))
 }
 
 pub(super) async fn new(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     uri: Uri,
 ) -> Result<Response<Body>, Problem> {
     let query = parse(uri.query().unwrap_or_default())?;
-    let (page, next) = choose(listed(&desk, &key).await?, &query);
-    let shown = Json::Array(page.iter().filter_map(|info| objects::listed(&desk, info)).collect());
+    let (page, next) = choose(listed(&app, &key).await?, &query);
+    let shown = Json::Array(page.iter().filter_map(|info| objects::listed(&app, info)).collect());
     let mut response = json_response(StatusCode::OK, &shown);
     if let Some(next) = next.and_then(|next| HeaderValue::from_str(&next).ok()) {
         response.headers_mut().insert("x-next-token", next);
@@ -65,8 +65,8 @@ pub(super) async fn new(
 }
 
 /// Those of a key; what a template is built in is a part of the build.
-async fn listed(desk: &Desk, key: &Key) -> Result<Vec<Info>, Problem> {
-    let mut all = desk.list(key, false).await?;
+async fn listed(app: &AppState, key: &Key) -> Result<Vec<Info>, Problem> {
+    let mut all = app.list(key, false).await?;
     all.retain(|info| !info.labels.contains_key(labels::BUILD));
     Ok(all)
 }

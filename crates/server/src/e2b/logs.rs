@@ -9,8 +9,8 @@ use live::words::Info;
 use serde_json::{Value as Json, json};
 
 use crate::answer::{Problem, json_response};
+use crate::app::AppState;
 use crate::clock::rfc3339;
-use crate::desk::Desk;
 use crate::keys::Key;
 use crate::request::Query;
 
@@ -30,7 +30,7 @@ struct Entry {
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Wanted {
+struct LogQuery {
     /// Milliseconds since 1970: entries of then and later, or, backward, of then and before.
     cursor: Option<i64>,
     backward: bool,
@@ -40,7 +40,7 @@ struct Wanted {
     limit: usize,
 }
 
-impl Wanted {
+impl LogQuery {
     /// # Errors
     /// A word that is none of these.
     fn of(query: &Query, cursor: &str, known: &[&str]) -> Result<Self, Problem> {
@@ -93,24 +93,24 @@ fn shown(entries: &[Entry]) -> Vec<Json> {
 }
 
 pub(super) async fn new(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     uri: Uri,
 ) -> Answer {
-    let wanted = Wanted::of(&Query::of(&uri), "cursor", &["cursor", "limit", "direction", "level", "search"])?;
-    let found = wanted.chosen(happened(&desk.own_or_ended(&key, &id).await?));
+    let wanted = LogQuery::of(&Query::of(&uri), "cursor", &["cursor", "limit", "direction", "level", "search"])?;
+    let found = wanted.chosen(happened(&app.own_or_ended(&key, &id).await?));
     Ok(json_response(StatusCode::OK, &json!({ "logs": shown(&found) })))
 }
 
 pub(super) async fn old(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     uri: Uri,
 ) -> Answer {
-    let wanted = Wanted::of(&Query::of(&uri), "start", &["start", "limit"])?;
-    let found = wanted.chosen(happened(&desk.own_or_ended(&key, &id).await?));
+    let wanted = LogQuery::of(&Query::of(&uri), "start", &["start", "limit"])?;
+    let found = wanted.chosen(happened(&app.own_or_ended(&key, &id).await?));
     let lines: Vec<Json> =
         found.iter().map(|entry| json!({ "timestamp": rfc3339(entry.ms), "line": entry.message })).collect();
     Ok(json_response(StatusCode::OK, &json!({ "logs": lines, "logEntries": shown(&found) })))
@@ -124,7 +124,7 @@ mod tests {
         let entry = |ms: i64, message: &str| Entry { ms, message: message.to_owned() };
         let uri: Uri = format!("/v2/sandboxes/a/logs?{query}").parse().unwrap();
         let known = ["cursor", "limit", "direction", "level", "search"];
-        let wanted = Wanted::of(&Query::of(&uri), "cursor", &known)?;
+        let wanted = LogQuery::of(&Query::of(&uri), "cursor", &known)?;
         Ok(wanted.chosen(vec![entry(10, "created"), entry(20, "killed")]).into_iter().map(|entry| entry.ms).collect())
     }
 

@@ -24,12 +24,12 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::routing::{any, get, post, put};
 
 use crate::answer::Problem;
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::record;
 use crate::request::token;
 
 /// The routes.
-pub(crate) fn router(desk: Arc<Desk>) -> Router {
+pub(crate) fn router(app: Arc<AppState>) -> Router {
     Router::new()
         .route("/sandboxes", post(create::old).get(list::old))
         .route("/v2/sandboxes", post(create::new).get(list::new))
@@ -65,18 +65,18 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/secrets/{*rest}", any(held_by_nobody))
         .method_not_allowed_fallback(unrouted)
         .fallback(unrouted)
-        .layer(from_fn_with_state(Arc::clone(&desk), admit))
+        .layer(from_fn_with_state(Arc::clone(&app), admit))
         // Clients show no key there: the address itself is what lets them in.
         .route("/templates/uploads/{id}/{hash}", put(builds::upload))
-        .with_state(desk)
+        .with_state(app)
 }
 
 /// Who shows a key comes in; who does not learns nothing but that one is wanted.
-async fn admit(State(desk): State<Arc<Desk>>, mut request: Request, next: Next) -> Response<Body> {
-    match desk.who(&token(request.headers())) {
+async fn admit(State(app): State<Arc<AppState>>, mut request: Request, next: Next) -> Response<Body> {
+    match app.who(&token(request.headers())) {
         Ok(key) => {
-            let asked = record::Asked::of(&request, &key);
-            let asked = match record::before(&desk, asked) {
+            let asked = record::AuditedRequest::of(&request, &key);
+            let asked = match record::before(&app, asked) {
                 Ok(asked) => asked,
                 Err(problem) => return problem.e2b(),
             };

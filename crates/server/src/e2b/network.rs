@@ -175,7 +175,7 @@ mod tests {
         assert!(said("net.allow=[{host=\"a.test\",ports=[443]},\"b.test\"]"), "{layers:?}");
         assert!(!format!("{layers:?}").contains("long-enough"), "{layers:?}");
         let environment = sandbox::Environment { cwd: Some("/".into()), ..sandbox::Environment::default() };
-        let policy = crate::desk::load(&layers, &environment).unwrap().policy;
+        let policy = crate::app::load(&layers, &environment).unwrap().policy;
         let [secret] = policy.secrets.values().collect::<Vec<_>>()[..] else { panic!("{:?}", policy.secrets) };
         assert_eq!((&secret.hosts[..], &secret.ports[..]), (&["a.test".to_owned()][..], &[443][..]));
         let shown = shown(&policy.net);
@@ -189,7 +189,7 @@ mod tests {
             PolicyLayer::Set("net.allow=[\"a.test\",\"**.b.test\",\"*.c.test\",\"d.test:22\"]".to_owned()),
         ];
         let environment = sandbox::Environment { cwd: Some("/".into()), ..sandbox::Environment::default() };
-        let net = crate::desk::load(&layers, &environment).unwrap().policy.net;
+        let net = crate::app::load(&layers, &environment).unwrap().policy.net;
         assert_eq!(shown(&net)["allowOut"], json!(["a.test", "*.b.test"]));
         assert_eq!(summary(&net), json!({ "mode": "allow", "otherRules": 2 }));
         let closed = Net { mode: NetMode::None, ..net };

@@ -5,8 +5,8 @@ use policy::value::Net;
 use serde_json::{Map, Value as Json, json};
 
 use super::network;
+use crate::app::AppState;
 use crate::clock::rfc3339;
-use crate::desk::Desk;
 use crate::labels;
 use crate::measured::{cores, mib};
 use crate::tokens::Purpose;
@@ -15,27 +15,27 @@ use crate::tokens::Purpose;
 pub(super) const ENVD: &str = "0.6.13";
 
 /// What clients want in order to reach a sandbox.
-pub(super) fn sandbox(desk: &Desk, info: &Info) -> Json {
+pub(super) fn sandbox(app: &AppState, info: &Info) -> Json {
     let mut object = Map::new();
-    base(desk, info, &mut object);
-    object.insert("envdAccessToken".to_owned(), json!(desk.tokens.of(Purpose::Data, &info.id)));
+    base(app, info, &mut object);
+    object.insert("envdAccessToken".to_owned(), json!(app.tokens.of(Purpose::Data, &info.id)));
     if labels::has_private_ports(info) {
-        object.insert("trafficAccessToken".to_owned(), json!(desk.tokens.of(Purpose::Ports, &info.id)));
+        object.insert("trafficAccessToken".to_owned(), json!(app.tokens.of(Purpose::Ports, &info.id)));
     }
     Json::Object(object)
 }
 
 /// What a list shows of a sandbox; none of one that has ended, for which E2B has no word.
-pub(super) fn listed(desk: &Desk, info: &Info) -> Option<Json> {
+pub(super) fn listed(app: &AppState, info: &Info) -> Option<Json> {
     let mut object = Map::new();
-    base(desk, info, &mut object);
+    base(app, info, &mut object);
     state(info, &mut object)?;
     Some(Json::Object(object))
 }
 
 /// All about a sandbox; none of one that has ended. Without its rules nothing is said of where it may connect to.
-pub(super) fn detail(desk: &Desk, info: &Info, rules: Option<&Net>) -> Option<Json> {
-    let Json::Object(mut object) = sandbox(desk, info) else { return None };
+pub(super) fn detail(app: &AppState, info: &Info, rules: Option<&Net>) -> Option<Json> {
+    let Json::Object(mut object) = sandbox(app, info) else { return None };
     state(info, &mut object)?;
     let at_end = if labels::pauses_at_end(info) { "pause" } else { "kill" };
     let lifecycle = json!({ "autoResume": info.labels.contains_key(labels::WAKE), "onTimeout": at_end });
@@ -57,7 +57,7 @@ pub(super) fn detail(desk: &Desk, info: &Info, rules: Option<&Net>) -> Option<Js
     Some(Json::Object(object))
 }
 
-fn base(desk: &Desk, info: &Info, object: &mut Map<String, Json>) {
+fn base(app: &AppState, info: &Info, object: &mut Map<String, Json>) {
     let template = if info.template.is_empty() { info.policy.as_str() } else { info.template.as_str() };
     object.insert("templateID".to_owned(), json!(template));
     object.insert("sandboxID".to_owned(), json!(info.id));
@@ -66,7 +66,7 @@ fn base(desk: &Desk, info: &Info, object: &mut Map<String, Json>) {
     if let Some(name) = &info.name {
         object.insert("alias".to_owned(), json!(name));
     }
-    if let Some(domain) = &desk.settings.domain {
+    if let Some(domain) = &app.settings.domain {
         object.insert("domain".to_owned(), json!(domain));
     }
     let ours = json!({
@@ -77,7 +77,7 @@ fn base(desk: &Desk, info: &Info, object: &mut Map<String, Json>) {
 }
 
 fn state(info: &Info, object: &mut Map<String, Json>) -> Option<()> {
-    let never = info.created_ms.saturating_add(i64::try_from(crate::desk::MAX_LIFE_MS).unwrap_or(0));
+    let never = info.created_ms.saturating_add(i64::try_from(crate::app::MAX_LIFE_MS).unwrap_or(0));
     let word = match info.state {
         State::Running => "running",
         State::Paused => "paused",

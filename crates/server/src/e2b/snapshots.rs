@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::objects;
 use crate::answer::{Problem, empty, json_response};
-use crate::desk::{Desk, MAX_LIFE_MS};
+use crate::app::{AppState, MAX_LIFE_MS};
 use crate::json as read;
 use crate::keys::Key;
 use crate::request::{Query, body};
@@ -43,17 +43,17 @@ fn keeps(asked: &Map<String, Json>, tier: &str) -> Result<&'static str, Problem>
 }
 
 pub(super) async fn take(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["name", "memory"])?;
-    let info = desk.own(&key, &id).await?;
+    let info = app.own(&key, &id).await?;
     let keeps = keeps(&asked, &info.tier)?;
     let name = read::text(&asked, "name")?.filter(|name| !name.is_empty()).map(str::to_owned);
-    let made = desk.take_snapshot(&key, &info, name).await?;
+    let made = app.take_snapshot(&key, &info, name).await?;
     let told = json!({ "snapshotID": made.id, "names": names(made.name.as_deref()), "fumehood": { "keeps": keeps } });
     Ok(json_response(StatusCode::CREATED, &told))
 }
@@ -63,7 +63,7 @@ fn names(name: Option<&str>) -> Vec<&str> {
 }
 
 pub(super) async fn fork(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
@@ -75,11 +75,11 @@ pub(super) async fn fork(
     if life > MAX_LIFE_MS {
         return Err(Problem::invalid("timeout", &format!("`timeout` is longer than {} s", MAX_LIFE_MS / 1000)));
     }
-    let info = desk.own(&key, &id).await?;
+    let info = app.own(&key, &id).await?;
     let _kept = keeps(&asked, &info.tier)?;
-    let made = desk.fork(&key, &info, count, Some(life)).await?;
+    let made = app.fork(&key, &info, count, Some(life)).await?;
     let told = made.into_iter().map(|one| match one {
-        Ok(info) => json!({ "sandbox": objects::sandbox(&desk, &info) }),
+        Ok(info) => json!({ "sandbox": objects::sandbox(&app, &info) }),
         Err(problems) => {
             let problem = Problem::all(problems);
             json!({ "error": { "code": problem.status.as_u16(), "message": problem.line() } })
@@ -88,7 +88,7 @@ pub(super) async fn fork(
     Ok(json_response(StatusCode::CREATED, &told.collect()))
 }
 
-pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
+pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
     let query = Query::of(&uri);
     query.known(&["sandboxID", "name", "limit", "nextToken"])?;
     let number = |name: &str, default: usize| match query.get(name) {
@@ -101,9 +101,9 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extensio
     }
     let run = match query.get("sandboxID") {
         None => None,
-        Some(id) => Some(desk.own_or_ended(&key, id).await.map_or_else(|_gone| String::new(), |info| info.run)),
+        Some(id) => Some(app.own_or_ended(&key, id).await.map_or_else(|_gone| String::new(), |info| info.run)),
     };
-    let mut found = desk.snapshots(&key).await?;
+    let mut found = app.snapshots(&key).await?;
     found.reverse();
     found.retain(|one| run.as_ref().is_none_or(|run| one.about.run == *run));
     found.retain(|one| query.get("name").is_none_or(|name| one.about.name.as_deref() == Some(name)));
@@ -119,19 +119,19 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extensio
 
 /// A template that the key built, or a snapshot; the others are the server's.
 pub(super) async fn remove(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     uri: Uri,
 ) -> Answer {
-    if let Some(template) = desk.built(&key, &id).await? {
-        desk.take_away(&template).await?;
+    if let Some(template) = app.built(&key, &id).await? {
+        app.take_away(&template).await?;
         return Ok(empty(StatusCode::NO_CONTENT));
     }
-    if desk.templates.names().contains(&id) {
+    if app.templates.names().contains(&id) {
         return Err(super::held_by_nobody(uri).await);
     }
-    desk.remove_snapshot(&key, &id).await?;
+    app.remove_snapshot(&key, &id).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 

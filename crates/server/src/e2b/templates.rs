@@ -11,9 +11,9 @@ use serde_json::{Value as Json, json};
 
 use super::objects::ENVD;
 use crate::answer::{Problem, json_response};
-use crate::built::{Template, word};
+use crate::app::{AppState, load};
+use crate::built::{Template, parse_template_name};
 use crate::clock::rfc3339;
-use crate::desk::{Desk, load};
 use crate::keys::Key;
 use crate::labels;
 use crate::measured::{cores, mib};
@@ -22,17 +22,17 @@ use crate::request::Query;
 type Answer = Result<Response<Body>, Problem>;
 
 pub(super) async fn alias(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(name): Path<String>,
 ) -> Answer {
-    let known = key.may_use(&name) && desk.templates.names().contains(&name);
+    let known = key.may_use(&name) && app.templates.names().contains(&name);
     if known {
         return Ok(json_response(StatusCode::OK, &json!({ "templateID": name, "public": true })));
     }
-    let word = word("alias", &name);
+    let word = parse_template_name("alias", &name);
     let built = match &word {
-        Ok(word) => desk.built(&key, &word.name).await?,
+        Ok(word) => app.built(&key, &word.name).await?,
         Err(_) => None,
     };
     let has_tag =
@@ -45,12 +45,12 @@ pub(super) async fn alias(
 }
 
 /// All that the key may use and that can be read. One that cannot is told to whoever names it.
-pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
+pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
     // There are no teams here.
     Query::of(&uri).known(&["teamID"])?;
-    let made = desk.list(&key, true).await?;
-    let own = desk.all_built(&key).await?;
-    let (templates, environment) = (desk.templates.clone(), Arc::clone(desk.environment()));
+    let made = app.list(&key, true).await?;
+    let own = app.all_built(&key).await?;
+    let (templates, environment) = (app.templates.clone(), Arc::clone(app.environment()));
     let read = tokio::task::spawn_blocking(move || {
         let limits = |name: &String| {
             let found = templates.find(name).ok()?;
@@ -60,7 +60,7 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extensio
         templates.names().iter().filter(|name| key.may_use(name)).filter_map(limits).collect::<Vec<_>>()
     });
     let all = read.await.map_err(|_lost| crate::backend::failed("the templates could not be read"))?;
-    let shown = all.iter().map(|(name, limits, built)| shown(name, limits, built.unwrap_or(desk.since_ms), &made));
+    let shown = all.iter().map(|(name, limits, built)| shown(name, limits, built.unwrap_or(app.since_ms), &made));
     let own = own.iter().map(|template| of_key(template, &made));
     Ok(json_response(StatusCode::OK, &shown.chain(own).collect()))
 }

@@ -58,7 +58,7 @@ pub(super) fn unary(id: &str, result: Result<Json, RpcError>) -> Response<Body> 
     match result {
         Ok(value) => json_response(StatusCode::OK, &value),
         Err(error) if error.code == RpcCode::Gone => super::gone(id, false),
-        Err(error) => json_response(error.code.words().1, &error.json()),
+        Err(error) => json_response(error.code.code_and_status().1, &error.json()),
     }
 }
 

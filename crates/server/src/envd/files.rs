@@ -112,7 +112,7 @@ async fn read(context: &Context, path: &str, method: &Method, headers: &HeaderMa
     if *method == Method::HEAD || headers.contains_key(header::RANGE) {
         let ask = Ask::Stat { path: asked.clone(), follow: true };
         let entry =
-            backend::call::<Entry>(&*context.desk.sandboxes, context.id(), &ask).await.map_err(|why| told(&why))?;
+            backend::call::<Entry>(&*context.app.sandboxes, context.id(), &ask).await.map_err(|why| told(&why))?;
         if entry.kind == agent::words::FileKind::Dir {
             return Err(told(&Failure { code: Code::IsADirectory, message: String::new() }));
         }
@@ -129,10 +129,10 @@ async fn read(context: &Context, path: &str, method: &Method, headers: &HeaderMa
         }
     }
     let ask = Ask::Read { path: asked, offset: wanted.0, length: wanted.1 };
-    let opened = backend::open(&*context.desk.sandboxes, context.id(), &ask).await;
+    let opened = backend::open(&*context.app.sandboxes, context.id(), &ask).await;
     let mut stream = opened.map_err(|why| told(&why))?;
     let entry = backend::reply::<Entry>(&mut stream).await.map_err(|why| told(&why))?;
-    let (to, body) = CutStream::body(context.desk.cut_of(context.id()));
+    let (to, body) = CutStream::body(context.app.cut_of(context.id()));
     tokio::spawn(send(stream, to));
     let length = wanted.1.unwrap_or(entry.size);
     let mut response = of_file(&entry, body, length);
@@ -274,7 +274,7 @@ async fn one(
 ) -> Result<Json, Box<Response<Body>>> {
     let told = |told: Failure| failure(context, path, &told);
     let ask = Ask::Write { path: context.path(path), mode: None, metadata: metadata.clone() };
-    let mut stream = backend::open(&*context.desk.sandboxes, context.id(), &ask).await.map_err(told)?;
+    let mut stream = backend::open(&*context.app.sandboxes, context.id(), &ask).await.map_err(told)?;
     loop {
         match source.next().await {
             Ok(Some(bytes)) => {

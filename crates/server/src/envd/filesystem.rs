@@ -46,7 +46,7 @@ fn path(context: &Context, message: &Message, name: &str) -> Result<String, RpcE
 }
 
 async fn ask(context: &Context, ask: &Ask) -> Result<Entry, Failure> {
-    backend::call::<Entry>(&*context.desk.sandboxes, context.id(), ask).await
+    backend::call::<Entry>(&*context.app.sandboxes, context.id(), ask).await
 }
 
 fn found(context: &Context, found: &Entry) -> Json {
@@ -80,7 +80,7 @@ async fn rename(context: &Context, message: &Message) -> Result<Json, RpcError> 
 
 async fn remove(context: &Context, message: &Message) -> Result<Json, RpcError> {
     let path = path(context, message, "path")?;
-    match backend::call::<Json>(&*context.desk.sandboxes, context.id(), &Ask::Remove { path }).await {
+    match backend::call::<Json>(&*context.app.sandboxes, context.id(), &Ask::Remove { path }).await {
         Ok(_) => Ok(json!({})),
         Err(failure) if failure.code == Code::NotFound => Ok(json!({})),
         Err(failure) => Err(failure.into()),
@@ -90,7 +90,7 @@ async fn remove(context: &Context, message: &Message) -> Result<Json, RpcError> 
 async fn list_dir(context: &Context, message: &Message) -> Result<Json, RpcError> {
     let depth = number(message, "depth")?.unwrap_or(0).max(1);
     let ask = Ask::List { path: path(context, message, "path")?, depth };
-    let mut stream = backend::open(&*context.desk.sandboxes, context.id(), &ask).await?;
+    let mut stream = backend::open(&*context.app.sandboxes, context.id(), &ask).await?;
     let hello = context.hello();
     let mut listing = Listing::default();
     while let Some(incoming) = stream.next().await {

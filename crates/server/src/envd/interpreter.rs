@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::content::{CutStream, broken};
 use super::{Context, gone, has_token, port};
 use crate::answer::{harden, json_response, status_of};
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::{backend, json};
 
 /// The port that E2B's clients of the code interpreter ask.
@@ -50,14 +50,14 @@ impl From<Failure> for Refusal {
 /// # Errors
 /// What is missing.
 pub(super) fn may_enter(
-    desk: &Desk,
+    app: &AppState,
     info: &live::words::Info,
     request: &Parts,
 ) -> Result<(), (StatusCode, &'static str)> {
-    if !port::may_pass(desk, info, &request.headers) {
+    if !port::may_pass(app, info, &request.headers) {
         return Err((StatusCode::FORBIDDEN, port::WANTS_TOKEN));
     }
-    if request.uri.path() == "/execute" && !has_token(desk, &info.id, request) {
+    if request.uri.path() == "/execute" && !has_token(app, &info.id, request) {
         return Err((StatusCode::UNAUTHORIZED, "the access token of this sandbox is missing or wrong"));
     }
     Ok(())
@@ -66,7 +66,7 @@ pub(super) fn may_enter(
 /// Answers a request.
 pub(super) async fn answer(context: &Context, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    if let Err((status, why)) = may_enter(&context.desk, &context.info, &parts) {
+    if let Err((status, why)) = may_enter(&context.app, &context.info, &parts) {
         return text(status, why);
     }
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
@@ -116,7 +116,7 @@ fn of(failure: Failure) -> Refusal {
 }
 
 async fn ask<T: serde::de::DeserializeOwned>(context: &Context, ask: &KernelAsk) -> Result<T, Refusal> {
-    backend::call(&*context.desk.sandboxes, context.id(), ask).await.map_err(of)
+    backend::call(&*context.app.sandboxes, context.id(), ask).await.map_err(of)
 }
 
 fn shown(kernel: &Kernel) -> Json {
@@ -164,14 +164,14 @@ async fn execute(context: &Context, request: Request) -> Result<Response<Body>, 
         let why = "the code is longer than 256 KiB: write it to a file, and execute that".to_owned();
         return Err(Refusal(StatusCode::PAYLOAD_TOO_LARGE, why));
     }
-    let mut stream = backend::open(&*context.desk.sandboxes, context.id(), &wanted).await.map_err(of)?;
+    let mut stream = backend::open(&*context.app.sandboxes, context.id(), &wanted).await.map_err(of)?;
     // What fails at once is told by the status; after the first line, or some time, only lines can tell it.
     let first = match timeout(SILENCE, next(&mut stream)).await {
         Ok(Err(failure)) => return Err(of(failure)),
         Ok(Ok(first)) => first.map(Bytes::from),
         Err(_waits) => Some(Bytes::from_static(KEEPALIVE)),
     };
-    let (to, body) = CutStream::body(context.desk.cut_of(context.id()));
+    let (to, body) = CutStream::body(context.app.cut_of(context.id()));
     if let Some(first) = first {
         tokio::spawn(carry(stream, to, first));
     }

@@ -29,7 +29,7 @@ use live::words::{Exec, Info, State};
 use serde_json::{Map, Value as Json, json};
 
 use crate::answer::{empty, harden, json_response, status_of};
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::request::Query;
 use crate::tokens::{Purpose, Signed};
 use crate::{backend, clock, labels, measured, record};
@@ -69,22 +69,22 @@ pub(crate) struct Target {
 
 /// A request to a sandbox that runs.
 pub(crate) struct Context {
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) app: Arc<AppState>,
     pub(crate) info: Info,
 }
 
 /// Answers a request to a sandbox.
-pub(crate) async fn serve(desk: Arc<Desk>, target: Target, request: Request) -> Response<Body> {
+pub(crate) async fn serve(app: Arc<AppState>, target: Target, request: Request) -> Response<Body> {
     let wants_html = wants_html(request.headers());
     let (parts, body) = request.into_parts();
-    let found = awake(&desk, &target, &parts).await;
+    let found = awake(&app, &target, &parts).await;
     let request = Request::from_parts(parts, body);
     let info = match found {
         Ok(Some(info)) => info,
         Ok(None) => return gone(&target.id, wants_html),
         Err(failure) => return plain_failure(&target.id, &failure),
     };
-    let context = Context { desk, info };
+    let context = Context { app, info };
     match target.port {
         PORT | interpreter::PORT => context.recorded(target.port, request).await,
         inside => port::proxy(&context, inside, request).await,
@@ -92,9 +92,9 @@ pub(crate) async fn serve(desk: Arc<Desk>, target: Target, request: Request) -> 
 }
 
 /// The sandbox, if it runs or wakes by traffic. Who may not enter wakes nothing.
-async fn awake(desk: &Desk, target: &Target, request: &Parts) -> Result<Option<Info>, Failure> {
-    let found = desk.sandboxes.find(&target.id).await?;
-    let Some(info) = found.filter(|info| desk.is_served(info)) else { return Ok(None) };
+async fn awake(app: &AppState, target: &Target, request: &Parts) -> Result<Option<Info>, Failure> {
+    let found = app.sandboxes.find(&target.id).await?;
+    let Some(info) = found.filter(|info| app.is_served(info)) else { return Ok(None) };
     match info.state {
         State::Running => Ok(Some(info)),
         State::Ended => Ok(None),
@@ -103,30 +103,30 @@ async fn awake(desk: &Desk, target: &Target, request: &Parts) -> Result<Option<I
             let Some(life) = wakes else { return Ok(None) };
             let is_probe = matches!(target.port, PORT | interpreter::PORT) && request.uri.path() == "/health";
             let may = match target.port {
-                PORT => has_token(desk, &info.id, request),
-                interpreter::PORT => interpreter::may_enter(desk, &info, request).is_ok(),
-                _inside => port::may_pass(desk, &info, &request.headers),
+                PORT => has_token(app, &info.id, request),
+                interpreter::PORT => interpreter::may_enter(app, &info, request).is_ok(),
+                _inside => port::may_pass(app, &info, &request.headers),
             };
             if is_probe || !may {
                 return Ok(None);
             }
-            desk.resume(&info, Some(life)).await.map(Some)
+            app.resume(&info, Some(life)).await.map(Some)
         }
     }
 }
 
 /// Whether a request shows the data token of a sandbox, or is signed for it.
-fn has_token(desk: &Desk, id: &str, request: &Parts) -> bool {
+fn has_token(app: &AppState, id: &str, request: &Parts) -> bool {
     let mut given = request.headers.get_all("x-access-token").iter();
     match (given.next(), given.next()) {
-        (Some(token), None) => desk.tokens.is(Purpose::Data, id, token.to_str().unwrap_or_default()),
+        (Some(token), None) => app.tokens.is(Purpose::Data, id, token.to_str().unwrap_or_default()),
         (Some(_), Some(_)) => false,
-        (None, _) => is_signed_for(desk, id, request),
+        (None, _) => is_signed_for(app, id, request),
     }
 }
 
 /// Whether a request is a signed one for this sandbox.
-pub(crate) fn is_signed_for(desk: &Desk, id: &str, request: &Parts) -> bool {
+pub(crate) fn is_signed_for(app: &AppState, id: &str, request: &Parts) -> bool {
     let operation = match request.method {
         Method::GET | Method::HEAD => "read",
         Method::POST => "write",
@@ -143,15 +143,15 @@ pub(crate) fn is_signed_for(desk: &Desk, id: &str, request: &Parts) -> bool {
         user: query.get("username").unwrap_or_default(),
         expiration: query.get("signature_expiration"),
     };
-    desk.tokens.is_signed(id, signed, signature, clock::now_ms())
+    app.tokens.is_signed(id, signed, signature, clock::now_ms())
 }
 
 impl Context {
     /// Answers, and records what changes something. Requests to what listens inside are the program's own business.
     async fn recorded(&self, port: u16, request: Request) -> Response<Body> {
         let key = self.info.labels.get(labels::KEY).cloned().unwrap_or_default();
-        let asked = record::Asked::inside(key, request.method(), request.uri().path(), self.id());
-        let asked = match record::before(&self.desk, asked) {
+        let asked = record::AuditedRequest::inside(key, request.method(), request.uri().path(), self.id());
+        let asked = match record::before(&self.app, asked) {
             Ok(asked) => asked,
             Err(problem) => return problem.e2b(),
         };
@@ -170,7 +170,7 @@ impl Context {
             return empty(StatusCode::NO_CONTENT);
         }
         let (parts, body) = request.into_parts();
-        let may = has_token(&self.desk, &self.info.id, &parts);
+        let may = has_token(&self.app, &self.info.id, &parts);
         let request = Request::from_parts(parts, body);
         if !may {
             return plain(StatusCode::UNAUTHORIZED, "the access token of this sandbox is missing or wrong");
@@ -227,7 +227,7 @@ impl Context {
     }
 
     async fn metrics(&self) -> Response<Body> {
-        let asked = backend::call::<Info>(&*self.desk.sandboxes, self.id(), &live::words::Ask::Info {}).await;
+        let asked = backend::call::<Info>(&*self.app.sandboxes, self.id(), &live::words::Ask::Info {}).await;
         let info = asked.unwrap_or_else(|_| self.info.clone());
         json_response(StatusCode::OK, &measured(&info, clock::now_ms()))
     }
@@ -250,7 +250,7 @@ impl Context {
 
     async fn output_of(&self, exec: &Exec) -> Result<Vec<u8>, Failure> {
         let ask = live::words::Ask::Exec(exec.clone());
-        let mut stream = backend::open(&*self.desk.sandboxes, self.id(), &ask).await?;
+        let mut stream = backend::open(&*self.app.sandboxes, self.id(), &ask).await?;
         let mut bytes = Vec::new();
         while let Some(incoming) = stream.next().await {
             match incoming {

@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::content::{CutStream, broken};
 use super::{Context, closed, plain, plain_failure, wants_html};
+use crate::app::AppState;
 use crate::backend;
-use crate::desk::Desk;
 use crate::labels::has_private_ports;
 use crate::places::Busy;
 use crate::tokens::Purpose;
@@ -42,14 +42,14 @@ const OURS: [&str; 9] = [
 pub(super) const WANTS_TOKEN: &str = "the ports of this sandbox want its traffic token";
 
 /// Whether a request shows what the ports of a sandbox want: nothing, or its traffic token.
-pub(super) fn may_pass(desk: &Desk, info: &Info, headers: &HeaderMap) -> bool {
+pub(super) fn may_pass(app: &AppState, info: &Info, headers: &HeaderMap) -> bool {
     let given = headers.get("e2b-traffic-access-token").and_then(|value| value.to_str().ok());
-    !has_private_ports(info) || given.is_some_and(|token| desk.tokens.is(Purpose::Ports, &info.id, token))
+    !has_private_ports(info) || given.is_some_and(|token| app.tokens.is(Purpose::Ports, &info.id, token))
 }
 
 /// Hands a request to a port inside.
 pub(super) async fn proxy(context: &Context, port: u16, request: Request) -> Response<Body> {
-    if !may_pass(&context.desk, &context.info, request.headers()) {
+    if !may_pass(&context.app, &context.info, request.headers()) {
         return plain(StatusCode::FORBIDDEN, WANTS_TOKEN);
     }
     pass_on(context, port, request).await
@@ -72,10 +72,10 @@ pub(crate) async fn pass_on(context: &Context, port: u16, request: Request) -> R
 
 /// A connection to a port inside.
 async fn connect(context: &Context, port: u16) -> Result<DuplexStream, Failure> {
-    let mut stream = backend::open(&*context.desk.sandboxes, context.id(), &Ask::Port { port }).await?;
+    let mut stream = backend::open(&*context.app.sandboxes, context.id(), &Ask::Port { port }).await?;
     backend::reply::<Json>(&mut stream).await?;
     let (ours, theirs) = tokio::io::duplex(BUFFER);
-    tokio::spawn(carry(stream, theirs, context.desk.cut_of(context.id())));
+    tokio::spawn(carry(stream, theirs, context.app.cut_of(context.id())));
     Ok(ours)
 }
 
@@ -132,7 +132,7 @@ async fn exchange(context: &Context, mut request: Request, io: DuplexStream) -> 
     parts.uri = path.parse().unwrap_or_else(|_| Uri::from_static("/"));
     parts.version = axum::http::Version::HTTP_11;
     let mut response = sender.send_request(Request::from_parts(parts, body)).await?;
-    let cut = context.desk.cut_of(context.id());
+    let cut = context.app.cut_of(context.id());
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let inside = hyper::upgrade::on(&mut response);
         if let Some(caller) = caller {

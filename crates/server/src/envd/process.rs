@@ -33,7 +33,7 @@ pub(super) async fn answer(context: &Context, method: &str, request: Request) ->
     // The only client stream is answered in envelopes.
     match (method, called) {
         ("StreamInput", called) => {
-            let (events, response) = streaming(context.desk.cut_of(context.id()));
+            let (events, response) = streaming(context.app.cut_of(context.id()));
             tokio::spawn(async move {
                 match called {
                     Ok(answer) => {
@@ -54,7 +54,7 @@ pub(super) async fn answer(context: &Context, method: &str, request: Request) ->
 async fn watched(context: &Context, is_start: bool, request: Request) -> Response<Body> {
     let interval = keepalive(request.headers());
     let headers = request.headers().clone();
-    let (events, response) = streaming(context.desk.cut_of(context.id()));
+    let (events, response) = streaming(context.app.cut_of(context.id()));
     let ask = async {
         context.check_user(&headers, None).map_err(|why| RpcError::new(RpcCode::Unauthenticated, why))?;
         let message = Messages::of(request)?.next().await?.ok_or_else(|| invalid("there is no message"))?;
@@ -72,12 +72,12 @@ async fn watched(context: &Context, is_start: bool, request: Request) -> Respons
         }
     };
     if is_start {
-        context.desk.meters.exec();
+        context.app.meters.exec();
     }
-    let opened = backend::open(&*context.desk.sandboxes, context.id(), &ask).await;
+    let opened = backend::open(&*context.app.sandboxes, context.id(), &ask).await;
     match opened {
         Ok(stream) => {
-            tokio::spawn(program::follow(stream, events, program::Manner { is_terminal, is_start, interval }))
+            tokio::spawn(program::follow(stream, events, program::FollowOptions { is_terminal, is_start, interval }))
         }
         Err(failure) => tokio::spawn(events.end(Err(failure.into()))),
     };
@@ -150,13 +150,13 @@ fn size(pty: &Message) -> Result<Size, RpcError> {
 }
 
 async fn ask(context: &Context, ask: &Ask) -> Result<Json, RpcError> {
-    backend::call::<Json>(&*context.desk.sandboxes, context.id(), ask).await?;
+    backend::call::<Json>(&*context.app.sandboxes, context.id(), ask).await?;
     Ok(json!({}))
 }
 
 async fn list(context: &Context, request: Request) -> Result<Json, RpcError> {
     message(request).await?;
-    let all = backend::call::<Programs>(&*context.desk.sandboxes, context.id(), &Ask::Programs {}).await?;
+    let all = backend::call::<Programs>(&*context.app.sandboxes, context.id(), &Ask::Programs {}).await?;
     let running = all.programs.iter().filter(|program| program.report.is_none());
     Ok(json!({ "processes": running.map(shown).collect::<Vec<_>>() }))
 }

@@ -17,7 +17,7 @@ const CHUNK: usize = 32 * 1024;
 
 /// How a program is followed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Manner {
+pub(super) struct FollowOptions {
     /// Its output is that of a terminal.
     pub(super) is_terminal: bool,
     /// This call started it.
@@ -27,19 +27,19 @@ pub(super) struct Manner {
 }
 
 /// Sends what a program does until it ends, or nobody reads any more. It lives on then.
-pub(super) async fn follow(mut stream: Stream, events: Events, manner: Manner) {
+pub(super) async fn follow(mut stream: Stream, events: Events, options: FollowOptions) {
     let running = match backend::reply::<Running>(&mut stream).await {
         Ok(running) => running,
-        Err(failure) => return events.end(Err(not_started(failure, manner))).await,
+        Err(failure) => return events.end(Err(not_started(failure, options))).await,
     };
-    let is_terminal = manner.is_terminal || running.program.tty.is_some();
+    let is_terminal = options.is_terminal || running.program.tty.is_some();
     if !events.send(&json!({ "event": { "start": { "pid": running.pid } } })).await {
         return;
     }
     loop {
         let incoming = tokio::select! {
             () = events.closed() => return,
-            incoming = tokio::time::timeout(manner.interval, stream.next()) => incoming,
+            incoming = tokio::time::timeout(options.interval, stream.next()) => incoming,
         };
         let sent = match incoming {
             Err(_silence) => events.send(&json!({ "event": { "keepalive": {} } })).await,
@@ -55,9 +55,9 @@ pub(super) async fn follow(mut stream: Stream, events: Events, manner: Manner) {
     }
 }
 
-fn not_started(failure: agent::words::Failure, manner: Manner) -> RpcError {
+fn not_started(failure: agent::words::Failure, options: FollowOptions) -> RpcError {
     let no_cwd = failure.code == agent::words::Code::NoCwd;
-    let missing = manner.is_start && failure.code == agent::words::Code::NotFound;
+    let missing = options.is_start && failure.code == agent::words::Code::NotFound;
     let error = RpcError::from(failure);
     // What is missing is the program, and no process of ours.
     if missing || no_cwd { RpcError { code: RpcCode::InvalidArgument, ..error } } else { error }

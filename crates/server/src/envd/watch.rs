@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::words::{Change, Request as Ask, What};
+use agent::words::{Change, ChangeKind, Request as Ask};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::Response;
@@ -15,11 +15,11 @@ use super::connect::{Events, Messages, keepalive, streaming};
 use super::convert::{Message, entry, flag, invalid, text};
 use crate::backend::{self, Sandboxes};
 use crate::rpc::{RpcCode, RpcError};
-use crate::watchers::Kept;
+use crate::watchers::EventQueue;
 
 /// How changes are shown.
 #[derive(Clone)]
-struct Shown {
+struct WatchedFolder {
     sandboxes: Arc<dyn Sandboxes>,
     id: String,
     folder: String,
@@ -27,16 +27,16 @@ struct Shown {
     hello: agent::words::Hello,
 }
 
-impl Shown {
+impl WatchedFolder {
     /// A change as E2B's event; an error where some were lost.
     async fn event(&self, change: Change) -> Result<Json, RpcError> {
         let (kind, is_there) = match change.what {
-            What::Create => ("EVENT_TYPE_CREATE", true),
-            What::Write => ("EVENT_TYPE_WRITE", true),
-            What::Remove => ("EVENT_TYPE_REMOVE", false),
-            What::Rename => ("EVENT_TYPE_RENAME", false),
-            What::Chmod => ("EVENT_TYPE_CHMOD", true),
-            What::Overflow => {
+            ChangeKind::Create => ("EVENT_TYPE_CREATE", true),
+            ChangeKind::Write => ("EVENT_TYPE_WRITE", true),
+            ChangeKind::Remove => ("EVENT_TYPE_REMOVE", false),
+            ChangeKind::Rename => ("EVENT_TYPE_RENAME", false),
+            ChangeKind::Chmod => ("EVENT_TYPE_CHMOD", true),
+            ChangeKind::Overflow => {
                 let message =
                     "too much changed at once, and some of it was not seen: watch again and look at everything";
                 return Err(RpcError::new(RpcCode::ResourceExhausted, message));
@@ -56,13 +56,13 @@ impl Shown {
 }
 
 /// Begins to watch what a message names.
-async fn begin(context: &Context, message: &Message) -> Result<(Stream, Shown), RpcError> {
+async fn begin(context: &Context, message: &Message) -> Result<(Stream, WatchedFolder), RpcError> {
     let folder = context.path(text(message, "path")?);
     let ask = Ask::Watch { path: folder.clone(), recursive: flag(message, "recursive")?.unwrap_or(false) };
-    let mut stream = backend::open(&*context.desk.sandboxes, context.id(), &ask).await?;
+    let mut stream = backend::open(&*context.app.sandboxes, context.id(), &ask).await?;
     backend::reply::<Json>(&mut stream).await?;
-    let shown = Shown {
-        sandboxes: Arc::clone(&context.desk.sandboxes),
+    let shown = WatchedFolder {
+        sandboxes: Arc::clone(&context.app.sandboxes),
         id: context.id().to_owned(),
         folder,
         with_entry: flag(message, "includeEntry")?.unwrap_or(false),
@@ -72,7 +72,7 @@ async fn begin(context: &Context, message: &Message) -> Result<(Stream, Shown), 
 }
 
 /// The next change; an error at the end.
-async fn next(stream: &mut Stream, shown: &Shown) -> Result<Json, RpcError> {
+async fn next(stream: &mut Stream, shown: &WatchedFolder) -> Result<Json, RpcError> {
     while let Some(incoming) = stream.next().await {
         match incoming {
             Incoming::Event(event) => return shown.event(backend::read(event)?).await,
@@ -87,7 +87,7 @@ async fn next(stream: &mut Stream, shown: &Shown) -> Result<Json, RpcError> {
 /// `WatchDir`
 pub(super) async fn stream(context: &Context, user: Result<(), String>, request: Request) -> Response<Body> {
     let interval = keepalive(request.headers());
-    let (events, response) = streaming(context.desk.cut_of(context.id()));
+    let (events, response) = streaming(context.app.cut_of(context.id()));
     let begun = async {
         user.map_err(|why| RpcError::new(RpcCode::Unauthenticated, why))?;
         let message = Messages::of(request)?.next().await?.ok_or_else(|| invalid("there is no message"))?;
@@ -100,7 +100,7 @@ pub(super) async fn stream(context: &Context, user: Result<(), String>, request:
     response
 }
 
-async fn tell(mut stream: Stream, shown: Shown, events: Events, interval: Duration) {
+async fn tell(mut stream: Stream, shown: WatchedFolder, events: Events, interval: Duration) {
     if !events.send(&json!({ "start": {} })).await {
         return;
     }
@@ -123,19 +123,19 @@ async fn tell(mut stream: Stream, shown: Shown, events: Events, interval: Durati
 /// `CreateWatcher`
 pub(super) async fn create(context: &Context, message: &Message) -> Result<Json, RpcError> {
     let (mut stream, shown) = begin(context, message).await?;
-    let keep = |kept: Kept| async move { while kept.add(next(&mut stream, &shown).await) {} };
-    let name = context.desk.watchers.add(context.id(), keep)?;
+    let keep = |kept: EventQueue| async move { while kept.add(next(&mut stream, &shown).await) {} };
+    let name = context.app.watchers.add(context.id(), keep)?;
     Ok(json!({ "watcherId": name }))
 }
 
 /// `GetWatcherEvents`
 pub(super) fn take(context: &Context, message: &Message) -> Result<Json, RpcError> {
-    let events = context.desk.watchers.take(context.id(), text(message, "watcherId")?)?;
+    let events = context.app.watchers.take(context.id(), text(message, "watcherId")?)?;
     Ok(json!({ "events": events }))
 }
 
 /// `RemoveWatcher`
 pub(super) fn remove(context: &Context, message: &Message) -> Result<Json, RpcError> {
-    context.desk.watchers.remove(context.id(), text(message, "watcherId")?)?;
+    context.app.watchers.remove(context.id(), text(message, "watcherId")?)?;
     Ok(json!({}))
 }

@@ -181,7 +181,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::places::{Most, Places};
+    use crate::places::{ConnectionLimits, Places};
 
     /// Bytes of each answer.
     const ANSWER: usize = 256 * 1024;
@@ -236,7 +236,7 @@ mod tests {
 
     /// What a client comes to that is served alone, cut after `stall`.
     async fn served(window: u32, slow: Option<Duration>, stall: Duration) -> (usize, Duration) {
-        let places = Places::new(Most { all: 1, of_one: 1 });
+        let places = Places::new(ConnectionLimits { all: 1, of_one: 1 });
         let place = places.take(None).unwrap();
         let (theirs, ours) = duplex(1 << 20);
         let client = tokio::spawn(client(theirs, window, slow));

@@ -20,10 +20,10 @@ use super::connection::{Accepted, Common, serve};
 use super::finish::Detached;
 use super::tls::{TlsFiles, acceptor};
 use crate::docker::OfDocker;
-use crate::places::{Most, Places};
+use crate::places::{ConnectionLimits, Places};
 
 /// Most connections.
-const MAX_CONNECTIONS: Most = Most { all: 2048, of_one: 256 };
+const MAX_CONNECTIONS: ConnectionLimits = ConnectionLimits { all: 2048, of_one: 256 };
 /// How long requests on their way are waited for at the end.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
@@ -48,7 +48,7 @@ pub struct Listeners {
     unix: Vec<UnixListener>,
     docker: Option<UnixListener>,
     tls: Option<TlsAcceptor>,
-    made: Vec<Made>,
+    made: Vec<SocketFile>,
 }
 
 impl std::fmt::Debug for Listeners {
@@ -59,9 +59,9 @@ impl std::fmt::Debug for Listeners {
 
 /// A socket file of ours: taken away at the end.
 #[derive(Debug)]
-struct Made(PathBuf);
+struct SocketFile(PathBuf);
 
-impl Drop for Made {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         if std::fs::remove_file(&self.0).is_err() {
             // The next start takes a dead socket away.
@@ -111,7 +111,7 @@ impl Listeners {
     async fn made(&mut self, path: &Path) -> io::Result<UnixListener> {
         remove_dead(path).await?;
         let socket = UnixListener::bind(path)?;
-        self.made.push(Made(path.to_owned()));
+        self.made.push(SocketFile(path.to_owned()));
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         Ok(socket)
     }

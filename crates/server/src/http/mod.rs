@@ -23,16 +23,16 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::answer::{Problem, json_response};
+use crate::app::AppState;
 use crate::backend::Images;
-use crate::desk::Desk;
 use crate::docker::{self, Docker, OfDocker};
 use crate::meters::{Meters, Part};
 use crate::traces::Tracer;
 use crate::{e2b, envd, jupyter, metrics, page, v1};
 use finish::Finish;
-use route::Whose;
+use route::RouteKind;
 
-pub use crate::desk::Settings;
+pub use crate::app::Settings;
 pub use listener::{Listen, Listeners, bind};
 pub use tls::TlsFiles;
 
@@ -42,7 +42,7 @@ const TEND: Duration = Duration::from_secs(1);
 /// Everything that answers.
 #[derive(Clone)]
 pub struct Server {
-    desk: Arc<Desk>,
+    app: Arc<AppState>,
     e2b: Router,
     v1: Router,
     docker: Option<(Arc<Docker>, Router)>,
@@ -50,20 +50,20 @@ pub struct Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("desk", &self.desk).finish_non_exhaustive()
+        f.debug_struct("Server").field("app", &self.app).finish_non_exhaustive()
     }
 }
 
 impl Server {
-    /// A server over a desk.
+    /// A server over an app state.
     #[must_use]
-    pub fn new(desk: Desk) -> Self {
-        let desk = Arc::new(desk);
+    pub fn new(app: AppState) -> Self {
+        let app = Arc::new(app);
         Self {
-            e2b: e2b::router(Arc::clone(&desk)),
-            v1: v1::router(Arc::clone(&desk)).merge(jupyter::router(Arc::clone(&desk))),
+            e2b: e2b::router(Arc::clone(&app)),
+            v1: v1::router(Arc::clone(&app)).merge(jupyter::router(Arc::clone(&app))),
             docker: None,
-            desk,
+            app,
         }
     }
 
@@ -73,13 +73,13 @@ impl Server {
     /// # Errors
     /// The ceiling cannot be read, or the state folder not be written to.
     pub fn with_docker(self, images: Arc<dyn Images>, ceiling: Option<String>) -> Result<Self, Vec<Problem>> {
-        let docker = Arc::new(Docker::new(Arc::clone(&self.desk), images, ceiling)?);
+        let docker = Arc::new(Docker::new(Arc::clone(&self.app), images, ceiling)?);
         let router = docker::router(Arc::clone(&docker));
         Ok(Self { docker: Some((docker, router)), ..self })
     }
 
     fn meters(&self) -> Arc<Meters> {
-        Arc::clone(&self.desk.meters)
+        Arc::clone(&self.app.meters)
     }
 
     /// The answer to a request.
@@ -87,13 +87,13 @@ impl Server {
         // A body is not shared between threads: only what is about it is looked at across a wait.
         let began = Instant::now();
         let (parts, body) = request.into_parts();
-        let whose = route::whose(&self.desk, &parts).await;
+        let whose = route::whose(&self.app, &parts).await;
         let part = whose.as_ref().map_or(Part::Other, part);
-        let desk = Arc::clone(&self.desk);
-        let traced = desk.tracer.as_ref().and_then(|tracer| Some((tracer, Tracer::begin(&parts, part)?)));
+        let app = Arc::clone(&self.app);
+        let traced = app.tracer.as_ref().and_then(|tracer| Some((tracer, Tracer::begin(&parts, part)?)));
         let mut response = self.routed(whose, parts, body).await;
         let took = began.elapsed();
-        desk.meters.answered(part, &response, took);
+        app.meters.answered(part, &response, took);
         if let Some((tracer, begun)) = traced {
             tracer.end(&begun, part, &response, took);
         }
@@ -106,7 +106,7 @@ impl Server {
         response
     }
 
-    async fn routed(self, whose: Result<Whose, Problem>, parts: Parts, body: Body) -> Response<Body> {
+    async fn routed(self, whose: Result<RouteKind, Problem>, parts: Parts, body: Body) -> Response<Body> {
         let request = Request::from_parts(parts, body);
         if let Some(finish) = request.extensions().get::<Finish>()
             && ends_with_client(whose.as_ref().ok(), &request)
@@ -117,16 +117,16 @@ impl Server {
             return Docker::answer(router, request).await;
         }
         match whose {
-            Ok(Whose::Sandbox(target)) => envd::serve(self.desk, target, request).await,
-            Ok(Whose::Health) => json_response(StatusCode::OK, &json!({ "status": "ok" })),
-            Ok(Whose::Metrics) => {
+            Ok(RouteKind::Sandbox(target)) => envd::serve(self.app, target, request).await,
+            Ok(RouteKind::Health) => json_response(StatusCode::OK, &json!({ "status": "ok" })),
+            Ok(RouteKind::Metrics) => {
                 // Its body is nothing to us.
                 let (parts, _) = request.into_parts();
-                metrics::answer(&self.desk, &parts).await.unwrap_or_else(|problem| problem.e2b())
+                metrics::answer(&self.app, &parts).await.unwrap_or_else(|problem| problem.e2b())
             }
-            Ok(Whose::Page) => page::answer(self.desk, request).await,
-            Ok(Whose::Ours) => never_fails(self.v1.oneshot(request).await),
-            Ok(Whose::Control) => never_fails(self.e2b.oneshot(request).await),
+            Ok(RouteKind::Page) => page::answer(self.app, request).await,
+            Ok(RouteKind::Ours) => never_fails(self.v1.oneshot(request).await),
+            Ok(RouteKind::Control) => never_fails(self.e2b.oneshot(request).await),
             Err(problem) => problem.e2b(),
         }
     }
@@ -134,24 +134,24 @@ impl Server {
 
 /// Whether the work for a request ends when its client hangs up: programs that are run for who waits for them, what is asked of
 /// programs inside, and output.
-fn ends_with_client(whose: Option<&Whose>, request: &Request) -> bool {
+fn ends_with_client(whose: Option<&RouteKind>, request: &Request) -> bool {
     let path = request.uri().path();
     if request.extensions().get::<OfDocker>().is_some() {
         return docker::ends_with_client(path);
     }
     match whose {
-        Some(Whose::Ours) => v1::ends_with_client(path),
-        Some(Whose::Sandbox(target)) => envd::is_inside(target.port) || envd::is_input(path),
-        Some(Whose::Health | Whose::Metrics | Whose::Page | Whose::Control) | None => false,
+        Some(RouteKind::Ours) => v1::ends_with_client(path),
+        Some(RouteKind::Sandbox(target)) => envd::is_inside(target.port) || envd::is_input(path),
+        Some(RouteKind::Health | RouteKind::Metrics | RouteKind::Page | RouteKind::Control) | None => false,
     }
 }
 
-const fn part(whose: &Whose) -> Part {
+const fn part(whose: &RouteKind) -> Part {
     match whose {
-        Whose::Sandbox(_) => Part::Sandbox,
-        Whose::Ours => Part::Native,
-        Whose::Control => Part::Control,
-        Whose::Health | Whose::Metrics | Whose::Page => Part::Other,
+        RouteKind::Sandbox(_) => Part::Sandbox,
+        RouteKind::Ours => Part::Native,
+        RouteKind::Control => Part::Control,
+        RouteKind::Health | RouteKind::Metrics | RouteKind::Page => Part::Other,
     }
 }
 
@@ -164,12 +164,12 @@ fn never_fails(answer: Result<Response<Body>, std::convert::Infallible>) -> Resp
 
 /// Serves until `stop` is done; requests that are on their way then have two seconds more.
 pub async fn serve(listeners: Listeners, server: Server, stop: impl Future<Output = ()> + Send) {
-    let desk = Arc::clone(&server.desk);
-    let exporter = desk.exporter();
+    let app = Arc::clone(&server.app);
+    let exporter = app.exporter();
     let tending = tokio::spawn(async move {
         loop {
             tokio::time::sleep(TEND).await;
-            desk.tend().await;
+            app.tend().await;
         }
     });
     if let Some((docker, _)) = &server.docker {

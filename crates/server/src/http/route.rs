@@ -5,14 +5,14 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use live::words::State;
 
 use crate::answer::Problem;
-use crate::desk::{Desk, is_id};
+use crate::app::{AppState, is_id};
 use crate::envd::{PORT, Target, is_signed_for};
 use crate::page;
 use crate::request::Query;
 
 /// Whose a request is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum RouteKind {
     /// That of a sandbox.
     Sandbox(Target),
     /// Anybody may ask whether we are there.
@@ -32,11 +32,11 @@ pub(super) enum Whose {
 pub(super) struct Loopback;
 
 /// Headers that name a sandbox win over the name of the host.
-pub(super) async fn whose(desk: &Desk, request: &Parts) -> Result<Whose, Problem> {
+pub(super) async fn whose(app: &AppState, request: &Parts) -> Result<RouteKind, Problem> {
     let (headers, uri) = (&request.headers, &request.uri);
     one_host(headers, uri)?;
     let host = host(headers, uri);
-    let is_ours = is_our_name(&host, desk.settings.domain.as_deref());
+    let is_ours = is_our_name(&host, app.settings.domain.as_deref());
     if request.extensions.get::<Loopback>().is_some() && !is_ours {
         let (what, why) = ("the request names a host that is not this server", "a page's name may lead to any machine");
         let instead = "ask for an address, `localhost`, or the name of `--domain`";
@@ -44,24 +44,24 @@ pub(super) async fn whose(desk: &Desk, request: &Parts) -> Result<Whose, Problem
     }
     if let Some(target) = by_headers(headers)? {
         from_no_page(headers, &host, is_ours)?;
-        return Ok(Whose::Sandbox(target));
+        return Ok(RouteKind::Sandbox(target));
     }
-    if let Some(target) = by_host(&host, desk.settings.domain.as_deref()) {
+    if let Some(target) = by_host(&host, app.settings.domain.as_deref()) {
         // Its pages are its own: what they may ask of each other, the browser and the program inside decide.
-        return Ok(Whose::Sandbox(target));
+        return Ok(RouteKind::Sandbox(target));
     }
     if page::is_ours(uri.path()) {
         // Somebody may have come by a link of another site: what the page is made of is no secret, and what it does it asks
         // below. Under a name that is not ours it would be another site's.
-        return if is_ours { Ok(Whose::Page) } else { Err(not_our_name(&host)) };
+        return if is_ours { Ok(RouteKind::Page) } else { Err(not_our_name(&host)) };
     }
     from_no_page(headers, &host, is_ours)?;
     match uri.path() {
-        "/health" => Ok(Whose::Health),
-        "/metrics" => Ok(Whose::Metrics),
-        "/files" => by_signature(desk, request).await,
-        path if path == "/v1" || path.starts_with("/v1/") || crate::jupyter::is_ours(path) => Ok(Whose::Ours),
-        _ => Ok(Whose::Control),
+        "/health" => Ok(RouteKind::Health),
+        "/metrics" => Ok(RouteKind::Metrics),
+        "/files" => by_signature(app, request).await,
+        path if path == "/v1" || path.starts_with("/v1/") || crate::jupyter::is_ours(path) => Ok(RouteKind::Ours),
+        _ => Ok(RouteKind::Control),
     }
 }
 
@@ -129,17 +129,17 @@ fn by_host(host: &str, domain: Option<&str>) -> Option<Target> {
 }
 
 /// A signed address of a file names no sandbox: it is the one whose token signed it. Ours may name it (`sandbox=ID`).
-async fn by_signature(desk: &Desk, request: &Parts) -> Result<Whose, Problem> {
+async fn by_signature(app: &AppState, request: &Parts) -> Result<RouteKind, Problem> {
     let query = Query::of(&request.uri);
-    let target = |id: &str| Ok(Whose::Sandbox(Target { id: id.to_owned(), port: PORT }));
+    let target = |id: &str| Ok(RouteKind::Sandbox(Target { id: id.to_owned(), port: PORT }));
     if query.get("signature").is_none() {
-        return Ok(Whose::Control);
+        return Ok(RouteKind::Control);
     }
     if let Some(id) = query.get("sandbox").filter(|id| is_id(id)) {
         return target(id);
     }
-    for info in desk.sandboxes.list(false).await? {
-        if info.state != State::Ended && is_signed_for(desk, &info.id, request) {
+    for info in app.sandboxes.list(false).await? {
+        if info.state != State::Ended && is_signed_for(app, &info.id, request) {
             return target(&info.id);
         }
     }

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use super::Refused;
 use super::codec::{V1, inward, outward};
 use super::kernels::{Place, find};
+use crate::app::AppState;
 use crate::backend;
-use crate::desk::Desk;
 use crate::keys::Key;
 
 /// Longest message, bytes.
@@ -29,16 +29,16 @@ const PING: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(90);
 
 pub(super) async fn open(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(place): Path<Place>,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Result<Response<Body>, Refused> {
-    let kernel = find(&desk, &key, &place).await?;
+    let kernel = find(&app, &key, &place).await?;
     let upgrade = upgrade.map_err(|why| crate::answer::Problem::invalid("Upgrade", &why.body_text()))?;
     let id = kernel.context.id.clone();
-    let stream = backend::open(&*desk.sandboxes, &kernel.sandbox, &KernelAsk::ContextChannels { id }).await?;
-    let cut = desk.cut_of(&kernel.sandbox);
+    let stream = backend::open(&*app.sandboxes, &kernel.sandbox, &KernelAsk::ContextChannels { id }).await?;
+    let cut = app.cut_of(&kernel.sandbox);
     let upgrade = upgrade.protocols([V1]).max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
     Ok(upgrade.on_upgrade(move |socket| carry(socket, stream, cut)))
 }

@@ -12,8 +12,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Answer, Refused};
 use crate::answer::{Problem, empty, json_response};
+use crate::app::{AppState, MAX_LIFE_MS, Order};
 use crate::backend::call;
-use crate::desk::{Desk, MAX_LIFE_MS, Order};
 use crate::keys::Key;
 use crate::templates::INTERPRETER;
 use crate::{json, request};
@@ -87,13 +87,13 @@ impl Kernel {
 }
 
 /// Asks the contexts of a sandbox.
-async fn ask<T: serde::de::DeserializeOwned>(desk: &Desk, id: &str, ask: &KernelAsk) -> Result<T, Failure> {
-    call(&*desk.sandboxes, id, ask).await
+async fn ask<T: serde::de::DeserializeOwned>(app: &AppState, id: &str, ask: &KernelAsk) -> Result<T, Failure> {
+    call(&*app.sandboxes, id, ask).await
 }
 
 /// The sandbox that a path names.
-async fn sandbox(desk: &Desk, key: &Key, id: &str) -> Result<Info, Problem> {
-    let info = desk.own(key, id).await?;
+async fn sandbox(app: &AppState, key: &Key, id: &str) -> Result<Info, Problem> {
+    let info = app.own(key, id).await?;
     if info.state == Doing::Paused {
         return Err(Failure { code: Code::Paused, message: "the sandbox is paused".to_owned() }.into());
     }
@@ -101,42 +101,42 @@ async fn sandbox(desk: &Desk, key: &Key, id: &str) -> Result<Info, Problem> {
 }
 
 /// All kernels that a path can mean.
-async fn all(desk: &Desk, key: &Key, id: Option<&str>) -> Result<Vec<Kernel>, Problem> {
+async fn all(app: &AppState, key: &Key, id: Option<&str>) -> Result<Vec<Kernel>, Problem> {
     if let Some(id) = id {
-        let info = sandbox(desk, key, id).await?;
-        let found: Contexts = ask(desk, &info.id, &KernelAsk::Contexts {}).await?;
+        let info = sandbox(app, key, id).await?;
+        let found: Contexts = ask(app, &info.id, &KernelAsk::Contexts {}).await?;
         let kernel =
             |context: Context| Kernel { id: uuid(&context.id), sandbox: info.id.clone(), alone: false, context };
         return Ok(found.contexts.into_iter().map(kernel).collect());
     }
     let mut kernels = Vec::new();
-    for info in desk.list(key, false).await? {
-        kernels.extend(alone(desk, &info).await);
+    for info in app.list(key, false).await? {
+        kernels.extend(alone(app, &info).await);
     }
     Ok(kernels)
 }
 
 /// The kernel that a sandbox is alone; none where it is none, or is ending.
-async fn alone(desk: &Desk, info: &Info) -> Option<Kernel> {
+async fn alone(app: &AppState, info: &Info) -> Option<Kernel> {
     let id = info.name.as_deref()?.strip_prefix(NAME)?.to_owned();
     if info.state != Doing::Running {
         return None;
     }
-    let found: Contexts = ask(desk, &info.id, &KernelAsk::Contexts {}).await.ok()?;
+    let found: Contexts = ask(app, &info.id, &KernelAsk::Contexts {}).await.ok()?;
     let context = found.contexts.into_iter().next()?;
     Some(Kernel { id, sandbox: info.id.clone(), alone: true, context })
 }
 
 /// The kernel that a path names.
-pub(super) async fn find(desk: &Desk, key: &Key, place: &Place) -> Result<Kernel, Problem> {
+pub(super) async fn find(app: &AppState, key: &Key, place: &Place) -> Result<Kernel, Problem> {
     if place.id.is_some() {
-        let found = all(desk, key, place.id.as_deref()).await?.into_iter().find(|kernel| kernel.id == place.kernel);
+        let found = all(app, key, place.id.as_deref()).await?.into_iter().find(|kernel| kernel.id == place.kernel);
         return found.ok_or_else(|| no_such(&place.kernel));
     }
     let name = format!("{NAME}{}", place.kernel);
-    for info in desk.list(key, false).await? {
+    for info in app.list(key, false).await? {
         if info.name.as_deref() == Some(&name)
-            && let Some(kernel) = alone(desk, &info).await
+            && let Some(kernel) = alone(app, &info).await
         {
             return Ok(kernel);
         }
@@ -145,20 +145,20 @@ pub(super) async fn find(desk: &Desk, key: &Key, place: &Place) -> Result<Kernel
 }
 
 pub(super) async fn list(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(place): Path<Place>,
 ) -> Answer {
-    let kernels = all(&desk, &key, place.id.as_deref()).await?;
+    let kernels = all(&app, &key, place.id.as_deref()).await?;
     Ok(json_response(StatusCode::OK, &kernels.iter().map(Kernel::model).collect()))
 }
 
 pub(super) async fn one(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(place): Path<Place>,
 ) -> Answer {
-    Ok(json_response(StatusCode::OK, &find(&desk, &key, &place).await?.model()))
+    Ok(json_response(StatusCode::OK, &find(&app, &key, &place).await?.model()))
 }
 
 /// What a caller wants to start.
@@ -181,7 +181,7 @@ fn wanted(asked: &Map<String, Json>) -> Result<NewContext, Problem> {
 }
 
 pub(super) async fn create(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(place): Path<Place>,
     request: Request,
@@ -191,11 +191,11 @@ pub(super) async fn create(
     let new = wanted(&asked)?;
     let kernel = match &place.id {
         Some(id) => {
-            let info = sandbox(&desk, &key, id).await?;
-            let context = start(&desk, &info, new).await?;
+            let info = sandbox(&app, &key, id).await?;
+            let context = start(&app, &info, new).await?;
             Kernel { id: uuid(&context.id), sandbox: info.id, alone: false, context }
         }
-        None => with_sandbox(&desk, &key, new).await?,
+        None => with_sandbox(&app, &key, new).await?,
     };
     let mut response = json_response(StatusCode::CREATED, &kernel.model());
     if let Ok(value) = HeaderValue::from_str(&format!("{path}/{}", kernel.id)) {
@@ -205,84 +205,84 @@ pub(super) async fn create(
 }
 
 /// Starts a kernel in a sandbox.
-async fn start(desk: &Desk, info: &Info, mut new: NewContext) -> Result<Context, Problem> {
+async fn start(app: &AppState, info: &Info, mut new: NewContext) -> Result<Context, Problem> {
     let home = info.agent.as_ref().map_or("/home/user", |agent| &agent.home);
     new.cwd = new.cwd.map(|cwd| cwd.strip_prefix('~').map_or(cwd.clone(), |rest| format!("{home}{rest}")));
-    Ok(ask(desk, &info.id, &KernelAsk::ContextCreate(new)).await?)
+    Ok(ask(app, &info.id, &KernelAsk::ContextCreate(new)).await?)
 }
 
 /// A sandbox for one kernel.
-async fn with_sandbox(desk: &Desk, key: &Key, new: NewContext) -> Result<Kernel, Refused> {
+async fn with_sandbox(app: &AppState, key: &Key, new: NewContext) -> Result<Kernel, Refused> {
     let mut random = [0_u8; 16];
     if !sys::random::fill(&mut random) {
         return Err(crate::backend::failed("the kernel has no random bytes").into());
     }
     let id = uuid(&policy::json::hex(&random));
-    let made = desk.templates.find(INTERPRETER)?;
+    let made = app.templates.find(INTERPRETER)?;
     let order = Order {
         template: INTERPRETER.to_owned(),
         layers: made.layers,
         shown: made.shown,
         name: Some(format!("{NAME}{id}")),
-        life_ms: Some(desk.life(key, MAX_LIFE_MS).await?),
+        life_ms: Some(app.life(key, MAX_LIFE_MS).await?),
         idle_ms: Some(IDLE_MS),
         ..Order::default()
     };
-    let info = desk.create(key, order, None).await.map_err(Problem::all)?;
-    match start(desk, &info, new).await {
+    let info = app.create(key, order, None).await.map_err(Problem::all)?;
+    match start(app, &info, new).await {
         Ok(context) => Ok(Kernel { id, sandbox: info.id, alone: true, context }),
         Err(problem) => {
             // Nobody could find it again; where it cannot be ended, `idle` ends it.
-            drop(desk.kill(&info.id).await);
+            drop(app.kill(&info.id).await);
             Err(problem.into())
         }
     }
 }
 
 pub(super) async fn remove(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(place): Path<Place>,
 ) -> Answer {
-    let kernel = find(&desk, &key, &place).await?;
+    let kernel = find(&app, &key, &place).await?;
     if kernel.alone {
-        desk.kill(&kernel.sandbox).await?;
+        app.kill(&kernel.sandbox).await?;
     } else {
-        ask::<Json>(&desk, &kernel.sandbox, &KernelAsk::ContextRemove { id: kernel.context.id }).await?;
+        ask::<Json>(&app, &kernel.sandbox, &KernelAsk::ContextRemove { id: kernel.context.id }).await?;
     }
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
 pub(super) async fn interrupt(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(place): Path<Place>,
 ) -> Answer {
-    let kernel = find(&desk, &key, &place).await?;
-    ask::<Json>(&desk, &kernel.sandbox, &KernelAsk::ContextInterrupt { id: kernel.context.id }).await?;
+    let kernel = find(&app, &key, &place).await?;
+    ask::<Json>(&app, &kernel.sandbox, &KernelAsk::ContextInterrupt { id: kernel.context.id }).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
 pub(super) async fn restart(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(place): Path<Place>,
 ) -> Answer {
-    let kernel = find(&desk, &key, &place).await?;
+    let kernel = find(&app, &key, &place).await?;
     let id = kernel.context.id.clone();
-    let context = ask(&desk, &kernel.sandbox, &KernelAsk::ContextRestart { id }).await?;
+    let context = ask(&app, &kernel.sandbox, &KernelAsk::ContextRestart { id }).await?;
     Ok(json_response(StatusCode::OK, &Kernel { context, ..kernel }.model()))
 }
 
 /// The languages that a path can start.
-async fn languages(desk: &Desk, key: &Key, place: &Place) -> Result<Vec<String>, Problem> {
+async fn languages(app: &AppState, key: &Key, place: &Place) -> Result<Vec<String>, Problem> {
     match &place.id {
         Some(id) => {
-            let info = sandbox(desk, key, id).await?;
-            let found: Languages = ask(desk, &info.id, &KernelAsk::Languages {}).await?;
+            let info = sandbox(app, key, id).await?;
+            let found: Languages = ask(app, &info.id, &KernelAsk::Languages {}).await?;
             Ok(found.languages)
         }
-        None => desk.templates.languages(INTERPRETER),
+        None => app.templates.languages(INTERPRETER),
     }
 }
 
@@ -301,21 +301,21 @@ fn shown(language: &str) -> Json {
 }
 
 pub(super) async fn specs(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(place): Path<Place>,
 ) -> Answer {
-    let found = languages(&desk, &key, &place).await?;
+    let found = languages(&app, &key, &place).await?;
     let specs: Map<String, Json> = found.iter().map(|name| (spec_of(name).to_owned(), shown(name))).collect();
     Ok(json_response(StatusCode::OK, &json!({ "default": DEFAULT, "kernelspecs": specs })))
 }
 
 pub(super) async fn spec(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(place): Path<Place>,
 ) -> Answer {
-    let found = languages(&desk, &key, &place).await?;
+    let found = languages(&app, &key, &place).await?;
     let language = language_of(&place.name);
     if !found.iter().any(|known| known == language) {
         let what = format!("Kernel spec {} not found", policy::diagnostic::quote(&place.name));

@@ -1,7 +1,7 @@
 //! Jupyter's kernel gateway: its requests and its WebSocket over the contexts of sandboxes.
 //!
 //! Below `/api` each kernel has a sandbox of its own, which ends with it; below `/v1/sandboxes/ID/jupyter/api` kernels are
-//! contexts of that sandbox. Who asks shows a key, and what he asks goes through the desk like all other requests.
+//! contexts of that sandbox. Who asks shows a key, and what he asks goes through `app` like all other requests.
 
 mod channels;
 mod codec;
@@ -19,7 +19,7 @@ use axum::routing::{get, post};
 use serde_json::json;
 
 use crate::answer::{Problem, json_response};
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::request::{self, Query};
 
 /// A problem as clients of Jupyter read it.
@@ -48,7 +48,7 @@ pub(crate) fn is_ours(path: &str) -> bool {
 }
 
 /// The routes.
-pub(crate) fn router(desk: Arc<Desk>) -> Router {
+pub(crate) fn router(app: Arc<AppState>) -> Router {
     let below = Router::new()
         .route("/api", get(version))
         .route("/api/kernelspecs", get(kernels::specs))
@@ -62,8 +62,8 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
     Router::new()
         .merge(below.clone())
         .nest("/v1/sandboxes/{id}/jupyter", below)
-        .layer(from_fn_with_state(Arc::clone(&desk), admit))
-        .with_state(desk)
+        .layer(from_fn_with_state(Arc::clone(&app), admit))
+        .with_state(app)
 }
 
 async fn version() -> Response<Body> {
@@ -74,8 +74,8 @@ async fn unrouted(uri: Uri) -> Refused {
     Problem::no_route(uri.path()).into()
 }
 
-async fn admit(State(desk): State<Arc<Desk>>, mut request: Request, next: Next) -> Response<Body> {
-    match desk.who(&token(request.headers(), request.uri())) {
+async fn admit(State(app): State<Arc<AppState>>, mut request: Request, next: Next) -> Response<Body> {
+    match app.who(&token(request.headers(), request.uri())) {
         Ok(key) => {
             request.extensions_mut().insert(key);
             next.run(request).await

@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use serde_json::json;
 
 use crate::answer::{Problem, harden, json_response};
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::keys::Key;
 use crate::sessions::{self, Visit, from_own_page};
 use crate::{json as read, request};
@@ -33,12 +33,12 @@ pub(crate) fn is_ours(path: &str) -> bool {
 }
 
 /// Answers a request for the page.
-pub(crate) async fn answer(desk: Arc<Desk>, request: Request) -> Response<Body> {
+pub(crate) async fn answer(app: Arc<AppState>, request: Request) -> Response<Body> {
     let path = request.uri().path().to_owned();
     let answered = match (request.method(), path.as_str()) {
-        (&Method::POST, SESSION) => sign_in(&desk, request).await,
-        (&Method::GET, SESSION) => look(&desk, &request.into_parts().0),
-        (&Method::DELETE, SESSION) => sign_out(&desk, &request.into_parts().0),
+        (&Method::POST, SESSION) => sign_in(&app, request).await,
+        (&Method::GET, SESSION) => look(&app, &request.into_parts().0),
+        (&Method::DELETE, SESSION) => sign_out(&app, &request.into_parts().0),
         (&Method::GET | &Method::HEAD, path) => file(path),
         (_, path) => Err(Problem::no_route(path)),
     };
@@ -74,12 +74,12 @@ fn file(path: &str) -> Result<Response<Body>, Problem> {
 }
 
 /// The key comes in a body once, and goes back as a session.
-async fn sign_in(desk: &Desk, request: Request) -> Result<Response<Body>, Problem> {
+async fn sign_in(app: &AppState, request: Request) -> Result<Response<Body>, Problem> {
     let (parts, body) = request.into_parts();
     from_own_page(&parts)?;
     let asked = read::object(&request::body(Request::from_parts(parts.clone(), body)).await?)?;
-    let key = desk.who(read::text(&asked, "key")?.unwrap_or_default().trim())?;
-    let opened = desk.sessions.open(&key).ok_or_else(|| crate::backend::failed("the kernel gave no random bytes"))?;
+    let key = app.who(read::text(&asked, "key")?.unwrap_or_default().trim())?;
+    let opened = app.sessions.open(&key).ok_or_else(|| crate::backend::failed("the kernel gave no random bytes"))?;
     let mut response = json_response(StatusCode::OK, &shown(&key, Some(&opened.half)));
     let age = sessions::LIFE.as_secs();
     let cookie = format!("{}={}; {}; Max-Age={age}", sessions::cookie_name(&parts), opened.cookie, flags(&parts));
@@ -113,14 +113,14 @@ fn shown(key: &Key, half: Option<&str>) -> serde_json::Value {
     })
 }
 
-fn look(desk: &Desk, parts: &Parts) -> Result<Response<Body>, Problem> {
-    let visit = visit(desk, parts)?.ok_or_else(sessions::over)?;
+fn look(app: &AppState, parts: &Parts) -> Result<Response<Body>, Problem> {
+    let visit = visit(app, parts)?.ok_or_else(sessions::over)?;
     Ok(json_response(StatusCode::OK, &shown(visit.key(), None)))
 }
 
-fn sign_out(desk: &Desk, parts: &Parts) -> Result<Response<Body>, Problem> {
-    let visit = visit(desk, parts)?.ok_or_else(sessions::over)?;
-    desk.sessions.close(&visit);
+fn sign_out(app: &AppState, parts: &Parts) -> Result<Response<Body>, Problem> {
+    let visit = visit(app, parts)?.ok_or_else(sessions::over)?;
+    app.sessions.close(&visit);
     let mut response = json_response(StatusCode::OK, &json!({}));
     set_cookie(&mut response, &format!("{}=; {}; Max-Age=0", sessions::cookie_name(parts), flags(parts)))?;
     Ok(response)
@@ -130,8 +130,8 @@ fn sign_out(desk: &Desk, parts: &Parts) -> Result<Response<Body>, Problem> {
 ///
 /// # Errors
 /// It comes from elsewhere, or its session is over.
-pub(crate) fn visit(desk: &Desk, parts: &Parts) -> Result<Option<Visit>, Problem> {
-    desk.sessions.visit(&desk.keys, parts)
+pub(crate) fn visit(app: &AppState, parts: &Parts) -> Result<Option<Visit>, Problem> {
+    app.sessions.visit(&app.keys, parts)
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ const ERROR: u8 = 2;
 
 /// What is known of a request when it comes.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct OpenSpan {
     trace: [u8; 16],
     parent: Option<[u8; 8]>,
     method: &'static str,
@@ -71,7 +71,7 @@ pub(crate) fn pair(settings: Traces) -> (Tracer, Exporter) {
 
 impl Tracer {
     /// A request has come; none where its caller says that its trace is not sampled.
-    pub(crate) fn begin(request: &Parts, part: Part) -> Option<Begun> {
+    pub(crate) fn begin(request: &Parts, part: Part) -> Option<OpenSpan> {
         let (trace, parent) = match caller(&request.headers) {
             Some((_, _, false)) => return None,
             Some((trace, parent, true)) => (trace, Some(parent)),
@@ -81,11 +81,11 @@ impl Tracer {
         let ours = matches!(part, Part::Control | Part::Native);
         let path = request.uri.path();
         let path = ours.then(|| path.get(..path.floor_char_boundary(MAX_PATH)).unwrap_or_default().to_owned());
-        Some(Begun { trace, parent, method: method(request.method.as_str()), path, at: SystemTime::now() })
+        Some(OpenSpan { trace, parent, method: method(request.method.as_str()), path, at: SystemTime::now() })
     }
 
     /// It was answered. Never waits.
-    pub(crate) fn end(&self, begun: &Begun, part: Part, response: &Response<Body>, took: Duration) {
+    pub(crate) fn end(&self, begun: &OpenSpan, part: Part, response: &Response<Body>, took: Duration) {
         let Some(id) = random::<8>() else { return };
         if self.to.try_send(span(begun, id, part, response, took)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -137,7 +137,7 @@ fn text(key: &str, value: &str) -> Value {
 }
 
 /// OTLP's JSON has ids as hex, and numbers of 64 bits as text.
-fn span(begun: &Begun, id: [u8; 8], part: Part, response: &Response<Body>, took: Duration) -> Value {
+fn span(begun: &OpenSpan, id: [u8; 8], part: Part, response: &Response<Body>, took: Duration) -> Value {
     let nanos = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos().to_string();
     let status = response.status().as_u16();
     let mut attributes = vec![

@@ -9,8 +9,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Answer, body, yes};
 use crate::answer::{Problem, json_response};
-use crate::backend::{Approvals, Decision, Remembered, Said};
-use crate::desk::Desk;
+use crate::app::AppState;
+use crate::backend::{ApprovalAnswer, Approvals, Decision, RememberedApproval};
 use crate::json as read;
 use crate::keys::Key;
 use crate::request::Query;
@@ -19,14 +19,14 @@ use crate::request::Query;
 const REMEMBERED_MS: u64 = 60 * 60 * 1000;
 
 /// The store, for who may use it.
-fn store(desk: &Desk, key: &Key) -> Result<Arc<dyn Approvals>, Problem> {
+fn store(app: &AppState, key: &Key) -> Result<Arc<dyn Approvals>, Problem> {
     key.must_be_operator("approvals")?;
     let why = "it was started without its store";
     let none = || {
         let (what, instead) = ("this server has no approvals", "`fumehood approvals`");
         Problem::new(StatusCode::NOT_IMPLEMENTED, "serve/not-enforceable", what, why, instead)
     };
-    desk.approvals.clone().ok_or_else(none)
+    app.approvals.clone().ok_or_else(none)
 }
 
 /// What blocks.
@@ -35,19 +35,19 @@ async fn away<T: Send + 'static>(work: impl FnOnce() -> Result<T, Problem> + Sen
     tokio::task::spawn_blocking(work).await.unwrap_or_else(lost)
 }
 
-pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
+pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
     let all = yes(&Query::of(&uri), "all")?;
-    let store = store(&desk, &key)?;
+    let store = store(&app, &key)?;
     let calls = away(move || store.list(all)).await?;
     Ok(json_response(StatusCode::OK, &json!({ "calls": calls })))
 }
 
 pub(super) async fn one(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
 ) -> Answer {
-    let store = store(&desk, &key)?;
+    let store = store(&app, &key)?;
     let calls = away(move || store.list(true)).await?;
     let found = calls.into_iter().find(|call| call.get("id").and_then(Json::as_str) == Some(&id));
     let unknown = || {
@@ -59,14 +59,14 @@ pub(super) async fn one(
 }
 
 pub(super) async fn answer(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answer {
-    let store = store(&desk, &key)?;
+    let store = store(&app, &key)?;
     let asked = read::object(&body(request).await?)?;
-    let said = Said { by: format!("key {}", key.name), decision: decision(&asked)? };
+    let said = ApprovalAnswer { by: format!("key {}", key.name), decision: decision(&asked)? };
     let call = away(move || store.answer(&id, &said)).await?;
     Ok(json_response(StatusCode::OK, &call))
 }
@@ -85,7 +85,7 @@ fn decision(asked: &Map<String, Json>) -> Result<Decision, Problem> {
     }
 }
 
-fn remembered(asked: &Map<String, Json>) -> Result<Option<Remembered>, Problem> {
+fn remembered(asked: &Map<String, Json>) -> Result<Option<RememberedApproval>, Problem> {
     let table = match asked.get("remember") {
         None | Some(Json::Null) => return Ok(None),
         Some(Json::Object(table)) => table,
@@ -102,5 +102,5 @@ fn remembered(asked: &Map<String, Json>) -> Result<Option<Remembered>, Problem> 
         None => REMEMBERED_MS,
         Some(text) => Millis::parse(text).map_err(|error| Problem::invalid("remember.for", &error.why))?.0,
     };
-    Ok(Some(Remembered { what: what.to_owned(), any, millis }))
+    Ok(Some(RememberedApproval { what: what.to_owned(), any, millis }))
 }

@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 
 use super::Answer;
 use crate::answer::{Problem, json_response};
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::keys::Key;
 use crate::request::Query;
 
@@ -21,7 +21,7 @@ const SOME: usize = 100;
 
 /// Which events a request may see.
 #[derive(Debug)]
-struct Sight {
+struct EventScope {
     /// All: an operator's key without `sandbox`.
     everything: bool,
     /// Runs and ids of sandboxes.
@@ -31,7 +31,7 @@ struct Sight {
     key: Option<String>,
 }
 
-impl Sight {
+impl EventScope {
     fn has(&self, event: &Event) -> bool {
         let text = |name: &str| event.body.get(name).and_then(Json::as_str).unwrap_or_default();
         self.everything
@@ -41,19 +41,19 @@ impl Sight {
     }
 }
 
-async fn sight(desk: &Desk, key: &Key, query: &Query) -> Result<Sight, Problem> {
+async fn sight(app: &AppState, key: &Key, query: &Query) -> Result<EventScope, Problem> {
     let (found, key) = match query.get("sandbox") {
         Some(word) => {
-            let id = desk.id_of(key, word).await?;
-            (vec![desk.own_or_ended(key, &id).await?], None)
+            let id = app.id_of(key, word).await?;
+            (vec![app.own_or_ended(key, &id).await?], None)
         }
         None if key.operator => {
             let (runs, sandboxes) = (BTreeSet::new(), BTreeSet::new());
-            return Ok(Sight { everything: true, runs, sandboxes, key: None });
+            return Ok(EventScope { everything: true, runs, sandboxes, key: None });
         }
-        None => (desk.list(key, true).await?, Some(key.mark())),
+        None => (app.list(key, true).await?, Some(key.mark())),
     };
-    Ok(Sight {
+    Ok(EventScope {
         everything: false,
         runs: found.iter().map(|info| info.run.clone()).collect(),
         sandboxes: found.into_iter().map(|info| info.id).collect(),
@@ -61,7 +61,7 @@ async fn sight(desk: &Desk, key: &Key, query: &Query) -> Result<Sight, Problem> 
     })
 }
 
-pub(super) async fn events(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
+pub(super) async fn events(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
     let query = Query::of(&uri);
     let number = |name: &str| match query.get(name) {
         None => Ok(None),
@@ -72,9 +72,9 @@ pub(super) async fn events(State(desk): State<Arc<Desk>>, Extension(key): Extens
     let limit = limit.filter(|limit| (1..=MAX_EVENTS).contains(limit));
     let limit =
         limit.ok_or_else(|| Problem::invalid("limit", &format!("`limit` is no number from 1 to {MAX_EVENTS}")))?;
-    let sight = sight(&desk, &key, &query).await?;
-    let Ok(_place) = desk.looks.acquire().await else { return Err(crate::backend::gone().into()) };
-    let found = desk.in_state(move |state| {
+    let sight = sight(&app, &key, &query).await?;
+    let Ok(_place) = app.looks.acquire().await else { return Err(crate::backend::gone().into()) };
+    let found = app.in_state(move |state| {
         let mut found = VecDeque::new();
         let scanned = sandbox::audit::scan(state, None, &mut |event| {
             if after.is_some_and(|after| event.seq <= after) || !sight.has(&event) {

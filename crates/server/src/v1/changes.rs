@@ -22,7 +22,7 @@ use serde_json::{Map, Value as Json, json};
 use super::sandbox::Known;
 use super::{Answer, body};
 use crate::answer::{Problem, json_response};
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::keys::Key;
 use crate::request::Query;
 use crate::{backend, json as read};
@@ -61,14 +61,14 @@ fn run_of(info: &Info) -> Result<RunId, Problem> {
     info.run.parse().map_err(|_odd| backend::failed("the sandbox has no run").into())
 }
 
-pub(super) async fn show(State(desk): State<Arc<Desk>>, Known(info): Known, uri: Uri) -> Answer {
+pub(super) async fn show(State(app): State<Arc<AppState>>, Known(info): Known, uri: Uri) -> Answer {
     let query = Query::of(&uri);
     let paths = query.all("path").map(|text| path_text::path(text).ok_or_else(|| no_path("path")));
     let paths = paths.collect::<Result<Vec<PathBuf>, Problem>>()?;
     let paths = (!paths.is_empty()).then_some(paths);
-    refresh(&desk, &info).await?;
+    refresh(&app, &info).await?;
     let run = run_of(&info)?;
-    let shown = desk.in_state(move |state| match diff(state, &run, paths.as_deref()) {
+    let shown = app.in_state(move |state| match diff(state, &run, paths.as_deref()) {
         Ok(diff) => Ok(json!(diff)),
         // It changed nothing, or all of it was taken or thrown away.
         Err(ChangesError::None { .. }) => Ok(json!({ "schema": 1, "run": run.as_str(), "entries": [], "refused": [] })),
@@ -82,11 +82,11 @@ fn diff(state: &Folder, run: &RunId, paths: Option<&[PathBuf]>) -> Result<Diff, 
 }
 
 /// A sandbox that lives has its changes read first.
-async fn refresh(desk: &Desk, info: &Info) -> Result<(), Problem> {
+async fn refresh(app: &AppState, info: &Info) -> Result<(), Problem> {
     if info.state == Doing::Ended {
         return Ok(());
     }
-    match backend::call::<Changed>(&*desk.sandboxes, &info.id, &Ask::Changes {}).await {
+    match backend::call::<Changed>(&*app.sandboxes, &info.id, &Ask::Changes {}).await {
         Ok(_) => Ok(()),
         // It ended just now: what it left is kept.
         Err(failure) if failure.code == Code::Ended => Ok(()),
@@ -95,7 +95,7 @@ async fn refresh(desk: &Desk, info: &Info) -> Result<(), Problem> {
 }
 
 pub(super) async fn apply(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Known(info): Known,
     request: Request,
@@ -110,21 +110,21 @@ pub(super) async fn apply(
         take_protected: paths(&asked, "take_protected")?.unwrap_or_default(),
         leaving_links: read::flag(&asked, "leaving_links")?.unwrap_or(false),
     };
-    refresh(&desk, &info).await?;
-    may_apply(&desk, &key, &info).await?;
+    refresh(&app, &info).await?;
+    may_apply(&app, &key, &info).await?;
     if info.state == Doing::Ended {
-        return applied_after(&desk, &info, wanted).await;
+        return applied_after(&app, &info, wanted).await;
     }
-    let taken = backend::call::<Taken>(&*desk.sandboxes, &info.id, &Ask::Apply(wanted)).await?;
+    let taken = backend::call::<Taken>(&*app.sandboxes, &info.id, &Ask::Apply(wanted)).await?;
     let status = if matches!(taken, Taken::Done { .. }) { StatusCode::OK } else { StatusCode::CONFLICT };
     Ok(json_response(status, &json!(taken)))
 }
 
 /// # Errors
 /// This key may not write to the workspace that the changes are of.
-async fn may_apply(desk: &Desk, key: &Key, info: &Info) -> Result<(), Problem> {
+async fn may_apply(app: &AppState, key: &Key, info: &Info) -> Result<(), Problem> {
     let run = run_of(info)?;
-    let loaded = desk.in_state(move |state| match sandbox::changes::load(state, &run) {
+    let loaded = app.in_state(move |state| match sandbox::changes::load(state, &run) {
         Ok((manifest, _)) => Ok(manifest.workspace),
         Err(error) => Err(problem(&error)),
     });
@@ -133,11 +133,11 @@ async fn may_apply(desk: &Desk, key: &Key, info: &Info) -> Result<(), Problem> {
         let problem = Problem::new(StatusCode::FORBIDDEN, "serve/apply", what, why, instead);
         Err(problem.about("workspace"))
     };
-    if desk.is_empty_one(&workspace) {
+    if app.is_empty_one(&workspace) {
         let why = "its workspace is a copy of an empty folder of the server, and no folder of the host";
         return refused("nothing can be applied".to_owned(), why, "read the files, or take them as an archive");
     }
-    let writes = desk.ceiling_of(key).await?.is_some_and(|ceiling| {
+    let writes = app.ceiling_of(key).await?.is_some_and(|ceiling| {
         ceiling.workspace.mode == WorkspaceMode::Rw
             && ceiling.workspace.path.as_ref().is_some_and(|most| workspace.starts_with(most))
     });
@@ -150,7 +150,7 @@ async fn may_apply(desk: &Desk, key: &Key, info: &Info) -> Result<(), Problem> {
 }
 
 /// Of a sandbox that has ended: recorded as the command line does.
-async fn applied_after(desk: &Desk, info: &Info, wanted: Apply) -> Answer {
+async fn applied_after(app: &AppState, info: &Info, wanted: Apply) -> Answer {
     let run = run_of(info)?;
     let bare = |paths: Vec<PathText>| paths.into_iter().map(|path| path.0).collect::<Vec<PathBuf>>();
     let guarded = match (wanted.take_protected.is_empty(), wanted.leave_protected) {
@@ -160,8 +160,8 @@ async fn applied_after(desk: &Desk, info: &Info, wanted: Apply) -> Answer {
     };
     let request =
         Wanted { paths: wanted.paths.map(bare), digest: wanted.digest, guarded, leaving_links: wanted.leaving_links };
-    let log = desk.log()?;
-    let applied = desk.in_state(move |state| {
+    let log = app.log()?;
+    let applied = app.in_state(move |state| {
         let now = jiff::Timestamp::now();
         let applied = sandbox::changes::apply(state, &run, &request, sandbox::protect::list(), now);
         let applied = applied.map_err(|error| problem(&error))?;
@@ -176,7 +176,7 @@ async fn applied_after(desk: &Desk, info: &Info, wanted: Apply) -> Answer {
     Ok(json_response(status, &json!(applied)))
 }
 
-pub(super) async fn discard(State(desk): State<Arc<Desk>>, Known(info): Known, request: Request) -> Answer {
+pub(super) async fn discard(State(app): State<Arc<AppState>>, Known(info): Known, request: Request) -> Answer {
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["paths"])?;
     let paths: Vec<PathBuf> = paths(&asked, "paths")?.into_iter().flatten().map(|path| path.0).collect();
@@ -186,8 +186,8 @@ pub(super) async fn discard(State(desk): State<Arc<Desk>>, Known(info): Known, r
         let instead = "undo them inside, or end it first";
         return Err(Problem::new(StatusCode::CONFLICT, "serve/lives", what, why, instead).into());
     }
-    let (run, log) = (run_of(&info)?, desk.log()?);
-    let gone = desk.in_state(move |state| {
+    let (run, log) = (run_of(&info)?, app.log()?);
+    let gone = app.in_state(move |state| {
         let told = if paths.is_empty() {
             sandbox::changes::discard(state, &run).map_err(|error| problem(&error))?;
             json!({})

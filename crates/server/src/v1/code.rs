@@ -15,7 +15,7 @@ use super::sandbox::Living;
 use super::sandboxes::duration;
 use super::{Answer, body};
 use crate::answer::{Problem, json_response};
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::{backend, json as read};
 
 /// Most bytes of lines in one answer; events have no such bound.
@@ -23,7 +23,7 @@ const MAX_KEPT: usize = 16 << 20;
 /// Most bytes of one line.
 const MAX_LINE: usize = 32 << 20;
 
-pub(super) async fn execute(State(desk): State<Arc<Desk>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn execute(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
     let as_events = events::wanted(request.headers());
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["code", "language", "context", "env", "timeout"])?;
@@ -41,11 +41,11 @@ pub(super) async fn execute(State(desk): State<Arc<Desk>>, Living(info): Living,
         let (what, instead) = ("the code is longer than 256 KiB", "write it to a file, and execute that");
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "serve/body", what, why, instead).into());
     }
-    let stream = backend::open(&*desk.sandboxes, &info.id, &wanted).await?;
+    let stream = backend::open(&*app.sandboxes, &info.id, &wanted).await?;
     if !as_events {
         return whole(stream).await;
     }
-    let (to, response) = events::answer(&desk, &info.id);
+    let (to, response) = events::answer(&app, &info.id);
     tokio::spawn(tell(stream, to));
     Ok(response)
 }
@@ -128,12 +128,12 @@ async fn tell(mut stream: Stream, to: Events) {
     }
 }
 
-pub(super) async fn contexts(State(desk): State<Arc<Desk>>, Living(info): Living) -> Answer {
-    let found: Contexts = backend::call(&*desk.sandboxes, &info.id, &KernelAsk::Contexts {}).await?;
+pub(super) async fn contexts(State(app): State<Arc<AppState>>, Living(info): Living) -> Answer {
+    let found: Contexts = backend::call(&*app.sandboxes, &info.id, &KernelAsk::Contexts {}).await?;
     Ok(json_response(StatusCode::OK, &json!(found)))
 }
 
-pub(super) async fn create(State(desk): State<Arc<Desk>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn create(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["language", "cwd", "env"])?;
     let new = NewContext {
@@ -141,28 +141,40 @@ pub(super) async fn create(State(desk): State<Arc<Desk>>, Living(info): Living, 
         cwd: read::text(&asked, "cwd")?.map(str::to_owned),
         env: read::variables(&asked, "env")?,
     };
-    let made: Context = backend::call(&*desk.sandboxes, &info.id, &KernelAsk::ContextCreate(new)).await?;
+    let made: Context = backend::call(&*app.sandboxes, &info.id, &KernelAsk::ContextCreate(new)).await?;
     Ok(json_response(StatusCode::CREATED, &json!(made)))
 }
 
-async fn ask(desk: &Desk, id: &str, ask: &KernelAsk) -> Answer {
-    let done: Json = backend::call(&*desk.sandboxes, id, ask).await?;
+async fn ask(app: &AppState, id: &str, ask: &KernelAsk) -> Answer {
+    let done: Json = backend::call(&*app.sandboxes, id, ask).await?;
     let done = if done.is_null() { json!({}) } else { done };
     Ok(json_response(StatusCode::OK, &done))
 }
 
-type Named = Path<(String, String)>;
+type ContextPath = Path<(String, String)>;
 
-pub(super) async fn remove(State(desk): State<Arc<Desk>>, Living(info): Living, Path((_, id)): Named) -> Answer {
-    ask(&desk, &info.id, &KernelAsk::ContextRemove { id }).await
+pub(super) async fn remove(
+    State(app): State<Arc<AppState>>,
+    Living(info): Living,
+    Path((_, id)): ContextPath,
+) -> Answer {
+    ask(&app, &info.id, &KernelAsk::ContextRemove { id }).await
 }
 
-pub(super) async fn restart(State(desk): State<Arc<Desk>>, Living(info): Living, Path((_, id)): Named) -> Answer {
-    ask(&desk, &info.id, &KernelAsk::ContextRestart { id }).await
+pub(super) async fn restart(
+    State(app): State<Arc<AppState>>,
+    Living(info): Living,
+    Path((_, id)): ContextPath,
+) -> Answer {
+    ask(&app, &info.id, &KernelAsk::ContextRestart { id }).await
 }
 
-pub(super) async fn interrupt(State(desk): State<Arc<Desk>>, Living(info): Living, Path((_, id)): Named) -> Answer {
-    ask(&desk, &info.id, &KernelAsk::ContextInterrupt { id }).await
+pub(super) async fn interrupt(
+    State(app): State<Arc<AppState>>,
+    Living(info): Living,
+    Path((_, id)): ContextPath,
+) -> Answer {
+    ask(&app, &info.id, &KernelAsk::ContextInterrupt { id }).await
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::harden;
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::envd::CutStream;
 
 /// Where events are put.
@@ -28,8 +28,8 @@ pub(super) fn event(name: &str, data: &Json) -> Bytes {
 }
 
 /// An answer of events, which breaks off when the sandbox is gone, and where they are put.
-pub(super) fn answer(desk: &Desk, id: &str) -> (Events, Response<Body>) {
-    answer_until(desk.cut_of(id))
+pub(super) fn answer(app: &AppState, id: &str) -> (Events, Response<Body>) {
+    answer_until(app.cut_of(id))
 }
 
 /// The same, which breaks off when this is cancelled.

@@ -17,7 +17,7 @@ use super::sandbox::Living;
 use super::sandboxes::duration;
 use super::{Answer, body};
 use crate::answer::{Problem, json_response};
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::{backend, json as read};
 
 /// Fields of a request.
@@ -30,7 +30,7 @@ const MAX_ASKED: usize = MAX_WORDS - 8 * 1024;
 const SIZE: Size = Size { rows: 24, cols: 80 };
 
 /// What is to be run, and what is written to it at once.
-pub(super) struct Wanted {
+pub(super) struct ExecRequest {
     pub(super) exec: Exec,
     pub(super) stdin: Stdin,
 }
@@ -43,19 +43,19 @@ pub(super) enum Stdin {
     Now(String),
 }
 
-pub(super) async fn exec(State(desk): State<Arc<Desk>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn exec(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
     let as_events = events::wanted(request.headers());
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, KNOWN)?;
     let (detached, (running, stream)) = match python(&asked)? {
-        Some(ask) => (false, started_by(&desk, &info.id, &ask).await?),
+        Some(ask) => (false, started_by(&app, &info.id, &ask).await?),
         None => {
             let wanted = wanted(&asked)?;
-            (wanted.exec.detach, begin(&desk, &info.id, wanted).await?)
+            (wanted.exec.detach, begin(&app, &info.id, wanted).await?)
         }
     };
     if as_events {
-        let (to, response) = events::answer(&desk, &info.id);
+        let (to, response) = events::answer(&app, &info.id);
         tokio::spawn(async move {
             if events::put(&to, "started", &started(&running)).await {
                 carry(stream, &to, "ended").await;
@@ -86,23 +86,23 @@ fn python(asked: &Map<String, Json>) -> Result<Option<Ask>, Problem> {
     Ok(Some(Ask::Python { code: code.to_owned(), timeout_ms: duration(asked, "timeout")? }))
 }
 
-async fn started_by(desk: &Desk, id: &str, ask: &Ask) -> Result<(Running, Stream), Problem> {
+async fn started_by(app: &AppState, id: &str, ask: &Ask) -> Result<(Running, Stream), Problem> {
     if serde_json::to_vec(ask).is_ok_and(|words| words.len() > MAX_ASKED) {
         let what = "the program is larger than one request to a sandbox holds";
         let why = "its arguments, variables and folder are more than 248 KiB together, as JSON";
         let instead = "write it to a file, or to its input";
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "serve/body", what, why, instead).about("cmd"));
     }
-    desk.meters.exec();
-    let mut stream = backend::open(&*desk.sandboxes, id, ask).await?;
+    app.meters.exec();
+    let mut stream = backend::open(&*app.sandboxes, id, ask).await?;
     let running = backend::reply::<Running>(&mut stream).await?;
     Ok((running, stream))
 }
 
 /// Starts a program.
-pub(super) async fn begin(desk: &Desk, id: &str, wanted: Wanted) -> Result<(Running, Stream), Problem> {
-    let Wanted { exec, stdin } = wanted;
-    let (running, stream) = started_by(desk, id, &Ask::Exec(exec)).await?;
+pub(super) async fn begin(app: &AppState, id: &str, wanted: ExecRequest) -> Result<(Running, Stream), Problem> {
+    let ExecRequest { exec, stdin } = wanted;
+    let (running, stream) = started_by(app, id, &Ask::Exec(exec)).await?;
     if let Stdin::Now(text) = stdin {
         let sender = stream.sender();
         tokio::spawn(async move {
@@ -114,7 +114,7 @@ pub(super) async fn begin(desk: &Desk, id: &str, wanted: Wanted) -> Result<(Runn
 }
 
 /// A program of a request's fields.
-pub(super) fn wanted(asked: &Map<String, Json>) -> Result<Wanted, Problem> {
+pub(super) fn wanted(asked: &Map<String, Json>) -> Result<ExecRequest, Problem> {
     let argv = read::list(asked, "cmd")?;
     if argv.is_empty() {
         return Err(Problem::invalid("cmd", "`cmd` is missing: the program and its arguments, as a list"));
@@ -143,7 +143,7 @@ pub(super) fn wanted(asked: &Map<String, Json>) -> Result<Wanted, Problem> {
         detach: read::flag(asked, "detach")?.unwrap_or(false),
         tag: read::text(asked, "tag")?.map(str::to_owned),
     };
-    Ok(Wanted { exec, stdin })
+    Ok(ExecRequest { exec, stdin })
 }
 
 /// `tty`: true, or `{rows, cols}`.

@@ -17,7 +17,7 @@ use super::events::{self, Events};
 use super::sandbox::Living;
 use super::{Answer, body, yes};
 use crate::answer::{Problem, harden, json_response};
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::envd::{CutStream, pieces, send_file};
 use crate::listing::Listing;
 use crate::request::Query;
@@ -32,11 +32,11 @@ fn entry(entry: &Entry) -> Response<Body> {
     json_response(StatusCode::OK, &json!(entry))
 }
 
-pub(super) async fn read(State(desk): State<Arc<Desk>>, Living(info): Living, uri: Uri) -> Answer {
+pub(super) async fn read(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> Answer {
     let ask = Ask::Read { path: path(&Query::of(&uri))?, offset: 0, length: None };
-    let mut stream = backend::open(&*desk.sandboxes, &info.id, &ask).await?;
+    let mut stream = backend::open(&*app.sandboxes, &info.id, &ask).await?;
     let entry = backend::reply::<Entry>(&mut stream).await?;
-    let mut response = bytes(&desk, &info.id, stream, "application/octet-stream");
+    let mut response = bytes(&app, &info.id, stream, "application/octet-stream");
     // Files of the kernel have no size, and bytes all the same.
     if entry.size > 0 {
         response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(entry.size));
@@ -44,8 +44,8 @@ pub(super) async fn read(State(desk): State<Arc<Desk>>, Living(info): Living, ur
     Ok(response)
 }
 
-fn bytes(desk: &Desk, id: &str, stream: Stream, kind: &'static str) -> Response<Body> {
-    let (to, body) = CutStream::body(desk.cut_of(id));
+fn bytes(app: &AppState, id: &str, stream: Stream, kind: &'static str) -> Response<Body> {
+    let (to, body) = CutStream::body(app.cut_of(id));
     tokio::spawn(send_file(stream, to));
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -54,7 +54,7 @@ fn bytes(desk: &Desk, id: &str, stream: Stream, kind: &'static str) -> Response<
     response
 }
 
-pub(super) async fn write(State(desk): State<Arc<Desk>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn write(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
     let query = Query::of(request.uri());
     let mode = query.get("mode").map(|mode| u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o777));
     let mode = match mode {
@@ -63,7 +63,7 @@ pub(super) async fn write(State(desk): State<Arc<Desk>>, Living(info): Living, r
         Some(None) => return Err(Problem::invalid("mode", "`mode` is no octal number up to 777").into()),
     };
     let ask = Ask::Write { path: path(&query)?, mode, metadata: metadata(&query)? };
-    let mut stream = upload(&desk, &info.id, &ask, request).await?;
+    let mut stream = upload(&app, &info.id, &ask, request).await?;
     Ok(entry(&stream.result::<Entry>().await.map_err(Error::failure)?))
 }
 
@@ -75,8 +75,8 @@ fn metadata(query: &Query) -> Result<Option<BTreeMap<String, String>>, Problem> 
 }
 
 /// Sends a body to a request.
-async fn upload(desk: &Desk, id: &str, ask: &Ask, request: Request) -> Result<Stream, Problem> {
-    let stream = backend::open(&*desk.sandboxes, id, ask).await?;
+async fn upload(app: &AppState, id: &str, ask: &Ask, request: Request) -> Result<Stream, Problem> {
+    let stream = backend::open(&*app.sandboxes, id, ask).await?;
     let mut pieces = pieces(request);
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|error| Problem::invalid("body", &error.to_string()))?;
@@ -89,24 +89,24 @@ async fn upload(desk: &Desk, id: &str, ask: &Ask, request: Request) -> Result<St
     Ok(stream)
 }
 
-pub(super) async fn remove(State(desk): State<Arc<Desk>>, Living(info): Living, uri: Uri) -> Answer {
+pub(super) async fn remove(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> Answer {
     let ask = Ask::Remove { path: path(&Query::of(&uri))? };
-    backend::call::<Json>(&*desk.sandboxes, &info.id, &ask).await?;
+    backend::call::<Json>(&*app.sandboxes, &info.id, &ask).await?;
     Ok(json_response(StatusCode::OK, &json!({})))
 }
 
-pub(super) async fn stat(State(desk): State<Arc<Desk>>, Living(info): Living, uri: Uri) -> Answer {
+pub(super) async fn stat(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> Answer {
     let query = Query::of(&uri);
     let ask = Ask::Stat { path: path(&query)?, follow: yes(&query, "follow")? };
-    Ok(entry(&backend::call(&*desk.sandboxes, &info.id, &ask).await?))
+    Ok(entry(&backend::call(&*app.sandboxes, &info.id, &ask).await?))
 }
 
-pub(super) async fn list(State(desk): State<Arc<Desk>>, Living(info): Living, uri: Uri) -> Answer {
+pub(super) async fn list(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> Answer {
     let query = Query::of(&uri);
     let depth = query.get("depth").map_or(Some(1), |depth| depth.parse().ok().filter(|depth| (1..=64).contains(depth)));
     let depth = depth.ok_or_else(|| Problem::invalid("depth", "`depth` is no number from 1 to 64"))?;
     let ask = Ask::List { path: path(&query)?, depth };
-    let mut stream = backend::open(&*desk.sandboxes, &info.id, &ask).await?;
+    let mut stream = backend::open(&*app.sandboxes, &info.id, &ask).await?;
     let mut listing = Listing::default();
     while let Some(incoming) = stream.next().await {
         match incoming {
@@ -135,43 +135,43 @@ fn named(asked: &Map<String, Json>, field: &str) -> Result<String, Problem> {
     found.map(str::to_owned).ok_or_else(|| Problem::invalid(field, &format!("`{field}` is missing")))
 }
 
-pub(super) async fn mkdir(State(desk): State<Arc<Desk>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn mkdir(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
     let asked = fields(request, &["path"]).await?;
     let ask = Ask::Mkdir { path: named(&asked, "path")? };
-    Ok(entry(&backend::call(&*desk.sandboxes, &info.id, &ask).await?))
+    Ok(entry(&backend::call(&*app.sandboxes, &info.id, &ask).await?))
 }
 
-pub(super) async fn rename(State(desk): State<Arc<Desk>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn rename(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
     let asked = fields(request, &["from", "to"]).await?;
     let ask = Ask::Move { from: named(&asked, "from")?, to: named(&asked, "to")? };
-    Ok(entry(&backend::call(&*desk.sandboxes, &info.id, &ask).await?))
+    Ok(entry(&backend::call(&*app.sandboxes, &info.id, &ask).await?))
 }
 
 /// A file or folder as a tar stream.
-pub(super) async fn archive(State(desk): State<Arc<Desk>>, Living(info): Living, uri: Uri) -> Answer {
+pub(super) async fn archive(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> Answer {
     let path = path(&Query::of(&uri))?;
     // What is not there is told before the answer begins.
     let there = Ask::Stat { path: path.clone(), follow: false };
-    backend::call::<Entry>(&*desk.sandboxes, &info.id, &there).await?;
-    let stream = backend::open(&*desk.sandboxes, &info.id, &Ask::Archive { path }).await?;
-    Ok(bytes(&desk, &info.id, stream, "application/x-tar"))
+    backend::call::<Entry>(&*app.sandboxes, &info.id, &there).await?;
+    let stream = backend::open(&*app.sandboxes, &info.id, &Ask::Archive { path }).await?;
+    Ok(bytes(&app, &info.id, stream, "application/x-tar"))
 }
 
 /// Unpacks a tar stream into a folder.
-pub(super) async fn extract(State(desk): State<Arc<Desk>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn extract(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
     let ask = Ask::Extract { path: path(&Query::of(request.uri()))? };
-    let mut stream = upload(&desk, &info.id, &ask, request).await?;
+    let mut stream = upload(&app, &info.id, &ask, request).await?;
     let skipped = stream.result::<Skipped>().await.map_err(Error::failure)?;
     Ok(json_response(StatusCode::OK, &json!(skipped)))
 }
 
 /// Events as a folder changes; `failed` where it cannot be watched any longer.
-pub(super) async fn watch(State(desk): State<Arc<Desk>>, Living(info): Living, uri: Uri) -> Answer {
+pub(super) async fn watch(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> Answer {
     let query = Query::of(&uri);
     let ask = Ask::Watch { path: path(&query)?, recursive: yes(&query, "recursive")? };
-    let mut stream = backend::open(&*desk.sandboxes, &info.id, &ask).await?;
+    let mut stream = backend::open(&*app.sandboxes, &info.id, &ask).await?;
     backend::reply::<Json>(&mut stream).await?;
-    let (to, response) = events::answer(&desk, &info.id);
+    let (to, response) = events::answer(&app, &info.id);
     tokio::spawn(async move {
         if events::put(&to, "watching", &json!({})).await {
             tell(stream, &to).await;

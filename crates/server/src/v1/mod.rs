@@ -30,7 +30,7 @@ use axum::response::IntoResponse;
 use axum::routing::{any, delete, get, post, put};
 
 use crate::answer::Problem;
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::request::{self, Query, body};
 use crate::{page, record, sessions};
 
@@ -55,7 +55,7 @@ impl IntoResponse for Refused {
 }
 
 /// The routes.
-pub(crate) fn router(desk: Arc<Desk>) -> Router {
+pub(crate) fn router(app: Arc<AppState>) -> Router {
     Router::new()
         .route("/v1/openapi.json", get(openapi::document))
         .route("/v1/sandboxes", post(sandboxes::create).get(sandboxes::list))
@@ -104,8 +104,8 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .method_not_allowed_fallback(unrouted)
         .fallback(unrouted)
         .layer(from_fn(query::check))
-        .layer(from_fn_with_state(Arc::clone(&desk), admit))
-        .with_state(desk)
+        .layer(from_fn_with_state(Arc::clone(&app), admit))
+        .with_state(app)
 }
 
 /// Whether the work for a request is for who asked alone: a program that is run for them, or what a port inside or a program is told.
@@ -121,10 +121,10 @@ pub(crate) fn ends_with_client(path: &str) -> bool {
 }
 
 /// Who shows a key comes in, and who signed in on the page, from the page alone.
-async fn admit(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response<Body> {
+async fn admit(State(app): State<Arc<AppState>>, request: Request, next: Next) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
     let token = request::token(&parts.headers);
-    let visit = if token.is_empty() { page::visit(&desk, &parts) } else { Ok(None) };
+    let visit = if token.is_empty() { page::visit(&app, &parts) } else { Ok(None) };
     let key = match visit {
         Ok(Some(visit)) => {
             let key = visit.key().clone();
@@ -132,14 +132,14 @@ async fn admit(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> R
             parts.extensions.insert(visit);
             Ok(key)
         }
-        Ok(None) => desk.who(&token),
+        Ok(None) => app.who(&token),
         Err(problem) => Err(problem),
     };
     match key {
         Ok(key) => {
             let mut request = Request::from_parts(parts, body);
-            let asked = record::Asked::of(&request, &key);
-            let asked = match record::before(&desk, asked) {
+            let asked = record::AuditedRequest::of(&request, &key);
+            let asked = match record::before(&app, asked) {
                 Ok(asked) => asked,
                 Err(problem) => return Refused::from(problem).into_response(),
             };

@@ -8,14 +8,14 @@ use axum::http::StatusCode;
 use super::sandboxes::order;
 use super::{Answer, Refused, body};
 use crate::answer::json_response;
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::json as read;
 use crate::keys::Key;
 
-pub(super) async fn plan(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, request: Request) -> Answer {
+pub(super) async fn plan(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, request: Request) -> Answer {
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["policy", "template", "env", "timeout"])?;
-    let order = order(&desk, &key, &asked).await?;
-    let told = desk.plan(&key, order).await.map_err(Refused)?;
+    let order = order(&app, &key, &asked).await?;
+    let told = app.plan(&key, order).await.map_err(Refused)?;
     Ok(json_response(StatusCode::OK, &told))
 }

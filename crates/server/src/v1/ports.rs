@@ -16,8 +16,8 @@ use serde_json::{Value as Json, json};
 use super::Answer;
 use super::sandbox::Living;
 use crate::answer::{Problem, json_response};
+use crate::app::AppState;
 use crate::backend;
-use crate::desk::Desk;
 use crate::envd::{Context, pass_on};
 
 /// Tables of the kernel with the sockets of the sandbox's own network.
@@ -36,12 +36,12 @@ fn has_network(info: &live::words::Info) -> Result<(), Problem> {
     Err(Problem::cannot(StatusCode::NOT_IMPLEMENTED, "tier", "ports cannot be reached", NO_PORTS, "use another tier"))
 }
 
-pub(super) async fn list(State(desk): State<Arc<Desk>>, Living(info): Living) -> Answer {
+pub(super) async fn list(State(app): State<Arc<AppState>>, Living(info): Living) -> Answer {
     has_network(&info)?;
     let mut ports = BTreeSet::new();
     for path in TABLES {
         let ask = Ask::Read { path: path.to_owned(), offset: 0, length: Some(MAX_TABLE) };
-        let mut stream = backend::open(&*desk.sandboxes, &info.id, &ask).await?;
+        let mut stream = backend::open(&*app.sandboxes, &info.id, &ask).await?;
         let mut table = Vec::new();
         while let Some(incoming) = stream.next().await {
             match incoming {
@@ -53,7 +53,7 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, Living(info): Living) ->
         }
         ports.extend(listening(&String::from_utf8_lossy(&table)));
     }
-    let domain = desk.settings.domain.as_deref().unwrap_or("localhost");
+    let domain = app.settings.domain.as_deref().unwrap_or("localhost");
     let told: Vec<Json> = ports
         .iter()
         .map(|port| {
@@ -75,7 +75,7 @@ fn listening(table: &str) -> impl Iterator<Item = u16> {
 }
 
 pub(super) async fn proxy(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Living(info): Living,
     Path(named): Path<BTreeMap<String, String>>,
     mut request: Request,
@@ -93,7 +93,7 @@ pub(super) async fn proxy(
         request.headers_mut().remove(header::AUTHORIZATION);
     }
     request.headers_mut().remove(header::COOKIE);
-    let context = Context { desk, info };
+    let context = Context { app, info };
     let mut response = pass_on(&context, port, request).await;
     let headers = response.headers_mut();
     headers.remove(header::SET_COOKIE);

@@ -14,7 +14,7 @@ use super::exec::{carry, printed, size};
 use super::sandbox::Living;
 use super::{Answer, body, yes};
 use crate::answer::{Problem, json_response};
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::request::Query;
 use crate::{backend, json as read};
 
@@ -47,10 +47,10 @@ fn which(word: &str) -> Result<Which, Problem> {
     if number { Ok(Which::Id(word.to_owned())) } else { Err(Problem::invalid("process", what)) }
 }
 
-pub(super) async fn list(State(desk): State<Arc<Desk>>, Living(info): Living) -> Answer {
-    let programs = backend::call::<Programs>(&*desk.sandboxes, &info.id, &Ask::Programs {}).await?;
+pub(super) async fn list(State(app): State<Arc<AppState>>, Living(info): Living) -> Answer {
+    let programs = backend::call::<Programs>(&*app.sandboxes, &info.id, &Ask::Programs {}).await?;
     let inside = agent::words::Request::Processes {};
-    let inside = backend::call::<Json>(&*desk.sandboxes, &info.id, &inside).await?;
+    let inside = backend::call::<Json>(&*app.sandboxes, &info.id, &inside).await?;
     let inside = inside.get("processes").cloned().unwrap_or(Json::Null);
     let mut answer = json!({ "programs": programs.programs, "processes": inside });
     if programs.left_out > 0
@@ -62,7 +62,7 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, Living(info): Living) ->
 }
 
 pub(super) async fn logs(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Living(info): Living,
     Path((_, word)): Path<(String, String)>,
     headers: HeaderMap,
@@ -70,9 +70,9 @@ pub(super) async fn logs(
 ) -> Answer {
     let follow = yes(&Query::of(&uri), "follow")?;
     let ask = Ask::Logs { which: which(&word)?, follow };
-    let stream = backend::open(&*desk.sandboxes, &info.id, &ask).await?;
+    let stream = backend::open(&*app.sandboxes, &info.id, &ask).await?;
     if events::wanted(&headers) {
-        let (to, response) = events::answer(&desk, &info.id);
+        let (to, response) = events::answer(&app, &info.id);
         tokio::spawn(async move { carry(stream, &to, "ended").await });
         return Ok(response);
     }
@@ -86,13 +86,13 @@ pub(super) async fn logs(
 /// What a program prints from now on, and how it ends, as the events of its `exec`: `started`, with what is known of it, first.
 /// Who hangs up leaves it alone.
 pub(super) async fn attach(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Living(info): Living,
     Path((_, word)): Path<(String, String)>,
 ) -> Answer {
-    let mut stream = backend::open(&*desk.sandboxes, &info.id, &Ask::Attach { which: which(&word)? }).await?;
+    let mut stream = backend::open(&*app.sandboxes, &info.id, &Ask::Attach { which: which(&word)? }).await?;
     let running = backend::reply::<Running>(&mut stream).await?;
-    let (to, response) = events::answer(&desk, &info.id);
+    let (to, response) = events::answer(&app, &info.id);
     tokio::spawn(async move {
         if events::put(&to, "started", &json!(running)).await {
             carry(stream, &to, "ended").await;
@@ -102,7 +102,7 @@ pub(super) async fn attach(
 }
 
 pub(super) async fn signal(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Living(info): Living,
     Path((_, word)): Path<(String, String)>,
     request: Request,
@@ -114,7 +114,7 @@ pub(super) async fn signal(
         number: number_of(asked.get("signal"))?,
         tree: read::flag(&asked, "tree")?.unwrap_or(false),
     };
-    backend::call::<Json>(&*desk.sandboxes, &info.id, &ask).await?;
+    backend::call::<Json>(&*app.sandboxes, &info.id, &ask).await?;
     Ok(json_response(StatusCode::OK, &json!({})))
 }
 
@@ -138,7 +138,7 @@ fn number_of(signal: Option<&Json>) -> Result<u8, Problem> {
 
 /// The body goes to the program as it is; with `close=true` its input ends there.
 pub(super) async fn stdin(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Living(info): Living,
     Path((_, word)): Path<(String, String)>,
     request: Request,
@@ -148,23 +148,23 @@ pub(super) async fn stdin(
     let bytes = body(request).await?;
     for piece in bytes.chunks(PIECE) {
         let ask = Ask::Input { which: which.clone(), bytes: STANDARD.encode(piece) };
-        backend::call::<Json>(&*desk.sandboxes, &info.id, &ask).await?;
+        backend::call::<Json>(&*app.sandboxes, &info.id, &ask).await?;
     }
     if close {
-        backend::call::<Json>(&*desk.sandboxes, &info.id, &Ask::CloseInput { which }).await?;
+        backend::call::<Json>(&*app.sandboxes, &info.id, &Ask::CloseInput { which }).await?;
     }
     Ok(json_response(StatusCode::OK, &json!({ "written": bytes.len() })))
 }
 
 pub(super) async fn resize(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Living(info): Living,
     Path((_, word)): Path<(String, String)>,
     request: Request,
 ) -> Answer {
     let asked = read::object(&body(request).await?)?;
     let ask = Ask::Resize { which: which(&word)?, size: size(&asked)? };
-    backend::call::<Json>(&*desk.sandboxes, &info.id, &ask).await?;
+    backend::call::<Json>(&*app.sandboxes, &info.id, &ask).await?;
     Ok(json_response(StatusCode::OK, &json!({})))
 }
 

@@ -16,7 +16,7 @@ use crate::answer::Problem;
 use crate::request::Query;
 
 /// The words of each route, by its path and method.
-type Words = BTreeMap<(String, String), Vec<String>>;
+type QueryKeys = BTreeMap<(String, String), Vec<String>>;
 
 /// Below these a port inside is asked, and the query is for whoever listens there.
 const FOR_A_PORT: &str = "/v1/sandboxes/{id}/ports/{port}/";
@@ -30,7 +30,7 @@ pub(super) async fn check(request: Request, next: Next) -> Response<Body> {
 }
 
 fn known(route: &str, method: &Method, query: &Query) -> Result<(), Problem> {
-    static WORDS: OnceLock<Words> = OnceLock::new();
+    static WORDS: OnceLock<QueryKeys> = OnceLock::new();
     if route.starts_with(FOR_A_PORT) {
         return Ok(());
     }
@@ -44,10 +44,10 @@ fn known(route: &str, method: &Method, query: &Query) -> Result<(), Problem> {
     query.known(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn read(document: &str) -> Words {
+fn read(document: &str) -> QueryKeys {
     let document: Json = serde_json::from_str(document).unwrap_or_default();
     let paths = document.get("paths").and_then(Json::as_object);
-    let mut words = Words::new();
+    let mut words = QueryKeys::new();
     for (path, methods) in paths.into_iter().flatten() {
         let of_all = in_query(methods);
         for (method, operation) in methods.as_object().into_iter().flatten().filter(|(name, _)| *name != "parameters") {

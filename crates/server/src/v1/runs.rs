@@ -13,7 +13,7 @@ use super::exec::{self, carry, printed, wanted};
 use super::sandboxes::{order, shown};
 use super::{Answer, Refused, body};
 use crate::answer::{Problem, json_response};
-use crate::desk::{Desk, LIFE_MS, Order};
+use crate::app::{AppState, LIFE_MS, Order};
 use crate::json as read;
 use crate::keys::Key;
 use crate::labels;
@@ -26,7 +26,7 @@ const AFTER_MS: u64 = 30_000;
 
 /// A sandbox that ends when this does, also where the caller hangs up.
 struct Once {
-    desk: Arc<Desk>,
+    app: Arc<AppState>,
     key: Key,
     info: Info,
     ended: bool,
@@ -35,8 +35,8 @@ struct Once {
 impl Once {
     /// Ends it, and says what there is to say of it.
     async fn end(mut self) -> Json {
-        self.ended = self.desk.kill(&self.info.id).await.is_ok();
-        let ended = self.desk.own_or_ended(&self.key, &self.info.id).await;
+        self.ended = self.app.kill(&self.info.id).await.is_ok();
+        let ended = self.app.own_or_ended(&self.key, &self.info.id).await;
         shown(&ended.unwrap_or_else(|_gone| self.info.clone()))
     }
 }
@@ -44,14 +44,14 @@ impl Once {
 impl Drop for Once {
     fn drop(&mut self) {
         if !self.ended {
-            let (desk, id) = (Arc::clone(&self.desk), self.info.id.clone());
+            let (app, id) = (Arc::clone(&self.app), self.info.id.clone());
             // Should this fail as well, its own time ends it.
-            tokio::spawn(async move { drop(desk.kill(&id).await) });
+            tokio::spawn(async move { drop(app.kill(&id).await) });
         }
     }
 }
 
-pub(super) async fn run(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, request: Request) -> Answer {
+pub(super) async fn run(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, request: Request) -> Answer {
     if request.headers().contains_key("idempotency-key") {
         let what = "a run cannot be repeated by `Idempotency-Key`: its output is kept by nobody";
         return Err(Problem::invalid("Idempotency-Key", what).into());
@@ -63,19 +63,19 @@ pub(super) async fn run(State(desk): State<Arc<Desk>>, Extension(key): Extension
         asked.iter().filter(|(name, _)| fields.contains(&name.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
     };
     let mut program = wanted(&part(PROGRAM))?;
-    let order = order(&desk, &key, &part(SANDBOX)).await?;
+    let order = order(&app, &key, &part(SANDBOX)).await?;
     // What the key may ask for is the program's time. What the sandbox lives beyond it is ours, to tell how the program ended.
     let life_ms = program.exec.timeout_ms.or(order.life_ms);
     let order = Order { life_ms, beyond_ms: AFTER_MS, ..order };
-    let info = desk.create(&key, order, None).await.map_err(Refused)?;
-    let once = Once { desk: Arc::clone(&desk), key, info, ended: false };
+    let info = app.create(&key, order, None).await.map_err(Refused)?;
+    let once = Once { app: Arc::clone(&app), key, info, ended: false };
     let wall = life_ms.unwrap_or_else(|| labels::within(&once.info, LIFE_MS));
     program.exec.timeout_ms = Some(wall);
     let until = wall.saturating_add(AFTER_MS);
     if labels::within(&once.info, until) < until {
-        desk.outlast(&once.info, until).await;
+        app.outlast(&once.info, until).await;
     }
-    let (running, stream) = exec::begin(&desk, &once.info.id, program).await?;
+    let (running, stream) = exec::begin(&app, &once.info.id, program).await?;
     if !as_events {
         let mut answer = printed(stream).await?;
         let sandbox = once.end().await;

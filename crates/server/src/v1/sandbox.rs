@@ -9,7 +9,7 @@ use live::words::{Info, State as Doing};
 
 use super::Refused;
 use crate::answer::Problem;
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::keys::Key;
 
 /// The sandbox that a request names by its id or name; it lives, and is one of the request's key.
@@ -20,31 +20,31 @@ pub(super) struct Living(pub(super) Info);
 #[derive(Debug)]
 pub(super) struct Known(pub(super) Info);
 
-async fn named(parts: &mut Parts, desk: &Arc<Desk>) -> Result<(Key, String), Problem> {
+async fn named(parts: &mut Parts, app: &Arc<AppState>) -> Result<(Key, String), Problem> {
     let lost = || crate::backend::failed("the request came past the keys");
     let key = parts.extensions.get::<Key>().cloned().ok_or_else(lost)?;
-    let path = Path::<BTreeMap<String, String>>::from_request_parts(parts, desk).await;
+    let path = Path::<BTreeMap<String, String>>::from_request_parts(parts, app).await;
     let word = path.ok().and_then(|Path(mut path)| path.remove("id"));
     let word = word.ok_or_else(|| Problem::invalid("id", "the path names no sandbox"))?;
-    let id = desk.id_of(&key, &word).await?;
+    let id = app.id_of(&key, &word).await?;
     Ok((key, id))
 }
 
-impl FromRequestParts<Arc<Desk>> for Living {
+impl FromRequestParts<Arc<AppState>> for Living {
     type Rejection = Refused;
 
-    async fn from_request_parts(parts: &mut Parts, desk: &Arc<Desk>) -> Result<Self, Refused> {
-        let (key, id) = named(parts, desk).await?;
-        let info = desk.own_or_ended(&key, &id).await?;
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<AppState>) -> Result<Self, Refused> {
+        let (key, id) = named(parts, app).await?;
+        let info = app.own_or_ended(&key, &id).await?;
         if info.state == Doing::Ended { Err(Problem::ended(&info).into()) } else { Ok(Self(info)) }
     }
 }
 
-impl FromRequestParts<Arc<Desk>> for Known {
+impl FromRequestParts<Arc<AppState>> for Known {
     type Rejection = Refused;
 
-    async fn from_request_parts(parts: &mut Parts, desk: &Arc<Desk>) -> Result<Self, Refused> {
-        let (key, id) = named(parts, desk).await?;
-        Ok(Self(desk.own_or_ended(&key, &id).await?))
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<AppState>) -> Result<Self, Refused> {
+        let (key, id) = named(parts, app).await?;
+        Ok(Self(app.own_or_ended(&key, &id).await?))
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json, json};
 use super::sandbox::{Known, Living};
 use super::{Answer, Refused, body, yes};
 use crate::answer::{Problem, json_response};
-use crate::desk::{Desk, MAX_LIFE_MS, Once, Order, Part, life_said, may_live};
+use crate::app::{AppState, MAX_LIFE_MS, Once, Order, Part, life_said, may_live};
 use crate::keys::Key;
 use crate::request::Query;
 use crate::{json as read, labels, templates};
@@ -35,26 +35,30 @@ fn answer(status: StatusCode, info: &Info) -> Response<Body> {
     json_response(status, &shown(info))
 }
 
-pub(super) async fn create(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, request: Request) -> Answer {
+pub(super) async fn create(
+    State(app): State<Arc<AppState>>,
+    Extension(key): Extension<Key>,
+    request: Request,
+) -> Answer {
     let once = request.headers().get("idempotency-key").map(|value| value.to_str().unwrap_or_default().to_owned());
     let bytes = body(request).await?;
     let asked = read::object(&bytes)?;
     read::known(&asked, KNOWN)?;
-    let order = order(&desk, &key, &asked).await?;
+    let order = order(&app, &key, &asked).await?;
     let once = once.as_deref().map(|key| Once { key, body: &bytes });
-    let info = desk.create(&key, order, once).await.map_err(Refused)?;
+    let info = app.create(&key, order, once).await.map_err(Refused)?;
     Ok(answer(StatusCode::CREATED, &info))
 }
 
 /// What a request for a sandbox says.
-pub(super) async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>) -> Result<Order, Problem> {
+pub(super) async fn order(app: &AppState, key: &Key, asked: &Map<String, Json>) -> Result<Order, Problem> {
     let template = read::text(asked, "template")?.unwrap_or_default();
     let from = read::text(asked, "from")?.unwrap_or_default();
     let mut base = match (from, template, asked.get("policy")) {
-        ("", "", None | Some(Json::Null)) => made(templates::BASE, desk.templates.find(templates::BASE)?),
+        ("", "", None | Some(Json::Null)) => made(templates::BASE, app.templates.find(templates::BASE)?),
         ("", "", Some(_)) => Order::default(),
-        ("", template, _) => desk.order_of(key, template).await?,
-        (from, "", _) => desk.order_from(&desk.snapshot_of(key, from).await?)?,
+        ("", template, _) => app.order_of(key, template).await?,
+        (from, "", _) => app.order_from(&app.snapshot_of(key, from).await?)?,
         (_, _, _) => {
             let what = "both `from` and `template`: a snapshot has the template that its sandbox had";
             return Err(Problem::invalid("from", what));
@@ -68,13 +72,13 @@ pub(super) async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>) -> 
             life_ms = life_ms.or_else(|| life_said(&layers));
             if from.is_empty() && template.is_empty() && wants_folder(policy) {
                 // Behind the preset, which comes first.
-                layers.splice(1..1, desk.templates.workspace());
+                layers.splice(1..1, app.templates.workspace());
             }
             base.layers.extend(layers);
         }
     }
     // What the caller says goes before how long the sandbox of a snapshot was to live, and that before its policy.
-    let life_ms = desk.life_of(life_ms.or(base.life_ms), &base.layers).await?;
+    let life_ms = app.life_of(life_ms.or(base.life_ms), &base.layers).await?;
     Ok(Order {
         imports: read::says(asked, "imports").then(|| read::list(asked, "imports")).transpose()?.or(base.imports),
         name: read::text(asked, "name")?.map(str::to_owned),
@@ -86,7 +90,7 @@ pub(super) async fn order(desk: &Desk, key: &Key, asked: &Map<String, Json>) -> 
     })
 }
 
-fn made(template: &str, made: templates::Made) -> Order {
+fn made(template: &str, made: templates::TemplateLayers) -> Order {
     Order { template: template.to_owned(), layers: made.layers, shown: made.shown, root: made.root, ..Order::default() }
 }
 
@@ -225,56 +229,60 @@ fn written(value: &Json) -> String {
     }
 }
 
-pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
+pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
     let ended = yes(&Query::of(&uri), "all")?;
-    let all: Vec<Json> = desk.list(&key, ended).await?.iter().map(shown).collect();
+    let all: Vec<Json> = app.list(&key, ended).await?.iter().map(shown).collect();
     Ok(json_response(StatusCode::OK, &json!({ "sandboxes": all })))
 }
 
-pub(super) async fn one(State(desk): State<Arc<Desk>>, Known(info): Known) -> Answer {
+pub(super) async fn one(State(app): State<Arc<AppState>>, Known(info): Known) -> Answer {
     if info.state == Doing::Ended {
         return Ok(answer(StatusCode::OK, &info));
     }
-    let now = crate::backend::call::<Info>(&*desk.sandboxes, &info.id, &live::words::Ask::Info {}).await;
+    let now = crate::backend::call::<Info>(&*app.sandboxes, &info.id, &live::words::Ask::Info {}).await;
     Ok(answer(StatusCode::OK, &now.unwrap_or(info)))
 }
 
-pub(super) async fn kill(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>, Known(info): Known) -> Answer {
+pub(super) async fn kill(
+    State(app): State<Arc<AppState>>,
+    Extension(key): Extension<Key>,
+    Known(info): Known,
+) -> Answer {
     if info.state != Doing::Ended {
-        desk.kill(&info.id).await?;
+        app.kill(&info.id).await?;
     }
-    let ended = desk.own_or_ended(&key, &info.id).await.unwrap_or(info);
+    let ended = app.own_or_ended(&key, &info.id).await.unwrap_or(info);
     Ok(answer(StatusCode::OK, &ended))
 }
 
-pub(super) async fn pause(State(desk): State<Arc<Desk>>, Living(info): Living) -> Answer {
-    let info = if info.state == Doing::Paused { info } else { desk.pause(&info.id).await? };
+pub(super) async fn pause(State(app): State<Arc<AppState>>, Living(info): Living) -> Answer {
+    let info = if info.state == Doing::Paused { info } else { app.pause(&info.id).await? };
     Ok(answer(StatusCode::OK, &info))
 }
 
-pub(super) async fn resume(State(desk): State<Arc<Desk>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn resume(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["timeout"])?;
     let life = duration(&asked, "timeout")?;
     if let Some(life) = life {
         may_live(&info, life)?;
     }
-    let info = if info.state == Doing::Paused { desk.resume(&info, life).await? } else { info };
+    let info = if info.state == Doing::Paused { app.resume(&info, life).await? } else { info };
     Ok(answer(StatusCode::OK, &info))
 }
 
-pub(super) async fn timeout(State(desk): State<Arc<Desk>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn timeout(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["timeout"])?;
     let life = duration(&asked, "timeout")?.ok_or_else(|| Problem::invalid("timeout", "`timeout` is missing"))?;
     may_live(&info, life)?;
-    let info = desk.set_end(&info, life, false).await?;
+    let info = app.set_end(&info, life, false).await?;
     Ok(answer(StatusCode::OK, &info))
 }
 
 /// Other rules for its network: the `net` of a policy, whose other clauses are not looked at.
 pub(super) async fn network(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Living(info): Living,
     request: Request,
@@ -282,7 +290,7 @@ pub(super) async fn network(
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["policy"])?;
     let policy = asked.get("policy").ok_or_else(|| Problem::invalid("policy", "`policy` is missing"))?;
-    let replaced = desk.set_rules(&key, &info, (layers_of(policy)?, Part::All)).await.map_err(Refused)?;
+    let replaced = app.set_rules(&key, &info, (layers_of(policy)?, Part::All)).await.map_err(Refused)?;
     Ok(json_response(StatusCode::OK, &json!({ "sandbox": info.id, "digest": replaced.digest })))
 }
 

@@ -10,7 +10,7 @@ use super::sandbox::{Known, Living};
 use super::sandboxes::{duration, shown};
 use super::{Answer, Refused, body};
 use crate::answer::{Problem, json_response};
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::json as read;
 use crate::keys::Key;
 use crate::snapshots;
@@ -26,7 +26,7 @@ fn told(known: &snapshots::Known) -> Json {
 }
 
 pub(super) async fn take(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Living(info): Living,
     request: Request,
@@ -34,7 +34,7 @@ pub(super) async fn take(
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["name"])?;
     let name = read::text(&asked, "name")?.map(str::to_owned);
-    let made = desk.take_snapshot(&key, &info, name).await?;
+    let made = app.take_snapshot(&key, &info, name).await?;
     Ok(json_response(StatusCode::CREATED, &json!(made)))
 }
 
@@ -43,39 +43,39 @@ fn answer(found: &[snapshots::Known]) -> Answer {
     Ok(json_response(StatusCode::OK, &json!({ "snapshots": all })))
 }
 
-pub(super) async fn list(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>) -> Answer {
-    answer(&desk.snapshots(&key).await?)
+pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>) -> Answer {
+    answer(&app.snapshots(&key).await?)
 }
 
 pub(super) async fn of_sandbox(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Known(info): Known,
 ) -> Answer {
-    let mut found = desk.snapshots(&key).await?;
+    let mut found = app.snapshots(&key).await?;
     found.retain(|one| one.about.run == info.run);
     answer(&found)
 }
 
 pub(super) async fn one(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(word): Path<String>,
 ) -> Answer {
-    Ok(json_response(StatusCode::OK, &told(&desk.snapshot_of(&key, &word).await?)))
+    Ok(json_response(StatusCode::OK, &told(&app.snapshot_of(&key, &word).await?)))
 }
 
 pub(super) async fn remove(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(word): Path<String>,
 ) -> Answer {
-    desk.remove_snapshot(&key, &word).await?;
+    app.remove_snapshot(&key, &word).await?;
     Ok(json_response(StatusCode::OK, &json!({})))
 }
 
 pub(super) async fn fork(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Living(info): Living,
     request: Request,
@@ -85,7 +85,7 @@ pub(super) async fn fork(
     let count = snapshots::forks_wanted(&asked)?;
     let asked = duration(&asked, "timeout")?;
     let (mut made, mut refused) = (Vec::new(), Vec::new());
-    for one in desk.fork(&key, &info, count, asked).await? {
+    for one in app.fork(&key, &info, count, asked).await? {
         match one {
             Ok(info) => made.push(shown(&info)),
             Err(problems) => refused.extend(problems),
@@ -99,10 +99,10 @@ pub(super) async fn fork(
 }
 
 /// Those that the key may use, its own behind the server's.
-pub(super) async fn templates(State(desk): State<Arc<Desk>>, Extension(key): Extension<Key>) -> Answer {
-    let mut names = desk.templates.names();
+pub(super) async fn templates(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>) -> Answer {
+    let mut names = app.templates.names();
     names.retain(|name| key.may_use(name));
-    let own = desk.all_built(&key).await?.into_iter().filter(|template| template.is_ready());
+    let own = app.all_built(&key).await?.into_iter().filter(|template| template.is_ready());
     names.extend(own.map(|template| template.name));
     Ok(json_response(StatusCode::OK, &json!({ "templates": names })))
 }

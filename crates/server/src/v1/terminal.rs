@@ -22,8 +22,8 @@ use url::form_urlencoded;
 use super::Answer;
 use super::sandbox::Living;
 use crate::answer::{Problem, harden};
+use crate::app::AppState;
 use crate::backend;
-use crate::desk::Desk;
 use crate::sessions::{Visit, from_own_page};
 
 /// The protocol that is agreed on.
@@ -40,7 +40,7 @@ const PING: Duration = Duration::from_secs(30);
 const SHELL: [&str; 3] = ["/bin/sh", "-c", "command -v bash >/dev/null && exec bash; exec sh"];
 
 pub(super) async fn terminal(
-    State(desk): State<Arc<Desk>>,
+    State(app): State<Arc<AppState>>,
     Living(info): Living,
     visit: Option<Extension<Visit>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
@@ -53,14 +53,14 @@ pub(super) async fn terminal(
     }
     let upgrade = upgrade.map_err(|why| Problem::invalid("Upgrade", &format!("a WebSocket is wanted here: {why}")))?;
     let exec = wanted(&uri)?;
-    desk.meters.exec();
-    let mut stream = backend::open(&*desk.sandboxes, &info.id, &Ask::Exec(exec)).await?;
+    app.meters.exec();
+    let mut stream = backend::open(&*app.sandboxes, &info.id, &Ask::Exec(exec)).await?;
     let running = backend::reply::<Running>(&mut stream).await?;
-    let cut = desk.cut_of(&info.id);
+    let cut = app.cut_of(&info.id);
     let over = visit.map_or_else(CancellationToken::new, |Extension(visit)| visit.over().clone());
     let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
     let mut response = upgrade.on_upgrade(move |socket| async move {
-        let mut talk = Talk { socket, stream };
+        let mut talk = TerminalSession { socket, stream };
         tokio::select! {
             // Dropped with the stream, the program is killed.
             () = cut.cancelled() => {}
@@ -105,12 +105,12 @@ fn failed(problem: &Problem) -> Json {
 }
 
 /// A client and a program.
-struct Talk {
+struct TerminalSession {
     socket: WebSocket,
     stream: Stream,
 }
 
-impl Talk {
+impl TerminalSession {
     /// Carries both ways until one of them ends.
     async fn hold(&mut self, running: &Running) {
         if !self.say(&json!({ "started": { "id": running.id, "pid": running.pid } })).await {

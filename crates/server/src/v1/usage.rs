@@ -12,20 +12,25 @@ use super::Answer;
 use super::events::{self, Events};
 use super::sandbox::Known;
 use crate::answer::{Problem, json_response};
-use crate::desk::Desk;
+use crate::app::AppState;
 use crate::request::Query;
 use crate::{backend, clock};
 
 /// Seconds between two events: as asked, within these; without a word one.
 const EVERY: (f64, f64) = (0.2, 60.0);
 
-pub(super) async fn usage(State(desk): State<Arc<Desk>>, Known(info): Known, headers: HeaderMap, uri: Uri) -> Answer {
+pub(super) async fn usage(
+    State(app): State<Arc<AppState>>,
+    Known(info): Known,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Answer {
     if !events::wanted(&headers) {
-        return Ok(json_response(StatusCode::OK, &shown(&now(&desk, &info.id).await.unwrap_or(info))));
+        return Ok(json_response(StatusCode::OK, &shown(&now(&app, &info.id).await.unwrap_or(info))));
     }
     let every = every(&Query::of(&uri))?;
-    let (to, response) = events::answer(&desk, &info.id);
-    tokio::spawn(tell(desk, info, every, to));
+    let (to, response) = events::answer(&app, &info.id);
+    tokio::spawn(tell(app, info, every, to));
     Ok(response)
 }
 
@@ -37,8 +42,8 @@ fn every(query: &Query) -> Result<Duration, Problem> {
 }
 
 /// What its supervisor says; none where it does not answer.
-async fn now(desk: &Desk, id: &str) -> Option<Info> {
-    backend::call::<Info>(&*desk.sandboxes, id, &Ask::Info {}).await.ok()
+async fn now(app: &AppState, id: &str) -> Option<Info> {
+    backend::call::<Info>(&*app.sandboxes, id, &Ask::Info {}).await.ok()
 }
 
 fn shown(info: &Info) -> Json {
@@ -49,12 +54,12 @@ fn shown(info: &Info) -> Json {
 }
 
 /// `usage` again and again, and `ended` at its end. A pause breaks it off, as it does all streams of a sandbox.
-async fn tell(desk: Arc<Desk>, last: Info, every: Duration, to: Events) {
+async fn tell(app: Arc<AppState>, last: Info, every: Duration, to: Events) {
     let mut last = last;
     loop {
-        if let Some(info) = now(&desk, &last.id).await {
+        if let Some(info) = now(&app, &last.id).await {
             last = info;
-        } else if let Ok(Some(info)) = desk.sandboxes.find(&last.id).await {
+        } else if let Ok(Some(info)) = app.sandboxes.find(&last.id).await {
             last = info;
         }
         let name = if last.state == Doing::Ended { "ended" } else { "usage" };

@@ -9,7 +9,7 @@ use live::client::Client;
 use live::words::Info;
 use serde_json::{Value, json};
 use server::answer::Problem;
-use server::backend::{BoxFuture, Sandboxes, Wanted};
+use server::backend::{BoxFuture, SandboxRequest, Sandboxes};
 use server::folder::Folder;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -18,14 +18,14 @@ use tokio::sync::Notify;
 use crate::stage::{Caller, Stage, stage_over};
 
 /// Sandboxes that are created and asked only when the test says so.
-struct Held {
+struct BlockingSandboxes {
     folder: Folder,
     waits: AtomicBool,
     begun: Notify,
     go: Notify,
 }
 
-impl Held {
+impl BlockingSandboxes {
     async fn wait(&self) {
         if self.waits.load(Ordering::Relaxed) {
             self.begun.notify_one();
@@ -34,7 +34,7 @@ impl Held {
     }
 }
 
-impl Sandboxes for Held {
+impl Sandboxes for BlockingSandboxes {
     fn list(&self, ended: bool) -> BoxFuture<'_, Result<Vec<Info>, Failure>> {
         self.folder.list(ended)
     }
@@ -43,7 +43,7 @@ impl Sandboxes for Held {
         self.folder.find(id)
     }
 
-    fn create(&self, wanted: Wanted) -> BoxFuture<'_, Result<Info, Vec<Problem>>> {
+    fn create(&self, wanted: SandboxRequest) -> BoxFuture<'_, Result<Info, Vec<Problem>>> {
         Box::pin(async move {
             self.wait().await;
             self.folder.create(wanted).await
@@ -59,7 +59,7 @@ impl Sandboxes for Held {
 }
 
 /// Sends a request, hangs up once it has begun, and lets it go on when the server has seen that.
-async fn hang_up(stage: &Stage, held: &Held, caller: &Caller, path: &str, body: &Value) {
+async fn hang_up(stage: &Stage, held: &BlockingSandboxes, caller: &Caller, path: &str, body: &Value) {
     held.waits.store(true, Ordering::Relaxed);
     let host = stage.base.strip_prefix("http://").unwrap();
     let body = body.to_string();
@@ -91,7 +91,7 @@ async fn recorded(caller: &Caller, route: &str) -> Value {
 async fn what_a_client_began_is_finished_and_recorded_when_it_hangs_up() {
     let mut kept = None;
     let stage = stage_over(|folder| {
-        let held = Held { folder, waits: AtomicBool::new(false), begun: Notify::new(), go: Notify::new() };
+        let held = BlockingSandboxes { folder, waits: AtomicBool::new(false), begun: Notify::new(), go: Notify::new() };
         kept = Some(Arc::new(held));
         kept.clone().unwrap()
     })

@@ -10,7 +10,7 @@ use live::client::Client;
 use live::words::Info;
 use serde_json::{Value, json};
 use server::answer::Problem;
-use server::backend::{BoxFuture, Sandboxes, Wanted};
+use server::backend::{BoxFuture, SandboxRequest, Sandboxes};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
@@ -35,7 +35,7 @@ impl Scripted {
 }
 
 fn shown(private: bool, owner: &OnceLock<String>) -> Info {
-    let mut wanted = Wanted { template: "code-interpreter-v1".to_owned(), ..Wanted::default() };
+    let mut wanted = SandboxRequest { template: "code-interpreter-v1".to_owned(), ..SandboxRequest::default() };
     if private {
         wanted.labels.insert("fumehood.ports".to_owned(), "private".to_owned());
     }
@@ -54,7 +54,7 @@ impl Sandboxes for Scripted {
         Box::pin(async move { Ok(found) })
     }
 
-    fn create(&self, _wanted: Wanted) -> BoxFuture<'_, Result<Info, Vec<Problem>>> {
+    fn create(&self, _wanted: SandboxRequest) -> BoxFuture<'_, Result<Info, Vec<Problem>>> {
         panic!("nothing is created here")
     }
 

@@ -9,12 +9,12 @@ use tokio::net::TcpStream;
 use crate::stage::{Caller, Stage, stage};
 
 /// A connection and what came on it.
-struct Kept {
+struct KeepAliveClient {
     io: TcpStream,
     heard: Vec<u8>,
 }
 
-impl Kept {
+impl KeepAliveClient {
     async fn new(stage: &Stage) -> Self {
         let io = TcpStream::connect(stage.base.strip_prefix("http://").unwrap()).await.unwrap();
         Self { io, heard: Vec::new() }
@@ -46,7 +46,7 @@ impl Kept {
 
 /// Asks, answers late with the rest of the body, and asks again: the head of the first answer, and what the second came to.
 async fn asked_twice(stage: &Stage, head: &str, first: &[u8], rest: &[u8]) -> (String, String) {
-    let mut kept = Kept::new(stage).await;
+    let mut kept = KeepAliveClient::new(stage).await;
     kept.say(format!("{head}\r\n").as_bytes()).await;
     kept.say(first).await;
     let answer = kept.until(b"\r\n\r\n").await;
@@ -96,7 +96,7 @@ async fn an_answer_before_the_end_of_its_request_says_that_the_connection_ends()
 
 /// Longer than a head may take: E2B's clients keep idle connections for five minutes.
 pub(crate) async fn idle_for_longer_than_a_head_takes(stage: &Stage) {
-    let mut kept = Kept::new(stage).await;
+    let mut kept = KeepAliveClient::new(stage).await;
     let host = stage.base.strip_prefix("http://").unwrap();
     let ask = format!("GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n");
     for pause in [0, 33] {

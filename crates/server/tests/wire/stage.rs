@@ -15,8 +15,8 @@ use live::words::{EndReason, Info, Replaced, State};
 use sandbox::state::{Places, State as Folder};
 use sandbox::{Environment, PolicyLayer};
 use serde_json::{Value, json};
-use server::backend::{Sandboxes, Wanted};
-use server::desk::Desk;
+use server::app::AppState;
+use server::backend::{SandboxRequest, Sandboxes};
 use server::http::{Listen, Server, Settings, bind, serve};
 use server::keys::Keys;
 use tempfile::TempDir;
@@ -96,7 +96,7 @@ impl Drop for Stage {
 }
 
 /// A sandbox that runs.
-pub(crate) fn info(id: &str, wanted: &Wanted) -> Info {
+pub(crate) fn info(id: &str, wanted: &SandboxRequest) -> Info {
     serde_json::from_value(json!({
         "id": id, "name": wanted.name, "labels": wanted.labels, "state": "running", "run": "r-20261123-000000-000000",
         "tier": "container", "policy": "base", "plan": "digest", "template": wanted.template, "created_ms": now_ms(),
@@ -112,7 +112,7 @@ fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap()
 }
 
-async fn create(state: Folder, home: PathBuf, wanted: Wanted) -> Info {
+async fn create(state: Folder, home: PathBuf, wanted: SandboxRequest) -> Info {
     let sandboxes = Home::new(&state).unwrap();
     let claim = sandboxes.claim(wanted.name.as_deref()).unwrap();
     let info = info(claim.id(), &wanted);
@@ -152,7 +152,7 @@ pub(crate) async fn stage_over(sandboxes: impl FnOnce(server::folder::Folder) ->
 /// The same with a host that has this room left.
 pub(crate) async fn stage_with(room: fn() -> live::room::Room) -> Stage {
     let listen = Listen { address: Some("127.0.0.1:0".parse().unwrap()), ..Listen::default() };
-    stage_of(listen, |make| Arc::new(make), |desk| desk.with_room(room)).await
+    stage_of(listen, |make| Arc::new(make), |app| app.with_room(room)).await
 }
 
 /// The same where it is told to listen.
@@ -160,13 +160,13 @@ pub(crate) async fn stage_at(
     listen: Listen,
     sandboxes: impl FnOnce(server::folder::Folder) -> Arc<dyn Sandboxes>,
 ) -> Stage {
-    stage_of(listen, sandboxes, |desk| desk).await
+    stage_of(listen, sandboxes, |app| app).await
 }
 
 async fn stage_of(
     listen: Listen,
     sandboxes: impl FnOnce(server::folder::Folder) -> Arc<dyn Sandboxes>,
-    with: impl FnOnce(Desk) -> Desk,
+    with: impl FnOnce(AppState) -> AppState,
 ) -> Stage {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("home");
@@ -185,11 +185,11 @@ async fn stage_of(
         Ok(handle.block_on(create(state, inside.clone(), wanted)))
     });
     let sandboxes = sandboxes(server::folder::Folder::new(Home::new(&state).unwrap(), make));
-    let desk = with(Desk::new(sandboxes, keys.clone(), &environment, Settings::default()).unwrap());
+    let app = with(AppState::new(sandboxes, keys.clone(), &environment, Settings::default()).unwrap());
     let listeners = bind(listen).await.unwrap();
     let base = listeners.addresses().remove(0);
     let (stop, stopped) = oneshot::channel::<()>();
-    tokio::spawn(serve(listeners, Server::new(desk), async move { drop(stopped.await) }));
+    tokio::spawn(serve(listeners, Server::new(app), async move { drop(stopped.await) }));
     Stage { base, keys, home, stop: Some(stop), _folder: folder }
 }
 

@@ -88,12 +88,12 @@ pub fn close_range(first: u32, last: u32) -> Result<()> {
 
 /// Descriptors that are closed together, in one call for each row of numbers that follow each other.
 #[derive(Debug, Default)]
-pub struct Together {
+pub struct CloseList {
     numbers: [u32; 16],
     count: usize,
 }
 
-impl Together {
+impl CloseList {
     /// Takes charge of one more; when there is no room the others are closed first.
     pub fn add(&mut self, fd: Owned) {
         if self.count == self.numbers.len() {
@@ -130,7 +130,7 @@ fn close_row(first: u32, last: u32) {
     let _closed = close_range(first, last);
 }
 
-impl Drop for Together {
+impl Drop for CloseList {
     fn drop(&mut self) {
         self.close();
     }

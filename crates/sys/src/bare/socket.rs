@@ -109,14 +109,14 @@ pub fn send(socket: Fd, bytes: &[u8], fds: &[Fd]) -> Result<()> {
 }
 
 /// The descriptors that can come along: three, as a program has streams.
-pub type Three = [Owned; 3];
+pub type StdioFds = [Owned; 3];
 
 /// Receives at least one byte, and the three descriptors that came along with it; 0 bytes = the other side is gone.
 ///
 /// # Errors
 /// `EAGAIN` when nothing is there and `wait` is false; `EMFILE` when there was no room for descriptors, or more than three;
 /// `EPROTO` when there were fewer.
-pub fn receive(socket: Fd, to: &mut [u8], wait: bool) -> Result<(usize, Option<Three>)> {
+pub fn receive(socket: Fd, to: &mut [u8], wait: bool) -> Result<(usize, Option<StdioFds>)> {
     const ROOM: usize = HEADER + 3 * size_of::<i32>();
     let mut rights: Rights<3> = Rights { len: 0, level: 0, kind: 0, fds: [-1; 3] };
     let vector = [write(to), to.len()];

@@ -16,7 +16,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
 };
 
-use crate::error::{Error, Named as _};
+use crate::error::{Error, ErrorContext as _};
 
 /// Bytes of a message that are read. What is sent to us are names, paths and sentences.
 const MAX: usize = 1 << 20;

@@ -8,7 +8,7 @@ use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::{Available, Controller, Kill, Layout, Missing, Version};
-use crate::error::{Error, Named as _, Result};
+use crate::error::{Error, ErrorContext as _, Result};
 use crate::paths::read_all;
 use crate::proc::{Membership, Mount, Process};
 

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::CgroupError;
 use super::detect::{below, read};
-use crate::error::{Error, Named as _};
+use crate::error::{Error, ErrorContext as _};
 use crate::proc::{Mount, Process};
 
 /// Puts this process into the group at `path` (absolute, below the root of each hierarchy) of every hierarchy that is mounted;

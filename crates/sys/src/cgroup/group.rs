@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::detect::{Base, exists, read};
 use super::{CgroupError, Controller, Hierarchies, Kill, Limits, Version, limits};
-use crate::error::{Error, Named as _};
+use crate::error::{Error, ErrorContext as _};
 use crate::pidfd;
 
 /// The group's folder in one hierarchy.

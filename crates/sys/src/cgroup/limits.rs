@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::detect::{Base, exists, read, record};
 use super::group::{Part, open_folder};
 use super::{CgroupError, Controller, CpuShare, IoLimit, Limits, Missing, Version};
-use crate::error::{Error, Named as _};
+use crate::error::{Error, ErrorContext as _};
 
 /// What a new folder needs before limits and processes: v2 hands controllers down, v1 cpuset starts empty.
 pub(super) fn prepare(base: &Base, folder: &str, part: &Part) -> Result<(), CgroupError> {

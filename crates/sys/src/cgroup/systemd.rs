@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::bus::{Body, Method, call};
 use super::detect::{below, exists, limited_beside_tasks, read};
-use crate::error::{Error, Named as _};
+use crate::error::{Error, ErrorContext as _};
 use crate::proc::Process;
 
 pub use super::bus::BusError;

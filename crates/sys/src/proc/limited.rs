@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 
 use super::Process;
-use crate::error::{Named as _, Result};
+use crate::error::{ErrorContext as _, Result};
 
 /// Rows of `/proc/PID/limits`, in the order of the resources' numbers.
 const ROWS: usize = 16;

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::error::{Error, Named as _, Result};
+use crate::error::{Error, ErrorContext as _, Result};
 use crate::paths;
 
 pub use limited::limited;

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{LARGE, Process, SMALL};
-use crate::error::{Error, Named as _, Result};
+use crate::error::{Error, ErrorContext as _, Result};
 
 /// An open file without a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

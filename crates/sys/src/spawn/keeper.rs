@@ -32,7 +32,7 @@ impl Parent {
     }
 }
 
-struct Asked {
+struct SpawnRequest {
     order: Order,
     processors: Option<CpuSet>,
     answer: Sender<isize>,
@@ -40,7 +40,7 @@ struct Asked {
 
 struct Keeper {
     asks: Asks,
-    orders: Sender<Asked>,
+    orders: Sender<SpawnRequest>,
 }
 
 /// Whose orders it takes: a process that was forked since then has a copy of the list, and no such thread.
@@ -57,12 +57,12 @@ static KEEPERS: Mutex<Vec<Keeper>> = Mutex::new(Vec::new());
 /// As [`Order::carry_out`]; what the order points to is used until this returns, and as that says.
 pub(super) unsafe fn carry_out(order: Order) -> rustix::io::Result<isize> {
     let (answer, answered) = channel();
-    let asked = Asked { order, processors: sched_getaffinity(None).ok(), answer };
+    let asked = SpawnRequest { order, processors: sched_getaffinity(None).ok(), answer };
     orders()?.send(asked).map_err(|_gone| Errno::AGAIN)?;
     answered.recv().map_err(|_gone| Errno::AGAIN)
 }
 
-fn orders() -> rustix::io::Result<Sender<Asked>> {
+fn orders() -> rustix::io::Result<Sender<SpawnRequest>> {
     let mut keepers = KEEPERS.lock().unwrap_or_else(PoisonError::into_inner);
     let asks = (rustix::process::getpid(), rustix::process::geteuid(), rustix::process::getegid());
     if let Some(there) = keepers.iter().find(|keeper| keeper.asks == asks) {
@@ -75,9 +75,9 @@ fn orders() -> rustix::io::Result<Sender<Asked>> {
     Ok(orders)
 }
 
-fn wait(received: &Receiver<Asked>) {
+fn wait(received: &Receiver<SpawnRequest>) {
     crate::signals::block_all();
-    while let Ok(Asked { order, processors, answer }) = received.recv() {
+    while let Ok(SpawnRequest { order, processors, answer }) = received.recv() {
         if let Some(processors) = processors {
             match sched_setaffinity(None, &processors) {
                 // The caller has them, so they can be had.

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use keeper::Parent;
 
-use crate::error::{Error, Named as _};
+use crate::error::{Error, ErrorContext as _};
 
 /// The steps of a start, in order. A failure names one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use tar::{EntryType, Header};
 
 use super::super::{Progress, Task};
 use super::{BLOCK, padding, pax, skip};
-use crate::files::failure::{at, words};
+use crate::files::failure::{at, error_text};
 use crate::files::names::{Names, open_folder};
 use crate::files::place;
 use crate::flow::Io;
@@ -98,7 +98,7 @@ impl Archive {
                 Ok(count @ 1..) => file.left = file.left.saturating_sub(u64::try_from(count).unwrap_or(0)),
                 // The header has stated a size: what is missing is zeros.
                 ended => {
-                    let why = ended.err().map_or_else(|| "it became shorter while it was read".to_owned(), words);
+                    let why = ended.err().map_or_else(|| "it became shorter while it was read".to_owned(), error_text);
                     skip(&mut self.skipped, &file.path, why);
                     file.padding = file.padding.saturating_add(file.left);
                     file.left = 0;
@@ -136,7 +136,7 @@ impl Archive {
                     folder.names = names.unwrap_or_default().into();
                 }
                 Err(errno) => {
-                    skip(&mut self.skipped, &folder.path, words(errno));
+                    skip(&mut self.skipped, &folder.path, error_text(errno));
                     folder.reading = None;
                 }
             }
@@ -170,7 +170,7 @@ impl Archive {
             }
             Ok((stat, Content::Link(target))) => self.header(&stat, EntryType::Symlink, &path, Some(&target)),
             Ok((_, Content::Special)) => skip(&mut self.skipped, &path, "a device, pipe or socket"),
-            Err(errno) => skip(&mut self.skipped, &path, words(errno)),
+            Err(errno) => skip(&mut self.skipped, &path, error_text(errno)),
         }
     }
 

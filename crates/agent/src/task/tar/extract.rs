@@ -11,7 +11,7 @@ use super::super::{Progress, Task};
 use super::beneath::{Beneath, Names};
 use super::pax::Extended;
 use super::{BLOCK, padding, skip};
-use crate::files::failure::{at, code, failure, words};
+use crate::files::failure::{at, code, error_text, failure};
 use crate::files::place;
 use crate::flow::Io;
 use crate::inside::Inside;
@@ -178,7 +178,7 @@ impl Extract {
             Err(Problem::Call(errno)) if is_fatal(errno) => {
                 return Err(at("unpacking into", &self.path)(errno));
             }
-            Err(Problem::Call(errno)) => skip(&mut self.skipped, &name, words(errno)),
+            Err(Problem::Call(errno)) => skip(&mut self.skipped, &name, error_text(errno)),
         }
         if !matches!(self.state, State::File(_)) {
             // Links and folders have no content, whatever some writers state.
@@ -249,7 +249,7 @@ impl Extract {
             match self.beneath.finish_folder(&names, attributes) {
                 Ok(()) => {}
                 Err(Problem::Skip(why)) => skip(&mut self.skipped, &names.text(), why),
-                Err(Problem::Call(errno)) => skip(&mut self.skipped, &names.text(), words(errno)),
+                Err(Problem::Call(errno)) => skip(&mut self.skipped, &names.text(), error_text(errno)),
             }
         }
         false
@@ -297,7 +297,7 @@ fn finish(file: &mut File, skipped: &mut Skipped) {
     file.folder = None;
     skipped.taken = skipped.taken.saturating_add(1);
     if let Err(errno) = super::beneath::finish(&file.fd, file.attributes) {
-        skip(skipped, &file.names.text(), words(errno));
+        skip(skipped, &file.names.text(), error_text(errno));
     }
 }
 

@@ -3,8 +3,8 @@
 //! The plan is walked, not what was sent to the guest: a control that nobody applied has no evidence, whatever the reason.
 
 mod mounts;
+mod observation;
 mod rules;
-mod seen;
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -15,7 +15,7 @@ use policy::control::{CgroupLimit, Control, Inlet, Machine, Namespace, Variables
 use sys::proc::{Process, Status};
 
 pub(crate) use mounts::{Point, options, uppermost};
-pub(crate) use seen::Seen;
+pub(crate) use observation::Observation;
 
 use super::running::Running;
 use super::start::{Confined, Started};

@@ -11,7 +11,7 @@ use sys::paths::Identity;
 use sys::proc::Mount;
 
 use super::{Evident, PAGE, Proof, must};
-use crate::native::prepare::Stands;
+use crate::native::prepare::Protection;
 use crate::native::{devices, filter};
 
 impl Proof<'_> {
@@ -93,9 +93,9 @@ impl Proof<'_> {
         for (path, stands) in &prepared.protected {
             let mount = self.uppermost(path)?;
             let held = match stands {
-                Stands::Fast => true,
-                Stands::ReadOnly => mount.has("ro"),
-                Stands::Layered => mount.kind == "overlay",
+                Protection::Fast => true,
+                Protection::ReadOnly => mount.has("ro"),
+                Protection::Layered => mount.kind == "overlay",
             };
             must(held, || format!("{} can be written to", mount.point))?;
         }

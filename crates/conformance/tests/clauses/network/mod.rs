@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use conformance::case::{BROKERED, CONTAINER, EVERY, LINUX, PROCESS, TREES};
-use conformance::{Case, Cell, Fixture, Held, check};
+use conformance::{Case, CaseResult, Cell, Fixture, check};
 use policy::ClauseId;
 
 use servers::{answer, page, with_rule, with_server};
@@ -267,7 +267,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// A listener of the host hears nobody where the network has limits and no mode.
-fn no_byte(scene: &Fixture) -> Held {
+fn no_byte(scene: &Fixture) -> CaseResult {
     let (listener, code) = listener()?;
     let limits = ["syscalls.profile=default", "net.bandwidth=1M/s", "net.bytes=1G", "net.connections=64"];
     let ended = scene.python(&limits, &code)?;
@@ -278,7 +278,7 @@ fn no_byte(scene: &Fixture) -> Held {
     check(listener.accept().is_ok(), || "the control was not heard".to_owned())
 }
 
-fn listener() -> Result<(TcpListener, String), conformance::Wrong> {
+fn listener() -> Result<(TcpListener, String), conformance::CaseError> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port();
@@ -286,7 +286,7 @@ fn listener() -> Result<(TcpListener, String), conformance::Wrong> {
     Ok((listener, code))
 }
 
-fn none(scene: &Fixture) -> Held {
+fn none(scene: &Fixture) -> CaseResult {
     let (listener, code) = listener()?;
     let ended = scene.python(&["syscalls.profile=default"], &code)?;
     check(ended.code == Some(1) && listener.accept().is_err(), || ended.said())?;
@@ -306,7 +306,7 @@ print(made)";
     check(ended.out() == "[]", || ended.said())
 }
 
-fn loopback(scene: &Fixture) -> Held {
+fn loopback(scene: &Fixture) -> CaseResult {
     let (listener, code) = listener()?;
     let values = ["syscalls.profile=default", "net.mode=loopback"];
     let ended = scene.python(&values, &code)?;
@@ -323,7 +323,7 @@ client.sendall(b'own'); print(peer.recv(9).decode())";
     check(ended.out() == "own", || ended.said())
 }
 
-fn dns(scene: &Fixture) -> Held {
+fn dns(scene: &Fixture) -> CaseResult {
     // A server for names, as a program would ask it; the host's own configuration is not touched.
     let server = std::net::UdpSocket::bind("127.0.0.1:0")?;
     server.set_nonblocking(true)?;
@@ -341,7 +341,7 @@ fn dns(scene: &Fixture) -> Held {
     check(lookup.code == Some(1), || lookup.said())
 }
 
-fn secret(scene: &Fixture) -> Held {
+fn secret(scene: &Fixture) -> CaseResult {
     let code = "
 import http.client, os
 c = http.client.HTTPConnection('served.test', PORT, timeout=9); c.request('GET', '/'); said = c.getresponse().read().decode()
@@ -361,7 +361,7 @@ print(said.startswith('seen'), 'canary-' + 'of-the-caller' in said + str(os.envi
     check(own.out() == "False True", || own.said())
 }
 
-fn requests(scene: &Fixture) -> Held {
+fn requests(scene: &Fixture) -> CaseResult {
     let code = "
 import http.client
 def ask(method, path):
@@ -379,7 +379,7 @@ print([ask(*what) for what in [('GET', '/open/x'), ('GET', '/shut'), ('GET', '/o
 }
 
 /// Roots of `net.ca` are in the bundle inside; what else is in their file is not.
-fn roots(scene: &Fixture) -> Held {
+fn roots(scene: &Fixture) -> CaseResult {
     let certificate = "-----BEGIN CERTIFICATE-----\nZnVtZWhvb2QncyBvd24=\n-----END CERTIFICATE-----\n";
     let pem = scene.file("corp.pem", &format!("-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n{certificate}"))?;
     let code = "
@@ -407,7 +407,7 @@ def attempt(host, port):
     except OSError as e: return type(e).__name__
 ";
 
-fn allow(scene: &Fixture) -> Held {
+fn allow(scene: &Fixture) -> CaseResult {
     let code = format!(
         "{TRY}
 print([attempt(*to) for to in [
@@ -425,7 +425,7 @@ s = socket.create_server(('127.0.0.1', 7001)); print(attempt('localhost', 7001) 
     check(ended.violations().iter().any(|id| id.starts_with("net.allow/")), || ended.said())
 }
 
-fn connections(scene: &Fixture) -> Held {
+fn connections(scene: &Fixture) -> CaseResult {
     let code = format!(
         "{TRY}
 first = socket.create_connection(('served.test', 7001)); print(first.recv(5).decode())
@@ -439,7 +439,7 @@ first.close(); time.sleep(0.3); print(attempt('served.test', 7001))"
 }
 
 /// A second's worth goes at once, and one buffer; the rest of it takes its time, however fast the machine is.
-fn bandwidth(scene: &Fixture) -> Held {
+fn bandwidth(scene: &Fixture) -> CaseResult {
     let code = "
 import socket, threading, time
 s = socket.create_connection(('served.test', 7001), 30); all, got = b'x' * 640 * 1024, 5
@@ -456,7 +456,7 @@ print(got == 5 + len(all), took > 0.8 * (2 * len(all) - (384 + 128) * 1024) / (3
     check(free.out().starts_with("True "), || free.said())
 }
 
-fn volume(scene: &Fixture) -> Held {
+fn volume(scene: &Fixture) -> CaseResult {
     let code = "
 import socket
 s = socket.create_connection(('served.test', 7001), 5); got = 0
@@ -472,7 +472,7 @@ print('goes on', got < 32768)";
     check(free.out() == "goes on False", || free.said())
 }
 
-fn datagrams(scene: &Fixture) -> Held {
+fn datagrams(scene: &Fixture) -> CaseResult {
     let server = std::net::UdpSocket::bind("127.0.0.1:0")?;
     let port = server.local_addr()?.port();
     // Ends with the test's process.
@@ -500,7 +500,7 @@ print([ask(*to) for to in [('clock.test', 123), ('served.test', 123), ('other.te
     check(without.out() == "['no name', 'refused', 'no name', 'no name', 'refused']", || without.said())
 }
 
-fn proxied(scene: &Fixture) -> Held {
+fn proxied(scene: &Fixture) -> CaseResult {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
     std::thread::spawn(move || {
@@ -519,7 +519,7 @@ fn proxied(scene: &Fixture) -> Held {
     check(without.out() == "['no name', 'no name', 'hello']", || without.said())
 }
 
-fn deny(scene: &Fixture) -> Held {
+fn deny(scene: &Fixture) -> CaseResult {
     let code = format!("{TRY}\nprint(attempt('served.test', 7001))");
     let ended = with_server(scene, &["net.deny=[\"served.test\"]"], &code)?;
     check(ended.out() == "no name", || ended.said())?;
@@ -527,7 +527,7 @@ fn deny(scene: &Fixture) -> Held {
     check(open.out() == "hello", || open.said())
 }
 
-fn asked(scene: &Fixture) -> Held {
+fn asked(scene: &Fixture) -> CaseResult {
     let code = "
 import socket, time
 began = time.monotonic()
@@ -542,7 +542,7 @@ except OSError: print('refused', 10 < time.monotonic() - began < 40)";
     check(at_once.out() == "refused False", || at_once.said())
 }
 
-fn presets(scene: &Fixture) -> Held {
+fn presets(scene: &Fixture) -> CaseResult {
     let code = "
 import socket
 def name(host):

@@ -10,7 +10,7 @@ pub(super) fn with_server(
     scene: &Fixture,
     more: &[&str],
     code: &str,
-) -> Result<conformance::Ended, conformance::Wrong> {
+) -> Result<conformance::Ended, conformance::CaseError> {
     with_rule(scene, answer, "", more, code)
 }
 
@@ -21,7 +21,7 @@ pub(super) fn with_rule(
     keys: &str,
     more: &[&str],
     code: &str,
-) -> Result<conformance::Ended, conformance::Wrong> {
+) -> Result<conformance::Ended, conformance::CaseError> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
     let rule =

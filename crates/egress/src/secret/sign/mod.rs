@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use super::put::{PARAMETER, hidden};
-use super::{Asked, Held};
+use super::{LoadedSecret, RequestTarget};
 use crate::denial::To;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
@@ -88,7 +88,7 @@ pub fn digest(body: &[u8]) -> String {
     hex(&Sha256::digest(body))
 }
 
-impl Held {
+impl LoadedSecret {
     /// Whether it signs requests.
     #[must_use]
     pub fn signs(&self) -> bool {
@@ -99,7 +99,7 @@ impl Held {
     ///
     /// # Errors
     /// The body has signatures of its own, which cannot be made here.
-    pub fn payload(&self, asked: &Asked<'_>, parts: &Parts) -> Result<Option<String>, &'static str> {
+    pub fn payload(&self, asked: &RequestTarget<'_>, parts: &Parts) -> Result<Option<String>, &'static str> {
         let (_, service) = self.scope(asked)?;
         let [first, _] = UNSIGNED;
         let stated = parts.headers.get(&PAYLOAD).and_then(|value| value.to_str().ok());
@@ -119,7 +119,12 @@ impl Held {
     ///
     /// # Errors
     /// Nobody says for which region and service, or the request cannot carry the signature.
-    pub fn sign(&self, asked: &Asked<'_>, parts: &mut Parts, (payload, at): (&str, &str)) -> Result<(), &'static str> {
+    pub fn sign(
+        &self,
+        asked: &RequestTarget<'_>,
+        parts: &mut Parts,
+        (payload, at): (&str, &str),
+    ) -> Result<(), &'static str> {
         let Some(signer) = &self.signer else { return Err("it signs nothing") };
         if !self.fits(asked) || !asked.verified {
             return Err("a signature is for requests over TLS alone");
@@ -156,7 +161,7 @@ impl Held {
     }
 
     /// Region and service: as the policy says, else as the host does.
-    fn scope(&self, asked: &Asked<'_>) -> Result<(String, String), &'static str> {
+    fn scope(&self, asked: &RequestTarget<'_>) -> Result<(String, String), &'static str> {
         let SecretUse::Sign(Signing { region, service, .. }) = &self.secret.put else {
             return Err("it signs nothing");
         };

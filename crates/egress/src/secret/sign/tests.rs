@@ -9,7 +9,7 @@ const SUITE: (&str, &str) = ("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMP
 const S3: (&str, &str) = ("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-fn held((id, key): (&str, &str), token: Option<&str>, scope: Option<(&str, &str)>) -> Held {
+fn held((id, key): (&str, &str), token: Option<&str>, scope: Option<(&str, &str)>) -> LoadedSecret {
     let (region, service) = scope.unzip();
     let source = || SecretSource::Env("X".to_owned());
     let signing = Signing {
@@ -27,7 +27,7 @@ fn held((id, key): (&str, &str), token: Option<&str>, scope: Option<(&str, &str)
         put: SecretUse::Sign(signing),
         env: None,
     };
-    Held::new("aws".to_owned(), secret, &joined(id, key, token), None).unwrap()
+    LoadedSecret::new("aws".to_owned(), secret, &joined(id, key, token), None).unwrap()
 }
 
 fn parts(method: &str, uri: &str, headers: &[(&str, &str)]) -> Parts {
@@ -39,11 +39,11 @@ fn parts(method: &str, uri: &str, headers: &[(&str, &str)]) -> Parts {
 }
 
 /// Signs what is asked of the host that the headers name.
-fn sign(held: &Held, parts: &mut Parts, body: Option<&[u8]>, at: &str) -> Result<String, &'static str> {
+fn sign(held: &LoadedSecret, parts: &mut Parts, body: Option<&[u8]>, at: &str) -> Result<String, &'static str> {
     let host = parts.headers[HOST].to_str().unwrap().to_owned();
     let to = To::Name(host);
     let (method, path) = (parts.method.to_string(), parts.uri.path().to_owned());
-    let asked = Asked { to: &to, port: 443, verified: true, method: &method, path: &path };
+    let asked = RequestTarget { to: &to, port: 443, verified: true, method: &method, path: &path };
     let payload = match held.payload(&asked, parts)? {
         Some(stated) => stated,
         None => digest(body.unwrap_or_default()),
@@ -143,7 +143,7 @@ fn a_body_that_is_signed_in_pieces_and_a_place_that_nobody_says_are_refused() {
     // Neither without TLS nor for another host.
     let asked = |host: &str, verified| {
         let to = To::Name(host.to_owned());
-        let asked = Asked { to: &to, port: 443, verified, method: "GET", path: "/" };
+        let asked = RequestTarget { to: &to, port: 443, verified, method: "GET", path: "/" };
         given.sign(&asked, &mut parts("GET", "/", &[("host", host)]), (EMPTY, "20130524T000000Z"))
     };
     assert!(asked("s3.corp", true).is_ok() && asked("s3.corp", false).is_err() && asked("other.corp", true).is_err());

@@ -8,13 +8,13 @@ mod watch;
 
 use std::os::unix::ffi::OsStrExt as _;
 
-use gateway::approvals::{Approvals, Holder, Lost, ParkedCall, Remember, Wide};
+use gateway::approvals::{AnswerError, Approvals, Holder, ParkedCall, Remember, Wide};
 use policy::units::Millis;
 use serde_json::{Value as Json, json};
 
 pub(super) use served::Served;
 
-use super::args::{Flag, To, Words, usage};
+use super::args::{Flag, Positionals, To, usage};
 use super::spec::{Call, Spec};
 use crate::approvals::unusable;
 use crate::ui::Failure;
@@ -52,7 +52,7 @@ pub(super) const LS: Spec = Spec {
     usage: "[--all]",
     more: "Exit code 0, also when nothing waits. With --json: {schema, calls}.",
     tables: &[ALL],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: list,
 };
@@ -63,7 +63,7 @@ pub(super) const SHOW: Spec = Spec {
     usage: "ID",
     more: "An id may be cut short while it fits one call only. Characters that hide, turn or deceive are written out.",
     tables: &[],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: show,
 };
@@ -74,7 +74,7 @@ pub(super) const APPROVE: Spec = Spec {
     usage: "ID [--remember args [--any ARGUMENT]... | --remember tool|session] [--for TIME]",
     more: CODES,
     tables: &[REMEMBER],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: approve,
 };
@@ -85,7 +85,7 @@ pub(super) const DENY: Spec = Spec {
     usage: "ID [--why TEXT]",
     more: CODES,
     tables: &[WHY],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: deny,
 };
@@ -97,7 +97,7 @@ pub(super) const WATCH: Spec = Spec {
     more: "On a terminal each call is shown and waits for `y`, `n`, `d` (details), `s` (later) or `q`. Elsewhere, and with\n\
            --json, each change is one line on stdout: {event, call}. Ends when its reader goes away.",
     tables: &[],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: watch::watch,
 };
@@ -108,7 +108,7 @@ pub(super) const REMEMBERED: Spec = Spec {
     usage: "[--all]",
     more: "With --json: {schema, remembered}.",
     tables: &[ALL],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: remembered,
 };
@@ -119,20 +119,20 @@ pub(super) const REVOKE: Spec = Spec {
     usage: "ID",
     more: "Exit code 0, 1 if it was not in force any more, 125 if there is none of this id.",
     tables: &[],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: revoke,
 };
 
 /// The store, and the log that answers are written to.
-struct Desk {
+struct ReviewContext {
     approvals: Approvals,
     log: Log,
     /// Who answers, for the record.
     by: String,
 }
 
-impl Desk {
+impl ReviewContext {
     fn open(environment: &Environment, by: String) -> Result<Self, Failure> {
         let state = State::open(&environment.state).map_err(|error| Failure::own(error.fault()))?;
         // The log comes first: what cannot be recorded is not said.
@@ -142,18 +142,18 @@ impl Desk {
     }
 
     /// Says yes or no, recorded before it counts; and recorded again if it did not.
-    fn say(&self, call: &ParkedCall, said: &Said) -> Result<Result<ParkedCall, Lost>, Failure> {
+    fn say(&self, call: &ParkedCall, said: &ReviewAnswer) -> Result<Result<ParkedCall, AnswerError>, Failure> {
         let kind = match said {
-            Said::Yes(_) => "approval.approved",
-            Said::No(_) => "approval.denied",
+            ReviewAnswer::Yes(_) => "approval.approved",
+            ReviewAnswer::No(_) => "approval.denied",
         };
         let remember = match said {
-            Said::Yes(Some(Remember { args, holder, millis })) => json!({
+            ReviewAnswer::Yes(Some(Remember { args, holder, millis })) => json!({
                 "args": match args { Wide::Any => json!("any"), Wide::But(any) => json!({ "any": any }) },
                 "for": match holder { Holder::Agent => "agent", Holder::Session => "session" },
                 "seconds": millis / 1000,
             }),
-            Said::Yes(None) | Said::No(_) => Json::Null,
+            ReviewAnswer::Yes(None) | ReviewAnswer::No(_) => Json::Null,
         };
         let body = json!({
             "id": call.id, "tool": call.tool, "hash": call.hash, "agent": call.agent, "session": call.session,
@@ -161,8 +161,8 @@ impl Desk {
         });
         self.record(kind, &body)?;
         let answer = match said {
-            Said::Yes(remember) => self.approvals.approve(&call.id, &self.by, remember.as_ref()),
-            Said::No(why) => self.approvals.deny(&call.id, &self.by, why),
+            ReviewAnswer::Yes(remember) => self.approvals.approve(&call.id, &self.by, remember.as_ref()),
+            ReviewAnswer::No(why) => self.approvals.deny(&call.id, &self.by, why),
         };
         if let Err(lost) = &answer {
             self.record("approval.lost", &json!({ "id": call.id, "by": self.by, "why": lost.to_string() }))?;
@@ -177,7 +177,7 @@ impl Desk {
 }
 
 /// An answer.
-enum Said {
+enum ReviewAnswer {
     Yes(Option<Remember>),
     No(String),
 }
@@ -187,8 +187,8 @@ fn open(call: &Call<'_>) -> Result<Approvals, Failure> {
     Approvals::open(state.path()).map_err(|error| unusable(&error))
 }
 
-fn desk(call: &Call<'_>) -> Result<Desk, Failure> {
-    Desk::open(call.environment, format!("uid {}", call.environment.euid))
+fn review(call: &Call<'_>) -> Result<ReviewContext, Failure> {
+    ReviewContext::open(call.environment, format!("uid {}", call.environment.euid))
 }
 
 /// The one call or memory whose id begins with what was typed.
@@ -237,31 +237,31 @@ fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
 }
 
 fn approve(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let said = Said::Yes(remember(call)?);
+    let said = ReviewAnswer::Yes(remember(call)?);
     answer(call, &said)
 }
 
 fn deny(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let said = Said::No(call.parsed.value("why").map(|why| show_bytes(why.as_bytes())).unwrap_or_default());
+    let said = ReviewAnswer::No(call.parsed.value("why").map(|why| show_bytes(why.as_bytes())).unwrap_or_default());
     answer(call, &said)
 }
 
-fn answer(call: &Call<'_>, said: &Said) -> Result<u8, Failure> {
-    let desk = desk(call)?;
-    let calls = desk.approvals.list(true).map_err(|error| unusable(&error))?;
+fn answer(call: &Call<'_>, said: &ReviewAnswer) -> Result<u8, Failure> {
+    let review = review(call)?;
+    let calls = review.approvals.list(true).map_err(|error| unusable(&error))?;
     let one = the_one(call, calls, |one| &one.id)?;
-    let (code, text, json) = match desk.say(&one, said)? {
+    let (code, text, json) = match review.say(&one, said)? {
         Ok(done) => {
             let text = format!("{}: {} ({})\n", done.state.as_str(), show_text(&done.tool), done.id);
             (0, text, json!({ "schema": 1, "call": done.to_json() }))
         }
-        Err(Lost::Store(error)) => return Err(unusable(&error)),
-        Err(lost @ Lost::Remember { .. }) => {
+        Err(AnswerError::Store(error)) => return Err(unusable(&error)),
+        Err(lost @ AnswerError::Remember { .. }) => {
             let fix = "remember what the call has, for at most 30 days".to_owned();
             let what = "this cannot be remembered".to_owned();
             return Err(Failure::own(usage("approvals/remember", what, lost.to_string(), fix)));
         }
-        Err(lost @ (Lost::Over { .. } | Lost::Unknown { .. })) => {
+        Err(lost @ (AnswerError::Over { .. } | AnswerError::Unknown { .. })) => {
             (1, format!("too late: {lost}\n"), json!({ "schema": 1, "lost": lost.to_string() }))
         }
     };
@@ -320,11 +320,11 @@ fn remembered(call: &mut Call<'_>) -> Result<u8, Failure> {
 }
 
 fn revoke(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let desk = desk(call)?;
-    let memories = desk.approvals.memories(true).map_err(|error| unusable(&error))?;
+    let review = review(call)?;
+    let memories = review.approvals.memories(true).map_err(|error| unusable(&error))?;
     let one = the_one(call, memories, |one| &one.id)?;
-    desk.record("approval.revoked", &json!({ "id": one.id, "tool": one.tool, "by": desk.by }))?;
-    let done = desk.approvals.revoke(&one.id, &desk.by).map_err(|error| unusable(&error))?;
+    review.record("approval.revoked", &json!({ "id": one.id, "tool": one.tool, "by": review.by }))?;
+    let done = review.approvals.revoke(&one.id, &review.by).map_err(|error| unusable(&error))?;
     if call.json {
         call.console.json(&json!({ "schema": 1, "id": one.id, "revoked": done }))?;
     } else if done {

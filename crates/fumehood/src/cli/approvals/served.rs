@@ -1,12 +1,12 @@
 //! The same store and rules for `fumehood serve`.
 
-use gateway::approvals::{Holder, Lost, ParkedCall, Remember, Wide};
+use gateway::approvals::{AnswerError, Holder, ParkedCall, Remember, Wide};
 use sandbox::Environment;
 use serde_json::Value as Json;
 use server::answer::Problem;
-use server::backend::{Approvals, Decision, Said as Told};
+use server::backend::{ApprovalAnswer, Approvals, Decision};
 
-use super::{Desk, Said, unusable};
+use super::{ReviewAnswer, ReviewContext, unusable};
 use crate::ui::Failure;
 
 /// The approvals of a state folder, over HTTP.
@@ -24,39 +24,39 @@ fn problem(failure: Failure) -> Problem {
 
 impl Approvals for Served {
     fn list(&self, all: bool) -> Result<Vec<Json>, Problem> {
-        let desk = Desk::open(&self.0, String::new()).map_err(problem)?;
-        let calls = desk.approvals.list(all).map_err(|error| problem(unusable(&error)))?;
+        let review = ReviewContext::open(&self.0, String::new()).map_err(problem)?;
+        let calls = review.approvals.list(all).map_err(|error| problem(unusable(&error)))?;
         Ok(calls.iter().map(ParkedCall::to_json).collect())
     }
 
-    fn answer(&self, id: &str, said: &Told) -> Result<Json, Problem> {
-        let desk = Desk::open(&self.0, said.by.clone()).map_err(problem)?;
-        let found = desk.approvals.get(id).map_err(|error| problem(unusable(&error)))?;
+    fn answer(&self, id: &str, said: &ApprovalAnswer) -> Result<Json, Problem> {
+        let review = ReviewContext::open(&self.0, said.by.clone()).map_err(problem)?;
+        let found = review.approvals.get(id).map_err(|error| problem(unusable(&error)))?;
         let unknown = || {
             let why = "nothing of this id is kept";
             Problem::of(404, "serve/no-such-call", "no call of this id waits", why, "`GET /v1/approvals?all=true`")
         };
         let call = found.ok_or_else(unknown)?;
         let said = match &said.decision {
-            Decision::Deny(why) => Said::No(why.clone()),
-            Decision::Approve(None) => Said::Yes(None),
+            Decision::Deny(why) => ReviewAnswer::No(why.clone()),
+            Decision::Approve(None) => ReviewAnswer::Yes(None),
             Decision::Approve(Some(what)) => {
                 let (args, holder) = match what.what.as_str() {
                     "tool" => (Wide::Any, Holder::Agent),
                     "session" => (Wide::Any, Holder::Session),
                     _args => (Wide::But(what.any.clone()), Holder::Agent),
                 };
-                Said::Yes(Some(Remember { args, holder, millis: what.millis }))
+                ReviewAnswer::Yes(Some(Remember { args, holder, millis: what.millis }))
             }
         };
-        match desk.say(&call, &said).map_err(problem)? {
+        match review.say(&call, &said).map_err(problem)? {
             Ok(done) => Ok(done.to_json()),
-            Err(Lost::Store(error)) => Err(problem(unusable(&error))),
-            Err(lost @ Lost::Remember { .. }) => {
+            Err(AnswerError::Store(error)) => Err(problem(unusable(&error))),
+            Err(lost @ AnswerError::Remember { .. }) => {
                 let instead = "remember what the call has, for at most 30 days";
                 Err(Problem::of(400, "approvals/remember", "this cannot be remembered", &lost.to_string(), instead))
             }
-            Err(lost @ (Lost::Over { .. } | Lost::Unknown { .. })) => {
+            Err(lost @ (AnswerError::Over { .. } | AnswerError::Unknown { .. })) => {
                 let why = lost.to_string();
                 Err(Problem::of(409, "serve/too-late", "the answer does not count", &why, "look at it again"))
             }

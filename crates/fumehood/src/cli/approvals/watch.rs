@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::{Desk, Said, desk, page};
+use super::{ReviewAnswer, ReviewContext, page, review};
 use crate::approvals::unusable;
 use crate::cli::spec::Call;
 use crate::ui::{Failure, Role};
@@ -23,7 +23,7 @@ use sandbox::fault::{Fault, show_text};
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 pub(super) fn watch(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let desk = desk(call)?;
+    let review = review(call)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Failure::own(Fault {
             id: "approvals/unusable",
@@ -34,16 +34,16 @@ pub(super) fn watch(call: &mut Call<'_>) -> Result<u8, Failure> {
         })
     })?;
     let person = call.environment.stdin_terminal && call.environment.stderr_terminal && !call.json;
-    if person { runtime.block_on(ask(call, &desk)) } else { runtime.block_on(stream(call, &desk)) }
+    if person { runtime.block_on(ask(call, &review)) } else { runtime.block_on(stream(call, &review)) }
 }
 
 /// One line for each change, until nobody reads any more.
-async fn stream(call: &Call<'_>, desk: &Desk) -> Result<u8, Failure> {
-    let mut changes = desk.approvals.changes();
+async fn stream(call: &Call<'_>, review: &ReviewContext) -> Result<u8, Failure> {
+    let mut changes = review.approvals.changes();
     let mut known: BTreeMap<String, State> = BTreeMap::new();
     let mut begun = false;
     loop {
-        let calls = desk.approvals.list(true).map_err(|error| unusable(&error))?;
+        let calls = review.approvals.list(true).map_err(|error| unusable(&error))?;
         for one in calls {
             let is_news = known.get(&one.id) != Some(&one.state);
             // What was over before we began is no news.
@@ -107,8 +107,8 @@ impl Keys {
     }
 }
 
-async fn ask(call: &Call<'_>, desk: &Desk) -> Result<u8, Failure> {
-    let mut changes = desk.approvals.changes();
+async fn ask(call: &Call<'_>, review: &ReviewContext) -> Result<u8, Failure> {
+    let mut changes = review.approvals.changes();
     let mut typed = Keys::new().map_err(|error| {
         let (what, fix) =
             ("the terminal cannot be read".to_owned(), "`fumehood approvals ls` and `approve` need none".to_owned());
@@ -123,7 +123,7 @@ async fn ask(call: &Call<'_>, desk: &Desk) -> Result<u8, Failure> {
     let mut later = BTreeSet::new();
     let mut idle = false;
     loop {
-        let calls = desk.approvals.list(false).map_err(|error| unusable(&error))?;
+        let calls = review.approvals.list(false).map_err(|error| unusable(&error))?;
         let Some(next) = calls.into_iter().find(|one| !later.contains(&one.id)) else {
             if !idle {
                 call.console.eprint("waiting for calls; `q` ends\n");
@@ -140,7 +140,7 @@ async fn ask(call: &Call<'_>, desk: &Desk) -> Result<u8, Failure> {
             continue;
         };
         idle = false;
-        match one(call, desk, &next, &mut changes, &mut typed).await? {
+        match one(call, review, &next, &mut changes, &mut typed).await? {
             Next::Call => {}
             Next::Later => drop(later.insert(next.id)),
             Next::End => return Ok(0),
@@ -158,7 +158,7 @@ enum Next {
 /// Shows one call and takes its answer, unless somebody or the time is first.
 async fn one(
     call: &Call<'_>,
-    desk: &Desk,
+    review: &ReviewContext,
     parked: &ParkedCall,
     changes: &mut tokio::sync::watch::Receiver<u64>,
     typed: &mut Keys,
@@ -176,7 +176,7 @@ async fn one(
                 if rung.is_ok_and(|rung| rung.is_err()) {
                     return Ok(Next::End);
                 }
-                let now = desk.approvals.get(&parked.id).map_err(|error| unusable(&error))?;
+                let now = review.approvals.get(&parked.id).map_err(|error| unusable(&error))?;
                 if let Some(over) = now.filter(|now| now.state != State::Waiting) {
                     call.console.eprint(&format!("{} is {} already\n", over.id, over.state.as_str()));
                     return Ok(Next::Call);
@@ -186,8 +186,8 @@ async fn one(
                 let said = match line.as_deref() {
                     None | Some("q") => return Ok(Next::End),
                     Some("s") => return Ok(Next::Later),
-                    Some("y") => Said::Yes(None),
-                    Some("n") => Said::No(String::new()),
+                    Some("y") => ReviewAnswer::Yes(None),
+                    Some("n") => ReviewAnswer::No(String::new()),
                     Some("d") => {
                         call.console.eprint(&page::details(parked, palette));
                         prompt(&call.console);
@@ -199,7 +199,7 @@ async fn one(
                         continue;
                     }
                 };
-                match desk.say(parked, &said)? {
+                match review.say(parked, &said)? {
                     Ok(done) => call.console.eprint(&format!("{}: {}\n", done.state.as_str(), show_text(&done.tool))),
                     Err(lost) => call.console.eprint(&format!("too late: {lost}\n")),
                 }

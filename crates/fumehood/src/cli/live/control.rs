@@ -4,9 +4,9 @@ use live::Home;
 use live::words::{Ask, Info, State};
 use serde_json::json;
 
-use super::super::args::Words;
+use super::super::args::Positionals;
 use super::super::spec::{Call, Spec};
-use super::{answered, connected, home, missing, stopped, text, wait_for, word};
+use super::{answered, connected, home, missing, sandbox_argument, stopped, text, wait_for};
 use crate::ui::Failure;
 use sandbox::fault::show_text;
 
@@ -19,7 +19,7 @@ pub(crate) const WAIT: Spec = Spec {
     usage: "ID|NAME",
     more: "Prints how it ended; `--json` all about it. Exit code 0, or 125 if it is not known.",
     tables: &[],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: wait,
 };
@@ -31,7 +31,7 @@ pub(crate) const KILL: Spec = Spec {
     more: "Returns when nothing is left of them but what `diff` shows. Exit code 0, also for one that has ended already; 125 if \
            one is not known.",
     tables: &[],
-    words: Words::Mixed(MANY),
+    words: Positionals::Mixed(MANY),
     hidden: false,
     run: kill,
 };
@@ -43,7 +43,7 @@ pub(crate) const PAUSE: Spec = Spec {
     more: "Its processes stay and get no processor time; `--idle` does not count, its `--timeout` does. Exit code 0, or 125 where \
            the host has no freezer.",
     tables: &[],
-    words: Words::Mixed(MANY),
+    words: Positionals::Mixed(MANY),
     hidden: false,
     run: pause,
 };
@@ -54,13 +54,13 @@ pub(crate) const RESUME: Spec = Spec {
     usage: "ID|NAME...",
     more: "Exit code 0, also for one that is not frozen.",
     tables: &[],
-    words: Words::Mixed(MANY),
+    words: Positionals::Mixed(MANY),
     hidden: false,
     run: resume,
 };
 
 fn wait(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let (home, word) = (home(call)?, word(call, "wait ID")?);
+    let (home, word) = (home(call)?, sandbox_argument(call, "wait ID")?);
     let found = home.find(&word).map_err(|error| stopped(&error))?;
     let ended = if found.state == State::Ended {
         found

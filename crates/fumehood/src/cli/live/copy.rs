@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use sandbox::fault::{show_path, show_text};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::super::args::{Words, usage};
+use super::super::args::{Positionals, usage};
 use super::super::spec::{Call, Spec};
 use super::{answered, connected, failed, home, missing, text, wait_for};
 use crate::ui::Failure;
@@ -38,7 +38,7 @@ pub(crate) const SPEC: Spec = Spec {
            `fumehood cp ID:PATH - | tar x`.\nNames, modes and links are kept, owners are not; no link is followed, special files \
            are left out and told.\nExit code 0, 1 if something was left out, or 125.",
     tables: &[],
-    words: Words::Mixed(2),
+    words: Positionals::Mixed(2),
     hidden: false,
     run,
 };

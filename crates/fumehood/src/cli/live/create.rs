@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use live::Kept;
+use live::RestoreSettings;
 use live::create::{COMMAND, Created, Refusal, Request, create as start};
 use live::supervise::{Caller, supervise as serve};
 use policy::ClauseId;
@@ -11,7 +11,7 @@ use sandbox::snapshot::{Snapshot, SnapshotError};
 use sandbox::{Capabilities, Error, Planned, PolicyLayer, Workload};
 use serde_json::json;
 
-use super::super::args::{Flag, To, Words, usage};
+use super::super::args::{Flag, Positionals, To, usage};
 use super::super::ask::{asked_layers, request};
 use super::super::flags::POLICY;
 use super::super::spec::{Call, Spec};
@@ -39,7 +39,7 @@ pub(crate) const CREATE: Spec = Spec {
            `fumehood exec ID -- CMD`.\n`--from`: flags are laid over the policy that the snapshot's sandbox was created \
            with.\nExit code 0, 126 refused, 125 a failure of fumehood itself.",
     tables: &[POLICY, FLAGS],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: create,
 };
@@ -50,7 +50,7 @@ pub(crate) const SUPERVISE: Spec = Spec {
     usage: "",
     more: "",
     tables: &[],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: true,
     run: supervise,
 };
@@ -103,7 +103,8 @@ pub(super) fn of_snapshot(call: &Call<'_>, word: &str) -> Result<(Request, Envir
     let state = crate::changes::state(call.environment)?;
     let failed = |error: SnapshotError| Failure::own(error.fault());
     let snapshot = Snapshot::open(&state, word).map_err(failed)?;
-    let Kept { cwd, layers, template, idle_ms, imports, labels: _ } = Kept::of(&snapshot).map_err(failed)?;
+    let RestoreSettings { cwd, layers, template, idle_ms, imports, labels: _ } =
+        RestoreSettings::of(&snapshot).map_err(failed)?;
     let mut environment = call.environment.clone();
     environment.caller.cwd = cwd.or(environment.caller.cwd);
     let from = Some(snapshot.id().to_owned());

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::super::args::{Flag, To, Words, usage};
+use super::super::args::{Flag, Positionals, To, usage};
 use super::super::spec::{Call, Spec};
 use super::{answered, connected, failed, home, missing, text, time, wait_for};
 use crate::run::terminal::{RawMode, size};
@@ -38,7 +38,7 @@ pub(crate) const SPEC: Spec = Spec {
     more: "The policy is that of the sandbox: there are no flags of clauses here. What the program leaves running lives on \
            until the sandbox ends.\nExit codes as with `fumehood run`; 125 also where the sandbox is unknown, ended or paused.",
     tables: &[FLAGS],
-    words: Words::EndFlags,
+    words: Positionals::EndFlags,
     hidden: false,
     run,
 };

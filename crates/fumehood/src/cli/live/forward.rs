@@ -10,9 +10,9 @@ use sandbox::fault::{Fault, show_bytes, show_text};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::super::args::{Words, usage};
+use super::super::args::{Positionals, usage};
 use super::super::spec::{Call, Spec};
-use super::{connected, failed, home, missing, wait_for, word};
+use super::{connected, failed, home, missing, sandbox_argument, wait_for};
 use crate::ui::Failure;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -22,13 +22,13 @@ pub(crate) const SPEC: Spec = Spec {
     more: "Stays in the foreground; prints where it listens. LOCAL 0 takes a free port. Ends with Ctrl-C, and with the sandbox: \
            exit code 0.",
     tables: &[],
-    words: Words::Mixed(2),
+    words: Positionals::Mixed(2),
     hidden: false,
     run,
 };
 
 fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let (home, word) = (home(call)?, word(call, "forward ID PORT")?);
+    let (home, word) = (home(call)?, sandbox_argument(call, "forward ID PORT")?);
     let ports = call.parsed.words.get(1).ok_or_else(|| missing("a port", "forward ID PORT[:LOCAL]"))?;
     let shown = show_bytes(ports.as_bytes());
     let (inside, local) = shown.split_once(':').unwrap_or((&shown, &shown));

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use live::words::{Ask, Info, State};
 use serde_json::json;
 
-use super::super::args::{Flag, To, Words};
+use super::super::args::{Flag, Positionals, To};
 use super::super::spec::{Call, Spec};
-use super::{connected, home, stopped, wait_for, word};
+use super::{connected, home, sandbox_argument, stopped, wait_for};
 use crate::ui::{Failure, Role, Table, seconds};
 use sandbox::fault::show_text;
 
@@ -18,7 +18,7 @@ pub(crate) const PS: Spec = Spec {
     usage: "[-a]",
     more: "The newest comes first. Exit code 0.",
     tables: &[FLAGS],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: ps,
 };
@@ -29,7 +29,7 @@ pub(crate) const INFO: Spec = Spec {
     usage: "ID|NAME",
     more: "Also of one that ended. Exit code 0, or 125 if it is not known.",
     tables: &[],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: info,
 };
@@ -78,7 +78,7 @@ fn ps(call: &mut Call<'_>) -> Result<u8, Failure> {
 }
 
 fn info(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let (home, word) = (home(call)?, word(call, "info ID")?);
+    let (home, word) = (home(call)?, sandbox_argument(call, "info ID")?);
     let mut found = home.find(&word).map_err(|error| stopped(&error))?;
     if found.state != State::Ended {
         let now = wait_for(async {

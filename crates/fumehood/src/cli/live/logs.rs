@@ -5,9 +5,9 @@ use live::client::{Client, Error, Incoming};
 use live::words::{Ask, Programs, Which};
 use tokio::io::AsyncWriteExt as _;
 
-use super::super::args::{Flag, To, Words};
+use super::super::args::{Flag, Positionals, To};
 use super::super::spec::{Call, Spec};
-use super::{answered, connected, home, text, wait_for, word};
+use super::{answered, connected, home, sandbox_argument, text, wait_for};
 use crate::ui::Failure;
 
 const FLAGS: &[Flag] = &[Flag::new("follow", None, To::Ours, "Go on until the program ends").short(b'f')];
@@ -20,13 +20,13 @@ pub(crate) const SPEC: Spec = Spec {
            MiB of stdout\nand of stderr is kept while the sandbox lives, of those that ended for the newest 64.\n\
            Exit code 0, or 125 if it is not known.",
     tables: &[FLAGS],
-    words: Words::Mixed(2),
+    words: Positionals::Mixed(2),
     hidden: false,
     run,
 };
 
 fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let (home, word) = (home(call)?, word(call, "logs ID [PROCESS]")?);
+    let (home, word) = (home(call)?, sandbox_argument(call, "logs ID [PROCESS]")?);
     let named = call.parsed.words.get(1).map(|word| text(word)).transpose()?;
     let follow = call.parsed.has("follow");
     wait_for(async {

@@ -49,7 +49,7 @@ fn home(call: &Call<'_>) -> Result<Home, Failure> {
 }
 
 /// The id or name that a call begins with.
-fn word(call: &Call<'_>, what: &str) -> Result<String, Failure> {
+fn sandbox_argument(call: &Call<'_>, what: &str) -> Result<String, Failure> {
     let word = call.parsed.words.first().map(|word| show_bytes(word.as_bytes()));
     word.ok_or_else(|| missing("a sandbox", what))
 }

@@ -3,11 +3,11 @@
 use live::words::{Ask, Replaced};
 use serde_json::json;
 
-use super::super::args::Words;
+use super::super::args::Positionals;
 use super::super::ask::asked_layers;
 use super::super::flags::POLICY;
 use super::super::spec::{Call, Spec};
-use super::{answered, connected, home, wait_for, word};
+use super::{answered, connected, home, sandbox_argument, wait_for};
 use crate::load;
 use crate::ui::Failure;
 use sandbox::fault::show_text;
@@ -25,13 +25,13 @@ pub(crate) const SET: Spec = Spec {
              126  the policy is wrong\n\n\
            Example: `fumehood net set ID --allow-host example.org`",
     tables: &[POLICY],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: set,
 };
 
 fn set(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let (home, word) = (home(call)?, word(call, "net set -p POLICY ID")?);
+    let (home, word) = (home(call)?, sandbox_argument(call, "net set -p POLICY ID")?);
     let loaded = load::policy(&asked_layers(call, 126)?, call.environment)?;
     let net = loaded.policy.net.document();
     let (id, replaced) = wait_for(async {

@@ -5,10 +5,10 @@ use sandbox::fault::show_text;
 use sandbox::snapshot::{About, SnapshotError, list, remove};
 use serde_json::json;
 
-use super::super::args::{Flag, To, Words, usage};
+use super::super::args::{Flag, Positionals, To, usage};
 use super::super::spec::{Call, Spec};
 use super::create::{of_snapshot, refused, started};
-use super::{answered, connected, home, text, wait_for, word};
+use super::{answered, connected, home, sandbox_argument, text, wait_for};
 use crate::changes::state;
 use crate::ui::{Failure, Role, Table, count};
 
@@ -24,7 +24,7 @@ pub(crate) const SNAPSHOT: Spec = Spec {
            `fumehood create --from SNAPSHOT` makes another sandbox of it.\n\
            Exit code 0, or 125 where it could not be made.",
     tables: &[&[Flag::new("name", Some("NAME"), To::Ours, "A name that stands for its id")]],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: snapshot,
 };
@@ -35,7 +35,7 @@ pub(crate) const SNAPSHOTS: Spec = Spec {
     usage: "[--rm SNAPSHOT]",
     more: "The oldest comes first. Exit code 0, or 125 if one that is to be removed is not known.",
     tables: &[&[Flag::new("rm", Some("SNAPSHOT"), To::Ours, "Remove this one, by id or name; may be repeated").many()]],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run: snapshots,
 };
@@ -47,7 +47,7 @@ pub(crate) const FORK: Spec = Spec {
     more: "Files and policy are the same, programs go along on the vm tier alone; names and labels are not copied.\n\
            Exit code 0; 125 or 126 if not all could be made: those that could are printed.",
     tables: &[&[Flag::new("number", Some("N"), To::Ours, "So many (1)").short(b'n')]],
-    words: Words::Mixed(1),
+    words: Positionals::Mixed(1),
     hidden: false,
     run: fork,
 };
@@ -66,7 +66,7 @@ fn taken(call: &Call<'_>, word: &str, name: Option<String>) -> Result<Snapshotte
 }
 
 fn snapshot(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let word = word(call, "snapshot ID")?;
+    let word = sandbox_argument(call, "snapshot ID")?;
     let made = taken(call, &word, call.parsed.value("name").map(text).transpose()?)?;
     if call.json {
         return call.console.json(&made).map(|_| 0);
@@ -110,7 +110,7 @@ fn snapshots(call: &mut Call<'_>) -> Result<u8, Failure> {
 }
 
 fn fork(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let word = word(call, "fork ID")?;
+    let word = sandbox_argument(call, "fork ID")?;
     let number = number(call)?;
     let made = taken(call, &word, None)?;
     let done = forks(call, &made.id, number);

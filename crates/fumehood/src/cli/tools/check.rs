@@ -7,13 +7,13 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use gate::json::{MAX_BYTES, read};
 use gate::rules::Counters;
-use gate::{Call as ToolCall, Caller, Judged, Reason, ToolFacts, Verdict};
+use gate::{Call as ToolCall, Caller, Reason, ToolFacts, ToolJudgement, Verdict};
 use policy::diagnostic::quote;
 use policy::tools::{Decision, Effect};
 use serde_json::Value as Json;
 
 use super::{gated, role};
-use crate::cli::args::{Flag, To, Words, usage};
+use crate::cli::args::{Flag, Positionals, To, usage};
 use crate::cli::ask::named;
 use crate::cli::flags::POLICY;
 use crate::cli::spec::{Call, Spec};
@@ -39,7 +39,7 @@ pub(in crate::cli) const SPEC: Spec = Spec {
            those that the tool would get, and `hash` is what an approval is bound to. Rates and budgets are not looked at.\n\
            Example: fumehood tools check --tool mail.send --args '{\"to\": \"a@company.com\"}' -p policy.toml",
     tables: &[POLICY, CALL],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run,
 };
@@ -73,7 +73,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
         }
         call.console.json(&json)?;
     } else {
-        call.console.data(words(call, &tool, &verdict, judged.as_ref()).as_bytes())?;
+        call.console.data(describe(call, &tool, &verdict, judged.as_ref()).as_bytes())?;
     }
     Ok(match verdict.decision {
         Decision::Allow => 0,
@@ -133,7 +133,7 @@ fn text(flag: &str, value: &OsStr) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_not_text| failed("it is no UTF-8 text".to_owned()))
 }
 
-fn words(call: &Call<'_>, tool: &str, verdict: &Verdict, judged: Option<&Judged>) -> String {
+fn describe(call: &Call<'_>, tool: &str, verdict: &Verdict, judged: Option<&ToolJudgement>) -> String {
     let paint = |role, text: &str| call.console.out.paint(role, text);
     let mut out =
         format!("{} {}\n", paint(role(verdict.decision), verdict.decision.as_str()), paint(Role::Name, &quote(tool)));

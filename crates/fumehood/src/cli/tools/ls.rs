@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::offered::{SERVER, arguments, offered, says, summary};
 use super::{gated, role};
-use crate::cli::args::Words;
+use crate::cli::args::Positionals;
 use crate::cli::flags::POLICY;
 use crate::cli::spec::{Call, Spec};
 use crate::ui::{Failure, Role, Table};
@@ -21,7 +21,7 @@ pub(in crate::cli) const SPEC: Spec = Spec {
            With --json: {schema, default, tools, lints}, or {schema, server, tools, notes}.\n\
            Exit code 0, 126 if the policy is wrong, 125 if the server cannot be asked.",
     tables: &[POLICY, SERVER],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run,
 };

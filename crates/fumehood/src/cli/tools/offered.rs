@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 
 use gate::call::Caller;
-use gateway::engine::Missing;
+use gateway::engine::ToolUnavailable;
 use gateway::mcp::upstream_pool::{Offered, UpstreamPool};
 use policy::tools::Effect;
 
@@ -37,13 +37,15 @@ pub(super) fn offered(call: &Call<'_>) -> Result<Option<Offers>, Failure> {
     runtime.shutdown_background();
     match found {
         Ok((tools, notes)) => Ok(Some((server, tools, notes))),
-        Err(Missing::NoServer) => {
+        Err(ToolUnavailable::NoServer) => {
             let names = if names.is_empty() { "the policy names none in [mcp.servers]".to_owned() } else { names };
             let what = format!("the policy has no server `{server}`");
             Err(Failure::own(usage("usage/bad-value", what, "a server is named as in [mcp.servers]".to_owned(), names)))
         }
-        Err(Missing::NotThere(why)) => Err(not_there(&server, why)),
-        Err(Missing::Held | Missing::Full) => Err(not_there(&server, "it cannot be asked now".to_owned())),
+        Err(ToolUnavailable::NotThere(why)) => Err(not_there(&server, why)),
+        Err(ToolUnavailable::Held | ToolUnavailable::Full) => {
+            Err(not_there(&server, "it cannot be asked now".to_owned()))
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use policy::tools::Effect;
 use serde_json::json;
 
 use super::offered::{SERVER, arguments, offered, summary};
-use crate::cli::args::{Words, usage};
+use crate::cli::args::{Positionals, usage};
 use crate::cli::flags::POLICY;
 use crate::cli::spec::{Call, Spec};
 use crate::ui::Failure;
@@ -21,7 +21,7 @@ pub(in crate::cli) const SPEC: Spec = Spec {
            in its sandbox for that, and nothing it says is trusted by it. With --json: {schema, server, toml, notes}.\n\
            Exit code 0, 125 if the server cannot be asked, 126 if the policy is wrong.",
     tables: &[POLICY, SERVER],
-    words: Words::Mixed(0),
+    words: Positionals::Mixed(0),
     hidden: false,
     run,
 };

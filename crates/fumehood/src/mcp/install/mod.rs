@@ -97,7 +97,7 @@ pub struct Change {
 
 /// What is kept of a change, so that it can be undone.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct UndoRecord {
     file: PathBuf,
     before: Option<String>,
     /// Digest of what was written.
@@ -259,7 +259,7 @@ impl Change {
         }
         if keep {
             let earlier = kept(state, &self.file, self.before.as_deref());
-            let kept = Kept {
+            let kept = UndoRecord {
                 file: self.file.clone(),
                 // Of two changes of ours the first one's way back counts.
                 before: earlier.map_or_else(|| self.before.clone(), |kept| kept.before),
@@ -312,9 +312,9 @@ pub fn forget(state: &State, file: &Path) {
 }
 
 /// What was kept of our last change of a file, if nobody has written it since.
-fn kept(state: &State, file: &Path, now: Option<&str>) -> Option<Kept> {
+fn kept(state: &State, file: &Path, now: Option<&str>) -> Option<UndoRecord> {
     let text = std::fs::read_to_string(kept_path(state, file)).ok()?;
-    let kept: Kept = serde_json::from_str(&text).ok()?;
+    let kept: UndoRecord = serde_json::from_str(&text).ok()?;
     (kept.after == digest(now?)).then_some(kept)
 }
 

@@ -12,7 +12,7 @@ use sandbox::state::RunId;
 use sandbox::{Environment, PolicyLayer, Workload};
 use serde_json::{Value as Json, json};
 
-use super::tools::{Deed, Tool};
+use super::tools::{Tool, ToolAction};
 use crate::run::in_process::Runner;
 use crate::ui::Failure;
 use crate::{changes, explain};
@@ -78,7 +78,7 @@ impl Actor {
     /// Whether a tool is there at all.
     #[must_use]
     pub(super) fn offers(&self, tool: &Tool) -> bool {
-        tool.deed != Deed::Apply || self.may_apply
+        tool.deed != ToolAction::Apply || self.may_apply
     }
 
     /// For the model.
@@ -107,31 +107,31 @@ impl Actor {
         // A path that begins with a dash stays a path.
         let path = |path: String| if path.starts_with('-') { format!("./{path}") } else { path };
         match tool.deed {
-            Deed::RunCode => {
+            ToolAction::RunCode => {
                 let args = list("args");
                 match crate::program::code(&text("language"), text("code").into_bytes(), args) {
                     Ok(what) => self.run(what, Some(Vec::new())).await,
                     Err(stop) => told(&stop.json()),
                 }
             }
-            Deed::RunCommand => self.inside(list("command"), None).await,
-            Deed::ReadFile => self.inside(vec!["cat".into(), "--".into(), path(text("path")).into()], None).await,
-            Deed::ListFiles => {
+            ToolAction::RunCommand => self.inside(list("command"), None).await,
+            ToolAction::ReadFile => self.inside(vec!["cat".into(), "--".into(), path(text("path")).into()], None).await,
+            ToolAction::ListFiles => {
                 let folder = if text("path").is_empty() { ".".to_owned() } else { path(text("path")) };
                 self.inside(["ls", "-1Ap", "--", &folder].iter().map(Into::into).collect(), None).await
             }
-            Deed::WriteFile => {
+            ToolAction::WriteFile => {
                 let target = path(text("path"));
                 let words = ["dd", "status=none", &format!("of={target}")].iter().map(Into::into).collect();
                 self.inside(words, Some(text("content"))).await
             }
-            Deed::Diff | Deed::Apply if !self.is_own(&text("run")) => {
+            ToolAction::Diff | ToolAction::Apply if !self.is_own(&text("run")) => {
                 failed("no run of this conversation has this id; the result of each call names its run")
             }
-            Deed::Diff => told_of(self.diff(&text("run"))),
-            Deed::Apply => told_of(self.apply(&text("run"), text("digest"), &list("files"))),
-            Deed::Explain if !is_an_id(&text("id")) => failed("an id looks like `fs.read/outside`"),
-            Deed::Explain => told_of(explained(&text("id"))),
+            ToolAction::Diff => told_of(self.diff(&text("run"))),
+            ToolAction::Apply => told_of(self.apply(&text("run"), text("digest"), &list("files"))),
+            ToolAction::Explain if !is_an_id(&text("id")) => failed("an id looks like `fs.read/outside`"),
+            ToolAction::Explain => told_of(explained(&text("id"))),
         }
     }
 

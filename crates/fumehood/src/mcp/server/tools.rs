@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 /// What a tool does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum ToolAction {
     /// Code of a language in a fresh sandbox.
     RunCode,
     /// A program and its arguments in a fresh sandbox.
@@ -31,7 +31,7 @@ pub struct Tool {
     /// Its name.
     pub name: &'static str,
     /// What it does.
-    pub deed: Deed,
+    pub deed: ToolAction,
     /// Whether it only looks.
     effect: Effect,
     about: &'static str,
@@ -59,7 +59,7 @@ fn args() -> Json {
 pub const TOOLS: &[Tool] = &[
     Tool {
         name: "run_code",
-        deed: Deed::RunCode,
+        deed: ToolAction::RunCode,
         effect: Effect::Write,
         about: "Run code in a fresh sandbox. What it changes in the workspace is kept aside under the run's id: see diff, apply.",
         schema: || {
@@ -75,7 +75,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "run_command",
-        deed: Deed::RunCommand,
+        deed: ToolAction::RunCommand,
         effect: Effect::Write,
         about: "Run a program in a fresh sandbox, without a shell. What it changes in the workspace is kept aside under the run's id.",
         schema: || {
@@ -88,14 +88,14 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "read_file",
-        deed: Deed::ReadFile,
+        deed: ToolAction::ReadFile,
         effect: Effect::Read,
         about: "Read a file as the sandbox sees it.",
         schema: || object(json!({ "path": path() }), &["path"]),
     },
     Tool {
         name: "write_file",
-        deed: Deed::WriteFile,
+        deed: ToolAction::WriteFile,
         effect: Effect::Write,
         about: "Write a whole file. It is kept aside under the run's id until that is applied.",
         schema: || {
@@ -107,21 +107,21 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "list_files",
-        deed: Deed::ListFiles,
+        deed: ToolAction::ListFiles,
         effect: Effect::Read,
         about: "List a folder as the sandbox sees it; folders end with a slash.",
         schema: || object(json!({ "path": path() }), &[]),
     },
     Tool {
         name: "diff",
-        deed: Deed::Diff,
+        deed: ToolAction::Diff,
         effect: Effect::Read,
         about: "Show what a run changed in the workspace, with the digest that apply wants.",
         schema: || object(json!({ "run": run() }), &["run"]),
     },
     Tool {
         name: "apply",
-        deed: Deed::Apply,
+        deed: ToolAction::Apply,
         effect: Effect::Write,
         about: "Take over into the workspace exactly what diff showed under this digest. All or nothing.",
         schema: || {
@@ -131,7 +131,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "explain_denial",
-        deed: Deed::Explain,
+        deed: ToolAction::Explain,
         effect: Effect::Read,
         about: "Explain the id of a denial, refusal, violation or limit: what, why, and what to do instead.",
         schema: || object(json!({ "id": { "type": "string", "minLength": 1, "maxLength": 100 } }), &["id"]),
@@ -145,7 +145,7 @@ impl Tool {
         let reads = self.effect == Effect::Read;
         json!({
             "name": self.name, "description": self.about, "inputSchema": (self.schema)(),
-            "annotations": { "readOnlyHint": reads, "destructiveHint": self.deed == Deed::Apply, "openWorldHint": false },
+            "annotations": { "readOnlyHint": reads, "destructiveHint": self.deed == ToolAction::Apply, "openWorldHint": false },
         })
     }
 

@@ -14,11 +14,11 @@ use super::rules::parts;
 use super::scope::Bare;
 use super::{Refusal, Walk};
 
-type Judged = Result<(), Refusal>;
+type CheckResult = Result<(), Refusal>;
 
 impl Walk<'_> {
     #[expect(clippy::too_many_lines, reason = "one line for each kind of node: the list is the rule")]
-    pub(super) fn expression(&mut self, expr: &mut Expr) -> Judged {
+    pub(super) fn expression(&mut self, expr: &mut Expr) -> CheckResult {
         self.seen.expressions += 1;
         match expr {
             Expr::Identifier(name) => {
@@ -146,7 +146,7 @@ impl Walk<'_> {
     }
 
     /// `EXISTS (SELECT * ...)` looks at no column: it is judged and printed as `SELECT 1`.
-    fn exists(&mut self, query: &mut Query) -> Judged {
+    fn exists(&mut self, query: &mut Query) -> CheckResult {
         if let SetExpr::Select(select) = query.body.as_mut()
             && let [SelectItem::Wildcard(options)] = select.projection.as_slice()
             && plain_star(options).is_ok()
@@ -159,16 +159,16 @@ impl Walk<'_> {
         self.query(query).map(drop)
     }
 
-    fn both(&mut self, left: &mut Expr, right: &mut Expr) -> Judged {
+    fn both(&mut self, left: &mut Expr, right: &mut Expr) -> CheckResult {
         self.expression(left)?;
         self.expression(right)
     }
 
-    fn all(&mut self, list: &mut [Expr]) -> Judged {
+    fn all(&mut self, list: &mut [Expr]) -> CheckResult {
         list.iter_mut().try_for_each(|expr| self.expression(expr))
     }
 
-    fn some(&mut self, expr: Option<&mut Expr>) -> Judged {
+    fn some(&mut self, expr: Option<&mut Expr>) -> CheckResult {
         expr.map_or(Ok(()), |expr| self.expression(expr))
     }
 
@@ -191,7 +191,7 @@ impl Walk<'_> {
         }
     }
 
-    fn qualified(&self, names: &[Ident]) -> Judged {
+    fn qualified(&self, names: &[Ident]) -> CheckResult {
         let [alias, column] = names else {
             let shown: Vec<String> = names.iter().map(ToString::to_string).collect();
             return Err(Refusal::name(
@@ -203,7 +203,7 @@ impl Walk<'_> {
     }
 
     /// `list[1]`, `list[1:2]`; `(row).field` calls functions.
-    fn access(&mut self, access: &mut AccessExpr) -> Judged {
+    fn access(&mut self, access: &mut AccessExpr) -> CheckResult {
         match access {
             AccessExpr::Subscript(Subscript::Index { index }) => self.expression(index),
             AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
@@ -217,7 +217,7 @@ impl Walk<'_> {
         }
     }
 
-    fn operator(&self, op: &BinaryOperator) -> Judged {
+    fn operator(&self, op: &BinaryOperator) -> CheckResult {
         if matches!(op, BinaryOperator::And | BinaryOperator::Or) {
             return Ok(());
         }
@@ -234,7 +234,7 @@ impl Walk<'_> {
         if self.rules.lists.operators.contains(&name) { Ok(()) } else { Err(operator(&name)) }
     }
 
-    pub(super) fn cast_type(&self, data_type: &DataType) -> Judged {
+    pub(super) fn cast_type(&self, data_type: &DataType) -> CheckResult {
         let shown = data_type.to_string().to_lowercase();
         let mut plain = String::new();
         let mut depth = 0_u32;
@@ -257,7 +257,7 @@ impl Walk<'_> {
         ))
     }
 
-    fn value(&self, value: &mut Value) -> Judged {
+    fn value(&self, value: &mut Value) -> CheckResult {
         let dialect = self.rules.dialect;
         let odd = |what: &str, why: &str| Err(Refusal::text(what, why));
         match value {
@@ -300,13 +300,13 @@ impl Walk<'_> {
         }
     }
 
-    fn function(&mut self, call: &mut Function) -> Judged {
+    fn function(&mut self, call: &mut Function) -> CheckResult {
         let Function { name, uses_odbc_syntax, parameters, args, within_group, filter, null_treatment: _, over } = call;
         if *uses_odbc_syntax || !matches!(parameters, FunctionArguments::None) {
             return Err(Refusal::node("a call of another database", "it is not judged"));
         }
         match args {
-            FunctionArguments::None => self.word(name)?,
+            FunctionArguments::None => self.bare_function(name)?,
             FunctionArguments::Subquery(query) => {
                 if self.rules.function(name)? != "array" {
                     return Err(Refusal::node("a call with a query", "only `ARRAY(SELECT ...)` takes one"));
@@ -335,7 +335,7 @@ impl Walk<'_> {
     }
 
     /// `CURRENT_DATE`: a function without parentheses is a word of the grammar, or nothing that passes.
-    fn word(&self, name: &ObjectName) -> Judged {
+    fn bare_function(&self, name: &ObjectName) -> CheckResult {
         let [word] = parts(name)?[..] else {
             return self.rules.function(name).map(drop);
         };
@@ -347,7 +347,7 @@ impl Walk<'_> {
         Err(refusal)
     }
 
-    pub(super) fn argument(&mut self, arg: &mut FunctionArg) -> Judged {
+    pub(super) fn argument(&mut self, arg: &mut FunctionArg) -> CheckResult {
         let arg = match arg {
             FunctionArg::Unnamed(arg)
             | FunctionArg::Named {
@@ -391,7 +391,7 @@ impl Walk<'_> {
         }
     }
 
-    pub(super) fn window(&mut self, window: &mut WindowSpec) -> Judged {
+    pub(super) fn window(&mut self, window: &mut WindowSpec) -> CheckResult {
         let WindowSpec { window_name: _, partition_by, order_by, window_frame } = window;
         self.all(partition_by)?;
         self.sort(order_by)?;

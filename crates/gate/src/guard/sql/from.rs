@@ -11,18 +11,18 @@ use super::rules::{Columns, parts};
 use super::scope::{Kind, Source};
 use super::{Refusal, Walk};
 
-type Judged = Result<(), Refusal>;
+type CheckResult = Result<(), Refusal>;
 
 impl Walk<'_> {
     /// Two rounds: a condition of an early join may name a table that comes later, which some databases look up before
     /// those of the query outside. So all tables are known before the first condition is judged.
-    pub(super) fn tables(&mut self, items: &mut [TableWithJoins]) -> Judged {
+    pub(super) fn tables(&mut self, items: &mut [TableWithJoins]) -> CheckResult {
         items.iter_mut().try_for_each(|item| self.table_with_joins(item))?;
         let mut at = 0;
         items.iter_mut().try_for_each(|item| self.conditions(item, &mut at))
     }
 
-    fn table_with_joins(&mut self, item: &mut TableWithJoins) -> Judged {
+    fn table_with_joins(&mut self, item: &mut TableWithJoins) -> CheckResult {
         let TableWithJoins { relation, joins } = item;
         self.factor(relation)?;
         for Join { relation, global, join_operator: _ } in joins {
@@ -35,7 +35,7 @@ impl Walk<'_> {
     }
 
     /// The second round; `at` is the place of the next table among the sources.
-    fn conditions(&mut self, item: &mut TableWithJoins, at: &mut usize) -> Judged {
+    fn conditions(&mut self, item: &mut TableWithJoins, at: &mut usize) -> CheckResult {
         let TableWithJoins { relation, joins } = item;
         let first = *at;
         self.arguments(relation, at)?;
@@ -60,7 +60,7 @@ impl Walk<'_> {
     }
 
     /// Arguments of functions that stand for tables.
-    fn arguments(&mut self, factor: &mut TableFactor, at: &mut usize) -> Judged {
+    fn arguments(&mut self, factor: &mut TableFactor, at: &mut usize) -> CheckResult {
         if let TableFactor::NestedJoin { table_with_joins, alias: _ } = factor {
             return self.conditions(table_with_joins, at);
         }
@@ -75,7 +75,7 @@ impl Walk<'_> {
         }
     }
 
-    fn constraint(&mut self, constraint: &mut JoinConstraint, left: Range<usize>, right: Range<usize>) -> Judged {
+    fn constraint(&mut self, constraint: &mut JoinConstraint, left: Range<usize>, right: Range<usize>) -> CheckResult {
         let postgres = self.rules.dialect == SqlDialect::PostgreSql;
         let own = "it calls whatever `=` the connection finds for the types of the columns";
         match constraint {
@@ -98,7 +98,7 @@ impl Walk<'_> {
     }
 
     /// A column of `USING` must be one that may be named, on both sides.
-    fn shared(&self, column: &ObjectName, left: Range<usize>, right: Range<usize>) -> Judged {
+    fn shared(&self, column: &ObjectName, left: Range<usize>, right: Range<usize>) -> CheckResult {
         let [name] = parts(column)?[..] else {
             return Err(Refusal::name(&column.to_string(), "in `USING` stand names alone"));
         };
@@ -113,7 +113,7 @@ impl Walk<'_> {
         Err(Refusal::column(&key, "it is not among the listed columns of both tables", "ON a.x = b.x"))
     }
 
-    fn factor(&mut self, factor: &mut TableFactor) -> Judged {
+    fn factor(&mut self, factor: &mut TableFactor) -> CheckResult {
         self.seen.factors += 1;
         match factor {
             TableFactor::Table {
@@ -177,7 +177,7 @@ impl Walk<'_> {
     }
 
     /// A named query, or a table that may be named.
-    fn named(&mut self, name: &mut ObjectName, alias: Option<&TableAlias>) -> Judged {
+    fn named(&mut self, name: &mut ObjectName, alias: Option<&TableAlias>) -> CheckResult {
         let last = parts(name)?.last().map(|last| (*last).clone());
         let Some(last) = last else { return Err(Refusal::name("", "it is empty")) };
         if name.0.len() == 1 {
@@ -197,7 +197,12 @@ impl Walk<'_> {
         self.add(alias, Some(&last), kind)
     }
 
-    fn derived(&mut self, alias: Option<&TableAlias>, name: Option<&Ident>, outputs: Option<Vec<String>>) -> Judged {
+    fn derived(
+        &mut self,
+        alias: Option<&TableAlias>,
+        name: Option<&Ident>,
+        outputs: Option<Vec<String>>,
+    ) -> CheckResult {
         let renamed = alias.map(|alias| &alias.columns).filter(|columns| !columns.is_empty());
         let outputs = match renamed {
             Some(columns) => {
@@ -214,7 +219,7 @@ impl Walk<'_> {
     }
 
     /// A function that stands for a table.
-    fn call(&mut self, name: &ObjectName, alias: Option<&TableAlias>) -> Judged {
+    fn call(&mut self, name: &ObjectName, alias: Option<&TableAlias>) -> CheckResult {
         let outputs = self.rules.table_function(name)?;
         match parts(name)?.last() {
             Some(last) => self.function_source(alias, &(*last).clone(), outputs),
@@ -222,7 +227,7 @@ impl Walk<'_> {
         }
     }
 
-    fn function_source(&mut self, alias: Option<&TableAlias>, name: &Ident, mut outputs: Vec<String>) -> Judged {
+    fn function_source(&mut self, alias: Option<&TableAlias>, name: &Ident, mut outputs: Vec<String>) -> CheckResult {
         outputs.push("ordinality".to_owned());
         // A single value is called as the function is, or as its alias.
         outputs.push(name.value.to_ascii_lowercase());
@@ -238,7 +243,7 @@ impl Walk<'_> {
         self.add(alias, Some(name), Kind::Derived(Some(outputs)))
     }
 
-    fn add(&mut self, alias: Option<&TableAlias>, name: Option<&Ident>, kind: Kind) -> Judged {
+    fn add(&mut self, alias: Option<&TableAlias>, name: Option<&Ident>, kind: Kind) -> CheckResult {
         let alias = match (alias, name) {
             (Some(TableAlias { explicit: _, name, columns: _, at: None }), _) | (None, Some(name)) => name.clone(),
             (Some(TableAlias { at: Some(_), .. }), _) => {

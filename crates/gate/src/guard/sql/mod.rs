@@ -16,13 +16,13 @@
 
 mod expression;
 mod from;
-mod look;
 mod projected;
 mod qualify;
 mod query;
 mod rules;
 mod scope;
 mod statement;
+mod visitor;
 mod written;
 
 use std::collections::VecDeque;
@@ -36,9 +36,9 @@ use sqlparser::dialect::{Dialect, GenericDialect, MySqlDialect, PostgreSqlDialec
 use sqlparser::parser::{Parser, ParserError};
 
 use super::{Blocked, Flaws, Passed, text};
-use look::{Look, Node};
 use rules::Rules;
 use scope::Scopes;
+use visitor::{Node, Visitor};
 
 /// Nesting that the parser follows; printing adds parentheses, so reading back follows more.
 const MAX_DEPTH: usize = 100;
@@ -110,7 +110,7 @@ pub(super) struct Counts {
     expressions: usize,
 }
 
-impl Look for Counts {
+impl Visitor for Counts {
     fn before(&mut self, node: &Node<'_>) -> Result<(), Refusal> {
         match node {
             Node::Statement => self.statements += 1,
@@ -128,7 +128,7 @@ struct Names<'r> {
     rules: &'r Rules,
 }
 
-impl Look for Names<'_> {
+impl Visitor for Names<'_> {
     fn before(&mut self, node: &Node<'_>) -> Result<(), Refusal> {
         if let Node::Ident(ident) = node { self.rules.key(ident).map(drop) } else { Ok(()) }
     }
@@ -214,7 +214,7 @@ impl SqlJudge {
         }
         statements.iter_mut().try_for_each(qualify::comparisons)?;
         let qualified = print(&statements);
-        if written::without_operators(&qualified, dialect) == written::words(&printed, dialect) {
+        if written::without_operators(&qualified, dialect) == written::sql_words(&printed, dialect) {
             Ok(qualified)
         } else {
             Err(unlike())
@@ -232,9 +232,9 @@ impl SqlJudge {
 
     fn judge_one(&self, statement: &mut Statement) -> Result<(), Refusal> {
         let mut there = Counts::default();
-        look::through(statement, &mut there)?;
+        visitor::through(statement, &mut there)?;
         // Names that nothing looks up, such as those of windows, too.
-        look::through(statement, &mut Names { rules: &self.rules })?;
+        visitor::through(statement, &mut Names { rules: &self.rules })?;
         let mut walk = Walk { rules: &self.rules, scopes: Scopes::default(), seen: Counts::default() };
         walk.statement(statement)?;
         if walk.seen != there {

@@ -14,8 +14,8 @@ use sqlparser::ast::{Expr, Ident, ObjectName, Query, SelectItem, SetExpr, Statem
 use sqlparser::dialect::PostgreSqlDialect;
 
 use super::Refusal;
-use super::look::{Look, Node, through};
 use super::rules::{Rules, parts};
+use super::visitor::{Node, Visitor, through};
 
 /// Rewrites a statement; false if it cannot be, and is as it was.
 pub(super) fn columns(statement: &mut Statement, rules: &Rules) -> Result<bool, Refusal> {
@@ -26,7 +26,7 @@ pub(super) fn columns(statement: &mut Statement, rules: &Rules) -> Result<bool, 
     }
     let stars = statement.to_string().to_lowercase().replace("count(*)", "");
     let (columns, tables) = (BTreeMap::new(), BTreeMap::new());
-    let mut named = Named { rules, outputs: outputs(query, rules), columns, tables, unclear: false };
+    let mut named = NamedColumns { rules, outputs: outputs(query, rules), columns, tables, unclear: false };
     if stars.contains('*') {
         return Ok(false);
     }
@@ -49,7 +49,7 @@ fn outputs(query: &Query, rules: &Rules) -> BTreeSet<String> {
 }
 
 /// Which columns are named of which table.
-struct Named<'r> {
+struct NamedColumns<'r> {
     rules: &'r Rules,
     outputs: BTreeSet<String>,
     columns: BTreeMap<String, BTreeMap<String, Ident>>,
@@ -57,7 +57,7 @@ struct Named<'r> {
     unclear: bool,
 }
 
-impl Look for Named<'_> {
+impl Visitor for NamedColumns<'_> {
     fn before(&mut self, node: &Node<'_>) -> Result<(), Refusal> {
         match node {
             Node::Expr(Expr::Identifier(name)) => {
@@ -96,7 +96,7 @@ struct Replace<'r> {
     columns: &'r BTreeMap<String, BTreeMap<String, Ident>>,
 }
 
-impl Look for Replace<'_> {
+impl Visitor for Replace<'_> {
     fn after(&mut self, node: Node<'_>) -> Result<(), Refusal> {
         let Node::Factor(factor) = node else { return Ok(()) };
         let TableFactor::Table { name, alias, args: None, .. } = &*factor else { return Ok(()) };

@@ -13,8 +13,8 @@ use sqlparser::ast::{
 use sqlparser::tokenizer::Span;
 
 use super::Refusal;
-use super::look::{Look, Node, through};
 use super::rules::{Rules, parts};
+use super::visitor::{Node, Visitor, through};
 
 /// Nodes that rewriting may make: lists and ranges write their operand again.
 const MAX_NODES: usize = 20_000;
@@ -32,7 +32,7 @@ pub(super) fn comparisons(statement: &mut Statement) -> Result<(), Refusal> {
 
 struct Comparisons;
 
-impl Look for Comparisons {
+impl Visitor for Comparisons {
     fn after(&mut self, node: Node<'_>) -> Result<(), Refusal> {
         if let Node::Expr(Expr::AnyOp { compare_op, .. } | Expr::AllOp { compare_op, .. }) = node
             && !matches!(compare_op, BinaryOperator::PGCustomBinaryOperator(_))
@@ -48,7 +48,7 @@ struct Qualify<'r> {
     made: usize,
 }
 
-impl Look for Qualify<'_> {
+impl Visitor for Qualify<'_> {
     fn after(&mut self, node: Node<'_>) -> Result<(), Refusal> {
         match node {
             Node::Value(value) => constant(value),
@@ -246,7 +246,7 @@ struct Stable<'r> {
     rules: &'r Rules,
 }
 
-impl Look for Stable<'_> {
+impl Visitor for Stable<'_> {
     fn before(&mut self, node: &Node<'_>) -> Result<(), Refusal> {
         if let Node::Expr(Expr::Function(call)) = node
             && !self.rules.is_stable(&call.name)

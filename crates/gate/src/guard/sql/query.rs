@@ -18,9 +18,9 @@ use super::{Refusal, Walk};
 /// Names of columns, where all of them are known.
 pub(super) type Outputs = Option<Vec<String>>;
 
-type Judged = Result<(), Refusal>;
+type CheckResult = Result<(), Refusal>;
 
-fn node(what: &str, why: &str) -> Judged {
+fn node(what: &str, why: &str) -> CheckResult {
     Err(Refusal::node(what, why))
 }
 
@@ -67,7 +67,7 @@ impl Walk<'_> {
         Ok(outputs)
     }
 
-    fn with(&mut self, with: &mut With) -> Judged {
+    fn with(&mut self, with: &mut With) -> CheckResult {
         let With { with_token: _, recursive, cte_tables } = with;
         let rules = self.rules;
         let mut later = cte_tables.iter().map(|cte| rules.key(&cte.alias.name)).collect::<Result<Vec<_>, _>>()?;
@@ -218,7 +218,7 @@ impl Walk<'_> {
         }
     }
 
-    fn star(&self, source: &super::scope::Source, outputs: &mut Outputs) -> Judged {
+    fn star(&self, source: &super::scope::Source, outputs: &mut Outputs) -> CheckResult {
         if !source.takes_star() {
             let why = "it names columns that are not listed";
             return Err(Refusal::column(&format!("{}.*", source.key), why, "the columns by name"));
@@ -232,7 +232,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn group_by(&mut self, group: &mut GroupByExpr) -> Judged {
+    fn group_by(&mut self, group: &mut GroupByExpr) -> CheckResult {
         match group {
             GroupByExpr::All(_) => node("`GROUP BY ALL`", "it is of another database"),
             GroupByExpr::Expressions(list, modifiers) => {
@@ -244,7 +244,7 @@ impl Walk<'_> {
         }
     }
 
-    fn order_by(&mut self, order: &mut OrderBy) -> Judged {
+    fn order_by(&mut self, order: &mut OrderBy) -> CheckResult {
         let OrderBy { kind, interpolate } = order;
         if interpolate.is_some() {
             node("`INTERPOLATE`", "it is of another database")?;
@@ -259,7 +259,7 @@ impl Walk<'_> {
     }
 
     /// A bare name here is an output before it is a column.
-    fn sort_key(&mut self, expr: &mut Expr) -> Judged {
+    fn sort_key(&mut self, expr: &mut Expr) -> CheckResult {
         if let Expr::Identifier(name) = expr {
             let key = self.rules.column_key(name)?;
             if self.scopes.here().is_some_and(|scope| scope.outputs.contains_key(&key)) {
@@ -271,14 +271,14 @@ impl Walk<'_> {
     }
 
     /// In windows and aggregates names are columns only.
-    pub(super) fn sort(&mut self, list: &mut [OrderByExpr]) -> Judged {
+    pub(super) fn sort(&mut self, list: &mut [OrderByExpr]) -> CheckResult {
         list.iter_mut().try_for_each(|item| {
             order_options(item)?;
             self.expression(&mut item.expr)
         })
     }
 
-    fn limit(&mut self, limit: &mut LimitClause) -> Judged {
+    fn limit(&mut self, limit: &mut LimitClause) -> CheckResult {
         match limit {
             LimitClause::LimitOffset { limit, offset, limit_by } => {
                 if !limit_by.is_empty() {
@@ -300,7 +300,7 @@ impl Walk<'_> {
     }
 }
 
-fn refuse_foreign(select: &Select) -> Judged {
+fn refuse_foreign(select: &Select) -> CheckResult {
     let Select {
         select_token: _,
         optimizer_hints,
@@ -347,7 +347,7 @@ fn refuse_foreign(select: &Select) -> Judged {
     if foreign { node("a clause of another database", "it is not judged") } else { Ok(()) }
 }
 
-fn order_options(item: &OrderByExpr) -> Judged {
+fn order_options(item: &OrderByExpr) -> CheckResult {
     let OrderByExpr { expr: _, options: OrderByOptions { sort, nulls_first: _ }, with_fill } = item;
     if matches!(sort, Some(OrderBySort::Using(_))) {
         node("`ORDER BY ... USING`", "the operator may be somebody's own")?;
@@ -355,7 +355,7 @@ fn order_options(item: &OrderByExpr) -> Judged {
     if with_fill.is_some() { node("`WITH FILL`", "it is of another database") } else { Ok(()) }
 }
 
-pub(super) fn plain_star(options: &WildcardAdditionalOptions) -> Judged {
+pub(super) fn plain_star(options: &WildcardAdditionalOptions) -> CheckResult {
     let WildcardAdditionalOptions {
         wildcard_token: _,
         opt_ilike,

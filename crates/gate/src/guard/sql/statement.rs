@@ -10,10 +10,10 @@ use super::rules::{Columns, parts};
 use super::scope::{Kind, Scope, Source};
 use super::{Refusal, Walk};
 
-type Judged = Result<(), Refusal>;
+type CheckResult = Result<(), Refusal>;
 
 impl Walk<'_> {
-    pub(super) fn statement(&mut self, statement: &mut Statement) -> Judged {
+    pub(super) fn statement(&mut self, statement: &mut Statement) -> CheckResult {
         self.seen.statements += 1;
         match statement {
             Statement::Query(query) => self.query(query).map(drop),
@@ -49,7 +49,7 @@ impl Walk<'_> {
         }
     }
 
-    fn insert(&mut self, insert: &mut Insert) -> Judged {
+    fn insert(&mut self, insert: &mut Insert) -> CheckResult {
         let Insert {
             insert_token: _,
             optimizer_hints,
@@ -121,7 +121,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn conflict(&mut self, conflict: &mut OnConflict, target: &Source) -> Judged {
+    fn conflict(&mut self, conflict: &mut OnConflict, target: &Source) -> CheckResult {
         let OnConflict { conflict_target, action } = conflict;
         match conflict_target {
             Some(ConflictTarget::Columns(columns)) => {
@@ -141,7 +141,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn update(&mut self, update: &mut Update) -> Judged {
+    fn update(&mut self, update: &mut Update) -> CheckResult {
         let Update {
             update_token: _,
             optimizer_hints,
@@ -167,7 +167,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn delete(&mut self, delete: &mut Delete) -> Judged {
+    fn delete(&mut self, delete: &mut Delete) -> CheckResult {
         let Delete {
             delete_token: _,
             optimizer_hints,
@@ -201,7 +201,7 @@ impl Walk<'_> {
         selection: Option<&mut Expr>,
         order_by: &mut [OrderByExpr],
         limit: Option<&mut Expr>,
-    ) -> Judged {
+    ) -> CheckResult {
         if let Some(selection) = selection {
             self.expression(selection)?;
         }
@@ -242,7 +242,7 @@ impl Walk<'_> {
         Ok(Source { key: self.rules.key(&alias)?, alias, kind: Kind::Base(columns) })
     }
 
-    fn assign(&mut self, assignments: &mut [Assignment], target: &Source) -> Judged {
+    fn assign(&mut self, assignments: &mut [Assignment], target: &Source) -> CheckResult {
         for Assignment { target: place, value } in assignments {
             match place {
                 AssignmentTarget::ColumnName(name) => self.written(name, target)?,
@@ -253,14 +253,14 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn written(&self, name: &ObjectName, target: &Source) -> Judged {
+    fn written(&self, name: &ObjectName, target: &Source) -> CheckResult {
         let [column] = parts(name)?[..] else {
             return Err(Refusal::name(&name.to_string(), "a column that is written is named alone"));
         };
         self.column(column, target)
     }
 
-    fn column(&self, column: &Ident, target: &Source) -> Judged {
+    fn column(&self, column: &Ident, target: &Source) -> CheckResult {
         let key = self.rules.column_key(column)?;
         match &target.kind {
             Kind::Base(Columns::Some(known)) if !known.contains(&key) => {
@@ -270,7 +270,7 @@ impl Walk<'_> {
         }
     }
 
-    fn returning(&mut self, items: Option<&mut Vec<SelectItem>>) -> Judged {
+    fn returning(&mut self, items: Option<&mut Vec<SelectItem>>) -> CheckResult {
         let Some(items) = items else { return Ok(()) };
         let mut select: Vec<&mut Expr> = Vec::new();
         for item in items {

@@ -51,7 +51,7 @@ pub(super) fn judge(given: &str, dialect: &dyn Dialect, kind: SqlDialect) -> Res
 }
 
 /// The words of a text, without blanks; none where it does not fall into words.
-pub(super) fn words(text: &str, dialect: &dyn Dialect) -> Option<Vec<Token>> {
+pub(super) fn sql_words(text: &str, dialect: &dyn Dialect) -> Option<Vec<Token>> {
     let tokens = Tokenizer::new(dialect, text).tokenize().ok()?;
     Some(tokens.into_iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect())
 }
@@ -60,7 +60,7 @@ pub(super) fn words(text: &str, dialect: &dyn Dialect) -> Option<Vec<Token>> {
 pub(super) fn without_operators(text: &str, dialect: &dyn Dialect) -> Option<Vec<Token>> {
     let is = |token: &Token, word: &str| matches!(token, Token::Word(found) if found.quote_style.is_none() && found.value == word);
     let mut out = Vec::new();
-    let words = words(text, dialect)?;
+    let words = sql_words(text, dialect)?;
     let mut rest = words.as_slice();
     while let Some((first, after)) = rest.split_first() {
         if let [open, Token::LParen, schema, Token::Period, operator, Token::RParen, behind, ..] = rest

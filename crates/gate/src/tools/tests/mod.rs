@@ -45,7 +45,7 @@ fn caller() -> Caller {
     Caller { agent: "a".to_owned(), session: "s".to_owned(), key: None }
 }
 
-fn judged(gate: &Gate, tool: &str, args: Json, facts: &ToolFacts) -> Judged {
+fn judged(gate: &Gate, tool: &str, args: Json, facts: &ToolFacts) -> ToolJudgement {
     gate.judge(&Call { tool, args, caller: &caller(), facts, counters: Counters::default(), now: 0 })
 }
 

@@ -18,10 +18,10 @@ use serde_json::Value as Json;
 use sha2::{Digest as _, Sha256};
 
 use super::memory::{Holder, MAX_MEMORY_MS, Memory, Pattern, Remember, Wide};
-use super::{Ask, Lost, ParkedCall, State, StoreError};
+use super::{AnswerError, Ask, ParkedCall, State, StoreError};
 use rows::{CALL, MEMORY, call_of, memory_of};
 
-pub(super) use park::Found;
+pub(super) use park::ParkResult;
 
 const FILE: &str = "approvals.db";
 const VERSION: i64 = 1;
@@ -122,7 +122,7 @@ impl Store {
         by: &str,
         remember: Option<&Remember>,
         now: u64,
-    ) -> Result<ParkedCall, Lost> {
+    ) -> Result<ParkedCall, AnswerError> {
         let memory_id = fresh_id('m')?;
         self.write(|t| {
             let call = match answer(t, id, State::Approved, (by, None), now)? {
@@ -141,14 +141,14 @@ impl Store {
                         "UPDATE calls SET state = 'waiting', answered = NULL, by = NULL WHERE id = ?1",
                         params![id],
                     )?;
-                    Ok(Err(Lost::Remember { why }))
+                    Ok(Err(AnswerError::Remember { why }))
                 }
             }
         })
     }
 
     /// waiting -> one of the other final states.
-    pub(super) fn finish(&self, id: &str, to: State, by: &str, why: &str, now: u64) -> Result<ParkedCall, Lost> {
+    pub(super) fn finish(&self, id: &str, to: State, by: &str, why: &str, now: u64) -> Result<ParkedCall, AnswerError> {
         self.write(|t| answer(t, id, to, (by, Some(why)), now))
     }
 
@@ -243,14 +243,14 @@ fn answer(
     to: State,
     (by, why): (&str, Option<&str>),
     now: u64,
-) -> rusqlite::Result<Result<ParkedCall, Lost>> {
+) -> rusqlite::Result<Result<ParkedCall, AnswerError>> {
     overdue(t, now)?;
     let sql = "UPDATE calls SET state = ?2, answered = ?3, by = ?4, why = ?5 WHERE id = ?1 AND state = 'waiting'";
     let changed = t.execute(sql, params![id, to.as_str(), int(now), by, why])?;
     Ok(match one(t, id)? {
         Some(call) if changed == 1 => Ok(call),
-        Some(call) => Err(Lost::Over { state: call.state, by: call.by }),
-        None => Err(Lost::Unknown { id: id.to_owned() }),
+        Some(call) => Err(AnswerError::Over { state: call.state, by: call.by }),
+        None => Err(AnswerError::Unknown { id: id.to_owned() }),
     })
 }
 

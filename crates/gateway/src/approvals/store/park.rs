@@ -3,14 +3,14 @@
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use super::super::memory::Memory;
-use super::super::{Answer, Ask, ParkedCall, Settings, Unasked};
+use super::super::{Answer, ApprovalError, Ask, ParkedCall, Settings};
 use super::rows::{CALL, MEMORY, call_of, memory_of};
 use super::{Store, fresh_id, int, is_alive, overdue, seal};
 use policy::tools::Approval;
 
 /// What is known of a question when it is asked.
 #[derive(Debug)]
-pub(in super::super) struct Found {
+pub(in super::super) struct ParkResult {
     /// The parked call, if one is.
     pub(in super::super) call: Option<ParkedCall>,
     /// The answer, if it is known.
@@ -20,10 +20,10 @@ pub(in super::super) struct Found {
 }
 
 impl Store {
-    pub(in super::super) fn park(&self, ask: &Ask, settings: &Settings, now: u64) -> Result<Found, Unasked> {
+    pub(in super::super) fn park(&self, ask: &Ask, settings: &Settings, now: u64) -> Result<ParkResult, ApprovalError> {
         let args = gate::json::canonical(&ask.args);
         if args.len() > settings.most_bytes {
-            return Err(Unasked::TooLarge { bytes: args.len(), most: settings.most_bytes });
+            return Err(ApprovalError::TooLarge { bytes: args.len(), most: settings.most_bytes });
         }
         let (id, seal) = (fresh_id('a')?, seal(ask));
         self.write(|t| {
@@ -34,11 +34,11 @@ impl Store {
             if let Some(memory) = covering(t, ask, &settings.bound_to, now)? {
                 t.execute("UPDATE memories SET uses = uses + 1 WHERE id = ?1", [&memory.id])?;
                 let answer = Answer::Approved { id: memory.call, by: memory.by, remembered: Some(memory.id) };
-                return Ok(Ok(Found { call: None, answer: Some(answer), is_new: false }));
+                return Ok(Ok(ParkResult { call: None, answer: Some(answer), is_new: false }));
             }
             if let Some(call) = left_behind(t, &seal, "state = 'waiting'", 0)? {
                 t.execute("UPDATE calls SET waiter = ?2 WHERE id = ?1", params![call.id, self.waiter])?;
-                return Ok(Ok(Found { call: Some(call), answer: None, is_new: false }));
+                return Ok(Ok(ParkResult { call: Some(call), answer: None, is_new: false }));
             }
             if let Some(full) = full(t, ask, settings)? {
                 return Ok(Err(full));
@@ -67,7 +67,7 @@ impl Store {
                 ],
             )?;
             let call = t.query_row(&format!("SELECT {CALL} FROM calls WHERE id = ?1"), [&id], call_of)?;
-            Ok(Ok(Found { call: Some(call), answer: None, is_new: true }))
+            Ok(Ok(ParkResult { call: Some(call), answer: None, is_new: true }))
         })
     }
 }
@@ -78,7 +78,7 @@ fn answered(
     seal: &str,
     settings: &Settings,
     now: u64,
-) -> rusqlite::Result<Option<Result<Found, Unasked>>> {
+) -> rusqlite::Result<Option<Result<ParkResult, ApprovalError>>> {
     let since =
         |duration: std::time::Duration| now.saturating_sub(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
     // Whoever waited for it is gone: a restart, or a caller that asked for an id and came back.
@@ -87,14 +87,14 @@ fn answered(
         t.execute("UPDATE calls SET used = ?2 WHERE id = ?1", params![call.id, int(now)])?;
         let by = call.by.clone().unwrap_or_default();
         let answer = Answer::Approved { id: call.id.clone(), by, remembered: None };
-        return Ok(Some(Ok(Found { call: Some(call), answer: Some(answer), is_new: false })));
+        return Ok(Some(Ok(ParkResult { call: Some(call), answer: Some(answer), is_new: false })));
     }
     let sql = format!(
         "SELECT {CALL} FROM calls WHERE seal = ?1 AND state = 'denied' AND answered > ?2 ORDER BY answered DESC LIMIT 1"
     );
     let denied = t.query_row(&sql, params![seal, int(since(settings.denial_stands))], call_of).optional()?;
     Ok(denied.map(|call| {
-        Err(Unasked::DeniedBefore {
+        Err(ApprovalError::DeniedBefore {
             by: call.by.unwrap_or_default(),
             why: call.why.unwrap_or_default(),
             seconds: now.saturating_sub(call.answered.unwrap_or(now)) / 1000,
@@ -119,7 +119,7 @@ fn left_behind(t: &Transaction<'_>, seal: &str, state: &str, since: u64) -> rusq
 }
 
 /// Whether one more would be too many, and whose.
-fn full(t: &Transaction<'_>, ask: &Ask, settings: &Settings) -> rusqlite::Result<Option<Unasked>> {
+fn full(t: &Transaction<'_>, ask: &Ask, settings: &Settings) -> rusqlite::Result<Option<ApprovalError>> {
     let (session, agent, all): (u32, u32, u32) = t.query_row(
         "SELECT coalesce(sum(agent = ?1 AND session = ?2), 0), coalesce(sum(agent = ?1), 0), count(*)
          FROM calls WHERE state = 'waiting'",
@@ -132,7 +132,7 @@ fn full(t: &Transaction<'_>, ask: &Ask, settings: &Settings) -> rusqlite::Result
         ("all agents", all, settings.most_in_total),
     ];
     let over = counts.into_iter().find(|(_, waiting, most)| waiting >= most);
-    Ok(over.map(|(whose, waiting, _)| Unasked::TooMany { whose, waiting }))
+    Ok(over.map(|(whose, waiting, _)| ApprovalError::TooMany { whose, waiting }))
 }
 
 /// The remembered approval that covers a call.

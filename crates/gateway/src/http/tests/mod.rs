@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 use super::*;
 use crate::approvals::{Answer, Approvals, Ask, State};
-use crate::engine::{BoxFuture, Called, Engine, Missing, Run, ToolRoute, Wanted};
+use crate::engine::{BoxFuture, CallResult, Engine, Run, ToolRequest, ToolRoute, ToolUnavailable};
 use crate::record::{Event, Record};
 
 /// `open` is allowed, `ask` is asked about, the rest denied; counts what runs.
@@ -70,9 +70,9 @@ impl Engine for House {
         verdict(decision, tool, &args)
     }
 
-    fn call<'a>(&'a self, what: Wanted<'a>, run: Run) -> BoxFuture<'a, Called> {
+    fn call<'a>(&'a self, what: ToolRequest<'a>, run: Run) -> BoxFuture<'a, CallResult> {
         Box::pin(async move {
-            let Wanted { tool, args, caller, facts } = what;
+            let ToolRequest { tool, args, caller, facts } = what;
             let mut verdict = self.check(tool, args.clone(), caller, facts);
             if verdict.decision == Decision::Ask {
                 let ask = Ask {
@@ -100,15 +100,15 @@ impl Engine for House {
                 }
             }
             let result = if verdict.decision == Decision::Allow { Some(run(args).await) } else { None };
-            Called { verdict, result }
+            CallResult { verdict, result }
         })
     }
 
-    fn implementation<'a>(&'a self, tool: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<ToolRoute, Missing>> {
+    fn implementation<'a>(&'a self, tool: &'a str, _: &'a Caller) -> BoxFuture<'a, Result<ToolRoute, ToolUnavailable>> {
         let (ran, tool) = (Arc::clone(&self.ran), tool.to_owned());
         Box::pin(async move {
             if tool == "bare" {
-                return Err(Missing::NoServer);
+                return Err(ToolUnavailable::NoServer);
             }
             let run: Run = Box::new(move |args| {
                 Box::pin(async move {
@@ -120,7 +120,7 @@ impl Engine for House {
         })
     }
 
-    fn refused(&self, _: Wanted<'_>, _: &Missing) {}
+    fn refused(&self, _: ToolRequest<'_>, _: &ToolUnavailable) {}
 
     fn end_session<'a>(&'a self, _: &'a Caller) -> BoxFuture<'a, ()> {
         Box::pin(async {})

@@ -44,7 +44,7 @@ const IDLE: Duration = Duration::from_secs(30 * 60);
 const ALIVE: Duration = Duration::from_secs(15);
 
 /// A session that was begun by a handshake.
-struct Held {
+struct HttpSession {
     agent: String,
     session: Arc<Session>,
     peer: Peer,
@@ -57,7 +57,7 @@ struct Front {
     keys: Keys,
     origins: Vec<String>,
     port: Option<u16>,
-    held: Mutex<HashMap<String, Arc<Held>>>,
+    held: Mutex<HashMap<String, Arc<HttpSession>>>,
     /// By agent: servers for requests without a session.
     plain: Mutex<HashMap<String, Arc<Session>>>,
 }
@@ -149,7 +149,7 @@ fn status(code: StatusCode) -> Early {
 
 impl Front {
     /// The session that the header names, if it is this agent's.
-    fn held(&self, headers: &HeaderMap, caller: &Caller) -> Result<Arc<Held>, Early> {
+    fn held(&self, headers: &HeaderMap, caller: &Caller) -> Result<Arc<HttpSession>, Early> {
         let mut given = headers.get_all("mcp-session-id").iter();
         let id = match (given.next(), given.next()) {
             (Some(one), None) => one.to_str().ok(),
@@ -199,7 +199,7 @@ impl Front {
             }
             Message::Request { id, .. } => {
                 let held = self.held(headers, &caller)?;
-                ask(&held.peer, &held.streams, &id, value, Kept { active, unwanted: None }).await
+                ask(&held.peer, &held.streams, &id, value, ResponseGuard { active, unwanted: None }).await
             }
             Message::Notification { .. } | Message::Response { .. } => {
                 self.held(headers, &caller)?.peer.accept(value);
@@ -227,7 +227,7 @@ impl Front {
         let session = Session::new(&self.gateway, caller);
         let streams = Arc::new(Streams::default());
         let peer = Peer::new(streams.clone(), session.clone());
-        let held = Held {
+        let held = HttpSession {
             agent,
             session: session.clone(),
             peer: peer.clone(),
@@ -235,7 +235,7 @@ impl Front {
             used: Mutex::new(Instant::now()),
         };
         lock(&self.held).insert(name.clone(), Arc::new(held));
-        let mut response = ask(&peer, &streams, id, value, Kept { active, unwanted: None }).await?;
+        let mut response = ask(&peer, &streams, id, value, ResponseGuard { active, unwanted: None }).await?;
         if session.is_met() {
             let name = HeaderValue::from_str(&name).map_err(|error| unavailable(error.to_string()))?;
             response.headers_mut().insert("mcp-session-id", name);
@@ -264,7 +264,7 @@ impl Front {
         let streams = Arc::new(Streams::default());
         let peer = Peer::new(streams.clone(), session);
         let unwanted = Unwanted { peer: peer.clone(), id: id.clone() };
-        ask(&peer, &streams, id, value, Kept { active, unwanted: Some(unwanted) }).await
+        ask(&peer, &streams, id, value, ResponseGuard { active, unwanted: Some(unwanted) }).await
     }
 
     fn get(&self, headers: &HeaderMap, caller: &Caller, active: ActiveRequest) -> Result<Response<Body>, Early> {
@@ -277,7 +277,7 @@ impl Front {
         }
         let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
         let mut events = held.streams.stand(seen);
-        let (reader, mut writer, gone) = stream(Kept { active, unwanted: None });
+        let (reader, mut writer, gone) = stream(ResponseGuard { active, unwanted: None });
         tokio::spawn(async move {
             loop {
                 let event = tokio::select! {
@@ -327,14 +327,20 @@ impl Drop for Unwanted {
 }
 
 /// What lasts for as long as the answer to a request.
-struct Kept {
+struct ResponseGuard {
     /// Its connection may stay.
     active: ActiveRequest,
     unwanted: Option<Unwanted>,
 }
 
 /// Gives a request to its conversation. One message is the whole answer as JSON; what comes before it makes a stream.
-async fn ask(peer: &Peer, streams: &Arc<Streams>, id: &Id, value: Json, kept: Kept) -> Result<Response<Body>, Early> {
+async fn ask(
+    peer: &Peer,
+    streams: &Arc<Streams>,
+    id: &Id,
+    value: Json,
+    kept: ResponseGuard,
+) -> Result<Response<Body>, Early> {
     let Some(mut messages) = streams.open(id) else {
         let error = RpcError::new(wire::INVALID_REQUEST, "this id is in use by a request that has no answer yet");
         return Err(early(StatusCode::BAD_REQUEST, Some(id), &error));
@@ -407,11 +413,11 @@ async fn tell(
 }
 
 /// The body of a stream: what is written to the one end; the token is cancelled when nobody reads the other.
-fn stream(kept: Kept) -> (Tail, DuplexStream, CancellationToken) {
+fn stream(kept: ResponseGuard) -> (Tail, DuplexStream, CancellationToken) {
     let (reader, writer) = tokio::io::duplex(64 << 10);
     let gone = CancellationToken::new();
     let guard = gone.clone().drop_guard();
-    let Kept { active, unwanted } = kept;
+    let ResponseGuard { active, unwanted } = kept;
     (Tail { reader, _gone: guard, _unwanted: unwanted, _stays: active }, writer, gone)
 }
 

@@ -8,7 +8,7 @@ use crate::mcp::catalog::Tool;
 use crate::mcp::client_requests::{self, Askable, From};
 use crate::mcp::lock;
 use crate::mcp::peer::Incoming;
-use crate::mcp::pins::Standing;
+use crate::mcp::pins::PinState;
 use crate::mcp::protocol::Protocol;
 use crate::mcp::upstream::Owner;
 use crate::mcp::wire::{self, Outcome, RpcError};
@@ -113,7 +113,7 @@ impl Session {
             part = self.part(&tool.server).await;
         }
         let now = part.tools.iter().find(|one| one.own == tool.own);
-        if now.is_some_and(|now| now.standing != Standing::Held && now.hash == tool.hash) {
+        if now.is_some_and(|now| now.standing != PinState::Held && now.hash == tool.hash) {
             return Ok(());
         }
         if now.is_none() && part.tools.is_empty() && !part.notes.is_empty() {

@@ -402,7 +402,7 @@ impl Session {
     /// Notes quote what a server said, which may be what its results may not say.
     fn clean(&self, server: &str, notes: &mut [String]) {
         let pushed = self.pushed(server);
-        notes.iter_mut().for_each(|note| *note = pushed.words(note));
+        notes.iter_mut().for_each(|note| *note = pushed.sanitized(note));
     }
 
     /// All parts that can be had in time.

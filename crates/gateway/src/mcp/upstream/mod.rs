@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 pub use hello::Introduced;
 use hello::{Begin, Unmet, hello};
-pub use process::{Ended, Launched, Program, Words};
+pub use process::{Ended, Launched, Program, StderrTail};
 
 use super::peer::{Failure, Handler, Incoming, Peer, Progress};
 use super::protocol::{self, Protocol};
@@ -216,7 +216,7 @@ impl Upstream {
 
     async fn try_once(self: &Arc<Self>, begin: Begin) -> Result<Arc<Link>, Unmet> {
         let capabilities = self.owner().map_or_else(|| json!({}), |owner| owner.capabilities(&self.server.name));
-        let ear = Arc::new(Ear { server: self.server.name.clone(), owner: self.owner.get().cloned() });
+        let ear = Arc::new(NotificationSink { server: self.server.name.clone(), owner: self.owner.get().cloned() });
         let stop = self.stop.child_token();
         let peer = match &self.server.transport {
             Transport::Command { .. } => {
@@ -295,18 +295,18 @@ impl Upstream {
 }
 
 /// Hears what a server says.
-struct Ear {
+struct NotificationSink {
     server: String,
     owner: Option<Weak<dyn Owner>>,
 }
 
-impl Ear {
+impl NotificationSink {
     fn owner(&self) -> Option<Arc<dyn Owner>> {
         self.owner.as_ref().and_then(Weak::upgrade)
     }
 }
 
-impl Handler for Ear {
+impl Handler for NotificationSink {
     fn request(&self, incoming: Incoming) {
         let unknown = RpcError::no_method(&incoming.method);
         match (incoming.method.as_str(), self.owner()) {

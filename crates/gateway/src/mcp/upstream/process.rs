@@ -121,11 +121,11 @@ impl Program for Child {
 
 /// The last that a server said on its stderr.
 #[derive(Clone, Debug, Default)]
-pub struct Words {
+pub struct StderrTail {
     kept: Arc<Mutex<VecDeque<u8>>>,
 }
 
-impl Words {
+impl StderrTail {
     fn add(&self, bytes: &[u8]) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend(bytes);
@@ -187,9 +187,9 @@ pub fn converse(
     handler: Arc<dyn Handler>,
     stop: &CancellationToken,
     tasks: &TaskTracker,
-) -> (Peer, Words) {
+) -> (Peer, StderrTail) {
     let Launched { stdin, stdout, stderr, program } = launched;
-    let words = Words::default();
+    let words = StderrTail::default();
     let (sender, receiver) = mpsc::channel(QUEUE);
     let peer = Peer::new(Arc::new(Queue(sender)), handler);
     let quit = stop.child_token();
@@ -304,7 +304,7 @@ fn unread(line: &[u8], why: &str, peer: &Peer) -> bool {
     false
 }
 
-async fn listen(mut from: impl AsyncRead + Unpin, words: Words) {
+async fn listen(mut from: impl AsyncRead + Unpin, words: StderrTail) {
     let mut buffer = vec![0; 4096];
     while let Ok(count) = from.read(&mut buffer).await {
         if count == 0 {
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_refusal_tells_its_clauses_and_what_helps_and_other_last_words_are_the_last_lines() {
-        let of = |text: &str| Words::of(text).last();
+        let of = |text: &str| StderrTail::of(text).last();
         let refused = "starting\nrefused: tier `container` cannot hold 1 of 22 clauses on this host; nothing ran\n  \
                        limits.disk  `limits.disk` = 1G   (preset node)\n    why:  it has no quota\n    fix:  use /tmp\n    \
                        or:   --prefer limits.disk\n    more: fumehood explain x\n";

@@ -161,7 +161,7 @@ impl Agent {
 
     async fn end(&mut self, stream: u32, payload: &[u8]) -> Option<()> {
         self.jobs.remove(&stream);
-        self.put(wire::words(Kind::End, stream, payload)).await
+        self.put(wire::encode(Kind::End, stream, payload)).await
     }
 
     async fn hear(&mut self, frame: Owned) -> Option<()> {
@@ -212,10 +212,10 @@ impl Agent {
             Request::Stat { path, .. } if path == "/a" => self.end(stream, &ok(entry())).await,
             Request::Watch { .. } => {
                 self.job(stream, vec!["watch".to_owned()]);
-                self.put(wire::words(Kind::Reply, stream, b"{}")).await
+                self.put(wire::encode(Kind::Reply, stream, b"{}")).await
             }
             Request::Port { .. } => {
-                self.put(wire::words(Kind::Reply, stream, b"{}")).await?;
+                self.put(wire::encode(Kind::Reply, stream, b"{}")).await?;
                 self.job(stream, vec!["cat".to_owned()]);
                 Some(())
             }
@@ -252,7 +252,7 @@ impl Agent {
             return Some(());
         }
         let started = serde_json::to_vec(&Started { pid: 100 + stream }).unwrap();
-        self.put(wire::words(Kind::Reply, stream, &started)).await?;
+        self.put(wire::encode(Kind::Reply, stream, &started)).await?;
         self.job(stream, program.argv);
         Some(())
     }

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::fake::{entry, ok};
 use super::*;
-use crate::wire::{credit, data, words};
+use crate::wire::{credit, data, encode};
 use crate::words::EndReason;
 
 fn started() -> Vec<u8> {
@@ -14,7 +14,7 @@ fn started() -> Vec<u8> {
 }
 
 fn reply(stream: u32) -> Vec<u8> {
-    words(Kind::Reply, stream, &started()).unwrap()
+    encode(Kind::Reply, stream, &started()).unwrap()
 }
 
 async fn ends(hostile: Hostile, ask: &impl serde::Serialize) -> Info {
@@ -29,29 +29,29 @@ async fn ends(hostile: Hostile, ask: &impl serde::Serialize) -> Info {
 #[tokio::test]
 async fn each_breach_of_the_protocol_ends_the_sandbox_and_says_which() {
     let breaches: &[(Hostile, &str)] = &[
-        (|_| words(Kind::Event, 77, b"{}").unwrap(), "not open"),
+        (|_| encode(Kind::Event, 77, b"{}").unwrap(), "not open"),
         (|s| [reply(s), reply(s)].concat(), "second reply"),
         (|s| [data(s, Lane::Out, b"x").unwrap(), reply(s)].concat(), "too late"),
-        (|s| words(Kind::Reply, s, b"{\"pid\":\"nine\"}").unwrap(), "no reply"),
-        (|s| words(Kind::Reply, s, b"{\"pid\":9,\"more\":1}").unwrap(), "no reply"),
-        (|s| words(Kind::Reply, s, b"{").unwrap(), "no reply"),
-        (|s| words(Kind::Event, s, b"{}").unwrap(), "no event"),
+        (|s| encode(Kind::Reply, s, b"{\"pid\":\"nine\"}").unwrap(), "no reply"),
+        (|s| encode(Kind::Reply, s, b"{\"pid\":9,\"more\":1}").unwrap(), "no reply"),
+        (|s| encode(Kind::Reply, s, b"{").unwrap(), "no reply"),
+        (|s| encode(Kind::Event, s, b"{}").unwrap(), "no event"),
         (|s| data(s, Lane::In, b"x").unwrap(), "nobody asked"),
-        (|s| words(Kind::Data, s, b"\x07x").unwrap(), "lane"),
+        (|s| encode(Kind::Data, s, b"\x07x").unwrap(), "lane"),
         (|s| credit(s, 1).unwrap(), "credit"),
-        (|s| words(Kind::Open, s, b"{}").unwrap(), "only the supervisor"),
-        (|s| words(Kind::Control, s, b"{}").unwrap(), "only the supervisor"),
-        (|s| words(Kind::Cancel, s, b"").unwrap(), "only the supervisor"),
-        (|s| words(Kind::End, s, b"{\"fine\":1}").unwrap(), "no result"),
-        (|s| words(Kind::End, s, &ok(Exited::default())).unwrap(), "never started"),
+        (|s| encode(Kind::Open, s, b"{}").unwrap(), "only the supervisor"),
+        (|s| encode(Kind::Control, s, b"{}").unwrap(), "only the supervisor"),
+        (|s| encode(Kind::Cancel, s, b"").unwrap(), "only the supervisor"),
+        (|s| encode(Kind::End, s, b"{\"fine\":1}").unwrap(), "no result"),
+        (|s| encode(Kind::End, s, &ok(Exited::default())).unwrap(), "never started"),
         (
             |s| {
-                let end = words(Kind::End, s, &ok(Exited { code: Some(0), ..Exited::default() })).unwrap();
+                let end = encode(Kind::End, s, &ok(Exited { code: Some(0), ..Exited::default() })).unwrap();
                 [reply(s), end.clone(), end].concat()
             },
             "not open",
         ),
-        (|s| [words(Kind::Eof, s, b"").unwrap(), data(s, Lane::Out, b"x").unwrap()].concat(), "nobody asked"),
+        (|s| [encode(Kind::Eof, s, b"").unwrap(), data(s, Lane::Out, b"x").unwrap()].concat(), "nobody asked"),
         (|s| [vec![1, 0, 0, 0], vec![9], s.to_le_bytes().to_vec()].concat(), "length"),
         (|_| vec![5, 0, 0, 0, 99, 1, 0, 0, 0], "kind 99"),
     ];
@@ -71,7 +71,7 @@ async fn more_than_its_window_is_a_breach_when_nobody_gave_it_more() {
         // Over the bare socket, so that nobody gives credit.
         let mut socket = crate::place::connect(&live.home.socket_of(&live.id)).await.unwrap();
         let read = Request::Read { path: "/a".to_owned(), offset: 0, length: None };
-        socket.write_all(&words(Kind::Open, 1, &serde_json::to_vec(&read).unwrap()).unwrap()).await.unwrap();
+        socket.write_all(&encode(Kind::Open, 1, &serde_json::to_vec(&read).unwrap()).unwrap()).await.unwrap();
         let info = live.over().await;
         assert_eq!(info.reason, Some(if breach { EndReason::Agent } else { EndReason::Timeout }), "{frames}");
         assert_eq!(info.message.unwrap().contains("window"), breach);
@@ -79,7 +79,7 @@ async fn more_than_its_window_is_a_breach_when_nobody_gave_it_more() {
 }
 
 fn flood(stream: u32, frames: usize) -> Vec<u8> {
-    let mut bytes = words(Kind::Reply, stream, &serde_json::to_vec(&entry()).unwrap()).unwrap();
+    let mut bytes = encode(Kind::Reply, stream, &serde_json::to_vec(&entry()).unwrap()).unwrap();
     (0..frames).for_each(|_| bytes.extend(data(stream, Lane::Out, &[0; 60_000]).unwrap()));
     bytes
 }
@@ -87,12 +87,12 @@ fn flood(stream: u32, frames: usize) -> Vec<u8> {
 #[tokio::test]
 async fn what_keeps_to_the_protocol_ends_nothing() {
     let fine: &[Hostile] = &[
-        |s| [reply(s), words(Kind::End, s, &ok(Exited { code: Some(0), ..Exited::default() })).unwrap()].concat(),
-        |s| words(Kind::End, s, b"{\"error\":{\"code\":\"denied\",\"message\":\"no\"}}").unwrap(),
+        |s| [reply(s), encode(Kind::End, s, &ok(Exited { code: Some(0), ..Exited::default() })).unwrap()].concat(),
+        |s| encode(Kind::End, s, b"{\"error\":{\"code\":\"denied\",\"message\":\"no\"}}").unwrap(),
         |s| {
             let windows = (0..4).flat_map(|_| data(s, Lane::Out, &[0; 60_000]).unwrap()).collect();
-            let end = words(Kind::End, s, &ok(Exited { code: Some(0), ..Exited::default() })).unwrap();
-            [reply(s), windows, words(Kind::Eof, s, b"").unwrap(), end].concat()
+            let end = encode(Kind::End, s, &ok(Exited { code: Some(0), ..Exited::default() })).unwrap();
+            [reply(s), windows, encode(Kind::Eof, s, b"").unwrap(), end].concat()
         },
     ];
     for hostile in fine {
@@ -108,13 +108,13 @@ async fn what_keeps_to_the_protocol_ends_nothing() {
 #[tokio::test]
 async fn an_answer_of_another_request_is_a_breach_too() {
     let stat = Request::Stat { path: "/a".to_owned(), follow: false };
-    let info = ends(|s| words(Kind::End, s, &ok(Started { pid: 1 })).unwrap(), &stat).await;
+    let info = ends(|s| encode(Kind::End, s, &ok(Started { pid: 1 })).unwrap(), &stat).await;
     assert_eq!(info.reason, Some(EndReason::Agent));
     let read = Request::Read { path: "/a".to_owned(), offset: 0, length: None };
     let late: Hostile = |s| {
         let entry = serde_json::to_vec(&entry()).unwrap();
-        let end = words(Kind::End, s, &ok(())).unwrap();
-        [words(Kind::Reply, s, &entry).unwrap(), end, data(s, Lane::Out, b"x").unwrap()].concat()
+        let end = encode(Kind::End, s, &ok(())).unwrap();
+        [encode(Kind::Reply, s, &entry).unwrap(), end, data(s, Lane::Out, b"x").unwrap()].concat()
     };
     assert!(ends(late, &read).await.message.unwrap().contains("not open"));
 }
@@ -134,10 +134,10 @@ async fn events_that_nobody_reads_end_their_request_and_nothing_else() {
     tokio::join!(
         behind(|s| {
             let entries = serde_json::to_vec(&agent::words::Entries { entries: vec![entry(); 1000] }).unwrap();
-            (0..200).flat_map(|_| words(Kind::Event, s, &entries).unwrap()).collect()
+            (0..200).flat_map(|_| encode(Kind::Event, s, &entries).unwrap()).collect()
         }),
         // Half a million that say nothing.
-        behind(|s| words(Kind::Event, s, b"{\"entries\":[]}").unwrap().repeat(500_000)),
+        behind(|s| encode(Kind::Event, s, b"{\"entries\":[]}").unwrap().repeat(500_000)),
     );
 }
 
@@ -147,7 +147,7 @@ async fn behind(many: Hostile) {
     // Over the bare socket, so that nobody reads.
     let mut socket = crate::place::connect(&live.home.socket_of(&live.id)).await.unwrap();
     let list = serde_json::to_vec(&Request::List { path: "/".to_owned(), depth: 1 }).unwrap();
-    socket.write_all(&words(Kind::Open, 1, &list).unwrap()).await.unwrap();
+    socket.write_all(&encode(Kind::Open, 1, &list).unwrap()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(6)).await;
     let mut frames = crate::wire::Frames::new(socket);
     let reading = async {
@@ -169,13 +169,13 @@ async fn behind(many: Hostile) {
 async fn a_client_that_breaks_the_protocol_is_cut_and_the_sandbox_goes_on() {
     let live = live(With::default()).await;
     let exec = |words: &[&str]| serde_json::to_vec(&Ask::Exec(super::exec(words))).unwrap();
-    let open = words(Kind::Open, 1, &exec(&["deaf"])).unwrap();
+    let open = encode(Kind::Open, 1, &exec(&["deaf"])).unwrap();
     let window = usize::try_from(WINDOW).unwrap();
     let too_much: Vec<u8> = (0..=2 * window / 60_000).flat_map(|_| data(1, Lane::In, &[0; 60_000]).unwrap()).collect();
     let breaches = [
         [open.clone(), open.clone()].concat(),
         [open.clone(), data(1, Lane::Out, b"x").unwrap()].concat(),
-        [open.clone(), words(Kind::End, 1, b"{}").unwrap()].concat(),
+        [open.clone(), encode(Kind::End, 1, b"{}").unwrap()].concat(),
         [open.clone(), too_much].concat(),
         vec![0xff; 64],
     ];

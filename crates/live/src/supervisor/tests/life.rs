@@ -238,7 +238,7 @@ async fn somebody_elses_user_is_not_answered() {
 
 fn words() -> String {
     let ask = serde_json::to_vec(&Ask::Info {}).unwrap();
-    let frame = crate::wire::words(agent::frame::Kind::Open, 1, &ask).unwrap();
+    let frame = crate::wire::encode(agent::frame::Kind::Open, 1, &ask).unwrap();
     frame.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

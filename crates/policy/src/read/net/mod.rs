@@ -55,13 +55,13 @@ impl Reader<'_> {
         if self.table("net", node, NET).is_none() {
             return;
         }
-        self.put(tree, "net.mode", &mut net.mode, |r, p, n| r.word(p, n, NetMode::WORDS));
+        self.put(tree, "net.mode", &mut net.mode, |r, p, n| r.keyword(p, n, NetMode::WORDS));
         self.put(tree, "net.presets", &mut net.presets, Self::net_presets);
         self.put(tree, "net.allow", &mut net.allow, Self::rules);
         self.put(tree, "net.deny", &mut net.deny, Self::denials);
-        self.put(tree, "net.unknown", &mut net.unknown, |r, p, n| r.word(p, n, Unknown::WORDS));
+        self.put(tree, "net.unknown", &mut net.unknown, |r, p, n| r.keyword(p, n, Unknown::WORDS));
         self.put(tree, "net.programs", &mut net.programs, Self::net_programs);
-        self.put(tree, "net.dns", &mut net.dns, |r, p, n| r.word(p, n, &[("broker", "broker")]).map(str::to_owned));
+        self.put(tree, "net.dns", &mut net.dns, |r, p, n| r.keyword(p, n, &[("broker", "broker")]).map(str::to_owned));
         self.put(tree, "net.ca", &mut net.ca, Self::certificates);
         self.put(tree, "net.proxy", &mut net.proxy, |r, p, n| r.limit(p, n, Self::proxy));
         self.put(tree, "net.bandwidth", &mut net.bandwidth, |r, p, n| {

@@ -39,7 +39,7 @@ impl Reader<'_> {
         let at = |key: &str| format!("{path}.{key}");
         let mut rule = plain(self.target(path, table)?, self.ports(&at("ports"), table)?);
         if let Some(node) = table.get("protocol") {
-            rule.protocol = self.word(&at("protocol"), node, Protocol::WORDS)?;
+            rule.protocol = self.keyword(&at("protocol"), node, Protocol::WORDS)?;
         }
         if let Some(node) = table.get("methods") {
             rule.methods = self.methods(&at("methods"), node)?;
@@ -51,10 +51,10 @@ impl Reader<'_> {
             rule.address = Some(self.address(&at("address"), node)?);
         }
         if let Some(node) = table.get("tls") {
-            rule.tls = self.word(&at("tls"), node, TlsUse::WORDS)?;
+            rule.tls = self.keyword(&at("tls"), node, TlsUse::WORDS)?;
         }
         if let Some(node) = table.get("decision") {
-            rule.asks = self.word(&at("decision"), node, &[("allow", false), ("ask", true)])?;
+            rule.asks = self.keyword(&at("decision"), node, &[("allow", false), ("ask", true)])?;
         }
         for (key, said) in [("encoded_slashes", &mut rule.encoded_slashes), ("websocket", &mut rule.websocket)] {
             if let Some(node) = table.get(key) {

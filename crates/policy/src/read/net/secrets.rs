@@ -102,7 +102,7 @@ impl Reader<'_> {
             self.note(path, node.place, fault("value/incomplete", what, why, fix));
             return None;
         };
-        self.word(&at("kind"), kind, &[(SIGV4, ())])?;
+        self.keyword(&at("kind"), kind, &[(SIGV4, ())])?;
         if let Some(put) = node.get("as") {
             let what = format!("`{path}.as` beside `kind`");
             let why = "a secret that signs is put nowhere";
@@ -167,7 +167,7 @@ impl Reader<'_> {
 
     fn secret_use(&mut self, path: &str, node: &Node) -> Option<SecretUse> {
         if !matches!(&node.value, Value::Table(_)) {
-            return self.word(path, node, &[("placeholder", ())]).map(|()| SecretUse::Placeholder);
+            return self.keyword(path, node, &[("placeholder", ())]).map(|()| SecretUse::Placeholder);
         }
         let table = self.table(path, node, USE)?;
         let one = ["header", "basic", "query"].into_iter().filter(|key| table.get(key).is_some()).count() == 1;

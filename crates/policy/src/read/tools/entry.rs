@@ -45,9 +45,9 @@ impl Reader<'_> {
         let mut entry = ToolEntry::bare(name.unwrap_or_else(|| spotted(String::new(), node)));
         let get = |key: &str| table.get(key);
         if let Some(node) = get("decision") {
-            entry.decision = self.word("tools.tool.decision", node, DECISIONS).unwrap_or(Decision::Deny);
+            entry.decision = self.keyword("tools.tool.decision", node, DECISIONS).unwrap_or(Decision::Deny);
         }
-        entry.effect = get("effect").and_then(|node| self.word("tools.tool.effect", node, EFFECTS));
+        entry.effect = get("effect").and_then(|node| self.keyword("tools.tool.effect", node, EFFECTS));
         entry.schema = get("schema").and_then(|node| self.tool_schema(node));
         if let Some(node) = get("guards") {
             self.guards("tools.tool.guards", "", node, &mut entry.guards);
@@ -71,15 +71,15 @@ impl Reader<'_> {
     fn approval(&mut self, node: &Node, entry: &mut ToolEntry) {
         let path = "tools.tool.approval";
         if !matches!(node.value, Value::Table(_)) {
-            entry.approval = self.word(path, node, APPROVALS).unwrap_or(Approval::Always);
+            entry.approval = self.keyword(path, node, APPROVALS).unwrap_or(Approval::Always);
             return;
         }
         let Some(table) = self.table(path, node, APPROVAL) else { return };
         if let Some(node) = table.get("when") {
-            entry.approval = self.word("tools.tool.approval.when", node, APPROVALS).unwrap_or(Approval::Always);
+            entry.approval = self.keyword("tools.tool.approval.when", node, APPROVALS).unwrap_or(Approval::Always);
         }
         if let Some(node) = table.get("by") {
-            let by = self.word("tools.tool.approval.by", node, APPROVERS);
+            let by = self.keyword("tools.tool.approval.by", node, APPROVERS);
             entry.approval_by = Some(by.unwrap_or(ApprovalBy::Person));
         }
     }
@@ -229,7 +229,7 @@ impl Reader<'_> {
     }
 
     fn rule_decision(&mut self, node: &Node) -> Option<Decision> {
-        let decision = self.word("tools.tool.rules.decision", node, DECISIONS)?;
+        let decision = self.keyword("tools.tool.rules.decision", node, DECISIONS)?;
         if decision == Decision::Allow {
             let what = "a rule says `allow`";
             let why =
@@ -269,7 +269,7 @@ impl Reader<'_> {
             Some(node) => Some(self.text("tools.tool.examples.tool", node)?),
             None => None,
         };
-        let expect = self.word("tools.tool.examples.expect", expect, DECISIONS)?;
+        let expect = self.keyword("tools.tool.examples.expect", expect, DECISIONS)?;
         Some(Example { tool, args, expect, at: Span(node.place) })
     }
 }

@@ -66,7 +66,7 @@ impl Reader<'_> {
             None => calls?,
         };
         let by = match table.get("by") {
-            Some(node) => self.word("tools.tool.rate.by", node, BY)?,
+            Some(node) => self.keyword("tools.tool.rate.by", node, BY)?,
             None => CountBy::default(),
         };
         Some(spotted(Rate { calls: calls?, per: per?, burst, by }, node))
@@ -93,7 +93,7 @@ impl Reader<'_> {
             None => "units".to_owned(),
         };
         let by = match table.get("by") {
-            Some(node) => self.word("tools.tool.budget.by", node, BY)?,
+            Some(node) => self.keyword("tools.tool.budget.by", node, BY)?,
             None => CountBy::default(),
         };
         let mut incomplete = |what: &str, why: &str, fix: &str| {
@@ -191,7 +191,7 @@ impl Reader<'_> {
         }
         if let Some(node) = table.get("types") {
             let items = self.items("tools.tool.result.types", node).unwrap_or_default();
-            let one = |reader: &mut Self, item: &Node| reader.word("tools.tool.result.types", item, TYPES);
+            let one = |reader: &mut Self, item: &Node| reader.keyword("tools.tool.result.types", item, TYPES);
             rule.types = items.iter().filter_map(|item| one(self, item)).map(str::to_owned).collect();
             if items.is_empty() {
                 let why = "no answer could come back";

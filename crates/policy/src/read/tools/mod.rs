@@ -65,7 +65,7 @@ impl Reader<'_> {
             self.note("tools.default", node.place, fault("tools/default-allow", what, why, fix));
             return None;
         }
-        self.word("tools.default", node, DEFAULTS)
+        self.keyword("tools.default", node, DEFAULTS)
     }
 
     /// Texts with their places.

@@ -532,7 +532,7 @@ fn what_a_copy_does_not_let_anybody_read_was_not_removed() {
     let nobody = me.is_root().then(|| {
         give(&inner, 65534);
         give(&state, 65534);
-        sys::fsids::As::user(65534, 65534).unwrap()
+        sys::fsids::FsIdsGuard::user(65534, 65534).unwrap()
     });
     read_copy(&mut store, &copy, &baseline).unwrap();
     drop(nobody);

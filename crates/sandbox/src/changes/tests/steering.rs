@@ -48,7 +48,7 @@ fn what_links_among_control_files_lead_to_is_held_by_apply() {
         held(&host),
         ["agents/settings.json", "hop", "later/rc", "tools/hooks/pre-commit", "tools/servers.json"]
     );
-    let marked = |shown: &Shown| shown.marks.iter().any(|mark| mark.id == "protected");
+    let marked = |shown: &DiffEntry| shown.marks.iter().any(|mark| mark.id == "protected");
     assert_eq!(host.diff().entries.iter().filter(|shown| marked(shown)).count(), 5);
     let Applied::Done { paths, left, .. } = host.apply_with(&Request { guarded: Guarded::Leave, ..all() }).unwrap()
     else {

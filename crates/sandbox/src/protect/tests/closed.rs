@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{PermissionsExt as _, chown};
 
-use sys::fsids::As;
+use sys::fsids::FsIdsGuard;
 
 use super::*;
 use crate::state::{Cross, rights_of};
@@ -10,7 +10,7 @@ use crate::state::{Cross, rights_of};
 const MODES: [u32; 4] = [0o311, 0o333, 0o000, 0o644];
 
 /// Root may look everywhere: where it runs the tests, the rest of one is done with the rights of the workspace's owner.
-fn as_owner(work: &Work) -> Option<As> {
+fn as_owner(work: &Work) -> Option<FsIdsGuard> {
     let mut all = vec![work.folder.path().to_owned()];
     std::fs::create_dir_all(work.folder.path().join("aside")).unwrap();
     while let Some(path) = all.pop().filter(|_| rustix::process::geteuid().is_root()) {

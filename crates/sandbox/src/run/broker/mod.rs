@@ -59,7 +59,7 @@ impl Drop for Folder {
 }
 
 /// A broker that could be started.
-pub(super) struct Begun {
+pub(super) struct PreparedBroker {
     prepared: Box<dyn Prepared>,
     bounds: Bounds,
     folder: Folder,
@@ -71,7 +71,7 @@ pub(super) struct Begun {
 }
 
 /// A broker on its way.
-pub(super) struct Starting {
+pub(super) struct StartingBroker {
     started: Box<dyn Started>,
     bounds: Bounds,
     folder: Folder,
@@ -109,7 +109,7 @@ pub(super) fn begin(
     (environment, asker): (&Environment, Option<Arc<dyn Asker>>),
     host: &Capabilities,
     (home, recorded, trust): (&mut HostResources, &Recorded, Option<Trust>),
-) -> Result<Option<Begun>, Error> {
+) -> Result<Option<PreparedBroker>, Error> {
     if !is_planned(plan) {
         return Ok(None);
     }
@@ -153,18 +153,18 @@ pub(super) fn begin(
     let opening = trust.and_then(|trust| trust.opening);
     let bounds = Bounds::of(&own);
     let (run, denials) = (recorded.id.to_string(), recorded.denials());
-    Ok(Some(Begun { prepared, bounds, folder, run, secrets, opening, asker, denials }))
+    Ok(Some(PreparedBroker { prepared, bounds, folder, run, secrets, opening, asker, denials }))
 }
 
-impl Begun {
+impl PreparedBroker {
     /// Starts it; it confines itself while the sandbox is made.
-    pub(super) fn start(self, host: &Capabilities) -> Result<Starting, Error> {
+    pub(super) fn start(self, host: &Capabilities) -> Result<StartingBroker, Error> {
         let Self { prepared, bounds, folder, run, secrets, opening, asker, denials } = self;
-        Ok(Starting { started: prepared.start(host)?, bounds, folder, run, secrets, opening, asker, denials })
+        Ok(StartingBroker { started: prepared.start(host)?, bounds, folder, run, secrets, opening, asker, denials })
     }
 }
 
-impl Starting {
+impl StartingBroker {
     /// Verifies it as any run, gives it its orders with the sandbox's sockets, and waits until it holds them.
     pub(super) fn ready(self, plan: &Plan, sockets: &[OwnedFd]) -> Result<Keeper, Error> {
         let Self { started, bounds, folder, run, secrets, opening, asker, denials } = self;

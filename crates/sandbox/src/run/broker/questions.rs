@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use egress::host::{Named, authority};
-use egress::wire::{Head, Seen};
+use egress::host::{AuthorityHost, authority};
+use egress::wire::{AllowedTraffic, Head};
 use policy::Plan;
 
 use super::rules::Rules;
-use crate::run::asker::{Asker, Passed, Question};
+use crate::run::asker::{AllowedAccess, Asker, Question};
 
 /// Most questions that wait at once, as the broker has it.
 const MAX_WAITING: usize = 64;
@@ -58,7 +58,7 @@ impl Questions {
     }
 
     /// Passes on what was let through; `false` where nobody asked for it, or it is of no form.
-    pub(super) fn passed(&self, seen: &Seen) -> bool {
+    pub(super) fn passed(&self, seen: &AllowedTraffic) -> bool {
         let Some(asker) = self.asker.as_ref().filter(|asker| asker.observes()) else { return false };
         let named = is_name(&seen.host) || seen.host.parse::<std::net::IpAddr>().is_ok();
         let request = match (&seen.method, &seen.path) {
@@ -70,14 +70,14 @@ impl Questions {
             (Some(_), None) | (None, Some(_)) => None,
         };
         let Some(request) = request.filter(|_| named) else { return false };
-        asker.passed(Passed { host: seen.host.clone(), port: seen.port, request });
+        asker.passed(AllowedAccess { host: seen.host.clone(), port: seen.port, request });
         true
     }
 }
 
 /// A name in its one form.
 fn is_name(host: &str) -> bool {
-    authority(host).is_some_and(|found| found.port.is_none() && found.host == Named::Name(host.to_owned()))
+    authority(host).is_some_and(|found| found.port.is_none() && found.host == AuthorityHost::Name(host.to_owned()))
 }
 
 /// A method and a path of visible characters.

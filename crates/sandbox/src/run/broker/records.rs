@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use egress::wire::{Denied, FromBroker, Usage};
-use policy::report::{NetUsage, Seen};
+use policy::report::{DetectedBy, NetUsage};
 use policy::{ClauseId, Policy, Violation};
 
 use crate::fault::show_text;
@@ -79,7 +79,7 @@ impl Summary {
             why: show_text(&denied.why),
             instead: show_text(&denied.instead),
             count: denied.count,
-            seen: Seen::Broker,
+            seen: DetectedBy::Broker,
             program: self.program(denied),
         }
     }
@@ -105,7 +105,7 @@ impl Summary {
             why: format!("a report tells {KINDS}"),
             instead: "look at the first ones".to_owned(),
             count: self.more,
-            seen: Seen::Broker,
+            seen: DetectedBy::Broker,
             program: None,
         });
         self.denied.iter().map(|denied| self.violation(denied)).chain(more).collect()

@@ -23,7 +23,7 @@ const MAX_WAITING: usize = 16;
 
 /// What the keeper of a broker is asked.
 #[derive(Debug)]
-enum Asked {
+enum KeeperRequest {
     /// These rules from now on.
     Rules(Value, Sender<Result<(), String>>),
     /// A person answered this question.
@@ -35,7 +35,7 @@ enum Asked {
 /// By this the rules of a sandbox are replaced, from any thread.
 #[derive(Clone, Debug)]
 pub(in crate::run) struct Rules {
-    asked: Sender<Asked>,
+    asked: Sender<KeeperRequest>,
     bell: Arc<OwnedFd>,
     /// The policy that it was started under.
     policy: Arc<Policy>,
@@ -47,7 +47,7 @@ pub(in crate::run) struct Rules {
 #[derive(Debug)]
 pub(super) struct Replacing {
     pub(super) bell: OwnedFd,
-    asked: Receiver<Asked>,
+    asked: Receiver<KeeperRequest>,
     waiting: VecDeque<(String, Sender<Result<(), String>>)>,
 }
 
@@ -68,12 +68,12 @@ impl Rules {
         self.judge(net)?;
         let digest = wire::digest(&document);
         let (reply, answer) = channel();
-        self.ask(Asked::Rules(document, reply));
+        self.ask(KeeperRequest::Rules(document, reply));
         match answer.recv_timeout(ANSWER) {
             Ok(Ok(())) => Ok(digest),
             Ok(Err(why)) => Err(refused(&why)),
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
-                self.ask(Asked::End);
+                self.ask(KeeperRequest::End);
                 Err(super::failed("it did not say within 10 s that it judges by the new rules, and was ended"))
             }
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => Err(super::failed("it has ended")),
@@ -92,7 +92,7 @@ impl Rules {
 
     /// The answer to a question of the broker.
     pub(super) fn answer(&self, id: u64, allow: bool) {
-        self.ask(Asked::Answer(id, allow));
+        self.ask(KeeperRequest::Answer(id, allow));
     }
 
     /// Whether these can be held where the others are: by the same backend, and with the sockets that are there.
@@ -118,7 +118,7 @@ impl Rules {
         unmet.chain(not_built).next().map_or(Ok(()), |why| Err(refused(&why)))
     }
 
-    fn ask(&self, asked: Asked) {
+    fn ask(&self, asked: KeeperRequest) {
         // A broker that has ended hears nothing, and drops who waits for its answer.
         if self.asked.send(asked).is_ok() && sys::channel::send(&*self.bell, &[0]).is_err() {}
     }
@@ -133,13 +133,13 @@ impl Replacing {
         let mut fresh = Vec::new();
         while let Ok(asked) = self.asked.try_recv() {
             match asked {
-                Asked::End => return None,
+                KeeperRequest::End => return None,
                 // What is remembered is known to the store, which is asked each time.
-                Asked::Answer(id, allow) => fresh.push(ToBroker::Answer { id, allow, scope: Scope::Once }),
-                Asked::Rules(_, reply) if self.waiting.len() >= MAX_WAITING => {
+                KeeperRequest::Answer(id, allow) => fresh.push(ToBroker::Answer { id, allow, scope: Scope::Once }),
+                KeeperRequest::Rules(_, reply) if self.waiting.len() >= MAX_WAITING => {
                     drop(reply.send(Err("too many others wait for its answer".to_owned())));
                 }
-                Asked::Rules(net, reply) => {
+                KeeperRequest::Rules(net, reply) => {
                     self.waiting.push_back((wire::digest(&net), reply));
                     fresh.push(ToBroker::Rules { net });
                 }

@@ -87,7 +87,7 @@ impl Unpacking<'_> {
     fn member(&mut self, path: &Path, member: &Member, content: &mut impl Read) -> Result<(), String> {
         self.left.entries =
             self.left.entries.checked_sub(1).ok_or("there are more entries than `limits.files` allows")?;
-        let (folder, name) = self.parent(path).map_err(|errno| words(errno, "the folder above it"))?;
+        let (folder, name) = self.parent(path).map_err(|errno| error_text(errno, "the folder above it"))?;
         let mode = member.mode & 0o777;
         let made = match &member.kind {
             Kind::Folder => {
@@ -103,7 +103,7 @@ impl Unpacking<'_> {
             Kind::Link(of) => return self.link(of, path, (&folder, &name)),
             Kind::Other(what) => return Err((*what).to_owned()),
         };
-        made.map_err(|errno| words(errno, "it"))
+        made.map_err(|errno| error_text(errno, "it"))
     }
 
     /// One more name of a file that came before.
@@ -112,9 +112,9 @@ impl Unpacking<'_> {
         if of == path {
             return Err("it is a link to itself".to_owned());
         }
-        let (from, first) = self.parent(&of).map_err(|errno| words(errno, "what it is a link to"))?;
+        let (from, first) = self.parent(&of).map_err(|errno| error_text(errno, "what it is a link to"))?;
         let linked = rustix::fs::linkat(&from, Path::new(&first), folder, Path::new(name), AtFlags::empty());
-        linked.map_err(|errno| words(errno, "what it is a link to"))
+        linked.map_err(|errno| error_text(errno, "what it is a link to"))
     }
 
     /// The folder of a path, by way of no link.
@@ -130,7 +130,7 @@ impl Unpacking<'_> {
             let set = self.into.enter(path, Cross::No);
             let set = set.and_then(|dir| rustix::fs::fchmod(dir, Mode::from_raw_mode(*mode)));
             set.map_err(|errno| {
-                format!("`{}`: {}", show_bytes(path.as_os_str().as_bytes()), words(errno, "its mode"))
+                format!("`{}`: {}", show_bytes(path.as_os_str().as_bytes()), error_text(errno, "its mode"))
             })?;
         }
         Ok(())
@@ -140,15 +140,15 @@ impl Unpacking<'_> {
 fn file(folder: &Dir, name: &OsStr, (size, mode): (u64, u32), content: &mut impl Read) -> Result<(), String> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     let opened = folder.open_file(name, flags, Mode::RUSR | Mode::WUSR);
-    let mut file = opened.map_err(|errno| words(errno, "it"))?;
+    let mut file = opened.map_err(|errno| error_text(errno, "it"))?;
     let copied = std::io::copy(&mut content.take(size), &mut file).map_err(|error| error.to_string())?;
     if copied != size {
         return Err("it ends too early".to_owned());
     }
-    rustix::fs::fchmod(&file, Mode::from_raw_mode(mode)).map_err(|errno| words(errno, "its mode"))
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(mode)).map_err(|errno| error_text(errno, "its mode"))
 }
 
-fn words(errno: Errno, what: &str) -> String {
+fn error_text(errno: Errno, what: &str) -> String {
     format!("{what}: {}", errno.to_string().to_lowercase())
 }
 

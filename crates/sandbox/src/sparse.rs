@@ -21,7 +21,7 @@ type Piece = (u64, u64);
 
 /// What extended headers say of a file with holes.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct SparseHeaders {
     pub(crate) name: Option<Vec<u8>>,
     size: Option<u64>,
     major: Option<u64>,
@@ -31,7 +31,7 @@ pub(crate) struct Said {
     any: bool,
 }
 
-impl Said {
+impl SparseHeaders {
     /// Whether anything was said.
     pub(crate) const fn any(&self) -> bool {
         self.any

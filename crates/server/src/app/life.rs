@@ -10,7 +10,7 @@ use live::words::{Ask, Info, State};
 use policy::{ClauseId, Millis};
 use sandbox::PolicyLayer;
 
-use super::{Desk, MAX_LIFE_MS, load, locked};
+use super::{AppState, MAX_LIFE_MS, load, locked};
 use crate::answer::Problem;
 use crate::backend::call;
 use crate::keys::Key;
@@ -19,7 +19,7 @@ use crate::labels::{self, KEPT_MS};
 /// A life that neither the caller nor a policy says.
 pub(crate) const LIFE_MS: u64 = 10 * 60 * 1000;
 
-impl Desk {
+impl AppState {
     /// So long a life, or as long a one as the ceiling of the key allows; milliseconds.
     pub(crate) async fn life(&self, key: &Key, wish_ms: u64) -> Result<u64, Problem> {
         let wall = self.ceiling_of(key).await?.and_then(|top| top.limits.wall);

@@ -35,13 +35,13 @@ const CHUNK: usize = 256 * 1024;
 
 /// Where those of one kind are.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct MachineCache {
     folder: PathBuf,
     /// The digest of what all of its kind have in common.
     kind: String,
 }
 
-impl Kept {
+impl MachineCache {
     /// Those that this emulator made with these words.
     pub(super) fn of(folder: &Path, emulation: &Emulation, words: &[OsString]) -> Result<Self> {
         Ok(Self { folder: folder.to_owned(), kind: kind(emulation, words)? })
@@ -183,7 +183,7 @@ mod tests {
 
     struct Place {
         folder: tempfile::TempDir,
-        kept: Kept,
+        kept: MachineCache,
     }
 
     impl Place {
@@ -193,9 +193,9 @@ mod tests {
             Self { folder, kept }
         }
 
-        fn kind(folder: &Path, word: &str) -> Kept {
+        fn kind(folder: &Path, word: &str) -> MachineCache {
             let emulation = Emulation { program: std::env::current_exe().unwrap(), ..Emulation::assumed() };
-            Kept::of(folder, &emulation, &[word.into()]).unwrap()
+            MachineCache::of(folder, &emulation, &[word.into()]).unwrap()
         }
 
         fn only(&self) -> PathBuf {

@@ -7,7 +7,7 @@ use live::words::{Ask, Info, Replaced};
 use policy::value::Net;
 use sandbox::PolicyLayer;
 
-use super::{Desk, load};
+use super::{AppState, load};
 use crate::answer::Problem;
 use crate::backend::call;
 use crate::ceiling;
@@ -22,7 +22,7 @@ pub(crate) enum Part {
     Hosts,
 }
 
-impl Desk {
+impl AppState {
     /// Replaces the rules of a sandbox's network by the `net` of a policy, below the ceiling of its key.
     pub(crate) async fn set_rules(
         &self,

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use super::link::Link;
-use super::messages::News;
+use super::messages::StarterMessage;
 use crate::tree;
 use crate::words::{Exited, Failure};
 
@@ -24,7 +24,7 @@ const MAX_BLIND: u32 = 100;
 
 /// A starter.
 #[derive(Debug)]
-pub(super) struct One {
+pub(super) struct StarterHandle {
     pub(super) link: Link,
     /// Its number, when it has said that it is there.
     pub(super) pid: Option<i32>,
@@ -46,7 +46,7 @@ pub(super) struct Job {
 
 /// News of a program.
 #[derive(Clone, Debug)]
-pub(crate) enum Told {
+pub(crate) enum ProgramEvent {
     /// It runs, with this pid.
     Started(i32),
     /// It was not started.
@@ -57,7 +57,7 @@ pub(crate) enum Told {
     Gone,
 }
 
-impl One {
+impl StarterHandle {
     pub(super) const fn new(link: Link) -> Self {
         Self { link, pid: None, pidfd: None, job: None }
     }
@@ -76,7 +76,7 @@ impl One {
     }
 
     /// What it says is added to `told`, with the number of the order; false if it is gone, or says what it may not say.
-    pub(super) fn hear(&mut self, may_be: impl Fn(i32) -> bool, told: &mut Vec<(u64, Told)>) -> bool {
+    pub(super) fn hear(&mut self, may_be: impl Fn(i32) -> bool, told: &mut Vec<(u64, ProgramEvent)>) -> bool {
         let (news, lives) = self.link.hear();
         for news in news {
             match self.heard(news, &may_be) {
@@ -88,38 +88,44 @@ impl One {
     }
 
     /// `None`: it may not say that.
-    fn heard(&mut self, news: News, may_be: impl Fn(i32) -> bool) -> Option<Option<(u64, Told)>> {
+    fn heard(&mut self, news: StarterMessage, may_be: impl Fn(i32) -> bool) -> Option<Option<(u64, ProgramEvent)>> {
         match (news, &mut self.job) {
-            (News::Ready { guarded: _, pid }, _) if self.pid.is_none() && may_be(pid) => {
+            (StarterMessage::Ready { guarded: _, pid }, _) if self.pid.is_none() && may_be(pid) => {
                 self.pidfd = sys::pidfd::open(pid).ok();
                 self.pid = Some(pid);
                 Some(None)
             }
-            (News::Started { id, pid }, Some(job)) if job.order == id && job.program.is_none() && may_be(pid) => {
+            (StarterMessage::Started { id, pid }, Some(job))
+                if job.order == id && job.program.is_none() && may_be(pid) =>
+            {
                 job.program = Some(pid);
                 let waits = job.ending.is_some();
                 if waits {
                     self.look();
                 }
-                Some(Some((id, Told::Started(pid))))
+                Some(Some((id, ProgramEvent::Started(pid))))
             }
-            (News::Failed { id, failure }, Some(job)) if job.order == id && job.program.is_none() => {
+            (StarterMessage::Failed { id, failure }, Some(job)) if job.order == id && job.program.is_none() => {
                 self.job = None;
-                Some(Some((id, Told::Failed(failure))))
+                Some(Some((id, ProgramEvent::Failed(failure))))
             }
-            (News::Exited { id, exited, left }, Some(job)) if job.order == id && !job.over => {
+            (StarterMessage::Exited { id, exited, left }, Some(job)) if job.order == id && !job.over => {
                 job.over = true;
                 if !left {
                     self.job = None;
                 }
-                Some(Some((id, Told::Exited(exited))))
+                Some(Some((id, ProgramEvent::Exited(exited))))
             }
-            (News::Empty, Some(job)) if job.over => {
+            (StarterMessage::Empty, Some(job)) if job.over => {
                 self.job = None;
                 Some(None)
             }
             (
-                News::Ready { .. } | News::Started { .. } | News::Failed { .. } | News::Exited { .. } | News::Empty,
+                StarterMessage::Ready { .. }
+                | StarterMessage::Started { .. }
+                | StarterMessage::Failed { .. }
+                | StarterMessage::Exited { .. }
+                | StarterMessage::Empty,
                 _,
             ) => None,
         }
@@ -175,7 +181,7 @@ impl One {
     }
 }
 
-impl Drop for One {
+impl Drop for StarterHandle {
     fn drop(&mut self) {
         // It ends when its socket is closed, if nobody has stopped it.
         if let Some(pidfd) = &self.pidfd {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::backend::{BoxFuture, Wanted};
+use crate::backend::{BoxFuture, SandboxRequest};
 use crate::labels::{self, KEPT, KEPT_MS, LATEST, LIFE};
 
 /// Where somebody is held up.
@@ -34,14 +34,14 @@ impl Gate {
 #[derive(Default)]
 struct Stub {
     all: Mutex<Vec<Info>>,
-    wanted: Mutex<Vec<Wanted>>,
+    wanted: Mutex<Vec<SandboxRequest>>,
     lists: Gate,
     creates: Gate,
     /// A sandbox is in the list before its creation is over.
     early: AtomicBool,
 }
 
-fn info(id: usize, wanted: &Wanted) -> Info {
+fn info(id: usize, wanted: &SandboxRequest) -> Info {
     let ends = wanted.timeout_ms.map(|ms| i64::try_from(ms).unwrap());
     serde_json::from_value(serde_json::json!({
         "id": format!("s{id}"), "labels": wanted.labels, "state": "running", "run": "r", "tier": "container", "policy": "base",
@@ -63,7 +63,7 @@ impl Sandboxes for Stub {
         Box::pin(async { Ok(None) })
     }
 
-    fn create(&self, wanted: Wanted) -> BoxFuture<'_, Result<Info, Vec<Problem>>> {
+    fn create(&self, wanted: SandboxRequest) -> BoxFuture<'_, Result<Info, Vec<Problem>>> {
         Box::pin(async move {
             let made = info(locked(&self.wanted).len(), &wanted);
             locked(&self.wanted).push(wanted);
@@ -86,7 +86,7 @@ impl Sandboxes for Stub {
 
 struct House {
     folder: TempDir,
-    desk: Arc<Desk>,
+    app: Arc<AppState>,
     stub: Arc<Stub>,
 }
 
@@ -98,8 +98,8 @@ fn house() -> House {
     let environment = Environment::new(Some(folder.path().to_owned()), variables, rustix::process::geteuid().as_raw());
     let stub = Arc::new(Stub::default());
     let sandboxes: Arc<dyn Sandboxes> = Arc::<Stub>::clone(&stub);
-    let desk = Desk::new(sandboxes, Keys::open(&state).unwrap(), &environment, Settings::default()).unwrap();
-    House { folder, desk: Arc::new(desk.with_room(Room::default)), stub }
+    let app = AppState::new(sandboxes, Keys::open(&state).unwrap(), &environment, Settings::default()).unwrap();
+    House { folder, app: Arc::new(app.with_room(Room::default)), stub }
 }
 
 impl House {
@@ -109,8 +109,8 @@ impl House {
             std::fs::write(&path, format!("version = 1\nextends = \"strict\"\nlimits.wall = \"{wall}\"\n")).unwrap();
             path.to_str().unwrap().to_owned()
         });
-        let token = self.desk.keys.add(name, ceiling, sandboxes).unwrap();
-        self.desk.keys.who(&token).unwrap().unwrap()
+        let token = self.app.keys.add(name, ceiling, sandboxes).unwrap();
+        self.app.keys.who(&token).unwrap().unwrap()
     }
 
     /// What becomes of two creations of a key that may have so many: the first is being made when the second looks at the list, and
@@ -119,8 +119,8 @@ impl House {
         let key = self.key("two", None, Some(most));
         self.stub.early.store(early, Ordering::Relaxed);
         let one = || {
-            let (desk, key) = (Arc::clone(&self.desk), key.clone());
-            tokio::spawn(async move { desk.create(&key, order(None, false), None).await })
+            let (app, key) = (Arc::clone(&self.app), key.clone());
+            tokio::spawn(async move { app.create(&key, order(None, false), None).await })
         };
         self.stub.creates.holds.store(true, Ordering::Relaxed);
         let first = one();
@@ -157,15 +157,15 @@ async fn one_that_is_in_the_list_and_still_on_its_way_counts_once() {
 
 #[tokio::test]
 async fn a_host_without_room_makes_nothing_and_says_when_to_come_again() {
-    let House { folder: _folder, desk, stub } = house();
-    let desk = Arc::into_inner(desk).unwrap().with_room(|| Room { memory: Some(1 << 20), processes: None });
-    let token = desk.keys.add("one", None, None).unwrap();
-    let key = desk.keys.who(&token).unwrap().unwrap();
-    let refused = desk.create(&key, order(None, false), None).await.unwrap_err();
+    let House { folder: _folder, app, stub } = house();
+    let app = Arc::into_inner(app).unwrap().with_room(|| Room { memory: Some(1 << 20), processes: None });
+    let token = app.keys.add("one", None, None).unwrap();
+    let key = app.keys.who(&token).unwrap().unwrap();
+    let refused = app.create(&key, order(None, false), None).await.unwrap_err();
     assert_eq!((refused[0].status.as_u16(), &*refused[0].id), (503, "serve/busy"));
     assert!(refused[0].retry.is_some() && locked(&stub.wanted).is_empty());
-    let desk = desk.with_room(Room::default);
-    assert!(desk.create(&key, order(None, false), None).await.is_ok());
+    let app = app.with_room(Room::default);
+    assert!(app.create(&key, order(None, false), None).await.is_ok());
 }
 
 #[tokio::test]
@@ -175,7 +175,7 @@ async fn one_that_is_paused_at_its_end_fits_below_a_ceiling_and_is_kept_as_long_
     let hour = 60 * MINUTES;
     for (wall, kept) in [(None, KEPT_MS), (Some("1h"), hour - 5 * MINUTES), (Some("30h"), KEPT_MS)] {
         let key = house.key(&format!("w{}", wall.unwrap_or("none")), wall, None);
-        let made = house.desk.create(&key, order(Some(5 * MINUTES), true), None).await.unwrap();
+        let made = house.app.create(&key, order(Some(5 * MINUTES), true), None).await.unwrap();
         let wanted = locked(&house.stub.wanted).pop().unwrap();
         assert_eq!(wanted.timeout_ms, Some(5 * MINUTES + kept), "{wall:?}");
         assert_eq!((&wanted.labels[LIFE], &wanted.labels[KEPT]), (&(5 * MINUTES).to_string(), &kept.to_string()));
@@ -183,17 +183,17 @@ async fn one_that_is_paused_at_its_end_fits_below_a_ceiling_and_is_kept_as_long_
         assert_eq!((wanted.labels.contains_key(LATEST), wanted.no_links), (wall.is_some(), wall.is_some()));
         if wall.is_some() {
             // Its life is the caller's, and no longer than the wall.
-            let refused = house.desk.create(&key, order(Some(31 * hour), true), None).await.unwrap_err();
+            let refused = house.app.create(&key, order(Some(31 * hour), true), None).await.unwrap_err();
             assert_eq!((refused[0].status.as_u16(), &*refused[0].clause), (400, "timeout"), "a day is the most");
         }
     }
     let key = house.key("small", Some("1h"), None);
-    let refused = house.desk.create(&key, order(Some(2 * hour), true), None).await.unwrap_err();
+    let refused = house.app.create(&key, order(Some(2 * hour), true), None).await.unwrap_err();
     assert_eq!((refused[0].status.as_u16(), &*refused[0].clause), (403, "limits.wall"));
     // Who asks for no life gets the usual one, or what the ceiling allows.
     for (wall, life) in [(None, LIFE_MS), (Some("1h"), LIFE_MS), (Some("2m"), 2 * MINUTES)] {
         let key = house.key(&format!("d{}", wall.unwrap_or("none")), wall, None);
-        house.desk.create(&key, order(None, false), None).await.unwrap();
+        house.app.create(&key, order(None, false), None).await.unwrap();
         assert_eq!(locked(&house.stub.wanted).pop().unwrap().timeout_ms, Some(life), "{wall:?}");
     }
 }
@@ -204,7 +204,7 @@ async fn what_the_server_wants_beyond_a_life_stays_below_the_ceiling() {
     for (wall, all) in [(None, 90_000), (Some("70s"), 70_000)] {
         let key = house.key(&format!("b{}", wall.unwrap_or("none")), wall, None);
         let order = Order { beyond_ms: 30_000, ..order(Some(60_000), false) };
-        house.desk.create(&key, order, None).await.unwrap();
+        house.app.create(&key, order, None).await.unwrap();
         assert_eq!(locked(&house.stub.wanted).pop().unwrap().timeout_ms, Some(all), "{wall:?}");
     }
 }

@@ -9,11 +9,11 @@ use sys::proc::{Mount, Process};
 
 use crate::native::capacity::WatchedMounts;
 use crate::native::prepare::Prepared;
-use crate::native::start::Held;
+use crate::native::start::GuestProcess;
 
 /// What was seen from outside while the guest was on its way: later it cannot be traced, and nobody may look.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Observation {
     /// Kinds of namespace that are not ours.
     pub(super) namespaces: Vec<Namespace>,
     /// The limits of its group, as the kernel has them; `None` = it is in no group of ours.
@@ -34,9 +34,9 @@ pub(crate) struct Seen {
     pub(crate) blind: Vec<String>,
 }
 
-impl Seen {
+impl Observation {
     /// What is settled when the guest begins and nothing of it changes later: its namespaces and its control groups.
-    pub(crate) fn born(&mut self, held: &Held, plan: &Plan) {
+    pub(crate) fn born(&mut self, held: &GuestProcess, plan: &Plan) {
         let kind = |control: &Control| if let Control::Namespace(kind) = control { Some(*kind) } else { None };
         let mut demanded: Vec<Namespace> = plan.controls().filter_map(kind).collect();
         demanded.sort_unstable();
@@ -91,7 +91,7 @@ impl Seen {
     }
 
     /// The mounts, once the guest has no capability left to change them: while it goes on with its steps.
-    pub(crate) fn settled(&mut self, held: &mut Held, prepared: &Prepared) {
+    pub(crate) fn settled(&mut self, held: &mut GuestProcess, prepared: &Prepared) {
         let seen = Process::open(held.guest).and_then(|process| Ok((process.mounts()?, process)));
         match seen {
             Ok((mounts, process)) => {

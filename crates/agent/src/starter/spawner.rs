@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use super::inside;
 use super::link::Link;
-use super::messages::{self, News};
+use super::messages::{self, StarterMessage};
 
 /// SIGCONT.
 const CONTINUE: i32 = 18;
@@ -14,13 +14,13 @@ const KILL: i32 = 9;
 
 /// The process.
 #[derive(Debug)]
-pub(super) struct Maker {
+pub(super) struct Spawner {
     pub(super) pid: i32,
     pidfd: OwnedFd,
     pub(super) link: Link,
 }
 
-impl Maker {
+impl Spawner {
     /// Makes it; and whether programs of its starters are kept from signalling the agent.
     pub(super) fn new() -> Result<(Self, bool), Errno> {
         let (socket, theirs) = sys::channel::pair().map_err(|error| error.errno)?;
@@ -33,7 +33,7 @@ impl Maker {
             let count = sys::channel::receive(&socket, &mut part, false).map_err(|error| error.errno)?.count;
             inbox.extend_from_slice(part.get(..count).unwrap_or_default());
             match messages::decode(&mut inbox) {
-                Ok(Some(News::Ready { guarded, pid: _ })) => {
+                Ok(Some(StarterMessage::Ready { guarded, pid: _ })) => {
                     return Ok((Self { pid, pidfd, link: Link::new(socket) }, guarded));
                 }
                 Ok(None) if count > 0 => {}
@@ -48,7 +48,7 @@ impl Maker {
     }
 }
 
-impl Drop for Maker {
+impl Drop for Spawner {
     fn drop(&mut self) {
         drop(sys::pidfd::send_signal(&self.pidfd, KILL));
         // Or it was waited for with the others.

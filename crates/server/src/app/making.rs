@@ -14,12 +14,12 @@ use policy::value::Root;
 use sandbox::{Capabilities, Planned, PolicyLayer, Workload};
 use serde_json::{Value as Json, json};
 
-use super::{Desk, LIFE_MS, MAX_LIFE_MS, Once, Order, load, locked, problems};
+use super::{AppState, LIFE_MS, MAX_LIFE_MS, Once, Order, load, locked, problems};
 use crate::admission::admit;
 use crate::answer::Problem;
-use crate::backend::Wanted;
-use crate::ceiling::{self, Judged};
-use crate::desk::Headers;
+use crate::app::Headers;
+use crate::backend::SandboxRequest;
+use crate::ceiling::{self, CeilingResult};
 use crate::keys::Key;
 use crate::labels::{self, AT_END, BODY, HEADERS, KEPT_MS, KEY, LATEST, MADE, ONCE, PORTS, PREFIX, WAKE};
 
@@ -51,7 +51,7 @@ impl Ours {
 
 /// A creation on its way; it is none any more when this is dropped.
 struct Creating<'a> {
-    desk: &'a Desk,
+    app: &'a AppState,
     once: Option<String>,
     key: String,
     /// Its number, by which its sandbox is known in a list.
@@ -63,9 +63,9 @@ struct Creating<'a> {
 impl Drop for Creating<'_> {
     fn drop(&mut self) {
         if let Some(once) = &self.once {
-            locked(&self.desk.creating).remove(once);
+            locked(&self.app.creating).remove(once);
         }
-        let mut coming = locked(&self.desk.coming);
+        let mut coming = locked(&self.app.coming);
         if let Some(numbers) = coming.get_mut(&self.key) {
             numbers.remove(&self.number);
         }
@@ -79,12 +79,12 @@ impl Creating<'_> {
     fn count(&self, known: &[Info]) -> usize {
         let living = known.iter().filter(|info| info.state != State::Ended);
         let made: BTreeSet<&str> = known.iter().filter_map(|info| info.labels.get(MADE)).map(String::as_str).collect();
-        let coming = self.before.iter().filter(|number| !made.contains(self.desk.made(**number).as_str()));
+        let coming = self.before.iter().filter(|number| !made.contains(self.app.made(**number).as_str()));
         living.count().saturating_add(coming.count()).saturating_add(1)
     }
 }
 
-impl Desk {
+impl AppState {
     /// Creates a sandbox under the ceiling of a key.
     pub(crate) async fn create(&self, key: &Key, order: Order, once: Option<Once<'_>>) -> Result<Info, Vec<Problem>> {
         let began = Instant::now();
@@ -130,7 +130,7 @@ impl Desk {
         let mut wanted = self.wanted(key, order, None)?;
         self.permitted(key, &mut wanted, (ours, beyond_ms)).await?;
         let environment = Arc::clone(&self.environment);
-        let Wanted { mut layers, timeout_ms, .. } = wanted;
+        let SandboxRequest { mut layers, timeout_ms, .. } = wanted;
         let life = timeout_ms.map(|ms| ("--timeout".to_owned(), format!("{ms}ms")));
         layers.extend(life.map(|(name, value)| PolicyLayer::Flag { name, value }));
         let judge = move || {
@@ -166,7 +166,7 @@ impl Desk {
         let before = numbers.clone();
         numbers.insert(number);
         drop(coming);
-        Ok(Creating { desk: self, once, key: key.name.clone(), number, before })
+        Ok(Creating { app: self, once, key: key.name.clone(), number, before })
     }
 
     /// What a sandbox is known by that was made by the creation of this number.
@@ -197,7 +197,12 @@ impl Desk {
         admit((self.room)(), coming.saturating_add(more))
     }
 
-    fn wanted(&self, key: &Key, order: Order, digests: Option<(String, String)>) -> Result<Wanted, Vec<Problem>> {
+    fn wanted(
+        &self,
+        key: &Key,
+        order: Order,
+        digests: Option<(String, String)>,
+    ) -> Result<SandboxRequest, Vec<Problem>> {
         let Order {
             template,
             imports,
@@ -254,7 +259,7 @@ impl Desk {
             labels.insert(HEADERS.to_owned(), mark);
             given
         });
-        Ok(Wanted {
+        Ok(SandboxRequest {
             owner: key.mark(),
             layers,
             no_links: key.ceiling.is_some(),
@@ -276,7 +281,7 @@ impl Desk {
     async fn permitted(
         &self,
         key: &Key,
-        wanted: &mut Wanted,
+        wanted: &mut SandboxRequest,
         (ours, beyond_ms): (Ours, u64),
     ) -> Result<Option<u64>, Vec<Problem>> {
         let (layers, environment) = (wanted.layers.clone(), Arc::clone(&self.environment));
@@ -288,7 +293,8 @@ impl Desk {
             asked.policy.secrets.retain(|_, secret| !secret.variables().any(|name| given.contains(name)));
             let top = top.map(|top| load(&[PolicyLayer::Document(top)], &environment)).transpose()?;
             let top = top.as_ref().map(|loaded| &loaded.policy);
-            let Judged { mut found, layers } = ceiling::beyond(top, &asked.policy, &ours.of(&asked.policy.fs.root));
+            let CeilingResult { mut found, layers } =
+                ceiling::beyond(top, &asked.policy, &ours.of(&asked.policy.fs.root));
             let wall = top.and_then(|top| top.limits.wall).map(|wall| wall.0);
             if let Some(most) = wall.filter(|most| life.is_some_and(|life| life > *most)) {
                 found.push(too_long(most));
@@ -305,7 +311,7 @@ impl Desk {
 
 /// What its supervisor is told of its life, which was judged: who asked for none gets the usual one, or as long a one as the ceiling
 /// allows. What it is kept for beyond that, when it is paused or the server has something to tell, never passes the ceiling.
-fn lives(wanted: &mut Wanted, wall: Option<u64>, beyond_ms: u64) {
+fn lives(wanted: &mut SandboxRequest, wall: Option<u64>, beyond_ms: u64) {
     let within = |ms: u64| wall.map_or(ms, |wall| wall.min(ms));
     let life = wanted.timeout_ms.unwrap_or_else(|| within(LIFE_MS));
     let pauses = wanted.labels.contains_key(AT_END);

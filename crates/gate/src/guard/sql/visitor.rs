@@ -10,7 +10,7 @@ use sqlparser::ast::{Expr, Ident, Query, Statement, TableFactor, ValueWithSpan, 
 use super::Refusal;
 
 /// What wants to see the nodes of a tree: before their children, after them, or both.
-pub(super) trait Look {
+pub(super) trait Visitor {
     /// Before what is in `node`; `Err` ends the walk.
     fn before(&mut self, node: &Node<'_>) -> Result<(), Refusal> {
         let _children_alone_matter = node;
@@ -38,19 +38,19 @@ pub(super) enum Node<'n> {
 ///
 /// # Errors
 /// The first one of `look`.
-pub(super) fn through(tree: &mut impl VisitMut, look: &mut dyn Look) -> Result<(), Refusal> {
-    let mut walk = Through { look, refused: None };
+pub(super) fn through(tree: &mut impl VisitMut, look: &mut dyn Visitor) -> Result<(), Refusal> {
+    let mut walk = VisitorAdapter { look, refused: None };
     match tree.visit(&mut walk) {
         ControlFlow::Continue(()) | ControlFlow::Break(()) => walk.refused.map_or(Ok(()), Err),
     }
 }
 
-struct Through<'l> {
-    look: &'l mut dyn Look,
+struct VisitorAdapter<'l> {
+    look: &'l mut dyn Visitor,
     refused: Option<Refusal>,
 }
 
-impl Through<'_> {
+impl VisitorAdapter<'_> {
     fn told(&mut self, said: Result<(), Refusal>) -> ControlFlow<()> {
         match said {
             Ok(()) => ControlFlow::Continue(()),
@@ -72,7 +72,7 @@ impl Through<'_> {
     }
 }
 
-impl VisitorMut for Through<'_> {
+impl VisitorMut for VisitorAdapter<'_> {
     type Break = ();
 
     fn pre_visit_statement(&mut self, _: &mut Statement) -> ControlFlow<()> {

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::answer::Problem;
 use crate::backend::{Approvals, Sandboxes};
-use crate::built::{Shelf, Works};
+use crate::built::{TemplateStore, Works};
 use crate::ceiling;
 use crate::keys::{Key, Keys, KeysError};
 use crate::meters::Meters;
@@ -103,7 +103,7 @@ pub(crate) struct Once<'a> {
 pub type PoolStatus = Arc<dyn Fn() -> live::pool::Status + Send + Sync>;
 
 /// What the requests of a server share.
-pub struct Desk {
+pub struct AppState {
     pub(crate) sandboxes: Arc<dyn Sandboxes>,
     pub(crate) keys: Keys,
     pub(crate) tokens: Tokens,
@@ -114,7 +114,7 @@ pub struct Desk {
     environment: Arc<Environment>,
     pub(crate) templates: Templates,
     /// Templates that clients build.
-    pub(crate) shelf: Shelf,
+    pub(crate) shelf: TemplateStore,
     /// Those that are built now.
     pub(crate) works: Works,
     /// An empty folder, which `/workspace` is a copy of.
@@ -149,9 +149,9 @@ pub struct Desk {
     log: Mutex<Option<Arc<Log>>>,
 }
 
-impl std::fmt::Debug for Desk {
+impl std::fmt::Debug for AppState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Desk").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("AppState").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
@@ -159,8 +159,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Desk {
-    /// A desk over these sandboxes.
+impl AppState {
+    /// An app state over these sandboxes.
     ///
     /// # Errors
     /// The folder of the server cannot be used.
@@ -179,7 +179,7 @@ impl Desk {
         }
         let tokens = Tokens::new(keys.secret()?);
         // Keys and templates lie in one state folder.
-        let shelf = Shelf::new(keys.folder());
+        let shelf = TemplateStore::new(keys.folder());
         let store = Store::new(keys.folder().parent().unwrap_or_else(|| keys.folder()));
         Ok(Self {
             sandboxes,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::frame::{self, Frame, Kind, Lane, MAX_DATA, WINDOW};
 
 /// Nothing more is produced while so much waits to be sent, bytes.
-const FULL: usize = 1024 * 1024;
+pub(crate) const FULL: usize = 1024 * 1024;
 /// Nothing more is taken in while so much waits to be sent, bytes: also answers to bad requests are bounded.
 const STUCK: usize = 2 * FULL;
 
@@ -131,11 +131,6 @@ impl Io<'_> {
             return 0;
         }
         usize::try_from(self.flow.credit).unwrap_or(usize::MAX).min(MAX_DATA - 1)
-    }
-
-    /// Whether only the common queue is in the way.
-    pub(crate) fn has_credit(&self) -> bool {
-        self.flow.has_credit()
     }
 
     /// Sends data, no more than [`Io::may_send`] said.

@@ -28,6 +28,13 @@ pub fn pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
+/// Number of the own process group; 0 where that is one of another pid namespace.
+#[must_use]
+pub fn group() -> i32 {
+    // SAFETY: the call takes no pointers, and cannot fail.
+    unsafe { libc::getpgrp() }
+}
+
 /// Release of the running kernel, e.g. `6.18.0`.
 #[must_use]
 pub fn kernel_release() -> String {

@@ -135,12 +135,29 @@ impl Command {
     /// # Errors
     /// As [`Command::start`]; EBADF at [`Step::Prepare`]: a number below 0 or above 63.
     pub fn start_with(&self, fds: &[(BorrowedFd<'_>, RawFd)]) -> std::result::Result<Child, SpawnError> {
+        self.launch(fds, |launch| launch.start())
+    }
+
+    /// Starts it with these descriptors from a process of one thread, which sleeps until it has been executed: its number, which
+    /// is nobody else's until that process has waited for it. Needs no pidfd, which not every kernel has.
+    ///
+    /// # Errors
+    /// As [`Command::start_with`].
+    pub fn start_asleep(&self, fds: &[(BorrowedFd<'_>, RawFd)]) -> std::result::Result<i32, SpawnError> {
+        self.launch(fds, |launch| launch.start_asleep())
+    }
+
+    fn launch<R>(
+        &self,
+        fds: &[(BorrowedFd<'_>, RawFd)],
+        start: impl FnOnce(Launch<'_>) -> std::result::Result<R, SpawnError>,
+    ) -> std::result::Result<R, SpawnError> {
         if let Some(errno) = self.wrong {
             return Err(SpawnError { step: Step::Prepare, errno });
         }
         let argv: Vec<_> = self.argv.iter().map(CString::as_c_str).collect();
         let env: Vec<_> = self.env.iter().map(CString::as_c_str).collect();
-        Launch {
+        start(Launch {
             flags: 0,
             own_pid_namespace: false,
             cgroup: None,
@@ -157,8 +174,7 @@ impl Command {
             program: Program::Path(&self.program),
             argv: &argv,
             env: &env,
-        }
-        .start()
+        })
     }
 
     /// Runs it to its end with `input` on stdin, for at most `limit`, keeping at most `keep` bytes of each output.

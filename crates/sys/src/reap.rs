@@ -5,11 +5,28 @@ use crate::pidfd::{End, Used};
 /// One child that has ended, reaped: its number, how it ended, what it used. `None`: none has.
 #[must_use]
 pub fn any() -> Option<(i32, End, Used)> {
+    ended(-1, libc::WNOHANG)
+}
+
+/// Waits until the child of this number has ended, and reaps it. `None`: it is no child of this process, or was reaped.
+pub fn wait(pid: i32) -> Option<(End, Used)> {
+    // 0 and below mean others.
+    let pid = (pid > 0).then_some(pid)?;
+    loop {
+        match ended(pid, 0) {
+            Some((_, end, used)) => return Some((end, used)),
+            None if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
+            None => return None,
+        }
+    }
+}
+
+fn ended(whom: i32, options: i32) -> Option<(i32, End, Used)> {
     let mut status: i32 = 0;
     // SAFETY: `rusage` is plain data for which all zero bytes are a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are to live, writable values of the types that wait4(2) fills.
-    let pid = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut usage) };
+    let pid = unsafe { libc::wait4(whom, &raw mut status, options, &raw mut usage) };
     if pid <= 0 {
         return None;
     }
@@ -34,6 +51,8 @@ pub fn is_childless() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
+
     use super::*;
     use crate::command::{Command, Session};
 
@@ -47,6 +66,10 @@ mod tests {
                 command.start_with(&[(std::os::fd::AsFd::as_fd(&null), 0)]).unwrap().pid
             };
             assert!(any().is_none() && is_childless());
+            let asleep = Command::new("/bin/sh").args(["-c", "exit 5"]).start_asleep(&[]).unwrap();
+            assert_eq!(wait(asleep).map(|(end, _)| end), Some(End::Exited(5)));
+            let missing = Command::new("/no/such").start_asleep(&[]).unwrap_err();
+            assert_eq!((missing.errno, wait(asleep), is_childless()), (Errno::NOENT, None, true));
             let (one, other) = (start("exit 3"), start("kill -9 $$"));
             let mut seen = Vec::new();
             while seen.len() < 2 {

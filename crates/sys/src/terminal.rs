@@ -2,6 +2,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::pty::OpenptFlags;
 use rustix::termios::{OptionalActions, Termios, Winsize};
 
@@ -35,7 +37,15 @@ pub fn open(size: Size) -> Result<Pair> {
     let master = rustix::pty::openpt(flags).named("openpt", object)?;
     rustix::pty::unlockpt(&master).named("unlockpt", object)?;
     // By descriptor, not by name: the name could be another terminal in this mount namespace.
-    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).named("ioctl(TIOCGPTPEER)", object)?;
+    let slave = match rustix::pty::ioctl_tiocgptpeer(&master, flags) {
+        // gVisor's kernel, which has no such request and one devpts alone.
+        Err(Errno::NOTTY) => {
+            let name = rustix::pty::ptsname(&master, Vec::new()).named("ptsname", object)?;
+            let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+            rustix::fs::open(name, flags, Mode::empty()).named("open", || "/dev/pts".to_owned())?
+        }
+        slave => slave.named("ioctl(TIOCGPTPEER)", object)?,
+    };
     resize(&master, size)?;
     Ok(Pair { master, slave })
 }

@@ -192,6 +192,7 @@ mod tests {
             shm: NONE,
             run: NONE,
             workspace: None,
+            certificates: Vec::new(),
             machine_id: None,
             rlimits: std::collections::BTreeMap::new(),
             environment: Vec::new(),

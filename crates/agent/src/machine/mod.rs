@@ -26,6 +26,8 @@ pub const NETWORK: &[&str] = &[NEWER, "failover", "net_failover", "virtio_net"];
 pub const NEWER: &str = "dimlib";
 /// Where the files of [`Begin`] are shown, read-only.
 pub const OURS: &str = "/run/fumehood";
+/// Which of these files is what the run trusts.
+pub const CERTIFICATES: &str = "ca.pem";
 /// Names at the top of the tree that programs see which are the machine's own: what the image has of these names is not shown.
 pub const OWN: &[&str] = &["proc", "sys", "dev", "tmp", "run", "home", "lost+found"];
 /// The port of the virtual serial device that leads to the supervisor.
@@ -173,6 +175,9 @@ pub struct Machine {
     /// The copy of the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Workspace>,
+    /// Files of the image, by their paths without links, in whose place [`CERTIFICATES`] is shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<String>,
     /// The file of the image that is its `/etc/machine-id`, by its path from the top: an empty one is shown in its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_id: Option<String>,

@@ -9,7 +9,7 @@ use rustix::fs::{CWD, FileType, Mode};
 use rustix::mount::MountFlags;
 
 use super::init::{Fault, at, io};
-use super::{Machine, OURS, OWN, Place};
+use super::{CERTIFICATES, Machine, OURS, OWN, Place};
 
 /// Where the tree is made.
 pub(super) const NEW: &str = "/new";
@@ -52,6 +52,7 @@ pub(super) fn enter(machine: &Machine, own: &[(String, Vec<u8>)]) -> Result<(), 
     devices()?;
     places(machine)?;
     files(own)?;
+    certificates(&machine.certificates)?;
     super::workspace::make(machine)?;
     let sealed = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount_remount(NEW, sealed, c"").map_err(at("sealing the root"))?;
@@ -182,4 +183,16 @@ fn files(own: &[(String, Vec<u8>)]) -> Result<(), Fault> {
         std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o555)).map_err(io(OURS))?;
     }
     rustix::mount::mount_remount(&to, flags | MountFlags::RDONLY, c"").map_err(at(OURS))
+}
+
+/// What the run trusts, in the place of the image's own files.
+fn certificates(places: &[String]) -> Result<(), Fault> {
+    let from = format!("{NEW}{OURS}/{CERTIFICATES}");
+    let sealed = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    for place in places {
+        let to = format!("{NEW}{place}");
+        rustix::mount::mount_bind(&from, &to).map_err(at(place.clone()))?;
+        rustix::mount::mount_remount(&to, MountFlags::BIND | sealed, c"").map_err(at(to))?;
+    }
+    Ok(())
 }

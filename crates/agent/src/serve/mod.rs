@@ -105,15 +105,7 @@ pub fn serve(socket: OwnedFd, home: &Path) -> Result<(), String> {
 }
 
 fn serve_prepared((socket, inside): (OwnedFd, Inside)) -> Result<(), Broken> {
-    let mut agent = Agent {
-        socket,
-        inbox: Vec::new(),
-        out: Outbox::default(),
-        streams: BTreeMap::new(),
-        inside,
-        scratch: vec![0; READ],
-        last: 0,
-    };
+    let mut agent = Agent::new(socket, inside);
     loop {
         let ready = agent.wait()?;
         if ready.contains(&For::Starter) {
@@ -139,6 +131,11 @@ fn serve_prepared((socket, inside): (OwnedFd, Inside)) -> Result<(), Broken> {
 }
 
 impl Agent {
+    fn new(socket: OwnedFd, inside: Inside) -> Self {
+        let (out, scratch) = (Outbox::default(), vec![0; READ]);
+        Self { socket, inbox: Vec::new(), out, streams: BTreeMap::new(), inside, scratch, last: 0 }
+    }
+
     /// Waits until something can go on; marks the streams that can.
     fn wait(&mut self) -> Result<Vec<For>, Broken> {
         let mut whom = Vec::new();
@@ -319,7 +316,8 @@ impl Agent {
         stream.at = None;
         let ended = match stream.task.step(&mut io, &mut self.inside) {
             Ok(Progress::More) => return stream.due = true,
-            Ok(Progress::Wait) => return,
+            // What it said itself may have filled the queue: then it waits for room, of which nobody tells it.
+            Ok(Progress::Wait) => return stream.due = !io.out.has_room(),
             Ok(Progress::Until(at)) => return stream.at = Some(at),
             Ok(Progress::Done(result)) => Ok(result),
             Err(failure) => Err(failure),
@@ -362,5 +360,31 @@ fn poll(list: &mut [PollFd<'_>], limit: Option<Duration>) -> Result<(), Errno> {
     match rustix::event::poll(list, limit.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::FULL;
+
+    #[test]
+    fn a_stream_whose_own_reply_filled_the_queue_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), b"all of it").unwrap();
+        let (_supervisor, socket) = sys::channel::pair().unwrap();
+        let (socket, inside) = environment::surroundings(socket, Some(folder.path()), false).unwrap();
+        let mut agent = Agent::new(socket, inside);
+        let path = folder.path().join("file").to_str().unwrap().to_owned();
+        let request = serde_json::to_vec(&Request::Read { path, offset: 0, length: None }).unwrap();
+        agent.open(Frame { kind: Kind::Open, stream: 7, payload: &request }).unwrap();
+        // Room for some bytes, and for no reply.
+        (1..FULL / (HEADER + 1)).for_each(|_| assert!(agent.out.put(Kind::Event, 9, &[0])));
+        assert!(agent.out.has_room());
+        agent.step_all();
+        assert!(!agent.out.has_room() && agent.streams.contains_key(&7));
+        agent.out = Outbox::default();
+        (0..2).for_each(|_| agent.step_all());
+        assert!(agent.streams.is_empty(), "it waits for nothing that comes");
     }
 }

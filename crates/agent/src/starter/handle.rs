@@ -1,13 +1,13 @@
 //! One starter, as the agent sees it: it has one program at a time, and the next when nothing of the last one runs any more. So all
-//! that descends from a program is below its starter, whatever sessions it made and whatever parents it lost.
+//! that descends from a program is below its starter, or carries its mark, whatever sessions it made and whatever parents it lost.
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use super::held::Held;
 use super::link::Link;
 use super::messages::StarterMessage;
-use crate::tree;
+use crate::tree::{Ending, ProcessSet};
 use crate::words::{Exited, Failure};
 
 const KILL: i32 = 9;
@@ -22,6 +22,10 @@ const MAX_LOOKS: u32 = 600;
 /// So often where `/proc` shows nothing, which is some seconds: what is not in the program's own group is not found later either.
 const MAX_BLIND: u32 = 100;
 
+/// So often nothing is to be left of what a starter that is gone had, with a while in between.
+const MAX_ENDS: u32 = 100;
+static NOBODY: BTreeSet<i32> = BTreeSet::new();
+
 /// A starter.
 #[derive(Debug)]
 pub(super) struct StarterHandle {
@@ -29,7 +33,10 @@ pub(super) struct StarterHandle {
     /// Its number, when it has said that it is there.
     pub(super) pid: Option<i32>,
     /// The same process, whatever becomes of the number.
-    pidfd: Option<OwnedFd>,
+    process: Option<Held>,
+    /// What its programs carry, and all that they leave behind: where the kernel lets it adopt nobody. Else it has no mark, and is
+    /// told by the kernel when nobody is left.
+    mark: Option<u64>,
     pub(super) job: Option<Job>,
 }
 
@@ -58,8 +65,17 @@ pub(crate) enum ProgramEvent {
 }
 
 impl StarterHandle {
-    pub(super) const fn new(link: Link) -> Self {
-        Self { link, pid: None, pidfd: None, job: None }
+    pub(super) const fn new(link: Link, mark: Option<u64>) -> Self {
+        Self { link, pid: None, process: None, mark, job: None }
+    }
+
+    /// Its program, and all that descends from it.
+    fn members(&self) -> Option<ProcessSet<'static>> {
+        let pid = self.pid?;
+        Some(match self.mark {
+            Some(mark) => ProcessSet::Marked { mark, but: Some(pid) },
+            None => ProcessSet::Below { top: pid, but: &NOBODY },
+        })
     }
 
     pub(super) fn takes(&mut self, order: u64) {
@@ -90,8 +106,8 @@ impl StarterHandle {
     /// `None`: it may not say that.
     fn heard(&mut self, news: StarterMessage, may_be: impl Fn(i32) -> bool) -> Option<Option<(u64, ProgramEvent)>> {
         match (news, &mut self.job) {
-            (StarterMessage::Ready { guarded: _, pid }, _) if self.pid.is_none() && may_be(pid) => {
-                self.pidfd = sys::pidfd::open(pid).ok();
+            (StarterMessage::Ready { guarded: _, marks: _, pid }, _) if self.pid.is_none() && may_be(pid) => {
+                self.process = Held::of(pid);
                 self.pid = Some(pid);
                 Some(None)
             }
@@ -111,13 +127,16 @@ impl StarterHandle {
             }
             (StarterMessage::Exited { id, exited, left }, Some(job)) if job.order == id && !job.over => {
                 job.over = true;
-                if !left {
+                // One that adopts nobody cannot know.
+                if !left && self.mark.is_none() {
                     self.job = None;
                 }
                 Some(Some((id, ProgramEvent::Exited(exited))))
             }
             (StarterMessage::Empty, Some(job)) if job.over => {
-                self.job = None;
+                if self.mark.is_none() {
+                    self.job = None;
+                }
                 Some(None)
             }
             (
@@ -133,7 +152,7 @@ impl StarterHandle {
 
     /// Sends a signal to all that descends from its program.
     pub(super) fn signal(&self, number: i32) {
-        let reached = self.pid.and_then(|pid| tree::signal(pid, number));
+        let reached = self.members().and_then(|set| set.signal(number));
         if reached.is_none_or(|count| count == 0) {
             self.group(number);
         }
@@ -158,11 +177,15 @@ impl StarterHandle {
         self.job.as_ref()?.ending.map(|(at, _)| at)
     }
 
-    /// Ends what is there now. That nothing is left only the starter can tell, of whom the kernel says it. False: it was looked at often
-    /// enough.
+    /// Ends what is there now. That nothing is left the starter tells, of whom the kernel says it, or nobody has its mark. False: it was
+    /// looked at often enough.
     pub(super) fn look(&mut self) -> bool {
         self.wake();
-        let seen = self.pid.is_some_and(|pid| tree::end(pid, &BTreeSet::new()));
+        let ending = self.members().and_then(|set| set.end());
+        if ending == Some(Ending::Done) && self.job.as_ref().is_some_and(|job| job.over) {
+            self.job = None;
+        }
+        let seen = ending.is_some();
         if !seen {
             self.group(KILL);
         }
@@ -173,10 +196,38 @@ impl StarterHandle {
         *looks <= if seen { MAX_LOOKS } else { MAX_BLIND }
     }
 
+    /// What its program left, if anything is left; where it has a mark nobody tells it of that.
+    pub(super) fn left(&self) -> Option<ProcessSet<'static>> {
+        self.mark?;
+        self.job.as_ref().filter(|job| job.over)?;
+        self.members()
+    }
+
+    /// Ends what is left of its program, and it as well: it is gone, misbehaved or lost its maker. False: something may be left.
+    pub(super) fn end_left(&self) -> bool {
+        match (self.mark, self.pid) {
+            // Where it only misbehaved, or lost its maker, it is still the parent of all of it.
+            (None, Some(pid)) => ProcessSet::Below { top: pid, but: &NOBODY }.end().is_some(),
+            // It has not been there yet.
+            (None, None) => true,
+            (Some(mark), _) => {
+                let set = ProcessSet::Marked { mark, but: None };
+                (0..MAX_ENDS).any(|_| {
+                    let done = set.end() == Some(Ending::Done);
+                    if !done {
+                        // Those who were sent a signal are on their way.
+                        drop(sys::channel::wait(&[], Some(SOON)));
+                    }
+                    done
+                })
+            }
+        }
+    }
+
     /// Lets it go on, if a program has stopped it; to one that runs this is nothing.
     pub(super) fn wake(&self) {
-        if let Some(pidfd) = &self.pidfd {
-            drop(sys::pidfd::send_signal(pidfd, CONTINUE));
+        if let Some(process) = &self.process {
+            process.signal(CONTINUE);
         }
     }
 }
@@ -184,8 +235,8 @@ impl StarterHandle {
 impl Drop for StarterHandle {
     fn drop(&mut self) {
         // It ends when its socket is closed, if nobody has stopped it.
-        if let Some(pidfd) = &self.pidfd {
-            drop(sys::pidfd::send_signal(pidfd, KILL));
+        if let Some(process) = &self.process {
+            process.signal(KILL);
         }
     }
 }

@@ -15,6 +15,7 @@ use sys::pidfd::{End, Used};
 use sys::signals::Signals;
 use sys::spawn::{SpawnError, Step};
 
+use super::mark;
 use super::messages::{self, Order, StarterMessage};
 use crate::files::failure::{self, failure};
 use crate::words::{Code, Exited, Failure};
@@ -39,12 +40,22 @@ struct Inside<'a> {
     left: bool,
 }
 
-/// The maker, in a copy of the agent; its exit code.
-pub(super) fn make(socket: &OwnedFd) -> i32 {
+/// What a starter has from its maker.
+struct Given {
+    guarded: bool,
+    /// Its mark, and who is kept from signals, where the kernel lets nobody adopt orphans.
+    marked: Option<(u64, [i32; 2])>,
+}
+
+/// The maker, in a copy of the agent; its exit code. `made`: so many starters were made before.
+pub(super) fn make(socket: &OwnedFd, agent: i32, mut made: u64) -> i32 {
     let Some((socket, children)) = prepared(socket) else { return 1 };
     go_first();
-    let guarded = confine();
-    if !tell(&socket, &StarterMessage::Ready { guarded, pid: sys::caller::pid() }) {
+    let pid = sys::caller::pid();
+    // Without it, and without a mark, nobody could say that nothing of a program is left.
+    let marks = sys::bare::become_subreaper().is_err();
+    let guarded = confine() || marks;
+    if !tell(&socket, &StarterMessage::Ready { guarded, marks, pid }) {
         return 1;
     }
     let mut part = [0; 64];
@@ -57,8 +68,10 @@ pub(super) fn make(socket: &OwnedFd) -> i32 {
         match sys::channel::receive(&socket, &mut part, true) {
             Ok(received) if received.count > 0 => {
                 for theirs in received.descriptors {
+                    let marked = marks.then(|| (mark::of(made), [agent, pid]));
                     // Where none can be made the socket is closed, which the agent hears.
-                    drop(sys::fork::run(|| start_programs(&theirs, guarded)));
+                    drop(sys::fork::run(|| start_programs(&theirs, &Given { guarded, marked })));
+                    made = made.saturating_add(1);
                 }
             }
             Err(error) if error.is_again() => {}
@@ -69,11 +82,20 @@ pub(super) fn make(socket: &OwnedFd) -> i32 {
 }
 
 /// A starter, in a copy of the maker; its exit code.
-fn start_programs(socket: &OwnedFd, guarded: bool) -> i32 {
+fn start_programs(socket: &OwnedFd, given: &Given) -> i32 {
     let Some((socket, children)) = prepared(socket) else { return 1 };
+    let (guarded, pid) = (given.guarded, sys::caller::pid());
+    let kept = match given.marked {
+        // One that comes when its maker is gone is missed by who looks for the mark.
+        Some((mark, [agent, maker])) => mark::put(mark, [agent, maker, pid]).filter(|()| parent() == maker),
+        None => sys::bare::become_subreaper().ok(),
+    };
+    if kept.is_none() {
+        return 1;
+    }
     let mut inside =
         Inside { socket: &socket, inbox: Vec::new(), descriptors: VecDeque::new(), running: None, left: false };
-    if !tell(&socket, &StarterMessage::Ready { guarded, pid: sys::caller::pid() }) {
+    if !tell(&socket, &StarterMessage::Ready { guarded, marks: given.marked.is_some(), pid }) {
         return 1;
     }
     loop {
@@ -85,13 +107,11 @@ fn start_programs(socket: &OwnedFd, guarded: bool) -> i32 {
     }
 }
 
-/// A copy with nothing of its parent's but the socket, that adopts all orphans below it and is told of its children's ends.
+/// A copy with nothing of its parent's but the socket, that is told of its children's ends.
 fn prepared(socket: &OwnedFd) -> Option<(OwnedFd, Signals)> {
     let socket = alone(socket)?;
     sys::signals::block_all();
     let children = Signals::take(&[CHILD]).ok()?;
-    // Without it nobody could say that nothing of a program is left.
-    sys::bare::become_subreaper().ok()?;
     Some((socket, children))
 }
 
@@ -101,6 +121,10 @@ fn wait(socket: &OwnedFd, children: &Signals) -> Option<bool> {
     let ready = sys::channel::wait(&interests, None).ok()?;
     while children.next().is_some() {}
     Some(ready.first() == Some(&true))
+}
+
+fn parent() -> i32 {
+    rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get())
 }
 
 fn tell(socket: &OwnedFd, news: &StarterMessage) -> bool {
@@ -240,8 +264,8 @@ fn start(order: Order, descriptors: &[OwnedFd]) -> Result<i32, Failure> {
         command = command.variable(variable);
     }
     let three: Vec<(BorrowedFd<'_>, i32)> = descriptors.iter().cycle().map(OwnedFd::as_fd).zip(0..3).collect();
-    match command.start_with(&three) {
-        Ok(child) => Ok(child.pid),
+    match command.start_asleep(&three) {
+        Ok(pid) => Ok(pid),
         Err(error) => Err(refused(error, name, &cwd.unwrap_or(Path::new("")).join(&program), cwd)),
     }
 }

@@ -20,9 +20,11 @@ pub(crate) struct Order {
 /// What a starter says, and the maker of starters its first word.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum StarterMessage {
-    /// It is there, under this number; whether its programs are kept from signalling the agent.
+    /// It is there, under this number; whether its programs are kept from signalling the agent, and whether what they leave behind
+    /// carries a mark, because the kernel lets nobody adopt it.
     Ready {
         guarded: bool,
+        marks: bool,
         pid: i32,
     },
     Started {

@@ -2,11 +2,14 @@
 //!
 //! Programs inherit the layer. So they can signal one another, and neither signal nor trace the agent, which stands outside of
 //! it. One process, the maker, puts itself under the layer and makes the starters; each of them has one program at a time, and adopts
-//! what that leaves behind. What a starter says is not believed: a program can end it, or worse.
+//! what that leaves behind. Where the kernel lets nobody adopt, as gVisor's of 2022, a starter marks its programs instead, and what
+//! keeps the mark keeps signals from us as well. What a starter says is not believed: a program can end it, or worse.
 
 mod handle;
+mod held;
 mod inside;
 mod link;
+mod mark;
 mod messages;
 mod spawner;
 
@@ -17,7 +20,7 @@ use std::time::Instant;
 use rustix::event::PollFlags;
 
 use crate::files::failure::{error_text, failure};
-use crate::tree;
+use crate::tree::{self, ProcessSet};
 use crate::words::{Code, Failure, Program};
 pub(crate) use handle::ProgramEvent;
 use handle::StarterHandle;
@@ -35,6 +38,8 @@ pub(crate) struct Starters {
     maker: Option<Spawner>,
     all: Vec<StarterHandle>,
     orders: u64,
+    /// So many starters were asked for.
+    made: u64,
     guarded: bool,
     /// This process adopts what lost all starters.
     adopts: bool,
@@ -66,15 +71,19 @@ impl Starters {
     fn add(&mut self) -> Result<&mut StarterHandle, Failure> {
         let failed = |errno| failure(Code::TooMany, format!("{NO_STARTER}: {}", error_text(errno)));
         if self.maker.is_none() {
-            let (maker, guarded) = Spawner::new().map_err(failed)?;
+            let (maker, guarded) = Spawner::new(self.made).map_err(failed)?;
             self.guarded = guarded;
             self.maker = Some(maker);
         }
         let (ours, theirs) = sys::channel::pair().map_err(|error| failed(error.errno))?;
+        let mut mark = None;
         if let Some(maker) = &mut self.maker {
             maker.link.put(vec![0], vec![theirs]);
+            // Both count.
+            mark = maker.marks.then(|| mark::of(self.made));
+            self.made = self.made.saturating_add(1);
         }
-        self.all.push(StarterHandle::new(Link::new(ours)));
+        self.all.push(StarterHandle::new(Link::new(ours), mark));
         self.all.last_mut().ok_or_else(|| failure(Code::Failed, "nobody starts programs"))
     }
 
@@ -84,6 +93,7 @@ impl Starters {
         let Program { argv, env, cwd, tty, stdin: _ } = program;
         let bytes = messages::encode(&Order { id, argv, env, cwd, tty: tty.is_some() })
             .ok_or_else(|| failure(Code::Invalid, "the program cannot be described"))?;
+        self.free();
         let one = match self.all.iter().position(StarterHandle::is_free) {
             Some(at) => self.all.get_mut(at).ok_or_else(|| failure(Code::Failed, "nobody starts programs"))?,
             None => self.add()?,
@@ -92,6 +102,18 @@ impl Starters {
         one.link.put(bytes, descriptors);
         self.orders = id;
         Ok(id)
+    }
+
+    /// Those are free of whose programs nothing is left.
+    fn free(&mut self) {
+        let over: Vec<&mut StarterHandle> = self.all.iter_mut().filter(|one| one.left().is_some()).collect();
+        if over.is_empty() {
+            return;
+        }
+        let left: Vec<ProcessSet<'_>> = over.iter().filter_map(|one| one.left()).collect();
+        for (one, _) in over.into_iter().zip(tree::gone(&left)).filter(|(_, gone)| *gone) {
+            one.job = None;
+        }
     }
 
     fn of(&mut self, order: u64) -> Option<&mut StarterHandle> {
@@ -172,9 +194,8 @@ impl Starters {
                 told.push((order, if one.pid.is_some() || gone { ProgramEvent::Gone } else { none() }));
             }
             lost |= one.pid.is_some();
-            // Where it only misbehaved, or lost its maker, it is still the parent of all of it.
-            if let Some(pid) = one.pid.filter(|_| !one.is_free()) {
-                self.escaped |= !tree::end(pid, &BTreeSet::new());
+            if !one.is_free() {
+                self.escaped |= !one.end_left();
             }
         }
         if gone {
@@ -202,11 +223,13 @@ impl Starters {
     /// Ends what a starter that is gone left: its maker adopted it, and we what that had.
     fn end_orphans(&mut self) {
         let but = self.numbers();
-        if let Some(maker) = &self.maker {
-            self.escaped |= !tree::end(maker.pid, &but);
+        let ends = |top| ProcessSet::Below { top, but: &but }.end().is_some();
+        // Where starters mark what they start nobody adopts, and all of it was found by the mark.
+        if let Some(maker) = self.maker.as_ref().filter(|maker| !maker.marks) {
+            self.escaped |= !ends(maker.pid);
         }
         if self.adopts {
-            self.escaped |= !tree::end(sys::caller::pid(), &but);
+            self.escaped |= !ends(sys::caller::pid());
         }
     }
 }

@@ -77,6 +77,26 @@ impl Agent {
         })
     }
 
+    /// An agent on a kernel that lets nobody adopt orphans and has no pidfds, as gVisor's of 2022.
+    pub(crate) fn on_another_kernel() -> Self {
+        use sys::seccomp::rule::{Action, Calls, Condition, Filter, Test, Verdict, Width};
+        const PR_SET_CHILD_SUBREAPER: u64 = 36;
+        Self::with(|_home| {
+            let test = Test::MaskedIn { mask: u64::from(u32::MAX), values: vec![PR_SET_CHILD_SUBREAPER].into() };
+            let adopts = vec![Condition { argument: 0, width: Width::Int, test }];
+            let mut calls = Calls::new();
+            let number = |name| sys::seccomp::names::number(name).unwrap();
+            let (then, otherwise) = (Action::Errno(22), Action::Allow);
+            calls.insert(number("prctl"), Verdict::When { any: vec![adopts.into()].into(), then, otherwise });
+            for name in ["pidfd_open", "pidfd_send_signal", "clone3"] {
+                calls.insert(number(name), Verdict::Always(Action::Errno(38)));
+            }
+            // Of this thread alone, and with it of the agent.
+            sys::bare::set_no_new_privs().unwrap();
+            sys::seccomp::apply(&Filter { calls, unknown: Action::Allow }.compile().unwrap()).unwrap();
+        })
+    }
+
     fn with(begin: fn(&std::path::Path)) -> Self {
         let (ours, theirs) = sys::channel::pair().unwrap();
         let home = tempfile::tempdir().unwrap();
@@ -270,7 +290,10 @@ impl Agent {
     pub(crate) fn until(&mut self, what: &str, mut there: impl FnMut(&mut Self) -> bool) {
         let end = Instant::now() + LIMIT;
         while !there(self) {
-            assert!(Instant::now() < end, "waited in vain for {what}: {:?}", self.streams);
+            if Instant::now() >= end {
+                let open: Vec<_> = self.streams.iter().filter(|(_, heard)| heard.end.is_none()).collect();
+                panic!("waited in vain for {what}, of {} streams: {open:?}", self.streams.len());
+            }
             self.hear(Duration::from_millis(100));
         }
     }

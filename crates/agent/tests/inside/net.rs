@@ -65,8 +65,14 @@ fn a_server_that_hangs_up_ends_the_stream() {
 fn processes_are_shown_with_their_arguments() {
     let mut agent = Agent::new();
     let (stream, pid) = agent.start(program(&["sleep", "1234"]));
-    let found: Processes = agent.ask(&Request::Processes {}).unwrap();
-    let sleeper = found.processes.iter().find(|process| process.pid == pid).unwrap();
+    let (found, sleeper) = loop {
+        let found: Processes = agent.ask(&Request::Processes {}).unwrap();
+        let sleeper = found.processes.iter().find(|process| process.pid == pid).unwrap().clone();
+        // Its memory is the program's own before its arguments are shown there.
+        if !sleeper.argv.is_empty() {
+            break (found, sleeper);
+        }
+    };
     assert_eq!(sleeper.argv, ["sleep", "1234"]);
     assert!(sleeper.rss > 0 && sleeper.parent > 1, "{sleeper:?}");
     assert!(found.processes.is_sorted_by_key(|process| process.pid));

@@ -239,13 +239,21 @@ fn members(agent: &mut Agent) -> Vec<u32> {
     all
 }
 
+/// Who knows what descends from a program by their parents, and who by their mark.
+const AGENTS: [fn() -> Agent; 2] = [Agent::new, Agent::on_another_kernel];
+
 #[test]
 fn a_tree_is_ended_with_orphans_and_sessions_of_its_own() {
-    let mut agent = Agent::new();
+    for agent in AGENTS {
+        a_tree_is_ended(&mut agent());
+    }
+}
+
+fn a_tree_is_ended(agent: &mut Agent) {
     for cancel in [false, true] {
         let (bystander, other) = agent.start(shell("sleep 999"));
-        let (stream, pid) = agent.start(shell(&family(&agent)));
-        let all = members(&mut agent);
+        let (stream, pid) = agent.start(shell(&family(agent)));
+        let all = members(agent);
         assert!(all.iter().all(|member| lives(*member)) && lives(pid));
         if cancel {
             agent.cancel(stream);
@@ -261,8 +269,8 @@ fn a_tree_is_ended_with_orphans_and_sessions_of_its_own() {
         agent.end(bystander);
     }
     // The control: without `tree` the family lives on, also while another program's tree is ended.
-    let (stream, _) = agent.start(shell(&family(&agent)));
-    let all = members(&mut agent);
+    let (stream, _) = agent.start(shell(&family(agent)));
+    let all = members(agent);
     agent.control(stream, ProgramControl::Signal { number: 9, tree: false });
     agent.end(stream);
     let (other, pid) = agent.start(shell("exec sleep 1000"));
@@ -277,7 +285,12 @@ fn a_tree_is_ended_with_orphans_and_sessions_of_its_own() {
 
 #[test]
 fn who_makes_children_and_ends_before_anybody_sees_it_is_ended_as_well() {
-    let mut agent = Agent::new();
+    for agent in AGENTS {
+        who_makes_children_is_ended(&mut agent());
+    }
+}
+
+fn who_makes_children_is_ended(agent: &mut Agent) {
     let file = agent.path("held");
     // All of them hold a lock. Each makes one in a session of its own and ends; it stops by itself after a while.
     let perl = "use POSIX; for (1..200000) { my $p = fork; next unless defined $p; exit 0 if $p; POSIX::setsid(); }";
@@ -336,14 +349,46 @@ fn another_signal_to_a_tree_reaches_all_of_it() {
     assert!(heard.text().contains("outer"), "{}", heard.text());
 }
 
+/// Lowered, a program's own mark would be that of a command that is over, or nobody's.
+#[test]
+fn a_mark_is_inherited_and_changed_by_nobody() {
+    let read = "cut -d' ' -f25 /proc/self/stat";
+    let lower = "import resource as r, sys\nfor limit in (r.RLIMIT_RSS, r.RLIMIT_CORE):\n  try: r.setrlimit(limit, (9, 9)); print('set')\n  except (OSError, ValueError): print('refused')";
+    let lowers =
+        Program { argv: ["/usr/bin/python3", "-I", "-S", "-c", lower].map(str::to_owned).to_vec(), ..shell("") };
+    let answers = |agent: &mut Agent| {
+        let (stream, _) = agent.start(lowers.clone());
+        agent.end(stream).text()
+    };
+    let mut agent = Agent::on_another_kernel();
+    let mark = agent.shell(read).text();
+    assert_eq!(mark, format!("{}\n", 1_u64 << 50));
+    assert_eq!(agent.shell(&format!("(setsid sh -c \"{read}\")")).text(), mark);
+    assert_eq!(answers(&mut agent), "refused\nset\n");
+    // Beside one that runs there is another one.
+    let (sleeper, _) = agent.start(shell("exec sleep 1000"));
+    assert_ne!(agent.shell(read).text(), mark);
+    agent.cancel(sleeper);
+    agent.end(sleeper);
+    // The control: where orphans are adopted there is no mark, and the limit is a program's own.
+    assert_eq!(answers(&mut Agent::new()), "set\nset\n");
+    assert_ne!(Agent::new().shell(read).text(), mark);
+}
+
 #[test]
 fn programs_signal_one_another_and_not_the_agent() {
-    let mut agent = Agent::new();
-    let hello: Hello = agent.ask(&Request::Hello { version: agent::frame::VERSION }).unwrap();
-    if !hello.guarded {
-        println!("skip: this kernel's Landlock has no scope of signals");
-        return;
+    for agent in AGENTS {
+        let mut agent = agent();
+        let hello: Hello = agent.ask(&Request::Hello { version: agent::frame::VERSION }).unwrap();
+        if hello.guarded {
+            only_programs_are_signalled(&mut agent, &hello);
+        } else {
+            println!("skip: this kernel's Landlock has no scope of signals");
+        }
     }
+}
+
+fn only_programs_are_signalled(agent: &mut Agent, hello: &Hello) {
     let (sleeper, pid) = agent.start(shell("sleep 1000"));
     let own = hello.pid;
     for (what, works) in
@@ -411,7 +456,12 @@ fn a_starter_that_is_ended_takes_its_program_and_all_below_along_and_is_made_ane
 
 #[test]
 fn a_starter_has_one_program_at_a_time_and_goes_on_with_the_next() {
-    let mut agent = Agent::new();
+    for agent in AGENTS {
+        a_starter_goes_on(&mut agent());
+    }
+}
+
+fn a_starter_goes_on(agent: &mut Agent) {
     let left = agent.path("left");
     let mut starter = |command: &str| agent.shell(command).text();
     let first = starter("echo $PPID");

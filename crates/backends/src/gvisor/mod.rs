@@ -17,7 +17,7 @@ mod start;
 mod verify;
 
 use policy::value::Tier;
-use policy::{Clause, Plan, Policy, Support};
+use policy::{ClauseId, Plan, Policy, Support};
 
 use crate::backend::{self, Backend, Launch};
 use crate::host::{Capabilities, Missing};
@@ -44,8 +44,8 @@ impl Backend for Gvisor {
         support::gvisor_probe(host)
     }
 
-    fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
-        support::gvisor(clause.id(), policy, host)
+    fn support(&self, clause: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
+        support::gvisor(clause, policy, host)
     }
 
     fn prepare(

@@ -15,6 +15,7 @@ use crate::native::handed::Handed;
 use crate::native::source::text;
 use crate::native::{filter, prepare as native, tree};
 use crate::oci::bundle::{self, Bundle, UserMapping};
+use crate::trust::Certificates;
 
 use super::network::NetworkRequest;
 
@@ -71,8 +72,6 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     (config.env, config.search) = native::environment(&blueprint, launch);
     config.probes = probes(plan, filter.as_ref());
     let inner = native::Prepared {
-        protected: Vec::new(),
-        covered: Vec::new(),
         limits: blueprint.cgroup.clone(),
         run: launch.run.clone(),
         program: launch.program.clone(),
@@ -86,6 +85,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         exports: false,
         folder: None,
         copy_to: None,
+        certificates: Certificates::of(launch),
         etc: tree.etc,
         label: None,
         interpreted: None,

@@ -12,7 +12,7 @@ use super::network::{PreparedNetwork, mounts_of};
 use super::prepare::Prepared;
 use super::verify;
 use crate::StartError;
-use crate::backend;
+use crate::backend::{self, FoundPaths};
 use crate::host::{Capabilities, Engine};
 use crate::native::capacity::WatchedMounts;
 use crate::native::devices::Nodes;
@@ -121,7 +121,11 @@ impl backend::Started for Started {
         self.inner.control.send(ToGuest::Filled)
     }
 
-    fn verify(mut self: Box<Self>, armed: &[Control]) -> Result<Box<dyn backend::Verified>, StartError> {
+    fn verify(
+        mut self: Box<Self>,
+        armed: &[Control],
+        found: &FoundPaths,
+    ) -> Result<Box<dyn backend::Verified>, StartError> {
         let posture = self.posture()?;
         self.inner.seen.born(&self.inner.child, &self.inner.prepared.plan);
         let seen = verify::Observation::look(&self);
@@ -131,7 +135,7 @@ impl backend::Started for Started {
             self.inner.child.watched = WatchedMounts::of(&seen.gofer, &places);
         }
         let mut wrong = match seen {
-            Ok(seen) => verify::lacks(&self, &seen, &posture, armed),
+            Ok(seen) => verify::lacks(&self, &seen, &posture, (armed, found)),
             Err(why) => vec![format!("gVisor's processes could not be looked at: {why}")],
         };
         wrong.extend(self.nodes.changed());

@@ -1,7 +1,7 @@
 //! The plan against what is in force, on both sides: what the guest reads of gVisor's kernel, and what the host shows of
 //! gVisor's processes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use guest::frames::Posture;
 use policy::control::{Control, Namespace};
@@ -9,6 +9,7 @@ use sys::proc::{Mount, Process, Status};
 
 use super::network::PreparedNetwork;
 use super::start::{Started, WITH_NETWORK, WITHOUT_NETWORK};
+use crate::backend::FoundPaths;
 use crate::native::blueprint::Blueprint;
 use crate::native::verify::{Evident, PAGE, Proof as Native, must};
 
@@ -91,8 +92,13 @@ fn argv_of(process: &Process) -> Vec<String> {
 }
 
 /// Every control of the plan without evidence.
-pub(super) fn lacks(started: &Started, seen: &Observation, posture: &Posture, armed: &[Control]) -> Vec<String> {
-    let native = Native { started: &started.inner, posture, status: seen.sentry_status.clone(), armed };
+pub(super) fn lacks(
+    started: &Started,
+    seen: &Observation,
+    posture: &Posture,
+    (armed, found): (&[Control], &FoundPaths),
+) -> Vec<String> {
+    let native = Native { started: &started.inner, posture, status: seen.sentry_status.clone(), armed, found };
     let proof = Proof { started, seen, posture, native };
     let mut lacks = started.inner.seen.blind.clone();
     for entry in &started.inner.prepared.plan.entries {
@@ -162,6 +168,7 @@ impl Proof<'_> {
                 self.sized(placed.map_or(at.as_path(), |placed| &placed.point), *bytes, *inodes)
             }
             Control::NoexecMounts => self.noexec(),
+            Control::Certificates { at } => self.certificates(at),
             // The same words of the guest, the same files of the group, the same parts of the supervisor.
             Control::Hostname(_)
             | Control::NoDescriptors
@@ -299,6 +306,18 @@ impl Proof<'_> {
         let Some(placed) = placed else { return Err(format!("{} is not shown", at.display())) };
         let mount = self.uppermost(&placed.point)?;
         must(!write && mount.has("ro"), || format!("{} can be written to", mount.point))
+    }
+
+    /// What is trusted is what the file server has at each place, and nobody writes there.
+    fn certificates(&self, at: &[PathBuf]) -> Evident {
+        asked(self.blueprint().certificates.is_some())?;
+        let Some(wanted) = &self.started.inner.prepared.certificates else { return Err("none were made".to_owned()) };
+        for place in at {
+            let mount = self.uppermost(place)?;
+            must(mount.has("ro"), || format!("{} can be written to", mount.point))?;
+            must(wanted.are_read(&self.seen.gofer, place), || format!("{} has others", mount.point))?;
+        }
+        Ok(())
     }
 
     /// The size that the host's kernel says, and that it is served where it belongs.

@@ -2,16 +2,31 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::live::{Live, call};
 use crate::{House, on_terminal};
 
+/// Tier and backend.
+type By = [&'static str; 2];
+
+const CRUN: By = ["container", "crun"];
+const PODMAN: By = ["container", "podman"];
+const RUNSC: By = ["gvisor", "runsc"];
+
+/// The flags that say so.
+fn flags([tier, backend]: By) -> [String; 2] {
+    [format!("--tier={tier}"), format!("--set=backend={backend}")]
+}
+
 /// Whether the backend is to be had here; why not is told.
 #[expect(clippy::print_stdout, reason = "who reads the tests sees what was left out")]
-fn is_here(house: &House, backend: &str) -> bool {
-    let said = house.run(&["plan", "--json", &format!("--set=backend={backend}")]);
+fn is_here(house: &House, by: By) -> bool {
+    let [tier, named] = flags(by);
+    let backend = by[1];
+    let said = house.run(&["plan", "--json", &tier, &named]);
     if said.code != 0 {
         let why = said.json()["refused"].as_array().and_then(|all| all.first()).map(|first| first["why"].clone());
         println!("skip: live sandboxes by {backend}: {}", why.unwrap_or(Value::Null));
@@ -45,15 +60,15 @@ fn forwards(live: &Live<'_>) {
 }
 
 /// Everything that can be asked of one.
-fn works(backend: &str) {
+fn works(by: By) {
     let house = &House::new();
-    if !is_here(house, backend) {
+    if !is_here(house, by) {
         return;
     }
     std::fs::write(house.path("work/kept"), "old\n").unwrap();
-    let by = format!("--set=backend={backend}");
-    let live = Live::new(house, &[&by, "-w", ".:copy", "--disk", "64M", "--net", "loopback"]);
-    assert_eq!(live.info()["tier"], "container");
+    let [tier, backend] = flags(by);
+    let live = Live::new(house, &[&tier, &backend, "-w", ".:copy", "--disk", "64M", "--net", "loopback"]);
+    assert_eq!(live.info()["tier"], by[0]);
     // Programs: their ends, their streams, and what one leaves for the next.
     let script = "echo new > kept; echo tmp > /tmp/note; echo home > ~/mine; echo told >&2; exit 7";
     let (code, out, err) = live.exec(&[], &["sh", "-c", script]);
@@ -67,11 +82,13 @@ fn works(backend: &str) {
         &[
             "sh",
             "-c",
-            "grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status; ls /sys /boot 2>&1; ls /proc | grep -c '^[0-9]'",
+            "grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status; for one in /sys /boot; do [ -e $one ] || echo no $one; done",
         ],
     );
-    assert!(out.contains("CapEff:\t0000000000000000") && out.contains("NoNewPrivs:\t1"), "{out}");
-    assert!(out.contains("Seccomp:\t2") && out.matches("No such file").count() == 2, "{out}");
+    assert!(out.contains("CapEff:\t0000000000000000") && out.contains("Seccomp:\t2"), "{out}");
+    // gVisor's kernel has a /sys of its own, and says nothing of privileges there.
+    let linux = out.contains("NoNewPrivs:\t1") && out.contains("no /sys");
+    assert!(out.contains("no /boot") && (linux || by == RUNSC), "{out}");
     // Files.
     let inside = |path: &str| format!("{}:{path}", live.id);
     std::fs::write(house.path("in"), "carried\n").unwrap();
@@ -108,12 +125,112 @@ fn works(backend: &str) {
     assert!(std::fs::read_dir(house.state().join("runs")).unwrap().next().is_none(), "a journal is left");
 }
 
+/// Forks twice, into a session of its own, and leaves a line with the time again and again.
+const LEAVES: &str = "import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        while True:
+            with open(sys.argv[1], 'a') as file: file.write(f'{time.monotonic()}\\n')
+            time.sleep(0.02)
+    os._exit(0)
+time.sleep(float(sys.argv[2]))";
+/// Says the least that a process can say to its own limits, and to who watches it.
+const LOWERS: &str = "import os, resource
+def tried(name, what):
+    try: what(); print(name, 'done')
+    except (OSError, ValueError): print(name, 'refused')
+tried('mark', lambda: resource.setrlimit(resource.RLIMIT_RSS, (4096, 4096)))
+tried('core', lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
+tried('all', lambda: os.kill(-1, 0))
+parent = os.getppid()
+for up in range(3):
+    tried(f'parent {up}', lambda: os.kill(parent, 0))
+    parent = int(open(f'/proc/{parent}/stat').read().rpartition(')')[2].split()[1])";
+
+/// What a command started ends with it, whatever parents and sessions it lost; what one that ended by itself left goes on.
+#[expect(clippy::disallowed_methods, reason = "that nothing happens can only be waited for")]
+fn takes_along(by: By) {
+    let house = &House::new();
+    if !is_here(house, by) {
+        return;
+    }
+    let [tier, backend] = flags(by);
+    let live = Live::new(house, &[&tier, &backend]);
+    let count = |file: &str| {
+        let (code, out, err) = live.exec(&[], &["sh", "-c", &format!("wc -l < {file}")]);
+        assert_eq!(code, 0, "{err}");
+        out.trim().parse::<u32>().unwrap()
+    };
+    let goes_on = |file: &str| {
+        let before = count(file);
+        std::thread::sleep(Duration::from_millis(500));
+        count(file) > before
+    };
+    let python = |file: &str, stays: &str, more: &[&str]| {
+        live.exec(more, &["/usr/bin/python3", "-I", "-S", "-c", LEAVES, file, stays]).0
+    };
+    assert_eq!(python("/tmp/ended", "60", &["--timeout", "2s"]), 124);
+    assert!(count("/tmp/ended") > 0 && !goes_on("/tmp/ended"), "it outlived its command");
+    // The control, which also shows that it would go on.
+    assert_eq!(python("/tmp/left", "0.5", &[]), 0);
+    assert!(goes_on("/tmp/left"));
+    // It stands still with the sandbox: the times that it wrote down have a gap.
+    assert_eq!(call(house, &["pause", &live.id]).0, 0);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(call(house, &["resume", &live.id]).0, 0);
+    assert!(goes_on("/tmp/left"));
+    let gap = "import sys\ntimes = [float(line) for line in open(sys.argv[1])]\nprint(max(b - a for a, b in zip(times, times[1:])))";
+    let (_, out, err) = live.exec(&[], &["/usr/bin/python3", "-I", "-S", "-c", gap, "/tmp/left"]);
+    assert!(out.trim().parse::<f64>().is_ok_and(|gap| gap > 1.5), "{out} {err}");
+    // Another one's end is none of its.
+    assert_eq!(live.exec(&["--timeout", "300ms"], &["sleep", "60"]).0, 124);
+    assert!(goes_on("/tmp/left"));
+}
+
 #[test]
 fn crun_has_every_command() {
-    works("crun");
+    works(CRUN);
+    takes_along(CRUN);
 }
 
 #[test]
 fn podman_has_every_command() {
-    works("podman");
+    works(PODMAN);
+    takes_along(PODMAN);
+}
+
+#[test]
+fn runsc_has_every_command() {
+    works(RUNSC);
+}
+
+#[test]
+fn what_a_command_started_ends_with_it_under_runsc() {
+    takes_along(RUNSC);
+}
+
+/// The mark by which the agent knows what belongs to a command cannot be put down, and no signal reaches who looks for it.
+#[test]
+fn a_program_under_runsc_keeps_its_mark_and_does_not_reach_who_started_it() {
+    let house = &House::new();
+    if !is_here(house, RUNSC) {
+        return;
+    }
+    let [tier, backend] = flags(RUNSC);
+    let live = Live::new(house, &[&tier, &backend]);
+    let tries = ["/usr/bin/python3", "-I", "-S", "-c", LOWERS];
+    let (code, out, err) = live.exec(&[], &tries);
+    assert_eq!(code, 0, "{err}");
+    let refused: Vec<&str> = out.lines().filter_map(|line| line.strip_suffix(" refused")).collect();
+    // Its starter, the starter's maker, the agent; and what is a program's own is its own.
+    assert_eq!(refused, ["mark", "all", "parent 0", "parent 1", "parent 2"], "{out}");
+    assert!(out.contains("core done"), "{out}");
+    // The control: without the agent the limit is the program's own.
+    let mut run = vec!["run", "-q", &tier, &backend, "--"];
+    run.extend(tries);
+    let said = house.run(&run);
+    assert!(said.out.contains("mark done"), "{said:?}");
+    let denied = house.run(&["create", &tier, &backend, "--set=syscalls.deny=[\"seccomp\"]"]);
+    assert!(denied.code == 126 && denied.err.contains("needs the call `seccomp`"), "{denied:?}");
 }

@@ -14,13 +14,14 @@ use crate::fault::Fault;
 /// # Errors
 /// Why it cannot.
 pub fn could_live(plan: &Plan) -> Result<(), Error> {
-    if plan.tier == Tier::Gvisor {
+    if plan.tier == Tier::Gvisor && plan.policy.syscalls.deny.iter().any(|name| name == "seccomp") {
         return Err(Error::refused(Fault {
             id: "live/gvisor",
-            what: "a live sandbox is not to be had on the gvisor tier".to_owned(),
-            place: "`tier`".to_owned(),
-            why: "its agent asks for what gVisor's kernel does not answer; nothing was run".to_owned(),
-            fix: "use `--tier container`, or `fumehood run --tier gvisor` for one program".to_owned(),
+            what: "a live sandbox on the gvisor tier needs the call `seccomp`".to_owned(),
+            place: "`syscalls.deny`".to_owned(),
+            why: "its agent knows what a command started by a mark, which it keeps by a filter; nothing was run"
+                .to_owned(),
+            fix: "leave `seccomp` out of `syscalls.deny`, or use `--tier container`".to_owned(),
         }));
     }
     if plan.policy.process.tty {

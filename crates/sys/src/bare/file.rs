@@ -3,11 +3,13 @@
 use core::ffi::CStr;
 
 use linux_raw_sys::general::{
-    __NR_chdir, __NR_fchdir, __NR_mkdirat, __NR_mknodat, __NR_openat, __NR_openat2, __NR_read, __NR_statx,
+    __NR_chdir, __NR_fchdir, __NR_ioctl, __NR_mkdirat, __NR_mknodat, __NR_openat, __NR_openat2, __NR_read, __NR_statx,
     __NR_symlinkat, __NR_umask, __NR_write, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, O_CLOEXEC, O_CREAT,
     O_DIRECTORY, O_EXCL, O_NOCTTY, O_NONBLOCK, O_PATH, O_RDONLY, O_WRONLY, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS,
     RESOLVE_NO_SYMLINKS, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, STATX_INO, STATX_MODE, STATX_TYPE, open_how, statx,
 };
+
+use linux_raw_sys::ioctl::TCGETS;
 
 use super::errno::Result;
 use super::fd::{Fd, Owned};
@@ -118,6 +120,16 @@ pub fn open_as_anybody(path: &CStr, dir: bool) -> Result<Owned> {
     let kind = if dir { O_DIRECTORY } else { O_NONBLOCK | O_NOCTTY };
     // SAFETY: path is a C string that outlives the call.
     unsafe { call(__NR_openat, [Fd::CWD.raw(), text(path), uint(O_RDONLY | O_CLOEXEC | kind), 0]) }.map(Owned::new)
+}
+
+/// Opens a device and asks it for something that only terminals know.
+///
+/// # Errors
+/// `ENOTTY` of a device that is none; `EACCES` where Landlock lets nobody call a device.
+pub fn call_device(path: &CStr) -> Result<()> {
+    let device = open_as_anybody(path, false)?;
+    // SAFETY: TCGETS writes to the place that it is given, and 0 is none: a terminal answers with EFAULT.
+    unsafe { call(__NR_ioctl, [device.fd().raw(), uint(TCGETS), 0]) }.map(drop)
 }
 
 /// Writes all of it.

@@ -39,7 +39,7 @@ pub use file::*;
 pub use identity::*;
 pub use landlock::*;
 pub use link::{DEVICE, GATEWAY, LINK, MACHINE, MACHINE6, join_link, make_link};
-pub use memory::{map_bytes, map_sealed, map_words};
+pub use memory::{copy_sealed, map_bytes, map_sealed, map_words};
 pub use mount::*;
 pub use network::{add_local_route, inlet, is_local, loopback_up, reach};
 pub use process::*;

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 use super::{InnerMount, Step, raw};
 use crate::arch::{KernelSigaction, system_call};
+use crate::bare::LAST_FD;
 
 /// What to execute.
 #[derive(Clone, Copy)]
@@ -227,7 +228,7 @@ fn place_descriptors(job: &Job<'_>) {
         first_free = first_free.max(target.wrapping_add(1));
     }
     // Marked, not closed: the program is one of them, and execve closes them all.
-    job.must(call(libc::SYS_close_range, [number(first_free), 0xffff_ffff, CLOSE_RANGE_CLOEXEC, 0, 0]));
+    job.must(call(libc::SYS_close_range, [number(first_free), LAST_FD as usize, CLOSE_RANGE_CLOEXEC, 0, 0]));
     // Targets below the highest that were not named stay what the maker had there; they go as well.
     for unnamed in 0..first_free {
         if !job.fds.iter().any(|(_, target)| *target == unnamed) {

@@ -10,7 +10,7 @@ pub(crate) use super::child::MapTexts;
 pub use super::child::Session;
 use super::child::{self, Job};
 use super::keeper::Parent;
-use super::trampoline::{self, CLONE_INTO_CGROUP, Sharing};
+use super::trampoline::{self, CLONE_INTO_CGROUP, CLONE_VFORK, Sharing};
 use super::{Child, InnerMount, SpawnError, Step, raw};
 use crate::scheduling::DeadlineForks;
 
@@ -53,12 +53,29 @@ impl Launch<'_> {
         self.start_from(Parent::Caller, |_pid| ()).map(|(child, ())| child)
     }
 
+    /// Starts it from the calling thread, which sleeps until its program has been executed; its number alone.
+    pub(crate) fn start_asleep(&self) -> Result<i32, SpawnError> {
+        let launch = Self { flags: self.flags | CLONE_VFORK, ..*self };
+        launch.begin(Parent::Caller, |_pid| ()).map(|(pid, _, ())| pid)
+    }
+
     /// `meanwhile` runs while the child is on its way to its program.
     pub(super) fn start_from<R>(
         &self,
         parent: Parent,
         meanwhile: impl FnOnce(i32) -> R,
     ) -> Result<(Child, R), SpawnError> {
+        match self.begin(parent, meanwhile)? {
+            (pid, Some(pidfd), result) => Ok((Child { pid, pidfd }, result)),
+            (_, None, _) => Err(SpawnError { step: Step::Clone, errno: Errno::NOSYS }),
+        }
+    }
+
+    fn begin<R>(
+        &self,
+        parent: Parent,
+        meanwhile: impl FnOnce(i32) -> R,
+    ) -> Result<(i32, Option<OwnedFd>, R), SpawnError> {
         let prepare = |errno| SpawnError { step: Step::Prepare, errno };
         let failed = |errno| SpawnError { step: Step::Clone, errno };
         let mut moved = Vec::new();
@@ -128,24 +145,20 @@ impl Launch<'_> {
 
 fn finish<R>(
     job: &Job<'_>,
-    (pid, pidfd, sharing): (i32, OwnedFd, Sharing<'_>),
+    (pid, pidfd, sharing): (i32, Option<OwnedFd>, Sharing<'_>),
     meanwhile: impl FnOnce(i32) -> R,
-) -> Result<(Child, R), SpawnError> {
+) -> Result<(i32, Option<OwnedFd>, R), SpawnError> {
     let result = meanwhile(pid);
     drop(sharing);
-    outcome(job, pid, pidfd).map(|child| (child, result))
-}
-
-fn outcome(job: &Job<'_>, pid: i32, pidfd: OwnedFd) -> Result<Child, SpawnError> {
     let step = Step::from_number(job.step.load(Ordering::Acquire));
     let errno = job.errno.load(Ordering::Acquire);
     if errno == 0 && step == Step::Exec {
-        return Ok(Child { pid, pidfd });
+        return Ok((pid, pidfd, result));
     }
     // Killed by a signal before its program: no errno was written.
     let errno = if errno == 0 { Errno::CHILD } else { Errno::from_raw_os_error(errno) };
     // It has exited (or is exiting): reaping cannot block for long, and a failure to reap leaves only a zombie.
-    drop(crate::pidfd::wait(&pidfd));
+    let _gone = pidfd.map_or_else(|| crate::reap::wait(pid), |pidfd| crate::pidfd::wait(&pidfd).ok());
     Err(SpawnError { step, errno })
 }
 

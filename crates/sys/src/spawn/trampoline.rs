@@ -88,9 +88,9 @@ impl Order {
     /// Makes the process: its number, or a negative errno.
     ///
     /// # Safety
-    /// `args` is a valid clone_args with a stack of its own, `CLONE_VM` and `CLONE_CHILD_CLEARTID`; it and the number at
-    /// `pidfd` are live until this returns; the stack, `data`, to which `entry` fits, and the word at `child_tid` are live until that word
-    /// is 0.
+    /// `args` is a valid clone_args with a stack of its own, `CLONE_VM` and `CLONE_CHILD_CLEARTID` or `CLONE_VFORK`; it and the number
+    /// at `pidfd` are live until this returns; the stack, `data`, to which `entry` fits, and the word at `child_tid` are live until that
+    /// word is 0, or until this returns where the caller sleeps (`CLONE_VFORK`).
     pub(super) unsafe fn carry_out(&self) -> isize {
         // SAFETY: the caller promises that it can be read.
         let args = unsafe { &*self.args };
@@ -128,19 +128,23 @@ impl Drop for Sharing<'_> {
     }
 }
 
-/// Runs `entry(data)` in a new process that shares this memory for a while.
+/// Runs `entry(data)` in a new process that shares this memory for a while. With `CLONE_VFORK` among `flags` the calling thread sleeps
+/// meanwhile, and there is no pidfd: what every kernel has that calls itself Linux, gVisor's too, which tells nobody by
+/// `CLONE_CHILD_CLEARTID` of an execution.
 pub(super) fn start<T>(
     parent: Parent,
     flags: u64,
     cgroup: Option<i32>,
     entry: extern "C" fn(*const T) -> !,
     data: &T,
-) -> rustix::io::Result<(i32, OwnedFd, Sharing<'_>)> {
+) -> rustix::io::Result<(i32, Option<OwnedFd>, Sharing<'_>)> {
     let stack = Stack::map()?;
-    let shared = Box::new(AtomicU32::new(1));
+    let sleeps = flags & CLONE_VFORK != 0;
+    let shared = Box::new(AtomicU32::new(u32::from(!sleeps)));
     let mut pidfd: i32 = -1;
+    let held = if sleeps { 0 } else { CLONE_PIDFD | CLONE_CHILD_CLEARTID };
     let args = CloneArgs {
-        flags: flags | CLONE_VM | CLONE_PIDFD | CLONE_CLEAR_SIGHAND | CLONE_CHILD_CLEARTID,
+        flags: flags | CLONE_VM | CLONE_CLEAR_SIGHAND | held,
         pidfd: (&raw mut pidfd).expose_provenance() as u64,
         child_tid: shared.as_ptr().expose_provenance() as u64,
         exit_signal: SIGCHLD,
@@ -155,7 +159,7 @@ pub(super) fn start<T>(
     let order = Order { args: &raw const args, entry, data: std::ptr::from_ref(data).cast() };
     let number = match parent {
         // SAFETY: `args` and `pidfd` live in this function; the stack, the word and the borrow of `data` go into `Sharing`,
-        // which ends only when the word is 0; `entry` gets the pointer that it expects.
+        // which ends only when the word is 0, or the call returns when all that is over; `entry` gets the pointer that it expects.
         Parent::Caller => unsafe { order.carry_out() },
         // SAFETY: as above; it returns when the call was made.
         Parent::Keeper => unsafe { keeper::carry_out(order) }?,
@@ -164,14 +168,28 @@ pub(super) fn start<T>(
     if pid < 0 {
         return Err(Errno::from_raw_os_error(pid.saturating_neg()));
     }
+    let sharing = Sharing { shared, _stack: stack, _data: PhantomData };
+    if sleeps {
+        return Ok((pid, None, sharing));
+    }
+    if pidfd < 0 {
+        // A kernel that passes over the flag, as gVisor's: nobody could hold this child.
+        // SAFETY: the call takes no pointers; the child is ours and nobody has waited for it, so the number is its own.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        let _gone = crate::reap::wait(pid);
+        sharing.shared.store(0, Ordering::Release);
+        return Err(Errno::NOSYS);
+    }
     // SAFETY: the call succeeded with CLONE_PIDFD: the kernel stored a fresh descriptor that nobody else owns.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok((pid, pidfd, Sharing { shared, _stack: stack, _data: PhantomData }))
+    Ok((pid, Some(pidfd), sharing))
 }
 
 // linux/sched.h; the C library's constants are signed.
 const CLONE_VM: u64 = 0x100;
 const CLONE_PIDFD: u64 = 0x1000;
+/// The caller sleeps until the child has let go of the memory.
+pub(super) const CLONE_VFORK: u64 = 0x4000;
 const CLONE_CHILD_CLEARTID: u64 = 0x0020_0000;
 const SIGCHLD: u64 = 17;
 /// Where clone(2) takes the signal: CLONE_NEWTIME has no place there.

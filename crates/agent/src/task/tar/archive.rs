@@ -275,7 +275,7 @@ impl Task for Archive {
         io.drop_input();
         for _ in 0..SLICE {
             if io.may_send() == 0 {
-                return Ok(if io.has_credit() { Progress::More } else { Progress::Wait });
+                return Ok(Progress::Wait);
             }
             // Small members go together: frames as long as they may be.
             let whole = self.over || self.file.is_some() || self.pending.len() >= MAX_DATA;

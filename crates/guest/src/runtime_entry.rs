@@ -8,7 +8,7 @@
 
 use sys::bare::{self, Errno, Fd, Owned, StdioFds};
 
-use crate::config::{DOOR, MAX_CONFIG};
+use crate::config::{ENTRY_SOCKET, MAX_CONFIG, Mode};
 use crate::fault::Taken;
 
 /// Descriptors that are always there: the payload's three, the control socket, the config.
@@ -24,14 +24,14 @@ const FAR_ASIDE: u32 = 800;
 const SOCKET: u32 = 6;
 
 /// Comes in, if this is how the guest was started: true then, and every descriptor has its number.
-pub(crate) fn pass() -> Taken<bool> {
+pub(crate) fn enter() -> Taken<bool> {
     // Whoever starts the guest itself gave it a control socket.
     let (open, _) = bare::open_bitmap(CONFIG + 1)?;
     let has = |number: u32| open & (1 << number) != 0;
     let (given, aside_from) = match (has(CONTROL), has(CONFIG)) {
         (true, true) => return Ok(false),
         (true, false) => (Owned::adopt(Fd::new(CONTROL)), ASIDE),
-        (false, _) => match bare::connect(DOOR) {
+        (false, _) => match bare::connect(ENTRY_SOCKET) {
             Err(Errno::ENOENT) => (Owned::adopt(Fd::new(0)), ASIDE),
             connected => (connected?, FAR_ASIDE),
         },
@@ -58,6 +58,15 @@ pub(crate) fn pass() -> Taken<bool> {
         bare::duplicate_to(stream.fd(), Fd::new(number), true)?;
     }
     Ok(true)
+}
+
+/// A program that has no path is a file of the host's kernel. Where ours is another one it becomes a file of that, in its place.
+pub(crate) fn take_program(mode: Mode, program: Option<u32>) -> Taken {
+    if let (Mode::Bundle, Some(number)) = (mode, program) {
+        let copy = bare::copy_sealed(Fd::new(number), c"fumehood-agent")?;
+        bare::duplicate_to(copy.fd(), Fd::new(number), false)?;
+    }
+    Ok(())
 }
 
 /// The next three descriptors, and the byte that they came with.

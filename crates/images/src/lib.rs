@@ -42,7 +42,7 @@ pub use downloads::Downloads;
 pub use error::ImageError;
 pub use host::FromHost;
 pub use layout::architecture;
-pub use resolve::{Reference, is_name};
+pub use resolve::{NamePattern, Reference, is_name};
 pub use runs::OfCaller;
 pub use store::{About, Lease, Listed, Store};
 pub use unpack::{MAX_ENTRIES, MAX_RATIO, MAX_UNPACKED, UnpackNotes};

@@ -54,20 +54,20 @@ impl<W: Write> Write for Digested<W> {
 pub(crate) fn pack(root: &Dir, out: impl Write) -> io::Result<()> {
     let mut packer = Packer { out, names: BTreeMap::new(), buffer: vec![0; 128 << 10] };
     let mode = rustix::fs::fstat(root)?.st_mode;
-    packer.header(EntryType::Directory, b"./", b"", &Facts { mode, ..Facts::default() })?;
+    packer.header(EntryType::Directory, b"./", b"", &HeaderFields { mode, ..HeaderFields::default() })?;
     packer.folder(root, b"")?;
     packer.out.write_all(&[0; 1024])
 }
 
 /// What a header says beside names.
 #[derive(Default)]
-struct Facts {
+struct HeaderFields {
     mode: u32,
     modified: u64,
     size: u64,
 }
 
-impl Facts {
+impl HeaderFields {
     fn of(stat: &Stat) -> Self {
         Self { mode: stat.st_mode, modified: u64::try_from(stat.st_mtime).unwrap_or(0), size: 0 }
     }
@@ -88,13 +88,18 @@ impl<W: Write> Packer<W> {
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => {
                     let path = [&path, &b"/"[..]].concat();
-                    self.header(EntryType::Directory, &path, b"", &Facts { modified: 0, ..Facts::of(&stat) })?;
+                    self.header(
+                        EntryType::Directory,
+                        &path,
+                        b"",
+                        &HeaderFields { modified: 0, ..HeaderFields::of(&stat) },
+                    )?;
                     self.folder(&dir.enter(Path::new(&name), Cross::No)?, &path)?;
                 }
                 FileType::RegularFile => self.file(dir, &name, &path, &stat)?,
                 FileType::Symlink => {
                     let target = rustix::fs::readlinkat(dir, Path::new(&name), Vec::new())?;
-                    self.header(EntryType::Symlink, &path, target.as_bytes(), &Facts::of(&stat))?;
+                    self.header(EntryType::Symlink, &path, target.as_bytes(), &HeaderFields::of(&stat))?;
                 }
                 FileType::Fifo
                 | FileType::Socket
@@ -109,13 +114,13 @@ impl<W: Write> Packer<W> {
     fn file(&mut self, dir: &Dir, name: &OsStr, path: &[u8], stat: &Stat) -> io::Result<()> {
         if stat.st_nlink > 1 {
             if let Some(first) = self.names.get(&(stat.st_dev, stat.st_ino)).cloned() {
-                return self.header(EntryType::Link, path, &first, &Facts::of(stat));
+                return self.header(EntryType::Link, path, &first, &HeaderFields::of(stat));
             }
             self.names.insert((stat.st_dev, stat.st_ino), path.to_owned());
         }
         let mut file = dir.open_file(name, OFlags::RDONLY, Mode::empty())?;
         let size = u64::try_from(stat.st_size).map_err(|_negative| Errno::INVAL)?;
-        self.header(EntryType::Regular, path, b"", &Facts { size, ..Facts::of(stat) })?;
+        self.header(EntryType::Regular, path, b"", &HeaderFields { size, ..HeaderFields::of(stat) })?;
         let mut left = size;
         while left > 0 {
             let most = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len());
@@ -129,11 +134,11 @@ impl<W: Write> Packer<W> {
         self.fill(size)
     }
 
-    fn header(&mut self, kind: EntryType, name: &[u8], link: &[u8], facts: &Facts) -> io::Result<()> {
+    fn header(&mut self, kind: EntryType, name: &[u8], link: &[u8], facts: &HeaderFields) -> io::Result<()> {
         for (long, kind) in [(name, EntryType::GNULongName), (link, EntryType::GNULongLink)] {
             if long.len() > SHORT {
                 let size = u64::try_from(long.len()).unwrap_or(u64::MAX).saturating_add(1);
-                let facts = Facts { size, mode: 0o644, modified: 0 };
+                let facts = HeaderFields { size, mode: 0o644, modified: 0 };
                 self.out.write_all(header(kind, b"././@LongLink", b"", &facts).as_bytes())?;
                 self.out.write_all(long)?;
                 self.out.write_all(&[0])?;
@@ -154,7 +159,7 @@ pub(crate) const fn padding(size: u64) -> u64 {
     size.wrapping_neg() % 512
 }
 
-fn header(kind: EntryType, name: &[u8], link: &[u8], facts: &Facts) -> Header {
+fn header(kind: EntryType, name: &[u8], link: &[u8], facts: &HeaderFields) -> Header {
     let mut header = Header::new_gnu();
     let old = header.as_old_mut();
     for (field, text) in [(&mut old.name, name), (&mut old.linkname, link)] {
@@ -174,5 +179,5 @@ fn header(kind: EntryType, name: &[u8], link: &[u8], facts: &Facts) -> Header {
 
 /// The header of a file of an archive.
 pub(crate) fn file_header(name: &str, size: u64) -> Header {
-    header(EntryType::Regular, name.as_bytes(), b"", &Facts { mode: 0o644, modified: 0, size })
+    header(EntryType::Regular, name.as_bytes(), b"", &HeaderFields { mode: 0o644, modified: 0, size })
 }

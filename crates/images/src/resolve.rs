@@ -42,6 +42,15 @@ impl Reference {
     /// Reads a name by Docker's rules; `None` for what no registry can have.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
+        let mut read = Self::split(name)?;
+        if read.digest.is_none() && read.tag.is_none() {
+            read.tag = Some(USUAL_TAG.to_owned());
+        }
+        read.fits().then_some(read)
+    }
+
+    /// The parts of a name, with nothing put in for a tag that is missing.
+    fn split(name: &str) -> Option<Self> {
         let (name, digest) = match name.split_once('@') {
             Some((name, digest)) => (name, Some(digest_of(digest)?.to_owned())),
             None => (name, None),
@@ -60,13 +69,68 @@ impl Reference {
         } else {
             repository.to_owned()
         };
-        let tag = tag.or_else(|| digest.is_none().then(|| USUAL_TAG.to_owned()));
-        let fits = is_host(registry)
-            && repository.split('/').all(is_folder)
-            && repository.len() <= MAX_NAME
-            && tag.as_deref().is_none_or(is_tag);
-        fits.then(|| Self { registry: registry.to_owned(), repository, tag, digest })
+        Some(Self { registry: registry.to_owned(), repository, tag, digest })
     }
+
+    /// Whether a registry can have such a thing.
+    fn fits(&self) -> bool {
+        is_host(&self.registry)
+            && self.repository.split('/').all(is_folder)
+            && self.repository.len() <= MAX_NAME
+            && self.tag.as_deref().is_none_or(is_tag)
+    }
+}
+
+/// Which images somebody means: a name as [`Reference`] reads it, in whose repository and tag `*` stands for any characters but `/`.
+/// With neither tag nor digest it means all of the repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamePattern(Reference);
+
+impl NamePattern {
+    /// Reads a pattern; `None` for what can mean no image.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let pattern = Reference::split(text)?;
+        // With a letter in the place of each star it is as a name must be.
+        let plain = |text: &str| text.replace('*', "x");
+        let sample = Reference {
+            repository: plain(&pattern.repository),
+            tag: pattern.tag.as_deref().map(plain),
+            ..pattern.clone()
+        };
+        sample.fits().then_some(Self(pattern))
+    }
+
+    /// Whether it means the image of this name. A tag of a name that has a digest says nothing of what the digest is.
+    #[must_use]
+    pub fn means(&self, name: &str) -> bool {
+        let (pattern, Some(named)) = (&self.0, Reference::parse(name)) else { return false };
+        let (of, is): (Vec<&str>, Vec<&str>) =
+            (pattern.repository.split('/').collect(), named.repository.split('/').collect());
+        let is_there = pattern.registry == named.registry
+            && of.len() == is.len()
+            && of.iter().zip(&is).all(|(of, is)| is_like(of, is));
+        let is_one = match (&pattern.digest, &pattern.tag) {
+            (Some(digest), _) => named.digest.as_ref() == Some(digest),
+            (None, Some(tag)) => named.digest.is_none() && named.tag.is_some_and(|named| is_like(tag, &named)),
+            (None, None) => true,
+        };
+        is_there && is_one
+    }
+}
+
+/// Whether a text is what a pattern means whose stars stand for any characters.
+fn is_like(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(mut text) = text.strip_prefix(first) else { return false };
+    let mut parts: Vec<&str> = rest.split('*').collect();
+    let last = parts.pop().unwrap_or_default();
+    for part in parts {
+        // What is found first leaves the most behind it.
+        let Some((_, after)) = text.split_once(part) else { return false };
+        text = after;
+    }
+    text.ends_with(last)
 }
 
 /// With everything said.
@@ -158,5 +222,39 @@ mod tests {
             assert_eq!(Reference::parse(name), None, "{name}");
         }
         assert!(!same("a:1", "a:2") && !same("ghcr.io/a", "a") && same("No Name", "No Name"));
+    }
+
+    #[test]
+    fn a_pattern_means_images_of_its_registry_and_repository_alone() {
+        let hex = "0".repeat(64);
+        let (pinned, both) = (format!("python@sha256:{hex}"), format!("python:3.12@sha256:{hex}"));
+        for (pattern, meant, others) in [
+            (
+                "python:3.*",
+                vec!["python:3.12", "docker.io/library/python:3.9-slim"],
+                vec!["python:2", "python", "me/python:3.1", "ghcr.io/library/python:3.1", &pinned, &both],
+            ),
+            (
+                "python",
+                vec!["python", "python:2", &pinned, &both],
+                vec!["python3", "a/python", "ghcr.io/library/python"],
+            ),
+            (
+                "ghcr.io/me/*",
+                vec!["ghcr.io/me/app:1", "ghcr.io/me/x"],
+                vec!["ghcr.io/me/a/b", "ghcr.io/you/x", "me/app"],
+            ),
+            ("*", vec!["debian", "python:3"], vec!["me/app", "quay.io/library/debian"]),
+            ("me/*-app*:*-slim", vec!["me/an-app:1-slim", "me/x-app2:1-slim"], vec!["me/app:1-slim", "me/an-app:1"]),
+            (&pinned, vec![&pinned, &both], vec!["python", "python:3.12", "debian"]),
+        ] {
+            let read = NamePattern::parse(pattern).unwrap();
+            assert!(meant.iter().all(|name| read.means(name)), "{pattern}: {meant:?}");
+            assert!(!others.iter().any(|name| read.means(name)), "{pattern}: {others:?}");
+        }
+        for bad in ["", "a b", "*.io/x/", "*:*/x", "a@sha256:*", "../*", "host.io:*/a", "Python"] {
+            assert_eq!(NamePattern::parse(bad), None, "{bad}");
+        }
+        assert!(is_like("a*b*c", "a-b-b-c") && !is_like("a*b*c", "a-c-b") && !is_like("ab*b", "ab"));
     }
 }

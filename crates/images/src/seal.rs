@@ -36,7 +36,7 @@ const MIN_AGE_SECONDS: i64 = 3;
 
 /// Every entry of a tree as the file system tells of it.
 #[derive(Debug, PartialEq, Eq)]
-struct Facts {
+struct TreeFingerprint {
     digest: [u8; 32],
     /// The youngest change.
     changed: i64,
@@ -65,13 +65,13 @@ pub(crate) fn around(dir: &Dir, root: &Dir, read: impl FnOnce() -> Result<Sum, E
 }
 
 /// A change after this look would be seen.
-fn is_sure(facts: &Facts) -> bool {
+fn is_sure(facts: &TreeFingerprint) -> bool {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let young = i64::try_from(now).map_or(0, |now| now.saturating_sub(MIN_AGE_SECONDS)) <= facts.changed;
     !young || facts.fine && sys::machine::kernel() >= FINE_SINCE
 }
 
-fn text(facts: &Facts, tree: &str) -> Option<String> {
+fn text(facts: &TreeFingerprint, tree: &str) -> Option<String> {
     let boot = sys::machine::boot_id().ok()?;
     Some(format!("1 {boot} {} {tree}", hex(&facts.digest)))
 }
@@ -89,13 +89,13 @@ fn write(dir: &Dir, text: &str) {
 }
 
 /// `None` where nothing is sure of this file system, or the tree cannot be walked.
-fn facts(root: &Dir) -> Option<Facts> {
+fn facts(root: &Dir) -> Option<TreeFingerprint> {
     let place = rustix::fs::fstatfs(root).ok()?;
     u64::try_from(place.f_type).ok().filter(|kind| KNOWN.contains(kind))?;
     let mut look = SealWalk { hash: Sha256::new(), changed: 0, fine: false };
     look.entry(OsStr::new(""), &rustix::fs::fstat(root).ok()?);
     look.folder(root).ok()?;
-    Some(Facts { digest: look.hash.finalize().into(), changed: look.changed, fine: look.fine })
+    Some(TreeFingerprint { digest: look.hash.finalize().into(), changed: look.changed, fine: look.fine })
 }
 
 struct SealWalk {

@@ -37,11 +37,11 @@ impl From<Errno> for Problem {
 
 /// A name below the root: its folder, and its last part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct TreePath {
     parts: Vec<Vec<u8>>,
 }
 
-impl Place {
+impl TreePath {
     /// `None`: the root itself.
     pub(crate) fn new(name: &[u8]) -> Result<Option<Self>, Problem> {
         if name.starts_with(b"/") {
@@ -120,7 +120,7 @@ impl<'a> Tree<'a> {
     }
 
     /// The folder of a place; missing ones are made.
-    fn above(&mut self, place: &Place) -> Result<Dir, Problem> {
+    fn above(&mut self, place: &TreePath) -> Result<Dir, Problem> {
         let path = place.above();
         let folder = match self.root.enter(&path, Cross::No) {
             Err(Errno::NOENT) => self.make_above(place)?,
@@ -133,7 +133,7 @@ impl<'a> Tree<'a> {
         Ok(folder)
     }
 
-    fn make_above(&mut self, place: &Place) -> Result<Dir, Problem> {
+    fn make_above(&mut self, place: &TreePath) -> Result<Dir, Problem> {
         let mut folder = self.root.enter(".", Cross::No)?;
         for part in place.folders() {
             let name = OsStr::from_bytes(part);
@@ -156,7 +156,7 @@ impl<'a> Tree<'a> {
     }
 
     /// The folder of a new entry that is no folder, with nothing in its place.
-    fn room_for(&mut self, place: &Place) -> Result<Dir, Problem> {
+    fn room_for(&mut self, place: &TreePath) -> Result<Dir, Problem> {
         if self.made.contains(&place.path()) {
             return Err(Problem::Refused("its layer has the name twice"));
         }
@@ -166,14 +166,14 @@ impl<'a> Tree<'a> {
         Ok(folder)
     }
 
-    pub(crate) fn file(&mut self, place: &Place) -> Result<File, Problem> {
+    pub(crate) fn file(&mut self, place: &TreePath) -> Result<File, Problem> {
         let folder = self.room_for(place)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         Ok(folder.open_file(place.name(), flags, Mode::from_raw_mode(0o600))?)
     }
 
     /// A folder, which may be there: then what is in it stays.
-    pub(crate) fn folder(&mut self, place: &Place, mode: u32) -> Result<(), Problem> {
+    pub(crate) fn folder(&mut self, place: &TreePath, mode: u32) -> Result<(), Problem> {
         let folder = self.above(place)?;
         if folder.kind(place.name())? != Some(FileType::Directory) {
             if self.made.contains(&place.path()) {
@@ -188,7 +188,7 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    pub(crate) fn symlink(&mut self, place: &Place, target: &[u8], seconds: i64) -> Result<(), Problem> {
+    pub(crate) fn symlink(&mut self, place: &TreePath, target: &[u8], seconds: i64) -> Result<(), Problem> {
         if target.is_empty() || target.len() >= MAX_NAME || target.contains(&0) {
             return Err(Problem::Refused("it is a link with an impossible target"));
         }
@@ -199,7 +199,7 @@ impl<'a> Tree<'a> {
     }
 
     /// One more name of what is there.
-    pub(crate) fn link(&mut self, place: &Place, target: &Place) -> Result<(), Problem> {
+    pub(crate) fn link(&mut self, place: &TreePath, target: &TreePath) -> Result<(), Problem> {
         if place == target {
             return Err(Problem::Refused("it is a link to itself"));
         }
@@ -228,7 +228,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Takes away what lower layers have of this name.
-    pub(crate) fn whiteout(&self, place: &Place) -> Result<(), Problem> {
+    pub(crate) fn whiteout(&self, place: &TreePath) -> Result<(), Problem> {
         let folder = match self.root.enter(place.above(), Cross::No) {
             Err(Errno::NOENT) => return Ok(()),
             other => other?,
@@ -274,7 +274,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Gives a folder its time, if it is still there.
-    pub(crate) fn date(&self, place: &Place, seconds: i64) -> Result<(), Problem> {
+    pub(crate) fn date(&self, place: &TreePath, seconds: i64) -> Result<(), Problem> {
         match self.root.enter(PathBuf::from(OsStr::from_bytes(&place.path())), Cross::No) {
             Ok(own) => Ok(rustix::fs::futimens(&own, &times(seconds))?),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
@@ -300,7 +300,7 @@ mod tests {
         let mut tree = Tree { most_looked: 100, ..Tree::new(&root) };
         for number in 0..10 {
             let name = format!("folder/{number}");
-            drop(tree.file(&Place::new(name.as_bytes()).unwrap().unwrap()).unwrap());
+            drop(tree.file(&TreePath::new(name.as_bytes()).unwrap().unwrap()).unwrap());
         }
         let folder = [b"folder".to_vec()];
         for _ in 0..10 {

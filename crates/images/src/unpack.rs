@@ -14,7 +14,7 @@ use crate::decode::{Bounded, Budget, Decoder, Hashed};
 use crate::error::ImageError;
 use crate::layout::{Image, Layer, differs};
 use crate::source::{Part, Source};
-use crate::tree::{Place, Problem, Tree, times};
+use crate::tree::{Problem, Tree, TreePath, times};
 use sandbox::members::{Kind, Member, Members};
 
 /// Most bytes that the layers of an image may unpack to, unless said.
@@ -99,7 +99,7 @@ pub(crate) struct Unpacker<'a> {
     pub(crate) told: UnpackNotes,
     entries: u64,
     /// Folders of the archive, and their times.
-    folders: Vec<(Place, i64)>,
+    folders: Vec<(TreePath, i64)>,
 }
 
 impl<'a> Unpacker<'a> {
@@ -170,7 +170,7 @@ impl<'a> Unpacker<'a> {
 
     /// Makes an entry; a file's content is still to come.
     fn judged(&mut self, member: &Member) -> Result<Option<File>, Problem> {
-        let Some(place) = Place::new(&member.name)? else {
+        let Some(place) = TreePath::new(&member.name)? else {
             if member.kind != Kind::Folder {
                 return Err(Problem::Refused("it would replace the root"));
             }
@@ -195,7 +195,7 @@ impl<'a> Unpacker<'a> {
             }
             Kind::Symlink(target) => self.tree.symlink(&place, target, member.modified).map(|()| None),
             Kind::Link(target) => {
-                let target = Place::new(target)?.ok_or(Problem::Refused("it is a hard link to the root"))?;
+                let target = TreePath::new(target)?.ok_or(Problem::Refused("it is a hard link to the root"))?;
                 self.tree.link(&place, &target).map(|()| None)
             }
             Kind::File => self.tree.file(&place).map(Some),
@@ -203,7 +203,7 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    fn whiteout(&self, member: &Member, place: &Place, hidden: &[u8]) -> Result<(), Problem> {
+    fn whiteout(&self, member: &Member, place: &TreePath, hidden: &[u8]) -> Result<(), Problem> {
         if member.kind != Kind::File {
             return Err(Problem::Refused("it is a whiteout and no file"));
         }

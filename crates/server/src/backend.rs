@@ -139,6 +139,9 @@ pub trait Images: Send + Sync + 'static {
     /// It is in use, or the store cannot be changed.
     fn remove(&self, reference: &str) -> Result<(), Problem>;
 
+    /// Whether a name is among those that these patterns mean, by Docker's rules of names. A pattern that is none means nothing.
+    fn is_among(&self, name: &str, patterns: &[String]) -> bool;
+
     /// Brings one from a registry.
     ///
     /// # Errors

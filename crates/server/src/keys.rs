@@ -76,6 +76,12 @@ pub struct Key {
     /// Most templates that it may build and keep; none = the usual number, 0: it builds none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub builds: Option<u32>,
+    /// The images that its templates may begin as, as patterns of names; none = no image but the root of its ceiling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub images: Option<Vec<String>>,
+    /// Those of `images` that the store has not are brought from their registry.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pull: bool,
     /// A person's: it may also answer approvals, take changes over to the host, and read all of the audit log and the metrics.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub operator: bool,
@@ -94,6 +100,10 @@ pub struct Rights {
     pub templates: Option<Vec<String>>,
     /// See [`Key::builds`].
     pub builds: Option<u32>,
+    /// See [`Key::images`].
+    pub images: Option<Vec<String>>,
+    /// See [`Key::pull`].
+    pub pull: bool,
     /// See [`Key::operator`].
     pub operator: bool,
 }
@@ -229,7 +239,7 @@ impl Keys {
     }
 
     /// As [`Keys::list`]; the file is read only if it is another one than before.
-    fn known(&self) -> Result<Arc<Vec<Key>>, KeysError> {
+    pub(crate) fn known(&self) -> Result<Arc<Vec<Key>>, KeysError> {
         let found = std::fs::symlink_metadata(self.folder.join(KEYS)).ok().as_ref().map(stamp);
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(found), Some((last, keys))) = (&found, &*read)
@@ -272,7 +282,7 @@ impl Keys {
     /// # Errors
     /// As [`Keys::add`].
     pub fn add_with(&self, name: &str, rights: Rights) -> Result<String, KeysError> {
-        let Rights { ceiling, sandboxes, templates, builds, operator } = rights;
+        let Rights { ceiling, sandboxes, templates, builds, images, pull, operator } = rights;
         if !is_name(name) {
             return Err(KeysError::Name(name.to_owned()));
         }
@@ -284,6 +294,8 @@ impl Keys {
             sandboxes,
             templates,
             builds,
+            images,
+            pull,
             operator,
             added_ms: crate::clock::now_ms(),
         };

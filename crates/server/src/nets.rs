@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::backend::{self, Sandboxes};
 
 /// How long all supervisors together may take to answer; of those that do not, what they said before stands.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWERS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// `usage.net` of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -51,7 +51,7 @@ pub(crate) struct Nets(Mutex<(Counted, BTreeMap<String, Counted>)>);
 impl Nets {
     /// The sums over these sandboxes, which are all that are known, and those before them.
     pub(crate) async fn sums(&self, sandboxes: &dyn Sandboxes, infos: &[Info]) -> Counted {
-        let until = Instant::now().checked_add(PATIENCE).unwrap_or_else(Instant::now);
+        let until = Instant::now().checked_add(ANSWERS_TIMEOUT).unwrap_or_else(Instant::now);
         let mut seen = Vec::with_capacity(infos.len());
         for info in infos {
             let counted = match info.state {

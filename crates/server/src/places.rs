@@ -71,7 +71,7 @@ impl Waits {
 
 /// A connection's place; free again when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     places: Arc<Places>,
     number: u64,
     waits: Arc<Waits>,
@@ -82,7 +82,7 @@ pub(crate) struct Place {
 /// A request on its way: its connection is not idle.
 #[derive(Debug)]
 pub(crate) struct Busy {
-    place: Arc<Place>,
+    place: Arc<ConnectionSlot>,
     number: u64,
 }
 
@@ -96,7 +96,7 @@ impl Places {
     }
 
     /// A place for a connection from there; none where all are at work.
-    pub(crate) fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Arc<Place>> {
+    pub(crate) fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Arc<ConnectionSlot>> {
         let mut table = self.lock();
         let remote = peer.filter(|peer| !peer.is_loopback());
         let of_one = |taken: &Taken| remote.is_some() && taken.peer == remote;
@@ -111,7 +111,7 @@ impl Places {
         let taken =
             Taken { peer, busy: 0, begun: 0, idle: Instant::now(), waits: Arc::clone(&waits), end: end.clone() };
         table.taken.insert(number, taken);
-        Some(Arc::new(Place { places: Arc::clone(self), number, waits, end }))
+        Some(Arc::new(ConnectionSlot { places: Arc::clone(self), number, waits, end }))
     }
 }
 
@@ -130,7 +130,7 @@ impl Table {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// A request begins.
     pub(crate) fn begin(self: &Arc<Self>) -> Busy {
         let mut number = 0;
@@ -180,7 +180,7 @@ impl Drop for Busy {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.places.lock().taken.remove(&self.number);
     }
@@ -274,7 +274,7 @@ mod tests {
     async fn where_all_are_at_work_who_takes_nothing_makes_room_and_who_waits_for_more_does_not() {
         let places = Places::new(ConnectionLimits { all: 2, of_one: 2 });
         let (slow, live) = (places.take(None).unwrap(), places.take(None).unwrap());
-        let answer = |place: &Arc<Place>, bytes: usize| {
+        let answer = |place: &Arc<ConnectionSlot>, bytes: usize| {
             let all = tokio_stream::iter([Ok::<_, std::io::Error>(vec![b'a'; bytes])]).chain(tokio_stream::pending());
             Sending::body(Body::from_stream(all), Arc::new(place.begin()))
         };

@@ -31,7 +31,7 @@ pub(crate) struct Known {
     kept: RestoreSettings,
 }
 
-fn problem(error: &SnapshotError) -> Problem {
+pub(crate) fn problem(error: &SnapshotError) -> Problem {
     let status = match error {
         SnapshotError::None { .. } => StatusCode::NOT_FOUND,
         SnapshotError::Name { .. } => StatusCode::BAD_REQUEST,
@@ -51,6 +51,12 @@ fn no_such(word: &str) -> Problem {
     let what = format!("snapshot {} not found", policy::diagnostic::quote(word));
     let why = "no snapshot of this key has this id or name";
     Problem::new(StatusCode::NOT_FOUND, "serve/no-such-snapshot", what, why, "`GET /v1/snapshots` lists them")
+}
+
+/// The build that a snapshot is of.
+pub(crate) fn build_of(about: &About) -> Option<String> {
+    let mut kept: RestoreSettings = serde_json::from_value(about.layers.clone()).ok()?;
+    kept.labels.remove(labels::BUILD)
 }
 
 /// What is written down of it, if a sandbox of this key was kept in it.

@@ -207,6 +207,14 @@ const cases = {
       } finally {
         await box.kill()
       }
+      // Steps of before are taken, unless they are not to be.
+      const again = async (options) => {
+        const lines = []
+        await Template.build(steps, name, { ...options, onBuildLogs: (entry) => lines.push(String(entry.message)) })
+        return lines.filter((line) => line.startsWith('cached: ')).length
+      }
+      assert.equal(await again({}), 3)
+      assert.equal(await again({ skipCache: true }), 0)
       await assert.rejects(Sandbox.create(name, { apiKey: other }), /there is no template/)
       const fails = Template().fromTemplate('base').runCmd('echo because of this; exit 4')
       await assert.rejects(Template.build(fails, `${name}-fails`), /because of this/)

@@ -1,11 +1,12 @@
-//! The images of `fumehood serve --docker-socket`: the caller's store, its registries, its builds.
+//! The images of `fumehood serve`, for Docker's clients and for templates: the caller's store, its registries, its builds.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
-use images::{Build, ImageError, Listed, OfCaller, Store};
+use images::{Build, ImageError, Listed, NamePattern, OfCaller, Store};
+use registry::PullOptions;
 use sandbox::Images as _;
 use sandbox::fault::Fault;
 use sandbox::state::State;
@@ -13,7 +14,6 @@ use server::answer::Problem;
 use server::backend::{Image, Images, Recipe};
 
 use super::image_build::{Builds, built};
-use super::image_pull::credentials;
 use crate::environment::Environment;
 use crate::ui::{Failure, Palette};
 
@@ -21,8 +21,12 @@ use crate::ui::{Failure, Palette};
 const SHORT: usize = 12;
 
 /// The store of whoever serves.
-#[derive(Debug)]
-pub(super) struct LocalImages(pub(super) Environment);
+#[derive(Clone, Debug)]
+pub(super) struct LocalImages {
+    pub(super) environment: Environment,
+    /// How registries are asked.
+    pub(super) registries: PullOptions,
+}
 
 fn problem(fault: &Fault, is_refusal: bool) -> Problem {
     let status = if is_refusal { 400 } else { 500 };
@@ -35,7 +39,7 @@ fn unkept(error: &ImageError) -> Problem {
 
 impl LocalImages {
     fn store(&self) -> Result<Store, Problem> {
-        let state = State::open(&self.0.state).map_err(|error| problem(&error.fault(), false))?;
+        let state = State::open(&self.environment.state).map_err(|error| problem(&error.fault(), false))?;
         Store::open(&state).map_err(|error| unkept(&error))
     }
 
@@ -44,7 +48,7 @@ impl LocalImages {
         let Listed { names, about } = listed;
         let config = about.config;
         // One whose tree is gone is listed, and cannot be run.
-        let packed = OfCaller.find(&self.0.state, &about.digest).ok();
+        let packed = OfCaller.find(&self.environment.state, &about.digest).ok();
         let (people, tree) = packed.map(|packed| (packed.people, packed.found.tree)).unwrap_or_default();
         Image {
             digest: about.digest,
@@ -99,12 +103,12 @@ impl Images for LocalImages {
         self.store()?.remove(reference).map_err(|error| unkept(&error))
     }
 
+    fn is_among(&self, name: &str, patterns: &[String]) -> bool {
+        patterns.iter().filter_map(|text| NamePattern::parse(text)).any(|pattern| pattern.means(name))
+    }
+
     fn pull(&self, reference: &str) -> Result<Image, Problem> {
-        let wanted = registry::PullOptions {
-            reference: reference.to_owned(),
-            credentials: credentials(&self.0),
-            ..registry::PullOptions::default()
-        };
+        let wanted = PullOptions { reference: reference.to_owned(), ..self.registries.clone() };
         let listed = registry::pull(&self.store()?, &wanted);
         Ok(self.image(listed.map_err(|error| problem(&error.fault(), error.is_refusal()))?))
     }
@@ -132,8 +136,12 @@ impl LocalImages {
         let (reader, writer) = std::io::pipe().map_err(|error| unpackable(&error.to_string()))?;
         let store = self.store()?;
         let listed = std::thread::scope(|scope| {
-            let builds =
-                Builds { asked: Vec::new(), environment: &self.0, screen: OwnedFd::from(writer), quiet: false };
+            let builds = Builds {
+                asked: Vec::new(),
+                environment: &self.environment,
+                screen: OwnedFd::from(writer),
+                quiet: false,
+            };
             let building = scope.spawn(move || built(&store, &wanted, builds));
             for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
                 tell(&format!("{}\n", String::from_utf8_lossy(&line)));

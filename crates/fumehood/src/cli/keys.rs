@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use images::NamePattern;
 use sandbox::PolicyLayer;
 use sandbox::fault::{Fault, show_bytes, show_text};
 use sandbox::state::State;
@@ -20,6 +21,13 @@ const ADD_FLAGS: &[Flag] = &[
     Flag::new("templates", Some("NAMES"), To::Ours, "The templates that its sandboxes are made of, e.g. base,strict"),
     Flag::new("builds", Some("N"), To::Ours, "How many templates it may build and keep (20); 0: none"),
     Flag::new(
+        "images",
+        Some("PATTERNS"),
+        To::Ours,
+        "Images that its templates may begin as, e.g. 'python:3.*,ghcr.io/team/*'; none without",
+    ),
+    Flag::new("pull", None, To::Ours, "Bring those of --images that the store has not from their registries"),
+    Flag::new(
         "operator",
         None,
         To::Ours,
@@ -30,10 +38,11 @@ const ADD_FLAGS: &[Flag] = &[
 pub(super) const ADD: Spec = Spec {
     path: &["keys", "add"],
     about: "Make a key for the server, shown once",
-    usage: "--name NAME [-p CEILING] [--sandboxes N] [--templates NAMES] [--builds N] [--operator]",
+    usage: "--name NAME [-p CEILING] [--sandboxes N] [--templates NAMES] [--builds N] [--images PATTERNS [--pull]] [--operator]",
     more: "Clients send it as E2B_API_KEY. Only its SHA-256 is kept; it counts at once, also for a server that runs.\n\
            Without a ceiling its sandboxes may use what they like of the limits, and still no file, variable or secret of the host.\n\
-           Templates that its clients build are its own; with --templates it builds none.\n\
+           Templates that its clients build are its own; with --templates it builds none. A pattern of --images is a name as Docker\n\
+           writes it: `*` stands for any characters but `/`, and without a tag it means all of them and all digests.\n\
            A template of --templates that is not there yet is told as a warning.\n\
            Exit code 0; 125 if the name is taken, or the state folder cannot be used; 126 if the ceiling is no policy.\n\
            With --json: {schema, name, key, missing_templates}.",
@@ -96,29 +105,9 @@ fn add(call: &mut Call<'_>) -> Result<u8, Failure> {
         let fix = "fumehood keys add --name ci".to_owned();
         return Err(Failure::own(usage("usage/missing-value", "`--name` is missing".to_owned(), why, fix)));
     };
-    let sandboxes = match value("sandboxes") {
-        None => None,
-        Some(text) => {
-            let number = text.parse::<u32>().ok().filter(|number| *number > 0);
-            Some(number.ok_or_else(|| {
-                let what = format!("`--sandboxes {text}`");
-                let why = "it is no whole number from 1 on".to_owned();
-                Failure::own(usage("usage/bad-value", what, why, "--sandboxes 8".to_owned()))
-            })?)
-        }
-    };
-    let builds = match value("builds") {
-        None => None,
-        Some(text) => Some(text.parse::<u32>().map_err(|_odd| {
-            let why = "it is no whole number from 0 on".to_owned();
-            Failure::own(usage("usage/bad-value", format!("`--builds {text}`"), why, "--builds 5".to_owned()))
-        })?),
-    };
-    let ceiling = value("policy").map(|ceiling| judged(call, &ceiling)).transpose()?;
-    let templates = value("templates").map(|names| templates(&names)).transpose()?;
+    let rights = rights(call)?;
     let keys = open(call)?;
-    let missing = keys.missing_templates(templates.as_deref().unwrap_or_default());
-    let rights = Rights { ceiling, sandboxes, templates, builds, operator: call.parsed.has("operator") };
+    let missing = keys.missing_templates(rights.templates.as_deref().unwrap_or_default());
     let token = keys.add_with(&name, rights).map_err(|error| unusable(&error))?;
     if call.json {
         call.console.json(&json!({ "schema": 1, "name": name, "key": token, "missing_templates": missing }))?;
@@ -131,6 +120,39 @@ fn add(call: &mut Call<'_>) -> Result<u8, Failure> {
         call.console.data(format!("{token}\n").as_bytes())?;
     }
     Ok(0)
+}
+
+/// What the flags let it do.
+fn rights(call: &Call<'_>) -> Result<Rights, Failure> {
+    let value = |flag: &str| call.parsed.value(flag).map(|value| show_bytes(value.as_bytes()));
+    let rights = Rights {
+        ceiling: value("policy").map(|ceiling| judged(call, &ceiling)).transpose()?,
+        sandboxes: value("sandboxes").map(|text| whole("sandboxes", &text, 1)).transpose()?,
+        templates: value("templates").map(|names| templates(&names)).transpose()?,
+        builds: value("builds").map(|text| whole("builds", &text, 0)).transpose()?,
+        images: value("images").map(|patterns| images(&patterns)).transpose()?,
+        pull: call.parsed.has("pull"),
+        operator: call.parsed.has("operator"),
+    };
+    let builds_none = rights.templates.is_some() || rights.builds == Some(0);
+    let what = if rights.pull && rights.images.is_none() {
+        "`--pull` stands alone"
+    } else if rights.images.is_some() && builds_none {
+        "`--images` of a key that builds no templates"
+    } else {
+        return Ok(rights);
+    };
+    let why = "`--images` says what a key's own templates may begin as, and `--pull` that these are brought".to_owned();
+    let fix = "--images 'python:3.*' --pull, without `--templates` and `--builds 0`".to_owned();
+    Err(Failure::own(usage("usage/two-flags", what.to_owned(), why, fix)))
+}
+
+/// A whole number from `least` on.
+fn whole(flag: &str, text: &str, least: u32) -> Result<u32, Failure> {
+    text.parse::<u32>().ok().filter(|number| *number >= least).ok_or_else(|| {
+        let (what, why) = (format!("`--{flag} {text}`"), format!("it is no whole number from {least} on"));
+        Failure::own(usage("usage/bad-value", what, why, format!("--{flag} 8")))
+    })
 }
 
 /// Names as in `a,b`.
@@ -148,6 +170,20 @@ fn templates(names: &str) -> Result<Vec<String>, Failure> {
     Err(Failure::own(usage("usage/bad-value", what, why, "--templates base,code-interpreter-v1".to_owned())))
 }
 
+/// Patterns as in `a,b`.
+fn images(patterns: &str) -> Result<Vec<String>, Failure> {
+    let list: Vec<String> = patterns.split(',').map(|pattern| pattern.trim().to_owned()).collect();
+    match list.iter().find(|pattern| NamePattern::parse(pattern).is_none()) {
+        None => Ok(list),
+        Some(bad) => {
+            let what = format!("`{}` of `--images`", show_text(bad));
+            let why =
+                "no image can be called so: a name as Docker writes it, with `*` in repository and tag".to_owned();
+            Err(Failure::own(usage("usage/bad-value", what, why, "--images 'python:3.*,ghcr.io/team/*'".to_owned())))
+        }
+    }
+}
+
 /// A ceiling that can be read now, and found from anywhere.
 fn judged(call: &Call<'_>, ceiling: &str) -> Result<String, Failure> {
     crate::load::policy_alone(&[PolicyLayer::Document(ceiling.to_owned())], call.environment)?;
@@ -163,7 +199,7 @@ fn list(call: &mut Call<'_>) -> Result<u8, Failure> {
     if call.json {
         let shown: Vec<_> = keys
             .iter()
-            .map(|key| json!({ "name": key.name, "ceiling": key.ceiling, "sandboxes": key.sandboxes, "templates": key.templates, "builds": key.builds, "operator": key.operator, "added_ms": key.added_ms }))
+            .map(|key| json!({ "name": key.name, "ceiling": key.ceiling, "sandboxes": key.sandboxes, "templates": key.templates, "builds": key.builds, "images": key.images, "pull": key.pull, "operator": key.operator, "added_ms": key.added_ms }))
             .collect();
         call.console.json(&json!({ "schema": 1, "keys": shown }))?;
         return Ok(0);

@@ -11,12 +11,13 @@ use live::create::{Created, Layer, Request};
 use live::pool::{self, Pool};
 use live::words::Info;
 use policy::units::{Bytes, UnitError};
+use registry::PullOptions;
 use sandbox::Environment;
 use sandbox::fault::{Fault, show_bytes};
 use sandbox::state::State;
 use server::answer::{Problem, refused};
 use server::app::AppState;
-use server::backend::SandboxRequest;
+use server::backend::{Images, SandboxRequest};
 use server::folder::{Create, Folder};
 use server::http::{Listen, Server, Settings, TlsFiles, bind, serve};
 use server::traces::{Traces, Unfit};
@@ -24,6 +25,7 @@ use server::traces::{Traces, Unfit};
 use super::approvals::Served;
 use super::args::{Flag, Positionals, To, usage};
 use super::docker::LocalImages;
+use super::image_pull::credentials;
 use super::keys;
 use super::serve::told_to_stop;
 use super::spec::{Call, Spec};
@@ -47,6 +49,14 @@ const SERVE: &[Flag] = &[
         "Also a unix socket for Docker's clients (DOCKER_HOST), made 0600",
     ),
     Flag::new("docker-ceiling", Some("POLICY"), To::Ours, "The policy that no container of it exceeds"),
+    Flag::new(
+        "image-mirror",
+        Some("HOST[:PORT][/PATH]"),
+        To::Ours,
+        "Bring images from this registry instead (`keys add --pull`, Docker's clients)",
+    ),
+    Flag::new("image-plain-http", None, To::Ours, "Bring them without TLS, from a registry of this machine alone"),
+    Flag::new("image-max-size", Some("SIZE"), To::Ours, "The most that one may have packed, and unpack to (20G)"),
     Flag::new("pool", Some("N"), To::Ours, "Keep up to N sandboxes ready of what was asked for lately; default 0"),
     Flag::new("pool-memory", Some("SIZE"), To::Ours, "Most memory of those that are ready; default 512M"),
     Flag::new("domain", Some("NAME"), To::Ours, "A name of which every PORT-ID.NAME leads here, e.g. box.example"),
@@ -107,9 +117,10 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     };
     let told = Arc::clone(&pool);
     let app = app.with_pool(Arc::new(move || told.status()));
-    let server = Server::new(app);
+    let images: Arc<dyn Images> = Arc::new(images(call, &environment)?);
+    let server = Server::new(app.with_images(Arc::clone(&images)));
     let server = match &listen.docker {
-        Some(_) => with_docker(call, server, &environment)?,
+        Some(_) => with_docker(call, server, images)?,
         None => server,
     };
     runtime.block_on(async {
@@ -131,11 +142,28 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Docker's interface over the caller's images.
-fn with_docker(call: &Call<'_>, server: Server, caller: &Environment) -> Result<Server, Failure> {
-    let ceiling = call.parsed.value("docker-ceiling").map(|value| named(call, value));
+/// The caller's images, and how registries are asked for others.
+fn images(call: &Call<'_>, caller: &Environment) -> Result<LocalImages, Failure> {
     let environment = crate::environment::Environment { caller: caller.clone(), ..call.environment.clone() };
-    let made = server.with_docker(Arc::new(LocalImages(environment)), ceiling);
+    let mirror = call.parsed.value("image-mirror").map(|value| show_bytes(value.as_bytes()));
+    let (plain_http, credentials) = (call.parsed.has("image-plain-http"), credentials(&environment));
+    let limit = size(call, "image-max-size")?;
+    let registries = PullOptions { mirror, plain_http, credentials, limit, ..PullOptions::default() };
+    Ok(LocalImages { environment, registries })
+}
+
+/// A size that a flag says.
+fn size(call: &Call<'_>, flag: &str) -> Result<Option<u64>, Failure> {
+    let Some(text) = call.parsed.value(flag).map(|value| show_bytes(value.as_bytes())) else { return Ok(None) };
+    let bad =
+        |error: UnitError| Failure::own(usage("usage/bad-value", format!("`--{flag} {text}`"), error.why, error.fix));
+    Ok(Some(Bytes::parse(&text).map_err(bad)?.0))
+}
+
+/// Docker's interface over the caller's images.
+fn with_docker(call: &Call<'_>, server: Server, images: Arc<dyn Images>) -> Result<Server, Failure> {
+    let ceiling = call.parsed.value("docker-ceiling").map(|value| named(call, value));
+    let made = server.with_docker(images, ceiling);
     made.map_err(|problems| {
         let what = "Docker's clients cannot be served".to_owned();
         let why = problems.iter().map(Problem::line).collect::<Vec<_>>().join("; also ");
@@ -174,9 +202,8 @@ fn pool(call: &Call<'_>, environment: &Environment) -> Result<Pool, Failure> {
         let bad = || wrong("pool", &text, format!("it is no number up to {MAX_READY}"), "e.g. `--pool 8`");
         settings.count = count.ok_or_else(bad)?;
     }
-    if let Some(text) = value("pool-memory") {
-        let bad = |error: UnitError| wrong("pool-memory", &text, error.why, &error.fix);
-        settings.memory = Bytes::parse(&text).map_err(bad)?.0;
+    if let Some(memory) = size(call, "pool-memory")? {
+        settings.memory = memory;
     }
     let tell: pool::Tell = Box::new(|words| drop(std::io::stderr().write_all(format!("{words}\n").as_bytes())));
     Pool::new(Path::new(OURSELVES), environment, settings, tell).map_err(|error| Failure::own(error.fault()))

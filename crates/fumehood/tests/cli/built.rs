@@ -10,23 +10,23 @@ use serde_json::{Value as Json, json};
 use crate::House;
 use crate::served::Served;
 
-const HASH: &str = "abababababababababababababababababababababababababababababababab";
+pub(crate) const HASH: &str = "abababababababababababababababababababababababababababababababab";
 
 /// The template, and the build that is wanted of it.
-struct Wished {
-    id: String,
-    build: String,
+pub(crate) struct Wished {
+    pub(crate) id: String,
+    pub(crate) build: String,
 }
 
 impl Wished {
-    fn new(served: &Served<'_>, key: &str, body: &Json) -> Self {
+    pub(crate) fn new(served: &Served<'_>, key: &str, body: &Json) -> Self {
         let (status, told) = served.ask(key, "POST /v3/templates", body);
         assert_eq!(status, 202, "{told}");
         let text = |field: &str| told[field].as_str().unwrap().to_owned();
         Self { id: text("templateID"), build: text("buildID") }
     }
 
-    fn upload(&self, served: &Served<'_>, key: &str, archive: &[u8]) {
+    pub(crate) fn upload(&self, served: &Served<'_>, key: &str, archive: &[u8]) {
         let (status, told) = served.ask(key, &format!("GET /templates/{}/files/{HASH}", self.id), &Json::Null);
         assert_eq!(status, 201, "{told}");
         let url = told["url"].as_str().unwrap();
@@ -43,13 +43,13 @@ impl Wished {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 
-    fn begin(&self, served: &Served<'_>, key: &str, body: &Json) {
+    pub(crate) fn begin(&self, served: &Served<'_>, key: &str, body: &Json) {
         let line = format!("POST /v2/templates/{}/builds/{}", self.id, self.build);
         let (status, told) = served.ask(key, &line, body);
         assert_eq!(status, 202, "{told}");
     }
 
-    fn status(&self, served: &Served<'_>, key: &str) -> Json {
+    pub(crate) fn status(&self, served: &Served<'_>, key: &str) -> Json {
         let line = format!("GET /templates/{}/builds/{}/status", self.id, self.build);
         let (status, told) = served.ask(key, &line, &Json::Null);
         assert_eq!(status, 200, "{told}");
@@ -57,7 +57,7 @@ impl Wished {
     }
 
     /// What came of it.
-    fn ended(&self, served: &Served<'_>, key: &str) -> Json {
+    pub(crate) fn ended(&self, served: &Served<'_>, key: &str) -> Json {
         let began = Instant::now();
         loop {
             let told = self.status(served, key);
@@ -70,16 +70,16 @@ impl Wished {
     }
 }
 
-fn run(line: &str) -> Json {
+pub(crate) fn run(line: &str) -> Json {
     json!({ "type": "RUN", "args": [line], "force": false })
 }
 
-fn copy(source: &str, to: &str) -> Json {
+pub(crate) fn copy(source: &str, to: &str) -> Json {
     json!({ "type": "COPY", "args": [source, to, "", ""], "force": false, "filesHash": HASH })
 }
 
 /// An archive as clients send it, of names and texts.
-fn archive(members: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn archive(members: &[(&str, &str)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, text) in members {
         let mut header = [0_u8; 512];
@@ -102,11 +102,11 @@ fn archive(members: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// A sandbox of a template, and what a program in it says.
-fn says(served: &Served<'_>, key: &str, template: &str, line: &str) -> String {
+pub(crate) fn says(served: &Served<'_>, key: &str, template: &str, line: &str) -> String {
     let (status, made) = served.ask(key, "POST /v2/sandboxes", &json!({ "templateID": template, "timeout": 60 }));
     assert_eq!(status, 201, "{made}");
     let id = made["sandboxID"].as_str().unwrap();
-    let asked = json!({ "cmd": ["bash", "-c", line], "timeout": 20 });
+    let asked = json!({ "cmd": ["sh", "-c", line], "timeout": 20 });
     let (_, ran) = served.ask(key, &format!("POST /v1/sandboxes/{id}/exec"), &asked);
     assert_eq!(ran["report"]["code"], 0, "{ran}");
     served.ask(key, &format!("DELETE /sandboxes/{id}"), &Json::Null);

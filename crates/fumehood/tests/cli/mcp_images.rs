@@ -28,18 +28,18 @@ done
 "#;
 
 /// Where the image of the tests lies in its registry.
-const REPOSITORY: &str = "mcp/server";
+pub(crate) const REPOSITORY: &str = "mcp/server";
 
 type Answers = Arc<Mutex<BTreeMap<String, (&'static str, Vec<u8>)>>>;
 
 /// A registry at the loopback.
-struct Registry {
-    host: String,
+pub(crate) struct Registry {
+    pub(crate) host: String,
     answers: Answers,
 }
 
 impl Registry {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (host, answers) = (listener.local_addr().unwrap().to_string(), Answers::default());
         let served = Arc::clone(&answers);
@@ -48,7 +48,7 @@ impl Registry {
     }
 
     /// Gives an image whose server calls itself `named` the tag `1`; its digest.
-    fn push(&self, named: &str) -> String {
+    pub(crate) fn push(&self, named: &str) -> String {
         let script = SERVER.replace("NAMED", named);
         let layer = layer(vec![Member::File("server", script.as_bytes(), 0o755)]);
         let of = |bytes: &[u8]| format!("sha256:{}", sha256_hex(bytes));
@@ -71,7 +71,7 @@ impl Registry {
         digest
     }
 
-    fn image(&self) -> String {
+    pub(crate) fn image(&self) -> String {
         format!("{}/{REPOSITORY}:1", self.host)
     }
 }

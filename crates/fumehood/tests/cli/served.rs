@@ -17,7 +17,12 @@ pub(crate) struct Served<'a> {
 
 impl<'a> Served<'a> {
     pub(crate) fn new(house: &'a House) -> Self {
-        let args = ["serve", "--listen", "127.0.0.1:0"];
+        Self::with(house, &[])
+    }
+
+    /// One that is told more at its start.
+    pub(crate) fn with(house: &'a House, more: &[&str]) -> Self {
+        let args = [&["serve", "--listen", "127.0.0.1:0"], more].concat();
         let mut child = house.command(&args).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
         let first = told.next().unwrap().unwrap();

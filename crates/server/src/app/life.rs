@@ -108,6 +108,7 @@ impl AppState {
     /// each second or so.
     pub async fn tend(&self) {
         self.sessions.sweep(&self.keys);
+        self.follow_keys().await;
         let Ok(all) = self.sandboxes.list(false).await else { return };
         let now = boot_ms();
         for info in &all {

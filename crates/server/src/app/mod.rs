@@ -25,7 +25,7 @@ use sandbox::{Environment, Error, Hidden, Inputs, PolicyLayer};
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::Problem;
-use crate::backend::{Approvals, Sandboxes};
+use crate::backend::{Approvals, Images, Sandboxes};
 use crate::built::{TemplateStore, Works};
 use crate::ceiling;
 use crate::keys::{Key, Keys, KeysError};
@@ -117,6 +117,8 @@ pub struct AppState {
     pub(crate) shelf: TemplateStore,
     /// Those that are built now.
     pub(crate) works: Works,
+    /// The images that they may begin as; none where the server has no store.
+    pub(crate) images: Option<Arc<dyn Images>>,
     /// An empty folder, which `/workspace` is a copy of.
     empty: PathBuf,
     /// Streams of a sandbox end when its token is cancelled.
@@ -192,6 +194,7 @@ impl AppState {
             templates: Templates::new(store, empty.clone()),
             shelf,
             works: Works::default(),
+            images: None,
             empty,
             cuts: Mutex::default(),
             creating: Mutex::default(),
@@ -215,6 +218,12 @@ impl AppState {
     #[must_use]
     pub fn with_approvals(self, approvals: Arc<dyn Approvals>) -> Self {
         Self { approvals: Some(approvals), ..self }
+    }
+
+    /// The same, with images that templates of clients may begin as.
+    #[must_use]
+    pub fn with_images(self, images: Arc<dyn Images>) -> Self {
+        Self { images: Some(images), ..self }
     }
 
     /// The same, with traces of its requests.

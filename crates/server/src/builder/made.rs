@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use live::template::{INSIDE, PATH};
 use sandbox::PolicyLayer;
 
+use super::image::LISTED;
 use super::{HOME, IMAGE, set};
 use crate::answer::Problem;
 use crate::app::{AppState, Order, load};
@@ -66,8 +67,11 @@ impl AppState {
 
     /// What a base is, as layers and what they show.
     pub(crate) fn base(&self, base: &str) -> Result<TemplateLayers, Problem> {
-        let Some(image) = base.strip_prefix(IMAGE) else { return self.templates.find(base) };
+        let listed = base.strip_prefix(LISTED);
+        let Some(image) = listed.or_else(|| base.strip_prefix(IMAGE)) else { return self.templates.find(base) };
         let mut made = self.templates.find(BASE)?;
+        // One of the key's list was judged when it became a base; the root of a ceiling is judged as such, each time.
+        made.root = listed.map(str::to_owned);
         made.layers.push(set("fs.root", &format!("{IMAGE}{image}")));
         // Whatever user the image names: home folder and steps are this one's.
         made.layers.push(set("process.user", "user"));
@@ -87,7 +91,7 @@ impl AppState {
         if let Some(mib) = build.memory_mib {
             layers.extend(self.of_memory(&layers, mib)?);
         }
-        let env = variables(&layers, &kept.env);
+        let env = variables(&layers, kept);
         layers.extend(env.into_iter().map(|(name, value)| flag(&name, &value)));
         let mut ours = BTreeMap::from([
             (labels::WORKDIR.to_owned(), kept.workdir.clone()),
@@ -115,16 +119,26 @@ impl AppState {
     /// Takes a template away with all that was made for it.
     pub(crate) async fn take_away(&self, template: &Template) -> Result<(), Problem> {
         for work in self.works.of(&template.id) {
-            work.cancelled.cancel();
+            work.cancel("the template was removed");
         }
         let id = template.id.clone();
-        self.in_shelf(move |shelf| shelf.remove(&id)).await?;
-        self.forget_snapshots(template.snapshots().map(str::to_owned).collect()).await;
+        let states = self.in_shelf(move |shelf| {
+            shelf.remove(&id)?;
+            shelf.forget_step_states(|state| state.template == id)
+        });
+        let mut gone = states.await?;
+        gone.extend(template.snapshots().map(str::to_owned));
+        self.forget_snapshots(gone).await;
         Ok(())
     }
 
-    /// Removes snapshots of builds; one that is gone already is none.
+    /// Removes snapshots of builds that nothing is made of any more; one that is gone already is none.
     pub(super) async fn forget_snapshots(&self, ids: Vec<String>) {
+        if ids.is_empty() {
+            return;
+        }
+        // Where it is not known what is made of them they stay, and are looked at again with the next ones.
+        let Ok(ids) = self.in_shelf(move |shelf| shelf.unnamed(ids)).await else { return };
         let removed = self.in_state(move |state| {
             for id in ids {
                 if sandbox::snapshot::remove(state, &id).is_err() {
@@ -172,14 +186,14 @@ pub(super) fn has_python(layers: &[PolicyLayer]) -> bool {
 }
 
 /// The variables of the sandboxes of a template: what steps installed in the home folder is found.
-fn variables(layers: &[PolicyLayer], said: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let path = path_of(layers).unwrap_or(PATH);
+fn variables(layers: &[PolicyLayer], kept: &BuiltTemplate) -> BTreeMap<String, String> {
+    let path = kept.path.as_deref().or_else(|| path_of(layers)).unwrap_or(PATH);
     let mut all = BTreeMap::from([("PATH".to_owned(), format!("{HOME}/.local/bin:{path}"))]);
     if has_python(layers) {
         all.insert("PYTHONPATH".to_owned(), python_folder());
         all.insert("PATH".to_owned(), format!("{HOME}/.local/bin:{}/bin:{path}", python_folder()));
     }
-    all.extend(said.clone());
+    all.extend(kept.env.clone());
     all
 }
 
@@ -205,13 +219,16 @@ mod tests {
 
     #[test]
     fn what_steps_install_in_the_home_folder_is_found_and_what_they_say_wins() {
-        let said = BTreeMap::from([("A".to_owned(), "1".to_owned())]);
-        let plain = variables(&[], &said);
+        let said = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        let mut kept = BuiltTemplate { env: said("A", "1"), ..BuiltTemplate::default() };
+        let plain = variables(&[], &kept);
         assert_eq!(plain["PATH"], format!("/home/user/.local/bin:{PATH}"));
         assert!(plain["A"] == "1" && !plain.contains_key("PYTHONPATH"));
         let own = [flag("PATH", &format!("{INSIDE}/venv/bin:/bin"))];
-        assert_eq!(variables(&own, &said)["PYTHONPATH"], "/home/user/.local/lib/python");
-        let said = BTreeMap::from([("PATH".to_owned(), "/x".to_owned())]);
-        assert_eq!(variables(&own, &said)["PATH"], "/x");
+        assert_eq!(variables(&own, &kept)["PYTHONPATH"], "/home/user/.local/lib/python");
+        kept.path = Some("/opt/go/bin:/bin".to_owned());
+        assert_eq!(variables(&[], &kept)["PATH"], "/home/user/.local/bin:/opt/go/bin:/bin");
+        kept.env = said("PATH", "/x");
+        assert_eq!(variables(&own, &kept)["PATH"], "/x");
     }
 }

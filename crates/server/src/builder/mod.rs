@@ -3,6 +3,8 @@
 //! Promises: a build may do what a sandbox of its key may, and reach registries of packages where its ceiling lets it; it ends in
 //! time, and its sandbox with it; whoever did not ask for it neither sees nor uses what comes of it.
 
+mod cached;
+mod image;
 mod made;
 mod run;
 mod step;
@@ -26,12 +28,35 @@ use crate::ceiling;
 use crate::clock::now_ms;
 use crate::keys::Key;
 
+use image::BaseImage;
 use run::Building;
 
 /// The home folder of every sandbox that a template is built in.
 const HOME: &str = "/home/user";
 /// What an image is named by as a base.
 const IMAGE: &str = "image:";
+
+/// What a build begins as.
+#[derive(Clone, Debug)]
+enum Ground {
+    /// What is here; of an image, its digest.
+    Here { kept: BuiltTemplate, digest: Option<String> },
+    /// An image that is to be brought first.
+    Absent(String),
+}
+
+impl Ground {
+    fn of_image(image: BaseImage, asked: &BuildRequest) -> Self {
+        let BaseImage { base, digest, path } = image;
+        let place = asked.place.clone().unwrap_or_else(usual_place);
+        Self::Here { kept: BuiltTemplate { path, place, ..begun_as(base) }, digest }
+    }
+}
+
+/// What has nothing but its base.
+fn begun_as(base: String) -> BuiltTemplate {
+    BuiltTemplate { base, place: usual_place(), workdir: HOME.to_owned(), ..BuiltTemplate::default() }
+}
 
 /// What a client says of a template that it wants to build.
 #[derive(Clone, Debug)]
@@ -68,17 +93,51 @@ impl AppState {
         Ok((template, id))
     }
 
-    /// Takes away what belonged to keys that are gone.
+    /// Ends the builds of keys that are gone, and takes away what was theirs. To be called each second or so.
+    pub(crate) async fn follow_keys(&self) {
+        let Ok(keys) = self.keys.known() else { return };
+        let owners: Vec<String> = keys.iter().map(Key::mark).collect();
+        for work in self.works.all() {
+            if !owners.contains(&work.owner) {
+                work.cancel("the key that asked for it was removed");
+            }
+        }
+        if self.works.follows(owners) && self.sweep().await.is_err() {
+            self.works.follow_again();
+        }
+    }
+
+    /// Takes away what belonged to keys that are gone, and what builds left that were cut off.
     async fn sweep(&self) -> Result<(), Problem> {
         let keys = self.keys.clone();
         let orphans = self.in_shelf(move |shelf| {
-            let Ok(keys) = keys.list() else { return Ok(Vec::new()) };
+            let Ok(keys) = keys.list() else { return Ok((Vec::new(), Vec::new())) };
             let owners: Vec<String> = keys.iter().map(Key::mark).collect();
-            shelf.orphans(&owners)
+            shelf.sweep()?;
+            let states = shelf.forget_step_states(|state| !owners.contains(&state.owner))?;
+            Ok((shelf.orphans(&owners)?, states))
         });
-        for orphan in orphans.await? {
+        let (orphans, states) = orphans.await?;
+        self.forget_snapshots(states).await;
+        for orphan in orphans {
             self.take_away(&orphan).await?;
         }
+        self.collect().await
+    }
+
+    /// Takes away the snapshots that builds left which were cut off before they wrote them down.
+    pub(crate) async fn collect(&self) -> Result<(), Problem> {
+        // Listed first: whatever a build has made by now it has written down, or it is on its way.
+        let of_builds = self.in_state(|state| {
+            let all = sandbox::snapshot::list(state).map_err(|error| crate::snapshots::problem(&error))?;
+            Ok(all.into_iter().filter_map(|about| Some((crate::snapshots::build_of(&about)?, about.id))).collect())
+        });
+        let of_builds: Vec<(String, String)> = of_builds.await?;
+        let left = self.in_shelf(move |shelf| {
+            let busy = shelf.builds_on_their_way()?;
+            Ok(of_builds.into_iter().filter(|(build, _)| !busy.contains(build)).map(|(_, id)| id).collect())
+        });
+        self.forget_snapshots(left.await?).await;
         Ok(())
     }
 
@@ -101,7 +160,7 @@ impl AppState {
 
     /// The same, once what a server left in the middle is told as failed.
     async fn settled(&self, template: Template) -> Result<Template, Problem> {
-        let runs = |build: &&Build| build.begun && matches!(build.phase, Phase::Waiting | Phase::Building);
+        let runs = |build: &&Build| build.is_on_its_way();
         let lost: Vec<String> = template.builds.iter().filter(runs).map(|build| build.id.clone()).collect();
         if lost.iter().all(|build| self.works.get(build).is_some()) {
             return Ok(template);
@@ -115,6 +174,7 @@ impl AppState {
                 left.extend(shelf.change(&id, |template| Ok(give_up(template, &build)))?);
             }
             let now = shelf.change(&id, |template| Ok(template.clone()))?;
+            shelf.tidy(&now);
             Ok((now, left))
         };
         let (now, left) = self.in_shelf(settle).await?;
@@ -159,14 +219,16 @@ impl AppState {
             return Err(begun_before());
         }
         self.uploads_are_there(&template.id, &asked).await?;
-        let kept = self.ground(key, &asked).await?;
-        let order = self.order_of_kept(&template, &found, &kept)?;
-        // Whatever is refused of it is refused now, and not in the middle.
-        self.plan(key, order.clone()).await.map_err(Problem::all)?;
+        let ground = self.ground(key, &asked).await?;
+        if let Ground::Here { kept, .. } = &ground {
+            // Whatever is refused of it is refused now, and not in the middle.
+            let order = self.order_of_kept(&template, &found, kept)?;
+            self.plan(key, order).await.map_err(Problem::all)?;
+        }
         let work = Work::new(&key.mark(), &template.id, &found.id);
         let work = self.works.take(work).ok_or_else(too_many_at_once)?;
-        let building = Building { app: Arc::clone(self), key: key.clone(), work, asked, kept, found, template };
-        building.begin().await
+        let (app, key, uploads) = (Arc::clone(self), key.clone(), BTreeMap::new());
+        Building { app, key, work, asked, ground, uploads, found, template }.begin().await
     }
 
     async fn uploads_are_there(&self, id: &str, asked: &BuildRequest) -> Result<(), Problem> {
@@ -179,21 +241,20 @@ impl AppState {
     }
 
     /// What a build begins as.
-    async fn ground(&self, key: &Key, asked: &BuildRequest) -> Result<BuiltTemplate, Problem> {
-        let new = |base: String| BuiltTemplate {
-            base,
-            place: usual_place(),
-            workdir: HOME.to_owned(),
-            ..BuiltTemplate::default()
-        };
+    async fn ground(&self, key: &Key, asked: &BuildRequest) -> Result<Ground, Problem> {
         let mut kept = match &asked.from {
-            BuildBase::Image(name) => new(format!("{IMAGE}{name}")),
+            BuildBase::Image(name) => {
+                return Ok(match self.image_for(key, name).await? {
+                    Some(image) => Ground::of_image(image, asked),
+                    None => Ground::Absent(name.clone()),
+                });
+            }
             BuildBase::Template(word) => match self.ready(key, word).await? {
                 Some((_, _, kept)) => kept,
                 None => {
                     let known = self.templates.find(word).map(drop);
                     known.map_err(|problem| problem.about("fromTemplate"))?;
-                    new(word.clone())
+                    begun_as(word.clone())
                 }
             },
         };
@@ -208,7 +269,7 @@ impl AppState {
             kept.place = place;
         }
         // What its sandboxes begin with is said anew.
-        Ok(BuiltTemplate { begin: live::Begin::default(), ..kept })
+        Ok(Ground::Here { kept: BuiltTemplate { begin: live::Begin::default(), ..kept }, digest: None })
     }
 
     /// How programs of a build reach registries; none where the ceiling of the key does not let them. And what is to be said of it.

@@ -1,18 +1,19 @@
 //! One build from its beginning to what is written down of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use live::Begin;
 use live::words::Info;
 use tokio::time::timeout;
 
+use super::cached::Pace;
 use super::step::{self, Inside};
-use super::{HOME, begun_before, made};
+use super::{Ground, HOME, begun_before, made};
 use crate::answer::Problem;
 use crate::app::{AppState, Order};
-use crate::built::{Build, BuildRequest, BuiltTemplate, Busy, Level, Phase, Reason, Tag, Template, Work};
+use crate::built::{Build, BuildRequest, BuiltTemplate, Busy, Level, Phase, Reason, Step, Tag, Template, Work};
 use crate::clock::now_ms;
 use crate::keys::Key;
 use crate::labels;
@@ -22,7 +23,7 @@ pub(super) const MAX_TIME_MS: u64 = 30 * 60 * 1000;
 /// How long the sandbox may live in which what a template begins with is tried.
 const TRIAL_MS: u64 = 5 * 60 * 1000;
 /// The step before the first, and that after the last.
-const FIRST: &str = "base";
+pub(super) const FIRST: &str = "base";
 const LAST: &str = "finalize";
 
 /// A build and all that it needs.
@@ -31,8 +32,9 @@ pub(super) struct Building {
     pub(super) key: Key,
     pub(super) work: Arc<Work>,
     pub(super) asked: BuildRequest,
-    /// What it begins as.
-    pub(super) kept: BuiltTemplate,
+    pub(super) ground: Ground,
+    /// The digest of each upload that it copies, by the hash that names it. Held for it since it began.
+    pub(super) uploads: BTreeMap<String, String>,
     pub(super) found: Build,
     pub(super) template: Template,
 }
@@ -58,19 +60,22 @@ impl Building {
     ///
     /// # Errors
     /// It cannot be written down, or somebody else builds it.
-    pub(super) async fn begin(self) -> Result<(), Problem> {
+    pub(super) async fn begin(mut self) -> Result<(), Problem> {
         let (id, build) = (self.template.id.clone(), self.found.id.clone());
+        let hashes = self.hashes();
         let begun = self.app.in_shelf(move |shelf| {
-            let busy = shelf.busy(&id, &build)?;
+            let Some(busy) = shelf.busy(&id, &build)? else { return Ok(None) };
+            let uploads = shelf.hold_uploads((&id, &build), &hashes)?;
             let change = |template: &mut Template| {
                 let found = template.build_mut(&build).filter(|found| !found.begun);
                 Ok(found.map(|found| found.begun = true).is_some())
             };
-            let is_first = busy.is_some() && shelf.change(&id, change)?;
-            Ok(busy.filter(|_| is_first))
+            let is_first = shelf.change(&id, change)?;
+            Ok(is_first.then_some((busy, uploads)))
         });
         match begun.await {
-            Ok(Some(busy)) => {
+            Ok(Some((busy, uploads))) => {
+                self.uploads = uploads;
                 tokio::spawn(self.whole(busy));
                 Ok(())
             }
@@ -87,7 +92,7 @@ impl Building {
         let limit = Duration::from_millis(MAX_TIME_MS);
         let cancelled = self.work.cancelled.clone();
         let done = tokio::select! {
-            () = cancelled.cancelled() => Err(BuildFailure::at("", "the template was removed")),
+            () = cancelled.cancelled() => Err(BuildFailure::at("", self.work.why())),
             done = timeout(limit, self.made()) => done.unwrap_or_else(|_late| {
                 Err(BuildFailure::at("", format!("it took longer than {} minutes", MAX_TIME_MS / 60_000)))
             }),
@@ -95,9 +100,19 @@ impl Building {
         // One that is being made hears of it.
         self.work.cancelled.cancel();
         self.end_sandbox().await;
+        let is_cut_off = done.is_err();
         self.written(done).await;
         self.app.works.done(&self.work.build);
         drop(busy);
+        if is_cut_off {
+            // What cannot be taken away now is taken with the next change of keys, or the next build that is wanted.
+            drop(self.app.collect().await);
+        }
+    }
+
+    /// What it copies, by its hash.
+    fn hashes(&self) -> BTreeSet<String> {
+        self.asked.copies().map(|(_, hash)| hash.to_owned()).collect()
     }
 
     /// A sandbox for the build. A task of its own makes it, so that it is ended also when nobody waits for it any more.
@@ -139,7 +154,7 @@ impl Building {
         let reason = failed.map(|failed| Reason { message: failed.message.clone(), step: failed.step.clone() });
         let (id, build) = (self.template.id.clone(), self.found.id.clone());
         let (said, kept) = (self.work.said(), done.ok());
-        let hashes: Vec<String> = self.asked.copies().map(|(_, hash)| hash.to_owned()).collect();
+        let hashes = self.hashes();
         let written = self.app.in_shelf(move |shelf| {
             let now = now_ms();
             let change = |template: &mut Template| {
@@ -156,9 +171,8 @@ impl Building {
             };
             shelf.keep_log(&id, &build, &said)?;
             let (template, gone) = shelf.change(&id, change)?;
-            if kept.is_some() {
-                let named: Vec<&str> = hashes.iter().map(String::as_str).collect();
-                shelf.forget_uploads(&id, &named);
+            if kept.is_some() && !template.awaits_other(&build, now) {
+                shelf.forget_uploads(&id, &hashes);
             }
             shelf.tidy(&template);
             Ok(gone)
@@ -176,43 +190,115 @@ impl Building {
         self.work.say(Level::Debug, FIRST, "waiting for a turn");
         let turn = self.app.works.turns.clone().acquire_owned().await;
         let _turn = turn.map_err(|_closed| BuildFailure::at(FIRST, "the server ends"))?;
-        let (layers, clients, said) =
-            self.app.ways_out(&self.key).await.map_err(|problem| BuildFailure::at(FIRST, problem.line()))?;
+        let at_first = |problem: Problem| BuildFailure::at(FIRST, problem.line());
+        let (kept, image) = self.begun_as().await.map_err(at_first)?;
+        let (layers, clients, said) = self.app.ways_out(&self.key).await.map_err(at_first)?;
         for line in said {
             self.work.say(Level::Warn, FIRST, &line);
         }
-        let mut order =
-            self.order(&self.kept, MAX_TIME_MS).await.map_err(|problem| BuildFailure::at(FIRST, problem.line()))?;
+        let mut order = self.order(&kept, MAX_TIME_MS).await.map_err(at_first)?;
         let installs = installs(&order, clients);
         // What it begins with is tried at the end.
         (order.begin, order.added) = (None, layers);
         order.ours.insert(labels::BUILD.to_owned(), self.found.id.clone());
-        let info = self.created(order, FIRST).await?;
-        self.work.say(Level::Info, FIRST, &format!("a sandbox of {} in the tier {}", self.kept.base, info.tier));
+        let digests = self.digests((&order, &kept.base), &installs, image.as_deref());
+        let (info, done) = self.begun(order, &digests).await?;
+        self.work.say(Level::Info, FIRST, &format!("a sandbox of {} in the tier {}", kept.base, info.tier));
         self.going_on(&info.id).await;
-        let mut inside = Inside { building: self, id: info.id.clone(), installs, kept: self.kept.clone() };
-        for (at, one) in self.asked.steps.iter().enumerate() {
+        let mut inside = Inside::new(self, &info.id, installs, kept).await;
+        self.steps(&mut inside, &info, (&digests, done)).await?;
+        inside.tidied(LAST).await;
+        self.finished(inside.kept, &info, digests.last()).await
+    }
+
+    /// What it begins as, and the digest of an image. One that is not here is brought.
+    async fn begun_as(&self) -> Result<(BuiltTemplate, Option<String>), Problem> {
+        let name = match &self.ground {
+            Ground::Here { kept, digest } => return Ok((kept.clone(), digest.clone())),
+            Ground::Absent(name) => name,
+        };
+        self.work.say(Level::Info, FIRST, &format!("bringing the image {name}"));
+        let image = self.app.pulled(&self.key, name).await?;
+        let digest = image.digest.clone().unwrap_or_default();
+        self.work.say(Level::Info, FIRST, &format!("the image {name} is {digest}"));
+        let Ground::Here { kept, digest } = Ground::of_image(image, &self.asked) else {
+            return Err(crate::backend::failed("the image is not here").into());
+        };
+        // As of an image that was here when the build was asked for.
+        let order = self.app.order_of_kept(&self.template, &self.found, &kept)?;
+        self.app.plan(&self.key, order).await.map_err(Problem::all)?;
+        Ok((kept, digest))
+    }
+
+    /// Its sandbox, and how many steps were done in it by an earlier build.
+    async fn begun(&self, order: Order, digests: &[String]) -> Result<(Info, usize), BuildFailure> {
+        if let Some((done, state)) = self.earlier(digests).await {
+            let from = Order { from: Some(state.snapshot.clone()), ..order.clone() };
+            match self.created(from, FIRST).await {
+                Ok(info) => return Ok((info, done)),
+                Err(failed) => {
+                    let words = format!("no sandbox begins as what an earlier build left: {}", failed.message);
+                    self.work.say(Level::Debug, FIRST, &words);
+                    self.forget_earlier(state).await;
+                }
+            }
+        }
+        Ok((self.created(order, FIRST).await?, 0))
+    }
+
+    /// Does the steps that no earlier build did: `done` of them are.
+    async fn steps(
+        &self,
+        inside: &mut Inside<'_>,
+        info: &Info,
+        (digests, done): (&[String], usize),
+    ) -> Result<(), BuildFailure> {
+        let mut pace = Pace::default();
+        for (at, (one, digest)) in self.asked.steps.iter().zip(digests).enumerate() {
             let number = at.saturating_add(1);
             let name = number.to_string();
+            if number <= done {
+                inside.cached(one, &name);
+                continue;
+            }
             if self.asked.rootless.contains(&number) {
                 let words = "root is the sandbox's one user here: what this step does is done as `user`";
                 self.work.say(Level::Warn, &name, words);
             }
+            let began = Instant::now();
             inside.step(one, &name).await.map_err(|message| BuildFailure::at(&name, message))?;
+            // The last one's is what the template is made of.
+            let is_kept = matches!(one, Step::Run(_) | Step::Copy(_)) && number < digests.len();
+            if pace.step(began.elapsed()) && is_kept {
+                self.keep(info, (digest, &name), &mut pace).await;
+            }
         }
-        inside.tidied(LAST).await;
-        let mut kept = inside.kept;
-        let taken = self.app.take_snapshot(&self.key, &info, None).await;
+        Ok(())
+    }
+
+    /// The template, once a sandbox has begun as it.
+    async fn finished(
+        &self,
+        mut kept: BuiltTemplate,
+        info: &Info,
+        digest: Option<&String>,
+    ) -> Result<BuiltTemplate, BuildFailure> {
+        let taken = self.app.take_snapshot(&self.key, info, None).await;
         let taken = taken.map_err(|problem| BuildFailure::at(LAST, problem.line()))?;
         if taken.left_out > 0 {
             let words = format!("{} files are not kept: special ones, and what lies too deep", taken.left_out);
             self.work.say(Level::Warn, LAST, &words);
         }
         self.end_sandbox().await;
-        kept.snapshot = taken.id;
+        kept.snapshot.clone_from(&taken.id);
         kept.begin = self.begins(&kept);
         match self.tried(&kept).await {
-            Ok(()) => Ok(kept),
+            Ok(()) => {
+                if let Some(digest) = digest {
+                    self.keep_last(&taken, digest).await;
+                }
+                Ok(kept)
+            }
             Err(failed) => {
                 self.app.forget_snapshots(vec![kept.snapshot]).await;
                 Err(failed)
@@ -248,9 +334,6 @@ impl Building {
 
     /// A sandbox of it is made, so that one that does not begin is no template.
     async fn tried(&self, kept: &BuiltTemplate) -> Result<(), BuildFailure> {
-        if kept.begin == Begin::default() {
-            return Ok(());
-        }
         self.work.say(Level::Info, LAST, "a sandbox of it is tried");
         let mut order = self.order(kept, TRIAL_MS).await.map_err(|problem| BuildFailure::at(LAST, problem.line()))?;
         order.ours.insert(labels::BUILD.to_owned(), self.found.id.clone());

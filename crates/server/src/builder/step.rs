@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use super::HOME;
 use super::run::Building;
 use crate::backend;
-use crate::built::{Archive, Copy, Copying, Level, Step};
+use crate::built::{Archive, BuiltTemplate, Copy, Copying, Level, Step};
 
 /// Bytes that are sent at once, and how many of those wait.
 const PIECE: usize = 60 * 1024;
@@ -25,41 +25,81 @@ pub(super) const CACHE: &str = "/tmp/.npm-of-build";
 
 /// The sandbox of a build.
 pub(super) struct Inside<'a> {
-    pub(super) building: &'a Building,
+    building: &'a Building,
     /// Of the sandbox.
-    pub(super) id: String,
+    id: String,
     /// Variables of programs in steps alone.
-    pub(super) installs: BTreeMap<String, String>,
+    installs: BTreeMap<String, String>,
+    /// What runs the lines of steps.
+    shell: &'static str,
     /// What the steps made of it so far.
-    pub(super) kept: crate::built::BuiltTemplate,
+    pub(super) kept: BuiltTemplate,
 }
 
-impl Inside<'_> {
+/// The shell of E2B's clients, and that of images without it.
+const SHELL: &str = "/bin/bash";
+const SMALL_SHELL: &str = "/bin/sh";
+
+impl<'a> Inside<'a> {
+    /// A sandbox that was made for a build.
+    pub(super) async fn new(
+        building: &'a Building,
+        id: &str,
+        installs: BTreeMap<String, String>,
+        kept: BuiltTemplate,
+    ) -> Self {
+        let mut inside = Self { building, id: id.to_owned(), installs, shell: SHELL, kept };
+        if inside.kind(SHELL).await.is_none() {
+            inside.shell = SMALL_SHELL;
+        }
+        inside
+    }
+
     /// Does a step; in words why not.
     pub(super) async fn step(&mut self, step: &Step, name: &str) -> Result<(), String> {
+        if let Some(line) = self.line(step) {
+            self.say(name, &line);
+        }
+        self.recall(step);
         match step {
-            Step::Run(line) => {
-                self.say(name, &format!("RUN {line}"));
-                self.run(name, line).await
-            }
-            Step::Copy(copy) => {
-                self.say(name, &format!("COPY {} {}", copy.source, copy.to));
-                self.copy(name, copy).await
-            }
-            Step::Env(pairs) => {
-                let names: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
-                self.say(name, &format!("ENV {}", names.join(" ")));
-                self.kept.env.extend(pairs.iter().cloned());
-                Ok(())
-            }
-            Step::Workdir(path) => {
-                let path = self.absolute(path);
-                self.say(name, &format!("WORKDIR {path}"));
-                self.kept.workdir.clone_from(&path);
-                let made = Exec { program: program(&["mkdir", "-p", "--", &path]), ..Exec::default() };
+            Step::Run(line) => self.run(name, line).await,
+            Step::Copy(copy) => self.copy(name, copy).await,
+            Step::Workdir(_) => {
+                let made = Exec { program: program(&["mkdir", "-p", "--", &self.kept.workdir]), ..Exec::default() };
                 self.exec(name, made).await
             }
-            Step::User => Ok(()),
+            Step::Env(_) | Step::User => Ok(()),
+        }
+    }
+
+    /// A step that an earlier build did.
+    pub(super) fn cached(&mut self, step: &Step, name: &str) {
+        if let Some(line) = self.line(step) {
+            self.say(name, &format!("cached: {line}"));
+        }
+        self.recall(step);
+    }
+
+    /// What is said of a step before it is done.
+    fn line(&self, step: &Step) -> Option<String> {
+        match step {
+            Step::Run(line) => Some(format!("RUN {line}")),
+            Step::Copy(copy) => Some(format!("COPY {} {}", copy.source, copy.to)),
+            Step::Env(pairs) => {
+                let names: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
+                Some(format!("ENV {}", names.join(" ")))
+            }
+            Step::Workdir(path) => Some(format!("WORKDIR {}", self.absolute(path))),
+            Step::User => None,
+        }
+    }
+
+    /// What a step changes beside files.
+    fn recall(&mut self, step: &Step) {
+        match step {
+            Step::Env(pairs) => self.kept.env.extend(pairs.iter().cloned()),
+            Step::Workdir(path) => self.kept.workdir = self.absolute(path),
+            Step::Run(_) | Step::Copy(_) | Step::User => {}
         }
     }
 
@@ -84,7 +124,7 @@ impl Inside<'_> {
     }
 
     async fn run(&self, step: &str, line: &str) -> Result<(), String> {
-        let mut program = program(&["/bin/bash", "-l", "-c", line]);
+        let mut program = program(&[self.shell, "-l", "-c", line]);
         program.env = self.installs.clone();
         program.env.extend(self.kept.env.clone());
         program.cwd = Some(self.kept.workdir.clone());
@@ -127,8 +167,9 @@ impl Inside<'_> {
     }
 
     async fn copy(&self, step: &str, copy: &Copy) -> Result<(), String> {
-        let (id, hash) = (self.building.template.id.clone(), copy.hash.clone());
-        let file = self.building.app.in_shelf(move |shelf| shelf.upload(&id, &hash)).await;
+        let (id, build) = (self.building.template.id.clone(), self.building.found.id.clone());
+        let hash = copy.hash.clone();
+        let file = self.building.app.in_shelf(move |shelf| shelf.held_upload((&id, &build), &hash)).await;
         let mut archive = Archive::new(file.map_err(|problem| problem.line())?);
         let wanted = copy.clone();
         let judged = tokio::task::spawn_blocking(move || {
@@ -161,9 +202,14 @@ impl Inside<'_> {
     }
 
     async fn is_folder(&self, path: &str) -> bool {
+        self.kind(path).await == Some(FileKind::Dir)
+    }
+
+    /// What is there; none where nothing is.
+    async fn kind(&self, path: &str) -> Option<FileKind> {
         let ask = Request::Stat { path: path.to_owned(), follow: true };
         let found = backend::call::<Entry>(&*self.building.app.sandboxes, &self.id, &ask).await;
-        found.is_ok_and(|entry| entry.kind == FileKind::Dir)
+        found.ok().map(|entry| entry.kind)
     }
 
     async fn unpacked(

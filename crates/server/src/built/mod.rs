@@ -7,6 +7,7 @@ mod copying;
 mod log;
 mod names;
 mod record;
+mod states;
 mod steps;
 mod uploads;
 mod works;
@@ -25,6 +26,7 @@ pub(crate) use log::{Entry, Level};
 use names::new_id;
 pub(crate) use names::{TemplateName, is_build_id, is_id, is_name, new_build_id, parse_template_name};
 pub(crate) use record::{Build, BuiltTemplate, Phase, Reason, Tag, Template};
+pub(crate) use states::StepState;
 pub(crate) use steps::{BuildBase, BuildRequest, Copy, Step, asked, usual_place};
 pub(crate) use uploads::{MAX_UPLOAD, is_hash};
 pub(crate) use works::{Work, Works};
@@ -67,15 +69,19 @@ impl TemplateStore {
         Ok(all)
     }
 
-    fn all(&self) -> Result<Vec<Template>, Problem> {
+    fn ids(&self) -> Result<Vec<String>, Problem> {
         let names = match std::fs::read_dir(&self.root) {
             Ok(names) => names,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(failed(&self.root, &error)),
         };
-        let ids = names.flatten().filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| is_id(name));
+        let names = names.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        Ok(names.filter(|name| is_id(name)).collect())
+    }
+
+    fn all(&self) -> Result<Vec<Template>, Problem> {
         let mut all = Vec::new();
-        for id in ids {
+        for id in self.ids()? {
             // One that is removed meanwhile is none.
             all.extend(self.read(&id)?);
         }
@@ -99,6 +105,25 @@ impl TemplateStore {
     /// The folder cannot be read.
     pub(crate) fn orphans(&self, owners: &[String]) -> Result<Vec<Template>, Problem> {
         Ok(self.all()?.into_iter().filter(|template| !owners.contains(&template.owner)).collect())
+    }
+
+    /// Takes away what lies there of templates that are none any more: a build that was cut off by their removal may have written it.
+    ///
+    /// # Errors
+    /// The folder cannot be read or written.
+    pub(crate) fn sweep(&self) -> Result<(), Problem> {
+        if !self.root.is_dir() {
+            return Ok(());
+        }
+        // None is being made meanwhile.
+        let _lock = self.lock(&self.root)?;
+        for id in self.ids()? {
+            let folder = self.folder(&id);
+            if !folder.join(RECORD).exists() {
+                std::fs::remove_dir_all(&folder).map_err(|error| failed(&folder, &error))?;
+            }
+        }
+        Ok(())
     }
 
     fn read(&self, id: &str) -> Result<Option<Template>, Problem> {
@@ -220,14 +245,18 @@ impl TemplateStore {
         write(&self.folder(id).join(format!("{build}.log")), &entries)
     }
 
-    /// Takes away what belongs to no build that is known.
+    /// Takes away what belongs to no build that is known, and the files of those that are over.
     pub(crate) fn tidy(&self, template: &Template) {
         let folder = self.folder(&template.id);
-        let known = |stem: &str| template.builds.iter().any(|build| build.id == stem);
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let of_build = name.strip_suffix(".log").or_else(|| name.strip_suffix(".busy"));
-            if of_build.is_some_and(|stem| !known(stem)) && std::fs::remove_file(entry.path()).is_err() {
+            let is_lost = of_build.is_some_and(|id| template.build(id).is_none());
+            let files_of = name.strip_suffix(uploads::HELD).map(|id| template.build(id));
+            let is_over = files_of.is_some_and(|build| build.is_none_or(|build| !build.is_on_its_way()));
+            let gone = (is_lost && std::fs::remove_file(entry.path()).is_err())
+                || (is_over && std::fs::remove_dir_all(entry.path()).is_err());
+            if gone {
                 // Somebody else was first.
             }
         }
@@ -266,11 +295,14 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
     }
 }
 
-/// Seen with its old or its new content.
+/// Seen with its old or its new content. What could not be read again is not written.
 fn write(path: &Path, value: &impl serde::Serialize) -> Result<(), Problem> {
     let new = path.with_extension(format!("new-{}", std::process::id()));
     let written = || {
         let text = serde_json::to_vec(value)?;
+        if u64::try_from(text.len()).is_ok_and(|length| length > MAX_FILE) {
+            return Err(std::io::Error::from(ErrorKind::FileTooLarge));
+        }
         let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
         file.write_all(&text)?;
         file.sync_all()?;

@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use live::Begin;
 use serde::{Deserialize, Serialize};
 
+/// So long after it was asked for a build may begin with what was sent for it: as long as the address for an upload holds.
+const AWAITED_MS: i64 = 3_600_000;
+
 /// A template of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Template {
@@ -102,9 +105,19 @@ pub(crate) struct BuiltTemplate {
     pub(crate) env: BTreeMap<String, String>,
     /// Where programs begin.
     pub(crate) workdir: String,
+    /// `PATH` of the image that it began as, where that says one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) path: Option<String>,
     /// What a sandbox begins with.
     #[serde(default)]
     pub(crate) begin: Begin,
+}
+
+impl Build {
+    /// Whether somebody is at work on it, or was when its server ended.
+    pub(crate) const fn is_on_its_way(&self) -> bool {
+        self.begun && matches!(self.phase, Phase::Waiting | Phase::Building)
+    }
 }
 
 impl Template {
@@ -137,8 +150,16 @@ impl Template {
     /// Builds that nobody needs any more, the oldest first: without a tag, and not on their way.
     pub(crate) fn stale(&self) -> impl Iterator<Item = &Build> {
         let tagged: BTreeSet<&str> = self.tags.values().map(|tag| tag.build.as_str()).collect();
-        let is_over = |build: &&Build| matches!(build.phase, Phase::Ready | Phase::Failed) || !build.begun;
+        let is_over = |build: &&Build| !build.is_on_its_way();
         self.builds.iter().filter(is_over).filter(move |build| !tagged.contains(build.id.as_str()))
+    }
+
+    /// Whether another build than this one may still want what was sent for it: one on its way, or one that was asked for lately.
+    pub(crate) fn awaits_other(&self, build: &str, now_ms: i64) -> bool {
+        let is_new = |other: &Build| {
+            !other.begun && other.phase == Phase::Waiting && now_ms.saturating_sub(other.created_ms) < AWAITED_MS
+        };
+        self.builds.iter().any(|other| other.id != build && (other.is_on_its_way() || is_new(other)))
     }
 
     /// Takes away what was made by builds that no tag means any more: their snapshots.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
 use axum::http::StatusCode;
+use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
 use super::uploads::is_hash;
@@ -46,7 +47,7 @@ pub(crate) enum BuildBase {
 }
 
 /// Files that are put inside.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Copy {
     /// As the client wrote it: a path or pattern in its folder.
     pub(crate) source: String,
@@ -57,7 +58,7 @@ pub(crate) struct Copy {
 }
 
 /// One step.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Step {
     Copy(Copy),
     Run(String),
@@ -67,11 +68,22 @@ pub(crate) enum Step {
     User,
 }
 
+/// A step as it was read.
+struct ReadStep {
+    step: Step,
+    /// It is to be root's.
+    is_root: bool,
+    /// It is to be done whatever an earlier build left.
+    is_forced: bool,
+}
+
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BuildRequest {
     pub(crate) from: BuildBase,
     pub(crate) steps: Vec<Step>,
+    /// So many of them, from the first on, may be taken from an earlier build.
+    pub(crate) reusable: usize,
     pub(crate) start: Option<String>,
     pub(crate) ready: Option<String>,
     /// Steps that are to be root's: they are the sandbox's user's.
@@ -96,7 +108,7 @@ impl BuildRequest {
 /// What of it cannot be done, by its field.
 pub(crate) fn asked(body: &Map<String, Json>) -> Result<BuildRequest, Problem> {
     json::acted_on(body, &["fromImage", "fromTemplate", "force", "steps", "startCmd", "readyCmd"])?;
-    json::flag(body, "force")?;
+    let is_forced = json::flag(body, "force")?.unwrap_or(false);
     let list = match body.get("steps") {
         None | Some(Json::Null) => &Vec::new(),
         Some(Json::Array(list)) => list,
@@ -106,16 +118,20 @@ pub(crate) fn asked(body: &Map<String, Json>) -> Result<BuildRequest, Problem> {
         return Err(Problem::invalid("steps", &format!("there are more than {MAX_STEPS} steps")));
     }
     let (mut steps, mut rootless, mut variables) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let mut reusable = if is_forced { 0 } else { list.len() };
     for (at, one) in list.iter().enumerate() {
         let number = at.saturating_add(1);
         let read = step(one).map_err(|problem| problem.below(&format!("steps[{at}]")))?;
-        if let Step::Env(pairs) = &read.0 {
+        if let Step::Env(pairs) = &read.step {
             variables.extend(pairs.iter().cloned());
         }
-        if read.1 {
+        if read.is_root {
             rootless.push(number);
         }
-        steps.push(read.0);
+        if read.is_forced {
+            reusable = reusable.min(at);
+        }
+        steps.push(read.step);
     }
     if variables.len() > MAX_VARIABLES {
         return Err(Problem::invalid("steps", &format!("there are more than {MAX_VARIABLES} variables")));
@@ -131,6 +147,7 @@ pub(crate) fn asked(body: &Map<String, Json>) -> Result<BuildRequest, Problem> {
     Ok(BuildRequest {
         from: from(body)?,
         steps,
+        reusable,
         start: command("startCmd")?,
         ready: command("readyCmd")?,
         rootless,
@@ -161,10 +178,19 @@ fn from(body: &Map<String, Json>) -> Result<BuildBase, Problem> {
     }
 }
 
-/// One step, and whether it is to be root's.
-fn step(step: &Json) -> Result<(Step, bool), Problem> {
+/// What clients do themselves by a step of theirs, and send with it.
+const CLIENTS: [&str; 3] = ["forceUpload", "resolveSymlinks", "gzip"];
+
+fn step(step: &Json) -> Result<ReadStep, Problem> {
     let Json::Object(step) = step else { return Err(Problem::invalid("type", "a step is no table")) };
-    json::acted_on(step, &["type", "args", "filesHash", "force"])?;
+    json::acted_on(step, &[&["type", "args", "filesHash", "force"][..], &CLIENTS].concat())?;
+    let is_forced = json::flag(step, "force")?.unwrap_or(false);
+    let (step, is_root) = kind(step)?;
+    Ok(ReadStep { step, is_root, is_forced })
+}
+
+/// What a step does, and whether it is to be root's.
+fn kind(step: &Map<String, Json>) -> Result<(Step, bool), Problem> {
     let args = json::list(step, "args")?;
     let word = |at: usize| args.get(at).map(String::as_str).filter(|text| !text.is_empty());
     let kind = json::text(step, "type")?.unwrap_or_default();

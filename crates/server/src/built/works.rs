@@ -1,7 +1,7 @@
 //! The builds that this server is at work on.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +24,8 @@ pub(crate) struct Work {
     sandbox: Mutex<Option<String>>,
     /// It is not wanted any more.
     pub(crate) cancelled: CancellationToken,
+    /// Why not; who says it first is heard.
+    why: OnceLock<&'static str>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -39,7 +41,19 @@ impl Work {
             log: Mutex::default(),
             sandbox: Mutex::default(),
             cancelled: CancellationToken::new(),
+            why: OnceLock::new(),
         }
+    }
+
+    /// It is to end.
+    pub(crate) fn cancel(&self, why: &'static str) {
+        self.why.get_or_init(|| why);
+        self.cancelled.cancel();
+    }
+
+    /// Why it was to end.
+    pub(crate) fn why(&self) -> &'static str {
+        self.why.get().copied().unwrap_or("the server ends")
     }
 
     pub(crate) fn say(&self, level: Level, step: &str, message: &str) {
@@ -70,12 +84,14 @@ impl Work {
 #[derive(Debug)]
 pub(crate) struct Works {
     at: Mutex<BTreeMap<String, Arc<Work>>>,
+    /// The owners that were there when what was of others was taken away last.
+    owners: Mutex<Option<Vec<String>>>,
     pub(crate) turns: Arc<Semaphore>,
 }
 
 impl Default for Works {
     fn default() -> Self {
-        Self { at: Mutex::default(), turns: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { at: Mutex::default(), owners: Mutex::default(), turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 }
 
@@ -101,6 +117,24 @@ impl Works {
         locked(&self.at).remove(build);
     }
 
+    /// Whether these owners are others than those of the last time; from now on they are.
+    pub(crate) fn follows(&self, owners: Vec<String>) -> bool {
+        let mut last = locked(&self.owners);
+        let is_new = last.as_ref() != Some(&owners);
+        *last = Some(owners);
+        is_new
+    }
+
+    /// What was to be done for the owners is to be done again.
+    pub(crate) fn follow_again(&self) {
+        *locked(&self.owners) = None;
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Arc<Work>> {
+        locked(&self.at).values().cloned().collect()
+    }
+
     /// Those of a template.
     pub(crate) fn of(&self, template: &str) -> Vec<Arc<Work>> {
         locked(&self.at).values().filter(|work| work.template == template).cloned().collect()
@@ -122,5 +156,19 @@ mod tests {
         works.done("0");
         assert!(works.take(Work::new("a", "t", "more")).is_some());
         assert_eq!(works.of("t").len(), OF_A_KEY);
+    }
+
+    #[test]
+    fn a_build_ends_for_the_reason_that_was_first_and_owners_are_followed_once() {
+        let work = Work::new("a", "t", "0");
+        assert!(!work.cancelled.is_cancelled());
+        work.cancel("first");
+        work.cancel("second");
+        assert!(work.cancelled.is_cancelled() && work.why() == "first");
+        let (works, owners) = (Works::default(), |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect());
+        assert!(works.follows(owners(&[])) && !works.follows(owners(&[])));
+        assert!(works.follows(owners(&["a"])) && !works.follows(owners(&["a"])) && works.follows(owners(&["b"])));
+        works.follow_again();
+        assert!(works.follows(owners(&["b"])));
     }
 }

@@ -16,7 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::container::{Container, Phase};
 use super::create::nothing;
-use super::{Answer, Docker, DockerError, told};
+use super::{Docker, DockerError, HttpResult, told};
 use crate::clock;
 use crate::envd::pieces;
 use crate::request::Query;
@@ -97,7 +97,7 @@ fn stat_header(entry: &Entry) -> Result<HeaderValue, DockerError> {
     value.map_err(|_unfit| told(StatusCode::INTERNAL_SERVER_ERROR, "what is at the path cannot be told"))
 }
 
-pub(super) async fn stat(State(docker): State<Arc<Docker>>, Path(word): Path<String>, uri: Uri) -> Answer {
+pub(super) async fn stat(State(docker): State<Arc<Docker>>, Path(word): Path<String>, uri: Uri) -> HttpResult {
     let (container, path) = (docker.find(&word)?, path(&uri)?);
     let thawed = docker.thawed(&container).await?;
     let entry = thawed.entry(&path).await;
@@ -107,7 +107,7 @@ pub(super) async fn stat(State(docker): State<Arc<Docker>>, Path(word): Path<Str
     Ok(response)
 }
 
-pub(super) async fn read(State(docker): State<Arc<Docker>>, Path(word): Path<String>, uri: Uri) -> Answer {
+pub(super) async fn read(State(docker): State<Arc<Docker>>, Path(word): Path<String>, uri: Uri) -> HttpResult {
     let (container, path) = (docker.find(&word)?, path(&uri)?);
     let thawed = docker.thawed(&container).await?;
     let entry = match thawed.entry(&path).await {
@@ -146,7 +146,7 @@ pub(super) async fn read(State(docker): State<Arc<Docker>>, Path(word): Path<Str
     Ok(response)
 }
 
-pub(super) async fn write(State(docker): State<Arc<Docker>>, Path(word): Path<String>, request: Request) -> Answer {
+pub(super) async fn write(State(docker): State<Arc<Docker>>, Path(word): Path<String>, request: Request) -> HttpResult {
     let (container, path) = (docker.find(&word)?, path(request.uri())?);
     let thawed = docker.thawed(&container).await?;
     let done = extract(&docker, &thawed, &path, request).await;

@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::body::signal;
 use super::container::{Container, MAIN, Phase};
 use super::create::nothing;
-use super::{Answer, Docker, DockerError, filters, locked, told, yes};
+use super::{Docker, DockerError, HttpResult, filters, locked, told, yes};
 use crate::answer::json_response;
 use crate::backend;
 use crate::request::Query;
@@ -25,7 +25,7 @@ const KILLED: Duration = Duration::from_secs(10);
 
 type DockerState = State<Arc<Docker>>;
 
-pub(super) async fn list(State(docker): DockerState, uri: Uri) -> Answer {
+pub(super) async fn list(State(docker): DockerState, uri: Uri) -> HttpResult {
     let query = Query::of(&uri);
     let filters = filters(&query, &["id", "name", "label", "status", "ancestor", "exited"])?;
     let all = yes(&query, "all")? || filters.contains_key("status") || filters.contains_key("exited");
@@ -62,19 +62,19 @@ pub(super) async fn list(State(docker): DockerState, uri: Uri) -> Answer {
     Ok(json_response(StatusCode::OK, &Json::Array(listed)))
 }
 
-pub(super) async fn inspect(State(docker): DockerState, Path(word): Path<String>) -> Answer {
+pub(super) async fn inspect(State(docker): DockerState, Path(word): Path<String>) -> HttpResult {
     let container = docker.find(&word)?;
     Ok(json_response(StatusCode::OK, &docker.inspected(&container).await))
 }
 
-pub(super) async fn start(State(docker): DockerState, Path(word): Path<String>) -> Answer {
+pub(super) async fn start(State(docker): DockerState, Path(word): Path<String>) -> HttpResult {
     let container = docker.find(&word)?;
     let began = docker.start(&container).await?;
     Ok(nothing(if began { StatusCode::NO_CONTENT } else { StatusCode::NOT_MODIFIED }))
 }
 
 /// The head of the answer goes out at once: clients take it for the sign that they are heard. Its body is the end.
-pub(super) async fn wait(State(docker): DockerState, Path(word): Path<String>, uri: Uri) -> Answer {
+pub(super) async fn wait(State(docker): DockerState, Path(word): Path<String>, uri: Uri) -> HttpResult {
     let container = docker.find(&word)?;
     let condition = Query::of(&uri).get("condition").unwrap_or("not-running").to_owned();
     let mut phase = container.phase.subscribe();
@@ -135,7 +135,7 @@ impl Docker {
     }
 }
 
-pub(super) async fn kill(State(docker): DockerState, Path(word): Path<String>, uri: Uri) -> Answer {
+pub(super) async fn kill(State(docker): DockerState, Path(word): Path<String>, uri: Uri) -> HttpResult {
     let container = docker.find(&word)?;
     let query = Query::of(&uri);
     let word = query.get("signal").filter(|word| !word.is_empty()).unwrap_or("KILL");
@@ -147,7 +147,7 @@ pub(super) async fn kill(State(docker): DockerState, Path(word): Path<String>, u
     Ok(nothing(StatusCode::NO_CONTENT))
 }
 
-pub(super) async fn stop(State(docker): DockerState, Path(word): Path<String>, uri: Uri) -> Answer {
+pub(super) async fn stop(State(docker): DockerState, Path(word): Path<String>, uri: Uri) -> HttpResult {
     let container = docker.find(&word)?;
     if container.phase() != Phase::Running {
         return Ok(nothing(StatusCode::NOT_MODIFIED));
@@ -164,7 +164,7 @@ pub(super) async fn stop(State(docker): DockerState, Path(word): Path<String>, u
     Ok(nothing(StatusCode::NO_CONTENT))
 }
 
-pub(super) async fn remove(State(docker): DockerState, Path(word): Path<String>, uri: Uri) -> Answer {
+pub(super) async fn remove(State(docker): DockerState, Path(word): Path<String>, uri: Uri) -> HttpResult {
     let container = docker.find(&word)?;
     let query = Query::of(&uri);
     if yes(&query, "link")? {
@@ -182,16 +182,16 @@ pub(super) async fn remove(State(docker): DockerState, Path(word): Path<String>,
     Ok(nothing(StatusCode::NO_CONTENT))
 }
 
-pub(super) async fn pause(State(docker): DockerState, Path(word): Path<String>) -> Answer {
+pub(super) async fn pause(State(docker): DockerState, Path(word): Path<String>) -> HttpResult {
     docker.frozen(&word, &Ask::Pause {}, "running").await
 }
 
-pub(super) async fn unpause(State(docker): DockerState, Path(word): Path<String>) -> Answer {
+pub(super) async fn unpause(State(docker): DockerState, Path(word): Path<String>) -> HttpResult {
     docker.frozen(&word, &Ask::Resume {}, "paused").await
 }
 
 impl Docker {
-    async fn frozen(&self, word: &str, ask: &Ask, must_be: &str) -> Answer {
+    async fn frozen(&self, word: &str, ask: &Ask, must_be: &str) -> HttpResult {
         let container = self.find(word)?;
         let _turn = container.turn.lock().await;
         let record = container.record();
@@ -203,7 +203,7 @@ impl Docker {
     }
 }
 
-pub(super) async fn top(State(docker): DockerState, Path(word): Path<String>) -> Answer {
+pub(super) async fn top(State(docker): DockerState, Path(word): Path<String>) -> HttpResult {
     let container = docker.find(&word)?;
     let record = container.record();
     if container.phase() != Phase::Running {

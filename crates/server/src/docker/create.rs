@@ -15,7 +15,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::body::{BodyContext, ContainerSpec, Fields, map};
 use super::container::{Container, Phase, Record};
-use super::{Answer, Docker, DockerError, Refused, fields, locked, told};
+use super::{Docker, DockerError, HttpResult, Refused, fields, locked, told};
 use crate::answer::{Problem, json_response};
 use crate::app::{self, MAX_LIFE_MS};
 use crate::backend::{Image, SandboxRequest};
@@ -38,7 +38,7 @@ impl Drop for Name<'_> {
     }
 }
 
-pub(super) async fn create(State(docker): State<Arc<Docker>>, request: Request) -> Answer {
+pub(super) async fn create(State(docker): State<Arc<Docker>>, request: Request) -> HttpResult {
     let query = Query::of(request.uri());
     let name = query.get("name").filter(|name| !name.is_empty()).map(str::to_owned);
     let platform = query.get("platform").unwrap_or_default();

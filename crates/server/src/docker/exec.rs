@@ -16,7 +16,7 @@ use super::create::{nothing, random};
 use super::host::console;
 use super::log::Lane;
 use super::output::{Wire, can_be_taken_over, put, size, taken_over};
-use super::{Answer, Docker, DockerError, Refused, fields, locked, told};
+use super::{Docker, DockerError, HttpResult, Refused, fields, locked, told};
 use crate::answer::json_response;
 use crate::backend;
 
@@ -45,7 +45,11 @@ struct Doing {
     sender: Option<Sender>,
 }
 
-pub(super) async fn create(State(docker): State<Arc<Docker>>, Path(word): Path<String>, request: Request) -> Answer {
+pub(super) async fn create(
+    State(docker): State<Arc<Docker>>,
+    Path(word): Path<String>,
+    request: Request,
+) -> HttpResult {
     let container = docker.find(&word)?;
     let record = container.record();
     if container.phase() != Phase::Running {
@@ -118,7 +122,7 @@ impl Docker {
     }
 }
 
-pub(super) async fn start(State(docker): State<Arc<Docker>>, Path(id): Path<String>, request: Request) -> Answer {
+pub(super) async fn start(State(docker): State<Arc<Docker>>, Path(id): Path<String>, request: Request) -> HttpResult {
     let exec = docker.exec(&id)?;
     let container = docker.find(&exec.container)?;
     let (parts, body) = request.into_parts();
@@ -225,7 +229,7 @@ impl Exec {
     }
 }
 
-pub(super) async fn inspect(State(docker): State<Arc<Docker>>, Path(id): Path<String>) -> Answer {
+pub(super) async fn inspect(State(docker): State<Arc<Docker>>, Path(id): Path<String>) -> HttpResult {
     let exec = docker.exec(&id)?;
     let doing = locked(&exec.doing);
     let program = &exec.program;
@@ -241,7 +245,7 @@ pub(super) async fn inspect(State(docker): State<Arc<Docker>>, Path(id): Path<St
     Ok(json_response(StatusCode::OK, &body))
 }
 
-pub(super) async fn resize(State(docker): State<Arc<Docker>>, Path(id): Path<String>, uri: Uri) -> Answer {
+pub(super) async fn resize(State(docker): State<Arc<Docker>>, Path(id): Path<String>, uri: Uri) -> HttpResult {
     let exec = docker.exec(&id)?;
     let size = size(&uri)?;
     let sender = locked(&exec.doing).sender.clone();

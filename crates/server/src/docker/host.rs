@@ -124,9 +124,7 @@ impl Host<'_> {
             }
         }
         if let Some(other) = host.text("Runtime")? {
-            let why = format!(
-                "`{other}`: a container is a live sandbox, which is not to be had by another runtime, nor on the tier gvisor; leave it out"
-            );
+            let why = format!("`{other}`: which tier holds a container says the ceiling, and no client; leave it out");
             return Err(host.refused("Runtime", why));
         }
         let policy = host.table("RestartPolicy")?.and_then(|policy| policy.get("Name"));

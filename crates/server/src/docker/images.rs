@@ -16,7 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use url::form_urlencoded;
 
 use super::create::random;
-use super::{Answer, Docker, DockerError, architecture, filters, told, yes};
+use super::{Docker, DockerError, HttpResult, architecture, filters, told, yes};
 use crate::answer::{Problem, json_response};
 use crate::backend::{Image, Recipe};
 use crate::clock;
@@ -26,11 +26,11 @@ use crate::request::Query;
 /// The largest archive that is built of.
 const MAX_CONTEXT: u64 = 4 << 30;
 /// How long a pull may take before the answer begins without its end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PULL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Lines that wait to be sent.
 const QUEUE: usize = 64;
 
-pub(super) async fn list(State(docker): State<Arc<Docker>>, uri: Uri) -> Answer {
+pub(super) async fn list(State(docker): State<Arc<Docker>>, uri: Uri) -> HttpResult {
     let filters = filters(&Query::of(&uri), &["reference", "dangling"])?;
     let mut images = docker.with_images(|images| images.list()).await?;
     if let Some(wanted) = filters.get("reference") {
@@ -58,7 +58,7 @@ fn listed(image: &Image) -> Json {
 }
 
 /// `NAME/json`, where NAME may have slashes.
-pub(super) async fn inspect(State(docker): State<Arc<Docker>>, Path(rest): Path<String>) -> Answer {
+pub(super) async fn inspect(State(docker): State<Arc<Docker>>, Path(rest): Path<String>) -> HttpResult {
     let Some(name) = rest.strip_suffix("/json") else {
         return Err(told(
             StatusCode::NOT_IMPLEMENTED,
@@ -84,7 +84,7 @@ fn some(words: &[String]) -> Option<&[String]> {
     (!words.is_empty()).then_some(words)
 }
 
-pub(super) async fn remove(State(docker): State<Arc<Docker>>, Path(name): Path<String>) -> Answer {
+pub(super) async fn remove(State(docker): State<Arc<Docker>>, Path(name): Path<String>) -> HttpResult {
     let image = docker.image(&name).await?;
     let known = image.names.iter().find(|known| is_named(known, &name)).cloned();
     let word = known.unwrap_or_else(|| image.digest.clone());
@@ -110,7 +110,7 @@ fn failed(problem: &Problem) -> Json {
 }
 
 /// `POST /images/create`: from a registry, as `fumehood image pull` does it. Logins are those of whoever serves.
-pub(super) async fn pull(State(docker): State<Arc<Docker>>, uri: Uri) -> Answer {
+pub(super) async fn pull(State(docker): State<Arc<Docker>>, uri: Uri) -> HttpResult {
     let query = Query::of(&uri);
     if let Some(field) =
         ["fromSrc", "changes"].iter().find(|field| query.get(field).is_some_and(|text| !text.is_empty()))
@@ -140,7 +140,7 @@ pub(super) async fn pull(State(docker): State<Arc<Docker>>, uri: Uri) -> Answer 
     let mut pulling = tokio::task::spawn_blocking(move || images.pull(&wanted));
     let lost = || Problem::from(crate::backend::failed("the pull broke off"));
     // What fails at once is told by the status: clients do not look for errors among the lines.
-    if let Ok(done) = tokio::time::timeout(PATIENCE, &mut pulling).await {
+    if let Ok(done) = tokio::time::timeout(PULL_TIMEOUT, &mut pulling).await {
         let image = done.unwrap_or_else(|_lost| Err(lost()))?;
         let (to, from) = tokio::sync::mpsc::channel(QUEUE);
         let status = json!({ "status": format!("Digest: {}", image.digest) });
@@ -151,7 +151,7 @@ pub(super) async fn pull(State(docker): State<Arc<Docker>>, uri: Uri) -> Answer 
     let (to, from) = tokio::sync::mpsc::channel(QUEUE);
     tokio::spawn(async move {
         loop {
-            let line = match tokio::time::timeout(PATIENCE, &mut pulling).await {
+            let line = match tokio::time::timeout(PULL_TIMEOUT, &mut pulling).await {
                 Err(_late) => json!({ "status": format!("Pulling {reference}") }),
                 Ok(Ok(Ok(image))) => {
                     drop(to.send(json!({ "status": format!("Digest: {}", image.digest) })).await);
@@ -222,7 +222,7 @@ fn recipe(uri: &Uri) -> Result<Recipe, DockerError> {
 }
 
 /// `POST /build`: a tar stream with a Dockerfile, as `fumehood image build` does it.
-pub(super) async fn build(State(docker): State<Arc<Docker>>, request: Request) -> Answer {
+pub(super) async fn build(State(docker): State<Arc<Docker>>, request: Request) -> HttpResult {
     let mut recipe = recipe(request.uri())?;
     let place = docker.folder.join(format!("build-{}", random(8)?));
     recipe.archive = place.with_extension("tar");

@@ -83,7 +83,7 @@ const CEILING: &[&str] = &[
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DockerError(StatusCode, String);
 
-type Answer = Result<Response<Body>, DockerError>;
+type HttpResult = Result<Response<Body>, DockerError>;
 
 impl IntoResponse for DockerError {
     fn into_response(self) -> Response<Body> {
@@ -396,7 +396,7 @@ async fn version() -> Response<Body> {
     json_response(StatusCode::OK, &body)
 }
 
-async fn info(State(docker): State<Arc<Docker>>) -> Answer {
+async fn info(State(docker): State<Arc<Docker>>) -> HttpResult {
     let all: Vec<Arc<Container>> = locked(&docker.containers).values().cloned().collect();
     let of = |phase| all.iter().filter(|container| container.phase() == phase).count();
     let images = docker.with_images(|images| images.list()).await?.len();

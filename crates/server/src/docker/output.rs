@@ -15,7 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::container::{Container, Phase};
 use super::create::nothing;
 use super::log::{Lane, Piece, Reader};
-use super::{Answer, Docker, DockerError, OfDocker, told, yes};
+use super::{Docker, DockerError, HttpResult, OfDocker, told, yes};
 use crate::clock;
 use crate::places::Busy;
 use crate::request::Query;
@@ -106,7 +106,7 @@ fn content_type(raw: bool) -> HeaderValue {
     })
 }
 
-pub(super) async fn logs(State(docker): State<Arc<Docker>>, Path(word): Path<String>, uri: Uri) -> Answer {
+pub(super) async fn logs(State(docker): State<Arc<Docker>>, Path(word): Path<String>, uri: Uri) -> HttpResult {
     let container = docker.find(&word)?;
     let query = Query::of(&uri);
     let raw = container.record().program.tty.is_some();
@@ -227,7 +227,11 @@ pub(super) fn can_be_taken_over(request: &Request) -> Result<(), DockerError> {
 }
 
 /// Answers that the connection is the client's from now on, and gives it to `work`.
-pub(super) fn taken_over<F>(mut request: Request, raw: bool, work: impl FnOnce(Wire) -> F + Send + 'static) -> Answer
+pub(super) fn taken_over<F>(
+    mut request: Request,
+    raw: bool,
+    work: impl FnOnce(Wire) -> F + Send + 'static,
+) -> HttpResult
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -264,7 +268,11 @@ async fn head_is_read(connection: Option<OfDocker>) {
 }
 
 /// Output as it comes, and input, where the client asks for them.
-pub(super) async fn attach(State(docker): State<Arc<Docker>>, Path(word): Path<String>, request: Request) -> Answer {
+pub(super) async fn attach(
+    State(docker): State<Arc<Docker>>,
+    Path(word): Path<String>,
+    request: Request,
+) -> HttpResult {
     let container = docker.find(&word)?;
     let query = Query::of(request.uri());
     let record = container.record();
@@ -315,7 +323,7 @@ pub(super) fn size(uri: &Uri) -> Result<ProgramControl, DockerError> {
     size.ok_or_else(|| told(StatusCode::BAD_REQUEST, "`h` and `w` are numbers from 1 to 1000"))
 }
 
-pub(super) async fn resize(State(docker): State<Arc<Docker>>, Path(word): Path<String>, uri: Uri) -> Answer {
+pub(super) async fn resize(State(docker): State<Arc<Docker>>, Path(word): Path<String>, uri: Uri) -> HttpResult {
     let container = docker.find(&word)?;
     let size = size(&uri)?;
     let sent = container.input().is_some_and(|input| input.control(&size).is_ok());

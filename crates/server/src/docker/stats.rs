@@ -11,14 +11,14 @@ use serde_json::{Map, Value as Json, json};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::container::{Container, Phase};
-use super::{Answer, Docker, yes};
+use super::{Docker, HttpResult, yes};
 use crate::answer::json_response;
 use crate::request::Query;
 use crate::{backend, clock};
 
 const EVERY: Duration = Duration::from_secs(1);
 
-pub(super) async fn stats(State(docker): State<Arc<Docker>>, Path(word): Path<String>, uri: Uri) -> Answer {
+pub(super) async fn stats(State(docker): State<Arc<Docker>>, Path(word): Path<String>, uri: Uri) -> HttpResult {
     let container = docker.find(&word)?;
     let query = Query::of(&uri);
     // Docker streams unless it is told not to.

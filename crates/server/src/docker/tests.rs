@@ -163,7 +163,7 @@ fn each_field_that_widens_is_refused_by_its_name() {
         host("RestartPolicy", json!({ "Name": "always" })),
         host("LogConfig", json!({ "Type": "syslog" })),
         host("Runtime", json!("kata")),
-        // A live sandbox is not to be had on the tier gvisor.
+        // The tier is the ceiling's.
         host("Runtime", json!("runsc")),
         host("StorageOpt", json!({ "size": "1G" })),
         host("Sysctls", json!({ "net.ipv4.ip_forward": "1" })),

@@ -169,7 +169,7 @@ async fn received(app: &AppState, (id, hash): (String, String), request: Request
         })?;
         upload.take(&piece)?;
     }
-    upload.finish()?;
+    app.in_shelf(move |shelf| shelf.finish_upload(&upload)).await?;
     Ok(empty(StatusCode::OK))
 }
 

@@ -21,13 +21,13 @@ const LIFE: u64 = 300;
 /// Most sandboxes that are measured for one request.
 const MAX_MEASURED: usize = 100;
 
-type Answer = Result<Response<Body>, Problem>;
+type HttpResult = Result<Response<Body>, Problem>;
 
 pub(super) async fn detail(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
-) -> Answer {
+) -> HttpResult {
     let info = app.own(&key, &id).await?;
     // A supervisor that does not answer leaves them unknown.
     let rules = app.present(&info).await.ok();
@@ -39,7 +39,7 @@ pub(super) async fn kill(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
-) -> Answer {
+) -> HttpResult {
     app.own(&key, &id).await?;
     app.kill(&id).await?;
     Ok(empty(StatusCode::NO_CONTENT))
@@ -70,7 +70,7 @@ pub(super) async fn connect(
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["timeout", "memory"])?;
     let life = life(&asked, "timeout")?.unwrap_or(LIFE.saturating_mul(1000));
@@ -91,7 +91,7 @@ pub(super) async fn resume(
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["timeout", "memory", "autoPause"])?;
     keeps_memory(&asked)?;
@@ -120,7 +120,7 @@ pub(super) async fn pause(
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["memory"])?;
     keeps_memory(&asked)?;
@@ -137,7 +137,7 @@ pub(super) async fn timeout(
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["timeout"])?;
     let life = life(&asked, "timeout")?.ok_or_else(|| Problem::invalid("timeout", "`timeout` is missing"))?;
@@ -146,7 +146,7 @@ pub(super) async fn timeout(
 }
 
 /// Moves the end; 0 is at once, whatever the sandbox does at its end.
-async fn move_end(app: &AppState, info: &Info, life: u64) -> Answer {
+async fn move_end(app: &AppState, info: &Info, life: u64) -> HttpResult {
     if life == 0 && !labels::pauses_at_end(info) {
         app.kill(&info.id).await?;
     } else {
@@ -160,7 +160,7 @@ pub(super) async fn refresh(
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["duration"])?;
     let life = life(&asked, "duration")?.unwrap_or(15_000);
@@ -176,7 +176,7 @@ pub(super) async fn network(
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     let outside = network::of_change(&asked)?;
     let info = app.own(&key, &id).await?;
@@ -209,7 +209,7 @@ pub(super) async fn metrics(
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     uri: Uri,
-) -> Answer {
+) -> HttpResult {
     let query = Query::of(&uri);
     query.known(&["start", "end"])?;
     let (start, end) = (query.whole("start")?, query.whole("end")?);
@@ -222,7 +222,11 @@ pub(super) async fn metrics(
     Ok(json_response(StatusCode::OK, &measured.into_iter().collect()))
 }
 
-pub(super) async fn all_metrics(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
+pub(super) async fn all_metrics(
+    State(app): State<Arc<AppState>>,
+    Extension(key): Extension<Key>,
+    uri: Uri,
+) -> HttpResult {
     let query = Query::of(&uri);
     query.known(&["sandbox_ids"])?;
     let named: BTreeSet<&str> = query.all("sandbox_ids").flat_map(|value| value.split(',')).collect();

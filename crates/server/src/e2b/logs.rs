@@ -19,7 +19,7 @@ const LEVELS: [&str; 4] = ["debug", "info", "warn", "error"];
 /// Most entries of an answer, and as many as there are without a word.
 const MAX_LINES: u64 = 1000;
 
-type Answer = Result<Response<Body>, Problem>;
+type HttpResult = Result<Response<Body>, Problem>;
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub(super) async fn new(
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     uri: Uri,
-) -> Answer {
+) -> HttpResult {
     let wanted = LogQuery::of(&Query::of(&uri), "cursor", &["cursor", "limit", "direction", "level", "search"])?;
     let found = wanted.chosen(happened(&app.own_or_ended(&key, &id).await?));
     Ok(json_response(StatusCode::OK, &json!({ "logs": shown(&found) })))
@@ -108,7 +108,7 @@ pub(super) async fn old(
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     uri: Uri,
-) -> Answer {
+) -> HttpResult {
     let wanted = LogQuery::of(&Query::of(&uri), "start", &["start", "limit"])?;
     let found = wanted.chosen(happened(&app.own_or_ended(&key, &id).await?));
     let lines: Vec<Json> =

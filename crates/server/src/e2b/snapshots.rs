@@ -22,7 +22,7 @@ const LIFE: u64 = 300;
 /// Most snapshots of a page.
 const PAGE: usize = 100;
 
-type Answer = Result<Response<Body>, Problem>;
+type HttpResult = Result<Response<Body>, Problem>;
 
 /// What a snapshot of a sandbox keeps, where that is what is asked for.
 fn keeps(asked: &Map<String, Json>, tier: &str) -> Result<&'static str, Problem> {
@@ -47,7 +47,7 @@ pub(super) async fn take(
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["name", "memory"])?;
     let info = app.own(&key, &id).await?;
@@ -67,7 +67,7 @@ pub(super) async fn fork(
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     read::acted_on(&asked, &["timeout", "count", "memory"])?;
     let count = forks_wanted(&asked)?;
@@ -88,7 +88,7 @@ pub(super) async fn fork(
     Ok(json_response(StatusCode::CREATED, &told.collect()))
 }
 
-pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
+pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> HttpResult {
     let query = Query::of(&uri);
     query.known(&["sandboxID", "name", "limit", "nextToken"])?;
     let number = |name: &str, default: usize| match query.get(name) {
@@ -123,7 +123,7 @@ pub(super) async fn remove(
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     uri: Uri,
-) -> Answer {
+) -> HttpResult {
     if let Some(template) = app.built(&key, &id).await? {
         app.take_away(&template).await?;
         return Ok(empty(StatusCode::NO_CONTENT));

@@ -19,13 +19,13 @@ use crate::labels;
 use crate::measured::{cores, mib};
 use crate::request::Query;
 
-type Answer = Result<Response<Body>, Problem>;
+type HttpResult = Result<Response<Body>, Problem>;
 
 pub(super) async fn alias(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(name): Path<String>,
-) -> Answer {
+) -> HttpResult {
     let known = key.may_use(&name) && app.templates.names().contains(&name);
     if known {
         return Ok(json_response(StatusCode::OK, &json!({ "templateID": name, "public": true })));
@@ -45,7 +45,7 @@ pub(super) async fn alias(
 }
 
 /// All that the key may use and that can be read. One that cannot is told to whoever names it.
-pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
+pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> HttpResult {
     // There are no teams here.
     Query::of(&uri).known(&["teamID"])?;
     let made = app.list(&key, true).await?;

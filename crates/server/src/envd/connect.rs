@@ -17,7 +17,7 @@ use crate::rpc::{RpcCode, RpcError};
 /// The longest message of a caller, bytes.
 const MAX_MESSAGE: usize = 8 << 20;
 /// How long a unary body may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The flag of the last envelope.
 const END: u8 = 2;
 /// The flag of an envelope that is compressed.
@@ -31,7 +31,7 @@ pub(super) async fn message(request: Request) -> Result<Map<String, Json>, RpcEr
         return Err(RpcError::new(RpcCode::InvalidArgument, "send JSON, as `Content-Type: application/json`"));
     }
     let read = axum::body::to_bytes(request.into_body(), MAX_MESSAGE);
-    match tokio::time::timeout(PATIENCE, read).await {
+    match tokio::time::timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(bytes)) => object(&bytes),
         Ok(Err(_cut)) => Err(RpcError::new(RpcCode::ResourceExhausted, "the message broke off, or is too long")),
         Err(_late) => Err(RpcError::new(RpcCode::DeadlineExceeded, "the message did not come within 60 s")),

@@ -23,7 +23,7 @@ const MAX_METADATA: usize = 4096;
 /// Most files of one upload.
 const MAX_FILES: usize = 10_000;
 
-type Answer = Result<Response<Body>, Box<Response<Body>>>;
+type HttpResult = Result<Response<Body>, Box<Response<Body>>>;
 
 fn refused<T>(status: StatusCode, message: &str) -> Result<T, Box<Response<Body>>> {
     Err(Box::new(plain(status, message)))
@@ -101,7 +101,7 @@ fn part(headers: &HeaderMap, size: u64) -> Part {
     }
 }
 
-async fn read(context: &Context, path: &str, method: &Method, headers: &HeaderMap) -> Answer {
+async fn read(context: &Context, path: &str, method: &Method, headers: &HeaderMap) -> HttpResult {
     if headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).is_some_and(refuses_identity) {
         return refused(StatusCode::NOT_ACCEPTABLE, "files are sent as they are: accept `identity`");
     }
@@ -199,7 +199,7 @@ pub(crate) async fn send(mut stream: Stream, to: tokio::sync::mpsc::Sender<std::
     }
 }
 
-async fn write(context: &Context, path: &str, request: Request) -> Answer {
+async fn write(context: &Context, path: &str, request: Request) -> HttpResult {
     let packing = match Packing::of(request.headers()) {
         Ok(packing) => packing,
         Err(why) => return refused(StatusCode::BAD_REQUEST, &why),

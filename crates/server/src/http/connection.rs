@@ -22,7 +22,7 @@ use super::tail::Tail;
 use super::wire::{Io, STALL, Wire};
 use crate::docker::OfDocker;
 use crate::page::Encrypted;
-use crate::places::{Place, Sending};
+use crate::places::{ConnectionSlot, Sending};
 
 /// How long a new connection may take to say what it speaks, TLS included.
 const HELLO: Duration = Duration::from_secs(10);
@@ -62,7 +62,7 @@ pub(super) struct Common {
 }
 
 /// Serves a connection to its end.
-pub(super) async fn serve(accepted: Accepted, place: Arc<Place>, common: Common) {
+pub(super) async fn serve(accepted: Accepted, place: Arc<ConnectionSlot>, common: Common) {
     let end = place.end.clone();
     tokio::select! {
         // Another needs the place more.
@@ -71,7 +71,7 @@ pub(super) async fn serve(accepted: Accepted, place: Arc<Place>, common: Common)
     }
 }
 
-async fn greet(accepted: Accepted, place: Arc<Place>, Common { server, stopped, detached }: Common) {
+async fn greet(accepted: Accepted, place: Arc<ConnectionSlot>, Common { server, stopped, detached }: Common) {
     let Accepted { io, tls, is_loopback, docker } = accepted;
     let is_encrypted = tls.is_some();
     let meters = server.meters();
@@ -112,7 +112,7 @@ async fn greet(accepted: Accepted, place: Arc<Place>, Common { server, stopped, 
 async fn speak<S>(
     wire: Wire,
     is_http2: bool,
-    place: Arc<Place>,
+    place: Arc<ConnectionSlot>,
     service: S,
     stopped: &CancellationToken,
     stall: Duration,

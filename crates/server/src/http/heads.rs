@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::wire::Wire;
-use crate::places::Place;
+use crate::places::ConnectionSlot;
 
 /// How long a head may take from its first byte on.
 const HEAD: Duration = Duration::from_secs(30);
@@ -18,7 +18,7 @@ const HEAD: Duration = Duration::from_secs(30);
 /// A connection, whose requests its place counts.
 pub(super) struct Heads {
     wire: Wire,
-    place: Arc<Place>,
+    place: Arc<ConnectionSlot>,
     head: Option<Head>,
 }
 
@@ -30,7 +30,7 @@ struct Head {
 }
 
 impl Heads {
-    pub(super) fn of(wire: Wire, place: Arc<Place>) -> Self {
+    pub(super) fn of(wire: Wire, place: Arc<ConnectionSlot>) -> Self {
         Self { wire, place, head: None }
     }
 }

@@ -13,7 +13,7 @@ use http_body::{Frame, SizeHint};
 
 /// Most of it that is read to keep a connection, and how long that may take.
 const MAX_TAIL: usize = 64 * 1024;
-const PATIENCE: Duration = Duration::from_millis(250);
+const TAIL_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A body that is read by a handler, and to its end by nobody or by us.
 struct Rest<B> {
@@ -74,7 +74,7 @@ where
                 left = rest;
             }
         };
-        let _late = tokio::time::timeout(PATIENCE, read).await;
+        let _late = tokio::time::timeout(TAIL_TIMEOUT, read).await;
         locked(&self.0).is_over()
     }
 }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Refused;
 use super::codec::{V1, inward, outward};
-use super::kernels::{Place, find};
+use super::kernels::{PathParams, find};
 use crate::app::AppState;
 use crate::backend;
 use crate::keys::Key;
@@ -31,7 +31,7 @@ const SILENCE: Duration = Duration::from_secs(90);
 pub(super) async fn open(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
-    Path(place): Path<Place>,
+    Path(place): Path<PathParams>,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Result<Response<Body>, Refused> {
     let kernel = find(&app, &key, &place).await?;

@@ -10,7 +10,7 @@ use live::words::{Info, State as Doing};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::{Answer, Refused};
+use super::{HttpResult, Refused};
 use crate::answer::{Problem, empty, json_response};
 use crate::app::{AppState, MAX_LIFE_MS, Order};
 use crate::backend::call;
@@ -27,7 +27,7 @@ const DEFAULT: &str = "python3";
 
 /// What the path of a request names.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Place {
+pub(super) struct PathParams {
     /// The sandbox; without, each kernel has its own.
     #[serde(default)]
     id: Option<String>,
@@ -128,7 +128,7 @@ async fn alone(app: &AppState, info: &Info) -> Option<Kernel> {
 }
 
 /// The kernel that a path names.
-pub(super) async fn find(app: &AppState, key: &Key, place: &Place) -> Result<Kernel, Problem> {
+pub(super) async fn find(app: &AppState, key: &Key, place: &PathParams) -> Result<Kernel, Problem> {
     if place.id.is_some() {
         let found = all(app, key, place.id.as_deref()).await?.into_iter().find(|kernel| kernel.id == place.kernel);
         return found.ok_or_else(|| no_such(&place.kernel));
@@ -147,8 +147,8 @@ pub(super) async fn find(app: &AppState, key: &Key, place: &Place) -> Result<Ker
 pub(super) async fn list(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
-    Path(place): Path<Place>,
-) -> Answer {
+    Path(place): Path<PathParams>,
+) -> HttpResult {
     let kernels = all(&app, &key, place.id.as_deref()).await?;
     Ok(json_response(StatusCode::OK, &kernels.iter().map(Kernel::model).collect()))
 }
@@ -156,8 +156,8 @@ pub(super) async fn list(
 pub(super) async fn one(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
-    Path(place): Path<Place>,
-) -> Answer {
+    Path(place): Path<PathParams>,
+) -> HttpResult {
     Ok(json_response(StatusCode::OK, &find(&app, &key, &place).await?.model()))
 }
 
@@ -183,9 +183,9 @@ fn wanted(asked: &Map<String, Json>) -> Result<NewContext, Problem> {
 pub(super) async fn create(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
-    Path(place): Path<Place>,
+    Path(place): Path<PathParams>,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let path = request.uri().path().to_owned();
     let asked = json::object(&request::body(request).await?)?;
     let new = wanted(&asked)?;
@@ -242,8 +242,8 @@ async fn with_sandbox(app: &AppState, key: &Key, new: NewContext) -> Result<Kern
 pub(super) async fn remove(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
-    Path(place): Path<Place>,
-) -> Answer {
+    Path(place): Path<PathParams>,
+) -> HttpResult {
     let kernel = find(&app, &key, &place).await?;
     if kernel.alone {
         app.kill(&kernel.sandbox).await?;
@@ -256,8 +256,8 @@ pub(super) async fn remove(
 pub(super) async fn interrupt(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
-    Path(place): Path<Place>,
-) -> Answer {
+    Path(place): Path<PathParams>,
+) -> HttpResult {
     let kernel = find(&app, &key, &place).await?;
     ask::<Json>(&app, &kernel.sandbox, &KernelAsk::ContextInterrupt { id: kernel.context.id }).await?;
     Ok(empty(StatusCode::NO_CONTENT))
@@ -266,8 +266,8 @@ pub(super) async fn interrupt(
 pub(super) async fn restart(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
-    Path(place): Path<Place>,
-) -> Answer {
+    Path(place): Path<PathParams>,
+) -> HttpResult {
     let kernel = find(&app, &key, &place).await?;
     let id = kernel.context.id.clone();
     let context = ask(&app, &kernel.sandbox, &KernelAsk::ContextRestart { id }).await?;
@@ -275,7 +275,7 @@ pub(super) async fn restart(
 }
 
 /// The languages that a path can start.
-async fn languages(app: &AppState, key: &Key, place: &Place) -> Result<Vec<String>, Problem> {
+async fn languages(app: &AppState, key: &Key, place: &PathParams) -> Result<Vec<String>, Problem> {
     match &place.id {
         Some(id) => {
             let info = sandbox(app, key, id).await?;
@@ -303,8 +303,8 @@ fn shown(language: &str) -> Json {
 pub(super) async fn specs(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
-    Path(place): Path<Place>,
-) -> Answer {
+    Path(place): Path<PathParams>,
+) -> HttpResult {
     let found = languages(&app, &key, &place).await?;
     let specs: Map<String, Json> = found.iter().map(|name| (spec_of(name).to_owned(), shown(name))).collect();
     Ok(json_response(StatusCode::OK, &json!({ "default": DEFAULT, "kernelspecs": specs })))
@@ -313,8 +313,8 @@ pub(super) async fn specs(
 pub(super) async fn spec(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
-    Path(place): Path<Place>,
-) -> Answer {
+    Path(place): Path<PathParams>,
+) -> HttpResult {
     let found = languages(&app, &key, &place).await?;
     let language = language_of(&place.name);
     if !found.iter().any(|known| known == language) {

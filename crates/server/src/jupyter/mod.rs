@@ -26,7 +26,7 @@ use crate::request::{self, Query};
 #[derive(Debug)]
 struct Refused(Problem);
 
-type Answer = Result<Response<Body>, Refused>;
+type HttpResult = Result<Response<Body>, Refused>;
 
 impl<T: Into<Problem>> From<T> for Refused {
     fn from(problem: T) -> Self {

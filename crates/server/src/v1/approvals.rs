@@ -7,7 +7,7 @@ use axum::http::{StatusCode, Uri};
 use policy::Millis;
 use serde_json::{Map, Value as Json, json};
 
-use super::{Answer, body, yes};
+use super::{HttpResult, body, yes};
 use crate::answer::{Problem, json_response};
 use crate::app::AppState;
 use crate::backend::{ApprovalAnswer, Approvals, Decision, RememberedApproval};
@@ -35,7 +35,7 @@ async fn away<T: Send + 'static>(work: impl FnOnce() -> Result<T, Problem> + Sen
     tokio::task::spawn_blocking(work).await.unwrap_or_else(lost)
 }
 
-pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
+pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> HttpResult {
     let all = yes(&Query::of(&uri), "all")?;
     let store = store(&app, &key)?;
     let calls = away(move || store.list(all)).await?;
@@ -46,7 +46,7 @@ pub(super) async fn one(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
-) -> Answer {
+) -> HttpResult {
     let store = store(&app, &key)?;
     let calls = away(move || store.list(true)).await?;
     let found = calls.into_iter().find(|call| call.get("id").and_then(Json::as_str) == Some(&id));
@@ -63,7 +63,7 @@ pub(super) async fn answer(
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let store = store(&app, &key)?;
     let asked = read::object(&body(request).await?)?;
     let said = ApprovalAnswer { by: format!("key {}", key.name), decision: decision(&asked)? };

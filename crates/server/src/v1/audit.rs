@@ -9,7 +9,7 @@ use axum::http::{StatusCode, Uri};
 use sandbox::audit::Event;
 use serde_json::{Value as Json, json};
 
-use super::Answer;
+use super::HttpResult;
 use crate::answer::{Problem, json_response};
 use crate::app::AppState;
 use crate::keys::Key;
@@ -61,7 +61,7 @@ async fn sight(app: &AppState, key: &Key, query: &Query) -> Result<EventScope, P
     })
 }
 
-pub(super) async fn events(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
+pub(super) async fn events(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> HttpResult {
     let query = Query::of(&uri);
     let number = |name: &str| match query.get(name) {
         None => Ok(None),

@@ -20,7 +20,7 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value as Json, json};
 
 use super::sandbox::Known;
-use super::{Answer, body};
+use super::{HttpResult, body};
 use crate::answer::{Problem, json_response};
 use crate::app::AppState;
 use crate::keys::Key;
@@ -61,7 +61,7 @@ fn run_of(info: &Info) -> Result<RunId, Problem> {
     info.run.parse().map_err(|_odd| backend::failed("the sandbox has no run").into())
 }
 
-pub(super) async fn show(State(app): State<Arc<AppState>>, Known(info): Known, uri: Uri) -> Answer {
+pub(super) async fn show(State(app): State<Arc<AppState>>, Known(info): Known, uri: Uri) -> HttpResult {
     let query = Query::of(&uri);
     let paths = query.all("path").map(|text| path_text::path(text).ok_or_else(|| no_path("path")));
     let paths = paths.collect::<Result<Vec<PathBuf>, Problem>>()?;
@@ -99,7 +99,7 @@ pub(super) async fn apply(
     Extension(key): Extension<Key>,
     Known(info): Known,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     const FIELDS: &[&str] = &["paths", "digest", "leave_protected", "take_protected", "leaving_links"];
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, FIELDS)?;
@@ -150,7 +150,7 @@ async fn may_apply(app: &AppState, key: &Key, info: &Info) -> Result<(), Problem
 }
 
 /// Of a sandbox that has ended: recorded as the command line does.
-async fn applied_after(app: &AppState, info: &Info, wanted: Apply) -> Answer {
+async fn applied_after(app: &AppState, info: &Info, wanted: Apply) -> HttpResult {
     let run = run_of(info)?;
     let bare = |paths: Vec<PathText>| paths.into_iter().map(|path| path.0).collect::<Vec<PathBuf>>();
     let guarded = match (wanted.take_protected.is_empty(), wanted.leave_protected) {
@@ -176,7 +176,7 @@ async fn applied_after(app: &AppState, info: &Info, wanted: Apply) -> Answer {
     Ok(json_response(status, &json!(applied)))
 }
 
-pub(super) async fn discard(State(app): State<Arc<AppState>>, Known(info): Known, request: Request) -> Answer {
+pub(super) async fn discard(State(app): State<Arc<AppState>>, Known(info): Known, request: Request) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["paths"])?;
     let paths: Vec<PathBuf> = paths(&asked, "paths")?.into_iter().flatten().map(|path| path.0).collect();

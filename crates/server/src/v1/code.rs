@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 use super::events::{self, Events};
 use super::sandbox::Living;
 use super::sandboxes::duration;
-use super::{Answer, body};
+use super::{HttpResult, body};
 use crate::answer::{Problem, json_response};
 use crate::app::AppState;
 use crate::{backend, json as read};
@@ -23,7 +23,7 @@ const MAX_KEPT: usize = 16 << 20;
 /// Most bytes of one line.
 const MAX_LINE: usize = 32 << 20;
 
-pub(super) async fn execute(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn execute(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> HttpResult {
     let as_events = events::wanted(request.headers());
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["code", "language", "context", "env", "timeout"])?;
@@ -71,7 +71,7 @@ impl Lines {
     }
 }
 
-async fn whole(mut stream: Stream) -> Answer {
+async fn whole(mut stream: Stream) -> HttpResult {
     let (mut lines, mut told, mut size, mut cut) = (Lines::default(), Vec::new(), 0_usize, 0_u64);
     while let Some(incoming) = stream.next().await {
         match incoming {
@@ -128,12 +128,12 @@ async fn tell(mut stream: Stream, to: Events) {
     }
 }
 
-pub(super) async fn contexts(State(app): State<Arc<AppState>>, Living(info): Living) -> Answer {
+pub(super) async fn contexts(State(app): State<Arc<AppState>>, Living(info): Living) -> HttpResult {
     let found: Contexts = backend::call(&*app.sandboxes, &info.id, &KernelAsk::Contexts {}).await?;
     Ok(json_response(StatusCode::OK, &json!(found)))
 }
 
-pub(super) async fn create(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn create(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["language", "cwd", "env"])?;
     let new = NewContext {
@@ -145,7 +145,7 @@ pub(super) async fn create(State(app): State<Arc<AppState>>, Living(info): Livin
     Ok(json_response(StatusCode::CREATED, &json!(made)))
 }
 
-async fn ask(app: &AppState, id: &str, ask: &KernelAsk) -> Answer {
+async fn ask(app: &AppState, id: &str, ask: &KernelAsk) -> HttpResult {
     let done: Json = backend::call(&*app.sandboxes, id, ask).await?;
     let done = if done.is_null() { json!({}) } else { done };
     Ok(json_response(StatusCode::OK, &done))
@@ -157,7 +157,7 @@ pub(super) async fn remove(
     State(app): State<Arc<AppState>>,
     Living(info): Living,
     Path((_, id)): ContextPath,
-) -> Answer {
+) -> HttpResult {
     ask(&app, &info.id, &KernelAsk::ContextRemove { id }).await
 }
 
@@ -165,7 +165,7 @@ pub(super) async fn restart(
     State(app): State<Arc<AppState>>,
     Living(info): Living,
     Path((_, id)): ContextPath,
-) -> Answer {
+) -> HttpResult {
     ask(&app, &info.id, &KernelAsk::ContextRestart { id }).await
 }
 
@@ -173,7 +173,7 @@ pub(super) async fn interrupt(
     State(app): State<Arc<AppState>>,
     Living(info): Living,
     Path((_, id)): ContextPath,
-) -> Answer {
+) -> HttpResult {
     ask(&app, &info.id, &KernelAsk::ContextInterrupt { id }).await
 }
 

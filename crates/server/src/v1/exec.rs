@@ -15,7 +15,7 @@ use serde_json::{Map, Value as Json, json};
 use super::events::{self, Events};
 use super::sandbox::Living;
 use super::sandboxes::duration;
-use super::{Answer, body};
+use super::{HttpResult, body};
 use crate::answer::{Problem, json_response};
 use crate::app::AppState;
 use crate::{backend, json as read};
@@ -43,7 +43,7 @@ pub(super) enum Stdin {
     Now(String),
 }
 
-pub(super) async fn exec(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn exec(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> HttpResult {
     let as_events = events::wanted(request.headers());
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, KNOWN)?;

@@ -15,7 +15,7 @@ use tokio_stream::StreamExt as _;
 
 use super::events::{self, Events};
 use super::sandbox::Living;
-use super::{Answer, body, yes};
+use super::{HttpResult, body, yes};
 use crate::answer::{Problem, harden, json_response};
 use crate::app::AppState;
 use crate::envd::{CutStream, pieces, send_file};
@@ -32,7 +32,7 @@ fn entry(entry: &Entry) -> Response<Body> {
     json_response(StatusCode::OK, &json!(entry))
 }
 
-pub(super) async fn read(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> Answer {
+pub(super) async fn read(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> HttpResult {
     let ask = Ask::Read { path: path(&Query::of(&uri))?, offset: 0, length: None };
     let mut stream = backend::open(&*app.sandboxes, &info.id, &ask).await?;
     let entry = backend::reply::<Entry>(&mut stream).await?;
@@ -54,7 +54,7 @@ fn bytes(app: &AppState, id: &str, stream: Stream, kind: &'static str) -> Respon
     response
 }
 
-pub(super) async fn write(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn write(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> HttpResult {
     let query = Query::of(request.uri());
     let mode = query.get("mode").map(|mode| u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o777));
     let mode = match mode {
@@ -89,19 +89,19 @@ async fn upload(app: &AppState, id: &str, ask: &Ask, request: Request) -> Result
     Ok(stream)
 }
 
-pub(super) async fn remove(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> Answer {
+pub(super) async fn remove(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> HttpResult {
     let ask = Ask::Remove { path: path(&Query::of(&uri))? };
     backend::call::<Json>(&*app.sandboxes, &info.id, &ask).await?;
     Ok(json_response(StatusCode::OK, &json!({})))
 }
 
-pub(super) async fn stat(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> Answer {
+pub(super) async fn stat(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> HttpResult {
     let query = Query::of(&uri);
     let ask = Ask::Stat { path: path(&query)?, follow: yes(&query, "follow")? };
     Ok(entry(&backend::call(&*app.sandboxes, &info.id, &ask).await?))
 }
 
-pub(super) async fn list(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> Answer {
+pub(super) async fn list(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> HttpResult {
     let query = Query::of(&uri);
     let depth = query.get("depth").map_or(Some(1), |depth| depth.parse().ok().filter(|depth| (1..=64).contains(depth)));
     let depth = depth.ok_or_else(|| Problem::invalid("depth", "`depth` is no number from 1 to 64"))?;
@@ -135,20 +135,20 @@ fn named(asked: &Map<String, Json>, field: &str) -> Result<String, Problem> {
     found.map(str::to_owned).ok_or_else(|| Problem::invalid(field, &format!("`{field}` is missing")))
 }
 
-pub(super) async fn mkdir(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn mkdir(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> HttpResult {
     let asked = fields(request, &["path"]).await?;
     let ask = Ask::Mkdir { path: named(&asked, "path")? };
     Ok(entry(&backend::call(&*app.sandboxes, &info.id, &ask).await?))
 }
 
-pub(super) async fn rename(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn rename(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> HttpResult {
     let asked = fields(request, &["from", "to"]).await?;
     let ask = Ask::Move { from: named(&asked, "from")?, to: named(&asked, "to")? };
     Ok(entry(&backend::call(&*app.sandboxes, &info.id, &ask).await?))
 }
 
 /// A file or folder as a tar stream.
-pub(super) async fn archive(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> Answer {
+pub(super) async fn archive(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> HttpResult {
     let path = path(&Query::of(&uri))?;
     // What is not there is told before the answer begins.
     let there = Ask::Stat { path: path.clone(), follow: false };
@@ -158,7 +158,7 @@ pub(super) async fn archive(State(app): State<Arc<AppState>>, Living(info): Livi
 }
 
 /// Unpacks a tar stream into a folder.
-pub(super) async fn extract(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn extract(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> HttpResult {
     let ask = Ask::Extract { path: path(&Query::of(request.uri()))? };
     let mut stream = upload(&app, &info.id, &ask, request).await?;
     let skipped = stream.result::<Skipped>().await.map_err(Error::failure)?;
@@ -166,7 +166,7 @@ pub(super) async fn extract(State(app): State<Arc<AppState>>, Living(info): Livi
 }
 
 /// Events as a folder changes; `failed` where it cannot be watched any longer.
-pub(super) async fn watch(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> Answer {
+pub(super) async fn watch(State(app): State<Arc<AppState>>, Living(info): Living, uri: Uri) -> HttpResult {
     let query = Query::of(&uri);
     let ask = Ask::Watch { path: path(&query)?, recursive: yes(&query, "recursive")? };
     let mut stream = backend::open(&*app.sandboxes, &info.id, &ask).await?;

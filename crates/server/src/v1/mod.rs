@@ -38,7 +38,7 @@ use crate::{page, record, sessions};
 #[derive(Debug)]
 pub(crate) struct Refused(Vec<Problem>);
 
-type Answer = Result<Response<Body>, Refused>;
+type HttpResult = Result<Response<Body>, Refused>;
 
 impl<T: Into<Problem>> From<T> for Refused {
     fn from(problem: T) -> Self {

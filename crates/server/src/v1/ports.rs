@@ -13,7 +13,7 @@ use live::client::Incoming;
 use live::words::NO_PORTS;
 use serde_json::{Value as Json, json};
 
-use super::Answer;
+use super::HttpResult;
 use super::sandbox::Living;
 use crate::answer::{Problem, json_response};
 use crate::app::AppState;
@@ -36,7 +36,7 @@ fn has_network(info: &live::words::Info) -> Result<(), Problem> {
     Err(Problem::cannot(StatusCode::NOT_IMPLEMENTED, "tier", "ports cannot be reached", NO_PORTS, "use another tier"))
 }
 
-pub(super) async fn list(State(app): State<Arc<AppState>>, Living(info): Living) -> Answer {
+pub(super) async fn list(State(app): State<Arc<AppState>>, Living(info): Living) -> HttpResult {
     has_network(&info)?;
     let mut ports = BTreeSet::new();
     for path in TABLES {
@@ -79,7 +79,7 @@ pub(super) async fn proxy(
     Living(info): Living,
     Path(named): Path<BTreeMap<String, String>>,
     mut request: Request,
-) -> Answer {
+) -> HttpResult {
     has_network(&info)?;
     let port = named.get("port").and_then(|port| port.parse::<u16>().ok()).filter(|port| *port > 0);
     let port = port.ok_or_else(|| Problem::invalid("port", "the path names no port"))?;

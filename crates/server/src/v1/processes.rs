@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use super::events;
 use super::exec::{carry, printed, size};
 use super::sandbox::Living;
-use super::{Answer, body, yes};
+use super::{HttpResult, body, yes};
 use crate::answer::{Problem, json_response};
 use crate::app::AppState;
 use crate::request::Query;
@@ -47,7 +47,7 @@ fn which(word: &str) -> Result<Which, Problem> {
     if number { Ok(Which::Id(word.to_owned())) } else { Err(Problem::invalid("process", what)) }
 }
 
-pub(super) async fn list(State(app): State<Arc<AppState>>, Living(info): Living) -> Answer {
+pub(super) async fn list(State(app): State<Arc<AppState>>, Living(info): Living) -> HttpResult {
     let programs = backend::call::<Programs>(&*app.sandboxes, &info.id, &Ask::Programs {}).await?;
     let inside = agent::words::Request::Processes {};
     let inside = backend::call::<Json>(&*app.sandboxes, &info.id, &inside).await?;
@@ -67,7 +67,7 @@ pub(super) async fn logs(
     Path((_, word)): Path<(String, String)>,
     headers: HeaderMap,
     uri: Uri,
-) -> Answer {
+) -> HttpResult {
     let follow = yes(&Query::of(&uri), "follow")?;
     let ask = Ask::Logs { which: which(&word)?, follow };
     let stream = backend::open(&*app.sandboxes, &info.id, &ask).await?;
@@ -89,7 +89,7 @@ pub(super) async fn attach(
     State(app): State<Arc<AppState>>,
     Living(info): Living,
     Path((_, word)): Path<(String, String)>,
-) -> Answer {
+) -> HttpResult {
     let mut stream = backend::open(&*app.sandboxes, &info.id, &Ask::Attach { which: which(&word)? }).await?;
     let running = backend::reply::<Running>(&mut stream).await?;
     let (to, response) = events::answer(&app, &info.id);
@@ -106,7 +106,7 @@ pub(super) async fn signal(
     Living(info): Living,
     Path((_, word)): Path<(String, String)>,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["signal", "tree"])?;
     let ask = Ask::Signal {
@@ -142,7 +142,7 @@ pub(super) async fn stdin(
     Living(info): Living,
     Path((_, word)): Path<(String, String)>,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let close = yes(&Query::of(request.uri()), "close")?;
     let which = which(&word)?;
     let bytes = body(request).await?;
@@ -161,7 +161,7 @@ pub(super) async fn resize(
     Living(info): Living,
     Path((_, word)): Path<(String, String)>,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     let ask = Ask::Resize { which: which(&word)?, size: size(&asked)? };
     backend::call::<Json>(&*app.sandboxes, &info.id, &ask).await?;

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::events::{self, Events};
 use super::exec::{self, carry, printed, wanted};
 use super::sandboxes::{order, shown};
-use super::{Answer, Refused, body};
+use super::{HttpResult, Refused, body};
 use crate::answer::{Problem, json_response};
 use crate::app::{AppState, LIFE_MS, Order};
 use crate::json as read;
@@ -51,7 +51,11 @@ impl Drop for Once {
     }
 }
 
-pub(super) async fn run(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, request: Request) -> Answer {
+pub(super) async fn run(
+    State(app): State<Arc<AppState>>,
+    Extension(key): Extension<Key>,
+    request: Request,
+) -> HttpResult {
     if request.headers().contains_key("idempotency-key") {
         let what = "a run cannot be repeated by `Idempotency-Key`: its output is kept by nobody";
         return Err(Problem::invalid("Idempotency-Key", what).into());

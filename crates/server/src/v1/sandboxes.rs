@@ -11,7 +11,7 @@ use sandbox::PolicyLayer;
 use serde_json::{Map, Value as Json, json};
 
 use super::sandbox::{Known, Living};
-use super::{Answer, Refused, body, yes};
+use super::{HttpResult, Refused, body, yes};
 use crate::answer::{Problem, json_response};
 use crate::app::{AppState, MAX_LIFE_MS, Once, Order, Part, life_said, may_live};
 use crate::keys::Key;
@@ -39,7 +39,7 @@ pub(super) async fn create(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let once = request.headers().get("idempotency-key").map(|value| value.to_str().unwrap_or_default().to_owned());
     let bytes = body(request).await?;
     let asked = read::object(&bytes)?;
@@ -229,13 +229,13 @@ fn written(value: &Json) -> String {
     }
 }
 
-pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> Answer {
+pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>, uri: Uri) -> HttpResult {
     let ended = yes(&Query::of(&uri), "all")?;
     let all: Vec<Json> = app.list(&key, ended).await?.iter().map(shown).collect();
     Ok(json_response(StatusCode::OK, &json!({ "sandboxes": all })))
 }
 
-pub(super) async fn one(State(app): State<Arc<AppState>>, Known(info): Known) -> Answer {
+pub(super) async fn one(State(app): State<Arc<AppState>>, Known(info): Known) -> HttpResult {
     if info.state == Doing::Ended {
         return Ok(answer(StatusCode::OK, &info));
     }
@@ -247,7 +247,7 @@ pub(super) async fn kill(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Known(info): Known,
-) -> Answer {
+) -> HttpResult {
     if info.state != Doing::Ended {
         app.kill(&info.id).await?;
     }
@@ -255,12 +255,12 @@ pub(super) async fn kill(
     Ok(answer(StatusCode::OK, &ended))
 }
 
-pub(super) async fn pause(State(app): State<Arc<AppState>>, Living(info): Living) -> Answer {
+pub(super) async fn pause(State(app): State<Arc<AppState>>, Living(info): Living) -> HttpResult {
     let info = if info.state == Doing::Paused { info } else { app.pause(&info.id).await? };
     Ok(answer(StatusCode::OK, &info))
 }
 
-pub(super) async fn resume(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn resume(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["timeout"])?;
     let life = duration(&asked, "timeout")?;
@@ -271,7 +271,7 @@ pub(super) async fn resume(State(app): State<Arc<AppState>>, Living(info): Livin
     Ok(answer(StatusCode::OK, &info))
 }
 
-pub(super) async fn timeout(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> Answer {
+pub(super) async fn timeout(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["timeout"])?;
     let life = duration(&asked, "timeout")?.ok_or_else(|| Problem::invalid("timeout", "`timeout` is missing"))?;
@@ -286,7 +286,7 @@ pub(super) async fn network(
     Extension(key): Extension<Key>,
     Living(info): Living,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["policy"])?;
     let policy = asked.get("policy").ok_or_else(|| Problem::invalid("policy", "`policy` is missing"))?;

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use super::sandbox::{Known, Living};
 use super::sandboxes::{duration, shown};
-use super::{Answer, Refused, body};
+use super::{HttpResult, Refused, body};
 use crate::answer::{Problem, json_response};
 use crate::app::AppState;
 use crate::json as read;
@@ -30,7 +30,7 @@ pub(super) async fn take(
     Extension(key): Extension<Key>,
     Living(info): Living,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["name"])?;
     let name = read::text(&asked, "name")?.map(str::to_owned);
@@ -38,12 +38,12 @@ pub(super) async fn take(
     Ok(json_response(StatusCode::CREATED, &json!(made)))
 }
 
-fn answer(found: &[snapshots::Known]) -> Answer {
+fn answer(found: &[snapshots::Known]) -> HttpResult {
     let all: Vec<Json> = found.iter().map(told).collect();
     Ok(json_response(StatusCode::OK, &json!({ "snapshots": all })))
 }
 
-pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>) -> Answer {
+pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>) -> HttpResult {
     answer(&app.snapshots(&key).await?)
 }
 
@@ -51,7 +51,7 @@ pub(super) async fn of_sandbox(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Known(info): Known,
-) -> Answer {
+) -> HttpResult {
     let mut found = app.snapshots(&key).await?;
     found.retain(|one| one.about.run == info.run);
     answer(&found)
@@ -61,7 +61,7 @@ pub(super) async fn one(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(word): Path<String>,
-) -> Answer {
+) -> HttpResult {
     Ok(json_response(StatusCode::OK, &told(&app.snapshot_of(&key, &word).await?)))
 }
 
@@ -69,7 +69,7 @@ pub(super) async fn remove(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
     Path(word): Path<String>,
-) -> Answer {
+) -> HttpResult {
     app.remove_snapshot(&key, &word).await?;
     Ok(json_response(StatusCode::OK, &json!({})))
 }
@@ -79,7 +79,7 @@ pub(super) async fn fork(
     Extension(key): Extension<Key>,
     Living(info): Living,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["count", "timeout"])?;
     let count = snapshots::forks_wanted(&asked)?;
@@ -99,7 +99,7 @@ pub(super) async fn fork(
 }
 
 /// Those that the key may use, its own behind the server's.
-pub(super) async fn templates(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>) -> Answer {
+pub(super) async fn templates(State(app): State<Arc<AppState>>, Extension(key): Extension<Key>) -> HttpResult {
     let mut names = app.templates.names();
     names.retain(|name| key.may_use(name));
     let own = app.all_built(&key).await?.into_iter().filter(|template| template.is_ready());

@@ -19,7 +19,7 @@ use tokio::sync::mpsc::{Sender, channel};
 use tokio_util::sync::CancellationToken;
 use url::form_urlencoded;
 
-use super::Answer;
+use super::HttpResult;
 use super::sandbox::Living;
 use crate::answer::{Problem, harden};
 use crate::app::AppState;
@@ -45,7 +45,7 @@ pub(super) async fn terminal(
     visit: Option<Extension<Visit>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     request: Request,
-) -> Answer {
+) -> HttpResult {
     let uri = request.uri().clone();
     // A program sends no origin; a page always does, and another one must not even start something.
     if request.headers().contains_key(header::ORIGIN) {

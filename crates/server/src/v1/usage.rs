@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use live::words::{Ask, Info, State as Doing};
 use serde_json::{Value as Json, json};
 
-use super::Answer;
+use super::HttpResult;
 use super::events::{self, Events};
 use super::sandbox::Known;
 use crate::answer::{Problem, json_response};
@@ -24,7 +24,7 @@ pub(super) async fn usage(
     Known(info): Known,
     headers: HeaderMap,
     uri: Uri,
-) -> Answer {
+) -> HttpResult {
     if !events::wanted(&headers) {
         return Ok(json_response(StatusCode::OK, &shown(&now(&app, &info.id).await.unwrap_or(info))));
     }

@@ -14,7 +14,7 @@ use server::backend::{BoxFuture, SandboxRequest, Sandboxes};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-use crate::stage::{Answer, Caller, Stage, info, stage_over};
+use crate::stage::{Caller, HttpReply, Stage, info, stage_over};
 
 const ID: &str = "abcdefghijklmnopqrst";
 const NEW: &str = "0123456789abcdef0123456789abcdef";
@@ -159,7 +159,7 @@ fn code(code: &str) -> Value {
     json!({ "code": code, "context_id": null, "language": null, "env_vars": null })
 }
 
-fn lines(answer: &Answer) -> Vec<Value> {
+fn lines(answer: &HttpReply) -> Vec<Value> {
     let text = std::str::from_utf8(&answer.body).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{Answer, Caller, Stage, stage};
+use crate::stage::{Caller, HttpReply, Stage, stage};
 
 /// Somebody who signed in on the page.
 pub(crate) struct Visitor {
@@ -19,7 +19,7 @@ fn browser(stage: &Stage) -> Caller {
     Caller { base: stage.base.clone(), headers: Vec::new() }.with("origin", &stage.base)
 }
 
-async fn sign_in(stage: &Stage, key: &str) -> Answer {
+async fn sign_in(stage: &Stage, key: &str) -> HttpReply {
     browser(stage).json("POST", "/page/session", json!({ "key": key })).await
 }
 

@@ -16,7 +16,7 @@ use sandbox::state::{Places, State as Folder};
 use sandbox::{Environment, PolicyLayer};
 use serde_json::{Value, json};
 use server::app::AppState;
-use server::backend::{SandboxRequest, Sandboxes};
+use server::backend::{Images, SandboxRequest, Sandboxes};
 use server::http::{Listen, Server, Settings, bind, serve};
 use server::keys::Keys;
 use tempfile::TempDir;
@@ -155,6 +155,12 @@ pub(crate) async fn stage_with(room: fn() -> live::room::Room) -> Stage {
     stage_of(listen, |make| Arc::new(make), |app| app.with_room(room)).await
 }
 
+/// The same with these images.
+pub(crate) async fn stage_with_images(images: Arc<dyn Images>) -> Stage {
+    let listen = Listen { address: Some("127.0.0.1:0".parse().unwrap()), ..Listen::default() };
+    stage_of(listen, |make| Arc::new(make), |app| app.with_images(images)).await
+}
+
 /// The same where it is told to listen.
 pub(crate) async fn stage_at(
     listen: Listen,
@@ -198,13 +204,13 @@ fn rustix_euid() -> u32 {
 }
 
 /// One answer.
-pub(crate) struct Answer {
+pub(crate) struct HttpReply {
     pub(crate) status: u16,
     pub(crate) headers: reqwest::header::HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl HttpReply {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|_| panic!("no JSON: {}", String::from_utf8_lossy(&self.body)))
@@ -245,17 +251,17 @@ impl Caller {
         request
     }
 
-    pub(crate) async fn send(&self, method: &str, path: &str, body: impl Into<reqwest::Body>) -> Answer {
+    pub(crate) async fn send(&self, method: &str, path: &str, body: impl Into<reqwest::Body>) -> HttpReply {
         let response = self.request(method, path, body).send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let body = response.bytes().await.unwrap().to_vec();
         if headers.get("content-type").is_some_and(|kind| kind == "application/json") {
             crate::schema::hold(method, path, status, &body);
         }
-        Answer { status, headers, body }
+        HttpReply { status, headers, body }
     }
 
-    pub(crate) async fn json(&self, method: &str, path: &str, body: Value) -> Answer {
+    pub(crate) async fn json(&self, method: &str, path: &str, body: Value) -> HttpReply {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         self.with("content-type", "application/json").send(method, path, body).await
     }
@@ -274,7 +280,7 @@ impl Caller {
     }
 
     /// A unary call.
-    pub(crate) async fn rpc(&self, method: &str, message: Value) -> Answer {
+    pub(crate) async fn rpc(&self, method: &str, message: Value) -> HttpReply {
         self.json("POST", method, message).await
     }
 

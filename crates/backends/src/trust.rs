@@ -1,17 +1,22 @@
-//! Where programs look for the certificates that they trust.
+//! Where programs look for the certificates that they trust, and what a root has there.
+
+use std::path::{Path, PathBuf};
+
+use guest::config::Attrs;
+use policy::value::{Policy, Root};
+use sys::paths::{self, Kind};
+use sys::proc::Process;
+
+use crate::backend::Launch;
 
 /// The bundle below `/run/fumehood`.
-pub(crate) const FILE: &str = "ca.pem";
+pub(crate) const FILE: &str = agent::machine::CERTIFICATES;
 /// The same, as programs are told of it.
 pub(crate) const BUNDLE: &str = "/run/fumehood/ca.pem";
 /// Java's store below `/run/fumehood`.
 pub(crate) const JAVA_FILE: &str = "ca.jks";
 /// How Java is told of it.
 pub(crate) const JAVA: &str = "-Djavax.net.ssl.trustStore=/run/fumehood/ca.jks";
-/// The folder of `/etc` with the machine's bundle, as far as we replace it.
-pub(crate) const FOLDER: &str = "ssl";
-/// The bundles of the machine that programs read without being told.
-pub(crate) const BUNDLES: [&str; 1] = ["/etc/ssl/certs/ca-certificates.crt"];
 /// Variables that name a bundle: OpenSSL, Python and requests, pip, Node, curl, git, cargo, the SDKs of AWS and Google, Deno,
 /// gRPC, Nix, Ruby's bundler, Perl, Julia, conda. A policy that sets one is not overruled.
 pub(crate) const VARIABLES: [&str; 16] = [
@@ -32,3 +37,156 @@ pub(crate) const VARIABLES: [&str; 16] = [
     "JULIA_SSL_CA_ROOTS_PATH",
     "CONDA_SSL_VERIFY",
 ];
+
+/// Files of certificates that programs read without being told, by where distributions have them: Debian, Alpine and Arch; NixOS; SUSE;
+/// Red Hat, by two names; OpenSSL, by its own name and by Debian's.
+const FILES: [&str; 7] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/ssl/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+    "/usr/lib/ssl/cert.pem",
+];
+/// What is the run's own, whatever a root has there.
+const OURS: [&str; 7] = ["/proc", "/sys", "/dev", "/tmp", "/run", "/home", "/var/tmp"];
+/// Most bytes of a root's own file.
+const MAX_FILE: usize = 4 << 20;
+/// How the bundle is mounted in the place of a file.
+pub(crate) const ATTRS: Attrs = Attrs::RDONLY.and(Attrs::NOSUID).and(Attrs::NODEV).and(Attrs::NOEXEC);
+
+/// What the run trusts, as it is to be read inside.
+#[derive(Debug)]
+pub(crate) struct Certificates(Vec<u8>);
+
+impl Certificates {
+    pub(crate) fn of(launch: &Launch) -> Option<Self> {
+        launch.trust.as_ref().map(|trust| Self(trust.bundle.clone()))
+    }
+
+    /// Whether a process reads them at a place, and nothing else.
+    pub(crate) fn are_read(&self, process: &Process, at: &Path) -> bool {
+        let place = process.place_at(&at.to_string_lossy());
+        let found = place.and_then(|place| paths::read_place(place, self.0.len()));
+        found.is_ok_and(|found| found == self.0)
+    }
+}
+
+/// Which paths inside the bundle is laid on: every file of certificates that the root has, by its path without links, where neither a
+/// place of the run nor something that the policy shows is in front of it. `None`: this run trusts what its root does, and nothing else.
+pub(crate) fn places(policy: &Policy) -> Option<Vec<PathBuf>> {
+    if !policy.adds_trust() {
+        return None;
+    }
+    let Some(tree) = tree(&policy.fs.root) else { return Some(Vec::new()) };
+    let mut all = files(&tree);
+    let workspace = policy.workspace.at.as_ref().or(policy.workspace.path.as_ref());
+    let shown = policy.fs.read.iter().chain(&policy.fs.write).map(|grant| &grant.to).chain(workspace);
+    let shown: Vec<&Path> = shown.map(PathBuf::as_path).collect();
+    all.retain(|path| !shown.iter().any(|other| path.starts_with(other)));
+    Some(all)
+}
+
+/// What a root's own files of certificates say. None of the host's: that is said by what programs of the host are told of it.
+#[must_use]
+pub fn certificates_of(root: &Root) -> Vec<Vec<u8>> {
+    let Some(tree) = tree(root).filter(|_| *root != Root::Host) else { return Vec::new() };
+    let read = |path: &PathBuf| paths::read_place(paths::open_place_within(&tree, path).ok()?, MAX_FILE).ok();
+    files(&tree).iter().filter_map(read).collect()
+}
+
+/// The folder of the host that programs see as their root. An image that is being built has its own files, which its programs change.
+fn tree(root: &Root) -> Option<PathBuf> {
+    let folder = match root {
+        Root::Host => Path::new("/"),
+        Root::Dir(folder) => folder,
+        Root::Image(image) => image.found.as_ref().ok().filter(|found| !found.built)?.tree.as_path(),
+        Root::Empty => return None,
+    };
+    folder.canonicalize().ok()
+}
+
+/// The files of certificates that programs find in a tree, by their paths there without links.
+fn files(tree: &Path) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = FILES.iter().filter_map(|name| found(tree, Path::new(name))).collect();
+    all.retain(|path| !OURS.iter().any(|ours| path.starts_with(ours)));
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// The file that a path leads to within a tree, as its path there without links.
+fn found(tree: &Path, path: &Path) -> Option<PathBuf> {
+    let place = paths::open_place_within(tree, path).ok()?;
+    let file = paths::facts(&place).ok()?.kind == Kind::File;
+    let path = paths::path_of(&place).ok().filter(|_| file)?;
+    Some(Path::new("/").join(path.strip_prefix(tree).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::support::policy_of;
+
+    /// What the bundle is laid on in a folder with these files and links.
+    fn laid(files: &[&str], links: &[(&str, &str)], more: &str) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            path
+        };
+        files.iter().for_each(|name| std::fs::write(at(name), "A").unwrap());
+        links.iter().for_each(|(name, target)| symlink(target, at(name)).unwrap());
+        let mut policy = policy_of(&format!(
+            "net = {{ mode = 'allow', allow = [{{ host = 'a.test', ports = [443], methods = ['GET'] }}] }}\n{more}"
+        ));
+        let tree = folder.path().to_owned();
+        let found = policy::value::StoredImage { tree, ..Default::default() };
+        policy.fs.root = Root::Image(policy::value::Image { name: "x".to_owned(), found: Ok(found) });
+        let all = places(&policy).unwrap();
+        let own = certificates_of(&policy.fs.root).len();
+        assert!(own <= all.len() || !more.is_empty(), "{own} {all:?}");
+        all.iter().map(|path| path.display().to_string()).collect()
+    }
+
+    #[test]
+    fn the_bundle_is_laid_on_what_each_distribution_has() {
+        let none: [&str; 0] = [];
+        assert_eq!(laid(&[], &[], ""), none);
+        let of = "etc/ssl/certs/ca-certificates.crt";
+        let debian = ("usr/lib/ssl/cert.pem", "/etc/ssl/certs/ca-certificates.crt");
+        assert_eq!(laid(&[of], &[debian], ""), ["/etc/ssl/certs/ca-certificates.crt"]);
+        let alpine = ("etc/ssl/cert.pem", "certs/ca-certificates.crt");
+        assert_eq!(laid(&[of], &[alpine], ""), ["/etc/ssl/certs/ca-certificates.crt"]);
+        let real = "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem";
+        let red_hat = [
+            ("etc/pki/tls/certs/ca-bundle.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"),
+            ("etc/ssl/cert.pem", "/etc/pki/tls/certs/ca-bundle.crt"),
+        ];
+        assert_eq!(laid(&[real], &red_hat, ""), ["/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"]);
+        let suse = ("etc/ssl/ca-bundle.pem", "../../var/lib/ca-certificates/ca-bundle.pem");
+        assert_eq!(
+            laid(&["var/lib/ca-certificates/ca-bundle.pem"], &[suse], ""),
+            ["/var/lib/ca-certificates/ca-bundle.pem"]
+        );
+    }
+
+    /// A link of an image leads to nothing of the host's, and what the policy shows is shown as it is.
+    #[test]
+    fn nothing_is_laid_outside_of_the_tree_or_on_what_a_policy_shows() {
+        let none: [&str; 0] = [];
+        let out = ("etc/ssl/cert.pem", "../../../../../../../../etc/passwd");
+        assert_eq!(laid(&[], &[out], ""), none);
+        assert_eq!(laid(&["etc/ssl/cert.pem/x"], &[], ""), none, "a folder");
+        assert_eq!(laid(&["run/c"], &[("etc/ssl/cert.pem", "/run/c")], ""), none, "a place of the run");
+        let grant = "fs.read = [{ from = '/usr', to = '/etc/ssl' }]";
+        assert_eq!(laid(&["etc/ssl/cert.pem"], &[], grant), none);
+        assert_eq!(places(&policy_of("net = { mode = 'allow', allow = ['a.test'] }")), None);
+        let empty = policy_of("net = { mode = 'allow', ca = ['/a.pem'] }\nfs.root = 'empty'");
+        assert_eq!(places(&empty), Some(Vec::new()));
+    }
+}

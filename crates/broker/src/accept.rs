@@ -8,9 +8,10 @@ use std::time::Duration;
 use egress::denial::{Reason, To};
 use egress::hello::{self, First, first};
 use egress::judge::{Connect, NAMES_PORT, Reading, Route};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 use crate::copy;
+use crate::listeners::Listener;
 use crate::meter;
 use crate::reach::{Aim, reached};
 use crate::run::{ApprovalRequest, Place, Run};
@@ -22,16 +23,21 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Accepts on every listener of the run, on those that come later as well.
 pub(crate) async fn all(run: Rc<Run>) {
     loop {
-        for one in run.unserved().await {
+        for one in run.listeners.unserved().await {
             tokio::task::spawn_local(listener(Rc::clone(&run), one));
         }
     }
 }
 
-/// Accepts on one socket until the run ends.
-async fn listener(run: Rc<Run>, listener: TcpListener) {
+/// Accepts on one socket until it is closed.
+async fn listener(run: Rc<Run>, listener: Listener) {
     loop {
-        match listener.accept().await {
+        let next = tokio::select! {
+            biased;
+            () = listener.closed.notified() => return,
+            next = listener.socket.accept() => next,
+        };
+        match next {
             Ok((stream, _)) => {
                 tokio::task::spawn_local(accepted(Rc::clone(&run), stream));
             }

@@ -14,6 +14,7 @@ mod control;
 mod copy;
 mod error;
 mod flows;
+mod listeners;
 mod meter;
 mod names;
 mod observed;
@@ -42,6 +43,7 @@ use policy::value::NetMode;
 use tokio::task::LocalSet;
 
 use crate::control::Line;
+use crate::listeners::Listeners;
 use crate::observed::Observed;
 use crate::run::Run;
 use crate::secrets::Secrets;
@@ -51,6 +53,8 @@ pub use error::BrokerError;
 
 /// Where the machine's resolvers are named.
 const RESOLVERS: &str = "/etc/resolv.conf";
+/// As long as programs may keep the address that they were told for a name.
+pub const UNUSED: Duration = Duration::from_secs(egress::dns::TTL as u64);
 /// How often counts that changed are said.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// So many times without a change, and the engine is told that it is there.
@@ -61,16 +65,17 @@ const MAX_QUIET: u32 = 2;
 /// # Errors
 /// Orders that cannot be followed; they are also said on `socket` as `failed`. That the engine is gone is no error.
 pub fn serve(socket: OwnedFd) -> Result<(), BrokerError> {
-    serve_with(socket, Path::new(RESOLVERS))
+    serve_with(socket, Path::new(RESOLVERS), UNUSED)
 }
 
-/// [`serve`] with resolvers named by another file.
+/// [`serve`] with resolvers named by another file, where a name on whose high ports nothing was for `unused` gives its sockets to
+/// the next that needs them.
 ///
 /// # Errors
 /// As [`serve`].
-pub fn serve_with(socket: OwnedFd, resolvers: &Path) -> Result<(), BrokerError> {
+pub fn serve_with(socket: OwnedFd, resolvers: &Path, unused: Duration) -> Result<(), BrokerError> {
     let socket = UnixStream::from(socket);
-    let served = started(&socket, resolvers);
+    let served = started(&socket, resolvers, unused);
     if let Err(error) = &served {
         // Who is gone needs not be told.
         drop(control::failed(&socket, error));
@@ -78,19 +83,20 @@ pub fn serve_with(socket: OwnedFd, resolvers: &Path) -> Result<(), BrokerError> 
     served
 }
 
-fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
+fn started(socket: &UnixStream, resolvers: &Path, unused: Duration) -> Result<(), BrokerError> {
     let (orders, came) = control::orders(socket)?;
     let rules = Rules::read(&orders.net).map_err(BrokerError::Rules)?;
     let bound = orders.sockets.iter().filter(|socket| !socket.kind.is_spare());
     let bound = bound.map(|socket| (socket.kind.is_udp(), socket.port)).collect();
-    let Sockets { listeners, datagrams, spares } = sockets::sorted(&orders.sockets, came)?;
+    let Sockets { listeners: waiting, datagrams, spares } = sockets::sorted(&orders.sockets, came)?;
     let secrets = Secrets::read(&orders.secrets)?;
     let tls = orders.opening.as_ref().map(tls::Tls::new).transpose().map_err(BrokerError::Rules)?;
     let credentials = orders.proxy_login.as_ref().map(proxy::Credentials::new);
     let observed = Observed::new(orders.observe);
     drop(orders);
     let resolver = resolver::Resolver::new(PathBuf::from(resolvers));
-    let run = Run::new((rules, tls, secrets), observed, (resolver, credentials), spares, bound);
+    let listeners = Listeners::new(spares, bound, unused);
+    let run = Run::new((rules, tls, secrets), observed, (resolver, credentials), listeners);
     let line = socket.try_clone().map_err(BrokerError::Runtime)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BrokerError::Runtime)?;
     LocalSet::new().block_on(&runtime, async {
@@ -101,9 +107,9 @@ fn started(socket: &UnixStream, resolvers: &Path) -> Result<(), BrokerError> {
         if !run.opens(&rules) {
             return Err(BrokerError::Rules("no authority came with which TLS could be opened".to_owned()));
         }
-        let mut all = listeners.into_iter().map(sockets::listener).collect::<Result<Vec<_>, _>>()?;
+        let mut all = waiting.into_iter().map(listeners::waiting).collect::<Result<Vec<_>, _>>()?;
         all.extend(run.listen_for_ranges(&rules)?);
-        run.serve(all);
+        run.listeners.serve(all);
         tokio::task::spawn_local(accept::all(Rc::clone(&run)));
         let slots = names::slots();
         for (port, socket) in datagrams {
@@ -193,6 +199,6 @@ fn replaced(run: &Rc<Run>, net: &serde_json::Value) -> Result<String, String> {
     let listeners = run.listen_for_ranges(&rules).map_err(|error| error.to_string())?;
     let digest = rules.digest().to_owned();
     run.replace(rules);
-    run.serve(listeners);
+    run.listeners.serve(listeners);
     Ok(digest)
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -12,17 +13,37 @@ use tokio::time::{sleep, timeout};
 const ALL: Duration = Duration::from_millis(2500);
 /// How long one address is alone before the next is tried beside it (RFC 8305).
 const APART: Duration = Duration::from_millis(250);
+/// After so long without a byte a server is asked whether it is there: middle boxes forget what is quiet for some minutes.
+const QUIET: Duration = Duration::from_secs(60);
+/// How often it is asked again, and how many times it may stay silent: two minutes after its last word it is taken for dead.
+const ASKED_EVERY: Duration = Duration::from_secs(15);
+const ASKED: u32 = 4;
 /// Addresses that are tried.
 const MAX_ADDRESSES: usize = 8;
 
-/// Whether an address is one of this machine's own: what is sent to it would leave from it. Nothing is sent.
-pub(crate) fn is_own(address: IpAddr) -> bool {
+/// The address from which something to this one would leave; none: there is no route to it. Nothing is sent.
+pub(crate) fn source(address: IpAddr) -> Option<IpAddr> {
     let any: SocketAddr = if address.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let from = UdpSocket::bind(any).and_then(|socket| {
         socket.connect((address, 9))?;
         socket.local_addr()
     });
-    from.is_ok_and(|from| from.ip() == address)
+    from.ok().map(|from| from.ip())
+}
+
+/// Whether an address is one of this machine's own: what is sent to it would leave from it.
+pub(crate) fn is_own(address: IpAddr) -> bool {
+    source(address) == Some(address)
+}
+
+/// Has the kernel ask a server that is silent whether it is still there: without an answer the connection ends, and its place
+/// is free. A program cannot see to that itself: what it sets on its own socket the broker's kernel answers. Towards programs
+/// nothing is asked: theirs is the same kernel, or a machine that may be paused for as long as one likes.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_tcp_keepidle(stream, QUIET)?;
+    sockopt::set_tcp_keepintvl(stream, ASKED_EVERY)?;
+    sockopt::set_tcp_keepcnt(stream, ASKED)?;
+    Ok(sockopt::set_socket_keepalive(stream, true)?)
 }
 
 /// A connection to the first address that answers; families take turns, each try starts a moment after the one before.
@@ -36,6 +57,7 @@ pub(crate) async fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     };
     let stream = connected.unwrap_or_else(|_late| Err(io::ErrorKind::TimedOut.into()))?;
     stream.set_nodelay(true)?;
+    keep_alive(&stream)?;
     Ok(stream)
 }
 

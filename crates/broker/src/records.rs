@@ -12,7 +12,7 @@ const MAX_KINDS: usize = 512;
 
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    kinds: RefCell<HashMap<(String, String, u16), Kind>>,
+    kinds: RefCell<HashMap<(String, String, u16), CountedDenial>>,
     /// Frames that are to be said at once.
     fresh: RefCell<Vec<FromBroker>>,
     said: RefCell<Usage>,
@@ -21,7 +21,7 @@ pub(crate) struct Records {
 }
 
 #[derive(Debug)]
-struct Kind {
+struct CountedDenial {
     record: Denied,
     said: u64,
 }
@@ -37,7 +37,7 @@ impl Records {
             key = (record.id.clone(), "others".to_owned(), 0);
         }
         let others = Denied { host: key.1.clone(), port: key.2, count: 0, ..record.clone() };
-        let kind = kinds.entry(key).or_insert(Kind { record: others, said: 0 });
+        let kind = kinds.entry(key).or_insert(CountedDenial { record: others, said: 0 });
         kind.record.count = kind.record.count.saturating_add(1);
         if kind.said == 0 {
             kind.said = 1;

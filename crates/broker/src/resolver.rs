@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,16 @@ use egress::dns::{self, LookupResult};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::{OnceCell, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{sleep, sleep_until, timeout, timeout_at};
 
 use crate::bucket::Bucket;
+use crate::outside;
 
 /// Everything about one name, at most.
 const ALL: Duration = Duration::from_millis(2500);
+/// How long the other family's answer is waited for once one has addresses that could be reached (RFC 8305, "Resolution Delay"):
+/// many resolvers answer A at once and drop AAAA.
+const OTHER: Duration = Duration::from_millis(50);
 /// One try of one resolver.
 const ONE: Duration = Duration::from_millis(800);
 /// Tries of all resolvers, one after the other.
@@ -38,6 +43,12 @@ const NO_NAME: u32 = 5;
 /// without an end a rule for `**.x` would carry anything out; a program that means it needs few names, and each once.
 const ASKED_A_SECOND: u64 = 50;
 const ASKED_AT_ONCE: u64 = 100;
+
+/// What is told when nobody answered by then.
+const LATE: &str = "no resolver answered in time";
+
+/// What was answered for one family of addresses, or why nothing was.
+type Answer = Result<LookupResult, String>;
 
 /// Where a name is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,31 +103,34 @@ impl Resolver {
         if !self.rate.borrow_mut().take(Instant::now()) {
             return Resolved::TooMany;
         }
-        match timeout(ALL, self.ask(name)).await {
-            Ok(resolved) => resolved,
-            Err(_) => Resolved::Failed("no resolver answered in time".to_owned()),
+        let until = tokio::time::Instant::now() + ALL;
+        match timeout_at(until, self.slots.acquire()).await {
+            Ok(Ok(_slot)) => self.told(name, both(&self.servers(), name, until).await),
+            Ok(Err(_closed)) => Resolved::Failed("the broker ends".to_owned()),
+            Err(_late) => Resolved::Failed(LATE.to_owned()),
         }
     }
 
-    async fn ask(&self, name: &str) -> Resolved {
-        let Ok(_slot) = self.slots.acquire().await else { return Resolved::Failed("the broker ends".to_owned()) };
-        let servers = self.servers();
-        let (v4, v6) = tokio::join!(of_kind(&servers, name, dns::A), of_kind(&servers, name, dns::AAAA));
+    /// What the answers of both families come to.
+    fn told(&self, name: &str, families: [Option<Answer>; 2]) -> Resolved {
         let (mut addresses, mut ttl, mut why) = (Vec::new(), u32::MAX, None);
-        for found in [v6, v4] {
-            match found {
-                Ok(LookupResult::Addresses(some, seconds)) => {
+        for family in families {
+            match family {
+                Some(Ok(LookupResult::Addresses(some, seconds))) => {
                     ttl = if some.is_empty() { ttl } else { ttl.min(seconds) };
                     addresses.extend(some);
                 }
-                Ok(LookupResult::NoName) => {}
-                Ok(LookupResult::Cut) => why = Some("an answer by TCP was cut".to_owned()),
-                Ok(LookupResult::Failed(code)) => why = Some(format!("the resolver answered with code {code}")),
-                Err(text) => why = Some(text),
+                Some(Ok(LookupResult::NoName)) => {}
+                Some(Ok(LookupResult::Cut)) => why = Some("an answer by TCP was cut".to_owned()),
+                Some(Ok(LookupResult::Failed(code))) => why = Some(format!("the resolver answered with code {code}")),
+                Some(Err(text)) => why = Some(text),
+                None => why = Some(LATE.to_owned()),
             }
         }
         match (addresses.is_empty(), why) {
-            (false, _) => {
+            (false, why) => {
+                // What one family did not say is asked for again soon.
+                let ttl = if why.is_some() { *TTL.start() } else { ttl };
                 self.keep(name, &addresses, ttl);
                 Resolved::Addresses(addresses)
             }
@@ -167,7 +181,32 @@ fn named(text: &str) -> Vec<SocketAddr> {
     lines.filter_map(server).take(3).collect()
 }
 
-async fn of_kind(servers: &[SocketAddr], name: &str, kind: u16) -> Result<LookupResult, String> {
+/// What the resolvers say of both families, IPv6 first. Each is asked in rounds of its own, so that one which nobody answers for
+/// costs the other no more than [`OTHER`].
+async fn both(servers: &[SocketAddr], name: &str, until: tokio::time::Instant) -> [Option<Answer>; 2] {
+    let (mut v6, mut v4) = (pin!(of_kind(servers, name, dns::AAAA)), pin!(of_kind(servers, name, dns::A)));
+    let mut found = [None, None];
+    while let [of_v6, of_v4] = &mut found
+        && (of_v6.is_none() || of_v4.is_none())
+    {
+        let reaches = [&*of_v6, &*of_v4].into_iter().flatten().any(is_way);
+        tokio::select! {
+            answer = &mut v6, if of_v6.is_none() => *of_v6 = Some(answer),
+            answer = &mut v4, if of_v4.is_none() => *of_v4 = Some(answer),
+            () = sleep(OTHER), if reaches => break,
+            () = sleep_until(until) => break,
+        }
+    }
+    found
+}
+
+/// Whether one could be connected to what was answered: where the machine has no route for a family, the other is waited for.
+fn is_way(answer: &Answer) -> bool {
+    let Ok(LookupResult::Addresses(addresses, _)) = answer else { return false };
+    addresses.iter().any(|address| outside::source(*address).is_some())
+}
+
+async fn of_kind(servers: &[SocketAddr], name: &str, kind: u16) -> Answer {
     let mut why = String::new();
     for _ in 0..ROUNDS {
         for server in servers {
@@ -227,6 +266,30 @@ mod tests {
         let shown: Vec<String> = named(text).iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["10.0.0.2:53", "[fd00::53]:53", "127.0.0.1:5353"]);
         assert_eq!(named("nameservers 1.1.1.1\n"), []);
+    }
+
+    /// One family alone is an answer, and not a lasting one: the other may have been late.
+    #[test]
+    fn what_one_family_did_not_say_is_asked_for_again_soon() {
+        let resolver = Resolver::new(PathBuf::from("/nowhere"));
+        let address: IpAddr = "192.0.2.7".parse().unwrap();
+        let said = || Some(Ok(LookupResult::Addresses(vec![address], 300)));
+        let none = || Some(Ok(LookupResult::Addresses(Vec::new(), 0)));
+        for (name, families, seconds) in [
+            ("late.example", [None, said()], 5),
+            ("other.example", [said(), None], 5),
+            ("mute.example", [Some(Err("mute".to_owned())), said()], 5),
+            ("whole.example", [none(), said()], 300),
+        ] {
+            assert_eq!(resolver.told(name, families), Resolved::Addresses(vec![address]), "{name}");
+            let (_, until) = resolver.kept.borrow()[name];
+            let kept = until.saturating_duration_since(Instant::now()).as_secs_f64();
+            assert!((f64::from(seconds) - 1.0..=f64::from(seconds)).contains(&kept), "{name}: {kept}");
+        }
+        assert_eq!(resolver.told("gone.example", [none(), Some(Ok(LookupResult::NoName))]), Resolved::NoName);
+        for families in [[None, none()], [none(), None], [None, None]] {
+            assert_eq!(resolver.told("none.example", families), Resolved::Failed(LATE.to_owned()), "nobody knows");
+        }
     }
 
     #[test]

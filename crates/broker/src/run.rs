@@ -13,20 +13,23 @@ use egress::judge::{Connect, FIRST_HIGH, LookUp, MAX_CONNECTIONS, Reading, Route
 use egress::names::{Names, Pair};
 use egress::wire::{Denied, FromBroker, Head, MAX_TEXT, MAX_WHOSE, Scope, Usage};
 use policy::value::{Protocol, Proxy, Target};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
+use crate::listeners::{Listener, Listeners};
 use crate::meter::Meter;
 use crate::observed::Observed;
 use crate::proxy::Credentials;
 use crate::records::Records;
 use crate::resolver::Resolver;
 use crate::secrets::Secrets;
-use crate::sockets::Spares;
 use crate::tls::Tls;
 
 /// Connections for look-ups at once.
 const MAX_LOOKUP_CONNECTIONS: usize = 64;
+/// Bytes of unfinished heads of requests, of all connections together, beyond what each has for itself. Each byte is held more than
+/// once while a head is read, and whoever ends none is to take a small part of the broker's memory.
+pub(crate) const MAX_HEADS: usize = 8 << 20;
 /// Questions to a person at once.
 const MAX_ASKS: usize = 64;
 /// How long a person has for an answer.
@@ -37,9 +40,7 @@ const LOOK: Duration = Duration::from_secs(2);
 pub(crate) struct Run {
     rules: RefCell<Rc<Rules>>,
     pub(crate) names: RefCell<Names>,
-    spares: RefCell<Spares>,
-    /// What spares listen on.
-    bound: RefCell<HashSet<SocketAddr>>,
+    pub(crate) listeners: Listeners,
     pub(crate) secrets: Secrets,
     pub(crate) records: Records,
     observed: Observed,
@@ -61,13 +62,10 @@ pub(crate) struct Run {
     next: Cell<u64>,
     connections: Cell<u64>,
     pub(crate) lookups: Cell<u64>,
-    /// Ports on which the guest's sockets wait, for all addresses; whether they are of datagrams.
-    listening: HashSet<(bool, u16)>,
-    /// Listeners that nobody accepts on yet.
-    unserved: RefCell<Vec<TcpListener>>,
-    more_listeners: Notify,
     /// Connections for look-ups; the next waits.
     pub(crate) lookup_connections: Semaphore,
+    /// Room for heads of requests that do not end yet.
+    pub(crate) heads: Arc<Semaphore>,
 }
 
 /// A connection that is open.
@@ -111,6 +109,7 @@ pub(crate) struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.run.open.borrow_mut().remove(&self.id);
+        self.run.used(&self.open.to, self.open.port);
     }
 }
 
@@ -146,6 +145,11 @@ impl Open {
     }
 }
 
+/// The addresses of a name, with a port.
+fn both(pair: Pair, port: u16) -> [SocketAddr; 2] {
+    [IpAddr::V4(pair.v4), IpAddr::V6(pair.v6)].map(|address| SocketAddr::new(address, port))
+}
+
 /// Whether it may lead there; of what a rule pins denials alone are asked.
 pub(crate) fn leads_well(rules: &Rules, real: SocketAddr, is_pinned: bool) -> Result<(), Reason> {
     if is_pinned { rules.not_denied(real.ip(), real.port()) } else { rules.outside(real.ip(), real.port()) }
@@ -156,16 +160,14 @@ impl Run {
         (rules, tls, secrets): (Rules, Option<Tls>, Secrets),
         observed: Observed,
         (resolver, credentials): (Resolver, Option<Credentials>),
-        spares: Spares,
-        listening: HashSet<(bool, u16)>,
+        listeners: Listeners,
     ) -> Rc<Self> {
         let meter = Arc::new(Meter::new(rules.net()));
         let proxy = rules.net().proxy.clone();
         Rc::new(Self {
             rules: RefCell::new(Rc::new(rules)),
             names: RefCell::default(),
-            spares: RefCell::new(spares),
-            bound: RefCell::default(),
+            listeners,
             secrets,
             records: Records::default(),
             observed,
@@ -182,10 +184,8 @@ impl Run {
             next: Cell::new(1),
             connections: Cell::new(0),
             lookups: Cell::new(0),
-            listening,
-            unserved: RefCell::default(),
-            more_listeners: Notify::new(),
             lookup_connections: Semaphore::new(MAX_LOOKUP_CONNECTIONS),
+            heads: Arc::new(Semaphore::new(MAX_HEADS)),
         })
     }
 
@@ -289,6 +289,7 @@ impl Run {
             cut: Notify::new(),
         });
         self.open.borrow_mut().insert(id, Rc::clone(&open));
+        self.used(to, port);
         Ok(Place { run: Rc::clone(self), id, open })
     }
 
@@ -301,94 +302,81 @@ impl Run {
         let Some((pair, _)) = given else { return Err(Reason::Names) };
         let (rules, mut listeners) = (self.rules(), Vec::new());
         let named = rules.ports(&To::Name(name.to_owned()));
-        if named.is_empty() && self.observed.is_asked() {
+        if named.is_empty() {
             listeners = self.listen_for_unnamed(&rules, pair);
         }
         for port in named {
             let own = rules.exact().any(|one| one == (name, port));
-            let kept = if own { 0 } else { self.kept(&rules) };
-            for address in [IpAddr::V4(pair.v4), IpAddr::V6(pair.v6)] {
-                let listener = self.listen(SocketAddr::new(address, port), kept);
+            for at in both(pair, port) {
+                let listener = if own { self.listeners.listen(at, 0) } else { self.listen_shared(&rules, at) };
                 listeners.extend(listener.map_err(|error| Reason::Listener(error.to_string()))?);
             }
         }
-        self.serve(listeners);
+        self.listeners.serve(listeners);
         Ok(pair)
     }
 
-    /// Hands new listeners to whoever accepts.
-    pub(crate) fn serve(&self, listeners: Vec<TcpListener>) {
-        self.unserved.borrow_mut().extend(listeners);
-        self.more_listeners.notify_one();
-    }
-
-    /// Listeners that nobody accepts on yet, once there are any.
-    pub(crate) async fn unserved(&self) -> Vec<TcpListener> {
-        loop {
-            let listeners = self.unserved.take();
-            if !listeners.is_empty() {
-                return listeners;
-            }
-            self.more_listeners.notified().await;
+    /// Something was for this name and port: what listens for it is in use.
+    fn used(&self, to: &To, port: u16) {
+        let To::Name(name) = to else { return };
+        let given = self.names.borrow().given(name);
+        for at in given.into_iter().flat_map(|pair| both(pair, port)) {
+            self.listeners.used(at);
         }
     }
 
-    /// Spare sockets, of each family, that are for the names of rules without a wildcard: other names leave them.
+    /// Spare sockets, of each family, that other names leave: those of rules without a wildcard, and one by which sockets that are
+    /// long unused are taken back.
     fn kept(&self, rules: &Rules) -> usize {
-        let (names, bound) = (self.names.borrow(), self.bound.borrow());
+        let names = self.names.borrow();
         let waits = |(name, port): &(&str, u16)| {
-            let at = names.given(name).map(|pair| SocketAddr::new(IpAddr::V4(pair.v4), *port));
-            !self.is_heard(*port) && at.is_none_or(|at| !bound.contains(&at))
+            let unknown = *port >= FIRST_HIGH && !self.listeners.is_everywhere(false, *port);
+            let given = names.given(name).map(|pair| SocketAddr::new(IpAddr::V4(pair.v4), *port));
+            given.map_or(unknown, |at| !self.listeners.is_heard(at))
         };
-        rules.exact().filter(waits).collect::<BTreeSet<_>>().len()
+        rules.exact().filter(waits).collect::<BTreeSet<_>>().len().saturating_add(1)
     }
 
-    /// Listeners for the high ports of other names' rules, as far as there are sockets: who learns is to hear of them.
-    fn listen_for_unnamed(&self, rules: &Rules, pair: Pair) -> Vec<TcpListener> {
-        let ports: BTreeSet<u16> = rules.net().rules().flat_map(|rule| rule.ports.iter().copied()).collect();
-        let at = |port| [IpAddr::V4(pair.v4), IpAddr::V6(pair.v6)].map(|address| SocketAddr::new(address, port));
-        let kept = self.kept(rules);
-        ports.into_iter().flat_map(at).filter_map(|at| self.listen(at, kept).ok().flatten()).collect()
+    /// Listens with a socket of the stock that names of wildcards and names without a rule share.
+    fn listen_shared(&self, rules: &Rules, at: SocketAddr) -> std::io::Result<Option<Listener>> {
+        self.listeners.listen_instead(at, self.kept(rules), |at| self.may_end(rules, at))
     }
 
-    /// Whether the guest listens on a port of connections for all addresses (low ports, and those of ranges).
-    fn is_heard(&self, port: u16) -> bool {
-        port < FIRST_HIGH || self.listening.contains(&(false, port))
+    /// Whether what listens there may be another name's: nothing is open, and no rule has this name without a wildcard.
+    fn may_end(&self, rules: &Rules, at: SocketAddr) -> bool {
+        let names = self.names.borrow();
+        let Some(name) = names.of(at.ip()) else { return false };
+        let is_here = |open: &Rc<Open>| open.port == at.port() && matches!(&open.to, To::Name(to) if to == name);
+        !rules.exact().any(|one| one == (name, at.port())) && !self.open.borrow().values().any(is_here)
     }
 
-    /// Listens on an address inside with a high port, once, unless so many spare sockets or fewer are left.
-    fn listen(&self, at: SocketAddr, kept: usize) -> std::io::Result<Option<TcpListener>> {
-        // Where the guest listens for all addresses nothing is left to listen on.
-        if self.is_heard(at.port()) || self.bound.borrow().contains(&at) {
-            return Ok(None);
-        }
-        let listener = self.spares.borrow_mut().listen(at, kept)?;
-        self.bound.borrow_mut().insert(at);
-        Ok(Some(listener))
+    /// Listeners for a name that no rule has, as far as there are sockets: a person is asked about what comes, or who learns hears of it.
+    fn listen_for_unnamed(&self, rules: &Rules, pair: Pair) -> Vec<Listener> {
+        let ports = rules.net().asked_ports().into_iter();
+        ports.flat_map(|port| both(pair, port)).filter_map(|at| self.listen_shared(rules, at).ok().flatten()).collect()
     }
 
     /// Listeners for the high ports of rules with ranges: one address has its own, more have all addresses. All, or none.
     ///
     /// # Errors
     /// There are no spare sockets, or the port is taken inside.
-    pub(crate) fn listen_for_ranges(&self, rules: &Rules) -> std::io::Result<Vec<TcpListener>> {
-        let before = self.bound.borrow().clone();
+    pub(crate) fn listen_for_ranges(&self, rules: &Rules) -> std::io::Result<Vec<Listener>> {
+        let before = self.listeners.before();
         let listeners = self.each_range(rules);
         if listeners.is_err() {
-            // Those that were had are closed with this; as bound they would never be listened on again.
-            *self.bound.borrow_mut() = before;
+            self.listeners.again(before);
         }
         listeners
     }
 
-    fn each_range(&self, rules: &Rules) -> std::io::Result<Vec<TcpListener>> {
+    fn each_range(&self, rules: &Rules) -> std::io::Result<Vec<Listener>> {
         let mut listeners = Vec::new();
         for rule in rules.net().rules().filter(|rule| rule.protocol == Protocol::Tcp) {
             let Target::Cidr(range) = &rule.to else { continue };
             let any = if range.first.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0_u16; 8]) };
             let address = if range.is_single() { range.first } else { any };
             for port in &rule.ports {
-                listeners.extend(self.listen(SocketAddr::new(address, *port), 0)?);
+                listeners.extend(self.listeners.listen(SocketAddr::new(address, *port), 0)?);
             }
         }
         Ok(listeners)
@@ -397,7 +385,7 @@ impl Run {
     /// A port of these rules on which nobody listens: the kernel refuses it, and it cannot be had later. High ports of connections
     /// are not of these: names have their own.
     pub(crate) fn unheard(&self, rules: &Rules) -> Option<String> {
-        let heard = |udp: bool, port: u16| (!udp && port >= FIRST_HIGH) || self.listening.contains(&(udp, port));
+        let heard = |udp: bool, port: u16| (!udp && port >= FIRST_HIGH) || self.listeners.is_everywhere(udp, port);
         rules.net().rules().find_map(|rule| {
             let udp = rule.protocol == Protocol::Udp;
             let port = rule.ports.iter().find(|port| !heard(udp, **port))?;

@@ -5,7 +5,7 @@
 //! everything else does, early data before all.
 
 use egress::denial::Reason;
-use egress::hello::{Answer, First, answer, first};
+use egress::hello::{First, HelloReply, answer, first};
 use tokio::net::TcpStream;
 
 use crate::copy;
@@ -61,34 +61,34 @@ pub(crate) async fn judged(
     (program, behind): (&TcpStream, &[u8]),
     server: &TcpStream,
 ) -> Result<(), Stop> {
-    let (mut records, mut said, mut answered) = (Records::default(), Vec::new(), Answer::More);
+    let (mut records, mut said, mut answered) = (Records::default(), Vec::new(), HelloReply::More);
     copy::all(server, &records.take(behind)).await?;
     loop {
-        if answered == Answer::Retry && records.is_handshake() {
+        if answered == HelloReply::Retry && records.is_handshake() {
             match first(&records.held) {
                 First::More | First::NotTls => {}
                 First::Malformed(why) => return Err(Stop::Denied(Reason::Malformed(why.to_owned()))),
                 First::Hello(hello) => {
                     run.rules().hello(name, &hello).map_err(Stop::Denied)?;
-                    answered = Answer::Other;
+                    answered = HelloReply::Other;
                 }
             }
         }
-        if answered == Answer::Other {
+        if answered == HelloReply::Other {
             return Ok(copy::all(server, &records.held).await?);
         }
-        let goes_on = answered == Answer::Retry || !records.is_handshake();
+        let goes_on = answered == HelloReply::Retry || !records.is_handshake();
         tokio::select! {
             came = copy::some(server, &run.meter, Direction::In) => {
                 let came = came?;
                 copy::all(program, &came).await?;
                 said.extend_from_slice(&came);
-                if answered == Answer::More {
+                if answered == HelloReply::More {
                     answered = answer(&said);
                 }
                 // A server that has closed asks for nothing more, nor does one that warns without an end.
-                if came.is_empty() || (answered == Answer::More && said.len() > MAX_ANSWER) {
-                    answered = Answer::Other;
+                if came.is_empty() || (answered == HelloReply::More && said.len() > MAX_ANSWER) {
+                    answered = HelloReply::Other;
                 }
                 said.truncate(MAX_ANSWER);
             }
@@ -96,7 +96,7 @@ pub(crate) async fn judged(
                 let came = came?;
                 if came.is_empty() {
                     // What is held is no whole hello, and will be none.
-                    answered = Answer::Other;
+                    answered = HelloReply::Other;
                 }
                 copy::all(server, &records.take(&came)).await?;
             }

@@ -23,6 +23,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use http_body_util::combinators::BoxBody;
 use hyper::body::{Body as _, Frame, SizeHint};
+use sys::memory::Locked;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -41,6 +42,8 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(crate) struct Secrets {
     held: Vec<LoadedSecret>,
+    /// The pages of their values; gone after these are wiped.
+    _locked: Vec<Locked>,
     digest: Option<String>,
     bodies: Bodies,
     /// How often each was put into a request, and what of it was said.
@@ -87,12 +90,14 @@ impl Secrets {
             LoadedSecret::new(name.clone(), secret, &value.0, placeholder).map_err(|why| wrong(&name, why))
         });
         let held = held.collect::<Result<Vec<_>, _>>()?;
+        let mut locked = Vec::new();
         for one in &held {
             for value in one.values() {
-                sys::memory::lock(value.as_bytes()).map_err(|error| wrong(one.name(), &unlocked(&error)))?;
+                let lock = sys::memory::lock(value.as_bytes()).map_err(|error| wrong(one.name(), &unlocked(&error)));
+                locked.push(lock?);
             }
         }
-        Ok(Self { held, digest: Some(orders.digest()), ..Self::default() })
+        Ok(Self { held, _locked: locked, digest: Some(orders.digest()), ..Self::default() })
     }
 
     /// How often each was used, if that changed since it was asked last.

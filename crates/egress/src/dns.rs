@@ -83,7 +83,7 @@ pub enum Answer<'a> {
 }
 
 /// How long a program may remember an answer, in seconds: addresses of names do not change in a run, rules may.
-const TTL: u32 = 60;
+pub const TTL: u32 = 60;
 
 /// Reads the question of a program.
 ///

@@ -70,7 +70,7 @@ pub fn length(bytes: &[u8]) -> usize {
 
 /// What a server says to a client hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum HelloReply {
     /// Not enough to say.
     More,
     /// Another client hello, please (`HelloRetryRequest`): its name is to be judged as well.
@@ -81,22 +81,22 @@ pub enum Answer {
 
 /// Reads what a server said so far. It is the server of an allowed name, so that it is believed: nothing has to be refused.
 #[must_use]
-pub fn answer(bytes: &[u8]) -> Answer {
+pub fn answer(bytes: &[u8]) -> HelloReply {
     let (mut rest, mut joined) = (bytes, Vec::new());
     loop {
         if joined.first().is_some_and(|kind| *kind != SERVER_HELLO) {
-            return Answer::Other;
+            return HelloReply::Other;
         }
         // Kind, length and version, then the random.
         if let Some(random) = joined.get(6..38) {
-            return if random == RETRY { Answer::Retry } else { Answer::Other };
+            return if random == RETRY { HelloReply::Retry } else { HelloReply::Other };
         }
-        let Some(kind) = rest.first() else { return Answer::More };
+        let Some(kind) = rest.first() else { return HelloReply::More };
         // Before its hello a server may warn, of a name that it does not know.
         if ![ALERT, HANDSHAKE].contains(kind) {
-            return Answer::Other;
+            return HelloReply::Other;
         }
-        let Some((head, after)) = rest.split_first_chunk::<5>() else { return Answer::More };
+        let Some((head, after)) = rest.split_first_chunk::<5>() else { return HelloReply::More };
         let [kind, _, _, high, low] = *head;
         let length = usize::from(u16::from_be_bytes([high, low]));
         let taken = after.get(..length.min(after.len())).unwrap_or_default();
@@ -345,14 +345,14 @@ mod tests {
         let warning = [21, 3, 3, 0, 2, 1, 112];
         let pieces = [record(&retry[5..20]), record(&retry[20..])].concat();
         for asking in [retry.clone(), pieces, [&warning[..], &retry].concat()] {
-            assert_eq!(answer(&asking), Answer::Retry);
-            let known = (0..asking.len()).find(|short| answer(&asking[..*short]) != Answer::More).unwrap();
-            assert_eq!(answer(&asking[..known]), Answer::Retry, "never anything else, however little is there");
+            assert_eq!(answer(&asking), HelloReply::Retry);
+            let known = (0..asking.len()).find(|short| answer(&asking[..*short]) != HelloReply::More).unwrap();
+            assert_eq!(answer(&asking[..known]), HelloReply::Retry, "never anything else, however little is there");
         }
-        assert_eq!(answer(&hello), Answer::Other);
-        assert_eq!(answer(b"HTTP/1.1 400 Bad Request"), Answer::Other);
-        assert_eq!(answer(&handshake(&[])), Answer::Other, "no record");
-        assert_eq!(answer(&warning), Answer::More);
+        assert_eq!(answer(&hello), HelloReply::Other);
+        assert_eq!(answer(b"HTTP/1.1 400 Bad Request"), HelloReply::Other);
+        assert_eq!(answer(&handshake(&[])), HelloReply::Other, "no record");
+        assert_eq!(answer(&warning), HelloReply::More);
     }
 
     #[test]
@@ -372,7 +372,7 @@ mod tests {
             if tls {
                 bytes.splice(0..0, [22, 3, 1, 2, 0, 1, 0, 1, 252]);
             }
-            prop_assert_ne!(answer(&bytes), Answer::Retry, "its random is nobody's chance");
+            prop_assert_ne!(answer(&bytes), HelloReply::Retry, "its random is nobody's chance");
             prop_assert!(length(&bytes) <= bytes.len());
             if let First::Hello(hello) = first(&bytes)
                 && let Some(name) = hello.name {

@@ -337,15 +337,10 @@ impl Rules {
         })
     }
 
-    /// Whether a connection of a name that no rule has is heard at a port, so that a person can be asked: on the ports of the web, and
-    /// on those for which rules need a socket on all addresses.
+    /// Whether a connection of a name that no rule has is heard at a port, so that a person can be asked.
     #[must_use]
     pub fn is_asked_at(&self, port: u16) -> bool {
-        let everywhere = |rule: &NetRule| {
-            let many = matches!(&rule.to, Target::Cidr(range) if !range.is_single());
-            rule.protocol == Protocol::Tcp && rule.ports.contains(&port) && (port < FIRST_HIGH || many)
-        };
-        WEB.contains(&port) || self.net.rules().any(everywhere)
+        self.net.asked_ports().contains(&port)
     }
 
     /// The ports of rules of connections that name it.

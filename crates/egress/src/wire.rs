@@ -77,7 +77,7 @@ pub struct Orders {
     pub opening: Option<Opening>,
     /// `USER:PASSWORD` for the proxy that `net` names.
     pub proxy_login: Option<Hidden>,
-    /// What is let through is to be said too ([`FromBroker::Seen`]), and names that no rule has are heard on every port of the rules.
+    /// What is let through is to be said too ([`FromBroker::Seen`]).
     pub observe: bool,
 }
 

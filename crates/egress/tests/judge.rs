@@ -517,8 +517,11 @@ fn a_person_is_asked_where_a_connection_is_heard_and_nowhere_else() {
         {"host": "c.test", "ports": [123], "protocol": "udp"},
         {"cidr": "192.0.2.0/24", "ports": [7000]}, {"cidr": "192.0.2.9/32", "ports": [7001]},
     ]}));
-    let asked = [22, 25, 80, 123, 443, 7000, 7001, 8443, 9000].into_iter().filter(|port| rules.is_asked_at(*port));
-    assert_eq!(asked.collect::<Vec<_>>(), [22, 80, 443, 7000]);
+    let ports = [22, 23, 25, 80, 123, 443, 5432, 7000, 7001, 7002, 8080, 8443, 9000];
+    let asked = |rules: &Rules| ports.into_iter().filter(|port| rules.is_asked_at(*port)).collect::<Vec<_>>();
+    assert_eq!(asked(&rules), [22, 25, 80, 443, 5432, 7000, 7001, 8443, 9000]);
+    let silent = Rules::of(policy::value::Net { unknown: policy::value::Unknown::Deny, ..rules.net().clone() });
+    assert_eq!(asked(&silent), [0_u16; 0], "nobody is asked");
     // What has a socket of its own.
     assert_eq!(rules.exact().collect::<Vec<_>>(), [("a.test", 22), ("a.test", 8443)]);
 }

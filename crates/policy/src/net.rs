@@ -1,6 +1,6 @@
 //! `[net]` and `[secrets]` as values: which destinations a run may reach by the broker, and what the broker adds to requests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -12,6 +12,11 @@ use crate::words::words;
 
 /// Ports of a rule that names none.
 pub(crate) const WEB_PORTS: [u16; 2] = [80, 443];
+
+/// Ports on which a name that no rule has is heard, so that a person can be asked: the web, files, shells, mail, directories, and
+/// databases. Those on which programs inside like to serve something themselves (8080, 8443 and the like) are not among them.
+const ASKED_PORTS: [u16; 22] =
+    [21, 22, 25, 80, 110, 143, 389, 443, 465, 587, 636, 853, 873, 993, 995, 1433, 3306, 5432, 5672, 6379, 9418, 27017];
 
 /// Network mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -341,6 +346,17 @@ impl Net {
     #[must_use]
     pub fn asks(&self) -> bool {
         self.unknown == Unknown::Ask || self.rules().any(|rule| rule.asks)
+    }
+
+    /// Ports on which a connection to a name that no rule has is heard, where a person is asked about it: common ones, and those of
+    /// the rules.
+    #[must_use]
+    pub fn asked_ports(&self) -> BTreeSet<u16> {
+        if self.unknown != Unknown::Ask {
+            return BTreeSet::new();
+        }
+        let rules = self.rules().filter(|rule| rule.protocol == Protocol::Tcp);
+        rules.flat_map(|rule| rule.ports.iter().copied()).chain(ASKED_PORTS).collect()
     }
 
     /// A denied range of addresses that could not be held: a proxy resolves names where nobody of ours sees to what.

@@ -16,10 +16,13 @@ pub(super) const PROBES: &[Entry] = &[
     ("datagram", datagram),
     ("crowd", crowd),
     ("flood", flood),
+    ("halves", halves),
+    ("afterwards", afterwards),
+    ("names", names),
 ];
 
 /// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_millis(900);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(900);
 /// Longer than a broker keeps an answer that is good for no time.
 const FORGOTTEN: Duration = Duration::from_millis(5400);
 /// Most bytes of an answer.
@@ -44,14 +47,14 @@ fn bytes(text: &str) -> Vec<u8> {
 
 /// Says these pieces one after the other, and reads what comes back.
 fn said(to: &str, pieces: &[Vec<u8>]) -> std::io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect_timeout(&resolved(to)?, PATIENCE)?;
+    let mut stream = TcpStream::connect_timeout(&resolved(to)?, ANSWER_TIMEOUT)?;
     stream.set_read_timeout(Some(Duration::from_millis(150)))?;
     for piece in pieces {
         stream.write_all(piece)?;
         rest(Duration::from_millis(40));
     }
     let (mut all, begun, mut part) = (Vec::new(), Instant::now(), [0; 8192]);
-    while begun.elapsed() < PATIENCE && all.len() < MAX_ANSWER {
+    while begun.elapsed() < ANSWER_TIMEOUT && all.len() < MAX_ANSWER {
         match stream.read(&mut part) {
             Ok(0) => break,
             Ok(length) => all.extend_from_slice(part.get(..length).unwrap_or_default()),
@@ -143,7 +146,8 @@ fn fragmented(hello: &[u8]) -> Vec<u8> {
     first.chunks(3).chain([last]).flat_map(|part| [&[0x16, 3, 1][..], &sized(2, part)].concat()).collect()
 }
 
-/// `RESOLVER ALLOWED NAME TYPE CLASS HOW`: a question that is allowed, then one that is not. `.` in a name ends a label.
+/// `RESOLVER ALLOWED NAME TYPE CLASS HOW`: a question that is allowed, then one that is not. `.` in a name ends a label, `\xNN` is a
+/// byte of one.
 fn question(probe: &Probe) {
     let to = probe.argument(0);
     probe.saw("what is allowed", asked(&to, &packet(&probe.argument(1), 1, 1, ""), false));
@@ -159,7 +163,7 @@ fn packet(name: &str, kind: u16, class: u16, how: &str) -> Vec<u8> {
     let mut packet = vec![0x12, 0x34, 1, 0, 0, questions, 0, 0, 0, 0, 0, more];
     for _ in 0..questions {
         for label in name.split('.').filter(|label| !label.is_empty()) {
-            packet.extend(sized(1, label.as_bytes()));
+            packet.extend(sized(1, &bytes(label)));
         }
         packet.push(0);
         packet.extend(kind.to_be_bytes());
@@ -189,7 +193,7 @@ fn answer(to: &str, packet: &[u8], stream: bool) -> Result<Vec<u8>, Errno> {
     } else {
         let to = resolved(to).map_err(told)?;
         let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).map_err(told)?;
-        socket.set_read_timeout(Some(PATIENCE)).map_err(told)?;
+        socket.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(told)?;
         socket.connect(to).and_then(|()| socket.send(packet)).map_err(told)?;
         let mut text = vec![0; 4096];
         let length = socket.recv(&mut text).map_err(|_silent| Errno::CONNREFUSED)?;
@@ -246,7 +250,7 @@ fn datagram(probe: &Probe) {
 /// `TO HELLO COUNT TOKEN`: holds so many connections, of which the first says what is allowed, and says the token on one more.
 fn crowd(probe: &Probe) {
     let to = probe.argument(0);
-    let open = || TcpStream::connect_timeout(&resolved(&to)?, PATIENCE);
+    let open = || TcpStream::connect_timeout(&resolved(&to)?, ANSWER_TIMEOUT);
     let first = open().and_then(|mut stream| stream.write_all(probe.argument(1).as_bytes()).map(|()| stream));
     let mut held: Vec<TcpStream> = first.into_iter().collect();
     held.extend((1..probe.number(2).min(64)).filter_map(|_| open().ok()));
@@ -263,4 +267,45 @@ fn flood(probe: &Probe) {
         "after so many bytes",
         said(&probe.argument(0), &[probe.argument(1).into_bytes(), much, probe.argument(3).into_bytes()]),
     );
+}
+
+/// `TO HELLO COUNT TEXT`: so many connections that begin to say a text and never end it, and what is allowed beside them.
+fn halves(probe: &Probe) {
+    let (to, text) = (probe.argument(0), bytes(&probe.argument(3)));
+    let open = || TcpStream::connect_timeout(&resolved(&to)?, ANSWER_TIMEOUT);
+    let begun =
+        (0..probe.number(2).min(200)).map(|_| open().and_then(|mut stream| stream.write_all(&text).map(|()| stream)));
+    let held: Vec<TcpStream> = begun.filter_map(Result::ok).collect();
+    probe.saw(format!("{} half texts", held.len()), if held.is_empty() { Err(Errno::CONNREFUSED) } else { Ok(()) });
+    probe.read("what is allowed", said(&to, &[bytes(&probe.argument(1))]));
+    rest(ANSWER_TIMEOUT);
+    drop(held);
+}
+
+/// `TO HELLO TEXT`: what is allowed; then, for a while, a text again and again, at the same address.
+fn afterwards(probe: &Probe) {
+    let Ok(to) = resolved(&probe.argument(0)).map(|to| to.to_string()) else { return };
+    probe.read("what is allowed", said(&to, &[bytes(&probe.argument(1))]));
+    rest(ANSWER_TIMEOUT);
+    for _ in 0..4 {
+        probe.read("afterwards", said(&to, &[bytes(&probe.argument(2))]));
+        rest(Duration::from_millis(300));
+    }
+}
+
+/// `ALLOWED HELLO RESOLVER NAME TOKEN COUNT`: what is allowed; then so many names below one, each with the token, in a second or two.
+fn names(probe: &Probe) {
+    probe.read("what is allowed", said(&probe.argument(0), &[bytes(&probe.argument(1))]));
+    let (name, token) = (probe.argument(3), probe.argument(4));
+    let sent = resolved(&probe.argument(2)).and_then(|to| {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        for count in 0..probe.number(5).min(1000) {
+            socket.send_to(&packet(&format!("{token}.{count}.{name}"), 1, 1, ""), to)?;
+            // So many at once that none is lost.
+            rest(Duration::from_millis(u64::from(count % 20 == 0)));
+        }
+        Ok(())
+    });
+    rest(ANSWER_TIMEOUT);
+    probe.saw("names", sent.map_err(|error| errno(&error)));
 }

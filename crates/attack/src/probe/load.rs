@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ::probe::task::{self, Forked};
-use rustix::fs::{FallocateFlags, MemfdFlags, OFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Entry, Probe, errno, rest};
@@ -29,6 +29,7 @@ pub(super) const PROBES: &[Entry] = &[
     ("reserve", |probe| reserve(probe, FallocateFlags::empty())),
     ("reserve-behind", |probe| reserve(probe, FallocateFlags::KEEP_SIZE)),
     ("big-file", big_file),
+    ("write-direct", write_direct),
     ("many-files", many_files),
     ("descriptors", descriptors),
     ("watches", watches),
@@ -370,6 +371,29 @@ fn big_file(probe: &Probe) {
     probe.saw("remove it", fs::remove_file(&path).map_err(|error| errno(&error)));
 }
 
+/// `MIB MILLISECONDS FOLDER`: past the page cache, for that long at most.
+fn write_direct(probe: &Probe) {
+    const SECTOR: usize = 4096;
+    let (path, until) =
+        (probe.arg(2).join("fumehood-direct"), Instant::now() + Duration::from_millis(probe.number(1).min(5000)));
+    let memory = vec![1_u8; MIB + SECTOR];
+    let start = memory.as_ptr().align_offset(SECTOR);
+    let block = memory.get(start..start.saturating_add(MIB)).unwrap_or_default();
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::DIRECT;
+    match rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR) {
+        Err(errno) => probe.saw::<()>("open past the cache", Err(errno)),
+        Ok(file) => {
+            let (mut file, mut written, mut done) = (File::from(file), 0, Ok(()));
+            while done.is_ok() && written < mib(probe, 0) && Instant::now() < until {
+                done = file.write_all(block).map_err(|error| errno(&error));
+                written += usize::from(done.is_ok());
+            }
+            told(probe, &probe.arg(2), done, written);
+            probe.saw("remove it", fs::remove_file(&path).map_err(|error| errno(&error)));
+        }
+    }
+}
+
 /// `COUNT FOLDERS`: empty files.
 fn many_files(probe: &Probe) {
     let most = usize::try_from(probe.number(0)).unwrap_or(0).min(4000);
@@ -395,7 +419,7 @@ fn many_files(probe: &Probe) {
 
 /// `COUNT`: open descriptors of one process.
 fn descriptors(probe: &Probe) {
-    counted(probe, "descriptors", || rustix::fs::open("/", OFlags::PATH, rustix::fs::Mode::empty()).map(|fd| vec![fd]));
+    counted(probe, "descriptors", || rustix::fs::open("/", OFlags::PATH, Mode::empty()).map(|fd| vec![fd]));
 }
 
 /// `COUNT`: inotify instances, which the kernel counts per user of the whole host.

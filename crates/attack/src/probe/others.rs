@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -32,6 +33,7 @@ pub(super) const PROBES: &[Entry] = &[
     ("claim-init", claim_init),
     ("discipline", discipline),
     ("flood", flood),
+    ("write-by-link", write_by_link),
 ];
 
 /// Where programs leave things for later.
@@ -258,4 +260,20 @@ fn flood(probe: &Probe) {
         Ok(())
     });
     probe.saw("two hundred datagrams", sent);
+}
+
+/// `FOLDER FILE`: writes to a file through links in a folder, which it makes itself.
+fn write_by_link(probe: &Probe) {
+    let (folder, file) = (probe.arg(0), probe.arg(1));
+    let beside = Path::new("..").join(file.file_name().unwrap_or_default());
+    for (name, target) in [("absolute", fs::canonicalize(&file).unwrap_or_else(|_| file.clone())), ("relative", beside)]
+    {
+        let link = folder.join(name);
+        // Where no link can be made, nothing was tried: no answer is one.
+        if symlink(&target, &link).is_ok() {
+            let opened =
+                fs::OpenOptions::new().append(true).open(&link).and_then(|mut file| file.write_all(b"planted"));
+            probe.saw(format!("{name} link"), opened.map_err(|error| errno(&error)));
+        }
+    }
 }

@@ -21,7 +21,7 @@ type SceneResult = io::Result<Box<dyn Scene>>;
 
 /// One file, by all that can be changed of it. The time of the last reading is not a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Facts {
+struct FileState {
     mode: u32,
     owner: (u32, u32),
     inode: u64,
@@ -33,7 +33,7 @@ struct Facts {
 }
 
 /// Every file below `path`, links not followed.
-fn survey_files(path: &Path, into: &mut BTreeMap<PathBuf, Facts>) {
+fn survey_files(path: &Path, into: &mut BTreeMap<PathBuf, FileState>) {
     let Ok(meta) = path.symlink_metadata() else { return };
     let mut attribute = vec![0; 64];
     let length = rustix::fs::lgetxattr(path, c"user.fumehood", attribute.as_mut_slice()).unwrap_or(0);
@@ -45,7 +45,7 @@ fn survey_files(path: &Path, into: &mut BTreeMap<PathBuf, Facts>) {
     } else {
         Vec::new()
     };
-    let facts = Facts {
+    let facts = FileState {
         mode: meta.mode(),
         owner: (meta.uid(), meta.gid()),
         inode: meta.ino(),
@@ -67,7 +67,7 @@ fn survey_files(path: &Path, into: &mut BTreeMap<PathBuf, Facts>) {
 /// Files of the host that must stay as they are.
 pub(super) struct Unchanged {
     roots: Vec<PathBuf>,
-    before: BTreeMap<PathBuf, Facts>,
+    before: BTreeMap<PathBuf, FileState>,
 }
 
 impl Unchanged {

@@ -213,6 +213,7 @@ const SCENES: &[(&str, SceneConstructor)] = &[
     ("memory", usage::memory),
     ("tasks", usage::tasks),
     ("processor", usage::processor),
+    ("watcher", usage::watcher),
     ("web", web::make),
     ("wall", usage::wall),
     ("output", usage::output),

@@ -2,10 +2,12 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use super::web::Heard;
 
 /// How long a connection may be quiet.
 const QUIET: Duration = Duration::from_millis(700);
@@ -19,6 +21,8 @@ const AAAA: u16 = 28;
 pub(super) enum Answers {
     /// One record of the type that was asked for, whatever that is.
     One,
+    /// There is no such name; which were asked for is kept.
+    None(Heard),
     /// A name is at a public address when it is first asked for, and then there; an answer is good for no time.
     Moving {
         /// Where it is then.
@@ -64,7 +68,15 @@ fn connection(mut stream: TcpStream, answers: &Answers, asked: &mut Vec<u16>) ->
 
 /// What is said to a question; `asked` are the types that were asked for before.
 fn answer(question: &[u8], answers: &Answers, asked: &mut Vec<u16>) -> Vec<u8> {
-    let Answers::Moving { to, told } = answers else { return record(question, Some(&PUBLIC.octets())) };
+    let (to, told) = match answers {
+        Answers::Moving { to, told } => (to, told),
+        Answers::One => return record(question, Some(&PUBLIC.octets())),
+        Answers::None(asked) => {
+            let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.extend_from_slice(question.get(12..end_of_name(question)).unwrap_or_default());
+            return no_name(question);
+        }
+    };
     let kind = kind(question);
     if !asked.contains(&kind) {
         asked.push(kind);
@@ -106,6 +118,15 @@ fn record(question: &[u8], data: Option<&[u8]>) -> Vec<u8> {
     if let Some(data) = data {
         let length = u16::try_from(data.len()).unwrap_or(0).to_be_bytes();
         said.extend([&[0xc0, 12], kind.as_slice(), &[0, 0, 0, 0], &length, data].concat());
+    }
+    said
+}
+
+/// The answer that there is no such name.
+fn no_name(question: &[u8]) -> Vec<u8> {
+    let mut said = record(question, None);
+    if let Some(byte) = said.get_mut(3) {
+        *byte = 3;
     }
     said
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Layout, Scene, SceneVerdict};
-use crate::confined::{Moment, Observed};
+use crate::confined::{Moment, Observed, ProbeCall};
 use crate::probe::Try;
 use crate::survey::{Task, field};
 
@@ -213,6 +213,72 @@ impl Scene for Processor {
             return verdict("percent of a core", used * 100 / wall, self.limit_ms);
         }
         verdict("ms of processor time", used, self.limit_ms)
+    }
+}
+
+/// Processor time of whoever watches a crowd of processes.
+struct Watcher {
+    bare: bool,
+    limit: u64,
+    /// Percent of a core that looking at all of them takes, as often as at a few.
+    unbounded: u64,
+    first: Option<(Duration, u64)>,
+    last: (Duration, u64),
+}
+
+/// So many processes are a crowd.
+const CROWD: usize = 100;
+/// How often a tree is looked at that has few.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// `PERCENT` of a core.
+pub(super) fn watcher(layout: &mut Layout<'_>, detail: &str) -> SceneResult {
+    let limit = detail.parse().unwrap_or(0);
+    Ok(Box::new(Watcher { bare: layout.bare, limit, unbounded: 0, first: None, last: (Duration::ZERO, 0) }))
+}
+
+fn own_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(now).unwrap_or_default()
+}
+
+fn percent(of: Duration, all: Duration) -> u64 {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    micros(of).saturating_mul(100) / micros(all).max(1)
+}
+
+impl Scene for Watcher {
+    fn arrange(&mut self, call: &mut ProbeCall) {
+        // Whoever has a variable of its own is a process of its own, which is measured alone.
+        call.env.push(("FUMEHOOD_WATCHED".to_owned(), "1".into()));
+    }
+
+    fn watch(&mut self, moment: &Moment<'_>) {
+        if moment.tasks.len() < CROWD {
+            return;
+        }
+        if self.bare {
+            let before = own_time();
+            together(moment.tasks);
+            self.unbounded = self.unbounded.max(percent(own_time().saturating_sub(before), LOOK));
+        } else if let Some(watcher) = crate::survey::task(moment.child) {
+            self.last = (moment.since, watcher.ticks);
+            self.first.get_or_insert(self.last);
+        }
+    }
+
+    fn judge(&mut self, _observed: &Observed, _tries: &[Try]) -> SceneVerdict {
+        if self.bare {
+            let what = format!("percent of a core to look at them every {} ms", LOOK.as_millis());
+            return verdict(&what, self.unbounded, self.limit);
+        }
+        let Some(first) = self.first else { return SceneVerdict::Unclear("no crowd was seen".to_owned()) };
+        let seen = self.last.0.saturating_sub(first.0);
+        if seen < Duration::from_millis(300) {
+            return SceneVerdict::Unclear(format!("the crowd was seen for {} ms alone", seen.as_millis()));
+        }
+        let used = Duration::from_millis(self.last.1.saturating_sub(first.1).saturating_mul(10));
+        verdict("percent of a core that the supervisor took", percent(used, seen), self.limit)
     }
 }
 

@@ -4,7 +4,7 @@
 //! something that is allowed: where the server does not hear that, nothing is concluded.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +13,13 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use sys::pidfd;
 
 use super::resolver::{self, Answers};
 use super::{Layout, Scene, SceneVerdict, leaked};
-use crate::confined::{Observed, ProbeCall};
+use crate::confined::{Moment, Observed, ProbeCall};
 use crate::probe::{Try, rest};
+use crate::survey;
 
 /// The name that rules allow.
 const NAME: &str = "allowed.test";
@@ -31,6 +33,16 @@ const MOVING: &str = "moving.test";
 const RESOLVER: &str = "192.0.2.53:53";
 /// Where the broker answers names, at a port of the web.
 const BROKER: &str = "198.18.0.1:80";
+/// What stands for a name in a sandbox that has looked up more of them, at a port of the web.
+const THEIRS: &str = "198.18.0.77:80";
+/// A name below which a rule allows all, none of which is there.
+const MANY: &str = "many.test";
+/// How many of its names the probe asks for, and more of them than may be asked for outside in the time that it takes.
+const ASKED: usize = 1000;
+const TOO_MANY: usize = 800;
+/// SIGKILL and SIGSTOP.
+const KILL: i32 = 9;
+const STOP: i32 = 19;
 /// The variable of whoever starts the sandbox that holds the secret.
 const SOURCE: &str = "FUMEHOOD_ATTACK_KEY";
 /// Most bytes of one connection.
@@ -46,7 +58,7 @@ const AGAIN: &[u8] = b"\x16\x03\x03\x00\x2c\x02\x00\x00\x28\x03\x03\
 const QUIET: Duration = Duration::from_millis(700);
 
 /// What a server heard.
-type Heard = Arc<Mutex<Vec<u8>>>;
+pub(super) type Heard = Arc<Mutex<Vec<u8>>>;
 
 /// Who judges.
 enum Judge {
@@ -58,6 +70,10 @@ enum Judge {
     Answered,
     /// The same as [`Judge::Heard`], once the resolver has said that the name is elsewhere.
     Moved(Arc<AtomicBool>),
+    /// The same as [`Judge::Heard`], once the broker got this signal.
+    Ended { signal: i32, sent: bool },
+    /// A resolver must not hear as many names with the token as are asked for.
+    Named(Heard),
 }
 
 struct Web {
@@ -91,24 +107,40 @@ impl Scene for Web {
         call.resolvers.clone_from(&self.resolvers);
     }
 
+    fn watch(&mut self, moment: &Moment<'_>) {
+        if let Judge::Ended { signal, sent: sent @ false } = &mut self.judge
+            && has(&self.heard, HELLO)
+        {
+            *sent = broker_of(moment.child).is_some_and(|broker| {
+                pidfd::open(broker).is_ok_and(|broker| pidfd::send_signal(&broker, *signal).is_ok())
+            });
+        }
+    }
+
     fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let has = |text: &str| heard.windows(text.len()).any(|part| part == text.as_bytes());
+        let has = |text: &str| has(&self.heard, text);
         match &self.judge {
             Judge::Answered => match tries.split_first() {
                 Some((first, rest)) if first.possible && !rest.is_empty() => super::by_errno(rest),
                 Some(_) | None => SceneVerdict::Unclear("what is allowed was not answered".to_owned()),
             },
-            Judge::Heard | Judge::Moved(_) if has(&self.token) => {
+            Judge::Named(names) if !has(HELLO) || !self::has(names, &self.token) => {
+                SceneVerdict::Unclear("what is allowed was not heard, or no name was".to_owned())
+            }
+            Judge::Named(names) => by_number(count(names, &self.token)),
+            Judge::Heard | Judge::Moved(_) | Judge::Ended { .. } if has(&self.token) => {
                 SceneVerdict::Possible("the server heard the token".to_owned())
             }
-            Judge::Heard | Judge::Moved(_) if !has(HELLO) => {
+            Judge::Heard | Judge::Moved(_) | Judge::Ended { .. } if !has(HELLO) => {
                 SceneVerdict::Unclear("what is allowed did not reach the server".to_owned())
             }
             Judge::Moved(told) if !told.load(Ordering::Acquire) => {
                 SceneVerdict::Unclear("the resolver was not asked again, so the name did not move".to_owned())
             }
-            Judge::Heard | Judge::Moved(_) => {
+            Judge::Ended { sent: false, .. } => {
+                SceneVerdict::Unclear("there was no broker that could be signalled".to_owned())
+            }
+            Judge::Heard | Judge::Moved(_) | Judge::Ended { .. } => {
                 SceneVerdict::Stopped("the server heard what is allowed, and not the token".to_owned())
             }
             Judge::GivenBack if !has(&self.token) => {
@@ -137,67 +169,31 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
         secret: false,
         resolvers: None,
     };
-    let at = if detail == "addresses" { "0.0.0.0:0" } else { "127.0.0.1:0" };
+    let at = if matches!(detail, "addresses" | "moves:own") { "0.0.0.0:0" } else { "127.0.0.1:0" };
     let listener = TcpListener::bind(at)?;
     let port = listener.local_addr()?.port();
     scene.serve(listener, &layout.token)?;
-    let rule = |name: &str, inside: u16, more: &str| {
-        format!("{{ host = \"{name}\", ports = [{inside}], address = \"127.0.0.1:{port}\"{more} }}")
-    };
-    let (detail, moves_to) = detail.split_once(':').unwrap_or((detail, ""));
-    let (inside, rules) = match detail {
-        "requests" => (80, vec![rule(NAME, 80, ", methods = [\"GET\"], paths = [\"/public/**\"]")]),
-        "names" => (80, vec![rule(NAME, 80, "")]),
-        "tls" => (443, vec![rule(NAME, 443, "")]),
-        "quic" => {
-            scene.datagrams(port)?;
-            (443, vec![rule(NAME, 443, "")])
-        }
-        "addresses" => {
-            scene.datagrams(port)?;
-            let range = |cidr: &str| format!("{{ cidr = \"{cidr}\", ports = [{port}] }}");
-            (port, vec![rule(NAME, port, ""), range("192.0.2.0/24")])
-        }
-        "few" | "little" => {
-            let limit = if detail == "few" { ("net.connections", "4") } else { ("net.bytes", "100K") };
-            scene.set.push((limit.0.to_owned(), limit.1.to_owned()));
-            (9000, vec![rule(NAME, 9000, "")])
-        }
-        "denied" => {
-            scene.set.push(("net.deny".to_owned(), format!("[{{ host = \"{OTHER}\" }}]")));
-            (80, vec![rule(NAME, 80, ""), rule(OTHER, 80, "")])
-        }
-        "secret" | "secret-elsewhere" => {
-            if detail == "secret" {
-                scene.judge = Judge::GivenBack;
-            }
-            scene.secret = true;
-            scene.set.push(("secrets".to_owned(), secret()));
-            (80, vec![rule(NAME, 80, ""), rule(OTHER, 80, ""), rule(NAME, 81, "")])
-        }
-        "questions" => {
-            scene.judge = Judge::Answered;
-            (80, vec![rule(NAME, 80, "")])
-        }
-        "moves" => (80, vec![rule(NAME, 80, ""), format!("{{ host = \"{MOVING}\", ports = [{port}] }}")]),
-        _ => return Err(io::Error::other(format!("no server `{detail}`"))),
-    };
+    let (detail, word) = detail.split_once(':').unwrap_or((detail, ""));
+    let (inside, rules) = scene.rules(detail, word, port)?;
     scene.set.insert(0, ("net.mode".to_owned(), "allow".to_owned()));
     scene.set.insert(1, ("net.allow".to_owned(), format!("[{}]", rules.join(", "))));
-    let resolver = if detail == "questions" {
-        scene.resolver(Answers::One)?
-    } else if detail == "moves" {
-        scene.moving(layout, moves_to)?
-    } else {
-        String::new()
+    let resolver = match detail {
+        "questions" | "denied-questions" => scene.resolver(Answers::One)?,
+        "moves" => scene.moving(layout, word)?,
+        "many" => scene.listening(layout)?,
+        _ => String::new(),
     };
     let (bare, here) = (layout.bare, format!("127.0.0.1:{port}"));
     let word = |confined: String, control: &str| if bare { control.to_owned() } else { confined };
     layout.words.extend([
         ("web", word(format!("{NAME}:{inside}"), &here)),
         ("other", word(format!("{OTHER}:80"), &here)),
+        ("other-dotted", word(format!("{OTHER}.:80"), &here)),
+        ("other-case", word("oThEr.TEST:80".to_owned(), &here)),
         ("web-81", word(format!("{NAME}:81"), &here)),
         ("broker", word(BROKER.to_owned(), &here)),
+        ("theirs", word(THEIRS.to_owned(), &here)),
+        ("many", MANY.to_owned()),
         ("at", port.to_string()),
         ("host", own_name()),
         ("resolver", word(RESOLVER.to_owned(), &resolver)),
@@ -223,6 +219,62 @@ fn own_name() -> String {
 }
 
 impl Web {
+    /// At which port inside the server is, and the rules that lead to it; what else the policy says, and who judges.
+    fn rules(&mut self, detail: &str, word: &str, port: u16) -> io::Result<(u16, Vec<String>)> {
+        let rule = |name: &str, inside: u16, more: &str| {
+            format!("{{ host = \"{name}\", ports = [{inside}], address = \"127.0.0.1:{port}\"{more} }}")
+        };
+        let all = match detail {
+            "requests" => (80, vec![rule(NAME, 80, ", methods = [\"GET\"], paths = [\"/public/**\"]")]),
+            "names" => (80, vec![rule(NAME, 80, "")]),
+            "tls" => (443, vec![rule(NAME, 443, "")]),
+            "quic" => {
+                self.datagrams(port)?;
+                (443, vec![rule(NAME, 443, "")])
+            }
+            "addresses" => {
+                self.datagrams(port)?;
+                let range = |cidr: &str| format!("{{ cidr = \"{cidr}\", ports = [{port}] }}");
+                (port, vec![rule(NAME, port, ""), range("192.0.2.0/24")])
+            }
+            "few" | "little" => {
+                let limit = if detail == "few" { ("net.connections", "4") } else { ("net.bytes", "100K") };
+                self.set.push((limit.0.to_owned(), limit.1.to_owned()));
+                (9000, vec![rule(NAME, 9000, "")])
+            }
+            "denied" => {
+                self.set.push(("net.deny".to_owned(), format!("[{{ host = \"{OTHER}\" }}]")));
+                (80, vec![rule(NAME, 80, ""), rule(OTHER, 80, "")])
+            }
+            "secret" | "secret-elsewhere" => {
+                if detail == "secret" {
+                    self.judge = Judge::GivenBack;
+                }
+                self.secret = true;
+                self.set.push(("secrets".to_owned(), secret()));
+                (80, vec![rule(NAME, 80, ""), rule(OTHER, 80, ""), rule(NAME, 81, "")])
+            }
+            "questions" | "denied-questions" => {
+                self.judge = Judge::Answered;
+                let mut rules = vec![rule(NAME, 80, "")];
+                if detail == "denied-questions" {
+                    rules.push(rule("**.wild.test", 80, ""));
+                    self.set.push(("net.deny".to_owned(), "[{ host = \"other.wild.test\" }]".to_owned()));
+                }
+                (80, rules)
+            }
+            "ended" => {
+                let signal = if word == "stopped" { STOP } else { KILL };
+                self.judge = Judge::Ended { signal, sent: false };
+                (80, vec![rule(NAME, 80, "")])
+            }
+            "many" => (80, vec![rule(NAME, 80, ""), format!("{{ host = \"**.{MANY}\", ports = [80] }}")]),
+            "moves" => (80, vec![rule(NAME, 80, ""), format!("{{ host = \"{MOVING}\", ports = [{port}] }}")]),
+            _ => return Err(io::Error::other(format!("no server `{detail}`"))),
+        };
+        Ok(all)
+    }
+
     /// Answers whoever comes, until the scene is over.
     fn serve(&mut self, listener: TcpListener, token: &str) -> io::Result<()> {
         listener.set_nonblocking(true)?;
@@ -265,17 +317,65 @@ impl Web {
 
     /// A resolver that has the name at `to` once it was asked before, in the place of the machine's own for whoever starts the sandbox.
     fn moving(&mut self, layout: &Layout<'_>, to: &str) -> io::Result<String> {
+        let to = match to {
+            "own" => own_address()?,
+            to => to.parse().map_err(|why| io::Error::other(format!("`{to}`: {why}")))?,
+        };
+        let told = Arc::<AtomicBool>::default();
+        self.judge = Judge::Moved(Arc::clone(&told));
+        self.in_place(layout, Answers::Moving { to, told })
+    }
+
+    /// A resolver that has no name, and hears which are asked for.
+    fn listening(&mut self, layout: &Layout<'_>) -> io::Result<String> {
+        let names = Heard::default();
+        self.judge = Judge::Named(Arc::clone(&names));
+        self.in_place(layout, Answers::None(names))
+    }
+
+    /// A resolver in the place of the machine's own for whoever starts the sandbox.
+    fn in_place(&mut self, layout: &Layout<'_>, answers: Answers) -> io::Result<String> {
         if !layout.root {
             return Err(io::Error::other("only root can put another resolver in the place of the machine's"));
         }
-        let to = to.parse().map_err(|why| io::Error::other(format!("`{to}`: {why}")))?;
-        let told = Arc::<AtomicBool>::default();
-        self.judge = Judge::Moved(Arc::clone(&told));
-        let at = self.resolver(Answers::Moving { to, told })?;
-        let file = layout.stage.file("resolv.conf", format!("nameserver {at}\n"))?;
-        self.resolvers = Some(file);
+        let at = self.resolver(answers)?;
+        self.resolvers = Some(layout.stage.file("resolv.conf", format!("nameserver {at}\n"))?);
         Ok(at)
     }
+}
+
+/// The address by which this machine is reached from others, which counts as its own or as private.
+fn own_address() -> io::Result<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    // Nothing is sent: only a way is looked up.
+    socket.connect("192.0.2.1:9")?;
+    socket.local_addr().map(|at| at.ip())
+}
+
+/// The broker of a run that this process supervises, itself or by a child.
+fn broker_of(supervisor: i32) -> Option<i32> {
+    let parent = |pid: i32| survey::task(pid)?.field("PPid")?.parse::<i32>().ok();
+    let below = |pid: i32| std::iter::successors(Some(pid), |pid| parent(*pid)).take(16).any(|pid| pid == supervisor);
+    let is_broker = |pid: &i32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.split(|byte| *byte == 0).nth(1).is_some_and(|word| word == sandbox::run::BROKER_WORD.as_bytes())
+    };
+    survey::pids().into_iter().find(|pid| is_broker(pid) && below(*pid))
+}
+
+fn count(heard: &Heard, text: &str) -> usize {
+    let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+    heard.windows(text.len()).filter(|part| *part == text.as_bytes()).count()
+}
+
+fn has(heard: &Heard, text: &str) -> bool {
+    count(heard, text) > 0
+}
+
+/// What it means that a resolver heard so many names.
+fn by_number(names: usize) -> SceneVerdict {
+    let said = format!("a resolver heard {names} of {ASKED} names");
+    if names >= TOO_MANY { SceneVerdict::Possible(said) } else { SceneVerdict::Stopped(said) }
 }
 
 fn hear(heard: &Heard, bytes: &[u8]) {

@@ -22,6 +22,7 @@ use super::guard::{FramingState, Guarded};
 use super::server::Tasks;
 use super::wire::Shared;
 use super::{reader_of_one, reader_of_two, request};
+use crate::listeners::Listeners;
 use crate::observed::Observed;
 use crate::reach::Aim;
 use crate::resolver::Resolver;
@@ -46,7 +47,8 @@ fn aim() -> Aim {
     let Connect::Way(way) = rules.connect(&to, 80) else { panic!("the rule has it") };
     let resolver = Resolver::new(PathBuf::from("/nowhere"));
     let parts = (rules, None, Default::default());
-    let run = Run::new(parts, Observed::new(false), (resolver, None), Default::default(), Default::default());
+    let listeners = Listeners::new(Default::default(), Default::default(), Duration::MAX);
+    let run = Run::new(parts, Observed::new(false), (resolver, None), listeners);
     let open = Rc::clone(&run.place(&to, 80).unwrap().open);
     Aim { to, port: 80, way, asked: false, open }
 }

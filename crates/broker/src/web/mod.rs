@@ -10,7 +10,7 @@ mod request;
 mod server;
 mod wire;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
@@ -30,6 +30,8 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
+use tokio::time::timeout_at;
 
 use crate::reach::{Aim, reached};
 use crate::run::{ApprovalRequest, Run};
@@ -50,6 +52,10 @@ struct Proxy {
     /// The program speaks HTTP/2, and asks for several things at once.
     two: bool,
     server: RefCell<Option<Server>>,
+    /// The server speaks HTTP/1 alone, so that several requests at once need several connections.
+    speaks_one: Cell<bool>,
+    /// Held by whoever begins a connection before that is known.
+    beginning: Arc<Mutex<()>>,
     /// One clone for each connection to the server that lives, and this.
     servers: Rc<()>,
     /// What drives connections to the server.
@@ -64,6 +70,8 @@ struct Proxy {
 const MAX_STREAMS: usize = 128;
 /// The same, as it is announced.
 const MAX_STREAMS_U32: u32 = 128;
+/// Most bytes of a connection that are read before they are handed on (HTTP/1): the longest head, and a piece of its body.
+const MAX_READ: usize = 2 * egress::http::framing::MAX_HEAD;
 /// Most bytes of one request's headers (HTTP/2).
 const MAX_HEADER_BYTES: u32 = 64 << 10;
 /// Most bytes of one answer that wait for the program (HTTP/2).
@@ -116,7 +124,7 @@ async fn streams(run: &Rc<Run>, aim: &Aim, io: Shared, name: &str) -> Result<(),
 fn reader_of_one() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder.half_close(true).preserve_header_case(true).auto_date_header(false);
-    builder.max_headers(egress::http::framing::MAX_HEADERS);
+    builder.max_headers(egress::http::framing::MAX_HEADERS).max_buf_size(MAX_READ);
     builder
 }
 
@@ -139,7 +147,7 @@ impl Drop for Ending {
 }
 
 async fn requests(run: &Rc<Run>, aim: &Aim, io: Shared, opened: Option<String>) -> Result<(), Stop> {
-    let seen = Arc::new(FramingState::default());
+    let seen = Arc::new(FramingState::new(Arc::clone(&run.heads)));
     let guarded = Guarded::new(io.clone(), Arc::clone(&seen));
     let proxy = Rc::new(Proxy::new(run, aim, (opened, false), Arc::clone(&seen)));
     let _ending = Ending(proxy.tasks.clone());
@@ -198,6 +206,8 @@ impl Proxy {
             seen,
             two,
             server: RefCell::default(),
+            speaks_one: Cell::default(),
+            beginning: Arc::default(),
             servers: Rc::default(),
             tasks: Tasks::default(),
             upgraded: RefCell::default(),
@@ -289,7 +299,9 @@ impl Proxy {
     }
 
     /// The connection to the server, and whether it was used before.
-    async fn server(&self) -> Result<(Server, bool), Stop> {
+    async fn server(self: &Rc<Self>) -> Result<(Server, bool), Stop> {
+        let until = tokio::time::Instant::now() + SERVER;
+        let turn = self.turn(until).await?;
         let kept = self.server.borrow_mut().take();
         if let Some(mut server) = kept
             && server.is_free(!self.two).await
@@ -302,9 +314,42 @@ impl Proxy {
         // What asks for several things at once may need several connections: each more counts as one of the program's.
         let more = self.two && Rc::strong_count(&self.servers) > 1;
         let place = more.then(|| self.run.place(&self.aim.to, self.aim.port)).transpose().map_err(Stop::Denied)?;
-        let until = tokio::time::Instant::now() + SERVER;
-        let stream = reached(&self.run, &self.aim).await?;
-        let kept = (&self.tasks, (place, Rc::clone(&self.servers)));
+        let kept = (place, Rc::clone(&self.servers));
+        // A request that is taken back meanwhile leaves its connection to the next one: else a program that asks and takes back
+        // would have a server begin a connection for each.
+        let (told, heard) = oneshot::channel();
+        let proxy = Rc::clone(self);
+        self.tasks.spawn(async move {
+            let connected = proxy.connected(kept, until).await;
+            match &connected {
+                Ok(Server::Two(server)) => *proxy.server.borrow_mut() = Some(Server::Two(server.clone())),
+                Ok(Server::One(_)) => proxy.speaks_one.set(true),
+                Err(_) => {}
+            }
+            drop(turn);
+            if let Err(Ok(server)) = told.send(connected) {
+                proxy.server.borrow_mut().get_or_insert(server);
+            }
+        });
+        heard.await.unwrap_or(Err(Stop::Broken)).map(|server| (server, false))
+    }
+
+    /// Waits while the first connection is begun, where the program asks for several things at once: of HTTP/2 one is enough, and
+    /// which version the server speaks is known then.
+    async fn turn(&self, until: tokio::time::Instant) -> Result<Option<OwnedMutexGuard<()>>, Stop> {
+        if !self.two || self.speaks_one.get() {
+            return Ok(None);
+        }
+        let turn = timeout_at(until, Arc::clone(&self.beginning).lock_owned()).await;
+        let turn = turn.map_err(|_late| Stop::Failed(format!("{} cannot be reached in time", self.aim.to)))?;
+        Ok(Some(turn).filter(|_| !self.speaks_one.get()))
+    }
+
+    /// A new connection to the server, which has `kept` for as long as it lives.
+    async fn connected<T: 'static>(&self, kept: T, until: tokio::time::Instant) -> Result<Server, Stop> {
+        let late = |_| Err(Stop::Failed(format!("{} cannot be reached in time", self.aim.to)));
+        let stream = timeout_at(until, reached(&self.run, &self.aim)).await.unwrap_or_else(late)?;
+        let kept = (&self.tasks, kept);
         let server = match (&self.opened, &self.run.tls) {
             (Some(name), Some(tls)) => {
                 let stream = tls.connect((name, self.two), stream, until).await.map_err(Stop::Failed)?;
@@ -316,7 +361,7 @@ impl Proxy {
         };
         let server = server.map_err(|error| Stop::Failed(error.to_string()))?;
         self.run.passed();
-        Ok((server, false))
+        Ok(server)
     }
 }
 

@@ -3,12 +3,14 @@
 use std::net::{SocketAddr, TcpStream};
 
 use egress::dns;
-use egress::wire::FromBroker;
+use egress::wire::{FromBroker, Scope, ToBroker};
 use serde_json::json;
 
-use crate::stage::{PRIVATE, Stage, WORLD, connect, echo, exchange, look_up, look_up_at, staged};
+use crate::stage::{PRIVATE, Stage, WORLD, address, connect, echo, exchange, look_up, look_up_at, staged, wait};
 
 const PIN: &str = "pinned.example";
+/// After what time a name is long unused, where a test waits for it.
+const UNUSED: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Whether a program gets the server's first word by this name.
 fn reached(stage: &Stage, name: &str) -> bool {
@@ -116,7 +118,7 @@ fn names_of_a_wildcard_leave_the_sockets_of_other_rules() {
     staged("addresses::names_of_a_wildcard_leave_the_sockets_of_other_rules", |stage| {
         stage.server((WORLD, 22), echo);
         let rule = |host: &str, port: u16| json!({ "host": host, "ports": [port], "address": "93.184.216.34:22" });
-        // Four sockets, of which one is the last rule's.
+        // Five sockets: two are those of rules without a wildcard, and by one others are taken back.
         let rules = [rule("*.many.example", 8080), rule("one.many.example", 8080), rule("exact.example", 8443)];
         let mut engine = stage.broker(&json!({ "allow": rules }));
         engine.ready();
@@ -130,6 +132,140 @@ fn names_of_a_wildcard_leave_the_sockets_of_other_rules() {
             assert!(said.is_ok_and(|said| said.starts_with("banner")), "{name}");
         }
         assert!(!found("d.many.example"));
+        engine.end();
+    });
+}
+
+/// What one family of addresses is asked for in vain costs the other nothing: neither with one resolver nor with several, each of
+/// which is mute.
+#[test]
+fn a_family_that_nobody_answers_for_holds_the_other_up_for_a_moment_alone() {
+    staged("addresses::a_family_that_nobody_answers_for_holds_the_other_up_for_a_moment_alone", |stage| {
+        stage.server((WORLD, 22), echo);
+        stage.server_at("[2606:2800:220::34]:22".parse().unwrap(), echo);
+        let mut engine = stage.broker(&rules());
+        engine.ready();
+        let six = "six-26062800022000000000000000000034";
+        let soon = |name: &str| {
+            let begun = std::time::Instant::now();
+            assert!(reached(stage, name), "{name}");
+            begun.elapsed().as_millis()
+        };
+        // Neither family is mute: as long as any name takes here.
+        assert!(soon("x.at-93-184-216-34.forms.example") < 400);
+        for servers in [1, 2] {
+            for name in ["mute-aaaa.at-93-184-216-34", &format!("mute-a.{six}")] {
+                let took = soon(&format!("{name}.with-{servers}.forms.example"));
+                assert!((40..400).contains(&took), "{name}, {servers} resolvers: {took} ms");
+            }
+            // Where the machine has no way to what was answered, the other family is waited for: it may be late.
+            let lost = "mute-a.six-26064700000000000000000000001111";
+            let begun = std::time::Instant::now();
+            let name = format!("{lost}.with-{servers}.forms.example");
+            assert!(matches!(stage.program(|| look_up(&name, dns::A)), dns::LookupResult::Addresses(..)));
+            assert!(begun.elapsed().as_millis() > 1000, "{:?}", begun.elapsed());
+            // A name for which neither is answered is told so in time.
+            let begun = std::time::Instant::now();
+            let name = format!("mute.with-{servers}.forms.example");
+            assert_eq!(stage.program(|| look_up(&name, dns::A)), dns::LookupResult::Failed(2));
+            assert!(begun.elapsed().as_millis() < 2900, "{:?}", begun.elapsed());
+            stage.another_resolver();
+        }
+        engine.end();
+    });
+}
+
+/// Sockets of names that were used long ago are taken back: the next names have them, what is open goes on, and a name that comes
+/// again has one again.
+#[test]
+fn names_that_are_long_unused_give_their_sockets_back() {
+    staged("addresses::names_that_are_long_unused_give_their_sockets_back", |stage| {
+        stage.server((WORLD, 22), echo);
+        let rule = |host: &str| json!({ "host": host, "ports": [8080], "address": "93.184.216.34:22" });
+        // Five sockets: one is the last rule's, and by one others are taken back.
+        let rules = json!({ "allow": [rule("*.many.example"), rule("exact.example")] });
+        let mut engine = stage.broker_forgetting(&rules, UNUSED);
+        engine.ready();
+        let name = |number: usize| format!("n{number}.many.example");
+        let found = |name: &str| stage.program(|| look_up(name, dns::A)) != dns::LookupResult::NoName;
+        let said = |name: &str| stage.program(|| exchange(connect(name, 8080), b"x", true));
+        assert!((0..3).all(|number| found(&name(number))));
+        assert!(!found(&name(3)), "none of them is long unused");
+        assert_eq!(engine.denied("net.allow/listener").host, name(3));
+        // One stays open, without a byte, and is not looked up again.
+        let mut open = stage.program(|| connect(&name(0), 8080));
+        std::io::Read::read_exact(&mut open, &mut [0; 7]).unwrap();
+        for number in 4..40 {
+            wait(UNUSED.mul_f32(1.1));
+            let name = name(number);
+            assert!(said(&name).is_ok_and(|said| said.starts_with("banner")), "{name}");
+        }
+        assert!(said("exact.example").is_ok_and(|said| said.starts_with("banner")), "its own is nobody else's");
+        assert_eq!(exchange(open, b"still", true).unwrap(), "still");
+        // Where one was taken back nobody listens, until the name is looked up again.
+        let given = stage.program(|| address(&name(39)));
+        for number in 40..42 {
+            wait(UNUSED.mul_f32(1.1));
+            assert!(said(&name(number)).is_ok());
+        }
+        wait(UNUSED.mul_f32(1.1));
+        assert!(said(&name(50)).is_ok());
+        let refused = stage.program(|| TcpStream::connect((given, 8080)));
+        assert!(refused.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused));
+        wait(UNUSED.mul_f32(1.1));
+        assert!(said(&name(39)).is_ok_and(|said| said.starts_with("banner")));
+        assert_eq!(stage.program(|| address(&name(39))), given, "an address is one name's for the whole run");
+        engine.end();
+    });
+}
+
+/// Where the machine has no IPv6 there are no sockets of it, and none is missed.
+#[test]
+fn high_ports_are_reached_without_six() {
+    staged("addresses::high_ports_are_reached_without_six", |stage| {
+        stage.server((WORLD, 22), echo);
+        stage.no_six.set(true);
+        let rule = |host: &str| json!({ "host": host, "ports": [8080], "address": "93.184.216.34:22" });
+        let mut engine = stage.broker(&json!({ "allow": [rule("*.many.example"), rule("exact.example")] }));
+        engine.ready();
+        for name in ["a.many.example", "exact.example"] {
+            let said = stage.program(|| exchange(connect(name, 8080), b"x", true));
+            assert!(said.is_ok_and(|said| said.starts_with("banner")), "{name}");
+        }
+        engine.end();
+    });
+}
+
+/// A name that no rule has is heard on common ports too: a person is asked about its database as about its web site.
+#[test]
+fn a_person_is_asked_about_high_ports_too() {
+    staged("addresses::a_person_is_asked_about_high_ports_too", |stage| {
+        stage.server((WORLD, 5432), echo);
+        let mut engine = stage.broker_forgetting(&json!({ "unknown": "ask" }), UNUSED);
+        engine.ready();
+        // Few sockets here, of which one name takes all: those of the name before are taken back.
+        for (number, allow) in [(0, true), (1, false), (2, true)] {
+            let name = format!("db{number}.at-93-184-216-34.example");
+            let stream = stage.program(|| connect(&name, 5432));
+            let (id, host, port) = engine.wait(|frame| match frame {
+                FromBroker::Ask { id, host, port, request: None } => Some((*id, host.clone(), *port)),
+                _ => None,
+            });
+            assert_eq!((&host, port), (&name, 5432));
+            engine.send(&ToBroker::Answer { id, allow, scope: Scope::Once });
+            let said = exchange(stream, b"x", true);
+            assert_eq!(said.is_ok_and(|said| said == "banner\nx"), allow, "{name}");
+            wait(UNUSED.mul_f32(1.5));
+        }
+        let denied = engine.denied("net.unknown/answered");
+        assert_eq!((denied.host.as_str(), denied.port), ("db1.at-93-184-216-34.example", 5432));
+        // On the sandbox's own loopback the port is a program's own.
+        stage.program(|| std::net::TcpListener::bind("127.0.0.1:5432").unwrap());
+        assert_eq!(engine.used().connections, 2);
+        // Where nobody is to be asked there is no such name.
+        let mut engine = stage.broker(&json!({ "unknown": "deny" }));
+        engine.ready();
+        assert_eq!(stage.program(|| look_up("db9.at-93-184-216-34.example", dns::A)), dns::LookupResult::NoName);
         engine.end();
     });
 }

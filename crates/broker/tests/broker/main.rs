@@ -12,6 +12,8 @@
 mod addresses;
 mod flows;
 mod hellos;
+mod idle;
+mod load;
 mod proxy;
 mod requests;
 mod secrets;

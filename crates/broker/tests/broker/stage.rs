@@ -60,6 +60,8 @@ pub(crate) struct Stage {
     pub(crate) trusted: std::cell::RefCell<Option<String>>,
     /// What the next broker is given for its proxy.
     pub(crate) login: std::cell::RefCell<Option<String>>,
+    /// The next broker is given no sockets of IPv6, as on a machine without it.
+    pub(crate) no_six: std::cell::Cell<bool>,
 }
 
 /// A network namespace, held by a process that waits.
@@ -101,6 +103,14 @@ impl Namespace {
     }
 }
 
+/// Lets so much time pass; a scope of threads may have left a token that ends a single wait at once.
+pub(crate) fn wait(time: Duration) {
+    let until = std::time::Instant::now() + time;
+    while let Some(left) = until.checked_duration_since(std::time::Instant::now()).filter(|left| !left.is_zero()) {
+        std::thread::park_timeout(left);
+    }
+}
+
 fn shell(script: &str) {
     let ended = command("sh").args(["-ec", script]).output().unwrap();
     assert!(ended.status.success(), "{script}: {}", String::from_utf8_lossy(&ended.stderr));
@@ -115,18 +125,15 @@ impl Stage {
         let pid = world.holder.id();
         shell(&format!(
             "ip link set lo up; ip link add out type veth peer name far netns {pid}; ip link set out up
-             ip addr add 93.184.216.1/24 dev out
+             ip addr add 93.184.216.1/24 dev out; ip addr add 2606:2800:220::1/64 dev out nodad
              nsenter --net --target {pid} -- sh -ec 'ip link set far up; ip addr add 93.184.216.34/24 dev far
-             ip addr add 10.9.9.9/32 dev far'
+             ip addr add 10.9.9.9/32 dev far; ip addr add 2606:2800:220::34/64 dev far nodad'
              ip route add 10.9.9.9/32 dev out",
         ));
-        let resolver = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut resolvers = tempfile::NamedTempFile::new().unwrap();
-        let at = resolver.local_addr().unwrap();
-        writeln!(resolvers, "search nowhere.example\nnameserver {at}").unwrap();
         let asked = Arc::<AtomicUsize>::default();
-        let counted = Arc::clone(&asked);
-        std::thread::spawn(move || resolve(&resolver, &counted));
+        let at = resolver(&asked);
+        let mut resolvers = tempfile::NamedTempFile::new().unwrap();
+        writeln!(resolvers, "search nowhere.example\nnameserver {at}").unwrap();
         let authority = crate::tls::World::new();
         Self {
             world,
@@ -137,6 +144,7 @@ impl Stage {
             authority,
             trusted: std::cell::RefCell::default(),
             login: std::cell::RefCell::default(),
+            no_six: std::cell::Cell::default(),
         }
     }
 
@@ -145,9 +153,23 @@ impl Stage {
         self.asked.load(Ordering::SeqCst)
     }
 
+    /// The machine asks another resolver as well, which says the same.
+    pub(crate) fn another_resolver(&self) {
+        writeln!(self.resolvers.as_file(), "nameserver {}", resolver(&self.asked)).unwrap();
+    }
+
+    /// What sent to the world outside is lost from now on, and comes back from nowhere.
+    pub(crate) fn world_is_gone(&self) {
+        shell(&format!("nsenter --net --target {} -- ip link set far down", self.world.holder.id()));
+    }
+
     /// A server outside; each connection is handed to `serve` in a thread of its own.
     pub(crate) fn server(&self, at: ([u8; 4], u16), serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) {
-        let listener = self.world.inside(|| TcpListener::bind(SocketAddr::from(at)).unwrap());
+        self.server_at(at.into(), serve);
+    }
+
+    pub(crate) fn server_at(&self, at: SocketAddr, serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) {
+        let listener = self.world.inside(|| TcpListener::bind(at).unwrap());
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let serve = serve.clone();
@@ -192,12 +214,24 @@ impl Stage {
         self.broker_holding(net, ports, Secrets::default())
     }
 
+    /// A broker for which a name is long unused after this time.
+    pub(crate) fn broker_forgetting(&self, net: &Value, unused: Duration) -> Engine {
+        self.begun(net, &[22, 80, 443], Secrets::default(), unused)
+    }
+
     /// A broker that holds secrets.
     pub(crate) fn broker_holding(&self, net: &Value, ports: &[u16], secrets: Secrets) -> Engine {
+        self.begun(net, ports, secrets, broker::UNUSED)
+    }
+
+    fn begun(&self, net: &Value, ports: &[u16], secrets: Secrets, unused: Duration) -> Engine {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let file = self.resolvers.path().to_owned();
-        let broker = std::thread::spawn(move || broker::serve_with(theirs.into(), &file).map_err(|e| e.to_string()));
-        let sockets = self.sandbox.inside(|| sockets(ports));
+        let serve = move || broker::serve_with(theirs.into(), &file, unused).map_err(|e| e.to_string());
+        let broker = std::thread::spawn(serve);
+        let mut sockets = self.sandbox.inside(|| sockets(ports));
+        let is_six = |kind| matches!(kind, SocketKind::Tcp6 | SocketKind::Udp6 | SocketKind::SpareTcp6);
+        sockets.retain(|(socket, _)| !self.no_six.get() || !is_six(socket.kind));
         let mut engine = Engine { socket: ours, bytes: Vec::new(), broker: Some(broker), passed: Vec::new() };
         let hosts = secrets.table.as_object().into_iter().flat_map(|table| table.values());
         let hosts = hosts.flat_map(|secret| secret["hosts"].as_array().unwrap()).map(|host| host.as_str().unwrap());
@@ -261,7 +295,7 @@ fn sockets(ports: &[u16]) -> Vec<(Socket, OwnedFd)> {
         add(SocketKind::Udp4, AddressFamily::INET, SocketType::DGRAM, Some(port));
         add(SocketKind::Udp6, AddressFamily::INET6, SocketType::DGRAM, Some(port));
     }
-    for _ in 0..4 {
+    for _ in 0..5 {
         add(SocketKind::SpareTcp4, AddressFamily::INET, SocketType::STREAM, None);
         add(SocketKind::SpareTcp6, AddressFamily::INET6, SocketType::STREAM, None);
     }
@@ -280,7 +314,16 @@ fn said(name: &str, asked: usize) -> Vec<IpAddr> {
     labels("at-").filter_map(four).chain(labels("six-").filter_map(six)).collect()
 }
 
-/// The machine's resolver: a name is where it says, for no time; `gone.…` is not there, `mute.…` has no answer.
+/// A resolver of the machine, and where it is.
+fn resolver(counted: &Arc<AtomicUsize>) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (at, counted) = (socket.local_addr().unwrap(), Arc::clone(counted));
+    std::thread::spawn(move || resolve(&socket, &counted));
+    at
+}
+
+/// Answers: a name is where it says, for no time; `gone.…` is not there, `mute.…` has no answer, `mute-a.…` and
+/// `mute-aaaa.…` have none of that kind.
 fn resolve(socket: &UdpSocket, counted: &AtomicUsize) {
     let (mut buffer, mut asked) = ([0; 2048], std::collections::HashMap::new());
     while let Ok((count, from)) = socket.recv_from(&mut buffer) {
@@ -293,6 +336,8 @@ fn resolve(socket: &UdpSocket, counted: &AtomicUsize) {
         *times += 1;
         let mut answer = match name.split('.').next().unwrap() {
             "mute" => continue,
+            "mute-a" if question.kind == dns::A => continue,
+            "mute-aaaa" if question.kind == dns::AAAA => continue,
             "gone" => dns::answer(&question, &dns::Answer::NoName, 512),
             _ if addresses.is_empty() => dns::answer(&question, &dns::Answer::NoName, 512),
             _ => dns::answer(&question, &dns::Answer::Addresses(&addresses), 512),

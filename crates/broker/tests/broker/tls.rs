@@ -39,7 +39,7 @@ impl World {
     }
 }
 
-fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+pub(crate) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn self_signed(name: &str) -> Arc<ServerConfig> {
 }
 
 /// A server of HTTP in TLS; [`web`] serves what is in it.
-fn serve(config: &Arc<ServerConfig>) -> impl Fn(TcpStream) + Send + Sync + Clone + 'static {
+pub(crate) fn serve(config: &Arc<ServerConfig>) -> impl Fn(TcpStream) + Send + Sync + Clone + 'static {
     let config = Arc::clone(config);
     move |stream| web(StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream))
 }
@@ -190,7 +190,7 @@ fn servers_are_verified_and_their_failure_is_no_denial() {
 }
 
 /// A server of HTTP/2 that says what it was asked for, with a trailer as gRPC has them.
-fn serve_two(config: &Arc<ServerConfig>) -> impl Fn(TcpStream) + Send + Sync + Clone + 'static {
+pub(crate) fn serve_two(config: &Arc<ServerConfig>) -> impl Fn(TcpStream) + Send + Sync + Clone + 'static {
     let mut config = ServerConfig::clone(config);
     config.alpn_protocols = vec![b"h2".to_vec()];
     let config = Arc::new(config);
@@ -301,7 +301,7 @@ fn every_stream_of_http_2_is_judged_and_trailers_go_through() {
             let said = stage.program(|| ask_two(&trusted, &[("POST", right.as_str()); 100]));
             assert!(said.iter().all(|(status, ..)| *status == 200), "{said:?}");
         }
-        engine.end();
+        assert_eq!(engine.used().connections, 11, "one outside for each inside, however many streams it has");
     });
 }
 

@@ -49,6 +49,12 @@ impl Framing {
         self.state == State::Head && self.held.is_empty()
     }
 
+    /// How many bytes there are of a head, line or trailer that does not end yet.
+    #[must_use]
+    pub fn unfinished(&self) -> usize {
+        self.held.len()
+    }
+
     /// Follows the next bytes.
     ///
     /// # Errors

@@ -435,13 +435,14 @@ fn a_person_is_asked_about_a_host_that_no_rule_names() {
     let house = House::new();
     let code = "
 import socket, threading
-def reach(name, times):
+def reach(name, times, port):
     for _ in range(times):
         try:
-            s = socket.create_connection((name, 443), 40); s.settimeout(40)
-            s.sendall(f'GET / HTTP/1.1\\r\\nHost: {name}:443\\r\\n\\r\\n'.encode()); s.recv(1)
+            s = socket.create_connection((name, port), 40); s.settimeout(40)
+            s.sendall(f'GET / HTTP/1.1\\r\\nHost: {name}:{port}\\r\\n\\r\\n'.encode()); s.recv(1)
         except OSError: pass
-tasks = [threading.Thread(target=reach, args=a) for a in [('no.invalid', 2), ('yes.invalid', 2), ('nobody.invalid', 1)]]
+all = [('no.invalid', 2, 443), ('yes.invalid', 2, 443), ('nobody.invalid', 1, 5432)]
+tasks = [threading.Thread(target=reach, args=a) for a in all]
 [t.start() for t in tasks]; [t.join() for t in tasks]";
     let flags =
         ["--set", "net.mode=allow", "--set", "net.unknown=ask", "--set", "syscalls.profile=default"].map(str::to_owned);
@@ -449,6 +450,7 @@ tasks = [threading.Thread(target=reach, args=a) for a in [('no.invalid', 2), ('y
     let mut child = house.command(&words).spawn().unwrap();
     let (no, yes) = (question(&house, "no.invalid"), question(&house, "yes.invalid"));
     assert_eq!((&no["port"], &no["tool"]), (&serde_json::json!(443), &serde_json::json!("net:connect")));
+    assert_eq!(question(&house, "nobody.invalid")["port"], 5432, "no port of the web, and none of a rule");
     let id = |call: &serde_json::Value| call["id"].as_str().unwrap().to_owned();
     let wide = house.run(&["approvals", "approve", &id(&yes), "--remember", "tool"]);
     assert_ne!(wide.code, 0, "a destination is its host and port: {wide:?}");

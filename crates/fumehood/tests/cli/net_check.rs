@@ -21,12 +21,13 @@ fn a_destination_is_judged_without_a_connection() {
     let asked = |url: &str| check(&["--set", "net.mode=allow", "--set", &asking, url]).code;
     assert_eq!((asked("http://a.test/x/y"), asked("http://a.test/y")), (3, 1));
     assert_eq!(check(&["--set", "net.mode=allow", "--set", "net.unknown=ask", "a.test:443"]).code, 3);
-    // Where nobody listens nobody can ask: the kernel refuses. Rules of others open their low ports to questions, too.
+    // Where nobody listens nobody can ask: the kernel refuses. Common ports are heard, and those that rules of others have.
     let unnamed = |at: &str| {
-        let rule = "net.allow=[\"b.test:22\", \"b.test:5432\", { cidr = \"192.0.2.0/24\", ports = [7000] }]";
+        let rule = "net.allow=[\"b.test:26\", \"b.test:9000\", { cidr = \"192.0.2.0/24\", ports = [7000] }]";
         check(&["--set", "net.mode=allow", "--set", "net.unknown=ask", "--set", rule, at]).code
     };
-    assert_eq!(["a.test:80", "a.test:22", "a.test:7000", "a.test:25", "a.test:5432"].map(unnamed), [3, 3, 3, 1, 1]);
+    let asked = ["a.test:80", "a.test:22", "a.test:5432", "a.test:26", "a.test:9000", "a.test:7000"].map(unnamed);
+    assert_eq!((asked, ["a.test:27", "a.test:8080"].map(unnamed)), ([3; 6], [1; 2]));
     assert_eq!(check(&["ftp://a.test"]).code, 125);
 }
 

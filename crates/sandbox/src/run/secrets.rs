@@ -1,10 +1,11 @@
 //! The values of `[secrets]`: read once, outside, when a run starts, and handed to its broker alone.
 //!
 //! # Promises
-//! No value is part of a plan, a report, a record, a message or the environment of a process; what holds one is wiped.
+//! No value is part of a plan, a report, a record, a message or the environment of a process; what holds one is wiped, and not
+//! swapped out: from when it is known whole until the broker has it here, and then there.
 //! # Does not promise
-//! That a value is not swapped out before the broker has it, which locks it; nor that its source keeps it to itself: the
-//! caller's own variable stays where it is.
+//! That pieces are not swapped out in the moments in which a value is read from its source, and written to the broker; nor that its
+//! source keeps it to itself: the caller's own variable stays where it is.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -19,6 +20,7 @@ use egress::wire::{Hidden, Secrets};
 use policy::control::Control;
 use policy::value::{Root, Secret, SecretSource, SecretUse, WorkspaceMode, secrets_document};
 use policy::{Plan, Policy};
+use sys::memory::Locked;
 use zeroize::Zeroizing;
 
 use crate::environment::Environment;
@@ -32,14 +34,58 @@ const MAX_READ: usize = MAX_VALUE + 3;
 /// Random bytes of a placeholder.
 const RANDOM: usize = 16;
 
+/// Values that are kept in locked memory until the broker has them.
+#[derive(Debug, Default)]
+pub(super) struct LockedSecrets {
+    pub(super) secrets: Secrets,
+    /// Their pages; gone after the values are wiped.
+    pub(super) pages: Vec<Locked>,
+}
+
+/// A value in locked memory.
+struct LockedText {
+    text: Zeroizing<String>,
+    pages: Locked,
+}
+
+/// Why a value cannot be used, without a word of it.
+struct Unread {
+    why: String,
+    /// What helps, where it is not the source that has to be mended.
+    fix: Option<&'static str>,
+}
+
+impl From<String> for Unread {
+    fn from(why: String) -> Self {
+        Self { why, fix: None }
+    }
+}
+
+impl From<&'static str> for Unread {
+    fn from(why: &'static str) -> Self {
+        Self::from(why.to_owned())
+    }
+}
+
+impl LockedText {
+    fn new(text: Zeroizing<String>) -> Result<Self, Unread> {
+        let unlocked = |error: sys::error::Error| Unread {
+            why: format!("cannot be kept in locked memory ({})", error.errno),
+            fix: Some("raise RLIMIT_MEMLOCK where fumehood is started (`ulimit -l`, `LimitMEMLOCK=` of a unit)"),
+        };
+        let pages = sys::memory::lock(text.as_bytes()).map_err(unlocked)?;
+        Ok(Self { text, pages })
+    }
+}
+
 /// Reads the values that a plan asks for.
 ///
 /// # Errors
 /// Every one that cannot be read or used, without a word of it.
-pub(super) fn read(plan: &Plan, environment: &Environment) -> Result<Secrets, Error> {
-    let mut all = Secrets::default();
+pub(super) fn read(plan: &Plan, environment: &Environment) -> Result<LockedSecrets, Error> {
+    let LockedSecrets { secrets: mut all, mut pages } = LockedSecrets::default();
     if !plan.controls().any(|control| *control == Control::Secrets) {
-        return Ok(all);
+        return Ok(LockedSecrets::default());
     }
     let secrets = &plan.policy.secrets;
     let mut faults = Vec::new();
@@ -47,14 +93,15 @@ pub(super) fn read(plan: &Plan, environment: &Environment) -> Result<Secrets, Er
         let placeholder = secret.env.is_some().then(placeholder).transpose()?;
         match value(secret, placeholder.clone(), &plan.policy, environment) {
             Ok(value) => {
-                all.values.insert(name.clone(), Hidden(value));
+                all.values.insert(name.clone(), Hidden(value.text));
+                pages.push(value.pages);
                 all.placeholders.extend(placeholder.map(|text| (name.clone(), text)));
             }
             Err(why) => faults.push(unread(name, &secret.from, &why)),
         }
     }
     all.table = secrets_document(secrets);
-    if faults.is_empty() { Ok(all) } else { Err(Error::Refused(faults)) }
+    if faults.is_empty() { Ok(LockedSecrets { secrets: all, pages }) } else { Err(Error::Refused(faults)) }
 }
 
 /// The variables that hold placeholders.
@@ -87,20 +134,24 @@ fn value(
     placeholder: Option<String>,
     policy: &Policy,
     environment: &Environment,
-) -> Result<Zeroizing<String>, String> {
-    let mut text = found_in(&secret.from, policy, environment)?;
+) -> Result<LockedText, Unread> {
+    let mut value = found_in(&secret.from, policy, environment)?;
     if let SecretUse::Sign(signing) = &secret.put {
         let also = |what: &str, source: &SecretSource| {
-            let told = |why| format!("cannot be used: its {what} ({}) {why}", named(source));
+            let told = |Unread { why, fix }| Unread {
+                why: format!("cannot be used: its {what} ({}) {why}", named(source)),
+                fix,
+            };
             found_in(source, policy, environment).map_err(told)
         };
         let id = also("key_id", &signing.key_id)?;
         let token = signing.session_token.as_ref().map(|token| also("session_token", token)).transpose()?;
-        text = sign::joined(&id, &text, token.as_deref().map(String::as_str));
+        let token = token.as_ref().map(|token| token.text.as_str());
+        value = LockedText::new(sign::joined(&id.text, &value.text, token))?;
     }
     // The broker's own reading of it, so that what it would refuse is refused before anything is started.
-    LoadedSecret::new(String::new(), secret.clone(), &text, placeholder)?;
-    Ok(text)
+    LoadedSecret::new(String::new(), secret.clone(), &value.text, placeholder)?;
+    Ok(value)
 }
 
 /// Whether a value can be kept as a secret that is a whole header of requests.
@@ -121,11 +172,11 @@ pub fn fits_header(name: &str, value: &str) -> Result<(), &'static str> {
 }
 
 /// The text that a source has.
-fn found_in(from: &SecretSource, policy: &Policy, environment: &Environment) -> Result<Zeroizing<String>, String> {
+fn found_in(from: &SecretSource, policy: &Policy, environment: &Environment) -> Result<LockedText, Unread> {
     let bytes = match from {
         SecretSource::Env(name) => {
             if let Some(Hidden(value)) = environment.given.get(name) {
-                return Ok(value.clone());
+                return LockedText::new(value.clone());
             }
             let value = environment.value(name).ok_or("is not set")?;
             Zeroizing::new(value.as_bytes().to_vec())
@@ -134,7 +185,7 @@ fn found_in(from: &SecretSource, policy: &Policy, environment: &Environment) -> 
         SecretSource::Command(words) => from_command(words, policy, environment)?,
     };
     let text = std::str::from_utf8(&bytes).map_err(|_not_text| "is no text")?;
-    Ok(Zeroizing::new(text.to_owned()))
+    LockedText::new(Zeroizing::new(text.to_owned()))
 }
 
 /// A source, as it may be shown.
@@ -234,8 +285,8 @@ fn found(word: &str, environment: &Environment) -> Option<PathBuf> {
     folders.filter(|folder| folder.is_absolute()).map(|folder| folder.join(word)).find(|path| path.is_file())
 }
 
-fn unread(name: &str, from: &SecretSource, why: &str) -> Fault {
-    let fix = match from {
+fn unread(name: &str, from: &SecretSource, Unread { why, fix }: &Unread) -> Fault {
+    let of_source = match from {
         SecretSource::Env(name) => format!("set `{name}` to the secret where fumehood is started"),
         SecretSource::File(_) => {
             "write the secret, on one line, into a file of one name where the policy shows nothing of it".to_owned()
@@ -247,6 +298,84 @@ fn unread(name: &str, from: &SecretSource, why: &str) -> Fault {
         what: format!("`secrets.{}` cannot be used", show_text(name)),
         place: named(from),
         why: format!("the secret {why}"),
-        fix,
+        fix: fix.map_or(of_source, str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::{Caller, Layers};
+
+    use super::*;
+
+    /// Set where this test was started again with no right to lock.
+    const AGAIN: &str = "FUMEHOOD_NO_MEMLOCK";
+    const VALUE: &str = "0123456789abcdef";
+
+    /// A value that a caller gave, one of a file and one that a command prints.
+    fn each() -> Vec<Result<LockedText, Unread>> {
+        let root = PathBuf::from("/");
+        let layers = Layers::new(Caller { dir: root.clone(), home: None, profiles: vec!["default".to_owned()] });
+        let policy = layers.finish().unwrap().policy;
+        let mut environment = Environment { cwd: Some(root), ..Environment::default() };
+        environment.given.insert("GIVEN".to_owned(), Hidden(Zeroizing::new(VALUE.to_owned())));
+        environment.env.insert("PATH".into(), "/usr/bin:/bin".into());
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("secret");
+        std::fs::write(&file, VALUE).unwrap();
+        let command = ["printf", VALUE].map(str::to_owned).to_vec();
+        let sources = [SecretSource::Env("GIVEN".to_owned()), SecretSource::File(file), SecretSource::Command(command)];
+        sources.iter().map(|source| found_in(source, &policy, &environment)).collect()
+    }
+
+    /// Whether the kernel keeps the page in memory in which this text begins.
+    fn is_locked(text: &str) -> bool {
+        let (at, mut inside) = (text.as_ptr().addr(), false);
+        let number = |text: &str| usize::from_str_radix(text, 16).ok();
+        for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
+            let range = line.split_ascii_whitespace().next().and_then(|word| word.split_once('-'));
+            if let Some((Some(from), Some(to))) = range.map(|(from, to)| (number(from), number(to))) {
+                inside = (from..to).contains(&at);
+            } else if inside && let Some(flags) = line.strip_prefix("VmFlags:") {
+                return flags.split_ascii_whitespace().any(|flag| flag == "lo");
+            }
+        }
+        panic!("it is mapped somewhere")
+    }
+
+    /// A value is in locked memory for as long as it is held, whatever its source, and no run starts where none can be locked.
+    #[test]
+    fn a_value_that_is_held_is_locked_or_refused() {
+        if std::env::var_os(AGAIN).is_some() {
+            for refused in each() {
+                let Err(unread) = refused else { panic!("it was taken") };
+                let fault = unread_fault(&unread);
+                assert!(fault.why.contains("locked memory") && fault.fix.contains("RLIMIT_MEMLOCK"), "{fault:?}");
+                assert!(!format!("{fault:?}").contains(VALUE));
+            }
+            return;
+        }
+        let beside = VALUE.to_owned();
+        for found in each() {
+            let Ok(value) = found else { panic!("it can be read") };
+            assert!(value.text.as_str() == VALUE && is_locked(&value.text));
+        }
+        assert!(!is_locked(&beside), "nothing is locked for ever");
+        let own = std::env::current_exe().unwrap();
+        let words =
+            ["--user", "--map-root-user", "--", "prlimit", "--memlock=0:0", "--", own.to_str().unwrap(), "--exact"];
+        let test = "run::secrets::tests::a_value_that_is_held_is_locked_or_refused";
+        let words = words.into_iter().chain([test, "--nocapture"]).map(str::to_owned);
+        let mut command = sys::command::Command::new("/usr/bin/unshare").args(words.collect::<Vec<_>>());
+        for (name, value) in std::env::vars_os().chain([(AGAIN.into(), "1".into())]) {
+            command = command.variable(OsStr::from_bytes(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
+        }
+        let output = command.output(b"", 1 << 16, LIMIT).unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.end == sys::pidfd::End::Exited(0) && said.contains("1 passed"), "{said}");
+    }
+
+    fn unread_fault(why: &Unread) -> Fault {
+        unread("api", &SecretSource::Env("GIVEN".to_owned()), why)
     }
 }

@@ -95,14 +95,18 @@ impl Reader<'_> {
     /// What signs is not part of a request: it goes over TLS, and needs to know for which region and service.
     fn signing(&mut self, path: &str, node: &Node, (hosts, ports): (&[String], &[u16])) -> Option<Signing> {
         let at = |key: &str| format!("{path}.{key}");
-        let (Some(kind), Some(key_id)) = (node.get("kind"), node.get("key_id")) else {
+        // A word that is none comes first: what else is missing depends on it.
+        let kind = node.get("kind");
+        if let Some(kind) = kind {
+            self.keyword(&at("kind"), kind, &[(SIGV4, ())])?;
+        }
+        let (Some(_), Some(key_id)) = (kind, node.get("key_id")) else {
             let what = format!("`{path}` needs `kind` and `key_id`");
             let fix = "write kind = \"aws-sigv4\" and key_id = \"env:AWS_ACCESS_KEY_ID\"";
             let why = "a signature names the access key; `from` is its secret part";
             self.note(path, node.place, fault("value/incomplete", what, why, fix));
             return None;
         };
-        self.keyword(&at("kind"), kind, &[(SIGV4, ())])?;
         if let Some(put) = node.get("as") {
             let what = format!("`{path}.as` beside `kind`");
             let why = "a secret that signs is put nowhere";

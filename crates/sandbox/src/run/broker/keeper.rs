@@ -149,15 +149,15 @@ impl Listener {
     /// Hears the broker until it ends, or the run is over.
     fn listen(&mut self) {
         loop {
-            let fds = [self.socket.as_fd(), self.running.frames(), self.over.as_fd(), self.replacing.bell.as_fd()];
+            let fds = [self.socket.as_fd(), self.running.frames(), self.over.as_fd(), self.replacing.wake.as_fd()];
             let interests = fds.map(|fd| Interest { fd, write: false });
             let wait = self.bounds.next().map_or(LOOKS, |next| next.min(LOOKS));
             let ready = sys::channel::wait(&interests, Some(wait)).unwrap_or_default();
-            let [said, framed, over, rung] = [0, 1, 2, 3].map(|at| ready.get(at).copied().unwrap_or_default());
+            let [said, framed, over, woken] = [0, 1, 2, 3].map(|at| ready.get(at).copied().unwrap_or_default());
             // First what it said: the end of the run comes after what the program did.
             let goes_on = (!said || self.hear())
                 && (!framed || self.lives())
-                && (over || !rung || self.replace())
+                && (over || !woken || self.replace())
                 && (over || self.is_heard())
                 && self.is_in_bounds();
             if over {
@@ -261,7 +261,7 @@ impl Listener {
 
     /// Hands it rules that somebody asked for, and answers of people; `false` where it takes none.
     fn replace(&mut self) -> bool {
-        let Some(fresh) = self.replacing.rung() else { return false };
+        let Some(fresh) = self.replacing.take_requests() else { return false };
         fresh.iter().all(|frame| self.hand_over(frame))
     }
 

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use backends::{Capabilities, Launch, OwnProgram, Prepared, Running, Started, Stdio};
-use egress::wire::{self, FromBroker, Hidden, Opening, Orders, Secrets, SocketKind, ToBroker};
+use backends::{Capabilities, FoundPaths, Launch, OwnProgram, Prepared, Running, Started, Stdio};
+use egress::wire::{self, FromBroker, Hidden, Opening, Orders, SocketKind, ToBroker};
 use policy::Plan;
 use policy::control::{Control, Inlet};
 use zeroize::Zeroizing;
@@ -35,6 +35,7 @@ use questions::Questions;
 use super::asker::Asker;
 use super::host_resources::HostResources;
 use super::record::{Denials, Recorded};
+use super::secrets::LockedSecrets;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::{Fault, show_text};
@@ -64,7 +65,7 @@ pub(super) struct PreparedBroker {
     bounds: Bounds,
     folder: Folder,
     run: String,
-    secrets: Secrets,
+    secrets: LockedSecrets,
     opening: Option<Opening>,
     asker: Option<Arc<dyn Asker>>,
     denials: Arc<Denials>,
@@ -76,7 +77,7 @@ pub(super) struct StartingBroker {
     bounds: Bounds,
     folder: Folder,
     run: String,
-    secrets: Secrets,
+    secrets: LockedSecrets,
     opening: Option<Opening>,
     asker: Option<Arc<dyn Asker>>,
     denials: Arc<Denials>,
@@ -105,19 +106,19 @@ pub(super) fn refuse(plan: &Plan) -> Result<(), Error> {
 
 /// Prepares the broker of a plan, if it has one.
 pub(super) fn begin(
-    (plan, secrets): (&Plan, Secrets),
+    (plan, secrets): (&Plan, LockedSecrets),
     (environment, asker): (&Environment, Option<Arc<dyn Asker>>),
     host: &Capabilities,
-    (home, recorded, trust): (&mut HostResources, &Recorded, Option<Trust>),
+    (resources, recorded, trust): (&mut HostResources, &Recorded, Option<Trust>),
 ) -> Result<Option<PreparedBroker>, Error> {
     if !is_planned(plan) {
         return Ok(None);
     }
     let program = environment.broker.as_deref().ok_or_else(no_program)?;
-    let own = plan::plan(program, !secrets.is_empty(), host)?;
+    let own = plan::plan(program, !secrets.secrets.is_empty(), host)?;
     let run = format!("{}-net", recorded.id);
     let path = Path::new("/tmp").join(format!("fumehood-{run}"));
-    home.note(&Resource::Temp(path.clone()))?;
+    resources.note(&Resource::Temp(path.clone()))?;
     super::begin::make_folder(&path)?;
     let folder = Folder(path.clone());
     let launch = Launch {
@@ -141,14 +142,12 @@ pub(super) fn begin(
         machines: None,
         memory: None,
         #[cfg(feature = "mutation")]
-        without: Vec::new(),
-        #[cfg(feature = "mutation")]
-        instead: Vec::new(),
+        mutation: backends::Mutation::default(),
     };
     let prepared = backends::of(&own)?.prepare(&own, host, &launch)?;
     super::begin::hand_over(&path, None, prepared.owner(), host)?;
     for group in prepared.groups(host) {
-        home.note(&Resource::Cgroup(group))?;
+        resources.note(&Resource::Cgroup(group))?;
     }
     let opening = trust.and_then(|trust| trust.opening);
     let bounds = Bounds::of(&own);
@@ -168,12 +167,14 @@ impl StartingBroker {
     /// Verifies it as any run, gives it its orders with the sandbox's sockets, and waits until it holds them.
     pub(super) fn ready(self, plan: &Plan, sockets: &[OwnedFd]) -> Result<Keeper, Error> {
         let Self { started, bounds, folder, run, secrets, opening, asker, denials } = self;
-        let mut running = started.verify(&bounds.armed())?.go()?;
+        let mut running = started.verify(&bounds.armed(), &FoundPaths::default())?.go()?;
         let socket = running.take_streams().socket.ok_or_else(|| failed("it has no socket to us"))?;
         let net = plan.policy.net.document();
         let questions = Questions::new(plan, &run, asker);
         let observe = questions.observes();
         let authority = opening.as_ref().map(|opening| opening.digest().map_err(|why| failed(&why))).transpose()?;
+        // The values are wiped with the orders, when these are sent; and then no longer locked.
+        let LockedSecrets { pages: _pages, secrets } = secrets;
         let mut to_hold = (!secrets.is_empty()).then(|| secrets.digest());
         let (version, named) = (wire::VERSION, named(plan));
         let login = plan.policy.net.proxy.as_ref().and_then(|proxy| proxy.login.as_ref());

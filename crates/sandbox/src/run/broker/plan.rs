@@ -5,7 +5,7 @@ use std::path::Path;
 use backends::{Backend, Capabilities};
 use policy::control::{CgroupLimit, Control, Controls, Resource, Watch};
 use policy::value::{Policy, Tier};
-use policy::{Caller, Candidate, Clause, ClauseId, Format, Layers, Plan, Support};
+use policy::{Caller, Candidate, ClauseId, Format, Layers, Plan, Support};
 use serde_json::json;
 
 use super::failed;
@@ -45,7 +45,7 @@ pub(super) fn plan(program: &Path, with_secrets: bool, host: &Capabilities) -> R
     let loaded = layers.finish().map_err(|mistakes| failed(&mistakes.to_string()))?;
     let backend = process()?;
     let policy = loaded.policy_on(Tier::Process).into_owned();
-    let answers = |clause: &Clause<'_>| match own(clause.id(), &policy, host) {
+    let answers = |clause: ClauseId| match own(clause, &policy, host) {
         Some(answer) => answer,
         None if with_secrets => locking(backend.support(clause, &policy, host)),
         None => backend.support(clause, &policy, host),

@@ -36,7 +36,7 @@ enum KeeperRequest {
 #[derive(Clone, Debug)]
 pub(in crate::run) struct Rules {
     asked: Sender<KeeperRequest>,
-    bell: Arc<OwnedFd>,
+    wake: Arc<OwnedFd>,
     /// The policy that it was started under.
     policy: Arc<Policy>,
     /// What its broker counted when it last said so.
@@ -46,7 +46,7 @@ pub(in crate::run) struct Rules {
 /// The keeper's side.
 #[derive(Debug)]
 pub(super) struct Replacing {
-    pub(super) bell: OwnedFd,
+    pub(super) wake: OwnedFd,
     asked: Receiver<KeeperRequest>,
     waiting: VecDeque<(String, Sender<Result<(), String>>)>,
 }
@@ -54,11 +54,11 @@ pub(super) struct Replacing {
 /// Both sides of it.
 pub(super) fn sides(policy: &Policy) -> Result<(Rules, Replacing), sys::error::Error> {
     let (ours, theirs) = sys::channel::pair()?;
-    // One that is full has been rung.
+    // One that is full wakes the other side already.
     sys::channel::set_nonblocking(&ours)?;
     let (sender, asked) = channel();
-    let rules = Rules { asked: sender, bell: Arc::new(ours), policy: Arc::new(policy.clone()), used: Arc::default() };
-    Ok((rules, Replacing { bell: theirs, asked, waiting: VecDeque::new() }))
+    let rules = Rules { asked: sender, wake: Arc::new(ours), policy: Arc::new(policy.clone()), used: Arc::default() };
+    Ok((rules, Replacing { wake: theirs, asked, waiting: VecDeque::new() }))
 }
 
 impl Rules {
@@ -120,16 +120,16 @@ impl Rules {
 
     fn ask(&self, asked: KeeperRequest) {
         // A broker that has ended hears nothing, and drops who waits for its answer.
-        if self.asked.send(asked).is_ok() && sys::channel::send(&*self.bell, &[0]).is_err() {}
+        if self.asked.send(asked).is_ok() && sys::channel::send(&*self.wake, &[0]).is_err() {}
     }
 }
 
 impl Replacing {
-    /// The bell rang: what to send; `None` where the broker is to end.
-    pub(super) fn rung(&mut self) -> Option<Vec<ToBroker>> {
-        let mut rung = [0; 64];
-        // Who rang is heard by the queue.
-        drop(sys::channel::receive(&self.bell, &mut rung, true));
+    /// What to send of what was asked for; `None` where the broker is to end.
+    pub(super) fn take_requests(&mut self) -> Option<Vec<ToBroker>> {
+        let mut bytes = [0; 64];
+        // What is wanted stands in the queue.
+        drop(sys::channel::receive(&self.wake, &mut bytes, true));
         let mut fresh = Vec::new();
         while let Ok(asked) = self.asked.try_recv() {
             match asked {

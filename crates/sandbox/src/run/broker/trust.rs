@@ -33,16 +33,18 @@ pub(in crate::run) fn of(plan: &Plan) -> Result<Option<Trust>, Error> {
     if !super::is_planned(plan) || names.is_empty() && net.ca.is_empty() {
         return Ok(None);
     }
-    let mut roots = machine();
-    for path in &net.ca {
-        roots.push_str(&added(path)?);
-    }
-    if roots.is_empty() {
+    let added = net.ca.iter().map(|path| added(path)).collect::<Result<String, _>>()?;
+    let machine = machine();
+    if machine.is_empty() && added.is_empty() {
         return Err(no_roots());
     }
-    let opening = (!names.is_empty()).then(|| authority::make(names, roots.clone())).transpose();
+    // Programs go on trusting what their root does.
+    let own = own(&backends::certificates_of(&plan.policy.fs.root));
+    let mut bundle = if own.is_empty() { machine.clone() } else { own };
+    bundle.push_str(&added);
+    let roots = machine + &added;
+    let opening = (!names.is_empty()).then(|| authority::make(names, roots)).transpose();
     let opening = opening.map_err(|why| super::failed(&format!("its authority: {why}")))?;
-    let mut bundle = roots;
     bundle.extend(opening.iter().map(|opening| opening.certificate.as_str()));
     let certificates = certificates(&bundle).map_err(|why| super::failed(&why))?;
     let java = super::java::store(certificates.iter().map(Vec::as_slice));
@@ -55,6 +57,16 @@ fn machine() -> String {
     // What of the store cannot be read is not trusted.
     let found = rustls_native_certs::load_native_certs().certs;
     found.iter().map(|certificate| pem(certificate)).collect()
+}
+
+/// What the root's own files of certificates say, each certificate once. What cannot be read in them is not trusted.
+fn own(files: &[Vec<u8>]) -> String {
+    let mut all = std::collections::BTreeSet::new();
+    for file in files {
+        let text = String::from_utf8_lossy(file);
+        all.extend(parts(&text).filter_map(Result::ok));
+    }
+    all.iter().map(|certificate| pem(certificate)).collect()
 }
 
 fn pem(certificate: &[u8]) -> String {
@@ -98,12 +110,16 @@ fn added(path: &Path) -> Result<String, Error> {
 
 /// The certificates (DER) of a text in PEM.
 fn certificates(text: &str) -> Result<Vec<Vec<u8>>, String> {
+    parts(text).collect()
+}
+
+fn parts(text: &str) -> impl Iterator<Item = Result<Vec<u8>, String>> {
     let one = |part: &str| {
         let body: String =
             part.split("-----END").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().concat();
         STANDARD.decode(body).map_err(|error| format!("a certificate in it: {error}"))
     };
-    text.split("-----BEGIN CERTIFICATE-----").skip(1).map(one).collect()
+    text.split("-----BEGIN CERTIFICATE-----").skip(1).map(one)
 }
 
 fn no_roots() -> Error {
@@ -119,6 +135,15 @@ fn no_roots() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_root_goes_on_trusting_what_it_did_and_what_it_cannot_say_is_left_out() {
+        let broken = "# a comment\n-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
+        let files = [format!("{broken}{}", pem(b"two")), format!("{}{}", pem(b"two"), pem(b"one"))];
+        let files = files.map(String::into_bytes);
+        assert_eq!(own(&files), format!("{}{}", pem(b"one"), pem(b"two")));
+        assert_eq!(own(&[broken.as_bytes().to_vec()]), "");
+    }
 
     #[test]
     fn of_a_file_only_certificates_are_taken() {

@@ -1,0 +1,197 @@
+//! Programs that ask for much and mean nothing: the broker stays small, and whoever means it is served.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::json;
+
+use crate::stage::{WORLD, address, connect, exchange, staged, wait, web};
+use crate::tls::{Client, ask, client, provider, serve, serve_two};
+use crate::{HOST, resident};
+
+/// What the broker may take for all of it, in KiB: a quarter of what it has.
+const MAX_TAKEN: u64 = 64 << 10;
+/// How long who means it may wait for an answer meanwhile.
+const SOON: Duration = Duration::from_secs(2);
+
+/// Heads that never end, as long as they may be: each keeps its own place, and what they are made of is bounded.
+#[test]
+fn heads_that_never_end_take_little_and_hold_nobody_up() {
+    staged("load::heads_that_never_end_take_little_and_hold_nobody_up", |stage| {
+        stage.server((WORLD, 80), web);
+        let rule = json!({"host": HOST, "ports": [80], "methods": ["GET"]});
+        let mut engine = stage.broker(&json!({"allow": [rule]}));
+        engine.ready();
+        let get = format!("GET /x HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+        let served = || {
+            let begun = Instant::now();
+            let said = stage.program(|| exchange(connect(HOST, 80), get.as_bytes(), false)).unwrap();
+            assert!(said.starts_with("HTTP/1.1 200") && begun.elapsed() < SOON, "{:?}: {said}", begun.elapsed());
+        };
+        served();
+        let before = resident();
+        let head = format!("GET /x HTTP/1.1\r\nHost: {HOST}\r\nX-Long: {}", "a".repeat(62 << 10));
+        let mut slow: Vec<TcpStream> = stage.program(|| {
+            let at = address(HOST);
+            let open = |_| {
+                let mut stream = TcpStream::connect((at, 80)).unwrap();
+                stream.set_write_timeout(Some(SOON)).unwrap();
+                // One that is refused meanwhile is told so by a reset.
+                drop(stream.write_all(head.as_bytes()));
+                stream
+            };
+            (0..1000).map(open).collect()
+        });
+        served();
+        // A byte now and then keeps them waiting.
+        for _ in 0..5 {
+            for stream in &mut slow {
+                drop(stream.write_all(b"a"));
+            }
+            served();
+        }
+        let taken = resident().saturating_sub(before);
+        println!("{taken} KiB for {} heads", slow.len());
+        assert!(taken < MAX_TAKEN, "{taken} KiB");
+        // A head that ends is an ordinary request, however slowly it came; those that were too many were refused, and told so.
+        let mut said = |at: usize| {
+            let mut said = String::new();
+            slow[at].set_read_timeout(Some(SOON)).unwrap();
+            drop(slow[at].write_all(b"\r\nConnection: close\r\n\r\n"));
+            slow[at].read_to_string(&mut said).map(|_| said)
+        };
+        assert!(said(0).is_ok_and(|said| said.starts_with("HTTP/1.1 200")));
+        assert!(!said(999).is_ok_and(|said| said.starts_with("HTTP/1.1 200")));
+        let denied = engine.denied("net.allow/malformed");
+        assert!(denied.why.contains("does not end") && denied.host == HOST, "{denied:?}");
+        // When they are gone a long head is an ordinary request again.
+        drop(slow);
+        let long = format!("{head}\r\nConnection: close\r\n\r\n");
+        let again = (0..20).any(|_| {
+            wait(Duration::from_millis(100));
+            let said = stage.program(|| exchange(connect(HOST, 80), long.as_bytes(), false));
+            said.is_ok_and(|said| said.starts_with("HTTP/1.1 200"))
+        });
+        assert!(again);
+        engine.end();
+    });
+}
+
+/// A program of HTTP/2 that trusts the run's authority.
+fn two(trusted: &str) -> Client {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(trusted.as_bytes()).unwrap()).unwrap();
+    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let connection = ClientConnection::new(Arc::new(config), HOST.to_owned().try_into().unwrap()).unwrap();
+    StreamOwned::new(connection, connect(HOST, 443))
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
+}
+
+/// A request that is whole, in one frame: its fields are literals, and of no table.
+fn request(stream: u32) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    let fields = [&[0x82, 0x87, 0x04][..], &text("/v1/a"), &[0x01], &text(HOST)].concat();
+    frame(1, 0x05, stream, &fields)
+}
+
+/// Asks and takes it back, so many times in each piece, until nobody listens any more; how many were asked for.
+fn asks_and_takes_back(trusted: &str, count: u32, in_piece: u32) -> u32 {
+    let mut program = two(trusted);
+    program.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    program.write_all(&frame(4, 0, 0, &[])).unwrap();
+    program.sock.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    program.sock.set_write_timeout(Some(SOON)).unwrap();
+    for first in (0..count).step_by(usize::try_from(in_piece).unwrap()) {
+        let numbers = (first..first + in_piece).map(|number| 2 * number + 1);
+        let piece: Vec<u8> =
+            numbers.flat_map(|stream| [request(stream), frame(3, 0, stream, &8_u32.to_be_bytes())].concat()).collect();
+        if program.write_all(&piece).and_then(|()| program.flush()).is_err() {
+            return first;
+        }
+        // What is said is read, so that nobody waits for us.
+        match program.read(&mut [0; 16 << 10]) {
+            Ok(0) => return first,
+            Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return first,
+            Ok(_) | Err(_) => {}
+        }
+    }
+    count
+}
+
+/// Streams that are asked for and taken back at once (rapid reset, CVE-2023-44487): in bulk the connection is ended; one by one they
+/// are requests like others.
+#[test]
+fn requests_that_are_taken_back_at_once_take_little_and_hold_nobody_up() {
+    staged("load::requests_that_are_taken_back_at_once_take_little_and_hold_nobody_up", |stage| {
+        let heard = Arc::new(AtomicUsize::new(0));
+        let (answer, counted) = (serve_two(&stage.authority.server(HOST, |_| {})), Arc::clone(&heard));
+        stage.server((WORLD, 443), move |stream| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            answer(stream);
+        });
+        let calm = "calm.at-93-184-216-34.example";
+        stage.server((WORLD, 8443), serve(&stage.authority.server(calm, |_| {})));
+        let rule = json!({"host": HOST, "ports": [443], "methods": ["GET"], "paths": ["/v1/**"]});
+        let pinned = json!({"host": calm, "ports": [443], "methods": ["GET"], "address": "93.184.216.34:8443"});
+        let mut engine = stage.broker(&json!({"allow": [rule, pinned]}));
+        engine.ready();
+        let trusted = stage.trusted.borrow().clone().unwrap();
+        let trusted = trusted.as_str();
+        let before = resident();
+        let asked = stage.program(|| asks_and_takes_back(trusted, 100_000, 1000));
+        assert!(asked < 100_000, "in bulk the connection is ended, not served");
+        assert!(heard.load(Ordering::SeqCst) <= 2, "{heard:?} connections outside");
+        // In pieces of all sizes at once, while another program means it.
+        stage.program(|| {
+            std::thread::scope(|scope| {
+                let ask_often = |in_piece| scope.spawn(move || asks_and_takes_back(trusted, 1000, in_piece));
+                let asked = [1, 1, 10, 50, 100, 1000].map(ask_often);
+                let get = format!("GET /x HTTP/1.1\r\nHost: {calm}\r\n\r\n");
+                let mut kept = client(trusted, calm, calm);
+                for _ in 0..40 {
+                    let begun = Instant::now();
+                    let said = ask(&mut kept, &get).unwrap();
+                    assert!(
+                        said.starts_with("HTTP/1.1 200") && begun.elapsed() < SOON,
+                        "{:?}: {said}",
+                        begun.elapsed()
+                    );
+                    wait(Duration::from_millis(50));
+                }
+                println!("{:?} were asked for", asked.map(|one| one.join().unwrap()));
+            });
+        });
+        let taken = resident().saturating_sub(before);
+        println!("{taken} KiB, {heard:?} connections outside");
+        assert!(taken < MAX_TAKEN, "{taken} KiB");
+        // A connection that was begun for one that was taken back is the next one's: a server begins few of them.
+        assert!(heard.load(Ordering::SeqCst) < 30, "{heard:?} connections outside");
+        // Whoever asks and waits is answered, on a connection of the same kind.
+        let said = stage.program(|| {
+            let mut program = two(trusted);
+            let begin = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[]), &request(1)].concat();
+            program.write_all(&begin).unwrap();
+            let (mut said, mut buffer) = (Vec::new(), [0; 4096]);
+            while !String::from_utf8_lossy(&said).contains("GET https://") {
+                let count = program.read(&mut buffer).unwrap();
+                assert!(count > 0, "{}", String::from_utf8_lossy(&said));
+                said.extend_from_slice(&buffer[..count]);
+            }
+            String::from_utf8_lossy(&said).into_owned()
+        });
+        assert!(said.contains("/v1/a"), "{said}");
+        engine.end();
+    });
+}

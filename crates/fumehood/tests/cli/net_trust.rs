@@ -1,0 +1,144 @@
+//! Programs that read no variable trust hosts whose requests are read, whatever the root is.
+
+use serde_json::json;
+
+use super::House;
+use super::image_runs::{Member, layer, saved};
+use super::net::{answer, flags, words};
+use super::net_tls::tls_server;
+
+/// The file of an image, and of the host, that programs read unasked.
+const FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// Every backend that shows an image, and can let hosts be reached by name.
+const BACKENDS: [[&str; 2]; 4] = [
+    ["--tier=container", "--set=backend=native"],
+    ["--tier=container", "--set=backend=crun"],
+    ["--tier=container", "--set=backend=podman"],
+    ["--tier=gvisor", "--set=backend=runsc"],
+];
+/// Asks without any variable; GnuTLS (wget) and OpenSSL (python3, curl) each read the system's own file.
+const CLIENTS: [&[&str]; 3] = [
+    &["wget", "-qO-", "--tries=1", "https://served.test/v1/x"],
+    &["curl", "-sSf", "https://served.test/v1/x"],
+    &[
+        "python3",
+        "-c",
+        "import urllib.request as u; print(u.urlopen('https://served.test/v1/x', timeout=9).read().decode())",
+    ],
+];
+
+/// An image `roots:1` that trusts this by itself, and whose programs are the host's.
+fn imported(house: &House, own: &str) {
+    let links = ["lib", "lib64"].map(|name| (name, format!("usr/{name}")));
+    let mut members = vec![Member::File(FILE.trim_start_matches('/'), own.as_bytes(), 0o644)];
+    members.extend(links.iter().map(|(name, target)| Member::Link(name, target)));
+    saved(&house.path("roots.tar"), "roots:1", &layer(members), &json!({}));
+    let said = house.run(&["image", "import", house.path("roots.tar").to_str().unwrap()]);
+    assert_eq!(said.code, 0, "{}", said.err);
+}
+
+/// Rules that read each request to a server which a company vouches for, and pass those to `own.test` at a port, with `more` flags.
+fn reading(house: &House, own: u16, more: &[&str]) -> Vec<String> {
+    let (port, authority) = tls_server("served.test", answer);
+    std::fs::write(house.path("corp.pem"), authority).unwrap();
+    let rule = format!(
+        "net.allow=[{{ host = \"own.test\", ports = [443], address = \"127.0.0.1:{own}\" }}, {{ host = \"served.test\", ports = [443], address = \"127.0.0.1:{port}\", methods = [\"GET\"], paths = [\"/v1/**\"] }}]"
+    );
+    let ca = format!("net.ca=[\"{}\"]", house.path("corp.pem").display());
+    let mut all = flags(port);
+    all.iter_mut().filter(|one| one.starts_with("net.allow")).for_each(|one| one.clone_from(&rule));
+    all.extend(["--set".to_owned(), ca].into_iter().chain(more.iter().map(|&one| one.to_owned())));
+    all
+}
+
+/// How a client ended that is given no variable: exit code and all that it said.
+fn alone(house: &House, flags: &[String], client: &[&str]) -> (i32, String) {
+    let bare = [&["--", "/usr/bin/env", "-i", "PATH=/usr/bin:/bin"], client].concat();
+    let said = house.run(&words(&["run", "-q"], flags, &bare));
+    (said.code, format!("{}{}", said.out, said.err))
+}
+
+#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+fn installed() -> Vec<&'static [&'static str]> {
+    let there = |client: &&&[&str]| std::path::Path::new("/usr/bin").join(client[0]).exists();
+    let all: Vec<_> = CLIENTS.iter().filter(there).copied().collect();
+    for client in CLIENTS.iter().filter(|client| !there(client)) {
+        println!("skip: {} is not installed", client[0]);
+    }
+    assert!(!all.is_empty(), "no client of TLS is installed");
+    all
+}
+
+#[test]
+fn programs_without_variables_trust_the_broker_on_an_image_and_not_without_the_bundle() {
+    let house = House::new();
+    let (port, own) = tls_server("own.test", answer);
+    imported(&house, &own);
+    let grant = house.path("as-it-was");
+    std::fs::create_dir_all(grant.join("certs")).unwrap();
+    std::fs::write(grant.join("certs/ca-certificates.crt"), &own).unwrap();
+    let shown = format!("--read={}:/etc/ssl", grant.display());
+    for on in BACKENDS {
+        let image = ["--set=fs.root=image:roots:1", "--read=/usr", on[0], on[1]];
+        let flags = reading(&house, port, &image);
+        let planned = house.run(&words(&["plan", "--json"], &flags, &[]));
+        if planned.code != 0 {
+            println!("skip: certificates by {on:?}: {}", planned.json()["refused"][0]["why"]);
+            continue;
+        }
+        assert!(planned.out.contains("mountns:certificates"), "{on:?}: {}", planned.out);
+        for client in installed() {
+            let (code, said) = alone(&house, &flags, client);
+            assert_eq!(code, 0, "{on:?} {client:?}: {said}");
+        }
+        // What the image trusts by itself it goes on trusting, and nobody inside changes it.
+        let passed = ["curl", "-sSf", "https://own.test/v1/x"];
+        assert_eq!(alone(&house, &flags, &passed).0, 0, "{on:?}: {}", alone(&house, &flags, &passed).1);
+        let change = format!(
+            "cat {FILE} >/tmp/a; echo x >{FILE} || rm -f {FILE} || mv {FILE} /tmp/x; cmp /tmp/a {FILE} && echo same"
+        );
+        let (_, said) = alone(&house, &flags, &["sh", "-c", &change]);
+        assert!(said.contains("same"), "{on:?}: {said}");
+        // The same root as it is: the grant is shown, the plan says that nothing is laid, and the same programs refuse.
+        let flags = words(&[], &flags, &[&shown]);
+        let planned = house.run(&words(&["plan"], &flags, &[]));
+        assert!(planned.out.contains("no file of certificates"), "{on:?}: {}", planned.out);
+        for client in installed() {
+            let (code, said) = alone(&house, &flags, client);
+            assert!(code != 0, "{on:?} {client:?}: {said}");
+        }
+        assert_eq!(alone(&house, &flags, &passed).0, 0, "{on:?}: the image's own is trusted");
+    }
+}
+
+/// The host's own tools, and a folder as root.
+#[test]
+fn programs_without_variables_trust_the_broker_on_the_hosts_tools_and_on_a_folder() {
+    let house = House::new();
+    let root = house.path("root");
+    for folder in ["etc/pki/tls/certs", "etc/pki/ca-trust/extracted/pem", "usr"] {
+        std::fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    for (name, target) in [("bin", "usr/bin"), ("lib", "usr/lib"), ("lib64", "usr/lib64")] {
+        std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+    }
+    // As Red Hat has it.
+    let bundle = "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem";
+    let (port, own) = tls_server("own.test", answer);
+    std::fs::write(root.join(bundle), &own).unwrap();
+    std::os::unix::fs::symlink(format!("/{bundle}"), root.join("etc/pki/tls/certs/ca-bundle.crt")).unwrap();
+    let folder = format!("--set=fs.root=dir:{}", root.display());
+    let flags = reading(&house, port, &[&folder, "--read=/usr"]);
+    let look = ["cat", "/etc/pki/tls/certs/ca-bundle.crt"];
+    let (code, said) = alone(&house, &flags, &look);
+    let certificates = said.matches("BEGIN CERTIFICATE").count();
+    assert!(code == 0 && certificates == 3, "its own, that of `net.ca`, the run's: {said}");
+    let (_, said) =
+        alone(&house, &flags, &["sh", "-c", "cmp /etc/pki/tls/certs/ca-bundle.crt /run/fumehood/ca.pem && echo same"]);
+    assert_eq!(said, "same\n");
+    let flags = reading(&house, port, &[]);
+    for client in installed() {
+        let (code, said) = alone(&house, &flags, client);
+        assert_eq!(code, 0, "{client:?}: {said}");
+    }
+}

@@ -69,8 +69,8 @@ pub(crate) mod policy {
             match layers.finish() {
                 Ok(loaded) => {
                     // What is accepted can be demanded and shown.
-                    for clause in loaded.policy.clauses() {
-                        assert!(!loaded.origins.of(clause.id()).is_empty(), "{}", clause.id());
+                    for (clause, _) in loaded.policy.demands() {
+                        assert!(!loaded.origins.of(clause).is_empty(), "{clause}");
                     }
                     assert!(
                         loaded.policy.fs.read.iter().all(|grant| grant.from.is_absolute() && grant.to.is_absolute())

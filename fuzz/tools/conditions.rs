@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use gate::rules::{Condition, Counters, Facts};
+use gate::rules::{Condition, Counters, EvalContext};
 use serde_json::{Value as Json, json};
 
 pub(crate) const TOKENS: &[&str] = &[
@@ -120,7 +120,7 @@ pub(crate) fn read(bytes: &[u8]) {
         }
         let mut answers = Vec::new();
         for args in ARGS.iter() {
-            let facts = |now, tool| Facts {
+            let facts = |now, tool| EvalContext {
                 args,
                 session: "s",
                 agent: "a",

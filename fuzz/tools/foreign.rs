@@ -182,7 +182,7 @@ pub(crate) mod schemas {
 pub(crate) mod patterns {
     //! Regular expressions, of schemas and of conditions.
 
-    use gate::rules::{Condition, Counters, Facts};
+    use gate::rules::{Condition, Counters, EvalContext};
     use gate::schema::{Author, Schema};
     use serde_json::json;
 
@@ -257,7 +257,7 @@ pub(crate) mod patterns {
             return;
         };
         for args in &values {
-            let facts = Facts { args, session: "s", agent: "a", counters: Counters::default(), now: 0 };
+            let facts = EvalContext { args, session: "s", agent: "a", counters: Counters::default(), now: 0 };
             assert_eq!(condition.holds(&facts), condition.holds(&facts), "{pattern:?}");
         }
     }

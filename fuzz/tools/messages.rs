@@ -11,7 +11,7 @@ use gateway::Broker;
 use gateway::approvals::Approvals;
 use gateway::limits::Ledger;
 use gateway::mcp::servers::{Server, Transport};
-use gateway::mcp::upstream::Launch;
+use gateway::mcp::upstream::ServerLauncher;
 use gateway::mcp::upstream::process::Launched;
 use gateway::mcp::wire::{self, Id, Message};
 use gateway::mcp::{Gateway, GatewayPolicy, pinning, stdio};
@@ -134,7 +134,7 @@ pub(crate) struct Stage {
 /// A server that answers each line with the next of its file, and ends when it has none or nobody asks.
 struct Replay(PathBuf);
 
-impl Launch for Replay {
+impl ServerLauncher for Replay {
     fn launch(&self, _: &Server) -> Result<Launched, String> {
         if !self.0.exists() {
             return Err("there is no such server today".to_owned());

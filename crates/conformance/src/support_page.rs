@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use backends::{Assumed, Backend, Capabilities};
 use policy::rows::ROWS;
-use policy::{Caller, Clause, ClauseId, Controls, Format, Layers, Loaded, Support};
+use policy::{Caller, ClauseId, Controls, Format, Layers, Loaded, Support};
 
 use crate::CaseError;
 
@@ -66,9 +66,10 @@ fn held(by: &Controls) -> String {
 
 fn answer(backend: &dyn Backend, id: ClauseId, loaded: &Loaded, assumed: Assumed) -> String {
     let policy = loaded.policy_on(backend.tier());
-    let clause: Option<Clause<'_>> = policy.clause(id);
-    let Some(clause) = clause else { return "asks for nothing".to_owned() };
-    match backend.support(&clause, &policy, &Capabilities::assumed(assumed)) {
+    if policy.demand(id).is_none() {
+        return "asks for nothing".to_owned();
+    }
+    match backend.support(id, &policy, &Capabilities::assumed(assumed)) {
         Support::NotAsked if id == ClauseId::Backend => "the planner's: it asks no other".to_owned(),
         Support::NotAsked if matches!(id, ClauseId::Threat | ClauseId::Enforcer) => {
             "the planner's: it judges the answers of the others".to_owned()

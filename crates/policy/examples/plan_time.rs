@@ -7,7 +7,7 @@ use std::time::Instant;
 use policy::Control;
 use policy::plan::Support;
 use policy::value::Tier;
-use policy::{Caller, Candidate, Clause, Layers, choose};
+use policy::{Caller, Candidate, ClauseId, Layers, choose};
 
 fn once(preset: Option<&str>) -> usize {
     let caller = Caller {
@@ -23,7 +23,7 @@ fn once(preset: Option<&str>) -> usize {
     layers.flag("--timeout", "10s");
     layers.flag("--pids", "64");
     layers.flag("--read", "/opt/data:/data");
-    let held = |_: &Clause<'_>| Support::Held(Control::NoNewPrivs.into());
+    let held = |_: ClauseId| Support::Held(Control::NoNewPrivs.into());
     let candidate = Candidate { tier: Tier::Container, backend: "native", answers: &held };
     layers.finish().map_or(0, |loaded| choose(&loaded, &[candidate]).map_or(0, |choice| choice.plan.entries.len()))
 }

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use crate::clause::ClauseId;
 use crate::diagnostic::quote;
-use crate::document::{Node, Place};
+use crate::document::{Node, SourceSpan};
 use crate::lint::Lint;
+use crate::load::is_the_workspace;
 use crate::read::{Reader, fault, over};
 use crate::scale_tmpfs;
 use crate::units::Bytes;
@@ -37,7 +38,7 @@ struct Check<'c, 'r> {
 
 impl Check<'_, '_> {
     fn wrong(&mut self, path: &str, id: &'static str, what: String, why: &str, fix: impl Into<String>) {
-        let nowhere = Place { source: u16::MAX, start: 0, end: 0 };
+        let nowhere = SourceSpan { source: u16::MAX, start: 0, end: 0 };
         // Grants may have their other spelling.
         let spelt = || self.tree.at(&path.replace("fs.", "fs.dangerous-"));
         let place = self.tree.at(path).or_else(spelt).map_or(nowhere, |node| node.place);
@@ -109,12 +110,39 @@ impl Check<'_, '_> {
         if moves(self.policy.tier) {
             self.over_ours(path);
         }
-        let at = self.policy.workspace.at.clone().filter(|_| self.policy.workspace.path.is_some());
-        let under = |grant: &&Grant| at.as_deref().is_some_and(|at| at.starts_with(&grant.to));
-        let covered = self.policy.fs.read.iter().chain(&self.policy.fs.write).find(under).cloned();
-        if let Some(grant) = covered {
-            let what = format!("{} is shown at {}, over the workspace", shown(&grant.from), shown(&grant.to));
-            self.wrong(path, "grant/clash", what, "one would cover the other", "give one another place");
+        self.over_workspace(path);
+    }
+
+    /// A grant in the workspace's place, or over it. One of the workspace itself says what that shows already, unless it could be
+    /// written where the workspace is not.
+    fn over_workspace(&mut self, path: &str) {
+        let policy = self.policy;
+        let workspace = &policy.workspace;
+        let Some(root) = workspace.path.as_ref().filter(|_| workspace.mode != WorkspaceMode::None) else { return };
+        let place = match &workspace.at {
+            Some(at) => at,
+            None if moves(policy.tier) => root,
+            None => return,
+        };
+        // A tree at its own path may have its workspace in it.
+        let under = |grant: &&Grant| *place == grant.to || (workspace.at.is_some() && place.starts_with(&grant.to));
+        let fs = &policy.fs;
+        let itself = |grant: &&Grant| !is_the_workspace(workspace, grant);
+        let written = fs.write.iter().filter(|grant| workspace.mode != WorkspaceMode::Rw || itself(grant));
+        if let Some(grant) = fs.read.iter().filter(itself).chain(written).find(under) {
+            let (what, why, fix) = if is_the_workspace(workspace, grant) {
+                let what =
+                    format!("{} is granted for writing, and the workspace in mode `{}`", shown(root), workspace.mode);
+                (
+                    what,
+                    "what is written would go to the host at once by the one, and not by the other",
+                    "drop the grant, or use `-w PATH:rw`",
+                )
+            } else {
+                let what = format!("{} is shown at {}, over the workspace", shown(&grant.from), shown(&grant.to));
+                (what, "one would cover the other", "give one another place")
+            };
+            self.wrong(path, "grant/clash", what, why, fix);
         }
     }
 
@@ -289,6 +317,19 @@ impl Check<'_, '_> {
                 "use `read` or `write`",
             );
         }
+        let workspace = &self.policy.workspace;
+        let again = read.iter().chain(write).filter(|_| moves(self.policy.tier));
+        let again = again.filter(|grant| !grant.dangerous).find(|grant| is_the_workspace(workspace, grant));
+        let (mode, again) = (workspace.mode, again.map(|grant| shown(&grant.from)));
+        if let Some(path) = again {
+            self.lint(
+                ClauseId::FsRead,
+                "grant/workspace",
+                format!("{path} is granted, and is the workspace in mode `{mode}`"),
+                "the workspace is shown there, and its mode counts",
+                "remove the grant; `-w PATH:ro` is a workspace that cannot be written",
+            );
+        }
         for path in twice {
             self.lint(
                 ClauseId::FsRead,
@@ -455,7 +496,7 @@ impl Check<'_, '_> {
             );
         }
         for id in &policy.prefer {
-            if policy.clause(*id).is_none() {
+            if policy.demand(*id).is_none() {
                 self.lint(
                     *id,
                     "prefer/unused",

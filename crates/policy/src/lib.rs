@@ -46,7 +46,6 @@ mod words;
 
 pub use clause::ClauseId;
 pub use control::{Control, Controls, Strength};
-pub use demand::Clause;
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use document::Format;
 pub use layers::Layers;

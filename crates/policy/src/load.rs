@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use crate::clause::ClauseId;
-use crate::document::GROUND;
+use crate::document::DEFAULT_ORIGIN;
 use crate::lint::Lint;
-use crate::value::{ImageNotFound, Policy, Root, StoredImage, Tier};
+use crate::value::{Grant, ImageNotFound, Policy, Root, StoredImage, Tier, Workspace, WorkspaceMode};
 
 /// What the caller knows and this crate may not ask for.
 #[derive(Clone, Debug, Default)]
@@ -44,12 +44,12 @@ impl Origins {
     /// The origin of one clause.
     #[must_use]
     pub fn of(&self, id: ClauseId) -> &str {
-        self.list.get(id as usize).map_or(GROUND, String::as_str)
+        self.list.get(id as usize).map_or(DEFAULT_ORIGIN, String::as_str)
     }
 
     pub(crate) fn add(&mut self, id: ClauseId, origin: &str) {
         if let Some(known) = self.list.get_mut(id as usize) {
-            if known == GROUND {
+            if known == DEFAULT_ORIGIN {
                 known.clear();
             } else {
                 known.push_str(", ");
@@ -157,17 +157,34 @@ impl Loaded {
         }
     }
 
-    /// The policy as it stands on a tier: where `workspace.at` was not said, the process tiers keep the path.
+    /// The policy as it stands on a tier: where `workspace.at` was not said, the process tiers keep the path. Where a tree of
+    /// its own is shown, grants of what the workspace shows there already are left out: one mount would cover the other.
     #[must_use]
     pub fn policy_on(&self, tier: Tier) -> Cow<'_, Policy> {
         let at = default_at(tier);
-        if self.at_given || self.policy.workspace.at == at {
-            return Cow::Borrowed(&self.policy);
+        let mut policy = Cow::Borrowed(&self.policy);
+        if !self.at_given && policy.workspace.at != at {
+            policy.to_mut().workspace.at.clone_from(&at);
         }
-        let mut policy = self.policy.clone();
-        policy.workspace.at = at;
-        Cow::Owned(policy)
+        // Process tiers add up what may be done to a path, and have their copy elsewhere.
+        let Workspace { path, mode, .. } = &self.policy.workspace;
+        let has_own_tree = at.is_some() && path.is_some();
+        let fs = &self.policy.fs;
+        let repeats = |grant: &Grant| is_the_workspace(&policy.workspace, grant);
+        let writes = *mode == WorkspaceMode::Rw;
+        if has_own_tree && (fs.read.iter().any(repeats) || (writes && fs.write.iter().any(repeats))) {
+            let Policy { fs, workspace, .. } = policy.to_mut();
+            fs.read.retain(|grant| !is_the_workspace(workspace, grant));
+            fs.write.retain(|grant| !writes || !is_the_workspace(workspace, grant));
+        }
+        policy
     }
+}
+
+/// Whether a grant is of the workspace itself, at the place where that is shown.
+pub(crate) fn is_the_workspace(workspace: &Workspace, grant: &Grant) -> bool {
+    let from = workspace.path.as_ref();
+    from == Some(&grant.from) && workspace.at.as_ref().or(from) == Some(&grant.to)
 }
 
 /// An image as it lies in a store, and what it says of how it is run.

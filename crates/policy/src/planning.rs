@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 
 use crate::clause::ClauseId;
 use crate::control::{Controls, Strength};
-use crate::demand::Clause;
 use crate::json::digest;
 use crate::load::Loaded;
 use crate::plan::{Derived, Entry, Plan, Reason, Refusal, Support, Unmet, Weakened};
@@ -16,11 +15,11 @@ use crate::value::{BackendName, EnforcerDemand, Policy, Threat, Tier, TierChoice
 /// What a backend says to each demand. Closures are answers.
 pub trait Answers {
     /// Whether and by what the demand is held.
-    fn support(&self, clause: &Clause<'_>) -> Support;
+    fn support(&self, clause: ClauseId) -> Support;
 }
 
-impl<F: Fn(&Clause<'_>) -> Support> Answers for F {
-    fn support(&self, clause: &Clause<'_>) -> Support {
+impl<F: Fn(ClauseId) -> Support> Answers for F {
+    fn support(&self, clause: ClauseId) -> Support {
         self(clause)
     }
 }
@@ -103,7 +102,7 @@ pub fn choose(loaded: &Loaded, candidates: &[Candidate<'_>]) -> Result<Choice, R
             Some(backend) => not_by(loaded, backend, candidates),
             None => no_backend(loaded, least, exact),
         };
-        Refusal { tier: least.as_str().to_owned(), demanded: loaded.policy.clauses().count(), refused: vec![reason] }
+        Refusal { tier: least.as_str().to_owned(), demanded: loaded.policy.demands().count(), refused: vec![reason] }
     }))
 }
 
@@ -224,8 +223,8 @@ pub fn plan(loaded: &Loaded, on: Candidate<'_>) -> Result<Plan, Refusal> {
     let policy = loaded.policy_on(on.tier);
     let mut ledger =
         Ledger { policy: &policy, loaded, demanded: 0, entries: Vec::new(), weakened: Vec::new(), refused: Vec::new() };
-    for clause in policy.clauses() {
-        ledger.ask(&clause, on.answers);
+    for (clause, value) in policy.demands() {
+        ledger.ask(clause, value, on.answers);
     }
     let Ledger { demanded, entries, weakened, refused, policy: _, loaded: _ } = ledger;
     if !refused.is_empty() {
@@ -254,26 +253,26 @@ struct Ledger<'a> {
 }
 
 impl Ledger<'_> {
-    fn ask(&mut self, clause: &Clause<'_>, answers: &dyn Answers) {
+    fn ask(&mut self, clause: ClauseId, value: Value, answers: &dyn Answers) {
         let support = self.strict_enough(clause, answers.support(clause));
         match self.against_threat(clause, support) {
             Support::NotAsked => {}
             Support::Held(controls) => {
                 self.demanded += 1;
-                self.enter(clause, controls);
+                self.enter(clause, value, controls);
             }
             Support::Unmet(unmet) => {
                 self.demanded += 1;
-                self.unmet(clause, unmet);
+                self.unmet(clause, value, unmet);
             }
         }
     }
 
     /// `enforcer = "kernel"`: a limit that somebody only watches is not held.
-    fn strict_enough(&self, clause: &Clause<'_>, support: Support) -> Support {
+    fn strict_enough(&self, clause: ClauseId, support: Support) -> Support {
         let Support::Held(held) = support else { return support };
         let by_kernel = self.policy.enforcer == EnforcerDemand::Any || held.strength() == Strength::Kernel;
-        if by_kernel || !kernel_can_hold(clause.id()) {
+        if by_kernel || !kernel_can_hold(clause) {
             return Support::Held(held);
         }
         Support::Unmet(Unmet {
@@ -287,10 +286,9 @@ impl Ledger<'_> {
     }
 
     /// `threat = "hostile"`: an amount that a hostile program can hide from whoever counts is not held.
-    fn against_threat(&self, clause: &Clause<'_>, support: Support) -> Support {
+    fn against_threat(&self, clause: ClauseId, support: Support) -> Support {
         let Support::Held(held) = support else { return support };
-        let id = clause.id();
-        let amount = kernel_can_hold(id) || id == ClauseId::FsTmp;
+        let amount = kernel_can_hold(clause) || clause == ClauseId::FsTmp;
         if !amount || self.policy.threat == Threat::Mistakes || held.against() != Threat::Mistakes {
             return Support::Held(held);
         }
@@ -302,38 +300,34 @@ impl Ledger<'_> {
                 held.enforcer()
             ),
             fix: format!(
-                "run where cgroups are writable (`fumehood doctor` says how), drop the limit, accept it by `--prefer {id}`, or set threat = \"mistakes\""
+                "run where cgroups are writable (`fumehood doctor` says how), drop the limit, accept it by `--prefer {clause}`, or set threat = \"mistakes\""
             ),
             weaker: Some(held),
         })
     }
 
-    fn enter(&mut self, clause: &Clause<'_>, controls: Controls) {
-        self.entries.push(Entry {
-            clause: clause.id(),
-            value: clause.value_json(),
-            origin: self.loaded.origins.of(clause.id()).to_owned(),
-            controls,
-        });
+    fn enter(&mut self, clause: ClauseId, value: Value, controls: Controls) {
+        let origin = self.loaded.origins.of(clause).to_owned();
+        self.entries.push(Entry { clause, value, origin, controls });
     }
 
-    fn unmet(&mut self, clause: &Clause<'_>, unmet: Unmet) {
-        let id = clause.id();
+    fn unmet(&mut self, clause: ClauseId, value: Value, unmet: Unmet) {
+        let text = self.policy.demand_text(clause).unwrap_or_default();
         let Unmet { id: unmet_id, why, fix, weaker } = unmet;
-        let preferred = self.policy.prefer.contains(&id);
+        let preferred = self.policy.prefer.contains(&clause);
         let in_vain = preferred && weaker.is_none();
         match weaker {
             Some(weaker) if preferred => {
                 let by = weaker.enforcer();
                 let got = weaker.overshoot().map_or(by.clone(), |overshoot| format!("{by} ({overshoot})"));
-                self.weakened.push(Weakened { clause: id, wanted: clause.value_text(), got, why });
-                self.enter(clause, weaker);
+                self.weakened.push(Weakened { clause, wanted: text, got, why });
+                self.enter(clause, value, weaker);
             }
             weaker => self.refused.push(Reason {
                 id: unmet_id.to_owned(),
-                clause: id,
-                what: format!("`{id}` = {}", clause.value_text()),
-                at: self.loaded.origins.of(id).to_owned(),
+                clause,
+                what: format!("`{clause}` = {text}"),
+                at: self.loaded.origins.of(clause).to_owned(),
                 why: if in_vain { format!("{why}; `prefer` cannot help, since nothing weaker is left") } else { why },
                 fix,
                 weaker: weaker.map(|held| held.enforcer()),
@@ -364,7 +358,7 @@ const fn kernel_can_hold(id: ClauseId) -> bool {
 /// The digest of every effective demand, whatever the document's language, its name or the order of its layers.
 #[must_use]
 pub fn policy_digest(policy: &Policy) -> String {
-    let clauses = policy.clauses().map(|clause| (clause.id().path().to_owned(), clause.value_json())).collect();
+    let clauses = policy.demands().map(|(clause, value)| (clause.path().to_owned(), value)).collect();
     let prefer: Vec<&str> = policy.prefer.iter().map(|id| id.path()).collect();
     digest(&json!({ "version": 1, "prefer": prefer, "clauses": Value::Object(clauses) }))
 }

@@ -26,14 +26,11 @@ impl Loaded {
     /// Every clause with its effective value and origin.
     #[must_use]
     pub fn show(&self) -> Vec<ClauseLine> {
-        let one = |id: &ClauseId| {
-            let clause = self.policy.clause(*id);
-            ClauseLine {
-                clause: *id,
-                text: clause.as_ref().map(crate::Clause::value_text),
-                value: clause.map_or(Value::Null, |clause| clause.value_json()),
-                origin: self.origins.of(*id).to_owned(),
-            }
+        let one = |id: &ClauseId| ClauseLine {
+            clause: *id,
+            text: self.policy.demand_text(*id),
+            value: self.policy.demand(*id).unwrap_or_default(),
+            origin: self.origins.of(*id).to_owned(),
         };
         ClauseId::ALL.iter().map(one).collect()
     }
@@ -111,7 +108,7 @@ impl Plan {
     }
 
     fn value_text(&self, entry: &crate::Entry) -> String {
-        self.policy.clause(entry.clause).map(|clause| clause.value_text()).unwrap_or_default()
+        self.policy.demand_text(entry.clause).unwrap_or_default()
     }
 }
 

@@ -1,11 +1,11 @@
 //! Where a value was written, kept beside it, so that whoever compiles it later can still point at line and column.
 
 use crate::diagnostic::SourceLocation;
-use crate::document::{self, Place, Source};
+use crate::document::{self, Source, SourceSpan};
 
 /// The place of a value in the documents. Two values are equal wherever they were written.
 #[derive(Clone, Copy, Debug)]
-pub struct Span(pub(crate) Place);
+pub struct Span(pub(crate) SourceSpan);
 
 impl PartialEq for Span {
     fn eq(&self, _: &Self) -> bool {

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use policy::control::{Control, Controls, Filter, Watch};
 use policy::plan::{Support, Unmet};
-use policy::value::{NetMode, Tier};
-use policy::{Caller, Candidate, Clause, Layers, choose};
+use policy::value::{NetMode, Policy, Tier};
+use policy::{Caller, Candidate, ClauseId, Layers, choose};
 
 #[derive(Default)]
 struct Case {
@@ -43,38 +43,45 @@ fn cases(text: &str) -> Vec<Case> {
 }
 
 /// A host on which the process tier has no namespaces, and disk limits on host folders are only watched.
-fn backend(tier: Tier) -> impl Fn(&Clause<'_>) -> Support {
+fn backend(tier: Tier, policy: &Policy) -> impl Fn(ClauseId) -> Support {
     let held = |control: Control| Support::Held(control.into());
     move |clause| match clause {
-        Clause::Tier(_) | Clause::Backend(_) | Clause::Threat(_) | Clause::Enforcer(_) => Support::NotAsked,
-        Clause::LimitsDisk(disk) if disk.reaches_host() => Support::Unmet(Unmet {
+        ClauseId::Tier | ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
+        ClauseId::LimitsDisk if policy.writes_to_host() => Support::Unmet(Unmet {
             id: "limits.disk/rw-without-quota",
             why: "no quota on the file system of `/srv/work`".to_owned(),
             fix: "workspace mode `overlay`, or put the folder on xfs with prjquota".to_owned(),
-            weaker: Some(Control::EachFile(disk.total).into()),
+            weaker: policy.limits.disk.map(|total| Control::EachFile(total).into()),
         }),
-        Clause::NetMode(NetMode::Allow) | Clause::NetAllow(_) | Clause::NetDns(_) | Clause::NetBandwidth(_) => {
-            Support::Unmet(Unmet {
-                id: "net/no-broker",
-                why: "no backend here has a broker".to_owned(),
-                fix: "net.mode = \"none\" or \"loopback\"".to_owned(),
-                weaker: None,
-            })
-        }
-        Clause::NetMode(NetMode::Loopback) if tier == Tier::Process => Support::Unmet(Unmet {
+        ClauseId::NetMode if policy.net.mode == NetMode::Allow => no_broker(),
+        ClauseId::NetAllow | ClauseId::NetDns | ClauseId::NetBandwidth => no_broker(),
+        ClauseId::NetMode if policy.net.mode == NetMode::Loopback && tier == Tier::Process => Support::Unmet(Unmet {
             id: "net.mode/loopback-of-host",
             why: "without a network namespace `lo` is the host's".to_owned(),
             fix: "tier = \"container\", or net.mode = \"none\"".to_owned(),
             weaker: None,
         }),
-        Clause::LimitsMemory(limit) => {
+        ClauseId::LimitsMemory => {
+            let limit = policy.limits.memory.expect("it is asked for");
             let closing = [Filter::Visible, Filter::CountedMemory].map(Control::Filter);
-            Support::Held(Controls::new(Control::Watch(Watch::Memory(*limit)), closing))
+            Support::Held(Controls::new(Control::Watch(Watch::Memory(limit)), closing))
         }
-        Clause::LimitsCpuTime(limit) => held(Control::Watch(Watch::CpuTime { limit: *limit, counted: false })),
-        Clause::LimitsWall(limit) => held(Control::Watch(Watch::Wall(*limit))),
+        ClauseId::LimitsCpuTime => {
+            let limit = policy.limits.cpu_time.expect("it is asked for");
+            held(Control::Watch(Watch::CpuTime { limit, counted: false }))
+        }
+        ClauseId::LimitsWall => held(Control::Watch(Watch::Wall(policy.limits.wall.expect("it is asked for")))),
         _ => held(Control::NoNewPrivs),
     }
+}
+
+fn no_broker() -> Support {
+    Support::Unmet(Unmet {
+        id: "net/no-broker",
+        why: "no backend here has a broker".to_owned(),
+        fix: "net.mode = \"none\" or \"loopback\"".to_owned(),
+        weaker: None,
+    })
 }
 
 fn load(case: &Case) -> Result<policy::Loaded, policy::Diagnostics> {
@@ -126,7 +133,7 @@ fn judge(case: &Case) -> Result<(), String> {
     if let Some(wanted) = case.blocks.get("show") {
         has(&loaded.show_text(), wanted)?;
     }
-    let (process, container) = (backend(Tier::Process), backend(Tier::Container));
+    let (process, container) = (backend(Tier::Process, &loaded.policy), backend(Tier::Container, &loaded.policy));
     let candidates = [
         Candidate { tier: Tier::Process, backend: "native", answers: &process },
         Candidate { tier: Tier::Container, backend: "native", answers: &container },
@@ -148,9 +155,9 @@ fn auto_takes_the_tier_that_holds_everything_before_one_that_is_weaker() {
     layers.set("threat=mistakes");
     layers.flag("--prefer", "limits.wall");
     let loaded = layers.finish().unwrap();
-    let held = |_: &Clause<'_>| Support::Held(Controls::from(Control::NoNewPrivs));
-    let weaker = |clause: &Clause<'_>| match clause {
-        Clause::LimitsWall(_) => Support::Unmet(Unmet {
+    let held = |_: ClauseId| Support::Held(Controls::from(Control::NoNewPrivs));
+    let weaker = |clause: ClauseId| match clause {
+        ClauseId::LimitsWall => Support::Unmet(Unmet {
             id: "limits.wall/test",
             why: "nobody watches".to_owned(),
             fix: "watch".to_owned(),

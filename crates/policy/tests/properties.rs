@@ -10,7 +10,7 @@ use policy::plan::Support;
 use policy::rows::ROWS;
 use policy::units::{Bytes, BytesPerSecond, Millis};
 use policy::value::Tier;
-use policy::{Caller, Candidate, Clause, Diagnostics, Format, Layers, Loaded};
+use policy::{Caller, Candidate, ClauseId, Diagnostics, Format, Layers, Loaded};
 use proptest::prelude::*;
 
 fn caller() -> Caller {
@@ -37,7 +37,7 @@ fn load(documents: &[(&str, Format)], flags: &[(&str, String)]) -> Result<Loaded
 }
 
 fn digests(loaded: &Loaded) -> (String, String) {
-    let held = |_: &Clause<'_>| Support::Held(Control::NoNewPrivs.into());
+    let held = |_: ClauseId| Support::Held(Control::NoNewPrivs.into());
     let plan = policy::make_plan(loaded, Candidate { tier: Tier::Container, backend: "test", answers: &held }).unwrap();
     (plan.digest().to_owned(), plan.policy_digest().to_owned())
 }

@@ -29,7 +29,7 @@ fn valid_examples_are_read_and_demand_something() {
         let loaded = load(row.valid).unwrap_or_else(|mistakes| panic!("{}: {mistakes}", row.clause));
         // What switches a demand off has no value to show.
         let off = matches!(row.valid, "fs.noexec = false" | "fs.protect = false");
-        assert_eq!(loaded.policy.clause(row.clause).is_none(), off, "{}", row.clause);
+        assert_eq!(loaded.policy.demand(row.clause).is_none(), off, "{}", row.clause);
         assert!(
             loaded.origins.of(row.clause).starts_with("p.toml:"),
             "{}: {}",

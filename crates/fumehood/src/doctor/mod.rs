@@ -15,7 +15,7 @@ use policy::value::Tier;
 use serde::Serialize;
 
 pub use host::causes;
-pub use started::Started;
+pub use started::StartRecord;
 pub use tiers::{DOMAINS, Domain, Row, Share, TierHealth, default_tier, tiers};
 
 use sandbox::state::Places;

@@ -13,11 +13,11 @@ const MAX_FILE: u64 = 4096;
 
 /// What a start holds for.
 #[derive(Debug)]
-pub struct Started {
+pub struct StartRecord {
     key: String,
 }
 
-impl Started {
+impl StartRecord {
     /// On this host as it is; `None` where there are no machines, or nobody knows since when the host is up.
     #[must_use]
     pub fn on(host: &Capabilities) -> Option<Self> {

@@ -6,7 +6,7 @@ use backends::{Backend, Capabilities};
 use policy::plan::Reason;
 use policy::rows::ROWS;
 use policy::value::{Tier, TierChoice};
-use policy::{Caller, Candidate, Clause, ClauseId, Format, Layers, Loaded, Strength, Support, make_plan};
+use policy::{Caller, Candidate, ClauseId, Format, Layers, Loaded, Strength, Support, make_plan};
 use serde::{Serialize, Serializer};
 
 use super::Proof;
@@ -173,7 +173,7 @@ fn refused(backend: &'static dyn Backend, host: &Capabilities) -> Vec<Reason> {
     let root = if backend.tier() == Tier::Vm { "\nfs.root = \"dir:/srv/root\"" } else { "" };
     let Some(loaded) = load(&format!("tier = \"{}\"{root}", backend.tier().as_str())) else { return Vec::new() };
     let policy = loaded.policy_on(backend.tier()).into_owned();
-    let answers = |clause: &Clause<'_>| backend.support(clause, &policy, host);
+    let answers = |clause: ClauseId| backend.support(clause, &policy, host);
     let on = Candidate { tier: backend.tier(), backend: backend.name(), answers: &answers };
     make_plan(&loaded, on).err().map(|refusal| refusal.refused).unwrap_or_default()
 }
@@ -193,10 +193,10 @@ fn answers(backend: &'static dyn Backend, host: &Capabilities, id: ClauseId, exa
 fn ask(backend: &'static dyn Backend, host: &Capabilities, id: ClauseId, example: &'static str) -> Option<Row> {
     let loaded = load(example)?;
     let policy = loaded.policy_on(backend.tier()).into_owned();
-    let clause = policy.clause(id)?;
+    policy.demand(id)?;
     let row =
         Row { clause: id, example, enforcer: None, strength: None, overshoot: None, id: None, why: None, fix: None };
-    match backend.support(&clause, &policy, host) {
+    match backend.support(id, &policy, host) {
         Support::NotAsked => None,
         Support::Held(held) => Some(Row {
             enforcer: Some(held.enforcer()),

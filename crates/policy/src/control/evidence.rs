@@ -63,6 +63,9 @@ impl Control {
             Self::Overlay { .. } => Evidence::Outside("mountinfo: kind of the uppermost mount; its layer came out"),
             Self::Copy { size: Some(_), .. } | Self::Tmpfs { .. } => Evidence::Outside("statfs: size and inodes"),
             Self::Copy { size: None, .. } => Evidence::Armed("the copy was made"),
+            Self::Certificates { .. } => {
+                Evidence::Outside("mountinfo; what is read at each place is what was laid there")
+            }
             Self::Hide(_) => Evidence::Armed("covered in the layer"),
             Self::Covered(_) => Evidence::Outside("mountinfo: a mount on each path that was found"),
             Self::ProtectedMounts => Evidence::Outside("mountinfo: each protected path"),

@@ -400,6 +400,11 @@ pub enum Control {
         /// Inodes.
         inodes: u64,
     },
+    /// The certificates that the run trusts, in the place of the root's own files of such. None: the root has no such file.
+    Certificates {
+        /// Inside, without links.
+        at: Vec<PathBuf>,
+    },
     /// Paths that match these globs are covered in the layer.
     Hide(Vec<String>),
     /// What is found in grants at the start is covered by an empty mount.

@@ -38,6 +38,7 @@ impl Control {
             Self::Copy { size: Some(_), .. } => "tmpfs",
             Self::Copy { size: None, .. } => "copy",
             Self::Tmpfs { .. } => "tmpfs:size,nr_inodes",
+            Self::Certificates { .. } => "mountns:certificates",
             Self::Hide(_) => "overlay:whiteout",
             Self::Covered(_) => "mountns:cover",
             Self::ProtectedMounts => "mountns:ro",

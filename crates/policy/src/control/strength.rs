@@ -48,6 +48,14 @@ impl Control {
         if let Self::OwnKernel { platform: _, faults: Some(faults) } = self {
             return Some(faults);
         }
+        let inner = if let Self::InMachine(inner) = self { inner } else { self };
+        if let Self::Certificates { at } = inner
+            && at.is_empty()
+        {
+            return Some(
+                "no file of certificates of the root is replaced: of the hosts whose requests are read, only programs that read a variable trust any",
+            );
+        }
         self.hold().2
     }
 
@@ -163,6 +171,7 @@ impl Control {
             | Self::Overlay { .. }
             | Self::Copy { .. }
             | Self::Tmpfs { .. }
+            | Self::Certificates { .. }
             | Self::Hide(_)
             | Self::ProtectedMounts
             | Self::NoexecMounts

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Key, MAX_DEPTH, MAX_ENTRIES, MAX_NODES, Node, ParseError, Place, Value};
+use super::{Key, MAX_DEPTH, MAX_ENTRIES, MAX_NODES, Node, ParseError, SourceSpan, Value};
 use crate::strict_json::{self, Build, Fault, Limits, Problem, Scalar};
 
 pub(super) fn parse(source: u16, text: &str) -> (Option<Node>, Vec<ParseError>) {
@@ -27,7 +27,7 @@ struct Tree<'t> {
 
 impl Tree<'_> {
     fn node(&self, value: Value, range: Range<usize>) -> Node {
-        Node { value, place: Place::new(self.source, range) }
+        Node { value, place: SourceSpan::new(self.source, range) }
     }
 
     /// What stands where a value should be.
@@ -109,7 +109,7 @@ impl Build for Tree<'_> {
         (name, range): (String, Range<usize>),
         node: Node,
     ) -> Result<(), ParseError> {
-        table.push((Key { name, place: Place::new(self.source, range) }, node));
+        table.push((Key { name, place: SourceSpan::new(self.source, range) }, node));
         Ok(())
     }
 

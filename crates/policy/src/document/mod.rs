@@ -21,7 +21,7 @@ pub(crate) const MAX_ENTRIES: usize = 2_000;
 pub(crate) const MAX_NODES: usize = 100_000;
 
 /// The origin of what no layer says.
-pub(crate) const GROUND: &str = "preset strict";
+pub(crate) const DEFAULT_ORIGIN: &str = "preset strict";
 
 /// The language of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,13 +67,13 @@ pub(crate) struct Source {
 
 /// A range of bytes in a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SourceSpan {
     pub(crate) source: u16,
     pub(crate) start: u32,
     pub(crate) end: u32,
 }
 
-impl Place {
+impl SourceSpan {
     pub(crate) fn range(self) -> std::ops::Range<usize> {
         let offset = |at: u32| usize::try_from(at).unwrap_or(usize::MAX);
         offset(self.start)..offset(self.end)
@@ -89,14 +89,14 @@ impl Place {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub(crate) value: Value,
-    pub(crate) place: Place,
+    pub(crate) place: SourceSpan,
 }
 
 /// A key and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Key {
     pub(crate) name: String,
-    pub(crate) place: Place,
+    pub(crate) place: SourceSpan,
 }
 
 /// What all three languages can say.
@@ -237,16 +237,16 @@ pub(crate) fn parse(index: u16, source: &Source) -> (Option<Node>, Vec<Diagnosti
     (root, mistakes)
 }
 
-/// Where a value was written; what is in no source comes from the ground of all layers.
-pub(crate) fn locate(sources: &[Source], place: Place) -> SourceLocation {
+/// Where a value was written; what is in no source has a default.
+pub(crate) fn locate(sources: &[Source], place: SourceSpan) -> SourceLocation {
     match sources.get(usize::from(place.source)) {
         Some(source) => source.place_of(place.range()),
-        None => SourceLocation { name: GROUND.to_owned(), line_column: None, excerpt: String::new() },
+        None => SourceLocation { name: DEFAULT_ORIGIN.to_owned(), line_column: None, excerpt: String::new() },
     }
 }
 
 /// The place of what a JSON Pointer names below the value at a place: for messages, so the source is parsed once more.
-pub(crate) fn pointed(place: Place, source: &Source, pointer: &str) -> Option<Place> {
+pub(crate) fn pointed(place: SourceSpan, source: &Source, pointer: &str) -> Option<SourceSpan> {
     let (tree, _) = parse_flaws(place.source, source);
     let node = standing_at(tree.as_ref()?, place)?.clone();
     let (node, text) = match &node.value {
@@ -282,7 +282,7 @@ pub(crate) fn pointed(place: Place, source: &Source, pointer: &str) -> Option<Pl
     }
 }
 
-fn standing_at(node: &Node, place: Place) -> Option<&Node> {
+fn standing_at(node: &Node, place: SourceSpan) -> Option<&Node> {
     if node.place == place {
         return Some(node);
     }
@@ -317,11 +317,11 @@ impl Source {
     }
 
     /// The place of a part of a text, if it is written as it reads.
-    pub(crate) fn inside(&self, place: Place, text: &str, range: std::ops::Range<usize>) -> Option<Place> {
+    pub(crate) fn inside(&self, place: SourceSpan, text: &str, range: std::ops::Range<usize>) -> Option<SourceSpan> {
         let whole = place.range();
         let start = whole.start.checked_add(self.text.get(whole)?.find(text)?)?;
         let end = range.end.min(text.len());
-        Some(Place::new(place.source, start.checked_add(range.start.min(end))?..start.checked_add(end)?))
+        Some(SourceSpan::new(place.source, start.checked_add(range.start.min(end))?..start.checked_add(end)?))
     }
 
     /// Where a range lies, in the words of this kind of source.
@@ -345,7 +345,7 @@ impl Source {
     }
 
     /// The origin of a value, as in `policy show`.
-    pub(crate) fn origin(&self, place: Place) -> String {
+    pub(crate) fn origin(&self, place: SourceSpan) -> String {
         match self.kind {
             Kind::Preset => format!("preset {}", self.name),
             Kind::Flag => self.name.clone(),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Key, MAX_DEPTH, MAX_NODES, Node, ParseError, Place, Value};
+use super::{Key, MAX_DEPTH, MAX_NODES, Node, ParseError, SourceSpan, Value};
 
 pub(super) fn parse(source: u16, text: &str) -> (Option<Node>, Vec<ParseError>) {
     let (table, errors) = DeTable::parse_recoverable(text);
@@ -40,16 +40,16 @@ impl Walk {
     fn table(&mut self, range: Range<usize>, table: &DeTable<'_>, depth: usize) -> Node {
         let mut entries = Vec::with_capacity(table.len());
         for (key, value) in table {
-            let place = Place::new(self.source, key.span());
+            let place = SourceSpan::new(self.source, key.span());
             let key = Key { name: key.get_ref().to_string(), place };
             entries.push((key, self.value(value, depth + 1)));
         }
-        Node { value: Value::Table(entries), place: Place::new(self.source, range) }
+        Node { value: Value::Table(entries), place: SourceSpan::new(self.source, range) }
     }
 
     fn value(&mut self, value: &Spanned<DeValue<'_>>, depth: usize) -> Node {
         let range = value.span();
-        let place = Place::new(self.source, range.clone());
+        let place = SourceSpan::new(self.source, range.clone());
         self.nodes += 1;
         if depth > MAX_DEPTH || self.nodes > MAX_NODES {
             if !self.flaws.iter().any(|flaw| matches!(flaw.id, "document/depth" | "document/size")) {

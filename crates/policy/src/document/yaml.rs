@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span};
 
-use super::{Key, MAX_DEPTH, MAX_ENTRIES, MAX_NODES, Node, ParseError, Place, Value};
+use super::{Key, MAX_DEPTH, MAX_ENTRIES, MAX_NODES, Node, ParseError, SourceSpan, Value};
 
 pub(super) fn parse(source: u16, text: &str) -> (Option<Node>, Vec<ParseError>) {
     let mut builder =
@@ -25,7 +25,7 @@ pub(super) fn parse(source: u16, text: &str) -> (Option<Node>, Vec<ParseError>) 
             return (None, builder.flaws);
         }
     }
-    let empty = Node { value: Value::Table(Vec::new()), place: Place::new(source, 0..0) };
+    let empty = Node { value: Value::Table(Vec::new()), place: SourceSpan::new(source, 0..0) };
     (Some(builder.root.unwrap_or(empty)), builder.flaws)
 }
 
@@ -120,12 +120,12 @@ impl Builder {
             }
         };
         let end = range.end.max(start);
-        self.put(Node { value, place: Place::new(self.source, start..end) })
+        self.put(Node { value, place: SourceSpan::new(self.source, start..end) })
     }
 
     fn scalar(&mut self, text: &str, style: ScalarStyle, range: Range<usize>) -> Result<(), ParseError> {
         self.count(&range)?;
-        let place = Place::new(self.source, range.clone());
+        let place = SourceSpan::new(self.source, range.clone());
         if let Some(Open::Table(entries, key @ None, _)) = self.open.last_mut() {
             if entries.len() >= MAX_ENTRIES {
                 return Err(ParseError::too_many(range));

@@ -4,7 +4,7 @@ use super::tree::{typed, wrap};
 use super::{FlagUse, Layers, MAX_SOURCES};
 use crate::clause::ClauseId;
 use crate::diagnostic::{SourceLocation, did_you_mean, quote};
-use crate::document::{Format, Key, Kind, Node, Place, Source, Value};
+use crate::document::{Format, Key, Kind, Node, Source, SourceSpan, Value};
 use crate::names::is_env_name;
 use crate::rows;
 
@@ -170,10 +170,10 @@ impl Layers {
     }
 
     /// The value part of a flag's text.
-    fn whole(&self, source: u16) -> Place {
+    fn whole(&self, source: u16) -> SourceSpan {
         let text = self.sources.get(usize::from(source)).map_or("", |source| source.text.as_str());
         let start = text.find([' ', '=']).map_or(0, |at| at + 1);
-        Place::new(source, start..text.len())
+        SourceSpan::new(source, start..text.len())
     }
 
     fn flag_tree(&mut self, path: &str, value: &str, name: &str, written: String, usage: FlagUse) {

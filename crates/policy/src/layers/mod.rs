@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::clause::ClauseId;
 use crate::diagnostic::{Diagnostic, Diagnostics, SourceLocation, did_you_mean, quote};
-use crate::document::{self, Format, Kind, Node, Place, Source, Value};
+use crate::document::{self, Format, Kind, Node, Source, SourceSpan, Value};
 use crate::load::{Caller, Loaded, Loader, Origins};
 use crate::presets::{PRESETS, preset};
 use crate::read::Reader;
@@ -204,7 +204,7 @@ impl Layers {
     }
 
     fn preset(&mut self, name: &'static str, text: &str) {
-        // Upon an untouched ground `strict` says nothing new.
+        // Where nothing else was said `strict` says nothing new: it is what the defaults are.
         name.clone_into(&mut self.name);
         if name == "strict" && self.documents.is_empty() {
             return;
@@ -277,7 +277,7 @@ impl Layers {
                     "without it a later fumehood could not tell what was meant",
                     "start with version = 1",
                 );
-                reader.note("version", Place { end: tree.place.start, ..tree.place }, fault);
+                reader.note("version", SourceSpan { end: tree.place.start, ..tree.place }, fault);
             }
         }
     }
@@ -307,8 +307,8 @@ impl Layers {
     /// # Errors
     /// Every mistake of every layer, and of what they say together.
     pub fn finish(mut self) -> Result<Loaded, Diagnostics> {
-        // The ground, `strict`, needs no reading: what no layer says has its values already (`Policy::ground`).
-        let place = Place { source: u16::MAX, start: 0, end: 0 };
+        // `strict` needs no reading: what no layer says has its values already (`Policy::defaults`).
+        let place = SourceSpan { source: u16::MAX, start: 0, end: 0 };
         let mut tree = Node { value: Value::Table(Vec::new()), place };
         for document in std::mem::take(&mut self.documents) {
             tools::lay(&mut tree, document);

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::Layers;
 use super::tree::merge;
 use crate::diagnostic::quote;
-use crate::document::{self, Format, Kind, Node, Place, Value};
+use crate::document::{self, Format, Kind, Node, SourceSpan, Value};
 use crate::read::tools::file_of_schema;
 
 /// Puts a layer upon those below it.
@@ -29,7 +29,7 @@ fn take(tree: &mut Node, key: &str) -> Option<(document::Key, Node)> {
 }
 
 /// The `tools` of a layer, made if it has none.
-fn tools_of(tree: &mut Node, place: Place) -> Option<&mut Vec<(document::Key, Node)>> {
+fn tools_of(tree: &mut Node, place: SourceSpan) -> Option<&mut Vec<(document::Key, Node)>> {
     let Value::Table(top) = &mut tree.value else { return None };
     if !top.iter().any(|(name, _)| name.name == "tools") {
         let key = document::Key { name: "tools".to_owned(), place };
@@ -98,7 +98,7 @@ impl Layers {
 
     fn schema_file(
         &mut self,
-        place: Place,
+        place: SourceSpan,
         text: &str,
         folder: &Path,
         loader: &dyn crate::load::Loader,

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use crate::clause::ClauseId;
-use crate::document::{self, Format, GROUND, Key, Kind, Node, Place, Source, Value};
+use crate::document::{self, DEFAULT_ORIGIN, Format, Key, Kind, Node, Source, SourceSpan, Value};
 
 /// A table with one entry.
-pub(super) fn wrap(name: &str, node: Node, place: Place) -> Node {
+pub(super) fn wrap(name: &str, node: Node, place: SourceSpan) -> Node {
     Node { value: Value::Table(vec![(Key { name: name.to_owned(), place }, node)]), place }
 }
 
 /// A flag's value in TOML's own spelling; its parts get the place of the flag.
-pub(super) fn typed(value: &str, place: Place) -> Option<Value> {
+pub(super) fn typed(value: &str, place: SourceSpan) -> Option<Value> {
     if !value.starts_with(['[', '{', '"', '\'']) {
         return None;
     }
@@ -23,7 +23,7 @@ pub(super) fn typed(value: &str, place: Place) -> Option<Value> {
     Some(node.value)
 }
 
-fn replace(node: &mut Node, place: Place) {
+fn replace(node: &mut Node, place: SourceSpan) {
     node.place = place;
     match &mut node.value {
         Value::Array(items) => items.iter_mut().for_each(|item| replace(item, place)),
@@ -87,7 +87,7 @@ pub(super) fn origin(sources: &[Source], tree: &Node, id: ClauseId) -> String {
         }
     }
     let list: Vec<String> = list.into_iter().map(|(_, text)| text).collect();
-    if list.is_empty() { GROUND.to_owned() } else { list.join(", ") }
+    if list.is_empty() { DEFAULT_ORIGIN.to_owned() } else { list.join(", ") }
 }
 
 /// The first place in each source that a value is made of.

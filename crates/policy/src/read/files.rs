@@ -28,7 +28,26 @@ fn matches_nothing(glob: &str) -> Option<(&'static str, String)> {
         };
         return Some(("paths are compared name by name, without `.`, `..` and empty names", fix));
     }
-    None
+    let first = names.first().copied().filter(|first| is_for_a_shell(first, names.len() > 1))?;
+    let (sign, rest) = first.split_at_checked(1)?;
+    let escaped = glob.replacen(first, &format!("[{sign}]{rest}"), 1);
+    let fix = format!(
+        "write the absolute path that it has inside, or one below the workspace or a grant; a name that begins so is {}",
+        quote(&escaped)
+    );
+    Some(("no shell reads it: `~` and variables are not replaced, and it would stand for a name that begins so", fix))
+}
+
+/// `~`, `~NAME/`, `$NAME` and `${NAME}`: what a shell would replace, and no name that anybody gives. `~$a.doc` and `$RECYCLE.BIN`
+/// are names.
+fn is_for_a_shell(first: &str, has_more: bool) -> bool {
+    let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if let Some(user) = first.strip_prefix('~') {
+        return user.is_empty() || (has_more && is_word(user));
+    }
+    first.strip_prefix('$').is_some_and(|name| {
+        is_word(name) || name.strip_prefix('{').and_then(|name| name.strip_suffix('}')).is_some_and(is_word)
+    })
 }
 
 pub(crate) const FS: &[&str] = &[

@@ -3,7 +3,7 @@
 use super::scalar::compile;
 use super::{Reader, fault};
 use crate::diagnostic::{did_you_mean, quote};
-use crate::document::Place;
+use crate::document::SourceSpan;
 use crate::names::is_env_name;
 use crate::value::{Input, InputType, Policy};
 
@@ -16,7 +16,7 @@ impl Reader<'_> {
         let open = policy.inputs.is_empty();
         for (name, value, source) in given {
             let length = self.sources.get(usize::from(*source)).map_or(0, |source| source.text.len());
-            let place = Place::new(*source, 0..length);
+            let place = SourceSpan::new(*source, 0..length);
             if open && is_env_name(name) {
                 let text = Input {
                     kind: InputType::String,
@@ -56,7 +56,7 @@ impl Reader<'_> {
         }
     }
 
-    fn undeclared(&mut self, name: &str, place: Place, open: bool, policy: &Policy) {
+    fn undeclared(&mut self, name: &str, place: SourceSpan, open: bool, policy: &Policy) {
         let known = policy.inputs.keys().map(String::as_str);
         let (why, fix) = match did_you_mean(name, known) {
             Some(near) => ("the policy does not declare it", format!("did you mean `{near}`?")),

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use crate::clause::ClauseId;
 use crate::danger;
 use crate::diagnostic::{Diagnostic, Diagnostics, did_you_mean, quote};
-use crate::document::{self, Format, Kind, Node, Place, Source, Value};
+use crate::document::{self, Format, Kind, Node, Source, SourceSpan, Value};
 use crate::load::Caller;
 use crate::value::{BackendName, EnforcerDemand, Policy, Threat, Tier, TierChoice};
 
@@ -94,18 +94,18 @@ pub(crate) fn clause_of(path: &str) -> Option<ClauseId> {
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn note(&mut self, path: &str, place: Place, fault: Fault) {
+    pub(crate) fn note(&mut self, path: &str, place: SourceSpan, fault: Fault) {
         let at = document::locate(self.sources, place);
         let Fault { id, what, why, fix } = fault;
         self.mistakes.add(Diagnostic { id: id.to_owned(), clause: clause_of(path), what, at, why, fix });
     }
 
-    pub(crate) fn source(&self, place: Place) -> Option<&'a Source> {
+    pub(crate) fn source(&self, place: SourceSpan) -> Option<&'a Source> {
         self.sources.get(usize::from(place.source))
     }
 
     /// How a value would be written here: in the language of the document, or as the flag.
-    pub(crate) fn suggest(&self, path: &str, place: Place, value: &str) -> String {
+    pub(crate) fn suggest(&self, path: &str, place: SourceSpan, value: &str) -> String {
         let key = path.rsplit('.').next().unwrap_or(path);
         match self.source(place) {
             Some(Source { kind: Kind::Flag, name, .. }) if name == "--set" => format!("--set {path}={value}"),
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
         Some(node)
     }
 
-    fn unknown_key(&mut self, path: &str, name: &str, place: Place, keys: &[&str]) {
+    fn unknown_key(&mut self, path: &str, name: &str, place: SourceSpan, keys: &[&str]) {
         let inside = if path.is_empty() { "a policy".to_owned() } else { format!("`{path}`") };
         let what = format!("{} is not a key of {inside}", quote(name));
         let why = "unknown keys are refused, so that a misspelt limit is never silently absent";

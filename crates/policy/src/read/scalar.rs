@@ -4,7 +4,7 @@ use regex::{Regex, RegexBuilder};
 
 use super::{Reader, fault, list_words};
 use crate::diagnostic::{did_you_mean, quote};
-use crate::document::{Kind, Node, Place, Value};
+use crate::document::{Kind, Node, SourceSpan, Value};
 use crate::units::{Bytes, BytesPerSecond, Millis, UnitError};
 
 /// The text that says that a limit is not demanded.
@@ -45,7 +45,7 @@ impl Reader<'_> {
     }
 
     /// The value as it stands in the document.
-    pub(crate) fn written(&self, place: Place) -> &str {
+    pub(crate) fn written(&self, place: SourceSpan) -> &str {
         let text = self.source(place).map_or("", |source| source.text.as_str());
         text.get(place.range()).unwrap_or_default()
     }
@@ -209,7 +209,7 @@ impl Reader<'_> {
         }
     }
 
-    fn unit_fault(&mut self, path: &str, place: Place, text: &str, error: UnitError, fix: String) {
+    fn unit_fault(&mut self, path: &str, place: SourceSpan, text: &str, error: UnitError, fix: String) {
         let what = match error.id {
             "unit/missing" => format!("`{path}` needs a unit"),
             "unit/unknown" => format!("`{path}` has an unknown unit: {}", quote(text)),

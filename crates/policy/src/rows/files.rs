@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Row] = &[
         shape: Shape::Grants,
         lift: false,
         default: "[]",
-        promise: "These paths are readable, and nothing else of the host beside the root.",
+        promise: "These paths are readable, and nothing else of the host beside the root. Where a tree of its own is shown, a grant of the workspace at the workspace's own place is left out: its mode counts there, and another tree in that place is refused.",
         not_promised: "Files that others change meanwhile are seen changed. Dangerous places need `dangerous-read`.",
         valid: r#"fs.read = ["/opt/data", { from = "./models", to = "/models" }]"#,
         invalid: r#"fs.read = ["/proc"]"#,
@@ -99,7 +99,7 @@ pub(super) const ROWS: &[Row] = &[
         shape: Shape::Texts,
         lift: false,
         default: "[]",
-        promise: "What matches, relative to the workspace or a grant, or by its absolute path inside, is not in the workspace, and in grants an empty mount covers it. Looked for at start; with a workspace only in modes `overlay` and `copy`.",
+        promise: "What matches, relative to the workspace or a grant, or by its absolute path inside, is not in the workspace, and in grants an empty mount covers it. Looked for at start; with a workspace only in modes `overlay` and `copy`. A glob that can match nothing is a mistake: an empty one, names that are `.`, `..` or empty (`a//b`, `**/.env/`), `~` and variables, which no shell reads here (`[~]/x` is a name that begins so), and an absolute one beside all that is shown.",
         not_promised: "Content that lies under another name; in grants, that there is such a name, and what somebody outside makes there later.",
         valid: r#"fs.hide = ["**/.env"]
 workspace.mode = "overlay"

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::super::{Reader, fault};
 use super::{json, spotted};
 use crate::diagnostic::quote;
-use crate::document::{self, Format, Kind, Node, Place, Source, Value};
+use crate::document::{self, Format, Kind, Node, Source, SourceSpan, Value};
 use crate::guards::Guard;
 use crate::names::{NameFlaw, flaw_of_entry};
 use crate::span::{Span, Spanned};
@@ -89,7 +89,7 @@ impl Reader<'_> {
         let Some(node) = table.get("name") else {
             let why = "an entry judges the tools that it names";
             let fault = fault("value/incomplete", "a tool has no `name`", why, "write name = \"mail.send\"");
-            let start = Place { end: table.place.start.saturating_add(1), ..table.place };
+            let start = SourceSpan { end: table.place.start.saturating_add(1), ..table.place };
             self.note(path, start, fault);
             return None;
         };
@@ -153,7 +153,7 @@ impl Reader<'_> {
     }
 
     /// The place of a part of a text; of the whole text where it is not written as it reads (escapes).
-    fn inside(&self, place: Place, text: &str, range: std::ops::Range<usize>) -> Place {
+    fn inside(&self, place: SourceSpan, text: &str, range: std::ops::Range<usize>) -> SourceSpan {
         let Some(source) = self.source(place) else { return place };
         source.inside(place, text, range).unwrap_or(place)
     }

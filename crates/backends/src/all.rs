@@ -30,7 +30,7 @@ pub fn of(plan: &Plan) -> Result<&'static dyn Backend, StartError> {
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use policy::Clause;
+    use policy::ClauseId;
     use policy::value::Tier;
 
     use super::*;
@@ -52,7 +52,7 @@ mod tests {
     fn plan(backend: &dyn Backend, name: &'static str, host: &Capabilities) -> Result<Plan, policy::Refusal> {
         let loaded = strict(backend);
         let policy = loaded.policy_on(backend.tier()).into_owned();
-        let answers = |clause: &Clause<'_>| backend.support(clause, &policy, host);
+        let answers = |clause: ClauseId| backend.support(clause, &policy, host);
         policy::make_plan(&loaded, policy::Candidate { tier: backend.tier(), backend: name, answers: &answers })
     }
 
@@ -66,7 +66,7 @@ mod tests {
             let refusal = plan(*backend, backend.name(), &without).unwrap_err();
             let reason = refusal.refused.iter().find(|reason| reason.id == missing.id);
             let reason = reason.unwrap_or_else(|| panic!("{backend:?}: {refusal:?}"));
-            assert_eq!((reason.clause, &reason.fix), (policy::ClauseId::Tier, &missing.fix), "{backend:?}");
+            assert_eq!((reason.clause, &reason.fix), (ClauseId::Tier, &missing.fix), "{backend:?}");
         }
     }
 

@@ -22,9 +22,11 @@ mod support;
 mod trust;
 
 pub use all::{ALL, of};
+#[cfg(feature = "mutation")]
+pub use backend::Mutation;
 pub use backend::{
-    Backend, Exhausted, ExhaustedResource, GitPart, Launch, Memory, OwnProgram, Prepared, Protect, Remembered, Running,
-    Sample, Started, Stdio, Streams, Trust, Unseen, Verified,
+    Backend, Exhausted, ExhaustedResource, FoundPaths, GitPart, Launch, Memory, OwnProgram, Prepared, Protect,
+    Remembered, Running, Sample, Started, Stdio, Streams, Trust, Unseen, Verified,
 };
 pub use engine::Podman;
 pub use error::{Shut, StartError};
@@ -40,3 +42,4 @@ pub use native::{
 pub use oci::Crun;
 pub use qemu::{Qemu, sweep_machines};
 pub use support::{LANGUAGE_MODULES, unmet_rules};
+pub use trust::certificates_of;

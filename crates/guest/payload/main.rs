@@ -1,4 +1,4 @@
-//! The program inside the sandbox. All of it is in the library; here is only the door.
+//! The program inside the sandbox. All of it is in the library; here is only its entry.
 #![no_std]
 #![no_main]
 

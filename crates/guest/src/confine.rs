@@ -6,16 +6,16 @@
 use sys::bare::{self, CloseList, Errno, Fd, Owned, Stack, Within, Witness};
 
 use crate::config::{Ids, MAX_SOURCES, Mode, Op, Probe, Source, View};
-use crate::door::{CONFIG, CONTROL};
 use crate::fault::{At as _, Fault, Taken};
 use crate::frames::{FromGuest, ProbeErrnos, ToGuest};
 use crate::identity::same;
 use crate::link::Link;
 use crate::paths::Decimal;
 use crate::ready::Ready;
+use crate::runtime_entry::{CONFIG, CONTROL};
 use crate::state::{Guest, Terminal};
 use crate::step::Step;
-use crate::{child, door, init, layers, network, posture};
+use crate::{child, init, layers, network, posture, runtime_entry};
 
 /// What the guest itself still calls once the filter is on, for whoever writes filters: each must be allowed.
 pub const CALLS_AFTER_SECCOMP: &[&str] = &[
@@ -89,7 +89,7 @@ const ORDER: &[(Step, Action)] = &[
 #[must_use]
 pub fn run() -> i32 {
     let link = Link::new(Fd::new(CONTROL));
-    let came_in = match door::pass() {
+    let came_in = match runtime_entry::enter() {
         Ok(came_in) => came_in,
         // The control socket is not in its place yet.
         Err(fault) => return fail(Link::new(Fd::new(0)), Step::Config, fault),
@@ -124,7 +124,7 @@ fn fail(link: Link, step: Step, fault: Fault) -> i32 {
 fn read_config(link: Link, came_in: bool) -> Taken<View<'static>> {
     let bytes = if came_in {
         // Another kernel than the one that sealed it need not know of seals.
-        door::read_all(Fd::new(CONFIG))?
+        runtime_entry::read_all(Fd::new(CONFIG))?
     } else {
         match bare::map_sealed(Fd::new(CONFIG)) {
             Err(Errno::EPERM) => {
@@ -155,6 +155,7 @@ fn descriptors(guest: &mut Guest<'_>) -> Taken {
     if last > most || named().any(|number| number <= CONFIG) {
         return Err(Errno::EBADF.into());
     }
+    runtime_entry::take_program(guest.view.mode, guest.view.program)?;
     if !guest.view.close_descriptors {
         return Ok(());
     }
@@ -501,7 +502,7 @@ fn landlock(guest: &mut Guest<'_>) -> Taken {
         guest.witness = Some(witness);
     }
     if let Some(layer) = &guest.view.landlock {
-        layers::gather(layer)?.restrict_self(layer.flags)?;
+        guest.device_refused = layers::put_on(layer)?;
         guest.layers = 1;
     }
     Ok(())

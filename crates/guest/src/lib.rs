@@ -15,7 +15,6 @@
 mod child;
 pub mod config;
 mod confine;
-mod door;
 mod fault;
 pub mod frames;
 mod identity;
@@ -28,6 +27,7 @@ mod paths;
 mod posture;
 mod programs;
 mod ready;
+mod runtime_entry;
 mod state;
 pub mod step;
 mod text;

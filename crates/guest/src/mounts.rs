@@ -118,6 +118,11 @@ impl Tree {
                 export.map_or(Ok(()), |slot| self.export_dir(path, slot))
             }
             Op::Bind { source, path, attrs, file } => self.bind(source, path, attrs, file),
+            Op::BindInner { from, path, attrs } => {
+                let mount = bare::clone_mount(self.open(from)?.fd(), false)?;
+                bare::set_attributes(mount.fd(), attrs.bits(), false)?;
+                self.mount(path, &mount, false)
+            }
             Op::Overlay { ref lowers, path, size, inodes, attrs, export } => {
                 self.overlay(lowers, path, (size, inodes), attrs, export)
             }

@@ -48,6 +48,7 @@ pub(crate) fn gather(guest: &Guest<'_>) -> bare::Result<Posture> {
         descriptors,
         more_descriptors,
         landlock_layers: guest.layers,
+        device_refused: guest.device_refused,
         signal_scope_proven: guest.scope_proven,
         payload_scope_proven: guest.payload_scope_proven,
         keyring_replaced: guest.keyring_replaced,

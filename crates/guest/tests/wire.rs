@@ -38,6 +38,7 @@ fn every_op() -> Vec<Op<CString, Vec<u8>>> {
         Op::Mask { path: path(), dir: true },
         Op::ReadOnly { path: path(), recursive: true },
         Op::Pin { path: path() },
+        Op::BindInner { from: path(), path: path(), attrs: Attrs::RDONLY },
         Op::SetAttr { path: path(), attrs, recursive: false },
         Op::Device { path: path(), major: 1, minor: 3 },
     ]

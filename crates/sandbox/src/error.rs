@@ -1,4 +1,5 @@
-//! Why there is no run: it was refused, or something of ours failed. Which of the two is decided here, and nowhere else.
+//! Why there is no run: it was refused, or something of ours failed. Whoever makes a fault says at its place which of the two it
+//! is; for the errors of what lies below, it is decided here.
 
 use backends::StartError;
 use policy::{Diagnostics, Refusal};

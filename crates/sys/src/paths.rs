@@ -120,15 +120,29 @@ pub fn open_place_beneath(folder: impl AsFd, path: &Path) -> Result<OwnedFd> {
 /// followed as a program inside would, and none leads out of the tree.
 #[must_use]
 pub fn is_within(tree: &Path, path: &Path) -> bool {
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let Ok(root) = open(rustix::fs::CWD, tree, OFlags::PATH | OFlags::DIRECTORY, ResolveFlags::empty()) else {
-        return false;
-    };
-    // EAGAIN: something was renamed meanwhile, and the kernel could not say that `..` stays within.
-    let mut found = (0..RACES).map(|_| open(&root, path, OFlags::PATH | OFlags::NOFOLLOW, resolve));
+    open_within(tree, path, OFlags::PATH | OFlags::NOFOLLOW).is_ok()
+}
+
+/// Opens `path` as a place of a tree that is to be another root: links are followed as a program inside would, the last one too, and
+/// none leads out of the tree.
+///
+/// # Errors
+/// ELOOP: too many links, or one of `/proc`. ENOENT, ENOTDIR, EACCES.
+pub fn open_place_within(tree: &Path, path: &Path) -> Result<OwnedFd> {
+    open_within(tree, path, OFlags::PATH)
+}
+
+fn open_within(tree: &Path, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+    let root = open(rustix::fs::CWD, tree, OFlags::PATH | OFlags::DIRECTORY, ResolveFlags::empty())?;
+    let mut found = open(&root, path, flags, ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS);
+    for _ in 1..RACES {
+        // EAGAIN: something was renamed meanwhile, and the kernel could not say that `..` stays within.
+        if found.as_ref().err().is_none_or(|error| error.errno != Errno::AGAIN) {
+            break;
+        }
+        found = open(&root, path, flags, ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS);
+    }
     found
-        .find(|found| found.as_ref().err().is_none_or(|error| error.errno != Errno::AGAIN))
-        .is_some_and(|it| it.is_ok())
 }
 
 /// The path that the kernel has for what a descriptor refers to, as this process sees it (`/proc/self/fd`).
@@ -235,6 +249,20 @@ pub fn read_file_below(folder: impl AsFd, path: &Path, most: usize) -> Result<Ve
     let fd =
         open(folder, path, flags, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)?;
     read_regular(&fd, name, most)
+}
+
+/// As [`read_file`], of what was opened as a place.
+///
+/// # Errors
+/// As [`read_file`].
+pub fn read_place(place: impl AsFd, most: usize) -> Result<Vec<u8>> {
+    let link = format!("/proc/self/fd/{}", place.as_fd().as_raw_fd());
+    // What its kind is was asked of the place itself: nothing else is opened, which could wait or do something.
+    if facts(&place)?.kind != Kind::File {
+        return Err(Error::new("read", link, Errno::INVAL));
+    }
+    let fd = rustix::fs::open(link.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    read_regular(&fd.named("open", || link.clone())?, OsStr::new(&link), most)
 }
 
 /// Whether the caller, with its effective ids and all its groups, may read what is at `path`, or else pass through it.

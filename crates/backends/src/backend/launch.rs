@@ -81,20 +81,40 @@ pub struct Launch {
     pub machines: Option<PathBuf>,
     /// What a machine begins with instead of a boot, and goes on from: all that another one was (vm tier).
     pub memory: Option<Arc<Remembered>>,
-    /// Tests of the proof alone: these controls of the plan are left out of the start, which must then fail.
+    /// Tests of the proof alone: what is done otherwise than planned, so that the start must fail.
     #[cfg(feature = "mutation")]
+    pub mutation: Mutation,
+}
+
+/// What is done otherwise than planned.
+#[cfg(feature = "mutation")]
+#[derive(Clone, Debug, Default)]
+pub struct Mutation {
+    /// These controls of the plan are left out.
     pub without: Vec<Control>,
-    /// Tests of the proof alone: in the place of each first control of the plan the second one is applied; the start must fail.
-    #[cfg(feature = "mutation")]
+    /// In the place of each first control of the plan the second one is applied.
     pub instead: Vec<(Control, Control)>,
+    /// The guest is told something else than what was prepared, of which the proof knows nothing.
+    pub told: Option<fn(&mut guest::config::Config)>,
+}
+
+/// What the caller found on the host for controls that say what to look for. It is handed to the proof by itself, beside what the
+/// start is given: a start that was given less than was found leaves no evidence.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundPaths {
+    /// As [`Launch::protect`].
+    pub protect: Vec<Protect>,
+    /// As [`Launch::covered`].
+    pub covered: Vec<Grant>,
 }
 
 impl Launch {
     /// What is applied for a control of the plan: itself, but in tests of the proof.
     #[cfg(feature = "mutation")]
     pub(crate) fn applied<'a>(&'a self, control: &'a Control) -> Option<&'a Control> {
-        let other = self.instead.iter().find(|(planned, _)| planned == control).map(|(_, other)| other);
-        (!self.without.contains(control)).then_some(other.unwrap_or(control))
+        let Mutation { without, instead, told: _ } = &self.mutation;
+        let other = instead.iter().find(|(planned, _)| planned == control).map(|(_, other)| other);
+        (!without.contains(control)).then_some(other.unwrap_or(control))
     }
 
     /// What is applied for a control of the plan: itself.

@@ -9,7 +9,9 @@ mod streams;
 mod usage;
 
 pub(crate) use launch::FIRST_EXTRA;
-pub use launch::{GitPart, Launch, Memory, OwnProgram, Protect, Remembered, Stdio, Trust};
+#[cfg(feature = "mutation")]
+pub use launch::Mutation;
+pub use launch::{FoundPaths, GitPart, Launch, Memory, OwnProgram, Protect, Remembered, Stdio, Trust};
 pub(crate) use streams::Inner;
 pub use streams::Streams;
 pub use usage::{Exhausted, ExhaustedResource, Sample, Unseen};
@@ -23,7 +25,7 @@ use std::time::Duration;
 
 use guest::frames::FromGuest;
 use policy::value::Tier;
-use policy::{Clause, Control, Plan, Policy, Support};
+use policy::{ClauseId, Control, Plan, Policy, Support};
 
 use crate::StartError;
 use crate::host::{Capabilities, Missing};
@@ -53,7 +55,7 @@ pub trait Backend: Debug + Send + Sync {
     fn probe(&self, host: &Capabilities) -> Result<(), Missing>;
 
     /// Who would hold a clause here.
-    fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support;
+    fn support(&self, clause: ClauseId, policy: &Policy, host: &Capabilities) -> Support;
 
     /// From a plan to everything that its start needs. Nothing is made on the host here.
     ///
@@ -119,11 +121,11 @@ pub trait Started: Debug {
     fn filled(&self) -> Result<(), StartError>;
 
     /// Waits until it is confined, and demands the evidence of every control of the plan. `armed`: those that the caller
-    /// itself holds, as it set them up.
+    /// itself holds, as it set them up; `found`: what it found for the others, whoever was told of it.
     ///
     /// # Errors
     /// A step failed, by name; or every control without evidence, by clause.
-    fn verify(self: Box<Self>, armed: &[Control]) -> Result<Box<dyn Verified>, StartError>;
+    fn verify(self: Box<Self>, armed: &[Control], found: &FoundPaths) -> Result<Box<dyn Verified>, StartError>;
 }
 
 /// A sandbox in which every control of the plan has left its evidence, and that still has no payload.

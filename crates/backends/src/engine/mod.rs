@@ -17,7 +17,7 @@ mod start;
 mod verify;
 
 use policy::value::Tier;
-use policy::{Clause, Plan, Policy, Support};
+use policy::{ClauseId, Plan, Policy, Support};
 
 use crate::backend::{self, Backend};
 use crate::host::{Capabilities, Missing};
@@ -48,8 +48,8 @@ impl Backend for Podman {
         support::podman_probe(host)
     }
 
-    fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
-        support::podman(clause.id(), policy, host)
+    fn support(&self, clause: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
+        support::podman(clause, policy, host)
     }
 
     fn prepare(

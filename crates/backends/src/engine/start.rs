@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use guest::config::{DOOR, Identity, OwnedSource as Source};
+use guest::config::{ENTRY_SOCKET, Identity, OwnedSource as Source};
 use policy::Control;
 use policy::control::Namespace;
 use sys::spawn::Child;
@@ -16,7 +16,7 @@ use super::container::{Container, ContainerSpec, OwnNamespaces};
 use super::prepare::Prepared;
 use super::verify;
 use crate::StartError;
-use crate::backend::{self, FIRST_EXTRA, Streams};
+use crate::backend::{self, FIRST_EXTRA, FoundPaths, Streams};
 use crate::host::Capabilities;
 use crate::native::devices::Nodes;
 use crate::native::{control, spawn, start as native};
@@ -32,7 +32,7 @@ const AT_ONCE: usize = 3;
 
 /// A container on its way. Dropping it ends it.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct StartedContainer {
     inner: native::Started,
     /// Ids inside and what they are outside.
     maps: [Vec<(u32, u32)>; 2],
@@ -44,13 +44,13 @@ pub(super) struct Started {
 ///
 /// # Errors
 /// The host or the engine refused something; or the container is another than the one that was asked for.
-pub(super) fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
+pub(super) fn start(mut prepared: Prepared, host: &Capabilities) -> Result<StartedContainer, StartError> {
     let failed = |what: &'static str| move |error| StartError::system(what, error);
     let (maps, nodes) = (prepared.maps(), Nodes::look());
     let root = prepared.folder.join("root");
     make_root(&prepared.folder, &root, prepared.root).map_err(|error| StartError::system("making the root", error))?;
-    let door = root.join(DOOR.to_string_lossy().trim_start_matches('/'));
-    let listener = listen(&door).map_err(|error| StartError::system("making the control socket", error))?;
+    let entry = root.join(ENTRY_SOCKET.to_string_lossy().trim_start_matches('/'));
+    let listener = listen(&entry).map_err(|error| StartError::system("making the control socket", error))?;
     let trees = trees(&mut prepared)?;
     let (streams, theirs) = Streams::make(prepared.inner.stdio)?;
     native::streams_to_payload(&prepared.inner, &streams)?;
@@ -75,15 +75,15 @@ pub(super) fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Start
     };
     // Nobody else comes in.
     drop(listener);
-    let removed = std::fs::remove_file(&door);
-    let config = sys::memfd::data(c"fumehood-config", &prepared.inner.config.encode())
-        .map_err(failed("making the guest's config"))?;
+    let removed = std::fs::remove_file(&entry);
+    let config =
+        sys::memfd::data(c"fumehood-config", &prepared.inner.told()).map_err(failed("making the guest's config"))?;
     let held = native::GuestProcess::by_engine(child, group, Box::new(container));
     let started = native::Started::new(prepared.inner, held, control::Control::new(socket), streams);
     removed.map_err(|error| StartError::system("closing the control socket", error))?;
     // Only now, so that it is ended if it cannot be told.
     send(&started, &[config, null()?, program], &theirs, &trees)?;
-    Ok(Started { inner: started, maps, nodes })
+    Ok(StartedContainer { inner: started, maps, nodes })
 }
 
 fn null() -> Result<OwnedFd, StartError> {
@@ -112,9 +112,9 @@ fn make_root(folder: &Path, root: &Path, owner: u32) -> std::io::Result<()> {
 }
 
 /// Open to whoever sees it: outside that is root alone, inside the guest, before anything else runs there.
-fn listen(door: &Path) -> std::io::Result<UnixListener> {
-    let listener = UnixListener::bind(door)?;
-    std::fs::set_permissions(door, std::fs::Permissions::from_mode(0o666))?;
+fn listen(socket: &Path) -> std::io::Result<UnixListener> {
+    let listener = UnixListener::bind(socket)?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666))?;
     Ok(listener)
 }
 
@@ -211,7 +211,7 @@ fn send(
     Ok(())
 }
 
-impl backend::Started for Started {
+impl backend::Started for StartedContainer {
     fn layers(&mut self) -> Result<Vec<(u32, OwnedFd)>, StartError> {
         self.inner.layers()
     }
@@ -228,7 +228,11 @@ impl backend::Started for Started {
         self.inner.filled()
     }
 
-    fn verify(self: Box<Self>, armed: &[Control]) -> Result<Box<dyn backend::Verified>, StartError> {
+    fn verify(
+        self: Box<Self>,
+        armed: &[Control],
+        found: &FoundPaths,
+    ) -> Result<Box<dyn backend::Verified>, StartError> {
         let Self { inner, maps, nodes } = *self;
         let confined = inner.confined()?;
         let mut wrong = verify::lacks(&confined.started, &maps);
@@ -236,6 +240,6 @@ impl backend::Started for Started {
         if !wrong.is_empty() {
             return Err(StartError::Posture(wrong));
         }
-        Ok(Box::new(confined.verify(armed)?))
+        Ok(Box::new(confined.verify(armed, found)?))
     }
 }

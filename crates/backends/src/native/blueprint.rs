@@ -93,6 +93,8 @@ pub(crate) struct Blueprint {
     pub(crate) protected_mounts: bool,
     /// What was found in grants is covered.
     pub(crate) covers: Vec<Cover>,
+    /// Where the certificates that the run trusts are shown.
+    pub(crate) certificates: Option<Vec<PathBuf>>,
     /// Paths are covered in the layer before the guest goes on.
     pub(crate) hides: bool,
     /// ABI of the Landlock layer.
@@ -120,6 +122,8 @@ pub(crate) struct Blueprint {
     pub(crate) watched_memory: Option<u64>,
     /// Commands were judged before.
     pub(crate) judged: bool,
+    #[cfg(feature = "mutation")]
+    pub(crate) told: Option<fn(&mut guest::config::Config)>,
     /// The network is the host's own.
     pub(crate) host_network: bool,
     pub(crate) machine: MachineParts,
@@ -140,6 +144,10 @@ impl Blueprint {
         let container = !plan.tier.on_host_tree();
         let git = launch.git.iter().filter_map(GitPart::folder).cloned().collect();
         let mut blueprint = Self { container, no_links: launch.no_links, git, ..Self::default() };
+        #[cfg(feature = "mutation")]
+        {
+            blueprint.told = launch.mutation.told;
+        }
         for entry in &plan.entries {
             for control in entry.controls.iter().filter_map(|control| launch.applied(control)) {
                 blueprint.add(entry.clause, control);
@@ -237,6 +245,7 @@ impl Blueprint {
             Control::Tmpfs { at, bytes, inodes } => self.tmpfs(at, Size { bytes: *bytes, inodes: *inodes }),
             Control::ProtectedMounts => self.protected_mounts = true,
             Control::Covered(cover) => self.covers.push(cover.clone()),
+            Control::Certificates { at } => self.certificates = Some(at.clone()),
             Control::Hide(_) => self.hides = true,
             Control::NoexecMounts | Control::NoexecRules(_) => self.noexec = true,
             Control::Executables { abi: _, files } => self.exec = Some(files.clone()),

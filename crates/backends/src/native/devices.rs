@@ -34,12 +34,12 @@ pub(crate) struct Nodes(Vec<Node>);
 #[derive(Debug)]
 struct Node {
     at: PathBuf,
-    was: Option<Facts>,
+    was: Option<NodePermissions>,
 }
 
 /// Whose a node is, and what it lets whom do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Facts {
+struct NodePermissions {
     uid: u32,
     gid: u32,
     mode: u32,
@@ -75,15 +75,15 @@ impl Node {
     }
 }
 
-fn facts(at: &Path) -> Option<Facts> {
+fn facts(at: &Path) -> Option<NodePermissions> {
     let meta = at.symlink_metadata().ok()?;
-    Some(Facts { uid: meta.uid(), gid: meta.gid(), mode: meta.mode() })
+    Some(NodePermissions { uid: meta.uid(), gid: meta.gid(), mode: meta.mode() })
 }
 
-fn told(facts: Option<Facts>) -> String {
+fn told(facts: Option<NodePermissions>) -> String {
     facts.map_or_else(
         || "not there".to_owned(),
-        |Facts { uid, gid, mode }| format!("of {uid}:{gid} with the mode {:04o}", mode & 0o7777),
+        |NodePermissions { uid, gid, mode }| format!("of {uid}:{gid} with the mode {:04o}", mode & 0o7777),
     )
 }
 

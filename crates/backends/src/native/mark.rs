@@ -12,7 +12,7 @@ pub(super) const RESOURCE: u32 = 15;
 const LOOKS: usize = 40;
 const FIRST_LOOKS: usize = 8;
 /// How long to go on where something forks as fast as it is ended.
-const PATIENCE: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the end of one is waited for before they are looked for again.
 const A_MOMENT: Duration = Duration::from_millis(50);
 
@@ -38,7 +38,7 @@ pub(super) fn end_marked(run: &str) -> Result<usize, String> {
             return Ok(ended);
         }
         // A slow look at a busy host that finds nothing is no leftover.
-        if !found.is_empty() && began.elapsed() > PATIENCE {
+        if !found.is_empty() && began.elapsed() > END_TIMEOUT {
             return Err(format!("{} processes of the run are still there", found.len()));
         }
         for process in &found {

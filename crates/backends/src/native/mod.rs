@@ -43,7 +43,7 @@ pub use tree::TMP_SLOT;
 
 use policy::control::Source;
 use policy::value::Tier;
-use policy::{Clause, Plan, Policy, Support};
+use policy::{ClauseId, Plan, Policy, Support};
 
 use crate::backend::{self, Backend, Launch};
 use crate::host::{Capabilities, Missing};
@@ -82,8 +82,8 @@ impl Backend for Container {
         support::container_probe(host)
     }
 
-    fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
-        support::container(clause.id(), policy, host)
+    fn support(&self, clause: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
+        support::container(clause, policy, host)
     }
 
     fn prepare(
@@ -114,8 +114,8 @@ impl Backend for Process {
         support::process_probe(host)
     }
 
-    fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
-        support::process(clause.id(), policy, host)
+    fn support(&self, clause: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
+        support::process(clause, policy, host)
     }
 
     fn prepare(
@@ -145,8 +145,8 @@ impl Backend for Language {
         support::process_probe(host)
     }
 
-    fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
-        support::language(clause.id(), policy, host, self.0)
+    fn support(&self, clause: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
+        support::language(clause, policy, host, self.0)
     }
 
     fn prepare(

@@ -18,24 +18,14 @@ use super::interpreter::Interpreted;
 use super::landlock::Rules;
 use super::verify::Point;
 use super::{environment, filter, owner, process, source, tree};
-use crate::backend::{FIRST_EXTRA, Launch, OwnProgram, Protect, Stdio};
+use crate::backend::{FIRST_EXTRA, Launch, OwnProgram, Stdio};
 use crate::host::Capabilities;
 use crate::label::Label;
+use crate::trust::Certificates;
 use crate::{StartError, backend, identity};
 
 /// A file without a Landlock rule, by which the guest proves that Landlock is in force.
 const CANARY: &CStr = c"/.landlock-probe";
-
-/// How a protected path is found at the posture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protection {
-    /// It cannot be renamed or removed.
-    Fast,
-    /// Nothing in it can be changed.
-    ReadOnly,
-    /// It is changed in a layer.
-    Layered,
-}
 
 /// Everything that a start needs.
 #[derive(Debug)]
@@ -54,10 +44,6 @@ pub(crate) struct Prepared {
     /// What the plan shows of the host, as it was placed.
     pub(crate) placed: Vec<tree::Placed>,
     pub(crate) filter: Option<filter::Built>,
-    /// Protected paths of a writable workspace, as the guest sees them.
-    pub(crate) protected: Vec<(PathBuf, Protection)>,
-    /// What is covered, and where.
-    pub(crate) covered: Vec<policy::value::Grant>,
     pub(crate) plan: Plan,
     /// What is to be id-mapped: given to the guest in this order, from `FIRST_EXTRA` on.
     pub(crate) mapped: Vec<tree::Mapped>,
@@ -67,6 +53,8 @@ pub(crate) struct Prepared {
     pub(crate) folder: Option<PathBuf>,
     /// Process tier: where a copy of the workspace is to be made.
     pub(crate) copy_to: Option<PathBuf>,
+    /// What the run trusts.
+    pub(crate) certificates: Option<Certificates>,
     /// Keeps the copy of `/etc` from being removed.
     pub(crate) etc: Option<std::fs::File>,
     /// The label of the payload's program.
@@ -77,6 +65,19 @@ pub(crate) struct Prepared {
     pub(crate) by_runtime: Option<BTreeMap<String, Point>>,
     /// An engine starts the guest.
     pub(crate) by_engine: bool,
+}
+
+impl Prepared {
+    /// What the guest is told.
+    pub(crate) fn told(&self) -> Vec<u8> {
+        #[cfg(feature = "mutation")]
+        if let Some(change) = self.blueprint.told {
+            let mut config = self.config.clone();
+            change(&mut config);
+            return config.encode();
+        }
+        self.config.encode()
+    }
 }
 
 impl backend::Prepared for Prepared {
@@ -123,12 +124,12 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         config.argv.splice(0..0, interpreted.argv_prefix());
     }
     let mut mapped = Vec::new();
-    let (mut copy_to, mut etc, mut placed, mut covered) = (None, None, Vec::new(), Vec::new());
+    let (mut copy_to, mut etc, mut placed) = (None, None, Vec::new());
     let (rules, cwd, workspace) = if blueprint.container {
         let queues = filter.as_ref().is_none_or(filter::Built::opens_queues);
         let tree = tree::build(&blueprint, host, launch, identity, queues)?;
         (config.sources, config.ops, etc) = (tree.sources, tree.ops, tree.etc);
-        (mapped, placed, covered) = (tree.mapped, tree.placed, tree.covered);
+        (mapped, placed) = (tree.mapped, tree.placed);
         (tree.rules, tree.cwd, tree.workspace)
     } else {
         let tmp = launch.tmp.as_deref().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
@@ -154,8 +155,6 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     };
     let exports = config.ops.iter().any(exported);
     Ok(Prepared {
-        protected: protected(launch, host, &cwd),
-        covered,
         limits: blueprint.cgroup.clone(),
         run: launch.run.clone(),
         program: launch.program.clone(),
@@ -172,6 +171,7 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         exports,
         folder: launch.tmp.clone(),
         copy_to,
+        certificates: Certificates::of(launch),
         etc,
         label,
         config,
@@ -179,16 +179,6 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         placed,
         filter,
     })
-}
-
-/// How each protected path stands inside.
-fn protected(launch: &Launch, host: &Capabilities, cwd: &Path) -> Vec<(PathBuf, Protection)> {
-    let stands = launch.protect.iter().map(|protect| match protect {
-        Protect::Pinned(path) => (cwd.join(path), Protection::Fast),
-        Protect::Layered(path, _) if tree::can_layer(host) => (cwd.join(path), Protection::Layered),
-        Protect::ReadOnly(path) | Protect::Layered(path, _) => (cwd.join(path), Protection::ReadOnly),
-    });
-    stands.collect()
 }
 
 /// The descriptor behind those of `mapped` folders.
@@ -311,7 +301,7 @@ fn probes(
         config.ops.push(guest::config::OwnedOp::File { path: CANARY.into(), mode: 0o444, bytes: Vec::new() });
         config.probes.push(Probe::OpenMustFail(CANARY.into()));
     } else {
-        // Where all is granted that could be opened, the witness of the signal scope is what the same layer must refuse.
+        // Where all is granted that could be opened, the layer must refuse a call of a device, which the guest always tries.
         config.probes.extend(ungranted(blueprint).map(|path| Probe::OpenMustFail(source::text(path))));
         config.probes.push(Probe::SignalMustFail(sys::caller::pid()));
     }

@@ -21,7 +21,7 @@ use super::survey::Scope;
 use super::verify::Observation;
 use super::words;
 use crate::StartError;
-use crate::backend::{self, Prepared as _, Streams};
+use crate::backend::{self, FoundPaths, Prepared as _, Streams};
 use crate::host::Capabilities;
 
 /// How long the guest may take for its steps; a healthy start takes a millisecond, a loaded machine some hundred.
@@ -213,7 +213,7 @@ impl Started {
 
 /// Gives the guest what it waits for: its config, as root its id maps, and the word that both are there.
 fn tell(pid: i32, config: sys::memfd::Later, prepared: &Prepared, control: &Control) -> Result<(), StartError> {
-    config.fill(&prepared.config.encode()).map_err(|e| StartError::system("writing the guest's config", e))?;
+    config.fill(&prepared.told()).map_err(|e| StartError::system("writing the guest's config", e))?;
     if prepared.tier == Tier::Container && !prepared.rootless {
         let (uid, gid) = prepared.owner();
         let inside = prepared.blueprint.user.as_ref().map_or(0, |(_, id)| *id);
@@ -273,6 +273,7 @@ fn in_memory(ops: &[Op]) -> Vec<String> {
             | Op::File { .. }
             | Op::Symlink { .. }
             | Op::Bind { .. }
+            | Op::BindInner { .. }
             | Op::Overlay { .. }
             | Op::Device { .. }
             | Op::Devpts { .. }
@@ -369,13 +370,17 @@ impl backend::Started for Started {
         self.control.send(ToGuest::Filled)
     }
 
-    fn verify(self: Box<Self>, armed: &[policy::Control]) -> Result<Box<dyn backend::Verified>, StartError> {
+    fn verify(
+        self: Box<Self>,
+        armed: &[policy::Control],
+        found: &FoundPaths,
+    ) -> Result<Box<dyn backend::Verified>, StartError> {
         let mut started = *self;
         let Some(interpreted) = started.prepared.interpreted.take() else {
-            return Ok(Box::new(started.confined()?.verify(armed)?));
+            return Ok(Box::new(started.confined()?.verify(armed, found)?));
         };
         let armed: Vec<policy::Control> = armed.iter().cloned().chain(interpreted.control()).collect();
-        Ok(Box::new(interpreted.prove(started.confined()?.verify(&armed)?.run()?)?))
+        Ok(Box::new(interpreted.prove(started.confined()?.verify(&armed, found)?.run()?)?))
     }
 }
 

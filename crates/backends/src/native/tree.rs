@@ -56,8 +56,6 @@ pub(crate) struct Tree {
     pub(crate) etc: Option<std::fs::File>,
     /// Where what the plan shows really lies inside.
     pub(crate) placed: Vec<Placed>,
-    /// What is covered, and where it really lies inside.
-    pub(crate) covered: Vec<Grant>,
 }
 
 /// A tree or file that the plan shows, as it was mounted.
@@ -74,6 +72,14 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
+    /// Where a path below one of them really lies inside: by the innermost, which is mounted last.
+    pub(crate) fn point_of(all: &[Self], path: &Path) -> Option<PathBuf> {
+        let around = all.iter().filter_map(|placed| Some((placed, path.strip_prefix(&placed.at).ok()?)));
+        let (placed, below) = around.max_by_key(|(placed, _)| placed.at.components().count())?;
+        // A trailing slash would make a file a folder.
+        Some(if below == Path::new("") { placed.point.clone() } else { placed.point.join(below) })
+    }
+
     /// The first one that no list names: as a whole it must not be read.
     pub(crate) fn closed<'a>(all: &'a [Self], folders: &[PathBuf]) -> Option<&'a Self> {
         all.iter().find(|placed| !folders::lists(folders, &placed.at))
@@ -121,6 +127,7 @@ pub(crate) fn build(
     }
     let trusted = launch.trust.iter().flat_map(|trust| trust.files());
     tree.files(&launch.files.iter().cloned().chain(trusted).collect::<Vec<_>>());
+    tree.certificates();
     Ok(tree.tree)
 }
 
@@ -158,7 +165,7 @@ impl Sizes {
 
 /// Whether folders of git's get layers; else they are read-only.
 pub(crate) fn can_layer(host: &Capabilities) -> bool {
-    host.root() || host.overlay_on_tmpfs()
+    (host.root() && host.has_overlay()) || host.overlay_on_tmpfs()
 }
 
 pub(crate) struct Builder<'a> {
@@ -321,44 +328,13 @@ impl Builder<'_> {
             .map_err(|e| StartError::path("fs.root", folder, &e))?
             .filter_map(|entry| entry.ok().and_then(|e| e.file_name().into_string().ok()))
             .collect();
-        let shown = etc::shown(&names);
-        for name in shown {
+        for name in etc::shown(&names) {
             let path = folder.join(name);
-            if let Some(trust) = self.launch.trust.as_ref().filter(|_| name == trust::FOLDER) {
-                self.trusted(&path, &trust.bundle)?;
-                continue;
-            }
             // A dangling link (a half-removed package) is as good as a missing file.
             let Ok(resolved) = resolve("fs.root", &path) else { continue };
             self.bind(&resolved, &path, Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC);
         }
         self.synthetic_etc();
-        Ok(())
-    }
-
-    /// A folder of the host's certificates with another bundle in it: links stay as they are, everything else is shown.
-    fn trusted(&mut self, folder: &Path, bundle: &[u8]) -> Result<(), StartError> {
-        let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
-        let mut names: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.file_name())).collect();
-        names.sort();
-        self.op(Op::Dir { path: text(folder), mode: 0o755 });
-        for name in names {
-            let path = folder.join(&name);
-            let Ok(meta) = path.symlink_metadata() else { continue };
-            if trust::BUNDLES.iter().any(|bundle| path == Path::new(bundle)) {
-                continue;
-            } else if meta.is_symlink() {
-                let Ok(target) = std::fs::read_link(&path) else { continue };
-                self.op(Op::Symlink { path: text(&path), target: text(&target) });
-            } else if meta.is_dir() && trust::BUNDLES.iter().any(|bundle| Path::new(bundle).starts_with(&path)) {
-                self.trusted(&path, bundle)?;
-            } else if let Ok(resolved) = resolve("fs.root", &path) {
-                self.bind(&resolved, &path, Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC);
-            }
-        }
-        for path in trust::BUNDLES.iter().filter(|bundle| Path::new(bundle).parent() == Some(folder)) {
-            self.op(Op::File { path: text(Path::new(path)), mode: 0o644, bytes: bundle.to_vec() });
-        }
         Ok(())
     }
 
@@ -368,7 +344,7 @@ impl Builder<'_> {
         let (blueprint, launch) = (self.blueprint, self.launch);
         let shown = blueprint.reads.iter().chain(&blueprint.writes).chain(&blueprint.workspace);
         let mut points = shown.map(|shown| &shown.at).chain(launch.show.iter().map(|grant| &grant.to));
-        if launch.trust.is_some() || points.any(|point| point.starts_with("/etc")) {
+        if points.any(|point| point.starts_with("/etc")) {
             return None;
         }
         etc_cache::copy(cache, self.names()).ok()
@@ -539,7 +515,9 @@ impl Builder<'_> {
             match one {
                 Protect::Pinned(path) => self.op(Op::Pin { path: text(&at.join(path)) }),
                 Protect::Layered(path, slot) if can_layer(self.host) => {
-                    let root = self.tree.workspace.clone().unwrap_or_default();
+                    let Some(root) = self.tree.workspace.clone() else {
+                        return Err(StartError::Internal(format!("{} lies in no workspace", path.display())));
+                    };
                     let resolved = self.blueprint.resolve("workspace", &root.join(path))?;
                     let source = self.workspace_source(&resolved);
                     self.layered(source, &at.join(path), Some(*slot), path);
@@ -555,9 +533,9 @@ impl Builder<'_> {
     /// Nothing of the host's is seen there any more.
     fn cover(&mut self, list: &[Grant]) {
         for found in list.iter().filter(|_| !self.blueprint.covers.is_empty()) {
-            let to = self.really(&found.to);
-            self.op(Op::Mask { path: text(&to), dir: false });
-            self.tree.covered.push(Grant { to, ..found.clone() });
+            if let Some(place) = Placed::point_of(&self.tree.placed, &found.to) {
+                self.op(Op::Mask { path: text(&place), dir: false });
+            }
         }
     }
 
@@ -569,6 +547,15 @@ impl Builder<'_> {
         }
         if !files.is_empty() {
             self.op(Op::ReadOnly { path: text(Path::new(OURS)), recursive: true });
+        }
+    }
+
+    /// What the run trusts, in the place of the root's own files.
+    fn certificates(&mut self) {
+        let all = self.blueprint.certificates.iter().flatten().filter(|_| self.launch.trust.is_some());
+        for path in all.cloned().collect::<Vec<_>>() {
+            self.op(Op::BindInner { from: text(Path::new(trust::BUNDLE)), path: text(&path), attrs: trust::ATTRS });
+            self.allow(&path, Access::READ, false);
         }
     }
 

@@ -27,7 +27,7 @@ pub(super) fn op(op: &Op) -> String {
         Op::File { path, .. } => ("writing the file", path),
         Op::Symlink { path, .. } => ("making the link", path),
         Op::Tmpfs { path, .. } => ("mounting a tmpfs on", path),
-        Op::Bind { path, .. } => ("binding on", path),
+        Op::Bind { path, .. } | Op::BindInner { path, .. } => ("binding on", path),
         Op::Overlay { path, .. } => ("layering over", path),
         Op::Fill { path, .. } => ("mounting the place of a copy on", path),
         Op::Devpts { path, .. } => ("mounting terminals on", path),

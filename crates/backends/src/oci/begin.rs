@@ -66,8 +66,7 @@ pub(crate) fn begin(
     let (ours, theirs) = sys::channel::pair().map_err(failed("making the control socket"))?;
     let (streams, theirs_streams) = Streams::make(inner.stdio)?;
     native::streams_to_payload(&inner, &streams)?;
-    let config =
-        sys::memfd::data(c"fumehood-config", &inner.config.encode()).map_err(failed("making the guest's config"))?;
+    let config = sys::memfd::data(c"fumehood-config", &inner.told()).map_err(failed("making the guest's config"))?;
     let program = match &inner.program {
         Some(program) => spawn::own_program(program)?,
         None => null()?,

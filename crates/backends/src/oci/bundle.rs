@@ -125,6 +125,8 @@ pub(crate) struct Bundle {
     made: Vec<RootEntry>,
     /// Files of the run itself, shown read-only.
     files: Vec<(PathBuf, u32, Vec<u8>)>,
+    /// Those of them that are shown at another place as well: where, and which.
+    again: Vec<(PathBuf, PathBuf)>,
     pub(crate) shown: Vec<BundleMount>,
     pub(crate) places: Vec<Place>,
     hostname: String,
@@ -151,9 +153,9 @@ impl Bundle {
         whose: UserMapping,
     ) -> Result<Self, StartError> {
         let folder = folder.to_owned();
-        let (made, files, shown, places) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut bundle =
-            Self { folder, made, files, shown, places, hostname: hostname.to_owned(), whose, network: None };
+        let (made, files, again, shown, places) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let hostname = hostname.to_owned();
+        let mut bundle = Self { folder, made, files, again, shown, places, hostname, whose, network: None };
         for op in ops {
             if !bundle.whose.takes(op) {
                 bundle.add(op, (sources, mapped))?;
@@ -168,7 +170,9 @@ impl Bundle {
         let made = self.made.iter().map(|made| match made {
             RootEntry::Folder(at) | RootEntry::File(at, ..) | RootEntry::Link(at, _) => at,
         });
-        let mut all = made.chain(self.shown.iter().map(|one| &one.at)).chain(self.places.iter().map(|one| &one.at));
+        let again = self.again.iter().map(|(at, _)| at);
+        let mut all =
+            made.chain(again).chain(self.shown.iter().map(|one| &one.at)).chain(self.places.iter().map(|one| &one.at));
         match all.find(|at| at.starts_with(GUEST)) {
             Some(at) => Err(refused(at, "the sandbox's own first program stands there: show it at another path")),
             None => Ok(()),
@@ -198,6 +202,11 @@ impl Bundle {
             Op::Bind { source, path: at, attrs, file } => {
                 self.show(sources, *source, (&path(at), true, *file), *attrs, None)?;
             }
+            // How it is mounted follows: it is one of the run's own files.
+            Op::BindInner { from, path: at, attrs: _ } => match path(from).strip_prefix(OURS) {
+                Ok(name) => self.again.push((path(at), name.to_owned())),
+                Err(_) => return Err(StartError::Internal(format!("{} has no source", path(at).display()))),
+            },
             Op::Overlay { lowers, path: at, size: 0, attrs, .. } => {
                 let source = lowers.iter().next().unwrap_or(u32::MAX);
                 self.show(sources, source, (&path(at), false, false), *attrs | Attrs::RDONLY, None)?;
@@ -361,7 +370,8 @@ impl Bundle {
             if all.iter().any(|other| other != at && at.starts_with(other)) {
                 continue;
             }
-            let file = self.shown.iter().any(|shown| shown.at == *at && shown.file);
+            let file = self.shown.iter().any(|shown| shown.at == *at && shown.file)
+                || self.again.iter().any(|(again, _)| again == at);
             point(&self.root().join(at.strip_prefix("/").unwrap_or(at)), file)?;
         }
         Ok(())
@@ -378,7 +388,8 @@ impl Bundle {
         let shown = self.shown.iter().map(|shown| (shown.at.clone(), shown.write, noexec(shown)));
         let ours = (!self.files.is_empty()).then(|| (PathBuf::from(OURS), false, false));
         // What lies within another is mounted on top of it.
-        let mut all: Vec<_> = places.chain(shown).chain(ours).collect();
+        let again = self.again.iter().map(|(at, _)| (at.clone(), false, true));
+        let mut all: Vec<_> = places.chain(shown).chain(ours).chain(again).collect();
         all.sort_by_key(|(at, ..)| at.components().count());
         all
     }
@@ -389,7 +400,9 @@ impl Bundle {
             let from = self.shown.get(index).map(|shown| shown.from.clone());
             if self.whose.linux().is_some() { Some(self.shown_folder(index)) } else { from }
         });
-        place.map(|index| self.place_folder(index)).or(shown).unwrap_or_else(|| self.files_folder())
+        let again = self.again.iter().find(|(again, _)| again == at).map(|(_, name)| self.files_folder().join(name));
+        let place = place.map(|index| self.place_folder(index));
+        again.or(place).or(shown).unwrap_or_else(|| self.files_folder())
     }
 
     fn document(&self) -> Value {

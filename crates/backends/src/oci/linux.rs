@@ -98,6 +98,7 @@ impl Linux {
             | Op::File { .. }
             | Op::Symlink { .. }
             | Op::Bind { .. }
+            | Op::BindInner { .. }
             | Op::Overlay { .. }
             | Op::Tmpfs { .. }
             | Op::Fill { .. }

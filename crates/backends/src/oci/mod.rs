@@ -19,7 +19,7 @@ mod start;
 mod verify;
 
 use policy::value::Tier;
-use policy::{Clause, Plan, Policy, Support};
+use policy::{ClauseId, Plan, Policy, Support};
 
 use crate::backend::{self, Backend, Launch};
 use crate::host::{Capabilities, Missing};
@@ -50,8 +50,8 @@ impl Backend for Crun {
         support::crun_probe(host)
     }
 
-    fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
-        support::crun(clause.id(), policy, host)
+    fn support(&self, clause: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
+        support::crun(clause, policy, host)
     }
 
     fn prepare(

@@ -13,7 +13,7 @@ use super::bundle::{Bundle, BundleMount, Layer};
 use super::prepare::Prepared;
 use super::verify;
 use crate::StartError;
-use crate::backend;
+use crate::backend::{self, FoundPaths};
 use crate::host::Capabilities;
 use crate::native::devices::Nodes;
 use crate::native::source::text;
@@ -27,7 +27,7 @@ const SOCKET: i32 = 3;
 
 /// A container on its way. Dropping it ends it.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct StartedContainer {
     inner: native::Started,
     bundle: Bundle,
     uppers: Vec<Upper>,
@@ -56,7 +56,7 @@ impl Mounted {
 ///
 /// # Errors
 /// The host refused a file, a group or a mount.
-pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, StartError> {
+pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<StartedContainer, StartError> {
     let Prepared { inner, bundle, runtime } = prepared;
     bundle.write()?;
     let (trees, uppers) = trees(&bundle, (inner.identity.uid, inner.identity.gid))?;
@@ -75,7 +75,7 @@ pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
     let layered = bundle.shown.iter().filter(|shown| shown.layer.is_some()).map(|shown| &shown.at);
     let in_memory = bundle.places.iter().map(|place| &place.at).chain(layered);
     inner.child.scope.in_memory = in_memory.map(|at| at.to_string_lossy().into_owned()).collect();
-    Ok(Started { inner, bundle, uppers, nodes })
+    Ok(StartedContainer { inner, bundle, uppers, nodes })
 }
 
 /// The runtime's words: no control group of its own making, and the control socket for the guest.
@@ -147,7 +147,7 @@ fn tree(shown: &BundleMount, (uid, gid): (u32, u32)) -> Result<OwnedFd, StartErr
     Ok(tree)
 }
 
-impl backend::Started for Started {
+impl backend::Started for StartedContainer {
     fn layers(&mut self) -> Result<Vec<(u32, OwnedFd)>, StartError> {
         let mut all = begin::layers(&self.inner, &self.bundle)?;
         all.append(&mut self.uppers);
@@ -166,7 +166,11 @@ impl backend::Started for Started {
         self.inner.filled()
     }
 
-    fn verify(self: Box<Self>, armed: &[Control]) -> Result<Box<dyn backend::Verified>, StartError> {
+    fn verify(
+        self: Box<Self>,
+        armed: &[Control],
+        found: &FoundPaths,
+    ) -> Result<Box<dyn backend::Verified>, StartError> {
         let Self { inner, bundle, uppers: _, nodes } = *self;
         let confined = inner.confined().map_err(|error| begin::with_said(error, &bundle, NAME))?;
         let mut wrong = verify::lacks(&confined.started, &bundle);
@@ -174,6 +178,6 @@ impl backend::Started for Started {
         if !wrong.is_empty() {
             return Err(StartError::Posture(wrong));
         }
-        Ok(Box::new(confined.verify(armed)?))
+        Ok(Box::new(confined.verify(armed, found)?))
     }
 }

@@ -1,5 +1,6 @@
 //! What our agent reads in the machine before anything else runs there.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agent::frame::VERSION;
@@ -43,17 +44,21 @@ pub(super) struct Inside {
     pub(super) namespaces: String,
     /// Bytes of memory.
     pub(super) memory: u64,
+    /// What is read where the certificates of the run are to be.
+    pub(super) certificates: BTreeMap<String, Vec<u8>>,
 }
 
 impl Inside {
     /// Asks for all of it; the agent may be starting still.
-    pub(super) fn read(link: &mut Link) -> Result<Self, String> {
+    pub(super) fn read(link: &mut Link, certificates: &[String]) -> Result<Self, String> {
         let (hello, _) = link.ask::<Hello>(&Request::Hello { version: VERSION }, START)?;
-        let mut text = |path: &str| -> Result<String, String> {
+        let mut bytes = |path: &str| -> Result<Vec<u8>, String> {
             let request = Request::Read { path: path.to_owned(), offset: 0, length: None };
-            let ((), data) = link.ask(&request, ANSWER).map_err(|why| format!("{path}: {why}"))?;
-            String::from_utf8(data).map_err(|_bytes| format!("{path} is no text"))
+            link.ask::<()>(&request, ANSWER).map(|((), data)| data).map_err(|why| format!("{path}: {why}"))
         };
+        let certificates =
+            certificates.iter().map(|path| Ok((path.clone(), bytes(path)?))).collect::<Result<_, String>>()?;
+        let mut text = |path: &str| String::from_utf8(bytes(path)?).map_err(|_bytes| format!("{path} is no text"));
         let status = text("/proc/self/status")?;
         let mounts = text("/proc/self/mountinfo")?;
         let memory = text("/proc/meminfo")?;
@@ -67,6 +72,7 @@ impl Inside {
             release: text("/proc/sys/kernel/osrelease")?.trim_end().to_owned(),
             namespaces: text("/proc/sys/user/max_user_namespaces")?.trim_end().to_owned(),
             memory: total(&memory).ok_or("/proc/meminfo cannot be read")?,
+            certificates,
         })
     }
 

@@ -181,12 +181,12 @@ mod tests {
 
     use super::*;
 
-    struct Place {
+    struct CacheFixture {
         folder: tempfile::TempDir,
         kept: MachineCache,
     }
 
-    impl Place {
+    impl CacheFixture {
         fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
             let kept = Self::kind(folder.path(), "512M");
@@ -216,17 +216,17 @@ mod tests {
 
     #[test]
     fn what_was_kept_is_found_by_its_own_kind_alone() {
-        let place = Place::new();
+        let place = CacheFixture::new();
         assert_eq!(place.found(), None);
         place.kept.keep(&mut &b"memory"[..], 100).unwrap();
         assert_eq!(place.found().as_deref(), Some("memory"));
         assert_eq!(place.only().metadata().unwrap().mode() & 0o777, 0o600);
-        assert!(Place::kind(place.folder.path(), "256M").find().is_none());
+        assert!(CacheFixture::kind(place.folder.path(), "256M").find().is_none());
     }
 
     #[test]
     fn what_is_not_whole_or_not_the_callers_alone_is_not_used() {
-        let place = Place::new();
+        let place = CacheFixture::new();
         place.kept.keep(&mut &b"memory"[..], 100).unwrap();
         let path = place.only();
         std::fs::write(&path, "memorY").unwrap();
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn one_that_is_a_day_old_or_of_the_future_is_not_used_and_is_removed() {
-        let place = Place::new();
+        let place = CacheFixture::new();
         for (by, past) in [(OLDEST, true), (WRITING, false)] {
             place.kept.keep(&mut &b"memory"[..], 100).unwrap();
             let now = SystemTime::now();
@@ -261,13 +261,13 @@ mod tests {
 
     #[test]
     fn more_than_a_machine_has_is_not_kept_and_only_the_newest_stay() {
-        let place = Place::new();
+        let place = CacheFixture::new();
         assert!(place.kept.keep(&mut &b"memory"[..], 5).is_err());
         assert_eq!(std::fs::read_dir(place.folder.path()).unwrap().count(), 0);
         for number in 0..MAX_KEPT + 2 {
-            Place::kind(place.folder.path(), &number.to_string()).keep(&mut &b"memory"[..], 100).unwrap();
+            CacheFixture::kind(place.folder.path(), &number.to_string()).keep(&mut &b"memory"[..], 100).unwrap();
         }
         assert_eq!(std::fs::read_dir(place.folder.path()).unwrap().count(), MAX_KEPT);
-        assert!(Place::kind(place.folder.path(), &(MAX_KEPT + 1).to_string()).find().is_some());
+        assert!(CacheFixture::kind(place.folder.path(), &(MAX_KEPT + 1).to_string()).find().is_some());
     }
 }

@@ -27,7 +27,7 @@ mod up;
 pub use machine_cache::sweep as sweep_machines;
 
 use policy::value::Tier;
-use policy::{Clause, Plan, Policy, Support};
+use policy::{ClauseId, Plan, Policy, Support};
 
 use crate::backend::{Backend, Launch, Prepared};
 use crate::host::{Capabilities, Missing};
@@ -50,8 +50,8 @@ impl Backend for Qemu {
         support::machine_probe(host)
     }
 
-    fn support(&self, clause: &Clause<'_>, policy: &Policy, host: &Capabilities) -> Support {
-        support::machine(clause.id(), policy, host)
+    fn support(&self, clause: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
+        support::machine(clause, policy, host)
     }
 
     fn prepare(&self, plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Box<dyn Prepared>, StartError> {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use policy::control::{Control, Controls, Machine, Namespace};
 use policy::value::{Threat, Tier};
-use policy::{Caller, Candidate, Clause, ClauseId, Format, Layers, Plan, Support};
+use policy::{Caller, Candidate, ClauseId, Format, Layers, Plan, Support};
 use serde_json::{Value, json};
 
 use super::frames;
@@ -46,7 +46,7 @@ pub(super) fn plan(blueprint: &Blueprint, emulation: &Emulation, host: &Capabili
     let policy = loaded.policy_on(Tier::Container).into_owned();
     // It is part of the run, whose record this is.
     let of_record = [ClauseId::AuditPath, ClauseId::AuditRedact, ClauseId::AuditContent, ClauseId::AuditSync];
-    let answers = |clause: &Clause<'_>| match (clause.id(), blueprint.machine.network) {
+    let answers = |clause: ClauseId| match (clause, blueprint.machine.network) {
         (id, _) if of_record.contains(&id) => Support::NotAsked,
         (ClauseId::NetMode, Some(ipv6)) => network(blueprint, ipv6),
         // Of the machine's own plan, whose broker has the sockets.

@@ -287,9 +287,7 @@ fn around(launch: &Launch, words: &[OsString], workspace: bool) -> Launch {
         machines: None,
         memory: None,
         #[cfg(feature = "mutation")]
-        without: launch.without.clone(),
-        #[cfg(feature = "mutation")]
-        instead: launch.instead.clone(),
+        mutation: launch.mutation.clone(),
     }
 }
 
@@ -311,6 +309,11 @@ fn inside(blueprint: &Blueprint, launch: &Launch) -> Result<Machine, StartError>
     }
     let workspace = blueprint.workspace.as_ref().map(|shown| shown_inside(shown, blueprint)).transpose()?;
     let (user, id) = planned(blueprint.user.clone(), "a user")?;
+    let certificates = blueprint
+        .certificates
+        .iter()
+        .flatten()
+        .map(|path| path.to_str().map(str::to_owned).ok_or_else(|| not_text("the path of a file of certificates")));
     let variables = environment::build(blueprint, launch, &format!("/home/{user}"), "/tmp");
     Ok(Machine {
         version: VERSION,
@@ -328,6 +331,7 @@ fn inside(blueprint: &Blueprint, launch: &Launch) -> Result<Machine, StartError>
         environment: variables.iter().map(text).collect::<Result<_, _>>()?,
         cwd: workspace.as_ref().map_or_else(|| begins_at(blueprint), |workspace| workspace.at.clone()),
         workspace,
+        certificates: certificates.collect::<Result<_, _>>()?,
         machine_id: None,
         attempts: Vec::new(),
     })

@@ -106,6 +106,7 @@ impl Proof<'_> {
             | Control::Overlay { .. }
             | Control::Copy { size: Some(_), .. }
             | Control::Tmpfs { .. }
+            | Control::Certificates { .. }
             | Control::Hide(_)
             | Control::Covered(_)
             | Control::ProtectedMounts
@@ -195,6 +196,10 @@ impl Proof<'_> {
             }
             Control::Mount { from: _, at, write: false } => self.workspace(at, false),
             Control::NoexecMounts => self.noexec(),
+            Control::Certificates { at } => {
+                must(at.len() == machine.certificates.len(), || "they are shown elsewhere".to_owned())?;
+                at.iter().try_for_each(|at| self.certificates(&at.to_string_lossy()))
+            }
             Control::Environment(variables) => {
                 let home = format!("/home/{}", machine.user);
                 let agents = inside.hello.home == home && inside.hello.user == machine.user;
@@ -272,11 +277,20 @@ impl Proof<'_> {
                 at if self.rest.machine.workspace.as_ref().is_some_and(|workspace| workspace.at == at) => {
                     mount.kind == "tmpfs" && mount.has("nosuid") && mount.has("nodev")
                 }
+                at if self.rest.machine.certificates.iter().any(|place| place == at) => mount.kind == "tmpfs" && sealed,
                 at => sealed && (image || (covers(mount) && id.as_deref() == Some(at))),
             };
             must(ours, || format!("{} at {} was not planned", mount.kind, mount.point))?;
         }
         Ok(())
+    }
+
+    /// What is trusted is read there, and nobody writes it.
+    fn certificates(&self, at: &str) -> Evident {
+        let wanted =
+            self.rest.files.iter().find(|(name, _)| name == agent::machine::CERTIFICATES).map(|(_, bytes)| bytes);
+        must(self.inside.mount(at)?.has("ro"), || format!("{at} can be written to"))?;
+        must(wanted.is_some() && self.inside.certificates.get(at) == wanted, || format!("{at} has others"))
     }
 
     /// The kernel's answer to one attempted call: the init starts no agent where one is otherwise than it was told.

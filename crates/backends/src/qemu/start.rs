@@ -16,7 +16,7 @@ use super::prepare::{Copied, Prepared};
 use super::relay::Workspace;
 use super::{frames, proof, running, up};
 use crate::StartError;
-use crate::backend::{self, Exhausted};
+use crate::backend::{self, Exhausted, FoundPaths};
 use crate::host::Capabilities;
 
 /// Bytes of the emulator's own messages that are shown.
@@ -110,7 +110,7 @@ impl Started {
     /// The emulator itself: every control of its own plan has left its evidence then.
     pub(super) fn emulated(self, armed: &[Control]) -> Result<(Box<dyn backend::Running>, Rest, Lines), StartError> {
         let Self { emulator, prepared } = self;
-        let mut emulator = emulator.verify(armed)?.go()?;
+        let mut emulator = emulator.verify(armed, &FoundPaths::default())?.go()?;
         let streams = emulator.take_streams();
         match (streams.socket, streams.output) {
             (Some(orders), Some(line)) => Ok((emulator, prepared, (orders, line, streams.errors))),
@@ -143,10 +143,10 @@ impl backend::Started for Started {
         Ok(())
     }
 
-    fn verify(self: Box<Self>, armed: &[Control]) -> Result<Box<dyn backend::Verified>, StartError> {
+    fn verify(self: Box<Self>, armed: &[Control], _: &FoundPaths) -> Result<Box<dyn backend::Verified>, StartError> {
         let (emulator, mut prepared, (orders, line, errors)) = self.emulated(armed)?;
         let began = up::begun(&mut prepared, orders, line).and_then(|(monitor, mut link, _begun)| {
-            let inside = Inside::read(&mut link)?;
+            let inside = Inside::read(&mut link, &prepared.machine.certificates)?;
             Ok((monitor, link, inside))
         });
         let (monitor, link, inside) = began.map_err(|why| {

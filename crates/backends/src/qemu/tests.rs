@@ -44,7 +44,7 @@ impl Place {
         layers.document("case", &text, policy::Format::Toml, Path::new("/"), &none);
         let loaded = layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let policy = loaded.policy_on(Tier::Vm).into_owned();
-        let answers = |clause: &Clause<'_>| Qemu.support(clause, &policy, &host);
+        let answers = |clause: ClauseId| Qemu.support(clause, &policy, &host);
         let on = policy::Candidate { tier: Tier::Vm, backend: "qemu", answers: &answers };
         let plan = policy::make_plan(&loaded, on).unwrap();
         Some(Self { folder, host, plan, runs: std::cell::Cell::new(0) })
@@ -84,9 +84,7 @@ impl Place {
             machines: Some(self.folder.path().join("machines")),
             memory,
             #[cfg(feature = "mutation")]
-            without: Vec::new(),
-            #[cfg(feature = "mutation")]
-            instead: Vec::new(),
+            mutation: crate::backend::Mutation::default(),
         };
         let prepared = prepare::prepare(&self.plan, &self.host, &launch)?;
         let armed: Vec<Control> =
@@ -123,7 +121,7 @@ fn prepared_machines() {
 fn lives(place: &Place) -> (start::Rest, Box<dyn crate::Running>, monitor::Monitor, link::Link, SeedReply) {
     let (emulator, mut rest, orders, line) = place.up_with(true, None).unwrap();
     let (monitor, mut link, begun) = up::begun(&mut rest, orders, line).unwrap();
-    inside::Inside::read(&mut link).unwrap();
+    inside::Inside::read(&mut link, &[]).unwrap();
     (rest, emulator, monitor, link, begun)
 }
 
@@ -178,7 +176,7 @@ fn copies_of_a_live_machine_have_random_numbers_of_their_own() {
         let (emulator, mut rest, orders, line) = copy_of(&place, &memory, &path).unwrap();
         let (_monitor, mut link, begun) = up::begun(&mut rest, orders, line).unwrap();
         // The agent answers, and has nobody beside it before *go*.
-        inside::Inside::read(&mut link).unwrap();
+        inside::Inside::read(&mut link, &[]).unwrap();
         up::gone_on(&mut link).unwrap();
         drawn(&mut link).unwrap();
         emulator.end();
@@ -255,12 +253,12 @@ fn answer_nobody_before(place: &Place) {
     let mut link = link::Link::new(line).unwrap();
     let _monitor = up::waiting(&mut rest, orders, &mut link).unwrap();
     // The first of the numbers is the one that brings the bytes: this one has none.
-    let refused = inside::Inside::read(&mut link).unwrap_err();
+    let refused = inside::Inside::read(&mut link, &[]).unwrap_err();
     assert!(refused.contains("waits for random bytes of its own"), "{refused}");
     emulator.end();
     let (emulator, mut rest, orders, line) = place.up();
     let (_monitor, mut link, _begun) = up::begun(&mut rest, orders, line).unwrap();
-    let inside = inside::Inside::read(&mut link).unwrap();
+    let inside = inside::Inside::read(&mut link, &[]).unwrap();
     assert_eq!(inside.status.uid, [1000; 4]);
     assert!(inside.mount(agent::machine::OURS).is_ok(), "the run's own files are shown");
     emulator.end();

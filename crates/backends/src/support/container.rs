@@ -10,6 +10,7 @@ use super::{
 };
 use crate::host::{Capabilities, Missing};
 use crate::sizes::{self, Size};
+use crate::trust;
 
 /// Answers for one clause.
 #[expect(clippy::too_many_lines, reason = "a table: one arm per clause")]
@@ -70,7 +71,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::NetMode => match policy.net.mode {
             NetMode::None => held_with(Control::Namespace(Namespace::Net), [Control::Filter(Filter::NoInet)]),
             NetMode::Loopback => held(Control::Namespace(Namespace::Net)),
-            NetMode::Allow => network::by_broker(policy, host),
+            NetMode::Allow => network::by_broker(policy, host, trust::places(policy)),
         },
         ClauseId::NetPresets | ClauseId::NetAllow | ClauseId::NetDeny | ClauseId::NetUnknown | ClauseId::NetDns => {
             network::rules(policy, id)

@@ -46,7 +46,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
                 "remove `process.label`, or use `backend = \"native\"`",
             )
         }),
-        ClauseId::LimitsIoRead | ClauseId::LimitsIoWrite => when(policy.clause(id).is_some(), || {
+        ClauseId::LimitsIoRead | ClauseId::LimitsIoWrite => when(policy.demand(id).is_some(), || {
             unmet(
                 "limits.io/crun",
                 "nothing of a disk can be written by this backend yet, and no rate of reading was shown to hold",

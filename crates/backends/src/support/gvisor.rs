@@ -10,6 +10,7 @@ use super::{
 };
 use crate::host::{Capabilities, Missing};
 use crate::sizes::{self, Size};
+use crate::trust;
 
 /// What gVisor itself takes of the memory of a run (measured: 18 to 22 MiB with a small program), and what one needs beside it.
 const LEAST_MEMORY: u64 = 32 << 20;
@@ -94,7 +95,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::LimitsOutput | ClauseId::LimitsOver => {
             when_some(limits.output, |limit| held(watched(Watch::Output { limit, over: limits.over })))
         }
-        ClauseId::LimitsIoRead | ClauseId::LimitsIoWrite => when(policy.clause(id).is_some(), || {
+        ClauseId::LimitsIoRead | ClauseId::LimitsIoWrite => when(policy.demand(id).is_some(), || {
             unmet(
                 "limits.io/gvisor",
                 "gVisor's file server reads for the program, ahead and for itself: no rate of it was shown to hold",
@@ -222,7 +223,7 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
 
 /// As on the container tier, with a way of gVisor's own network stack to the broker's sockets.
 fn by_broker(policy: &Policy, host: &Capabilities) -> Support {
-    let controls = match network::by_broker(policy, host) {
+    let controls = match network::by_broker(policy, host, trust::places(policy)) {
         Support::Held(controls) => controls,
         other @ (Support::NotAsked | Support::Unmet(_)) => return other,
     };

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::host::{Capabilities, Emulation, Missing};
 use crate::sizes::{self, Size};
+use crate::trust;
 
 /// Least memory with which the kernel that is prepared starts, and leaves something to programs.
 const LEAST_MEMORY: u64 = 128 << 20;
@@ -287,10 +288,12 @@ fn by_broker(policy: &Policy, host: &Capabilities) -> Support {
             "prepare it again, as root: fumehood machine prepare",
         );
     }
-    match network::by_broker(policy, host) {
+    match network::by_broker(policy, host, trust::places(policy)) {
         Support::Held(all) => {
             // The namespace itself is of the emulator's own plan.
             let others = all.iter().filter(|control| !matches!(control, Control::Namespace(_))).cloned();
+            let is_inside = |control: &Control| matches!(control, Control::Certificates { .. });
+            let others = others.map(|control| if is_inside(&control) { inner(control) } else { control });
             held_with(Control::Machine(Machine::Network { ipv6: host.ipv6() }), others.collect::<Vec<_>>())
         }
         other @ (Support::NotAsked | Support::Unmet(_)) => other,

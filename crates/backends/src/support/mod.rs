@@ -336,7 +336,7 @@ pub(crate) fn user(policy: &Policy) -> Control {
 
 /// A clause of the language tier, asked of another one.
 pub(crate) fn of_language(policy: &Policy, id: ClauseId) -> Support {
-    when(policy.clause(id).is_some(), || {
+    when(policy.demand(id).is_some(), || {
         unmet(
             "language/needs-language",
             "only an interpreter of the language tier holds it: here the program is whatever the policy lets run",

@@ -2,6 +2,7 @@
 //! what the broker does. What it does not do yet is refused by name.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use policy::control::{Control, Filter, Inlet, Namespace, Variables};
 use policy::value::{
@@ -14,12 +15,12 @@ use crate::host::Capabilities;
 
 /// DNS, by UDP and by TCP.
 const DNS: u16 = 53;
-/// The ports of names that no rule has, about which a person is asked.
-const ASKED: [u16; 2] = [80, 443];
 /// Below it a program inside could not listen itself, so that a socket on all addresses takes nothing from it.
 const FIRST_UNPRIVILEGED: u16 = 1024;
-/// Names of one wildcard that can be reached at one such port at once.
-const NAMES_OF_WILDCARD: usize = 16;
+/// Names of one wildcard, or names that no rule has, that can be reached at one such port at once.
+const NAMES_AT_ONCE: usize = 16;
+/// A spare socket by which the broker takes those of names back that are long unused.
+const TAKES_BACK: usize = 1;
 /// Most sockets; each is a descriptor of the broker.
 const MAX_INLETS: usize = 512;
 /// What answers for a clause, whatever the host.
@@ -39,8 +40,8 @@ const RULES: [(ClauseId, Answer); 9] = [
 /// Least Landlock ABI of the process tier, in which the broker is confined.
 const LEAST_LANDLOCK: u32 = 6;
 
-/// `net.mode = "allow"`.
-pub(super) fn by_broker(policy: &Policy, host: &Capabilities) -> Support {
+/// `net.mode = "allow"`. `trusted`: where the certificates that the run trusts beyond its root's are shown.
+pub(super) fn by_broker(policy: &Policy, host: &Capabilities, trusted: Option<Vec<PathBuf>>) -> Support {
     if host.landlock < LEAST_LANDLOCK {
         return unmet(
             "net.mode/broker-not-confined",
@@ -61,12 +62,13 @@ pub(super) fn by_broker(policy: &Policy, host: &Capabilities) -> Support {
         );
     }
     let others = [Control::LocalRoutes { ipv6 }, Control::Inlets(inlets), Control::Broker];
-    held_with(Control::Namespace(Namespace::Net), others)
+    let trusted = trusted.map(|at| Control::Certificates { at });
+    held_with(Control::Namespace(Namespace::Net), others.into_iter().chain(trusted))
 }
 
 /// The rules, and what else is said about destinations.
 pub(super) fn rules(policy: &Policy, id: ClauseId) -> Support {
-    if policy.net.mode != NetMode::Allow || policy.clause(id).is_none() {
+    if policy.net.mode != NetMode::Allow || policy.demand(id).is_none() {
         return Support::NotAsked;
     }
     let of_presets = id == ClauseId::NetPresets;
@@ -96,12 +98,12 @@ pub(super) fn rules(policy: &Policy, id: ClauseId) -> Support {
 
 /// The broker's way out.
 pub(super) fn proxy(policy: &Policy, id: ClauseId) -> Support {
-    when(policy.clause(id).is_some(), || held_with(Control::Broker, [Control::Proxy]))
+    when(policy.demand(id).is_some(), || held_with(Control::Broker, [Control::Proxy]))
 }
 
 /// More roots: for the broker's own TLS, and shown inside.
 pub(super) fn roots(policy: &Policy) -> Support {
-    when(policy.clause(ClauseId::NetCa).is_some(), || held(Control::Broker))
+    when(policy.demand(ClauseId::NetCa).is_some(), || held(Control::Broker))
 }
 
 /// Why other rules cannot be held by the broker of a sandbox that was started with those of `before`: its sockets were made at
@@ -120,8 +122,9 @@ pub fn unmet_rules(before: &Net, policy: &Policy) -> Vec<Unmet> {
     if let Support::Unmet(unmet) = secrets(policy) {
         found.push(unmet);
     }
+    let asked = before.asked_ports();
     let has_socket = |rule: &NetRule, port: u16| {
-        let asked = before.unknown == Unknown::Ask && rule.protocol == Protocol::Tcp && ASKED.contains(&port);
+        let asked = rule.protocol == Protocol::Tcp && port < FIRST_UNPRIVILEGED && asked.contains(&port);
         asked
             || before.rules().any(|known| {
                 let everywhere = port < FIRST_UNPRIVILEGED || rule.protocol == Protocol::Udp;
@@ -169,7 +172,7 @@ fn fixed(before: &Net, net: &Net) -> Vec<Unmet> {
 
 /// Hosts of one program.
 pub(super) fn programs(policy: &Policy, id: ClauseId) -> Support {
-    when(policy.clause(id).is_some(), || {
+    when(policy.demand(id).is_some(), || {
         unmet(
             "net.programs/not-held",
             "which program a connection is of can change before anybody has looked: nobody can hold it",
@@ -181,7 +184,7 @@ pub(super) fn programs(policy: &Policy, id: ClauseId) -> Support {
 /// How much passes the broker. Where no socket can be made, nothing does. With an own `lo` it could be meant for what programs
 /// inside say to each other, which nobody meters.
 pub(super) fn metered(policy: &Policy, id: ClauseId) -> Support {
-    when(policy.clause(id).is_some(), || match policy.net.mode {
+    when(policy.demand(id).is_some(), || match policy.net.mode {
         NetMode::Allow => held(Control::Broker),
         NetMode::None => held_with(Control::Namespace(Namespace::Net), [Control::Filter(Filter::NoInet)]),
         NetMode::Loopback => {
@@ -204,10 +207,10 @@ pub(super) fn metered(policy: &Policy, id: ClauseId) -> Support {
 /// Every clause of `[net]` but the mode, on the tier without a network namespace of its own. Limits hold where no socket can be
 /// made.
 pub(super) fn without_namespace(policy: &Policy, id: ClauseId) -> Support {
-    if policy.net.mode == NetMode::None && policy.clause(id).is_some() {
+    if policy.net.mode == NetMode::None && policy.demand(id).is_some() {
         return held(Control::Filter(Filter::NoInet));
     }
-    when(policy.clause(id).is_some() && policy.net.mode != NetMode::None, || {
+    when(policy.demand(id).is_some() && policy.net.mode != NetMode::None, || {
         unmet(
             "net.mode/allow-needs-container",
             "without a network namespace every connection would be the host's own",
@@ -272,26 +275,30 @@ pub(super) fn secrets_without_broker(policy: &Policy) -> Support {
 /// and for datagrams, whose socket is one for all.
 pub(super) fn inlets(net: &Net, ipv6: bool) -> Vec<Inlet> {
     let mut everywhere = BTreeSet::from([(false, DNS), (true, DNS)]);
-    if net.unknown == Unknown::Ask {
-        everywhere.extend(ASKED.map(|port| (false, port)));
-    }
-    let mut spares = 0_usize;
+    let (mut own, mut shared) = (0_usize, 0_usize);
     for rule in net.rules() {
         let udp = rule.protocol == Protocol::Udp;
-        let names = match &rule.to {
-            Target::Cidr(cidr) if !cidr.is_single() => 0,
-            Target::Host(host) if host.starts_with('*') => NAMES_OF_WILDCARD,
-            Target::Host(_) | Target::Cidr(_) => 1,
-        };
+        let is_range = matches!(&rule.to, Target::Cidr(cidr) if !cidr.is_single());
+        let is_wildcard = matches!(&rule.to, Target::Host(host) if host.starts_with('*'));
         for port in &rule.ports {
-            if udp || *port < FIRST_UNPRIVILEGED || names == 0 {
+            if udp || *port < FIRST_UNPRIVILEGED || is_range {
                 everywhere.insert((udp, *port));
+            } else if is_wildcard {
+                shared = shared.saturating_add(NAMES_AT_ONCE);
             } else {
-                spares = spares.saturating_add(names);
+                own = own.saturating_add(1);
             }
         }
     }
+    let (low, high): (Vec<u16>, Vec<u16>) = net.asked_ports().into_iter().partition(|port| *port < FIRST_UNPRIVILEGED);
+    everywhere.extend(low.into_iter().map(|port| (false, port)));
     let families = || [false, true].into_iter().filter(|of_ipv6| ipv6 || !of_ipv6);
+    let needed = everywhere.len().saturating_add(own).saturating_add(shared).saturating_add(TAKES_BACK);
+    let left = MAX_INLETS.checked_div(families().count()).unwrap_or_default().saturating_sub(needed);
+    // A person is asked as far as there are sockets: a policy is not refused for it.
+    let asked = high.len().saturating_mul(NAMES_AT_ONCE).min(left);
+    let takes_back = if shared.saturating_add(asked) > 0 { TAKES_BACK } else { 0 };
+    let spares = own.saturating_add(shared).saturating_add(asked).saturating_add(takes_back);
     let of_port = |(udp, port): (bool, u16)| families().map(move |ipv6| Inlet { ipv6, udp, port });
     let spare = families().map(|ipv6| Inlet { ipv6, udp: false, port: 0 });
     let spares = spare.flat_map(|inlet| std::iter::repeat_n(inlet, spares));
@@ -386,7 +393,28 @@ mod tests {
         for inlet in [(false, true, 123), (true, true, 123), (false, true, 5000), (true, true, 5000)] {
             assert!(udp.contains(&inlet) && !udp.contains(&(inlet.0, true, 0)), "{inlet:?} {udp:?}");
         }
-        let wildcard = of(r#"["*.a.test:8443"]"#, false);
-        assert_eq!(wildcard.iter().filter(|(_, _, port)| *port == 0).count(), NAMES_OF_WILDCARD);
+        let spares = |inlets: &[(bool, bool, u16)]| inlets.iter().filter(|(_, _, port)| *port == 0).count();
+        assert_eq!(spares(&of(r#"["*.a.test:8443"]"#, false)), NAMES_AT_ONCE + TAKES_BACK);
+    }
+
+    /// Names that no rule has are heard on the common ports, with sockets of their own on the high ones; and no policy is refused
+    /// because of them.
+    #[test]
+    fn names_that_a_person_is_asked_about_have_sockets_as_far_as_there_are_some() {
+        let of = |allow: &str, unknown: &str| {
+            let net = policy_of(&format!("net = {{ mode = 'allow', unknown = '{unknown}', allow = {allow} }}")).net;
+            inlets(&net, true)
+        };
+        let spares = |inlets: &[Inlet]| inlets.iter().filter(|inlet| inlet.port == 0).count();
+        let asked = of("[]", "ask");
+        for port in [22, 80, 443] {
+            assert!(asked.contains(&Inlet { ipv6: true, udp: false, port }), "{port}");
+        }
+        assert_eq!(spares(&asked), 2 * (7 * NAMES_AT_ONCE + TAKES_BACK), "seven common ports are high");
+        assert_eq!(spares(&of(r#"["a.test:9000"]"#, "ask")), 2 * (1 + 8 * NAMES_AT_ONCE + TAKES_BACK));
+        let ports: Vec<String> = (9000..9012).map(|port| format!("\"*.a.test:{port}\"")).collect();
+        let many = format!("[{}]", ports.join(", "));
+        let (asked, denied) = (of(&many, "ask"), of(&many, "deny"));
+        assert!(asked.len() <= MAX_INLETS && spares(&asked) > spares(&denied), "{} {}", asked.len(), denied.len());
     }
 }

@@ -108,6 +108,7 @@ pub(crate) const CASES: &[Case] = &[
             prefer = ["limits.memory", "limits.pids"]
             workspace = { path = "@/work", mode = "overlay" }
             fs.read = ["@/read"]
+            net = { mode = "allow", allow = [{ host = "a.test", ports = [443], methods = ["GET"] }] }
         "#,
     },
     Case { name: "device, given", root: true, terminal: false, text: r#"process.devices = ["kvm"]"# },
@@ -164,7 +165,7 @@ pub(crate) const CASES: &[Case] = &[
             backend = "crun"
             workspace = { path = "@/work", mode = "ro" }
             fs.exec = ["/bin/true"]
-            net = { mode = "allow", allow = ["a.test", "b.test:8443"] }
+            net = { mode = "allow", allow = [{ host = "a.test", ports = [443], methods = ["GET"] }, "b.test:8443"] }
         "#,
     },
     Case {
@@ -188,7 +189,7 @@ pub(crate) const CASES: &[Case] = &[
             backend = "podman"
             workspace = { path = "@/work", mode = "overlay" }
             fs.hide = ["**/.env"]
-            net = { mode = "allow", allow = ["a.test", "b.test:8443"] }
+            net = { mode = "allow", allow = [{ host = "a.test", ports = [443], methods = ["GET"] }, "b.test:8443"] }
         "#,
     },
     Case {

@@ -6,16 +6,17 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod cases;
+mod handed;
 mod variants;
 mod wrong;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use backends::{Capabilities, Launch, OwnProgram, Protect, StartError, Stdio};
+use backends::{Capabilities, FoundPaths, Launch, Mutation, OwnProgram, Protect, StartError, Stdio};
 use cases::{CASES, Case, MACHINE, MACHINE_WITH_NETWORK};
 use policy::value::{Tier, WorkspaceMode};
-use policy::{Caller, Candidate, Clause, ClauseId, Control, Format, Layers, Plan, Support};
+use policy::{Caller, Candidate, ClauseId, Control, Format, Layers, Plan, Support};
 
 fn is_file_size(control: &Control) -> bool {
     control.name() == "rlimit:fsize"
@@ -61,8 +62,8 @@ fn plan(case: &Case, text: &str, host: &Capabilities) -> Plan {
             let policy = loaded.policy_on(backend.tier()).into_owned();
             // No clause of a document gives it: the broker's own plan has it.
             let of_host = case.name.ends_with("the network of the host") && backend.tier() == Tier::Process;
-            let ask = move |clause: &Clause<'_>| {
-                let given = of_host && clause.id() == ClauseId::NetMode;
+            let ask = move |clause: ClauseId| {
+                let given = of_host && clause == ClauseId::NetMode;
                 if given { Support::Held(Control::HostNetwork.into()) } else { backend.support(clause, &policy, host) }
             };
             (backend.tier(), backend.name(), ask)
@@ -79,23 +80,12 @@ fn is_ours(control: &Control) -> bool {
 }
 
 /// What a start of a plan is given, with a folder of its own.
-fn launch(plan: &Plan, case: &Case, folder: &Path, change: &Change) -> Result<Launch, StartError> {
+fn launch(plan: &Plan, case: &Case, folder: &Path, change: &Mutation) -> Result<Launch, StartError> {
     static RUNS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let tmp = folder.join(format!("run-{number}"));
     std::fs::create_dir(&tmp).unwrap();
-    let protect = if plan.policy.workspace.mode == WorkspaceMode::Rw {
-        vec![Protect::ReadOnly(".git".into())]
-    } else {
-        Vec::new()
-    };
-    let covers = plan.controls().any(|control| matches!(control, Control::Covered(_)));
-    let grants = plan.policy.fs.read.iter().chain(&plan.policy.fs.write).filter(|_| covers);
-    let covered = grants.map(|grant| policy::value::Grant {
-        from: grant.from.join(".env"),
-        to: grant.to.join(".env"),
-        dangerous: false,
-    });
+    let FoundPaths { protect, covered } = found(plan);
     Ok(Launch {
         run: format!("mutation-{}-{number}", std::process::id()),
         argv: vec!["/bin/true".into()],
@@ -103,10 +93,10 @@ fn launch(plan: &Plan, case: &Case, folder: &Path, change: &Change) -> Result<La
         program: (plan.tier == Tier::Language).then(|| OwnProgram::File("/bin/true".into())),
         show: Vec::new(),
         files: Vec::new(),
-        trust: None,
+        trust: plan.policy.adds_trust().then(|| backends::Trust { bundle: b"trusted".to_vec(), java: Vec::new() }),
         git: Vec::new(),
         protect,
-        covered: covered.collect(),
+        covered,
         laid: false,
         no_links: false,
         passed: BTreeMap::new(),
@@ -117,39 +107,51 @@ fn launch(plan: &Plan, case: &Case, folder: &Path, change: &Change) -> Result<La
         cache: None,
         machines: None,
         memory: None,
-        without: change.without.clone(),
-        instead: change.instead.clone(),
+        mutation: change.clone(),
     })
+}
+
+/// What the caller of a start finds for a plan in the scene.
+fn found(plan: &Plan) -> FoundPaths {
+    let protect = if plan.policy.workspace.mode == WorkspaceMode::Rw {
+        vec![Protect::Pinned("build".into()), Protect::ReadOnly("hooks".into()), Protect::Layered(".git".into(), 0)]
+    } else {
+        Vec::new()
+    };
+    let covers = plan.controls().any(|control| matches!(control, Control::Covered(_)));
+    let grants = plan.policy.fs.read.iter().chain(&plan.policy.fs.write).filter(|_| covers);
+    let covered = grants.map(|grant| policy::value::Grant {
+        from: grant.from.join(".env"),
+        to: grant.to.join(".env"),
+        dangerous: false,
+    });
+    FoundPaths { protect, covered: covered.collect() }
 }
 
 /// What is said of an interpreter that says nothing, when every control of its plan has left its evidence.
 const SILENT: &str = "the interpreter did not say its limits";
 
-/// What is otherwise than planned.
-#[derive(Default)]
-struct Change {
-    without: Vec<Control>,
-    /// The second one is applied for the first.
-    instead: Vec<(Control, Control)>,
-}
-
-impl Change {
-    fn without(controls: &[Control]) -> Self {
-        Self { without: controls.to_vec(), instead: Vec::new() }
-    }
+/// These are left out.
+fn without(controls: &[Control]) -> Mutation {
+    Mutation { without: controls.to_vec(), ..Mutation::default() }
 }
 
 /// Goes as far as *go* and ends the guest.
-fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, change: &Change) -> Result<(), StartError> {
+fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, change: &Mutation) -> Result<(), StartError> {
+    go_on(plan, host, &launch(plan, case, folder, change)?)
+}
+
+/// The same with what a start is given.
+fn go_on(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<(), StartError> {
     // Alone in its pid namespace this process is the parent of what ended starts left, and an ordinary user has 200 keyrings.
     while sys::reap::any().is_some() {}
-    let launch = launch(plan, case, folder, change)?;
-    let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
+    let prepared = backends::of(plan)?.prepare(plan, host, launch)?;
     if let Some(to) = prepared.copy_to() {
         std::fs::create_dir(to).unwrap();
     }
+    let without = &launch.mutation.without;
     let armed: Vec<Control> =
-        plan.controls().filter(|control| is_ours(control) && !change.without.contains(control)).cloned().collect();
+        plan.controls().filter(|control| is_ours(control) && !without.contains(control)).cloned().collect();
     let mut started = prepared.start(host)?;
     let layers = started.layers()?;
     if !layers.is_empty() && (plan.policy.workspace.mode == WorkspaceMode::Copy || started.waits()) {
@@ -158,7 +160,7 @@ fn start(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, change: &
     drop(layers);
     // As the broker has them.
     let _sockets = started.sockets()?;
-    match started.verify(&armed).map(drop) {
+    match started.verify(&armed, &found(plan)).map(drop) {
         Err(StartError::Posture(lacks)) if lacks.iter().any(|why| why.contains(SILENT)) => Ok(()),
         other => other,
     }
@@ -178,7 +180,7 @@ fn distinct(plan: &Plan) -> Vec<Control> {
 fn scene(case: &Case, folder: &Path) -> String {
     std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     std::os::unix::fs::chown(folder, Some(1000), Some(1000)).unwrap();
-    for name in ["work", "work/.git", "work/build", "read", "write"] {
+    for name in ["work", "work/.git", "work/build", "work/hooks", "read", "read/etc", "read/etc/ssl", "write"] {
         let path = folder.join(name);
         std::fs::create_dir_all(&path).unwrap();
         std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();
@@ -186,6 +188,8 @@ fn scene(case: &Case, folder: &Path) -> String {
     for name in ["read/.env", "write/.env"] {
         std::fs::write(folder.join(name), "hidden").unwrap();
     }
+    // What a machine's root trusts.
+    std::fs::write(folder.join("read/etc/ssl/cert.pem"), "its own").unwrap();
     case.text.replace('@', folder.to_str().unwrap())
 }
 
@@ -201,7 +205,7 @@ fn mutate(case: &Case, folder: &Path) -> (BTreeSet<String>, Vec<String>) {
     let work = || {
         let host = Capabilities::probe();
         let plan = plan(case, &text, &host);
-        start(&plan, case, &host, folder, &Change::default())
+        start(&plan, case, &host, folder, &Mutation::default())
             .unwrap_or_else(|e| panic!("{}: nothing is missing: {e:?}", case.name));
         let (mut seen, mut unnoticed) = (BTreeSet::new(), Vec::new());
         let all = distinct(&plan);
@@ -212,7 +216,7 @@ fn mutate(case: &Case, folder: &Path) -> (BTreeSet<String>, Vec<String>) {
                 continue;
             }
             let same = same_as(control, &all);
-            match start(&plan, case, &host, folder, &Change::without(&same)) {
+            match start(&plan, case, &host, folder, &without(&same)) {
                 Ok(()) => unnoticed.push(format!("{}: nobody noticed that {control:?} is missing", case.name)),
                 // As on a host that has none of them.
                 Err(StartError::Namespaces { .. }) if matches!(control, Control::Namespace(_)) => {}
@@ -224,7 +228,7 @@ fn mutate(case: &Case, folder: &Path) -> (BTreeSet<String>, Vec<String>) {
             }
             for other in wrong::values(control) {
                 let instead = same.iter().map(|planned| (planned.clone(), other.clone())).collect();
-                let change = Change { without: Vec::new(), instead };
+                let change = Mutation { instead, ..Mutation::default() };
                 match start(&plan, case, &host, folder, &change) {
                     Ok(()) => unnoticed.push(format!("{}: nobody noticed {other:?} for {control:?}", case.name)),
                     Err(error) if error.is_refusal() => {
@@ -243,14 +247,14 @@ fn mutate(case: &Case, folder: &Path) -> (BTreeSet<String>, Vec<String>) {
 /// one, and all the rest from one start, which must miss each of them by name.
 fn mutate_machine(case: &Case, host: &Capabilities, folder: &Path) -> (BTreeSet<String>, Vec<String>) {
     let plan = plan(case, &scene(case, folder), host);
-    start(&plan, case, host, folder, &Change::default())
+    start(&plan, case, host, folder, &Mutation::default())
         .unwrap_or_else(|e| panic!("{}: nothing is missing: {e:?}", case.name));
     let all = distinct(&plan);
     let seen = all.iter().map(variants::of).collect();
     let (late, early): (Vec<Control>, Vec<Control>) =
         all.into_iter().partition(|control| prepares(&plan, case, host, folder, control));
     assert!(early.len() > 8 && late.len() > 8, "{early:?} and {late:?}");
-    let Err(StartError::Posture(lacks)) = start(&plan, case, host, folder, &Change::without(&late)) else {
+    let Err(StartError::Posture(lacks)) = start(&plan, case, host, folder, &without(&late)) else {
         panic!("it was let go, or failed otherwise, without {late:?}")
     };
     let mut unnoticed = Vec::new();
@@ -266,8 +270,8 @@ fn mutate_machine(case: &Case, host: &Capabilities, folder: &Path) -> (BTreeSet<
 }
 
 /// Whether a machine is prepared without one control.
-fn prepares(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, without: &Control) -> bool {
-    let launch = launch(plan, case, folder, &Change::without(std::slice::from_ref(without))).unwrap();
+fn prepares(plan: &Plan, case: &Case, host: &Capabilities, folder: &Path, control: &Control) -> bool {
+    let launch = launch(plan, case, folder, &without(std::slice::from_ref(control))).unwrap();
     backends::of(plan).unwrap().prepare(plan, host, &Launch { tmp: None, ..launch }).is_ok()
 }
 

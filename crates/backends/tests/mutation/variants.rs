@@ -18,7 +18,7 @@ macro_rules! variants {
 
 variants! { Control, CONTROLS, control:
     Namespace Root ImageTree User Device Hostname NoInnerNamespaces NoNewPrivs NoCapabilities NoGroups KeptGroups RunMark NoDescriptors
-    Undumpable Session Keyring SignalScope PayloadScope Umask Terminal Label Mount ReadOnlyOverlay Overlay Copy Tmpfs Hide
+    Undumpable Session Keyring SignalScope PayloadScope Umask Terminal Label Mount ReadOnlyOverlay Overlay Copy Tmpfs Hide Certificates
     Covered ProtectedMounts ProtectedAtApply NoexecMounts NoexecRules Executables ReadFolders WriteFolders Landlock Rule Filter
     Cgroup Rlimit EachFile Watch OwnKernel Environment Veth LocalRoutes Inlets Broker Proxy Secrets Machine InMachine HostNetwork
     Interpreter Audit CommandGate ToolGate

@@ -31,6 +31,8 @@ pub(crate) fn values(control: &Control) -> Vec<Control> {
     } else if let Control::WriteFolders { abi, folders } = control {
         let folders = folders.iter().cloned().chain(["/usr".into()]).collect();
         all.push(Control::WriteFolders { abi: *abi, folders });
+    } else if let Control::Certificates { .. } = control {
+        all.push(Control::Certificates { at: Vec::new() });
     } else if let Control::Cgroup { version, limit } = control {
         all.extend(more(limit).map(|limit| Control::Cgroup { version: *version, limit }));
     } else if let Control::Rlimit { resource, value } = control {

@@ -32,7 +32,7 @@ pub const MAGIC: [u8; 4] = *b"FHgc";
 /// Version of the layout; the guest refuses any other.
 pub const VERSION: u32 = 9;
 /// Where a guest that an engine started finds its control socket: in its root, since nothing is handed on to it.
-pub const DOOR: &core::ffi::CStr = c"/.socket";
+pub const ENTRY_SOCKET: &core::ffi::CStr = c"/.socket";
 /// Longest config that is read and not mapped, bytes.
 pub const MAX_CONFIG: usize = 4 << 20;
 /// Most sources that a config may have.
@@ -53,7 +53,7 @@ pub enum Mode {
     /// No namespaces: the guest is a subreaper, and Landlock's signal scope bounds what it may kill.
     Process,
     /// A runtime of containers built namespaces, root and mounts: the guest is pid 1 of what it was started in, came in by
-    /// its standard input (`door`), and has no capability from the beginning. Its kernel is not Linux.
+    /// its standard input (`runtime_entry`), and has no capability from the beginning. Its kernel is not Linux.
     Bundle,
     /// As [`Mode::Bundle`], on Linux: it came in by descriptor 3, and drops the few capabilities that it was started with
     /// when its own steps are done.

@@ -152,6 +152,15 @@ pub enum Op<P, B> {
         /// The source is not a directory.
         file: bool,
     },
+    /// A file of the new root, at another place as well.
+    BindInner {
+        /// Which file.
+        from: P,
+        /// Where.
+        path: P,
+        /// Attributes there.
+        attrs: Attrs,
+    },
     /// An overlay; its upper layer lies on a tmpfs of its own that nothing else reaches. `size = 0`: no upper layer,
     /// read-only, which also keeps unix sockets of the host out of reach.
     Overlay {
@@ -272,7 +281,8 @@ impl<'a> Item<'a> for Op<&'a CStr, &'a [u8]> {
             13 => Self::Pin { path: r.text()? },
             14 => Self::SetAttr { path: r.text()?, attrs: Attrs::read(r)?, recursive: r.flag()? },
             15 => Self::Device { path: r.text()?, major: r.u32()?, minor: r.u32()? },
-            16.. => return None,
+            16 => Self::BindInner { from: r.text()?, path: r.text()?, attrs: Attrs::read(r)? },
+            17.. => return None,
         })
     }
 }
@@ -320,6 +330,7 @@ mod put {
                 Self::Pin { path } => fields(out, 13, &[&path.as_ref()]),
                 Self::SetAttr { path, attrs, recursive } => fields(out, 14, &[&path.as_ref(), attrs, recursive]),
                 Self::Device { path, major, minor } => fields(out, 15, &[&path.as_ref(), major, minor]),
+                Self::BindInner { from, path, attrs } => fields(out, 16, &[&from.as_ref(), &path.as_ref(), attrs]),
             }
         }
     }

@@ -137,6 +137,7 @@ impl<'a> View<'a> {
             | Op::File { .. }
             | Op::Symlink { .. }
             | Op::Bind { .. }
+            | Op::BindInner { .. }
             | Op::Device { .. }
             | Op::Devpts { .. }
             | Op::Proc { .. }

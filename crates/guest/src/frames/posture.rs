@@ -115,6 +115,8 @@ pub struct Posture {
     pub more_descriptors: bool,
     /// How many Landlock layers the guest put on itself.
     pub landlock_layers: u8,
+    /// A call of a device that had answered before the layer was refused under it (process tier).
+    pub device_refused: bool,
     /// The signal scope was proven with a witness (process tier).
     pub signal_scope_proven: bool,
     /// A child under the payload's layer could not signal the guest.
@@ -147,6 +149,7 @@ impl Posture {
         }
         w.u8(u8::from(self.no_new_privs));
         w.u8(self.landlock_layers);
+        w.u8(u8::from(self.device_refused));
         w.u8(u8::from(self.signal_scope_proven));
         w.u8(u8::from(self.payload_scope_proven));
         w.u8(u8::from(self.keyring_replaced));
@@ -181,6 +184,7 @@ impl Posture {
             [r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?];
         let no_new_privs = r.flag()?;
         let landlock_layers = r.u8()?;
+        let device_refused = r.flag()?;
         let signal_scope_proven = r.flag()?;
         let payload_scope_proven = r.flag()?;
         let keyring_replaced = r.flag()?;
@@ -230,6 +234,7 @@ impl Posture {
             descriptors,
             more_descriptors,
             landlock_layers,
+            device_refused,
             signal_scope_proven,
             payload_scope_proven,
             keyring_replaced,

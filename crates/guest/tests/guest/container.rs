@@ -224,6 +224,31 @@ fn pins_and_read_only_paths_hold_in_a_writable_workspace() {
     assert_eq!(told.stdout, "touch .git/fine\n", "{}", told.stderr);
 }
 
+/// In the place of a file of a tree that can only be read, and where there is none.
+#[test]
+fn a_file_of_the_new_root_is_shown_at_other_places_too() {
+    let folder = folder(0o777);
+    std::fs::write(folder.path().join("its"), "its own\n").unwrap();
+    let who = Who::Rootless;
+    let mut config = container(
+        who,
+        &shell(
+            "cat /tree/its /anew/its; for at in /tree/its /anew/its; do echo x >$at; rm -f $at; done 2>/dev/null; cat /tree/its",
+        ),
+    );
+    config.sources.push(source(folder.path().to_str().unwrap()));
+    let attrs = Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC;
+    config.ops.extend([
+        Op::Bind { source: 5, path: c("/tree"), attrs, file: false },
+        Op::File { path: c("/given"), mode: 0o666, bytes: b"given\n".to_vec() },
+        Op::BindInner { from: c("/given"), path: c("/tree/its"), attrs },
+        Op::BindInner { from: c("/given"), path: c("/anew/its"), attrs },
+    ]);
+    let told = who.be(|| Sandbox::run(who, &config));
+    assert_eq!(told.stdout, "given\n".repeat(3), "{}", told.stderr);
+    assert_eq!(std::fs::read_to_string(folder.path().join("its")).unwrap(), "its own\n");
+}
+
 #[test]
 fn probes_tell_the_errno_of_each_attempt() {
     let who = Who::Root;

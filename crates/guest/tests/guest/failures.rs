@@ -96,6 +96,9 @@ fn a_mount_names_its_operation() {
         (Op::Root { size, inodes }, libc::EEXIST),
         (Op::ReadOnly { path: c("/missing"), recursive: true }, libc::ENOENT),
         (Op::Pin { path: c("/missing") }, libc::ENOENT),
+        (Op::BindInner { from: c("/missing"), path: c("/etc/passwd"), attrs }, libc::ENOENT),
+        (Op::BindInner { from: c("/bin"), path: c("/etc/passwd"), attrs }, libc::ELOOP),
+        (Op::BindInner { from: c("/etc/passwd"), path: c("/bin/x"), attrs }, libc::ELOOP),
         (Op::SetAttr { path: c("/etc"), attrs, recursive: false }, libc::EINVAL),
         (overlay(None), libc::EBADF),
         // Not by its path alone: what is there must be the device.

@@ -29,7 +29,7 @@ fn the_whole_order_works_as_root_and_without_privilege() {
         assert_eq!(told.exited.end, End::Code(4), "{told:?}");
         assert_eq!(told.stdout, format!("{}\n0077\n", uid(who)));
         let posture = told.posture;
-        assert!(posture.signal_scope_proven && posture.no_new_privs);
+        assert!(posture.signal_scope_proven && posture.device_refused && posture.no_new_privs);
         assert_eq!([posture.uid, posture.suid, posture.gid, posture.sgid], [uid(who); 4]);
         assert_eq!((posture.dumpable, posture.death_signal, posture.landlock_layers), (0, 0, 1));
         let capabilities = posture.capabilities;

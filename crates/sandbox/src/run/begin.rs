@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use backends::{Capabilities, Launch, Prepared, Running, TMP_SLOT, Verified};
+use backends::{Capabilities, FoundPaths, Launch, Prepared, Running, TMP_SLOT, Verified};
 use policy::control::{Control, Variables};
 use policy::value::Tier;
 use policy::{ClauseId, Plan};
@@ -37,10 +37,12 @@ use crate::workload::Workload;
 pub(super) struct PreparedRun {
     prepared: Box<dyn Prepared>,
     program: String,
+    /// What the proof demands beside what the plan says.
+    found: FoundPaths,
     protected: Option<Protected>,
     git: Option<GitLayers>,
     broker: Option<broker::PreparedBroker>,
-    home: HostResources,
+    resources: HostResources,
     image: Option<Demanded>,
     watches: Watches,
     armed: Armed,
@@ -53,7 +55,7 @@ pub(super) struct Stage {
     pub(super) broker: Option<Keeper>,
     /// As it was asked for; for messages.
     pub(super) program: String,
-    pub(super) carried: StdStreams,
+    pub(super) std_streams: StdStreams,
     pub(super) layer: Option<Layer>,
     /// `/tmp` of a live sandbox in a container.
     pub(super) tmp: Option<Dir>,
@@ -62,7 +64,7 @@ pub(super) struct Stage {
     pub(super) started: Instant,
     pub(super) watches: Watches,
     /// It goes after the guest and its groups.
-    pub(super) home: HostResources,
+    pub(super) resources: HostResources,
     /// What keeps its root tree in the store.
     pub(super) image: Option<LeasedTree>,
 }
@@ -79,7 +81,7 @@ pub(super) struct VerifiedRun {
     protected: Option<Protected>,
     git: Option<GitLayers>,
     watches: Watches,
-    home: HostResources,
+    resources: HostResources,
     image: Option<LeasedTree>,
 }
 
@@ -109,13 +111,13 @@ pub(super) fn begin(
     // First, so that nothing is made for a run that is refused for one.
     let secrets = super::secrets::read(plan, environment)?;
     let image = crate::image::demand(plan, environment.images, &environment.state)?;
-    let mut home = journal(recorded, plan)?;
-    super::elsewhere::note(plan, &what, environment).into_iter().for_each(|note| home.tell(note));
+    let mut resources = journal(recorded, plan)?;
+    super::elsewhere::note(plan, &what, environment).into_iter().for_each(|note| resources.tell(note));
     let bundled = backends::of(plan)?.wants_folder();
-    let bundle = bundled.then(|| own_folder(&mut home, recorded, HostResources::own_bundle)).transpose()?;
+    let bundle = bundled.then(|| own_folder(&mut resources, recorded, HostResources::own_bundle)).transpose()?;
     let tmp = match plan.tier {
         // What a machine is made of lies there.
-        Tier::Language | Tier::Process | Tier::Vm => Some(own_folder(&mut home, recorded, HostResources::own)?),
+        Tier::Language | Tier::Process | Tier::Vm => Some(own_folder(&mut resources, recorded, HostResources::own)?),
         Tier::Gvisor | Tier::Container => None,
     };
     let live = matches!(what, Workload::Agent(_));
@@ -127,20 +129,21 @@ pub(super) fn begin(
     };
     let named = program.argv.first().map(|name| show_bytes(name.as_encoded_bytes())).unwrap_or_default();
     let trust = broker::trust(plan)?;
-    let guard = Guard::make(policy, plan.tier, &mut home)?;
+    let guard = Guard::make(policy, plan.tier, &mut resources)?;
+    let found = FoundPaths { protect: guard.protect, covered: super::covers::covered(plan, guard.protected.as_ref())? };
     let mut launch = Launch {
         run: recorded.id.to_string(),
         argv: program.argv,
         program: program.own,
         show: guard.show,
         git: guard.git,
-        protect: guard.protect,
-        covered: super::covers::covered(plan, guard.protected.as_ref())?,
+        protect: found.protect.clone(),
+        covered: found.covered.clone(),
         files: Vec::new(),
         trust: trust.as_ref().map(|trust| trust.inside.clone()),
         laid: options.earlier.is_some(),
         no_links: options.no_links,
-        passed: passed(plan, environment).chain(super::secrets::variables(policy, &secrets)).collect(),
+        passed: passed(plan, environment).chain(super::secrets::variables(policy, &secrets.secrets)).collect(),
         forced,
         stdio: inner(&options.stdio),
         term: environment.variable("TERM").filter(|_| has_terminal(plan)).map(OsString::from),
@@ -149,9 +152,7 @@ pub(super) fn begin(
         machines: machines(plan.tier, recorded),
         memory: options.memory.clone(),
         #[cfg(feature = "mutation")]
-        without: options.without().to_vec(),
-        #[cfg(feature = "mutation")]
-        instead: Vec::new(),
+        mutation: backends::Mutation { without: options.without().to_vec(), ..backends::Mutation::default() },
     };
     let mut written = None;
     if let Some((name, bytes)) = program.file {
@@ -164,19 +165,20 @@ pub(super) fn begin(
             Some(_) | None => launch.files.push((name, bytes)),
         }
     }
+    options.change(&mut launch);
     let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
     if let Some(tmp) = &tmp {
         hand_over(tmp, written.as_deref(), prepared.owner(), host)?;
     }
     for path in prepared.groups(host) {
-        home.note(&Resource::Cgroup(path))?;
+        resources.note(&Resource::Cgroup(path))?;
     }
     let asker = options.asker.clone();
-    let broker = broker::begin((plan, secrets), (environment, asker), host, (&mut home, recorded, trust))?;
+    let broker = broker::begin((plan, secrets), (environment, asker), host, (&mut resources, recorded, trust))?;
     let watches = Watches { live, ..Watches::of(plan, options.without()) };
     let armed = Armed::none(options.without().to_vec());
     let (protected, git) = (guard.protected, guard.layers);
-    Ok(PreparedRun { prepared, program: named, protected, git, broker, home, image, watches, armed })
+    Ok(PreparedRun { prepared, program: named, found, protected, git, broker, resources, image, watches, armed })
 }
 
 /// The journal of a run. What dead runs left is removed before anything of this one runs: also a run that will be killed has
@@ -186,16 +188,16 @@ fn journal(recorded: &Recorded, plan: &Plan) -> Result<HostResources, Error> {
     let (state, now) = (&recorded.state, jiff::Timestamp::now());
     let swept = crate::gc::sweep(state, now, crate::gc::Scope::Start).unwrap_or_default();
     let workspace = super::workspace::source(plan);
-    let mut home = HostResources::new(Journal::begin(state, recorded.id.clone(), workspace, now)?);
+    let mut resources = HostResources::new(Journal::begin(state, recorded.id.clone(), workspace, now)?);
     // What is moved away in a tree of the user's is told, by whichever run did it.
     for found in swept.removed.iter().filter(|found| found.what == CONTROL_FILE) {
-        home.tell(format!(
+        resources.tell(format!(
             "the control file {} was put aside: run {} made it, and was killed before it could be",
             show_path(&found.path),
             found.run
         ));
     }
-    Ok(home)
+    Ok(resources)
 }
 
 /// Where prepared machines are. Without such a folder each one boots, which is slower and as safe.
@@ -222,13 +224,13 @@ fn has_terminal(plan: &Plan) -> bool {
 
 /// A 0700 folder of a run: in the process tier the run writes in it, where a runtime of containers is started the backend does. Its name is the run's id, which is random, and it must not exist.
 fn own_folder(
-    home: &mut HostResources,
+    resources: &mut HostResources,
     recorded: &Recorded,
     own: fn(&mut HostResources, PathBuf),
 ) -> Result<PathBuf, Error> {
     let path = Path::new("/tmp").join(format!("fumehood-{}", recorded.id));
-    home.note(&Resource::Temp(path.clone()))?;
-    own(home, path.clone());
+    resources.note(&Resource::Temp(path.clone()))?;
+    own(resources, path.clone());
     make_folder(&path).map(|()| path)
 }
 
@@ -301,7 +303,8 @@ impl PreparedRun {
     ) -> Result<VerifiedRun, Error> {
         let plan = &planned.plan;
         // Before the guest, so that it goes after it.
-        let Self { prepared, program, mut protected, mut git, broker, mut home, image, watches, mut armed } = self;
+        let Self { prepared, program, found, mut protected, mut git, broker, mut resources, image, watches, mut armed } =
+            self;
         let mut layer = None;
         let root = prepared.workspace().map(Path::to_owned);
         let owner = prepared.owner();
@@ -312,7 +315,7 @@ impl PreparedRun {
                 earlier.map_or(Ok(()), |earlier| made.go_on(earlier, owner, host))?;
                 if super::workspace::is_read_only(plan) {
                     // Nobody writes to it, and nothing of it is read back.
-                    made.notes().into_iter().for_each(|note| home.tell(note));
+                    made.notes().into_iter().for_each(|note| resources.tell(note));
                 } else {
                     layer = Some(made);
                 }
@@ -354,31 +357,44 @@ impl PreparedRun {
         }
         let broker = brokered(broker, &mut *started, plan, &mut armed)?;
         there_already(&mut armed, planned, layer.is_some());
-        armed.watches(&watches, home.tmp().is_some(), protected.is_some());
+        armed.watches(&watches, resources.tmp().is_some(), protected.is_some());
         let image = image.map(Demanded::proven).transpose()?.map(|(demanded, leased)| {
             armed.there(plan, |control| *control == demanded);
             leased
         });
-        let verified = started.verify(armed.controls())?;
-        Ok(VerifiedRun { verified, broker, program, root, layer, tmp, protected, git, watches, home, image })
+        let verified = started.verify(armed.controls(), &found)?;
+        Ok(VerifiedRun { verified, broker, program, root, layer, tmp, protected, git, watches, resources, image })
     }
 }
 
 impl VerifiedRun {
     /// Lets the payload go.
     pub(super) fn go(self, plan: &Plan, stdio: Stdio) -> Result<Stage, Error> {
-        let Self { verified, broker, program, root, layer, tmp, protected, git, watches, mut home, image } = self;
+        let Self { verified, broker, program, root, layer, tmp, protected, git, watches, mut resources, image } = self;
         if let Some(broker) = &broker {
             broker.is_of(verified.pid());
         }
         let mut running = verified.go()?;
-        let carried = carry(&mut *running, &watches, stdio)?;
+        let std_streams = carry(&mut *running, &watches, stdio)?;
         // While the program runs: its start does not wait for it.
         let unseen = |root: &PathBuf| super::mounts::unseen(&plan.policy, plan.tier, root);
-        root.iter().flat_map(unseen).for_each(|note| home.tell(note));
-        layer.iter().flat_map(Layer::notes).for_each(|note| home.tell(note));
+        root.iter().flat_map(unseen).for_each(|note| resources.tell(note));
+        layer.iter().flat_map(Layer::notes).for_each(|note| resources.tell(note));
         let started = Instant::now();
-        Ok(Stage { running, broker, carried, home, image, program, layer, tmp, protected, git, started, watches })
+        Ok(Stage {
+            running,
+            broker,
+            std_streams,
+            resources,
+            image,
+            program,
+            layer,
+            tmp,
+            protected,
+            git,
+            started,
+            watches,
+        })
     }
 }
 
@@ -442,19 +458,21 @@ const fn inner(stdio: &Stdio) -> backends::Stdio {
 fn carry(running: &mut dyn Running, watches: &Watches, stdio: Stdio) -> Result<StdStreams, Error> {
     let inner = running.take_streams();
     let budget = Budget::new(watches.output.map(|(limit, _)| limit.0));
-    let mut carried = StdStreams { input: None, streams: Vec::new(), terminal: None, socket: None, budget };
+    let mut std_streams = StdStreams { input: None, streams: Vec::new(), terminal: None, socket: None, budget };
     match stdio {
         Stdio::Terminal(screen) => {
             let master = inner.terminal.ok_or_else(|| own_failure("no terminal came out of the sandbox"))?;
-            carried.terminal = Some(Terminal::new(master, screen).map_err(own_failure)?);
+            std_streams.terminal = Some(Terminal::new(master, screen).map_err(own_failure)?);
         }
-        Stdio::Socket => carried.socket = inner.socket,
+        Stdio::Socket => std_streams.socket = inner.socket,
         Stdio::Streams { stdin, stdout, stderr } => {
-            carried.socket = inner.socket;
-            carried.input = inner.input.map(|to| Input::new(stdin, to));
+            std_streams.socket = inner.socket;
+            std_streams.input = inner.input.map(|to| Input::new(stdin, to));
             let outputs = [(inner.output, stdout), (inner.errors, stderr)];
-            carried.streams.extend(outputs.into_iter().filter_map(|(source, sink)| Some(Stream::new(source?, sink))));
+            std_streams
+                .streams
+                .extend(outputs.into_iter().filter_map(|(source, sink)| Some(Stream::new(source?, sink))));
         }
     }
-    Ok(carried)
+    Ok(std_streams)
 }

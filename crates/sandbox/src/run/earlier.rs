@@ -10,7 +10,7 @@ use policy::value::{Tier, WorkspaceMode};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::{Errno, Result as KernelResult};
 
-use super::laying::{Laying, Stop};
+use super::laying::{LayError, Laying};
 use crate::changes::{ApplyState, BLOBS, Change, ChangesError, Entry, Kind, Manifest, load, must_have_ended, standing};
 use crate::error::Error;
 use crate::fault::{Fault, show_path, show_text};
@@ -135,11 +135,13 @@ impl Earlier {
         let mut laying = Laying::new(root, into, copied);
         let laid = self.all(&mut laying, &todo, rights);
         laid.map_err(|stop| match stop {
-            Stop::Conflict(path, why) => self.moved(&[(path, why)]),
-            Stop::Kernel(path, errno @ (Errno::NOSPC | Errno::DQUOT)) => ChangesError::TooLarge { path, errno }.into(),
-            Stop::Kernel(_, Errno::BADMSG) => ChangesError::Damaged { run: self.run().to_owned() }.into(),
-            Stop::Kernel(path, errno) => ChangesError::Write { path, errno }.into(),
-            Stop::Other(error) => error,
+            LayError::Conflict(path, why) => self.moved(&[(path, why)]),
+            LayError::Kernel(path, errno @ (Errno::NOSPC | Errno::DQUOT)) => {
+                ChangesError::TooLarge { path, errno }.into()
+            }
+            LayError::Kernel(_, Errno::BADMSG) => ChangesError::Damaged { run: self.run().to_owned() }.into(),
+            LayError::Kernel(path, errno) => ChangesError::Write { path, errno }.into(),
+            LayError::Other(error) => error,
         })
     }
 
@@ -182,23 +184,23 @@ impl Earlier {
         laying: &mut Laying<'_>,
         todo: &[&Entry],
         rights: &dyn Fn() -> Result<R, Error>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), LayError> {
         // Deepest first, so that folders are empty when their turn comes.
         for entry in todo.iter().rev().filter(|entry| entry.change == Change::Removed) {
             let replaced = self.manifest.has_other(&entry.path, Change::Removed);
-            let _rights = rights().map_err(Stop::Other)?;
+            let _rights = rights().map_err(LayError::Other)?;
             laying.remove(entry, replaced)?;
         }
         for entry in todo.iter().filter(|entry| entry.change != Change::Removed) {
             // What lies in the state folder is closed to the run's user.
             let blob = match entry.kind {
-                Kind::File => Some(self.blob(entry).map_err(|errno| Stop::Kernel(entry.path.clone(), errno))?),
+                Kind::File => Some(self.blob(entry).map_err(|errno| LayError::Kernel(entry.path.clone(), errno))?),
                 Kind::Dir | Kind::Symlink | Kind::Special => None,
             };
-            let _rights = rights().map_err(Stop::Other)?;
+            let _rights = rights().map_err(LayError::Other)?;
             laying.put(entry, blob.as_ref())?;
         }
-        let _rights = rights().map_err(Stop::Other)?;
+        let _rights = rights().map_err(LayError::Other)?;
         laying.end()
     }
 

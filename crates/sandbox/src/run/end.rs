@@ -55,13 +55,26 @@ fn told<T: Default>(step: Result<T, Error>, failed: &mut Vec<Fault>) -> T {
     })
 }
 
+/// What the kernel counted and how the program ended.
+fn counters(watched: &Watched) -> Counters {
+    Counters {
+        pids_refused: watched.sample.pids_refused,
+        oom_kills: watched.sample.oom_kills,
+        sigsys: watched.facts.signal == Some(31),
+        sigxfsz: watched.facts.signal == Some(25),
+        full: watched.full.clone(),
+    }
+}
+
 /// Ends a run: everything that it made is gone when this returns.
 pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Recorded) -> Finished {
     let mut failed = Vec::new();
     let wall = stage.started.elapsed().saturating_sub(watched.handing_on).as_secs_f64();
     let within = left(&stage, watched);
-    let Stage { mut running, broker, carried, mut home, layer, mut protected, git, program, image, .. } = stage;
-    let layer = layer.and_then(|layer| brought(layer, (&mut *running, within), (&plan.policy, &mut home), &mut failed));
+    let Stage { mut running, broker, std_streams, mut resources, layer, mut protected, git, program, image, .. } =
+        stage;
+    let layer =
+        layer.and_then(|layer| brought(layer, (&mut *running, within), (&plan.policy, &mut resources), &mut failed));
     // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
     // while the report is made.
     let mut running = Some(running);
@@ -75,7 +88,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     let layer_used = layer.as_ref().map_or(0, Layer::used);
     // What a machine starts from lies in its folder, and nothing that it writes.
     let writes = plan.tier == Tier::Process;
-    let folder = home.tmp().filter(|_| writes).map_or(0, super::workspace::written);
+    let folder = resources.tmp().filter(|_| writes).map_or(0, super::workspace::written);
     // Of what is written to files of the host nobody can say whose it was.
     let counted = watched.written.max(layer_used).max(folder);
     let disk = (!plan.policy.writes_to_host()).then_some(counted);
@@ -83,27 +96,20 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
         Some(layer) => told(layer.read_back(recorded, &plan.policy), &mut failed),
         None => WorkspaceReport::default(),
     };
-    workspace.notes = home.take_notes();
+    workspace.notes = resources.take_notes();
     let slipped = guarded(protected, git, recorded, &plan.policy, (&mut workspace, &mut failed));
-    let produced = carried.budget.produced();
-    let counters = Counters {
-        pids_refused: watched.sample.pids_refused,
-        oom_kills: watched.sample.oom_kills,
-        sigsys: watched.facts.signal == Some(31),
-        sigxfsz: watched.facts.signal == Some(25),
-        full: watched.full.clone(),
-    };
-    let mut streams = carried.streams.into_iter();
+    let produced = std_streams.budget.produced();
+    let mut streams = std_streams.streams.into_iter();
     let (out, mut err) = (streams.next(), streams.next());
     let hints = err.as_mut().map(|stream| stream.hints().to_vec()).unwrap_or_default();
     let lost = |(name, stream): (_, &Option<Stream>)| Some(not_handed_on(name, stream.as_ref()?.lost()?));
     failed.extend([("stdout", &out), ("stderr", &err)].into_iter().find_map(lost));
-    let shown = carried.terminal.as_ref().map(super::terminal::Terminal::last);
+    let shown = std_streams.terminal.as_ref().map(super::terminal::Terminal::last);
     let [out_last, err_last] = [&out, &err].map(|stream| stream.as_ref().map(Stream::last).unwrap_or_default());
     let last = [shown.unwrap_or(out_last), err_last];
-    let stdout = out.map(super::streams::Stream::into_kept).unwrap_or_default();
-    let stderr = err.map(super::streams::Stream::into_kept).unwrap_or_default();
-    let mut list = stopped(watched, &counters, &hints, &plan.policy);
+    let stdout = out.map(Stream::into_kept).unwrap_or_default();
+    let stderr = err.map(Stream::into_kept).unwrap_or_default();
+    let mut list = stopped(watched, &counters(watched), &hints, &plan.policy);
     list.extend(slipped);
     list.extend(net.iter().flat_map(Summary::violations));
     let (outcome, not_started) = end_of(watched, &program, &plan.policy);
@@ -129,7 +135,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     };
     report.audit = told(recorded.ended(&report), &mut failed);
     running.into_iter().for_each(<dyn Running>::end);
-    drop(home);
+    drop(resources);
     drop(image);
     Finished { plan, report, stdout, stderr, last, not_started, failed }
 }
@@ -150,7 +156,7 @@ fn left(stage: &Stage, watched: &Watched) -> Option<Duration> {
 fn brought(
     mut layer: Layer,
     (running, within): (&mut dyn Running, Option<Duration>),
-    (policy, home): (&Policy, &mut HostResources),
+    (policy, resources): (&Policy, &mut HostResources),
     failed: &mut Vec<Fault>,
 ) -> Option<Layer> {
     let at = policy.workspace.at.as_deref().or(policy.workspace.path.as_deref()).unwrap_or(Path::new("/"));
@@ -159,7 +165,7 @@ fn brought(
         Ok(Some(came)) => {
             let before = layer.notes().len();
             let taken = layer.brought(came, at, policy);
-            layer.notes().into_iter().skip(before).for_each(|note| home.tell(note));
+            layer.notes().into_iter().skip(before).for_each(|note| resources.tell(note));
             taken
         }
         Err(why) => Err(super::workspace::lost(&why)),

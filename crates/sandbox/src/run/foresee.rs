@@ -20,8 +20,8 @@ use crate::error::Error;
 /// What a start would refuse.
 pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
     let policy = &plan.policy;
-    let mut home = HostResources::of_nothing();
-    let guard = Guard::make(policy, plan.tier, &mut home)?;
+    let mut resources = HostResources::of_nothing();
+    let guard = Guard::make(policy, plan.tier, &mut resources)?;
     let launch = Launch {
         run: String::new(),
         argv: Vec::new(),
@@ -43,27 +43,25 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
         machines: None,
         memory: None,
         #[cfg(feature = "mutation")]
-        without: Vec::new(),
-        #[cfg(feature = "mutation")]
-        instead: Vec::new(),
+        mutation: backends::Mutation::default(),
     };
     let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
     let mounts = Mounts::default();
     layers(plan, &*prepared, host, &mounts)?;
     for note in with_mounts(plan, host, &mounts) {
-        home.tell(note);
+        resources.tell(note);
     }
     if let Some(root) = prepared.workspace() {
         for note in mounts.unseen(policy, plan.tier, root) {
-            home.tell(note);
+            resources.tell(note);
         }
         if policy.workspace.mode == WorkspaceMode::Copy {
             for at in mounts.below(root) {
-                home.tell(mounts::not_copied(&at, MOUNTED));
+                resources.tell(mounts::not_copied(&at, MOUNTED));
             }
         }
     }
-    Ok(home.take_notes())
+    Ok(resources.take_notes())
 }
 
 /// Where a granted folder is shown as it is, so is what is mounted below it.

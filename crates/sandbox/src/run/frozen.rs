@@ -48,7 +48,7 @@ impl Task {
 }
 
 /// Does what was asked, while nothing moves. What a machine is is asked of itself.
-pub(super) type Still<'a> = &'a mut dyn FnMut(Task, &Until, &mut dyn Running);
+pub(super) type WhileFrozen<'a> = &'a mut dyn FnMut(Task, &Until, &mut dyn Running);
 
 /// The files of a sandbox, from outside.
 pub(super) struct Files<'a> {

@@ -82,11 +82,11 @@ impl Protected {
     }
 
     /// One more tree, of which the journal knows: what a killed supervisor did not put aside is found by a later start.
-    fn add(&mut self, tree: Tree, home: &mut HostResources) -> Result<(), Error> {
+    fn add(&mut self, tree: Tree, resources: &mut HostResources) -> Result<(), Error> {
         let watched = tree.plan.watched(&tree.below).map_err(|e| unreadable(&tree.plan.root, &e.to_string()))?;
-        home.note(&Resource::Watched(watched))?;
+        resources.note(&Resource::Watched(watched))?;
         if self.pulse.is_none() {
-            self.pulse = home.pulse();
+            self.pulse = resources.pulse();
         }
         self.trees.push(tree);
         Ok(())
@@ -137,11 +137,11 @@ impl Tree {
 
 impl Guard {
     /// Looks through the workspace. Makes nothing.
-    pub(super) fn make(policy: &Policy, tier: Tier, home: &mut HostResources) -> Result<Self, Error> {
+    pub(super) fn make(policy: &Policy, tier: Tier, resources: &mut HostResources) -> Result<Self, Error> {
         let mut guard = Self::default();
         if policy.fs.protect {
             overlapping(policy)?;
-            guard.grants(policy, home)?;
+            guard.grants(policy, resources)?;
             leads_into_a_grant(policy)?;
         }
         let (Some(path), Tier::Container) = (&policy.workspace.path, tier) else { return Ok(guard) };
@@ -152,8 +152,8 @@ impl Guard {
         let below = Dir::open(&root).map_err(|e| unreadable(&root, &e.to_string()))?;
         match protect::elsewhere(&root, &below) {
             Ok(None) => {}
-            Ok(Some(git)) => guard.repository(&git, &root, policy, home)?,
-            Err(problem) => home.tell(format!(
+            Ok(Some(git)) => guard.repository(&git, &root, policy, resources)?,
+            Err(problem) => resources.tell(format!(
                 "git does not work inside: `.git` leads to {}, and {}",
                 show_text(&problem.leads_to),
                 problem.why
@@ -168,14 +168,14 @@ impl Guard {
         }
         guard.protect.extend(plan.pins.iter().cloned().map(Protect::Pinned));
         guard.protect.extend(plan.binds.iter().map(|bind| Protect::ReadOnly(bind.path.clone())));
-        guard.layers(&plan, home)?;
+        guard.layers(&plan, resources)?;
         for linked in &plan.linked {
-            home.tell(format!(
+            resources.tell(format!(
                 "{} has other names that were not all found: such a name can be written",
                 show_path(linked)
             ));
         }
-        guard.protected.get_or_insert_default().add(Tree::of(plan, below, false)?, home)?;
+        guard.protected.get_or_insert_default().add(Tree::of(plan, below, false)?, resources)?;
         Ok(guard)
     }
 
@@ -183,9 +183,9 @@ impl Guard {
     /// is mounted on its own.
     /// In another one those that are made are put aside, as in a workspace. Who spells a grant `dangerous-write` has all of
     /// it, and is told.
-    fn grants(&mut self, policy: &Policy, home: &mut HostResources) -> Result<(), Error> {
+    fn grants(&mut self, policy: &Policy, resources: &mut HostResources) -> Result<(), Error> {
         for grant in policy.fs.write.iter().filter(|grant| grant.dangerous) {
-            home.tell(format!(
+            resources.tell(format!(
                 "control files in {} can be written: it is granted by `dangerous-write`",
                 show_path(&grant.from)
             ));
@@ -211,17 +211,17 @@ impl Guard {
             if let Some(there) = there {
                 return Err(holds_control_files(&root, there));
             }
-            protected.add(Tree::of(plan, below, true)?, home)?;
+            protected.add(Tree::of(plan, below, true)?, resources)?;
         }
         Ok(())
     }
 
     /// Git's folders in the workspace. Where git's folder lies elsewhere, that one has the layer.
-    fn layers(&mut self, plan: &ProtectPlan, home: &mut HostResources) -> Result<(), Error> {
+    fn layers(&mut self, plan: &ProtectPlan, resources: &mut HostResources) -> Result<(), Error> {
         let most = if self.layers.is_some() { 0 } else { MAX_LAYERS };
         let (layered, read_only) = plan.layers.split_at_checked(most).unwrap_or((&plan.layers, &[]));
         for path in read_only {
-            home.tell(format!("git's folder {} can only be read inside", show_path(path)));
+            resources.tell(format!("git's folder {} can only be read inside", show_path(path)));
             self.protect.push(Protect::ReadOnly(path.clone()));
         }
         let numbered = (0..).zip(layered.iter().cloned());
@@ -238,7 +238,7 @@ impl Guard {
         git: &protect::GitElsewhere,
         root: &Path,
         policy: &Policy,
-        home: &mut HostResources,
+        resources: &mut HostResources,
     ) -> Result<(), Error> {
         let (place, common) = (show_path(&git.common_dir), git.common_dir.clone());
         self.links(git, root, policy);
@@ -254,14 +254,14 @@ impl Guard {
                     self.git.push(GitPart::Layered(common, Some(0)));
                 }
                 None => {
-                    home.tell(format!(
+                    resources.tell(format!(
                         "git's folder lies elsewhere ({place}), is not called `.git`, and can only be read"
                     ));
                     self.git.push(GitPart::ReadOnly(common));
                 }
             },
             WorkspaceMode::Overlay | WorkspaceMode::Copy => {
-                home.tell(format!(
+                resources.tell(format!(
                     "git's folder lies elsewhere ({place}): a commit made inside ends with the run; commit after `fumehood apply`, or use `-w PATH:rw`"
                 ));
                 self.git.push(GitPart::Layered(common, None));
@@ -512,15 +512,21 @@ fn violation(slipped: &protect::Slipped) -> Violation {
         clause: ClauseId::FsProtect,
         what: format!("{} {}", show_path(&slipped.path), slipped.what),
         why: format!("control files of a workspace are protected; {where_to}"),
-        instead: instead_of_making(&slipped.path).to_owned(),
+        instead: instead_of_making(slipped).to_owned(),
         count: 1,
         seen: DetectedBy::Kernel,
         program: None,
     }
 }
 
-fn instead_of_making(path: &Path) -> &'static str {
-    if path.file_name().is_some_and(|name| name.eq_ignore_ascii_case(".git")) {
+fn instead_of_making(slipped: &protect::Slipped) -> &'static str {
+    let is_file = |path: &String| Path::new(path).symlink_metadata().is_ok_and(|meta| meta.is_file());
+    let is_git = slipped.path.file_name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
+    if is_git && slipped.moved_to.as_ref().is_some_and(is_file) {
+        "it belongs to a submodule or a linked worktree: run `git submodule update --init` or `git worktree add` outside, before the run, \
+         which can then work in it; or run it in workspace mode `overlay` (`-w PATH`), where `fumehood apply --take-protected .git \
+         --take-protected PATH/.git` takes both its parts; or ask for `fs.protect = false`"
+    } else if is_git {
         "make a new repository in workspace mode `overlay` (`-w PATH`), where it works and `fumehood apply --take-protected` takes it; \
          in `rw` make it below /tmp, or run `git init` there before the run; or ask for `fs.protect = false`"
     } else {

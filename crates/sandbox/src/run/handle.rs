@@ -35,14 +35,14 @@ pub(super) enum Order {
     /// Everything stands still, or goes on; how that went.
     Freeze(bool, Sender<Result<(), String>>),
     /// Something with its files, while everything stands still.
-    Still(Task),
+    WhileFrozen(Task),
     Kill,
 }
 
 /// The supervisor's side.
 #[derive(Debug)]
 pub(super) struct Mailbox {
-    bell: OwnedFd,
+    wake: OwnedFd,
     orders: Receiver<Order>,
     now: Arc<Now>,
 }
@@ -75,20 +75,20 @@ impl std::fmt::Debug for Visitor<'_> {
 #[derive(Debug)]
 pub(super) struct OrderSource<'a> {
     mailbox: Mailbox,
-    /// Somebody may still ring.
-    rings: bool,
+    /// Somebody may still send an order.
+    connected: bool,
     visitor: Option<(Visitor<'a>, Handle)>,
 }
 
 impl<'a> OrderSource<'a> {
     pub(super) const fn new(mailbox: Mailbox, visitor: Option<(Visitor<'a>, Handle)>) -> Self {
-        Self { mailbox, rings: true, visitor }
+        Self { mailbox, connected: true, visitor }
     }
 
     /// What to wait for.
     pub(super) fn wants(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let visitor = self.visitor.as_ref().map(|(visitor, _)| visitor.fd);
-        visitor.into_iter().chain(self.rings.then(|| self.mailbox.bell.as_fd()))
+        visitor.into_iter().chain(self.connected.then(|| self.mailbox.wake.as_fd()))
     }
 
     /// One of them is ready.
@@ -96,8 +96,8 @@ impl<'a> OrderSource<'a> {
         if let Some((visitor, handle)) = &mut self.visitor {
             (visitor.ready)(handle);
         }
-        let mut rung = [0; 64];
-        self.rings = match sys::channel::receive(&self.mailbox.bell, &mut rung, true) {
+        let mut bytes = [0; 64];
+        self.connected = match sys::channel::receive(&self.mailbox.wake, &mut bytes, true) {
             Ok(received) => received.count > 0,
             Err(error) => error.is_again(),
         };
@@ -146,7 +146,7 @@ impl<'a> OrderSource<'a> {
 #[derive(Clone, Debug)]
 pub struct Handle {
     orders: Sender<Order>,
-    bell: Arc<OwnedFd>,
+    wake: Arc<OwnedFd>,
     now: Arc<Now>,
     id: Arc<str>,
     pid: i32,
@@ -255,7 +255,7 @@ impl Handle {
     /// # Errors
     /// It has no layer, cannot be frozen, or was ended; or the changes cannot be kept.
     pub fn changes(&self) -> Result<WorkspaceReport, Error> {
-        self.still(Task::Changes)
+        self.while_frozen(Task::Changes)
     }
 
     /// Takes changes to the host, as they are now, while everything inside stands still. What the sandbox sees of them does
@@ -264,7 +264,7 @@ impl Handle {
     /// # Errors
     /// As [`Handle::changes`], and as [`crate::changes::apply`]; nothing was applied then. A conflict is no error.
     pub fn apply(&self, request: Request) -> Result<Applied, Error> {
-        self.still(|reply| Task::Apply(request, reply))
+        self.while_frozen(|reply| Task::Apply(request, reply))
     }
 
     /// Makes a snapshot of its workspace, home folder and `/tmp`, all of one moment: everything inside stands still while
@@ -274,19 +274,19 @@ impl Handle {
     /// As [`Handle::changes`]: what a sandbox writes to the host's own folder is no part of a snapshot, so that one is
     /// refused. And the snapshot's own; nothing is left of it then.
     pub fn snapshot(&self, writer: Writer) -> Result<Snapshot, Error> {
-        let filled = self.still(|reply| Task::Snapshot(Box::new(writer), reply))?;
+        let filled = self.while_frozen(|reply| Task::Snapshot(Box::new(writer), reply))?;
         Ok(filled.finish()?)
     }
 
-    fn still<T>(&self, task: impl FnOnce(Reply<T>) -> Task) -> Result<T, Error> {
+    fn while_frozen<T>(&self, task: impl FnOnce(Reply<T>) -> Task) -> Result<T, Error> {
         let (reply, answer) = channel();
-        self.order(Order::Still(task(reply)));
+        self.order(Order::WhileFrozen(task(reply)));
         answer.recv().unwrap_or_else(|_ended| Err(ChangesError::Ended { run: self.id.to_string() }.into()))
     }
 
     fn order(&self, order: Order) {
         // A sandbox that has ended hears nothing.
-        if self.orders.send(order).is_ok() && sys::channel::send(&*self.bell, &[0]).is_err() {}
+        if self.orders.send(order).is_ok() && sys::channel::send(&*self.wake, &[0]).is_err() {}
     }
 }
 
@@ -344,7 +344,7 @@ impl Sandbox {
     /// A descriptor that is readable when it has ended, for a caller that waits for something else as well.
     #[must_use]
     pub fn ended(&self) -> BorrowedFd<'_> {
-        self.handle.bell.as_fd()
+        self.handle.wake.as_fd()
     }
 
     /// Waits for the end: nothing of it is left on the host then, but what `diff` shows.
@@ -377,11 +377,11 @@ impl Drop for Sandbox {
 /// The two sides of a sandbox that was started just now.
 pub(super) fn sides(id: &str, pid: i32, started: Instant) -> Result<(Handle, Mailbox), sys::error::Error> {
     let (ours, theirs) = sys::channel::pair()?;
-    // One that is full has been rung.
+    // One that is full wakes the other side already.
     sys::channel::set_nonblocking(&ours)?;
     let (sender, orders) = channel();
     let now = Arc::new(Now { started, last: Mutex::default(), killed: Arc::default() });
     let handle =
-        Handle { orders: sender, bell: Arc::new(ours), now: Arc::clone(&now), id: id.into(), pid, rules: None };
-    Ok((handle, Mailbox { bell: theirs, orders, now }))
+        Handle { orders: sender, wake: Arc::new(ours), now: Arc::clone(&now), id: id.into(), pid, rules: None };
+    Ok((handle, Mailbox { wake: theirs, orders, now }))
 }

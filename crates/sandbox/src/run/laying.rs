@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::state::{Cross, Dir};
 
 /// Why a path cannot be put there.
-pub(super) enum Stop {
+pub(super) enum LayError {
     /// The host is not what it was.
     Conflict(PathBuf, String),
     /// What the kernel answered.
@@ -39,8 +39,8 @@ impl<'a> Laying<'a> {
     }
 
     /// The folder of a path in the layer, open to us; in an overlay's it is made as the host has it.
-    pub(super) fn parent(&mut self, path: &Path) -> Result<(Dir, OsString), Stop> {
-        let told = |errno| Stop::Kernel(path.to_owned(), errno);
+    pub(super) fn parent(&mut self, path: &Path) -> Result<(Dir, OsString), LayError> {
+        let told = |errno| LayError::Kernel(path.to_owned(), errno);
         let name = path.file_name().ok_or(told(Errno::INVAL))?.to_owned();
         let mut at = self.into.enter(".", Cross::Yes).map_err(told)?;
         let mut above = PathBuf::new();
@@ -48,7 +48,7 @@ impl<'a> Laying<'a> {
             above.push(part);
             at = self.enter(&at, part, &above).map_err(|errno| match errno {
                 Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => {
-                    Stop::Conflict(above.clone(), "it is no folder, or another one, now".to_owned())
+                    LayError::Conflict(above.clone(), "it is no folder, or another one, now".to_owned())
                 }
                 errno => told(errno),
             })?;
@@ -76,8 +76,8 @@ impl<'a> Laying<'a> {
         Ok(dir)
     }
 
-    pub(super) fn remove(&mut self, entry: &Entry, replaced: bool) -> Result<(), Stop> {
-        let told = |errno| Stop::Kernel(entry.path.clone(), errno);
+    pub(super) fn remove(&mut self, entry: &Entry, replaced: bool) -> Result<(), LayError> {
+        let told = |errno| LayError::Kernel(entry.path.clone(), errno);
         let (dir, name) = self.parent(&entry.path)?;
         let name = Path::new(&name);
         if self.copied {
@@ -103,8 +103,8 @@ impl<'a> Laying<'a> {
         cover(&dir, name).map_err(told)
     }
 
-    pub(super) fn put(&mut self, entry: &Entry, blob: Option<&std::fs::File>) -> Result<(), Stop> {
-        let told = |errno| Stop::Kernel(entry.path.clone(), errno);
+    pub(super) fn put(&mut self, entry: &Entry, blob: Option<&std::fs::File>) -> Result<(), LayError> {
+        let told = |errno| LayError::Kernel(entry.path.clone(), errno);
         let (dir, name) = self.parent(&entry.path)?;
         if entry.kind == Kind::Dir {
             if entry.change == Change::Added {
@@ -129,11 +129,11 @@ impl<'a> Laying<'a> {
     }
 
     /// Deepest first: a folder that is closed hides those in it.
-    pub(super) fn end(&self) -> Result<(), Stop> {
+    pub(super) fn end(&self) -> Result<(), LayError> {
         for (path, mode) in self.modes.iter().rev() {
             let set = self.into.enter(path, Cross::Yes);
             let set = set.and_then(|dir| rustix::fs::fchmod(dir, Mode::from_raw_mode(*mode)));
-            set.map_err(|errno| Stop::Kernel(path.clone(), errno))?;
+            set.map_err(|errno| LayError::Kernel(path.clone(), errno))?;
         }
         Ok(())
     }

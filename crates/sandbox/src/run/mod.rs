@@ -117,7 +117,7 @@ pub fn start(
 
 /// A program that was let go is supervised by a thread of its own.
 fn supervised((mut live, handle): (Live, Handle)) -> Result<Sandbox, Error> {
-    let socket = live.stage.carried.socket.take();
+    let socket = live.stage.std_streams.socket.take();
     let supervise = move || {
         // A signal is for the caller's threads.
         sys::signals::block_all();
@@ -148,8 +148,8 @@ impl Live {
     /// Supervises it to its end.
     fn supervise(self, visitor: Option<(Visitor<'_>, Handle)>) -> Finished {
         let Self { mut stage, recorded, plan, mailbox, mut events } = self;
-        let mut ear = OrderSource::new(mailbox, visitor);
-        let watched = watch(&mut stage, (&recorded, &plan), &mut ear, &mut *events);
+        let mut orders = OrderSource::new(mailbox, visitor);
+        let watched = watch(&mut stage, (&recorded, &plan), &mut orders, &mut *events);
         end::report(stage, &watched, plan, &recorded)
     }
 }
@@ -219,7 +219,7 @@ fn unsupervised(error: &dyn std::fmt::Display) -> Error {
 fn watch(
     stage: &mut Stage,
     (recorded, plan): (&Recorded, &Plan),
-    ear: &mut OrderSource<'_>,
+    orders: &mut OrderSource<'_>,
     events: &mut dyn FnMut(Event),
 ) -> Watched {
     let events = std::cell::RefCell::new(events);
@@ -228,10 +228,10 @@ fn watch(
         recorded.threshold(words);
         tell(words);
     };
-    let tmp = stage.home.tmp().filter(|_| stage.watches.folder()).map(Path::to_owned);
+    let tmp = stage.resources.tmp().filter(|_| stage.watches.folder()).map(Path::to_owned);
     let (watches, protected) = (&stage.watches, stage.protected.as_ref().filter(|_| stage.watches.protected));
     let mut broker = stage.broker.as_mut();
-    let mut look = |unlinked: u64| {
+    let mut check_host = |unlinked: u64| {
         if broker.as_mut().is_some_and(|broker| broker.newly_lost()) {
             recorded.broker_lost();
             tell(broker::LOST);
@@ -243,9 +243,9 @@ fn watch(
         let (limit, words) = workspace::over_limit(tmp, unlinked, watches)?;
         Some(StopReason::Limit(limit, words))
     };
-    let (layer, folder) = (stage.layer.as_mut(), stage.home.tmp());
+    let (layer, folder) = (stage.layer.as_mut(), stage.resources.tmp());
     let mut files = Files { layer, tmp: stage.tmp.as_ref(), folder, recorded, plan };
-    let mut still = |task, until: &_, running: &mut dyn Running| files.serve(task, until, running);
-    let hooks = Hooks { warned: &mut warned, look: &mut look, still: &mut still };
-    Watch::new(watches, &mut *stage.running, &mut stage.carried, ear, hooks).run()
+    let mut while_frozen = |task, until: &_, running: &mut dyn Running| files.serve(task, until, running);
+    let hooks = Hooks { warned: &mut warned, check_host: &mut check_host, while_frozen: &mut while_frozen };
+    Watch::new(watches, &mut *stage.running, &mut stage.std_streams, orders, hooks).run()
 }

@@ -102,6 +102,9 @@ pub struct Options {
     /// Tests of the proof alone: these controls are left out, and the start must fail.
     #[cfg(feature = "mutation")]
     pub without: Vec<policy::Control>,
+    /// Tests of the proof alone: the backend is given something else than what was found, and the start must fail.
+    #[cfg(feature = "mutation")]
+    pub launched: Option<fn(&mut backends::Launch)>,
 }
 
 impl Options {
@@ -119,6 +122,8 @@ impl Options {
             memory: None,
             #[cfg(feature = "mutation")]
             without: Vec::new(),
+            #[cfg(feature = "mutation")]
+            launched: None,
         }
     }
 
@@ -130,6 +135,16 @@ impl Options {
     pub(super) fn without(&self) -> &[policy::Control] {
         &self.without
     }
+
+    /// What the backend is given, in tests of the proof.
+    #[cfg(feature = "mutation")]
+    pub(super) fn change(&self, launch: &mut backends::Launch) {
+        self.launched.iter().for_each(|change| change(launch));
+    }
+
+    #[cfg(not(feature = "mutation"))]
+    #[expect(clippy::unused_self, reason = "the other build has something")]
+    pub(super) const fn change(&self, _: &mut backends::Launch) {}
 
     #[cfg(not(feature = "mutation"))]
     #[expect(clippy::unused_self, reason = "the other build has one")]

@@ -8,7 +8,7 @@ use super::violations::limit_of;
 
 /// What is known when nothing is left running.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct ExitFacts {
     /// Exit code of the payload, when it exited.
     pub(super) code: Option<i32>,
     /// Signal that ended the payload.
@@ -31,7 +31,7 @@ pub(super) struct Facts {
 
 /// Judges the end of a run. A limit outranks the way in which the payload died of it.
 #[must_use]
-pub(super) fn judge(facts: &Facts) -> Outcome {
+pub(super) fn judge(facts: &ExitFacts) -> Outcome {
     if let Some((limit, message)) = &facts.ended_for {
         return limited(*limit, message.clone(), facts);
     }
@@ -83,7 +83,7 @@ fn exited(code: i32) -> Outcome {
     Outcome { kind: OutcomeKind::Exited, code: Some(code), signal: None, limit: None, message }
 }
 
-fn limited(limit: Limit, message: String, facts: &Facts) -> Outcome {
+fn limited(limit: Limit, message: String, facts: &ExitFacts) -> Outcome {
     Outcome { kind: OutcomeKind::Limit, code: facts.code, signal: facts.signal, limit: Some(limit), message }
 }
 
@@ -130,20 +130,20 @@ mod tests {
 
     #[test]
     fn an_oom_kill_is_a_memory_limit_and_not_a_sigkill() {
-        let facts = Facts { signal: Some(9), oom_kills: 1, memory: Some(Bytes(1 << 20)), ..Facts::default() };
+        let facts = ExitFacts { signal: Some(9), oom_kills: 1, memory: Some(Bytes(1 << 20)), ..ExitFacts::default() };
         let outcome = judge(&facts);
         assert_eq!((outcome.kind, outcome.limit, outcome.exit_code()), (OutcomeKind::Limit, Some(Limit::Memory), 124));
     }
 
     #[test]
     fn a_sigkill_without_a_limit_is_a_signal() {
-        let outcome = judge(&Facts { signal: Some(9), ..Facts::default() });
+        let outcome = judge(&ExitFacts { signal: Some(9), ..ExitFacts::default() });
         assert_eq!((outcome.kind, outcome.exit_code()), (OutcomeKind::Signalled, 137));
     }
 
     #[test]
     fn an_oom_kill_of_a_child_ends_the_run_though_the_program_exited_with_zero() {
-        let outcome = judge(&Facts { code: Some(0), oom_kills: 1, ..Facts::default() });
+        let outcome = judge(&ExitFacts { code: Some(0), oom_kills: 1, ..ExitFacts::default() });
         assert_eq!(outcome.exit_code(), 124);
     }
 
@@ -151,7 +151,7 @@ mod tests {
     fn an_interpreter_says_by_its_signal_which_limit_it_was() {
         for (signal, limit) in [(Interpreter::OUT_OF_MEMORY, Limit::Memory), (Interpreter::OUT_OF_STEPS, Limit::Steps)]
         {
-            let ended = |interpreted| judge(&Facts { signal: Some(signal), interpreted, ..Facts::default() });
+            let ended = |interpreted| judge(&ExitFacts { signal: Some(signal), interpreted, ..ExitFacts::default() });
             assert_eq!((ended(true).limit, ended(true).exit_code()), (Some(limit), 124));
             // A native program may send itself what it likes.
             assert_eq!((ended(false).limit, ended(false).exit_code()), (None, 128 + signal));
@@ -160,26 +160,27 @@ mod tests {
 
     #[test]
     fn what_an_interpreter_lacks_ends_as_an_error_of_the_program() {
-        let ended = |interpreted| judge(&Facts { signal: Some(Interpreter::LACKS), interpreted, ..Facts::default() });
+        let ended =
+            |interpreted| judge(&ExitFacts { signal: Some(Interpreter::LACKS), interpreted, ..ExitFacts::default() });
         assert_eq!((ended(true).kind, ended(true).exit_code()), (OutcomeKind::Exited, 1));
         assert_eq!((ended(false).kind, ended(false).exit_code()), (OutcomeKind::Signalled, 144));
     }
 
     #[test]
     fn the_programs_own_124_is_told_apart_by_its_kind() {
-        let outcome = judge(&Facts { code: Some(124), ..Facts::default() });
+        let outcome = judge(&ExitFacts { code: Some(124), ..ExitFacts::default() });
         assert_eq!((outcome.kind, outcome.exit_code()), (OutcomeKind::Exited, 124));
     }
 
     #[test]
     fn whoever_is_killed_at_the_callers_word_died_of_a_signal() {
-        let outcome = judge(&Facts { killed: true, interrupted: Some(2), ..Facts::default() });
+        let outcome = judge(&ExitFacts { killed: true, interrupted: Some(2), ..ExitFacts::default() });
         assert_eq!((outcome.kind, outcome.exit_code()), (OutcomeKind::Signalled, 137));
         assert_eq!(outcome.message, "ended by SIGKILL after SIGINT was asked for from outside");
     }
 
     #[test]
     fn a_silent_guest_is_our_failure() {
-        assert_eq!(judge(&Facts::default()).exit_code(), 125);
+        assert_eq!(judge(&ExitFacts::default()).exit_code(), 125);
     }
 }

@@ -84,7 +84,7 @@ impl Parked {
         let mut stage = ready.go(&planned.plan, stdio).map_err(|stop| recorded.abort(stop, &planned))?;
         let pid = stage.running.pid();
         recorded.started(&planned, pid).map_err(Error::after_go)?;
-        if let Some(socket) = stage.carried.socket.take_if(|_| planned.plan.tier == Tier::Language) {
+        if let Some(socket) = stage.std_streams.socket.take_if(|_| planned.plan.tier == Tier::Language) {
             super::tools::serve(socket, tools).map_err(|error| unsupervised(&error))?;
         }
         let (handle, mailbox) =

@@ -2,7 +2,7 @@
 
 use backends::Capabilities;
 use policy::value::Tier;
-use policy::{Candidate, Choice, Clause, Loaded, Plan};
+use policy::{Candidate, Choice, ClauseId, Loaded, Plan};
 
 use super::asked;
 use super::commands::{self, JudgedWorkload};
@@ -57,7 +57,7 @@ pub fn plan(mut loaded: Loaded, what: Workload, host: &Capabilities) -> Result<P
 }
 
 /// One backend's answers.
-type Ask<'a> = Box<dyn Fn(&Clause<'_>) -> policy::Support + 'a>;
+type Ask<'a> = Box<dyn Fn(ClauseId) -> policy::Support + 'a>;
 
 /// Puts a policy to the backends of this host that take what is to be run.
 ///
@@ -75,7 +75,7 @@ fn choose(loaded: &Loaded, what: &Workload, host: &Capabilities) -> Result<Choic
         })
         .map(|backend| {
             let policy = loaded.policy_on(backend.tier()).into_owned();
-            let ask = move |clause: &Clause<'_>| backend.support(clause, &policy, host);
+            let ask = move |clause: ClauseId| backend.support(clause, &policy, host);
             (backend.tier(), backend.name(), Box::new(ask) as Ask<'_>)
         })
         .collect();

@@ -21,9 +21,9 @@ const RECENT: usize = 16 * 1024;
 
 /// Where a read puts its bytes. Only what was read is ever touched: a run that prints nothing pays for no page of it.
 #[derive(Debug)]
-pub(super) struct Room(Vec<u8>);
+pub(super) struct ReadBuffer(Vec<u8>);
 
-impl Room {
+impl ReadBuffer {
     /// For one read of up to 64 KiB after the other.
     #[must_use]
     pub(super) fn new() -> Self {
@@ -177,9 +177,9 @@ impl Stream {
     }
 
     /// Takes what the payload wrote. Returns whether anything was read.
-    pub(super) fn read(&mut self, budget: &mut Budget, room: &mut Room) -> bool {
+    pub(super) fn read(&mut self, budget: &mut Budget, buffer: &mut ReadBuffer) -> bool {
         let Some(source) = &self.source else { return false };
-        match room.read(source) {
+        match buffer.read(source) {
             Ok([]) | Err(Errno::IO) => {
                 self.source = None;
                 false
@@ -255,12 +255,12 @@ impl Stream {
     pub(super) fn finish(
         &mut self,
         budget: &mut Budget,
-        room: &mut Room,
+        buffer: &mut ReadBuffer,
         waits: &mut dyn FnMut(BorrowedFd<'_>) -> bool,
     ) {
         loop {
             self.hand_on(waits);
-            if !self.read(budget, room) {
+            if !self.read(budget, buffer) {
                 break;
             }
         }
@@ -349,9 +349,9 @@ impl Input {
     }
 
     /// Takes what the caller gave; at its end the payload sees the end.
-    pub(super) fn read(&mut self, room: &mut Room) {
+    pub(super) fn read(&mut self, buffer: &mut ReadBuffer) {
         let Some(source) = &self.source else { return };
-        match room.read(source) {
+        match buffer.read(source) {
             Ok([]) => self.source = None,
             Ok(bytes) => self.pending.extend(bytes),
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -402,7 +402,7 @@ mod tests {
         });
         let mut budget = Budget::new(Some(limit));
         let mut stream = Stream::new(read, To::Keep);
-        stream.finish(&mut budget, &mut Room::new(), &mut |_| true);
+        stream.finish(&mut budget, &mut ReadBuffer::new(), &mut |_| true);
         writer.join().unwrap();
         (stream.into_kept(), budget)
     }

@@ -11,12 +11,12 @@ use policy::report::Limit;
 use policy::value::Over;
 use sys::channel::Interest;
 
-use super::frozen::{Still, Task};
+use super::frozen::{Task, WhileFrozen};
 use super::handle::{Order, OrderSource};
 use super::locks::LockLook;
-use super::outcome::Facts;
+use super::outcome::ExitFacts;
 use super::pace;
-use super::streams::{Budget, Input, Room, Stream};
+use super::streams::{Budget, Input, ReadBuffer, Stream};
 use super::terminal::Terminal;
 use super::threshold::Lasting;
 use super::unseen::{self, Blindness};
@@ -53,7 +53,7 @@ pub(super) struct StdStreams {
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     /// For judging the end.
-    pub(super) facts: Facts,
+    pub(super) facts: ExitFacts,
     /// Last sample.
     pub(super) sample: Sample,
     /// Usage of all that the guest reaped: user and system microseconds, largest resident set in bytes.
@@ -89,8 +89,8 @@ pub(super) type HostCheck<'a> = &'a mut dyn FnMut(u64) -> Option<StopReason>;
 pub(super) struct Watch<'a, 'v> {
     watches: &'a Watches,
     running: &'a mut dyn Running,
-    carried: &'a mut StdStreams,
-    ear: &'a mut OrderSource<'v>,
+    std_streams: &'a mut StdStreams,
+    orders: &'a mut OrderSource<'v>,
     started: Instant,
     /// `limits.wall`, as it is now.
     wall: Option<Millis>,
@@ -116,8 +116,8 @@ pub(super) struct Watch<'a, 'v> {
 /// Whom the watch asks, and whom it tells.
 pub(super) struct Hooks<'a> {
     pub(super) warned: &'a mut dyn FnMut(&str),
-    pub(super) look: HostCheck<'a>,
-    pub(super) still: Still<'a>,
+    pub(super) check_host: HostCheck<'a>,
+    pub(super) while_frozen: WhileFrozen<'a>,
 }
 
 impl std::fmt::Debug for Watch<'_, '_> {
@@ -142,8 +142,8 @@ impl<'a, 'v> Watch<'a, 'v> {
     pub(super) fn new(
         watches: &'a Watches,
         running: &'a mut dyn Running,
-        carried: &'a mut StdStreams,
-        ear: &'a mut OrderSource<'v>,
+        std_streams: &'a mut StdStreams,
+        orders: &'a mut OrderSource<'v>,
         hooks: Hooks<'a>,
     ) -> Self {
         let now = Instant::now();
@@ -154,8 +154,8 @@ impl<'a, 'v> Watch<'a, 'v> {
         Self {
             watches,
             running,
-            carried,
-            ear,
+            std_streams,
+            orders,
             started: now,
             wall: watches.wall,
             ended_at: None,
@@ -178,7 +178,7 @@ impl<'a, 'v> Watch<'a, 'v> {
     /// Runs the loop; returns when the guest has ended.
     #[must_use]
     pub(super) fn run(mut self) -> Watched {
-        let mut room = Room::new();
+        let mut buffer = ReadBuffer::new();
         while !self.done {
             let (ready, sources) = {
                 let (interests, sources) = self.interests();
@@ -187,7 +187,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             };
             for (source, ready) in sources.iter().zip(ready) {
                 if ready {
-                    self.serve(source, &mut room);
+                    self.serve(source, &mut buffer);
                 }
             }
             self.limits();
@@ -199,17 +199,17 @@ impl<'a, 'v> Watch<'a, 'v> {
         }
         self.last_look();
         let ended = Instant::now();
-        let ear = &mut *self.ear;
+        let orders = &mut *self.orders;
         let mut interrupted = false;
-        for stream in &mut self.carried.streams {
+        for stream in &mut self.std_streams.streams {
             let mut waits = |fd: BorrowedFd<'_>| {
-                interrupted = interrupted || !ear.has_room(fd);
+                interrupted = interrupted || !orders.has_room(fd);
                 !interrupted
             };
-            stream.finish(&mut self.carried.budget, &mut room, &mut waits);
+            stream.finish(&mut self.std_streams.budget, &mut buffer, &mut waits);
         }
-        if let Some(terminal) = &mut self.carried.terminal {
-            terminal.finish(&mut self.carried.budget, &mut room);
+        if let Some(terminal) = &mut self.std_streams.terminal {
+            terminal.finish(&mut self.std_streams.budget, &mut buffer);
         }
         self.result.handing_on = ended.elapsed();
         self.result
@@ -235,7 +235,7 @@ impl<'a, 'v> Watch<'a, 'v> {
         // The guest says the end when it has no child left, and orphans are its children. What was lost in the last moment
         // is looked at when the control files are.
         if self.result.facts.ended_for.is_none()
-            && let Some(StopReason::Limit(limit, words)) = (self.hooks.look)(sample.unlinked)
+            && let Some(StopReason::Limit(limit, words)) = (self.hooks.check_host)(sample.unlinked)
         {
             self.result.facts.ended_for = Some((limit, words));
         }
@@ -257,8 +257,8 @@ impl<'a, 'v> Watch<'a, 'v> {
             sources.push(source);
         };
         add(self.running.frames(), false, Source::Control);
-        self.ear.wants().for_each(|fd| add(fd, false, Source::Orders));
-        if let Some(input) = &self.carried.input {
+        self.orders.wants().for_each(|fd| add(fd, false, Source::Orders));
+        if let Some(input) = &self.std_streams.input {
             if let Some(fd) = input.wants_read() {
                 add(fd, false, Source::InputRead);
             }
@@ -266,7 +266,7 @@ impl<'a, 'v> Watch<'a, 'v> {
                 add(fd, true, Source::InputWrite);
             }
         }
-        for (index, stream) in self.carried.streams.iter().enumerate() {
+        for (index, stream) in self.std_streams.streams.iter().enumerate() {
             if let Some(fd) = stream.wants_read() {
                 add(fd, false, Source::Read(index));
             }
@@ -274,7 +274,7 @@ impl<'a, 'v> Watch<'a, 'v> {
                 add(fd, true, Source::Write(index));
             }
         }
-        if let Some(terminal) = &self.carried.terminal {
+        if let Some(terminal) = &self.std_streams.terminal {
             for (fd, write) in terminal.wants() {
                 add(fd, write, if write { Source::TerminalOut } else { Source::TerminalIn });
             }
@@ -282,33 +282,33 @@ impl<'a, 'v> Watch<'a, 'v> {
         (list, sources)
     }
 
-    fn serve(&mut self, source: &Source, room: &mut Room) {
+    fn serve(&mut self, source: &Source, buffer: &mut ReadBuffer) {
         match source {
             Source::Control => self.frames(),
             Source::Orders => self.orders(),
             Source::InputRead => {
-                if let Some(input) = &mut self.carried.input {
-                    input.read(room);
+                if let Some(input) = &mut self.std_streams.input {
+                    input.read(buffer);
                 }
             }
             Source::InputWrite => {
-                if let Some(input) = &mut self.carried.input {
+                if let Some(input) = &mut self.std_streams.input {
                     input.write();
                 }
             }
             Source::Read(index) => {
-                if let Some(stream) = self.carried.streams.get_mut(*index) {
-                    stream.read(&mut self.carried.budget, room);
+                if let Some(stream) = self.std_streams.streams.get_mut(*index) {
+                    stream.read(&mut self.std_streams.budget, buffer);
                 }
             }
             Source::Write(index) => {
-                if let Some(stream) = self.carried.streams.get_mut(*index) {
+                if let Some(stream) = self.std_streams.streams.get_mut(*index) {
                     stream.write();
                 }
             }
             Source::TerminalIn | Source::TerminalOut => {
-                if let Some(terminal) = &mut self.carried.terminal {
-                    terminal.serve(&mut self.carried.budget, room);
+                if let Some(terminal) = &mut self.std_streams.terminal {
+                    terminal.serve(&mut self.std_streams.budget, buffer);
                 }
             }
         }
@@ -363,8 +363,8 @@ impl<'a, 'v> Watch<'a, 'v> {
 
     /// What the caller asks for.
     fn orders(&mut self) {
-        self.ear.listen();
-        while let Some(order) = self.ear.next() {
+        self.orders.listen();
+        while let Some(order) = self.orders.next() {
             match order {
                 Order::Signal(number) => {
                     self.result.facts.interrupted = Some(i32::from(number));
@@ -373,7 +373,7 @@ impl<'a, 'v> Watch<'a, 'v> {
                     }
                 }
                 Order::Resize(rows, columns) => {
-                    if let Some(terminal) = &self.carried.terminal {
+                    if let Some(terminal) = &self.std_streams.terminal {
                         terminal.resize(rows, columns);
                     }
                 }
@@ -384,7 +384,7 @@ impl<'a, 'v> Watch<'a, 'v> {
                     // Who asked may be gone.
                     drop(done.send(answer));
                 }
-                Order::Still(task) => self.stand_still(task),
+                Order::WhileFrozen(task) => self.stand_still(task),
                 Order::Kill => {
                     self.result.facts.interrupted.get_or_insert(KILL);
                     self.result.facts.killed = true;
@@ -401,7 +401,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             return task.refuse(&error);
         }
         let at = self.wall.and_then(|wall| self.started.checked_add(Duration::from_millis(wall.0)));
-        (self.hooks.still)(task, &Until { ended: self.ear.killed(), at }, &mut *self.running);
+        (self.hooks.while_frozen)(task, &Until { ended: self.orders.killed(), at }, &mut *self.running);
         if thaws && let Err(error) = self.running.freeze(false) {
             self.result.failed.get_or_insert(format!("what was frozen does not go on: {error}"));
             self.kill();
@@ -452,7 +452,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             return;
         }
         if let Some((limit, Over::Kill)) = self.watches.output
-            && self.carried.budget.exceeded()
+            && self.std_streams.budget.exceeded()
         {
             self.end(Limit::Output, format!("output passed {}", limit_of(Some(limit))));
             return;
@@ -474,7 +474,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             ..sample
         };
         let disk = if self.watches.writes_to_host { None } else { self.running.written_bytes() };
-        self.ear.tell(self.result.sample, (self.carried.budget.produced(), disk));
+        self.orders.tell(self.result.sample, (self.std_streams.budget.produced(), disk));
         self.look_for_full();
         let passed = self.looked(&sample, now);
         self.looking = sys::caller::thread_time().saturating_sub(began);
@@ -510,7 +510,7 @@ impl<'a, 'v> Watch<'a, 'v> {
         let passed = self.passed(&sample).or_else(|| self.locks(sample.ran_us, now));
         passed
             .map(|(limit, words)| StopReason::Limit(limit, words))
-            .or_else(|| (self.hooks.look)(sample.unlinked.saturating_add(at_most.disk)))
+            .or_else(|| (self.hooks.check_host)(sample.unlinked.saturating_add(at_most.disk)))
     }
 
     /// Byte-range locks, which are looked at no more often than they need.

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::termios::Winsize;
 
 use super::options::Screen;
-use super::streams::{Budget, Last, Room};
+use super::streams::{Budget, Last, ReadBuffer};
 
 /// The two ends.
 #[derive(Debug)]
@@ -68,13 +68,13 @@ impl Terminal {
     }
 
     /// Moves what can be moved without waiting.
-    pub(super) fn serve(&mut self, budget: &mut Budget, room: &mut Room) {
-        self.read_master(budget, room);
+    pub(super) fn serve(&mut self, budget: &mut Budget, buffer: &mut ReadBuffer) {
+        self.read_master(budget, buffer);
         if self.to_payload.is_empty()
             && let Some(input) = &self.input
             && readable(input.as_fd())
         {
-            match room.read(input) {
+            match buffer.read(input) {
                 Ok([]) => self.input = None,
                 Ok(bytes) => self.to_payload.extend(bytes),
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -89,12 +89,12 @@ impl Terminal {
         }
     }
 
-    fn read_master(&mut self, budget: &mut Budget, room: &mut Room) -> bool {
+    fn read_master(&mut self, budget: &mut Budget, buffer: &mut ReadBuffer) -> bool {
         let Some(master) = &self.master else { return false };
         if !self.to_caller.is_empty() {
             return false;
         }
-        match room.read(master) {
+        match buffer.read(master) {
             Ok(bytes) if !bytes.is_empty() => {
                 let kept = budget.take(bytes.len());
                 self.to_caller.extend(self.filter.pass(bytes.get(..kept).unwrap_or_default()));
@@ -115,14 +115,14 @@ impl Terminal {
     }
 
     /// Shows what is left.
-    pub(super) fn finish(&mut self, budget: &mut Budget, room: &mut Room) {
+    pub(super) fn finish(&mut self, budget: &mut Budget, buffer: &mut ReadBuffer) {
         loop {
             while !self.to_caller.is_empty() {
                 if !hand_on(&self.output, &mut self.to_caller, Some(&mut self.last)) {
                     self.to_caller.clear();
                 }
             }
-            if !self.read_master(budget, room) {
+            if !self.read_master(budget, buffer) {
                 return;
             }
         }

@@ -148,6 +148,17 @@ fn hint(line: &str, before: &str, policy: &Policy) -> Option<Violation> {
                 .to_owned(),
         ));
     }
+    if line.contains("Please tell me who you are") {
+        return Some(output(
+            "env.set/git-identity",
+            ClauseId::EnvSet,
+            "a commit of git without a name and a mail".to_owned(),
+            "the configuration of the caller's git is not shown inside".to_owned(),
+            "ask for `git.identity = \"host\"` (`--set git.identity=host`), which brings in that name and mail and nothing else; \
+             or `git -c user.name=NAME -c user.email=MAIL commit`"
+                .to_owned(),
+        ));
+    }
     if line.contains("hardlink different from source") && policy.workspace.mode == WorkspaceMode::Overlay {
         return Some(output(
             "workspace/hard-link",

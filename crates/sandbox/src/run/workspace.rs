@@ -15,7 +15,7 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::earlier::Earlier;
-use super::laying::{Laying, Stop, cover};
+use super::laying::{LayError, Laying, cover};
 use super::moment::Moment;
 use super::record::Recorded;
 use super::watches::Watches;
@@ -315,12 +315,12 @@ impl Layer {
 }
 
 /// Why a path cannot be hidden.
-fn unlaid(path: &Path, stop: Stop) -> Error {
+fn unlaid(path: &Path, stop: LayError) -> Error {
     let what = format!("hiding {}", show_path(path));
     match stop {
-        Stop::Conflict(_, why) => failed(&what, &why),
-        Stop::Kernel(_, errno) => failed(&what, &errno.to_string()),
-        Stop::Other(error) => error,
+        LayError::Conflict(_, why) => failed(&what, &why),
+        LayError::Kernel(_, errno) => failed(&what, &errno.to_string()),
+        LayError::Other(error) => error,
     }
 }
 

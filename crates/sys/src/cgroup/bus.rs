@@ -175,7 +175,7 @@ impl<'l> Line<'l> {
                     Some(_) | None => self.more()?,
                 }
             };
-            let answer = Answer::read(&whole).ok_or(BusError::Malformed)?;
+            let answer = BusReply::read(&whole).ok_or(BusError::Malformed)?;
             // Signals go by.
             if answer.to == Some(serial) {
                 return answer.said();
@@ -281,14 +281,14 @@ fn length(read: &[u8]) -> Result<Option<usize>, BusError> {
 }
 
 /// What an answer's head says, and the first text of its body.
-struct Answer {
+struct BusReply {
     kind: u8,
     to: Option<u32>,
     error: Option<String>,
     text: Option<String>,
 }
 
-impl Answer {
+impl BusReply {
     fn read(whole: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(whole)?;
         let mut answer = Self { kind: *whole.get(1)?, to: None, error: None, text: None };
@@ -410,7 +410,7 @@ mod tests {
     fn an_error_is_told_by_its_name_and_text() {
         let whole = error();
         assert_eq!(length(&whole).unwrap(), Some(whole.len()));
-        let answer = Answer::read(&whole).unwrap();
+        let answer = BusReply::read(&whole).unwrap();
         assert_eq!(answer.to, Some(2));
         let said = BusError::Said { name: "a.b.Denied".to_owned(), text: "not now".to_owned() };
         assert_eq!(answer.said(), Err(said));
@@ -428,7 +428,7 @@ mod tests {
     fn a_message_that_is_cut_is_none() {
         let whole = error();
         for cut in 0..whole.len() {
-            assert!(Answer::read(&whole[..cut]).is_none(), "{cut} bytes of it");
+            assert!(BusReply::read(&whole[..cut]).is_none(), "{cut} bytes of it");
         }
     }
 
@@ -439,7 +439,7 @@ mod tests {
             for value in [0, 1, 4, 0x7f, 0xff] {
                 let mut changed = whole.clone();
                 changed[at] = value;
-                drop(Answer::read(&changed).map(Answer::said));
+                drop(BusReply::read(&changed).map(BusReply::said));
                 assert!(length(&changed).map_or(true, |length| length.is_none_or(|length| length <= MAX)));
             }
         }

@@ -132,7 +132,7 @@ type Range = (u32, Verdict);
 const REACH: usize = 255;
 
 /// A place in the program: how many instructions come behind it.
-type Place = usize;
+type OffsetFromEnd = usize;
 
 /// The program, written from its last instruction to its first: all that an instruction jumps to is there before it is
 /// written, and one answer serves all who can reach it. Half of the instructions would be answers otherwise.
@@ -140,22 +140,22 @@ type Place = usize;
 struct Backwards {
     instructions: Vec<Instruction>,
     /// The nearest answer of each kind.
-    answers: Vec<(Action, Place)>,
+    answers: Vec<(Action, OffsetFromEnd)>,
 }
 
 impl Backwards {
-    fn push(&mut self, instruction: Instruction) -> Place {
+    fn push(&mut self, instruction: Instruction) -> OffsetFromEnd {
         self.instructions.push(instruction);
         self.instructions.len().saturating_sub(1)
     }
 
     /// From the instruction that is written next.
-    fn distance(&self, to: Place) -> usize {
+    fn distance(&self, to: OffsetFromEnd) -> usize {
         self.instructions.len().saturating_sub(to).saturating_sub(1)
     }
 
     /// An answer that is in reach even when `room` more instructions are written before it is used.
-    fn answer(&mut self, action: Action, room: usize) -> Place {
+    fn answer(&mut self, action: Action, room: usize) -> OffsetFromEnd {
         let near = self.answers.iter().find(|(other, _)| *other == action).map(|(_, place)| *place);
         if let Some(place) = near
             && self.distance(place).saturating_add(room) <= REACH
@@ -169,7 +169,7 @@ impl Backwards {
     }
 
     /// The same, in reach of an instruction that is written after at most one more.
-    fn near(&mut self, to: Place) -> Result<Place, CompileError> {
+    fn near(&mut self, to: OffsetFromEnd) -> Result<OffsetFromEnd, CompileError> {
         let far = self.distance(to);
         if far < REACH {
             return Ok(to);
@@ -180,27 +180,27 @@ impl Backwards {
         }
     }
 
-    fn jump(&mut self, far: usize) -> Result<Place, CompileError> {
+    fn jump(&mut self, far: usize) -> Result<OffsetFromEnd, CompileError> {
         let k = u32::try_from(far).map_err(|_far_too_far| CompileError::TooLong(far))?;
         Ok(self.push(Instruction { code: JUMP, jt: 0, jf: 0, k }))
     }
 
     /// What is written next runs into `to`.
-    fn fall_through(&mut self, to: Place) -> Result<(), CompileError> {
+    fn fall_through(&mut self, to: OffsetFromEnd) -> Result<(), CompileError> {
         match self.distance(to) {
             0 => Ok(()),
             far => self.jump(far).map(drop),
         }
     }
 
-    fn branch(&mut self, code: u16, k: u32, yes: Place, no: Place) -> Option<Place> {
+    fn branch(&mut self, code: u16, k: u32, yes: OffsetFromEnd, no: OffsetFromEnd) -> Option<OffsetFromEnd> {
         let jt = u8::try_from(self.distance(yes)).ok()?;
         let jf = u8::try_from(self.distance(no)).ok()?;
         Some(self.push(Instruction { code, jt, jf, k }))
     }
 
     /// The tree over ranges: below the middle to the left, else to the right.
-    fn tree(&mut self, ranges: &[Range]) -> Result<Place, CompileError> {
+    fn tree(&mut self, ranges: &[Range]) -> Result<OffsetFromEnd, CompileError> {
         let (left, right) = ranges.split_at(ranges.len() / 2);
         let Some((middle, only)) = right.first() else { return Ok(self.answer(Action::Kill, 0)) };
         if left.is_empty() {
@@ -213,7 +213,7 @@ impl Backwards {
         self.branch(JUMP_AT_LEAST, *middle, above, below).ok_or(CompileError::TooManyTests(*middle))
     }
 
-    fn leaf(&mut self, number: u32, verdict: &Verdict) -> Result<Place, CompileError> {
+    fn leaf(&mut self, number: u32, verdict: &Verdict) -> Result<OffsetFromEnd, CompileError> {
         match verdict {
             Verdict::Always(action) => Ok(self.answer(*action, 0)),
             Verdict::When { any, then, otherwise } => {
@@ -234,11 +234,11 @@ impl Backwards {
     }
 
     /// Conditions that must all hold.
-    fn alternative(&mut self, all: &[Condition], pass: Place, fail: Place) -> Option<Place> {
+    fn alternative(&mut self, all: &[Condition], pass: OffsetFromEnd, fail: OffsetFromEnd) -> Option<OffsetFromEnd> {
         all.iter().rev().try_fold(pass, |pass, condition| self.condition(condition, pass, fail))
     }
 
-    fn condition(&mut self, condition: &Condition, pass: Place, fail: Place) -> Option<Place> {
+    fn condition(&mut self, condition: &Condition, pass: OffsetFromEnd, fail: OffsetFromEnd) -> Option<OffsetFromEnd> {
         let low_at = ARGUMENTS.saturating_add(u32::from(condition.argument).saturating_mul(8));
         let high_at = low_at.saturating_add(4);
         let long = condition.width == Width::Long;
@@ -292,7 +292,7 @@ impl Backwards {
     }
 
     /// Loads half of an argument, as far as the mask lets it count.
-    fn masked(&mut self, at: u32, mask: u32) -> Place {
+    fn masked(&mut self, at: u32, mask: u32) -> OffsetFromEnd {
         if mask != u32::MAX {
             self.push(Instruction { code: AND, jt: 0, jf: 0, k: mask });
         }

@@ -7,16 +7,20 @@
 //! `openat2`, rings) are closed where the flags matter.
 
 mod compile;
+#[cfg(test)]
+#[path = "../../build/conditions.rs"]
+#[expect(unreachable_pub, reason = "the build script shares it")]
+mod conditions;
 mod install;
 pub mod names;
+#[cfg(feature = "profiles")]
 mod profile;
 pub mod rule;
 #[cfg(test)]
-#[expect(unreachable_pub, reason = "the build script shares it")]
-mod syntax;
-#[cfg(test)]
+#[cfg(feature = "profiles")]
 mod tests;
 
 pub use compile::{CompileError, Instruction, Program};
 pub use install::apply;
+#[cfg(feature = "profiles")]
 pub use profile::{Profile, ProfileError, Surroundings, named, profiles};

@@ -20,7 +20,7 @@ pub(crate) use observation::Observation;
 use super::running::Running;
 use super::start::{Confined, Started};
 use crate::StartError;
-use crate::backend::{self, Prepared as _};
+use crate::backend::{self, FoundPaths, Prepared as _};
 
 /// SECBIT_NOROOT, NO_SETUID_FIXUP, KEEP_CAPS off, NO_CAP_AMBIENT_RAISE, each with its lock (capabilities(7)).
 const SECUREBITS: u32 = 0b1110_1111;
@@ -34,11 +34,12 @@ pub(crate) struct Verified {
 }
 
 impl Confined {
-    /// Demands the evidence of every control of the plan. `armed`: those that the caller itself holds, as it set them up.
+    /// Demands the evidence of every control of the plan. `armed`: those that the caller itself holds, as it set them up; `found`:
+    /// what it found for the others.
     ///
     /// # Errors
     /// Every control without evidence, by clause; the guest is killed.
-    pub(crate) fn verify(self, armed: &[Control]) -> Result<Verified, StartError> {
+    pub(crate) fn verify(self, armed: &[Control], found: &FoundPaths) -> Result<Verified, StartError> {
         // A label that the host's own policy does not enforce is the caller's to change: a refusal.
         if let Some(label) = &self.started.prepared.label
             && let Some(why) = label.differs(self.posture.label.as_bytes())
@@ -49,7 +50,7 @@ impl Confined {
         let mut wrong = self.started.seen.blind.clone();
         match status {
             Ok(status) => {
-                let proof = Proof { started: &self.started, posture: &self.posture, status, armed };
+                let proof = Proof { started: &self.started, posture: &self.posture, status, armed, found };
                 wrong.extend(proof.lacks());
             }
             Err(error) => wrong.push(format!("the kernel's view could not be read: {error}")),
@@ -64,6 +65,7 @@ pub(crate) struct Proof<'a> {
     pub(crate) posture: &'a Posture,
     pub(crate) status: Status,
     pub(crate) armed: &'a [Control],
+    pub(crate) found: &'a FoundPaths,
 }
 
 /// Evidence, or why there is none.
@@ -138,6 +140,7 @@ impl Proof<'_> {
                 must(mount.kind == "tmpfs", || format!("it is a mount of {}", mount.kind))?;
                 self.sized(&mount.point, *bytes, *inodes)
             }
+            Control::Certificates { at } => self.certificates(at),
             Control::Covered(cover) => self.covered(cover),
             Control::ProtectedMounts => self.protected(),
             Control::NoexecMounts => self.noexec(),

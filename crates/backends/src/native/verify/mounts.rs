@@ -1,9 +1,9 @@
 //! The evidence of what is mounted: where, how, and how large.
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use guest::config::{Attrs, Config, OwnedOp as Op};
 use policy::control::{Control, Cover};
@@ -11,8 +11,10 @@ use sys::paths::Identity;
 use sys::proc::Mount;
 
 use super::{Evident, PAGE, Proof, must};
-use crate::native::prepare::Protection;
+use crate::backend::Protect;
+use crate::native::tree::Placed;
 use crate::native::{devices, filter};
+use crate::trust;
 
 impl Proof<'_> {
     pub(super) fn mounts(&self) -> Result<&[Mount], String> {
@@ -87,28 +89,49 @@ impl Proof<'_> {
         must(most_inodes > 0 && most_inodes <= inodes, || format!("{place} holds {most_inodes} files"))
     }
 
+    /// Each protected path that was found stands as it must, whatever the start was given of them.
     pub(super) fn protected(&self) -> Evident {
         let prepared = &self.started.prepared;
         must(prepared.blueprint.protected_mounts, || "none was asked for".to_owned())?;
-        for (path, stands) in &prepared.protected {
-            let mount = self.uppermost(path)?;
-            let held = match stands {
-                Protection::Fast => true,
-                Protection::ReadOnly => mount.has("ro"),
-                Protection::Layered => mount.kind == "overlay",
+        let workspace = Path::new(OsStr::from_bytes(prepared.config.cwd.to_bytes()));
+        for protect in &self.found.protect {
+            let (Protect::Pinned(path) | Protect::ReadOnly(path) | Protect::Layered(path, _)) = protect;
+            let mount = self.uppermost(&workspace.join(path))?;
+            let held = match protect {
+                Protect::Pinned(_) => true,
+                Protect::ReadOnly(_) => mount.has("ro"),
+                Protect::Layered(..) => mount.has("ro") || mount.kind == "overlay",
             };
             must(held, || format!("{} can be written to", mount.point))?;
         }
         Ok(())
     }
 
-    /// A file that is gone since it was found needs no cover.
+    /// Each path that was found is covered, whatever the start was given of them. A file that is gone since then needs no cover.
     pub(super) fn covered(&self, cover: &Cover) -> Evident {
         let prepared = &self.started.prepared;
         must(prepared.blueprint.covers.contains(cover), || "nothing was to be covered".to_owned())?;
-        for found in &prepared.covered {
-            let gone = found.from.symlink_metadata().is_err();
-            self.uppermost(&found.to).map(drop).or_else(|lack| if gone { Ok(()) } else { Err(lack) })?;
+        for found in &self.found.covered {
+            if found.from.symlink_metadata().is_err() {
+                continue;
+            }
+            let place = Placed::point_of(&prepared.placed, &found.to);
+            let place = place.ok_or_else(|| format!("{} is not shown", found.to.display()))?;
+            let mount = self.uppermost(&place)?;
+            must(is_cover(mount), || format!("{} is a {} of {}", mount.point, mount.kind, mount.root))?;
+        }
+        Ok(())
+    }
+
+    /// What is trusted is read at each place, and nobody writes there.
+    pub(super) fn certificates(&self, at: &[PathBuf]) -> Evident {
+        let prepared = &self.started.prepared;
+        must(prepared.blueprint.certificates.is_some() && prepared.certificates.is_some(), || {
+            "none were made".to_owned()
+        })?;
+        for place in at {
+            has(self.uppermost(place)?, &options(trust::ATTRS))?;
+            must(self.started.seen.certificates.contains(place), || format!("{} has others", place.display()))?;
         }
         Ok(())
     }
@@ -159,6 +182,11 @@ pub(crate) fn uppermost<'a>(found: &'a [Mount], place: &str) -> Option<&'a Mount
     }
 }
 
+/// An empty folder that can only be read, or the device that gives nothing.
+fn is_cover(mount: &Mount) -> bool {
+    (mount.kind == "tmpfs" && mount.has("ro")) || mount.root == "/null" || mount.root.ends_with("/dev/null")
+}
+
 pub(super) fn has(mount: &Mount, options: &[&str]) -> Evident {
     must(options.iter().all(|option| mount.has(option)), || {
         format!("the mount at {} must be {}, and it is {}", mount.point, options.join(", "), mount.options)
@@ -195,6 +223,7 @@ fn points(config: &Config) -> BTreeMap<String, Point> {
             Op::Proc { path } | Op::Mqueue { path } => {
                 (path, false, true, Attrs::NOSUID | Attrs::NODEV | Attrs::NOEXEC)
             }
+            Op::BindInner { path, attrs, .. } => (path, false, true, *attrs),
             Op::Pin { path } => (path, false, true, Attrs::NONE),
             Op::Mask { path, .. } => (path, false, false, Attrs::NONE),
             Op::Device { path, .. } => (path, false, true, devices::ATTRS),
@@ -256,5 +285,33 @@ mod tests {
         let anew = [buried[0], buried[1], buried[2], (5, 4, "/a/b/c")];
         assert_eq!(at(&anew, "/a/b/c"), Some(5));
         assert_eq!(at(&[], "/"), None);
+    }
+
+    #[test]
+    fn a_path_lies_where_the_innermost_tree_around_it_is_mounted() {
+        let one =
+            |at: &str, point: &str| Placed { at: at.into(), point: point.into(), dir: true, write: false, is: None };
+        // `/home/user` is a link of ours, but not within what is shown at `/home`.
+        let all = [one("/home", "/home"), one("/home/user/in", "/tmp/.home/in"), one("/data/f", "/data/f")];
+        let of = |path: &str| Placed::point_of(&all, Path::new(path));
+        assert_eq!(of("/home/user/.env"), Some("/home/user/.env".into()));
+        assert_eq!(of("/home/user/in/.env"), Some("/tmp/.home/in/.env".into()));
+        assert_eq!(of("/data/f").unwrap().as_os_str(), "/data/f");
+        assert_eq!(of("/data"), None);
+    }
+
+    #[test]
+    fn a_cover_gives_nothing_of_what_lies_below() {
+        let line =
+            |root: &str, options: &str, kind: &str| format!("5 2 0:5 {root} /srv/.env {options} - {kind} none rw\n");
+        let is = |line: String| is_cover(&sys::proc::parse_mountinfo(&line).unwrap()[0]);
+        assert!(
+            is(line("/null", "rw", "devtmpfs")) && is(line("/dev/null", "ro", "tmpfs")) && is(line("/", "ro", "tmpfs"))
+        );
+        assert!(
+            !is(line("/", "rw", "tmpfs"))
+                && !is(line("/srv/.env", "ro", "ext4"))
+                && !is(line("/srv/null", "ro", "ext4"))
+        );
     }
 }

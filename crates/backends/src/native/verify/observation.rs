@@ -24,6 +24,8 @@ pub(crate) struct Observation {
     pub(super) devices: Vec<(PathBuf, (u32, u32))>,
     /// What was found where the plan shows a tree or file of the host itself.
     pub(super) shown: Vec<(PathBuf, Identity)>,
+    /// Where the certificates of the run are read.
+    pub(super) certificates: Vec<PathBuf>,
     /// The packet socket of a machine's link.
     pub(super) link: Option<sys::inlet::Frames>,
     /// The sockets that came out.
@@ -101,6 +103,9 @@ impl Observation {
                     let found = process.place_at(&placed.point.to_string_lossy()).and_then(sys::paths::identity);
                     self.shown.extend(found.ok().map(|identity| (placed.point.clone(), identity)));
                 }
+                let trusted =
+                    |at: &&PathBuf| prepared.certificates.as_ref().is_some_and(|all| all.are_read(&process, at));
+                self.certificates = prepared.blueprint.certificates.iter().flatten().filter(trusted).cloned().collect();
                 for (at, _) in &prepared.blueprint.devices {
                     let found = process.place_at(&at.to_string_lossy()).and_then(sys::paths::character_device);
                     self.devices.extend(found.ok().flatten().map(|numbers| (at.clone(), numbers)));

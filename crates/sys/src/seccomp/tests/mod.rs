@@ -9,8 +9,6 @@
 )]
 #![expect(clippy::too_many_lines, reason = "a table")]
 
-mod reading;
-
 use super::rule::{Action, Condition, Test, Verdict, Width};
 use super::*;
 

@@ -11,7 +11,7 @@ use crate::bare::Bare;
 use crate::bwrap::Bwrap;
 use crate::confined::Confined;
 use crate::inside::fault;
-use crate::judge::{Ground, Outcome, Verdict, judge, program};
+use crate::judge::{Outcome, TrialSetup, Verdict, judge, program};
 use crate::language::{self, Tier};
 use crate::machine;
 use crate::ours::{Ours, reasons};
@@ -154,13 +154,13 @@ pub fn run(
     let overlays = promises.enforcers.is_empty() || promises.enforcers.contains("overlay");
     let base = base(&promises.tier, overlays);
     let (_stage, program) = stage_and_program(base, root)?;
-    let ground = Ground { base: base.to_path_buf(), program, root, promises, environment: environment.clone() };
+    let setup = TrialSetup { base: base.to_path_buf(), program, root, promises, environment: environment.clone() };
     let mut verdicts = Vec::with_capacity(rows.len());
     for (at, row) in rows.iter().enumerate() {
         next(at, row);
-        verdicts.push(judge(row, &ground, inside.as_ref()));
+        verdicts.push(judge(row, &setup, inside.as_ref()));
     }
-    Ok(Tried { tier: ground.promises.tier, against: inside.name(), verdicts })
+    Ok(Tried { tier: setup.promises.tier, against: inside.name(), verdicts })
 }
 
 /// There is no plan to try, for these reasons.

@@ -83,7 +83,7 @@ impl Verdict {
 
 /// Where and with what rows are tried.
 #[derive(Debug)]
-pub struct Ground {
+pub struct TrialSetup {
     /// Folder for stages.
     pub base: PathBuf,
     /// The copy of our program that everybody may execute.
@@ -101,15 +101,15 @@ const LIMIT: Duration = Duration::from_secs(8);
 
 /// Tries one row.
 #[must_use]
-pub fn judge(row: &Row, ground: &Ground, inside: &dyn Confined) -> Verdict {
+pub fn judge(row: &Row, setup: &TrialSetup, inside: &dyn Confined) -> Verdict {
     let mut verdict = Verdict::untried(row);
-    if let Some(why) = ground.promises.missing(row) {
+    if let Some(why) = setup.promises.missing(row) {
         verdict.promised = false;
         verdict.result = Outcome::NotPromised;
         verdict.why = why;
         return verdict;
     }
-    let (control, possible) = match once(row, ground, &Bare) {
+    let (control, possible) = match once(row, setup, &Bare) {
         Ok((SceneVerdict::Possible(why), tries)) => (why, through(&tries)),
         Ok((SceneVerdict::Stopped(why) | SceneVerdict::Unclear(why), _)) => {
             verdict.control = why;
@@ -123,7 +123,7 @@ pub fn judge(row: &Row, ground: &Ground, inside: &dyn Confined) -> Verdict {
         }
     };
     verdict.control = control;
-    match once(row, ground, inside) {
+    match once(row, setup, inside) {
         Err(why) => verdict.why = format!("could not be run: {why}"),
         Ok((sight, tries)) => {
             let sight = compared(row, sight, &tries, &possible);
@@ -155,15 +155,15 @@ fn compared(row: &Row, sight: SceneVerdict, tries: &[Try], possible: &[String]) 
 }
 
 /// Lays the scene out, runs the probe, asks the scene.
-fn once(row: &Row, ground: &Ground, inside: &dyn Confined) -> io::Result<(SceneVerdict, Vec<Try>)> {
-    let stage = Stage::make(&ground.base, ground.root)?;
-    let mut layout = Layout::make(&stage, &ground.program, ground.root, inside)?;
-    layout.sampled = row.clauses.iter().find_map(|clause| ground.promises.sampled.get(clause)).cloned();
-    let state = ground.environment.state.state().ok().map(|(path, _)| path);
+fn once(row: &Row, setup: &TrialSetup, inside: &dyn Confined) -> io::Result<(SceneVerdict, Vec<Try>)> {
+    let stage = Stage::make(&setup.base, setup.root)?;
+    let mut layout = Layout::make(&stage, &setup.program, setup.root, inside)?;
+    layout.sampled = row.clauses.iter().find_map(|clause| setup.promises.sampled.get(clause)).cloned();
+    let state = setup.environment.state.state().ok().map(|(path, _)| path);
     layout.words.insert("state-folders", folders(state.as_deref()));
-    layout.environment = ground.environment.clone();
+    layout.environment = setup.environment.clone();
     let mut scene = scene::make(&row.scene, &mut layout)?;
-    let mut call = call(row, ground, &layout)?;
+    let mut call = call(row, setup, &layout)?;
     scene.arrange(&mut call);
     let observed = match scene.other() {
         None => run(inside, &call, scene.as_mut()),
@@ -242,13 +242,14 @@ fn beside(
     })
 }
 
-fn call(row: &Row, ground: &Ground, layout: &Layout<'_>) -> io::Result<ProbeCall> {
+fn call(row: &Row, setup: &TrialSetup, layout: &Layout<'_>) -> io::Result<ProbeCall> {
     let mut argv: Vec<OsString> = vec!["__probe".into(), random()?.into(), row.probe.clone().into()];
     argv.extend(row.args.iter().flat_map(|argument| layout.fill(argument)).map(OsString::from));
-    let demanded = |clause: &String| ground.promises.clauses.contains_key(clause);
-    let set = row.set.iter().filter(|(clause, _)| demanded(clause)).map(|(c, v)| (c.clone(), v.clone())).collect();
+    let demanded = |clause: &String| setup.promises.clauses.contains_key(clause);
+    let set = row.set.iter().filter(|(clause, _)| demanded(clause));
+    let set = set.map(|(clause, value)| (clause.clone(), layout.fill(value).concat())).collect();
     Ok(ProbeCall {
-        program: ground.program.clone(),
+        program: setup.program.clone(),
         argv,
         workspace: Some(layout.workspace.clone()),
         read: vec![layout.granted.clone()],

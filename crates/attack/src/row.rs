@@ -123,7 +123,8 @@ pub struct Row {
     /// How the control runs.
     #[serde(default)]
     pub control: Control,
-    /// Clauses set for this row, so that it stays small: only those that the policy demands.
+    /// Clauses set for this row, so that it stays small: only those that the policy demands. `{name}` stands for what the scene lays
+    /// out.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
     /// What holds it, for the reference.

@@ -52,7 +52,7 @@ pub struct Removed {
 
 /// One thing that could not be removed, or is not ours to remove.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Kept {
+pub struct NotRemoved {
     /// Run.
     pub run: String,
     /// Where it is.
@@ -68,7 +68,7 @@ pub struct Sweep {
     /// Removed.
     pub removed: Vec<Removed>,
     /// Left.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<NotRemoved>,
     /// Runs that live.
     pub live: u64,
 }
@@ -91,7 +91,7 @@ pub fn sweep(state: &State, now: Timestamp, scope: Scope) -> Result<Sweep, State
         let id = std::str::from_utf8(&name).ok().and_then(|n| n.strip_suffix(".json")?.parse::<RunId>().ok());
         match id {
             Some(id) => sweep.run(state, &runs, &id, now),
-            None => sweep.kept.push(Kept {
+            None => sweep.kept.push(NotRemoved {
                 run: String::new(),
                 path: state.path().join("runs").join(crate::fault::show_bytes(&name)),
                 why: "it is no journal of ours".into(),
@@ -107,7 +107,7 @@ pub fn sweep(state: &State, now: Timestamp, scope: Scope) -> Result<Sweep, State
             let path = state.path().join("snapshots").join(name);
             match removed {
                 Ok(()) => sweep.removed.push(Removed { run: String::new(), what: "snapshot", path }),
-                Err(errno) => sweep.kept.push(Kept { run: String::new(), path, why: errno.to_string() }),
+                Err(errno) => sweep.kept.push(NotRemoved { run: String::new(), path, why: errno.to_string() }),
             }
         }
     }
@@ -201,7 +201,7 @@ impl Sweep {
     }
 
     fn keep(&mut self, id: &RunId, path: PathBuf, why: String) {
-        self.kept.push(Kept { run: id.to_string(), path, why });
+        self.kept.push(NotRemoved { run: id.to_string(), path, why });
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
-use gateway::approvals::{Answer, Approvals, Ask, Parked};
+use gateway::approvals::{ApprovalAnswer, Approvals, Ask, Parked};
 use policy::tools::Approval;
 use sandbox::state::{Places, State};
 use serde_json::{Value as Json, json};
@@ -34,7 +34,7 @@ fn park(store: &Approvals, args: Json) -> Parked {
     store.ask(&ask).unwrap()
 }
 
-fn answer(parked: Parked) -> Answer {
+fn answer(parked: Parked) -> ApprovalAnswer {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(parked.wait(Duration::from_secs(60)))
 }
@@ -81,7 +81,7 @@ fn a_denial_carries_its_words_to_the_agent() {
     let parked = park(&store(&house), json!({"to": "a"}));
     let said = house.run(&["approvals", "deny", parked.id(), "--why", "ask legal first"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(matches!(answer(parked), Answer::Denied { why, .. } if why == "ask legal first"));
+    assert!(matches!(answer(parked), ApprovalAnswer::Denied { why, .. } if why == "ask legal first"));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn what_is_remembered_is_listed_and_can_be_taken_back() {
     let said = house.run(&["approvals", "approve", &id, "--remember", "args", "--any", "body", "--for", "2h"]);
     assert_eq!(said.code, 0, "{said:?}");
     assert!(answer(parked).is_approved());
-    assert!(park(&store, json!({"to": "a", "body": "y"})).known().is_some_and(Answer::is_approved));
+    assert!(park(&store, json!({"to": "a", "body": "y"})).known().is_some_and(ApprovalAnswer::is_approved));
     assert!(park(&store, json!({"to": "b", "body": "y"})).known().is_none());
     let listed = house.run(&["approvals", "remembered"]);
     assert!(listed.out.contains("body = anything, to = \"a\""), "{}", listed.out);

@@ -63,3 +63,36 @@ fn rows_about_names_are_tried_where_names_may_be_reached() {
     let closed = house.run(&["attack", "--json", "--only", "NET-31b"]);
     assert_eq!((closed.code, &closed.json()["totals"]["not-promised"]), (0, &serde_json::json!(1)), "{closed:?}");
 }
+
+/// Rows that only a policy promises which demands their clause.
+#[test]
+fn rows_of_commands_and_of_rates_are_promised_by_the_clause_that_says_so() {
+    let house = House::new();
+    let prefer = ["--prefer", "limits.disk", "--prefer", "limits.files", "--set", "threat=mistakes"];
+    let tried = |flags: &[&str], row: &str| {
+        let said = house.run(&[&["attack", "--json", "--only", row], &prefer[..], flags].concat());
+        let rows = said.json()["rows"].clone();
+        (rows[0]["result"].as_str().unwrap_or_default().to_owned(), format!("{said:?}"))
+    };
+    let commands = ["-w", ".:rw", "--set", "commands={presets=[\"inspect\"]}"];
+    for tier in ["container", "process"] {
+        let tier = ["--tier", tier, "--set", "fs.protect=false"];
+        let (result, said) = tried(&[&commands[..], &tier].concat(), "FS-43");
+        assert_eq!(result, "held", "{said}");
+        let (result, said) = tried(&[&["-w", ".:rw"][..], &tier].concat(), "FS-43");
+        assert_eq!(result, "not-promised", "{said}");
+        let (result, said) = tried(&tier, "RES-34");
+        assert_eq!(result, "held", "{said}");
+    }
+    let (result, said) = tried(&["-w", ".:rw"], "RES-25");
+    assert_eq!(result, "not-promised", "{said}");
+    let rate = ["-w", ".:rw", "--set", "limits.io_write=4M/s"];
+    let plan = house.run(&[&["plan"], &rate[..], &prefer].concat());
+    if plan.code == 126 && plan.err.contains("limits.io_write/") {
+        println!("skip: RES-25: this host cannot hold `limits.io_write`");
+        return;
+    }
+    let (result, said) = tried(&rate, "RES-25");
+    // A slow or busy disk writes no faster by itself.
+    assert!(result == "held" || said.contains("control did not work here"), "{said}");
+}

@@ -25,6 +25,10 @@ fn commits_inside_bear_the_name_of_the_caller_where_the_policy_says_so() {
     );
     let without = run(&[]);
     assert!(!without.out.contains("Ann") && without.err.contains("tell me who you are"), "{without:?}");
+    let hint = house.run(&["run", "--json", "-p", "coding-agent", "-w", ".", "--", "sh", "-c", COMMIT]).json();
+    let told = hint["violations"].as_array().unwrap().iter().find(|told| told["id"] == "env.set/git-identity");
+    let instead = told.unwrap_or_else(|| panic!("{hint}"))["instead"].as_str().unwrap();
+    assert!(instead.contains("git.identity = \"host\""), "{instead}");
     let own = run(&["--set", "git.identity=host", "--env", "GIT_AUTHOR_NAME=Bot"]);
     assert_eq!(own.out, "Bot <ann@example.org> Ann Example <ann@example.org>\n", "{own:?}");
 }

@@ -28,7 +28,11 @@ fn root_with_curl(house: &House) -> Option<String> {
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
         std::fs::copy(file, to).unwrap();
     }
-    for name in ["env", "grep"] {
+    // What the root trusts by itself: somebody else.
+    let (_, own, _) = echoing();
+    std::fs::create_dir_all(house.path("root/etc/ssl")).unwrap();
+    std::fs::write(house.path("root/etc/ssl/cert.pem"), own).unwrap();
+    for name in ["env", "grep", "cmp"] {
         std::os::unix::fs::symlink("busybox", house.path("root/bin").join(name)).unwrap();
     }
     Some(value)
@@ -58,7 +62,9 @@ curl -sS -m 60 -H \"Authorization: Bearer $TOKEN\" https://served.test/x | grep 
 curl -sS -m 60 -o /dev/null -w '%{http_code}\\n' -X POST https://served.test/x
 curl -s -m 60 https://other.test/ || echo no name $?
 curl -s -m 60 https://192.0.2.1/ || echo no way $?
-env | grep -c canary-";
+env | grep -c canary-
+cmp /etc/ssl/cert.pem /run/fumehood/ca.pem && env -u CURL_CA_BUNDLE -u SSL_CERT_FILE curl -sS -m 60 --cacert /etc/ssl/cert.pem -o /dev/null -w '%{http_code}\\n' https://served.test/y
+echo x >/etc/ssl/cert.pem || grep -c 'BEGIN CERTIFICATE' /etc/ssl/cert.pem";
 
 #[test]
 fn a_client_in_a_machine_reaches_the_named_host_alone_and_never_has_the_secret() {
@@ -76,9 +82,9 @@ fn a_client_in_a_machine_reaches_the_named_host_alone_and_never_has_the_secret()
     let flags: Vec<String> = sets.into_iter().flat_map(|set| ["--set".to_owned(), set.to_owned()]).collect();
     let said = house.run(&words(&["run", "--json", "--tier=vm"], &flags, &["--", "sh", "-c", ASK]));
     let report = said.json();
-    assert_eq!(report["stdout"], "1\n403\nno name 6\nno way 35\n0\n", "{report}");
+    assert_eq!(report["stdout"], "1\n403\nno name 6\nno way 35\n0\n200\n3\n", "{report}");
     let got = sent.lock().unwrap().clone();
-    assert!(got.len() == 1 && got[0].contains(&format!("uthorization: Bearer {VALUE}\r\n")), "{got:?}");
+    assert!(got.len() == 2 && got[0].contains(&format!("uthorization: Bearer {VALUE}\r\n")), "{got:?}");
     for id in ["net.allow/method", "net.allow/unknown-name", "net.allow/unknown-address"] {
         let told = |one: &serde_json::Value| one["id"] == id && one["seen"] == "broker";
         assert!(report["violations"].as_array().unwrap().iter().any(told), "{id} in {report}");

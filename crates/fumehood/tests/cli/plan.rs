@@ -106,3 +106,61 @@ fn the_plan_names_what_the_process_tier_leaves_open() {
     let (json, text) = open("container");
     assert!(json == "[]" && !text.contains("not promised"), "{text}");
 }
+
+/// The product as the caller of these tests, or as the ordinary user 1000.
+fn ask(house: &House, as_user: bool, words: &[&str]) -> crate::CommandOutput {
+    if !as_user {
+        return house.run(words);
+    }
+    let script = "ln -f \"$1\" product 2>/dev/null || cp \"$1\" product; shift; mkdir -p ../users && chmod 755 .. && chown 1000:1000 ../users &&
+                  exec setpriv --reuid 1000 --regid 1000 --clear-groups ./product \"$@\"";
+    let mut command = crate::script(script, house);
+    command.args(words).env("FUMEHOOD_STATE", house.path("users")).env("FUMEHOOD_IN_PRIVATE_MOUNTS", "1");
+    house.said(&command.output().unwrap())
+}
+
+#[test]
+fn a_grant_in_the_workspaces_place_is_planned_as_it_is_run() {
+    let house = House::new();
+    let tree = house.path("work/tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("note"), "here").unwrap();
+    let root = rustix::process::geteuid().is_root();
+    for path in [&tree, &tree.join("note")].into_iter().filter(|_| root) {
+        std::os::unix::fs::chown(path, Some(1000), Some(1000)).unwrap();
+    }
+    let tree = tree.display().to_string();
+    let (itself, other) = (format!("{tree}:{tree}"), format!("/usr/share:{tree}"));
+    let write = format!("cat '{tree}/note' && echo x >'{tree}/new' && rm '{tree}/new'");
+    for as_user in [false, true].into_iter().filter(|as_user| root || !as_user) {
+        for mode in ["ro", "rw", "overlay", "copy"] {
+            let workspace = format!("{tree}:{mode}");
+            let both = |grant: [&str; 2]| {
+                let flags =
+                    ["-p", "coding-agent", "-w", &workspace, "--prefer", "limits.disk", "--prefer", "limits.files"];
+                let plan = ask(&house, as_user, &[&["plan"], &flags[..], &grant].concat());
+                (
+                    plan,
+                    ask(&house, as_user, &[&["run", "-q"], &flags[..], &grant, &["--", "sh", "-c", &write]].concat()),
+                )
+            };
+            for grant in [["--read", &tree], ["--read", &itself], ["--dangerous-read", &tree]] {
+                let (plan, run) = both(grant);
+                assert_eq!(plan.code, 0, "{mode} {grant:?}: {plan:?}");
+                let is_written = run.code == 0;
+                assert!(
+                    run.out == "here" && is_written == (mode != "ro") && run.code < 124,
+                    "{mode} {grant:?}: {run:?}"
+                );
+            }
+            for grant in [["--read", &other], ["--write", &other]] {
+                let (plan, run) = both(grant);
+                assert!(plan.code == 126 && plan.err.contains("over the workspace"), "{mode} {grant:?}: {plan:?}");
+                assert_eq!(run.code, 126, "{mode} {grant:?}: {run:?}");
+            }
+            let (plan, run) = both(["--write", &tree]);
+            let code = if mode == "rw" { 0 } else { 126 };
+            assert_eq!((plan.code, run.code), (code, code), "{mode} {plan:?} {run:?}");
+        }
+    }
+}

@@ -276,6 +276,42 @@ fn a_configuration_of_git_that_is_guarded_is_told_by_the_name_of_its_clause() {
 }
 
 #[test]
+fn a_submodule_made_in_place_is_told_what_makes_it_and_that_works() {
+    let house = House::new();
+    let git = "git -c user.name=a -c user.email=a@b -c protocol.file.allow=always -c safe.directory='*'";
+    let made = format!(
+        "git init -q -b main lib && {git} -C lib commit -q --allow-empty -m one && git init -q -b main top && cd top && \
+         {git} submodule --quiet add ../lib sub && {git} commit -qm two && cd .. && {git} clone -q top tree && chmod -R a+rX lib tree && \
+         if [ \"$(id -u)\" = 0 ]; then chown -R 1000:1000 lib tree; fi"
+    );
+    assert!(crate::script(&made, &house).status().unwrap().success());
+    let (tree, lib) = (house.path("work/tree").display().to_string(), house.path("work/lib").display().to_string());
+    let update = format!("cd '{tree}' && {git} -c submodule.sub.url='{lib}' submodule update --init && sleep 0.5");
+    let run = |flags: &[&str]| {
+        let workspace = format!("{tree}{}", flags[0]);
+        let words = ["run", "-p", "coding-agent", "--json", "--read", &lib, "-w", &workspace];
+        house.run(&[&words[..], &flags[1..], &["--", "sh", "-c", &update]].concat())
+    };
+    let report = run(&[":rw", "--prefer", "limits.disk", "--prefer", "limits.files"]).json();
+    let told = report["violations"].as_array().unwrap().iter().find(|told| told["id"] == "fs.protect/slipped");
+    let instead = told.unwrap_or_else(|| panic!("{report}"))["instead"].as_str().unwrap();
+    assert!(instead.contains("`git submodule update --init`") && !instead.contains("new repository"), "{instead}");
+    assert!(!house.path("work/tree/sub/.git").exists(), "{report}");
+
+    let restored =
+        format!("cd '{tree}' && rm -rf sub && mkdir sub && if [ \"$(id -u)\" = 0 ]; then chown 1000:1000 sub; fi");
+    assert!(crate::script(&restored, &house).status().unwrap().success());
+    let layered = run(&[""]);
+    assert_eq!(layered.code, 0, "{layered:?}");
+    let id = layered.json()["run"].as_str().unwrap().to_owned();
+    let taken = house.run(&["apply", &id, "--take-protected", ".git", "--take-protected", "sub/.git"]);
+    assert_eq!(taken.code, 0, "{taken:?}");
+    let log = format!("git -c safe.directory='*' -C '{tree}/sub' log --format=%s");
+    let said = house.said(&crate::script(&log, &house).output().unwrap());
+    assert_eq!((said.code, said.out.as_str()), (0, "one\n"), "{said:?}");
+}
+
+#[test]
 fn a_control_file_is_told_apart_from_a_place_that_is_read_only() {
     let house = House::new();
     let rw = ["-w", ".:rw", "--prefer", "limits.disk", "--prefer", "limits.files"];

@@ -10,7 +10,7 @@ use rustix::io::{Errno, Result as KernelResult};
 use serde::Serialize;
 
 use super::ChangesError;
-use super::exchange::{Stop, Work, parent};
+use super::exchange::{ExchangeError, Work, parent};
 use super::guarded::Guarding;
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, load};
 use super::marks::leaves;
@@ -152,8 +152,8 @@ pub(crate) fn apply_own(
     work.end(result.is_err())?;
     match result {
         Ok(()) => {}
-        Err(Stop::Conflict(conflict)) => return Ok(Applied::Conflicts(vec![conflict])),
-        Err(Stop::Failed(error)) => return Err(error),
+        Err(ExchangeError::Conflict(conflict)) => return Ok(Applied::Conflicts(vec![conflict])),
+        Err(ExchangeError::Failed(error)) => return Err(error),
     }
     let paths = chosen.iter().map(|e| PathText(e.path.clone())).collect();
     let taken: BTreeSet<(PathBuf, Change)> = chosen.iter().map(|e| (e.path.clone(), e.change)).collect();

@@ -26,7 +26,7 @@ pub(super) fn parent(root: &Dir, path: &Path) -> KernelResult<(Dir, OsString)> {
 }
 
 /// Why a change stopped half-way; everything before it is taken back.
-pub(super) enum Stop {
+pub(super) enum ExchangeError {
     Conflict(Conflict),
     Failed(ChangesError),
 }
@@ -91,7 +91,7 @@ impl<'a> Work<'a> {
     }
 
     /// Brings all contents to the disk of the workspace, under names `0`, `1`, ... in the order of `todo`.
-    pub(super) fn stage(&mut self, todo: &[&Entry]) -> Result<(), Stop> {
+    pub(super) fn stage(&mut self, todo: &[&Entry]) -> Result<(), ExchangeError> {
         for (at, entry) in todo.iter().enumerate() {
             let made = match (entry.change, entry.kind) {
                 (Change::Removed, _) | (_, Kind::Dir | Kind::Special) => Ok(()),
@@ -154,7 +154,7 @@ impl<'a> Work<'a> {
         Ok(None)
     }
 
-    pub(super) fn commit(&mut self, todo: &[&Entry]) -> Result<(), Stop> {
+    pub(super) fn commit(&mut self, todo: &[&Entry]) -> Result<(), ExchangeError> {
         let _rights = rights_of(self.root).map_err(|errno| self.failed(Path::new(""), errno))?;
         // Deepest first, so that folders are empty when their turn comes.
         for entry in todo.iter().rev().filter(|e| e.change == Change::Removed) {
@@ -170,7 +170,7 @@ impl<'a> Work<'a> {
         self.sync(todo)
     }
 
-    fn remove(&mut self, entry: &Entry) -> Result<(), Stop> {
+    fn remove(&mut self, entry: &Entry) -> Result<(), ExchangeError> {
         let (dir, name) = self.parent(entry)?;
         let path = Path::new(&name);
         if entry.kind == Kind::Dir {
@@ -192,7 +192,7 @@ impl<'a> Work<'a> {
         self.compare(entry, &out)
     }
 
-    fn folder(&mut self, entry: &Entry) -> Result<(), Stop> {
+    fn folder(&mut self, entry: &Entry) -> Result<(), ExchangeError> {
         // The owner keeps the right to look into it, or the rest could not be put there.
         let mode = Mode::from_raw_mode(entry.mode & 0o777 | 0o700);
         if entry.change == Change::Added {
@@ -219,7 +219,7 @@ impl<'a> Work<'a> {
     }
 
     /// Puts what is staged where it belongs.
-    fn place(&self, entry: &Entry, staged: &str, flags: RenameFlags) -> Result<(), Stop> {
+    fn place(&self, entry: &Entry, staged: &str, flags: RenameFlags) -> Result<(), ExchangeError> {
         let (dir, name) = self.parent(entry)?;
         rustix::fs::renameat_with(&self.staging, staged, &dir, Path::new(&name), flags).map_err(|errno| match errno {
             Errno::EXIST => conflict(entry, "exists", "it was made on the host meanwhile"),
@@ -230,7 +230,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    fn put(&mut self, entry: &Entry, staged: &str) -> Result<(), Stop> {
+    fn put(&mut self, entry: &Entry, staged: &str) -> Result<(), ExchangeError> {
         let exchange = entry.change == Change::Modified;
         self.place(entry, staged, if exchange { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE })?;
         if !exchange {
@@ -242,7 +242,7 @@ impl<'a> Work<'a> {
     }
 
     /// What came out must be what was there when the run began. A rename sets the change time of the inode: leave that out.
-    fn compare(&self, entry: &Entry, out: &str) -> Result<(), Stop> {
+    fn compare(&self, entry: &Entry, out: &str) -> Result<(), ExchangeError> {
         let found = Fingerprint::of(&self.staging, out.as_ref()).map_err(|errno| self.failed(&entry.path, errno))?;
         let same = found.zip(entry.base.as_ref()).is_some_and(|(now, base)| {
             let now = Fingerprint { ctime: base.ctime, ..now };
@@ -251,7 +251,7 @@ impl<'a> Work<'a> {
         if same { Ok(()) } else { Err(conflict(entry, "changed", "it was changed on the host just now")) }
     }
 
-    fn parent(&self, entry: &Entry) -> Result<(Dir, OsString), Stop> {
+    fn parent(&self, entry: &Entry) -> Result<(Dir, OsString), ExchangeError> {
         parent(self.root, &entry.path).map_err(|errno| match errno {
             Errno::LOOP | Errno::NOTDIR | Errno::XDEV => {
                 conflict(entry, "folder", "its folder is a link, a file or another disk now")
@@ -261,7 +261,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    fn sync(&self, todo: &[&Entry]) -> Result<(), Stop> {
+    fn sync(&self, todo: &[&Entry]) -> Result<(), ExchangeError> {
         let folders: BTreeSet<_> = todo.iter().filter_map(|e| e.path.parent()).collect();
         for folder in folders {
             match self.root.enter(folder, Cross::No).and_then(|dir| rustix::fs::fsync(&dir)) {
@@ -330,8 +330,8 @@ impl<'a> Work<'a> {
         format!("out-{}", self.next)
     }
 
-    fn failed(&self, path: &Path, errno: Errno) -> Stop {
-        Stop::Failed(ChangesError::Write { path: self.workspace.join(path), errno })
+    fn failed(&self, path: &Path, errno: Errno) -> ExchangeError {
+        ExchangeError::Failed(ChangesError::Write { path: self.workspace.join(path), errno })
     }
 }
 
@@ -369,6 +369,6 @@ fn set_mode(dir: &Dir, name: &OsStr, mode: Mode) -> KernelResult<u32> {
     Ok(before)
 }
 
-fn conflict(entry: &Entry, id: &'static str, why: &str) -> Stop {
-    Stop::Conflict(Conflict { path: entry.path.clone(), id, why: why.into() })
+fn conflict(entry: &Entry, id: &'static str, why: &str) -> ExchangeError {
+    ExchangeError::Conflict(Conflict { path: entry.path.clone(), id, why: why.into() })
 }

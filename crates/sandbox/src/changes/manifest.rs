@@ -69,6 +69,9 @@ pub struct Fingerprint {
     pub sha256: Option<String>,
     /// Of links, hex of the bytes.
     pub target: Option<String>,
+    /// It has another name too (a hard link).
+    #[serde(default)]
+    pub has_other_names: bool,
 }
 
 /// One changed path.
@@ -175,6 +178,7 @@ impl Fingerprint {
             ctime: (stat.st_ctime, stat.st_ctime_nsec),
             sha256: None,
             target: None,
+            has_other_names: kind != Kind::Dir && stat.st_nlink > 1,
         }
     }
 

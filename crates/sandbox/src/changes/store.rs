@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::ChangesError;
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused};
+use crate::fault::show_path;
 use crate::state::{Cross, Dir, PathText, RunId, State, StateError, changes_of, errno_of};
 use policy::json::hex;
 
@@ -42,6 +43,11 @@ pub const MAX_DEPTH: usize = 128;
 const MAX_PATH: usize = 4095;
 /// Files up to this size, in bytes, are looked at before they are copied.
 const SMALL: u64 = 64 << 10;
+/// So many hard links are told one by one.
+const MAX_PARTED: u64 = 8;
+/// Of a file that changed, where the host has more of its names.
+const KEPT: &str =
+    "on the host it has another name (a hard link), which keeps what it had: this one becomes a file of its own";
 const TOO_LONG: &str = "its path is longer than the kernel takes";
 
 /// How long somebody may go on reading: the sandbox that waits meanwhile can be ended.
@@ -87,8 +93,10 @@ pub struct Store {
     /// When the run began, on the clock of the file system: what changed on the host after it is a conflict.
     pub(super) started: (i64, u64),
     left: Bounds,
-    /// Files with more names than one: their content is taken once.
-    linked: BTreeMap<(u64, u64), (String, u64)>,
+    /// Files with more names than one: their content is taken once. With the first of them.
+    linked: BTreeMap<(u64, u64), (String, u64, PathBuf)>,
+    /// Names that become files of their own.
+    parted: u64,
     /// Paths for which there was no room.
     unlisted: u64,
     /// What belongs to somebody else is not taken.
@@ -137,6 +145,7 @@ impl Store {
             started,
             left: bounds,
             linked: BTreeMap::new(),
+            parted: 0,
             unlisted: 0,
             owner: None,
             known: Known::default(),
@@ -180,6 +189,9 @@ impl Store {
         if self.unlisted > 0 {
             let why = format!("{} paths of the run have no room in the list of its changes", self.unlisted);
             self.manifest.refused.push(Refused { path: ".".into(), why });
+        }
+        if let Some(more) = self.parted.checked_sub(MAX_PARTED).filter(|more| *more > 0) {
+            self.refuse(Path::new("."), format!("{more} more hard links, each of which becomes a file of its own"));
         }
         self.manifest.entries.sort_by(|a, b| (&a.path, a.change).cmp(&(&b.path, b.change)));
         let failed = |errno| ChangesError::Write { path: self.path.clone(), errno };
@@ -373,14 +385,18 @@ impl Store {
         }
         let known = self.linked.get(&(opened.st_dev, opened.st_ino)).cloned();
         let taken = match known {
-            Some(known) => Some(known),
+            Some((sha256, size, first)) => {
+                self.part(path, || format!("a hard link to {}: it becomes a file of its own", show_path(&first)));
+                Some((sha256, size))
+            }
             None => self.blob(&file, now.size)?,
         };
         let Some((sha256, size)) = taken else {
             return self.leave(path, "it is larger than what is left of the bytes that are kept");
         };
         if opened.st_nlink > 1 {
-            self.linked.insert((opened.st_dev, opened.st_ino), (sha256.clone(), size));
+            let first = || (sha256.clone(), size, path.to_owned());
+            self.linked.entry((opened.st_dev, opened.st_ino)).or_insert_with(first);
         }
         let same = |b: &Fingerprint| {
             b.kind == Kind::File && b.mode & 0o777 == now.mode & 0o777 && b.sha256.as_ref() == Some(&sha256)
@@ -391,10 +407,21 @@ impl Store {
             }
             return Ok(());
         }
+        if base.as_ref().is_some_and(|base| base.has_other_names) {
+            self.refuse(path, KEPT);
+        }
         let mut now = now.clone();
         now.size = size;
         self.took(path, &now, Some(sha256), base);
         Ok(())
+    }
+
+    /// Tells that a name is of a file that has others: of builds and package managers there are thousands.
+    fn part(&mut self, path: &Path, why: impl FnOnce() -> String) {
+        self.parted = self.parted.saturating_add(1);
+        if self.parted <= MAX_PARTED {
+            self.refuse(path, why());
+        }
     }
 }
 

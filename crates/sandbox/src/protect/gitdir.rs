@@ -179,6 +179,10 @@ fn module(parts: &[&[u8]], what: NodeChange) -> Verdict {
         Some([b"config"]) => in_folder(&[b"config"], what),
         Some(inner) if !inner.last().is_some_and(steers) => in_folder(inner, what),
         Some(_) => Verdict::Held(UNKNOWN),
+        // A submodule may have such a name too: as a folder it is one.
+        None if !is_folder(what) && parts.get(2..).and_then(<[_]>::last).is_some_and(|name| is_head(name)) => {
+            Verdict::Harmless
+        }
         None => own_folder(what),
     }
 }
@@ -352,6 +356,8 @@ mod tests {
             "refs/heads/config",
             "logs/refs/heads/hooks",
             "modules/vendor/lib/refs/heads/main",
+            "modules/vendor/FETCH_HEAD",
+            "modules/vendor/lib/ORIG_HEAD",
             "worktrees/w/ORIG_HEAD",
         ] {
             assert_eq!(of(path, NodeChange::NewFile), Verdict::Harmless, "{path}");
@@ -392,6 +398,10 @@ mod tests {
             "worktrees/w/config.worktree",
             "worktrees/new",
             "modules/a/info/attributes",
+            "modules/a/FETCH_HEAD/hooks/x",
+            "modules/a/FETCH_HEAD/x",
+            "modules/FETCH_HEAD",
+            "modules/a/FETCH_HEAD.lock",
             "remotes/origin",
             "branches/x",
             "index.lock",
@@ -418,7 +428,9 @@ mod tests {
             matches!(of("", NodeChange::NewFolder), Verdict::Held(_))
                 && of("", NodeChange::Folder) == Verdict::Harmless
         );
-        assert!(matches!(of("modules/evil", NodeChange::NewFolder), Verdict::Held(_)));
+        for folder in ["modules/evil", "modules/evil/FETCH_HEAD", "modules/FETCH_HEAD"] {
+            assert!(matches!(of(folder, NodeChange::NewFolder), Verdict::Held(_)), "{folder}");
+        }
     }
 
     #[test]

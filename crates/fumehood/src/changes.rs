@@ -11,11 +11,11 @@ use sandbox::protect::list;
 use sandbox::state::{RunId, State};
 use serde_json::{Value, json};
 
-use crate::ui::Failure;
+use crate::ui::{FAILED, Failure};
 
 /// What was looked at is not what is there: as with a conflict nothing is applied. Anything else is our own failure.
 pub(crate) fn failed(error: &ChangesError) -> Failure {
-    let code = if matches!(error, ChangesError::Digest { .. }) { 1 } else { 125 };
+    let code = if matches!(error, ChangesError::Digest { .. }) { 1 } else { FAILED };
     Failure::Faults { code, faults: vec![error.fault()] }
 }
 

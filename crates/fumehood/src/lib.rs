@@ -18,6 +18,8 @@ pub mod learn;
 pub mod load;
 mod machine;
 pub mod mcp;
+#[cfg(feature = "mutation")]
+pub mod mutation;
 mod oci;
 pub mod program;
 mod replace;

@@ -13,7 +13,7 @@ pub(crate) use rustix::fs::FileType;
 pub(crate) use rustix::io::Errno;
 
 /// What an object is, followed or not as it was asked for.
-pub(crate) struct Facts {
+pub(crate) struct FileMetadata {
     pub(crate) kind: FileType,
     /// Permission bits.
     pub(crate) mode: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Facts {
     pub(crate) links: u64,
 }
 
-impl From<Stat> for Facts {
+impl From<Stat> for FileMetadata {
     fn from(stat: Stat) -> Self {
         let kind = FileType::from_raw_mode(stat.st_mode);
         Self { kind, mode: stat.st_mode & 0o7777, links: stat.st_nlink }
@@ -29,13 +29,13 @@ impl From<Stat> for Facts {
 }
 
 /// The facts of what a path names, of a link itself.
-pub(crate) fn facts(path: &Path) -> Option<Facts> {
-    rustix::fs::lstat(path).ok().map(Facts::from)
+pub(crate) fn facts(path: &Path) -> Option<FileMetadata> {
+    rustix::fs::lstat(path).ok().map(FileMetadata::from)
 }
 
 /// The facts of what a path leads to.
-pub(crate) fn facts_followed(path: &Path) -> Option<Facts> {
-    rustix::fs::stat(path).ok().map(Facts::from)
+pub(crate) fn facts_followed(path: &Path) -> Option<FileMetadata> {
+    rustix::fs::stat(path).ok().map(FileMetadata::from)
 }
 
 /// What a symbolic link says; none for anything else.
@@ -67,8 +67,8 @@ pub(crate) fn names(path: &Path, most: usize) -> Option<Vec<OsString>> {
 ///
 /// # Errors
 /// As fstat(2).
-pub(crate) fn facts_of(fd: impl AsFd) -> Result<Facts, Errno> {
-    rustix::fs::fstat(fd).map(Facts::from)
+pub(crate) fn facts_of(fd: impl AsFd) -> Result<FileMetadata, Errno> {
+    rustix::fs::fstat(fd).map(FileMetadata::from)
 }
 
 /// The first bytes of a file, at most so many.

@@ -16,5 +16,5 @@ pub mod pipe;
 pub mod record;
 pub mod tool_route;
 
-pub use broker::{Answer, Broker, Meters};
+pub use broker::{Broker, CallOutcome, Meters};
 pub use record::{Event, Record};

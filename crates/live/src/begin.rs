@@ -58,7 +58,9 @@ impl Begin {
     /// Does it; in words why not.
     pub(crate) async fn run(self, client: Client) -> Result<(), String> {
         let mut started = match &self.start {
-            Some(line) => Some(Started { stream: start(&client, line).await?, said: Tail::default(), ended: None }),
+            Some(line) => {
+                Some(RunningCommand { stream: start(&client, line).await?, said: Tail::default(), ended: None })
+            }
             None => None,
         };
         let Some(ready) = self.ready else { return Ok(()) };
@@ -119,14 +121,14 @@ async fn asked(client: &Client, line: &str) -> Result<(bool, String), String> {
 }
 
 /// The command that goes on.
-struct Started {
+struct RunningCommand {
     stream: Stream,
     said: Tail,
     /// Its exit code, or a sentence.
     ended: Option<Result<Option<i32>, String>>,
 }
 
-impl Started {
+impl RunningCommand {
     /// What it said meanwhile.
     async fn hear(&mut self) {
         while self.ended.is_none() {

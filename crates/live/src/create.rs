@@ -114,7 +114,7 @@ pub struct Refusal {
 /// What a supervisor says when it has started, or why it did not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub(crate) enum CreateReply {
     /// It runs.
     Created(Box<Info>),
     /// It is ready, and waits to be taken.
@@ -161,7 +161,7 @@ pub fn create(
     program: &std::path::Path,
     environment: &Environment,
 ) -> Result<Result<Created, Refusal>, LiveError> {
-    let mut started = Started::new(program, environment)?;
+    let mut started = SupervisorProcess::new(program, environment)?;
     // One that ended before it read says so by its answer, or by none.
     drop(started.say(&Order::Create(request.clone())));
     started.created()
@@ -198,13 +198,13 @@ pub(crate) struct Taking {
 
 /// A supervisor's process that was started, and waits for what it is told. Dropped, it hears that nobody wants anything of it.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct SupervisorProcess {
     orders: File,
     answers: BufReader<File>,
     pub(crate) child: Child,
 }
 
-impl Started {
+impl SupervisorProcess {
     pub(crate) fn new(program: &std::path::Path, environment: &Environment) -> Result<Self, LiveError> {
         let failed = |error: &dyn std::fmt::Display| LiveError::Start { why: error.to_string() };
         let (their_orders, our_orders) = sys::channel::pipe().map_err(|error| failed(&error))?;
@@ -233,7 +233,7 @@ impl Started {
     }
 
     /// Its next answer. One that says nothing is ended.
-    pub(crate) fn answer(&mut self) -> Result<Answer, LiveError> {
+    pub(crate) fn answer(&mut self) -> Result<CreateReply, LiveError> {
         let mut line = Vec::new();
         let read = (&mut self.answers).take(MAX_LINE).read_until(b'\n', &mut line);
         match read.map(|_| serde_json::from_slice(&line)) {
@@ -250,12 +250,12 @@ impl Started {
     /// A sandbox of it, or why there is none.
     pub(crate) fn created(mut self) -> Result<Result<Created, Refusal>, LiveError> {
         match self.answer()? {
-            Answer::Created(info) => Ok(Ok(Created { info: *info, process: self.child.pidfd })),
-            Answer::Refused(refusal) => {
+            CreateReply::Created(info) => Ok(Ok(Created { info: *info, process: self.child.pidfd })),
+            CreateReply::Refused(refusal) => {
                 drop(sys::pidfd::wait(&self.child.pidfd));
                 Ok(Err(refusal))
             }
-            Answer::Parked(_) => {
+            CreateReply::Parked(_) => {
                 let child = self.leave();
                 drop(sys::pidfd::wait(&child.pidfd));
                 Err(LiveError::Start { why: "it waits to be taken, which nobody asked for".to_owned() })

@@ -23,7 +23,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::begin::Begin;
-use crate::create::{Answer, MAX_LINE, Order, Parked, Refusal, Request, Taking};
+use crate::create::{CreateReply, MAX_LINE, Order, Parked, Refusal, Request, Taking};
 use crate::engine;
 use crate::error::LiveError;
 use crate::files::Files;
@@ -83,7 +83,8 @@ pub fn supervise(environment: &Environment, caller: &dyn Caller) -> u8 {
 /// Answers that it is there, and serves to its end.
 async fn serve(supervisor: Supervisor, has_let_go: bool) -> u8 {
     // From here on it lives whoever started it; before the answer, since nobody could end it otherwise.
-    let answered = (has_let_go || let_go()) && answer(&Answer::Created(Box::new(supervisor.info()))) && close_streams();
+    let answered =
+        (has_let_go || let_go()) && answer(&CreateReply::Created(Box::new(supervisor.info()))) && close_streams();
     if !answered && rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).is_err() {
         return 125;
     }
@@ -109,7 +110,7 @@ async fn warm(
         Err(stop) => return refuse(caller, stop, request),
     };
     supervisor.warm(request.imports.clone().unwrap_or_default());
-    let said = let_go() && answer(&Answer::Parked(parked));
+    let said = let_go() && answer(&CreateReply::Parked(parked));
     let wanted = async { if said { next(&mut orders).await.and_then(Order::taking) } else { None } };
     let Some((supervisor, taking)) = supervisor.wait(wanted).await else { return 0 };
     let taken = supervisor.taken(life, |claim, info| {
@@ -149,7 +150,7 @@ async fn begun(supervisor: Supervisor, request: &Request, environment: &Environm
 fn refuse(caller: &dyn Caller, stop: Error, request: &Request) -> u8 {
     let refusal = caller.refusal(stop, request);
     let code = refusal.code;
-    if answer(&Answer::Refused(refusal)) { code } else { 125 }
+    if answer(&CreateReply::Refused(refusal)) { code } else { 125 }
 }
 
 /// The pipe on which it is told.
@@ -171,7 +172,7 @@ async fn taken(ready: &Ready, orders: &mut Orders) -> Option<Taking> {
     let mut terminate = signal(SignalKind::terminate()).ok()?;
     let mut interrupt = signal(SignalKind::interrupt()).ok()?;
     let mut hangup = signal(SignalKind::hangup()).ok()?;
-    if !let_go() || !answer(&Answer::Parked(parked)) {
+    if !let_go() || !answer(&CreateReply::Parked(parked)) {
         return None;
     }
     tokio::select! {
@@ -363,7 +364,7 @@ fn let_go() -> bool {
     alone && outlives && rustix::process::chdir("/").is_ok()
 }
 
-fn answer(answer: &Answer) -> bool {
+fn answer(answer: &CreateReply) -> bool {
     let Ok(mut line) = serde_json::to_vec(answer) else { return false };
     line.push(b'\n');
     let mut out = std::io::stdout().lock();

@@ -6,7 +6,7 @@
 //! - each `$ ` line of a `console` block is run. Its exit code is 0, or the one of its remark (`# exit code 1`). Where lines
 //!   follow, they are its output, stdout and stderr as they come; `...` stands for anything, on a line of its own for any
 //!   lines;
-//! - a `sh` or `bash` block is run as a whole, and ends with 0; so is a `python` block of those in `PYTHON`.
+//! - a `sh` or `bash` block is run as a whole, and ends with 0; so is a `python` block, as `programs` says.
 //!
 //! What needs a program of this host is run where that is, and a line of `sudo` where this test is root; where not, it is told.
 //! What a stage runs instead, and what is run beside an engine of containers alone, stands in `stages`. A row of a table that no
@@ -21,6 +21,7 @@ use conformance::{BackendId, Fixture, Tier, Who, product};
 
 use crate::Read;
 use crate::blocks::{Block, blocks, root};
+use crate::programs::{Trial, trial};
 use crate::stages::{BY_ENGINE, ELSEWHERE, engine};
 
 /// Commands that need something of the host beside the product: a program, or a socket at its place. A line of `sudo` is run by
@@ -45,12 +46,7 @@ const SERVERS: &[(&str, &str)] = &[
     ("fumehood approvals watch", "waiting"),
 ];
 
-/// `python` blocks that are run as they stand, with our package: how many of a page, from its first on. The others go on with what
-/// a reader has: an answer of a model, a request, a client of E2B or Docker (`scripts/e2b`, `scripts/docker-clients`).
-/// `docs/reference/python.md` begins with a `diff` of a sandbox that lives, for which an ordinary user needs a freezer.
-const PYTHON: &[(&str, usize)] = &[("sdk/python/README.md", 2)];
-
-/// A policy for the tool of these.
+/// A policy for the tool of programs in Python.
 const MAIL: &str = r#"cat >policy.toml <<'POLICY'
 version = 1
 
@@ -84,6 +80,7 @@ for _ in $(seq 100); do fumehood approvals ls | grep -c waiting | grep -q 4 && b
 "#,
     ),
     ("sdk/python/README.md", MAIL),
+    ("docs/reference/python.md", MAIL),
     ("README.md", BUILT),
     ("docs/install.md", BUILT),
     (
@@ -141,8 +138,6 @@ struct Page {
     name: String,
     /// It is root's session.
     root: bool,
-    /// How many of its programs in Python are run.
-    programs: usize,
     files: Vec<(String, String)>,
     steps: Vec<Step>,
 }
@@ -175,9 +170,17 @@ fn console(block: &Block) -> Vec<Step> {
     steps
 }
 
-/// How many programs in Python of a page are run.
-fn programs(page: &str) -> usize {
-    PYTHON.iter().find(|(name, _)| *name == page).map_or(0, |(_, number)| *number)
+/// A program in Python that is run here: its file, and the step.
+fn program(block: &Block) -> Option<((String, String), Step)> {
+    let (place, name) = (block.place(), format!("block-{}.py", block.line));
+    let (command, before, after) = match trial(block)? {
+        Trial::Run { before, after } => ("python3", *before, *after),
+        Trial::AsRoot { after } => ("sudo python3", "", *after),
+        Trial::Stage { .. } => return None,
+    };
+    let text = format!("{command} -B {name}");
+    let code = format!("{before}{}\n{after}\n", block.lines.join("\n"));
+    Some(((name, code), Step { place, text, code: 0, output: Vec::new() }))
 }
 
 fn pages() -> Read<Vec<Page>> {
@@ -196,12 +199,11 @@ fn pages() -> Read<Vec<Page>> {
                 let (place, text) = (block.place(), block.lines.join("\n"));
                 page.steps.push(Step { place, text, code: 0, output: Vec::new() });
             }
-            "python" if page.programs < programs(&page.name) => {
-                let (place, name) = (block.place(), format!("block-{}.py", block.line));
-                let text = format!("python3 -B {name}");
-                page.programs += 1;
-                page.files.push((name, block.lines.join("\n") + "\n"));
-                page.steps.push(Step { place, text, code: 0, output: Vec::new() });
+            "python" => {
+                if let Some((file, step)) = program(&block) {
+                    page.files.push(file);
+                    page.steps.push(step);
+                }
             }
             _ => {}
         }
@@ -233,7 +235,7 @@ fn of_root(pages: &mut [Page]) -> Vec<Page> {
         let (of_root, own) =
             std::mem::take(&mut page.steps).into_iter().partition(|step| step.text.starts_with("sudo "));
         page.steps = own;
-        found.push(Page { name: page.name.clone(), root: true, steps: of_root, ..Page::default() });
+        found.push(Page { name: page.name.clone(), root: true, files: page.files.clone(), steps: of_root });
     }
     found
 }
@@ -435,8 +437,6 @@ fn every_row_of_what_is_not_run_is_needed() {
     let named = MADE_UP.iter().chain(FILES).map(|(name, _)| *name);
     let named = named.filter(|name| !steps.iter().any(|step| step.text.contains(name)));
     let pages = BEFORE.iter().map(|(page, _)| *page).filter(|page| !root().join(page).is_file());
-    let has = |page: &str| blocks.iter().filter(|block| block.page == page && block.language() == "python").count();
-    let pages = pages.chain(PYTHON.iter().filter(|(page, number)| has(page) < *number).map(|(page, _)| *page));
     let unused: Vec<String> = exact.chain(named).chain(pages).map(|row| format!("no document has `{row}`")).collect();
     crate::none(&unused);
 }

@@ -71,7 +71,7 @@ fn stage(list: &str, name: &str, script: impl Fn(&str) -> Option<String>) -> Opt
 }
 
 /// Whether this stage of the lists writes that.
-fn says(lists: &str, name: &str, words: &str) -> Result<(), String> {
+pub(crate) fn says(lists: &str, name: &str, words: &str) -> Result<(), String> {
     let script = |word: &str| {
         let path = word.starts_with("scripts/").then(|| root().join(word)).filter(|path| path.is_file())?;
         fs::read_to_string(path).ok()
@@ -83,7 +83,7 @@ fn says(lists: &str, name: &str, words: &str) -> Result<(), String> {
     }
 }
 
-fn lists() -> Read<String> {
+pub(crate) fn lists() -> Read<String> {
     let read = |name: &str| fs::read_to_string(root().join(name));
     Ok(read(".ci/run")? + "\n" + &read("scripts/test")?)
 }

@@ -44,7 +44,8 @@ const ROOMS: [Room; 19] = [
     Room {
         package: "fumehood-sys",
         rooms: &[],
-        others: Some(&["landlock", "libc", "linux-raw-sys", "rustix", "thiserror"]),
+        // `serde` and `toml` read the filter profiles when it is built.
+        others: Some(&["landlock", "libc", "linux-raw-sys", "rustix", "serde", "thiserror", "toml"]),
     },
     // Attack payloads; nothing of the product but `attack` may import it.
     Room { package: "fumehood-probe", rooms: &[], others: Some(&["libc", "rustix"]) },

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway::approvals::{Answer, Approvals, Ask, DESTINATION, REQUEST, Settings};
+use gateway::approvals::{ApprovalAnswer, Approvals, Ask, DESTINATION, REQUEST, Settings};
 use policy::tools::{Approval, ApprovalBy};
 use sandbox::audit::{Kind, Log, Options};
 use sandbox::state::{Places, State};
@@ -12,7 +12,7 @@ use sandbox::{Asker, Environment, Question, Reply};
 use serde_json::json;
 
 /// How long a question waits: the broker denies after 30 s, and must not hear of an answer that the store took for good.
-const PATIENCE: Duration = Duration::from_secs(29);
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(29);
 
 /// Who asks the store of this caller.
 pub(crate) fn asker(environment: &Environment) -> Arc<dyn Asker> {
@@ -37,7 +37,7 @@ impl Asker for People {
 fn answered(places: &Places, question: &Question) -> Option<bool> {
     let state = State::open(places).ok()?;
     let log = Log::open(&state, None, Options::default()).ok()?;
-    let settings = Settings { patience: PATIENCE, bound_to: question.policy.clone(), ..Settings::default() };
+    let settings = Settings { patience: QUESTION_TIMEOUT, bound_to: question.policy.clone(), ..Settings::default() };
     let approvals = Approvals::open_with(state.path(), settings).ok()?;
     let (tool, rule, reason) = match &question.request {
         None => (DESTINATION, "net.unknown", "no rule of `net` names this host"),
@@ -73,12 +73,12 @@ fn answered(places: &Places, question: &Question) -> Option<bool> {
         record("asked", parked.id())?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().ok()?;
-    let answer = runtime.block_on(parked.wait(PATIENCE));
+    let answer = runtime.block_on(parked.wait(QUESTION_TIMEOUT));
     let (said, id) = match &answer {
-        Answer::Approved { id, .. } => ("approved", id),
-        Answer::Denied { id, .. } => ("denied", id),
-        Answer::TimedOut { id } => ("timed-out", id),
-        Answer::Lost { id, why: _ } => ("lost", id),
+        ApprovalAnswer::Approved { id, .. } => ("approved", id),
+        ApprovalAnswer::Denied { id, .. } => ("denied", id),
+        ApprovalAnswer::TimedOut { id } => ("timed-out", id),
+        ApprovalAnswer::Lost { id, why: _ } => ("lost", id),
     };
     // What is not written down is not done.
     record(said, id)?;

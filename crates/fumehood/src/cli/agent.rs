@@ -12,7 +12,7 @@ use super::flags::{POLICY, SAYING};
 use super::spec::{Call, Spec};
 use crate::agents::{Agent, AgentFolder, InstalledProgram, START, agents, find};
 use crate::run::run as start;
-use crate::ui::{Failure, Role};
+use crate::ui::{Failure, REFUSED, Role};
 use sandbox::Workload;
 use sandbox::fault::{Fault, show_bytes};
 
@@ -141,7 +141,7 @@ fn unknown(typed: &str) -> Fault {
 
 fn not_installed(agent: &Agent) -> Failure {
     Failure::Faults {
-        code: 126,
+        code: REFUSED,
         faults: vec![Fault {
             id: "agent/not-installed",
             what: format!("{} is not installed", agent.title),

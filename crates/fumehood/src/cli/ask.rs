@@ -5,10 +5,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use super::args::{Flag, Parsed, To, usage};
-use super::house::{offer, with_default};
+use super::default_policy::{offer, with_default};
 use super::spec::Call;
 use crate::run::Request;
-use crate::ui::Failure;
+use crate::ui::{FAILED, Failure, REFUSED};
 use sandbox::fault::{Fault, show_bytes};
 use sandbox::{PolicyLayer, Workload};
 
@@ -49,7 +49,7 @@ pub fn request(call: &Call<'_>, what: Workload) -> Result<Request, Failure> {
         }
         None => None,
     };
-    let code = if wrong.is_empty() { 126 } else { 125 };
+    let code = if wrong.is_empty() { REFUSED } else { FAILED };
     let (mut layers, bad) = layers(flags);
     wrong.extend(bad);
     if shell {

@@ -15,11 +15,11 @@ use serde_json::json;
 
 use super::args::{Flag, Positionals, To, closest, usage};
 use super::ask::asked_layers;
+use super::default_policy::with_default;
 use super::flags::POLICY;
-use super::house::with_default;
 use super::spec::{Call, Spec};
 use crate::load;
-use crate::ui::{Failure, Palette, Role, Table};
+use crate::ui::{FAILED, Failure, Palette, Role, Table};
 
 const FLAGS: &[Flag] = &[
     Flag::new("only", Some("IDS"), To::Ours, "Only these rows or groups, e.g. FS,NET-01"),
@@ -92,7 +92,7 @@ fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
             return Err(Failure::own(usage("usage/bad-value", typed, why, "bwrap or none".to_owned())));
         }
         None => {
-            let layers = with_default(asked_layers(call, 125)?, call.environment)?;
+            let layers = with_default(asked_layers(call, FAILED)?, call.environment)?;
             // What only the gate can tell of it; the campaign reads the rest.
             let loaded = load::policy(&layers, call.environment).map_err(|stop| campaign::no_plan(&stop))?;
             let host = Capabilities::probe_with(call.environment.user_bus());

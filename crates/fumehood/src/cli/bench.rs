@@ -11,7 +11,7 @@ use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
 use crate::bench::{Column, Row, measure, picture};
-use crate::ui::{Failure, Role, Table};
+use crate::ui::{Failure, REFUSED, Role, Table};
 
 /// Most rounds: an emulated machine takes seconds for each of its starts.
 const MAX_ROUNDS: usize = 101;
@@ -43,7 +43,7 @@ pub(super) const TIERS: Spec = Spec {
 
 fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let rounds = rounds(call)?;
-    let layers = asked_layers(call, 126)?;
+    let layers = asked_layers(call, REFUSED)?;
     crate::load::policy_alone(&layers, call.environment)?;
     let host = Capabilities::probe_with(call.environment.user_bus());
     let tell = |round: usize| {

@@ -70,16 +70,16 @@ pub(super) const DISCARD: Spec = Spec {
 };
 
 /// Why no run was found.
-enum Stop {
+enum FindRunError {
     Changes(ChangesError),
     Named(Failure),
 }
 
-impl From<Stop> for Failure {
-    fn from(stop: Stop) -> Self {
+impl From<FindRunError> for Failure {
+    fn from(stop: FindRunError) -> Self {
         match stop {
-            Stop::Changes(error) => failed(&error),
-            Stop::Named(failure) => failure,
+            FindRunError::Changes(error) => failed(&error),
+            FindRunError::Named(failure) => failure,
         }
     }
 }
@@ -104,18 +104,18 @@ fn run_of_live(call: &Call<'_>, word: &str) -> Option<RunId> {
 }
 
 /// The run that a call names: by its id, by a path in its workspace, or by where the caller stands.
-fn newest_or_named(call: &Call<'_>, state: &State, command: &str) -> Result<RunId, Stop> {
+fn newest_or_named(call: &Call<'_>, state: &State, command: &str) -> Result<RunId, FindRunError> {
     if let Some(id) = named(call) {
         return Ok(id);
     }
     let word = match call.parsed.words.first() {
         Some(word) => word.clone(),
         None => sandbox::here(call.environment, "it tells which workspace is meant")
-            .map_err(|stop| Stop::Named(stop.into()))?
+            .map_err(|stop| FindRunError::Named(stop.into()))?
             .into(),
     };
     let path = std::fs::canonicalize(&word).map_err(|error| {
-        Stop::Named(Failure::own(Fault {
+        FindRunError::Named(Failure::own(Fault {
             id: "changes/no-such-place",
             what: format!("{} is neither a run nor a path", show_path(Path::new(&word))),
             place: "command line".to_owned(),
@@ -126,14 +126,14 @@ fn newest_or_named(call: &Call<'_>, state: &State, command: &str) -> Result<RunI
     if !path.is_dir() {
         // All that the run did is more than whoever names a file means.
         let fix = format!("`fumehood {} -- {}`", command, show_bytes(word.as_bytes()));
-        return Err(Stop::Named(Failure::own(usage(
+        return Err(FindRunError::Named(Failure::own(usage(
             "usage/file-for-workspace",
             format!("{} is a file", show_path(Path::new(&word))),
             "the word names a run or a workspace; files follow `--`".to_owned(),
             fix,
         ))));
     }
-    newest(state, &path).map_err(Stop::Changes)
+    newest(state, &path).map_err(FindRunError::Changes)
 }
 
 /// The files after `--`, relative to the workspace: as seen from here if here lies in it, else from its top.
@@ -156,13 +156,13 @@ fn nothing(call: &Call<'_>, state: &State, of: &str) -> Result<u8, Failure> {
 fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
     let state = state(call.environment)?;
     let found = newest_or_named(call, &state, "diff").and_then(|run| {
-        read_live(call, &run).map_err(Stop::Named)?;
-        let (manifest, _) = load(&state, &run).map_err(Stop::Changes)?;
+        read_live(call, &run).map_err(FindRunError::Named)?;
+        let (manifest, _) = load(&state, &run).map_err(FindRunError::Changes)?;
         Ok((run, manifest))
     });
     let (run, manifest) = match found {
         Ok(found) => found,
-        Err(Stop::Changes(ChangesError::None { of })) => return nothing(call, &state, &of),
+        Err(FindRunError::Changes(ChangesError::None { of })) => return nothing(call, &state, &of),
         Err(stop) => return Err(stop.into()),
     };
     let paths = files(call, &manifest.workspace);

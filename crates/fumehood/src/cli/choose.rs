@@ -11,7 +11,7 @@ use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
 use crate::choose::{Costs, Need, Row, rows, strength};
-use crate::ui::{Failure, Palette, Role, bytes, hang};
+use crate::ui::{Failure, Palette, REFUSED, Role, bytes, hang};
 use sandbox::PolicyLayer;
 use sandbox::fault::{show_bytes, show_text};
 
@@ -53,7 +53,7 @@ pub(super) const SPEC: Spec = Spec {
 
 fn choose(call: &mut Call<'_>) -> Result<u8, Failure> {
     let needs = call.parsed.value("needs").map(needs).transpose()?.unwrap_or_default();
-    let mut layers = asked_layers(call, 126)?;
+    let mut layers = asked_layers(call, REFUSED)?;
     if let Some(threat) = call.parsed.value("threat") {
         layers.push(PolicyLayer::Set(format!("threat=\"{}\"", show_bytes(threat.as_bytes()))));
     }
@@ -76,7 +76,7 @@ fn choose(call: &mut Call<'_>) -> Result<u8, Failure> {
         out.push_str(&format!("{why}\n"));
         call.console.data(out.as_bytes())?;
     }
-    Ok(if choice.is_some() { 0 } else { 126 })
+    Ok(if choice.is_some() { 0 } else { REFUSED })
 }
 
 /// The words of `--needs`, each once.

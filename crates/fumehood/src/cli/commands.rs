@@ -9,7 +9,7 @@ use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
 use crate::load;
-use crate::ui::{Failure, Role};
+use crate::ui::{Failure, REFUSED, Role};
 use sandbox::fault::{Fault, show_bytes, show_text};
 use sandbox::run::commands_around;
 
@@ -31,10 +31,10 @@ pub(super) const CHECK: Spec = Spec {
 };
 
 fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let ingredients = asked_layers(call, 126)?;
+    let ingredients = asked_layers(call, REFUSED)?;
     let loaded = load::policy(&ingredients, call.environment)?;
     let policy = loaded.policy_on(policy::first_tier(&loaded)).into_owned();
-    let Some(commands) = &policy.commands else { return Err(Failure::Faults { code: 126, faults: vec![without()] }) };
+    let Some(commands) = &policy.commands else { return Err(Failure::refused(without())) };
     let judge = Judge::new(commands, &loaded.documents, commands_around(&policy)).map_err(Failure::Diagnostics)?;
     let judgement = match (call.parsed.words.first(), &call.parsed.after) {
         (Some(line), None) => match line.to_str() {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::args::{Positionals, closest, usage};
 use super::flags::DOCTOR;
 use super::spec::{Call, Spec};
-use crate::doctor::{Finding, Health, Proof, Row, Severity, Share, Started, TierHealth, default_tier, examine};
+use crate::doctor::{Finding, Health, Proof, Row, Severity, Share, StartRecord, TierHealth, default_tier, examine};
 use crate::environment::Environment;
 use crate::run::trial::{Trials, longest, own_root};
 use crate::ui::{Failure, Palette, Role, Table, count, hang};
@@ -73,7 +73,7 @@ fn tier_of(typed: &OsStr) -> Result<Tier, Failure> {
 /// seconds.
 fn machine(backend: &str, environment: &Environment, trials: &Trials, asked: bool) -> Option<Proof> {
     let state = State::open(&environment.state).ok();
-    let started = Started::on(&Capabilities::probe());
+    let started = StartRecord::on(&Capabilities::probe());
     if state.as_ref().zip(started.as_ref()).is_some_and(|(state, started)| started.is_known(state)) {
         let how = "a machine was started with this kernel and this emulator since this host is up".to_owned();
         return Some(Proof { held: true, how });

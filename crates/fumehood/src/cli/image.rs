@@ -81,7 +81,7 @@ pub(super) const EXPORT: Spec = Spec {
 };
 
 pub(super) fn failure(error: &ImageError) -> Failure {
-    Failure::Faults { code: if error.is_refusal() { 126 } else { 125 }, faults: vec![error.fault()] }
+    Failure::judged(error.is_refusal(), error.fault())
 }
 
 pub(super) fn store(call: &Call<'_>) -> Result<Store, Failure> {

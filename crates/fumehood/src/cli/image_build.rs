@@ -58,7 +58,7 @@ pub(super) const BUILD: Spec = Spec {
 };
 
 /// What RUN may do where no document and no flag says otherwise.
-const GROUND: &[&str] = &[
+const BUILD_DEFAULTS: &[&str] = &[
     "fs.noexec=false",
     "fs.protect=false",
     "fs.sockets=own",
@@ -152,9 +152,9 @@ fn layers(asked: Vec<PolicyLayer>, environment: &Environment) -> Result<Vec<Poli
         let clause = ClauseId::ALL.iter().find(|id| set.split('=').next() == Some(id.path()));
         clause.is_none_or(|id| said.of(*id) == nobody.of(*id))
     };
-    let ground = GROUND.iter().filter(open).map(|set| PolicyLayer::Set((*set).to_owned()));
+    let defaults = BUILD_DEFAULTS.iter().filter(open).map(|set| PolicyLayer::Set((*set).to_owned()));
     let prefer = |clause: &&str| PolicyLayer::Flag { name: "--prefer".to_owned(), value: (*clause).to_owned() };
-    Ok(ground.chain(PREFERRED.iter().map(prefer)).chain(asked).collect())
+    Ok(defaults.chain(PREFERRED.iter().map(prefer)).chain(asked).collect())
 }
 
 /// Values of `--build-arg`.

@@ -39,7 +39,7 @@ pub(super) const PULL: Spec = Spec {
 };
 
 fn failure(error: &PullError) -> Failure {
-    Failure::Faults { code: if error.is_refusal() { 126 } else { 125 }, faults: vec![error.fault()] }
+    Failure::judged(error.is_refusal(), error.fault())
 }
 
 /// Docker's file, where `docker login` writes it.

@@ -30,7 +30,7 @@ pub(super) const SPEC: Spec = Spec {
       addresses, addresses that no name was looked up for, and what `net.deny` names stay closed. A policy with `secrets` is refused. \
       What it reached is in the audit log (`egress.learned`), and proposed as a difference to the last policy document: hosts and ports, \
       and for plain HTTP (or TLS that a rule opens) methods and paths. Names are never joined into a pattern.\n\n\
-      Heard are ports 80 and 443, those of the policy, and common ones of mail, databases, files and shells.\n\n\
+      Heard are ports 80 and 443, those of the policy, and common ones of mail, databases, files and shells; and 8080 and 8443.\n\n\
       Exit codes: those of `fumehood run`; 126 also for a policy with secrets, 125 where the proposal cannot be made. With --json: the \
       report with `proposal` {allow, remarks, document}.\n\
       Example: `fumehood learn -p coding-agent --save agent.toml -- npm install`",

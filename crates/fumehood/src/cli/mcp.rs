@@ -7,11 +7,11 @@ use gateway::mcp::Gateway;
 
 use super::args::{Flag, Positionals, To, usage};
 use super::ask::{asked_layers, named};
+use super::default_policy::with_default;
 use super::flags::POLICY;
-use super::house::with_default;
 use super::spec::{Call, Spec};
 use crate::mcp::{GatewayOptions, gateway as make};
-use crate::ui::Failure;
+use crate::ui::{Failure, REFUSED};
 use sandbox::fault::{Fault, show_bytes, show_path};
 use sandbox::state::State;
 
@@ -68,7 +68,7 @@ pub(super) const SERVE: Spec = Spec {
 };
 
 fn serve(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let layers = with_default(asked_layers(call, 126)?, call.environment)?;
+    let layers = with_default(asked_layers(call, REFUSED)?, call.environment)?;
     let agent = named(call, "agent");
     let server = crate::mcp::own_server(&layers, call.environment, &agent, call.parsed.has("apply"))?;
     gateway::mcp::run::handler_over_stdio(server).map_err(no_runtime)?;
@@ -86,7 +86,7 @@ fn no_runtime(why: String) -> Failure {
 }
 
 fn gateway(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let layers = asked_layers(call, 126)?;
+    let layers = asked_layers(call, REFUSED)?;
     let strict_pins = match call.parsed.value("pins").map(OsStrExt::as_bytes) {
         None | Some(b"trust") => false,
         Some(b"strict") => true,

@@ -18,7 +18,7 @@ use super::image::store;
 use super::image_pull::{REGISTRY, wanted};
 use super::spec::{Call, Spec};
 use crate::mcp::{fetched, pulled, servers, unfetched_failure, unfit_failure};
-use crate::ui::{Failure, count};
+use crate::ui::{Failure, REFUSED, count};
 use sandbox::PolicyLayer;
 use sandbox::fault::{Fault, show_bytes, show_text};
 use sandbox::state::State;
@@ -47,7 +47,7 @@ pub(super) const FETCH: Spec = Spec {
 };
 
 fn fetch(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let layers = asked_layers(call, 126)?;
+    let layers = asked_layers(call, REFUSED)?;
     let loaded = crate::load::policy(&layers, call.environment)?;
     let all = servers(&loaded, call.environment)?;
     let server = chosen(call, &all)?;
@@ -150,7 +150,7 @@ fn chosen<'a>(call: &Call<'_>, all: &'a [Server]) -> Result<&'a Server, Failure>
         let fix = closest(&typed, fetchable()).map_or(known, |near| format!("`fumehood mcp fetch {near}`"));
         let what = format!("the policy has no server `{typed}`");
         Failure::Faults {
-            code: 126,
+            code: REFUSED,
             faults: vec![usage("mcp.fetch/unknown", what, "servers are those of [mcp.servers]".to_owned(), fix)],
         }
     })
@@ -164,5 +164,5 @@ fn refused(server: &Server, what: &str, refused: Vec<Refused>) -> Failure {
         why,
         fix,
     };
-    Failure::Faults { code: 126, faults: refused.into_iter().map(fault).collect() }
+    Failure::Faults { code: REFUSED, faults: refused.into_iter().map(fault).collect() }
 }

@@ -13,7 +13,7 @@ use super::spec::{Call, Spec};
 use crate::mcp::install::{
     CLIENTS, Change, Client, Entry, Into, Moved, forget, give_back, make_all, take, undo, unmake,
 };
-use crate::ui::{Failure, Role};
+use crate::ui::{FAILED, Failure, Role};
 use sandbox::PolicyLayer;
 use sandbox::fault::{show_bytes, show_path, show_text};
 use sandbox::state::State;
@@ -110,13 +110,13 @@ fn nothing(file: &Path, entry: &Entry) -> Failure {
 
 /// The servers of the policy as it is now.
 fn policy_servers(call: &Call<'_>) -> Result<Vec<Server>, Failure> {
-    let loaded = crate::load::policy(&asked_layers(call, 125)?, call.environment)?;
+    let loaded = crate::load::policy(&asked_layers(call, FAILED)?, call.environment)?;
     crate::mcp::servers(&loaded, call.environment)
 }
 
 /// The file of the policy that takes servers over: the last that was named.
 fn policy_file(call: &Call<'_>) -> Result<PathBuf, Failure> {
-    let layers = asked_layers(call, 125)?;
+    let layers = asked_layers(call, FAILED)?;
     let mut files = layers.iter().filter_map(|layer| match layer {
         PolicyLayer::Document(policy) => Some(PathBuf::from(full(policy, call))),
         PolicyLayer::Flag { .. } | PolicyLayer::Set(_) => None,
@@ -199,7 +199,7 @@ fn entry(call: &Call<'_>, taking_out: bool) -> Result<Entry, Failure> {
         let why = "it becomes a part of tool names and of keys in the file".to_owned();
         return Err(Failure::own(usage("usage/bad-value", what, why, "1 to 64 letters, digits, - and _".to_owned())));
     }
-    let layers = asked_layers(call, 125)?;
+    let layers = asked_layers(call, FAILED)?;
     let mut args = vec!["mcp".to_owned(), "gateway".to_owned()];
     for layer in &layers {
         match layer {

@@ -10,7 +10,7 @@ use super::args::{Positionals, closest, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
-use crate::ui::{Failure, Role, Table};
+use crate::ui::{FAILED, Failure, Role, Table};
 use sandbox::audit::{Kind, Log, Options};
 use sandbox::fault::{Fault, show_bytes, show_path, show_text};
 use sandbox::state::State;
@@ -32,7 +32,7 @@ fn pins(call: &mut Call<'_>) -> Result<u8, Failure> {
     let words: Vec<String> = call.parsed.words.iter().map(|word| show_bytes(word.as_bytes())).collect();
     let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
     let store = Pins::new(state.path());
-    let layers = asked_layers(call, 125)?;
+    let layers = asked_layers(call, FAILED)?;
     let scope = (!layers.is_empty()).then(|| crate::mcp::scope(&layers, call.environment));
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] | ["ls"] => list(call, &store, scope.as_deref()),

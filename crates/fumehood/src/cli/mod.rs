@@ -15,13 +15,13 @@ mod changes;
 mod choose;
 mod commands;
 mod completions;
+mod default_policy;
 mod docker;
 mod doctor;
 mod environment;
 mod explain;
 pub mod flags;
 mod gc;
-mod house;
 mod image;
 mod image_build;
 mod image_make;
@@ -54,7 +54,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 use crate::environment::Environment;
-use crate::ui::{Console, Failure, When};
+use crate::ui::{Console, FAILED, Failure, When};
 use args::{Help, closest, usage};
 use sandbox::fault::{Fault, show_bytes};
 use spec::{Call, GROUPS, Spec};
@@ -176,7 +176,7 @@ fn dispatch(environment: &Environment, args: Vec<OsString>) -> u8 {
             Some(_) | None => {
                 let console = Console::new(environment, When::Auto);
                 console.eprint(&spec::help_all(COMMANDS, name.to_str(), Help::Short, console.err, console.columns));
-                return 125;
+                return FAILED;
             }
         }
         name = path.iter().map(OsString::as_os_str).collect::<Vec<_>>().join(OsStr::new(" "));
@@ -213,7 +213,7 @@ fn call(environment: &Environment, spec: &Spec, args: impl Iterator<Item = OsStr
     } else if parsed.faults.is_empty() {
         (spec.run)(&mut Call { environment, console, json, color, parsed })
     } else {
-        Err(Failure::Faults { code: 125, faults: parsed.faults })
+        Err(Failure::Faults { code: FAILED, faults: parsed.faults })
     };
     result.unwrap_or_else(|failure| console.fail(&failure, json))
 }
@@ -225,7 +225,7 @@ fn not_a_command(environment: &Environment, name: &OsStr, json: bool) -> u8 {
     let written = match name.as_bytes() {
         b"" => {
             console.eprint(&all(Help::Short, console.err));
-            return 125;
+            return FAILED;
         }
         b"-h" => console.data(all(Help::Short, console.out).as_bytes()),
         b"--help" => console.data(all(Help::Long, console.out).as_bytes()),

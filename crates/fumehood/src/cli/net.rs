@@ -15,7 +15,7 @@ use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
 use crate::load;
-use crate::ui::{Failure, Role};
+use crate::ui::{Failure, REFUSED, Role};
 use sandbox::fault::{Fault, show_bytes, show_text};
 
 const REQUEST: &[Flag] = &[
@@ -67,7 +67,7 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
     let asked = read(&word).filter(|asked| !udp || asked.path.is_none()).map(|asked| Destination { udp, ..asked });
     let asked = asked.ok_or_else(|| Failure::own(nothing(&word)))?;
     let method = call.parsed.value("method").map_or_else(|| "GET".to_owned(), |text| show_bytes(text.as_bytes()));
-    let loaded = load::policy(&asked_layers(call, 126)?, call.environment)?;
+    let loaded = load::policy(&asked_layers(call, REFUSED)?, call.environment)?;
     let closed = loaded.policy.net.mode != NetMode::Allow;
     let rules = Rules::of(loaded.policy.net);
     let said = if udp { datagrams(&rules, &asked) } else { judge(&rules, &asked, &method) };

@@ -17,8 +17,8 @@ use super::spec::{Call, Spec};
 use crate::environment::Environment;
 use crate::oci::client;
 use crate::oci::store::{Record, Status, Store, is_id};
-use crate::oci::supervisor::{ANSWERS, Answer, COMMAND, supervise};
-use crate::ui::{Failure, Table};
+use crate::oci::supervisor::{ANSWERS, COMMAND, CreateReply, supervise};
+use crate::ui::{FAILED, Failure, Table};
 
 /// The name by which the program is called as a runtime without its own command before.
 pub(super) const CALLED: &str = "fumehood-oci";
@@ -124,12 +124,12 @@ fn command(call: &Call<'_>) -> Result<u8, Failure> {
         "create" | "start" if sys::caller::euid() != 0 => {
             Err(wrong(&format!("`{name}` is root's alone"), "call the engine as root, e.g. by `sudo`"))
         }
-        "create" => create(call, &store, &words_of(rest, CREATE, 1)?),
-        "start" => start(&store, &words_of(rest, &[], 1)?),
-        "state" => state(call, &store, &words_of(rest, &[], 1)?),
-        "kill" => kill(&store, &words_of(rest, KILL, 2)?),
-        "delete" => delete(&store, &words_of(rest, DELETE, 1)?),
-        "list" => list(call, &store, &words_of(rest, LIST, 0)?),
+        "create" => create(call, &store, &parse_words(rest, CREATE, 1)?),
+        "start" => start(&store, &parse_words(rest, &[], 1)?),
+        "state" => state(call, &store, &parse_words(rest, &[], 1)?),
+        "kill" => kill(&store, &parse_words(rest, KILL, 2)?),
+        "delete" => delete(&store, &parse_words(rest, DELETE, 1)?),
+        "list" => list(call, &store, &parse_words(rest, LIST, 0)?),
         "features" => features(call),
         other => {
             Err(wrong(&format!("`{}` is no command of a runtime here", show_text(other)), "see `fumehood oci --help`"))
@@ -137,7 +137,7 @@ fn command(call: &Call<'_>) -> Result<u8, Failure> {
     }
 }
 
-fn words_of(
+fn parse_words(
     words: impl Iterator<Item = OsString>,
     table: &'static [Flag],
     most: usize,
@@ -146,7 +146,7 @@ fn words_of(
     if parsed.faults.is_empty() {
         return Ok(parsed);
     }
-    Err(Failure::Faults { code: 125, faults: std::mem::take(&mut parsed.faults) })
+    Err(Failure::Faults { code: FAILED, faults: std::mem::take(&mut parsed.faults) })
 }
 
 fn absolute(path: &Path, environment: &Environment) -> PathBuf {
@@ -219,8 +219,8 @@ fn started(call: &Call<'_>, store: &Store, (id, bundle): (&str, &Path)) -> Resul
     let mut line = Vec::new();
     let read = BufReader::new(std::fs::File::from(ours).take(MAX_ANSWER)).read_until(b'\n', &mut line);
     match read.map(|_| serde_json::from_slice(&line)) {
-        Ok(Ok(Answer::Created)) => Ok(Ok(child.pid)),
-        Ok(Ok(Answer::Failed { code, sentence, text, group })) => {
+        Ok(Ok(CreateReply::Created)) => Ok(Ok(child.pid)),
+        Ok(Ok(CreateReply::Failed { code, sentence, text, group })) => {
             drop(sys::pidfd::wait(&child.pidfd));
             if let Some(group) = group {
                 left(&group);

@@ -12,11 +12,11 @@ use serde_json::json;
 
 use super::args::{Positionals, closest, usage};
 use super::ask::asked_layers;
+use super::default_policy::{offer, with_default};
 use super::flags::POLICY;
-use super::house::{offer, with_default};
 use super::spec::{Call, Spec};
 use crate::load;
-use crate::ui::{Failure, Role, Table};
+use crate::ui::{Failure, REFUSED, Role, Table};
 use sandbox::PolicyLayer;
 use sandbox::fault::{show_bytes, show_text};
 use sandbox::run::commands_around;
@@ -67,7 +67,7 @@ pub(super) const PRESETS: Spec = Spec {
 
 /// The policy that a call names by a file, `-p` and flags.
 fn loaded(call: &Call<'_>) -> Result<Loaded, Failure> {
-    let mut layers = asked_layers(call, 126)?;
+    let mut layers = asked_layers(call, REFUSED)?;
     if let Some(word) = call.parsed.words.first() {
         layers.insert(0, PolicyLayer::Document(show_bytes(word.as_bytes())));
     }

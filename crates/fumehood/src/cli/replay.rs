@@ -11,7 +11,7 @@ use super::args::{Flag, Positionals, To, usage};
 use super::ask::asked_layers;
 use super::spec::{Call, Spec};
 use crate::replay::{ReplayInputs, replay};
-use crate::ui::{Detail, Failure, Role, View, fault, report};
+use crate::ui::{Detail, FAILED, Failure, REFUSED, Role, View, fault, report};
 
 const FLAGS: &[Flag] = &[
     Flag::new("dir", Some("DIR"), To::Ours, "The folder of the log, where `audit.path` moved it"),
@@ -50,7 +50,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let log = log.map(|dir| call.environment.cwd.as_deref().map_or_else(|| dir.clone(), |cwd| cwd.join(&dir)));
     let given = ReplayInputs {
         log,
-        values: asked_layers(call, 126)?,
+        values: asked_layers(call, REFUSED)?,
         language: own("lang"),
         code: own("code"),
         words: call.parsed.after.take(),
@@ -64,7 +64,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
         call.console.eprint(&told(call, &replayed));
     }
     Ok(match (failed, replayed.differs.is_empty()) {
-        (true, _) => 125,
+        (true, _) => FAILED,
         (false, true) => 0,
         (false, false) => 1,
     })

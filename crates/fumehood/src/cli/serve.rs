@@ -19,8 +19,8 @@ use super::args::{Flag, Positionals, To, usage};
 use super::ask::{asked_layers, named};
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
-use crate::serve::{Commands, ToolServer, house};
-use crate::ui::Failure;
+use crate::serve::{Commands, ToolServer, tool_server};
+use crate::ui::{Failure, REFUSED};
 use sandbox::fault::{Fault, show_bytes, show_path, show_text};
 use sandbox::state::State;
 
@@ -73,23 +73,23 @@ pub(super) const SPEC: Spec = Spec {
 };
 
 fn serve(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let layers = asked_layers(call, 126)?;
+    let layers = asked_layers(call, REFUSED)?;
     contradictions(call)?;
-    let house = Arc::new(house(&layers, call.environment, commands(call)?)?);
-    for note in house.notes() {
+    let tools = Arc::new(tool_server(&layers, call.environment, commands(call)?)?);
+    for note in tools.notes() {
         call.console.eprint(&format!("note: {note}\n"));
     }
     let webhook = webhook(call)?;
-    let _telling = webhook.map(|webhook| house.approvals().listen(None, Arc::new(webhook)));
+    let _telling = webhook.map(|webhook| tools.approvals().listen(None, Arc::new(webhook)));
     let runtime =
         gateway::mcp::run::runtime().map_err(|error| failed("the gate cannot run", "at its start", &error))?;
     let done = runtime.block_on(async {
         let done = if call.parsed.has("stdio") {
-            over_pipe(call, Arc::clone(&house)).await
+            over_pipe(call, Arc::clone(&tools)).await
         } else {
-            over_http(call, Arc::clone(&house)).await
+            over_http(call, Arc::clone(&tools)).await
         };
-        house.end().await;
+        tools.end().await;
         done
     });
     // Programs that still run end with us; a thread that reads stdin is not waited for.
@@ -203,15 +203,15 @@ fn webhook(call: &Call<'_>) -> Result<Option<Webhook>, Failure> {
     })
 }
 
-async fn over_pipe(call: &Call<'_>, house: Arc<ToolServer>) -> Result<(), Failure> {
+async fn over_pipe(call: &Call<'_>, tools: Arc<ToolServer>) -> Result<(), Failure> {
     let agent = named(call, "agent");
     let session =
         gateway::mcp::run::session_id().map_err(|why| failed_with("no session can be made", "getrandom(2)", why))?;
     let pipe = Pipe {
-        hello: house.about.clone(),
+        hello: tools.about.clone(),
         caller: Caller { agent, session, key: None },
         answers: call.parsed.has("answers"),
-        engine: house,
+        engine: tools,
     };
     let serving =
         gateway::pipe::serve(pipe, BufReader::with_capacity(1 << 16, tokio::io::stdin()), tokio::io::stdout());
@@ -221,7 +221,7 @@ async fn over_pipe(call: &Call<'_>, house: Arc<ToolServer>) -> Result<(), Failur
     }
 }
 
-async fn over_http(call: &Call<'_>, house: Arc<ToolServer>) -> Result<(), Failure> {
+async fn over_http(call: &Call<'_>, tools: Arc<ToolServer>) -> Result<(), Failure> {
     let text = call.parsed.value("listen").map_or_else(|| "127.0.0.1:8731".to_owned(), |v| show_bytes(v.as_bytes()));
     let listen = Listen::parse(&text).map_err(|why| {
         let fix = "127.0.0.1:PORT, [::1]:PORT or unix:/PATH; a proxy with TLS for others".to_owned();
@@ -247,7 +247,7 @@ async fn over_http(call: &Call<'_>, house: Arc<ToolServer>) -> Result<(), Failur
         show_path(&state.path().join("tools.token")),
         show_path(&state.path().join("approvals.token")),
     ));
-    let engine: Arc<dyn Engine> = house;
+    let engine: Arc<dyn Engine> = tools;
     gateway::http::serve(listener, engine, keys, origins, stop)
         .await
         .map_err(|error| failed("the listener broke", &text, &error))

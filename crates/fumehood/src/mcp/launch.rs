@@ -6,14 +6,14 @@ use std::ffi::OsString;
 use gateway::engine::BoxFuture;
 use gateway::mcp::servers::{Server, Transport};
 use gateway::mcp::upstream::process::how;
-use gateway::mcp::upstream::{Ended, Launch, Launched, Program, StderrTail};
+use gateway::mcp::upstream::{Ended, Launched, Program, ServerLauncher, StderrTail};
 use live::template::Template;
 use policy::{ClauseId, Policy};
 use sandbox::{Environment, PolicyLayer, Sandbox, Sink, Stdin, Stdio, Workload};
 use tokio::net::unix::pipe;
 
 use super::pulled::Fetched;
-use crate::run::in_process::{Runner, ended, is_needed, only_needed, words_of};
+use crate::run::in_process::{Runner, ended, is_needed, only_needed, quiet_report};
 use crate::ui::{Failure, Palette};
 
 /// Width of words that nobody shows in columns.
@@ -130,7 +130,7 @@ impl Launcher {
     }
 }
 
-impl Launch for Launcher {
+impl ServerLauncher for Launcher {
     fn launch(&self, server: &Server) -> Result<Launched, String> {
         let Transport::Command { command, args } = &server.transport else {
             return Err("it is reached over HTTP, and not started".to_owned());
@@ -175,7 +175,7 @@ impl Program for Inside {
                     let outcome = &finished.report.outcome;
                     let (code, signal) = (outcome.exit_code(), outcome.signal);
                     let how = how(signal.is_none().then_some(code), signal);
-                    Ended { how, said: words_of(&finished) }
+                    Ended { how, said: quiet_report(&finished) }
                 }
                 Some(Err(stop)) => Ended { how: how(Some(125), None), said: Failure::from(stop).sentence() },
                 None => Ended::default(),

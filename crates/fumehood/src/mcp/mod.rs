@@ -23,7 +23,7 @@ use policy::span::Documents;
 use policy::tools::Tools;
 
 use crate::environment::Environment;
-use crate::ui::Failure;
+use crate::ui::{Failure, REFUSED};
 use sandbox::PolicyLayer;
 use sandbox::fault::{Fault, show_text};
 use sandbox::state::State;
@@ -150,7 +150,7 @@ fn fetched_before(servers: &mut [Server], environment: &Environment) -> Result<B
 
 /// Why there is no image for a server.
 pub(crate) fn unfetched_failure(unfetched: &pulled::Unfetched, server: &str) -> Failure {
-    Failure::Faults { code: if unfetched.is_refusal() { 126 } else { 125 }, faults: vec![unfetched.fault(server)] }
+    Failure::judged(unfetched.is_refusal(), unfetched.fault(server))
 }
 
 /// Why a server cannot be fetched, or not be started from what was.
@@ -237,7 +237,7 @@ impl servers::Surroundings for HostSurroundings<'_> {
 pub(crate) fn no_tools(layers: &[PolicyLayer]) -> Failure {
     let named = layers.iter().any(|layer| matches!(layer, PolicyLayer::Document(_)));
     Failure::Faults {
-        code: 126,
+        code: REFUSED,
         faults: vec![Fault {
             id: "mcp/no-tools",
             what: "the policy names neither tools nor servers".to_owned(),
@@ -250,5 +250,5 @@ pub(crate) fn no_tools(layers: &[PolicyLayer]) -> Failure {
 
 fn all_wrong(wrong: Vec<ServerError>) -> Failure {
     let fault = |ServerError { id, what, place, why, fix }| Fault { id, what, place, why, fix };
-    Failure::Faults { code: 126, faults: wrong.into_iter().map(fault).collect() }
+    Failure::Faults { code: REFUSED, faults: wrong.into_iter().map(fault).collect() }
 }

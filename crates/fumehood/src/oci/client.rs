@@ -10,7 +10,7 @@ use sys::channel::Interest;
 use super::store::{Record, Store, is_there, short};
 
 /// Letting a program go takes milliseconds, on a loaded machine more.
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest answer.
 const MAX_ANSWER: u64 = 4096;
 
@@ -18,7 +18,7 @@ const MAX_ANSWER: u64 = 4096;
 pub(crate) fn ask(store: &Store, id: &str, word: &str) -> std::io::Result<()> {
     let (_folder, path) = short(&store.socket(id))?;
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(START_TIMEOUT))?;
     stream.write_all(format!("{word}\n").as_bytes())?;
     let mut line = String::new();
     BufReader::new(stream.take(MAX_ANSWER)).read_line(&mut line)?;

@@ -26,7 +26,7 @@ pub(crate) struct ContainerSpec {
 }
 
 /// What nobody limited in a document, and other clauses that are always so.
-const GROUND: &[&str] = &[
+const FIXED_CLAUSES: &[&str] = &[
     "tier=container",
     "backend=native",
     "workspace.mode=none",
@@ -75,7 +75,7 @@ pub(crate) fn read(document: &Json, bundle: &Path, there: &dyn Fn(&Path) -> bool
     // Descriptions; none of them changes what is held.
     top.pairs("annotations")?;
     let mut layers = Vec::new();
-    GROUND.iter().for_each(|line| layers.push(PolicyLayer::Set((*line).to_owned())));
+    FIXED_CLAUSES.iter().for_each(|line| layers.push(PolicyLayer::Set((*line).to_owned())));
     let root = root(&top, bundle)?;
     if let Some(name) = top.text("hostname")? {
         set(&mut layers, "process.hostname", &toml_text(name));

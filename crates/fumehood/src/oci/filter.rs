@@ -8,7 +8,7 @@ use sys::seccomp::{Profile, Surroundings, names};
 
 use super::fields::{Refused, Table};
 
-/// The profile that containers get; see `GROUND` of the document.
+/// The profile that containers get; see `FIXED_CLAUSES` of the document.
 const PROFILE: &str = "default";
 /// Calls that end a program or begin one: a filter that closed them would let nothing run.
 const NEEDED: [&str; 4] = ["execve", "exit", "exit_group", "rt_sigreturn"];

@@ -24,7 +24,7 @@ use super::store::{Record, Store, short};
 use crate::environment::Environment;
 use crate::load;
 use crate::run::streams;
-use crate::ui::{Console, Failure, Palette};
+use crate::ui::{Console, FAILED, Failure, Palette, REFUSED};
 
 /// The hidden command by which the program becomes a supervisor.
 pub(crate) const COMMAND: &str = "__oci";
@@ -35,7 +35,7 @@ pub(crate) const ANSWERS: i32 = 3;
 /// No document is longer.
 const MAX_DOCUMENT: u64 = 4 << 20;
 /// How long a caller may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest word of a caller.
 const MAX_WORD: u64 = 64;
 /// What ends a container that was created and not started.
@@ -47,7 +47,7 @@ const PASSED: [i32; 4] = [1, 2, 3, 15];
 /// What a supervisor says to whoever started it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub(crate) enum CreateReply {
     /// The container is there, and waits to be started.
     Created,
     /// It is not, for this reason. `group`: the engine's, which was made or entered.
@@ -74,12 +74,12 @@ pub(crate) fn supervise(store: &Store, id: &str, bundle: &Path, environment: &En
         Ok(ready) => ready,
         Err(stop) => {
             let (code, sentence, text) = (stop.code(), stop.sentence(), stop.text(Palette::PLAIN, 100));
-            answer(&Answer::Failed { code, sentence, text, group });
+            answer(&CreateReply::Failed { code, sentence, text, group });
             return code;
         }
     };
-    if !answer(&Answer::Created) {
-        return 125;
+    if !answer(&CreateReply::Created) {
+        return FAILED;
     }
     match serve(ready, store, id) {
         Ok(End::Ended(finished)) => tell(&finished, console),
@@ -88,7 +88,7 @@ pub(crate) fn supervise(store: &Store, id: &str, bundle: &Path, environment: &En
     }
 }
 
-fn answer(answer: &Answer) -> bool {
+fn answer(answer: &CreateReply) -> bool {
     let said = || -> std::io::Result<()> {
         let mut line = serde_json::to_vec(answer)?;
         line.push(b'\n');
@@ -246,7 +246,7 @@ fn ended(stage: Stage) -> Result<End, Failure> {
 fn read_request(stream: &UnixStream) -> String {
     let mut line = String::new();
     let mut read = || -> std::io::Result<usize> {
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
         BufReader::new(stream.take(MAX_WORD)).read_line(&mut line)
     };
     match read() {
@@ -304,14 +304,14 @@ fn tell(finished: &Finished, console: Console) -> u8 {
     } else if !matches!(outcome.kind, OutcomeKind::Exited | OutcomeKind::Signalled) {
         console.eprint(&format!("fumehood: {}", outcome.message));
     }
-    if own { u8::try_from(outcome.exit_code()).unwrap_or(125) } else { 125 }
+    if own { u8::try_from(outcome.exit_code()).unwrap_or(FAILED) } else { FAILED }
 }
 
 /// A field that refuses the container.
 fn field(refused: &Refused) -> Failure {
     let Refused { field, why } = refused;
     Failure::Faults {
-        code: 126,
+        code: REFUSED,
         faults: vec![Fault {
             id: "oci/field",
             what: format!("`{field}` cannot be had"),

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::ui::{Failure, closest, usage};
+use crate::ui::{Failure, REFUSED, closest, usage};
 pub use languages::{LANGUAGES, Language};
 use languages::{by_extension, by_name};
 use sandbox::fault::{Fault, show_bytes, show_path};
@@ -149,7 +149,7 @@ fn open(path: &Path) -> Result<File, Failure> {
         Ok((_, meta)) => {
             let kind = if meta.is_dir() { "a directory" } else { "no regular file" };
             let fix = "name a script, or put `--` before a command".to_owned();
-            Err(failure(126, "script/unreadable", format!("it is {kind}"), fix))
+            Err(failure(REFUSED, "script/unreadable", format!("it is {kind}"), fix))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             // With an extension it was meant as a script.
@@ -164,7 +164,7 @@ fn open(path: &Path) -> Result<File, Failure> {
         }
         Err(error) => {
             let fix = "make it readable for you, or name another one".to_owned();
-            Err(failure(126, "script/unreadable", error.to_string().to_lowercase(), fix))
+            Err(failure(REFUSED, "script/unreadable", error.to_string().to_lowercase(), fix))
         }
     }
 }
@@ -174,7 +174,7 @@ fn shebang(file: &File, path: &Path) -> Result<Option<Interpreter>, Failure> {
     use std::os::unix::fs::FileExt as _;
     let mut head = [0u8; SHEBANG];
     let read = file.read_at(&mut head, 0).map_err(|error| Failure::Faults {
-        code: 126,
+        code: REFUSED,
         faults: vec![Fault {
             id: "script/unreadable",
             what: format!("cannot read the script {}", show_path(path)),

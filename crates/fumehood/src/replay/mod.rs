@@ -19,7 +19,7 @@ use crate::environment::Environment;
 use crate::load;
 use crate::program::{code, language, nothing, script};
 use crate::run::{RunOptions, earlier, to_end};
-use crate::ui::{Console, Failure};
+use crate::ui::{Console, Failure, REFUSED};
 use record::RecordedRun;
 
 /// What a call gives that no record holds.
@@ -168,7 +168,7 @@ fn same_plan(
             "give the values of that time by `--env`",
         ));
     }
-    Err(Failure::Faults { code: 126, faults })
+    Err(Failure::Faults { code: REFUSED, faults })
 }
 
 fn same_program(recorded: &RecordedRun, planned: &Planned) -> Result<(), Failure> {
@@ -223,7 +223,7 @@ fn not_recorded(planned: &Planned) -> Vec<String> {
 
 /// A value that was not given may be why there is no policy or no plan.
 fn lacking_values(stop: Failure, missing: &[String]) -> Failure {
-    if missing.is_empty() { stop } else { Failure::Faults { code: 126, faults: vec![hidden(missing)] } }
+    if missing.is_empty() { stop } else { Failure::refused(hidden(missing)) }
 }
 
 fn hidden(missing: &[String]) -> Fault {
@@ -245,7 +245,7 @@ fn unreadable(why: &str) -> Failure {
 }
 
 fn one(id: &'static str, what: &str, why: &str, fix: &str) -> Failure {
-    Failure::Faults { code: 126, faults: vec![fault(id, what, why.to_owned(), fix)] }
+    Failure::refused(fault(id, what, why.to_owned(), fix))
 }
 
 fn fault(id: &'static str, what: &str, why: String, fix: &str) -> Fault {

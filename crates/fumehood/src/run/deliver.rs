@@ -7,7 +7,7 @@ use serde_json::json;
 use super::OutputOptions;
 use super::report_file::UNWRITABLE;
 use crate::learn::Proposal;
-use crate::ui::{Console, Detail, Failure, View, fault, report};
+use crate::ui::{Console, Detail, FAILED, Failure, View, fault, report};
 
 /// Tells how a run ended; the exit code.
 pub(super) fn deliver(
@@ -77,7 +77,7 @@ fn told(finished: &Finished, console: Console, options: &OutputOptions) -> Strin
 /// Why there is no run, in the shape that programs read of every run: `outcome` beside all reasons.
 pub(super) fn as_report(stop: &Failure) -> serde_json::Value {
     let code = stop.code();
-    let kind = if code == 125 { OutcomeKind::Failed } else { OutcomeKind::Refused };
+    let kind = if code == FAILED { OutcomeKind::Failed } else { OutcomeKind::Refused };
     let message = stop.sentence();
     let outcome = Outcome { kind, code: Some(i32::from(code)), signal: None, limit: None, message };
     let mut value = stop.json();

@@ -112,7 +112,7 @@ pub(crate) fn only_needed(env: &BTreeMap<OsString, OsString>) -> BTreeMap<OsStri
 }
 
 /// What `fumehood run -q` says of an end.
-pub(crate) fn words_of(finished: &Finished) -> String {
+pub(crate) fn quiet_report(finished: &Finished) -> String {
     let view = View {
         report: &finished.report,
         plan: Some(&finished.plan),

@@ -21,7 +21,7 @@ use sys::signals::{FORWARDED, Signals, WINDOW_CHANGED};
 
 use crate::environment::Environment;
 use crate::load;
-use crate::ui::{Console, Failure};
+use crate::ui::{Console, FAILED, Failure};
 use report_file::ReportFile;
 pub use request::Request;
 use terminal::RawMode;
@@ -41,7 +41,7 @@ pub fn run(request: Request, environment: &Environment, console: Console) -> Res
             Err(stop) => Err(stop),
         };
     match ended {
-        Ok(code) => Ok(u8::try_from(code).unwrap_or(125)),
+        Ok(code) => Ok(u8::try_from(code).unwrap_or(FAILED)),
         Err(stop) => deliver::no_report(stop, console, &options),
     }
 }
@@ -143,6 +143,8 @@ pub(crate) fn to_end(
     if !silent {
         how.events = Box::new(move |Event::Warning(words)| console.eprint(&format!("fumehood: usage: {words}")));
     }
+    #[cfg(feature = "mutation")]
+    crate::mutation::apply(&planned.plan, &mut how);
     let mut interrupts = 0;
     let mut ready = |sandbox: &Handle| forward(&signals, &mut interrupts, sandbox);
     let visitor = Visitor { fd: signals.as_fd(), ready: &mut ready };

@@ -15,13 +15,13 @@ use gateway::engine::{BoxFuture, CallResult, Engine, Run, ToolRequest, ToolRoute
 use gateway::mcp::upstream_pool::UpstreamPool;
 use gateway::record::Record;
 use gateway::tool_route::error_text;
-use gateway::{Answer, Broker};
+use gateway::{Broker, CallOutcome};
 use policy::Loaded;
 use policy::tools::Decision;
 use serde_json::{Value as Json, json};
 
 use crate::environment::Environment;
-use crate::ui::Failure;
+use crate::ui::{FAILED, Failure};
 use sandbox::PolicyLayer;
 use sandbox::fault::Fault;
 use sandbox::state::State;
@@ -43,16 +43,20 @@ pub struct ToolServer {
     pub about: Json,
 }
 
-/// The house of a policy.
+/// The engine of a policy, with the MCP servers that it names.
 ///
 /// # Errors
 /// Everything that is wrong with the policy, the state folder, or the audit log.
-pub fn house(layers: &[PolicyLayer], environment: &Environment, commands: Commands) -> Result<ToolServer, Failure> {
+pub fn tool_server(
+    layers: &[PolicyLayer],
+    environment: &Environment,
+    commands: Commands,
+) -> Result<ToolServer, Failure> {
     let (loaded, gate) = crate::load::gated(layers, environment)?;
     let Loaded { policy, documents, .. } = &loaded;
     let (Some(tools), Some(gate)) = (&policy.tools, gate) else { return Err(crate::mcp::no_tools(layers)) };
-    let behind = crate::mcp::Upstreams::of(tools, documents, layers, environment)?;
-    if let Some(both) = commands.names().find(|name| behind.has(name)) {
+    let configured = crate::mcp::Upstreams::of(tools, documents, layers, environment)?;
+    if let Some(both) = commands.names().find(|name| configured.has(name)) {
         return Err(two_ways(both));
     }
     let folder = environment.cwd.clone().unwrap_or_default();
@@ -60,9 +64,9 @@ pub fn house(layers: &[PolicyLayer], environment: &Environment, commands: Comman
     let broker = crate::broker::open(gate, &loaded, tools, &state, &folder)?;
     let digest = crate::broker::digest(tools);
     let named = tools.entries.iter().map(|entry| entry.name.value.clone()).filter(|name| !name.contains('*'));
-    let upstreams = (!behind.is_empty()).then(|| {
+    let upstreams = (!configured.is_empty()).then(|| {
         let options = crate::mcp::GatewayOptions { strict_pins: false, eager: false };
-        UpstreamPool::new(behind.gateway(Arc::clone(&broker), &state, options))
+        UpstreamPool::new(configured.gateway(Arc::clone(&broker), &state, options))
     });
     Ok(ToolServer {
         broker,
@@ -76,7 +80,7 @@ pub fn house(layers: &[PolicyLayer], environment: &Environment, commands: Comman
 
 fn two_ways(name: &str) -> Failure {
     Failure::Faults {
-        code: 125,
+        code: FAILED,
         faults: vec![Fault {
             id: "usage/two-flags",
             what: format!("`--tool {name}=...` and an MCP server would both run `{name}`"),
@@ -116,7 +120,7 @@ impl Engine for ToolServer {
     fn call<'a>(&'a self, what: ToolRequest<'a>, run: Run) -> BoxFuture<'a, CallResult> {
         let call = self.call_of(what);
         Box::pin(async move {
-            let Answer { verdict, result, id: _, approver: _, took: _ } = self.broker.call(call, run).await;
+            let CallOutcome { verdict, result, id: _, approver: _, took: _ } = self.broker.call(call, run).await;
             CallResult { verdict, result }
         })
     }

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use super::{Commands, ToolServer, house};
+use super::{Commands, ToolServer, tool_server};
 use crate::environment::Environment;
 use crate::ui::Failure;
 
@@ -44,7 +44,7 @@ pub(crate) fn script_tools(
         return Ok(None);
     }
     let none = Commands::new(BTreeMap::new(), "strict".to_owned(), environment);
-    let server = house(layers, environment, none)?;
+    let server = tool_server(layers, environment, none)?;
     let runtime = gateway::mcp::run::runtime().map_err(|error| {
         Failure::own(Fault {
             id: "run/descriptors",

@@ -7,6 +7,11 @@ use serde_json::{Value, json};
 use crate::ui::{Palette, Role, refusal};
 use sandbox::fault::{Fault, show_text};
 
+/// The exit code of our own failures, and of bad usage.
+pub const FAILED: u8 = 125;
+/// The exit code of what is refused: nothing was run.
+pub const REFUSED: u8 = 126;
+
 /// Why there is no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -28,8 +33,8 @@ impl From<sandbox::Error> for Failure {
         match stop {
             sandbox::Error::Mistakes(mistakes) => Self::Diagnostics(mistakes),
             sandbox::Error::Unheld(refusal) => Self::Refused(refusal),
-            sandbox::Error::Refused(faults) => Self::Faults { code: 126, faults },
-            sandbox::Error::Failed(faults) => Self::Faults { code: 125, faults },
+            sandbox::Error::Refused(faults) => Self::Faults { code: REFUSED, faults },
+            sandbox::Error::Failed(faults) => Self::Faults { code: FAILED, faults },
         }
     }
 }
@@ -47,7 +52,19 @@ impl Failure {
     /// Our own failure, or bad usage: 125.
     #[must_use]
     pub fn own(fault: Fault) -> Self {
-        Self::Faults { code: 125, faults: vec![fault] }
+        Self::Faults { code: FAILED, faults: vec![fault] }
+    }
+
+    /// A refusal: 126.
+    #[must_use]
+    pub fn refused(fault: Fault) -> Self {
+        Self::Faults { code: REFUSED, faults: vec![fault] }
+    }
+
+    /// A refusal, or our own failure.
+    #[must_use]
+    pub fn judged(is_refusal: bool, fault: Fault) -> Self {
+        if is_refusal { Self::refused(fault) } else { Self::own(fault) }
     }
 
     /// The exit code.
@@ -55,7 +72,7 @@ impl Failure {
     pub fn code(&self) -> u8 {
         match self {
             Self::Faults { code, .. } => *code,
-            Self::Diagnostics(_) | Self::Refused(_) => 126,
+            Self::Diagnostics(_) | Self::Refused(_) => REFUSED,
         }
     }
 
@@ -63,7 +80,7 @@ impl Failure {
     #[must_use]
     pub fn json(&self) -> Value {
         match self {
-            Self::Faults { code: 126, faults } => {
+            Self::Faults { code: REFUSED, faults } => {
                 json!({ "refused": faults.iter().map(as_reason).collect::<Vec<Value>>() })
             }
             Self::Faults { code, faults } => json!({ "schema": 1, "code": code, "errors": faults }),
@@ -81,7 +98,7 @@ impl Failure {
             Self::Refused(refusal) => (refusal.refused.first().map(|r| (&r.what, &r.why)), refusal.refused.len()),
         };
         // What is no refusal may have failed when the program had been let go.
-        let end = if self.code() == 125 { "fumehood failed" } else { "nothing was run" };
+        let end = if self.code() == FAILED { "fumehood failed" } else { "nothing was run" };
         let Some((what, why)) = first else { return end.to_owned() };
         let more = if all > 1 { format!("; and {} more", all.saturating_sub(1)) } else { String::new() };
         show_text(&format!("{end}: {what}: {why}{more}"))

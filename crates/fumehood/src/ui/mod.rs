@@ -14,7 +14,7 @@ mod table;
 mod usage;
 
 pub use console::Console;
-pub use fault::{Failure, fault};
+pub use fault::{FAILED, Failure, REFUSED, fault};
 pub use paint::{Palette, Role, When};
 pub use plan::{abbreviated, plan};
 pub use quantity::{count, seconds};

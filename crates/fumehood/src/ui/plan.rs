@@ -27,7 +27,7 @@ pub fn plan(plan: &Plan, palette: Palette, columns: usize) -> String {
     // Sentences, which would widen a column for every clause.
     let mut overshoots = Table::new(&["", ""]);
     for Entry { clause, value: _, origin, controls } in &plan.entries {
-        let text = plan.policy.clause(*clause).map(|clause| clause.value_text()).unwrap_or_default();
+        let text = plan.policy.demand_text(*clause).unwrap_or_default();
         let by = abbreviated(&controls.enforcer());
         if let Some(over) = &controls.overshoot() {
             overshoots.painted([(clause.path(), Some(Role::Name)), (&show_text(over), None)]);

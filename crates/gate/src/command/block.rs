@@ -20,7 +20,7 @@ pub(super) struct Block {
 
 /// What a pattern is compared with.
 #[derive(Debug)]
-pub(super) struct Started<'a> {
+pub(super) struct BlockSubject<'a> {
     /// Last part of the program's name.
     pub(super) name: &'a str,
     pub(super) table: Option<&'a Table>,
@@ -40,7 +40,7 @@ impl Block {
     }
 
     /// Whether a program with its words is what is blocked.
-    pub(super) fn hits(&self, started: &Started<'_>) -> bool {
+    pub(super) fn hits(&self, started: &BlockSubject<'_>) -> bool {
         match self.words.split_first() {
             Some((path, [])) if path.contains('/') => started.words.iter().any(|word| path_hit(path, word, started)),
             Some((name, [])) => {
@@ -55,13 +55,14 @@ impl Block {
 
     /// Whether a file that is opened by a redirection is blocked.
     pub(super) fn hits_file(&self, word: &Word, folders: &Folders) -> bool {
-        let started = Started { name: "", table: None, words: std::slice::from_ref(word), folders, shallow: false };
+        let started =
+            BlockSubject { name: "", table: None, words: std::slice::from_ref(word), folders, shallow: false };
         self.hits(&started)
     }
 }
 
 /// Every option and every word of the pattern is among those given.
-fn words_hit(rest: &[String], started: &Started<'_>) -> bool {
+fn words_hit(rest: &[String], started: &BlockSubject<'_>) -> bool {
     let words: Vec<&str> = started.words.iter().filter_map(Word::text).collect();
     let given = options(words.iter().copied(), started.table);
     let operands: Vec<&str> = words.iter().copied().filter(|word| !word.starts_with('-')).collect();
@@ -111,7 +112,7 @@ fn options<'a>(words: impl Iterator<Item = &'a str>, table: Option<&Table>) -> V
     all
 }
 
-fn path_hit(path: &str, word: &Word, started: &Started<'_>) -> bool {
+fn path_hit(path: &str, word: &Word, started: &BlockSubject<'_>) -> bool {
     match &word.value {
         Value::Literal(text) => text_hit(path, text, started),
         Value::Glob(pattern) => {
@@ -125,7 +126,7 @@ fn path_hit(path: &str, word: &Word, started: &Started<'_>) -> bool {
 }
 
 /// The path itself, below it, or (where the program looks into folders) above it; also behind `=`, `@` and `:`.
-fn text_hit(path: &str, text: &str, started: &Started<'_>) -> bool {
+fn text_hit(path: &str, text: &str, started: &BlockSubject<'_>) -> bool {
     let wanted = lexical(Path::new(path));
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
     if text.match_indices(path).any(|(at, _)| text.get(at.saturating_add(path.len())..).is_some_and(ends)) {
@@ -145,12 +146,12 @@ fn text_hit(path: &str, text: &str, started: &Started<'_>) -> bool {
 }
 
 /// `/` as a place to look into contains everything.
-fn root_of_all(text: &str, started: &Started<'_>) -> bool {
+fn root_of_all(text: &str, started: &BlockSubject<'_>) -> bool {
     !started.shallow && lexical(Path::new(text)) == Path::new("/") && text.starts_with('/')
 }
 
 /// A pattern that could match the path, or a folder above it.
-fn glob_hit(path: &str, pattern: &[(char, bool)], started: &Started<'_>) -> bool {
+fn glob_hit(path: &str, pattern: &[(char, bool)], started: &BlockSubject<'_>) -> bool {
     let wanted = lexical(Path::new(path));
     let absolute = matches!(pattern.first(), Some(('/', _)));
     let first_active = pattern.first().is_some_and(|(_, active)| *active);

@@ -87,7 +87,7 @@ pub enum Judgement {
 
 /// What to execute for an allowed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Launch {
+pub struct ExecSpec {
     /// The program, absolute.
     pub path: PathBuf,
     /// Its words, the name first.
@@ -258,14 +258,14 @@ impl Judge {
     ///
     /// # Errors
     /// Why it may not run.
-    pub fn launch(&self, line: &str) -> Result<Launch, Vec<Blocked>> {
+    pub fn launch(&self, line: &str) -> Result<ExecSpec, Vec<Blocked>> {
         match self.line(line) {
             Judgement::Refused(reasons) => Err(reasons),
             Judgement::Allowed { programs, shell: false } => self.launch_first(programs),
             Judgement::Allowed { programs, shell: true } => {
                 let Some(path) = self.shell() else { return Err(vec![no_shell()]) };
                 let argv = ["bash", "--noprofile", "--norc", "-c", &as_one(line)].map(str::to_owned).to_vec();
-                Ok(Launch { path, argv, env: environment(&programs) })
+                Ok(ExecSpec { path, argv, env: environment(&programs) })
             }
         }
     }
@@ -274,17 +274,17 @@ impl Judge {
     ///
     /// # Errors
     /// Why they may not run.
-    pub fn launch_argv(&self, words: &[OsString]) -> Result<Launch, Vec<Blocked>> {
+    pub fn launch_argv(&self, words: &[OsString]) -> Result<ExecSpec, Vec<Blocked>> {
         match self.argv(words) {
             Judgement::Refused(reasons) => Err(reasons),
             Judgement::Allowed { programs, shell: _ } => self.launch_first(programs),
         }
     }
 
-    fn launch_first(&self, programs: Vec<Resolved>) -> Result<Launch, Vec<Blocked>> {
+    fn launch_first(&self, programs: Vec<Resolved>) -> Result<ExecSpec, Vec<Blocked>> {
         let env = environment(&programs);
         let first = programs.into_iter().next();
-        first.map(|Resolved { path, argv, env: _ }| Launch { path, argv, env }).ok_or_else(|| vec![no_shell()])
+        first.map(|Resolved { path, argv, env: _ }| ExecSpec { path, argv, env }).ok_or_else(|| vec![no_shell()])
     }
 
     /// The bash that reads lines.

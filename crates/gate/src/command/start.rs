@@ -2,7 +2,7 @@
 
 use policy::diagnostic::quote;
 
-use super::block::{Block, Started};
+use super::block::{Block, BlockSubject};
 use super::options::{self, ParsedArguments, blocked};
 use super::table::{Kind, Table};
 use super::walk::Walk;
@@ -184,7 +184,7 @@ impl Walk<'_> {
     fn blocks(&mut self, name: &str, table: Option<&Table>, words: &[Word]) {
         let shallow = table.is_some_and(|table| table.shallow);
         let short = name.rsplit('/').next().unwrap_or(name);
-        let started = Started { name: short, table, words, folders: &self.folders, shallow };
+        let started = BlockSubject { name: short, table, words, folders: &self.folders, shallow };
         let hits: Vec<Blocked> = self
             .judge
             .rules

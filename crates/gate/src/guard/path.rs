@@ -20,7 +20,7 @@ use serde_json::Value as Json;
 
 use super::{Flaws, Passed, text};
 use crate::blocked::Blocked;
-use crate::files::{self, Errno, Facts, FileType};
+use crate::files::{self, Errno, FileMetadata, FileType};
 
 const ID: &str = "tools.guard/path";
 /// The kernel's own bounds.
@@ -168,7 +168,7 @@ impl PathJudge {
         found.ok_or_else(|| "it does not begin with one of the roots".to_owned())
     }
 
-    fn judge_kind(&self, facts: &Facts) -> Result<(), Why> {
+    fn judge_kind(&self, facts: &FileMetadata) -> Result<(), Why> {
         match facts.kind {
             FileType::RegularFile if facts.links > 1 => {
                 Err(format!("the file has {} names: another may lie outside of the roots", facts.links))

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use jiff::Timestamp;
 
-use super::Facts;
+use super::EvalContext;
 use super::call::call;
 use super::tree::{Each, Kind, Math, Name, Node, Order};
 use super::value::{Entries, Fuel, List, V, compare, equal, exact};
@@ -18,14 +18,14 @@ const FUEL: u32 = 100_000;
 
 /// Why evaluation ended without a value.
 #[derive(Debug)]
-pub(super) struct Stop {
+pub(super) struct EvalError {
     pub(super) range: Range<usize>,
     pub(super) why: Cow<'static, str>,
     /// Whether it is the end of the fuel.
     is_final: bool,
 }
 
-impl Stop {
+impl EvalError {
     pub(super) fn soft(node: &Node, why: impl Into<Cow<'static, str>>) -> Self {
         Self { range: node.range.clone(), why: why.into(), is_final: false }
     }
@@ -35,26 +35,28 @@ impl Stop {
     }
 }
 
-type Answer<'a> = Result<V<'a>, Stop>;
+type EvalResult<'a> = Result<V<'a>, EvalError>;
 
 /// One evaluation.
 pub(super) struct Eval<'a> {
-    facts: Facts<'a>,
+    facts: EvalContext<'a>,
     fuel: Fuel,
     locals: Vec<V<'a>>,
 }
 
 impl<'a> Eval<'a> {
-    pub(super) fn new(facts: &Facts<'a>) -> Self {
+    pub(super) fn new(facts: &EvalContext<'a>) -> Self {
         Self { facts: *facts, fuel: Fuel(FUEL), locals: Vec::new() }
     }
 
-    pub(super) fn run(&mut self, node: &'a Node) -> Answer<'a> {
+    pub(super) fn run(&mut self, node: &'a Node) -> EvalResult<'a> {
         self.pay(node, 0)?;
         match &node.kind {
             Kind::Literal(literal) => Ok(V::literal(literal)),
             Kind::Name(name) => self.name(node, *name),
-            Kind::Local(index) => self.locals.get(*index).cloned().ok_or_else(|| Stop::soft(node, "it has no value")),
+            Kind::Local(index) => {
+                self.locals.get(*index).cloned().ok_or_else(|| EvalError::soft(node, "it has no value"))
+            }
             Kind::Field(of, name) => self.field(node, of, name),
             Kind::Has(of, name) => self.has(node, of, name),
             Kind::Index(pair) => self.index(node, pair),
@@ -82,32 +84,36 @@ impl<'a> Eval<'a> {
                     self.pay(node, text.len().saturating_mul(2))?;
                     Ok(V::Bool(pattern.is_match(&text)))
                 }
-                other => Err(Stop::soft(of, format!("it is {}, not text", other.kind()))),
+                other => Err(EvalError::soft(of, format!("it is {}, not text", other.kind()))),
             },
             Kind::Each(each, range, bodies) => self.each(node, *each, range, bodies),
         }
     }
 
-    fn pay(&mut self, node: &Node, size: usize) -> Result<(), Stop> {
-        self.fuel.pay(size).ok_or_else(|| Stop::fuel(node))
+    fn pay(&mut self, node: &Node, size: usize) -> Result<(), EvalError> {
+        self.fuel.pay(size).ok_or_else(|| EvalError::fuel(node))
     }
 
     /// Runs what pays for itself; it answers an error text, or nothing when the fuel is used up.
-    fn paid<T>(&mut self, node: &Node, run: impl FnOnce(&mut Fuel) -> Option<Result<T, String>>) -> Result<T, Stop> {
+    fn paid<T>(
+        &mut self,
+        node: &Node,
+        run: impl FnOnce(&mut Fuel) -> Option<Result<T, String>>,
+    ) -> Result<T, EvalError> {
         match run(&mut self.fuel) {
-            Some(done) => done.map_err(|why| Stop::soft(node, why)),
-            None => Err(Stop::fuel(node)),
+            Some(done) => done.map_err(|why| EvalError::soft(node, why)),
+            None => Err(EvalError::fuel(node)),
         }
     }
 
-    fn truth(&mut self, node: &'a Node) -> Result<bool, Stop> {
+    fn truth(&mut self, node: &'a Node) -> Result<bool, EvalError> {
         match self.run(node)? {
             V::Bool(truth) => Ok(truth),
-            other => Err(Stop::soft(node, format!("it is {}, not true or false", other.kind()))),
+            other => Err(EvalError::soft(node, format!("it is {}, not true or false", other.kind()))),
         }
     }
 
-    fn name(&self, node: &Node, name: Name) -> Answer<'a> {
+    fn name(&self, node: &Node, name: Name) -> EvalResult<'a> {
         let count = |count: u64| Ok(V::Int(i64::try_from(count).unwrap_or(i64::MAX)));
         match name {
             Name::Args => Ok(V::json(self.facts.args)),
@@ -117,33 +123,33 @@ impl<'a> Eval<'a> {
                 .ok()
                 .and_then(|ms| Timestamp::from_millisecond(ms).ok())
                 .map(V::Time)
-                .ok_or_else(|| Stop::soft(node, "the clock is out of range")),
+                .ok_or_else(|| EvalError::soft(node, "the clock is out of range")),
             Name::CountTool => count(self.facts.counters.tool),
             Name::CountSession => count(self.facts.counters.session),
             Name::CountTotal => count(self.facts.counters.total),
         }
     }
 
-    fn field(&mut self, node: &'a Node, of: &'a Node, name: &str) -> Answer<'a> {
+    fn field(&mut self, node: &'a Node, of: &'a Node, name: &str) -> EvalResult<'a> {
         match self.run(of)? {
-            V::Map(entries) => entries.field(name).ok_or_else(|| Stop::soft(node, "it does not exist")),
-            other => Err(Stop::soft(of, format!("it is {}, which has no fields", other.kind()))),
+            V::Map(entries) => entries.field(name).ok_or_else(|| EvalError::soft(node, "it does not exist")),
+            other => Err(EvalError::soft(of, format!("it is {}, which has no fields", other.kind()))),
         }
     }
 
-    fn has(&mut self, _node: &Node, of: &'a Node, name: &str) -> Answer<'a> {
+    fn has(&mut self, _node: &Node, of: &'a Node, name: &str) -> EvalResult<'a> {
         match self.run(of)? {
             V::Map(entries) => Ok(V::Bool(entries.field(name).is_some())),
-            other => Err(Stop::soft(of, format!("it is {}, which has no fields", other.kind()))),
+            other => Err(EvalError::soft(of, format!("it is {}, which has no fields", other.kind()))),
         }
     }
 
-    fn index(&mut self, node: &'a Node, pair: &'a [Node; 2]) -> Answer<'a> {
+    fn index(&mut self, node: &'a Node, pair: &'a [Node; 2]) -> EvalResult<'a> {
         let [of, key] = pair;
         match (self.run(of)?, self.run(key)?) {
             (V::Map(entries), key) => {
                 self.pay(node, if matches!(entries, Entries::Made(_)) { entries.len() } else { 0 })?;
-                entries.at(&key).ok_or_else(|| Stop::soft(node, "it does not exist"))
+                entries.at(&key).ok_or_else(|| EvalError::soft(node, "it does not exist"))
             }
             (V::List(list), place @ (V::Int(_) | V::Double(_))) => {
                 let place = if let V::Double(double) = place {
@@ -154,15 +160,15 @@ impl<'a> Eval<'a> {
                     None
                 };
                 let item = place.and_then(|place| list.get(usize::try_from(place).ok()?));
-                item.ok_or_else(|| Stop::soft(node, format!("the list has {} elements", list.len())))
+                item.ok_or_else(|| EvalError::soft(node, format!("the list has {} elements", list.len())))
             }
-            (V::List(_), other) => Err(Stop::soft(key, format!("it is {}, not a place in a list", other.kind()))),
-            (other, _) => Err(Stop::soft(of, format!("it is {}, which has no elements", other.kind()))),
+            (V::List(_), other) => Err(EvalError::soft(key, format!("it is {}, not a place in a list", other.kind()))),
+            (other, _) => Err(EvalError::soft(of, format!("it is {}, which has no elements", other.kind()))),
         }
     }
 
     /// `decisive`: which truth of either side settles it.
-    fn both(&mut self, node: &'a Node, pair: &'a [Node; 2], decisive: bool) -> Answer<'a> {
+    fn both(&mut self, node: &'a Node, pair: &'a [Node; 2], decisive: bool) -> EvalResult<'a> {
         let [left, right] = pair;
         let first = self.truth(left);
         match first {
@@ -179,16 +185,16 @@ impl<'a> Eval<'a> {
         }
     }
 
-    fn negative(&mut self, node: &'a Node, of: &'a Node) -> Answer<'a> {
+    fn negative(&mut self, node: &'a Node, of: &'a Node) -> EvalResult<'a> {
         match self.run(of)? {
-            V::Int(int) => int.checked_neg().map(V::Int).ok_or_else(|| Stop::soft(node, "it overflows")),
+            V::Int(int) => int.checked_neg().map(V::Int).ok_or_else(|| EvalError::soft(node, "it overflows")),
             V::Double(double) => Ok(V::Double(-double)),
-            V::Span(span) => span.checked_neg().map(V::Span).ok_or_else(|| Stop::soft(node, "it overflows")),
-            other => Err(Stop::soft(of, format!("it is {}, not a number", other.kind()))),
+            V::Span(span) => span.checked_neg().map(V::Span).ok_or_else(|| EvalError::soft(node, "it overflows")),
+            other => Err(EvalError::soft(of, format!("it is {}, not a number", other.kind()))),
         }
     }
 
-    fn math(&mut self, node: &'a Node, math: Math, pair: &'a [Node; 2]) -> Answer<'a> {
+    fn math(&mut self, node: &'a Node, math: Math, pair: &'a [Node; 2]) -> EvalResult<'a> {
         let [left, right] = pair;
         let (a, b) = (self.run(left)?, self.run(right)?);
         let size = |value: &V<'_>| match value {
@@ -198,10 +204,10 @@ impl<'a> Eval<'a> {
         };
         // A new text or list is made of both.
         self.pay(node, size(&a).saturating_add(size(&b)))?;
-        arithmetic(math, a, b).map_err(|why| Stop::soft(node, why))
+        arithmetic(math, a, b).map_err(|why| EvalError::soft(node, why))
     }
 
-    fn order(&mut self, node: &'a Node, order: Order, pair: &'a [Node; 2]) -> Answer<'a> {
+    fn order(&mut self, node: &'a Node, order: Order, pair: &'a [Node; 2]) -> EvalResult<'a> {
         let [left, right] = pair;
         let (a, b) = (self.run(left)?, self.run(right)?);
         if let (V::Text(a), V::Text(b)) = (&a, &b) {
@@ -213,7 +219,7 @@ impl<'a> Eval<'a> {
             if numbers && (nan(&a) || nan(&b)) {
                 return Ok(V::Bool(false));
             }
-            return Err(Stop::soft(node, format!("{} and {} have no order", a.kind(), b.kind())));
+            return Err(EvalError::soft(node, format!("{} and {} have no order", a.kind(), b.kind())));
         };
         Ok(V::Bool(match order {
             Order::Less => found.is_lt(),
@@ -223,14 +229,14 @@ impl<'a> Eval<'a> {
         }))
     }
 
-    fn equal(&mut self, node: &'a Node, wanted: bool, pair: &'a [Node; 2]) -> Answer<'a> {
+    fn equal(&mut self, node: &'a Node, wanted: bool, pair: &'a [Node; 2]) -> EvalResult<'a> {
         let [left, right] = pair;
         let (a, b) = (self.run(left)?, self.run(right)?);
         let found = self.paid(node, |fuel| equal(&a, &b, fuel).map(Ok))?;
         Ok(V::Bool(found == wanted))
     }
 
-    fn is_in(&mut self, node: &'a Node, pair: &'a [Node; 2]) -> Answer<'a> {
+    fn is_in(&mut self, node: &'a Node, pair: &'a [Node; 2]) -> EvalResult<'a> {
         let [left, right] = pair;
         let value = self.run(left)?;
         match self.run(right)? {
@@ -246,26 +252,26 @@ impl<'a> Eval<'a> {
                 self.pay(node, entries.len())?;
                 Ok(V::Bool(entries.at(&value).is_some()))
             }
-            other => Err(Stop::soft(right, format!("it is {}, not a list or a map", other.kind()))),
+            other => Err(EvalError::soft(right, format!("it is {}, not a list or a map", other.kind()))),
         }
     }
 
-    fn list(&mut self, node: &'a Node, items: &'a [Node]) -> Answer<'a> {
+    fn list(&mut self, node: &'a Node, items: &'a [Node]) -> EvalResult<'a> {
         self.pay(node, items.len())?;
         let made = items.iter().map(|item| self.run(item)).collect::<Result<Vec<_>, _>>()?;
         Ok(V::List(List::Made(Rc::new(made))))
     }
 
-    fn map(&mut self, node: &'a Node, entries: &'a [(Node, Node)]) -> Answer<'a> {
+    fn map(&mut self, node: &'a Node, entries: &'a [(Node, Node)]) -> EvalResult<'a> {
         let mut made: Vec<(V<'a>, V<'a>)> = Vec::with_capacity(entries.len());
         for (key, value) in entries {
             self.pay(node, made.len())?;
             let at = self.run(key)?;
             if !matches!(at, V::Text(_) | V::Int(_) | V::Bool(_)) {
-                return Err(Stop::soft(key, format!("it is {}, which cannot be a key", at.kind())));
+                return Err(EvalError::soft(key, format!("it is {}, which cannot be a key", at.kind())));
             }
             if made.iter().any(|(other, _)| super::value::same(other, &at)) {
-                return Err(Stop::soft(key, "it is a key twice"));
+                return Err(EvalError::soft(key, "it is a key twice"));
             }
             let value = self.run(value)?;
             made.push((at, value));
@@ -273,12 +279,12 @@ impl<'a> Eval<'a> {
         Ok(V::Map(Entries::Made(Rc::new(made))))
     }
 
-    fn each(&mut self, node: &'a Node, each: Each, range: &'a Node, bodies: &'a [Node]) -> Answer<'a> {
+    fn each(&mut self, node: &'a Node, each: Each, range: &'a Node, bodies: &'a [Node]) -> EvalResult<'a> {
         let over = self.run(range)?;
         let count = match &over {
             V::List(list) => list.len(),
             V::Map(entries) => entries.len(),
-            other => return Err(Stop::soft(range, format!("it is {}, not a list or a map", other.kind()))),
+            other => return Err(EvalError::soft(range, format!("it is {}, not a list or a map", other.kind()))),
         };
         let mut round = Round { found: 0, kept: Vec::new(), stop: None };
         for at in 0..count {
@@ -313,7 +319,7 @@ impl<'a> Eval<'a> {
         item: V<'a>,
         bodies: &'a [Node],
         round: &mut Round<'a>,
-    ) -> Result<bool, Stop> {
+    ) -> Result<bool, EvalError> {
         self.pay(node, 0)?;
         match (each, bodies) {
             (Each::All | Each::Exists, [condition]) => match self.truth(condition) {
@@ -335,7 +341,7 @@ impl<'a> Eval<'a> {
                 }
             }
             (Each::All | Each::Exists | Each::ExistsOne | Each::Filter | Each::Map, [..]) => {
-                return Err(Stop::soft(node, "it has the wrong number of parts"));
+                return Err(EvalError::soft(node, "it has the wrong number of parts"));
             }
         }
         Ok(false)
@@ -345,7 +351,7 @@ impl<'a> Eval<'a> {
 struct Round<'a> {
     found: u32,
     kept: Vec<V<'a>>,
-    stop: Option<Stop>,
+    stop: Option<EvalError>,
 }
 
 fn arithmetic<'a>(math: Math, a: V<'a>, b: V<'a>) -> Result<V<'a>, String> {

@@ -37,7 +37,7 @@ use std::ops::Range;
 use policy::diagnostic::quote;
 use serde_json::Value as Json;
 
-use eval::{Eval, Stop};
+use eval::{Eval, EvalError};
 use tree::Node;
 use value::V;
 
@@ -45,7 +45,7 @@ pub use scan::{MAX_BYTES, MAX_NESTED, MAX_OPERATORS};
 
 /// What a condition may look at.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct EvalContext<'a> {
     /// `args`: the arguments, validated and as the tool will get them.
     pub args: &'a Json,
     /// `session`.
@@ -167,11 +167,11 @@ impl Condition {
     ///
     /// # Errors
     /// [`Failure`]: it is neither true nor false.
-    pub fn holds(&self, facts: &Facts<'_>) -> Result<bool, Failure> {
+    pub fn holds(&self, facts: &EvalContext<'_>) -> Result<bool, Failure> {
         match Eval::new(facts).run(&self.root) {
             Ok(V::Bool(truth)) => Ok(truth),
             Ok(other) => {
-                Err(self.failure(&Stop::soft(&self.root, format!("it is {}, not true or false", other.kind()))))
+                Err(self.failure(&EvalError::soft(&self.root, format!("it is {}, not true or false", other.kind()))))
             }
             Err(stop) => Err(self.failure(&stop)),
         }
@@ -195,7 +195,7 @@ impl Condition {
         &self.hints
     }
 
-    fn failure(&self, stop: &Stop) -> Failure {
+    fn failure(&self, stop: &EvalError) -> Failure {
         let part = self.text.get(stop.range.clone()).unwrap_or(&self.text);
         Failure { what: format!("{}: {}", quote(part), stop.why) }
     }

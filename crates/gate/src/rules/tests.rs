@@ -7,10 +7,10 @@ use serde_json::json;
 
 use super::*;
 
-fn facts(args: &Json) -> Facts<'_> {
+fn facts(args: &Json) -> EvalContext<'_> {
     // 2026-11-22T08:30:15.250Z, a Sunday.
     let counters = Counters { tool: 3, session: 10, total: 100 };
-    Facts { args, session: "s-1", agent: "builder", counters, now: 1_795_336_215_250 }
+    EvalContext { args, session: "s-1", agent: "builder", counters, now: 1_795_336_215_250 }
 }
 
 fn holds(text: &str, args: &Json) -> Result<bool, Failure> {

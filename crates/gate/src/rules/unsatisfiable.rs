@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use super::eval::Eval;
 use super::tree::{Kind, Literal, Name, Node, Order};
 use super::value::V;
-use super::{CelError, Counters, Facts, Uses};
+use super::{CelError, Counters, EvalContext, Uses};
 
 /// Refuses a condition that cannot be true.
 pub(super) fn check(root: &Node, text: &str, schema: Option<&Json>, uses: Uses) -> Result<(), CelError> {
@@ -43,7 +43,7 @@ fn constant(node: &Node) -> Option<Result<bool, String>> {
         return None;
     }
     let null = Json::Null;
-    let facts = Facts { args: &null, session: "", agent: "", counters: Counters::default(), now: 0 };
+    let facts = EvalContext { args: &null, session: "", agent: "", counters: Counters::default(), now: 0 };
     Some(match Eval::new(&facts).run(node) {
         Ok(V::Bool(truth)) => Ok(truth),
         Ok(other) => Err(format!("it is {}", other.kind())),
@@ -115,7 +115,7 @@ fn flatten<'n>(node: &'n Node, parts: &mut Vec<&'n Node>) {
 
 /// What one argument may still be.
 #[derive(Debug)]
-struct Room<'n> {
+struct ArgumentRange<'n> {
     path: Vec<&'n str>,
     /// Bound, and whether it is part of the range.
     low: (f64, bool),
@@ -124,7 +124,7 @@ struct Room<'n> {
     numbers_only: bool,
 }
 
-impl Room<'_> {
+impl ArgumentRange<'_> {
     fn above(&mut self, bound: f64, included: bool) {
         if bound > self.low.0 || bound >= self.low.0 && !included {
             self.low = (bound, included);
@@ -164,7 +164,7 @@ impl Room<'_> {
 }
 
 fn clash(parts: &[&Node], schema: Option<&Json>) -> bool {
-    let mut rooms: Vec<Room<'_>> = Vec::new();
+    let mut rooms: Vec<ArgumentRange<'_>> = Vec::new();
     for part in parts {
         let Some((path, demand)) = demand(part) else { continue };
         let at = match rooms.iter().position(|room| room.path == path) {
@@ -187,7 +187,7 @@ fn clash(parts: &[&Node], schema: Option<&Json>) -> bool {
             Demand::OneOf(values) => room.only(values),
         }
     }
-    rooms.iter().any(Room::is_empty)
+    rooms.iter().any(ArgumentRange::is_empty)
 }
 
 enum Demand {
@@ -305,10 +305,10 @@ fn same(a: &Json, b: &Json) -> bool {
 }
 
 /// What the schema says of a path, or what counters are.
-fn room<'n>(path: Vec<&'n str>, schema: Option<&Json>) -> Room<'n> {
+fn room<'n>(path: Vec<&'n str>, schema: Option<&Json>) -> ArgumentRange<'n> {
     let everything = (f64::NEG_INFINITY, f64::INFINITY);
     let (low, high) = ((everything.0, true), (everything.1, true));
-    let mut room = Room { path, low, high, one_of: None, numbers_only: false };
+    let mut room = ArgumentRange { path, low, high, one_of: None, numbers_only: false };
     match room.path.split_first() {
         Some((&"counters", _)) => room.above(0.0, true),
         Some((&"args", fields)) => {
@@ -325,7 +325,7 @@ fn room<'n>(path: Vec<&'n str>, schema: Option<&Json>) -> Room<'n> {
     room
 }
 
-fn narrow(room: &mut Room<'_>, schema: &Json) {
+fn narrow(room: &mut ArgumentRange<'_>, schema: &Json) {
     let number = |key| schema.get(key).and_then(Json::as_f64);
     if let Some(bound) = number("minimum") {
         room.above(bound, true);

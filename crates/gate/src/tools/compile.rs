@@ -8,7 +8,7 @@ use policy::span::{Documents, Span};
 use policy::tools::ToolEntry;
 
 use super::argument::Argument;
-use super::entry::{Entry, Guarded, Place, Rule, plain, rule_name};
+use super::entry::{Entry, Guarded, LazyLocation, Rule, plain, rule_name};
 use crate::guard::Compiled;
 use crate::rules::Condition;
 use crate::schema::{Author, Pool, Schema};
@@ -50,7 +50,7 @@ impl Work<'_> {
                 Ok(compiled) => entry.guards.push(Guarded {
                     argument: Argument::new(&name.value),
                     rule: rule_name(index, &format!("guards.{}", name.value)),
-                    at: Place::new(guard.at),
+                    at: LazyLocation::new(guard.at),
                     guard: compiled,
                 }),
                 Err(mistakes) if mistakes.list.is_empty() => {
@@ -110,7 +110,7 @@ impl Work<'_> {
                 rule: name,
                 decision: rule.decision,
                 message: rule.message.clone(),
-                at: Place::new(rule.when.at),
+                at: LazyLocation::new(rule.when.at),
             }),
             Err(flaw) => {
                 let at = self.documents.locate_part(rule.when.at, &rule.when.value, flaw.range);

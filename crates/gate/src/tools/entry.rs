@@ -15,12 +15,12 @@ use crate::schema::Schema;
 
 /// A place that is turned into words when a message needs it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct LazyLocation {
     spot: Span,
     words: OnceLock<SourceLocation>,
 }
 
-impl Place {
+impl LazyLocation {
     pub(super) const fn new(spot: Span) -> Self {
         Self { spot, words: OnceLock::new() }
     }
@@ -35,7 +35,7 @@ impl Place {
 pub(super) struct Guarded {
     pub(super) argument: Argument,
     pub(super) rule: Arc<str>,
-    pub(super) at: Place,
+    pub(super) at: LazyLocation,
     pub(super) guard: crate::guard::Compiled,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Rule {
     pub(super) rule: Arc<str>,
     pub(super) decision: Decision,
     pub(super) message: String,
-    pub(super) at: Place,
+    pub(super) at: LazyLocation,
 }
 
 /// One entry.
@@ -55,7 +55,7 @@ pub(super) struct Entry {
     pub(super) name: String,
     pub(super) is_exact: bool,
     pub(super) rule: Arc<str>,
-    pub(super) at: Place,
+    pub(super) at: LazyLocation,
     pub(super) decision: Decision,
     pub(super) effect: Option<Effect>,
     pub(super) approval: Approval,
@@ -104,7 +104,7 @@ pub(super) fn plain(index: usize, ordinal: usize, entry: &ToolEntry) -> Entry {
     Entry {
         is_exact: !name.contains('*'),
         rule: rule_name(index, ""),
-        at: Place::new(entry.name.at),
+        at: LazyLocation::new(entry.name.at),
         decision: entry.decision,
         effect: entry.effect,
         approval: entry.approval,

@@ -13,7 +13,7 @@ use crate::blocked::Blocked;
 use crate::call::Call;
 use crate::demand::MAX_DEMANDS;
 use crate::json;
-use crate::rules::Facts;
+use crate::rules::EvalContext;
 use crate::schema::{Schema, Step};
 use crate::verdict::{Reason, Verdict};
 
@@ -350,7 +350,8 @@ impl Judging<'_, '_> {
     /// Conditions, over what the tool would get. One that fails denies.
     fn rules(&mut self, args: &Json) {
         let Call { caller, counters, now, tool: _, args: _, facts: _ } = self.call;
-        let facts = Facts { args, session: &caller.session, agent: &caller.agent, counters: *counters, now: *now };
+        let facts =
+            EvalContext { args, session: &caller.session, agent: &caller.agent, counters: *counters, now: *now };
         for entry in &self.entries {
             for rule in &entry.rules {
                 let text = quote(rule.condition.text());

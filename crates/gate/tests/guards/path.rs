@@ -10,11 +10,11 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use crate::{guard, text};
 
 /// A root with work in it, a neighbour of nearly the same name, and ways out.
-struct Place {
+struct PathFixture {
     folder: tempfile::TempDir,
 }
 
-impl Place {
+impl PathFixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = fs::canonicalize(folder.path()).unwrap();
@@ -61,14 +61,14 @@ fn same(guard: &Compiled, given: &str, resolved: &Path) {
 }
 
 /// What a check by text does: the path begins with the root and has no `..`.
-fn naive(place: &Place, path: &str) -> bool {
+fn naive(place: &PathFixture, path: &str) -> bool {
     let full = if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", place.at("work").display()) };
     full.starts_with(place.at("work").to_str().unwrap()) && !path.contains("..") && path.ends_with(".csv")
 }
 
 #[test]
 fn gw_07_no_path_leads_out_of_the_root_and_work_beneath_it_passes() {
-    let place = Place::new();
+    let place = PathFixture::new();
     let read = place.guard(r#", extensions = [".csv"], hide = [".git", ".env"]"#);
     let absolute = |path: &str| place.at(path).to_str().unwrap().to_owned();
     let attacks = [
@@ -132,7 +132,7 @@ fn gw_07_no_path_leads_out_of_the_root_and_work_beneath_it_passes() {
 
 #[test]
 fn gw_07_a_write_resolves_its_folder_and_never_follows_its_last_name() {
-    let place = Place::new();
+    let place = PathFixture::new();
     let write = place.guard(r#", access = "write", extensions = [".csv"], hide = [".git"]"#);
     same(&write, "new.csv", &place.at("work/new.csv"));
     same(&write, "sub/new.csv", &place.at("work/sub/new.csv"));
@@ -165,7 +165,7 @@ fn gw_07_a_write_resolves_its_folder_and_never_follows_its_last_name() {
 
 #[test]
 fn gw_07_what_was_judged_stays_what_is_opened_when_the_name_is_exchanged() {
-    let place = Place::new();
+    let place = PathFixture::new();
     let read = place.guard("");
     let judge = read.path().unwrap();
     let opened = judge.open("a.csv").unwrap();
@@ -181,7 +181,7 @@ fn gw_07_what_was_judged_stays_what_is_opened_when_the_name_is_exchanged() {
 
 #[test]
 fn the_deepest_of_several_roots_counts_and_a_linked_root_is_refused() {
-    let place = Place::new();
+    let place = PathFixture::new();
     let two = guard(&format!("{{ kind = \"path\", roots = [{:?}, {:?}] }}", place.at("work"), place.at("outside")));
     same(&two, place.at("outside/free.csv").to_str().unwrap(), &place.at("outside/free.csv"));
     assert!(text(&two, place.at("work-secret/c.csv").to_str().unwrap()).is_err());
@@ -193,7 +193,7 @@ fn the_deepest_of_several_roots_counts_and_a_linked_root_is_refused() {
 
 #[test]
 fn control_files_are_not_written_at_any_depth_though_they_may_be_read() {
-    let place = Place::new();
+    let place = PathFixture::new();
     let write = place.guard(", access = \"write\"");
     fs::create_dir_all(place.at("work/sub/.vscode")).unwrap();
     fs::create_dir_all(place.at("work/.git/hooks")).unwrap();

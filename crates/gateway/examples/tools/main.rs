@@ -21,7 +21,7 @@ use gate::Gate;
 use gate::call::{Call, Caller, ToolFacts};
 use gate::demand::{Demand, Key, Want};
 use gate::result::ToolResult;
-use gate::rules::{Condition, Counters, Facts};
+use gate::rules::{Condition, Counters, EvalContext};
 use gateway::Broker;
 use gateway::approvals::Approvals;
 use gateway::limits::Ledger;
@@ -166,7 +166,7 @@ fn decisions(folder: &Path, out: &mut Vec<String>) {
     out.push(row_of("**decision: gate and reservation**", &times(50_000, decide), "30 us, 200 us"));
     let text = "has(args.cc) && args.cc.exists(x, !x.endsWith('@company.com'))";
     let condition = Condition::compile(text, None).unwrap();
-    let seen = Facts { args: &args, session: "s", agent: "a", counters, now: 1 };
+    let seen = EvalContext { args: &args, session: "s", agent: "a", counters, now: 1 };
     out.push(row_of("one condition", &times(50_000, |_| assert!(!condition.holds(&seen).unwrap())), ""));
     out.push(row_of("compile one condition", &times(1000, |_| drop(Condition::compile(text, None).unwrap())), ""));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

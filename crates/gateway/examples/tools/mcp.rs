@@ -16,7 +16,7 @@ use gateway::Broker;
 use gateway::approvals::Approvals;
 use gateway::limits::Ledger;
 use gateway::mcp::servers::{Server, Transport};
-use gateway::mcp::upstream::{Launch, Launched};
+use gateway::mcp::upstream::{Launched, ServerLauncher};
 use gateway::mcp::{Gateway, GatewayPolicy, pinning};
 use gateway::record::{Event, Record};
 use serde_json::{Value as Json, json};
@@ -77,7 +77,7 @@ impl Record for Lines {
 
 struct Itself;
 
-impl Launch for Itself {
+impl ServerLauncher for Itself {
     fn launch(&self, _: &Server) -> Result<Launched, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut program = tokio::process::Command::new(program);

@@ -147,7 +147,7 @@ pub(super) fn time(millis: u64) -> String {
 
 /// What a person, a time-out or nobody said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ApprovalAnswer {
     /// The call may be made, once.
     Approved {
         /// The parked call; empty where an approval was remembered.
@@ -180,7 +180,7 @@ pub enum Answer {
     },
 }
 
-impl Answer {
+impl ApprovalAnswer {
     /// Whether the call may be made.
     #[must_use]
     pub const fn is_approved(&self) -> bool {

@@ -29,7 +29,7 @@ use change_notify::ChangeNotifier;
 use policy::tools::ApprovalBy;
 use store::Store;
 
-pub use call::{Answer, Ask, DESTINATION, ParkedCall, REQUEST, State};
+pub use call::{ApprovalAnswer, Ask, DESTINATION, ParkedCall, REQUEST, State};
 pub use error::{AnswerError, ApprovalError, StoreError};
 pub use memory::{Holder, MAX_MEMORY_MS, Memory, Pattern, Remember, Wide};
 pub use sanitize::{Sanitized, sanitize, sanitize_json, sanitize_text};

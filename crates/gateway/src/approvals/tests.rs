@@ -69,7 +69,10 @@ fn an_answer_is_noticed_within_fifty_milliseconds() {
             .await
             .unwrap();
             let (answer, heard) = waiting.await.unwrap();
-            assert!(matches!(answer, Answer::Approved { ref by, remembered: None, .. } if by == "alice"), "{answer:?}");
+            assert!(
+                matches!(answer, ApprovalAnswer::Approved { ref by, remembered: None, .. } if by == "alice"),
+                "{answer:?}"
+            );
             took = took.min(heard.saturating_duration_since(said));
         }
         assert!(took < most, "of {round} answers the first was noticed after {took:?}");
@@ -81,7 +84,7 @@ fn nobody_answers_and_the_call_is_denied() {
     let dir = folder();
     let approvals = Approvals::open(dir.path()).unwrap();
     let answer = runtime().block_on(approvals.ask(&ask(json!({}))).unwrap().wait(Duration::from_millis(80)));
-    let Answer::TimedOut { id } = answer else { panic!("{answer:?}") };
+    let ApprovalAnswer::TimedOut { id } = answer else { panic!("{answer:?}") };
     let late = approvals.approve(&id, "alice", None);
     assert!(matches!(late, Err(AnswerError::Over { state: State::TimedOut, .. })), "{late:?}");
     assert_eq!(approvals.get(&id).unwrap().unwrap().state, State::TimedOut);
@@ -121,8 +124,8 @@ fn of_an_approval_and_a_time_out_exactly_one_wins_and_the_loser_is_told() {
         let answer = runtime.block_on(parked.wait(Duration::from_millis(20)));
         let said = answerer.join().unwrap();
         match (&answer, &said) {
-            (Answer::Approved { .. }, Ok(_)) => approved += 1,
-            (Answer::TimedOut { .. }, Err(AnswerError::Over { state: State::TimedOut, .. })) => late += 1,
+            (ApprovalAnswer::Approved { .. }, Ok(_)) => approved += 1,
+            (ApprovalAnswer::TimedOut { .. }, Err(AnswerError::Over { state: State::TimedOut, .. })) => late += 1,
             odd => panic!("both or none won: {odd:?}"),
         }
         let row = approvals.get(&id).unwrap().unwrap();
@@ -148,7 +151,7 @@ fn an_approval_is_used_once_however_many_wait_for_it() {
             std::thread::spawn(move || {
                 barrier.wait();
                 match approvals.ask(&same) {
-                    Ok(parked) => parked.known().is_some_and(Answer::is_approved),
+                    Ok(parked) => parked.known().is_some_and(ApprovalAnswer::is_approved),
                     Err(_) => false,
                 }
             })
@@ -181,7 +184,7 @@ fn an_approval_does_not_fit_another_call_session_agent_or_server() {
         let parked = approvals.ask(&other).unwrap();
         assert_eq!(parked.known(), None, "{other:?}");
     }
-    assert!(approvals.ask(&good).unwrap().known().is_some_and(Answer::is_approved));
+    assert!(approvals.ask(&good).unwrap().known().is_some_and(ApprovalAnswer::is_approved));
 }
 
 #[test]
@@ -237,7 +240,7 @@ fn a_denial_answers_the_same_question_again_and_no_other() {
     let parked = approvals.ask(&ask(json!({"to": "a"}))).unwrap();
     approvals.deny(parked.id(), "alice", "not to a").unwrap();
     let answer = runtime().block_on(parked.wait(soon()));
-    assert!(matches!(answer, Answer::Denied { ref why, .. } if why == "not to a"), "{answer:?}");
+    assert!(matches!(answer, ApprovalAnswer::Denied { ref why, .. } if why == "not to a"), "{answer:?}");
     let again = approvals.ask(&ask(json!({"to": "a"}))).unwrap_err();
     assert!(matches!(again, ApprovalError::DeniedBefore { ref by, .. } if by == "alice"), "{again:?}");
     assert_eq!(again.denial("r").id, "tools.approval/denied-before");
@@ -277,7 +280,7 @@ fn a_memory_covers_what_was_shown_and_nothing_beside_it() {
     assert!(runtime().block_on(parked.wait(soon())).is_approved());
     let covered = |ask: &Ask| {
         let known = approvals.ask(ask).unwrap().known().cloned();
-        matches!(known, Some(Answer::Approved { remembered: Some(_), .. }))
+        matches!(known, Some(ApprovalAnswer::Approved { remembered: Some(_), .. }))
     };
     let other = |args: Json| ask(args);
     assert!(covered(&other(json!({"body": "anything", "subject": "hello", "to": "a@company.com"}))));
@@ -341,7 +344,7 @@ fn the_first_call_of_a_session_answers_for_the_same_call_only() {
     let parked = approvals.ask(&first).unwrap();
     approvals.approve(parked.id(), "alice", None).unwrap();
     assert!(runtime().block_on(parked.wait(soon())).is_approved());
-    assert!(approvals.ask(&first).unwrap().known().is_some_and(Answer::is_approved));
+    assert!(approvals.ask(&first).unwrap().known().is_some_and(ApprovalAnswer::is_approved));
     assert_eq!(approvals.ask(&Ask { session: "s2".into(), ..first }).unwrap().known(), None);
     assert_eq!(approvals.ask(&Ask { approval: Approval::First, ..ask(json!({"to": "b"})) }).unwrap().known(), None);
 }
@@ -438,8 +441,11 @@ fn askers_are_told_of_their_sessions_calls_and_may_answer() {
     let call = |ask: Ask, time| runtime().block_on(approvals.ask(&ask).unwrap().wait(time));
     let short = Duration::from_millis(150);
     assert!(call(ask(json!({"n": 1})), soon()).is_approved());
-    assert!(matches!(call(Ask { session: "s2".into(), ..ask(json!({"n": 2})) }, short), Answer::TimedOut { .. }));
+    assert!(matches!(
+        call(Ask { session: "s2".into(), ..ask(json!({"n": 2})) }, short),
+        ApprovalAnswer::TimedOut { .. }
+    ));
     drop(listening);
-    assert!(matches!(call(ask(json!({"n": 3})), short), Answer::TimedOut { .. }));
+    assert!(matches!(call(ask(json!({"n": 3})), short), ApprovalAnswer::TimedOut { .. }));
     assert_eq!(asker.0.load(Ordering::Relaxed), 1);
 }

@@ -7,14 +7,14 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::store::ParkResult;
-use super::{Answer, AnswerError, ApprovalError, Approvals, ParkedCall, State, StoreError};
+use super::{AnswerError, ApprovalAnswer, ApprovalError, Approvals, ParkedCall, State, StoreError};
 
 /// A call that was asked about. Dropped while it waits, the call is taken back.
 #[derive(Debug)]
 pub struct Parked {
     approvals: Approvals,
     call: Option<ParkedCall>,
-    answer: Option<Answer>,
+    answer: Option<ApprovalAnswer>,
     waits: bool,
     by: ApprovalBy,
 }
@@ -40,7 +40,7 @@ impl Parked {
 
     /// The answer, where nobody had to be waited for.
     #[must_use]
-    pub fn known(&self) -> Option<&Answer> {
+    pub fn known(&self) -> Option<&ApprovalAnswer> {
         self.answer.as_ref()
     }
 
@@ -55,7 +55,7 @@ impl Parked {
     }
 
     /// Waits for the answer, at most so long and at most until the call expires. An approval is used up by this.
-    pub async fn wait(mut self, most: Duration) -> Answer {
+    pub async fn wait(mut self, most: Duration) -> ApprovalAnswer {
         if let Some(answer) = self.answer.take() {
             return answer;
         }
@@ -65,7 +65,7 @@ impl Parked {
         answer
     }
 
-    async fn until(&self, call: &ParkedCall, most: Duration) -> Answer {
+    async fn until(&self, call: &ParkedCall, most: Duration) -> ApprovalAnswer {
         let inner = &self.approvals.inner;
         let now = self.approvals.now();
         let left = Duration::from_millis(call.expires.saturating_sub(now)).min(most);
@@ -126,33 +126,35 @@ const FILE: &str = "approvals.db";
 
 impl Approvals {
     /// The answer of a call, if there is one; an approval is used up.
-    fn look(&self, id: &str) -> Result<Option<Answer>, StoreError> {
+    fn look(&self, id: &str) -> Result<Option<ApprovalAnswer>, StoreError> {
         match self.inner.store.peek(id)? {
             Some(call) => self.answer_of(call),
             None => Ok(Some(lost(id.to_owned(), ApprovalError::Cancelled))),
         }
     }
 
-    fn answer_of(&self, call: ParkedCall) -> Result<Option<Answer>, StoreError> {
+    fn answer_of(&self, call: ParkedCall) -> Result<Option<ApprovalAnswer>, StoreError> {
         let ParkedCall { id, state, by, why, .. } = call;
         Ok(match state {
             State::Waiting => None,
             State::Approved if self.inner.store.consume(&id, self.now())? => {
-                Some(Answer::Approved { id, by: by.unwrap_or_default(), remembered: None })
+                Some(ApprovalAnswer::Approved { id, by: by.unwrap_or_default(), remembered: None })
             }
             State::Approved => Some(lost(id, ApprovalError::Used)),
-            State::Denied => Some(Answer::Denied { id, by: by.unwrap_or_default(), why: why.unwrap_or_default() }),
-            State::TimedOut => Some(Answer::TimedOut { id }),
+            State::Denied => {
+                Some(ApprovalAnswer::Denied { id, by: by.unwrap_or_default(), why: why.unwrap_or_default() })
+            }
+            State::TimedOut => Some(ApprovalAnswer::TimedOut { id }),
             State::Cancelled => Some(lost(id, ApprovalError::Cancelled)),
         })
     }
 
     /// waiting -> timed out, or whatever was first.
-    fn time_out(&self, id: &str) -> Answer {
+    fn time_out(&self, id: &str) -> ApprovalAnswer {
         match self.inner.store.finish(id, State::TimedOut, "", "", self.now()) {
             Ok(_) => {
                 self.inner.changed.notify();
-                Answer::TimedOut { id: id.to_owned() }
+                ApprovalAnswer::TimedOut { id: id.to_owned() }
             }
             Err(AnswerError::Over { .. }) => match self.look(id) {
                 Ok(Some(answer)) => answer,
@@ -168,8 +170,8 @@ impl Approvals {
     }
 }
 
-fn lost(id: String, why: ApprovalError) -> Answer {
-    Answer::Lost { id, why }
+fn lost(id: String, why: ApprovalError) -> ApprovalAnswer {
+    ApprovalAnswer::Lost { id, why }
 }
 
 impl Drop for Parked {

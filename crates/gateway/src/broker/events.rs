@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 
 use super::cost::Costs;
 use super::meters::Counts;
-use crate::approvals::Answer as Said;
+use crate::approvals::ApprovalAnswer as Said;
 use crate::limits::LedgerFault;
 use crate::record::{Event, Record};
 

@@ -30,7 +30,7 @@ use policy::tools::{Approval, Decision, ResultRule};
 use serde_json::Value as Json;
 use tokio_util::sync::CancellationToken;
 
-use crate::approvals::{Answer as Said, Approvals, Ask};
+use crate::approvals::{ApprovalAnswer as Said, Approvals, Ask};
 use crate::given_up::telling;
 use crate::limits::{Ledger, LedgerFault, Reservation};
 use crate::record::Record;
@@ -51,7 +51,7 @@ const KEPT: usize = 1024;
 
 /// What became of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct CallOutcome {
     /// The number under which it is recorded.
     pub id: String,
     /// The decision, with what limits and people said.
@@ -125,7 +125,7 @@ impl Broker {
     }
 
     /// Makes a call, if everything agrees. `run` gets the arguments as they were judged.
-    pub async fn call<F, Fut>(&self, call: Call<'_>, run: F) -> Answer
+    pub async fn call<F, Fut>(&self, call: Call<'_>, run: F) -> CallOutcome
     where
         F: FnOnce(Json) -> Fut,
         Fut: Future<Output = Result<ToolResult, ToolFailure>>,
@@ -141,7 +141,7 @@ impl Broker {
         let granted = self.grant(&call, &mut judged, &mut trail).await;
         let Some(granted) = granted else {
             let (id, verdict) = (trail.id().to_owned(), judged.verdict);
-            return Answer { id, verdict, result: None, approver: None, took: Duration::ZERO };
+            return CallOutcome { id, verdict, result: None, approver: None, took: Duration::ZERO };
         };
         ticket.keep();
         self.run(&call, judged, trail, granted, run).await
@@ -194,7 +194,7 @@ impl Broker {
         drop(self.refuse_unjudged(call, reason));
     }
 
-    fn refuse_unjudged(&self, call: &Call<'_>, reason: Reason) -> Answer {
+    fn refuse_unjudged(&self, call: &Call<'_>, reason: Reason) -> CallOutcome {
         let mut verdict = Verdict {
             decision: Decision::Deny,
             rule: String::new(),
@@ -210,7 +210,7 @@ impl Broker {
             trail.redacted_by(bounds);
         }
         trail.denied(&verdict, None);
-        Answer { id: trail.id().to_owned(), verdict, result: None, approver: None, took: Duration::ZERO }
+        CallOutcome { id: trail.id().to_owned(), verdict, result: None, approver: None, took: Duration::ZERO }
     }
 
     /// From the first judgement to a reservation and a record; none if the call is denied, which is recorded.
@@ -327,7 +327,7 @@ impl Broker {
         mut trail: Trail<'_>,
         granted: Granted,
         run: F,
-    ) -> Answer
+    ) -> CallOutcome
     where
         F: FnOnce(Json) -> Fut,
         Fut: Future<Output = Result<ToolResult, ToolFailure>>,
@@ -371,7 +371,7 @@ impl Broker {
                 Err(bounds.failure(ToolFailure { message }))
             }
         };
-        Answer { id, verdict: judged.verdict, result: Some(result), approver, took }
+        CallOutcome { id, verdict: judged.verdict, result: Some(result), approver, took }
     }
 
     /// What a server may say beside the results of its tools; none if a pattern cannot be compiled.

@@ -95,7 +95,7 @@ fn entry(name: &str, more: &str) -> String {
     format!("[[tools.tool]]\nname = \"{name}\"\ndecision = \"allow\"\neffect = \"write\"\n{SCHEMA}\n{more}\n")
 }
 
-fn body(answer: &Answer) -> String {
+fn body(answer: &CallOutcome) -> String {
     match &answer.result {
         Some(Ok(result)) => match &result.content[..] {
             [Content::Text(text)] => text.clone(),
@@ -105,7 +105,7 @@ fn body(answer: &Answer) -> String {
     }
 }
 
-fn first(answer: &Answer) -> &'static str {
+fn first(answer: &CallOutcome) -> &'static str {
     answer.verdict.reasons.first().unwrap().id
 }
 
@@ -286,7 +286,7 @@ async fn a_call_that_was_given_up_frees_its_place_as_soon_as_its_tool_works_no_m
 }
 
 /// Calls `t` again and again until its place is free.
-async fn once_free(house: &House, caller: &Caller, facts: &ToolFacts) -> Answer {
+async fn once_free(house: &House, caller: &Caller, facts: &ToolFacts) -> CallOutcome {
     for _ in 0..200 {
         let answer = house.broker.call(call("t", json!({}), caller, facts), answers).await;
         if answer.verdict.decision == Decision::Allow || first(&answer) != "tools.concurrency/exceeded" {

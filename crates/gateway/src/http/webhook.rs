@@ -25,7 +25,7 @@ pub const WINDOW: Duration = Duration::from_secs(300);
 const TRIES: [Duration; 5] =
     [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(15), Duration::from_secs(60)];
 /// How long one try may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Takes the words about a delivery that failed.
 pub type Complain = Box<dyn Fn(&str) + Send + Sync>;
@@ -74,7 +74,7 @@ impl Webhook {
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
-            .timeout(PATIENCE)
+            .timeout(DELIVERY_TIMEOUT)
             .build()
             .map_err(|error| error.to_string())?;
         Ok(Self { url, secret, client, tries, complain, said: Mutex::default() })

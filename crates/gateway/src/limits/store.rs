@@ -51,7 +51,7 @@ const JOURNAL: usize = 512;
 const ENTRY: usize = 1 + WORDS;
 const MAX_ENTRIES: usize = (HEADER - JOURNAL) / ENTRY;
 /// How long the lock is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// The table, open.
@@ -228,7 +228,7 @@ impl Store {
                 Err(Errno::WOULDBLOCK | Errno::INTR) => {}
                 Err(errno) => return Err(self.failed(&errno)),
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > LOCK_TIMEOUT {
                 break;
             }
             // The lock is held for microseconds: give way first, sleep only when that did not help.

@@ -9,7 +9,7 @@ use policy::tools::Tools;
 use super::allow::Allow;
 use super::pins::{First, Pinning, Pins};
 use super::servers::{self, Server, ServerError, Surroundings};
-use super::upstream::Launch;
+use super::upstream::ServerLauncher;
 use crate::Broker;
 
 /// What a gateway is made of.
@@ -23,7 +23,7 @@ pub struct Gateway {
     /// Pins.
     pub pinning: Pinning,
     /// Starts programs.
-    pub launch: Arc<dyn Launch>,
+    pub launch: Arc<dyn ServerLauncher>,
     /// Whether servers are started with a session, or when they are needed.
     pub eager: bool,
 }

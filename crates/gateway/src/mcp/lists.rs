@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use super::lock;
 use super::protocol::{self, Protocol};
 use super::pushed::Pushed;
-use super::session::{Context, PATIENCE, Session};
+use super::session::{Context, LIST_TIMEOUT, Session};
 use super::tools::page;
 use super::upstream::Link;
 use super::wire::{self, Outcome, RpcError};
@@ -51,7 +51,7 @@ impl Session {
         }
         let mut found = BTreeMap::new();
         let mut notes = Vec::new();
-        let until = tokio::time::Instant::now() + PATIENCE;
+        let until = tokio::time::Instant::now() + LIST_TIMEOUT;
         while let Ok(Some(done)) = tokio::time::timeout_at(until, set.join_next()).await {
             match done {
                 Ok((name, Ok((entries, note)))) => {

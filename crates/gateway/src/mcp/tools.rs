@@ -25,7 +25,7 @@ use super::session::{Context, Session};
 use super::text;
 use super::upstream::Link;
 use super::wire::{self, Id, Outcome, RpcError};
-use crate::broker::Answer;
+use crate::broker::CallOutcome;
 
 /// Entries of one page.
 const PAGE: usize = 200;
@@ -334,7 +334,7 @@ fn held(tool: &Tool) -> Json {
 }
 
 /// The answer of the broker, for the client: a result, or why there is none, in words for the model.
-fn said(answer: &Answer) -> Json {
+fn said(answer: &CallOutcome) -> Json {
     match &answer.result {
         Some(Ok(result)) => convert::written(result),
         Some(Err(failure)) => json!({ "content": [{ "type": "text", "text": failure.message }], "isError": true }),

@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf};
 
 use super::*;
-use crate::approvals::{Answer, Approvals, Ask};
+use crate::approvals::{ApprovalAnswer, Approvals, Ask};
 use crate::engine::{BoxFuture, CallResult, Engine, Run, ToolRequest, ToolRoute, ToolUnavailable};
 use crate::record::{Event, Record};
 
@@ -59,7 +59,7 @@ impl Engine for House {
                 };
                 let answer = self.0.ask(&ask).unwrap().wait(std::time::Duration::from_secs(60)).await;
                 verdict.decision =
-                    if matches!(answer, Answer::Approved { .. }) { Decision::Allow } else { Decision::Deny };
+                    if matches!(answer, ApprovalAnswer::Approved { .. }) { Decision::Allow } else { Decision::Deny };
             }
             let result =
                 if verdict.decision == Decision::Allow { Some(run(json!({ "judged": args })).await) } else { None };

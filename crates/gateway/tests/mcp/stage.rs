@@ -12,7 +12,7 @@ use gateway::Broker;
 use gateway::approvals::Approvals;
 use gateway::limits::Ledger;
 use gateway::mcp::servers::{Server, Transport};
-use gateway::mcp::upstream::{Launch, Launched};
+use gateway::mcp::upstream::{Launched, ServerLauncher};
 use gateway::mcp::{Gateway, GatewayPolicy, pinning};
 use gateway::record::{Event, Record};
 use serde_json::{Value as Json, json};
@@ -65,7 +65,7 @@ impl Written {
 
 struct Direct;
 
-impl Launch for Direct {
+impl ServerLauncher for Direct {
     fn launch(&self, server: &Server) -> Result<Launched, String> {
         let Transport::Command { command, args } = &server.transport else { return Err("no command".to_owned()) };
         let env = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("PYTHONDONTWRITEBYTECODE", "1")];

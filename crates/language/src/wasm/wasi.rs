@@ -54,7 +54,7 @@ struct Inside<'a, 'c> {
 }
 
 /// What a call answers: nothing, or an error number of WASI.
-type Answer = Result<(), i32>;
+type WasiResult = Result<(), i32>;
 
 impl<'a, 'c> Inside<'a, 'c> {
     fn of(caller: &'a mut Caller<'c, StoreData>) -> Result<Self, i32> {
@@ -70,12 +70,12 @@ impl<'a, 'c> Inside<'a, 'c> {
         self.memory.data_mut(&mut *self.caller).get_mut(start..end).ok_or(FAULT)
     }
 
-    fn put(&mut self, at: u32, bytes: &[u8]) -> Answer {
+    fn put(&mut self, at: u32, bytes: &[u8]) -> WasiResult {
         self.bytes(at, bytes.len())?.copy_from_slice(bytes);
         Ok(())
     }
 
-    fn put_u32(&mut self, at: u32, value: usize) -> Answer {
+    fn put_u32(&mut self, at: u32, value: usize) -> WasiResult {
         let value = u32::try_from(value).map_err(|_| INVAL)?;
         self.put(at, &value.to_le_bytes())
     }
@@ -110,7 +110,7 @@ impl<'a, 'c> Inside<'a, 'c> {
     }
 }
 
-fn answer(caller: &mut Caller<'_, StoreData>, call: impl FnOnce(&mut Inside<'_, '_>) -> Answer) -> i32 {
+fn answer(caller: &mut Caller<'_, StoreData>, call: impl FnOnce(&mut Inside<'_, '_>) -> WasiResult) -> i32 {
     let done = Inside::of(caller).and_then(|mut inside| call(&mut inside));
     done.map_or_else(|errno| errno, |()| SUCCESS)
 }

@@ -120,9 +120,9 @@ impl Drop for ContextHandle {
 }
 
 /// A place for a context whose kernel starts.
-struct Place<'a>(&'a Inner);
+struct StartingSlot<'a>(&'a Inner);
 
-impl Drop for Place<'_> {
+impl Drop for StartingSlot<'_> {
     fn drop(&mut self) {
         let mut table = self.0.table();
         table.starting = table.starting.saturating_sub(1);
@@ -173,7 +173,7 @@ impl Execution {
 
 /// What answers a [`KernelAsk`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum KernelReply {
     /// Data of lane `Out`; of any length.
     Data(Vec<u8>),
     /// So many bytes of what was said to us were taken.
@@ -217,7 +217,7 @@ impl Manager {
             }
             table.starting = table.starting.saturating_add(1);
         }
-        let place = Place(inner);
+        let place = StartingSlot(inner);
         let cwd = wanted.cwd.clone().unwrap_or_else(|| inner.settings.cwd.clone());
         let shown =
             Context { id: random_word()?, language: wanted.language.clone(), cwd, default, ..Context::default() };
@@ -356,20 +356,20 @@ impl Manager {
 
     /// Answers a request; the whole of what a supervisor has to call. What the caller says comes by `said`. Whoever drops the
     /// other end of `to` cancels.
-    pub async fn answer(&self, ask: KernelAsk, said: mpsc::UnboundedReceiver<Vec<u8>>, to: mpsc::Sender<Answer>) {
+    pub async fn answer(&self, ask: KernelAsk, said: mpsc::UnboundedReceiver<Vec<u8>>, to: mpsc::Sender<KernelReply>) {
         let end = tokio::select! {
             () = to.closed() => return,
             end = self.answered(ask, said, &to) => end,
         };
         // Who asked may be gone.
-        drop(to.send(Answer::End(end)).await);
+        drop(to.send(KernelReply::End(end)).await);
     }
 
     async fn answered(
         &self,
         ask: KernelAsk,
         said: mpsc::UnboundedReceiver<Vec<u8>>,
-        to: &mpsc::Sender<Answer>,
+        to: &mpsc::Sender<KernelReply>,
     ) -> Result<Value, Failure> {
         match ask {
             KernelAsk::Languages {} => value(&self.languages().await?),
@@ -382,7 +382,7 @@ impl Manager {
             KernelAsk::Execute(ask) => {
                 let mut execution = self.execute(ask).await?;
                 while let Some(line) = execution.next().await {
-                    if to.send(Answer::Data(line)).await.is_err() {
+                    if to.send(KernelReply::Data(line)).await.is_err() {
                         break;
                     }
                 }
@@ -396,7 +396,7 @@ impl Manager {
 async fn converse(
     mut channels: Channels,
     mut said: mpsc::UnboundedReceiver<Vec<u8>>,
-    to: &mpsc::Sender<Answer>,
+    to: &mpsc::Sender<KernelReply>,
 ) -> Result<(), Failure> {
     let mut lines = driver::Lines::default();
     let gone = |driver::DriverGone(_)| Failure { code: Code::Invalid, message: "a message is too long".to_owned() };
@@ -404,7 +404,7 @@ async fn converse(
     loop {
         tokio::select! {
             line = channels.next() => match line {
-                Some(line) => drop(to.send(Answer::Data(line)).await),
+                Some(line) => drop(to.send(KernelReply::Data(line)).await),
                 None => return Ok(()),
             },
             bytes = said.recv(), if open => {
@@ -416,7 +416,7 @@ async fn converse(
                 while let Some(line) = lines.take().map_err(gone)? {
                     channels.say(&line).await?;
                 }
-                drop(to.send(Answer::Taken(bytes.len())).await);
+                drop(to.send(KernelReply::Taken(bytes.len())).await);
             }
         }
     }

@@ -421,9 +421,9 @@ async fn asks_are_answered_as_words_and_lines() {
         let mut data = Vec::new();
         while let Some(answer) = answers.recv().await {
             match answer {
-                Answer::Data(bytes) => data.extend(bytes),
-                Answer::Taken(_) => panic!("nothing was said"),
-                Answer::End(end) => return (String::from_utf8(data).unwrap(), end),
+                KernelReply::Data(bytes) => data.extend(bytes),
+                KernelReply::Taken(_) => panic!("nothing was said"),
+                KernelReply::End(end) => return (String::from_utf8(data).unwrap(), end),
             }
         }
         task.await.unwrap();

@@ -8,19 +8,19 @@ use sandbox::Environment;
 use sys::spawn::Child;
 
 use super::proof::{Files, Proof};
-use crate::create::{Answer, Created, Order, Parked, Refusal, Request, Started, Taking};
+use crate::create::{CreateReply, Created, Order, Parked, Refusal, Request, SupervisorProcess, Taking};
 use crate::error::LiveError;
 
 /// What the kernel holds for one beside its processes' own memory: namespaces, groups, mounts. An estimate, bytes.
 const KERNEL: u64 = 512 << 10;
 const PAGE: u64 = 4096;
 /// One that was told to end has done so by then, or is killed.
-const PATIENCE: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A sandbox that is ready.
 #[derive(Debug)]
 pub(super) struct Spare {
-    started: Started,
+    started: SupervisorProcess,
     pub(super) parked: Parked,
     /// The files of the host behind it.
     pub(super) files: Files,
@@ -40,15 +40,15 @@ impl Spare {
             Proof::now(request, environment).ok_or_else(|| none.to_owned())
         };
         let before = read()?;
-        let mut started = Started::new(program, environment).map_err(told)?;
+        let mut started = SupervisorProcess::new(program, environment).map_err(told)?;
         let said = started.say(&Order::Park(request.clone()));
         let parked = match started.answer().map_err(told)? {
-            Answer::Parked(parked) => parked,
-            Answer::Refused(refusal) => {
+            CreateReply::Parked(parked) => parked,
+            CreateReply::Refused(refusal) => {
                 reap(&started.leave());
                 return Err(refusal.text.lines().next().unwrap_or_default().to_owned());
             }
-            Answer::Created(_) => {
+            CreateReply::Created(_) => {
                 reap(&started.leave());
                 return Err(format!("it did not wait to be taken ({said:?})"));
             }
@@ -93,7 +93,7 @@ impl Spare {
 /// Waits for the end of one that was told, so that nothing of it is left.
 pub(super) fn reap(child: &Child) {
     let interest = sys::channel::Interest { fd: child.pidfd.as_fd(), write: false };
-    let ended = sys::channel::wait(&[interest], Some(PATIENCE));
+    let ended = sys::channel::wait(&[interest], Some(END_TIMEOUT));
     if !ended.is_ok_and(|ready| ready.contains(&true)) {
         drop(sys::pidfd::send_signal(&child.pidfd, 9));
     }

@@ -17,7 +17,7 @@ use super::client::{Client, ClientId, Role, StreamKind, end_frame, failure};
 use super::kernel::{Kernels, RequestOrigin};
 use super::line::{Agent, Breach, To};
 use super::program::{Program, now_ms};
-use crate::kernel::Answer;
+use crate::kernel::KernelReply;
 use crate::wire::{Owned, encode};
 use crate::words::{EndReason, Info, State};
 
@@ -40,7 +40,7 @@ pub(super) enum Note {
     /// The agent is gone.
     Gone,
     /// A context answers.
-    Kernel(RequestOrigin, Answer),
+    Kernel(RequestOrigin, KernelReply),
     /// The freezer has answered.
     Frozen(bool, Result<(), Failure>),
     /// What was asked of the files is done: for whom, and what came of it.

@@ -14,7 +14,7 @@ use super::client::{ClientId, StreamKind, failure};
 use super::hub::{Hub, Note};
 use crate::client::Client;
 use crate::kernel::words::KernelAsk;
-use crate::kernel::{Answer, MAX_OUTPUT, Manager, Settings, Supervised};
+use crate::kernel::{KernelReply, MAX_OUTPUT, Manager, Settings, Supervised};
 use crate::wire::{self, Owned};
 
 /// Nobody is owed more than that, however often he says so.
@@ -113,20 +113,20 @@ impl Hub {
     }
 
     /// What a context answers.
-    pub(super) fn kernel_said(&mut self, (id, stream, number): RequestOrigin, said: Answer) {
+    pub(super) fn kernel_said(&mut self, (id, stream, number): RequestOrigin, said: KernelReply) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let Some(StreamKind::Kernel(asked)) = client.streams.get_mut(&stream) else { return };
         if asked.number != number {
             return;
         }
         match said {
-            Answer::Taken(bytes) => {
+            KernelReply::Taken(bytes) => {
                 let more = u32::try_from(bytes).unwrap_or(0);
                 asked.in_left = asked.in_left.saturating_add(more);
                 client.send(wire::credit(stream, more));
             }
-            Answer::Data(bytes) => client.send(wire::data(stream, Lane::Out, &bytes)),
-            Answer::End(result) => {
+            KernelReply::Data(bytes) => client.send(wire::data(stream, Lane::Out, &bytes)),
+            KernelReply::End(result) => {
                 client.end(stream, result);
                 self.busy = Instant::now();
             }
@@ -145,9 +145,11 @@ async fn answer(
     let (to, mut from) = channel(1);
     let give = async {
         while let Some(said) = from.recv().await {
-            let parts: Vec<Answer> = match said {
-                Answer::Data(bytes) => bytes.chunks(MAX_DATA / 2).map(|part| Answer::Data(part.to_vec())).collect(),
-                other @ (Answer::Taken(_) | Answer::End(_)) => vec![other],
+            let parts: Vec<KernelReply> = match said {
+                KernelReply::Data(bytes) => {
+                    bytes.chunks(MAX_DATA / 2).map(|part| KernelReply::Data(part.to_vec())).collect()
+                }
+                other @ (KernelReply::Taken(_) | KernelReply::End(_)) => vec![other],
             };
             for part in parts {
                 if !owed(&credit, &part).await || notes.send(Note::Kernel(asker, part)).await.is_err() {
@@ -160,10 +162,10 @@ async fn answer(
 }
 
 /// Waits until so much may be sent.
-async fn owed(credit: &Semaphore, part: &Answer) -> bool {
+async fn owed(credit: &Semaphore, part: &KernelReply) -> bool {
     let length = match part {
-        Answer::Data(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-        Answer::Taken(_) | Answer::End(_) => 0,
+        KernelReply::Data(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+        KernelReply::Taken(_) | KernelReply::End(_) => 0,
     };
     match credit.acquire_many(length).await {
         Ok(permits) => {

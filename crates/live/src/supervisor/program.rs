@@ -298,7 +298,7 @@ impl Program {
                 (None, None) => ("failed", None, "the agent did not say how the program ended".to_owned()),
             },
         };
-        self.report(Facts { outcome, code, signal, limit, message }, exited)
+        self.report(OutcomeFields { outcome, code, signal, limit, message }, exited)
     }
 
     /// How it ended with its sandbox.
@@ -306,10 +306,10 @@ impl Program {
         let (outcome, signal) = if limit.is_some() { ("limit", None) } else { ("signalled", Some(9)) };
         let limit = limit.map(str::to_owned);
         let message = format!("it ended with its sandbox: {message}");
-        self.report(Facts { outcome, code: None, signal, limit, message }, &Exited::default())
+        self.report(OutcomeFields { outcome, code: None, signal, limit, message }, &Exited::default())
     }
 
-    fn report(&self, facts: Facts, exited: &Exited) -> Report {
+    fn report(&self, facts: OutcomeFields, exited: &Exited) -> Report {
         let seconds = |us: u64| Duration::from_micros(us).as_secs_f64();
         Report {
             outcome: facts.outcome.to_owned(),
@@ -350,7 +350,7 @@ impl Program {
     }
 }
 
-struct Facts {
+struct OutcomeFields {
     outcome: &'static str,
     code: Option<i32>,
     signal: Option<i32>,

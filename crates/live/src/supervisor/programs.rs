@@ -29,7 +29,7 @@ const MAX_KEPT_IN_ALL: usize = 32 << 20;
 /// Most bytes of a list of programs: it fits a frame with what stands around it.
 const SHOWN: usize = 224 * 1024;
 /// A program that was killed is gone by then, or its agent is none.
-const PATIENCE: Duration = Duration::from_secs(60);
+const KILL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The kernel's count of what memory ended is read so long after a SIGKILL that nobody of us sent.
 const COUNTED: Duration = Duration::from_millis(120);
 
@@ -379,14 +379,14 @@ impl Hub {
         if program.is_over() || program.patience.is_some() {
             return;
         }
-        program.patience = Instant::now().checked_add(PATIENCE);
+        program.patience = Instant::now().checked_add(KILL_TIMEOUT);
         self.agent.cancel(program.line, false);
     }
 
     /// After a pause, what was killed has its time again.
     pub(super) fn forgive(&mut self) {
         for program in self.programs.values_mut() {
-            program.patience = program.patience.and_then(|_| Instant::now().checked_add(PATIENCE));
+            program.patience = program.patience.and_then(|_| Instant::now().checked_add(KILL_TIMEOUT));
         }
     }
 

@@ -210,10 +210,10 @@ impl Settings {
         let offline = is_set("no-index") || is_set("offline");
         let (key, host) = client.usual();
         let named = |value: &str| value.split_whitespace().filter_map(place).collect::<Vec<_>>();
-        let is_usual = |place: &Place| place.host == host && place.port == 443;
+        let is_usual = |place: &RegistryAddress| place.host == host && place.port == 443;
         settings.usual = !offline && taken.get(key).is_none_or(|value| named(value).iter().any(is_usual));
         let places = taken.iter().filter(|(key, _)| client.names_registries(key)).flat_map(|(_, value)| named(value));
-        let places: Vec<Place> = places.filter(|place| !is_usual(place)).collect();
+        let places: Vec<RegistryAddress> = places.filter(|place| !is_usual(place)).collect();
         for place in places {
             let host = if place.is_loopback() { LOOPBACK.to_owned() } else { place.host.clone() };
             // Who asks by a proxy lets that look for the address.
@@ -342,14 +342,14 @@ fn is_exempt(host: &str, list: &str) -> bool {
 
 /// Where an address of a registry leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct RegistryAddress {
     host: String,
     port: u16,
     /// `HOST[:PORT]`, as it is written.
     written: String,
 }
 
-fn place(url: &str) -> Option<Place> {
+fn place(url: &str) -> Option<RegistryAddress> {
     let (scheme, rest) = url.split_once("://")?;
     let port = [("https", 443), ("http", 80)].iter().find(|(name, _)| scheme.eq_ignore_ascii_case(name))?.1;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -359,10 +359,10 @@ fn place(url: &str) -> Option<Place> {
         None => (written, port),
     };
     let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
-    (!host.is_empty()).then(|| Place { host, port, written: written.to_owned() })
+    (!host.is_empty()).then(|| RegistryAddress { host, port, written: written.to_owned() })
 }
 
-impl Place {
+impl RegistryAddress {
     fn is_loopback(&self) -> bool {
         let named = self.host == "localhost" || self.host.ends_with(".localhost");
         named || self.host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
@@ -376,7 +376,7 @@ impl Place {
 }
 
 /// The loopback's name instead of its address, in all that names this place.
-fn renamed(settings: &mut BTreeMap<String, String>, place: &Place) {
+fn renamed(settings: &mut BTreeMap<String, String>, place: &RegistryAddress) {
     let bare = place.written.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     let new = bare.map_or_else(|| LOOPBACK.to_owned(), |(_, port)| format!("{LOOPBACK}:{port}"));
     let within = |text: &str| {

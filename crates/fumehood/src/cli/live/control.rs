@@ -7,7 +7,7 @@ use serde_json::json;
 use super::super::args::Positionals;
 use super::super::spec::{Call, Spec};
 use super::{answered, connected, home, missing, sandbox_argument, stopped, text, wait_for};
-use crate::ui::Failure;
+use crate::ui::{FAILED, Failure};
 use sandbox::fault::show_text;
 
 /// Sandboxes that one call may name.
@@ -129,7 +129,7 @@ fn each(
         }
     }
     if !faults.is_empty() {
-        return Err(Failure::Faults { code: 125, faults });
+        return Err(Failure::Faults { code: FAILED, faults });
     }
     if call.json {
         call.console.json(&json!({ "schema": 1, "sandboxes": done }))?;

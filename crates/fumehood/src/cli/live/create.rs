@@ -18,7 +18,7 @@ use super::super::spec::{Call, Spec};
 use super::{stopped, text, time};
 use crate::environment::Environment;
 use crate::load;
-use crate::ui::{Failure, Palette, When};
+use crate::ui::{Failure, Palette, REFUSED, When};
 
 const FLAGS: &[Flag] = &[
     Flag::new("name", Some("NAME"), To::Ours, "A name that stands for the id"),
@@ -84,7 +84,7 @@ fn create_from(call: &Call<'_>, word: &str) -> Result<u8, Failure> {
         )));
     }
     let (mut wanted, environment) = of_snapshot(call, word)?;
-    let added = asked_layers(call, 126)?;
+    let added = asked_layers(call, REFUSED)?;
     if !added.is_empty() {
         stands_there(call, &environment)?;
         let mut layers: Vec<PolicyLayer> = wanted.layers.into_iter().map(Into::into).collect();

@@ -19,7 +19,7 @@ use super::super::args::{Flag, Positionals, To, usage};
 use super::super::spec::{Call, Spec};
 use super::{answered, connected, failed, home, missing, text, time, wait_for};
 use crate::run::terminal::{RawMode, size};
-use crate::ui::Failure;
+use crate::ui::{FAILED, Failure};
 
 const FLAGS: &[Flag] = &[
     Flag::new("interactive", None, To::Ours, "Let the program read from stdin").short(b'i'),
@@ -196,7 +196,7 @@ fn code_of(report: &Report) -> u8 {
         "refused" => report.code.unwrap_or(126),
         _ => 125,
     };
-    u8::try_from(code).unwrap_or(125)
+    u8::try_from(code).unwrap_or(FAILED)
 }
 
 /// What is typed, to the program; at its end the program sees the end.

@@ -9,7 +9,7 @@ use super::super::flags::POLICY;
 use super::super::spec::{Call, Spec};
 use super::{answered, connected, home, sandbox_argument, wait_for};
 use crate::load;
-use crate::ui::Failure;
+use crate::ui::{Failure, REFUSED};
 use sandbox::fault::show_text;
 
 pub(crate) const SET: Spec = Spec {
@@ -32,7 +32,7 @@ pub(crate) const SET: Spec = Spec {
 
 fn set(call: &mut Call<'_>) -> Result<u8, Failure> {
     let (home, word) = (home(call)?, sandbox_argument(call, "net set -p POLICY ID")?);
-    let loaded = load::policy(&asked_layers(call, 126)?, call.environment)?;
+    let loaded = load::policy(&asked_layers(call, REFUSED)?, call.environment)?;
     let net = loaded.policy.net.document();
     let (id, replaced) = wait_for(async {
         let (info, client) = connected(&home, &word).await?;

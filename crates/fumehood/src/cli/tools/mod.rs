@@ -15,11 +15,11 @@ use policy::tools::{Decision, Mcp, Tools};
 use super::ask::asked_layers;
 use super::spec::Call;
 use crate::load;
-use crate::ui::{Failure, Role};
+use crate::ui::{Failure, REFUSED, Role};
 
 /// The policy of a call, and its gate; a policy without `[tools]` names no tool and so denies all.
 fn gated(call: &Call<'_>) -> Result<(Loaded, Tools, gate::Gate), Failure> {
-    let (loaded, gate) = load::gated(&asked_layers(call, 126)?, call.environment)?;
+    let (loaded, gate) = load::gated(&asked_layers(call, REFUSED)?, call.environment)?;
     let none = || Tools {
         default: Decision::Deny,
         entries: Vec::new(),

@@ -11,7 +11,7 @@ use crate::cli::args::{Flag, To, usage};
 use crate::cli::ask::asked_layers;
 use crate::cli::spec::Call;
 use crate::mcp::{GatewayOptions, gateway};
-use crate::ui::Failure;
+use crate::ui::{Failure, REFUSED};
 use sandbox::fault::{Fault, show_bytes, show_text};
 
 pub(super) const SERVER: &[Flag] =
@@ -23,7 +23,7 @@ pub(super) type Offers = (String, Vec<Offered>, Vec<String>);
 /// What the server offers that was named; none if none was named.
 pub(super) fn offered(call: &Call<'_>) -> Result<Option<Offers>, Failure> {
     let Some(server) = call.parsed.value("server").map(|name| show_bytes(name.as_bytes())) else { return Ok(None) };
-    let layers = asked_layers(call, 126)?;
+    let layers = asked_layers(call, REFUSED)?;
     let made = gateway(&layers, call.environment, GatewayOptions { strict_pins: false, eager: false })?;
     let names = made.servers.iter().map(|server| server.name.clone()).collect::<Vec<_>>().join(", ");
     let pool = UpstreamPool::new(made);

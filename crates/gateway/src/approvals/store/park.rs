@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use super::super::memory::Memory;
-use super::super::{Answer, ApprovalError, Ask, ParkedCall, Settings};
+use super::super::{ApprovalAnswer, ApprovalError, Ask, ParkedCall, Settings};
 use super::rows::{CALL, MEMORY, call_of, memory_of};
 use super::{Store, fresh_id, int, is_alive, overdue, seal};
 use policy::tools::Approval;
@@ -14,7 +14,7 @@ pub(in super::super) struct ParkResult {
     /// The parked call, if one is.
     pub(in super::super) call: Option<ParkedCall>,
     /// The answer, if it is known.
-    pub(in super::super) answer: Option<Answer>,
+    pub(in super::super) answer: Option<ApprovalAnswer>,
     /// Whether it was parked just now.
     pub(in super::super) is_new: bool,
 }
@@ -33,7 +33,7 @@ impl Store {
             }
             if let Some(memory) = covering(t, ask, &settings.bound_to, now)? {
                 t.execute("UPDATE memories SET uses = uses + 1 WHERE id = ?1", [&memory.id])?;
-                let answer = Answer::Approved { id: memory.call, by: memory.by, remembered: Some(memory.id) };
+                let answer = ApprovalAnswer::Approved { id: memory.call, by: memory.by, remembered: Some(memory.id) };
                 return Ok(Ok(ParkResult { call: None, answer: Some(answer), is_new: false }));
             }
             if let Some(call) = left_behind(t, &seal, "state = 'waiting'", 0)? {
@@ -86,7 +86,7 @@ fn answered(
     if let Some(call) = unused {
         t.execute("UPDATE calls SET used = ?2 WHERE id = ?1", params![call.id, int(now)])?;
         let by = call.by.clone().unwrap_or_default();
-        let answer = Answer::Approved { id: call.id.clone(), by, remembered: None };
+        let answer = ApprovalAnswer::Approved { id: call.id.clone(), by, remembered: None };
         return Ok(Some(Ok(ParkResult { call: Some(call), answer: Some(answer), is_new: false })));
     }
     let sql = format!(

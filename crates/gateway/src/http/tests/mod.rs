@@ -23,7 +23,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 use super::*;
-use crate::approvals::{Answer, Approvals, Ask, State};
+use crate::approvals::{ApprovalAnswer, Approvals, Ask, State};
 use crate::engine::{BoxFuture, CallResult, Engine, Run, ToolRequest, ToolRoute, ToolUnavailable};
 use crate::record::{Event, Record};
 
@@ -89,7 +89,7 @@ impl Engine for House {
                 };
                 let answer = match self.approvals.ask(&ask) {
                     Ok(parked) => parked.wait(Duration::from_secs(60)).await,
-                    Err(why) => Answer::Lost { id: String::new(), why },
+                    Err(why) => ApprovalAnswer::Lost { id: String::new(), why },
                 };
                 match answer.denial("r") {
                     Some(reason) => {

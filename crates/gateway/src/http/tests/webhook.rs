@@ -63,7 +63,7 @@ async fn a_webhook_is_signed_tried_again_and_neither_blocks_nor_approves() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(approvals.get(&id).unwrap().unwrap().state, State::Waiting, "telling is not answering");
     approvals.deny(&id, "alice", "").unwrap();
-    assert!(matches!(waiting.await.unwrap(), Answer::Denied { by, .. } if by == "alice"));
+    assert!(matches!(waiting.await.unwrap(), ApprovalAnswer::Denied { by, .. } if by == "alice"));
     for text in &seen {
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let header = |name: &str| {

@@ -31,7 +31,7 @@ use crate::mcp::wire::{self, Id, Outcome, RpcError};
 
 /// A list is not kept waiting longer for servers that start slowly: they follow with a notification. Those that were late
 /// once are not waited for again until they are there.
-pub(in crate::mcp) const PATIENCE: Duration = Duration::from_secs(5);
+pub(in crate::mcp) const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Changes within this time are told once.
 const QUIET: Duration = Duration::from_millis(200);
 
@@ -428,7 +428,7 @@ impl Session {
         loop {
             // Those that were late before are looked at, and not waited for.
             let awaited = self.upstreams.keys().any(|name| !parts.contains_key(name) && !late.contains(name));
-            let until = begun + if awaited { PATIENCE } else { QUIET };
+            let until = begun + if awaited { LIST_TIMEOUT } else { QUIET };
             match tokio::time::timeout_at(until, set.join_next()).await {
                 Ok(Some(Ok((name, part)))) => drop(parts.insert(name, part)),
                 Ok(Some(Err(_))) => {}

@@ -13,7 +13,7 @@ use crate::mcp::peer::{Failure, Peer};
 use crate::mcp::protocol::{self, Protocol};
 
 /// How long a server may take to say hello: interpreters and package runners start slowly.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a server may stay silent on the first word before it gets the handshake too.
 const PROBE: Duration = Duration::from_secs(8);
 
@@ -111,11 +111,13 @@ async fn handshake(peer: &Peer, capabilities: &Json) -> Result<Introduced, Unmet
         "capabilities": capabilities,
         "clientInfo": protocol::implementation(),
     });
-    let asked = tokio::time::timeout(PATIENCE, peer.request("initialize", params, None).answer()).await;
+    let asked = tokio::time::timeout(HELLO_TIMEOUT, peer.request("initialize", params, None).answer()).await;
     let result = match asked {
         Ok(Ok(result)) => result,
         Ok(Err(failure)) => return Err(Unmet::Failed(failure.into_rpc().message)),
-        Err(_) => return Err(Unmet::Failed(format!("it did not introduce itself within {} s", PATIENCE.as_secs()))),
+        Err(_) => {
+            return Err(Unmet::Failed(format!("it did not introduce itself within {} s", HELLO_TIMEOUT.as_secs())));
+        }
     };
     let version = result.get("protocolVersion").and_then(Json::as_str).unwrap_or_default();
     if !protocol::HANDSHAKE.contains(&version) {

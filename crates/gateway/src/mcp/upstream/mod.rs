@@ -43,7 +43,7 @@ const LIST: Duration = Duration::from_secs(60);
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// Starts programs on behalf of the gateway, each in a sandbox of its own.
-pub trait Launch: Send + Sync + 'static {
+pub trait ServerLauncher: Send + Sync + 'static {
     /// Starts a server; called where waiting hinders nobody, within the runtime.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ enum State {
 pub struct Upstream {
     /// What was asked for.
     pub server: Server,
-    launch: Arc<dyn Launch>,
+    launch: Arc<dyn ServerLauncher>,
     owner: OnceLock<Weak<dyn Owner>>,
     state: Mutex<State>,
     failures: Mutex<u32>,
@@ -121,7 +121,12 @@ impl std::fmt::Debug for Upstream {
 impl Upstream {
     /// A server that is not started yet. It ends with `stop`; `tasks` are done when nothing of it runs any more.
     #[must_use]
-    pub fn new(server: Server, launch: Arc<dyn Launch>, stop: &CancellationToken, tasks: &TaskTracker) -> Arc<Self> {
+    pub fn new(
+        server: Server,
+        launch: Arc<dyn ServerLauncher>,
+        stop: &CancellationToken,
+        tasks: &TaskTracker,
+    ) -> Arc<Self> {
         Arc::new(Self {
             server,
             launch,

@@ -93,5 +93,5 @@ fn own(place: &Path, euid: u32) -> Result<(), Failure> {
         why,
         fix: format!("`chmod go-w {}`, or name a policy with `-p`", show_path(place).trim_matches('`')),
     };
-    Err(Failure::Faults { code: 126, faults: vec![fault] })
+    Err(Failure::refused(fault))
 }

@@ -7,8 +7,6 @@ use policy::value::{Policy, Root};
 use sys::paths::{self, Kind};
 use sys::proc::Process;
 
-use crate::backend::Launch;
-
 /// The bundle below `/run/fumehood`.
 pub(crate) const FILE: &str = agent::machine::CERTIFICATES;
 /// The same, as programs are told of it.
@@ -61,8 +59,8 @@ pub(crate) const ATTRS: Attrs = Attrs::RDONLY.and(Attrs::NOSUID).and(Attrs::NODE
 pub(crate) struct Certificates(Vec<u8>);
 
 impl Certificates {
-    pub(crate) fn of(launch: &Launch) -> Option<Self> {
-        launch.trust.as_ref().map(|trust| Self(trust.bundle.clone()))
+    pub(crate) const fn new(bundle: Vec<u8>) -> Self {
+        Self(bundle)
     }
 
     /// Whether a process reads them at a place, and nothing else.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use policy::Control;
 use policy::value::Grant;
 
-use crate::trust;
+use crate::trust::{self, Certificates};
 
 /// First descriptor of the guest after the fixed ones.
 pub(crate) const FIRST_EXTRA: u32 = 5;
@@ -202,6 +202,11 @@ pub struct Trust {
 }
 
 impl Trust {
+    /// What is to be read where programs look.
+    pub(crate) fn certificates(&self) -> Certificates {
+        Certificates::new(self.bundle.clone())
+    }
+
     /// As files below `/run/fumehood`.
     pub(crate) fn files(&self) -> [(String, Vec<u8>); 2] {
         let of = |name: &str, bytes: &[u8]| (name.to_owned(), bytes.to_vec());

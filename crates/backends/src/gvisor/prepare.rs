@@ -7,7 +7,7 @@ use policy::Plan;
 use policy::control::{Control, Filter};
 
 use crate::StartError;
-use crate::backend::{self, Launch};
+use crate::backend::{self, Launch, Trust};
 use crate::host::{Capabilities, Engine};
 use crate::identity::{INSIDE, Identity};
 use crate::native::blueprint::Blueprint;
@@ -15,7 +15,6 @@ use crate::native::handed::Handed;
 use crate::native::source::text;
 use crate::native::{filter, prepare as native, tree};
 use crate::oci::bundle::{self, Bundle, UserMapping};
-use crate::trust::Certificates;
 
 use super::network::NetworkRequest;
 
@@ -85,7 +84,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         exports: false,
         folder: None,
         copy_to: None,
-        certificates: Certificates::of(launch),
+        certificates: launch.trust.as_ref().map(Trust::certificates),
         etc: tree.etc,
         label: None,
         interpreted: None,

@@ -18,7 +18,7 @@ use super::interpreter::Interpreted;
 use super::landlock::Rules;
 use super::verify::Point;
 use super::{environment, filter, owner, process, source, tree};
-use crate::backend::{FIRST_EXTRA, Launch, OwnProgram, Stdio};
+use crate::backend::{FIRST_EXTRA, Launch, OwnProgram, Stdio, Trust};
 use crate::host::Capabilities;
 use crate::label::Label;
 use crate::trust::Certificates;
@@ -171,7 +171,7 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         exports,
         folder: launch.tmp.clone(),
         copy_to,
-        certificates: Certificates::of(launch),
+        certificates: launch.trust.as_ref().map(Trust::certificates),
         etc,
         label,
         config,

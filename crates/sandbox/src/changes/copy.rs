@@ -66,7 +66,7 @@ impl Baseline {
         }
         match host.kind {
             Kind::Special => {
-                self.refused.push(Refused { path: at.clone(), why: special(stat.st_mode).into() });
+                self.refused.push(Refused::new(at.clone(), special(stat.st_mode)));
                 return Ok(());
             }
             Kind::Symlink => {
@@ -78,7 +78,7 @@ impl Baseline {
                 Ok(source) => {
                     host = Fingerprint::from_stat(&rustix::fs::fstat(&source)?);
                     if host.kind != Kind::File {
-                        self.refused.push(Refused { path: at.clone(), why: REPLACED.into() });
+                        self.refused.push(Refused::new(at.clone(), REPLACED));
                         return Ok(());
                     }
                     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
@@ -90,7 +90,7 @@ impl Baseline {
                     rustix::fs::fchmod(&copy, Mode::from_raw_mode(host.mode & 0o777))?;
                 }
                 Err(errno) => {
-                    self.refused.push(Refused { path: at.clone(), why: unreadable(errno) });
+                    self.refused.push(Refused::new(at.clone(), unreadable(errno)));
                     return Ok(());
                 }
             },
@@ -100,7 +100,7 @@ impl Baseline {
                     Ok(_) => return Err(Errno::NAMETOOLONG),
                     Err(errno) => {
                         let why = if errno == Errno::XDEV { MOUNTED.to_owned() } else { unreadable(errno) };
-                        self.refused.push(Refused { path: at.clone(), why });
+                        self.refused.push(Refused::new(at.clone(), why));
                         return Ok(());
                     }
                 };

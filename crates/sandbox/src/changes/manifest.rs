@@ -100,7 +100,7 @@ pub struct Entry {
     pub touched: bool,
 }
 
-/// Something that is not carried over.
+/// Something that is not carried over, or not as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     /// Relative to the workspace.
@@ -108,6 +108,16 @@ pub struct Refused {
     pub path: PathBuf,
     /// Why.
     pub why: String,
+    /// It is carried over all the same: only what `why` says of it is not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken: bool,
+}
+
+impl Refused {
+    /// Something that is not carried over.
+    pub(crate) fn new(path: impl Into<PathBuf>, why: impl Into<String>) -> Self {
+        Self { path: path.into(), why: why.into(), taken: false }
+    }
 }
 
 /// All changes of one run.

@@ -188,10 +188,10 @@ impl Store {
     pub fn finish(mut self, state: &State) -> Result<Manifest, ChangesError> {
         if self.unlisted > 0 {
             let why = format!("{} paths of the run have no room in the list of its changes", self.unlisted);
-            self.manifest.refused.push(Refused { path: ".".into(), why });
+            self.manifest.refused.push(Refused::new(".", why));
         }
         if let Some(more) = self.parted.checked_sub(MAX_PARTED).filter(|more| *more > 0) {
-            self.refuse(Path::new("."), format!("{more} more hard links, each of which becomes a file of its own"));
+            self.note(Path::new("."), format!("{more} more hard links, each of which becomes a file of its own"));
         }
         self.manifest.entries.sort_by(|a, b| (&a.path, a.change).cmp(&(&b.path, b.change)));
         let failed = |errno| ChangesError::Write { path: self.path.clone(), errno };
@@ -226,11 +226,17 @@ impl Store {
     }
 
     pub(super) fn refuse(&mut self, path: &Path, why: impl Into<String>) {
-        if self.manifest.refused.len() < self.left.entries.max(1000) {
-            let refused = Refused { path: path.into(), why: why.into() };
-            if self.has_room(&refused) {
-                self.manifest.refused.push(refused);
-            }
+        self.tell(Refused::new(path, why));
+    }
+
+    /// Tells what is otherwise of something that is carried over.
+    fn note(&mut self, path: &Path, why: impl Into<String>) {
+        self.tell(Refused { taken: true, ..Refused::new(path, why) });
+    }
+
+    fn tell(&mut self, refused: Refused) {
+        if self.manifest.refused.len() < self.left.entries.max(1000) && self.has_room(&refused) {
+            self.manifest.refused.push(refused);
         }
     }
 
@@ -408,7 +414,7 @@ impl Store {
             return Ok(());
         }
         if base.as_ref().is_some_and(|base| base.has_other_names) {
-            self.refuse(path, KEPT);
+            self.note(path, KEPT);
         }
         let mut now = now.clone();
         now.size = size;
@@ -420,7 +426,7 @@ impl Store {
     fn part(&mut self, path: &Path, why: impl FnOnce() -> String) {
         self.parted = self.parted.saturating_add(1);
         if self.parted <= MAX_PARTED {
-            self.refuse(path, why());
+            self.note(path, why());
         }
     }
 }
@@ -529,6 +535,6 @@ mod tests {
         let listed = manifest.entries.len();
         assert!((2..10).contains(&listed), "{listed}");
         let why = format!("{} paths of the run have no room in the list of its changes", 20 - listed);
-        assert_eq!(manifest.refused, [Refused { path: ".".into(), why }]);
+        assert_eq!(manifest.refused, [Refused::new(".", why)]);
     }
 }

@@ -156,7 +156,7 @@ impl<W: Write> Walk<W> {
     #[expect(clippy::unnecessary_wraps, reason = "it stands where a step ends")]
     fn leave(&mut self, at: &Path, why: &str) -> KernelResult<()> {
         if self.packed.left_out.len() < NAMED {
-            self.packed.left_out.push(Refused { path: at.to_owned(), why: why.to_owned() });
+            self.packed.left_out.push(Refused::new(at, why));
         }
         Ok(())
     }

@@ -118,7 +118,7 @@ impl Writer {
     pub fn changes(&mut self, manifest: &Manifest) -> Result<(), SnapshotError> {
         self.link_changes(manifest).map_err(|errno| self.failed(CHANGES, errno))?;
         self.about.changes = manifest.entries.len();
-        self.about.left_out.extend(manifest.refused.iter().take(1000).cloned());
+        self.about.left_out.extend(manifest.refused.iter().filter(|refused| !refused.taken).take(1000).cloned());
         let sums: std::collections::BTreeMap<&str, u64> =
             manifest.entries.iter().filter_map(|entry| Some((entry.sha256.as_deref()?, entry.size))).collect();
         self.about.bytes = sums.values().fold(self.about.bytes, |all, size| all.saturating_add(*size));

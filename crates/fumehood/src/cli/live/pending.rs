@@ -86,7 +86,10 @@ fn applied(taken: Taken) -> Applied {
             paths,
             left: usize::try_from(left).unwrap_or(usize::MAX),
             keys: keys.into_iter().map(|Left { path, why, .. }| KeysLeft { path: path.0, keys: why }).collect(),
-            refused: refused.into_iter().map(|Left { path, why, .. }| Refused { path: path.0, why }).collect(),
+            refused: refused
+                .into_iter()
+                .map(|Left { path, why, .. }| Refused { path: path.0, why, taken: false })
+                .collect(),
         },
         Taken::Conflicts(conflicts) => Applied::Conflicts(conflicts.into_iter().map(conflict).collect()),
     }

@@ -79,8 +79,7 @@ pub(crate) fn places(policy: &Policy) -> Option<Vec<PathBuf>> {
     }
     let Some(tree) = tree(&policy.fs.root) else { return Some(Vec::new()) };
     let mut all = files(&tree);
-    let workspace = policy.workspace.at.as_ref().or(policy.workspace.path.as_ref());
-    let shown = policy.fs.read.iter().chain(&policy.fs.write).map(|grant| &grant.to).chain(workspace);
+    let shown = policy.fs.read.iter().chain(&policy.fs.write).map(|grant| &grant.to).chain(policy.workspace_at());
     let shown: Vec<&Path> = shown.map(PathBuf::as_path).collect();
     all.retain(|path| !shown.iter().any(|other| path.starts_with(other)));
     Some(all)

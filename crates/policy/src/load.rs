@@ -183,8 +183,7 @@ impl Loaded {
 
 /// Whether a grant is of the workspace itself, at the place where that is shown.
 pub(crate) fn is_the_workspace(workspace: &Workspace, grant: &Grant) -> bool {
-    let from = workspace.path.as_ref();
-    from == Some(&grant.from) && workspace.at.as_ref().or(from) == Some(&grant.to)
+    workspace.path.as_ref() == Some(&grant.from) && workspace.place() == Some(&grant.to)
 }
 
 /// An image as it lies in a store, and what it says of how it is run.

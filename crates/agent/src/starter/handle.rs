@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::held::Held;
 use super::link::Link;
 use super::messages::StarterMessage;
+use super::process::ProcessRef;
 use crate::tree::{Ending, ProcessSet};
 use crate::words::{Exited, Failure};
 
@@ -33,7 +33,7 @@ pub(super) struct StarterHandle {
     /// Its number, when it has said that it is there.
     pub(super) pid: Option<i32>,
     /// The same process, whatever becomes of the number.
-    process: Option<Held>,
+    process: Option<ProcessRef>,
     /// What its programs carry, and all that they leave behind: where the kernel lets it adopt nobody. Else it has no mark, and is
     /// told by the kernel when nobody is left.
     mark: Option<u64>,
@@ -107,7 +107,7 @@ impl StarterHandle {
     fn heard(&mut self, news: StarterMessage, may_be: impl Fn(i32) -> bool) -> Option<Option<(u64, ProgramEvent)>> {
         match (news, &mut self.job) {
             (StarterMessage::Ready { guarded: _, marks: _, pid }, _) if self.pid.is_none() && may_be(pid) => {
-                self.process = Held::of(pid);
+                self.process = ProcessRef::of(pid);
                 self.pid = Some(pid);
                 Some(None)
             }

@@ -6,11 +6,11 @@
 //! keeps the mark keeps signals from us as well. What a starter says is not believed: a program can end it, or worse.
 
 mod handle;
-mod held;
 mod inside;
 mod link;
 mod mark;
 mod messages;
+mod process;
 mod spawner;
 
 use std::collections::BTreeSet;

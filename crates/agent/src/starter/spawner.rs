@@ -2,10 +2,10 @@
 
 use rustix::io::Errno;
 
-use super::held::Held;
 use super::inside;
 use super::link::Link;
 use super::messages::{self, StarterMessage};
+use super::process::ProcessRef;
 
 /// SIGCONT.
 const CONTINUE: i32 = 18;
@@ -15,7 +15,7 @@ const KILL: i32 = 9;
 #[derive(Debug)]
 pub(super) struct Spawner {
     pub(super) pid: i32,
-    process: Held,
+    process: ProcessRef,
     pub(super) link: Link,
     /// Its starters mark their programs.
     pub(super) marks: bool,
@@ -27,7 +27,7 @@ impl Spawner {
         let (socket, theirs) = sys::channel::pair().map_err(|error| error.errno)?;
         let agent = sys::caller::pid();
         let pid = sys::fork::run(|| inside::make(&theirs, agent, made)).map_err(|error| error.errno)?;
-        let process = Held::of(pid).ok_or(Errno::CHILD)?;
+        let process = ProcessRef::of(pid).ok_or(Errno::CHILD)?;
         drop(theirs);
         let (mut inbox, mut part) = (Vec::new(), [0; 512]);
         // It has just been made by us, and started nothing yet that could keep it from answering.

@@ -10,7 +10,6 @@ use super::{
 };
 use crate::host::{Capabilities, Missing};
 use crate::sizes::{self, Size};
-use crate::trust;
 
 /// Answers for one clause.
 #[expect(clippy::too_many_lines, reason = "a table: one arm per clause")]
@@ -71,7 +70,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::NetMode => match policy.net.mode {
             NetMode::None => held_with(Control::Namespace(Namespace::Net), [Control::Filter(Filter::NoInet)]),
             NetMode::Loopback => held(Control::Namespace(Namespace::Net)),
-            NetMode::Allow => network::by_broker(policy, host, trust::places(policy)),
+            NetMode::Allow => network::by_broker(policy, host),
         },
         ClauseId::NetPresets | ClauseId::NetAllow | ClauseId::NetDeny | ClauseId::NetUnknown | ClauseId::NetDns => {
             network::rules(policy, id)

@@ -10,7 +10,6 @@ use super::{
 };
 use crate::host::{Capabilities, Missing};
 use crate::sizes::{self, Size};
-use crate::trust;
 
 /// What gVisor itself takes of the memory of a run (measured: 18 to 22 MiB with a small program), and what one needs beside it.
 const LEAST_MEMORY: u64 = 32 << 20;
@@ -223,7 +222,7 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
 
 /// As on the container tier, with a way of gVisor's own network stack to the broker's sockets.
 fn by_broker(policy: &Policy, host: &Capabilities) -> Support {
-    let controls = match network::by_broker(policy, host, trust::places(policy)) {
+    let controls = match network::by_broker(policy, host) {
         Support::Held(controls) => controls,
         other @ (Support::NotAsked | Support::Unmet(_)) => return other,
     };

@@ -13,7 +13,6 @@ use super::{
 };
 use crate::host::{Capabilities, Emulation, Missing};
 use crate::sizes::{self, Size};
-use crate::trust;
 
 /// Least memory with which the kernel that is prepared starts, and leaves something to programs.
 const LEAST_MEMORY: u64 = 128 << 20;
@@ -288,7 +287,7 @@ fn by_broker(policy: &Policy, host: &Capabilities) -> Support {
             "prepare it again, as root: fumehood machine prepare",
         );
     }
-    match network::by_broker(policy, host, trust::places(policy)) {
+    match network::by_broker(policy, host) {
         Support::Held(all) => {
             // The namespace itself is of the emulator's own plan.
             let others = all.iter().filter(|control| !matches!(control, Control::Namespace(_))).cloned();

@@ -2,7 +2,6 @@
 //! what the broker does. What it does not do yet is refused by name.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use policy::control::{Control, Filter, Inlet, Namespace, Variables};
 use policy::value::{
@@ -12,6 +11,7 @@ use policy::{ClauseId, Support, Unmet};
 
 use super::{held, held_with, unmet, when};
 use crate::host::Capabilities;
+use crate::trust;
 
 /// DNS, by UDP and by TCP.
 const DNS: u16 = 53;
@@ -40,8 +40,8 @@ const RULES: [(ClauseId, Answer); 9] = [
 /// Least Landlock ABI of the process tier, in which the broker is confined.
 const LEAST_LANDLOCK: u32 = 6;
 
-/// `net.mode = "allow"`. `trusted`: where the certificates that the run trusts beyond its root's are shown.
-pub(super) fn by_broker(policy: &Policy, host: &Capabilities, trusted: Option<Vec<PathBuf>>) -> Support {
+/// `net.mode = "allow"`.
+pub(super) fn by_broker(policy: &Policy, host: &Capabilities) -> Support {
     if host.landlock < LEAST_LANDLOCK {
         return unmet(
             "net.mode/broker-not-confined",
@@ -62,7 +62,7 @@ pub(super) fn by_broker(policy: &Policy, host: &Capabilities, trusted: Option<Ve
         );
     }
     let others = [Control::LocalRoutes { ipv6 }, Control::Inlets(inlets), Control::Broker];
-    let trusted = trusted.map(|at| Control::Certificates { at });
+    let trusted = trust::places(policy).map(|at| Control::Certificates { at });
     held_with(Control::Namespace(Namespace::Net), others.into_iter().chain(trusted))
 }
 

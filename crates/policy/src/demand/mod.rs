@@ -12,6 +12,9 @@ use crate::json::canonical;
 use crate::units::{Bytes, BytesPerSecond};
 use crate::value::{Grant, NetMode, Policy, Target, Threshold, Workspace, WorkspaceMode};
 
+/// Says a value of a policy in one line.
+type Line = fn(&Policy) -> Option<String>;
+
 impl Policy {
     /// Whether a tree of the host is shown writable without a layer of ours between.
     #[must_use]
@@ -35,8 +38,7 @@ impl Policy {
     /// Where the program sees the workspace; nowhere without one.
     #[must_use]
     pub fn workspace_at(&self) -> Option<&PathBuf> {
-        let Workspace { path, at, mode } = &self.workspace;
-        path.as_ref().filter(|_| *mode != WorkspaceMode::None).map(|path| at.as_ref().unwrap_or(path))
+        self.workspace.place()
     }
 
     /// Every demand, in `ClauseId` order.
@@ -76,18 +78,26 @@ impl Policy {
 
     /// A list or a group of values in one line.
     fn in_words(&self, id: ClauseId) -> Option<String> {
-        let (fs, limits, net) = (&self.fs, &self.limits, &self.net);
-        let lines = [
-            (ClauseId::FsRead, Some(grants_text(&fs.read))),
-            (ClauseId::FsWrite, Some(grants_text(&fs.write))),
-            (ClauseId::FsExec, fs.exec.as_deref().map(paths_text)),
-            (ClauseId::Workspace, Some(workspace_text(&self.workspace))),
-            (ClauseId::LimitsWarn, limits.warn.as_ref().map(threshold_text)),
-            (ClauseId::LimitsKill, limits.kill.as_ref().map(threshold_text)),
-            (ClauseId::NetPresets, Some(net.presets.keys().map(String::as_str).collect::<Vec<_>>().join(", "))),
-            (ClauseId::NetCa, Some(paths_text(&net.ca))),
+        let lines: [(ClauseId, Line); 8] = [
+            (ClauseId::FsRead, |of| Some(grants_text(&of.fs.read))),
+            (ClauseId::FsWrite, |of| Some(grants_text(&of.fs.write))),
+            (ClauseId::FsExec, |of| of.fs.exec.as_deref().map(paths_text)),
+            (ClauseId::Workspace, |of| Some(workspace_text(&of.workspace))),
+            (ClauseId::LimitsWarn, |of| of.limits.warn.as_ref().map(threshold_text)),
+            (ClauseId::LimitsKill, |of| of.limits.kill.as_ref().map(threshold_text)),
+            (ClauseId::NetPresets, |of| Some(of.net.presets.keys().map(String::as_str).collect::<Vec<_>>().join(", "))),
+            (ClauseId::NetCa, |of| Some(paths_text(&of.net.ca))),
         ];
-        lines.into_iter().find(|(of, _)| *of == id).and_then(|(_, line)| line)
+        lines.into_iter().find(|(of, _)| *of == id).and_then(|(_, line)| line(self))
+    }
+}
+
+impl Workspace {
+    /// Where the program sees it; nowhere in mode `none`.
+    #[must_use]
+    pub fn place(&self) -> Option<&PathBuf> {
+        let path = self.path.as_ref().filter(|_| self.mode != WorkspaceMode::None)?;
+        Some(self.at.as_ref().unwrap_or(path))
     }
 }
 

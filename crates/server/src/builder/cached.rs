@@ -56,8 +56,8 @@ impl Building {
         let layers: Vec<Layer> = order.layers.iter().chain(&order.added).cloned().map(Layer::from).collect();
         // A template of the server that was built again is another one under the same name.
         let built = self.app.templates.built_ms(base);
-        let ground = json!([FORMAT, self.key.mark(), layers, order.from, built, image, installs]);
-        let mut last = sha256_hex(ground.to_string().as_bytes());
+        let first = json!([FORMAT, self.key.mark(), layers, order.from, built, image, installs]);
+        let mut last = sha256_hex(first.to_string().as_bytes());
         let mut next = |step: &Step| {
             let content = match step {
                 Step::Copy(copy) => self.uploads.get(&copy.hash),

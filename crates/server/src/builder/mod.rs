@@ -38,14 +38,14 @@ const IMAGE: &str = "image:";
 
 /// What a build begins as.
 #[derive(Clone, Debug)]
-enum Ground {
+enum BuildOrigin {
     /// What is here; of an image, its digest.
     Here { kept: BuiltTemplate, digest: Option<String> },
     /// An image that is to be brought first.
     Absent(String),
 }
 
-impl Ground {
+impl BuildOrigin {
     fn of_image(image: BaseImage, asked: &BuildRequest) -> Self {
         let BaseImage { base, digest, path } = image;
         let place = asked.place.clone().unwrap_or_else(usual_place);
@@ -219,8 +219,8 @@ impl AppState {
             return Err(begun_before());
         }
         self.uploads_are_there(&template.id, &asked).await?;
-        let ground = self.ground(key, &asked).await?;
-        if let Ground::Here { kept, .. } = &ground {
+        let origin = self.origin(key, &asked).await?;
+        if let BuildOrigin::Here { kept, .. } = &origin {
             // Whatever is refused of it is refused now, and not in the middle.
             let order = self.order_of_kept(&template, &found, kept)?;
             self.plan(key, order).await.map_err(Problem::all)?;
@@ -228,7 +228,7 @@ impl AppState {
         let work = Work::new(&key.mark(), &template.id, &found.id);
         let work = self.works.take(work).ok_or_else(too_many_at_once)?;
         let (app, key, uploads) = (Arc::clone(self), key.clone(), BTreeMap::new());
-        Building { app, key, work, asked, ground, uploads, found, template }.begin().await
+        Building { app, key, work, asked, origin, uploads, found, template }.begin().await
     }
 
     async fn uploads_are_there(&self, id: &str, asked: &BuildRequest) -> Result<(), Problem> {
@@ -241,12 +241,12 @@ impl AppState {
     }
 
     /// What a build begins as.
-    async fn ground(&self, key: &Key, asked: &BuildRequest) -> Result<Ground, Problem> {
+    async fn origin(&self, key: &Key, asked: &BuildRequest) -> Result<BuildOrigin, Problem> {
         let mut kept = match &asked.from {
             BuildBase::Image(name) => {
                 return Ok(match self.image_for(key, name).await? {
-                    Some(image) => Ground::of_image(image, asked),
-                    None => Ground::Absent(name.clone()),
+                    Some(image) => BuildOrigin::of_image(image, asked),
+                    None => BuildOrigin::Absent(name.clone()),
                 });
             }
             BuildBase::Template(word) => match self.ready(key, word).await? {
@@ -269,7 +269,7 @@ impl AppState {
             kept.place = place;
         }
         // What its sandboxes begin with is said anew.
-        Ok(Ground::Here { kept: BuiltTemplate { begin: live::Begin::default(), ..kept }, digest: None })
+        Ok(BuildOrigin::Here { kept: BuiltTemplate { begin: live::Begin::default(), ..kept }, digest: None })
     }
 
     /// How programs of a build reach registries; none where the ceiling of the key does not let them. And what is to be said of it.

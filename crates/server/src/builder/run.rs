@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::cached::Pace;
 use super::step::{self, Inside};
-use super::{Ground, HOME, begun_before, made};
+use super::{BuildOrigin, HOME, begun_before, made};
 use crate::answer::Problem;
 use crate::app::{AppState, Order};
 use crate::built::{Build, BuildRequest, BuiltTemplate, Busy, Level, Phase, Reason, Step, Tag, Template, Work};
@@ -32,7 +32,7 @@ pub(super) struct Building {
     pub(super) key: Key,
     pub(super) work: Arc<Work>,
     pub(super) asked: BuildRequest,
-    pub(super) ground: Ground,
+    pub(super) origin: BuildOrigin,
     /// The digest of each upload that it copies, by the hash that names it. Held for it since it began.
     pub(super) uploads: BTreeMap<String, String>,
     pub(super) found: Build,
@@ -213,15 +213,15 @@ impl Building {
 
     /// What it begins as, and the digest of an image. One that is not here is brought.
     async fn begun_as(&self) -> Result<(BuiltTemplate, Option<String>), Problem> {
-        let name = match &self.ground {
-            Ground::Here { kept, digest } => return Ok((kept.clone(), digest.clone())),
-            Ground::Absent(name) => name,
+        let name = match &self.origin {
+            BuildOrigin::Here { kept, digest } => return Ok((kept.clone(), digest.clone())),
+            BuildOrigin::Absent(name) => name,
         };
         self.work.say(Level::Info, FIRST, &format!("bringing the image {name}"));
         let image = self.app.pulled(&self.key, name).await?;
         let digest = image.digest.clone().unwrap_or_default();
         self.work.say(Level::Info, FIRST, &format!("the image {name} is {digest}"));
-        let Ground::Here { kept, digest } = Ground::of_image(image, &self.asked) else {
+        let BuildOrigin::Here { kept, digest } = BuildOrigin::of_image(image, &self.asked) else {
             return Err(crate::backend::failed("the image is not here").into());
         };
         // As of an image that was here when the build was asked for.

@@ -6,7 +6,7 @@ use crate::tree;
 
 /// Which process.
 #[derive(Debug)]
-pub(super) enum Held {
+pub(super) enum ProcessRef {
     /// By a descriptor that stays its own.
     Descriptor(OwnedFd),
     /// Where the kernel has none: its number, and when it began, which are compared before each signal. What a number could become
@@ -14,7 +14,7 @@ pub(super) enum Held {
     Number(i32, u64),
 }
 
-impl Held {
+impl ProcessRef {
     /// `None`: it is gone.
     pub(super) fn of(pid: i32) -> Option<Self> {
         match sys::pidfd::open(pid) {

@@ -45,6 +45,27 @@ pub fn shared_unseen(bytes: usize) -> rustix::io::Result<()> {
     checked(unsafe { libc::madvise(at, bytes, libc::MADV_DONTNEED) }).map(|_| ())
 }
 
+/// A huge page of which one small page is kept: the kernel has the whole until it lacks memory, and shows the one.
+///
+/// # Errors
+/// What the kernel or a filter says.
+pub fn rest_of_huge_page() -> rustix::io::Result<()> {
+    const HUGE: usize = 2 << 20;
+    let (flags, rights) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), 2 * HUGE, rights, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(last_errno());
+    }
+    let page = at.map_addr(|address| address.next_multiple_of(HUGE));
+    // SAFETY: the mapping made above has room for one huge page from there on; nobody has a reference into it.
+    checked(unsafe { libc::madvise(page, HUGE, libc::MADV_HUGEPAGE) })?;
+    // SAFETY: as above, and it is writable.
+    unsafe { page.cast::<u8>().write_volatile(1) };
+    // SAFETY: as above: all of it but its first small page.
+    checked(unsafe { libc::madvise(page.wrapping_byte_add(4096), HUGE - 4096, libc::MADV_DONTNEED) }).map(|_| ())
+}
+
 /// Maps one page of a file, which is there until the process ends.
 ///
 /// # Errors

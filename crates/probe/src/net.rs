@@ -47,6 +47,34 @@ pub fn fast_open(socket: impl AsFd, to: SocketAddr, bytes: &[u8]) -> rustix::io:
     }
 }
 
+/// What SIOCGIFNAME is asked with and answers: struct ifreq.
+#[repr(C)]
+struct InterfaceName {
+    name: [u8; 16],
+    index: i32,
+    rest: [u8; 20],
+}
+
+/// Names of the first interfaces of this network namespace. Any socket answers, whatever its family.
+///
+/// # Errors
+/// ENODEV: there are none. EPERM: not allowed.
+pub fn interfaces(socket: impl AsFd) -> rustix::io::Result<Vec<String>> {
+    const SIOCGIFNAME: usize = 0x8910;
+    let number = usize::try_from(socket.as_fd().as_raw_fd()).map_err(|_negative| Errno::BADF)?;
+    let mut asked = InterfaceName { name: [0; 16], index: 0, rest: [0; 20] };
+    let (mut names, mut last) = (Vec::new(), Errno::NODEV);
+    for index in 1..=16 {
+        asked.index = index;
+        let at = (&raw mut asked).expose_provenance();
+        match call(libc::SYS_ioctl, [number, SIOCGIFNAME, at, 0, 0, 0]) {
+            Ok(_) => names.push(String::from_utf8_lossy(&asked.name).trim_end_matches('\0').to_owned()),
+            Err(errno) => last = errno,
+        }
+    }
+    if names.is_empty() { Err(last) } else { Ok(names) }
+}
+
 /// Connects an `AF_VSOCK` stream to `cid` (1 is the loopback of this host, 2 its hypervisor).
 ///
 /// # Errors

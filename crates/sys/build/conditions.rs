@@ -4,14 +4,16 @@ use super::rule::{Action, All, Condition, Test, Width};
 
 /// `allow`, `kill`, `done`, or the name of an errno that the profiles use.
 pub fn action(text: &str) -> Option<Action> {
-    const ACTIONS: [(&str, Action); 9] = [
+    const ACTIONS: [(&str, Action); 11] = [
         ("allow", Action::Allow),
         ("kill", Action::Kill),
         // It is not executed, and its caller is told that it was.
         ("done", Action::Errno(0)),
         ("EPERM", Action::Errno(1)),
+        ("ENOMEM", Action::Errno(12)),
         ("EACCES", Action::Errno(13)),
         ("EINVAL", Action::Errno(22)),
+        ("ENOSPC", Action::Errno(28)),
         ("ENOSYS", Action::Errno(38)),
         ("EOPNOTSUPP", Action::Errno(95)),
         ("EAFNOSUPPORT", Action::Errno(97)),

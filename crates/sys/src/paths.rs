@@ -44,7 +44,7 @@ pub enum Kind {
 
 /// An object's facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct FileStat {
     /// Which one.
     pub identity: Identity,
     /// What it is.
@@ -180,7 +180,7 @@ fn open(folder: impl AsFd, path: &Path, flags: OFlags, resolve: ResolveFlags) ->
 ///
 /// # Errors
 /// EBADMSG: it is nothing that has a kind. Else as statx(2).
-pub fn facts(fd: impl AsFd) -> Result<Facts> {
+pub fn facts(fd: impl AsFd) -> Result<FileStat> {
     let object = || "descriptor".to_owned();
     // STATX_MNT_ID came with 5.8; older kernels leave its bit out of the answer.
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
@@ -196,7 +196,7 @@ pub fn facts(fd: impl AsFd) -> Result<Facts> {
         FileType::Unknown => return Err(Error::new("statx", object(), Errno::BADMSG)),
     };
     let mount = (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id);
-    Ok(Facts {
+    Ok(FileStat {
         identity: Identity { device: (stat.stx_dev_major, stat.stx_dev_minor), inode: stat.stx_ino },
         kind,
         mode: u32::from(stat.stx_mode) & 0o7777,

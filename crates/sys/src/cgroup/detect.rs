@@ -25,6 +25,18 @@ pub(super) struct Base {
     pub(super) path: PathBuf,
 }
 
+/// When freezer and cpuacct of v1 are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spare {
+    WithoutV2,
+    Always,
+}
+
+fn seen() -> Result<(Vec<Mount>, Vec<Membership>)> {
+    let own = Process::own()?;
+    Ok((own.mounts_of(|kind| matches!(kind, "cgroup" | "cgroup2"))?, own.cgroups()?))
+}
+
 /// The hierarchies of this host, seen from this process.
 #[derive(Debug)]
 pub struct Hierarchies {
@@ -38,11 +50,19 @@ impl Hierarchies {
     /// # Errors
     /// `/proc/self/mountinfo` or `/proc/self/cgroup` cannot be read.
     pub fn probe() -> Result<Self> {
-        let own = Process::own()?;
-        let (mounts, memberships) = (own.mounts_of(|kind| matches!(kind, "cgroup" | "cgroup2"))?, own.cgroups()?);
-        Ok(Self::from(&mounts, &memberships, || {
+        let (mounts, memberships) = seen()?;
+        Ok(Self::from(&mounts, &memberships, Spare::WithoutV2, || {
             swap_is_off(&std::fs::read_to_string("/proc/swaps").unwrap_or_default())
         }))
+    }
+
+    /// The same with the hierarchies that no run uses here: one that does not see v2 does, and may have left something.
+    ///
+    /// # Errors
+    /// As [`Hierarchies::probe`].
+    pub fn all() -> Result<Self> {
+        let (mounts, memberships) = seen()?;
+        Ok(Self::from(&mounts, &memberships, Spare::Always, || false))
     }
 
     /// As a process in the group at `path` (absolute, below the root of each hierarchy) would see them.
@@ -50,13 +70,12 @@ impl Hierarchies {
     /// # Errors
     /// As [`Hierarchies::probe`].
     pub fn of(path: &str) -> Result<Self> {
-        let own = Process::own()?;
-        let (mounts, mut memberships) = (own.mounts_of(|kind| matches!(kind, "cgroup" | "cgroup2"))?, own.cgroups()?);
+        let (mounts, mut memberships) = seen()?;
         memberships.iter_mut().for_each(|membership| path.clone_into(&mut membership.path));
-        Ok(Self::from(&mounts, &memberships, || false))
+        Ok(Self::from(&mounts, &memberships, Spare::WithoutV2, || false))
     }
 
-    fn from(mounts: &[Mount], memberships: &[Membership], swap_off: impl Fn() -> bool) -> Self {
+    fn from(mounts: &[Mount], memberships: &[Membership], spare: Spare, swap_off: impl Fn() -> bool) -> Self {
         let mut bases = Vec::new();
         let mut why = Vec::new();
         let unified = memberships.iter().find(|membership| membership.controllers.is_empty());
@@ -67,9 +86,13 @@ impl Hierarchies {
             Some(Ok(None)) | None => {}
         }
         // Beside v2, which kills and accounts by itself, these two are never used: not even looked at.
-        let spare = if bases.is_empty() { &[][..] } else { &[Controller::Freezer, Controller::CpuAccounting][..] };
+        let passed_over = if bases.is_empty() || spare == Spare::Always {
+            &[][..]
+        } else {
+            &[Controller::Freezer, Controller::CpuAccounting][..]
+        };
         for membership in memberships.iter().filter(|membership| !membership.controllers.is_empty()) {
-            match v1_base(mounts, membership, spare) {
+            match v1_base(mounts, membership, passed_over) {
                 Ok(Some(base)) => bases.push(base),
                 Ok(None) => {}
                 Err((controllers, missing)) => {
@@ -94,6 +117,12 @@ impl Hierarchies {
 
     pub(super) fn v2(&self) -> Option<&Base> {
         self.bases.iter().find(|base| base.version == Version::V2)
+    }
+
+    /// Whether groups here count the processor time of all that ran in them: v2 always does, v1 by a controller of its own.
+    #[must_use]
+    pub fn counts_time(&self) -> bool {
+        self.v2().is_some() || self.base(Controller::CpuAccounting).is_some()
     }
 
     pub(super) fn why_not(&self, controller: Controller) -> Missing {
@@ -365,10 +394,10 @@ mod tests {
 
     #[test]
     fn nothing_mounted_is_a_reason_for_each() {
-        let found = Hierarchies::from(&[], &[], || true);
+        let found = Hierarchies::from(&[], &[], Spare::WithoutV2, || true);
         assert_eq!(found.available().layout, Layout::None);
         assert_eq!(found.available().memory, Err(Missing::NotMounted(Controller::Memory)));
-        assert!(found.available().kill.is_err());
+        assert!(found.available().kill.is_err() && !found.counts_time());
     }
 
     #[test]

@@ -27,8 +27,7 @@ pub struct Usage {
     pub cpu_user_us: Option<u64>,
     /// Processor time in the kernel, microseconds.
     pub cpu_system_us: Option<u64>,
-    /// Processor time of both, microseconds: of all that ran, up to the last tick of who runs now. The two above are samples on
-    /// v1: who sleeps at each tick is not in them.
+    /// Processor time of both, microseconds: of all that ran, up to the last tick of who runs now.
     pub cpu_us: Option<u64>,
     /// How long the group had to wait for its share, microseconds.
     pub cpu_throttled_us: Option<u64>,
@@ -70,9 +69,11 @@ impl Group {
                         usage.cpu_throttled_us = keyed(&text, "throttled_time").map(|nanos| nanos / 1000);
                     }
                     Controller::CpuAccounting => {
-                        usage.cpu_us = limits::number(part, "cpuacct.usage")?.map(|nanos| nanos / 1000);
-                        usage.cpu_user_us = limits::number(part, "cpuacct.usage_user")?.map(|nanos| nanos / 1000);
-                        usage.cpu_system_us = limits::number(part, "cpuacct.usage_sys")?.map(|nanos| nanos / 1000);
+                        let [all, user, system] = ["cpuacct.usage", "cpuacct.usage_user", "cpuacct.usage_sys"]
+                            .map(|file| limits::number(part, file).map(|nanos| nanos.map(|nanos| nanos / 1000)));
+                        usage.cpu_us = all?;
+                        let parts = shared_out(usage.cpu_us, user?, system?);
+                        (usage.cpu_user_us, usage.cpu_system_us) = parts;
                     }
                     Controller::Io => io(part, &mut usage)?,
                     Controller::Cpu | Controller::CpuSet | Controller::Freezer => {}
@@ -121,6 +122,16 @@ fn pids(part: &Part, ended: bool, usage: &mut Usage) -> Result<(), CgroupError> 
         Err(error) => return Err(error.into()),
     };
     Ok(())
+}
+
+/// User and system time of v1 are samples, in which nobody is who sleeps at each tick: they only say how the time of all that ran,
+/// which is exact, is shared out, as the kernel itself does it for v2.
+fn shared_out(all: Option<u64>, user: Option<u64>, system: Option<u64>) -> (Option<u64>, Option<u64>) {
+    let Some(all) = all else { return (user, system) };
+    let (user, system) = (u128::from(user.unwrap_or(0)), u128::from(system.unwrap_or(0)));
+    let share = (u128::from(all) * system).checked_div(user + system).unwrap_or(0);
+    let system = u64::try_from(share).unwrap_or(all).min(all);
+    (Some(all.saturating_sub(system)), Some(system))
 }
 
 fn processor_v2(part: &Part, usage: &mut Usage) -> Result<(), CgroupError> {
@@ -190,6 +201,18 @@ mod tests {
         assert_eq!(v1_io("Total 0"), Some((0, 0)));
         assert_eq!(v2_io("8:0 rbytes=10 wbytes=5 rios=1\n254:0 rbytes=1 wbytes=0"), Some((11, 5)));
         assert_eq!(v2_io("8:0 rbytes=x wbytes=5"), None);
+    }
+
+    /// Who sleeps at each tick is in no sample, and has used what it used.
+    #[test]
+    fn the_time_of_all_that_ran_is_shared_out_as_the_samples_say() {
+        assert_eq!(shared_out(Some(1000), Some(0), Some(0)), (Some(1000), Some(0)));
+        assert_eq!(shared_out(Some(1000), Some(30), Some(10)), (Some(750), Some(250)));
+        assert_eq!(
+            shared_out(Some(u64::MAX), Some(u64::MAX), Some(u64::MAX)),
+            (Some(u64::MAX / 2 + 1), Some(u64::MAX / 2))
+        );
+        assert_eq!(shared_out(None, Some(3), Some(1)), (Some(3), Some(1)));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::paths;
 pub use limited::limited;
 pub use mountinfo::{Mount, parse as parse_mountinfo, shown};
 pub use status::{Capabilities, Status, parse as parse_status};
-pub use usage::{Descriptors, Mapped, Unlinked, locks, same_memory, ticks_everywhere};
+pub use usage::{Descriptors, Mapped, Unlinked, locks, same_memory, ticks_everywhere, watcher_bytes};
 
 const SMALL: usize = 64 * 1024;
 /// A host with thousands of mounts.

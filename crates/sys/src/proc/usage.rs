@@ -30,6 +30,8 @@ pub struct Descriptors {
     pub unlinked: Vec<Unlinked>,
     /// Sockets: inode, and how many descriptors wait in it.
     pub sockets: Vec<(u64, u64)>,
+    /// Instances of inotify, in which events wait.
+    pub watchers: u64,
 }
 
 /// A mapped file that no name leads to any more.
@@ -89,7 +91,7 @@ impl Process {
         Ok((all.saturating_sub(shared).saturating_add(besides.sum()).saturating_add(tables), shared))
     }
 
-    /// What it holds open.
+    /// What it holds open, and the file that it executes, which stays while it lives though nothing of it is mapped any more.
     ///
     /// # Errors
     /// ESRCH: it has ended. EACCES: not allowed to look at its descriptors.
@@ -97,17 +99,21 @@ impl Process {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::openat(&self.folder, "fd", flags, Mode::empty()).named("open", || self.path("fd"))?;
         let mut found = Descriptors::default();
+        // Between fork(2) and its end a process may have no memory, and so no program.
+        if let Ok(stat) = rustix::fs::statat(&self.folder, "exe", AtFlags::empty()) {
+            found.unlinked.extend(unlinked(&stat));
+        }
         for entry in rustix::fs::Dir::read_from(&folder).named("readdir", || self.path("fd"))? {
             let entry = entry.named("readdir", || self.path("fd"))?;
             // A descriptor that was closed meanwhile is no file any more.
             let Ok(stat) = rustix::fs::statat(&folder, entry.file_name(), AtFlags::empty()) else { continue };
-            let kind = FileType::from_raw_mode(stat.st_mode);
-            if kind == FileType::RegularFile && stat.st_nlink == 0 {
-                let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
-                found.unlinked.push(Unlinked { device: stat.st_dev, inode: stat.st_ino, bytes });
-            } else if kind == FileType::Socket {
+            if let Some(file) = unlinked(&stat) {
+                found.unlinked.push(file);
+            } else if FileType::from_raw_mode(stat.st_mode) == FileType::Socket {
                 let name = entry.file_name().to_str().unwrap_or_default();
                 found.sockets.push((stat.st_ino, self.waiting_in(name)));
+            } else if is_watcher(&folder, entry.file_name(), &stat) {
+                found.watchers = found.watchers.saturating_add(1);
             }
         }
         Ok(found)
@@ -130,13 +136,14 @@ impl Process {
     }
 
     /// An upper bound of what waits in the sockets of its network namespace, in bytes: `each` for a unix socket after the
-    /// first `free`, whatever waits in those of TCP and UDP.
+    /// first `free`, whatever waits in those of UDP, and in those of TCP as if each byte was a packet of its own, but no more
+    /// than all of the machine's have.
     ///
     /// # Errors
     /// ESRCH: it has ended. EFBIG: there are more sockets than anybody could look through.
     pub fn socket_bytes(&self, free: u64, each: u64) -> Result<u64> {
         let mut sum = 0_u64;
-        for file in ["net/unix", "net/tcp", "net/tcp6", "net/udp", "net/udp6", "net/netlink"] {
+        for file in ["net/unix", "net/udp", "net/udp6", "net/netlink"] {
             let text = self.network_text(file)?;
             let lines = text.lines().skip(1);
             sum = sum.saturating_add(match file {
@@ -145,7 +152,9 @@ impl Process {
                 _ => lines.map(inet_bytes).fold(0, u64::saturating_add),
             });
         }
-        Ok(sum)
+        let (old, new) = (self.network_text("net/tcp")?, self.network_text("net/tcp6")?);
+        let lines = old.lines().skip(1).chain(new.lines().skip(1));
+        Ok(sum.saturating_add(tcp_bytes(lines, tcp_memory(&self.network_text("net/sockstat")?))))
     }
 
     /// What waits in sockets of its network namespace and is charged to no control group, in bytes: what came for
@@ -173,6 +182,54 @@ impl Process {
             read => read,
         }
     }
+}
+
+/// The file, if no name leads to it.
+fn unlinked(stat: &rustix::fs::Stat) -> Option<Unlinked> {
+    let removed = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 0;
+    let bytes = || u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+    removed.then(|| Unlinked { device: stat.st_dev, inode: stat.st_ino, bytes: bytes() })
+}
+
+/// Whether a descriptor is an instance of inotify, which is known by its name alone.
+fn is_watcher(folder: &std::os::fd::OwnedFd, name: &std::ffi::CStr, stat: &rustix::fs::Stat) -> bool {
+    // What has no place in a file system has no type, or a kernel may call it a file, and no size.
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    matches!(kind, FileType::Unknown | FileType::RegularFile)
+        && stat.st_size == 0
+        && rustix::fs::readlinkat(folder, name, Vec::new()).is_ok_and(|link| link.as_bytes() == b"anon_inode:inotify")
+}
+
+/// What waits at most in an instance of inotify, in bytes: an event with a long name takes half a KiB.
+#[must_use]
+pub fn watcher_bytes() -> u64 {
+    const EVENT: u64 = 512;
+    /// What the kernel begins with.
+    const EVENTS: u64 = 16_384;
+    let most = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events");
+    most.ok().and_then(|most| most.trim().parse().ok()).unwrap_or(EVENTS).saturating_mul(EVENT)
+}
+
+/// Bytes that all sockets of TCP of the machine have, in pages at the end of `TCP: inuse 5 orphan 0 tw 0 alloc 6 mem 3`.
+fn tcp_memory(sockstat: &str) -> u64 {
+    let line = sockstat.lines().find_map(|line| line.strip_prefix("TCP:"));
+    let pages = line.and_then(|line| line.rsplit_once("mem ")?.1.trim().parse::<u64>().ok());
+    let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+    pages.map_or(u64::MAX, |pages| pages.saturating_mul(page))
+}
+
+/// Bytes that sockets of TCP take: packets that a program wants to stay apart (MSG_EOR) take more than a KiB for one byte, and
+/// the lines do not tell. No more than `all`, which those of the whole machine have.
+fn tcp_bytes<'a>(lines: impl Iterator<Item = &'a str>, all: u64) -> u64 {
+    const PACKET: u64 = 4096;
+    /// Both buffers of a socket, as large as the kernel lets them grow (`net.ipv4.tcp_wmem`, `tcp_rmem`).
+    const BUFFERS: u64 = 36 << 20;
+    let add = |(joined, apart): (u64, u64), line| {
+        let small = waiting_bytes(line).saturating_mul(PACKET).min(BUFFERS);
+        (joined.saturating_add(inet_bytes(line)), apart.saturating_add(small))
+    };
+    let (joined, apart) = lines.fold((0, 0), add);
+    joined.max(apart.min(all))
 }
 
 /// Whether a line of `/proc/PID/net/sockstat` counts sockets: `TCP: inuse 5 orphan 0 tw 0 alloc 6 mem 3`. A line that nobody
@@ -218,13 +275,17 @@ fn unix_buffers<'a>(lines: impl Iterator<Item = &'a str>) -> u64 {
     lines.map(|line| if line.split_ascii_whitespace().nth(4) == Some("0002") { 11 } else { 1 }).sum()
 }
 
-/// Bytes that wait in a socket of TCP or UDP, with what the kernel needs besides: `tx_queue:rx_queue` is the fifth word.
+/// Bytes that wait in a socket of TCP or UDP, with what the kernel needs besides.
 fn inet_bytes(line: &str) -> u64 {
     const SOCKET: u64 = 4096;
+    waiting_bytes(line).saturating_mul(2).saturating_add(SOCKET)
+}
+
+/// Bytes that wait in a socket of TCP or UDP: `tx_queue:rx_queue` is the fifth word.
+fn waiting_bytes(line: &str) -> u64 {
     let queues = line.split_ascii_whitespace().nth(4).and_then(|word| word.split_once(':'));
     let bytes = |hex: &str| u64::from_str_radix(hex, 16).unwrap_or(0);
-    let waiting = queues.map_or(0, |(out, into)| bytes(out).saturating_add(bytes(into)));
-    waiting.saturating_mul(2).saturating_add(SOCKET)
+    queues.map_or(0, |(out, into)| bytes(out).saturating_add(bytes(into)))
 }
 
 /// Whether two processes share one memory, as a parent and its child do between vfork(2) and execve(2). `false` also where
@@ -282,6 +343,28 @@ fn lock_of(line: &str) -> Option<i32> {
 mod tests {
     use super::*;
 
+    /// It may unmap all of it, and keeps it.
+    #[test]
+    fn a_program_that_was_removed_is_a_file_that_its_process_holds() {
+        use std::os::fd::AsFd as _;
+        use std::os::unix::fs::MetadataExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        std::fs::copy("/bin/sleep", &path).unwrap();
+        let inode = std::fs::metadata(&path).unwrap().ino();
+        let null = crate::channel::dev_null().unwrap();
+        let (null, command) = (null.as_fd(), crate::command::Command::new(&path).arg("30"));
+        let child = command.start(null, null, null).unwrap();
+        let process = Process::open(child.pid).unwrap();
+        let held = || process.descriptors().unwrap().unlinked.iter().any(|file| file.inode == inode && file.bytes > 0);
+        let named = held();
+        std::fs::remove_file(&path).unwrap();
+        let removed = held();
+        crate::pidfd::send_signal(&child.pidfd, libc::SIGKILL).unwrap();
+        crate::pidfd::wait(&child.pidfd).unwrap();
+        assert_eq!((named, removed), (false, true));
+    }
+
     #[test]
     fn what_is_mapped_and_has_no_name_is_told_from_the_rest() {
         let line = "7f00-7f01 rw-s 00000000 00:01 1234                       /memfd:a b (deleted)";
@@ -308,6 +391,32 @@ mod tests {
         assert_eq!(unix_buffers(unix.into_iter()), 12);
         let netlink = "0000000000000000 0   1234   00000000 4096     512      0        2        0        5678";
         assert_eq!(netlink_bytes(netlink), 4608);
+    }
+
+    #[test]
+    fn bytes_of_tcp_may_each_be_a_packet_but_take_no_more_than_all_have() {
+        let line = " 0: 0100007F:1F90 00000000:0000 01 00000010:00000020 00:00000000 00000000 0 0 1 1 0";
+        let most = |all| tcp_bytes([line, line].into_iter(), all);
+        assert_eq!((most(u64::MAX), most(100_000), most(0)), (96 * 4096, 100_000, 96 * 2 + 2 * 4096));
+        let full = line.replace("00000010", "00400000");
+        assert_eq!(tcp_bytes([full.as_str()].into_iter(), u64::MAX), 36 << 20);
+        let page = u64::try_from(rustix::param::page_size()).unwrap();
+        assert_eq!(tcp_memory("sockets: used 4\nTCP: inuse 2 orphan 0 tw 0 alloc 3 mem 7\nUDP: mem 1"), 7 * page);
+        assert_eq!(tcp_memory("sockets: used 4"), u64::MAX);
+    }
+
+    #[test]
+    fn an_instance_of_inotify_is_told_from_other_descriptors() {
+        use rustix::fd::AsRawFd as _;
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let watcher = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC).unwrap();
+        let folder = rustix::fs::open("/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let told = |number: i32| {
+            let name = std::ffi::CString::new(number.to_string()).unwrap();
+            is_watcher(&folder, &name, &rustix::fs::statat(&folder, &name, AtFlags::empty()).unwrap())
+        };
+        assert!(told(watcher.as_raw_fd()) && !told(event.as_raw_fd()) && !told(folder.as_raw_fd()));
+        assert!(Process::own().unwrap().descriptors().unwrap().watchers > 0 && watcher_bytes() >= 512);
     }
 
     #[test]

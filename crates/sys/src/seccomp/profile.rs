@@ -46,7 +46,7 @@ const RESERVED: [(&[&str], &str); 5] = [
     (&["socket", "socketpair"], "the network clauses decide which sockets can be made"),
     (&["clone", "clone3", "unshare", "setns"], "new namespaces give a program capabilities over the kernel"),
     (
-        &["close_range", "fcntl", "fallocate", "setsockopt"],
+        &["close_range", "fcntl", "fallocate", "setsockopt", "mmap", "setxattr", "lsetxattr", "fsetxattr"],
         "by some of its arguments a program has files, locks, blocks and memory that nobody can count",
     ),
     (&["seccomp"], "a listener would see the arguments of its children's calls"),
@@ -57,8 +57,16 @@ const RESERVED: [(&[&str], &str); 5] = [
 const NAMED: &[&str] = &["default", "image-build", "node", "python", "strict"];
 
 /// Parts that hold a clause by what they refuse: what they speak of cannot be allowed as a whole.
-const NARROWING: &[&str] =
-    &["net/no-names", "shared-pids", "shared-files", "shared-locks", "counted-memory", "no-memfd", "gvisor"];
+const NARROWING: &[&str] = &[
+    "net/no-names",
+    "shared-pids",
+    "shared-files",
+    "shared-locks",
+    "counted-memory",
+    "no-rules",
+    "no-memfd",
+    "gvisor",
+];
 
 /// What the surroundings of a start add to a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +89,8 @@ pub struct Surroundings {
     pub undumpable: bool,
     /// Memory is counted by looking at processes and files: what shows in neither cannot be had.
     pub counted_memory: bool,
+    /// Something is counted by looking, and programs make no rules of Landlock, which keep what nobody sees.
+    pub no_rules: bool,
     /// Memory files may be made. Off where only named files, or none that were written, may be executed: no mount option and no
     /// Landlock rule covers them, and the dynamic loader maps them whatever they are sealed against.
     pub memfd: bool,
@@ -156,6 +166,7 @@ impl Profile {
             shared_locks,
             undumpable,
             counted_memory,
+            no_rules,
             memfd,
             gvisor,
         } = *surroundings;
@@ -170,6 +181,7 @@ impl Profile {
             (shared_locks, "shared-locks"),
             (undumpable, "undumpable"),
             (counted_memory, "counted-memory"),
+            (no_rules, "no-rules"),
             (!memfd, "no-memfd"),
             (gvisor, "gvisor"),
         ];

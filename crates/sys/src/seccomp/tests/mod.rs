@@ -122,6 +122,7 @@ fn every_surrounding() -> impl Iterator<Item = Surroundings> {
         gvisor: false,
         undumpable: bits & 16 != 0,
         counted_memory: bits & 32 != 0,
+        no_rules: bits & 32 != 0,
     })
 }
 
@@ -233,6 +234,10 @@ fn what_must_be_closed_is_closed_in_every_profile() {
         ("close_range", [3, 0xffff_ffff, 2, 0, 0, 0]),
         ("fcntl", [3, 37, 0, 0, 0, 0]),
         ("fcntl", [3, 0x1_0000_0026, 0, 0, 0, 0]),
+        ("fcntl", [3, 1026, 4, 0, 0, 0]),
+        ("mmap", [0, 1 << 21, 3, 0x4_0022, u64::MAX, 0]),
+        ("memfd_create", [0, 5, 0, 0, 0, 0]),
+        ("setxattr", [0, 0, 0, 1 << 16, 0, 0]),
         ("fallocate", [3, 1, 0, 4096, 0, 0]),
         ("fallocate", [3, 0x11, 0, 4096, 0, 0]),
         ("fallocate", [3, 0x20, 0, 4096, 0, 0]),

@@ -24,6 +24,8 @@ pub(crate) fn together(reader: &mut Reader<'_>, tree: &Node, policy: &Policy, li
     check.disk();
     check.inputs();
     check.secrets();
+    check.own_name();
+    check.addresses();
     check.lint_limits();
     check.lint_grants();
     check.lint_rest();
@@ -187,10 +189,15 @@ impl Check<'_, '_> {
         let fs = &self.policy.fs;
         let fixed = fs.tmp.0.saturating_add(fs.shm.0).saturating_add(fs.run.0);
         let disk = self.policy.limits.disk;
-        if let Some(disk) = disk.filter(|disk| disk.0 < fixed) {
+        let parts = fixed.saturating_add(scale_tmpfs::least_of_a_layer(self.policy.workspace.mode));
+        if let Some(disk) = disk.filter(|disk| disk.0 < parts) {
             let what = format!("`fs.tmp`, `fs.shm` and `fs.run` take {}, and `limits.disk` is {disk}", Bytes(fixed));
-            let why = "all that is writable together cannot be less than its parts";
-            let fix = format!("limits.disk = \"{}\" or more, or make the parts smaller", Bytes(fixed));
+            let why = if disk.0 < fixed {
+                "all that is writable together cannot be less than its parts"
+            } else {
+                "nothing is left for what is changed in the workspace"
+            };
+            let fix = format!("limits.disk = \"{}\" or more, or make the parts smaller", Bytes(parts));
             let path = self.wish(&["limits.disk", "fs.tmp", "fs.shm", "fs.run"]).unwrap_or("limits.disk");
             return self.wrong(path, "disk/parts", what, why, fix);
         }
@@ -372,6 +379,41 @@ impl Check<'_, '_> {
                 self.wrong(&path, "secrets/env-taken", what, why, "name it once");
             }
             taken.push(variable);
+        }
+    }
+
+    /// The sandbox's own name is its loopback, and nobody asks where it is.
+    fn own_name(&mut self) {
+        let Policy { net, process, .. } = self.policy;
+        let own =
+            |rule: &&NetRule| matches!(&rule.to, Target::Host(host) if host.eq_ignore_ascii_case(&process.hostname));
+        if net.mode == NetMode::Allow
+            && let Some(rule) = net.rules().find(own)
+        {
+            let what = format!("`net.allow` names `{}`", rule.to);
+            let why = "`process.hostname` is the same, so that inside it is the sandbox itself";
+            let fix = "set another `process.hostname`, or name the host otherwise and by `address` where it really is";
+            self.wrong("net.allow", "value/host", what, why, fix);
+        }
+    }
+
+    /// A place is at one address, whichever of its rules a request fits.
+    fn addresses(&mut self) {
+        let net = &self.policy.net;
+        let rules = || net.rules().filter(|rule| rule.address.is_some());
+        let same = |one: &NetRule, other: &NetRule| {
+            one.to == other.to
+                && one.protocol == other.protocol
+                && one.ports.iter().any(|port| other.ports.contains(port))
+        };
+        let two = rules().find_map(|one| {
+            rules().find(|other| same(one, other) && one.address != other.address).map(|other| (one, other))
+        });
+        if let Some((one, other)) = two {
+            let place = |rule: &NetRule| rule.address.map_or_else(String::new, |address| address.to_string());
+            let what = format!("`{}` is at {} by one rule and at {} by another", one.to, place(one), place(other));
+            let why = "where a connection leads is settled before any request on it is read";
+            self.wrong("net.allow", "net/two-addresses", what, why, "name one address, or two hosts");
         }
     }
 

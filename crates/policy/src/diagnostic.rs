@@ -135,8 +135,9 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// A text without what stands before `@` in URLs: a message repeats no password.
-pub(crate) fn without_login(text: &str) -> String {
+/// A text without what stands before `@` in URLs: a message and a record repeat no password.
+#[must_use]
+pub fn without_login(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("://") {

@@ -181,6 +181,12 @@ pub struct NetDenial {
     pub ports: Vec<u16>,
 }
 
+/// Whether programs take a name for their own loopback without asking anybody (RFC 6761).
+#[must_use]
+pub fn is_loopback_name(name: &str) -> bool {
+    name == "localhost" || name.ends_with(".localhost")
+}
+
 /// Whom a rule names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {

@@ -4,6 +4,7 @@
 //! stricter than a sandbox: nothing in a folder of version control is written by its path, whatever it is, since who means to
 //! change it uses the program that it belongs to.
 
+use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -101,6 +102,13 @@ pub fn why(path: &Path) -> Option<String> {
     found.or_else(also).map(|(pattern, why)| format!("`{pattern}` is a control file: {why}"))
 }
 
+/// Whether git takes a folder for one of its own that has these names, each as a file, a folder or a link: `HEAD` with
+/// `objects` and `refs`, or with `commondir`, which says where those two and the configuration lie.
+#[must_use]
+pub fn makes_repository(has: impl Fn(&str) -> bool) -> bool {
+    has("HEAD") && (has("commondir") || (has("objects") && has("refs")))
+}
+
 impl List {
     /// The entry that protects a path of a `rw` workspace, where a folder stands or something else: it stands at the top, and
     /// only these are mounted or watched.
@@ -183,13 +191,63 @@ fn find<'a>(marked: &'a [Marked], path: &Path) -> Option<&'a str> {
 
 /// Git and others fold the case of their own names on case-insensitive disks; a name that differs only so is as good.
 fn same_name(pattern: &[u8], part: &[u8]) -> bool {
-    pattern.eq_ignore_ascii_case(part)
+    pattern.eq_ignore_ascii_case(&folded(part))
 }
 
 /// Whether a name is what a part of a pattern says: `*` is any bytes; case is nothing.
 #[must_use]
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    crate::wild::matches(pattern, name, |one| *one == b'*', u8::eq_ignore_ascii_case)
+    crate::wild::matches(pattern, &folded(name), |one| *one == b'*', u8::eq_ignore_ascii_case)
+}
+
+/// A name as it is found on file systems that take more names for the same one, but for the case: folders without case (ext4, f2fs,
+/// tmpfs) and HFS+ leave letters out and fold others to those of ASCII, FAT and NTFS take dots and blanks off the end, and
+/// after a colon NTFS has a stream of the file.
+#[must_use]
+pub fn folded(name: &[u8]) -> Cow<'_, [u8]> {
+    let is_plain = |byte: &u8| byte.is_ascii() && *byte != b':';
+    if name.iter().all(is_plain) && !name.ends_with(b".") && !name.ends_with(b" ") {
+        return Cow::Borrowed(name);
+    }
+    let Ok(text) = std::str::from_utf8(name) else { return Cow::Borrowed(name) };
+    let mut folded = String::with_capacity(text.len());
+    for letter in text.chars().take_while(|letter| *letter != ':') {
+        match letter {
+            // Left out (Default_Ignorable_Code_Point).
+            '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'
+            | '\u{1160}'
+            | '\u{17b4}'
+            | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fff8}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}' => {}
+            // Of all other letters these alone fold to ASCII's.
+            '\u{17f}' => folded.push('s'),
+            '\u{212a}' => folded.push('k'),
+            '\u{df}' | '\u{1e9e}' => folded.push_str("ss"),
+            '\u{fb00}' => folded.push_str("ff"),
+            '\u{fb01}' => folded.push_str("fi"),
+            '\u{fb02}' => folded.push_str("fl"),
+            '\u{fb03}' => folded.push_str("ffi"),
+            '\u{fb04}' => folded.push_str("ffl"),
+            '\u{fb05}' | '\u{fb06}' => folded.push_str("st"),
+            other => folded.push(other),
+        }
+    }
+    folded.truncate(folded.trim_end_matches(['.', ' ']).len());
+    if folded.is_empty() { Cow::Borrowed(name) } else { Cow::Owned(folded.into_bytes()) }
 }
 
 #[cfg(test)]
@@ -273,6 +331,30 @@ mod tests {
         patterns.sort();
         patterns.dedup();
         assert_eq!(patterns.len(), list.path.len(), "each once");
+    }
+
+    #[test]
+    fn a_name_that_some_file_system_takes_for_a_control_files_is_one() {
+        for name in [
+            ".g\u{200c}it",
+            ".git.",
+            ".GIT ",
+            ".git::$INDEX_ALLOCATION",
+            ".v\u{17f}code",
+            ".en\u{feff}vrc",
+            ".git\u{fe0f}",
+            ".gitcon\u{fb01}g",
+            ".envrc. .",
+        ] {
+            assert!(why(Path::new(name)).is_some(), "{name:?}");
+        }
+        for name in ["...", ". .", ":", "a:b", "\u{200c}", "stra\u{df}e", "git.", "x."] {
+            assert_eq!(why(Path::new(name)), None, "{name:?}");
+        }
+        assert_eq!(
+            (&*folded(b"..."), &*folded(b"\xff.git."), &*folded(b"a.b")),
+            (&b"..."[..], &b"\xff.git."[..], &b"a.b"[..])
+        );
     }
 
     #[test]

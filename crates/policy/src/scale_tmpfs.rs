@@ -11,6 +11,15 @@ use crate::value::{Policy, WorkspaceMode};
 
 const PAGE: u64 = 4096;
 const LEAST: u64 = 64 << 10;
+const LEAST_OF_A_LAYER: u64 = 16 << 10;
+
+/// What a layer or a copy of the workspace needs beside the other parts: with nothing left none can be made.
+pub(crate) const fn least_of_a_layer(mode: WorkspaceMode) -> u64 {
+    match mode {
+        WorkspaceMode::Overlay | WorkspaceMode::Copy => LEAST_OF_A_LAYER,
+        WorkspaceMode::None | WorkspaceMode::Ro | WorkspaceMode::Rw => 0,
+    }
+}
 
 /// Whether a value was given by a document or a flag, and not by a preset.
 pub(crate) fn wished(sources: &[Source], tree: &Node, path: &str) -> bool {
@@ -23,14 +32,15 @@ pub(crate) fn shrink(policy: &mut Policy, sources: &[Source], tree: &Node) -> Ve
     let fs = &mut policy.fs;
     let Some(disk) = policy.limits.disk else { return Vec::new() };
     let fixed = fs.tmp.0.saturating_add(fs.shm.0).saturating_add(fs.run.0);
-    if fixed <= disk.0 || !wished(sources, tree, "limits.disk") {
+    let layer = least_of_a_layer(policy.workspace.mode);
+    if fixed.saturating_add(layer) <= disk.0 || !wished(sources, tree, "limits.disk") {
         return Vec::new();
     }
     let parts = [(ClauseId::FsTmp, &mut fs.tmp), (ClauseId::FsShm, &mut fs.shm), (ClauseId::FsRun, &mut fs.run)];
     let (firm, soft): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(id, _)| wished(sources, tree, id.path()));
     let firm: u64 = firm.iter().fold(0, |sum, (_, size)| sum.saturating_add(size.0));
     let mut left = disk.0.saturating_sub(firm);
-    if matches!(policy.workspace.mode, WorkspaceMode::Overlay | WorkspaceMode::Copy) {
+    if layer > 0 {
         // Half of it stays for the workspace.
         left /= 2;
     }

@@ -28,6 +28,8 @@ pub struct Spanned<T> {
 #[derive(Clone, Debug, Default)]
 pub struct Documents {
     pub(crate) sources: Vec<Source>,
+    /// The files that were read for it, schemas included: whoever writes them decides what is allowed next.
+    pub files: std::collections::BTreeSet<std::path::PathBuf>,
 }
 
 impl PartialEq for Documents {

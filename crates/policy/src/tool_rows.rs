@@ -260,7 +260,7 @@ pub const KEYS: &[Key] = &[
         "access",
         Form::Words(&["read", "write"]),
         Some("read"),
-        "What the path is for. `write` refuses control files at any depth, and everything in a folder of version control: the list is that of `fs.protect`.",
+        "What the path is for. `write` refuses control files at any depth, and everything in a folder of version control: the list is that of `fs.protect`, with repositories under other names and the documents of the policy, and without what git's configuration names ([guards](guards.md#path)).",
     ),
     key("path", "extensions", Form::Texts, Some("any"), "Allowed extensions, `.csv`, of the resolved file."),
     key("path", "hide", Form::Texts, Some("none"), "Globs, relative to a root, that are out of reach."),

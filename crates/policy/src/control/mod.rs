@@ -192,7 +192,7 @@ pub enum Filter {
         /// Nor is anybody told of names that come and go: folders that were not granted can be passed through.
         watches: bool,
     },
-    /// No process becomes undumpable: the supervisor can look into each.
+    /// No process becomes undumpable, and none keeps a file by a rule: the supervisor can look into each.
     Visible,
     /// No memory that shows neither in a process nor in a file.
     CountedMemory,

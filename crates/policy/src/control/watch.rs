@@ -61,14 +61,14 @@ impl Watch {
     pub(super) const fn overshoot(&self) -> Option<&'static str> {
         match self {
             Self::Wall(_) | Self::Output { .. } => None,
-            Self::CpuTime { counted: true, .. } => {
-                Some("what all cores use between two looks, 20 ms apart or ten times what a look takes")
-            }
+            Self::CpuTime { counted: true, .. } => Some(
+                "what all cores use between two looks, 20 ms apart or ten times what a look takes; on the container tier also what workers of the kernel do for terminals that the program makes (`/dev/ptmx`)",
+            ),
             Self::CpuTime { counted: false, .. } => Some(
                 "what all cores use between two looks, 20 ms apart or ten times what a look takes; without a control group also children that nobody waited for",
             ),
             Self::Memory(_) => Some(
-                "what the tree allocates between two looks, 20 ms apart or ten times what a look takes, for 1 s when its processes come and go faster; the first 64 sockets, 208 KiB each; what pipes, epoll and rule sets of Landlock hold: 5 MiB times `limits.open_files` times `limits.pids`",
+                "what the tree allocates between two looks, 20 ms apart or ten times what a look takes, for 1 s when its processes come and go faster; memory files that are handed from process to process while a look goes on; the first 64 sockets, 416 KiB each; arguments of programs that are just being started: 6 MiB times `limits.pids`; 2 KiB of ACLs for each of `limits.files`; what pipes, timers and epoll hold, and rule sets of Landlock in a live sandbox: 5 MiB times `limits.open_files` times `limits.pids`; where the host gives huge pages unasked (`transparent_hugepage/enabled` is `always`), what is left of them",
             ),
             Self::Locks(_) => {
                 Some("16384 byte-range locks, 4 MiB, and what is locked within 110 ms, or ten times what a look takes")
@@ -78,9 +78,11 @@ impl Watch {
             ),
             Self::Pids(_) => Some("what is started between two looks, 20 ms apart or ten times what a look takes"),
             Self::Disk(_) | Self::Files(_) | Self::Tmp(_) => Some(
-                "what is written between two looks, 20 ms apart or ten times what a look takes, for 1 s when its processes come and go faster",
+                "what is written between two looks, 20 ms apart or ten times what a look takes, for 1 s when its processes come and go faster; removed files that rules of Landlock keep in a live sandbox",
             ),
-            Self::Warn(_) | Self::Kill(_) => Some("what is used between two looks, 100 ms apart"),
+            Self::Warn(_) | Self::Kill(_) => Some(
+                "what is used between two looks, 100 ms apart; without a control group also what children use that nobody waits for; of processor time on the container tier also what workers of the kernel do for terminals that the program makes (`/dev/ptmx`)",
+            ),
             Self::Protected => Some(
                 "names of the list are looked for at the top of the tree, `.git` at any depth; a control file that is made, or one that somebody outside replaces, stands for up to 100 ms each time, longer while folders are made or moved by the thousand: then it is put aside, and the 32nd, or 64 MiB of single files, ends the run",
             ),

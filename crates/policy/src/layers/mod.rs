@@ -15,6 +15,7 @@ use crate::document::{self, Format, Kind, Node, Source, SourceSpan, Value};
 use crate::load::{Caller, Loaded, Loader, Origins};
 use crate::presets::{PRESETS, preset};
 use crate::read::Reader;
+use crate::value::NetMode;
 use crate::{check, scale_tmpfs};
 use tree::{join, origin};
 
@@ -302,6 +303,18 @@ impl Layers {
         }
     }
 
+    /// `--allow-host` beside a `--net` that closes the network, which it stays: one of them is not meant.
+    fn named_and_closed(&mut self) {
+        let of = |name: &str| self.sources.iter().find(|source| source.kind == Kind::Flag && source.name == name);
+        let (Some(host), Some(mode)) = (of("--allow-host"), of("--net").filter(|flag| flag.text != "--net allow"))
+        else {
+            return;
+        };
+        let (what, at) = (format!("`{}` beside `{}`", host.text, mode.text), host.place_of(0..host.text.len()));
+        let why = "no host can be reached in this mode".to_owned();
+        self.add("flag/allow-host", what, &at, why, "leave one of them out".to_owned());
+    }
+
     /// The policy, or everything that is wrong with it.
     ///
     /// # Errors
@@ -329,6 +342,9 @@ impl Layers {
         let (inputs, later) = (std::mem::take(&mut self.inputs), self.inputs_later);
         self.reader().given_inputs(&mut policy, &inputs, later);
         let shrunk = scale_tmpfs::shrink(&mut policy, &self.sources, &tree);
+        if policy.net.mode != NetMode::Allow {
+            self.named_and_closed();
+        }
         let mut lints = Vec::new();
         if self.mistakes.list.is_empty() {
             check::together(&mut self.reader(), &tree, &policy, &mut lints);
@@ -348,7 +364,7 @@ impl Layers {
         for lint in &mut lints {
             origins.of(lint.clause).clone_into(&mut lint.at);
         }
-        let documents = crate::span::Documents { sources: self.sources };
+        let documents = crate::span::Documents { sources: self.sources, ..Default::default() };
         Ok(Loaded { policy, origins, lints, documents, at_given })
     }
 }

@@ -198,10 +198,9 @@ impl Reader<'_> {
             }
             Err(error) => {
                 let fits = |text: &str| parse(text).is_ok_and(|value| amount(&value) >= least.value);
-                let fix = if fits(&error.fix) {
-                    self.suggest(path, node.place, &error.fix)
-                } else {
-                    format!("for example {}", self.suggest(path, node.place, least.example))
+                let fix = match in_bytes(&text).into_iter().chain([error.fix.clone()]).find(|fix| fits(fix)) {
+                    Some(fix) => self.suggest(path, node.place, &fix),
+                    None => format!("for example {}", self.suggest(path, node.place, least.example)),
                 };
                 self.unit_fault(path, node.place, &text, error, fix);
                 None
@@ -269,6 +268,14 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// How a number that was written without a unit says bytes, as a size and as a rate. Where the clause can mean so few, no fix
+/// offers more: `1000` of output is rather 1000 bytes than 1000 MiB. Of a memory of `512` bytes nothing could run.
+fn in_bytes(text: &str) -> Vec<String> {
+    let number = text.trim();
+    let is_bare = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    if is_bare { vec![format!("{number}B"), format!("{number}B/s")] } else { Vec::new() }
 }
 
 /// A pattern against the whole of a value.

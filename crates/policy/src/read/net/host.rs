@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use super::{Reader, fault};
 use crate::diagnostic::quote;
 use crate::document::Node;
+use crate::value::is_loopback_name;
 
-/// Whether a text is a name as DNS has it, without wildcards: labels of letters, digits, `-` and `_`, the last not a number.
+/// Whether a text is a name as DNS has it, without wildcards: labels of letters, digits, `-` and `_`, the last not a number (`1`,
+/// `0x7f`), by which programs take the whole for an address.
 pub(super) fn is_name(name: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty()
@@ -15,7 +17,9 @@ pub(super) fn is_name(name: &str) -> bool {
             && !label.ends_with('-')
             && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
     };
-    let numeric = name.rsplit('.').next().is_some_and(|last| last.chars().all(|c| c.is_ascii_digit()));
+    let last = name.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+    let hex = last.strip_prefix("0x").is_some_and(|digits| digits.chars().all(|c| c.is_ascii_hexdigit()));
+    let numeric = hex || last.chars().all(|c| c.is_ascii_digit());
     name.len() <= 253 && name.split('.').all(label) && !numeric
 }
 
@@ -31,10 +35,16 @@ impl Reader<'_> {
         let plain = name.strip_prefix("**.").or_else(|| name.strip_prefix("*."));
         // `*.org` would be half of the world.
         let wide = plain.is_some_and(|plain| !plain.contains('.'));
-        if is_name(plain.unwrap_or(&name)) && !wide {
+        if is_name(plain.unwrap_or(&name)) && !wide && !is_loopback_name(&name) {
             return Some(name);
         }
-        let (why, fix) = if text.contains("://") || text.contains('/') {
+        let (why, fix) = if is_loopback_name(&name) {
+            (
+                "inside it is the sandbox itself: programs ask nobody where it is",
+                "give it another name, as in { host = \"dev.internal\", ports = [8080], address = \"127.0.0.1:8080\" }"
+                    .to_owned(),
+            )
+        } else if text.contains("://") || text.contains('/') {
             ("a host is a name, not an address of a page", "write the name alone, and `paths` for the rest".to_owned())
         } else if is_address(text) {
             ("an address is no name", "in `net.allow` and `net.deny`, write `cidr` instead of `host`".to_owned())

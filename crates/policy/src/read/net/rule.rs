@@ -203,6 +203,10 @@ impl Reader<'_> {
             Some((cidr, written)) if cidr.first != written => {
                 ("it has bits behind its length, which mean nothing", format!("write {cidr}"))
             }
+            Some((cidr, _)) if unmapped(cidr).is_some() => (
+                "the kernel connects to these addresses by IPv4, whichever way a program writes them",
+                unmapped(cidr).map_or_else(String::new, |plain| format!("write {plain}")),
+            ),
             Some((cidr, _)) if is_own(cidr) => (
                 "these addresses are the sandbox's own inside",
                 "name a `host`, and by `address` where it really is".to_owned(),
@@ -298,6 +302,13 @@ fn is_own(cidr: Cidr) -> bool {
         IpAddr::V4(first) => first.is_loopback() && cidr.length >= 8,
         IpAddr::V6(first) => first.is_loopback() && cidr.is_single(),
     }
+}
+
+/// The range of IPv4 that one of IPv6 is, where all of it is mapped (`::ffff:0:0/96`).
+fn unmapped(cidr: Cidr) -> Option<Cidr> {
+    let IpAddr::V6(first) = cidr.first else { return None };
+    let length = cidr.length.checked_sub(96)?;
+    first.to_ipv4_mapped().map(|first| Cidr::of(IpAddr::V4(first), length))
 }
 
 /// Why a glob of paths would match nothing, or not what is meant.

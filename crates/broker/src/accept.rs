@@ -14,8 +14,8 @@ use crate::copy;
 use crate::listeners::Listener;
 use crate::meter;
 use crate::reach::{Aim, reached};
-use crate::run::{ApprovalRequest, Place, Run};
-use crate::stop::Stop;
+use crate::run::{ApprovalRequest, OpenSlot, Run};
+use crate::stop::ConnectionEnd;
 use crate::{names, second, web};
 
 /// How long nothing is accepted after it failed for want of descriptors.
@@ -74,11 +74,11 @@ async fn accepted(run: Rc<Run>, stream: TcpStream) {
     drop(stream.set_nodelay(true));
     let ended = tokio::select! {
         biased;
-        () = place.open.cut.notified() => Err(Stop::Broken),
+        () = place.open.cut.notified() => Err(ConnectionEnd::Broken),
         ended = judged(&run, &stream, &place, (&to, port)) => ended,
     };
     if let Err(stop) = ended {
-        if let Stop::Denied(reason) = stop {
+        if let ConnectionEnd::Denied(reason) = stop {
             if reason == Reason::UnknownAddress {
                 run.whose(&stream).await;
             }
@@ -88,14 +88,24 @@ async fn accepted(run: Rc<Run>, stream: TcpStream) {
     }
 }
 
-async fn judged(run: &Rc<Run>, stream: &Arc<TcpStream>, place: &Place, (to, port): (&To, u16)) -> Result<(), Stop> {
-    let (way, asked) = match run.connect(&run.rules(), to, port) {
+async fn judged(
+    run: &Rc<Run>,
+    stream: &Arc<TcpStream>,
+    place: &OpenSlot,
+    (to, port): (&To, u16),
+) -> Result<(), ConnectionEnd> {
+    let mut judged = run.connect(&run.rules(), to, port);
+    if judged == Connect::Ask {
+        if !run.ask(&ApprovalRequest { host: to.to_string(), port, request: None }).await {
+            return Err(ConnectionEnd::Denied(Reason::Asked));
+        }
+        // Rules that came meanwhile may say more of it than that somebody is asked.
+        judged = run.connect(&run.rules(), to, port);
+    }
+    let (way, asked) = match judged {
         Connect::Way(way) => (way, false),
-        Connect::Denied(reason) => return Err(Stop::Denied(reason)),
+        Connect::Denied(reason) => return Err(ConnectionEnd::Denied(reason)),
         Connect::Ask => {
-            if !run.ask(&ApprovalRequest { host: to.to_string(), port, request: None }).await {
-                return Err(Stop::Denied(Reason::Asked));
-            }
             let reading = if matches!(port, 80 | 443) { Reading::Names } else { Reading::Nothing };
             (run.read_for_secrets(Route { pin: None, reading }, to, port), true)
         }
@@ -109,15 +119,15 @@ async fn judged(run: &Rc<Run>, stream: &Arc<TcpStream>, place: &Place, (to, port
 }
 
 /// Reads the first bytes, and judges by them.
-async fn named(run: &Rc<Run>, stream: &Arc<TcpStream>, aim: &Aim, name: &str) -> Result<(), Stop> {
+async fn named(run: &Rc<Run>, stream: &Arc<TcpStream>, aim: &Aim, name: &str) -> Result<(), ConnectionEnd> {
     let mut bytes = Vec::new();
     loop {
         match first(&bytes) {
             First::More => {}
-            First::Malformed(why) => return Err(Stop::Denied(Reason::Malformed(why.to_owned()))),
+            First::Malformed(why) => return Err(ConnectionEnd::Denied(Reason::Malformed(why.to_owned()))),
             First::NotTls => return web::serve(run, stream, aim, bytes).await,
             First::Hello(hello) => {
-                run.rules().hello(name, &hello).map_err(Stop::Denied)?;
+                run.rules().hello(name, &hello).map_err(ConnectionEnd::Denied)?;
                 if aim.way.reading == Reading::Requests {
                     return web::open(run, stream, (aim, name), bytes).await;
                 }
@@ -131,7 +141,7 @@ async fn named(run: &Rc<Run>, stream: &Arc<TcpStream>, aim: &Aim, name: &str) ->
 }
 
 /// Adds what comes next; whether there was anything.
-async fn more(stream: &TcpStream, bytes: &mut Vec<u8>) -> Result<bool, Stop> {
+async fn more(stream: &TcpStream, bytes: &mut Vec<u8>) -> Result<bool, ConnectionEnd> {
     loop {
         stream.readable().await?;
         match stream.try_read_buf(bytes) {
@@ -144,7 +154,12 @@ async fn more(stream: &TcpStream, bytes: &mut Vec<u8>) -> Result<bool, Stop> {
 
 /// Connects outside, says what was read already (a client hello that asks for this name, and what came behind it), and passes
 /// bytes.
-async fn passed(run: &Rc<Run>, stream: &TcpStream, aim: &Aim, read: Option<(&str, &[u8])>) -> Result<(), Stop> {
+async fn passed(
+    run: &Rc<Run>,
+    stream: &TcpStream,
+    aim: &Aim,
+    read: Option<(&str, &[u8])>,
+) -> Result<(), ConnectionEnd> {
     let server = reached(run, aim).await?;
     run.passed();
     run.seen(&aim.to, aim.port, None);
@@ -152,7 +167,7 @@ async fn passed(run: &Rc<Run>, stream: &TcpStream, aim: &Aim, read: Option<(&str
         if let Some((name, already)) = read {
             run.meter.wait().await;
             if run.meter.room(already.len()) < already.len() {
-                return Err(Stop::Denied(Reason::Bytes));
+                return Err(ConnectionEnd::Denied(Reason::Bytes));
             }
             run.meter.count(meter::Direction::Out, already.len());
             let (hello, behind) = already.split_at_checked(hello::length(already)).unwrap_or_default();

@@ -20,8 +20,8 @@ use tokio::time::{sleep, timeout};
 use crate::meter::Direction;
 use crate::names;
 use crate::reach;
-use crate::run::{Place, Run, leads_well};
-use crate::stop::Stop;
+use crate::run::{OpenSlot, Run, leads_well};
+use crate::stop::ConnectionEnd;
 
 /// A flow on which nothing went for so long is over.
 const QUIET: Duration = Duration::from_secs(60);
@@ -50,7 +50,7 @@ struct Flow {
     to: To,
     port: u16,
     pin: Option<SocketAddr>,
-    place: Place,
+    place: OpenSlot,
 }
 
 /// Serves one port of datagrams until the run ends.
@@ -62,7 +62,10 @@ pub(crate) async fn serve(run: Rc<Run>, port: u16, socket: OwnedFd) -> io::Resul
     let (flows, bytes) = (Flows::default(), Arc::new(Semaphore::new(MAX_BYTES)));
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {
-        let Some(came) = names::next_datagram(&inside, &mut buffer).await? else { continue };
+        let Some(came) = names::next_datagram(&inside, &mut buffer).await?.filter(|came| !names::is_loopback(came))
+        else {
+            continue;
+        };
         let datagram = buffer.get(..came.count).unwrap_or_default().to_vec();
         let room = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
         let Ok(room) = Arc::clone(&bytes).try_acquire_many_owned(room) else { continue };
@@ -92,7 +95,7 @@ pub(crate) async fn serve(run: Rc<Run>, port: u16, socket: OwnedFd) -> io::Resul
 }
 
 /// Whether a flow may be, where it really leads if a rule says so, and its place among what is open.
-fn begun(run: &Rc<Run>, to: &To, port: u16) -> Result<(Option<SocketAddr>, Place), Reason> {
+fn begun(run: &Rc<Run>, to: &To, port: u16) -> Result<(Option<SocketAddr>, OpenSlot), Reason> {
     let pin = run.rules().datagrams(to, port)?;
     Ok((pin, run.place_for_datagrams((to, port), pin)?))
 }
@@ -105,17 +108,17 @@ impl Flow {
             () = self.place.open.cut.notified() => return,
             ended = self.both_ways(waiting) => ended,
         };
-        if let Err(Stop::Denied(reason)) = ended {
+        if let Err(ConnectionEnd::Denied(reason)) = ended {
             self.run.denied(&reason, &self.to, self.port);
         }
     }
 
-    async fn both_ways(&self, mut waiting: Receiver<Datagram>) -> Result<(), Stop> {
-        let Ok(server) = timeout(reach::WAY_OUT, self.outside()).await else { return Err(Stop::Broken) };
+    async fn both_ways(&self, mut waiting: Receiver<Datagram>) -> Result<(), ConnectionEnd> {
+        let Ok(server) = timeout(reach::WAY_OUT, self.outside()).await else { return Err(ConnectionEnd::Broken) };
         let server = server?;
         let real = server.peer_addr()?;
         // Rules that came while its name was looked up hold for it, too.
-        leads_well(&self.run.rules(), real, self.pin.is_some()).map_err(Stop::Denied)?;
+        leads_well(&self.run.rules(), real, self.pin.is_some()).map_err(ConnectionEnd::Denied)?;
         self.place.open.leads_to(real);
         self.run.passed();
         loop {
@@ -136,7 +139,7 @@ impl Flow {
     }
 
     /// A socket that is connected to where it really leads, judged anew.
-    async fn outside(&self) -> Result<UdpSocket, Stop> {
+    async fn outside(&self) -> Result<UdpSocket, ConnectionEnd> {
         let addresses = reach::addresses(&self.run, (&self.to, self.port), self.pin).await?;
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in addresses {
@@ -147,11 +150,11 @@ impl Flow {
                 Err(error) => last = error,
             }
         }
-        Err(Stop::Failed(last.to_string()))
+        Err(ConnectionEnd::Failed(last.to_string()))
     }
 
     /// Sends one to the server.
-    async fn out(&self, server: &UdpSocket, bytes: &[u8]) -> Result<(), Stop> {
+    async fn out(&self, server: &UdpSocket, bytes: &[u8]) -> Result<(), ConnectionEnd> {
         self.run.meter.wait().await;
         self.room(bytes.len())?;
         self.run.meter.count(Direction::Out, bytes.len());
@@ -161,7 +164,7 @@ impl Flow {
     }
 
     /// Hands on what the server sent.
-    fn back(&self, server: &UdpSocket) -> Result<(), Stop> {
+    fn back(&self, server: &UdpSocket) -> Result<(), ConnectionEnd> {
         SHARED.with_borrow_mut(|buffer| {
             let Ok(count) = server.try_recv(buffer) else { return Ok(()) };
             self.room(count)?;
@@ -175,9 +178,9 @@ impl Flow {
     }
 
     /// Whether so many bytes may still go.
-    fn room(&self, count: usize) -> Result<(), Stop> {
+    fn room(&self, count: usize) -> Result<(), ConnectionEnd> {
         if self.run.meter.is_used() || self.run.meter.room(count) < count {
-            Err(Stop::Denied(Reason::Bytes))
+            Err(ConnectionEnd::Denied(Reason::Bytes))
         } else {
             Ok(())
         }

@@ -1,7 +1,7 @@
 //! What a run sent and received, and how much and how fast it may: `net.bytes` and `net.bandwidth`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use policy::value::Net;
@@ -101,6 +101,79 @@ impl Meter {
     }
 }
 
+/// A side of a connection whose bytes are read and written anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Towards the program.
+    Inside,
+    /// Towards its servers, all of them together.
+    Outside,
+}
+
+/// Bytes that went one way, on each side.
+#[derive(Debug, Default)]
+struct Sides {
+    inside: AtomicU64,
+    outside: AtomicU64,
+}
+
+impl Sides {
+    fn of(&self, side: Side) -> &AtomicU64 {
+        match side {
+            Side::Inside => &self.inside,
+            Side::Outside => &self.outside,
+        }
+    }
+
+    /// How many bytes may go on this side until it has carried as much as the other.
+    fn behind(&self, side: Side) -> u64 {
+        let (inside, outside) = (self.inside.load(Ordering::Relaxed), self.outside.load(Ordering::Relaxed));
+        inside.max(outside).saturating_sub(self.of(side).load(Ordering::Relaxed))
+    }
+}
+
+/// What a connection carries whose bytes are read and written anew. Its sides differ: a header that HTTP/2 says with one byte may
+/// be thousands to a server of HTTP/1, and one program's connection may be many to servers. The larger of both is counted.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    meter: Arc<Meter>,
+    out: Sides,
+    back: Sides,
+}
+
+impl Carried {
+    pub(crate) fn new(meter: Arc<Meter>) -> Self {
+        Self { meter, out: Sides::default(), back: Sides::default() }
+    }
+
+    fn sides(&self, way: Direction) -> &Sides {
+        match way {
+            Direction::Out => &self.out,
+            Direction::In => &self.back,
+        }
+    }
+
+    /// How many bytes may go, at most `wanted`: those that the other side has carried are counted already.
+    pub(crate) fn room(&self, side: Side, way: Direction, wanted: usize) -> usize {
+        let counted = usize::try_from(self.sides(way).behind(side)).unwrap_or(usize::MAX).min(wanted);
+        counted.saturating_add(self.meter.room(wanted.saturating_sub(counted)))
+    }
+
+    /// How long to wait before so many may go: those that are counted already are paid for, too.
+    pub(crate) fn owed(&self, side: Side, way: Direction, wanted: usize) -> Option<Duration> {
+        let counted = u64::try_from(wanted).is_ok_and(|wanted| wanted <= self.sides(way).behind(side));
+        if counted { None } else { self.meter.owed() }
+    }
+
+    /// Counts bytes that went.
+    pub(crate) fn count(&self, side: Side, way: Direction, count: usize) {
+        let sides = self.sides(way);
+        let counted = usize::try_from(sides.behind(side)).unwrap_or(usize::MAX);
+        sides.of(side).fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.meter.count(way, count.saturating_sub(counted));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,6 +225,31 @@ mod tests {
             meter.limit(&net);
             assert!(meter.owed().is_some_and(|wait| wait > Duration::from_secs(20)), "{rate}: {:?}", meter.owed());
         }
+    }
+
+    #[test]
+    fn the_larger_side_of_a_connection_is_counted() {
+        let mut net = Net::closed();
+        net.bytes = Some(Bytes(100));
+        net.bandwidth = Some(BytesPerSecond(10));
+        let meter = Arc::new(Meter::new(&net));
+        let carried = Carried::new(Arc::clone(&meter));
+        let (out, back) = (Direction::Out, Direction::In);
+        carried.count(Side::Inside, out, 20);
+        assert_eq!((meter.counts(), carried.room(Side::Outside, out, 200)), ((20, 0), 100));
+        // What came from the other side is counted and paid for already.
+        assert!(carried.owed(Side::Inside, out, 1).is_some() && carried.owed(Side::Outside, out, 20).is_none());
+        assert!(carried.owed(Side::Outside, out, 21).is_some());
+        carried.count(Side::Outside, out, 15);
+        assert_eq!(meter.counts(), (20, 0));
+        carried.count(Side::Outside, out, 55);
+        assert_eq!((meter.counts(), carried.room(Side::Outside, out, 200)), ((70, 0), 30));
+        carried.count(Side::Outside, back, 30);
+        assert_eq!((carried.room(Side::Outside, back, 9), carried.room(Side::Inside, back, 200)), (0, 30));
+        carried.count(Side::Inside, back, 30);
+        assert_eq!((carried.room(Side::Inside, back, 1), meter.counts()), (0, (70, 30)));
+        // Another connection has its own sides, and the same limit.
+        assert_eq!(Carried::new(meter).room(Side::Inside, out, 9), 0);
     }
 
     #[test]

@@ -56,6 +56,13 @@ pub(crate) async fn datagrams(run: Rc<Run>, socket: OwnedFd, slots: Arc<Semaphor
                 continue;
             }
         };
+        if is_loopback(&came) {
+            // Said at once, so that nobody waits for a resolver that is not there.
+            let none =
+                dns::answer(&question, &Answer::Refused("no resolver is on the sandbox's own loopback"), question.udp);
+            drop(sys::datagram::send(&*socket, &none, came.from, came.to));
+            continue;
+        }
         let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
             let busy = dns::answer(&question, &Answer::Failed("too many look-ups at once"), question.udp);
             drop(sys::datagram::send(&*socket, &busy, came.from, came.to));
@@ -87,7 +94,7 @@ pub(crate) fn datagram_socket(socket: OwnedFd) -> std::io::Result<UdpSocket> {
     UdpSocket::from_std(socket)
 }
 
-/// The next datagram, in `buffer`; none: there was nothing after all, or what the sandbox's own loopback has, which is its own.
+/// The next datagram, in `buffer`; none: there was nothing after all.
 ///
 /// # Errors
 /// The socket broke.
@@ -95,8 +102,12 @@ pub(crate) async fn next_datagram(socket: &UdpSocket, buffer: &mut [u8]) -> std:
     socket.readable().await?;
     let receive = || sys::datagram::receive(socket, buffer).map_err(|error| std::io::Error::from(error.errno));
     // An error may be of a datagram before: nobody took its answer.
-    let came = socket.try_io(Interest::READABLE, receive).ok();
-    Ok(came.filter(|came| !came.to.to_canonical().is_loopback()))
+    Ok(socket.try_io(Interest::READABLE, receive).ok())
+}
+
+/// Whether a datagram was for the sandbox's own loopback, which is its own.
+pub(crate) fn is_loopback(came: &ReceivedDatagram) -> bool {
+    came.to.to_canonical().is_loopback()
 }
 
 /// Serves one connection of look-ups, one after the other.
@@ -138,7 +149,8 @@ async fn say(run: &Rc<Run>, question: &Question) -> DnsAnswer {
     let Some(name) = question.name.as_deref().filter(|_| question.internet) else {
         return DnsAnswer::Denied("no rule can name this".to_owned());
     };
-    if question.kind == dns::PTR || name.ends_with(".arpa") {
+    // `home.arpa` is a name of hosts as any other (RFC 8375).
+    if name.ends_with(".in-addr.arpa") || name.ends_with(".ip6.arpa") {
         return pointer(run, question, name);
     }
     let denied = |reason: &Reason| {

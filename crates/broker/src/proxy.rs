@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use zeroize::Zeroizing;
 
 use crate::resolver::{Resolved, Resolver};
-use crate::stop::Stop;
+use crate::stop::ConnectionEnd;
 use crate::{copy, outside};
 
 /// Most bytes of the head of an answer.
@@ -33,9 +33,9 @@ pub(crate) async fn connect(
     (name, port): (&str, u16),
     resolver: &Rc<Resolver>,
     credentials: Option<&Credentials>,
-) -> Result<TcpStream, Stop> {
+) -> Result<TcpStream, ConnectionEnd> {
     // Programs inside are told this: where the proxy is, is not theirs to know.
-    let failed = |why: &str| Stop::Failed(format!("{name} cannot be reached by the proxy: {why}"));
+    let failed = |why: &str| ConnectionEnd::Failed(format!("{name} cannot be reached by the proxy: {why}"));
     // The policy names the proxy, so it may be anywhere, inside as well.
     let addresses = match proxy.host.parse::<IpAddr>() {
         Ok(address) => vec![address],

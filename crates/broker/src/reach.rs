@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::resolver::Resolved;
 use crate::run::{Open, Run, leads_well};
-use crate::stop::Stop;
+use crate::stop::ConnectionEnd;
 use crate::{outside, proxy};
 
 /// When there is no way out by then, from the name to the connection, the program is told so.
@@ -29,16 +29,16 @@ pub(crate) struct Aim {
 }
 
 /// A connection to where the name (or the address) really is, judged anew.
-pub(crate) async fn reached(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, Stop> {
-    let late = |_| Err(Stop::Failed(format!("{} cannot be reached in time", aim.to)));
+pub(crate) async fn reached(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, ConnectionEnd> {
+    let late = |_| Err(ConnectionEnd::Failed(format!("{} cannot be reached in time", aim.to)));
     tokio::time::timeout(WAY_OUT, out(run, aim)).await.unwrap_or_else(late)
 }
 
-async fn out(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, Stop> {
+async fn out(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, ConnectionEnd> {
     let (rules, port) = (run.rules(), aim.port);
     // One that was accepted before may have waited with its name: that is heard outside as well as a byte is.
     if run.meter.is_used() {
-        return Err(Stop::Denied(Reason::Bytes));
+        return Err(ConnectionEnd::Denied(Reason::Bytes));
     }
     if let (None, To::Name(name), Some(by)) = (aim.way.pin, &aim.to, &rules.net().proxy) {
         // Where it leads is the proxy's to say: nothing of it could be judged anew when rules change.
@@ -46,10 +46,10 @@ async fn out(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, Stop> {
     }
     let addresses = addresses(run, (&aim.to, port), aim.way.pin).await?;
     let connected = outside::connect(&addresses).await;
-    let stream = connected.map_err(|error| Stop::Failed(format!("{} cannot be reached: {error}", aim.to)))?;
+    let stream = connected.map_err(|error| ConnectionEnd::Failed(format!("{} cannot be reached: {error}", aim.to)))?;
     let real = stream.peer_addr()?;
     // Rules that came while it was connecting hold for it, too.
-    leads_well(&run.rules(), real, aim.way.pin.is_some()).map_err(Stop::Denied)?;
+    leads_well(&run.rules(), real, aim.way.pin.is_some()).map_err(ConnectionEnd::Denied)?;
     aim.open.leads_to(real);
     Ok(stream)
 }
@@ -59,24 +59,24 @@ pub(crate) async fn addresses(
     run: &Run,
     (to, port): (&To, u16),
     pin: Option<SocketAddr>,
-) -> Result<Vec<SocketAddr>, Stop> {
+) -> Result<Vec<SocketAddr>, ConnectionEnd> {
     match (pin, to) {
         (Some(pin), _) => {
-            run.rules().not_denied(pin.ip(), pin.port()).map_err(Stop::Denied)?;
+            run.rules().not_denied(pin.ip(), pin.port()).map_err(ConnectionEnd::Denied)?;
             Ok(vec![pin])
         }
         (None, To::Address(address)) => fitting(run, &[*address], port),
         (None, To::Name(name)) => match run.resolver.find(name).await {
             Resolved::Addresses(addresses) => fitting(run, &addresses, port),
-            Resolved::NoName => Err(Stop::Failed(format!("there is no {name} any more"))),
-            Resolved::Failed(why) => Err(Stop::Failed(format!("{name} cannot be resolved: {why}"))),
-            Resolved::TooMany => Err(Stop::Denied(Reason::Rate)),
+            Resolved::NoName => Err(ConnectionEnd::Failed(format!("there is no {name} any more"))),
+            Resolved::Failed(why) => Err(ConnectionEnd::Failed(format!("{name} cannot be resolved: {why}"))),
+            Resolved::TooMany => Err(ConnectionEnd::Denied(Reason::Rate)),
         },
     }
 }
 
 /// The addresses that a name may lead to.
-fn fitting(run: &Run, addresses: &[std::net::IpAddr], port: u16) -> Result<Vec<SocketAddr>, Stop> {
+fn fitting(run: &Run, addresses: &[std::net::IpAddr], port: u16) -> Result<Vec<SocketAddr>, ConnectionEnd> {
     let (rules, mut last, mut fitting) = (run.rules(), Reason::UnknownAddress, Vec::new());
     for address in addresses {
         match rules.outside(*address, port) {
@@ -85,5 +85,5 @@ fn fitting(run: &Run, addresses: &[std::net::IpAddr], port: u16) -> Result<Vec<S
             Err(reason) => last = reason,
         }
     }
-    if fitting.is_empty() { Err(Stop::Denied(last)) } else { Ok(fitting) }
+    if fitting.is_empty() { Err(ConnectionEnd::Denied(last)) } else { Ok(fitting) }
 }

@@ -100,13 +100,13 @@ struct PendingApproval {
 }
 
 /// A connection's place among those that are open; gone with it.
-pub(crate) struct Place {
+pub(crate) struct OpenSlot {
     run: Rc<Run>,
     id: u64,
     pub(crate) open: Rc<Open>,
 }
 
-impl Drop for Place {
+impl Drop for OpenSlot {
     fn drop(&mut self) {
         self.run.open.borrow_mut().remove(&self.id);
         self.run.used(&self.open.to, self.open.port);
@@ -252,7 +252,7 @@ impl Run {
     }
 
     /// A place among the open connections; the reason where there is none.
-    pub(crate) fn place(self: &Rc<Self>, to: &To, port: u16) -> Result<Place, Reason> {
+    pub(crate) fn place(self: &Rc<Self>, to: &To, port: u16) -> Result<OpenSlot, Reason> {
         self.place_of((to, port), None)
     }
 
@@ -261,7 +261,7 @@ impl Run {
         self: &Rc<Self>,
         at: (&To, u16),
         pin: Option<SocketAddr>,
-    ) -> Result<Place, Reason> {
+    ) -> Result<OpenSlot, Reason> {
         self.place_of(at, Some(pin))
     }
 
@@ -269,7 +269,7 @@ impl Run {
         self: &Rc<Self>,
         (to, port): (&To, u16),
         datagrams: Option<Option<SocketAddr>>,
-    ) -> Result<Place, Reason> {
+    ) -> Result<OpenSlot, Reason> {
         let most = self.rules().net().connections.unwrap_or(MAX_CONNECTIONS);
         let open = self.open.borrow().len();
         if u32::try_from(open).unwrap_or(u32::MAX) >= most {
@@ -290,7 +290,7 @@ impl Run {
         });
         self.open.borrow_mut().insert(id, Rc::clone(&open));
         self.used(to, port);
-        Ok(Place { run: Rc::clone(self), id, open })
+        Ok(OpenSlot { run: Rc::clone(self), id, open })
     }
 
     /// The addresses of a name; connections to its high ports are accepted from now on.
@@ -404,14 +404,19 @@ impl Run {
         self.tls.as_ref().map(|tls| tls.digest().to_owned())
     }
 
-    /// Takes other rules, and cuts what no longer fits them.
+    /// Takes other rules, and cuts what no longer fits them: of what is more than may be open at once, what began last.
     pub(crate) fn replace(&self, rules: Rules) {
         self.meter.limit(rules.net());
         let before = self.rules();
         *self.rules.borrow_mut() = Rc::new(rules);
         let rules = self.rules();
-        for open in self.open.borrow().values().filter(|open| !open.fits(self, &before, &rules)) {
-            open.cut.notify_one();
+        let mut room = rules.net().connections.unwrap_or(MAX_CONNECTIONS);
+        for open in self.open.borrow().values() {
+            if room > 0 && open.fits(self, &before, &rules) {
+                room = room.saturating_sub(1);
+            } else {
+                open.cut.notify_one();
+            }
         }
     }
 

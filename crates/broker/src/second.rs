@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use crate::copy;
 use crate::meter::Direction;
 use crate::run::Run;
-use crate::stop::Stop;
+use crate::stop::ConnectionEnd;
 
 const HANDSHAKE: u8 = 22;
 /// The length of what stands before a record.
@@ -60,16 +60,16 @@ pub(crate) async fn judged(
     name: &str,
     (program, behind): (&TcpStream, &[u8]),
     server: &TcpStream,
-) -> Result<(), Stop> {
+) -> Result<(), ConnectionEnd> {
     let (mut records, mut said, mut answered) = (Records::default(), Vec::new(), HelloReply::More);
     copy::all(server, &records.take(behind)).await?;
     loop {
         if answered == HelloReply::Retry && records.is_handshake() {
             match first(&records.held) {
                 First::More | First::NotTls => {}
-                First::Malformed(why) => return Err(Stop::Denied(Reason::Malformed(why.to_owned()))),
+                First::Malformed(why) => return Err(ConnectionEnd::Denied(Reason::Malformed(why.to_owned()))),
                 First::Hello(hello) => {
-                    run.rules().hello(name, &hello).map_err(Stop::Denied)?;
+                    run.rules().hello(name, &hello).map_err(ConnectionEnd::Denied)?;
                     answered = HelloReply::Other;
                 }
             }

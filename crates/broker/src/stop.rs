@@ -6,7 +6,7 @@ use egress::denial::Reason;
 
 /// Why a connection ends before its time.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum ConnectionEnd {
     /// It may not.
     Denied(Reason),
     /// Its server cannot be reached: why.
@@ -15,7 +15,7 @@ pub(crate) enum Stop {
     Broken,
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for ConnectionEnd {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::QuotaExceeded { Self::Denied(Reason::Bytes) } else { Self::Broken }
     }

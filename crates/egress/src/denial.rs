@@ -131,7 +131,9 @@ impl Reason {
             }
             Self::Listener(why) => format!("nobody can listen for it inside: {why}"),
             Self::Secret(why) => format!("secrets of the policy are for this host, and {why}"),
-            Self::Asked | Self::AskedOf(_) => "a person was asked and did not allow it".to_owned(),
+            Self::Asked | Self::AskedOf(_) => {
+                "no person has allowed it: the answer was no, none came in time, or it could not be shown".to_owned()
+            }
         }
     }
 

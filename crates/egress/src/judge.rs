@@ -205,7 +205,7 @@ impl Rules {
         if fitting.is_empty() || self.net.mode != NetMode::Allow {
             return self.unknown(to, Protocol::Tcp);
         }
-        let pin = fitting.iter().find_map(|rule| rule.address);
+        let pin = pinned(fitting.iter().copied());
         let reading = match to {
             To::Address(_) => Reading::Nothing,
             To::Name(_) if fitting.iter().all(|rule| rule.is_opened() && rule.tls == TlsUse::Auto) => Reading::Requests,
@@ -226,7 +226,7 @@ impl Rules {
         let fitting: Vec<&NetRule> =
             self.rules_of(to, Protocol::Udp).filter(|rule| rule.ports.contains(&port)).collect();
         if !fitting.is_empty() && self.net.mode == NetMode::Allow {
-            return Ok(fitting.iter().find_map(|rule| rule.address));
+            return Ok(pinned(fitting.iter().copied()));
         }
         match self.unknown(to, Protocol::Udp) {
             Connect::Denied(reason) => Err(reason),
@@ -352,6 +352,15 @@ impl Rules {
         ports.dedup();
         ports
     }
+}
+
+/// Where rules say that a place really is: a name's own rule before one of a pattern, and the longer pattern before the shorter.
+fn pinned<'a>(rules: impl Iterator<Item = &'a NetRule>) -> Option<SocketAddr> {
+    let near = |rule: &&NetRule| match &rule.to {
+        Target::Host(host) => (!host.starts_with('*'), host.trim_start_matches('*').len(), !host.starts_with("**")),
+        Target::Cidr(_) => (true, 0, true),
+    };
+    rules.filter(|rule| rule.address.is_some()).max_by_key(near).and_then(|rule| rule.address)
 }
 
 /// Whether a rule has a path, in every reading that it may have.

@@ -183,6 +183,30 @@ fn connections() {
     }
 }
 
+/// Whatever the order: a name's own rule, then the longer pattern.
+#[test]
+fn where_a_name_is_says_the_nearest_rule() {
+    let mut allow = vec![
+        json!({"host": "**.corp.example", "ports": [443], "address": "10.0.0.1:443"}),
+        json!({"host": "*.corp.example", "ports": [443], "address": "10.0.0.2:443"}),
+        json!({"host": "*.in.corp.example", "ports": [443], "address": "10.0.0.3:443"}),
+        json!({"host": "a.in.corp.example", "ports": [443], "methods": ["GET"], "address": "10.0.0.4:443"}),
+        json!({"host": "a.in.corp.example", "ports": [443], "methods": ["POST"]}),
+    ];
+    for _ in 0..2 {
+        let some = rules(&json!({ "allow": allow }));
+        for (name, at) in [
+            ("x.y.z.corp.example", "names at 10.0.0.1:443"),
+            ("x.corp.example", "names at 10.0.0.2:443"),
+            ("b.in.corp.example", "names at 10.0.0.3:443"),
+            ("a.in.corp.example", "names at 10.0.0.4:443"),
+        ] {
+            assert_eq!(connected(&some, name, 443), at, "{name}");
+        }
+        allow.reverse();
+    }
+}
+
 /// A range that a policy names reaches private addresses no more than a name does: only `address` says where something inside is.
 #[test]
 fn where_names_lead() {

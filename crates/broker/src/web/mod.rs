@@ -33,10 +33,11 @@ use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 use tokio::time::timeout_at;
 
+use crate::meter::Carried;
 use crate::reach::{Aim, reached};
 use crate::run::{ApprovalRequest, Run};
 use crate::secrets::{Body, NotPut};
-use crate::stop::Stop;
+use crate::stop::ConnectionEnd;
 use crate::tls;
 use guard::{FramingState, Guarded};
 use server::{Server, Tasks};
@@ -45,6 +46,8 @@ use wire::{Metered, Shared};
 /// One connection of a program, with the one to its server.
 struct Proxy {
     run: Rc<Run>,
+    /// What it carries, on both sides.
+    carried: Arc<Carried>,
     aim: Aim,
     /// The name for which TLS was opened, and by which the server is verified.
     opened: Option<String>,
@@ -82,9 +85,15 @@ const SERVER: Duration = Duration::from_millis(2800);
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// Serves a connection whose first bytes are no TLS.
-pub(crate) async fn serve(run: &Rc<Run>, stream: &Arc<TcpStream>, aim: &Aim, first: Vec<u8>) -> Result<(), Stop> {
-    let metered = Metered::new(Arc::clone(stream), first, Arc::clone(&run.meter));
-    requests(run, aim, Shared::new(Box::new(metered)), None).await
+pub(crate) async fn serve(
+    run: &Rc<Run>,
+    stream: &Arc<TcpStream>,
+    aim: &Aim,
+    first: Vec<u8>,
+) -> Result<(), ConnectionEnd> {
+    let carried = Arc::new(Carried::new(Arc::clone(&run.meter)));
+    let metered = Metered::inside(Arc::clone(stream), first, Arc::clone(&carried));
+    requests(run, aim, (Shared::new(Box::new(metered)), carried), None).await
 }
 
 /// Ends the TLS of a program that asked for `name`, and serves what is in it.
@@ -93,20 +102,28 @@ pub(crate) async fn open(
     stream: &Arc<TcpStream>,
     (aim, name): (&Aim, &str),
     first: Vec<u8>,
-) -> Result<(), Stop> {
+) -> Result<(), ConnectionEnd> {
     let Some(tls) = &run.tls else {
-        return Err(Stop::Denied(Reason::Malformed("it is TLS, for which this run has no authority".to_owned())));
+        return Err(ConnectionEnd::Denied(Reason::Malformed(
+            "it is TLS, for which this run has no authority".to_owned(),
+        )));
     };
-    let metered = Metered::new(Arc::clone(stream), first, Arc::clone(&run.meter));
+    let carried = Arc::new(Carried::new(Arc::clone(&run.meter)));
+    let metered = Metered::inside(Arc::clone(stream), first, Arc::clone(&carried));
     let opened = tls.accept(name, metered).await?;
     let two = opened.get_ref().1.alpn_protocol() == Some(tls::TWO);
-    let io = Shared::new(Box::new(opened));
+    let io = (Shared::new(Box::new(opened)), carried);
     if two { streams(run, aim, io, name).await } else { requests(run, aim, io, Some(name.to_owned())).await }
 }
 
 /// Serves HTTP/2. Its framing has one reading; how much of it is held at once is bounded here, and by `h2` itself.
-async fn streams(run: &Rc<Run>, aim: &Aim, io: Shared, name: &str) -> Result<(), Stop> {
-    let proxy = Rc::new(Proxy::new(run, aim, (Some(name.to_owned()), true), Arc::default()));
+async fn streams(
+    run: &Rc<Run>,
+    aim: &Aim,
+    (io, carried): (Shared, Arc<Carried>),
+    name: &str,
+) -> Result<(), ConnectionEnd> {
+    let proxy = Rc::new(Proxy::new((run, carried), aim, (Some(name.to_owned()), true), Arc::default()));
     let ending = Ending(proxy.tasks.clone());
     let service = hyper::service::service_fn(|request| {
         let proxy = Rc::clone(&proxy);
@@ -115,9 +132,9 @@ async fn streams(run: &Rc<Run>, aim: &Aim, io: Shared, name: &str) -> Result<(),
     let ended = reader_of_two(proxy.tasks.clone()).serve_connection(TokioIo::new(io), service).await;
     drop(ending);
     if run.meter.is_used() {
-        return Err(Stop::Denied(Reason::Bytes));
+        return Err(ConnectionEnd::Denied(Reason::Bytes));
     }
-    ended.map_err(|_broken| Stop::Broken)
+    ended.map_err(|_broken| ConnectionEnd::Broken)
 }
 
 /// How a program's HTTP/1 is read, behind [`Guarded`].
@@ -146,10 +163,15 @@ impl Drop for Ending {
     }
 }
 
-async fn requests(run: &Rc<Run>, aim: &Aim, io: Shared, opened: Option<String>) -> Result<(), Stop> {
+async fn requests(
+    run: &Rc<Run>,
+    aim: &Aim,
+    (io, carried): (Shared, Arc<Carried>),
+    opened: Option<String>,
+) -> Result<(), ConnectionEnd> {
     let seen = Arc::new(FramingState::new(Arc::clone(&run.heads)));
     let guarded = Guarded::new(io.clone(), Arc::clone(&seen));
-    let proxy = Rc::new(Proxy::new(run, aim, (opened, false), Arc::clone(&seen)));
+    let proxy = Rc::new(Proxy::new((run, carried), aim, (opened, false), Arc::clone(&seen)));
     let _ending = Ending(proxy.tasks.clone());
     let service = hyper::service::service_fn(|request| {
         let proxy = Rc::clone(&proxy);
@@ -161,17 +183,23 @@ async fn requests(run: &Rc<Run>, aim: &Aim, io: Shared, opened: Option<String>) 
         return Ok(refuse(io, &denied).await?);
     }
     if run.meter.is_used() {
-        return Err(Stop::Denied(Reason::Bytes));
+        return Err(ConnectionEnd::Denied(Reason::Bytes));
     }
     let upgraded = proxy.upgraded.borrow_mut().take();
     match (upgraded, ended) {
         (Some((program, server)), Ok(())) => {
-            let (Ok(program), Ok(server)) = (program.await, server.await) else { return Err(Stop::Broken) };
+            let (Ok(program), Ok(server)) = (program.await, server.await) else { return Err(ConnectionEnd::Broken) };
             tokio::io::copy_bidirectional(&mut TokioIo::new(program), &mut TokioIo::new(server)).await?;
             Ok(())
         }
         (None, Ok(())) => Ok(()),
-        (_, Err(_)) => Err(Stop::Broken),
+        (_, Err(error)) => {
+            // What comes in pieces may be refused by whoever reads on, before our own reader has all of it.
+            if error.is_parse() {
+                run.denied(&Reason::Malformed("a malformed request head".to_owned()), &aim.to, aim.port);
+            }
+            Err(ConnectionEnd::Broken)
+        }
     }
 }
 
@@ -198,9 +226,15 @@ async fn refuse(mut io: Shared, denied: &Denied) -> io::Result<()> {
 }
 
 impl Proxy {
-    fn new(run: &Rc<Run>, aim: &Aim, (opened, two): (Option<String>, bool), seen: Arc<FramingState>) -> Self {
+    fn new(
+        (run, carried): (&Rc<Run>, Arc<Carried>),
+        aim: &Aim,
+        (opened, two): (Option<String>, bool),
+        seen: Arc<FramingState>,
+    ) -> Self {
         Self {
             run: Rc::clone(run),
+            carried,
             aim: aim.clone(),
             opened,
             seen,
@@ -234,9 +268,9 @@ impl Proxy {
         };
         let (mut server, again) = match self.server().await {
             Ok(server) => server,
-            Err(Stop::Denied(reason)) => return Ok(self.denied(StatusCode::FORBIDDEN, &reason)),
-            Err(Stop::Failed(why)) => return Ok(unreached(&why)),
-            Err(Stop::Broken) => return Ok(unreached("the connection to it broke")),
+            Err(ConnectionEnd::Denied(reason)) => return Ok(self.denied(StatusCode::FORBIDDEN, &reason)),
+            Err(ConnectionEnd::Failed(why)) => return Ok(unreached(&why)),
+            Err(ConnectionEnd::Broken) => return Ok(unreached("the connection to it broke")),
         };
         if let Some((method, path)) = asked {
             // Behind an upgrade nothing is read: of that nobody is to learn a rule about requests.
@@ -278,8 +312,10 @@ impl Proxy {
             Granted::Allowed => return Ok(()),
             Granted::Ask => {}
         }
-        let (method, path) = (request.method().as_str().to_owned(), request.uri().path().to_owned());
-        let head = Head { method: method.clone(), path };
+        let (method, path) = (request.method().as_str().to_owned(), request.uri().path());
+        // As rules judge it: a letter that is written as `%70` is nobody's to decode. What cannot be shown so is shown as it came.
+        let decoded = egress::http::path::plain(path).ok().filter(|path| path.bytes().all(|b| b.is_ascii_graphic()));
+        let head = Head { method: method.clone(), path: decoded.unwrap_or_else(|| path.to_owned()) };
         // Git asks with a small request whether a large one would be taken: that one is meant as well, and no third.
         if self.agreed.borrow_mut().remove(&head).is_some_and(|agreed| agreed.elapsed() < AGAIN) {
             return Ok(());
@@ -299,7 +335,7 @@ impl Proxy {
     }
 
     /// The connection to the server, and whether it was used before.
-    async fn server(self: &Rc<Self>) -> Result<(Server, bool), Stop> {
+    async fn server(self: &Rc<Self>) -> Result<(Server, bool), ConnectionEnd> {
         let until = tokio::time::Instant::now() + SERVER;
         let turn = self.turn(until).await?;
         let kept = self.server.borrow_mut().take();
@@ -313,7 +349,8 @@ impl Proxy {
         }
         // What asks for several things at once may need several connections: each more counts as one of the program's.
         let more = self.two && Rc::strong_count(&self.servers) > 1;
-        let place = more.then(|| self.run.place(&self.aim.to, self.aim.port)).transpose().map_err(Stop::Denied)?;
+        let place =
+            more.then(|| self.run.place(&self.aim.to, self.aim.port)).transpose().map_err(ConnectionEnd::Denied)?;
         let kept = (place, Rc::clone(&self.servers));
         // A request that is taken back meanwhile leaves its connection to the next one: else a program that asks and takes back
         // would have a server begin a connection for each.
@@ -331,35 +368,36 @@ impl Proxy {
                 proxy.server.borrow_mut().get_or_insert(server);
             }
         });
-        heard.await.unwrap_or(Err(Stop::Broken)).map(|server| (server, false))
+        heard.await.unwrap_or(Err(ConnectionEnd::Broken)).map(|server| (server, false))
     }
 
     /// Waits while the first connection is begun, where the program asks for several things at once: of HTTP/2 one is enough, and
     /// which version the server speaks is known then.
-    async fn turn(&self, until: tokio::time::Instant) -> Result<Option<OwnedMutexGuard<()>>, Stop> {
+    async fn turn(&self, until: tokio::time::Instant) -> Result<Option<OwnedMutexGuard<()>>, ConnectionEnd> {
         if !self.two || self.speaks_one.get() {
             return Ok(None);
         }
         let turn = timeout_at(until, Arc::clone(&self.beginning).lock_owned()).await;
-        let turn = turn.map_err(|_late| Stop::Failed(format!("{} cannot be reached in time", self.aim.to)))?;
+        let turn = turn.map_err(|_late| ConnectionEnd::Failed(format!("{} cannot be reached in time", self.aim.to)))?;
         Ok(Some(turn).filter(|_| !self.speaks_one.get()))
     }
 
     /// A new connection to the server, which has `kept` for as long as it lives.
-    async fn connected<T: 'static>(&self, kept: T, until: tokio::time::Instant) -> Result<Server, Stop> {
-        let late = |_| Err(Stop::Failed(format!("{} cannot be reached in time", self.aim.to)));
+    async fn connected<T: 'static>(&self, kept: T, until: tokio::time::Instant) -> Result<Server, ConnectionEnd> {
+        let late = |_| Err(ConnectionEnd::Failed(format!("{} cannot be reached in time", self.aim.to)));
         let stream = timeout_at(until, reached(&self.run, &self.aim)).await.unwrap_or_else(late)?;
+        let stream = Metered::outside(stream, Arc::clone(&self.carried));
         let kept = (&self.tasks, kept);
         let server = match (&self.opened, &self.run.tls) {
             (Some(name), Some(tls)) => {
-                let stream = tls.connect((name, self.two), stream, until).await.map_err(Stop::Failed)?;
+                let stream = tls.connect((name, self.two), stream, until).await.map_err(ConnectionEnd::Failed)?;
                 let two = stream.get_ref().1.alpn_protocol() == Some(tls::TWO);
                 if two { Server::two(Box::new(stream), kept).await } else { Server::one(Box::new(stream), kept).await }
             }
-            (Some(_), None) => return Err(Stop::Failed("this run has no authority".to_owned())),
+            (Some(_), None) => return Err(ConnectionEnd::Failed("this run has no authority".to_owned())),
             (None, _) => Server::one(Box::new(stream), kept).await,
         };
-        let server = server.map_err(|error| Stop::Failed(error.to_string()))?;
+        let server = server.map_err(|error| ConnectionEnd::Failed(error.to_string()))?;
         self.run.passed();
         Ok(server)
     }

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use egress::denial::Reason;
+use egress::http::is_spelling;
 use egress::judge::{self, Granted, Reading, Rules};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
@@ -65,6 +66,10 @@ const OVERRIDES: [&str; 33] = [
 
 /// What a trailer may not be, since readers that add trailers to headers would take another host or length for the request's.
 const NO_TRAILERS: [HeaderName; 3] = [header::HOST, header::CONTENT_LENGTH, header::TRAILER];
+
+/// What says how a request is read. Gateways that make variables of headers take another spelling for it too, which then has a
+/// second meaning.
+const FRAMING: [&str; 2] = ["content-length", "transfer-encoding"];
 
 /// Whether a request may be handed on, by the rules as they are now.
 pub(crate) fn judge<B>(rules: &Rules, aim: &Aim, request: &Request<B>) -> Result<Granted, Reason> {
@@ -132,8 +137,16 @@ pub(crate) fn in_two<B>(request: &mut Request<B>, trailers: bool) {
     }
 }
 
-/// Makes a prepared request one of HTTP/1: cookies, which HTTP/2 may send in crumbs, are one header.
-pub(crate) fn in_one<B>(request: &mut Request<B>) {
+/// Makes a prepared request one of HTTP/1: cookies, which HTTP/2 may send in crumbs, are one header. A body of a length that
+/// nobody knows yet goes in chunks: of a GET it would be left out.
+pub(crate) fn in_one<B: Body>(request: &mut Request<B>) {
+    let body = request.body();
+    if !body.is_end_stream()
+        && body.size_hint().exact().is_none()
+        && !request.headers().contains_key(header::CONTENT_LENGTH)
+    {
+        request.headers_mut().insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
     let crumbs: Vec<&[u8]> = request.headers().get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
     if crumbs.len() > 1
         && let Ok(whole) = HeaderValue::from_bytes(&crumbs.join(b"; ".as_slice()))
@@ -142,8 +155,10 @@ pub(crate) fn in_one<B>(request: &mut Request<B>) {
     }
 }
 
-/// Takes away the headers of a connection, and those that `Connection` names.
+/// Takes away the headers of a connection, those that `Connection` names, and other spellings of what frames a message.
 pub(crate) fn strip(headers: &mut HeaderMap) {
+    let other = |name: &&HeaderName| is_one_of(&FRAMING, name.as_str()) && !FRAMING.contains(&name.as_str());
+    let others: Vec<HeaderName> = headers.keys().filter(other).cloned().collect();
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -152,7 +167,7 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
         .filter_map(|name| name.trim().parse().ok())
         .filter(|name| *name != header::HOST && *name != header::CONTENT_LENGTH)
         .collect();
-    for name in OF_THE_CONNECTION.iter().chain(&named) {
+    for name in OF_THE_CONNECTION.iter().chain(&named).chain(&others) {
         headers.remove(name);
     }
 }
@@ -227,8 +242,12 @@ fn strip_overrides(headers: &mut HeaderMap) {
 }
 
 fn is_override(name: &str) -> bool {
-    let folded = |byte: u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' };
-    OVERRIDES.iter().any(|one| one.bytes().eq(name.bytes().map(folded)))
+    is_one_of(&OVERRIDES, name)
+}
+
+/// Whether a name is one of a list, however its letters and digits are joined.
+fn is_one_of(list: &[&str], name: &str) -> bool {
+    list.iter().any(|one| is_spelling(name, one))
 }
 
 /// Only WebSocket is switched to: any other protocol would leave the judge behind.
@@ -268,6 +287,8 @@ mod tests {
             ("Proxy-Authorization", "Basic x"),
             ("Upgrade", "h2c"),
             ("Expect", "100-continue"),
+            ("Content_Length", "30"),
+            ("Transfer.Encoding", "chunked"),
             ("Accept", "*/*"),
         ]);
         assert!(!prepare(&mut asked, Reading::Names));

@@ -3,12 +3,12 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection, StreamOwned};
 use serde_json::json;
 
 use crate::stage::{WORLD, address, connect, exchange, staged, wait, web};
@@ -192,6 +192,59 @@ fn requests_that_are_taken_back_at_once_take_little_and_hold_nobody_up() {
             String::from_utf8_lossy(&said).into_owned()
         });
         assert!(said.contains("/v1/a"), "{said}");
+        engine.end();
+    });
+}
+
+/// A header that HTTP/2 says with one byte, and that a server of HTTP/1 is sent whole: counted is what it is sent.
+#[test]
+fn headers_that_are_short_inside_and_long_outside_count_as_they_are_sent() {
+    const MAX_BYTES: u64 = 1 << 20;
+    staged("load::headers_that_are_short_inside_and_long_outside_count_as_they_are_sent", |stage| {
+        let heard = Arc::new(AtomicU64::new(0));
+        let (config, counted) = (stage.authority.server(HOST, |_| {}), Arc::clone(&heard));
+        stage.server((WORLD, 443), move |stream| {
+            let mut stream = StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream);
+            let (mut buffer, mut head) = ([0; 16 << 10], Vec::new());
+            while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                counted.fetch_add(u64::try_from(count).unwrap(), Ordering::SeqCst);
+                head.extend_from_slice(&buffer[..count]);
+                if head.ends_with(b"\r\n\r\n") {
+                    head.clear();
+                    drop(stream.write_all(b"HTTP/1.1 204 None\r\n\r\n"));
+                }
+            }
+        });
+        let rule = json!({"host": HOST, "ports": [443], "methods": ["GET"]});
+        let mut engine = stage.broker(&json!({"allow": [rule], "bytes": format!("{MAX_BYTES}B")}));
+        engine.ready();
+        let trusted = stage.trusted.borrow().clone().unwrap();
+        let asked = stage.program(|| {
+            let mut program = two(&trusted);
+            program.sock.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            program.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+            program.write_all(&frame(4, 0, 0, &[])).unwrap();
+            // The first has a header of 3900 bytes that is to be remembered, the others say it fifteen times by its number.
+            let value = "a".repeat(3900);
+            let long = [&[0x40, 1, b'x', 0x7f, 0xbd, 0x1d][..], value.as_bytes()].concat();
+            let mut asks = |stream: u32, more: &[u8]| -> std::io::Result<()> {
+                let fields = request(stream)[9..].to_vec();
+                program.write_all(&frame(1, 0x05, stream, &[fields.as_slice(), more].concat()))?;
+                program.flush()?;
+                match program.read(&mut [0; 16 << 10]) {
+                    Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+                    Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Err(error),
+                    Ok(_) | Err(_) => Ok(()),
+                }
+            };
+            asks(1, &long).unwrap();
+            (1..200_u32).take_while(|number| asks(2 * number + 1, &[0xbe; 15]).is_ok()).count()
+        });
+        // Each is more than 58,000 bytes there: the limit is used up long before the last of them.
+        let heard = heard.load(Ordering::SeqCst);
+        println!("{asked} requests, {heard} bytes");
+        assert!((MAX_BYTES / 2..=MAX_BYTES).contains(&heard), "{heard} bytes for {asked} requests");
+        engine.denied("net.bytes/used");
         engine.end();
     });
 }

@@ -39,7 +39,8 @@ fn reset(result: std::io::Result<String>) -> bool {
 #[test]
 fn look_ups_are_answered_for_allowed_names_alone() {
     staged("look_ups_are_answered_for_allowed_names_alone", |stage| {
-        let net = json!({"allow": [{"host": "*.at-93-184-216-34.example"}, {"host": "in.at-10-9-9-9.example"}]});
+        let arpa = json!({"host": "nas.home.arpa", "ports": [80], "address": "93.184.216.34:80"});
+        let net = json!({"allow": [{"host": "*.at-93-184-216-34.example"}, {"host": "in.at-10-9-9-9.example"}, arpa]});
         let mut engine = stage.broker(&net);
         engine.ready();
         stage.program(|| {
@@ -54,6 +55,8 @@ fn look_ups_are_answered_for_allowed_names_alone() {
             }
             assert_eq!(look_up("0.1.18.198.in-addr.arpa", 16), LookupResult::Addresses(Vec::new(), 0));
             assert_eq!(look_up("8.8.8.8.in-addr.arpa", dns::PTR), LookupResult::NoName);
+            // What is below `arpa` and no address is a name as any other.
+            assert_eq!(address("nas.home.arpa").to_string(), "198.18.1.2");
             // A name that is not there, one that is denied, and one that leads inside.
             assert_eq!(look_up("gone.at-93-184-216-34.example", dns::A), LookupResult::NoName);
             assert_eq!(look_up("denied.example", dns::A), LookupResult::NoName);
@@ -65,6 +68,10 @@ fn look_ups_are_answered_for_allowed_names_alone() {
                     matches!(look_up_at(server.parse().unwrap(), HOST, dns::A), LookupResult::Addresses(..)),
                     "{server}"
                 );
+            }
+            // On the loopback, which is the sandbox's own, no resolver is: that is said at once.
+            for server in ["127.0.0.1:53", "127.0.0.53:53", "[::1]:53"] {
+                assert_eq!(look_up_at(server.parse().unwrap(), HOST, dns::A), LookupResult::Failed(5), "{server}");
             }
             let question = dns::ask(5, HOST, dns::A);
             let framed = [&u16::try_from(question.len()).unwrap().to_be_bytes(), question.as_slice()].concat();
@@ -320,6 +327,18 @@ fn rules_are_replaced_while_it_runs() {
         engine.send(&ToBroker::Rules { net: full(&json!({"allow": rule, "deny": [{"cidr": "93.184.216.0/24"}]})) });
         assert_eq!(third.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
         engine.send(&ToBroker::Rules { net: full(&json!({"allow": rule})) });
+        // Of more than may be open at once, those that began last are cut.
+        let [first, mut last] = stage.program(|| {
+            [(); 2].map(|()| {
+                let mut stream = connect("b.at-93-184-216-34.example", 22);
+                stream.read_exact(&mut [0; 7]).unwrap();
+                stream
+            })
+        });
+        engine.send(&ToBroker::Rules { net: full(&json!({"allow": rule, "connections": 1})) });
+        assert_eq!(last.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(exchange(first, b"still", true).unwrap(), "still");
+        engine.send(&ToBroker::Rules { net: full(&json!({"allow": rule})) });
         // Rules that cannot be held are not taken, and those before stay.
         for bad in [json!({"allow": [{"host": HOST, "ports": [25]}]}), json!({"allow": [{"host": "a b"}]})] {
             engine.send(&ToBroker::Rules { net: full(&bad) });
@@ -375,6 +394,15 @@ fn a_person_is_asked_where_the_rules_say_so() {
         }
         assert_eq!(stage.program(|| exchange(connect(HOST, 22), b"x", true)).unwrap(), "banner\nx", "not asked again");
         assert_eq!(engine.denied("net.unknown/answered").host, HOST);
+        // Rules that come while a person is asked say where it is.
+        stage.server((PRIVATE, 6432), |mut stream| stream.write_all(b"pinned").unwrap());
+        let host = "b.at-93-184-216-34.example";
+        let stream = stage.program(|| connect(host, 22));
+        let id = engine.wait(|frame| if let FromBroker::Ask { id, .. } = frame { Some(*id) } else { None });
+        let rule = json!({"host": host, "ports": [22], "address": "10.9.9.9:6432"});
+        engine.send(&ToBroker::Rules { net: full(&json!({"allow": [rule], "unknown": "ask"})) });
+        engine.send(&ToBroker::Answer { id, allow: true, scope: Scope::Once });
+        assert_eq!(exchange(stream, b"", false).unwrap(), "pinned");
         engine.end();
     });
 }
@@ -424,7 +452,8 @@ fn a_person_is_asked_about_a_request_where_a_rule_says_so() {
         assert_eq!(what, "POST /push/one");
         engine.send(&ToBroker::Answer { id, allow: false, scope: Scope::Once });
         assert!(hear(&mut stream).contains("403 Forbidden"));
-        say(&mut stream, "POST /push/two");
+        // As the rule judges it.
+        say(&mut stream, "POST /push/%74wo");
         let (id, what) = asked(&mut engine);
         assert_eq!(what, "POST /push/two");
         engine.send(&ToBroker::Answer { id, allow: false, scope: Scope::Once });

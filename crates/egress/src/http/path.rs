@@ -42,8 +42,9 @@ pub fn read(path: &str) -> Result<Read, &'static str> {
     if decoded.contains("//") {
         return Err("an empty segment (`//`)");
     }
-    if decoded.split('/').any(|segment| matches!(segment.trim(), "." | "..")) {
-        return Err("a segment `.` or `..`");
+    let folded: String = decoded.chars().map(plainest).collect();
+    if folded.split('/').any(is_of_dots) {
+        return Err("a segment of dots (`.`, `..`)");
     }
     let kept = (kept != decoded).then_some(kept);
     Ok(Read { decoded, kept })
@@ -56,6 +57,24 @@ pub fn read(path: &str) -> Result<Read, &'static str> {
 pub fn plain(path: &str) -> Result<String, &'static str> {
     let Read { decoded, kept } = read(path)?;
     if kept.is_some() { Err("an encoded slash") } else { Ok(decoded) }
+}
+
+/// What some servers fold a character into: dots, and what ends a segment (slashes of either kind, `;`), have other forms (of full
+/// width, as leaders, as an operator, the backslash of Japanese and Korean code pages), and some blanks are seen by nobody.
+const fn plainest(c: char) -> char {
+    match c {
+        '\u{2024}'..='\u{2026}' | '\u{fe19}' | '\u{fe30}' | '\u{fe52}' | '\u{ff0e}' => '.',
+        '\u{a5}' | '\u{20a9}' | '\u{20e5}' | '\u{2216}' | '\u{29f5}' | '\u{fe68}' | '\u{ff3c}' | '\u{ffe5}'
+        | '\u{ffe6}' => '/',
+        '\u{2044}' | '\u{2215}' | '\u{29f8}' | '\u{ff0f}' | '\u{37e}' | '\u{fe14}' | '\u{fe54}' | '\u{ff1b}' => '/',
+        '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}' => ' ',
+        other => other,
+    }
+}
+
+/// Whether a segment climbs for somebody: blanks beside dots are cut by some, and more than two dots taken for two.
+fn is_of_dots(segment: &str) -> bool {
+    segment.contains('.') && segment.chars().all(|c| c == '.' || c.is_whitespace())
 }
 
 /// Decoded once, but for slashes. No other `%` is left.
@@ -94,6 +113,8 @@ mod tests {
             ("/a%20b", "/a b"),
             ("/b%C3%BCcher", "/b\u{fc}cher"),
             ("/a..b/.git", "/a..b/.git"),
+            ("/a...b/c\u{2026}/\u{ff0f}d", "/a...b/c\u{2026}/\u{ff0f}d"),
+            ("/\u{a5}100/\u{3000}x\u{ff1b}\u{200b}", "/\u{a5}100/\u{3000}x\u{ff1b}\u{200b}"),
             ("/a/", "/a/"),
             ("/@scope%40x/~u/!$&'()*+,=:", "/@scope@x/~u/!$&'()*+,=:"),
         ] {
@@ -133,6 +154,19 @@ mod tests {
             "/a%23b",
             "/a/%2e%2e%20/b",
             "/a/.. /b",
+            "/a/.. ./b",
+            "/a/.../b",
+            "/a/%ef%bc%8e%ef%bc%8e/b",
+            "/a/\u{2025}/b",
+            "/a/.\u{ff0e}\u{ff0f}b",
+            "/a/..\u{a5}b",
+            "/a/..%e2%82%a9b",
+            "/a/..\u{20e5}b",
+            "/a/..%ef%bc%9bx/b",
+            "/a/..\u{37e}/b",
+            "/a/.%e2%80%8b./b",
+            "/a/\u{feff}../b",
+            "/a\u{2215}..",
             "/a\u{7f}",
         ] {
             assert!(plain(bad).is_err(), "{bad:?} reads as {:?}", plain(bad));

@@ -11,6 +11,7 @@ use policy::value::SecretUse;
 use zeroize::Zeroizing;
 
 use super::{FRAMING, LoadedSecret, MAX_VALUE, RequestTarget};
+use crate::http::is_spelling;
 
 /// What stays as it is in a parameter: RFC 3986's unreserved.
 pub(super) const PARAMETER: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -55,6 +56,12 @@ impl LoadedSecret {
                 let name =
                     HeaderName::from_bytes(name.as_bytes()).map_err(|_unusable| "its header has no usable name")?;
                 let whole = Zeroizing::new(format.replacen("{}", &self.value, 1));
+                // Gateways that make variables of headers take another spelling for it, too.
+                let is_own = |other: &&HeaderName| is_spelling(other.as_str(), name.as_str());
+                let own: Vec<HeaderName> = parts.headers.keys().filter(is_own).cloned().collect();
+                for own in own {
+                    parts.headers.remove(own);
+                }
                 parts.headers.insert(name, hidden(whole.as_bytes())?);
                 true
             }
@@ -114,11 +121,13 @@ impl LoadedSecret {
     fn with_parameter(&self, key: &str, query: &str) -> Zeroizing<String> {
         let is_other = |pair: &&str| {
             let written = pair.split('=').next().unwrap_or_default().replace('+', " ");
-            !pair.is_empty() && percent_decode_str(&written).decode_utf8_lossy() != key
+            percent_decode_str(&written).decode_utf8_lossy() != key
         };
+        // Some readers take a `;` for an end as well.
+        let others = query.split('&').map(|pair| pair.split(';').filter(is_other).collect::<Vec<_>>().join(";"));
         let mut out = Zeroizing::new(String::new());
-        for pair in query.split('&').filter(is_other) {
-            out.push_str(pair);
+        for pair in others.filter(|pair| !pair.is_empty()) {
+            out.push_str(&pair);
             out.push('&');
         }
         out.push_str(key);

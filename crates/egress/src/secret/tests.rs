@@ -93,6 +93,28 @@ fn nothing_is_put_where_one_of_host_port_method_path_or_tls_does_not_fit() {
 }
 
 #[test]
+fn what_the_program_sent_by_another_spelling_is_replaced_as_well() {
+    let key = held(SecretUse::Header { name: "x-api-key".to_owned(), format: "{}".to_owned() });
+    let mut one = parts("/v1/a", &[("X_Api_Key", "mine"), ("x.api-key", "mine"), ("x-api-key2", "2")]);
+    assert!(put(&key, &mut one));
+    let mut names: Vec<_> = one.headers.keys().map(::http::HeaderName::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["accept-encoding", "x-api-key", "x-api-key2"]);
+
+    let query = held(SecretUse::Query("key".to_owned()));
+    for (sent, left) in [
+        ("x=1;key=2&y=3", "x=1&y=3&"),
+        ("key=1;x=2;;z", "x=2;;z&"),
+        ("x=a;;b;c&;", "x=a;;b;c&;&"),
+        ("k%65y=1;k%65y", ""),
+    ] {
+        let mut one = parts(&format!("/v1/a?{sent}"), &[]);
+        assert!(put(&query, &mut one));
+        assert_eq!(one.uri.query(), Some(format!("{left}key=s3cr3t%2F%2B%22value%3F%20").as_str()), "{sent}");
+    }
+}
+
+#[test]
 fn basic_and_query() {
     let mut one = parts("/v1/a", &[("authorization", "mine")]);
     assert!(put(&held(SecretUse::Basic("me".to_owned())), &mut one));

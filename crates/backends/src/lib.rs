@@ -42,4 +42,4 @@ pub use native::{
 pub use oci::Crun;
 pub use qemu::{Qemu, sweep_machines};
 pub use support::{LANGUAGE_MODULES, unmet_rules};
-pub use trust::certificates_of;
+pub use trust::{certificates_of, hashed_certificates_of, host_has_certificates};

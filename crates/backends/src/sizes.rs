@@ -44,6 +44,13 @@ pub(crate) struct Sizes {
 const BYTES_PER_INODE: u64 = 4096;
 /// A tree needs a few inodes before anybody writes: mount root, `.`, our own folders.
 const LEAST_INODES: u64 = 64;
+/// What a place takes of a small `limits.files` whatever its share is: its own root, and something to write.
+const LEAST_OF_A_PLACE: u64 = 2;
+/// The home folder is in it.
+const LEAST_OF_TMP: u64 = 4;
+/// A layer: the root of its file system, the two folders of an overlay, two of the kernel's own, and two that it tries the file
+/// system with, in whose place something can be written afterwards.
+const LEAST_OF_A_LAYER: u64 = 7;
 
 /// Divides the limits.
 pub(crate) fn divide(policy: &Policy) -> Sizes {
@@ -60,8 +67,33 @@ pub(crate) fn divide(policy: &Policy) -> Sizes {
         (true, None) => policy.fs.tmp.0,
     };
     let total = tmp.saturating_add(shm).saturating_add(run).saturating_add(workspace).max(1);
-    let size = |bytes: u64| Size { bytes, inodes: inodes(policy.limits.files, bytes, total) };
-    Sizes { tmp: size(tmp), shm: size(shm), run: size(run), workspace: size(workspace) }
+    let files = policy.limits.files;
+    let size = |bytes: u64| Size { bytes, inodes: inodes(files, bytes, total) };
+    let mut sizes = Sizes { tmp: size(tmp), shm: size(shm), run: size(run), workspace: size(workspace) };
+    if let Some(files) = files {
+        sizes.fit(files, layered);
+    }
+    sizes
+}
+
+impl Sizes {
+    /// Every place has what it needs to be made; what that is more than its share the others have less.
+    fn fit(&mut self, files: u64, layered: bool) {
+        let workspace = if layered { LEAST_OF_A_LAYER } else { 0 };
+        let Self { tmp, shm, run, workspace: layer } = self;
+        let mut over = 0_u64;
+        let mut places = [(tmp, LEAST_OF_TMP), (shm, LEAST_OF_A_PLACE), (run, LEAST_OF_A_PLACE), (layer, workspace)];
+        for (place, least) in &mut places {
+            place.inodes = place.inodes.max(*least);
+            over = over.saturating_add(place.inodes);
+        }
+        over = over.saturating_sub(files);
+        for (place, least) in &mut places {
+            let less = place.inodes.saturating_sub(*least).min(over);
+            place.inodes = place.inodes.saturating_sub(less);
+            over = over.saturating_sub(less);
+        }
+    }
 }
 
 fn inodes(files: Option<u64>, bytes: u64, total: u64) -> u64 {
@@ -69,12 +101,26 @@ fn inodes(files: Option<u64>, bytes: u64, total: u64) -> u64 {
     let Some(files) = files else { return by_size };
     // In proportion to the bytes; rounding goes down so that the sum stays below the limit.
     let share = u128::from(files) * u128::from(bytes) / u128::from(total);
-    u64::try_from(share).unwrap_or(u64::MAX).max(4)
+    u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::inodes;
+    use super::{LEAST_OF_A_LAYER, LEAST_OF_TMP, divide, inodes};
+
+    #[test]
+    fn the_least_limit_is_held_and_every_place_can_be_made() {
+        for files in [16, 17, 24, 48, 64, 1000] {
+            for mode in ["copy", "overlay"] {
+                let text = format!("limits.files = {files}\nworkspace = {{ path = \"/srv\", mode = \"{mode}\" }}");
+                let sizes = divide(&crate::support::policy_of(&text));
+                let all = [sizes.tmp, sizes.shm, sizes.run, sizes.workspace].map(|size| size.inodes);
+                assert!(all.iter().sum::<u64>() <= files, "{files} {mode}: {all:?}");
+                assert!(sizes.workspace.inodes >= LEAST_OF_A_LAYER, "{files} {mode}: {all:?}");
+                assert!(sizes.tmp.inodes >= LEAST_OF_TMP, "{files} {mode}: {all:?}");
+            }
+        }
+    }
 
     #[test]
     fn shares_never_add_up_to_more_than_the_limit() {

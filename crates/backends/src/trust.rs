@@ -47,6 +47,15 @@ const FILES: [&str; 7] = [
     "/etc/ssl/cert.pem",
     "/usr/lib/ssl/cert.pem",
 ];
+/// Where OpenSSL looks: a folder of certificates by hashed names, and the file beside it, which it reads first; Debian's, its own, Red
+/// Hat's.
+const OPENSSL: [(&str, &str); 3] = [
+    ("/usr/lib/ssl/certs", "/usr/lib/ssl/cert.pem"),
+    ("/etc/ssl/certs", "/etc/ssl/cert.pem"),
+    ("/etc/pki/tls/certs", "/etc/pki/tls/cert.pem"),
+];
+/// Most entries of such a folder that are looked at.
+const MAX_ENTRIES: usize = 4096;
 /// What is the run's own, whatever a root has there.
 const OURS: [&str; 7] = ["/proc", "/sys", "/dev", "/tmp", "/run", "/home", "/var/tmp"];
 /// Most bytes of a root's own file.
@@ -79,10 +88,55 @@ pub(crate) fn places(policy: &Policy) -> Option<Vec<PathBuf>> {
     }
     let Some(tree) = tree(&policy.fs.root) else { return Some(Vec::new()) };
     let mut all = files(&tree);
-    let shown = policy.fs.read.iter().chain(&policy.fs.write).map(|grant| &grant.to).chain(policy.workspace_at());
-    let shown: Vec<&Path> = shown.map(PathBuf::as_path).collect();
-    all.retain(|path| !shown.iter().any(|other| path.starts_with(other)));
+    all.retain(|path| !is_shown(policy, path));
     Some(all)
+}
+
+/// Whether the policy shows something at a path, or above it.
+fn is_shown(policy: &Policy, path: &Path) -> bool {
+    let mut shown = policy.fs.read.iter().chain(&policy.fs.write).map(|grant| &grant.to).chain(policy.workspace_at());
+    shown.any(|other| path.starts_with(other))
+}
+
+/// Folders of a root in which OpenSSL finds certificates by hashed names, where the file that it reads beside them is none that the
+/// bundle is laid on.
+#[must_use]
+pub fn hashed_certificates_of(policy: &Policy) -> Vec<PathBuf> {
+    let (Some(laid), Some(tree)) = (places(policy), tree(&policy.fs.root)) else { return Vec::new() };
+    let (mut hashed, mut reached) = (Vec::new(), Vec::new());
+    for (folder, file) in OPENSSL {
+        let Some(folder) = found(&tree, Path::new(folder), Kind::Folder) else { continue };
+        if found(&tree, Path::new(file), Kind::File).is_some_and(|file| laid.contains(&file)) {
+            reached.push(folder);
+        } else if !is_shown(policy, &folder) && has_hashed(&tree, &folder) {
+            hashed.push(folder);
+        }
+    }
+    // By two names it is one folder.
+    hashed.retain(|folder| !reached.contains(folder));
+    hashed.sort();
+    hashed.dedup();
+    hashed
+}
+
+/// Whether a folder of a tree has a name that OpenSSL computes of a certificate.
+fn has_hashed(tree: &Path, folder: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(tree.join(folder.strip_prefix("/").unwrap_or(folder))) else { return false };
+    let is_hash = |name: &str| {
+        let digits = |text: &str, is: fn(&u8) -> bool| !text.is_empty() && text.as_bytes().iter().all(is);
+        let parts = name.split_once('.');
+        parts.is_some_and(|(hash, number)| {
+            hash.len() == 8 && digits(hash, u8::is_ascii_hexdigit) && digits(number, u8::is_ascii_digit)
+        })
+    };
+    entries.take(MAX_ENTRIES).filter_map(Result::ok).any(|entry| entry.file_name().to_str().is_some_and(is_hash))
+}
+
+/// Whether this machine has a file of certificates that can be read, whatever is in it.
+#[must_use]
+pub fn host_has_certificates() -> bool {
+    let is_file = |name: &&&str| std::fs::metadata(name).is_ok_and(|found| found.is_file());
+    FILES.iter().filter(is_file).any(|name| std::fs::File::open(name).is_ok())
 }
 
 /// What a root's own files of certificates say. None of the host's: that is said by what programs of the host are told of it.
@@ -106,18 +160,18 @@ fn tree(root: &Root) -> Option<PathBuf> {
 
 /// The files of certificates that programs find in a tree, by their paths there without links.
 fn files(tree: &Path) -> Vec<PathBuf> {
-    let mut all: Vec<PathBuf> = FILES.iter().filter_map(|name| found(tree, Path::new(name))).collect();
+    let mut all: Vec<PathBuf> = FILES.iter().filter_map(|name| found(tree, Path::new(name), Kind::File)).collect();
     all.retain(|path| !OURS.iter().any(|ours| path.starts_with(ours)));
     all.sort();
     all.dedup();
     all
 }
 
-/// The file that a path leads to within a tree, as its path there without links.
-fn found(tree: &Path, path: &Path) -> Option<PathBuf> {
+/// The file or folder that a path leads to within a tree, as its path there without links.
+fn found(tree: &Path, path: &Path, kind: Kind) -> Option<PathBuf> {
     let place = paths::open_place_within(tree, path).ok()?;
-    let file = paths::facts(&place).ok()?.kind == Kind::File;
-    let path = paths::path_of(&place).ok().filter(|_| file)?;
+    let fits = paths::facts(&place).ok()?.kind == kind;
+    let path = paths::path_of(&place).ok().filter(|_| fits)?;
     Some(Path::new("/").join(path.strip_prefix(tree).ok()?))
 }
 
@@ -130,6 +184,11 @@ mod tests {
 
     /// What the bundle is laid on in a folder with these files and links.
     fn laid(files: &[&str], links: &[(&str, &str)], more: &str) -> Vec<String> {
+        of(files, links, more).0
+    }
+
+    /// The same, and folders of hashed names that it does not reach.
+    fn of(files: &[&str], links: &[(&str, &str)], more: &str) -> (Vec<String>, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| {
             let path = folder.path().join(name);
@@ -147,7 +206,29 @@ mod tests {
         let all = places(&policy).unwrap();
         let own = certificates_of(&policy.fs.root).len();
         assert!(own <= all.len() || !more.is_empty(), "{own} {all:?}");
-        all.iter().map(|path| path.display().to_string()).collect()
+        let text = |all: Vec<PathBuf>| all.iter().map(|path| path.display().to_string()).collect();
+        (text(all), text(hashed_certificates_of(&policy)))
+    }
+
+    /// An OpenSSL that has no file beside its folder reads the folder alone.
+    #[test]
+    fn a_folder_of_hashed_names_beside_which_nothing_is_laid_is_told() {
+        let (file, hash) = ("etc/ssl/certs/ca-certificates.crt", "etc/ssl/certs/5a4d6896.0");
+        let link = ("usr/lib/ssl/certs", "/etc/ssl/certs");
+        let told = |files: &[&str], links: &[(&str, &str)], more: &str| of(files, links, more).1;
+        assert_eq!(told(&[file, hash], &[link], ""), ["/etc/ssl/certs"], "the file is another program's");
+        assert_eq!(told(&[hash], &[], ""), ["/etc/ssl/certs"], "there is no file at all");
+        let read = ("usr/lib/ssl/cert.pem", "/etc/ssl/certs/ca-certificates.crt");
+        assert!(told(&[file, hash], &[link, read], "").is_empty(), "its file is the run's");
+        let alpine = ("etc/ssl/cert.pem", "certs/ca-certificates.crt");
+        assert!(told(&[file, hash], &[alpine], "").is_empty());
+        for other in
+            ["etc/ssl/certs/README", "etc/ssl/certs/5a4d6896", "etc/ssl/certs/5a4d689.0", "etc/ssl/certs/5a4d6896.r"]
+        {
+            assert!(told(&[file, other], &[link], "").is_empty(), "{other} is no such name");
+        }
+        let grant = "fs.read = [{ from = '/usr', to = '/etc/ssl' }]";
+        assert!(told(&[file, hash], &[link], grant).is_empty(), "what is granted is not looked into");
     }
 
     #[test]

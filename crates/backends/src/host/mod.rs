@@ -324,6 +324,12 @@ impl Capabilities {
         }
     }
 
+    /// Whether the control group of a run counts its processor time.
+    pub fn counts_time(&self) -> bool {
+        let counts = || self.cgroups().is_ok_and(sys::cgroup::Hierarchies::counts_time);
+        self.controller("cpu").is_some() && (self.assumed.is_some() || counts())
+    }
+
     /// The block devices of this host, (major, minor), each whole disk that the kernel lists.
     ///
     /// # Errors

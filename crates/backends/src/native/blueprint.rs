@@ -11,7 +11,7 @@ use policy::{ClauseId, Plan};
 use super::folders::Folders;
 use super::source::{self, Resolved};
 use crate::StartError;
-use crate::backend::{GitPart, Launch};
+use crate::backend::{GitPart, Launch, Stdio};
 use crate::sizes::Size;
 
 /// A tree or file of the host, and where it is shown.
@@ -108,8 +108,10 @@ pub(crate) struct Blueprint {
     pub(crate) shared_files: bool,
     pub(crate) shared_locks: bool,
     pub(crate) shared_watches: bool,
-    /// No process becomes undumpable.
+    /// No process hides what it has from a look.
     pub(crate) visible: bool,
+    /// The agent of a live sandbox is what runs: it puts layers on its own programs, so that rules of Landlock stay open.
+    pub(crate) agent: bool,
     /// Another kernel than the host's answers.
     pub(crate) own_kernel: bool,
     /// No memory that nobody can count.
@@ -143,7 +145,8 @@ impl Blueprint {
     pub(crate) fn of(plan: &Plan, launch: &Launch) -> Self {
         let container = !plan.tier.on_host_tree();
         let git = launch.git.iter().filter_map(GitPart::folder).cloned().collect();
-        let mut blueprint = Self { container, no_links: launch.no_links, git, ..Self::default() };
+        let agent = launch.stdio == Stdio::Socket;
+        let mut blueprint = Self { container, agent, no_links: launch.no_links, git, ..Self::default() };
         #[cfg(feature = "mutation")]
         {
             blueprint.told = launch.mutation.told;

@@ -52,6 +52,7 @@ const ATTEMPTS: &[(&str, [u64; 6])] = &[
     ("getppid", [0; 6]),
     ("fchmod", [NO_DESCRIPTOR, 0o6000, 0, 0, 0, 0]),
     ("fallocate", [NO_DESCRIPTOR, 1, 0, 1, 0, 0]),
+    POOL,
     // closed
     ("userfaultfd", [0xffff_ffff, 0, 0, 0, 0, 0]),
     ("setns", [NO_DESCRIPTOR, 0, 0, 0, 0, 0]),
@@ -59,6 +60,8 @@ const ATTEMPTS: &[(&str, [u64; 6])] = &[
     // strict
     ("vmsplice", [NO_DESCRIPTOR, NOWHERE, 0, 0, 0, 0]),
     ("fgetxattr", [NO_DESCRIPTOR, NOWHERE, NOWHERE, 0, 0, 0]),
+    // attributes
+    LARGE_ATTRIBUTE,
     // default, python, node: 8 asks for a listener, 4095 is no request
     ("seccomp", [1, 8, NOWHERE, 0, 0, 0]),
     ("ptrace", [4095, 0, NOWHERE, NOWHERE, 0, 0]),
@@ -69,9 +72,10 @@ const ATTEMPTS: &[(&str, [u64; 6])] = &[
     // shared-files: a lease; shared-locks
     LEASE,
     LOCK,
-    // undumpable (4): 2 is no value of it; counted-memory: a mapping of no bytes
+    // undumpable (4): 2 is no value of it; counted-memory: a mapping of no bytes; no-rules: a rule set of no size
     UNDUMPABLE,
     UNCOUNTED,
+    RULES,
     // no-memfd: 8 is MFD_NOEXEC_SEAL
     MEMORY_FILE,
     SEALED_FILE,
@@ -100,6 +104,9 @@ const LOCK: (&str, [u64; 6]) = ("flock", [NO_DESCRIPTOR, 0, 0, 0, 0, 0]);
 const WATCH: (&str, [u64; 6]) = ("inotify_add_watch", [NO_DESCRIPTOR, NOWHERE, 0, 0, 0, 0]);
 const UNDUMPABLE: (&str, [u64; 6]) = ("prctl", [4, 2, 0, 0, 0, 0]);
 const UNCOUNTED: (&str, [u64; 6]) = ("mmap", [0, 0, 0, 0x21, NO_DESCRIPTOR, 0]);
+const POOL: (&str, [u64; 6]) = ("memfd_create", [NOWHERE, 4, 0, 0, 0, 0]);
+const LARGE_ATTRIBUTE: (&str, [u64; 6]) = ("fsetxattr", [NO_DESCRIPTOR, NOWHERE, NOWHERE, 1024, 0, 0]);
+const RULES: (&str, [u64; 6]) = ("landlock_create_ruleset", [NOWHERE, 0, 0, 0, 0, 0]);
 const MEMORY_FILE: (&str, [u64; 6]) = ("memfd_create", [NOWHERE, 0, 0, 0, 0, 0]);
 const SEALED_FILE: (&str, [u64; 6]) = ("memfd_create", [NOWHERE, 8, 0, 0, 0, 0]);
 
@@ -123,6 +130,7 @@ pub(crate) fn build(blueprint: &Blueprint) -> Result<Option<Built>, StartError> 
         shared_locks: blueprint.shared_locks,
         undumpable: !blueprint.visible,
         counted_memory: blueprint.counted_memory,
+        no_rules: blueprint.visible && !blueprint.agent,
         // A memory file is writable, no mount option covers it, and the dynamic loader maps it even where it cannot be executed.
         memfd: blueprint.exec.is_none() && !blueprint.noexec,
         gvisor: blueprint.own_kernel,
@@ -140,7 +148,9 @@ pub(crate) fn build(blueprint: &Blueprint) -> Result<Option<Built>, StartError> 
     }
     let program = profile.compile().map_err(|e| StartError::Internal(e.to_string()))?.bytes();
     let named = named(blueprint);
-    let of_groups = ATTEMPTS.iter().filter_map(|(name, args)| probe(&profile, name, *args));
+    // Another kernel may lack Landlock, and has no part in what is counted by looking.
+    let tried = |(name, _): &&(&str, _)| *name != RULES.0 || !blueprint.other_kernel();
+    let of_groups = ATTEMPTS.iter().filter(tried).filter_map(|(name, args)| probe(&profile, name, *args));
     let of_names = named.iter().filter_map(|(name, _, args)| probe(&profile, name, *args));
     let probes = of_groups.chain(of_names).collect();
     Ok(Some(Built { profile, program, probes, named }))
@@ -222,6 +232,11 @@ impl Built {
         self.refuses(UNDUMPABLE)
     }
 
+    /// Whether rules of Landlock are among what is refused.
+    pub(crate) fn closes_rules(&self) -> bool {
+        self.refuses(RULES)
+    }
+
     /// Whether memory that nobody can count is among what is refused.
     pub(crate) fn closes_uncounted(&self) -> bool {
         self.refuses(UNCOUNTED)
@@ -299,8 +314,8 @@ mod tests {
                 assert_eq!(built.closes_inet(), bits & 1 != 0, "{profile} {bits}");
                 assert_eq!((built.closes_leases(), built.closes_locks()), (bits & 64 != 0, bits & 64 != 0));
                 assert_eq!(built.closes_watches(), bits & 64 != 0 || *profile == "strict", "{profile} {bits}");
-                let hidden = (built.closes_undumpable(), built.closes_uncounted());
-                assert_eq!(hidden, (bits & 16 != 0, bits & 32 != 0), "{profile} {bits}");
+                let hidden = (built.closes_undumpable(), built.closes_rules(), built.closes_uncounted());
+                assert_eq!(hidden, (bits & 16 != 0, bits & 16 != 0, bits & 32 != 0), "{profile} {bits}");
                 assert_eq!(built.closes_memory_files(), bits & 8 != 0, "{profile} {bits}");
             }
         }
@@ -312,9 +327,10 @@ mod tests {
         /// A profile, and what is otherwise around it.
         type Rules = (&'static str, fn(&mut Blueprint));
         // With the file and without it; of what every profile takes in, against a profile that knows no call at all.
-        let pairs: [(&str, Rules, Option<Rules>); 19] = [
+        let pairs: [(&str, Rules, Option<Rules>); 21] = [
             ("base", ("strict", |_| ()), None),
             ("closed", ("strict", |_| ()), None),
+            ("attributes", ("node", |_| ()), Some(("strict", |_| ()))),
             ("default", ("default", |_| ()), Some(("node", |_| ()))),
             ("image-build", ("image-build", |_| ()), Some(("default", |_| ()))),
             ("node", ("node", |_| ()), Some(("strict", |_| ()))),
@@ -334,6 +350,7 @@ mod tests {
             ("shared-locks", ("default", |b| b.shared_locks = true), Some(("default", |_| ()))),
             ("undumpable", ("default", |_| ()), Some(("default", |b| b.visible = true))),
             ("counted-memory", ("default", |b| b.counted_memory = true), Some(("default", |_| ()))),
+            ("no-rules", ("default", |b| b.visible = true), Some(("default", |b| (b.visible, b.agent) = (true, true)))),
             ("no-memfd", ("default", |b| b.noexec = true), Some(("default", |_| ()))),
             ("gvisor", ("default", |b| b.own_kernel = true), Some(("default", |_| ()))),
         ];
@@ -382,9 +399,34 @@ mod tests {
         // CLOEXEC, ALLOW_SEALING, HUGETLB, NOEXEC_SEAL, EXEC.
         for flags in [0, 1, 2, 4, 8, 9, 16] {
             let judged = |built: &Built| built.profile.judge(memfd, [NOWHERE, flags, 0, 0, 0, 0]);
-            assert_eq!(judged(&of(None, false)), Action::Allow, "{flags}");
+            // Of huge pages there is none anywhere.
+            let open = if flags == 4 { Action::Errno(12) } else { Action::Allow };
+            assert_eq!(judged(&of(None, false)), open, "{flags}");
             for closed in [of(Some(Vec::new()), false), of(None, true)] {
                 assert_eq!(judged(&closed), Action::Errno(1), "{flags}");
+            }
+        }
+    }
+
+    /// No limit of memory counts a pool of huge pages, nor what an ACL holds.
+    #[test]
+    fn nothing_of_a_pool_of_huge_pages_and_no_large_attribute_can_be_had() {
+        for profile in sys::seccomp::profiles() {
+            for counted_memory in [false, true] {
+                let blueprint =
+                    Blueprint { profile: Some((*profile).to_owned()), counted_memory, ..Blueprint::default() };
+                let built = build(&blueprint).unwrap().unwrap();
+                let judged = |name: &str, args| built.profile.judge(names::number(name).unwrap(), args);
+                // MAP_PRIVATE, MAP_ANONYMOUS, MAP_HUGETLB, and the size of its pages.
+                for flags in [0x22, 0x4_0022, 0x5400_0000 | 0x4_0022] {
+                    let open = judged("mmap", [0, 1 << 21, 3, flags, NO_DESCRIPTOR, 0]) == Action::Allow;
+                    assert_eq!(open, flags == 0x22, "{profile} {flags:x}");
+                }
+                for size in [1, 1023, 1024, 1 << 16, 1 << 32] {
+                    let set = ["setxattr", "lsetxattr", "fsetxattr"].map(|name| judged(name, [3, 0, 0, size, 0, 0]));
+                    let open = *profile != "strict" && size < 1024;
+                    assert!(set.iter().all(|action| (*action == Action::Allow) == open), "{profile} {size}");
+                }
             }
         }
     }
@@ -430,7 +472,7 @@ mod tests {
         // On another kernel nothing is tried that it may lack.
         let elsewhere =
             build(&Blueprint { own_kernel: true, allow: names(&["getcwd"]), ..blueprint }).unwrap().unwrap();
-        assert_eq!(elsewhere.probes.len(), ATTEMPTS.len() + 1);
+        assert_eq!(elsewhere.probes.len(), ATTEMPTS.len());
     }
 
     /// More than there is room for are not tried, and not left out of the filter.
@@ -479,6 +521,7 @@ mod tests {
                     shared_locks: bits & 64 != 0,
                     undumpable: bits & 16 != 0,
                     counted_memory: bits & 32 != 0,
+                    no_rules: bits & 16 != 0,
                     memfd: bits & 8 == 0,
                     gvisor: bits & 4 != 0,
                 };

@@ -17,7 +17,7 @@ pub(crate) struct Folders {
 }
 
 /// A tree or file that the plan shows.
-pub(crate) struct Place<'a> {
+pub(crate) struct ShownTree<'a> {
     /// As the program sees it.
     pub(crate) at: &'a Path,
     /// Where it really lies inside, without links.
@@ -58,7 +58,7 @@ impl Folders {
     /// # Errors
     /// A listed path is not there, or is read behind a link: the kernel's rule is for what is. Or what no list names lies in a place
     /// that the rules so far open.
-    pub(crate) fn parts(&self, place: &Place<'_>, all: Access, rules: &Rules) -> Result<Vec<Part>, StartError> {
+    pub(crate) fn parts(&self, place: &ShownTree<'_>, all: Access, rules: &Rules) -> Result<Vec<Part>, StartError> {
         let access = self.at(place.at, all);
         for (right, clause) in [(Access::READ, "commands.read"), (Access::WRITE, "commands.write")] {
             if all.has(right) && !access.has(right) && rules.gives(place.point, right) {
@@ -89,7 +89,7 @@ impl Folders {
     }
 
     /// Whether what a list names is a folder, and which list that is; none if there is nothing to give a rule to.
-    fn found(&self, place: &Place<'_>, below: &Path) -> Result<Option<(bool, &'static str)>, StartError> {
+    fn found(&self, place: &ShownTree<'_>, below: &Path) -> Result<Option<(bool, &'static str)>, StartError> {
         let at = place.at.join(below);
         let written = self.write.as_ref().is_some_and(|list| list.contains(&at));
         let clause = if written { "commands.write" } else { "commands.read" };
@@ -133,7 +133,7 @@ mod tests {
 
     /// The rules of a workspace that is shown at `/w`: path, and whether it is read and written to.
     fn parts(folders: &Folders, host: &Path, rules: &Rules) -> Result<Vec<(String, bool, bool)>, StartError> {
-        let place = Place { at: Path::new("/w"), point: Path::new("/w"), host, dir: true };
+        let place = ShownTree { at: Path::new("/w"), point: Path::new("/w"), host, dir: true };
         let told = |part: Part| {
             (part.path.display().to_string(), part.access.has(Access::READ), part.access.has(Access::WRITE))
         };

@@ -6,7 +6,7 @@ use policy::value::Grant;
 
 use super::blueprint::{Blueprint, HostTree, TreeAccess};
 use super::etc;
-use super::folders::Place;
+use super::folders::ShownTree;
 use super::landlock::{Access, Rules, library_folders, loaders};
 use super::source::{Resolved, resolve, resolve_entry};
 use crate::StartError;
@@ -45,7 +45,7 @@ impl Places {
         all: Access,
     ) -> Result<(), StartError> {
         let (point, dir) = (&resolved.path, resolved.dir);
-        let place = Place { at: &shown.at, point, host: point, dir };
+        let place = ShownTree { at: &shown.at, point, host: point, dir };
         for part in blueprint.folders.parts(&place, all, &self.rules)? {
             if part.path == *point {
                 self.rules.add_host(resolved, part.access);
@@ -100,6 +100,9 @@ pub(crate) fn places(
     }
     if let Some(shown) = &blueprint.workspace {
         let resolved = blueprint.resolve("workspace", &shown.from)?;
+        if !resolved.dir {
+            return Err(StartError::NotADirectory { clause: "workspace", path: shown.from.clone() });
+        }
         match shown.how {
             TreeAccess::ReadOnly => places.show(blueprint, &resolved, shown, reading(&resolved.path))?,
             TreeAccess::Writable => places.show(blueprint, &resolved, shown, write)?,

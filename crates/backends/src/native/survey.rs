@@ -47,12 +47,15 @@ pub(super) struct Survey {
 
 /// Rounds of one look: a tree that is not whole then is told to be not.
 const ROUNDS: usize = 12;
-/// So long one look may take: what holds by time waits for it. A tree that cannot be seen in it is told to be not whole.
+/// So much processor time one look may take. A tree that cannot be seen in it is told to be not whole.
 const MAX_LOOK: Duration = Duration::from_millis(100);
+/// So long it may take on a host whose processors are busy with others: what holds by time waits for it.
+const MAX_WAIT: Duration = Duration::from_millis(300);
 /// Sockets that are counted as empty.
 const FREE_SOCKETS: u64 = 64;
-/// What waits at most in a socket of another (`net.core.wmem_default`).
-const SOCKET_BUFFER: u64 = 212_992;
+/// What waits at most in a socket of another: as long as its buffer (`net.core.wmem_default`) is not full, the kernel lets
+/// one more packet in, which may be as large.
+const SOCKET_BUFFER: u64 = 2 * 212_992;
 
 /// Looks at the tree below `root`, itself included. A process that ends meanwhile counts as nothing.
 ///
@@ -69,7 +72,7 @@ pub(super) fn tree(root: i32, scope: &Scope) -> Survey {
             break;
         }
         for pid in fresh {
-            if look.began.elapsed() > MAX_LOOK {
+            if look.is_over() {
                 return look.finish();
             }
             if look.process(pid) {
@@ -92,9 +95,13 @@ struct Scan<'a> {
     only_mapped: BTreeMap<u64, bool>,
     /// By inode: how many descriptors wait in it.
     sockets: BTreeMap<u64, u64>,
+    /// Instances of inotify: one that several processes share counts for each.
+    watchers: u64,
     memory_device: u64,
     folder: Option<(u64, String)>,
     began: Instant,
+    /// Processor time of this thread then.
+    spent: Duration,
 }
 
 impl<'a> Scan<'a> {
@@ -112,10 +119,18 @@ impl<'a> Scan<'a> {
             open: BTreeMap::new(),
             only_mapped: BTreeMap::new(),
             sockets: BTreeMap::new(),
+            watchers: 0,
             memory_device: sys::caller::memory_device().unwrap_or(0),
             folder,
             began: Instant::now(),
+            spent: sys::caller::thread_time(),
         }
+    }
+
+    fn is_over(&self) -> bool {
+        let waited = self.began.elapsed();
+        // One thread has no more processor time than time: a call for each process is spared while there is enough of that.
+        waited > MAX_WAIT || waited > MAX_LOOK && sys::caller::thread_time().saturating_sub(self.spent) > MAX_LOOK
     }
 
     /// Whether it was looked at; else it is gone.
@@ -151,6 +166,7 @@ impl<'a> Scan<'a> {
             let mapped = living.mapped_unlinked()?;
             held.unlinked.into_iter().for_each(|file| self.open(file));
             self.sockets.extend(held.sockets);
+            self.watchers = self.watchers.saturating_add(held.watchers);
             mapped.iter().for_each(|file| self.mapped(file));
         }
         // Between vfork(2) and execve(2) a child has its parent's memory.
@@ -163,6 +179,10 @@ impl<'a> Scan<'a> {
 
     /// Many may hold one file, which may grow while they are looked at.
     fn open(&mut self, Unlinked { device, inode, bytes }: Unlinked) {
+        // Ours: its size is known, and its pages are counted where they are mapped.
+        if device == self.memory_device && self.scope.program == Some(inode) {
+            return;
+        }
         let known = self.open.entry((device, inode)).or_default();
         *known = bytes.max(*known);
     }
@@ -205,7 +225,9 @@ impl<'a> Scan<'a> {
             *count = count.saturating_add(1);
         }
         unseen.waiting = self.sockets.values().fold(0, |sum, waiting| sum.saturating_add(*waiting));
-        self.sum.memory = self.sum.memory.saturating_add(files.max(self.mapped));
+        // How many events wait, and of which length, the kernel tells nobody.
+        let events = if self.watchers == 0 { 0 } else { sys::proc::watcher_bytes().saturating_mul(self.watchers) };
+        self.sum.memory = self.sum.memory.saturating_add(files.max(self.mapped)).saturating_add(events);
         self.sum
     }
 

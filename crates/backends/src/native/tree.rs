@@ -10,7 +10,7 @@ use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Sourc
 use policy::value::{Grant, Image, Root, StoredImage};
 
 use super::blueprint::{Blueprint, HostTree, TreeAccess};
-use super::folders::{self, Place};
+use super::folders::{self, ShownTree};
 use super::landlock::{Access, Rules};
 use super::proc_view;
 use super::source::{Resolved, resolve, text};
@@ -232,7 +232,7 @@ impl Builder<'_> {
         r: &Resolved,
         all: Access,
     ) -> Result<(), StartError> {
-        let place = Place { at: &shown.at, point, host: &r.path, dir: r.dir };
+        let place = ShownTree { at: &shown.at, point, host: &r.path, dir: r.dir };
         for part in self.blueprint.folders.parts(&place, all, &self.tree.rules)? {
             self.allow(&part.path, part.access, part.dir);
         }

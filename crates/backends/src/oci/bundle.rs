@@ -54,7 +54,7 @@ pub(crate) struct Layer {
 
 /// A tmpfs of the host in the run's own mount namespace.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct HostTmpfs {
     pub(crate) at: PathBuf,
     pub(crate) bytes: u64,
     pub(crate) inodes: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Place {
     pub(crate) filled: bool,
 }
 
-impl Place {
+impl HostTmpfs {
     /// For mount(2); `owner`: uid and gid outside.
     fn options(&self, (uid, gid): (u32, u32)) -> CString {
         let Self { bytes, inodes, mode, .. } = self;
@@ -128,7 +128,7 @@ pub(crate) struct Bundle {
     /// Those of them that are shown at another place as well: where, and which.
     again: Vec<(PathBuf, PathBuf)>,
     pub(crate) shown: Vec<BundleMount>,
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<HostTmpfs>,
     hostname: String,
     pub(crate) whose: UserMapping,
     /// The network namespace that the runtime enters, where it is not a new one.
@@ -221,12 +221,12 @@ impl Bundle {
             }
             Op::Tmpfs { path: at, size, inodes, mode, attrs, export } => {
                 let (bytes, inodes, mode, noexec) = (*size, *inodes, *mode, has(*attrs, Attrs::NOEXEC));
-                self.places.push(Place { at: path(at), bytes, inodes, mode, noexec, slot: *export, filled: false });
+                self.places.push(HostTmpfs { at: path(at), bytes, inodes, mode, noexec, slot: *export, filled: false });
             }
             Op::Fill { path: at, size, inodes, attrs, slot } => {
                 let (bytes, inodes, noexec) = (*size, *inodes, has(*attrs, Attrs::NOEXEC));
                 let slot = Some(*slot);
-                self.places.push(Place { at: path(at), bytes, inodes, mode: 0o755, noexec, slot, filled: true });
+                self.places.push(HostTmpfs { at: path(at), bytes, inodes, mode: 0o755, noexec, slot, filled: true });
             }
             // Of the host's /proc nothing is there to be masked; the run's own files are mounted read-only.
             Op::Mask { path: at, .. } if runtimes(&path(at)) => {}
@@ -307,7 +307,7 @@ impl Bundle {
     pub(crate) fn file_systems(&self) -> Vec<(CString, CString, bool)> {
         let owner = self.whose.owner();
         let one =
-            |(index, place): (usize, &Place)| (text(&self.place_folder(index)), place.options(owner), place.noexec);
+            |(index, place): (usize, &HostTmpfs)| (text(&self.place_folder(index)), place.options(owner), place.noexec);
         self.places.iter().enumerate().map(one).collect()
     }
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use agent::frame::VERSION;
-use agent::machine::{self, Attempt, Machine, Network, Place, Workspace};
+use agent::machine::{self, Attempt, FsSize, Machine, Network, Workspace};
 use agent::words::Program;
 use guest::config::OwnedProbe as Probe;
 use policy::Plan;
@@ -295,7 +295,7 @@ fn around(launch: &Launch, words: &[OsString], workspace: bool) -> Launch {
 fn inside(blueprint: &Blueprint, launch: &Launch) -> Result<Machine, StartError> {
     let place = |size: Option<Size>, what: &str| {
         let Size { bytes, inodes } = planned(size, what)?;
-        Ok::<Place, StartError>(Place { bytes, inodes })
+        Ok::<FsSize, StartError>(FsSize { bytes, inodes })
     };
     // What the init does to every machine, asked or not.
     let always = [
@@ -364,11 +364,11 @@ fn begins_at(blueprint: &Blueprint) -> String {
 fn shown_inside(shown: &HostTree, blueprint: &Blueprint) -> Result<Workspace, StartError> {
     let at = shown.at.to_str().ok_or_else(|| not_text("the place of the workspace"))?.to_owned();
     let (size, write) = match shown.how {
-        TreeAccess::Copy(Size { bytes, inodes }) => (Place { bytes, inodes }, true),
+        TreeAccess::Copy(Size { bytes, inodes }) => (FsSize { bytes, inodes }, true),
         // Nobody writes to it: its content is all that it holds, and cannot be more than there is memory.
         TreeAccess::ReadOnly => {
             let bytes = planned(blueprint.machine.memory, "memory")?;
-            (Place { bytes, inodes: bytes / 4096 }, false)
+            (FsSize { bytes, inodes: bytes / 4096 }, false)
         }
         TreeAccess::Writable | TreeAccess::Overlay(_) | TreeAccess::CopyInFolder => {
             return Err(StartError::Internal("the workspace is planned in a way that no machine has".to_owned()));

@@ -197,7 +197,7 @@ impl backend::Verified for Verified {
 }
 
 /// The most that the tar stream of a place of this size may be: each entry has a header, padding and often a longer name.
-const fn most(size: agent::machine::Place) -> u64 {
+const fn most(size: agent::machine::FsSize) -> u64 {
     size.bytes.saturating_add(size.inodes.saturating_mul(4096)).saturating_add(1 << 20)
 }
 

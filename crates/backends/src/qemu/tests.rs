@@ -18,14 +18,14 @@ const DRAWS: &str = "/proc/sys/kernel/random/uuid";
 /// An emulator that was let go, with what it was prepared of.
 type Up = (Box<dyn crate::Running>, start::Rest, OwnedFd, OwnedFd);
 
-struct Place {
+struct FsSize {
     folder: tempfile::TempDir,
     host: Capabilities,
     plan: Plan,
     runs: std::cell::Cell<u32>,
 }
 
-impl Place {
+impl FsSize {
     fn new() -> Option<Self> {
         let host = Capabilities::probe();
         if let Err(missing) = host.machine() {
@@ -111,14 +111,14 @@ impl Place {
 /// One after the other over one emulator's machines, since each boot takes a whole processor for seconds.
 #[test]
 fn prepared_machines() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = FsSize::new() else { return };
     have_random_numbers_of_their_own(&place);
     answer_nobody_before(&place);
     are_left_alone_where_they_are_not_whole(&place);
 }
 
 /// A live machine that waits for its supervisor, and what leads into it.
-fn lives(place: &Place) -> (start::Rest, Box<dyn crate::Running>, monitor::Monitor, link::Link, SeedReply) {
+fn lives(place: &FsSize) -> (start::Rest, Box<dyn crate::Running>, monitor::Monitor, link::Link, SeedReply) {
     let (emulator, mut rest, orders, line) = place.up_with(true, None).unwrap();
     let (monitor, mut link, begun) = up::begun(&mut rest, orders, line).unwrap();
     inside::Inside::read(&mut link, &[]).unwrap();
@@ -132,7 +132,7 @@ fn drawn(agent: &mut link::Link) -> Option<Vec<u8>> {
 }
 
 /// One that goes on from what was written.
-fn copy_of(place: &Place, memory: &Memory, state: &Path) -> Result<Up, StartError> {
+fn copy_of(place: &FsSize, memory: &Memory, state: &Path) -> Result<Up, StartError> {
     let open = |path: &Path| std::fs::File::open(path).unwrap();
     let (kind, machine_id) = (memory.kind.clone(), memory.machine_id.clone());
     let remembered = Remembered { kind, state: open(state), root: open(&memory.root), machine_id };
@@ -156,7 +156,7 @@ impl std::io::Write for Full {
 /// own; nothing of the caller's runs in them before that.
 #[test]
 fn copies_of_a_live_machine_have_random_numbers_of_their_own() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = FsSize::new() else { return };
     let (rest, emulator, monitor, link, first) = lives(&place);
     let mut running = running::Running::live(emulator, (link, monitor), rest.origin).unwrap();
     let socket = running.take_streams().socket.unwrap();
@@ -201,7 +201,7 @@ fn copies_of_a_live_machine_have_random_numbers_of_their_own() {
 /// The control: where nobody stops what is inside, it goes on in each copy at once, and draws what the others draw.
 #[test]
 fn copies_in_which_nothing_stands_still_share_their_random_numbers() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = FsSize::new() else { return };
     let (rest, emulator, mut monitor, mut link, _begun) = lives(&place);
     drawn(&mut link).unwrap();
     let path = place.folder.path().join("state");
@@ -226,7 +226,7 @@ fn copies_in_which_nothing_stands_still_share_their_random_numbers() {
 
 /// The attack, that machines which began with the same memory have the same random numbers, works as long as they have taken no
 /// bytes of their own, and not afterwards. `FUMEHOOD_RESTORES` says how many begin so; decision 0075 has what 200 said.
-fn have_random_numbers_of_their_own(place: &Place) {
+fn have_random_numbers_of_their_own(place: &FsSize) {
     let wanted = std::env::var_os("FUMEHOOD_RESTORES").map(|text| text.to_str().unwrap().parse().unwrap());
     let (first, from_memory) = place.begun();
     assert!(!from_memory);
@@ -248,7 +248,7 @@ fn have_random_numbers_of_their_own(place: &Place) {
 }
 
 /// One that waits answers no request but the one that brings random bytes, and that one is answered as before.
-fn answer_nobody_before(place: &Place) {
+fn answer_nobody_before(place: &FsSize) {
     let (emulator, mut rest, orders, line) = place.up();
     let mut link = link::Link::new(line).unwrap();
     let _monitor = up::waiting(&mut rest, orders, &mut link).unwrap();
@@ -265,7 +265,7 @@ fn answer_nobody_before(place: &Place) {
 }
 
 /// One that was changed, or of which a part is missing, is not used: the machine boots, and is kept in its place.
-fn are_left_alone_where_they_are_not_whole(place: &Place) {
+fn are_left_alone_where_they_are_not_whole(place: &FsSize) {
     let only = std::fs::read_dir(place.folder.path().join("machines")).unwrap().next().unwrap().unwrap().path();
     std::fs::OpenOptions::new().write(true).open(&only).unwrap().set_len(1 << 20).unwrap();
     let (emulator, mut rest, orders, line) = place.up();

@@ -1,6 +1,6 @@
 //! The container tier by the runtime `crun`: what the native backend holds, but for what its bundle cannot say yet.
 
-use policy::control::{CgroupLimit, Control, Controls, Namespace};
+use policy::control::{Control, Controls, Namespace};
 use policy::value::{Policy, Threat, WorkspaceMode};
 use policy::{ClauseId, Support};
 
@@ -55,7 +55,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         }),
         ClauseId::LimitsPids => when_some(policy.limits.pids, |count| {
             let most = u64::from(count).saturating_add(OWN_TASKS);
-            by_group(host, "crun/no-group", [CgroupLimit::Pids(most)])
+            by_group(host, "crun/no-group", [super::tasks(most)])
         }),
         ClauseId::ProcessDevices => super::devices::only_native(policy, "process.devices/crun"),
         ClauseId::Backend

@@ -274,7 +274,7 @@ fn pids(policy: &Policy, host: &Capabilities) -> Support {
         let count = u64::from(count);
         // One more for the guest itself.
         let inside = Control::Rlimit { resource: Resource::Processes, value: count.saturating_add(1) };
-        let outside = CgroupLimit::Pids(count.saturating_mul(TASKS_FOR_EACH).saturating_add(OWN_TASKS));
+        let outside = super::tasks(count.saturating_mul(TASKS_FOR_EACH).saturating_add(OWN_TASKS));
         match host.controller("pids") {
             Some(version) => held_with(inside, [Control::Cgroup { version, limit: outside }]),
             None => no_controller(host, "pids", "gvisor/no-group"),

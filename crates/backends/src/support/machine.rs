@@ -84,9 +84,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         },
         ClauseId::Workspace => workspace(policy),
         ClauseId::LimitsWall => when_some(limits.wall, |limit| held(watched(Watch::Wall(limit)))),
-        ClauseId::LimitsCpuTime => when_some(limits.cpu_time, |limit| {
-            held(watched(Watch::CpuTime { limit, counted: host.controller("cpu").is_some() }))
-        }),
+        ClauseId::LimitsCpuTime => {
+            when_some(limits.cpu_time, |limit| held(watched(Watch::CpuTime { limit, counted: host.counts_time() })))
+        }
         ClauseId::LimitsCpus => cpus(policy, host),
         ClauseId::LimitsCpuset => cpuset(policy, host),
         ClauseId::LimitsMemory => when_some(limits.memory, |limit| memory(limit, policy, host)),

@@ -95,10 +95,13 @@ fn no_controller(host: &Capabilities, name: &str, id: &'static str) -> Support {
 /// The share of processor time.
 pub(crate) fn cpus(policy: &Policy, host: &Capabilities) -> Support {
     const PERIOD_US: u64 = 100_000;
-    let limit = policy.limits.cpus.map(|share| CgroupLimit::Cpu {
-        // The kernel takes no quota below a millisecond.
-        quota_us: u64::from(share.0).saturating_mul(PERIOD_US / 1000).max(1000),
-        period_us: PERIOD_US,
+    /// The kernel takes no longer one, and no quota below a millisecond: what is less than a hundredth of a core has it.
+    const MAX_PERIOD_US: u64 = 1_000_000;
+    const LEAST_QUOTA_US: u64 = 1000;
+    let limit = policy.limits.cpus.map(|share| {
+        let quota = |period: u64| u64::from(share.0).saturating_mul(period / 1000);
+        let period_us = if quota(PERIOD_US) < LEAST_QUOTA_US { MAX_PERIOD_US } else { PERIOD_US };
+        CgroupLimit::Cpu { quota_us: quota(period_us), period_us }
     });
     by_group(host, "limits.cpus/no-controller", limit)
 }
@@ -133,7 +136,7 @@ pub(crate) fn io(policy: &Policy, host: &Capabilities, id: ClauseId) -> Support 
 /// Processor time is watched; each process has its own limit behind that.
 pub(crate) fn cpu_time(policy: &Policy, host: &Capabilities) -> Support {
     when_some(policy.limits.cpu_time, |limit| {
-        let counted = host.controller("cpu").is_some();
+        let counted = host.counts_time();
         // Per process and in whole seconds: the sampling of the tree comes first, this is behind it.
         let seconds = limit.0.div_ceil(1000).saturating_add(1);
         held_with(
@@ -181,11 +184,16 @@ pub(crate) fn looked_at(
 /// Processes of the whole tree; the guest itself is one more.
 pub(crate) fn pids(policy: &Policy, host: &Capabilities, otherwise: impl FnOnce(u32) -> Support) -> Support {
     when_some(policy.limits.pids, |count| match host.controller("pids") {
-        Some(version) => {
-            held(Control::Cgroup { version, limit: CgroupLimit::Pids(u64::from(count).saturating_add(1)) })
-        }
+        Some(version) => held(Control::Cgroup { version, limit: tasks(u64::from(count).saturating_add(1)) }),
         None => otherwise(count),
     })
+}
+
+/// The kernel takes no number of tasks above its own most, that of all it can have.
+pub(crate) fn tasks(count: u64) -> CgroupLimit {
+    /// `PID_MAX_LIMIT` of a 64-bit kernel.
+    const MAX_TASKS: u64 = 4_194_304;
+    CgroupLimit::Pids(count.min(MAX_TASKS))
 }
 
 /// One file cannot hold more than all may hold together.
@@ -354,4 +362,36 @@ pub(crate) fn policy_of(text: &str) -> Policy {
     let none = |_: &std::path::Path| Err("no such file".to_owned());
     layers.document("own", &format!("version = 1\n{text}\n"), policy::Format::Toml, root, &none);
     layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Assumed;
+
+    #[test]
+    fn a_share_is_held_as_it_was_asked_for_however_small() {
+        let host = Capabilities::assumed(Assumed::Groups);
+        for (share, quota_us, period_us) in
+            [("0.001", 1000, 1_000_000), ("0.009", 9000, 1_000_000), ("0.01", 1000, 100_000), ("1.5", 150_000, 100_000)]
+        {
+            let held = Control::Cgroup { version: 2, limit: CgroupLimit::Cpu { quota_us, period_us } };
+            assert_eq!(
+                cpus(&policy_of(&format!("limits.cpus = {share}")), &host),
+                Support::Held(held.into()),
+                "{share}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_group_is_told_a_number_of_tasks_that_the_kernel_refuses() {
+        let host = Capabilities::assumed(Assumed::Groups);
+        for (asked, written) in [(64, 65), (4_194_303, 4_194_304), (4_194_304, 4_194_304)] {
+            let policy = policy_of(&format!("limits.pids = {asked}"));
+            let found = pids(&policy, &host, |_| Support::NotAsked);
+            let held = Control::Cgroup { version: 2, limit: CgroupLimit::Pids(written) };
+            assert_eq!(found, Support::Held(held.into()), "{asked}");
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! The process tier on the native backend: no namespaces, so no tree of its own.
 
+use std::path::Path;
+
 use policy::control::{Control, Filter, Watch};
 use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
@@ -29,7 +31,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
                 "another root tree needs a mount namespace, and this tier has none",
             ),
         },
-        ClauseId::FsRead => grants(&fs.read, false),
+        ClauseId::FsRead => read_grants(policy),
         ClauseId::FsWrite => grants(&fs.write, true),
         ClauseId::FsHide => when(!fs.hide.is_empty(), || {
             container_only("fs.hide/needs-container", "Landlock cannot take a part out of a grant")
@@ -38,6 +40,13 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::FsSockets => when(fs.sockets != Sockets::Host, || filter(Filter::NoUnix)),
         ClauseId::FsLandlock => too_old(policy, host).unwrap_or_else(|| held(layer())),
         ClauseId::FsExec => when_some(fs.exec.clone(), |files| {
+            if let Some(file) = files.iter().find(|file| written(policy).any(|place| file.starts_with(place))) {
+                let why = format!(
+                    "`{}` lies in what can be written: whatever is put there would be executed",
+                    file.display()
+                );
+                return container_only("fs.exec/within-write", &why);
+            }
             held_with(Control::Executables { abi: host.landlock, files }, [Control::NoexecRules(host.landlock)])
         }),
         ClauseId::FsNoexec => when(fs.noexec, || held(Control::NoexecRules(host.landlock))),
@@ -171,6 +180,28 @@ fn container_only(id: &'static str, why: &str) -> Support {
     unmet(id, why, "use `--tier container`, or change the clause")
 }
 
+/// What can be written on the host.
+fn written(policy: &Policy) -> impl Iterator<Item = &Path> {
+    let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode == WorkspaceMode::Rw);
+    policy.fs.write.iter().map(|grant| grant.from.as_path()).chain(workspace)
+}
+
+/// Whether a place lies in one that can be written, and so could be written too: rights of Landlock add up along a path.
+fn within_written(policy: &Policy, place: &Path) -> bool {
+    written(policy).any(|above| place != above && place.starts_with(above))
+}
+
+fn read_grants(policy: &Policy) -> Support {
+    if let Some(grant) = policy.fs.read.iter().find(|grant| within_written(policy, &grant.from)) {
+        let why = format!(
+            "`{}` lies in what is granted for writing, and rights of Landlock add up along a path: it could be written too",
+            grant.from.display()
+        );
+        return container_only("fs.read/within-write", &why);
+    }
+    grants(&policy.fs.read, false)
+}
+
 fn grants(list: &[Grant], write: bool) -> Support {
     if list.iter().any(|grant| grant.from != grant.to) {
         return container_only(
@@ -220,6 +251,10 @@ fn workspace(policy: &Policy) -> Support {
     let Some(path) = policy.workspace.path.clone() else { return Support::NotAsked };
     match policy.workspace.mode {
         WorkspaceMode::None => Support::NotAsked,
+        WorkspaceMode::Ro if within_written(policy, &path) => container_only(
+            "workspace/within-write",
+            "it lies in what is granted for writing, and rights of Landlock add up along a path: it could be written too",
+        ),
         WorkspaceMode::Ro => held(Control::Rule { path, write: false }),
         WorkspaceMode::Rw => held(Control::Rule { path, write: true }),
         WorkspaceMode::Overlay => container_only(
@@ -241,4 +276,35 @@ fn disk(policy: &Policy, id: &'static str, watch: Watch) -> Support {
         );
     }
     looked_at(policy, watch, [Filter::Visible], file_size(policy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::policy_of;
+    use super::*;
+    use crate::host::Assumed;
+
+    #[test]
+    fn what_lies_within_a_written_place_is_no_place_to_read_or_execute_alone() {
+        let host = Capabilities::assumed(Assumed::Groups);
+        let written = "fs.write = [\"/srv/d\"]\n";
+        for (more, clause, id) in [
+            ("fs.read = [\"/srv/d/a\"]", ClauseId::FsRead, Some("fs.read/within-write")),
+            ("fs.read = [\"/srv/da\", \"/srv\"]", ClauseId::FsRead, None),
+            ("fs.exec = [\"/srv/d/tool\"]", ClauseId::FsExec, Some("fs.exec/within-write")),
+            ("fs.exec = [\"/usr/bin/env\"]", ClauseId::FsExec, None),
+            (
+                "workspace = { path = \"/srv/d/w\", at = \"same\", mode = \"ro\" }",
+                ClauseId::Workspace,
+                Some("workspace/within-write"),
+            ),
+            ("workspace = { path = \"/srv/w\", at = \"same\", mode = \"ro\" }", ClauseId::Workspace, None),
+        ] {
+            let found = match support(clause, &policy_of(&format!("{written}{more}")), &host) {
+                Support::Unmet(unmet) => Some(unmet.id),
+                Support::Held(_) | Support::NotAsked => None,
+            };
+            assert_eq!(found, id, "{more}");
+        }
+    }
 }

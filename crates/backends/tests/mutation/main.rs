@@ -303,6 +303,7 @@ const OF_A_MACHINE: &[&str] =
     &["InMachine", "Machine::Emulator", "Machine::Kernel", "Machine::Memory", "Machine::NoNetwork", "Machine::Network"];
 
 #[test]
+#[ignore = "beside a service of podman's: a stage of its own"]
 fn a_start_without_any_one_control_of_its_plan_or_with_less_of_it_fails() {
     let host = Capabilities::probe();
     let (mut seen, mut unnoticed, mut skipped) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
@@ -319,7 +320,7 @@ fn a_start_without_any_one_control_of_its_plan_or_with_less_of_it_fails() {
         seen.extend(variants);
         unnoticed.extend(missed);
     }
-    // `verify` demands that the kernel took it: `label.rs` has the tests of what it says.
+    // `scripts/vm` leaves it out in a machine whose kernel has AppArmor.
     eprintln!("skip: Label: it needs a profile that AppArmor or SELinux of this host enforces");
     skipped.insert("Label".to_owned());
     assert!(unnoticed.is_empty(), "{}", unnoticed.join("\n"));

@@ -247,7 +247,11 @@ impl Proof<'_> {
                 })
             }
             Filter::SharedPids => must(built.closes_others(), || "other processes can be reached".to_owned()),
-            Filter::Visible => must(built.closes_undumpable(), || "a process can become undumpable".to_owned()),
+            Filter::Visible => {
+                let blueprint = &self.started.prepared.blueprint;
+                must(built.closes_undumpable(), || "a process can become undumpable".to_owned())?;
+                must(built.closes_rules() || blueprint.agent, || "rules can keep files that nobody sees".to_owned())
+            }
             Filter::CountedMemory => {
                 must(built.closes_uncounted(), || "memory can be had that nobody counts".to_owned())
             }

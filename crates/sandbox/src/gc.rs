@@ -23,7 +23,7 @@ use crate::state::{
 pub const KEEP_CHANGES: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// What was made so long after a run was last known to live is not its work.
 const AFTERWARDS_SECONDS: i64 = 60;
-/// How many journals the look at each start judges; a busy host has as many live runs.
+/// How many journals the look at each start judges, of all in turn; a busy host has as many live runs.
 const QUICK: usize = 16;
 
 /// What [`Removed::what`] says of a control file that was put aside.
@@ -32,7 +32,7 @@ pub const CONTROL_FILE: &str = "control file";
 /// How thoroughly to sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// At each start: a few journals, nothing else.
+    /// At each start: a few journals of all, nothing else.
     Start,
     /// `fumehood gc`: everything.
     All,
@@ -83,10 +83,16 @@ pub fn sweep(state: &State, now: Timestamp, scope: Scope) -> Result<Sweep, State
     let mut names = Vec::new();
     runs.each_name(|name| {
         names.push(name.to_vec());
-        scope == Scope::All || names.len() < QUICK
+        true
     })
     .map_err(|errno| StateError::NotReadable { path: state.path().join("runs"), errno })?;
     names.sort_unstable();
+    if scope == Scope::Start && names.len() > QUICK {
+        // Not the same ones each time: journals of runs that live for long must not stand before those of dead ones.
+        let first = usize::try_from(now.subsec_nanosecond()).unwrap_or_default() % names.len();
+        names.rotate_left(first);
+        names.truncate(QUICK);
+    }
     for name in names {
         let id = std::str::from_utf8(&name).ok().and_then(|n| n.strip_suffix(".json")?.parse::<RunId>().ok());
         match id {
@@ -134,6 +140,11 @@ impl Sweep {
         }
         // Processes first, so that nothing writes while the rest is removed.
         let (groups, rest): (Vec<_>, Vec<_>) = things.into_iter().partition(|t| matches!(t, Resource::Cgroup(_)));
+        let paths = groups.iter().filter_map(|thing| match thing {
+            Resource::Cgroup(path) => Some(path.as_path()),
+            Resource::Temp(_) | Resource::Watched(_) => None,
+        });
+        cgroup::kill_all(&paths.collect::<Vec<_>>(), id);
         for thing in groups.into_iter().chain(rest) {
             self.thing(state, id, thing, lived);
         }

@@ -69,7 +69,8 @@ pub fn load(layers: &[PolicyLayer], environment: &Environment, inputs: Inputs) -
         }
     }
     let mut loaded = made.finish().map_err(Error::Mistakes)?;
-    loaded.policy.documents = ReadFrom(documents.take());
+    loaded.documents.files = documents.take();
+    loaded.policy.documents = ReadFrom(loaded.documents.files.clone());
     calls_exist(&loaded)?;
     links::lead_nowhere_dangerous(&loaded, environment)?;
     links::log_is_out_of_reach(&loaded)?;

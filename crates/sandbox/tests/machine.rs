@@ -37,14 +37,14 @@ fn kept() -> Vec<PathBuf> {
     listed.map(|all| all.map(|entry| entry.unwrap().path()).collect()).unwrap_or_default()
 }
 
-struct Place {
+struct Fixture {
     folder: tempfile::TempDir,
     environment: Environment,
     host: Capabilities,
     _alone: MutexGuard<'static, ()>,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Option<Self> {
         let host = Capabilities::probe();
         let shell = PathBuf::from("/bin/busybox");
@@ -123,7 +123,7 @@ fn text(ended: &Finished) -> String {
 
 #[test]
 fn a_program_runs_on_a_kernel_of_its_own_and_its_streams_and_code_come_back() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Fixture::new() else { return };
     let input = b"a line\n".repeat(40_000);
     let script = "cat /proc/sys/kernel/osrelease; id; wc -c; echo oops >&2; exit 7";
     let sandbox = place.start(&[], &["sh", "-c", script], Stdin::Bytes(input.clone()));
@@ -142,7 +142,7 @@ fn a_program_runs_on_a_kernel_of_its_own_and_its_streams_and_code_come_back() {
 /// the same, it has the time, and its random numbers and its boot id are its own.
 #[test]
 fn a_machine_that_does_not_boot_is_as_any_other_and_has_random_numbers_of_its_own() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Fixture::new() else { return };
     for one in kept() {
         std::fs::remove_file(one).unwrap();
     }
@@ -182,7 +182,7 @@ fn a_machine_that_does_not_boot_is_as_any_other_and_has_random_numbers_of_its_ow
 /// Each attack prints a word when it succeeds; what a program may do is tried beside it.
 #[test]
 fn what_is_closed_in_a_machine_stays_closed_and_the_rest_works() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Fixture::new() else { return };
     let script = "
         touch /bin/x 2>/dev/null && echo ROOT-WRITTEN
         touch /etc/x 2>/dev/null && echo IMAGE-WRITTEN
@@ -205,7 +205,7 @@ fn what_is_closed_in_a_machine_stays_closed_and_the_rest_works() {
 /// The copy goes in, what was written comes back as changes, and nothing of the host is touched before `apply`.
 #[test]
 fn a_workspace_goes_in_as_a_copy_and_its_changes_come_back() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Fixture::new() else { return };
     let project = place.project();
     let script = "
         pwd; cat a/given; echo more >>a/given; echo new >a/new; rm gone; ln -s ../../etc/passwd out
@@ -234,7 +234,7 @@ fn a_workspace_goes_in_as_a_copy_and_its_changes_come_back() {
 /// What its own user may not read, nobody inside hands over: it is told, and not taken for removed.
 #[test]
 fn what_a_machine_does_not_hand_over_is_not_told_as_removed() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Fixture::new() else { return };
     let mode = format!("workspace={{path=\"{}\",mode=\"copy\"}}", place.project().display());
     let script = "chmod 0 a/given; echo x >closed; chmod 0 closed; rm gone; echo new >new";
     let ended = place.run(&[mode.as_str(), "limits.disk=32M", "fs.tmp=8M"], script);
@@ -251,7 +251,7 @@ fn what_a_machine_does_not_hand_over_is_not_told_as_removed() {
 /// One that is ended has nobody left who hands over what it wrote: that is said, and never told as "no changes".
 #[test]
 fn a_limit_of_time_ends_the_machine_and_what_it_wrote_is_said_to_be_lost() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Fixture::new() else { return };
     let mode = format!("workspace={{path=\"{}\",mode=\"copy\"}}", place.project().display());
     let began = Instant::now();
     let script = ["sh", "-c", "echo new >new; sleep 60"];
@@ -267,7 +267,7 @@ fn a_limit_of_time_ends_the_machine_and_what_it_wrote_is_said_to_be_lost() {
 
 #[test]
 fn memory_is_that_of_the_machine_and_the_report_says_so() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Fixture::new() else { return };
     let ended = place
         .run(&["limits.memory=160M", "limits.disk=64M", "fs.tmp=16M"], "dd if=/dev/zero of=/dev/null bs=120M count=1");
     let outcome = &ended.report.outcome;
@@ -283,7 +283,7 @@ fn memory_is_that_of_the_machine_and_the_report_says_so() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what the program has said is told at its end alone")]
 fn a_signal_reaches_the_program_and_a_killed_run_leaves_nothing() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Fixture::new() else { return };
     let script = "trap 'echo got; exit 3' TERM; echo up; while :; do sleep 0.1; done";
     let sandbox = place.start(&[], &["sh", "-c", script], Stdin::Nothing);
     std::thread::sleep(Duration::from_secs(3));
@@ -301,7 +301,7 @@ fn a_signal_reaches_the_program_and_a_killed_run_leaves_nothing() {
 /// Nobody in the machine can say so any more: it is a failure of ours by name, and never an end of the program.
 #[test]
 fn an_emulator_that_is_killed_is_told_as_a_failure_and_leaves_nothing() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Fixture::new() else { return };
     let sandbox = place.start(&[], &["sleep", "60"], Stdin::Nothing);
     let emulator = rustix::process::Pid::from_raw(emulators()[0]).unwrap();
     rustix::process::kill_process(emulator, rustix::process::Signal::KILL).unwrap();
@@ -314,7 +314,7 @@ fn an_emulator_that_is_killed_is_told_as_a_failure_and_leaves_nothing() {
 
 #[test]
 fn a_program_that_is_not_there_is_told_as_on_every_tier() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Fixture::new() else { return };
     let ended = place.start(&[], &["nothing-of-that-name"], Stdin::Nothing).wait().unwrap();
     assert_eq!(ended.report.outcome.exit_code(), 127, "{:?}", ended.report.outcome);
     place.nothing_left();

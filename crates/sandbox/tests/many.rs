@@ -16,13 +16,13 @@ use sandbox::{Capabilities, Environment, Inputs, Options, PolicyLayer, Sandbox, 
 /// Both tests count what the process has.
 static ALONE: Mutex<()> = Mutex::new(());
 
-struct Place {
+struct Fixture {
     folder: tempfile::TempDir,
     environment: Environment,
     host: Capabilities,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let variables = [("PATH", "/usr/bin:/bin".into()), ("FUMEHOOD_STATE", folder.path().join("state"))];
@@ -69,7 +69,7 @@ impl Case {
         }
     }
 
-    fn start(self, place: &Place, number: usize) -> Sandbox {
+    fn start(self, place: &Fixture, number: usize) -> Sandbox {
         let sleep = ["sleep", "60"];
         match self {
             Self::Exits(code) => place.start(&[], &["sh", "-c", &format!("exit {code}")], Stdin::Nothing),
@@ -135,7 +135,7 @@ fn read(path: &str) -> String {
 }
 
 /// Starts one; every third is left behind by its thread, which may have ended by then.
-fn run(place: &Place, number: usize) -> (usize, String, Option<Sandbox>) {
+fn run(place: &Fixture, number: usize) -> (usize, String, Option<Sandbox>) {
     let case = Case::of(number);
     let sandbox = case.start(place, number);
     let id = sandbox.id().to_owned();
@@ -149,7 +149,7 @@ fn run(place: &Place, number: usize) -> (usize, String, Option<Sandbox>) {
 #[test]
 fn two_hundred_from_eight_threads_end_as_they_should_and_leave_nothing() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = Place::new();
+    let place = Fixture::new();
     let mounts = read("/proc/self/mountinfo");
     let mut ids = BTreeSet::new();
     let (sender, orphans) = channel();
@@ -204,7 +204,7 @@ fn shared() -> BTreeMap<&'static str, String> {
 fn nothing_that_belongs_to_the_whole_process_is_changed() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let before = shared();
-    let place = Place::new();
+    let place = Fixture::new();
     let workspace = place.folder.path().join("work");
     std::fs::create_dir(&workspace).unwrap();
     std::fs::write(workspace.join("a"), "one").unwrap();

@@ -51,6 +51,24 @@ impl Redactor {
         }
         Ok(self.compiled.get_or_init(|| compiled))
     }
+
+    /// One text without what the patterns match in it.
+    ///
+    /// # Errors
+    /// As of [`Self::compile`].
+    pub(crate) fn without<'a>(&self, text: &'a str) -> Result<Cow<'a, str>, AuditError> {
+        Ok(redacted(text, self.compile()?))
+    }
+}
+
+fn redacted<'a>(text: &'a str, patterns: &[Regex]) -> Cow<'a, str> {
+    let mut text = Cow::Borrowed(text);
+    for pattern in patterns {
+        if let Cow::Owned(without) = pattern.replace_all(&text, regex::NoExpand(REDACTED)) {
+            text = Cow::Owned(without);
+        }
+    }
+    text
 }
 
 /// The canonical spelling of a body after redaction, escaping and cutting.
@@ -80,12 +98,7 @@ pub(super) fn spell(body: &Value, redactor: &Redactor) -> Result<String, AuditEr
 
 /// One text, redacted and escaped; for fields that are not part of a body.
 pub(super) fn clean_text<'a>(text: &'a str, patterns: &[Regex]) -> Cow<'a, str> {
-    let mut text = Cow::Borrowed(text);
-    for pattern in patterns {
-        if let Cow::Owned(without) = pattern.replace_all(&text, regex::NoExpand(REDACTED)) {
-            text = Cow::Owned(without);
-        }
-    }
+    let text = redacted(text, patterns);
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return text;
     }

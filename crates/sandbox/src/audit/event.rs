@@ -43,6 +43,10 @@ kinds! {
     run_aborted = "run.aborted";
     /// A program of a live sandbox is over.
     live_exec = "live.exec";
+    /// A context of a live sandbox was given code.
+    live_code = "live.code";
+    /// The end of a live sandbox is moved.
+    live_timeout = "live.timeout";
     /// A live sandbox is over.
     live_ended = "live.ended";
     /// A person was asked about a destination, and what came of it.

@@ -118,8 +118,9 @@ pub(crate) fn apply_own(
     let root = open_root(&manifest)?;
     let refused = manifest.left_behind(request.paths.as_deref());
     let blobs = store.enter(BLOBS, Cross::No).ok();
+    parts::settle(&mut manifest, request.paths.as_deref(), (&root, blobs.as_ref()))?;
     let parted = match &request.guarded {
-        Guarded::Leave => parts::split(&mut manifest, request.paths.as_deref(), list, (&root, blobs.as_ref()))?,
+        Guarded::Leave => parts::part(&mut manifest, request.paths.as_deref(), list, (&root, blobs.as_ref()))?,
         Guarded::Refuse | Guarded::Take(_) => Vec::new(),
     };
     let chosen = manifest.choose(request.paths.as_deref())?;
@@ -147,7 +148,7 @@ pub(crate) fn apply_own(
     if !conflicts.is_empty() {
         return Ok(Applied::Conflicts(conflicts));
     }
-    let mut work = Work::begin(state, &manifest, &root, &store, now)?;
+    let mut work = Work::begin(state, &manifest, &root, &store, (&todo, now))?;
     let result = work.stage(&todo).and_then(|()| work.commit(&todo));
     work.end(result.is_err())?;
     match result {

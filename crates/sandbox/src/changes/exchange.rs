@@ -1,9 +1,11 @@
 //! What `apply` does to the workspace once it may: each step can be taken back, until the last one is done.
 //!
 //! Everything is first staged in a folder of ours in the workspace (so that renames stay on one disk), content checked
-//! against its hash. Then each path is exchanged with what is there by one `renameat2`, and what came out is compared with
-//! what was there when the run began: if it is not that, the exchange is taken back, and so is all before it. So even a
-//! change in the last microsecond is seen. What came out is removed when all went in.
+//! against its hash. It stands in git's folder where there is one: a run that may write in the workspace at this very
+//! moment has a layer of its own there, and could write what is staged elsewhere. Then each path is exchanged with what is
+//! there by one `renameat2`, and what came out is compared with what was there when the run began: if it is not that, the
+//! exchange is taken back, and so is all before it. So even a change in the last microsecond is seen. What came out is
+//! removed when all went in.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -17,6 +19,7 @@ use super::ChangesError;
 use super::apply::Conflict;
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, target_bytes};
 use super::store::stream;
+use crate::protect::split;
 use crate::state::{Cross, Dir, Journal, Resource, RunId, State, rights_of};
 
 pub(super) fn parent(root: &Dir, path: &Path) -> KernelResult<(Dir, OsString)> {
@@ -53,7 +56,9 @@ pub(super) struct Work<'a> {
     workspace: &'a Path,
     root: &'a Dir,
     blobs: Dir,
-    staging_name: String,
+    /// The folder in which the staging folder stands, and the path of that.
+    place: Dir,
+    staging_path: PathBuf,
     staging: Dir,
     owner: (Uid, Gid),
     undo: Vec<Undo>,
@@ -66,28 +71,29 @@ impl<'a> Work<'a> {
         manifest: &'a Manifest,
         root: &'a Dir,
         store: &Dir,
-        now: Timestamp,
+        (todo, now): (&[&Entry], Timestamp),
     ) -> Result<Self, ChangesError> {
         let workspace = manifest.workspace.as_path();
         let failed = |errno| ChangesError::Write { path: workspace.into(), errno };
         let id = RunId::new(now)?;
-        let staging_name = format!(".fumehood-apply-{id}");
+        let (name, above) = (format!(".fumehood-apply-{id}"), staged_in(root, todo));
+        let (place, staging_path) = (root.enter(&above, Cross::No).map_err(failed)?, above.join(&name));
         let mut journal = Journal::begin(state, id, Some(workspace), now)?;
-        journal.note(&Resource::Temp(workspace.join(&staging_name)))?;
+        journal.note(&Resource::Temp(workspace.join(&staging_path)))?;
         let stat = rustix::fs::fstat(root).map_err(failed)?;
         let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
         let blobs = store.enter(BLOBS, Cross::No).map_err(failed)?;
-        let staging = match staging_folder(root, &staging_name, owner) {
+        let staging = match staging_folder(&place, &name, owner) {
             Ok(staging) => staging,
             Err(errno) => {
                 journal.end()?;
                 return Err(match errno {
-                    Errno::STALE => ChangesError::Replaced { path: workspace.join(&staging_name) },
+                    Errno::STALE => ChangesError::Replaced { path: workspace.join(&staging_path) },
                     errno => failed(errno),
                 });
             }
         };
-        Ok(Self { journal, workspace, root, blobs, staging_name, staging, owner, undo: Vec::new(), next: 0 })
+        Ok(Self { journal, workspace, root, blobs, place, staging_path, staging, owner, undo: Vec::new(), next: 0 })
     }
 
     /// Brings all contents to the disk of the workspace, under names `0`, `1`, ... in the order of `todo`.
@@ -275,21 +281,21 @@ impl<'a> Work<'a> {
 
     /// Takes everything back if asked, and removes the staging folder.
     pub(super) fn end(mut self, back: bool) -> Result<(), ChangesError> {
-        let failed = |errno| ChangesError::Write { path: self.workspace.join(&self.staging_name), errno };
+        let failed = |errno| ChangesError::Write { path: self.workspace.join(&self.staging_path), errno };
         let rights = rights_of(self.root).map_err(failed)?;
         if back {
             while let Some(step) = self.undo.pop() {
                 if let Err(errno) = self.take_back(&step) {
                     // A file of the host is in the staging folder and cannot go back: nobody may sweep it away.
-                    let error = ChangesError::Stuck { path: self.workspace.join(&self.staging_name), errno };
+                    let error = ChangesError::Stuck { path: self.workspace.join(&self.staging_path), errno };
                     drop(rights);
                     self.journal.end()?;
                     return Err(error);
                 }
             }
         }
-        let failed = |errno| ChangesError::Write { path: self.workspace.join(&self.staging_name), errno };
-        self.root.remove_tree(&self.staging_name).map_err(failed)?;
+        let failed = |errno| ChangesError::Write { path: self.workspace.join(&self.staging_path), errno };
+        self.place.remove_tree(self.staging_path.file_name().unwrap_or_default()).map_err(failed)?;
         drop(rights);
         self.journal.end().map_err(ChangesError::State)
     }
@@ -335,6 +341,19 @@ impl<'a> Work<'a> {
     }
 }
 
+/// Where the staging folder stands: in a folder of git's that stays, else at the top.
+fn staged_in(root: &Dir, todo: &[&Entry]) -> PathBuf {
+    let owner = |dir: &Dir| rustix::fs::fstat(dir).map(|stat| stat.st_uid);
+    let stays =
+        |path: &Path| !todo.iter().any(|entry| entry.change == Change::Removed && path.starts_with(&entry.path));
+    let fits = |path: &PathBuf| {
+        let theirs = root.enter(path, Cross::No).is_ok_and(|dir| owner(&dir) == owner(root));
+        theirs && stays(path) && root.may_make_in(path) == Ok(true)
+    };
+    let of_git: BTreeSet<PathBuf> = todo.iter().filter_map(|entry| Some(split(&entry.path)?.0)).collect();
+    of_git.into_iter().chain([PathBuf::from(".git")]).find(fits).unwrap_or_default()
+}
+
 /// A folder of ours in the workspace, then its owner's. Whoever owns the workspace can rename it away and put another in
 /// its place: that it is new and ours is looked at on the descriptor by which it is used from here on. STALE: it is not.
 fn staging_folder(root: &Dir, name: &str, (uid, gid): (Uid, Gid)) -> KernelResult<Dir> {
@@ -371,4 +390,45 @@ fn set_mode(dir: &Dir, name: &OsStr, mode: Mode) -> KernelResult<u32> {
 
 fn conflict(entry: &Entry, id: &'static str, why: &str) -> ExchangeError {
     ExchangeError::Conflict(Conflict { path: entry.path.clone(), id, why: why.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry((path, change): &(&str, Change)) -> Entry {
+        Entry {
+            path: path.into(),
+            change: *change,
+            kind: Kind::File,
+            mode: 0o644,
+            size: 0,
+            sha256: None,
+            target: None,
+            stripped: false,
+            base: None,
+            touched: false,
+        }
+    }
+
+    #[test]
+    fn what_is_staged_stands_where_a_run_of_the_same_workspace_has_a_layer() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        let root = Dir::open(&top).unwrap();
+        let staged = |todo: &[(&str, Change)]| {
+            let entries: Vec<Entry> = todo.iter().map(entry).collect();
+            staged_in(&root, &entries.iter().collect::<Vec<_>>())
+        };
+        assert_eq!(staged(&[("a", Change::Added)]), Path::new(""), "there is none");
+        std::os::unix::fs::symlink("sub", top.join(".git")).unwrap();
+        assert_eq!(staged(&[("a", Change::Added)]), Path::new(""), "a link is none");
+        std::fs::remove_file(top.join(".git")).unwrap();
+        std::fs::create_dir_all(top.join(".git")).unwrap();
+        std::fs::create_dir_all(top.join("sub/.git")).unwrap();
+        assert_eq!(staged(&[("a", Change::Added)]), Path::new(".git"));
+        assert_eq!(staged(&[("a", Change::Added), ("sub/.git/config", Change::Modified)]), Path::new("sub/.git"));
+        let removed = [("sub", Change::Removed), ("sub/.git", Change::Removed), ("sub/.git/HEAD", Change::Removed)];
+        assert_eq!(staged(&removed), Path::new(".git"), "one that goes is none");
+    }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use super::honest::{Honest, LIES};
 use super::manifest::{Change, Entry, Kind, Manifest};
 use crate::protect::{
-    self, DATA, List, NEW_REPOSITORY, NodeChange, Part, REPOSITORY, Verdict, judge, makes_repository, named_by_git,
-    objection, part, split,
+    self, DATA, Led, List, NEW_REPOSITORY, NodeChange, Part, REPOSITORY, Verdict, index_objection, judge,
+    makes_repository, named_by_git, objection, part, split,
 };
 use crate::state::{Cross, Dir};
 
@@ -22,7 +22,7 @@ pub(super) struct Guarding<'a> {
     /// The workspace and the contents of the run: git's configuration is compared, and held where either is missing.
     host: Option<&'a Dir>,
     blobs: Option<&'a Dir>,
-    /// Folders that git takes for its own on the host, whatever they are called.
+    /// Folders that git takes for its own on the host, whatever they are called, submodules' among them.
     repositories: BTreeSet<&'a Path>,
     /// What git's configuration on the host names.
     named: BTreeSet<PathBuf>,
@@ -30,12 +30,14 @@ pub(super) struct Guarding<'a> {
     steering: BTreeMap<PathBuf, &'static str>,
 }
 
+/// Why nothing of a repository is taken.
+pub(crate) const PARTIAL: &str = "version control: the run fetched a part of the history alone (`--depth`, `--filter`): branches would name commits \
+                       that are not there";
 /// Why a hidden path is held.
 const HIDDEN: &str = "hidden: the policy hides it (`fs.hide`), and the run did not see what is there";
 
 /// What is held beside the list.
-fn steering(list: &List, manifest: &Manifest, host: Option<&Dir>) -> BTreeMap<PathBuf, &'static str> {
-    let led = host.map(|host| protect::led(&manifest.workspace, host, list)).unwrap_or_default();
+fn steering(manifest: &Manifest, led: Led) -> BTreeMap<PathBuf, &'static str> {
     // Where not everything was looked at, all of it could be meant.
     let all =
         led.cut.then(|| (PathBuf::new(), "the workspace has too many folders to look for links among control files"));
@@ -53,11 +55,14 @@ fn repositories<'a>(manifest: &'a Manifest, host: Option<&Dir>) -> (BTreeSet<&'a
     let makes = |folder: &Path, name: &str| made.contains(folder.join(name).as_path());
     // What cannot be looked at may be there.
     let there = |dir: Option<&Dir>, name: &str| dir.is_some_and(|dir| !matches!(dir.kind(name), Ok(None)));
-    // In a folder of git's only where data lies, which no name steers: a new submodule or worktree is held by its name.
+    let is_module = |rest: &Path| rest.starts_with("modules");
+    // In a folder of git's only submodules, and where data lies, which no name steers: a new worktree is held by its name.
     let may_be = |folder: &Path| {
         split(folder).is_none_or(|(_, rest)| {
+            // An empty one of the host's is none yet.
+            let is_whole = rest.as_os_str().is_empty();
             let is_data = rest.iter().any(|part| DATA.iter().any(|data| part == *data));
-            is_data && REPOSITORY.iter().any(|name| makes(folder, name))
+            is_whole || is_module(&rest) || is_data && REPOSITORY.iter().any(|name| makes(folder, name))
         })
     };
     let folders: BTreeSet<&Path> = manifest.entries.iter().flat_map(|entry| entry.path.ancestors().skip(1)).collect();
@@ -70,14 +75,29 @@ fn repositories<'a>(manifest: &'a Manifest, host: Option<&Dir>) -> (BTreeSet<&'a
             new.insert(folder);
         }
     }
-    old.retain(|folder| split(folder).is_none());
+    old.retain(|folder| split(folder).is_none_or(|(_, rest)| is_module(&rest)));
     (old, new)
+}
+
+/// Folders of git's whose history the run has not whole: which commits are missing says a file that is held, and without it branches
+/// would name what is not there.
+fn partial<'a>(manifest: &'a Manifest, others: &BTreeSet<&Path>) -> impl Iterator<Item = &'a Path> {
+    let present = manifest.entries.iter().filter(|entry| entry.change != Change::Removed);
+    present.filter_map(|entry| {
+        let is_promise = entry.path.extension().is_some_and(|end| end == "promisor");
+        let depth =
+            if is_promise { 3 } else { usize::from(entry.path.file_name().is_some_and(|name| name == "shallow")) };
+        let folder = entry.path.ancestors().nth(depth).filter(|_| depth > 0)?;
+        let is_whole = split(folder).is_some_and(|(_, rest)| rest.as_os_str().is_empty());
+        (is_whole || others.contains(folder)).then_some(folder)
+    })
 }
 
 impl<'a> Guarding<'a> {
     pub(super) fn of(list: &'a List, manifest: &'a Manifest, host: Option<&'a Dir>, blobs: Option<&'a Dir>) -> Self {
+        let (repositories, new) = repositories(manifest, host);
         let new_folders = manifest.entries.iter().filter(|entry| what(entry) == NodeChange::NewFolder);
-        let folders = new_folders.filter_map(|entry| match judge(list, &entry.path, NodeChange::NewFolder) {
+        let folders = new_folders.filter_map(|entry| match verdict(list, &repositories, entry) {
             Verdict::Held(why) => Some((entry.path.as_path(), why)),
             Verdict::Free | Verdict::Contents(_) => None,
         });
@@ -88,12 +108,14 @@ impl<'a> Guarding<'a> {
             let gone = rest == Path::new("HEAD") && !manifest.has_other(&entry.path, Change::Removed);
             Some((entry.path.parent().filter(|_| gone)?, "version control: the repository would be gone".to_owned()))
         });
-        let (repositories, new) = repositories(manifest, host);
         let new = new.into_iter().map(|folder| (folder, format!("version control: {NEW_REPOSITORY}")));
-        let folders = folders.chain(emptied).chain(new).collect();
-        let tops: BTreeSet<&Path> = manifest.entries.iter().flat_map(|entry| entry.path.ancestors().skip(1)).collect();
+        let partial = partial(manifest, &repositories).map(|folder| (folder, PARTIAL.to_owned()));
+        let folders: Vec<_> = folders.chain(emptied).chain(new).chain(partial).collect();
+        let led = host.map(|host| protect::led(&manifest.workspace, host, list)).unwrap_or_default();
+        let mut tops: BTreeSet<&Path> = led.repositories.iter().map(PathBuf::as_path).collect();
+        tops.extend(manifest.entries.iter().flat_map(|entry| entry.path.ancestors().skip(1)));
         let named = host.map(|host| named_by_git(&manifest.workspace, host, tops)).unwrap_or_default();
-        let steering = steering(list, manifest, host);
+        let steering = steering(manifest, led);
         let mut all = Self { list, folders, host, blobs, repositories, named, steering };
         // In what is held already, such as a new repository, nobody needs to look.
         let open = |entry: &&Entry| !all.folders.iter().any(|(folder, _)| entry.path.starts_with(folder));
@@ -109,7 +131,7 @@ impl<'a> Guarding<'a> {
 
     /// The folder of git's that a path lies in.
     fn of_git<'b>(&self, path: &'b Path) -> &'b Path {
-        let other = self.repositories.iter().find(|folder| path.starts_with(folder));
+        let other = self.repositories.iter().rfind(|folder| path.starts_with(folder));
         let folder = other.map(|folder| folder.to_path_buf()).or_else(|| Some(split(path)?.0));
         path.ancestors().find(|above| folder.as_deref() == Some(above)).unwrap_or(path)
     }
@@ -148,6 +170,10 @@ impl<'a> Guarding<'a> {
             Verdict::Held(why) => Some(why),
             Verdict::Contents(kind) => {
                 let why = match self.contents(entry) {
+                    Some((before, now)) if kind == protect::Kind::Index => {
+                        let hash = self.host.and_then(|host| protect::Hash::of(host, &entry.path));
+                        index_objection(&before, &now, hash)
+                    }
                     Some((before, now)) => objection(kind, &before, &now),
                     None => Some("it is too large to be judged, or cannot be read".to_owned()),
                 };
@@ -171,12 +197,7 @@ impl<'a> Guarding<'a> {
     }
 
     fn verdict(&self, entry: &Entry) -> Verdict {
-        let folder = self.repositories.iter().find(|folder| entry.path.starts_with(folder));
-        match folder.and_then(|folder| entry.path.strip_prefix(folder).ok()) {
-            // A path in a folder of git's by another name is judged as if it were called `.git`.
-            Some(rest) => judge(self.list, &Path::new(".git").join(rest), what(entry)),
-            None => judge(self.list, &entry.path, what(entry)),
-        }
+        verdict(self.list, &self.repositories, entry)
     }
 
     /// What it was and is.
@@ -187,6 +208,16 @@ impl<'a> Guarding<'a> {
         };
         let now = entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok());
         before.zip(now)
+    }
+}
+
+fn verdict(list: &List, repositories: &BTreeSet<&Path>, entry: &Entry) -> Verdict {
+    // The innermost: what lies above another one in the order is one around it.
+    let folder = repositories.iter().rfind(|folder| entry.path.starts_with(folder));
+    match folder.and_then(|folder| entry.path.strip_prefix(folder).ok()) {
+        // A path in a folder of git's by another name is judged as if it were called `.git`.
+        Some(rest) => judge(list, &Path::new(".git").join(rest), what(entry)),
+        None => judge(list, &entry.path, what(entry)),
     }
 }
 

@@ -40,7 +40,7 @@ impl<'a> Honest<'a> {
             Kind::Pack(name) => self.is_indexed(entry, &name),
             // The pack decides.
             Kind::BesidePack => self.objects.contains_key(entry.path.with_extension("pack").as_path()),
-            Kind::Config | Kind::Head | Kind::Index => true,
+            Kind::Config | Kind::Head | Kind::Index | Kind::Reference | Kind::PackedRefs => true,
         }
     }
 

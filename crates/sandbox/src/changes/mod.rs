@@ -30,6 +30,7 @@ pub(crate) use apply::{ApplyState, apply_own, standing};
 pub use copy::{Baseline, MOUNTED, copy_in, read_copy};
 pub use diff::{Diff, DiffEntry, MarkedPath, diff, marked};
 pub use error::ChangesError;
+pub(crate) use guarded::PARTIAL;
 pub(crate) use honest::LIES;
 pub(crate) use manifest::{ASIDE, must_have_ended, read as read_list, target_bytes};
 pub use manifest::{

@@ -1,7 +1,9 @@
-//! A configuration of git's that cannot be taken whole: its harmless keys are, and the rest stays with the run.
+//! What of git's files is taken otherwise than as the run left it: of a configuration its harmless keys, and the rest stays with
+//! the run; of an index and a list of references what git does not believe unseen; and no rights for others to write.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Result as KernelResult;
@@ -9,13 +11,16 @@ use rustix::io::Result as KernelResult;
 use super::ChangesError;
 use super::apply::KeysLeft;
 use super::exchange::parent;
-use super::guarded::Guarding;
-use super::manifest::{BLOBS, Entry, Fingerprint, Manifest};
-use crate::protect::{List, Part};
-use crate::state::Dir;
+use super::guarded::{Guarding, MAX_JUDGED};
+use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest};
+use crate::protect::{self, Hash, List, Part, makes_repository, settled, split};
+use crate::state::{Cross, Dir};
 use policy::json::sha256_hex;
 
-/// One that is taken in part: as the run left it, and which keys stay.
+/// Rights of others than the owner to write.
+const OTHERS: u32 = 0o022;
+
+/// A configuration that is taken in part: as the run left it, and which keys stay.
 pub(super) struct Parted {
     whole: Entry,
     keys: String,
@@ -23,7 +28,7 @@ pub(super) struct Parted {
 
 /// Puts what may be taken of each held configuration into the list, in the place of the whole. The list on the disk is not
 /// changed.
-pub(super) fn split(
+pub(super) fn part(
     manifest: &mut Manifest,
     paths: Option<&[PathBuf]>,
     list: &List,
@@ -39,16 +44,69 @@ pub(super) fn split(
         .collect();
     let mut parted = Vec::new();
     for (path, Part { merged, left }) in found {
-        let sum = sha256_hex(&merged);
-        let failed = |errno| ChangesError::Write { path: PathBuf::from(BLOBS).join(&sum), errno };
-        write(blobs, &sum, &merged).map_err(failed)?;
         for entry in manifest.entries.iter_mut().filter(|entry| entry.path == path && entry.base.is_some()) {
             parted.push(Parted { whole: entry.clone(), keys: left.clone() });
-            entry.size = u64::try_from(merged.len()).unwrap_or(u64::MAX);
-            entry.sha256 = Some(sum.clone());
+            put(entry, &merged, blobs)?;
         }
     }
     Ok(parted)
+}
+
+/// Puts what may be taken of git's files into the list: of an index what git does not believe unseen, and of all of them no new
+/// rights for others to write. The list on the disk is not changed.
+pub(super) fn settle(
+    manifest: &mut Manifest,
+    paths: Option<&[PathBuf]>,
+    (root, blobs): (&Dir, Option<&Dir>),
+) -> Result<(), ChangesError> {
+    let present = |entry: &&Entry| entry.change != Change::Removed;
+    let chosen: BTreeSet<PathBuf> =
+        manifest.choose(paths)?.into_iter().filter(present).map(|entry| entry.path.clone()).collect();
+    let mut others = BTreeMap::new();
+    for entry in manifest.entries.iter_mut().filter(|entry| present(&&**entry) && chosen.contains(&entry.path)) {
+        let mut is_other =
+            |folder: &Path| *others.entry(folder.to_owned()).or_insert_with(|| is_repository(root, folder));
+        if split(&entry.path).is_none() && !entry.path.ancestors().any(&mut is_other) {
+            continue;
+        }
+        // What a group may write in a shared repository it may write in what is new.
+        let had = entry.base.as_ref().map_or(0o020, |base| base.mode);
+        entry.mode &= !OTHERS | had;
+        let before = || root.read(&entry.path, MAX_JUDGED).unwrap_or_default();
+        let of = |name: &str| {
+            let sum = entry.sha256.as_deref().filter(|_| is_called(entry, name));
+            sum.and_then(|sum| blobs?.read(sum, MAX_JUDGED).ok())
+        };
+        let unpeeled = of("packed-refs").map(|list| protect::unpeeled(&list));
+        let now = of("index");
+        // What an index is read with is asked of indices alone.
+        let index = now.and_then(|now| settled(&before(), &now, Hash::of(root, &entry.path)?));
+        if let Some((blobs, settled)) = blobs.zip(index) {
+            put(entry, &settled, blobs)?;
+        } else if let Some((blobs, unpeeled)) = blobs.zip(unpeeled) {
+            put(entry, &unpeeled, blobs)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_called(entry: &Entry, wanted: &str) -> bool {
+    entry.kind == Kind::File && entry.path.file_name().is_some_and(|name| name == wanted)
+}
+
+fn is_repository(root: &Dir, folder: &Path) -> bool {
+    let dir = root.enter(folder, Cross::No);
+    dir.is_ok_and(|dir| makes_repository(|name| !matches!(dir.kind(name), Ok(None))))
+}
+
+/// Gives an entry another content.
+fn put(entry: &mut Entry, content: &[u8], blobs: &Dir) -> Result<(), ChangesError> {
+    let sum = sha256_hex(content);
+    let failed = |errno| ChangesError::Write { path: PathBuf::from(BLOBS).join(&sum), errno };
+    write(blobs, &sum, content).map_err(failed)?;
+    entry.size = u64::try_from(content.len()).unwrap_or(u64::MAX);
+    entry.sha256 = Some(sum);
+    Ok(())
 }
 
 /// After the parts were taken: the whole stays in the list, compared with what is on the host now.

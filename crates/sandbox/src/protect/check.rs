@@ -76,6 +76,8 @@ pub fn check(plan: &ProtectPlan, hold: &Hold, below: &Dir, aside: &Dir, list: &L
             Some(before) if before.target != found.target => {
                 slipped.push(relink(below, path, before.target.as_deref(), aside))
             }
+            // It leads where it did: the watch may have made it again, as another inode, and has told of it.
+            Some(before) if before.target.is_some() => {}
             Some(before) if before.inode == found.inode && is_folder(found.mode) => {}
             Some(_) => slipped.push(told(path, "changed", None)),
             None => slipped.push(put_aside(below, path, aside, "appeared")),

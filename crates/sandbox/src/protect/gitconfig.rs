@@ -8,6 +8,9 @@ use crate::fault::show_text;
 /// How many keys are named.
 const MAX_NAMED: usize = 5;
 
+/// The value of a key without one, which git takes for `true` or ends at: no value is written so ([`is_whole`]).
+const NONE: &str = "\\";
+
 /// A section and a key of it: both in lower case, with what stands between the quotes as it is.
 type Key = (String, String);
 
@@ -38,7 +41,7 @@ pub(super) fn objection(before: &[u8], now: &[u8]) -> Option<String> {
 pub fn taken(before: &[u8], now: &[u8]) -> Option<String> {
     let (before, now) = (keys(before)?, keys(now)?);
     let (mut harmless, _) = judged(&before, &now);
-    harmless.sort_by_key(|(section, _)| !(section.starts_with("remote") || section.starts_with("submodule")));
+    harmless.sort_by_key(|(section, _)| !section.starts_with("remote"));
     (!harmless.is_empty()).then(|| named(&harmless))
 }
 
@@ -114,25 +117,36 @@ fn is_harmless(key: &Key, before: &Keys, now: &Keys) -> bool {
     };
     match (section, key_name.as_str()) {
         ("user" | "author" | "committer", "name" | "email") | ("init", "defaultbranch") => true,
-        ("core", "filemode" | "ignorecase" | "precomposeunicode" | "symlinks" | "logallrefupdates") => true,
-        ("branch", "merge") => values().all(|value| value.starts_with("refs/") && plain(value)),
+        // `filemode`, `ignorecase` and `symlinks` say which changes of files git does not see.
+        ("core", "logallrefupdates") => values().all(|value| ["true", "false", "always"].contains(&value.as_str())),
+        // Without a name git stops reading.
+        ("branch", _) if below.is_empty() => false,
+        // What is no branch on the server anybody may have put there (`refs/pull/1/head`): such a one is for a new branch alone.
+        ("branch", "merge") => {
+            let of_a_branch = |value: &String| old.is_none() || value.starts_with("refs/heads/");
+            values().all(|value| value.starts_with("refs/") && plain(value) && of_a_branch(value))
+        }
         // A server that the host knows by this name already: what is sent and fetched without a word goes to none else.
         ("branch", "remote" | "pushremote") => {
             values().all(|value| value == "." || before.contains_key(&(format!("remote.{value}"), "url".to_owned())))
         }
-        ("branch", "rebase" | "description" | "vscode-merge-base" | "gh-merge-base") => true,
+        ("branch", "rebase") => {
+            values().all(|value| ["true", "false", "merges", "interactive"].contains(&value.as_str()))
+        }
+        ("branch", "description" | "vscode-merge-base" | "gh-merge-base") => true,
         ("submodule", "active") => true,
         // Of a remote that has an address and keeps it: without one, git takes its name for a folder. Into branches and tags of
         // the host's own nothing is fetched that was not before: a mirror takes their place.
         ("remote", "fetch") => {
             let url = (format!("remote.{below}"), "url".to_owned());
             let addressed = before.contains_key(&url) || (now.contains_key(&url) && is_harmless(&url, before, now));
-            let kept = |value: &String| old.is_some_and(|old| old.contains(value)) || is_fetched_aside(value, below);
+            let kept = |value: &String| {
+                old.is_some_and(|old| old.contains(value)) || is_refspec(value) && is_fetched_aside(value, below)
+            };
             is_name(below) && new.is_some() && addressed && values().all(|value| plain(value) && kept(value))
         }
         // A new remote; another address for an old one would send there what was meant for somebody else.
         ("remote", "url") => is_name(below) && old.is_none() && values().all(|value| is_address(value)),
-        ("submodule", "url") => !below.is_empty() && old.is_none() && values().all(|value| is_address(value)),
         _ => false,
     }
 }
@@ -144,10 +158,26 @@ fn is_name(remote: &str) -> bool {
         && remote.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
-/// Whether what is fetched goes where git keeps what it knows of a remote of this name, or nowhere.
+/// Whether what is fetched goes where git keeps what it knows of a remote of this name, under the name that it has there, or
+/// nowhere: else `origin/main` would be what somebody put into a request to merge.
 fn is_fetched_aside(refspec: &str, remote: &str) -> bool {
     let own = format!("refs/remotes/{remote}/");
-    refspec.split_once(':').is_none_or(|(_, to)| to.starts_with(&own) && !to.contains(".."))
+    refspec.split_once(':').is_none_or(|(from, to)| {
+        let from = from.trim_start_matches('+').strip_prefix("refs/").unwrap_or_default();
+        let name = to.strip_prefix(&own).filter(|name| !name.is_empty() && !name.contains(".."));
+        name.is_some_and(|name| name == from || from.strip_prefix("heads/") == Some(name))
+    })
+}
+
+/// Whether git reads it: at another one it stops, in each command that looks for a remote.
+fn is_refspec(value: &str) -> bool {
+    let value = value.strip_prefix('+').unwrap_or(value);
+    let (from, to) = value.split_once(':').unwrap_or((value, ""));
+    let is_part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    let is_ref = |name: &str| !name.ends_with('.') && !name.contains("..") && name.split('/').all(is_part);
+    let stars = |name: &str| name.matches('*').count();
+    let pair = if to.is_empty() { stars(from) == 0 } else { is_ref(to) && stars(from) == stars(to) };
+    is_ref(from) && stars(from) <= 1 && pair
 }
 
 /// Whether quotes and escapes are as git writes them: at any other git stops reading, and works no more.
@@ -220,7 +250,7 @@ fn lines(config: &[u8]) -> Option<Vec<Line>> {
     let mut found = Vec::new();
     let mut section = String::new();
     for whole in std::str::from_utf8(config).ok()?.split_inclusive('\n') {
-        let line = whole.trim();
+        let line = trimmed(whole);
         let text = format!("{}\n", whole.strip_suffix('\n').unwrap_or(whole));
         if line.is_empty() || line.starts_with(['#', ';']) {
             found.push(Line { text, section: section.clone(), key: None, is_aside: true });
@@ -234,7 +264,10 @@ fn lines(config: &[u8]) -> Option<Vec<Line>> {
             found.push(Line { text, section: section.clone(), key: None, is_aside: false });
             continue;
         }
-        let (key, value) = line.split_once('=').map_or((line, "true"), |(key, value)| (key.trim(), value.trim()));
+        // Before `=` git takes fewer blanks than elsewhere.
+        let (key, value) = line
+            .split_once('=')
+            .map_or((line, NONE), |(key, value)| (key.trim_end_matches([' ', '\t']), trimmed(value)));
         let named = key.starts_with(|c: char| c.is_ascii_alphabetic())
             && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         if !named || section.is_empty() {
@@ -246,12 +279,18 @@ fn lines(config: &[u8]) -> Option<Vec<Line>> {
     Some(found)
 }
 
+/// Without what git takes for blanks: any other one is where it stops reading.
+fn trimmed(text: &str) -> &str {
+    text.trim_matches([' ', '\t', '\r', '\n'])
+}
+
 /// `core`, `remote "origin"`.
 fn heading(head: &str) -> Option<String> {
-    let (name, below) =
-        head.split_once(char::is_whitespace).map_or((head, None), |(name, rest)| (name, Some(rest.trim())));
+    let blanks = [' ', '\t', '\r'];
+    let split = head.split_once([' ', '\t']).map(|(name, rest)| (name, Some(rest.trim_start_matches(blanks))));
+    let (name, below) = split.unwrap_or((head, None));
     let plain = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
-    if name.is_empty() || !plain(name) {
+    if name.is_empty() || !plain(name) || name.ends_with('.') {
         return None;
     }
     let name = name.to_ascii_lowercase();
@@ -278,6 +317,10 @@ mod tests {
             "[branch \"x\"]\n\tremote = origin\n\tmerge = refs/heads/x\n",
             "[remote \"up\"]\n\turl = git@host.example:a/b.git\n\tfetch = +refs/heads/*:refs/remotes/up/*\n",
             "# a comment\n",
+            "[core]\n\tlogAllRefUpdates = always\n[branch \"x\"]\n\trebase = true\n",
+            "[remote \"origin\"]\n\tfetch = main\n",
+            "[branch \"x\"]\n\tremote = origin\n\tmerge = refs/pull/6/head\n",
+            "[remote \"origin\"]\n\tfetch = +refs/heads/a:refs/remotes/origin/a\n\tfetch = refs/pull/*:refs/remotes/origin/pull/*\n",
         ] {
             assert_eq!(with(more), None, "{more}");
         }
@@ -305,16 +348,39 @@ mod tests {
             "[remote \"new\"]\n\turl = https://evil.example/x.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n",
             "[remote \"new\"]\n\turl = https://evil.example/x.git\n\tfetch = +refs/tags/*:refs/tags/*\n",
             "[remote \".\"]\n\turl = https://evil.example/x.git\n",
+            "[submodule \"x\"]\n\turl = https://evil.example/x.git\n",
             "[remote \"..\"]\n\turl = https://evil.example/x.git\n",
             "[remote \"https://a.example/x.git\"]\n\turl = https://evil.example/x.git\n",
             "[remote \"git@a.example:x.git\"]\n\turl = https://evil.example/x.git\n",
             "[remote \"team/x.git\"]\n\turl = https://evil.example/x.git\n",
             "[remote \"-x\"]\n\turl = https://evil.example/x.git\n",
+            "[core]\n\tignorecase = true\n",
+            "[core]\n\tfilemode = false\n",
+            "[core]\n\tsymlinks = false\n",
+            "[user]\n\tname\n",
+            "\u{b}[user]\n\tname = x\n",
+            "[user]\n\tname\r= x\n",
+            "[branch \"x\" ]\n\tmerge = refs/heads/x\n",
+            "[branch \"\"]\n\tmerge = refs/heads/x\n",
+            "[branch.]\n\tmerge = refs/heads/x\n",
+            "[branch \"x\"]\n\trebase = maybe\n",
+            "[core]\n\tlogallrefupdates = maybe\n",
+            "[remote \"origin\"]\n\tfetch = +refs/heads/*\n",
+            "[remote \"origin\"]\n\tfetch = refs/heads/a.lock:refs/remotes/origin/a.lock\n",
+            "[remote \"origin\"]\n\tfetch = refs/heads/**:refs/remotes/origin/**\n",
+            "[remote \"origin\"]\n\tfetch = ..x\n",
+            "\u{a0}\n",
+            "[branch\u{2003}\"x\"]\n\tmerge = refs/heads/x\n",
+            "[remote \"origin\"]\n\tfetch = +refs/pull/6/head:refs/remotes/origin/main\n",
+            "[remote \"origin\"]\n\tfetch = +refs/heads/a:refs/remotes/origin/main\n",
             "[remote \"a/../..\"]\n\turl = https://evil.example/x.git\n\tfetch = +x:refs/remotes/a/../../heads/x\n",
         ] {
             assert!(with(more).is_some(), "{more}");
         }
         assert!(objection(b"", b"\xff").is_some());
+        let branch = |merge: &str| format!("[branch \"main\"]\n\tmerge = refs/{merge}\n");
+        assert_eq!(objection(branch("heads/a").as_bytes(), branch("heads/b").as_bytes()), None);
+        assert!(objection(branch("heads/a").as_bytes(), branch("pull/6/head").as_bytes()).is_some());
     }
 
     #[test]

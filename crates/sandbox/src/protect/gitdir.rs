@@ -8,7 +8,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use policy::protected::folded;
+pub use policy::protected::makes_repository;
+
 use super::objects::Name;
+use super::references::{is_plain_head, is_plain_part, is_replace, packed_refs};
 
 /// What stands at a path of git's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +51,10 @@ pub enum Kind {
     Head,
     /// `index`, which git trusts to hold no path that it would not have put there.
     Index,
+    /// A reference, which may lead to another one.
+    Reference,
+    /// `packed-refs`, which may hold some that replace objects.
+    PackedRefs,
     /// A new loose object.
     Loose(Name),
     /// A new pack of objects.
@@ -63,7 +71,7 @@ impl Kind {
     pub const fn holds_objects(self) -> bool {
         match self {
             Self::Loose(_) | Self::Pack(_) | Self::BesidePack | Self::Large(_) => true,
-            Self::Config | Self::Head | Self::Index => false,
+            Self::Config | Self::Head | Self::Index | Self::Reference | Self::PackedRefs => false,
         }
     }
 }
@@ -74,11 +82,16 @@ const REMOVED_OBJECT: &str = "objects are only added: what `git gc` packed and r
 const CHANGED_OBJECT: &str = "an object that is there is never changed";
 const UNKNOWN: &str = "git may obey it: it is not among what is known to be harmless";
 
+/// Whether the last part of a path is `.git`, as the file system with the widest idea of sameness takes it.
+pub(super) fn is_git(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| folded(name.as_bytes()).eq_ignore_ascii_case(b".git"))
+}
+
 /// The folder of git's that a path of a workspace lies in, up to and with its first `.git`, and the rest.
 #[must_use]
 pub fn split(path: &Path) -> Option<(PathBuf, PathBuf)> {
     let parts: Vec<&OsStr> = path.components().map(std::path::Component::as_os_str).collect();
-    let at = parts.iter().position(|part| part.eq_ignore_ascii_case(".git"))?;
+    let at = parts.iter().position(|part| is_git(Path::new(part)))?;
     let (folder, rest) = parts.split_at_checked(at.checked_add(1)?)?;
     Some((folder.iter().collect(), rest.iter().collect()))
 }
@@ -92,33 +105,11 @@ pub const DATA: [&str; 4] = ["objects", "refs", "logs", "lfs"];
 /// Why a folder that becomes one of git's is held.
 pub const NEW_REPOSITORY: &str = "a new repository: git runs what it names as soon as somebody works there";
 
-/// Whether git takes a folder for one of its own that has these names, each as a file, a folder or a link: `HEAD` with
-/// `objects` and `refs`, or with `commondir`, which says where those two and the configuration lie.
-#[must_use]
-pub fn makes_repository(has: impl Fn(&str) -> bool) -> bool {
-    has("HEAD") && (has("commondir") || (has("objects") && has("refs")))
-}
-
 /// [`makes_repository`] of all names in a folder.
 pub(super) fn is_repository<'a>(names: impl IntoIterator<Item = &'a OsStr>) -> bool {
     // Of most folders nothing is kept.
     let found: Vec<&OsStr> = names.into_iter().filter(|name| REPOSITORY.iter().any(|wanted| name == wanted)).collect();
     makes_repository(|wanted| found.iter().any(|name| *name == wanted))
-}
-
-/// Words of git's configuration that may be paths: hooks, programs, further files; and whether one may be a folder.
-pub(super) fn named(config: &[u8]) -> Vec<(String, bool)> {
-    let plain = ["remote", "branch", "user", "submodule"];
-    let values = super::gitconfig::keys(config).unwrap_or_default().into_iter();
-    let values = values.filter(|((section, _), _)| !plain.iter().any(|one| section.split('.').next() == Some(one)));
-    let words = values.flat_map(|((_, key), values)| {
-        let words = values.into_iter().flat_map(|value| {
-            let value = value.trim_start_matches('!').replace(['"', '\''], " ");
-            value.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
-        });
-        words.map(|word| (word, key == "hookspath")).collect::<Vec<_>>()
-    });
-    words.filter(|(word, _)| word.bytes().any(|b| b.is_ascii_alphanumeric())).collect()
 }
 
 /// Judges a path below a folder of git's.
@@ -139,7 +130,7 @@ pub(super) fn judge(rest: &Path, what: NodeChange) -> Verdict {
         return Verdict::Held("a link in git's folder leads git to another place");
     }
     // No name of git's own is this one, at no depth: it would be a repository in the repository.
-    if parts.iter().any(|part| part.eq_ignore_ascii_case(b".git")) {
+    if parts.iter().any(|part| is_git(Path::new(OsStr::from_bytes(part)))) {
         return Verdict::Held(UNKNOWN);
     }
     if last.ends_with(b".lock") {
@@ -152,7 +143,8 @@ pub(super) fn judge(rest: &Path, what: NodeChange) -> Verdict {
         }
         own = inner;
     } else if own.first() == Some(&&b"modules"[..]) {
-        return module(own, what);
+        // Names of submodules have slashes: where the folder of one begins only the host tells, and from there it is judged as one.
+        return own_folder(what);
     }
     in_folder(own, what)
 }
@@ -167,45 +159,8 @@ const fn own_folder(what: NodeChange) -> Verdict {
     }
 }
 
-/// Names of submodules may have slashes, so that nobody can say where the folder of one begins: what decides is the first
-/// part that git itself uses, and a name that steers git is held wherever it stands.
-fn module(parts: &[&[u8]], what: NodeChange) -> Verdict {
-    let steers = |part: &&[u8]| STEERING.iter().any(|name| part.eq_ignore_ascii_case(name));
-    if parts.iter().skip(1).rev().skip(1).any(steers) {
-        return Verdict::Held(UNKNOWN);
-    }
-    let begins = parts.iter().skip(2).position(|part| TOP.contains(part) || *part == b"config");
-    match begins.and_then(|at| parts.get(at.saturating_add(2)..)) {
-        Some([b"config"]) => in_folder(&[b"config"], what),
-        Some(inner) if !inner.last().is_some_and(steers) => in_folder(inner, what),
-        Some(_) => Verdict::Held(UNKNOWN),
-        // A submodule may have such a name too: as a folder it is one.
-        None if !is_folder(what) && parts.get(2..).and_then(<[_]>::last).is_some_and(|name| is_head(name)) => {
-            Verdict::Harmless
-        }
-        None => own_folder(what),
-    }
-}
-
-/// Names that steer git, at the top of a folder of git's.
-const STEERING: [&[u8]; 9] = [
-    b"hooks",
-    b"config",
-    b"config.worktree",
-    b"commondir",
-    b"gitdir",
-    b"info",
-    b"alternates",
-    b"rebase-merge",
-    b"modules",
-];
-
-/// What is harmless at the top of a folder of git's, folders included.
-const TOP: [&[u8]; 16] = [
-    b"objects",
-    b"refs",
-    b"logs",
-    b"lfs",
+/// Files that are harmless at the top of a folder of git's.
+const TOP: [&[u8]; 12] = [
     b"HEAD",
     b"packed-refs",
     b"index",
@@ -226,23 +181,34 @@ fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
         [b"config"] if is_file(what) => return Verdict::Contents(Kind::Config),
         [b"index"] if is_file(what) => return Verdict::Contents(Kind::Index),
         [b"HEAD"] if is_file(what) => return Verdict::Contents(Kind::Head),
+        [b"packed-refs"] if is_file(what) => return Verdict::Contents(Kind::PackedRefs),
         // A rebase that was begun outside may end inside; one that was begun inside would run its list outside.
         [b"rebase-merge" | b"rebase-apply" | b"sequencer" | b"BISECT_LOG", ..] => what == NodeChange::Removed,
         [b"HEAD"] if what == NodeChange::Removed => return Verdict::Held("the repository would be gone"),
         // Without them git looks for a repository elsewhere.
         [b"objects" | b"refs"] if !is_folder(what) => return Verdict::Held("the repository would be gone"),
         // They show other contents than what is sent and fetched.
-        [b"refs", b"replace", ..] => false,
+        [b"refs", name, ..] if is_replace(name) => false,
+        // What git makes under no such name others take for an option, or stop at.
+        [b"refs" | b"logs", ..] if what != NodeChange::Removed && !is_branch_of(parts) => false,
+        [b"refs", _, ..] if is_file(what) => return Verdict::Contents(Kind::Reference),
+        [name] if is_file(what) && is_head(name) => return Verdict::Contents(Kind::Reference),
         [b"objects", rest @ ..] => return object(rest, what),
         [b"lfs", rest @ ..] => return large(rest, what),
         [b"refs" | b"logs", ..] => true,
         [b"info"] => is_folder(what),
         // For readers over plain HTTP.
         [b"info", b"refs"] => true,
-        [name] => TOP.contains(name) || is_head(name),
+        // What git writes as a file it could not write any more where a folder stands.
+        [name] => !is_folder(what) && (TOP.contains(name) || is_head(name)),
         [_, _, ..] => false,
     };
     if harmless { Verdict::Harmless } else { Verdict::Held(UNKNOWN) }
+}
+
+/// Whether each part of a path below `refs` or `logs` may be one of a reference's name.
+fn is_branch_of(parts: &[&[u8]]) -> bool {
+    parts.iter().all(|part| is_plain_part(part))
 }
 
 const fn is_file(what: NodeChange) -> bool {
@@ -319,21 +285,14 @@ pub fn objection(kind: Kind, before: &[u8], now: &[u8]) -> Option<String> {
         Kind::Head => {
             (!is_plain_head(now)).then(|| "it names no branch: git would look for a repository elsewhere".to_owned())
         }
-        Kind::Index => super::index::objection(now),
-        // They need more than two files to be judged (`crate::changes`).
-        Kind::Loose(_) | Kind::Pack(_) | Kind::BesidePack | Kind::Large(_) => Some(UNKNOWN.to_owned()),
-    }
-}
-
-/// A branch, or a commit.
-fn is_plain_head(head: &[u8]) -> bool {
-    let head = head.trim_ascii_end();
-    let plain = |name: &[u8]| {
-        name.iter().all(|b| b.is_ascii_graphic() && *b != b'\\') && !name.windows(2).any(|two| two == b"..")
-    };
-    match head.strip_prefix(b"ref: refs/") {
-        Some(name) => !name.is_empty() && plain(name),
-        None => matches!(head.len(), 40 | 64) && head.iter().all(u8::is_ascii_hexdigit),
+        Kind::Reference => {
+            let leads = now.trim_ascii_start().starts_with(b"ref:");
+            (leads && !is_plain_head(now))
+                .then(|| "it leads to no reference: git would write one where it leads".to_owned())
+        }
+        Kind::PackedRefs => packed_refs(before, now),
+        // They need more than two files to be judged (`crate::changes`, [`super::index_objection`]).
+        Kind::Index | Kind::Loose(_) | Kind::Pack(_) | Kind::BesidePack | Kind::Large(_) => Some(UNKNOWN.to_owned()),
     }
 }
 
@@ -347,24 +306,21 @@ mod tests {
 
     #[test]
     fn what_daily_work_writes_is_harmless() {
-        for path in [
-            "packed-refs",
-            "ORIG_HEAD",
-            "FETCH_HEAD",
-            "CHERRY_PICK_HEAD",
-            "COMMIT_EDITMSG",
-            "refs/heads/config",
-            "logs/refs/heads/hooks",
-            "modules/vendor/lib/refs/heads/main",
-            "modules/vendor/FETCH_HEAD",
-            "modules/vendor/lib/ORIG_HEAD",
-            "worktrees/w/ORIG_HEAD",
+        for (path, kind) in [
+            ("packed-refs", Some(Kind::PackedRefs)),
+            ("ORIG_HEAD", Some(Kind::Reference)),
+            ("FETCH_HEAD", Some(Kind::Reference)),
+            ("CHERRY_PICK_HEAD", Some(Kind::Reference)),
+            ("COMMIT_EDITMSG", None),
+            ("refs/heads/config", Some(Kind::Reference)),
+            ("logs/refs/heads/hooks", None),
+            ("worktrees/w/ORIG_HEAD", Some(Kind::Reference)),
         ] {
-            assert_eq!(of(path, NodeChange::NewFile), Verdict::Harmless, "{path}");
+            assert_eq!(of(path, NodeChange::NewFile), kind.map_or(Verdict::Harmless, Verdict::Contents), "{path}");
             assert!(matches!(of(path, NodeChange::Link), Verdict::Held(_)), "{path} as a link");
+            assert_eq!(of(path, NodeChange::Removed), Verdict::Harmless, "{path}");
         }
         assert_eq!(of("config", NodeChange::File), Verdict::Contents(Kind::Config));
-        assert_eq!(of("modules/vendor/lib/config", NodeChange::File), Verdict::Contents(Kind::Config));
         assert_eq!(of("HEAD", NodeChange::File), Verdict::Contents(Kind::Head));
         assert_eq!(of("worktrees/w/index", NodeChange::NewFile), Verdict::Contents(Kind::Index));
         assert_eq!(of("rebase-merge/git-rebase-todo", NodeChange::Removed), Verdict::Harmless);
@@ -387,6 +343,8 @@ mod tests {
             "sequencer/todo",
             "rebase-apply/applying",
             "modules/a/hooks/x",
+            "modules/a/refs/heads/main",
+            "modules/src/logs/index",
             "modules/a/b/hooks/post-checkout",
             "modules/a/commondir",
             "modules/refs/hooks/x",
@@ -420,9 +378,26 @@ mod tests {
             let verdict = of(path, NodeChange::File);
             assert!(matches!(verdict, Verdict::Held(_)), "{path}: {verdict:?}");
         }
-        for path in ["refs/replace/x", "sharedindex.0a"] {
+    }
+
+    #[test]
+    fn names_that_git_gives_to_nothing_and_folders_in_the_place_of_files_are_held() {
+        for path in [
+            "refs/replace/x",
+            "refs/Replace/x",
+            "sharedindex.0a",
+            "refs/heads/--upload-pack=x",
+            "refs/heads/a b",
+            "refs/heads/x~1",
+            "refs/heads/-d/x",
+            "logs/refs/heads/a..b",
+        ] {
             assert!(matches!(of(path, NodeChange::File), Verdict::Held(_)), "{path}");
         }
+        for folder in ["FETCH_HEAD", "COMMIT_EDITMSG", "refs/heads/--x"] {
+            assert!(matches!(of(folder, NodeChange::NewFolder), Verdict::Held(_)), "{folder}");
+        }
+        assert_eq!(of("refs/heads/--x", NodeChange::Removed), Verdict::Harmless);
         assert!(matches!(of("HEAD", NodeChange::Removed), Verdict::Held(_)));
         assert!(
             matches!(of("", NodeChange::NewFolder), Verdict::Held(_))
@@ -441,7 +416,7 @@ mod tests {
             format!("objects/01/{}", "45".repeat(31)),
             format!("objects/pack/pack-{sum}.pack"),
             format!("objects/pack/pack-{long}.idx"),
-            format!("modules/a/objects/pack/pack-{sum}.rev"),
+            format!("worktrees/a/objects/pack/pack-{sum}.rev"),
             format!("lfs/objects/01/23/{long}"),
         ] {
             assert!(
@@ -505,15 +480,5 @@ mod tests {
         assert_eq!(split("a/.git/config"), Some(("a/.git".into(), "config".into())));
         assert_eq!(split(".GIT"), Some((".GIT".into(), String::new())));
         assert_eq!(split("a/.github/x"), None);
-    }
-
-    #[test]
-    fn a_head_names_a_branch_or_a_commit() {
-        for head in ["ref: refs/heads/main\n", "0123456789012345678901234567890123456789\n"] {
-            assert_eq!(objection(Kind::Head, b"", head.as_bytes()), None, "{head}");
-        }
-        for head in ["", "x", "ref: ../x", "ref: refs/", "ref: refs/heads/../../x", "ref: refs/heads/a b", "0123"] {
-            assert!(objection(Kind::Head, b"", head.as_bytes()).is_some(), "{head}");
-        }
     }
 }

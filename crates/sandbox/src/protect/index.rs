@@ -1,104 +1,228 @@
-//! The paths of git's `index`. git checks a path when it puts it there and trusts it afterwards: an entry `.git/hooks/x` or
-//! `../x` that somebody else wrote into the file is checked out as it stands.
+//! git's `index`. git checks a path when it puts it there and trusts it afterwards: an entry `.git/hooks/x` or `../x` that
+//! somebody else wrote into the file is checked out as it stands. And it believes what the index remembers: that a file is
+//! as it was, that it is not to be looked at, which names a folder has, where among the bytes the entries are. With that a
+//! run would make `git status` say that nothing changed.
 
-/// Why git's index may not be taken over; what is not understood may not.
-pub(super) fn objection(index: &[u8]) -> Option<String> {
-    let Some(paths) = Paths::of(index) else {
-        return Some("it is no index of git's that is understood here".to_owned());
-    };
-    for path in paths {
-        let Some(path) = path else { return Some("it is no index of git's that is understood here".to_owned()) };
-        if !is_plain(&path) {
-            return Some(format!(
-                "its entry {} would be written where git writes nothing",
-                crate::fault::show_bytes(&path)
-            ));
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use policy::protected::folded;
+use rustix::io::Errno;
+use sha1::{Digest as _, Sha1};
+use sha2::{Digest as _, Sha256};
+
+use super::{git, gitconfig};
+use crate::state::Dir;
+
+const UNKNOWN: &str = "it is no index of git's that is understood here";
+/// A larger configuration says nothing here.
+const MAX_CONFIG: u64 = 1 << 20;
+const MAX_POINTER: u64 = 8192;
+/// Bytes before the first entry.
+const HEADER: usize = 12;
+/// Bytes of an entry before the hash: times, device, inode, mode, ids and size.
+const FIXED: usize = 40;
+/// Where in them the mode stands, which is no memory but what is to be there.
+const MODE: Range<usize> = 24..28;
+/// In the flags of an entry: it is taken to be unchanged.
+const UNCHANGED: u16 = 0x8000;
+/// More flags follow.
+const EXTENDED: u16 = 0x4000;
+/// In those: it is left out of the working tree.
+const SKIPPED: u16 = 0x4000;
+/// In those: it is to be added. git knows no others, and stops at one.
+const INTENDED: u16 = 0x2000;
+/// The length of the path, or that it is longer.
+const LENGTH: u16 = 0x0fff;
+
+/// How git reads the indices of a repository. Nothing in one says it, and a run could write one that reads in two ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hash {
+    /// 20 bytes.
+    Sha1,
+    /// 32 bytes.
+    Sha256,
+}
+
+impl Hash {
+    const fn bytes(self) -> usize {
+        match self {
+            Self::Sha1 => 20,
+            Self::Sha256 => 32,
         }
     }
-    None
+
+    /// Of the repository of an index, by its configuration on the host; `None` where that is not understood.
+    #[must_use]
+    pub fn of(host: &Dir, index: &Path) -> Option<Self> {
+        let own = index.parent()?;
+        let folder = match host.read(own.join("commondir"), MAX_POINTER) {
+            Ok(common) => {
+                let common = Path::new(OsStr::from_bytes(common.trim_ascii_end()));
+                git::resolve(&Path::new("/").join(own), common).filter(|_| common.is_relative())?
+            }
+            Err(Errno::NOENT) => Path::new("/").join(own),
+            Err(_) => return None,
+        };
+        match host.read(folder.strip_prefix("/").ok()?.join("config"), MAX_CONFIG) {
+            Ok(config) => Self::configured(&config),
+            Err(Errno::NOENT) => Some(Self::Sha1),
+            Err(_) => None,
+        }
+    }
+
+    fn configured(config: &[u8]) -> Option<Self> {
+        let keys = gitconfig::keys(config)?;
+        let said = keys.get(&("extensions".to_owned(), "objectformat".to_owned()));
+        match said.map(Vec::as_slice) {
+            None => Some(Self::Sha1),
+            Some([one]) if one == "sha1" => Some(Self::Sha1),
+            Some([one]) if one == "sha256" => Some(Self::Sha256),
+            Some(_) => None,
+        }
+    }
+}
+
+/// Why git's index may not take the place of another; what is not understood may not.
+#[must_use]
+pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>) -> Option<String> {
+    let Some(hash) = hash.map(Hash::bytes) else { return Some(UNKNOWN.to_owned()) };
+    let Some(entries) = entries(now, hash) else { return Some(UNKNOWN.to_owned()) };
+    let unseen = entries_of_host(before, hash).filter(Entry::is_unseen);
+    let unseen: BTreeSet<Vec<u8>> = unseen.map(|entry| entry.path).collect();
+    entries.iter().find_map(|entry| {
+        let why = if !is_plain(&entry.path) {
+            "would be written where git writes nothing"
+        } else if entry.is_unseen() && !unseen.contains(&entry.path) {
+            "is one that git does not look at any more, whatever the file becomes"
+        } else {
+            return None;
+        };
+        Some(format!("its entry {} {why}", crate::fault::show_bytes(&entry.path)))
+    })
+}
+
+/// An index without what git would believe of it unseen: its entries, those that the host has not in the same way without time
+/// and size, so that git looks at the files again; and nothing behind them. `None` where it is not understood.
+#[must_use]
+pub fn settled(before: &[u8], now: &[u8], hash: Hash) -> Option<Vec<u8>> {
+    let hash = hash.bytes();
+    let known: BTreeMap<Vec<u8>, Entry<'_>> =
+        entries_of_host(before, hash).map(|entry| (entry.path.clone(), entry)).collect();
+    let mut settled = now.get(..HEADER)?.to_vec();
+    for entry in entries(now, hash)? {
+        let is_known = known.get(&entry.path).is_some_and(|known| known.head() == entry.head());
+        let at = settled.len();
+        settled.extend(entry.raw);
+        if !is_known {
+            settled.get_mut(at..at.checked_add(FIXED)?)?.fill(0);
+            settled
+                .get_mut(at.checked_add(MODE.start)?..at.checked_add(MODE.end)?)?
+                .copy_from_slice(entry.raw.get(MODE)?);
+        }
+    }
+    let sum = if hash == 32 { Sha256::digest(&settled).to_vec() } else { Sha1::digest(&settled).to_vec() };
+    settled.extend(sum);
+    Some(settled)
+}
+
+/// None of an index that is not understood.
+fn entries_of_host(index: &[u8], hash: usize) -> impl Iterator<Item = Entry<'_>> {
+    entries(index, hash).unwrap_or_default().into_iter()
+}
+
+/// The entries of an index, if all of it reads.
+fn entries(index: &[u8], hash: usize) -> Option<Vec<Entry<'_>>> {
+    let version = u32_at(index, 4)?;
+    if index.get(..4)? != b"DIRC" || !(2..=4).contains(&version) {
+        return None;
+    }
+    let rest = index.get(HEADER..index.len().checked_sub(hash)?)?;
+    let mut reader = Reader { rest, hash, compressed: version == 4, path: Vec::new() };
+    let entries = (0..u32_at(index, 8)?).map(|_| reader.entry()).collect::<Option<Vec<_>>>()?;
+    reader.extensions().then_some(entries)
+}
+
+/// One entry.
+struct Entry<'a> {
+    raw: &'a [u8],
+    path: Vec<u8>,
+    flags_at: usize,
+    path_at: usize,
+}
+
+impl Entry<'_> {
+    /// All but the path.
+    fn head(&self) -> Option<&[u8]> {
+        self.raw.get(..self.path_at)
+    }
+
+    /// Whether git does not look at the file.
+    fn is_unseen(&self) -> bool {
+        let flags = |at: usize| u16_at(self.raw, at).unwrap_or(u16::MAX);
+        let first = flags(self.flags_at);
+        first & UNCHANGED != 0 || first & EXTENDED != 0 && flags(self.flags_at.saturating_add(2)) & SKIPPED != 0
+    }
 }
 
 /// A path that git itself would put there: relative, without `.`, `..` or anything that some file system takes for `.git`.
 fn is_plain(path: &[u8]) -> bool {
     path.split(|&b| b == b'/').all(|part| {
-        let text: String = String::from_utf8_lossy(part).chars().filter(|c| !is_ignored(*c)).collect();
-        let text = text.trim_end_matches(['.', ' ']).to_ascii_lowercase();
-        let name = text.split(':').next().unwrap_or_default();
+        let name = folded(String::from_utf8_lossy(part).as_bytes()).to_ascii_lowercase();
         !part.is_empty()
             && !matches!(part, b"." | b"..")
-            && name != ".git"
-            && !name.starts_with("git~")
+            && name != b".git"
+            && !name.starts_with(b"git~")
             && !part.contains(&b'\\')
     })
 }
 
-/// Letters that HFS+ leaves out when it compares.
-const fn is_ignored(letter: char) -> bool {
-    matches!(letter, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
-}
-
-/// The paths of an index of version 2, 3 or 4; `None` for one that does not read.
-struct Paths<'a> {
+/// Reads an index of version 2, 3 or 4 as git does, entry by entry.
+struct Reader<'a> {
     rest: &'a [u8],
-    left: u32,
     /// Bytes of a hash.
     hash: usize,
     compressed: bool,
     path: Vec<u8>,
-    extensions: bool,
 }
 
-/// Bytes of an entry before the hash: times, device, inode, mode, ids and size.
-const FIXED: usize = 40;
-
-impl<'a> Paths<'a> {
-    fn of(index: &'a [u8]) -> Option<Self> {
-        let version = u32_at(index, 4)?;
-        if index.get(..4)? != b"DIRC" || !(2..=4).contains(&version) {
-            return None;
-        }
-        // Nothing in the file says which hash; the checksum at its end is one.
-        let hash =
-            [20, 32].into_iter().find(|hash| Self::with(index, version, *hash).is_some_and(Self::reads_whole))?;
-        Self::with(index, version, hash)
-    }
-
-    fn with(index: &'a [u8], version: u32, hash: usize) -> Option<Self> {
-        let rest = index.get(12..index.len().checked_sub(hash)?)?;
-        let left = u32_at(index, 8)?;
-        Some(Self { rest, left, hash, compressed: version == 4, path: Vec::new(), extensions: false })
-    }
-
-    /// Whether every entry reads, and after them stand extensions that name no other file.
-    fn reads_whole(mut self) -> bool {
-        self.by_ref().all(|path| path.is_some()) && self.extensions
-    }
-
-    fn entry(&mut self) -> Option<Vec<u8>> {
+impl<'a> Reader<'a> {
+    fn entry(&mut self) -> Option<Entry<'a>> {
+        let whole = self.rest;
         let flags_at = FIXED.checked_add(self.hash)?;
-        let flags = u16::from_be_bytes(self.rest.get(flags_at..flags_at.checked_add(2)?)?.try_into().ok()?);
-        let extended = flags & 0x4000 != 0;
-        let name_at = flags_at.checked_add(if extended { 4 } else { 2 })?;
-        let mut name = self.rest.get(name_at..)?;
-        if self.compressed {
+        let flags = u16_at(whole, flags_at)?;
+        let path_at = flags_at.checked_add(if flags & EXTENDED == 0 { 2 } else { 4 })?;
+        let mut name = whole.get(path_at..)?;
+        let length = if self.compressed {
             let (strip, used) = variable(name)?;
             name = name.get(used..)?;
             let end = name.iter().position(|&b| b == 0)?;
             self.path.truncate(self.path.len().checked_sub(strip)?);
             self.path.extend_from_slice(name.get(..end)?);
-            self.rest = name.get(end.checked_add(1)?..)?;
+            path_at.checked_add(used)?.checked_add(end)?.checked_add(1)?
         } else {
             let end = name.iter().position(|&b| b == 0)?;
             self.path = name.get(..end)?.to_vec();
             // Padded with 1 to 8 zeros to a multiple of eight.
-            let length = name_at.checked_add(end)?.checked_add(8)? & !7;
-            self.rest = self.rest.get(length..)?;
-        }
-        Some(self.path.clone())
+            let length = path_at.checked_add(end)?.checked_add(8)? & !7;
+            let padding = whole.get(path_at.checked_add(end)?..length)?;
+            padding.iter().all(|byte| *byte == 0).then_some(length)?
+        };
+        // git goes by this number to the next entry: one that is not so would hide entries.
+        let said = usize::from(flags & LENGTH);
+        let is_said = said == self.path.len() || said == usize::from(LENGTH) && self.path.len() > said;
+        let further = if flags & EXTENDED == 0 { 0 } else { u16_at(whole, flags_at.checked_add(2)?)? };
+        let is_known = further & !(SKIPPED | INTENDED) == 0 && is_mode(u32_at(whole, MODE.start)?);
+        let raw = whole.get(..length).filter(|_| is_said && is_known)?;
+        self.rest = whole.get(length..)?;
+        Some(Entry { raw, path: self.path.clone(), flags_at, path_at })
     }
 
     /// Extensions may follow; one whose name is in lower case changes what the entries mean (`link`: another file has more).
-    fn tail(&mut self) -> bool {
+    fn extensions(&mut self) -> bool {
         while let Some((name, length)) = self.rest.get(..4).zip(u32_at(self.rest, 4)) {
             let known = name.iter().all(u8::is_ascii_uppercase) || name == b"sdir";
             let Some(rest) = usize::try_from(length).ok().and_then(|n| self.rest.get(n.checked_add(8)?..)) else {
@@ -113,21 +237,14 @@ impl<'a> Paths<'a> {
     }
 }
 
-impl Iterator for Paths<'_> {
-    type Item = Option<Vec<u8>>;
+/// Of a file, a link or a submodule. At others git stops; and where it is of a folder, git puts the names of a tree behind the path,
+/// and never looks at those files.
+const fn is_mode(mode: u32) -> bool {
+    matches!(mode, 0o100_600..=0o100_777 | 0o120_000 | 0o160_000)
+}
 
-    fn next(&mut self) -> Option<Self::Item> {
-        let Some(left) = self.left.checked_sub(1) else {
-            self.extensions = self.tail();
-            return None;
-        };
-        self.left = left;
-        let entry = self.entry();
-        if entry.is_none() {
-            self.left = 0;
-        }
-        Some(entry)
-    }
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
@@ -151,12 +268,17 @@ fn variable(bytes: &[u8]) -> Option<(usize, usize)> {
 mod tests {
     use super::*;
 
+    fn objection(before: &[u8], now: &[u8]) -> Option<String> {
+        index_objection(before, now, Some(Hash::Sha1))
+    }
+
     fn index(version: u32, paths: &[&str]) -> Vec<u8> {
         let mut all =
             [b"DIRC".as_slice(), &version.to_be_bytes(), &u32::try_from(paths.len()).unwrap().to_be_bytes()].concat();
         let mut before = "";
         for path in paths {
             let mut entry = vec![0; FIXED + 20];
+            entry[MODE].copy_from_slice(&0o100_644_u32.to_be_bytes());
             entry.extend_from_slice(&u16::try_from(path.len()).unwrap().to_be_bytes());
             if version == 4 {
                 let same = before.bytes().zip(path.bytes()).take_while(|(a, b)| a == b).count();
@@ -178,8 +300,12 @@ mod tests {
     #[test]
     fn paths_of_every_version_are_read() {
         for version in [2, 3, 4] {
-            assert_eq!(objection(&index(version, &["a", "a/b.txt", ".gitignore", "git", "ü/x"])), None, "{version}");
-            assert_eq!(objection(&index(version, &[])), None);
+            assert_eq!(
+                objection(b"", &index(version, &["a", "a/b.txt", ".gitignore", "git", "ü/x"])),
+                None,
+                "{version}"
+            );
+            assert_eq!(objection(b"", &index(version, &[])), None);
         }
     }
 
@@ -200,22 +326,119 @@ mod tests {
             ".git::$INDEX_ALLOCATION/x",
         ] {
             for version in [2, 4] {
-                assert!(objection(&index(version, &["a", path])).is_some(), "{path}");
+                assert!(objection(b"", &index(version, &["a", path])).is_some(), "{path}");
             }
         }
+    }
+
+    #[test]
+    fn an_entry_that_git_would_end_elsewhere_is_held() {
+        // What we would take for a path up to its end git takes for one that goes on, and reads the next entry from there.
+        for version in [2, 4] {
+            let whole = index(version, &["a", "b"]);
+            assert_eq!(objection(b"", &whole), None);
+            for flags in [[0, 9], [0, 0], [0x0f, 0xff]] {
+                let mut other = whole.clone();
+                other[HEADER + FIXED + 20..][..2].copy_from_slice(&flags);
+                assert!(objection(b"", &other).is_some(), "{version} {flags:?}");
+            }
+        }
+        // `[12 bytes][entry of 64: 40 + 20 + 2 + "a" + one zero]`: a longer name has zeros to spare.
+        let mut padded = index(2, &["abc"]);
+        let end = HEADER + FIXED + 20 + 2 + 3;
+        assert_eq!(padded[end..end + 7], [0; 7]);
+        padded[end + 3] = 1;
+        assert!(objection(b"", &padded).is_some());
+    }
+
+    #[test]
+    fn an_index_is_read_with_the_hash_that_the_host_s_configuration_says() {
+        // With the shorter one the path is `[10 bytes][flags].git/x`, which is plain; with the longer one `.git/x`, and as long as said.
+        let mut both = index(2, &["0123456789\u{1}\u{6}.git/x"]);
+        both.extend([0; 12]);
+        let reads = |hash| index_objection(b"", &both, Some(hash));
+        assert!(reads(Hash::Sha256).is_some());
+        assert_eq!(objection(b"", &index(2, &["0123456789\u{1}\u{6}.git/x"])), None, "the control");
+        assert!(index_objection(b"", &index(2, &["a"]), None).is_some());
+        let folder = tempfile::tempdir().unwrap();
+        let host = Dir::open(folder.path()).unwrap();
+        for inner in [".git", ".git/worktrees", ".git/worktrees/w"] {
+            std::fs::create_dir(folder.path().join(inner)).unwrap();
+        }
+        std::fs::write(folder.path().join(".git/worktrees/w/commondir"), "../..\n").unwrap();
+        let of = |path: &str| Hash::of(&host, Path::new(path));
+        assert_eq!(of(".git/index"), Some(Hash::Sha1));
+        for (config, hash) in [
+            ("[core]\n\tbare = false\n", Some(Hash::Sha1)),
+            ("[extensions]\n\tobjectFormat = sha256\n", Some(Hash::Sha256)),
+            ("[extensions]\n\tobjectFormat = sha1\n", Some(Hash::Sha1)),
+            ("[extensions]\n\tobjectFormat = sha1\n\tobjectformat = sha256\n", None),
+            ("[extensions]\n\tobjectformat = sha512\n", None),
+        ] {
+            std::fs::write(folder.path().join(".git/config"), config).unwrap();
+            assert_eq!([of(".git/index"), of(".git/worktrees/w/index")], [hash; 2], "{config}");
+        }
+        std::fs::write(folder.path().join(".git/worktrees/w/commondir"), "/elsewhere\n").unwrap();
+        assert_eq!(of(".git/worktrees/w/index"), None);
+    }
+
+    #[test]
+    fn an_entry_at_which_git_stops_is_held() {
+        let plain = index(3, &["a"]);
+        let mut mode = plain.clone();
+        mode[HEADER..][MODE].copy_from_slice(&0o060_000_u32.to_be_bytes());
+        assert!(objection(b"", &mode).is_some());
+        mode[HEADER..][MODE].copy_from_slice(&0o040_000_u32.to_be_bytes());
+        assert!(objection(b"", &mode).is_some());
+        // More flags: two bytes before the path, and zeros behind it up to a multiple of eight.
+        let with = |more: u16| {
+            let (mut all, flags) = (plain.clone(), HEADER + FIXED + 20);
+            all[flags] |= 0x40;
+            all.splice(flags + 2..flags + 2, more.to_be_bytes());
+            all.splice(flags + 5..flags + 5, [0; 6]);
+            all
+        };
+        assert_eq!(objection(b"", &with(INTENDED)), None);
+        assert!(objection(b"", &with(INTENDED | 1)).is_some_and(|why| why == UNKNOWN));
+    }
+
+    #[test]
+    fn what_git_would_believe_unseen_is_not_taken() {
+        let host = index(2, &["a", "b", "c"]);
+        let mut run = host.clone();
+        let size = 64;
+        // Of `b` another size, and other trees.
+        run[HEADER + size..][..FIXED].fill(7);
+        run[HEADER + size..][MODE].copy_from_slice(&0o100_755_u32.to_be_bytes());
+        let at = run.len() - 30;
+        run[at..at + 4].copy_from_slice(b"UNTR");
+        let taken = settled(&host, &run, Hash::Sha1).unwrap();
+        assert_eq!(taken.len(), HEADER + 3 * size + 20, "nothing is behind the entries");
+        assert_eq!(taken[HEADER..][..size], run[HEADER..][..size], "what the host has so too");
+        let mut entry = run[HEADER + size..][..size].to_vec();
+        entry[..MODE.start].fill(0);
+        entry[MODE.end..FIXED].fill(0);
+        assert_eq!(taken[HEADER + size..][..size], entry);
+        assert_eq!(settled(&host, &taken, Hash::Sha1), Some(taken.clone()));
+        assert_eq!(settled(&host, b"DIRC", Hash::Sha1), None);
+        // A file that git does not look at.
+        let mut hidden = host.clone();
+        hidden[HEADER + FIXED + 20] |= 0x80;
+        assert!(objection(&host, &hidden).is_some_and(|why| why.contains("does not look at")));
+        assert_eq!(objection(&hidden, &hidden), None, "the host has it so");
     }
 
     #[test]
     fn what_is_not_understood_is_held() {
         let whole = index(2, &["a", "b"]);
         for cut in 0..100 {
-            assert!(objection(&whole[..cut]).is_some(), "{cut}");
+            assert!(objection(b"", &whole[..cut]).is_some(), "{cut}");
         }
         let mut linked = index(2, &["a"]);
         let at = linked.len() - 30;
         linked[at..at + 4].copy_from_slice(b"link");
-        assert!(objection(&linked).is_some());
-        assert!(objection(&index(5, &["a"])).is_some() && objection(b"").is_some());
+        assert!(objection(b"", &linked).is_some());
+        assert!(objection(b"", &index(5, &["a"])).is_some() && objection(b"", b"").is_some());
     }
 
     #[test]
@@ -235,10 +458,19 @@ mod tests {
         git(&["add", "."]);
         git(&["add", "-N", "."]);
         let read = || std::fs::read(folder.path().join(".git/index")).unwrap();
-        assert_eq!(objection(&read()), None);
+        assert_eq!(objection(b"", &read()), None);
         git(&["update-index", "--index-version", "4"]);
-        assert_eq!(objection(&read()), None);
+        assert_eq!(objection(b"", &read()), None);
+        // What is taken of it git reads, and looks at the files.
+        std::fs::write(folder.path().join(".git/index"), settled(b"", &read(), Hash::Sha1).unwrap()).unwrap();
+        git(&["fsck"]);
+        git(&["diff", "--quiet", "--", "deep"]);
+        assert_eq!(objection(b"", &read()), None);
+        git(&["update-index", "--skip-worktree", "a"]);
+        assert!(objection(b"", &read()).is_some());
+        git(&["update-index", "--no-skip-worktree", "--assume-unchanged", "a"]);
+        assert!(objection(b"", &read()).is_some());
         git(&["update-index", "--split-index"]);
-        assert!(objection(&read()).is_some(), "the rest is in another file");
+        assert!(objection(b"", &read()).is_some(), "the rest is in another file");
     }
 }

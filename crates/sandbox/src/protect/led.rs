@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::gitdir::{DATA, is_repository};
+use super::gitdir::{DATA, is_git, is_repository};
 use super::list::List;
 use super::plan::follow;
 use crate::state::{Cross, Dir};
@@ -21,6 +21,8 @@ pub struct Led {
     pub within: BTreeSet<PathBuf>,
     /// Out of the workspace, without links.
     pub out: BTreeSet<PathBuf>,
+    /// Folders that are one of git's, or have one called `.git`: their configurations name more.
+    pub repositories: BTreeSet<PathBuf>,
     /// There are more folders than were looked through.
     pub cut: bool,
 }
@@ -35,9 +37,12 @@ pub fn led(root: &Path, below: &Dir, list: &List) -> Led {
         let Some((at, above)) = queue.pop() else { return led };
         led.cut = left == 0;
         let names = below.enter(&at, Cross::Yes).and_then(|dir| dir.kinds()).unwrap_or_default();
-        let of_git = above || is_repository(names.iter().map(|(name, _)| name.as_os_str()));
+        let is_one = is_repository(names.iter().map(|(name, _)| name.as_os_str()));
+        let of_git = above || is_one;
+        led.repositories.extend((is_one && !is_git(&at)).then(|| at.clone()));
         for (name, kind) in names {
-            let (path, is_git) = (at.join(&name), name.eq_ignore_ascii_case(".git"));
+            let (path, is_git) = (at.join(&name), is_git(Path::new(&name)));
+            led.repositories.extend(is_git.then(|| at.clone()));
             if kind == FileType::Directory && !(of_git && DATA.iter().any(|data| name == *data)) {
                 queue.push((path, of_git || is_git));
             } else if kind == FileType::Symlink && (of_git || is_git || list.covering(&path, false).is_some()) {
@@ -71,7 +76,7 @@ impl Led {
 }
 
 /// Where a path leads; the last part need not be there.
-fn real(path: &Path) -> Option<PathBuf> {
+pub(super) fn real(path: &Path) -> Option<PathBuf> {
     let missing = || {
         let target = std::fs::read_link(path).ok()?;
         let target = path.parent()?.join(target);

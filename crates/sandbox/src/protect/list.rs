@@ -64,7 +64,7 @@ mod tests {
             let verdict = judge(list(), Path::new(path), NodeChange::File);
             assert!(verdict != Verdict::Free, "{path}");
         }
-        for path in [".git/ORIG_HEAD", "hooks/x", ".gitignore", "src/main.rs", ".claudex"] {
+        for path in [".git/description", "hooks/x", ".gitignore", "src/main.rs", ".claudex"] {
             assert_eq!(judge(list(), Path::new(path), NodeChange::NewFile), Verdict::Free, "{path}");
         }
         assert_eq!(judge(list(), Path::new(".git"), NodeChange::Folder), Verdict::Free);

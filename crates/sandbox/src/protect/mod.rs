@@ -17,18 +17,22 @@ mod list;
 mod named;
 mod objects;
 mod plan;
+mod references;
 mod sentry;
 #[cfg(test)]
 mod tests;
+mod users;
 
 pub use check::{Slipped, check};
 pub use git::{GitElsewhere, GitProblem, elsewhere};
 pub use gitconfig::{Part, part, taken};
 pub use gitdir::{DATA, Kind, NEW_REPOSITORY, NodeChange, REPOSITORY, makes_repository, objection, split};
 pub use hold::Hold;
+pub use index::{Hash, index_objection, settled};
 pub use led::{Led, documents, led};
 pub use list::{List, Marked, Protected, Shape, Verdict, judge, list};
-pub use named::named_by_git;
+pub use named::{named_by_git, named_elsewhere};
 pub use objects::{MAX_UNPACKED, Name, beside, is_loose};
 pub use plan::{Bind, DOCUMENT, PathStat, ProtectPlan, plan};
+pub use references::unpeeled;
 pub use sentry::{Sentry, late};

@@ -2,31 +2,106 @@
 //!
 //! A run with a layer of its own may write there as it likes. Taken over, it is what git runs: so it is not taken unasked,
 //! also where nothing is there yet.
+//!
+//! Promises: more is held rather than less. Of a command every word may be a path, also behind a variable or a `cd`; of a
+//! configuration that is not understood here every word of all of it; what it includes is read too; and a repository around
+//! the workspace counts as one in it. What the owner's, the caller's and the machine's own configurations name counts in each.
+//! *Does not promise*: what a program that is named reads or starts by itself; configurations that only variables of another
+//! shell name (`GIT_CONFIG_GLOBAL`, a `HOME` that neither `/etc/passwd` knows nor is above the workspace).
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Component, Path, PathBuf};
 
-use super::plan::follow;
-use super::{git, gitdir};
+use rustix::fs::FileType;
+
+use super::led::real;
+use super::plan::{MAX_LINKS, follow};
+use super::{git, gitconfig, gitdir, users};
 use crate::state::{Cross, Dir};
 
 /// A configuration of git's that is larger names nothing.
 const MAX_CONFIG: u64 = 1 << 20;
+/// So many files are read of one repository, with those that are included.
+const MAX_FILES: usize = 32;
+/// So many words behind `cd` may be the folder that it enters.
+const MAX_BEHIND: usize = 8;
+/// So many folders may be entered by one command: what comes after them may be meant from each.
+const MAX_ENTERED: usize = 16;
 
 /// A path that may be named.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ConfigPath {
-    /// Relative to the workspace.
-    pub(super) path: PathBuf,
+    /// Absolute, as it is spelled.
+    path: PathBuf,
     /// It may be a folder; else a folder is named by chance (as a branch, or a word of an alias).
     pub(super) folder: bool,
+    /// It is no word by chance: what is made there is what git looks for.
+    pub(super) exact: bool,
+}
+
+/// A word of a configuration that may be a path.
+#[derive(Clone)]
+struct ConfigWord {
+    path: PathBuf,
+    /// The value of what key it is, or a part of it.
+    of: KeyKind,
+    exact: bool,
+    /// It is a word behind the name of a program that git starts.
+    argument: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum KeyKind {
+    /// `core.hooksPath`: a folder.
+    Hooks,
+    /// `include.path` and the like.
+    Further,
+    /// `core.worktree`, from which hooks and programs are looked for.
+    Tree,
+    Other,
+}
+
+impl KeyKind {
+    fn of(key: &str) -> Self {
+        if key.ends_with("hookspath") {
+            Self::Hooks
+        } else if key.ends_with("path") {
+            Self::Further
+        } else if key.ends_with("worktree") {
+            Self::Tree
+        } else {
+            Self::Other
+        }
+    }
+}
+
+impl ConfigPath {
+    /// Relative to the workspace, if it lies in it.
+    pub(super) fn within(&self, root: &Path) -> Option<&Path> {
+        self.path.strip_prefix(root).ok().filter(|path| !path.as_os_str().is_empty())
+    }
+}
+
+/// What they name out of the workspace, with whether it is a folder of hooks.
+#[must_use]
+pub fn named_elsewhere<'a>(
+    root: &Path,
+    below: &Dir,
+    folders: impl IntoIterator<Item = &'a Path>,
+) -> Vec<(PathBuf, bool)> {
+    let named = named(root, below, folders).into_iter().filter(|one| one.exact && !one.path.starts_with(root));
+    named.map(|one| (real(&one.path).unwrap_or(one.path), one.folder)).collect()
 }
 
 /// What the configurations of the repositories in these folders name, relative to the workspace, links on the way included.
 #[must_use]
 pub fn named_by_git<'a>(root: &Path, below: &Dir, folders: impl IntoIterator<Item = &'a Path>) -> BTreeSet<PathBuf> {
     let (mut found, mut links) = (BTreeSet::new(), Vec::new());
-    for named in folders.into_iter().flat_map(|top| named(root, below, top)) {
-        let led = follow(root, below, &named.path, |link| links.push(link));
+    for named in named(root, below, folders) {
+        let Some(path) = named.within(root) else { continue };
+        let led = follow(root, below, path, |link| links.push(link));
         let of_a_file = |led: &PathBuf| named.folder || below.enter(led, Cross::Yes).is_err();
         let is_whole = |led: &PathBuf| led.as_os_str().is_empty() || gitdir::split(led).is_some();
         found.extend(led.filter(|led| of_a_file(led) && !is_whole(led)));
@@ -35,40 +110,286 @@ pub fn named_by_git<'a>(root: &Path, below: &Dir, folders: impl IntoIterator<Ite
     found
 }
 
-/// What the configuration of the repository with its working tree here may name.
-pub(super) fn named(root: &Path, below: &Dir, top: &Path) -> Vec<ConfigPath> {
-    let Ok(dir) = below.enter(top, Cross::Yes) else { return Vec::new() };
-    let top = root.join(top);
-    let mut all = Vec::new();
-    for (git, config) in configurations(&top, &dir) {
-        for (word, folder) in gitdir::named(&config).into_iter().filter(|(word, _)| !is_a_value(word)) {
-            // Hooks and programs are looked for from the top of the working tree, further files from git's folder.
-            let paths = [top.join(&word), git.join(&word)];
-            let within = paths.iter().filter_map(|path| path.strip_prefix(root).ok());
-            all.extend(within.map(|path| ConfigPath { path: path.to_owned(), folder }));
-        }
-    }
-    all
+/// What the configurations of the repositories that are or have their working trees in these folders, and of those around the
+/// workspace, may name.
+pub(super) fn named<'a>(root: &Path, below: &Dir, folders: impl IntoIterator<Item = &'a Path>) -> BTreeSet<ConfigPath> {
+    let owner = rustix::fs::fstat(below).map(|stat| stat.st_uid).ok();
+    let host = Host { root, owner, homes: users::homes(root, owner) };
+    let users = host.of_users();
+    // git takes no repository of somebody else's.
+    let around = root.ancestors().skip(1).filter(|top| host.is_owned(&top.join(".git"))).map(Path::to_owned);
+    let tops = around.chain(folders.into_iter().map(|folder| root.join(folder)));
+    let anywhere = users.iter().flat_map(|(base, word)| host.paths(word, [base.as_path()]));
+    tops.flat_map(|top| host.named(&top, &users)).chain(anywhere).collect()
 }
 
-/// The configurations of a repository, each with its folder.
-fn configurations(root: &Path, below: &Dir) -> Vec<(PathBuf, Vec<u8>)> {
-    let folders = match git::leads(root, below) {
-        Ok(Some(found)) => vec![found.git_dir, found.common_dir],
-        Ok(None) => vec![root.join(".git")],
-        // What is not git's, git does not read.
-        Err(_) => Vec::new(),
-    };
-    let files = folders.into_iter().flat_map(|folder| {
-        let dir = Dir::open(&folder).ok();
-        let read = |name| dir.as_ref()?.read(name, MAX_CONFIG).ok();
-        ["config", "config.worktree"]
-            .into_iter()
-            .filter_map(read)
-            .map(|text| (folder.clone(), text))
-            .collect::<Vec<_>>()
+/// The files of the host, as far as they are read for a workspace.
+struct Host<'a> {
+    root: &'a Path,
+    /// Who owns the workspace.
+    owner: Option<u32>,
+    /// What `~` may be.
+    homes: BTreeSet<PathBuf>,
+}
+
+impl Host<'_> {
+    /// What the configurations of a working tree name, and those of its `users` in it.
+    fn named(&self, top: &Path, users: &[(PathBuf, ConfigWord)]) -> Vec<ConfigPath> {
+        let folders = self.folders(top);
+        let files = folders.iter().flat_map(|folder| ["config", "config.worktree"].map(|name| folder.join(name)));
+        let words = self.words(files, self.owner.as_slice());
+        let trees = words.iter().filter(|(_, word)| word.of == KeyKind::Tree);
+        let trees: Vec<PathBuf> = trees.filter_map(|(base, word)| base.join(&word.path).canonicalize().ok()).collect();
+        // Hooks and programs are looked for from the top of the working tree, further files from where they are named.
+        let from = || [top].into_iter().chain(trees.iter().map(PathBuf::as_path));
+        let mut found: Vec<ConfigPath> =
+            words.iter().flat_map(|(base, word)| self.paths(word, from().chain([base.as_path()]))).collect();
+        if !folders.is_empty() {
+            found.extend(users.iter().flat_map(|(_, word)| self.paths(word, from())));
+        }
+        let elsewhere = folders.iter().filter(|folder| !folder.starts_with(self.root));
+        let led = elsewhere.flat_map(|folder| links(folder));
+        found.extend(led.map(|path| ConfigPath { path, folder: true, exact: true }));
+        found
+    }
+
+    /// What a word means from each of these folders.
+    fn paths<'b>(&self, word: &ConfigWord, from: impl IntoIterator<Item = &'b Path>) -> Vec<ConfigPath> {
+        let paths = from.into_iter().flat_map(|from| spelled_and_led(from, &word.path)).chain(self.of_home(&word.path));
+        paths.map(|path| ConfigPath { path, folder: word.of == KeyKind::Hooks, exact: word.exact }).collect()
+    }
+
+    /// The words of the configurations that count in every repository, each with the folder where it is. Most of them are no paths:
+    /// there a name without a folder counts behind a program only.
+    fn of_users(&self) -> Vec<(PathBuf, ConfigWord)> {
+        let owners: Vec<u32> = self.owner.into_iter().chain(users::trusted()).collect();
+        let words = self.words(users::files(&self.homes), &owners);
+        words.into_iter().filter(|(_, word)| word.exact || word.argument).collect()
+    }
+
+    /// The folders of git's of a working tree, as git finds them: also those that are not shown inside, and the folder itself.
+    fn folders(&self, top: &Path) -> Vec<PathBuf> {
+        let git = top.join(".git");
+        let folder = match self.read(&git, self.owner.as_slice()) {
+            Some((_, pointer)) => {
+                pointer.trim_ascii_end().strip_prefix(b"gitdir: ").map(|to| top.join(OsStr::from_bytes(to)))
+            }
+            None => Some(git),
+        };
+        let bare = gitdir::makes_repository(|name| top.join(name).symlink_metadata().is_ok());
+        let folders = folder.into_iter().chain(bare.then(|| top.to_owned()));
+        let folders = folders.filter_map(|folder| folder.canonicalize().ok()).filter(|folder| folder.is_dir());
+        let with_common = folders.flat_map(|folder| {
+            let common = self.read(&folder.join("commondir"), self.owner.as_slice());
+            let common = common.map(|(_, text)| folder.join(OsStr::from_bytes(text.trim_ascii_end())));
+            [Some(folder), common.and_then(|common| common.canonicalize().ok())].into_iter().flatten()
+        });
+        with_common.collect()
+    }
+
+    /// The words of these configurations, each with the folder from which git goes on: where the file is named, and where it lies.
+    fn words(&self, files: impl Iterator<Item = PathBuf>, owners: &[u32]) -> Vec<(PathBuf, ConfigWord)> {
+        let (mut queue, mut seen): (Vec<PathBuf>, BTreeSet<PathBuf>) = (files.collect(), BTreeSet::new());
+        let mut found = Vec::new();
+        while let Some(path) = queue.pop().filter(|_| seen.len() < MAX_FILES) {
+            let Some((above, text)) = self.read(&path, owners).filter(|_| seen.insert(path.clone())) else { continue };
+            let named = path.parent().map(Path::to_owned);
+            let words = words(&text);
+            for base in [above].into_iter().chain(named).collect::<BTreeSet<_>>() {
+                for word in words.iter().filter(|word| word.of == KeyKind::Further) {
+                    queue.push(base.join(&word.path));
+                    queue.extend(self.of_home(&word.path));
+                }
+                found.extend(words.iter().map(|word| (base.clone(), word.clone())));
+            }
+        }
+        found
+    }
+
+    /// `~/a/b`: the home folder of somebody who works here, or any that the workspace is or lies in.
+    fn of_home(&self, word: &Path) -> impl Iterator<Item = PathBuf> {
+        let mut parts = word.components();
+        let home = parts.next().is_some_and(|first| first.as_os_str().as_bytes().starts_with(b"~"));
+        let homes = self.homes.iter().filter(move |_| home);
+        homes.filter_map(move |home| git::resolve(home, parts.as_path()))
+    }
+
+    /// A small file and its folder: of the workspace, or of one of the owners.
+    fn read(&self, path: &Path, owners: &[u32]) -> Option<(PathBuf, Vec<u8>)> {
+        let path = path.canonicalize().ok()?;
+        let (above, name) = (path.parent()?, path.file_name()?);
+        let dir = Dir::open(above).ok()?;
+        let stat = dir.stat(name).ok()??;
+        let is_theirs = path.starts_with(self.root) || owners.contains(&stat.st_uid);
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let text = if is_theirs && is_file { dir.read(name, MAX_CONFIG).ok() } else { None };
+        text.map(|text| (above.to_owned(), text))
+    }
+
+    fn is_owned(&self, path: &Path) -> bool {
+        rustix::fs::lstat(path).is_ok_and(|stat| Some(stat.st_uid) == self.owner)
+    }
+}
+
+/// A path as it is spelled, and where `..` leads behind a link.
+fn spelled_and_led(from: &Path, path: &Path) -> impl Iterator<Item = PathBuf> {
+    let climbs = path.components().any(|part| part == Component::ParentDir);
+    let led = if climbs { real(&from.join(path)) } else { None };
+    git::resolve(from, path).into_iter().chain(led)
+}
+
+/// Where links lead that steer git from its folder: hooks, mostly.
+fn links(folder: &Path) -> Vec<PathBuf> {
+    let steering = ["hooks", "info", "config", "config.worktree"].map(|name| folder.join(name));
+    let within = |path: &PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let inner: Vec<PathBuf> = steering.iter().flat_map(within).collect();
+    steering.into_iter().chain(inner).filter(|path| path.is_symlink()).flat_map(|path| ways(&path)).collect()
+}
+
+/// Where a link leads, step by step, and in the end: each step may be in the workspace, and another link.
+fn ways(link: &Path) -> Vec<PathBuf> {
+    let (mut at, mut found) = (link.to_owned(), Vec::new());
+    while found.len() < MAX_LINKS
+        && let Ok(target) = std::fs::read_link(&at)
+        && let Some(above) = at.parent().and_then(|above| above.canonicalize().ok())
+        && let Some(next) = git::resolve(&above, &target)
+    {
+        found.push(next.clone());
+        at = next;
+    }
+    found.extend(real(link));
+    found
+}
+
+/// The words of a configuration that may be paths: values whole, and words of commands.
+fn words(config: &[u8]) -> Vec<ConfigWord> {
+    let Some(keys) = gitconfig::keys(config) else { return all_words(config) };
+    let named = keys.iter().flat_map(|((section, key), values)| {
+        let values = values.iter().filter(move |value| !names_nothing(section, key, value));
+        values.flat_map(move |value| words_of(section, key, value, |word| PathBuf::from(word)))
     });
-    files.collect()
+    named.collect()
+}
+
+/// Of a configuration that is not understood here. It is read byte by byte: it need not be text.
+fn all_words(config: &[u8]) -> Vec<ConfigWord> {
+    let text: String = config.iter().copied().map(char::from).collect();
+    let text = text.replace("\\\r\n", "").replace("\\\n", "");
+    let bytes = |word: &str| word.chars().filter_map(|c| u8::try_from(u32::from(c)).ok()).collect::<Vec<u8>>();
+    let (mut section, mut found) = (String::new(), Vec::new());
+    for line in text.lines() {
+        if let Some(heading) = line.trim_ascii_start().strip_prefix('[') {
+            section = heading.chars().take_while(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+        }
+        let (key, value) = line.split_once('=').unwrap_or((line, line));
+        let key = key.trim_ascii().to_ascii_lowercase();
+        found.extend(words_of(&section, &key, value, |word| OsString::from_vec(bytes(word)).into()));
+    }
+    found
+}
+
+/// An alias has words of all kinds, and does not run by itself.
+fn words_of(section: &str, key: &str, value: &str, path: impl Fn(&str) -> PathBuf) -> Vec<ConfigWord> {
+    let of = KeyKind::of(key);
+    let whole = unquoted(value);
+    let mut all: BTreeSet<String> = [whole.clone()].into();
+    // Quotes belong to the configuration or to a shell: with and without what they hold together.
+    for text in BTreeSet::from([value, &whole]) {
+        let spaced = text.replace(['"', '\''], " ");
+        all.extend(spaced.split_ascii_whitespace().map(|word| word.trim_start_matches('!').to_owned()));
+        all.extend(of_command(&text.replace(['"', '\'', '\\'], "")));
+    }
+    let words = all.into_iter().filter(|word| word.bytes().any(|b| b.is_ascii_alphanumeric()) && !is_a_value(word));
+    let exact = |word: &str| match of {
+        KeyKind::Hooks | KeyKind::Further => true,
+        KeyKind::Tree => false,
+        KeyKind::Other => section != "alias" && word.contains('/'),
+    };
+    // A program without a folder is found by PATH.
+    let program = whole.trim_start_matches('!').split_ascii_whitespace().next().unwrap_or_default();
+    let argument = |word: &str| section != "alias" && is_program(section, key) && word != program;
+    words.map(|word| ConfigWord { path: path(&word), of, exact: exact(&word), argument: argument(&word) }).collect()
+}
+
+/// The words of a command: a variable or a substitution may be the top or the home folder, and what comes after `cd` may be meant
+/// from there.
+fn of_command(command: &str) -> Vec<String> {
+    let of_shell = |c: char| c.is_ascii_whitespace() || "=;|&()<>{},:`#!$".contains(c);
+    let (mut words, mut before) = (Vec::new(), None);
+    for part in command.split_inclusive(of_shell) {
+        let word = part.trim_end_matches(of_shell);
+        words.extend([word].into_iter().filter(|word| !word.is_empty()).map(str::to_owned));
+        let behind = word.split_once('/').filter(|_| matches!(before, Some('$' | ')' | '}' | '`')));
+        words.extend(behind.into_iter().flat_map(|(_, rest)| [rest.to_owned(), format!("~/{rest}")]));
+        before = part.chars().next_back();
+    }
+    let enters = words.iter().enumerate().filter(|(_, word)| *word == "cd").map(|(at, _)| at.saturating_add(1));
+    let enters: Vec<usize> = enters.collect();
+    // The nearest first, so that each `cd` has its folder.
+    let behind = (0..MAX_BEHIND).flat_map(|more| enters.iter().map(move |at| at.saturating_add(more)));
+    let mut entered: Vec<&String> = Vec::new();
+    for folder in behind.filter_map(|at| words.get(at)) {
+        if entered.len() < MAX_ENTERED && !entered.contains(&folder) {
+            entered.push(folder);
+        }
+    }
+    let from_there: Vec<String> =
+        entered.iter().flat_map(|folder| words.iter().map(move |word| format!("{folder}/{word}"))).collect();
+    words.extend(from_there);
+    words
+}
+
+/// A value as git reads it.
+fn unquoted(value: &str) -> String {
+    let (mut read, mut quoted, mut chars) = (String::new(), false, value.chars());
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => quoted = !quoted,
+            '\\' => read.extend(chars.next()),
+            '#' | ';' if !quoted => break,
+            _ => read.push(c),
+        }
+    }
+    read.trim_ascii().to_owned()
+}
+
+/// Keys whose values are no paths: names, addresses and branches. An address with a helper is a command.
+fn names_nothing(section: &str, key: &str, value: &str) -> bool {
+    let plain = match section.split('.').next().unwrap_or_default() {
+        "user" | "author" | "committer" | "branch" => true,
+        "remote" => ["url", "pushurl", "fetch", "push"].contains(&key),
+        "submodule" => ["url", "path", "branch", "active", "ignore"].contains(&key),
+        "url" => ["insteadof", "pushinsteadof"].contains(&key),
+        _ => false,
+    };
+    plain && !value.contains("::")
+}
+
+/// Keys whose values are commands.
+fn is_program(section: &str, key: &str) -> bool {
+    const ENDS: [&str; 20] = [
+        "askpass",
+        "browser",
+        "clean",
+        "cmd",
+        "command",
+        "driver",
+        "editor",
+        "external",
+        "filter",
+        "fsmonitor",
+        "helper",
+        "hook",
+        "pack",
+        "pager",
+        "process",
+        "program",
+        "proxy",
+        "smudge",
+        "textconv",
+        "editcmd",
+    ];
+    section.split('.').next() == Some("pager") || ENDS.iter().any(|end| key.ends_with(end))
 }
 
 /// `bare = false`, `repositoryformatversion = 0`: words that name nothing.

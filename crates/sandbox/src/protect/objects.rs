@@ -162,7 +162,7 @@ enum ObjectBase {
     /// Itself.
     Whole(&'static str),
     /// The object at a place.
-    Place(usize),
+    Distance(usize),
     /// The object of a name.
     Name(Vec<u8>),
 }
@@ -194,7 +194,7 @@ fn scan<'a>(format: Format, body: &'a [u8], left: &mut u64) -> Option<Vec<PackOb
             2 => ObjectBase::Whole("tree"),
             3 => ObjectBase::Whole("blob"),
             4 => ObjectBase::Whole("tag"),
-            6 => ObjectBase::Place(at.checked_sub(distance(&mut rest)?)?),
+            6 => ObjectBase::Distance(at.checked_sub(distance(&mut rest)?)?),
             7 => ObjectBase::Name(take(&mut rest, format.length())?.to_vec()),
             0 | 5 | 8.. => return None,
         };
@@ -223,7 +223,7 @@ fn resolve(format: Format, packed: Vec<PackObject<'_>>, left: &mut u64) -> Optio
     for object in packed {
         match &object.from {
             ObjectBase::Whole(_) => queue.push((object, None)),
-            ObjectBase::Place(at) => by_place.entry(*at).or_default().push(object),
+            ObjectBase::Distance(at) => by_place.entry(*at).or_default().push(object),
             ObjectBase::Name(name) => by_name.entry(name.clone()).or_default().push(object),
         }
     }
@@ -233,8 +233,8 @@ fn resolve(format: Format, packed: Vec<PackObject<'_>>, left: &mut u64) -> Optio
         let content = inflate(&mut { object.stream }, left).filter(|_| object.size <= MAX_OBJECT)?;
         let (kind, content) = match (&object.from, &base) {
             (ObjectBase::Whole(kind), _) => (*kind, content),
-            (ObjectBase::Place(_) | ObjectBase::Name(_), Some(base)) => (base.0, patch(&base.1, &content, left)?),
-            (ObjectBase::Place(_) | ObjectBase::Name(_), None) => return None,
+            (ObjectBase::Distance(_) | ObjectBase::Name(_), Some(base)) => (base.0, patch(&base.1, &content, left)?),
+            (ObjectBase::Distance(_) | ObjectBase::Name(_), None) => return None,
         };
         if let Some(base) = base.and_then(Rc::into_inner) {
             kept = kept.saturating_sub(base.1.len());

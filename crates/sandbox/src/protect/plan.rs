@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use policy::protected::matches;
+use policy::protected::{folded, matches};
 use rustix::fs::FileType;
 use rustix::io::{Errno, Result};
 use serde::Serialize;
@@ -20,7 +20,7 @@ use crate::state::{Cross, Dir, PathText, Watched, path_text};
 /// How many folders of a workspace are watched at most.
 const MAX_FOLDERS: usize = 200_000;
 /// As many links on one way as the kernel follows.
-const MAX_LINKS: usize = 40;
+pub(super) const MAX_LINKS: usize = 40;
 
 /// Why a document of a policy is protected.
 pub const DOCUMENT: &str =
@@ -194,10 +194,30 @@ impl ProtectPlan {
 
     /// What the configuration of a repository names in the workspace: hooks, programs, further files.
     fn named(&mut self, below: &Dir) {
+        let pointers = self.binds.iter().map(|bind| &bind.path).filter(|path| gitdir::is_git(path));
+        let repositories = self.layers.iter().chain(pointers).chain(self.git_links.keys());
+        let bare = self.binds.iter().map(|bind| bind.path.as_path()).filter(|path| {
+            let names = below.look_into(*path, Cross::Yes).and_then(|dir| dir.names());
+            names.is_ok_and(|names| is_repository(names.iter().map(OsString::as_os_str)))
+        });
         let tops: BTreeSet<&Path> =
-            self.layers.iter().filter_map(|layer| layer.parent()).chain([Path::new("")]).collect();
-        for one in tops.into_iter().flat_map(|top| named(&self.root, below, top)).collect::<Vec<_>>() {
-            self.lead(below, &one.path, one.folder, "git's configuration names it");
+            repositories.filter_map(|git| git.parent()).chain(bare).chain([Path::new("")]).collect();
+        for one in named(&self.root, below, tops) {
+            let Some(path) = one.within(&self.root).map(Path::to_owned) else { continue };
+            if one.exact {
+                self.awaited(below, &path);
+            }
+            self.lead(below, &path, one.folder, "git's configuration names it");
+        }
+    }
+
+    /// A name that may be free: what is made there is put aside.
+    fn awaited(&mut self, below: &Dir, path: &Path) {
+        // In a folder of git's nothing of the run's appears.
+        let known = self.links.iter().any(|link| link == path) || gitdir::split(path).is_some();
+        if !known && matches!(look(below, path), Ok(PathKind::Nothing)) {
+            self.links.push(path.to_owned());
+            self.ways.extend(path.ancestors().skip(1).filter(|way| !way.as_os_str().is_empty()).map(Path::to_owned));
         }
     }
 
@@ -223,10 +243,9 @@ impl ProtectPlan {
             }
         });
         if let Some(led) = led {
-            // A link leads to a name that is free: what is made there is put aside.
-            if led != path && matches!(look(below, &led), Ok(PathKind::Nothing)) && !self.links.contains(&led) {
-                self.links.push(led.clone());
-                self.ways.extend(led.ancestors().skip(1).filter(|way| !way.as_os_str().is_empty()).map(Path::to_owned));
+            // A link leads to a name that is free.
+            if led != path {
+                self.awaited(below, &led);
             }
             self.bind_led(below, led, folders, why);
         }
@@ -272,7 +291,7 @@ impl ProtectPlan {
             }
             for (name, kind) in names {
                 let path = at.join(&name);
-                match (kind == FileType::Directory, name.eq_ignore_ascii_case(".git")) {
+                match (kind == FileType::Directory, gitdir::is_git(Path::new(&name))) {
                     (true, true) => self.layers.push(path),
                     (true, false) => queue.push(path),
                     (false, true) if kind == FileType::RegularFile => {
@@ -304,7 +323,7 @@ struct Top {
 impl Top {
     fn of(below: &Dir) -> Self {
         let names = below.look_into("", Cross::Yes).and_then(|dir| dir.names()).ok();
-        let folded = names.iter().flatten().map(|name| name.as_bytes().to_ascii_lowercase()).collect();
+        let folded = names.iter().flatten().map(|name| folded(name.as_bytes()).to_ascii_lowercase()).collect();
         Self { names, folded }
     }
 

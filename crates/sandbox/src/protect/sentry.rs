@@ -23,7 +23,7 @@ use rustix::fs::{AtFlags, FileType, StatxFlags};
 use rustix::io::{Errno, Result};
 
 use super::check::{LINKED_AGAIN, Slipped, UNSEEN, link_again, put_aside, told};
-use super::gitdir::{REPOSITORY, is_repository};
+use super::gitdir::{REPOSITORY, is_git, is_repository};
 use super::list::List;
 use super::plan::{ProtectPlan, link_target};
 use crate::state::{Cross, Dir, Watched, own_link};
@@ -304,7 +304,7 @@ impl WatchState {
             return Ok(());
         }
         let name = path.file_name().unwrap_or_default();
-        let is_ours = name.eq_ignore_ascii_case(".git") || self.list.at_top(&path, folder).is_some();
+        let is_ours = is_git(&path) || self.list.at_top(&path, folder).is_some();
         if is_ours || self.links.contains_key(&path) || self.leads_astray(&path) {
             self.take(&path);
             return Ok(());
@@ -401,7 +401,7 @@ impl WatchState {
         for (name, kind) in names {
             let found = path.join(&name);
             let held = self.known.contains(&found);
-            if !held && self.is_new(&found, &name, kind == FileType::Directory) {
+            if !held && self.is_new(&found, kind == FileType::Directory) {
                 self.take(&found);
             } else if !held && kind == FileType::Directory {
                 folders.push(found);
@@ -411,8 +411,8 @@ impl WatchState {
     }
 
     /// Whether it is a control file that was not there at the start: links and the like are not held by mounts.
-    fn is_new(&self, path: &Path, name: &OsStr, folder: bool) -> bool {
-        if name.eq_ignore_ascii_case(".git") {
+    fn is_new(&self, path: &Path, folder: bool) -> bool {
+        if is_git(path) {
             let led = self.git_links.get(path);
             return led.is_none() || link_target(&self.below, path).as_ref() != led;
         }

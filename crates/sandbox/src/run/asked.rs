@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use policy::value::Content;
+use policy::diagnostic::without_login;
+use policy::value::{Audit, Content};
 use serde_json::{Value, json};
 
 use super::{commands, launch};
+use crate::audit::Redactor;
 use crate::error::Error;
 use crate::load::PolicyLayer;
 use crate::workload::Workload;
@@ -25,8 +27,10 @@ fn layer(layer: &PolicyLayer) -> Value {
         PolicyLayer::Flag { name, value } => flag(name, value),
         PolicyLayer::Set(text) => {
             let path = text.split_once('=').map_or(text.as_str(), |(path, _)| path.trim());
-            let open = ["env", "inputs"].iter().all(|first| path.split('.').next() != Some(first));
-            if open && text.len() <= MAX_VALUE { json!({ "set": text }) } else { json!({ "set": path, "hidden": "" }) }
+            let open = ["env", "inputs", "secrets"].iter().all(|first| path.split('.').next() != Some(first));
+            // A proxy may be written with its login.
+            let open = open && text.len() <= MAX_VALUE && without_login(text) == *text;
+            if open { json!({ "set": text }) } else { json!({ "set": path, "hidden": "" }) }
         }
     }
 }
@@ -67,8 +71,8 @@ pub fn asked_layer(value: &Value) -> Option<AskedLayer> {
 }
 
 /// What is run: its kind, and as much of its words and code as `audit.content` wants kept.
-pub(super) fn program(what: &Workload, content: Content) -> Result<Value, Error> {
-    let kind = kind(what);
+pub(super) fn program(what: &Workload, audit: &Audit) -> Result<Value, Error> {
+    let (kind, content) = (kind(what), audit.content);
     if content == Content::None {
         return Ok(json!({ "kind": kind }));
     }
@@ -77,12 +81,20 @@ pub(super) fn program(what: &Workload, content: Content) -> Result<Value, Error>
         return Ok(json!({ "kind": kind, "sha256": sha256 }));
     }
     let (text, words): (String, Vec<String>) = match what {
-        Workload::Argv(words) => (lossy(words).join(" "), lossy(words)),
+        Workload::Argv(words) => (one_line(&lossy(words), audit)?, lossy(words)),
         Workload::Script(script) => (script.path.to_string_lossy().into_owned(), lossy(&script.args)),
         Workload::Code(code) => (String::from_utf8_lossy(&code.text).into_owned(), lossy(&code.args)),
         Workload::Shell | Workload::Agent(_) | Workload::Image | Workload::Nothing => (String::new(), Vec::new()),
     };
     Ok(json!({ "kind": kind, "sha256": sha256, "language": language(what), "text": text, "words": words }))
+}
+
+/// The words as one text, each without what `audit.redact` matches in it: a pattern with anchors matches no word among others.
+/// The log takes out what matches over several.
+fn one_line(words: &[String], audit: &Audit) -> Result<String, Error> {
+    let redactor = Redactor::new(&audit.redact);
+    let clean: Result<Vec<_>, _> = words.iter().map(|word| redactor.without(word)).collect();
+    Ok(clean?.join(" "))
 }
 
 fn kind(what: &Workload) -> &'static str {
@@ -152,6 +164,9 @@ mod tests {
             PolicyLayer::Set("env.set={A=\"hunter2\"}".to_owned()),
             PolicyLayer::Set("limits.files = 99".to_owned()),
             PolicyLayer::Set(format!("fs.hide={}", "x".repeat(MAX_VALUE))),
+            PolicyLayer::Set("net.proxy=http://me:hunter2@proxy:3128".to_owned()),
+            PolicyLayer::Set("secrets={ t = { from = \"command:get hunter2\", hosts = [\"a.test\"] } }".to_owned()),
+            PolicyLayer::Set("net.proxy=http://proxy:3128".to_owned()),
         ];
         let recorded = layers(&asked, Some(Path::new("/work")));
         assert!(!recorded.to_string().contains("hunter2"), "{recorded}");
@@ -169,9 +184,27 @@ mod tests {
             hidden("env.set", ""),
             known(6),
             hidden("fs.hide", ""),
+            hidden("net.proxy", ""),
+            hidden("secrets", ""),
+            known(10),
         ];
         assert_eq!(back, expected);
         assert_eq!(asked_layer(&json!({ "other": 1 })), None);
+    }
+
+    #[test]
+    fn what_matches_a_word_is_not_kept_among_others_either() {
+        let what = Workload::Argv(["sh", "token=abcdef", "-c", "a b"].map(Into::into).to_vec());
+        let audit = |redact: &[&str]| Audit {
+            path: None,
+            redact: redact.iter().map(|&pattern| pattern.to_owned()).collect(),
+            content: Content::Full,
+            sync: policy::value::Sync::None,
+        };
+        let text = |redact| program(&what, &audit(redact)).unwrap()["text"].clone();
+        assert_eq!(text(&[r"^token=\S+$"]), "sh [redacted] -c a b");
+        assert_eq!(text(&[]), "sh token=abcdef -c a b");
+        assert!(program(&what, &audit(&["("])).is_err());
     }
 
     #[test]

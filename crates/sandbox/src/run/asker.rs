@@ -35,6 +35,9 @@ pub trait Asker: Send + Sync + std::fmt::Debug {
     /// Passes a question on, and does not wait. What is not answered within 30 s is denied by the broker itself.
     fn ask(&self, question: Question, reply: Reply);
 
+    /// The network of this run is over: what was asked for it needs no answer any more.
+    fn ended(&self, _run: &str) {}
+
     /// Whether it learns what a program needs, and is to hear what is let through.
     fn observes(&self) -> bool {
         false

@@ -22,6 +22,7 @@ use super::record::Recorded;
 use super::streams::{Budget, Input, Stream};
 use super::supervise::StdStreams;
 use super::terminal::Terminal;
+use super::unsupervised;
 use super::watches::{Armed, Watches};
 use super::workspace::Layer;
 use crate::environment::Environment;
@@ -129,6 +130,7 @@ pub(super) fn begin(
     };
     let named = program.argv.first().map(|name| show_bytes(name.as_encoded_bytes())).unwrap_or_default();
     let trust = broker::trust(plan)?;
+    trust.iter().filter_map(|trust| trust.note.clone()).for_each(|note| resources.tell(note));
     let guard = Guard::make(policy, plan.tier, &mut resources)?;
     let found = FoundPaths { protect: guard.protect, covered: super::covers::covered(plan, guard.protected.as_ref())? };
     let mut launch = Launch {
@@ -187,6 +189,7 @@ pub(super) fn begin(
 fn journal(recorded: &Recorded, plan: &Plan) -> Result<HostResources, Error> {
     let (state, now) = (&recorded.state, jiff::Timestamp::now());
     let swept = crate::gc::sweep(state, now, crate::gc::Scope::Start).unwrap_or_default();
+    recorded.swept(&swept);
     let workspace = super::workspace::source(plan);
     let mut resources = HostResources::new(Journal::begin(state, recorded.id.clone(), workspace, now)?);
     // What is moved away in a tree of the user's is told, by whichever run did it.
@@ -433,16 +436,6 @@ fn there_already(armed: &mut Armed, planned: &Planned, layered: bool) {
     });
 }
 
-fn own_failure(error: impl std::fmt::Display) -> Error {
-    Error::failed(Fault {
-        id: "run/descriptors",
-        what: error.to_string(),
-        place: "before the program was started".to_owned(),
-        why: "nothing was run".to_owned(),
-        fix: "raise the limit of open files (ulimit -n)".to_owned(),
-    })
-}
-
 /// The streams as the backend makes them.
 const fn inner(stdio: &Stdio) -> backends::Stdio {
     match stdio {
@@ -461,8 +454,8 @@ fn carry(running: &mut dyn Running, watches: &Watches, stdio: Stdio) -> Result<S
     let mut std_streams = StdStreams { input: None, streams: Vec::new(), terminal: None, socket: None, budget };
     match stdio {
         Stdio::Terminal(screen) => {
-            let master = inner.terminal.ok_or_else(|| own_failure("no terminal came out of the sandbox"))?;
-            std_streams.terminal = Some(Terminal::new(master, screen).map_err(own_failure)?);
+            let master = inner.terminal.ok_or_else(|| unsupervised(&"no terminal came out of the sandbox"))?;
+            std_streams.terminal = Some(Terminal::new(master, screen).map_err(|error| unsupervised(&error))?);
         }
         Stdio::Socket => std_streams.socket = inner.socket,
         Stdio::Streams { stdin, stdout, stderr } => {

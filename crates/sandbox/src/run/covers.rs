@@ -3,6 +3,7 @@
 //! Both are looked for once, at start. In the layer or copy of a workspace what was found is not there at all; in a grant,
 //! and in a workspace that is shown as it is, an empty mount covers it.
 
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
@@ -29,9 +30,11 @@ const MAX_COVERED: usize = 1000;
 /// A tree cannot be searched whole, or a glob can match nothing that is shown.
 pub(super) fn covered(plan: &Plan, protected: Option<&Protected>) -> Result<Vec<Grant>, Error> {
     let policy = &plan.policy;
+    let mut hidden = BTreeSet::new();
     if !policy.fs.hide.is_empty() {
         reaching(&policy.fs.hide, policy)?;
-        shown_whole(policy)?;
+        hidden = hidden_of_host(policy, &CoverPatterns::hidden(&policy.fs.hide)?)?;
+        shown_whole(policy, &hidden)?;
     }
     let mut found = Vec::new();
     for control in plan.controls() {
@@ -47,7 +50,9 @@ pub(super) fn covered(plan: &Plan, protected: Option<&Protected>) -> Result<Vec<
             let walked = protected.filter(|_| wanted.sockets).and_then(|protected| protected.sockets(&place.from));
             let paths = match walked {
                 Some((sockets, rest)) => wanted.and_below(sockets, rest, place)?,
-                None => wanted.below(&place.from, &place.to)?,
+                None if wanted.sockets => wanted.below(&place.from, &place.to)?,
+                // All trees were searched together.
+                None => below_both(Vec::new(), &place.from, &hidden),
             };
             if let Some(link) =
                 paths.iter().map(|path| joined(&place.from, path)).find(|path| is_link_below(path, place))
@@ -93,7 +98,46 @@ fn link_hidden(link: &Path) -> Error {
 /// # Errors
 /// The workspace cannot be searched whole.
 pub(super) fn hidden(root: &Path, policy: &Policy, globs: &[String]) -> Result<Vec<PathBuf>, Error> {
-    CoverPatterns::hidden(globs)?.below(root, policy.workspace.at.as_deref().unwrap_or(root))
+    let wanted = CoverPatterns::hidden(globs)?;
+    let found = wanted.below(root, policy.workspace.at.as_deref().unwrap_or(root))?;
+    Ok(below_both(found, root, &hidden_of_host(policy, &wanted)?))
+}
+
+/// What the globs name in all that is shown, as paths of the host: who shows such a path a second time hides it there too, by
+/// whatever name it has then.
+fn hidden_of_host(policy: &Policy, wanted: &CoverPatterns) -> Result<BTreeSet<PathBuf>, Error> {
+    let mut found = BTreeSet::new();
+    // A workspace alone is searched by whoever lays it, and has nothing to compare with.
+    let granted = !(policy.fs.read.is_empty() && policy.fs.write.is_empty());
+    let places = Some(shown(policy)).filter(|places| granted || places.len() > 1).unwrap_or_default();
+    for place in places {
+        let root = real(&place.from);
+        let below = wanted.below(&root, &place.to)?;
+        found.extend(below.into_iter().map(|path| root.join(path)));
+    }
+    Ok(found)
+}
+
+/// What was found below a tree, and what of other trees lies in it; the outermost paths.
+fn below_both(mut found: Vec<PathBuf>, root: &Path, hosts: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+    let root = real(root);
+    found.extend(hosts.iter().filter_map(|host| Some(host.strip_prefix(&root).ok()?.to_owned())));
+    found.retain(|path| !path.as_os_str().is_empty());
+    found.sort();
+    found.dedup_by(|path, above| path.starts_with(above));
+    found
+}
+
+/// All trees that are shown and searched.
+fn shown(policy: &Policy) -> Vec<Grant> {
+    let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
+    let workspace = workspace.map(|path| workspace_of(path, policy));
+    policy.fs.read.iter().chain(&policy.fs.write).cloned().chain(workspace).collect()
+}
+
+/// Without links; what is gone is refused by whoever shows it.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_gone| path.to_owned())
 }
 
 /// Whether the globs name a path of a workspace that is shown at `at`, or a folder above it.
@@ -110,12 +154,12 @@ fn joined(root: &Path, below: &Path) -> PathBuf {
 /// What is shown of the host as it is, and can be written.
 fn writable(policy: &Policy) -> Vec<Grant> {
     let written = policy.workspace.path.iter().filter(|_| policy.workspace.mode == WorkspaceMode::Rw);
-    policy.fs.write.iter().cloned().chain(written.map(|path| workspace(path, policy))).collect()
+    policy.fs.write.iter().cloned().chain(written.map(|path| workspace_of(path, policy))).collect()
 }
 
 /// The workspace, as a grant would show it.
-fn workspace(path: &Path, policy: &Policy) -> Grant {
-    let from = path.canonicalize().unwrap_or_else(|_gone| path.to_owned());
+fn workspace_of(path: &Path, policy: &Policy) -> Grant {
+    let from = real(path);
     Grant { to: policy.workspace.at.clone().unwrap_or_else(|| from.clone()), from, dangerous: false }
 }
 
@@ -138,12 +182,9 @@ fn reaching(globs: &[String], policy: &Policy) -> Result<(), Error> {
 }
 
 /// What the policy shows cannot be hidden by its own name, nor within what another tree hides: it lies there all the same.
-fn shown_whole(policy: &Policy) -> Result<(), Error> {
+fn shown_whole(policy: &Policy, hidden: &BTreeSet<PathBuf>) -> Result<(), Error> {
     let wanted = CoverPatterns::hidden(&policy.fs.hide)?;
-    let mut places: Vec<Grant> = policy.fs.read.iter().chain(&policy.fs.write).cloned().collect();
-    if policy.workspace.mode != WorkspaceMode::None {
-        places.extend(policy.workspace.path.as_deref().map(|path| workspace(path, policy)));
-    }
+    let places = shown(policy);
     for place in &places {
         let at = place.to.as_path();
         let by_path = at.ancestors().any(|path| wanted.absolute.is_match(path));
@@ -153,7 +194,9 @@ fn shown_whole(policy: &Policy) -> Result<(), Error> {
             let below = at.strip_prefix(&other.to).map(Path::ancestors);
             below.is_ok_and(|mut paths| paths.any(|path| wanted.matches(&other.to, path)))
         };
-        if by_path || by_name || places.iter().any(within) {
+        let from = real(&place.from);
+        let by_another_name = from.ancestors().any(|path| hidden.contains(path));
+        if by_path || by_name || by_another_name || places.iter().any(within) {
             return Err(shown_and_hidden(at));
         }
     }
@@ -165,7 +208,8 @@ fn shown_and_hidden(at: &Path) -> Error {
         id: "run/hide-shown",
         what: format!("`{}` is shown and hidden at once", crate::fault::show_text(&at.display().to_string())),
         place: "fs.hide".to_owned(),
-        why: "the workspace or a grant lies there, whole, and a glob names it or a folder above it: to leave it out is to not grant it"
+        why: "the workspace or a grant lies there, whole, and a glob names it or a folder above it, here or in another tree that shows \
+              it: to leave it out is to not grant it"
             .to_owned(),
         fix: "take the grant away, or correct the glob so that it names paths below it".to_owned(),
     })
@@ -306,6 +350,18 @@ mod tests {
     fn an_absolute_glob_names_the_path_inside() {
         let root = tree();
         assert_eq!(found(root.path(), "/w", &["/w/a/b/key.pem", "/x/.env"]), [PathBuf::from("a/b/key.pem")]);
+    }
+
+    #[test]
+    fn what_another_tree_hides_is_hidden_by_its_other_name() {
+        let root = tree();
+        let hosts = BTreeSet::from(["secret", "a/b/key.pem"].map(|path| real(root.path()).join(path)));
+        let both = |found: &[&str], at: &str| {
+            below_both(found.iter().map(PathBuf::from).collect(), &root.path().join(at), &hosts)
+        };
+        assert_eq!(both(&["secret/x", "a/.env"], ""), ["a/.env", "a/b/key.pem", "secret"].map(PathBuf::from));
+        assert_eq!(both(&[], "a"), [PathBuf::from("b/key.pem")]);
+        assert!(both(&[], "secret").is_empty(), "that one is refused");
     }
 
     #[test]

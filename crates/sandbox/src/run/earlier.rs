@@ -49,6 +49,11 @@ impl Earlier {
         self.manifest.entries.iter().map(|entry| entry.path.as_path())
     }
 
+    /// The documents of its policy, and what it hid: what it changed there is asked for still.
+    pub(super) fn held(&self) -> [BTreeSet<PathBuf>; 2] {
+        [&self.manifest.policies, &self.manifest.hidden].map(|paths| paths.iter().map(|path| path.0.clone()).collect())
+    }
+
     /// What `diff --json` shows of all of it.
     #[must_use]
     pub fn digest(&self) -> String {

@@ -298,6 +298,15 @@ fn may_be_executed(file: &Path) -> bool {
     file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
+/// Whether `fs.exec` names others, and not this one. A bare name is looked for inside only: there its last part tells.
+fn unlisted(program: &str, policy: &Policy) -> bool {
+    let Some(list) = &policy.fs.exec else { return false };
+    let really = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let file = really(&outside(program, policy));
+    let bare = !program.contains('/');
+    !list.iter().any(|path| if bare { path.ends_with(program) } else { really(path) == file })
+}
+
 /// Exit code, what is wrong, and what to do.
 fn not_executed(which: ExecFailure, program: &str, policy: &Policy) -> (i32, &'static str, String) {
     let (code, what, fix) = match which {
@@ -309,6 +318,11 @@ fn not_executed(which: ExecFailure, program: &str, policy: &Policy) -> (i32, &'s
         ExecFailure::NotExecutable if outside(program, policy).is_dir() => {
             (126, "it is a directory", "name a program in it; to look around, `fumehood shell`")
         }
+        ExecFailure::NotExecutable if unlisted(program, policy) => (
+            126,
+            "it is there, and not among what may be executed (`fs.exec`)",
+            "name it in `fs.exec`, with the interpreter of its `#!` line, or remove `fs.exec`",
+        ),
         ExecFailure::NotExecutable if policy.fs.noexec && may_be_executed(&outside(program, policy)) => (
             126,
             "it is there, and nothing is executed from where one can write (`fs.noexec`)",
@@ -406,5 +420,26 @@ impl Finished {
             }
         }
         value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ExecFailure, not_executed};
+
+    #[test]
+    fn a_program_that_the_list_leaves_out_is_not_said_to_lie_where_one_can_write() {
+        let caller = policy::Caller { dir: "/".into(), home: None, profiles: Vec::new() };
+        let mut layers = policy::Layers::new(caller);
+        let none = |_: &std::path::Path| Err("no such file".to_owned());
+        let text = "version = 1\nfs.exec = [\"/usr/bin/python3\"]\n";
+        layers.document("own", text, policy::Format::Toml, std::path::Path::new("/"), &none);
+        let loaded = layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        for (program, of_the_list) in [("/usr/bin/env", true), ("env", true), ("python3", false)] {
+            let (code, what, fix) = not_executed(ExecFailure::NotExecutable, program, &loaded.policy);
+            assert_eq!(code, 126);
+            assert_eq!(what.contains("`fs.exec`"), of_the_list, "{program}: {what}");
+            assert_eq!(fix.contains("name it in `fs.exec`"), of_the_list, "{program}: {fix}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use super::mounts::{self, Mounts};
 use crate::changes::MOUNTED;
 use crate::error::Error;
 
-/// What whoever reads the plan should know of the workspace, in words.
+/// What whoever reads the plan should know of the workspace and of whom the run trusts, in words.
 ///
 /// # Errors
 /// What a start would refuse.
@@ -48,7 +48,7 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
     let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
     let mounts = Mounts::default();
     layers(plan, &*prepared, host, &mounts)?;
-    for note in with_mounts(plan, host, &mounts) {
+    for note in super::broker::trust_foreseen(plan).into_iter().chain(with_mounts(plan, host, &mounts)) {
         resources.tell(note);
     }
     if let Some(root) = prepared.workspace() {

@@ -11,7 +11,7 @@ use super::moment::Moment;
 use super::record::Recorded;
 use super::workspace::bounds;
 use crate::changes::{
-    Applied, BLOBS, Conflict, Entry, Guarded, KeysLeft, Kind, LIES, Manifest, Request, Store, apply_own, load,
+    Applied, BLOBS, Conflict, Entry, Guarded, KeysLeft, Kind, LIES, Manifest, PARTIAL, Request, Store, apply_own, load,
     read_upper,
 };
 use crate::error::Error;
@@ -111,8 +111,9 @@ impl GitLayers {
                 let changed: Vec<&Conflict> = conflicts.iter().filter(|one| one.id != "protected").collect();
                 let Some(first) = changed.first() else {
                     let paths: Vec<&PathBuf> = conflicts.iter().map(|one| &one.path).collect();
-                    let lies = conflicts.iter().any(|one| one.why == LIES);
-                    return Ok((Vec::new(), if lies { vec![violation(&paths, LIES)] } else { left_told(&paths) }));
+                    let whole = [LIES, PARTIAL].into_iter().find(|why| conflicts.iter().any(|one| one.why == **why));
+                    let told = whole.map_or_else(|| left_told(&paths), |why| vec![violation(&paths, why)]);
+                    return Ok((Vec::new(), told));
                 };
                 let paths: Vec<&PathBuf> = changed.iter().map(|one| &one.path).collect();
                 let heads = self.keep_objects(recorded)?;

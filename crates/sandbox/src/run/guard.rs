@@ -409,7 +409,8 @@ fn look_through(root: &Path, below: &Dir, policy: &Policy) -> Result<ProtectPlan
     found.map_err(|e| unreadable(root, &e.to_string()))
 }
 
-/// A control file of the workspace may be a link that leads into a folder that can be written.
+/// A control file of the workspace may be a link that leads into a folder that can be written, and git's configuration may name
+/// what lies there.
 fn leads_into_a_grant(policy: &Policy) -> Result<(), Error> {
     let path = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
     let Some(root) = path.and_then(|path| path.canonicalize().ok()) else { return Ok(()) };
@@ -423,9 +424,11 @@ fn leads_into_a_grant(policy: &Policy) -> Result<(), Error> {
     if led.cut {
         return Err(unwatched(&root, rustix::io::Errno::NOSPC));
     }
+    let named = protect::named_elsewhere(&root, &below, led.repositories.iter().map(PathBuf::as_path));
     let led = led.out.into_iter().chain(led.within.iter().map(|path| root.join(path)));
-    for there in led {
-        if let Some(grant) = grants.iter().find(|grant| there.starts_with(grant) || grant.starts_with(&there)) {
+    for (there, is_folder) in led.map(|path| (path, true)).chain(named) {
+        let meets = |grant: &&PathBuf| there.starts_with(grant) || is_folder && grant.starts_with(&there);
+        if let Some(grant) = grants.iter().find(meets) {
             return Err(holds_control_files(grant, there.strip_prefix(grant).unwrap_or(Path::new(""))));
         }
     }
@@ -451,7 +454,7 @@ fn overlapping(policy: &Policy) -> Result<(), Error> {
 
 /// A grant that can be written, in which something steers other programs already.
 fn holds_control_files(root: &Path, there: &Path) -> Error {
-    let why = "it is a control file, a folder of git's, a policy of this run, or what a link among those of the workspace leads to: \
+    let why = "it is a control file, a folder of git's, a policy of this run, or what a link among those of the workspace or git's configuration leads to: \
                other programs obey it, and only in a workspace is it kept from being written";
     in_grant((root, there), why, "make that folder the workspace (`-w PATH:rw`), grant a folder in it")
 }

@@ -69,7 +69,7 @@ pub use now::UsageNow;
 pub use options::{Event, OnEvent, Options, Screen, Sink, Stdin, Stdio};
 pub use parked::{Parked, park};
 pub use planning::{Planned, plan};
-pub use record::{facts, plan_without_values, refused};
+pub use record::{facts, plan_recorded, plan_without_values, refused};
 pub use secrets::fits_header;
 pub use streams::{CapturedStream, Last};
 pub use tools::{NoResult, Tools};
@@ -117,14 +117,14 @@ pub fn start(
 
 /// A program that was let go is supervised by a thread of its own.
 fn supervised((mut live, handle): (Live, Handle)) -> Result<Sandbox, Error> {
-    let socket = live.stage.std_streams.socket.take();
+    let (socket, lost) = (live.stage.std_streams.socket.take(), live.recorded.lost());
     let supervise = move || {
         // A signal is for the caller's threads.
         sys::signals::block_all();
         live.supervise(None)
     };
     let thread = std::thread::Builder::new().name("fumehood-run".to_owned()).stack_size(STACK);
-    let supervisor = thread.spawn(supervise).map_err(|error| unsupervised(&error))?;
+    let supervisor = thread.spawn(supervise).map_err(|error| lost(unsupervised(&error)))?;
     Ok(Sandbox::new(handle, supervisor, socket))
 }
 

@@ -45,8 +45,10 @@ pub fn park(
     host: &Capabilities,
     options: Options,
 ) -> Result<Parked, Error> {
-    could_start(&planned.plan, &options).map_err(|stop| refused(stop, environment))?;
-    let recorded = record::open(&planned, environment, host, &options)?;
+    let audit = planned.plan.policy.audit.clone();
+    let unrecorded = |stop| refused(stop, Some(&audit), environment);
+    could_start(&planned.plan, &options).map_err(unrecorded)?;
+    let recorded = record::open(&planned, environment, host, &options).map_err(unrecorded)?;
     let what = std::mem::replace(&mut planned.judged.what, Workload::Nothing);
     let forced = std::mem::take(&mut planned.judged.forced);
     let wanted = RunRequest { what, forced, options: &options, environment };
@@ -84,11 +86,12 @@ impl Parked {
         let mut stage = ready.go(&planned.plan, stdio).map_err(|stop| recorded.abort(stop, &planned))?;
         let pid = stage.running.pid();
         recorded.started(&planned, pid).map_err(Error::after_go)?;
+        let lost = recorded.lost();
         if let Some(socket) = stage.std_streams.socket.take_if(|_| planned.plan.tier == Tier::Language) {
-            super::tools::serve(socket, tools).map_err(|error| unsupervised(&error))?;
+            super::tools::serve(socket, tools).map_err(|error| lost(unsupervised(&error)))?;
         }
         let (handle, mailbox) =
-            handle::sides(recorded.id.as_str(), pid, stage.started).map_err(|error| unsupervised(&error))?;
+            handle::sides(recorded.id.as_str(), pid, stage.started).map_err(|error| lost(unsupervised(&error)))?;
         let handle = handle.with_rules(stage.broker.as_ref().map(Keeper::rules));
         Ok((Live { stage, recorded, plan: planned.plan, mailbox, events }, handle))
     }

@@ -6,16 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use backends::Capabilities;
 use policy::report::{AuditPointer, DetectedBy};
-use policy::{ClauseId, Diagnostic, Plan, Report, Violation};
+use policy::value::{Audit, Content};
+use policy::{ClauseId, Diagnostic, Loaded, Plan, Report, Violation};
 use serde_json::{Value, json};
 
 use super::asked;
 use super::options::Options as StartOptions;
-use super::planning::Planned;
+use super::planning::{Planned, plan};
 use crate::audit::{Kind, Log, Options, Redactor};
 use crate::environment::Environment;
 use crate::error::Error;
+use crate::gc::Sweep;
 use crate::state::{RunId, State};
+use crate::workload::Workload;
 
 /// The open record of a run.
 #[derive(Debug)]
@@ -63,10 +66,9 @@ pub(super) fn open(
 ) -> Result<Recorded, Error> {
     let (state, id) = (State::open(&environment.state)?, RunId::new(jiff::Timestamp::now())?);
     let audit = &planned.plan.policy.audit;
-    let options = Options { sync: audit.sync, redact: Redactor::new(&audit.redact), ..Options::default() };
-    let log = Arc::new(Log::open(&state, audit.path.as_deref(), options)?);
+    let log = Arc::new(Log::open(&state, audit.path.as_deref(), options(audit))?);
     let denials = Denials { log: Arc::clone(&log), run: id.to_string(), written: Mutex::default() };
-    let mut what = asked::program(&planned.judged.what, audit.content)?;
+    let mut what = asked::program(&planned.judged.what, audit)?;
     if let (Some(map), Some(earlier)) = (what.as_object_mut(), &start.earlier) {
         map.insert("on".to_owned(), json!({ "run": earlier.run(), "digest": earlier.digest() }));
     }
@@ -75,31 +77,72 @@ pub(super) fn open(
     Ok(Recorded { state, id, log, denials: Arc::new(denials), beside: RefCell::new(Some(beside)) })
 }
 
-/// Records a refusal as far as there is a log to write to; the refusal stands either way.
+/// How a policy wants its events written.
+fn options(audit: &Audit) -> Options {
+    Options { sync: audit.sync, redact: Redactor::new(&audit.redact), ..Options::default() }
+}
+
+/// Records a refusal as far as there is a log to write to; the refusal stands either way. `audit`: what the policy says of its log,
+/// where there is a policy already. One that cannot be written to is why it was refused, and the caller's own log says so.
 #[must_use]
-pub fn refused(stop: Error, environment: &Environment) -> Error {
+pub fn refused(stop: Error, audit: Option<&Audit>, environment: &Environment) -> Error {
     if let Ok(state) = State::open(&environment.state)
         && let Ok(id) = RunId::new(jiff::Timestamp::now())
-        && let Ok(log) = Log::open(&state, None, Options::default())
     {
-        drop(log.append(id.as_str(), &Kind::run_refused(), &without_values(&stop)));
+        let body = without_values(&stop, audit.map_or(Content::Hash, |audit| audit.content));
+        let to = |folder| {
+            let options = audit.map_or_else(Options::default, options);
+            Log::open(&state, folder, options)?.append(id.as_str(), &Kind::run_refused(), &body)
+        };
+        let own = audit.and_then(|audit| audit.path.as_deref());
+        if own.is_none_or(|own| to(Some(own)).is_err()) {
+            drop(to(None));
+        }
     }
     stop
 }
 
+/// Plans as [`plan`] does; a refusal is recorded where and as the policy wants it.
+///
+/// # Errors
+/// As of [`plan`].
+pub fn plan_recorded(
+    loaded: Loaded,
+    what: Workload,
+    host: &Capabilities,
+    environment: &Environment,
+) -> Result<Planned, Error> {
+    let audit = loaded.policy.audit.clone();
+    plan(loaded, what, host).map_err(|stop| refused(stop, Some(&audit), environment))
+}
+
 /// A refusal as it is recorded. Of a mistake in a policy its id, clause and place are: its words repeat what was written, and that
-/// may be a secret in the wrong place. They are told to whoever asked for the run.
-fn without_values(stop: &Error) -> Value {
-    match stop {
+/// may be a secret in the wrong place. Of a command that is not allowed only the ids are, unless the policy wants content kept: the
+/// words are the command's. They are told to whoever asked for the run.
+fn without_values(stop: &Error, content: Content) -> Value {
+    let mut body = match stop {
         Error::Mistakes(mistakes) => {
             let one = |mistake: &Diagnostic| {
                 let (clause, place) = (mistake.clause.map(ClauseId::path), mistake.at.to_string());
                 json!({ "id": mistake.id, "clause": clause, "where": place })
             };
-            json!({ "refused": mistakes.list.iter().map(one).collect::<Vec<_>>() })
+            return json!({ "refused": mistakes.list.iter().map(one).collect::<Vec<_>>() });
         }
         Error::Unheld(_) | Error::Refused(_) | Error::Failed(_) => stop.to_json(),
+    };
+    let lists = ["refused", "errors"];
+    let reasons = body.as_object_mut().into_iter().flatten().filter(|(key, _)| lists.contains(&key.as_str()));
+    for reason in reasons.filter_map(|(_, list)| list.as_array_mut()).flatten().filter_map(Value::as_object_mut) {
+        let of = |key: &str| reason.get(key).and_then(Value::as_str).map(str::to_owned).unwrap_or_default();
+        let (id, clause) = (of("id"), of("clause"));
+        if [ClauseId::EnvSet, ClauseId::Secrets].iter().any(|hidden| clause == hidden.path()) {
+            reason.insert("what".to_owned(), Value::from(format!("`{clause}`")));
+        }
+        if content != Content::Full && id.starts_with("commands.") {
+            reason.retain(|key, _| matches!(key.as_str(), "id" | "where"));
+        }
     }
+    body
 }
 
 /// What tells hosts and versions apart, of which a plan depends.
@@ -108,21 +151,32 @@ pub fn facts(host: &Capabilities) -> Value {
     json!({ "fumehood": env!("CARGO_PKG_VERSION"), "kernel": host.release, "landlock": host.landlock, "euid": host.euid })
 }
 
-/// A plan as it is recorded. Of variables that the policy sets only the names are: a value may be a secret. That it was the same
-/// can be told by the digest of the plan.
+/// A plan as it is recorded. Of variables that the policy sets only the names are, and of a command that reads a secret only the
+/// program: a value or an argument may be a secret. That it was the same can be told by the digest of the plan.
 #[must_use]
 pub fn plan_without_values(plan: &Plan) -> Value {
     let mut body = plan.to_json();
-    hide_values(&mut body);
+    let clauses = body.get_mut("clauses").and_then(Value::as_array_mut);
+    for clause in clauses.into_iter().flatten() {
+        let is = |id: ClauseId| clause.get("clause").is_some_and(|found| found == id.path());
+        let (variables, secrets) = (is(ClauseId::EnvSet), is(ClauseId::Secrets));
+        let Some(value) = clause.get_mut("value") else { continue };
+        if variables {
+            let names = value.as_object().map(|set| set.keys().cloned().map(Value::String).collect());
+            *value = Value::Array(names.unwrap_or_default());
+        } else if secrets {
+            value.as_object_mut().into_iter().flatten().for_each(|(_, secret)| hide_arguments(secret));
+        }
+    }
     body
 }
 
-fn hide_values(plan: &mut Value) {
-    let clauses = plan.get_mut("clauses").and_then(Value::as_array_mut);
-    for clause in clauses.into_iter().flatten().filter(|one| one.get("clause").is_some_and(|id| id == "env.set")) {
-        if let Some(value) = clause.get_mut("value") {
-            let names = value.as_object().map(|set| set.keys().cloned().map(Value::String).collect());
-            *value = Value::Array(names.unwrap_or_default());
+/// Of each source of a secret that is a command its program alone.
+fn hide_arguments(secret: &mut Value) {
+    for (_, text) in secret.as_object_mut().into_iter().flatten() {
+        let command = text.as_str().and_then(|text| text.strip_prefix("command:"));
+        if let Some(program) = command.and_then(|words| words.split(' ').next()) {
+            *text = Value::from(format!("command:{program}"));
         }
     }
 }
@@ -130,6 +184,14 @@ fn hide_values(plan: &mut Value) {
 impl Recorded {
     fn add(&self, kind: &Kind, body: &Value) -> Result<AuditPointer, Error> {
         Ok(self.log.append(self.id.as_str(), kind, body)?)
+    }
+
+    /// What dead runs left was taken away. A log that fails now refuses the run with its plan.
+    pub(super) fn swept(&self, swept: &Sweep) {
+        if !swept.removed.is_empty() {
+            let body = json!({ "removed": swept.removed, "kept": swept.kept });
+            drop(self.log.append("", &Kind::gc(), &body));
+        }
     }
 
     /// Writes what is planned, once; always before *go*, or before the run is said to be aborted. It may be written while
@@ -153,10 +215,19 @@ impl Recorded {
 
     /// The run was ended by us before *go*.
     pub(super) fn abort(&self, stop: Error, planned: &Planned) -> Error {
-        let body = without_values(&stop);
+        let body = without_values(&stop, planned.plan.policy.audit.content);
         // The reason is told to the user in any case.
         drop(self.plan(planned).and_then(|()| self.add(&Kind::run_aborted(), &body)));
         stop
+    }
+
+    /// By which it is recorded that our own failure ended the run when it had been let go: also where the record is lost with it.
+    pub(super) fn lost(&self) -> impl Fn(Error) -> Error + use<> {
+        let (log, run) = (Arc::clone(&self.log), self.id.to_string());
+        move |stop| {
+            drop(log.append(&run, &Kind::run_aborted(), &without_values(&stop, Content::Hash)));
+            stop
+        }
     }
 
     /// A usage threshold was passed. A log that fails now fails the run at its end.

@@ -136,6 +136,10 @@ fn value(
     environment: &Environment,
 ) -> Result<LockedText, Unread> {
     let mut value = found_in(&secret.from, policy, environment)?;
+    if let Some(variable) = shown_by(&value.text, policy, environment) {
+        let why = format!("stands in the variable `{variable}` too, which the policy shows inside");
+        return Err(Unread { why, fix: Some("leave that variable out of `env.set` and `env.pass`") });
+    }
     if let SecretUse::Sign(signing) = &secret.put {
         let also = |what: &str, source: &SecretSource| {
             let told = |Unread { why, fix }| Unread {
@@ -152,6 +156,14 @@ fn value(
     // The broker's own reading of it, so that what it would refuse is refused before anything is started.
     LoadedSecret::new(String::new(), secret.clone(), &value.text, placeholder)?;
     Ok(value)
+}
+
+/// A variable of the program's that has a value, whatever it is called outside.
+fn shown_by<'a>(text: &str, policy: &'a Policy, environment: &Environment) -> Option<&'a String> {
+    let line = text.trim_end_matches(['\r', '\n']);
+    let has = |value: &OsStr| !line.is_empty() && value.to_string_lossy().contains(line);
+    let set = policy.env.set.iter().find(|(_, value)| has(OsStr::new(value))).map(|(name, _)| name);
+    set.or_else(|| policy.env.pass.iter().find(|name| environment.value(name).is_some_and(has)))
 }
 
 /// Whether a value can be kept as a secret that is a whole header of requests.
@@ -373,6 +385,31 @@ mod tests {
         let output = command.output(b"", 1 << 16, LIMIT).unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.end == sys::pidfd::End::Exited(0) && said.contains("1 passed"), "{said}");
+    }
+
+    #[test]
+    fn a_value_that_another_variable_shows_is_refused() {
+        let mut layers =
+            Layers::new(Caller { dir: PathBuf::from("/"), home: None, profiles: vec!["default".to_owned()] });
+        let (rule, secret) =
+            ("net.allow=[\"api.test\"]", r#"secrets={ api = { from = "env:API", hosts = ["api.test"] } }"#);
+        for set in ["net.mode=allow", rule, secret, "env.pass=[\"OTHER\"]", "env.set={ MINE = \"a\" }"] {
+            layers.set(set);
+        }
+        let mut policy = layers.finish().unwrap().policy;
+        let mut environment = Environment::default();
+        environment.env.insert("API".into(), VALUE.into());
+        let read = |policy: &Policy, environment: &Environment| {
+            value(&policy.secrets["api"], None, policy, environment).map(drop).map_err(|why| unread_fault(&why))
+        };
+        environment.env.insert("OTHER".into(), "another".into());
+        assert!(read(&policy, &environment).is_ok());
+        environment.env.insert("OTHER".into(), format!("Bearer {VALUE}").into());
+        let fault = read(&policy, &environment).unwrap_err();
+        assert!(fault.why.contains("`OTHER`") && !format!("{fault:?}").contains(VALUE), "{fault:?}");
+        environment.env.remove(OsStr::new("OTHER"));
+        policy.env.set.insert("MINE".to_owned(), VALUE.to_owned());
+        assert!(read(&policy, &environment).unwrap_err().why.contains("`MINE`"));
     }
 
     fn unread_fault(why: &Unread) -> Fault {

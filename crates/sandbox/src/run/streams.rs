@@ -8,9 +8,12 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
+use policy::Bytes;
+use policy::value::Over;
 use rustix::io::Errno;
 
 use super::options::{Sink as To, Stdin};
+use super::violations::limit_of;
 
 /// Most bytes written at once without a risk of blocking.
 const PAGE: usize = 4096;
@@ -102,6 +105,12 @@ impl Budget {
     #[must_use]
     pub(super) fn exceeded(&self) -> bool {
         self.limit.is_some_and(|limit| self.produced > limit)
+    }
+
+    /// That more was produced than `limits.output`, in words, where that ends the run.
+    pub(super) fn passed(&self, output: Option<(Bytes, Over)>) -> Option<String> {
+        let (limit, _) = output.filter(|(_, over)| *over == Over::Kill && self.exceeded())?;
+        Some(format!("output passed {}", limit_of(Some(limit))))
     }
 }
 
@@ -423,5 +432,8 @@ mod tests {
         assert_eq!(*kept.bytes.last().unwrap(), u8::try_from(999_999 % 251).unwrap());
         assert!(budget.exceeded());
         assert_eq!(kept.cut_at, Some(64_000 - 2 * 4_000));
+        // All of it was read when the program had ended: that ends the run as much as what is read before.
+        let over = |over| budget.passed(Some((Bytes(64_000), over)));
+        assert_eq!((over(Over::Kill).is_some(), over(Over::Cut), budget.passed(None)), (true, None, None));
     }
 }

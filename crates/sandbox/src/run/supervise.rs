@@ -8,7 +8,6 @@ use backends::{Exhausted, Running, Sample};
 use guest::frames::{End, ExecFailure, FromGuest};
 use policy::Millis;
 use policy::report::Limit;
-use policy::value::Over;
 use sys::channel::Interest;
 
 use super::frozen::{Task, WhileFrozen};
@@ -212,6 +211,9 @@ impl<'a, 'v> Watch<'a, 'v> {
             terminal.finish(&mut self.std_streams.budget, &mut buffer);
         }
         self.result.handing_on = ended.elapsed();
+        // What was still on its way when the program ended counts as well.
+        let passed = self.std_streams.budget.passed(self.watches.output).map(|message| (Limit::Output, message));
+        self.result.facts.ended_for = self.result.facts.ended_for.or(passed);
         self.result
     }
 
@@ -451,10 +453,8 @@ impl<'a, 'v> Watch<'a, 'v> {
             self.end(Limit::Wall, format!("wall time reached its limit of {wall}"));
             return;
         }
-        if let Some((limit, Over::Kill)) = self.watches.output
-            && self.std_streams.budget.exceeded()
-        {
-            self.end(Limit::Output, format!("output passed {}", limit_of(Some(limit))));
+        if let Some(message) = self.std_streams.budget.passed(self.watches.output) {
+            self.end(Limit::Output, message);
             return;
         }
         // The end has a look of its own.

@@ -347,6 +347,8 @@ fn no_network(line: &str, policy: &Policy) -> bool {
         "unable to resolve",
         "failed to lookup address information",
         "no such host",
+        // Go, where no look-up is tried.
+        "no suitable address found",
         "unknownhostexception",
         "eai_again",
         "getaddrinfo enotfound",

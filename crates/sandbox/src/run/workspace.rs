@@ -48,6 +48,8 @@ pub(super) struct Layer {
     goes_on: bool,
     /// What of an earlier run is not in it, in words.
     notes: Vec<String>,
+    /// What no change of an earlier run may take the place of: documents of its policy, and what it hid.
+    held_before: [BTreeSet<PathBuf>; 2],
     /// What was applied while the run went on, as the host has it since.
     applied: BTreeMap<PathBuf, Fingerprint>,
     /// Just before the run: what changes on the host afterwards is a conflict.
@@ -70,6 +72,7 @@ impl Layer {
             hidden: Vec::new(),
             goes_on: false,
             notes: Vec::new(),
+            held_before: Default::default(),
             applied: BTreeMap::new(),
             began: Moment::now(),
         }
@@ -133,6 +136,7 @@ impl Layer {
         }
         self.goes_on = true;
         self.notes.extend(earlier.left_behind());
+        self.held_before = earlier.held();
         Ok(())
     }
 
@@ -184,8 +188,10 @@ impl Layer {
         let known = Known { applied: self.applied.clone(), covered, until: until.clone() };
         let (state, run) = (&recorded.state, &recorded.id);
         let mut store = Store::begin(state, run, &self.root, &root, self.began.on_files(), bounds)?.knowing(known);
-        let policies = crate::protect::documents(&self.root, &policy.documents.0);
-        store = store.holding(policies, self.hidden.iter().cloned().collect());
+        let [mut policies, mut hidden] = self.held_before.clone();
+        policies.extend(crate::protect::documents(&self.root, &policy.documents.0));
+        hidden.extend(self.hidden.iter().cloned());
+        store = store.holding(policies, hidden);
         let read = match &self.baseline {
             Some(baseline) => read_copy(&mut store, &place, baseline),
             None => read_upper(&mut store, &place, &root, Path::new("")),

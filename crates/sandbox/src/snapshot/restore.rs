@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use tar::{Builder, EntryType};
@@ -42,7 +43,7 @@ impl Snapshot {
     }
 
     /// Writes what the sandbox added to its workspace or changed there as a tar stream, names relative to the workspace.
-    /// Contents are checked against their sums.
+    /// Contents are checked against their sums. All of it is as old as the snapshot: a list of changes knows no times.
     ///
     /// # Errors
     /// [`SnapshotError::Damaged`], or [`SnapshotError::Read`] with what `to` answered.
@@ -50,8 +51,10 @@ impl Snapshot {
         let mut builder = Builder::new(to);
         if let Some(manifest) = self.changes()? {
             let blobs = self.dir.enter(Path::new(CHANGES).join(BLOBS), Cross::No).ok();
+            let made = self.about.made.parse::<Timestamp>().map_or(0, Timestamp::as_second);
+            let made = u64::try_from(made).unwrap_or(0);
             for entry in manifest.entries.iter().filter(|entry| entry.change != Change::Removed) {
-                append(&mut builder, blobs.as_ref(), entry).map_err(|errno| match errno {
+                append(&mut builder, blobs.as_ref(), entry, made).map_err(|errno| match errno {
                     Errno::BADMSG | Errno::NOENT => self.damaged(),
                     errno => SnapshotError::Read { path: entry.path.clone(), errno },
                 })?;
@@ -63,16 +66,21 @@ impl Snapshot {
 }
 
 /// EBADMSG: it is not what the list says.
-fn append(builder: &mut Builder<impl Write>, blobs: Option<&Dir>, entry: &Entry) -> Result<(), Errno> {
+fn append(builder: &mut Builder<impl Write>, blobs: Option<&Dir>, entry: &Entry, made: u64) -> Result<(), Errno> {
     let told = |error: std::io::Error| errno_of(&error);
+    let of = |kind, mode| {
+        let mut header = plain(kind, mode);
+        header.set_mtime(made);
+        header
+    };
     match entry.kind {
         Kind::Dir => {
-            let mut header = plain(EntryType::Directory, entry.mode);
+            let mut header = of(EntryType::Directory, entry.mode);
             builder.append_data(&mut header, &entry.path, std::io::empty()).map_err(told)
         }
         Kind::Symlink => {
             let target = entry.target.as_deref().and_then(target_bytes).ok_or(Errno::BADMSG)?;
-            let mut header = plain(EntryType::Symlink, 0o777);
+            let mut header = of(EntryType::Symlink, 0o777);
             append_link(builder, &mut header, &entry.path, Path::new(&target)).map_err(told)
         }
         Kind::File => {
@@ -82,7 +90,7 @@ fn append(builder: &mut Builder<impl Write>, blobs: Option<&Dir>, entry: &Entry)
             if u64::try_from(size) != Ok(entry.size) {
                 return Err(Errno::BADMSG);
             }
-            let mut header = plain(EntryType::Regular, entry.mode);
+            let mut header = of(EntryType::Regular, entry.mode);
             header.set_size(entry.size);
             let mut content = Summed { file: file.take(entry.size), hash: Default::default() };
             builder.append_data(&mut header, &entry.path, &mut content).map_err(told)?;

@@ -21,21 +21,43 @@ const ROUNDS: u32 = 400;
 const ROUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 const MAX_DEPTH: u32 = 32;
 
-/// Kills what is in the group and removes it. `false` if it is gone already.
-pub(crate) fn remove(path: &Path, id: &RunId) -> Result<bool, String> {
+/// Kills what is in the groups of a run and lets it die: what is frozen by v1, of a sandbox that was paused, dies only when it
+/// thaws, and thaws in another group than those where it counts.
+pub(crate) fn kill_all(paths: &[&Path], id: &RunId) {
+    let groups = || paths.iter().filter_map(|path| open(path, id).ok().flatten());
+    // Killed before it thaws, nothing of it runs.
+    groups().for_each(|(_, group)| kill(&group, id, 0));
+    groups().for_each(|(_, group)| thaw(&group));
+}
+
+fn thaw(group: &Dir) {
+    let state = group.open_file("freezer.state", OFlags::WRONLY, Mode::empty());
+    // What cannot be thawed shows when its group is removed, which is bounded.
+    drop(state.map(|mut state| state.write_all(b"THAWED")));
+}
+
+/// A group of the run and the folder that it is in; none if it is gone.
+fn open(path: &Path, id: &RunId) -> Result<Option<(Dir, Dir)>, String> {
     if !carries(path, id) {
         return Err("its path does not carry the run's id".into());
     }
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err("it has no name".into()) };
     let (parent, group) = match Dir::open(parent).and_then(|p| p.enter(name, Cross::Yes).map(|g| (p, g))) {
         Ok(found) => found,
-        Err(Errno::NOENT) => return Ok(false),
+        Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(errno.to_string()),
     };
     let magic = rustix::fs::fstatfs(&group).map_err(|e| e.to_string())?.f_type;
     if magic != CGROUP2_SUPER_MAGIC && magic != CGROUP_SUPER_MAGIC {
         return Err("it does not lie in a cgroup file system".into());
     }
+    Ok(Some((parent, group)))
+}
+
+/// Kills what is in the group and removes it. `false` if it is gone already.
+pub(crate) fn remove(path: &Path, id: &RunId) -> Result<bool, String> {
+    let Some(name) = path.file_name() else { return Err("it has no name".into()) };
+    let Some((parent, group)) = open(path, id)? else { return Ok(false) };
     for _ in 0..ROUNDS {
         kill(&group, id, 0);
         match remove_empty(&parent, Path::new(name), 0) {

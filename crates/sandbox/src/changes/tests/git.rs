@@ -8,6 +8,8 @@ fn of_gits_folder_what_is_harmless_is_taken_and_the_rest_stays_with_the_run() {
         (".git/HEAD", "ref: refs/heads/main\n"),
         (".git/config", "[core]\n\tbare = false\n"),
         (".git/ORIG_HEAD", "1"),
+        (".git/objects/k", ""),
+        (".git/refs/k", ""),
     ]);
     let plain = "[core]\n\tbare = false\n[user]\n\tname = x\n";
     for (name, text) in [
@@ -65,6 +67,62 @@ fn what_the_hosts_configuration_of_git_names_is_held() {
     put(&plain.at("upper"), "tools/watch.sh", "");
     plain.read();
     assert!(matches!(plain.apply(), Applied::Done { .. }));
+}
+
+#[test]
+fn what_a_repository_elsewhere_in_the_workspace_names_is_held() {
+    let config = "[core]\n\thooksPath = ../tools/hooks\n";
+    let files = [(".git/HEAD", ""), ("sub/.git/HEAD", ""), ("sub/.git/config", config)];
+    let bare = [("b.git/HEAD", ""), ("b.git/config", config), ("b.git/objects/x", ""), ("b.git/refs/x", "")];
+    for files in [&files[..], &bare] {
+        let host = Host::new(files);
+        put(&host.at("upper"), "tools/hooks/pre-commit", "evil");
+        put(&host.at("upper"), "tools/x", "");
+        host.read();
+        let held: Vec<_> = host.conflicts();
+        assert_eq!(
+            held,
+            [("tools/hooks", "protected"), ("tools/hooks/pre-commit", "protected")].map(|(p, id)| (p.into(), id))
+        );
+    }
+}
+
+#[test]
+fn folders_of_submodules_are_judged_from_where_they_begin_on_the_host() {
+    let mut files = vec![(".git/HEAD".to_owned(), "ref: refs/heads/main\n".to_owned())];
+    for name in ["src/logs", "lib/refs", "lib/own"] {
+        let parts = [("HEAD", "ref: refs/heads/main\n"), ("objects/x", ""), ("refs/x", "")];
+        files.extend(parts.map(|(part, text)| (format!(".git/modules/{name}/{part}"), text.to_owned())));
+    }
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let host = Host::new(&files);
+    let sum = "01".repeat(20);
+    let held = [
+        ".git/modules/lib/refs/index",
+        ".git/modules/src/logs/HEAD",
+        ".git/modules/src/logs/hooks/post-checkout",
+        ".git/modules/src/logs/index",
+        ".git/modules/src/logs/packed-refs",
+        ".git/modules/src/other/index",
+    ];
+    let taken = [
+        ".git/modules/lib/own/FETCH_HEAD",
+        ".git/modules/lib/own/logs/HEAD",
+        ".git/modules/lib/own/refs/heads/index",
+        ".git/modules/src/logs/logs/HEAD",
+        ".git/modules/src/logs/refs/heads/main",
+    ];
+    held.iter().for_each(|name| put(&host.at("upper"), name, "evil"));
+    taken.iter().for_each(|name| put(&host.at("upper"), name, &format!("{sum}\n")));
+    host.read();
+    let left = host.apply_with(&Request { guarded: Guarded::Leave, ..all() }).unwrap();
+    assert!(matches!(left, Applied::Done { .. }), "{left:?}");
+    for name in taken {
+        assert_eq!(std::fs::read_to_string(host.work(name)).ok(), Some(format!("{sum}\n")), "{name}: {left:?}");
+    }
+    for name in held {
+        assert!(std::fs::read_to_string(host.work(name)).unwrap_or_default() != "evil", "{name}");
+    }
 }
 
 #[test]
@@ -190,4 +248,63 @@ fn a_folder_that_is_no_repository_and_one_that_was_one_are_worked_in() {
     put(&host.at("upper"), "m.git/HEAD", "ref: refs/heads/new\n");
     host.read();
     assert!(matches!(host.apply(), Applied::Done { .. }));
+}
+
+/// A repository of the host's.
+const WHOLE: [(&str, &str); 4] =
+    [(".git/HEAD", "ref: refs/heads/main\n"), (".git/config", ""), (".git/objects/k", ""), (".git/refs/k", "")];
+
+#[test]
+fn an_empty_folder_of_gits_becomes_no_repository_unasked() {
+    let host = Host::new(&[("sub/.git/description", ""), ("sub/x", "")]);
+    for name in ["sub/.git/HEAD", "sub/.git/objects/k", "sub/.git/refs/k", "sub/.git/config"] {
+        put(&host.at("upper"), name, "ref: refs/heads/main\n");
+    }
+    put(&host.at("upper"), "sub/y", "");
+    host.read();
+    let held = host.conflicts();
+    assert!(held.contains(&(PathBuf::from("sub/.git/HEAD"), "protected")), "{held:?}");
+    assert!(!held.iter().any(|(path, _)| path == Path::new("sub/y")), "{held:?}");
+}
+
+#[test]
+fn of_a_history_that_is_not_whole_nothing_is_taken() {
+    let commit = format!("{}\n", "01".repeat(20));
+    for (name, is_partial) in [
+        (".git/shallow", true),
+        (".git/objects/pack/pack-0123456789012345678901234567890123456789.promisor", true),
+        (".git/ORIG_HEAD", false),
+        ("shallow", false),
+    ] {
+        let host = Host::new(&WHOLE);
+        put(&host.at("upper"), ".git/refs/heads/x", &commit);
+        put(&host.at("upper"), name, &commit);
+        put(&host.at("upper"), "y", "");
+        host.read();
+        let left = host.apply_with(&Request { guarded: Guarded::Leave, ..all() }).unwrap();
+        assert!(matches!(left, Applied::Done { .. }), "{left:?}");
+        assert_eq!(host.work(".git/refs/heads/x").exists(), !is_partial, "{name}");
+    }
+}
+
+#[test]
+fn what_a_list_says_of_tags_is_not_taken_and_no_file_of_any_repository_is_for_others_to_write() {
+    let host =
+        Host::new(&[&WHOLE[..], &[("m/HEAD", "ref: refs/heads/x\n"), ("m/objects/k", ""), ("m/refs/k", "")]].concat());
+    let (one, other) = ("01".repeat(20), "23".repeat(20));
+    let list = format!("# pack-refs with: peeled fully-peeled sorted \n{one} refs/tags/v1\n^{other}\n");
+    for name in [".git/packed-refs", "m/packed-refs", "packed-refs"] {
+        put(&host.at("upper"), name, &list);
+    }
+    for name in ["m/packed-refs", "packed-refs"] {
+        std::fs::set_permissions(host.at("upper").join(name), std::fs::Permissions::from_mode(0o666)).unwrap();
+    }
+    host.read();
+    assert!(matches!(host.apply(), Applied::Done { .. }));
+    let taken = |name: &str| std::fs::read_to_string(host.work(name)).unwrap();
+    let without = format!("# pack-refs with: sorted \n{one} refs/tags/v1\n");
+    assert_eq!([taken(".git/packed-refs"), taken("m/packed-refs")], [without.clone(), without]);
+    assert_eq!(taken("packed-refs"), list, "a file of the project");
+    let mode = |name: &str| std::fs::metadata(host.work(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode("m/packed-refs") & 0o002, mode("packed-refs")], [0, 0o666]);
 }

@@ -317,6 +317,7 @@ impl Listener {
     }
 
     fn end(mut self) -> Summary {
+        self.questions.end();
         self.running.begin_end();
         self.running.end();
         self.summary

@@ -27,7 +27,7 @@ use zeroize::Zeroizing;
 pub(super) use keeper::Keeper;
 pub(super) use records::Summary;
 pub(super) use rules::Rules;
-pub(super) use trust::{Trust, of as trust};
+pub(super) use trust::{Trust, foreseen as trust_foreseen, of as trust};
 
 use bounds::Bounds;
 use questions::Questions;

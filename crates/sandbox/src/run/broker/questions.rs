@@ -52,6 +52,13 @@ impl Questions {
 }
 
 impl Questions {
+    /// No answer is of use any more.
+    pub(super) fn end(&self) {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.asker.iter().for_each(|asker| asker.ended(&self.run));
+        }
+    }
+
     /// Whether what is let through is to be told.
     pub(super) fn observes(&self) -> bool {
         self.asker.as_ref().is_some_and(|asker| asker.observes())

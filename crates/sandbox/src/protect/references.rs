@@ -1,0 +1,187 @@
+//! References of git's, each in its file and all in `packed-refs`: names as git itself makes them, and no more believed of a list than
+//! what the objects say.
+
+use policy::protected::folded;
+
+/// How the list begins.
+const HEAD: &[u8] = b"# pack-refs with:";
+
+/// Why `packed-refs` may not take the place of another: references that replace objects show other contents under ids that were
+/// reviewed; and a list that git does not read is the end of all branches.
+pub(super) fn packed_refs(before: &[u8], now: &[u8]) -> Option<String> {
+    let is_hash = |hash: &[u8]| matches!(hash.len(), 40 | 64) && hash.iter().all(u8::is_ascii_hexdigit);
+    let (mut is_plain, mut names) = (now.is_empty() || now.ends_with(b"\n"), Vec::new());
+    let head = lines(now).next().filter(|line| line.starts_with(HEAD));
+    let mut may_peel = false;
+    let whole = now.strip_suffix(b"\n").unwrap_or_default();
+    for line in lines(whole).skip(usize::from(head.is_some())).filter(|_| !now.is_empty()) {
+        let reference = at_space(line).filter(|(hash, name)| is_hash(hash) && is_refname(name));
+        is_plain &= reference.is_some() || may_peel && line.strip_prefix(b"^").is_some_and(is_hash);
+        may_peel = reference.is_some();
+        names.extend(reference.map(|(_, name)| name));
+    }
+    // git looks for a name where it would stand.
+    if !is_plain || head.is_some_and(is_sorted) && !names.is_sorted() {
+        return Some("it is no list of references that is understood here".to_owned());
+    }
+    let replaces = |line: &&[u8]| {
+        let name = at_space(line).and_then(|(_, name)| name.strip_prefix(b"refs/"));
+        name.and_then(|name| name.split(|byte| *byte == b'/').next()).is_some_and(is_replace)
+    };
+    let replaced = lines(now).filter(replaces).any(|line| !lines(before).any(|known| known == line));
+    replaced.then(|| "it replaces objects: git would show others under ids that were reviewed".to_owned())
+}
+
+/// A list without what it says of tags, the objects that they stand for: git believes it, and looks at the tags where it is not there.
+#[must_use]
+pub fn unpeeled(list: &[u8]) -> Vec<u8> {
+    let mut rest = list;
+    let mut kept = Vec::with_capacity(list.len());
+    if let Some(head) = lines(list).next().filter(|line| line.starts_with(HEAD)) {
+        rest = list.get(head.len().saturating_add(1)..).unwrap_or_default();
+        kept.extend_from_slice(HEAD);
+        kept.extend_from_slice(if is_sorted(head) { b" sorted \n" } else { b" \n" });
+    }
+    let lines = rest.split_inclusive(|byte| *byte == b'\n').filter(|line| !line.starts_with(b"^"));
+    lines.for_each(|line| kept.extend_from_slice(line));
+    kept
+}
+
+fn lines(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|byte| *byte == b'\n')
+}
+
+fn is_sorted(head: &[u8]) -> bool {
+    head.split(|byte| *byte == b' ').any(|word| word == b"sorted")
+}
+
+/// In any case and spelling that some file system takes for the same.
+pub(super) fn is_replace(name: &[u8]) -> bool {
+    folded(name).eq_ignore_ascii_case(b"replace")
+}
+
+fn at_space(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = line.iter().position(|byte| *byte == b' ')?;
+    Some((line.get(..at)?, line.get(at.checked_add(1)?..)?))
+}
+
+/// A name that git would give (`git check-ref-format --branch`): another one is an option, or a revision, where somebody writes it
+/// into a command.
+fn is_refname(name: &[u8]) -> bool {
+    let Some(rest) = name.strip_prefix(b"refs/") else { return false };
+    let is_ambiguous = [&b"heads/HEAD"[..], b"tags/HEAD"].contains(&rest);
+    !is_ambiguous && rest.split(|byte| *byte == b'/').all(is_plain_part)
+}
+
+/// A part of such a name.
+pub(super) fn is_plain_part(part: &[u8]) -> bool {
+    let plain = |byte: &u8| *byte > b' ' && *byte != 0x7f && !b"~^:?*[\\".contains(byte);
+    let has = |two: &[u8]| part.windows(2).any(|here| here == two);
+    !part.is_empty()
+        && part.iter().all(plain)
+        && !part.starts_with(b"-")
+        && !part.starts_with(b".")
+        && !part.ends_with(b".")
+        && !part.ends_with(b".lock")
+        && part != b"@"
+        && !has(b"..")
+        && !has(b"@{")
+}
+
+/// A branch, or a commit.
+pub(super) fn is_plain_head(head: &[u8]) -> bool {
+    let head = head.trim_ascii_end();
+    match head.strip_prefix(b"ref: ") {
+        Some(name) => {
+            let first = name.strip_prefix(b"refs/").and_then(|rest| rest.split(|byte| *byte == b'/').next());
+            is_refname(name) && !first.is_some_and(is_replace)
+        }
+        None => matches!(head.len(), 40 | 64) && head.iter().all(u8::is_ascii_hexdigit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gitdir::{Kind, objection};
+    use super::*;
+
+    #[test]
+    fn a_head_names_a_branch_or_a_commit() {
+        for head in ["ref: refs/heads/main\n", "0123456789012345678901234567890123456789\n"] {
+            assert_eq!(objection(Kind::Head, b"", head.as_bytes()), None, "{head}");
+        }
+        for head in [
+            "",
+            "x",
+            "ref: refs/replace/0123",
+            "ref: ../x",
+            "ref: refs/",
+            "ref: refs/heads/../../x",
+            "ref: refs/heads/a b",
+            "ref: refs/heads/--upload-pack=touch${IFS}x;git-upload-pack",
+            "ref: refs/heads/.x",
+            "ref: refs/heads/x.lock",
+            "ref: refs/heads/x@{1}",
+            "ref: refs/heads/x/",
+            "ref: refs/heads/HEAD",
+            "0123",
+        ] {
+            assert!(objection(Kind::Head, b"", head.as_bytes()).is_some(), "{head}");
+        }
+    }
+    #[test]
+    fn a_reference_leads_to_a_reference_and_none_replaces_objects() {
+        let sum = "01234567".repeat(5);
+        for text in
+            [format!("{sum}\n"), "ref: refs/heads/x\n".into(), format!("{sum}\t\tbranch 'x' of .\n"), String::new()]
+        {
+            assert_eq!(objection(Kind::Reference, b"", text.as_bytes()), None, "{text}");
+        }
+        for text in
+            ["ref: hooks/pre-commit\n", "ref: shallow", "ref:commondir\n", " ref: info/grafts", "ref: refs/../config"]
+        {
+            assert!(objection(Kind::Reference, b"", text.as_bytes()).is_some(), "{text}");
+        }
+        let list = |name: &str| {
+            format!("# pack-refs with: peeled\n{sum} refs/heads/\u{e9}\n{sum} refs/tags/v1\n^{sum}\n{sum} {name}\n")
+        };
+        assert_eq!(objection(Kind::PackedRefs, b"", list("refs/heads/x").as_bytes()), None);
+        let replaced = list(&format!("refs/replace/{sum}"));
+        assert!(objection(Kind::PackedRefs, list("refs/heads/x").as_bytes(), replaced.as_bytes()).is_some());
+        assert_eq!(objection(Kind::PackedRefs, replaced.as_bytes(), replaced.as_bytes()), None, "the host has it");
+        for name in
+            ["config", "refs/../config", "refs/heads/a b", "refs/heads/-x", "refs/tags/a?b", "refs/heads/a//b", ""]
+        {
+            assert!(objection(Kind::PackedRefs, b"", list(name).as_bytes()).is_some(), "{name}");
+        }
+        let header = "# pack-refs with: peeled fully-peeled sorted \n";
+        for taken in ["", header, &format!("{header}{sum} refs/tags/a\n^{sum}\n{sum} refs/tags/b\n")] {
+            assert_eq!(objection(Kind::PackedRefs, b"", taken.as_bytes()), None, "{taken}");
+        }
+        // At the first of these git stops, and in the last it does not find `b`.
+        for held in [
+            format!("{sum} refs/heads/x"),
+            format!("^{sum}\n"),
+            format!("{sum} refs/heads/x\n^{sum}\n^{sum}\n"),
+            format!("# x\n{sum} refs/heads/x\n"),
+            format!("{sum} refs/heads/x\n# x\n"),
+            format!("\n{sum} refs/heads/x\n"),
+            format!("{header}{sum} refs/tags/b\n{sum} refs/tags/a\n"),
+        ] {
+            assert!(objection(Kind::PackedRefs, b"", held.as_bytes()).is_some(), "{held}");
+        }
+    }
+
+    #[test]
+    fn what_tags_stand_for_is_left_to_their_objects() {
+        let (one, other) = ("01".repeat(20), "23".repeat(20));
+        let list = format!(
+            "# pack-refs with: peeled fully-peeled sorted \n{one} refs/heads/x\n{one} refs/tags/v1\n^{other}\n"
+        );
+        let left = format!("# pack-refs with: sorted \n{one} refs/heads/x\n{one} refs/tags/v1\n");
+        assert_eq!(unpeeled(list.as_bytes()), left.as_bytes());
+        assert_eq!(unpeeled(left.as_bytes()), left.as_bytes());
+        assert_eq!(unpeeled(b"# pack-refs with: peeled\n"), b"# pack-refs with: \n");
+        assert_eq!(unpeeled(b""), b"");
+    }
+}

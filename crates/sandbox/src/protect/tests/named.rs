@@ -1,0 +1,210 @@
+//! What git's configuration names in a workspace, however it is written and wherever it lies.
+
+use std::os::unix::ffi::OsStrExt as _;
+
+use super::*;
+
+fn binds(work: &Work) -> Vec<PathBuf> {
+    work.plan().binds.into_iter().map(|bind| bind.path).collect()
+}
+
+/// A repository with hooks in a folder that its configuration names.
+fn with(config: &str, hooks: &str) -> Work {
+    let work = Work::new(&REPO);
+    work.put(&format!("{hooks}/x"), "");
+    work.put("src/x", "");
+    work.put(".git/config", config);
+    work
+}
+
+#[test]
+fn hooks_are_found_however_the_configuration_is_written() {
+    for config in [
+        "[core]\n\thooksPath = tools/hooks\n",
+        "[core] hooksPath = tools/hooks\n",
+        "[core] # ours\n\thooksPath = tools/hooks\n",
+        "[core]\n\thooksPath = tools/hooks\n[alias]\n\tx = \"!f() { \\\n\tsrc; }; f\"\n",
+        "[core]\n\thooksPath = tools/ho\\\noks\n",
+        "[core]\n\thooksPath = tools/hooks;ours\n",
+        "[core]\n\thooksPath = \"tools/ho\"oks # ours\n",
+        "[core]\n\thooksPath = ~/work/tools/hooks\n",
+        "[x \"a\\\\b\"]\n\ty = 1\n[core]\n\thooksPath = ./src/../tools/hooks\n",
+    ] {
+        let binds = binds(&with(config, "tools/hooks"));
+        assert!(has(&binds, "tools/hooks") && !has(&binds, "src"), "{config}: {binds:?}");
+    }
+    assert!(has(binds(&with("[core]\n\thooksPath = my hooks\n", "my hooks")), "my hooks"));
+}
+
+#[test]
+fn a_command_names_what_a_shell_would_find() {
+    // As `git config` writes them: with the quotes of the shell behind a backslash.
+    for command in [
+        r#"sh \"tools/run\""#,
+        r#"\"tools/run\" %f"#,
+        r#""sh -c \"exec 'tools/run'\"""#,
+        "$(git rev-parse --show-toplevel)/tools/run",
+        r#"\"$PWD\"/tools/run"#,
+        "${PWD}/tools/run %f",
+        "`pwd`/tools/run",
+        "$HOME/work/tools/run",
+        "cd tools && ./run",
+        r#"cd \"$(git rev-parse --show-toplevel)/tools\" && ./run"#,
+    ] {
+        for heading in ["[filter \"f\"]", "[filter \"f\"] # ours"] {
+            let work = with(&format!("{heading}\n\tclean = {command}\n"), "hooks");
+            work.put("tools/run", "");
+            let binds = binds(&work);
+            assert!(has(&binds, "tools/run") && !has(&binds, "src"), "{heading} {command}: {binds:?}");
+            std::fs::remove_file(work.root.join("tools/run")).unwrap();
+            let held = named_by_git(&work.root, &Dir::open(&work.root).unwrap(), [Path::new("")]);
+            assert!(has(&held, "tools/run"), "{heading} {command}: {held:?}");
+            assert!(has(work.plan().links, "tools/run"), "{heading} {command}: what is made there is put aside");
+        }
+    }
+    let work = with("[alias]\n\tx = !tools/run\n", "hooks");
+    assert!(!has(work.plan().links, "tools/run"), "an alias does not run by itself");
+}
+
+/// A repository that somebody sent may have such a configuration: what is made of it grows as it does.
+#[test]
+fn a_command_that_enters_thousands_of_folders_names_no_more_than_its_words_and_some() {
+    let enters: String = (0..5_000).map(|at| format!("cd f{at}; ")).collect();
+    let work = with(&format!("[filter \"f\"]\n\tclean = cd tools && cd more && ./run; {enters}\n"), "hooks");
+    let below = Dir::open(&work.root).unwrap();
+    let named = crate::protect::named::named(&work.root, &below, [Path::new("")]);
+    assert!((10_000..1_000_000).contains(&named.len()), "{}", named.len());
+    let has = |path: &str| named.iter().any(|one| one.within(&work.root) == Some(Path::new(path)));
+    assert!(has("tools/run") && has("more/run") && has("f4999"));
+}
+
+#[test]
+fn a_path_is_found_from_where_git_looks_for_it() {
+    // From where an included file is named, not where its link leads.
+    let work = with("[include]\n\tpath = ../dev/one\n", "tools/hooks");
+    work.put("dev/deep/one", "[include]\n\tpath = two\n");
+    work.put("dev/two", "[core]\n\thooksPath = tools/hooks\n");
+    symlink("deep/one", work.root.join("dev/one")).unwrap();
+    assert!(has(binds(&work), "tools/hooks"));
+    // From the working tree that the configuration says, from the folder of a bare repository, from behind a link.
+    let work = with("[core]\n\tworktree = ../other\n\thooksPath = hooks\n", "other/hooks");
+    assert!(has(binds(&work), "other/hooks"));
+    let work = with("[core]\n\thooksPath = link/../hooks\n", "deep/hooks");
+    work.put("deep/down/x", "");
+    symlink("deep/down", work.root.join("link")).unwrap();
+    assert!(has(binds(&work), "deep/hooks"));
+    let work = Work::new(&[("m.git/HEAD", ""), ("m.git/objects/x", ""), ("m.git/refs/x", ""), ("hooks/x", "")]);
+    work.put("m.git/config", "[core]\n\thooksPath = ../hooks\n");
+    assert!(has(binds(&work), "hooks"));
+}
+
+#[test]
+fn what_is_named_out_of_the_workspace_is_told() {
+    let config = "[core]\n\thooksPath = ../hooks\n\tfsmonitor = \"~/../watch/x --all\"\n[alias]\n\tx = !/etc/x\n";
+    let work = with(config, "tools");
+    let named = named_elsewhere(&work.root, &Dir::open(&work.root).unwrap(), [Path::new("")]);
+    let at = |name: &str| work.folder.path().canonicalize().unwrap().join(name);
+    assert!(named.contains(&(at("hooks"), true)) && named.contains(&(at("watch/x"), false)), "{named:?}");
+    assert!(!named.iter().any(|(path, _)| path == Path::new("/etc/x") || path.starts_with(&work.root)), "{named:?}");
+}
+
+#[test]
+fn a_path_need_not_be_text() {
+    let name = std::ffi::OsStr::from_bytes(b"h\xe9\xa0");
+    let work = Work::new(&REPO);
+    std::fs::create_dir(work.root.join(name)).unwrap();
+    std::fs::write(work.root.join(".git/config"), b"[core]\n\thooksPath = h\xe9\xa0\n").unwrap();
+    assert!(binds(&work).iter().any(|path| path == Path::new(name)));
+}
+
+#[test]
+fn what_a_configuration_includes_is_read_too() {
+    let work = with("[include]\n\tpath = ../dev/one\n", "tools/hooks");
+    work.put("dev/one", "[include]\n\tpath = two\n[remote \"x\"]\n\tuploadpack = ./dev/up\n");
+    work.put("dev/two", "[include]\n\tpath = one\n[core]\n\thooksPath = tools/hooks\n");
+    work.put("dev/up", "");
+    let binds = binds(&work);
+    for path in ["dev/one", "dev/two", "dev/up", "tools/hooks"] {
+        assert!(has(&binds, path), "{path}: {binds:?}");
+    }
+}
+
+#[test]
+fn what_a_person_s_own_configuration_names_counts_in_every_repository() {
+    let work = Work::new(&REPO);
+    for path in
+        ["ours/hooks/x", "main", "lg", "watch.py", "conf/git.inc", "tools/clean", "sub/.git/HEAD", "sub/ours/hooks/x"]
+    {
+        work.put(path, "");
+    }
+    // The home folder is above the workspace.
+    let home = work.folder.path();
+    let config = "[core]\n\thooksPath = ours/hooks\n\tfsmonitor = python3 watch.py\n[init]\n\tdefaultBranch = main\n\
+                  [alias]\n\tlg = log lg\n[includeIf \"gitdir:~/work/\"]\n\tpath = ~/work/conf/git.inc\n";
+    std::fs::write(home.join(".gitconfig"), config).unwrap();
+    std::fs::create_dir_all(home.join(".config/git")).unwrap();
+    std::fs::write(home.join(".config/git/config"), "[filter \"x\"]\n\tclean = tools/clean %f\n").unwrap();
+    let found = binds(&work);
+    for path in ["ours/hooks", "sub/ours/hooks", "watch.py", "conf/git.inc", "tools/clean"] {
+        assert!(has(&found, path), "{path}: {found:?}");
+    }
+    assert!(!has(&found, "main") && !has(&found, "lg"), "{found:?}");
+    let held = named_by_git(&work.root, &Dir::open(&work.root).unwrap(), [Path::new(""), Path::new("sub")]);
+    for path in ["ours/hooks", "sub/ours/hooks", "watch.py", "conf/git.inc", "tools/clean"] {
+        assert!(has(&held, path), "{path}: {held:?}");
+    }
+    // It includes a file of the workspace that has no repository, too.
+    let work = Work::new(&[("conf/git.inc", ""), ("ours/hooks/x", "")]);
+    std::fs::write(work.folder.path().join(".gitconfig"), config).unwrap();
+    let found = binds(&work);
+    assert!(has(&found, "conf/git.inc") && !has(&found, "ours/hooks"), "{found:?}");
+}
+
+#[test]
+fn a_repository_around_the_workspace_counts_too() {
+    let outer = Work::new(&REPO);
+    outer.put("front/hooks/x", "");
+    outer.put("front/hook.sh", "");
+    outer.put("front/free", "");
+    outer.put(".git/config", "[core]\n\thooksPath = front/hooks\n\tfsmonitor = front/later/watch\n");
+    symlink("../../front/hook.sh", outer.root.join(".git/hooks/pre-commit")).unwrap();
+    // A hook that is a link to a link.
+    outer.put("front/new/hook", "");
+    symlink("new", outer.root.join("front/way")).unwrap();
+    symlink("../../front/way/hook", outer.root.join(".git/hooks/pre-push")).unwrap();
+    let root = outer.root.join("front");
+    let below = Dir::open(&root).unwrap();
+    let found = plan(&root, &below, list(), &Default::default()).unwrap();
+    let binds: Vec<_> = found.binds.iter().map(|bind| &bind.path).collect();
+    assert!(has(&binds, "hooks") && has(&binds, "hook.sh") && !has(&binds, "free"), "{binds:?}");
+    assert!(has(&found.links, "later/watch"), "what is made there is put aside: {:?}", found.links);
+    assert!(has(&binds, "new/hook") && has(&found.links, "way"), "{binds:?} {:?}", found.links);
+    let held = named_by_git(&root, &below, [Path::new("")]);
+    assert!(has(&held, "hooks") && has(&held, "hook.sh") && has(&held, "later/watch"), "{held:?}");
+    assert!(has(&held, "way") && has(&held, "new/hook"), "{held:?}");
+}
+
+#[test]
+fn a_folder_of_hooks_that_is_made_while_somebody_watches_is_put_aside() {
+    let work = Work::new(&REPO);
+    work.put(".git/config", "[core]\n\thooksPath = tools/hooks\n");
+    let sentry = work.sentry();
+    work.put("tools/hooks/pre-commit", "x");
+    work.put("tools/free", "x");
+    let slipped = sentry.stop().unwrap();
+    assert_eq!(slipped.iter().map(|one| one.path.as_path()).collect::<Vec<_>>(), [Path::new("tools/hooks")]);
+    assert!(!work.root.join("tools/hooks").exists() && work.root.join("tools/free").exists());
+}
+
+#[test]
+fn submodules_and_links_to_folders_of_gits_have_configurations_too() {
+    let work = Work::new(&[(".git/HEAD", ""), ("sub/.git", "gitdir: ../.git/modules/sub\n"), ("sub/hooks/x", "")]);
+    work.put(".git/modules/sub/config", "[core]\n\tworktree = ../../../sub\n\thooksPath = hooks\n");
+    assert!(has(binds(&work), "sub/hooks"));
+    let work = Work::new(&[("hooks/x", "")]);
+    let outside = work.folder.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("config"), "[core]\n\thooksPath = hooks\n").unwrap();
+    symlink("../outside", work.root.join(".git")).unwrap();
+    assert!(has(binds(&work), "hooks"));
+}

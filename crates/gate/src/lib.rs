@@ -7,6 +7,7 @@
 mod blocked;
 pub mod call;
 pub mod command;
+mod control_files;
 pub mod demand;
 mod files;
 pub mod guard;

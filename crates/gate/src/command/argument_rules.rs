@@ -12,6 +12,7 @@ use super::scripts;
 use super::table::{Data, Kind};
 use super::words::{Value, Word};
 use crate::blocked::Blocked;
+use crate::control_files::ControlFiles;
 
 /// What arguments are judged against.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(super) struct ArgumentRules {
     pub(super) places: Places,
     /// Variables that may be assigned.
     pub(super) env: BTreeSet<String>,
+    /// What nobody writes.
+    pub(super) control_files: ControlFiles,
     /// What is refused whatever allows it.
     pub(super) blocks: Vec<Block>,
     pub(super) data: &'static Data,
@@ -340,7 +343,7 @@ impl ArgumentRules {
             let mut parts = rest.components().map(|part| part.as_os_str().to_string_lossy());
             parts.find(|part| hidden(part)).map(|part| format!("`{part}` could be a control file"))
         });
-        pattern.flatten().or_else(|| policy::protected::why(rest))
+        pattern.flatten().or_else(|| self.control_files.why(rest, self.places.outside(place).as_deref()))
     }
 
     /// A name that is the line's own: in small letters, so that it is in nobody's environment.

@@ -16,6 +16,7 @@ use super::places::Places;
 use super::resolve::Tree;
 use super::table::{Args, DATA, Data, Shipped, Table, from_rules};
 use super::{Judge, JudgeOptions, Known};
+use crate::control_files::ControlFiles;
 
 impl Judge {
     /// Compiles the tables that the policy names and resolves their programs.
@@ -48,6 +49,7 @@ impl Judge {
             places,
             write,
             env,
+            control_files: ControlFiles::of(documents),
             blocks: commands.block.iter().map(|block| Block::new(&block.value)).collect(),
             data,
         };

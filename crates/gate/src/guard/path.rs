@@ -20,6 +20,7 @@ use serde_json::Value as Json;
 
 use super::{Flaws, Passed, text};
 use crate::blocked::Blocked;
+use crate::control_files::ControlFiles;
 use crate::files::{self, Errno, FileMetadata, FileType};
 
 const ID: &str = "tools.guard/path";
@@ -35,6 +36,7 @@ pub struct PathJudge {
     access: PathAccess,
     extensions: BTreeSet<String>,
     hide: GlobSet,
+    control_files: ControlFiles,
 }
 
 /// What was judged, held open.
@@ -82,7 +84,14 @@ impl PathJudge {
                 );
             }
         });
-        Some(Self { roots, access: guard.access, extensions: guard.extensions.clone(), hide: hide.ok()? })
+        let control_files = ControlFiles::of(flaws.documents);
+        Some(Self {
+            roots,
+            access: guard.access,
+            extensions: guard.extensions.clone(),
+            hide: hide.ok()?,
+            control_files,
+        })
     }
 
     pub(crate) fn pass(&self, value: &Json) -> Result<Passed, Blocked> {
@@ -125,7 +134,7 @@ impl PathJudge {
         };
         self.judge_name(inner, &opened.path)?;
         if self.access == PathAccess::Write
-            && let Some(why) = policy::protected::why(inner)
+            && let Some(why) = self.control_files.why(inner, Some(&opened.path))
         {
             return Err(format!("it resolves to {}, and {why}", shown(&opened.path)));
         }

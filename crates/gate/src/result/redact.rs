@@ -1,5 +1,5 @@
-//! Patterns whose matches are replaced: looked for in the text as it is, and in the text as it would be seen, over the
-//! borders of parts.
+//! Patterns whose matches are replaced: looked for in each part and over the borders of parts, in the text as it is, and in the
+//! text as it would be seen.
 
 use std::ops::Range;
 
@@ -22,16 +22,13 @@ pub(super) fn redact(texts: &mut [&mut String], patterns: &[Regex]) -> usize {
         return 0;
     }
     let whole: String = texts.iter().map(|text| text.as_str()).collect();
-    let mut found: Vec<Range<usize>> = patterns.iter().flat_map(|p| p.find_iter(&whole).map(|m| m.range())).collect();
-    let nothing = spans_of_nothing(&whole);
-    if !nothing.is_empty() {
-        let (seen, origin) = without(&whole, &nothing);
-        for pattern in patterns {
-            let real = pattern.find_iter(&seen).filter_map(|m| {
-                let (first, last) = (origin.get(m.start())?, origin.get(m.end().checked_sub(1)?)?);
-                Some(*first..*last + 1)
-            });
-            found.extend(real);
+    let mut found = matches(&whole, patterns);
+    if texts.len() > 1 {
+        let mut begin = 0;
+        // What begins in one part may swallow what the next one begins with, and only alone a part has a beginning and an end.
+        for text in texts.iter() {
+            found.extend(matches(text, patterns).into_iter().map(|range| range.start + begin..range.end + begin));
+            begin += text.len();
         }
     }
     // An empty match shows nothing and would be put between all letters.
@@ -51,6 +48,23 @@ pub(super) fn redact(texts: &mut [&mut String], patterns: &[Regex]) -> usize {
         begin = end;
     }
     found.len()
+}
+
+/// Where patterns match a text, as it is and as it would be seen.
+fn matches(text: &str, patterns: &[Regex]) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = patterns.iter().flat_map(|p| p.find_iter(text).map(|m| m.range())).collect();
+    let nothing = spans_of_nothing(text);
+    if !nothing.is_empty() {
+        let (seen, origin) = without(text, &nothing);
+        for pattern in patterns {
+            let real = pattern.find_iter(&seen).filter_map(|m| {
+                let (first, last) = (origin.get(m.start())?, origin.get(m.end().checked_sub(1)?)?);
+                Some(*first..*last + 1)
+            });
+            found.extend(real);
+        }
+    }
+    found
 }
 
 /// The text without some parts, and the place of each of its bytes in the whole.
@@ -102,6 +116,12 @@ mod tests {
         assert_eq!(run(&["none"], key), ["none"]);
         assert_eq!(run(&["sk-ABCD", "-ABCDxyz"], &["sk-ABCD", "ABCD-"]), ["[redacted]", "ABCDxyz"]);
         assert_eq!(run(&["abc"], &["x*"]), ["abc"]);
+        // What matches in a part alone does so beside others, too.
+        assert_eq!(run(&["sk-first", "sk-second"], &["sk-[a-z]+"]), ["[redacted]", ""]);
+        let aws = r"\bAKIA[0-9]{4}\b";
+        assert_eq!(run(&["AKIA1234", "AKIA5678", "x"], &[aws]), ["[redacted]", "[redacted]", "x"]);
+        assert_eq!(run(&["line one", "token=abc"], &["(?m)^token=[a-z]+$"]), ["line one", "[redacted]"]);
+        assert_eq!(run(&["a", "\u{200b}token=a\u{200b}bc"], &["^token=[a-z]+$"]), ["a", "\u{200b}[redacted]"]);
         assert_eq!(run(&["\u{e9}\u{200b}\u{e9}!"], &["\u{e9}\u{e9}"]), ["[redacted]!"]);
     }
 }

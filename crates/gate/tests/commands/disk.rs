@@ -177,7 +177,7 @@ fn git_uses_the_workspaces_own_repository_alone() {
     // What the line makes itself is not there yet.
     let writes = ws.judge("presets = [\"inspect\", \"git-readonly\"]\nwrite = [\".\"]");
     for line in
-        ["echo x > pkg/config; git -C pkg status", "for i in 1 2; do git -C pkg status; echo x > pkg/HEAD; done"]
+        ["echo x > pkg/config; git -C pkg status", "for i in 1 2; do git -C pkg status; echo x > pkg/config; done"]
     {
         assert_eq!(why(&writes, line), "commands.git/elsewhere", "{line}");
     }
@@ -259,4 +259,28 @@ fn reads_stay_in_what_may_be_read() {
     assert_eq!(why(&all, "cat /etc/passwd"), "allowed");
     assert!(all.lints().iter().any(|lint| lint.id == "commands/wide-read"));
     assert!(judge.lints().is_empty() && Path::new("/etc/passwd").exists());
+}
+
+/// A repository without its name: what is written there is git's configuration all the same.
+#[test]
+fn what_git_takes_for_a_repository_is_not_written() {
+    let ws = Workspace::new();
+    for folder in ["ws/out/lib/objects", "ws/out/lib/refs", "ws/out/half/objects", "ws/out/half/refs"] {
+        std::fs::create_dir_all(ws.at(folder)).unwrap();
+    }
+    std::fs::write(ws.at("ws/out/lib/HEAD"), "ref: refs/heads/main\n").unwrap();
+    let judge = ws.judge(WRITERS);
+    let lines = [
+        "echo x >> out/lib/config",
+        "cp a.py out/lib/config",
+        "cp a.py out/lib",
+        "tee out/lib/hooks/post-checkout < a.py",
+        "echo x > out/half/HEAD",
+    ];
+    for line in lines {
+        let why = why(&judge, line);
+        assert!(why.starts_with("commands.write/"), "{line}: {why}");
+    }
+    assert_eq!(why(&judge, "echo x > out/half/config"), "allowed");
+    assert!(ws.run("echo x >> out/lib/config") && ws.at("ws/out/lib/config").exists(), "without a judge it is written");
 }

@@ -125,6 +125,11 @@ fn one_plain_command_needs_no_shell_and_gets_what_its_table_puts_in() {
         launch.argv,
         ["git", "-C", "src", "diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "a b"]
     );
+    // A later word would win: git would enter submodules, and do what their configurations say.
+    for sub in ["status", "diff", "log", "show"] {
+        assert!(!world.allows(&format!("git {sub} --ignore-submodules=none")), "{sub}");
+        assert!(world.allows(&format!("git {sub} --ignore-submodules=all")), "{sub}");
+    }
     let value = |name: &str| launch.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
     assert_eq!(value("GIT_OPTIONAL_LOCKS"), Some("0"));
     assert_eq!(value("GIT_CONFIG_KEY_0"), Some("core.fsmonitor"));

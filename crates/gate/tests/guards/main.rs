@@ -18,13 +18,19 @@ use serde_json::Value as Json;
 
 /// A policy with one guard, read as users' policies are.
 fn load(guard: &str) -> Result<(Loaded, Compiled), Diagnostics> {
+    load_from(guard, &[])
+}
+
+/// The same, read from these files.
+fn load_from(guard: &str, files: &[std::path::PathBuf]) -> Result<(Loaded, Compiled), Diagnostics> {
     let text = format!(
         "version = 1\n[[tools.tool]]\nname = \"t\"\ndecision = \"allow\"\neffect = \"read\"\nguards.value = {guard}\n"
     );
     let mut layers = Layers::new(Caller { dir: "/".into(), home: None, profiles: Vec::new() });
     let no_file = |_: &Path| Err::<String, String>("no such file".to_owned());
     layers.document("policy.toml", &text, Format::Toml, Path::new("/"), &no_file);
-    let loaded = layers.finish()?;
+    let mut loaded = layers.finish()?;
+    loaded.documents.files.extend(files.iter().cloned());
     let (_, guard) = loaded.policy.tools.as_ref().unwrap().entries[0].guards[0].clone();
     let compiled = Compiled::new(&guard.value, &loaded.documents)?;
     Ok((loaded, compiled))

@@ -213,6 +213,22 @@ fn control_files_are_not_written_at_any_depth_though_they_may_be_read() {
     ] {
         assert!(text(&write, path).is_err(), "{path}");
     }
+    // What git takes for a repository without its name, what would become one, and the policy itself.
+    for folder in
+        ["work/lib/objects", "work/lib/refs", "work/lib/hooks", "work/half/objects", "work/half/refs", "work/linked"]
+    {
+        fs::create_dir_all(place.at(folder)).unwrap();
+    }
+    for file in ["work/lib/HEAD", "work/linked/HEAD", "work/linked/commondir", "work/p.toml"] {
+        fs::write(place.at(file), "x").unwrap();
+    }
+    symlink("../p.toml", place.at("work/sub/q.toml")).unwrap();
+    let text_of_guard = format!("{{ kind = \"path\", roots = [{:?}], access = \"write\" }}", place.at("work"));
+    let (_, write) = crate::load_from(&text_of_guard, &[place.at("work/sub/q.toml")]).unwrap();
+    for path in ["lib/config", "lib/hooks/post-checkout", "half/HEAD", "linked/config", "p.toml"] {
+        assert!(text(&write, path).is_err(), "{path}");
+    }
+    same(&write, "half/config", &place.at("work/half/config"));
     same(&write, "new.csv", &place.at("work/new.csv"));
     same(&write, "sub/.gitignore", &place.at("work/sub/.gitignore"));
     same(&place.guard(""), ".git/config", &place.at("work/.git/config"));

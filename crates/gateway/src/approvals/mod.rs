@@ -189,6 +189,16 @@ impl Approvals {
         Ok(call)
     }
 
+    /// Takes all questions of a session back that wait, and approvals of it that nothing came of.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store cannot be written.
+    pub fn withdraw(&self, session: &str) -> Result<(), StoreError> {
+        self.inner.store.withdraw_of(session, self.now())?;
+        self.inner.changed.notify();
+        Ok(())
+    }
+
     /// The calls that wait, oldest first; with `all` also those that were answered, newest last.
     ///
     /// # Errors

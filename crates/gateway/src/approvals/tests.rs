@@ -449,3 +449,19 @@ fn askers_are_told_of_their_sessions_calls_and_may_answer() {
     assert!(matches!(call(ask(json!({"n": 3})), short), ApprovalAnswer::TimedOut { .. }));
     assert_eq!(asker.0.load(Ordering::Relaxed), 1);
 }
+
+#[test]
+fn what_a_session_asked_is_taken_back_when_it_ends_and_what_another_asked_waits() {
+    let dir = folder();
+    let approvals = Approvals::open(dir.path()).unwrap();
+    let parked: Vec<_> = ["s1", "s1", "s2"]
+        .iter()
+        .enumerate()
+        .map(|(n, session)| approvals.ask(&Ask { session: (*session).into(), ..ask(json!({ "n": n })) }).unwrap())
+        .collect();
+    approvals.approve(parked[1].id(), "alice", None).unwrap();
+    approvals.withdraw("s1").unwrap();
+    let state = |at: usize| approvals.get(parked[at].id()).unwrap().unwrap().state;
+    assert_eq!([0, 1, 2].map(state), [State::Cancelled, State::Cancelled, State::Waiting]);
+    assert!(matches!(approvals.approve(parked[0].id(), "alice", None), Err(AnswerError::Over { .. })));
+}

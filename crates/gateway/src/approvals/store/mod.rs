@@ -159,6 +159,13 @@ impl Store {
         self.write(|t| t.execute(sql, params![id, int(now)]).map(|_| Ok(())))
     }
 
+    /// The same of all that a session asked and nobody used.
+    pub(super) fn withdraw_of(&self, session: &str, now: u64) -> Result<(), StoreError> {
+        let sql = "UPDATE calls SET state = 'cancelled', answered = ?2
+                   WHERE session = ?1 AND state IN ('waiting', 'approved') AND used IS NULL";
+        self.write(|t| t.execute(sql, params![session, int(now)]).map(|_| Ok(())))
+    }
+
     /// Uses an approval up; `false` if it is none or was used.
     pub(super) fn consume(&self, id: &str, now: u64) -> Result<bool, StoreError> {
         let sql = "UPDATE calls SET used = ?2 WHERE id = ?1 AND state = 'approved' AND used IS NULL";

@@ -114,7 +114,8 @@ pub enum Request {
         #[serde(default)]
         recursive: bool,
     },
-    /// A file or folder as a tar stream, its names beginning with the last part of the path. Data; End: [`Skipped`].
+    /// A file or folder as a tar stream, its names beginning with the last part of the path. No link is followed but one that the
+    /// path ends at with a slash, and the home folder. Data; End: [`Skipped`].
     Archive {
         /// Path inside.
         path: String,

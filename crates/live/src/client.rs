@@ -24,6 +24,8 @@ use crate::wire::{self, Frames, Owned};
 const ACKNOWLEDGE: u32 = WINDOW / 4;
 /// Most bytes of events that wait to be taken, of one stream; beyond it the stream is given up.
 const MAX_UNREAD: usize = 64 << 20;
+/// Bytes that an event takes beside its text once it is read: its table, names and place among those that wait.
+const EVENT: usize = 1 << 10;
 
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +123,8 @@ struct Open {
 #[derive(Debug)]
 enum Got {
     Reply(Value),
+    /// No more data comes.
+    Eof,
     Other(Incoming, usize),
 }
 
@@ -232,18 +236,30 @@ impl Stream {
                 self.waiting = Some(other);
                 Err(Error::Protocol("no reply before the first event".to_owned()))
             }
+            Some(Got::Eof) => Err(Error::Protocol("the end of its data without a reply".to_owned())),
             None => Err(Error::Lost),
         }
     }
 
     /// What comes next; none after the end. A reply that nobody asked for is left out.
     pub async fn next(&mut self) -> Option<Incoming> {
+        loop {
+            match self.next_before_eof().await {
+                None if !self.ended => {}
+                next => return next,
+            }
+        }
+    }
+
+    /// As [`Stream::next`]; none also when all data of this direction has come, while the other may go on. Told once.
+    pub async fn next_before_eof(&mut self) -> Option<Incoming> {
         if let Some(waiting) = self.waiting.take() {
             return Some(waiting);
         }
         while !self.ended {
             match self.from.recv().await {
                 Some(Got::Reply(_)) => {}
+                Some(Got::Eof) => return None,
                 Some(Got::Other(incoming, size)) => {
                     self.taken(&incoming, size);
                     return Some(incoming);
@@ -416,8 +432,9 @@ fn take(table: &mut Table, frame: Owned) -> bool {
     let (got, last) = match kind {
         Kind::Reply => (value().map(Got::Reply), false),
         Kind::Event => {
-            let before = open.unread.fetch_add(payload.len(), Ordering::Relaxed);
-            if before.saturating_add(payload.len()) > MAX_UNREAD {
+            let size = payload.len().saturating_add(EVENT);
+            let before = open.unread.fetch_add(size, Ordering::Relaxed);
+            if before.saturating_add(size) > MAX_UNREAD {
                 let message = "64 MiB of events wait to be read".to_owned();
                 let end = Incoming::End(Err(Failure { code: Code::TooMany, message }));
                 // Told once; what comes after it is not kept.
@@ -426,7 +443,7 @@ fn take(table: &mut Table, frame: Owned) -> bool {
                 }
                 return true;
             }
-            (value().map(|value| Got::Other(Incoming::Event(value), payload.len())), false)
+            (value().map(|value| Got::Other(Incoming::Event(value), size)), false)
         }
         Kind::Data => {
             let got = Lane::split(&payload).and_then(|(lane, bytes)| match lane {
@@ -451,8 +468,7 @@ fn take(table: &mut Table, frame: Owned) -> bool {
             }
             return fits;
         }
-        // All data of this direction came; its end says so too.
-        Kind::Eof => return true,
+        Kind::Eof => (Some(Got::Eof), false),
         Kind::Open | Kind::Control | Kind::Cancel => return false,
     };
     let Some(got) = got else { return false };

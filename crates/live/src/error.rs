@@ -122,7 +122,7 @@ impl LiveError {
                 "live/ended",
                 format!("sandbox {id}"),
                 show_text(message),
-                "`fumehood create` makes a new one; what it changed is shown by `fumehood diff`".into(),
+                "`fumehood create` makes a new one; what of its changes was kept is shown by `fumehood diff`".into(),
             ),
             Self::Snapshot(error) => error.fault(),
             Self::Unfit { why, .. } => say(

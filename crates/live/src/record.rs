@@ -213,13 +213,16 @@ impl Home {
     /// [`LiveError::Folder`].
     pub fn lost(&self) -> Result<Vec<Info>, LiveError> {
         let mut found = self.list(true)?;
-        found.retain(|info| {
-            let folder = self.folder.enter(&info.id, Cross::No);
-            let text = folder.and_then(|folder| folder.read(RECORD, MAX_RECORD)).unwrap_or_default();
-            let said: Option<Record> = serde_json::from_slice(&text).ok();
-            info.reason == Some(EndReason::Lost) && said.is_some_and(|said| said.info.state != Doing::Ended)
-        });
+        found.retain(|info| info.reason == Some(EndReason::Lost) && self.is_untold(&info.id));
         Ok(found)
+    }
+
+    /// Whether its record does not say that it has ended.
+    fn is_untold(&self, id: &str) -> bool {
+        let folder = self.folder.enter(id, Cross::No);
+        let text = folder.and_then(|folder| folder.read(RECORD, MAX_RECORD)).unwrap_or_default();
+        let said: Option<Record> = serde_json::from_slice(&text).ok();
+        said.is_some_and(|said| said.info.state != Doing::Ended)
     }
 
     /// It is written down that one is lost: from now on its record says so itself.
@@ -251,6 +254,8 @@ impl Home {
         ended.sort_unstable();
         let old = ended.into_iter().enumerate();
         let old = old.filter(|(at, (nanoseconds, _))| *at >= KEEP || seconds(*nanoseconds) > KEEP_SECONDS);
+        // That a supervisor was killed is in no log yet: the record is all that tells of it, however long it had lived.
+        let old = old.filter(|(_, (_, id))| !self.is_untold(id));
         removed.extend(old.map(|(_, (_, id))| id));
         for id in &removed {
             self.folder.remove_tree(id).map_err(|errno| self.failed(Some(id), errno))?;
@@ -296,10 +301,9 @@ impl Home {
             return ended_too.then_some(info);
         }
         if !held {
-            let written = folder.stat(RECORD).ok().flatten().map(|stat| stat.st_mtime.saturating_mul(1000));
+            // When, nobody knows: its record is as old as its last change.
             info.state = Doing::Ended;
             info.reason = Some(EndReason::Lost);
-            info.ended_ms = written;
             info.message = Some(
                 "its supervisor is gone without a word: it was killed, or the host went down; nothing of it runs"
                     .to_owned(),

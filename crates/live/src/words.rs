@@ -376,7 +376,7 @@ pub struct Info {
     /// `--idle`, milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_ms: Option<u64>,
-    /// When it ended.
+    /// When it ended; absent also where nobody knows, since its supervisor was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<i64>,
     /// Why it ended.

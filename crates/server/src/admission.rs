@@ -1,7 +1,7 @@
 //! Whether the host has room for one more sandbox: asked before it is in trouble, so that those that run stay well.
 
 use axum::http::StatusCode;
-use live::room::Room;
+use live::headroom::Headroom;
 
 use crate::answer::Problem;
 
@@ -18,7 +18,7 @@ const RETRY: u32 = 2;
 ///
 /// # Errors
 /// There is no room, and when to try again.
-pub(crate) fn admit(room: Room, coming: usize) -> Result<(), Problem> {
+pub(crate) fn admit(room: Headroom, coming: usize) -> Result<(), Problem> {
     let coming = u64::try_from(coming).unwrap_or(u64::MAX);
     let (memory, processes) = (coming.saturating_mul(COMING_MEMORY), coming.saturating_mul(COMING_PROCESSES));
     let busy = |clause: &str, what: &str, why: &str| {
@@ -43,12 +43,12 @@ mod tests {
 
     #[test]
     fn a_full_host_is_told_with_when_to_come_again() {
-        let good = Room { memory: Some(1 << 30), processes: Some((100, 32768)) };
+        let good = Headroom { memory: Some(1 << 30), processes: Some((100, 32768)) };
         assert_eq!(admit(good, 1), Ok(()));
-        assert_eq!(admit(Room::default(), 1), Ok(()));
+        assert_eq!(admit(Headroom::default(), 1), Ok(()));
         for (full, clause) in [
-            (Room { memory: Some(1 << 20), ..good }, "limits.memory"),
-            (Room { processes: Some((30_000, 32768)), ..good }, "limits.pids"),
+            (Headroom { memory: Some(1 << 20), ..good }, "limits.memory"),
+            (Headroom { processes: Some((30_000, 32768)), ..good }, "limits.pids"),
         ] {
             let problem = admit(full, 1).unwrap_err();
             assert_eq!((problem.status.as_u16(), &*problem.clause, problem.retry), (503, clause, Some(RETRY)));
@@ -63,8 +63,8 @@ mod tests {
     #[test]
     fn what_is_on_its_way_has_taken_its_room_before_the_host_tells_of_it() {
         // Room for two, and for no third, by memory and by processes.
-        let memory = Room { memory: Some(FREE_MEMORY + 2 * COMING_MEMORY), processes: None };
-        let processes = Room { memory: None, processes: Some((28_672 - 2 * COMING_PROCESSES, 32_768)) };
+        let memory = Headroom { memory: Some(FREE_MEMORY + 2 * COMING_MEMORY), processes: None };
+        let processes = Headroom { memory: None, processes: Some((28_672 - 2 * COMING_PROCESSES, 32_768)) };
         for (room, clause) in [(memory, "limits.memory"), (processes, "limits.pids")] {
             assert_eq!(admit(room, 2), Ok(()), "{clause}");
             assert_eq!(&*admit(room, 3).unwrap_err().clause, clause);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::extract::{MatchedPath, Request};
-use axum::http::{Method, StatusCode};
+use axum::http::{Method, StatusCode, header};
 use sandbox::audit::Kind;
 use serde_json::{Value as Json, json};
 
@@ -25,25 +25,22 @@ pub(crate) struct AuditedRequest {
 }
 
 impl AuditedRequest {
-    /// Of a request that was routed; none if it only looks.
+    /// Of a request that was routed; none if it only looks. A WebSocket is a terminal, or leads to a kernel or a program.
     pub(crate) fn of(request: &Request, key: &Key) -> Option<Self> {
         let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
         let path = request.uri().path();
-        Self::new(key.mark(), request.method(), route.unwrap_or_default(), named(path).to_owned())
+        let looks = looks(request.method()) && !request.headers().contains_key(header::UPGRADE);
+        Self::new(key.mark(), request.method(), looks, (route.unwrap_or_default(), named(path).to_owned()))
     }
 
     /// Of a request to a sandbox itself.
     pub(crate) fn inside(key: String, method: &Method, path: &str, sandbox: &str) -> Option<Self> {
-        if LOOKS.contains(&path) {
-            return None;
-        }
         // What a client writes there has no bound but that of a head.
         let route: String = path.chars().take(128).collect();
-        Self::new(key, method, route, sandbox.to_owned())
+        Self::new(key, method, looks(method) || LOOKS.contains(&path), (route, sandbox.to_owned()))
     }
 
-    fn new(key: String, method: &Method, route: String, sandbox: String) -> Option<Self> {
-        let looks = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+    fn new(key: String, method: &Method, looks: bool, (route, sandbox): (String, String)) -> Option<Self> {
         (!looks).then(|| Self { key, method: method.clone(), route, sandbox })
     }
 
@@ -51,6 +48,10 @@ impl AuditedRequest {
         let Self { key, method, route, sandbox } = self;
         json!({ "key": key, "method": method.as_str(), "route": route, "sandbox": sandbox, "status": status })
     }
+}
+
+fn looks(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 /// Calls of E2B's clients that only look, and are POST requests all the same.

@@ -174,9 +174,9 @@ fn drawn() -> Result<[u8; 16], Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Place;
+    use crate::machine::FsSize;
 
-    const NONE: Place = Place { bytes: 0, inodes: 0 };
+    const NONE: FsSize = FsSize { bytes: 0, inodes: 0 };
 
     fn begin() -> Begin {
         let machine = Machine {

@@ -48,7 +48,7 @@ pub const ORDERS: u32 = u32::MAX;
 /// Bytes and inodes of one place that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
+pub struct FsSize {
     /// Bytes.
     pub bytes: u64,
     /// Inodes.
@@ -62,7 +62,7 @@ pub struct Workspace {
     /// Where it is.
     pub at: String,
     /// Its size.
-    pub size: Place,
+    pub size: FsSize,
     /// It can be written to.
     pub write: bool,
 }
@@ -167,11 +167,11 @@ pub struct Machine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
     /// `/tmp`, with the home folder in it.
-    pub tmp: Place,
+    pub tmp: FsSize,
     /// `/dev/shm`.
-    pub shm: Place,
+    pub shm: FsSize,
     /// `/run`.
-    pub run: Place,
+    pub run: FsSize,
     /// The copy of the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Workspace>,

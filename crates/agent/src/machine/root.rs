@@ -9,7 +9,7 @@ use rustix::fs::{CWD, FileType, Mode};
 use rustix::mount::MountFlags;
 
 use super::init::{Fault, at, io};
-use super::{CERTIFICATES, Machine, OURS, OWN, Place};
+use super::{CERTIFICATES, FsSize, Machine, OURS, OWN};
 
 /// Where the tree is made.
 pub(super) const NEW: &str = "/new";
@@ -149,7 +149,7 @@ fn devices() -> Result<(), Fault> {
 /// The places that can be written.
 fn places(machine: &Machine) -> Result<(), Fault> {
     let Machine { id, user, tmp, shm, run, .. } = machine;
-    let place = |name: &str, Place { bytes, inodes }: &Place, mode: &str| {
+    let place = |name: &str, FsSize { bytes, inodes }: &FsSize, mode: &str| {
         let path = format!("{NEW}/{name}");
         folder(&path, 0o755)?;
         let mut flags = MountFlags::NOSUID | MountFlags::NODEV;

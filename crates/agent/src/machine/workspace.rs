@@ -12,7 +12,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::init::{Fault, at};
 use super::root::{NEW, folder};
-use super::{Machine, Place, Workspace};
+use super::{FsSize, Machine, Workspace};
 
 /// The image's device.
 pub(super) const DEVICE: &str = "/dev/vdb";
@@ -26,7 +26,7 @@ const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::C
 /// Makes it, if there is one.
 pub(super) fn make(machine: &Machine) -> Result<(), Fault> {
     let Some(Workspace { at: place, size, write }) = &machine.workspace else { return Ok(()) };
-    let Place { bytes, inodes } = size;
+    let FsSize { bytes, inodes } = size;
     folder(IMAGE, 0o755)?;
     let sealed = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount(DEVICE, IMAGE, "ext4", sealed, c"noload").map_err(at("mounting the workspace's image"))?;

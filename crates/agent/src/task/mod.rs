@@ -85,7 +85,12 @@ pub(crate) fn of(request: Request, inside: &mut Inside) -> Result<Box<dyn Task>,
         Request::Write { path, mode, metadata } => Box::new(write::Write::new(&inside.path(&path)?, mode, metadata)?),
         Request::Remove { path } => Box::new(remove::Remove::new(&inside.path(&path)?)?),
         Request::Watch { path, recursive } => Box::new(watch::Watch::new(&inside.path(&path)?, recursive)?),
-        Request::Archive { path } => Box::new(tar::Archive::new(&inside.path(&path)?)?),
+        Request::Archive { path } => {
+            let at = inside.path(&path)?;
+            // A slash at the end means what a link leads to. So does the home folder, which is one by our own doing.
+            let follows = path.ends_with('/') || at == inside.home;
+            Box::new(tar::Archive::new(&at, follows)?)
+        }
         Request::Extract { path } => Box::new(tar::Extract::new(&inside.path(&path)?)?),
         Request::Port { port } => Box::new(port::Port::new(port)?),
         request @ (Request::Hello { .. }

@@ -20,6 +20,8 @@ use crate::words::{Code, Failure};
 const MODE: u32 = 0o644;
 /// Most pairs and bytes of metadata.
 const METADATA: usize = 16 * 1024;
+/// Longest value of it: a program sets no attribute of a kilobyte (`resources/seccomp/attributes.toml`).
+const MAX_ATTRIBUTE: usize = 1023;
 
 /// How the name of a file begins that is not whole yet; 16 hexadecimal digits follow.
 const TEMPORARY: &str = ".fumehood-";
@@ -48,8 +50,12 @@ impl Write {
     ) -> Result<Self, Failure> {
         let metadata = metadata.unwrap_or_default();
         let size: usize = metadata.iter().map(|(key, value)| key.len().saturating_add(value.len())).sum();
-        if size > METADATA || metadata.keys().any(|key| key.is_empty() || key.contains('\0')) {
-            let message = format!("metadata is at most {METADATA} bytes, and no key is empty or has a zero byte");
+        let fits =
+            |(key, value): (&String, &String)| !key.is_empty() && !key.contains('\0') && value.len() <= MAX_ATTRIBUTE;
+        if size > METADATA || !metadata.iter().all(fits) {
+            let message = format!(
+                "metadata is at most {METADATA} bytes, a value of it {MAX_ATTRIBUTE}, and no key is empty or has a zero byte"
+            );
             return Err(failure(Code::Invalid, message));
         }
         if mode.is_some_and(|mode| mode & !0o777 != 0) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -58,7 +59,11 @@ pub(crate) struct Agent {
     pub(crate) streams: BTreeMap<u32, Heard>,
     /// Streams that are given no credit.
     pub(crate) slow: Vec<u32>,
+    _alone: Option<MutexGuard<'static, ()>>,
 }
+
+/// Such a kernel is one sandbox's: marks of two agents in one pid namespace would be the same.
+static OTHER_KERNEL: Mutex<()> = Mutex::new(());
 
 impl Agent {
     pub(crate) fn new() -> Self {
@@ -81,7 +86,8 @@ impl Agent {
     pub(crate) fn on_another_kernel() -> Self {
         use sys::seccomp::rule::{Action, Calls, Condition, Filter, Test, Verdict, Width};
         const PR_SET_CHILD_SUBREAPER: u64 = 36;
-        Self::with(|_home| {
+        let alone = OTHER_KERNEL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut agent = Self::with(|_home| {
             let test = Test::MaskedIn { mask: u64::from(u32::MAX), values: vec![PR_SET_CHILD_SUBREAPER].into() };
             let adopts = vec![Condition { argument: 0, width: Width::Int, test }];
             let mut calls = Calls::new();
@@ -94,7 +100,9 @@ impl Agent {
             // Of this thread alone, and with it of the agent.
             sys::bare::set_no_new_privs().unwrap();
             sys::seccomp::apply(&Filter { calls, unknown: Action::Allow }.compile().unwrap()).unwrap();
-        })
+        });
+        agent._alone = Some(alone);
+        agent
     }
 
     fn with(begin: fn(&std::path::Path)) -> Self {
@@ -113,6 +121,7 @@ impl Agent {
             next: 1,
             streams: BTreeMap::new(),
             slow: Vec::new(),
+            _alone: None,
         }
     }
 
@@ -127,6 +136,7 @@ impl Agent {
             next: 1,
             streams: BTreeMap::new(),
             slow: Vec::new(),
+            _alone: None,
         }
     }
 

@@ -152,6 +152,11 @@ fn metadata_is_kept_with_the_file() {
             assert!(!agent.path("m").exists());
         }
     }
+    // The filter of a sandbox lets no longer attribute be set.
+    let long = [("key".to_owned(), "v".repeat(1024))].into();
+    let stream = agent.open(&Request::Write { path: "long".into(), mode: None, metadata: Some(long) });
+    agent.eof(stream);
+    assert_eq!(agent.end(stream).result::<Entry>().unwrap_err().code, Code::Invalid);
 }
 
 #[test]

@@ -246,7 +246,7 @@ fn a_size_of_more_than_8_gib_is_read_and_written() {
     agent.cancel(stream);
     agent.end(stream);
     let to = agent.open(&Request::Extract { path: "to".into() });
-    agent.send(to, &[&block[..], &[0; 4096]].concat());
+    agent.send(to, &[&block[..], &[7; 4096]].concat());
     agent.until("its beginning", |agent| std::fs::metadata(agent.path("to/huge")).is_ok_and(|file| file.len() == 4096));
     agent.cancel(to);
     agent.end(to);
@@ -264,4 +264,39 @@ fn a_stream_of_nothing_but_folders_and_links_is_whole_and_ends_with_two_blocks()
     assert_eq!((bytes.len(), skipped.taken), ((81 + 2) * 512, 81));
     assert_eq!(tar::Archive::new(&bytes[..]).entries().unwrap().map(Result::unwrap).count(), 81);
     assert!(bytes[81 * 512..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn holes_stay_holes_and_zeros_stay_zeros() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = std::fs::File::create(folder.path().join("holes")).unwrap();
+    std::os::unix::fs::FileExt::write_at(&file, b"begin", 0).unwrap();
+    std::os::unix::fs::FileExt::write_at(&file, b"middle", 4_000_000).unwrap();
+    file.set_len(8_000_000).unwrap();
+    let mut agent = Agent::new();
+    let (bytes, _) = archive(&mut agent, &text(&folder.path().join("holes")));
+    let to = folder.path().join("to");
+    extract(&mut agent, &text(&to), &bytes).unwrap();
+    let (was, is) = (std::fs::read(folder.path().join("holes")).unwrap(), std::fs::read(to.join("holes")).unwrap());
+    assert!(was == is, "it is another file now");
+    let blocks = std::fs::metadata(to.join("holes")).unwrap().blocks();
+    assert!(blocks * 512 < 1_000_000, "{blocks} blocks");
+}
+
+#[test]
+fn a_link_is_what_it_leads_to_with_a_slash_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("real")).unwrap();
+    std::fs::write(folder.path().join("real/in"), "x").unwrap();
+    symlink("real", folder.path().join("link")).unwrap();
+    let mut agent = Agent::new();
+    let link = text(&folder.path().join("link"));
+    let mut names = |path: &str| {
+        let (bytes, _) = archive(&mut agent, path);
+        let mut archive = tar::Archive::new(bytes.as_slice());
+        let names = archive.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(names(&link), ["link"]);
+    assert_eq!(names(&format!("{link}/")), ["link/", "link/in"]);
 }

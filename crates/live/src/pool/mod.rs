@@ -18,7 +18,7 @@ use sandbox::Environment;
 
 use crate::create::{Created, Refusal, Request, Taking, create};
 use crate::error::LiveError;
-use crate::room::Room;
+use crate::headroom::Headroom;
 use demand::{Demand, Shape};
 use proof::Proof;
 use spare::Spare;
@@ -260,7 +260,7 @@ fn pause(shared: &Shared) {
 
 /// Why nothing is made ready now.
 fn short(shared: &Shared) -> Option<String> {
-    let room = Room::read();
+    let room = Headroom::read();
     if room.memory.is_some_and(|free| free < FREE_MEMORY) {
         return Some(format!("the host has less than {} MiB of memory left", FREE_MEMORY >> 20));
     }

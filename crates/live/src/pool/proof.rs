@@ -72,12 +72,16 @@ impl Files {
         }
         match root {
             Root::Host | Root::Empty => {}
-            Root::Dir(path) => named.push(one(path)?),
+            // Which names it has was read.
+            Root::Dir(path) => named.push(read_then(path)?),
             // Its digest is in that of the policy, and its tree is read for each that is made ready.
             Root::Image(_) => {}
         }
         for grant in read {
             named.push(one(&grant.from)?);
+        }
+        for path in &policy.net.ca {
+            named.push(read_then(path)?);
         }
         Some(Self(named))
     }
@@ -88,12 +92,17 @@ fn one(path: &Path) -> Option<PathStamp> {
     Some(PathStamp { path: path.to_owned(), file: (meta.dev(), meta.ino()), changed: None })
 }
 
+/// What was read of it is in the sandbox that is ready: a later change is not, and moves its time.
+fn read_then(path: &Path) -> Option<PathStamp> {
+    let meta = path.metadata().ok()?;
+    Some(PathStamp { changed: Some((meta.ctime(), meta.ctime_nsec())), ..one(path)? })
+}
+
 /// A folder with nothing in it; any name that comes or goes changes its time.
 fn empty(path: &Path) -> Option<PathStamp> {
-    let meta = path.metadata().ok()?;
+    let stamp = read_then(path)?;
     let nothing = path.read_dir().ok()?.next().is_none();
-    let changed = Some((meta.ctime(), meta.ctime_nsec()));
-    nothing.then(|| PathStamp { path: path.to_owned(), file: (meta.dev(), meta.ino()), changed })
+    nothing.then_some(stamp)
 }
 
 #[cfg(test)]
@@ -141,6 +150,30 @@ mod tests {
         std::fs::rename(&next, &file).unwrap();
         assert_ne!(proof(folder.path(), &[&read]).unwrap().files, before.files);
         assert_eq!(before.policy_on("vm"), None);
+    }
+
+    #[test]
+    fn what_was_read_of_certificates_and_of_a_root_is_another_when_it_was_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, file) = (folder.path().join("root"), folder.path().join("ca.pem"));
+        std::fs::create_dir(&root).unwrap();
+        std::fs::write(&file, "1").unwrap();
+        let layers = [format!("fs.root=\"dir:{}\"", root.display()), format!("net.ca=[\"{}\"]", file.display())];
+        let now = || proof(folder.path(), &layers.each_ref().map(String::as_str)).unwrap().files;
+        let changed = |change: &dyn Fn()| {
+            let before = now();
+            assert_eq!(now(), before);
+            // The clock of a file system is coarse.
+            while now() == before {
+                change();
+            }
+        };
+        changed(&|| std::fs::write(&file, "2").unwrap());
+        let name = root.join("bin");
+        changed(&|| {
+            std::fs::write(&name, "").unwrap();
+            std::fs::remove_file(&name).unwrap();
+        });
     }
 
     #[test]

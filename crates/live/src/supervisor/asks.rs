@@ -280,6 +280,7 @@ impl Hub {
             self.end(EndReason::Timeout, "its life was over at once (`timeout`)".to_owned());
             return Ok(());
         }
+        self.note_life(ms)?;
         self.ends = ends;
         self.setup.info.labels.extend(labels);
         self.setup.info.end_in(now_ms(), Some(life));

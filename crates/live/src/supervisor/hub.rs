@@ -317,7 +317,8 @@ impl Hub {
         info.ended_ms = Some(now_ms());
         info.report = finish.report;
         let body = json!({ "sandbox": info.id, "reason": reason, "message": message });
-        self.record(&Event::live_ended(), &body);
+        // It has ended all the same; its record says how.
+        drop(self.record(&Event::live_ended(), &body));
         // One that never began leaves nothing.
         if self.setup.info.agent.is_some() {
             self.write_down();
@@ -366,12 +367,17 @@ impl Hub {
         }
     }
 
-    /// Writes an event down. A log that fails while a sandbox lives ends it: what cannot be recorded is not done.
-    pub(super) fn record(&mut self, kind: &Event, body: &serde_json::Value) {
-        let Some(log) = &self.setup.log else { return };
-        if let Err(error) = log.append(&self.setup.info.run, kind, body) {
-            self.end(EndReason::Failed, format!("the audit log cannot be written: {error}"));
-        }
+    /// Writes an event down. A log that fails while a sandbox lives ends it.
+    ///
+    /// # Errors
+    /// It cannot be recorded: what was asked for is not done, or not answered as done.
+    pub(super) fn record(&mut self, kind: &Event, body: &serde_json::Value) -> Result<(), Failure> {
+        let Some(log) = &self.setup.log else { return Ok(()) };
+        let Err(error) = log.append(&self.setup.info.run, kind, body) else { return Ok(()) };
+        let why = error.fault().why;
+        let message = format!("the audit log cannot be written: {why}");
+        self.end(EndReason::Failed, message.clone());
+        Err(failure(Code::Failed, message))
     }
 
     /// Forwards what the agent says to who asked for it.

@@ -72,6 +72,9 @@ impl Hub {
 
     /// Something is asked of the contexts.
     pub(super) fn ask_kernels(&mut self, (id, stream): (ClientId, u32), ask: KernelAsk) -> Result<(), Failure> {
+        if let KernelAsk::Execute(asked) = &ask {
+            self.note_code(asked)?;
+        }
         let none = || failure(Code::Failed, "this supervisor could not make room for kernels");
         let kernels = self.kernels.as_mut().ok_or_else(none)?;
         kernels.last = kernels.last.saturating_add(1);

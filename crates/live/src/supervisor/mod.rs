@@ -12,6 +12,7 @@ mod line;
 mod program;
 mod programs;
 mod pump;
+mod recorded;
 #[cfg(test)]
 mod tests;
 mod warm;

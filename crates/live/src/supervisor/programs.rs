@@ -6,7 +6,6 @@ use agent::frame::{Kind, Lane, MAX_DATA, WINDOW};
 use agent::words::{Code, Ended, Exited, Failure, ProgramControl, Request, Started};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use sandbox::audit::Kind as Event;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -287,9 +286,9 @@ impl Hub {
     fn not_started(&mut self, number: u64, failed: &Failure) {
         let Some(program) = self.programs.remove(&number) else { return };
         let body = json!({ "error": failed.code });
-        self.note_exec(&program, &body);
+        let told = self.note_exec(&program, &body).err().unwrap_or_else(|| failed.clone());
         if let Some((client, stream)) = program.owner {
-            self.client(client, |client| client.end(stream, Err::<(), _>(failed.clone())));
+            self.client(client, |client| client.end(stream, Err::<(), _>(told)));
         }
         self.answer_input(program.input);
         self.busy = Instant::now();
@@ -310,37 +309,30 @@ impl Hub {
         if let Some(policy) = &self.setup.policy {
             report.hints = program.hints(policy);
         }
+        let body = json!({
+            "outcome": report.outcome, "code": report.code, "signal": report.signal, "limit": report.limit,
+        });
+        // Before anybody hears how it ended: what is in no record is not told as done.
+        let told = self.note_exec(&program, &body).map(|()| &report);
         program.stage = Stage::Ended;
         program.report = Some(report.clone());
         for (id, stream) in std::mem::take(&mut program.readers) {
             let Some(client) = self.clients.get_mut(&id) else { continue };
             if let Some(StreamKind::Reader { pump, role, .. }) = client.streams.get_mut(&stream) {
-                let end = if *role == Role::Logs { end_frame(stream, Ok(())) } else { end_frame(stream, Ok(&report)) };
+                let end = match *role {
+                    Role::Logs => end_frame(stream, Ok(())),
+                    Role::Owner | Role::Attached => end_frame(stream, told.clone()),
+                };
                 pump.close(end.unwrap_or_default());
             }
             client.flow(stream);
         }
         let input = std::mem::take(&mut program.input);
-        let body = json!({
-            "outcome": report.outcome, "code": report.code, "signal": report.signal, "limit": report.limit,
-        });
-        self.note_exec(&program, &body);
         self.programs.insert(number, program);
         self.answer_input(input);
         self.busy = Instant::now();
         self.forget();
         self.warmed(number);
-    }
-
-    /// One event for each `exec`: which, how it ended, and what it was by its digest alone.
-    fn note_exec(&mut self, program: &Program, how: &serde_json::Value) {
-        let wanted = &program.asked.program;
-        let what = serde_json::to_vec(&(&wanted.argv, &wanted.env)).unwrap_or_default();
-        let body = json!({
-            "sandbox": self.setup.info.id, "program": program.id(), "ended": how,
-            "sha256": policy::json::sha256_hex(&what),
-        });
-        self.record(&Event::live_exec(), &body);
     }
 
     /// Of programs that are over, the oldest are forgotten.

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::http::StatusCode;
-use live::room::Room;
+use live::headroom::Headroom;
 use live::template::Store;
 use live::words::{Info, State};
 use policy::Loaded;
@@ -130,7 +130,7 @@ pub struct AppState {
     /// The number of the next one.
     last: AtomicU64,
     /// What the host has left.
-    room: fn() -> Room,
+    room: fn() -> Headroom,
     /// Calls of tools that wait for a person, where this server has them.
     pub(crate) approvals: Option<Arc<dyn Approvals>>,
     /// So many look through the audit log at once.
@@ -200,7 +200,7 @@ impl AppState {
             creating: Mutex::default(),
             coming: Mutex::default(),
             last: AtomicU64::default(),
-            room: Room::read,
+            room: Headroom::read,
             approvals: None,
             looks: tokio::sync::Semaphore::new(LOOKS),
             is_recorded: std::sync::atomic::AtomicBool::new(true),
@@ -240,7 +240,7 @@ impl AppState {
 
     /// The same, which asks this of what the host has left.
     #[must_use]
-    pub fn with_room(self, room: fn() -> Room) -> Self {
+    pub fn with_room(self, room: fn() -> Headroom) -> Self {
         Self { room, ..self }
     }
 

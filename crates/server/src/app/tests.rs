@@ -99,7 +99,7 @@ fn house() -> House {
     let stub = Arc::new(Stub::default());
     let sandboxes: Arc<dyn Sandboxes> = Arc::<Stub>::clone(&stub);
     let app = AppState::new(sandboxes, Keys::open(&state).unwrap(), &environment, Settings::default()).unwrap();
-    House { folder, app: Arc::new(app.with_room(Room::default)), stub }
+    House { folder, app: Arc::new(app.with_room(Headroom::default)), stub }
 }
 
 impl House {
@@ -158,13 +158,13 @@ async fn one_that_is_in_the_list_and_still_on_its_way_counts_once() {
 #[tokio::test]
 async fn a_host_without_room_makes_nothing_and_says_when_to_come_again() {
     let House { folder: _folder, app, stub } = house();
-    let app = Arc::into_inner(app).unwrap().with_room(|| Room { memory: Some(1 << 20), processes: None });
+    let app = Arc::into_inner(app).unwrap().with_room(|| Headroom { memory: Some(1 << 20), processes: None });
     let token = app.keys.add("one", None, None).unwrap();
     let key = app.keys.who(&token).unwrap().unwrap();
     let refused = app.create(&key, order(None, false), None).await.unwrap_err();
     assert_eq!((refused[0].status.as_u16(), &*refused[0].id), (503, "serve/busy"));
     assert!(refused[0].retry.is_some() && locked(&stub.wanted).is_empty());
-    let app = app.with_room(Room::default);
+    let app = app.with_room(Headroom::default);
     assert!(app.create(&key, order(None, false), None).await.is_ok());
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent::words::{Code, Failure, Request as Ask};
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, Response, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
 use live::client::{Incoming, Stream};
@@ -18,6 +18,7 @@ use super::content::{CutStream, broken};
 use super::{Context, closed, plain, plain_failure, wants_html};
 use crate::app::AppState;
 use crate::backend;
+use crate::keys::Keys;
 use crate::labels::has_private_ports;
 use crate::places::Busy;
 use crate::tokens::Purpose;
@@ -96,7 +97,7 @@ async fn carry(mut stream: Stream, io: DuplexStream, cut: CancellationToken) {
         }
     };
     let outward = async move {
-        while let Some(incoming) = stream.next().await {
+        while let Some(incoming) = stream.next_before_eof().await {
             match incoming {
                 Incoming::Out(bytes) => {
                     if to.write_all(&bytes).await.is_err() {
@@ -107,9 +108,11 @@ async fn carry(mut stream: Stream, io: DuplexStream, cut: CancellationToken) {
                 Incoming::Event(_) | Incoming::Err(_) => {}
             }
         }
+        // An answer may end by that alone, and what is still asked goes on.
         if to.shutdown().await.is_err() {
             // Nobody reads.
         }
+        while stream.next().await.is_some() {}
     };
     tokio::pin!(inward);
     tokio::select! {
@@ -128,6 +131,7 @@ async fn exchange(context: &Context, mut request: Request, io: DuplexStream) -> 
     let busy = request.extensions_mut().remove::<Arc<Busy>>();
     let (mut parts, body) = request.into_parts();
     strip(&mut parts.headers, upgrade.is_some());
+    forget_keys(&context.app.keys, &mut parts.headers);
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     parts.uri = path.parse().unwrap_or_else(|_| Uri::from_static("/"));
     parts.version = axum::http::Version::HTTP_11;
@@ -182,9 +186,22 @@ fn strip(headers: &mut HeaderMap, upgrades: bool) {
     }
     headers.remove(header::CONNECTION);
     if upgrades {
-        headers.insert(header::CONNECTION, header::HeaderValue::from_static("upgrade"));
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     } else {
         headers.remove(header::UPGRADE);
+    }
+}
+
+/// Takes away a key of this server: it is none of the program's business. What else has such a name is between caller and program.
+fn forget_keys(keys: &Keys, headers: &mut HeaderMap) {
+    for name in [HeaderName::from_static("x-api-key"), header::AUTHORIZATION] {
+        let is_ours = |value: &HeaderValue| {
+            let token = value.to_str().unwrap_or_default().rsplit(' ').next().unwrap_or_default();
+            !matches!(keys.who(token), Ok(None))
+        };
+        if headers.get_all(&name).iter().any(is_ours) {
+            headers.remove(&name);
+        }
     }
 }
 

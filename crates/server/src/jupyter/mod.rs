@@ -20,6 +20,7 @@ use serde_json::json;
 
 use crate::answer::{Problem, json_response};
 use crate::app::AppState;
+use crate::record;
 use crate::request::{self, Query};
 
 /// A problem as clients of Jupyter read it.
@@ -77,8 +78,14 @@ async fn unrouted(uri: Uri) -> Refused {
 async fn admit(State(app): State<Arc<AppState>>, mut request: Request, next: Next) -> Response<Body> {
     match app.who(&token(request.headers(), request.uri())) {
         Ok(key) => {
+            let asked = match record::before(&app, record::AuditedRequest::of(&request, &key)) {
+                Ok(asked) => asked,
+                Err(problem) => return Refused(problem).into_response(),
+            };
             request.extensions_mut().insert(key);
-            next.run(request).await
+            let response = next.run(request).await;
+            record::after(asked, response.status());
+            response
         }
         Err(problem) => Refused(problem).into_response(),
     }

@@ -117,7 +117,7 @@ async fn below_a_ceiling_a_life_that_is_over_pauses_and_one_that_is_woken_lives_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_without_room_is_told_with_when_to_come_again() {
-    let full = stage_with(|| live::room::Room { memory: Some(1 << 20), processes: None }).await;
+    let full = stage_with(|| live::headroom::Headroom { memory: Some(1 << 20), processes: None }).await;
     let caller = Caller::new(&full, "one");
     for path in ["/v2/sandboxes", "/v1/sandboxes", "/v1/runs"] {
         let body = if path.ends_with("runs") { json!({ "cmd": ["true"] }) } else { json!({}) };

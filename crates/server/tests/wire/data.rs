@@ -259,10 +259,14 @@ async fn a_stream_breaks_off_when_its_sandbox_is_killed_or_paused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ports_are_reached_by_name_and_by_headers() {
-    let (_stage, _, inside, made) = sandbox().await;
+    let (_stage, caller, inside, made) = sandbox().await;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let app = axum::Router::new().fallback(|request: axum::extract::Request| async move {
+        if request.uri().path() == "/keys" {
+            let keys = ["x-api-key", "authorization"].iter().filter_map(|name| request.headers().get(*name));
+            return format!("{:?}", keys.collect::<Vec<_>>());
+        }
         let host = request.headers()["host"].to_str().unwrap().to_owned();
         let token = request.headers().contains_key("x-access-token");
         format!("{} {} {host} {token}", request.method(), request.uri())
@@ -278,9 +282,31 @@ async fn ports_are_reached_by_name_and_by_headers() {
     let by_name = Caller { headers: vec![("host".to_owned(), name.clone())], ..inside.clone() };
     let answer = by_name.send("GET", "/", "").await;
     assert_eq!(String::from_utf8(answer.body).unwrap(), format!("GET / {name} false"));
+    // Whoever sends more than he has to shows no key of ours to the program, and keys of the program's own go through.
+    let key = caller.headers[0].1.clone();
+    let keys = by_headers.with("x-api-key", &key).with("authorization", &format!("Bearer {key}"));
+    assert_eq!(keys.send("GET", "/keys", "").await.body, b"[]");
+    let theirs = by_headers.with("x-api-key", "theirs").with("authorization", "Basic YTpi");
+    assert_eq!(theirs.send("GET", "/keys", "").await.body, b"[\"theirs\", \"Basic YTpi\"]");
     let closed = inside.with("e2b-sandbox-port", "1").send("GET", "/", "").await;
     assert_eq!(
         (closed.status, &closed.json()["message"]),
         (502, &json!("The sandbox is running but port is not open"))
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_ends_with_its_connection_ends_outside_too() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let (_stage, _, inside, _) = sandbox().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (mut io, _) = listener.accept().await.unwrap();
+        assert!(io.read(&mut [0; 4096]).await.unwrap() > 0);
+        io.write_all(b"HTTP/1.0 200 OK\r\n\r\nno length").await.unwrap();
+    });
+    let caller = inside.with("e2b-sandbox-port", &port.to_string());
+    let answer = tokio::time::timeout(std::time::Duration::from_secs(20), caller.send("GET", "/", "")).await;
+    assert_eq!(answer.expect("it does not end").body, b"no length");
 }

@@ -349,6 +349,9 @@ async fn each_request_that_changes_something_is_recorded_for_its_key_alone() {
     let inside = caller.inside(&e2b);
     assert_eq!(inside.rpc("/filesystem.Filesystem/MakeDir", json!({ "path": "d" })).await.status, 200);
     assert_eq!(inside.rpc("/filesystem.Filesystem/Stat", json!({ "path": "d" })).await.status, 200);
+    let kernel = "/api/kernels/01234567-89ab-cdef-0123-456789abcdef";
+    assert_eq!(caller.send("DELETE", kernel, "").await.status, 404);
+    assert_eq!(caller.send("GET", kernel, "").await.status, 404);
     let seen = async |caller: &Caller| -> Vec<(String, u64)> {
         let told = caller.send("GET", "/v1/audit", "").await.json();
         let requests = told["events"].as_array().unwrap().iter().filter(|event| event["kind"] == "server.request");
@@ -362,6 +365,7 @@ async fn each_request_that_changes_something_is_recorded_for_its_key_alone() {
         ("/v1/sandboxes/{id}/files", 404),
         ("/v2/sandboxes", 201),
         ("/filesystem.Filesystem/MakeDir", 200),
+        ("/api/kernels/{kernel}", 404),
     ];
     assert_eq!(seen(&caller).await, expected.map(|(route, status)| (route.to_owned(), status)));
     assert_eq!(seen(&other).await, []);

@@ -150,7 +150,7 @@ pub(crate) async fn stage_over(sandboxes: impl FnOnce(server::folder::Folder) ->
 }
 
 /// The same with a host that has this room left.
-pub(crate) async fn stage_with(room: fn() -> live::room::Room) -> Stage {
+pub(crate) async fn stage_with(room: fn() -> live::headroom::Headroom) -> Stage {
     let listen = Listen { address: Some("127.0.0.1:0".parse().unwrap()), ..Listen::default() };
     stage_of(listen, |make| Arc::new(make), |app| app.with_room(room)).await
 }

@@ -58,6 +58,11 @@ async fn what_is_typed_goes_in_what_is_shown_comes_out_and_the_end_is_told() {
     let asked = format!("{path}?cmd=sh&cmd=-c&cmd=echo+ready;read+line;stty+size;exit+7&rows=30&cols=100");
     let mut socket = connect(&stage, &asked, &[("x-api-key", &key)]).await.unwrap();
     let (shown, told) = read(&mut socket, |shown| shown.contains("ready")).await;
+    // It began as a GET, and is recorded as what started a program.
+    let events = caller.send("GET", "/v1/audit", "").await.json();
+    let mut bodies = events["events"].as_array().unwrap().iter().map(|event| &event["body"]);
+    let route = "/v1/sandboxes/{id}/terminal";
+    assert!(bodies.any(|body| body["route"] == route && body["status"] == 101), "{events}");
     assert!(shown.contains("ready") && told[0]["started"]["pid"].as_u64().unwrap() > 0, "{told:?}");
     socket.send(Message::Text(r#"{"resize":{"rows":40,"cols":120}}"#.into())).await.unwrap();
     socket.send(Message::Binary(b"x\n".as_slice().into())).await.unwrap();

@@ -60,17 +60,20 @@ struct File {
 }
 
 impl Archive {
-    pub(crate) fn new(path: &Path) -> Result<Self, Failure> {
-        rustix::fs::lstat(path).map_err(at("archiving", path))?;
+    /// With `follows`, a link at the path is what it leads to, under the name of the link.
+    pub(crate) fn new(path: &Path, follows: bool) -> Result<Self, Failure> {
+        let real = if follows { place::followed(path)? } else { path.to_owned() };
+        rustix::fs::lstat(&real).map_err(at("archiving", path))?;
         // The root of all has no name in a folder.
-        let (folder, name) = place::parts(path).unwrap_or((path, OsStr::new(".")));
+        let (folder, name) = place::parts(&real).unwrap_or((&real, OsStr::new(".")));
+        let root = place::parts(path).map_or(name, |(_, name)| name);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let above = rustix::fs::open(folder, flags, Mode::empty()).map_err(at("archiving", path))?;
         Ok(Self {
             above,
             folders: Vec::new(),
             first: [name.to_owned()].into(),
-            root: name.as_bytes().to_vec(),
+            root: root.as_bytes().to_vec(),
             pending: Vec::new(),
             sent: 0,
             file: None,

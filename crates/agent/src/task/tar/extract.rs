@@ -4,6 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use tar::{EntryType, Header};
 
@@ -54,9 +55,24 @@ struct File {
     /// Gone when it is whole.
     folder: Option<OwnedFd>,
     fd: OwnedFd,
+    size: u64,
     left: u64,
     padding: u64,
     attributes: Attributes,
+}
+
+impl File {
+    /// Takes bytes of the content; how many. What is zero stays a hole: a file that had holes takes no more room than it did.
+    fn take(&mut self, part: &[u8]) -> Result<usize, Errno> {
+        let count = if part.iter().all(|byte| *byte == 0) {
+            rustix::fs::seek(&self.fd, SeekFrom::Current(i64::try_from(part.len()).unwrap_or(0)))?;
+            part.len()
+        } else {
+            rustix::io::write(&self.fd, part)?
+        };
+        self.left = self.left.saturating_sub(u64::try_from(count).unwrap_or(0));
+        Ok(count)
+    }
 }
 
 /// What is kept of a member beside its content.
@@ -130,9 +146,8 @@ impl Extract {
                 let input = io.input();
                 let count = input.len().min(usize::try_from(file.left).unwrap_or(usize::MAX));
                 let Some(part) = input.get(..count).filter(|part| !part.is_empty()) else { return Ok(false) };
-                match rustix::io::write(&file.fd, part) {
+                match file.take(part) {
                     Ok(count) => {
-                        file.left = file.left.saturating_sub(u64::try_from(count).unwrap_or(0));
                         io.take(count);
                         Ok(true)
                     }
@@ -203,7 +218,7 @@ impl Extract {
         } else if kind.is_file() || kind.is_contiguous() {
             let (folder, fd) = self.beneath.file(&names)?;
             let padding = padding(size);
-            self.state = State::File(File { names, folder: Some(folder), fd, left: size, padding, attributes });
+            self.state = State::File(File { names, folder: Some(folder), fd, size, left: size, padding, attributes });
             return Ok(());
         } else if kind.is_symlink() {
             let target = link().ok_or(Problem::Skip("a link that leads nowhere"))?;
@@ -296,7 +311,9 @@ fn sum_is_right(header: &Header) -> bool {
 fn finish(file: &mut File, skipped: &mut Skipped) {
     file.folder = None;
     skipped.taken = skipped.taken.saturating_add(1);
-    if let Err(errno) = super::beneath::finish(&file.fd, file.attributes) {
+    // It may end with a hole.
+    let whole = rustix::fs::ftruncate(&file.fd, file.size);
+    if let Err(errno) = whole.and_then(|()| super::beneath::finish(&file.fd, file.attributes)) {
         skip(skipped, &file.names.text(), error_text(errno));
     }
 }

@@ -6,12 +6,14 @@ mod frames;
 mod hostile;
 mod life;
 mod programs;
+mod recorded;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent::words::Program;
+use sandbox::audit::{Log, Options};
 use sandbox::state::{Places, State as Folder};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -35,6 +37,8 @@ struct With {
     hostile: Option<Hostile>,
     name: Option<&'static str>,
     tier: Option<&'static str>,
+    /// What happens is recorded in the log of the state folder.
+    log: bool,
     /// No agent is there at all.
     mute: bool,
 }
@@ -113,7 +117,7 @@ async fn begin(folder: &Arc<TempDir>, state: &Folder, with: With) -> Result<Live
     let setup = Setup {
         claim,
         info,
-        log: None,
+        log: with.log.then(|| Log::open(state, None, Options::default()).unwrap()),
         policy: None,
         output: with.output,
         kill_over: with.kill_over,

@@ -2,14 +2,14 @@
 
 /// What the host has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct Headroom {
     /// `MemAvailable`, bytes; `None` = it cannot be told.
     pub memory: Option<u64>,
     /// Processes and threads that exist, and that may.
     pub processes: Option<(u64, u64)>,
 }
 
-impl Room {
+impl Headroom {
     /// Now.
     #[must_use]
     pub fn read() -> Self {
@@ -38,6 +38,6 @@ mod tests {
     fn what_the_kernel_writes_is_read() {
         assert_eq!(available("MemTotal: 9 kB\nMemAvailable:    1000 kB\n"), Some(1_024_000));
         assert_eq!(existing("0.00 0.01 0.05 2/345 6789\n"), Some(345));
-        assert!(Room::read().memory.is_some_and(|free| free > 0) && Room::read().processes.is_some());
+        assert!(Headroom::read().memory.is_some_and(|free| free > 0) && Headroom::read().processes.is_some());
     }
 }

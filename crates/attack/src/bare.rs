@@ -60,6 +60,10 @@ pub(super) fn run_in(
         let words = [call.program.clone().into(), "__control".into(), "resolvers".into(), file.into()];
         argv.splice(0..0, words);
     }
+    if let Some(namespace) = &call.network {
+        let words = [call.program.clone().into(), "__control".into(), "network".into(), namespace.into()];
+        argv.splice(0..0, words);
+    }
     let fds: Vec<_> = call.fds.iter().map(|(fd, number)| (fd.as_fd(), *number)).collect();
     let env = call.env.iter().map(|(name, value)| {
         let mut text = OsString::from(format!("{name}="));

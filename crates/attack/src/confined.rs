@@ -42,6 +42,8 @@ pub struct ProbeCall {
     pub mount: Option<(PathBuf, String)>,
     /// The file that names the machine's resolvers, for whoever starts it alone.
     pub resolvers: Option<PathBuf>,
+    /// A network namespace, for whoever starts it alone.
+    pub network: Option<PathBuf>,
     /// How an unconfined run is made.
     pub control: Control,
     /// Killed after this.

@@ -2,12 +2,13 @@
 //! one, or as a neighbour on the host.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use ::probe::task::{self, Ended, Forked};
 use rustix::fs::{Mode, OFlags};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sandbox::Environment;
 use sandbox::fault::Fault;
 
@@ -57,7 +58,7 @@ pub fn control(words: &[OsString], environment: &Environment) -> Result<u8, Faul
     let how = words.first().cloned().unwrap_or_default();
     let own = match how.as_bytes() {
         b"mount" => 3,
-        b"resolvers" => 2,
+        b"resolvers" | b"network" => 2,
         _ => 1,
     };
     let argv: Vec<&OsStr> = words.iter().skip(own).map(OsString::as_os_str).collect();
@@ -71,6 +72,7 @@ pub fn control(words: &[OsString], environment: &Environment) -> Result<u8, Faul
         b"terminal" => task::own_terminal(),
         b"mount" => own_mount(words),
         b"resolvers" => task::own_file_at(words.get(1).map_or(OsStr::new(""), OsString::as_os_str), RESOLVERS),
+        b"network" => own_network(words),
         b"private" => return private(&fd, &argv, environment),
         _ => Ok(()),
     };
@@ -87,6 +89,13 @@ fn own_mount(words: &[OsString]) -> rustix::io::Result<()> {
     task::own_mount_at(&word(1))?;
     let written = std::fs::write(Path::new(&word(1)).join("secret.txt"), word(2).as_bytes());
     written.map_err(|error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO))
+}
+
+/// `NAMESPACE`: that network instead of the caller's.
+fn own_network(words: &[OsString]) -> rustix::io::Result<()> {
+    let path = words.get(1).map_or(OsStr::new(""), OsString::as_os_str);
+    let namespace = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
 }
 
 fn variables(environment: &Environment) -> Vec<OsString> {

@@ -263,6 +263,7 @@ fn call(row: &Row, setup: &TrialSetup, layout: &Layout<'_>) -> io::Result<ProbeC
         groups: false,
         mount: None,
         resolvers: None,
+        network: None,
         control: row.control,
         limit: LIMIT,
     })

@@ -44,7 +44,7 @@ impl ProbeCall {
     /// Whether it says something of the process of whoever starts the sandbox.
     fn is_about_its_caller(&self) -> bool {
         let told = self.stdin.is_some() || self.directory.is_some();
-        let told = told || self.mount.is_some() || self.resolvers.is_some();
+        let told = told || self.mount.is_some() || self.resolvers.is_some() || self.network.is_some();
         told || self.terminal || self.groups || !self.fds.is_empty() || !self.env.is_empty()
     }
 }
@@ -136,9 +136,9 @@ impl Ours {
     }
 
     fn start(&self, layers: &[PolicyLayer], argv: Vec<OsString>) -> Result<Sandbox, Error> {
-        let recorded = |stop| sandbox::run::refused(stop, &self.environment);
-        let loaded = sandbox::load(layers, &self.environment, Inputs::Now).map_err(recorded)?;
-        let planned = sandbox::plan(loaded, Workload::Argv(argv), &self.host).map_err(recorded)?;
+        let loaded = sandbox::load(layers, &self.environment, Inputs::Now)
+            .map_err(|stop| sandbox::run::refused(stop, None, &self.environment))?;
+        let planned = sandbox::run::plan_recorded(loaded, Workload::Argv(argv), &self.host, &self.environment)?;
         sandbox::start(planned, &self.environment, &self.host, Options::new(Stdio::kept()))
     }
 

@@ -22,19 +22,19 @@ pub(super) const PROBES: &[Entry] = &[
 ];
 
 /// How long an answer is waited for.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(900);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_millis(900);
 /// Longer than a broker keeps an answer that is good for no time.
 const FORGOTTEN: Duration = Duration::from_millis(5400);
 /// Most bytes of an answer.
 const MAX_ANSWER: usize = 256 << 10;
 
 /// Where a name or an address with a port leads; as the C library reads it, so that `0177.1` is an address as well.
-fn resolved(to: &str) -> std::io::Result<SocketAddr> {
+pub(super) fn resolved(to: &str) -> std::io::Result<SocketAddr> {
     to.to_socket_addrs()?.next().ok_or_else(|| std::io::ErrorKind::NotFound.into())
 }
 
 /// Bytes of a text in which `\xNN` stands for one.
-fn bytes(text: &str) -> Vec<u8> {
+pub(super) fn bytes(text: &str) -> Vec<u8> {
     let mut parts = text.split("\\x");
     let mut out = parts.next().unwrap_or_default().as_bytes().to_vec();
     for part in parts {
@@ -46,7 +46,7 @@ fn bytes(text: &str) -> Vec<u8> {
 }
 
 /// Says these pieces one after the other, and reads what comes back.
-fn said(to: &str, pieces: &[Vec<u8>]) -> std::io::Result<Vec<u8>> {
+pub(super) fn said(to: &str, pieces: &[Vec<u8>]) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&resolved(to)?, ANSWER_TIMEOUT)?;
     stream.set_read_timeout(Some(Duration::from_millis(150)))?;
     for piece in pieces {
@@ -114,7 +114,7 @@ fn server_name(names: &[&[u8]]) -> Vec<u8> {
     sized(2, &list)
 }
 
-fn client_hello(names: &[&[u8]], word: &str, more: &[(u16, &[u8])]) -> Vec<u8> {
+pub(super) fn client_hello(names: &[&[u8]], word: &str, more: &[(u16, &[u8])]) -> Vec<u8> {
     let extension = |kind: u16, body: &[u8]| [&kind.to_be_bytes(), sized(2, body).as_slice()].concat();
     let mut extensions = Vec::new();
     if !names.is_empty() {

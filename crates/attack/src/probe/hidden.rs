@@ -65,6 +65,8 @@ fn beside(work: impl FnOnce() + Send) {
 fn memory(probe: &Probe) {
     let many = count(probe, 0, 256);
     let mut kept = Vec::new();
+    // Who is refused the first piece has none.
+    probe.found("has", "mib=0");
     match probe.argument(1).as_str() {
         "undumpable" => {
             probe.saw("become undumpable", hide::undumpable());
@@ -88,8 +90,55 @@ fn memory(probe: &Probe) {
         }),
         "unmapped" => pieces(probe, many, |_| hide::shared_unseen(MIB)),
         "mapped" => pieces(probe, many, |_| hide::map_page(&written()?)),
+        "events" => events(probe, many),
+        // Each is two.
+        "huge" => pieces(probe, many, |number| if number % 2 == 0 { hide::rest_of_huge_page() } else { Ok(()) }),
         _ => flight(probe, many),
     }
+}
+
+/// Events of a folder that nobody reads: half a KiB each, of which a watcher takes 16,384, 8 MiB.
+fn events(probe: &Probe, many: u64) {
+    let (folder, mut kept, mut waits) = (probe.arg(2), Vec::new(), 0);
+    let mut made = Ok(());
+    for _ in 0..many.div_ceil(8) {
+        match full_watcher(&folder) {
+            Ok((watcher, events)) => {
+                kept.push(watcher);
+                waits += events;
+                probe.found("has", format!("mib={}", waits / 2048));
+            }
+            Err(errno) => {
+                made = Err(errno);
+                break;
+            }
+        }
+    }
+    rest(STAY);
+    probe.saw("all", made);
+}
+
+/// A watcher of a folder, and how many events wait in it: as many as it takes, or as there was memory for.
+fn full_watcher(folder: &Path) -> Result<(OwnedFd, u64)> {
+    use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+    let path = folder.join("x".repeat(250));
+    File::create(&path).map_err(|error| errno(&error))?;
+    let watcher = init(CreateFlags::CLOEXEC)?;
+    add_watch(&watcher, folder, WatchFlags::OPEN | WatchFlags::CLOSE)?;
+    let mut waits = 0;
+    for _ in 0..128 {
+        for _ in 0..64 {
+            File::open(&path).map_err(|error| errno(&error))?;
+        }
+        // Each is read as its head and its name, 272 bytes. What finds no memory is dropped without a word, and the kernel
+        // takes its time to find none.
+        let now = rustix::io::ioctl_fionread(&watcher)? / 272;
+        if now == waits {
+            break;
+        }
+        waits = now;
+    }
+    Ok((watcher, waits))
 }
 
 /// Files that wait in a socket.
@@ -106,6 +155,11 @@ fn flight(probe: &Probe, many: u64) {
 /// `MIB HOW FOLDER`: files without a name that a look at the descriptors does not show.
 fn fill(probe: &Probe) {
     let (many, folder) = (count(probe, 0, 64), probe.arg(2));
+    // Who is refused the first one has none.
+    probe.found("has", "mib=0");
+    if probe.argument(1) == "rule" {
+        return ruled(probe, many, &folder);
+    }
     if probe.argument(1) == "mapped" {
         return pieces(probe, many, |number| hide::map_page(&nameless(&folder, number)?));
     }
@@ -116,6 +170,20 @@ fn fill(probe: &Probe) {
             Err(errno) => probe.saw::<()>("have descriptors of its own", Err(errno)),
         }
     });
+}
+
+/// Files that a rule of Landlock is about, which keeps them as long as there is the rule.
+fn ruled(probe: &Probe, many: u64, folder: &Path) {
+    use std::os::fd::AsRawFd as _;
+    let failed = |errno: sys::bare::Errno| Errno::from_raw_os_error(errno.number());
+    match sys::bare::Ruleset::new(sys::landlock::fs::READ_FILE, 0, 0) {
+        Ok(rules) => pieces(probe, many, |number| {
+            let file = nameless(folder, number)?;
+            let place = u32::try_from(file.as_raw_fd()).map_err(|_negative| Errno::BADF)?;
+            rules.allow_path(sys::bare::Fd::new(place), sys::landlock::fs::READ_FILE).map_err(failed)
+        }),
+        Err(errno) => probe.saw::<()>("make rules", Err(failed(errno))),
+    }
 }
 
 fn nameless(folder: &Path, number: u64) -> Result<File> {
@@ -162,7 +230,11 @@ fn nameless_empty(folder: &Path, number: u64) -> Result<File> {
 /// `MIB tcp|udp`: bytes that wait in sockets of the loopback, which nobody takes.
 fn socket_buffers(probe: &Probe) {
     let most = usize::try_from(count(probe, 0, 256)).unwrap_or(0) * MIB;
-    let waits = if probe.argument(1) == "tcp" { streams(most) } else { datagrams(most) };
+    let waits = match probe.argument(1).as_str() {
+        "tcp" => streams(most),
+        "packets" => packets(most),
+        _ => datagrams(most),
+    };
     match waits {
         // Once, after the time in which somebody could have acted.
         Ok(bytes) => probe.found("waits", format!("mib={}", bytes / MIB)),
@@ -182,6 +254,25 @@ fn streams(most: usize) -> std::io::Result<usize> {
             && let Ok(sent) = stream.write(&part)
         {
             all += sent;
+        }
+        kept.push((stream, other));
+    }
+    rest(STAY);
+    Ok(all)
+}
+
+/// Connections in which each byte is a packet of its own, with all that the kernel needs for one.
+fn packets(most: usize) -> std::io::Result<usize> {
+    /// At least so much: on either side the head of a packet alone takes 700 bytes.
+    const PACKET: usize = 768;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let (mut kept, mut all) = (Vec::new(), 0);
+    while all < most {
+        let Ok(stream) = TcpStream::connect(listener.local_addr()?) else { break };
+        let Ok((other, _)) = listener.accept() else { break };
+        stream.set_nonblocking(true)?;
+        while all < most && rustix::net::send(&stream, b"x", rustix::net::SendFlags::EOR).is_ok() {
+            all += PACKET;
         }
         kept.push((stream, other));
     }

@@ -20,6 +20,7 @@ pub(super) const PROBES: &[Entry] = &[
     ("threads", threads),
     ("spin", spin),
     ("spin-children", spin_children),
+    ("spin-between", spin_between),
     ("sleep", sleep),
     ("stop", stop),
     ("shout", shout),
@@ -120,6 +121,8 @@ fn memory_files(probe: &Probe) {
 /// `MIB`: a file that no folder holds.
 fn memory_memfd(probe: &Probe) {
     let block = vec![1_u8; MIB];
+    // Who is refused it has none.
+    probe.found("has", "mib=0");
     let filled = rustix::fs::memfd_create("load", MemfdFlags::CLOEXEC).and_then(|fd| {
         let mut file = File::from(fd);
         for step in 0..mib(probe, 0) {
@@ -238,6 +241,20 @@ fn spin_children(probe: &Probe) {
         rounds += 1;
     }
     probe.found("burned", format!("rounds={rounds}"));
+}
+
+/// `MILLISECONDS`: computes between the moments at which the kernel looks who runs, and sleeps over each of them.
+fn spin_between(probe: &Probe) {
+    // Of 4 ms, as most kernels have them; what runs for 2.8 of them is seen by none.
+    const TICK: i64 = 4_000_000;
+    let until = Instant::now() + Duration::from_millis(probe.number(0).min(8000));
+    while Instant::now() < until {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec % TICK;
+        let ahead = u64::try_from(TICK - now).unwrap_or(0) + 300_000;
+        rest(Duration::from_nanos(ahead));
+        burn(Duration::from_micros(2800));
+    }
+    probe.saw("burned", Ok(()));
 }
 
 /// `MILLISECONDS`: deaf to every signal that one can be deaf to.

@@ -9,6 +9,8 @@ mod load;
 mod network;
 mod others;
 mod process;
+mod repository;
+mod streams;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -134,6 +136,8 @@ pub(crate) fn find(name: &str) -> Option<fn(&Probe)> {
         network::PROBES,
         others::PROBES,
         process::PROBES,
+        repository::PROBES,
+        streams::PROBES,
     ]
     .into_iter()
     .flatten()

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ::probe::net;
 use rustix::io::Errno;
-use rustix::net::{SendFlags, SocketAddrUnix};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::{Entry, Probe, errno, rest};
 
@@ -29,7 +29,17 @@ pub(super) const PROBES: &[Entry] = &[
     ("receive-descriptor", receive_descriptor),
     ("dns", dns),
     ("serve", serve),
+    ("interfaces", interfaces),
 ];
+
+/// Asks for the names of interfaces, by an end of a pair of unix sockets.
+fn interfaces(probe: &Probe) {
+    let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    match pair.and_then(|(one, _other)| net::interfaces(one)) {
+        Ok(names) => probe.found("interfaces", names.join(" ")),
+        Err(errno) => probe.saw::<()>("ask for interfaces", Err(errno)),
+    }
+}
 
 fn address(text: &str) -> Result<SocketAddr, Errno> {
     text.parse().map_err(|_wrong| Errno::INVAL)

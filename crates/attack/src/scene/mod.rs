@@ -14,6 +14,7 @@ mod secrets;
 mod shared;
 mod usage;
 mod web;
+mod world;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -188,6 +189,8 @@ const SCENES: &[(&str, SceneConstructor)] = &[
     ("left-objects", host::left_objects),
     ("terminal", host::terminal),
     ("writable", grants::writable),
+    ("named-controls", grants::named),
+    ("submodule", grants::submodule),
     ("listener", listeners::make),
     ("named", listeners::named),
     ("usable", shared::usable),

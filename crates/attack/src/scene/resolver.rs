@@ -1,4 +1,5 @@
-//! A resolver on the host: one that answers everything, and one that moves a name once it was asked for it (rebinding).
+//! A resolver on the host: one that answers everything, one that has a name where a row wants it, and one that moves a name once it
+//! was asked for it (rebinding).
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,6 +12,8 @@ use super::web::Heard;
 
 /// How long a connection may be quiet.
 const QUIET: Duration = Duration::from_millis(700);
+/// How often another free port is tried.
+const MAX_TRIES: u32 = 20;
 /// An address that counts as public and is nobody's: it is for documents.
 const PUBLIC: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// Types of questions.
@@ -30,14 +33,20 @@ pub(super) enum Answers {
         /// Set once that was said.
         told: Arc<AtomicBool>,
     },
+    /// Every name is there.
+    There {
+        /// Where.
+        to: IpAddr,
+        /// Set once that was said.
+        told: Arc<AtomicBool>,
+    },
 }
 
-/// Answers until `over`, datagrams and connections; where, and the thread that does.
-pub(super) fn serve(answers: Answers, over: Arc<AtomicBool>) -> io::Result<(SocketAddr, JoinHandle<()>)> {
-    let socket = UdpSocket::bind("127.0.0.1:0")?;
+/// Answers at `at` until `over`, datagrams and connections; where, and the thread that does.
+pub(super) fn serve(at: &str, answers: Answers, over: Arc<AtomicBool>) -> io::Result<(SocketAddr, JoinHandle<()>)> {
+    let (socket, listener) = both(at)?;
     socket.set_read_timeout(Some(Duration::from_millis(50)))?;
     let at = socket.local_addr()?;
-    let listener = TcpListener::bind(at)?;
     listener.set_nonblocking(true)?;
     let thread = std::thread::Builder::new().spawn(move || {
         let mut asked = Vec::new();
@@ -48,6 +57,19 @@ pub(super) fn serve(answers: Answers, over: Arc<AtomicBool>) -> io::Result<(Sock
         }
     })?;
     Ok((at, thread))
+}
+
+/// Datagrams and connections at one port; of a free one somebody may have the other half.
+fn both(at: &str) -> io::Result<(UdpSocket, TcpListener)> {
+    let mut tries = 0;
+    loop {
+        let socket = UdpSocket::bind(at)?;
+        match TcpListener::bind(socket.local_addr()?) {
+            Ok(listener) => return Ok((socket, listener)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries < MAX_TRIES => tries += 1,
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 fn datagram(socket: &UdpSocket, answers: &Answers, asked: &mut Vec<u16>) -> io::Result<usize> {
@@ -68,8 +90,14 @@ fn connection(mut stream: TcpStream, answers: &Answers, asked: &mut Vec<u16>) ->
 
 /// What is said to a question; `asked` are the types that were asked for before.
 fn answer(question: &[u8], answers: &Answers, asked: &mut Vec<u16>) -> Vec<u8> {
+    let kind = kind(question);
     let (to, told) = match answers {
-        Answers::Moving { to, told } => (to, told),
+        Answers::Moving { to, told } if asked.contains(&kind) => (to, told),
+        Answers::Moving { .. } => {
+            asked.push(kind);
+            return record(question, (kind == A).then_some(&PUBLIC.octets()));
+        }
+        Answers::There { to, told } => (to, told),
         Answers::One => return record(question, Some(&PUBLIC.octets())),
         Answers::None(asked) => {
             let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,11 +105,6 @@ fn answer(question: &[u8], answers: &Answers, asked: &mut Vec<u16>) -> Vec<u8> {
             return no_name(question);
         }
     };
-    let kind = kind(question);
-    if !asked.contains(&kind) {
-        asked.push(kind);
-        return record(question, (kind == A).then_some(&PUBLIC.octets()));
-    }
     let said = match to {
         IpAddr::V4(to) if kind == A => record(question, Some(&to.octets())),
         IpAddr::V6(to) if kind == AAAA => record(question, Some(&to.octets())),
@@ -150,6 +173,16 @@ mod tests {
                 b"\x01a\x00\x00\x10\x00\x01\xc0\x0c\x00\x10\x00\x01\x00\x00\x00\x00\x00\x04\xc0\x00\x02\x01"
             )
         );
+    }
+
+    #[test]
+    fn a_name_is_where_a_row_wants_it_and_is_told_in_its_own_family_alone() {
+        let (to, told): (IpAddr, _) = ("64:ff9b::a9fe:a9fe".parse().unwrap(), Arc::<AtomicBool>::default());
+        let there = Answers::There { to, told: Arc::clone(&told) };
+        assert_eq!(answer(&question(1), &there, &mut Vec::new()).get(7), Some(&0), "nothing of the other type");
+        assert!(!told.load(Ordering::Acquire));
+        let said = answer(&question(28), &there, &mut Vec::new());
+        assert!(said.ends_with(&[0, 0, 0xa9, 0xfe, 0xa9, 0xfe]) && told.load(Ordering::Acquire));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use sys::pidfd;
 
 use super::resolver::{self, Answers};
+use super::world::{self, World};
 use super::{Layout, Scene, SceneVerdict, leaked};
 use crate::confined::{Moment, Observed, ProbeCall};
 use crate::probe::{Try, rest};
@@ -29,6 +30,10 @@ const OTHER: &str = "other.test";
 pub(crate) const HELLO: &str = "hello-of-the-probe";
 /// A name that a rule allows wherever it is, and that moves.
 const MOVING: &str = "moving.test";
+/// A name that a rule allows wherever it is, and that is where a row wants it.
+const LEADS: &str = "leads.test";
+/// The server name in a hello of TLS, with what stands before it (RFC 6066, 3).
+const HELLO_OF_TLS: &str = "\0\0\u{c}allowed.test";
 /// Where a resolver would be: inside every address is the broker's.
 const RESOLVER: &str = "192.0.2.53:53";
 /// Where the broker answers names, at a port of the web.
@@ -40,6 +45,8 @@ const MANY: &str = "many.test";
 /// How many of its names the probe asks for, and more of them than may be asked for outside in the time that it takes.
 const ASKED: usize = 1000;
 const TOO_MANY: usize = 800;
+/// Connections that a server begins for requests that were taken back, and more of them than one that is shared would make.
+const TOO_MANY_BEGUN: usize = 100;
 /// SIGKILL and SIGSTOP.
 const KILL: i32 = 9;
 const STOP: i32 = 19;
@@ -68,8 +75,10 @@ enum Judge {
     GivenBack,
     /// A question must not be answered.
     Answered,
-    /// The same as [`Judge::Heard`], once the resolver has said that the name is elsewhere.
-    Moved(Arc<AtomicBool>),
+    /// The same as [`Judge::Heard`], once the resolver has said where the name is now.
+    Told(Arc<AtomicBool>),
+    /// A server must not be begun a connection with for each request that was taken back.
+    Begun,
     /// The same as [`Judge::Heard`], once the broker got this signal.
     Ended { signal: i32, sent: bool },
     /// A resolver must not hear as many names with the token as are asked for.
@@ -86,6 +95,8 @@ struct Web {
     secret: bool,
     /// What names the resolvers, for whoever starts the sandbox.
     resolvers: Option<PathBuf>,
+    /// The network of whoever starts the sandbox, if not the machine's.
+    world: Option<World>,
 }
 
 impl Drop for Web {
@@ -105,6 +116,7 @@ impl Scene for Web {
             call.env.push((SOURCE.to_owned(), self.token.clone().into()));
         }
         call.resolvers.clone_from(&self.resolvers);
+        call.network = self.world.as_ref().map(World::inside);
     }
 
     fn watch(&mut self, moment: &Moment<'_>) {
@@ -127,20 +139,24 @@ impl Scene for Web {
             Judge::Named(names) if !has(HELLO) || !self::has(names, &self.token) => {
                 SceneVerdict::Unclear("what is allowed was not heard, or no name was".to_owned())
             }
-            Judge::Named(names) => by_number(count(names, &self.token)),
-            Judge::Heard | Judge::Moved(_) | Judge::Ended { .. } if has(&self.token) => {
+            Judge::Named(names) => {
+                let names = count(names, &self.token);
+                by_number(names, TOO_MANY, format!("a resolver heard {names} of {ASKED} names"))
+            }
+            Judge::Begun => self.begun(tries),
+            Judge::Heard | Judge::Told(_) | Judge::Ended { .. } if has(&self.token) => {
                 SceneVerdict::Possible("the server heard the token".to_owned())
             }
-            Judge::Heard | Judge::Moved(_) | Judge::Ended { .. } if !has(HELLO) => {
+            Judge::Heard | Judge::Told(_) | Judge::Ended { .. } if !has(HELLO) => {
                 SceneVerdict::Unclear("what is allowed did not reach the server".to_owned())
             }
-            Judge::Moved(told) if !told.load(Ordering::Acquire) => {
-                SceneVerdict::Unclear("the resolver was not asked again, so the name did not move".to_owned())
+            Judge::Told(told) if !told.load(Ordering::Acquire) => {
+                SceneVerdict::Unclear("the resolver was not asked where the name is now".to_owned())
             }
             Judge::Ended { sent: false, .. } => {
                 SceneVerdict::Unclear("there was no broker that could be signalled".to_owned())
             }
-            Judge::Heard | Judge::Moved(_) | Judge::Ended { .. } => {
+            Judge::Heard | Judge::Told(_) | Judge::Ended { .. } => {
                 SceneVerdict::Stopped("the server heard what is allowed, and not the token".to_owned())
             }
             Judge::GivenBack if !has(&self.token) => {
@@ -168,12 +184,13 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
         set: Vec::new(),
         secret: false,
         resolvers: None,
+        world: None,
     };
     let at = if matches!(detail, "addresses" | "moves:own") { "0.0.0.0:0" } else { "127.0.0.1:0" };
-    let listener = TcpListener::bind(at)?;
-    let port = listener.local_addr()?.port();
-    scene.serve(listener, &layout.token)?;
     let (detail, word) = detail.split_once(':').unwrap_or((detail, ""));
+    let listener = if detail == "leads" { scene.elsewhere(layout, word)? } else { TcpListener::bind(at)? };
+    let port = listener.local_addr()?.port();
+    scene.serve(listener, &layout.token, detail == "resets")?;
     let (inside, rules) = scene.rules(detail, word, port)?;
     scene.set.insert(0, ("net.mode".to_owned(), "allow".to_owned()));
     scene.set.insert(1, ("net.allow".to_owned(), format!("[{}]", rules.join(", "))));
@@ -183,7 +200,8 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
         "many" => scene.listening(layout)?,
         _ => String::new(),
     };
-    let (bare, here) = (layout.bare, format!("127.0.0.1:{port}"));
+    let bare = layout.bare;
+    let here = scene.world.as_ref().map_or_else(|| format!("127.0.0.1:{port}"), |world| world.server().to_string());
     let word = |confined: String, control: &str| if bare { control.to_owned() } else { confined };
     layout.words.extend([
         ("web", word(format!("{NAME}:{inside}"), &here)),
@@ -191,6 +209,9 @@ pub(super) fn make(layout: &mut Layout<'_>, detail: &str) -> io::Result<Box<dyn 
         ("other-dotted", word(format!("{OTHER}.:80"), &here)),
         ("other-case", word("oThEr.TEST:80".to_owned(), &here)),
         ("web-81", word(format!("{NAME}:81"), &here)),
+        ("opened", word(format!("{NAME}:443"), &here)),
+        ("how", word("streams".to_owned(), "connections")),
+        ("leads", format!("{LEADS}:80")),
         ("broker", word(BROKER.to_owned(), &here)),
         ("theirs", word(THEIRS.to_owned(), &here)),
         ("many", MANY.to_owned()),
@@ -268,6 +289,16 @@ impl Web {
                 self.judge = Judge::Ended { signal, sent: false };
                 (80, vec![rule(NAME, 80, "")])
             }
+            "leads" => {
+                // By what a rule says the same address is reached, and by what a resolver says it is not.
+                let at = self.world.as_ref().map(|world| world.server().to_string()).unwrap_or_default();
+                let pinned = format!("{{ host = \"{NAME}\", ports = [80], address = \"{at}\" }}");
+                (80, vec![pinned, format!("{{ host = \"{LEADS}\", ports = [80] }}")])
+            }
+            "resets" => {
+                self.judge = Judge::Begun;
+                (80, vec![rule(NAME, 80, ""), rule(NAME, 443, ", methods = [\"GET\"]")])
+            }
             "many" => (80, vec![rule(NAME, 80, ""), format!("{{ host = \"**.{MANY}\", ports = [80] }}")]),
             "moves" => (80, vec![rule(NAME, 80, ""), format!("{{ host = \"{MOVING}\", ports = [{port}] }}")]),
             _ => return Err(io::Error::other(format!("no server `{detail}`"))),
@@ -275,15 +306,24 @@ impl Web {
         Ok(all)
     }
 
-    /// Answers whoever comes, until the scene is over.
-    fn serve(&mut self, listener: TcpListener, token: &str) -> io::Result<()> {
+    /// What it means that requests were asked for over HTTP/2 and taken back.
+    fn begun(&self, tries: &[Try]) -> SceneVerdict {
+        let begun = count(&self.heard, HELLO_OF_TLS);
+        if !has(&self.heard, HELLO) || begun == 0 || !tries.last().is_some_and(|last| last.possible) {
+            return SceneVerdict::Unclear("what is allowed did not reach the server, or no requests did".to_owned());
+        }
+        by_number(begun, TOO_MANY_BEGUN, format!("the server was begun {begun} connections with"))
+    }
+
+    /// Answers whoever comes, until the scene is over; `silent`: not in TLS.
+    fn serve(&mut self, listener: TcpListener, token: &str, silent: bool) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let (heard, over, token) = (Arc::clone(&self.heard), Arc::clone(&self.over), token.to_owned());
         let thread = std::thread::Builder::new().spawn(move || {
             std::thread::scope(|scope| {
                 while !over.load(Ordering::Acquire) {
                     match listener.accept() {
-                        Ok((stream, _)) => drop(scope.spawn(|| answer(stream, &heard, &token, &over))),
+                        Ok((stream, _)) => drop(scope.spawn(|| answer(stream, &heard, (&token, silent), &over))),
                         Err(_) => rest(Duration::from_millis(5)),
                     }
                 }
@@ -310,7 +350,7 @@ impl Web {
 
     /// A resolver with these answers; its address.
     fn resolver(&mut self, answers: Answers) -> io::Result<String> {
-        let (at, thread) = resolver::serve(answers, Arc::clone(&self.over))?;
+        let (at, thread) = resolver::serve("127.0.0.1:0", answers, Arc::clone(&self.over))?;
         self.threads.push(thread);
         Ok(at.to_string())
     }
@@ -322,7 +362,7 @@ impl Web {
             to => to.parse().map_err(|why| io::Error::other(format!("`{to}`: {why}")))?,
         };
         let told = Arc::<AtomicBool>::default();
-        self.judge = Judge::Moved(Arc::clone(&told));
+        self.judge = Judge::Told(Arc::clone(&told));
         self.in_place(layout, Answers::Moving { to, told })
     }
 
@@ -331,6 +371,21 @@ impl Web {
         let names = Heard::default();
         self.judge = Judge::Named(Arc::clone(&names));
         self.in_place(layout, Answers::None(names))
+    }
+
+    /// A network in which every name is at `to`, for whoever starts the sandbox; what waits at any of its addresses.
+    fn elsewhere(&mut self, layout: &Layout<'_>, to: &str) -> io::Result<TcpListener> {
+        if !layout.root {
+            return Err(io::Error::other("only root can start a sandbox in another network"));
+        }
+        let to = to.parse().map_err(|why| io::Error::other(format!("`{to}`: {why}")))?;
+        let told = Arc::<AtomicBool>::default();
+        let (world, listener, resolver) = World::make(to, (&told, &self.over))?;
+        self.threads.push(resolver);
+        self.judge = Judge::Told(told);
+        self.resolvers = Some(layout.stage.file("resolv.conf", format!("nameserver {}\n", world::RESOLVER))?);
+        self.world = Some(world);
+        Ok(listener)
     }
 
     /// A resolver in the place of the machine's own for whoever starts the sandbox.
@@ -372,10 +427,9 @@ fn has(heard: &Heard, text: &str) -> bool {
     count(heard, text) > 0
 }
 
-/// What it means that a resolver heard so many names.
-fn by_number(names: usize) -> SceneVerdict {
-    let said = format!("a resolver heard {names} of {ASKED} names");
-    if names >= TOO_MANY { SceneVerdict::Possible(said) } else { SceneVerdict::Stopped(said) }
+/// What it means that there were so many, where this is too many.
+fn by_number(number: usize, too_many: usize, said: String) -> SceneVerdict {
+    if number >= too_many { SceneVerdict::Possible(said) } else { SceneVerdict::Stopped(said) }
 }
 
 fn hear(heard: &Heard, bytes: &[u8]) {
@@ -383,7 +437,7 @@ fn hear(heard: &Heard, bytes: &[u8]) {
 }
 
 /// Reads what comes and answers each head, until nobody says anything more.
-fn answer(mut stream: TcpStream, heard: &Heard, token: &str, over: &AtomicBool) {
+fn answer(mut stream: TcpStream, heard: &Heard, (token, silent): (&str, bool), over: &AtomicBool) {
     let ready = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(Duration::from_millis(100))));
     if ready.is_err() {
         return;
@@ -413,7 +467,7 @@ fn answer(mut stream: TcpStream, heard: &Heard, token: &str, over: &AtomicBool) 
             }
         }
         // A hello of TLS is answered with the wish for another, so that nobody waits and a second one is said.
-        if answered == 0 && all.first() == Some(&0x16) && stream.write_all(AGAIN).is_err() {
+        if answered == 0 && !silent && all.first() == Some(&0x16) && stream.write_all(AGAIN).is_err() {
             return;
         }
     }

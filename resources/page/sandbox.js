@@ -70,7 +70,7 @@ function title(place, info) {
   put(place, h("h1", {}, plain(info.name ?? info.id), " ", badge(info.state)),
     h("p", { class: "quiet" }, [
       info.name && h("code", {}, plain(info.id)), plain(info.template || "no template"), `${plain(info.tier)} tier`,
-      info.state === "ended" ? `ended ${moment(info.ended_ms)}` : info.ends_ms ? `ends in ${span(info.ends_ms - Date.now())}` : "no end",
+      info.state === "ended" ? (info.ended_ms ? `ended ${moment(info.ended_ms)}` : "ended") : info.ends_ms ? `ends in ${span(info.ends_ms - Date.now())}` : "no end",
     ].filter(Boolean).flatMap((part, at) => (at ? [" · ", part] : [part]))));
 }
 

@@ -542,3 +542,14 @@ def test_a_server_that_is_killed_ends_no_sandbox(house):
             assert here.files.read("/tmp/f") == "left", "it outlives its server"
         with pytest.raises(InvalidArgumentException):
             Sandbox(url=where["url"])
+
+
+def test_a_life_that_the_policy_says_goes_before_the_default_and_not_before_what_is_given(there):
+    says = {"limits": {"wall": "90s"}}
+
+    def lives(**wanted):
+        with Sandbox(**wanted, **there) as box:
+            info = box.get_info()
+            return round((info.end_at - info.started_at).total_seconds())
+
+    assert (lives(), lives(policy=says), lives(policy=says, timeout=60)) == (300, 90, 60)

@@ -22,6 +22,20 @@ def test_code_gives_its_output_its_usage_and_what_was_stopped():
     assert error.value.violations == done.violations
 
 
+def test_without_a_policy_strict_holds_whatever_the_user_has_as_default(tmp_path, monkeypatch):
+    folder = tmp_path / "fumehood"
+    folder.mkdir()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    def digests():
+        done = [run("true", language="bash"), run("true", language="bash", envs={"A": "1"}), asyncio.run(arun("true", language="bash"))]
+        return [one.report["policy"]["digest"] for one in done]
+
+    without = digests()
+    (folder / "policy.toml").write_text('version = 1\nextends = "strict"\nlimits.wall = "7s"\n')
+    assert digests() == without and without[0] == run("true", language="bash", policy="strict").report["policy"]["digest"]
+
+
 def test_a_list_is_a_program_and_input_is_its_own():
     assert run(["cat"], stdin="ä").stdout == "ä"
     assert run(["cat"]).stdout == ""

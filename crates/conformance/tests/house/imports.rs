@@ -113,6 +113,8 @@ const ROOMS: [Room; 19] = [
             "tar",
             "thiserror",
             "toml",
+            // Roots for machines that have no store.
+            "webpki-root-certs",
             "zeroize",
         ]),
     },
@@ -204,7 +206,8 @@ const ROOMS: [Room; 19] = [
     Room {
         package: "fumehood-attack",
         rooms: &["fumehood-policy", "fumehood-probe", "fumehood-sandbox", "fumehood-sys"],
-        others: Some(&["base64", "jiff", "rustix", "serde", "serde_json", "sha2", "toml"]),
+        // `rustls`: a program of HTTP/2 speaks it in TLS.
+        others: Some(&["base64", "jiff", "rustix", "rustls", "serde", "serde_json", "sha2", "toml"]),
     },
     Room {
         package: "fumehood",

@@ -31,6 +31,12 @@ impl Asker for People {
         // Without a thread nobody is asked, and the broker denies.
         drop(std::thread::Builder::new().name("fumehood-ask".to_owned()).spawn(wait));
     }
+
+    fn ended(&self, run: &str) {
+        let approvals = State::open(&self.state).ok().and_then(|state| Approvals::open(state.path()).ok());
+        // What stays then ends with its time.
+        approvals.iter().for_each(|approvals| drop(approvals.withdraw(run)));
+    }
 }
 
 /// Parks a question and waits for its answer. Without the store or the log nobody is asked.

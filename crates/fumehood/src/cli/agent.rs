@@ -12,7 +12,7 @@ use super::flags::{POLICY, SAYING};
 use super::spec::{Call, Spec};
 use crate::agents::{Agent, AgentFolder, InstalledProgram, START, agents, find};
 use crate::run::run as start;
-use crate::ui::{Failure, REFUSED, Role};
+use crate::ui::{Failure, REFUSED, Role, count};
 use sandbox::Workload;
 use sandbox::fault::{Fault, show_bytes};
 
@@ -95,7 +95,11 @@ fn said(call: &Call<'_>, agent: &Agent, given: &AgentFolder) {
         call.console.eprint(&text);
     }
     if given.left > 0 {
-        call.console.eprint(&format!("{label} {} files and values of its settings stay outside\n", given.left));
+        call.console.eprint(&format!(
+            "{label} of its settings {} {} outside\n",
+            count(u64::try_from(given.left).unwrap_or(u64::MAX), "file or value", "files and values"),
+            if given.left == 1 { "stays" } else { "stay" }
+        ));
     }
 }
 

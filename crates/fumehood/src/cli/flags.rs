@@ -71,7 +71,12 @@ pub const SAYING: &[Flag] = &[
 
 /// Flags of `doctor`.
 pub const DOCTOR: &[Flag] = &[
-    Flag::new("tier", Some("TIER"), To::Ours, "Look at this tier alone; the exit code is about it")
-        .choices(&["process", "container"]),
+    Flag::new("tier", Some("TIER"), To::Ours, "Look at this tier alone; the exit code is about it").choices(&[
+        "language",
+        "process",
+        "container",
+        "gvisor",
+        "vm",
+    ]),
     Flag::new("verbose", None, To::Ours, "List every clause of every tier").short(b'v'),
 ];

@@ -39,7 +39,7 @@ fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
     // The folder of the control groups stays after a run, since the next one would only make it again, in each hierarchy
     // and before its program starts; whoever cleans up takes it.
     let mut elsewhere = Vec::new();
-    if let Ok(hierarchies) = sys::cgroup::Hierarchies::probe() {
+    if let Ok(hierarchies) = sys::cgroup::Hierarchies::all() {
         elsewhere = strays(&state, &hierarchies, backends::GROUPS, Timestamp::now())
             .map_err(|error| Failure::own(error.fault()))?;
         if sweep.live == 0 {

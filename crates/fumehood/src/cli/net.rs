@@ -7,7 +7,7 @@ use egress::denial::{Reason, To};
 use egress::host::{AuthorityHost, authority};
 use egress::judge::{Connect, Granted, LookUp, Request, Rules};
 use egress::wire::Denied;
-use policy::value::NetMode;
+use policy::value::{NetMode, is_loopback_name};
 use serde_json::json;
 
 use super::args::{Flag, Positionals, To as Where, usage};
@@ -109,7 +109,8 @@ fn read(word: &str) -> Option<Destination> {
     let found = authority(host)?;
     let to = match found.host {
         AuthorityHost::Name(name) => To::Name(name),
-        AuthorityHost::Address(address) => To::Address(address),
+        // The kernel connects to an IPv4 address in either form, and the broker is told the one.
+        AuthorityHost::Address(address) => To::Address(address.to_canonical()),
     };
     let path = path.split(['?', '#']).next().filter(|path| !path.is_empty()).unwrap_or("/");
     Some(Destination { to, port: found.port.unwrap_or(default), path: url.then(|| path.to_owned()), udp: false })
@@ -180,6 +181,10 @@ fn record(reason: &Reason, asked: &Destination, closed: bool) -> Denied {
     if asked.udp && matches!(reason, Reason::UnknownName | Reason::Port) {
         record.instead = "ask for a rule of this host and port with `protocol = \"udp\"`".to_owned();
     }
+    if is_own(&asked.to) {
+        record.why = "inside this is the sandbox's own loopback, which no rule leads out of".to_owned();
+        record.instead = "name a `host`, and by `address` where it really is".to_owned();
+    }
     if !closed {
         return record;
     }
@@ -188,6 +193,14 @@ fn record(reason: &Reason, asked: &Destination, closed: bool) -> Denied {
         clause: "net.mode".to_owned(),
         why: "the policy has no network but, at most, the run's own `lo`".to_owned(),
         ..record
+    }
+}
+
+/// Whether programs take it for their own loopback.
+fn is_own(to: &To) -> bool {
+    match to {
+        To::Address(address) => address.is_loopback(),
+        To::Name(name) => is_loopback_name(name),
     }
 }
 

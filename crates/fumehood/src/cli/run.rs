@@ -56,7 +56,8 @@ pub(super) const PLAN: Spec = Spec {
     path: &["plan"],
     about: "Say what would be enforced, and by whom; start nothing",
     usage: "[FLAGS] [-- CMD ARGS... | SCRIPT ARGS...]",
-    more: "Exit code 0 with a plan, 126 with every reason why there is none.",
+    more: "Exit code 0 with a plan, 126 with every reason why there is none. Where secrets come from, files of certificates\n\
+           and the log are looked at by a run alone, which is refused if they cannot be used.",
     tables: &[POLICY, PROGRAM, SAYING],
     words: Positionals::EndFlags,
     hidden: false,
@@ -121,6 +122,7 @@ fn not_promised(tier: Tier) -> &'static [&'static str] {
         Tier::Process => &[
             "names, sizes and owners of files that were not granted can be asked for, and the targets of links be read",
             "modes, times and attributes of the user's own files can be changed, of those that are granted for reading too",
+            "there is no `/dev/shm` and no `/run` of the run's own: `fs.shm` and `fs.run` give no room, since nothing that is not granted can be written",
         ],
         Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => &[],
     }

@@ -97,15 +97,18 @@ pub(super) fn write(
         .unwrap_or_default();
     add(&mut document, base.net.mode == NetMode::Allow, (&below, &proposal.rules)).map_err(|why| unmade(name, why))?;
     let (name, before) = (name.to_owned(), before.to_owned());
-    let mut made = Document { name, before, after: document.to_string(), written: false };
+    let mut made = Document { name, before, after: document.to_string(), written: None };
     if let Some(to) = to {
         let to = here(environment, to);
         let from = base.last.as_ref().map(|last| last.path.as_path());
         save(&to, from, &made)?;
-        made.written = true;
+        let name = to.to_string_lossy().into_owned();
         if from.is_none() {
-            made.name = to.to_string_lossy().into_owned();
+            made.name.clone_from(&name);
         }
+        // Over what was given it is called as it was given.
+        let same = from.is_some() && to.canonicalize().ok().as_deref() == from;
+        made.written = Some(if same { made.name.clone() } else { name });
     }
     proposal.document = Some(made);
     Ok(proposal)

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use policy::report::Warning;
+use policy::report::{Violation, Warning};
 use policy::value::Net;
 use policy::{ClauseId, Loaded};
 use sandbox::audit::{Kind, Log, Options};
@@ -124,8 +124,11 @@ impl Learner {
     pub(crate) fn end(&self, finished: &mut Finished, environment: &Environment) -> Result<Proposal, Failure> {
         let what = NOT_LIMITED.to_owned();
         finished.report.warnings.push(Warning { clause: ClauseId::NetUnknown, what });
-        let heard = self.heard();
-        let proposal = Proposal::of(&heard.asked, &heard.passed, &self.rules);
+        let mut heard = self.heard();
+        let Heard { asked, passed } = &mut *heard;
+        let is_stopped = |(host, port): &(String, u16)| leads_inside(&finished.report.violations, host, *port);
+        asked.retain(|to| passed.iter().any(|one| one.host == to.0 && one.port == to.1) || !is_stopped(to));
+        let proposal = Proposal::of(asked, passed, &self.rules);
         drop(heard);
         self.record(&finished.report.run, "ended", &proposal.to_json())
             .ok_or_else(|| Failure::own(unwritten(&finished.report.run)))?;
@@ -179,6 +182,12 @@ impl Asker for Learner {
     }
 }
 
+/// Whether it was stopped for where it really leads: a rule that names it would not lead there, either.
+fn leads_inside(stopped: &[Violation], host: &str, port: u16) -> bool {
+    let what = format!("connecting to {host}:{port}");
+    stopped.iter().any(|one| one.what == what && ["net.allow/inside", "net.deny/denied"].contains(&one.id.as_str()))
+}
+
 fn unwritten(run: &str) -> Fault {
     Fault {
         id: "learn/not-recorded",
@@ -186,5 +195,34 @@ fn unwritten(run: &str) -> Fault {
         place: "the audit log".to_owned(),
         why: "it could not be written".to_owned(),
         fix: "make room, and learn again".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::report::DetectedBy;
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_stopped_for_where_it_leads_is_left_out() {
+        let stopped = |id: &str, what: &str| Violation {
+            id: id.to_owned(),
+            clause: ClauseId::NetAllow,
+            what: what.to_owned(),
+            why: String::new(),
+            instead: String::new(),
+            count: 1,
+            seen: DetectedBy::Broker,
+            program: None,
+        };
+        let all = [
+            stopped("net.allow/inside", "connecting to priv.test:80"),
+            stopped("net.connections/full", "connecting to busy.test:80"),
+        ];
+        assert!(leads_inside(&all, "priv.test", 80));
+        for (host, port) in [("priv.test", 443), ("xpriv.test", 80), ("busy.test", 80)] {
+            assert!(!leads_inside(&all, host, port), "{host}:{port}");
+        }
     }
 }

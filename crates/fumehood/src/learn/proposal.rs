@@ -34,8 +34,8 @@ pub(super) struct Document {
     pub(super) before: String,
     /// As it would be.
     pub(super) after: String,
-    /// It is written.
-    pub(super) written: bool,
+    /// Where it is written, if it is.
+    pub(super) written: Option<String>,
 }
 
 /// One rule.
@@ -95,8 +95,8 @@ impl Proposal {
         for one in seen {
             let (method, path) = one.request.as_ref()?;
             match egress::http::path::plain(path) {
-                // A star in a rule stands for anything.
-                Ok(path) if !path.contains('*') && is_method(method) => {
+                // A star in a rule stands for anything, and brackets stand in none.
+                Ok(path) if !path.contains(['*', '[', ']', '{', '}']) && is_method(method) => {
                     found.entry(method.clone()).or_default().insert(path);
                 }
                 Ok(_) | Err(_) => {
@@ -126,8 +126,11 @@ impl Proposal {
         match &self.document {
             None => text.push_str("learned: no rule is missing for what it reached\n"),
             Some(document) => {
-                let done = if document.written { "written to" } else { "proposed for" };
-                text.push_str(&format!("learned: {done} {}\n", show_text(&document.name)));
+                let (done, name) = match &document.written {
+                    Some(to) => ("written to", to),
+                    None => ("proposed for", &document.name),
+                };
+                text.push_str(&format!("learned: {done} {}\n", show_text(name)));
                 text.push_str(&difference(document, palette));
             }
         }
@@ -140,10 +143,9 @@ impl Proposal {
     /// For programs.
     pub(crate) fn to_json(&self) -> Value {
         let rules: Vec<Value> = self.rules.iter().map(Proposed::to_json).collect();
-        let document = self
-            .document
-            .as_ref()
-            .map(|document| json!({ "name": document.name, "text": document.after, "written": document.written }));
+        let document = self.document.as_ref().map(
+            |document| json!({ "name": document.name, "text": document.after, "written": document.written.is_some() }),
+        );
         json!({ "allow": rules, "remarks": self.remarks, "document": document })
     }
 }
@@ -232,7 +234,7 @@ mod tests {
 
     #[test]
     fn what_no_rule_can_name_is_said() {
-        for path in ["/a//b", "/*", "", "*"] {
+        for path in ["/a//b", "/*", "/a[1]", "/%7Bid%7D", "", "*"] {
             let made = of(&[("a.example", 80)], &[passed("a.example", 80, Some(("GET", path)))]);
             assert_eq!(shown(&made), ["a.example [80]   true"], "{path}");
             assert_eq!(made.remarks.len(), 1, "{path}");

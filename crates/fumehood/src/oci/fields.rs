@@ -31,6 +31,10 @@ pub(super) fn says_nothing(value: &Json) -> bool {
     }
 }
 
+/// Tables that ask something by each key that is there, whatever its value is: devices of the network that are moved inside,
+/// files of a group, and devices of which none may be used.
+const KEYED: [&str; 3] = ["netDevices", "unified", "rdma"];
+
 /// A table; one that is not there has no fields.
 #[derive(Clone, Debug)]
 pub(super) struct Table<'a> {
@@ -61,7 +65,11 @@ impl<'a> Table<'a> {
 
     /// What is not known says nothing, or is refused.
     pub(super) fn others_say_nothing(&self, known: &[&str]) -> Result<(), Refused> {
-        let other = |(field, value): &(&String, &Json)| !known.contains(&field.as_str()) && !says_nothing(value);
+        let silent = |field: &str, value: &Json| match value.as_object() {
+            Some(table) if KEYED.contains(&field) => table.is_empty(),
+            Some(_) | None => says_nothing(value),
+        };
+        let other = |(field, value): &(&String, &Json)| !known.contains(&field.as_str()) && !silent(field, value);
         match self.fields.into_iter().flatten().find(other) {
             Some((field, _)) => Err(self.refused(field, "nothing here holds it; leave it out")),
             None => Ok(()),

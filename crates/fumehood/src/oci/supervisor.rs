@@ -145,12 +145,12 @@ fn document(bundle: &Path) -> Result<Json, Failure> {
 
 /// Makes the sandbox as far as *go*.
 fn parked(asked: ContainerSpec, environment: &Environment) -> Result<Parked, Failure> {
-    let recorded = |stop| sandbox::run::refused(stop, environment);
     let host = Capabilities::probe_with(environment.user_bus());
-    let mut loaded = load::policy(&asked.layers, environment).map_err(recorded)?;
+    let mut loaded =
+        load::policy(&asked.layers, environment).map_err(|stop| sandbox::run::refused(stop, None, environment))?;
     within(&mut loaded, &asked);
     let argv = asked.argv.into_iter().map(Into::into).collect();
-    let planned = sandbox::plan(loaded, Workload::Argv(argv), &host).map_err(recorded)?;
+    let planned = sandbox::run::plan_recorded(loaded, Workload::Argv(argv), &host, environment)?;
     Ok(sandbox::park(planned, environment, &host, Options::new(streams(true, false)))?)
 }
 

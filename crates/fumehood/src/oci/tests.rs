@@ -236,6 +236,10 @@ fn what_of_linux_is_not_held_is_refused() {
         ("/linux/cgroupsPath", json!("/"), "linux.cgroupsPath"),
         ("/linux/cgroupsPath", json!("//"), "linux.cgroupsPath"),
         ("/linux/uidMappings", json!([{ "containerID": 0, "hostID": 5, "size": 1 }]), "linux.uidMappings"),
+        // Each asks by its name alone.
+        ("/linux/netDevices", json!({ "eth0": {} }), "linux.netDevices"),
+        ("/linux/resources/rdma", json!({ "mlx5_0": { "hcaHandles": 0 } }), "linux.resources.rdma"),
+        ("/linux/resources/unified", json!({ "memory.swap.max": "" }), "linux.resources.unified"),
         ("/linux/resources/blockIO", json!({ "weight": 10 }), "linux.resources.blockIO"),
         ("/linux/resources/memory", json!({ "swap": 268_435_456 }), "linux.resources.memory.swap"),
         ("/linux/resources/memory/reservation", json!(5), "linux.resources.memory.reservation"),
@@ -254,6 +258,7 @@ fn empty_fields_of_any_name_change_nothing() {
         ("/process/oomScoreAdj", json!(0)),
         ("/linux/uidMappings", json!([])),
         ("/linux/intelRdt", json!({})),
+        ("/linux/netDevices", json!({})),
         ("/linux/resources/hugepageLimits", json!(null)),
         ("/linux/resources/cpu/shares", json!(1024)),
     ] {

@@ -42,7 +42,7 @@ impl Runner {
     /// A refusal, or our own failure.
     pub(crate) fn start(&self, layers: &[PolicyLayer], what: Workload, stdio: Stdio) -> Result<Sandbox, Failure> {
         let loaded = load::policy(layers, &self.environment).map_err(|stop| self.refused(stop))?;
-        let planned = sandbox::plan(loaded, what, &self.host).map_err(|stop| self.refused(stop))?;
+        let planned = sandbox::run::plan_recorded(loaded, what, &self.host, &self.environment)?;
         let asker = Some(crate::approvals::asker(&self.environment));
         let how = Options { asker, asked: Some(layers.to_vec()), ..Options::new(stdio) };
         Ok(sandbox::start(planned, &self.environment, &self.host, how)?)
@@ -81,7 +81,7 @@ impl Runner {
     }
 
     fn refused(&self, stop: Error) -> Error {
-        sandbox::run::refused(stop, &self.environment)
+        sandbox::run::refused(stop, None, &self.environment)
     }
 }
 

@@ -70,9 +70,11 @@ fn through(
     console: Console,
     options: &OutputOptions,
 ) -> Result<i32, Failure> {
-    let recorded = |stop| sandbox::run::refused(stop, environment);
     let host = Capabilities::probe_with(environment.user_bus());
-    let loaded = load::policy(&request.layers, environment).map_err(recorded)?;
+    let loaded =
+        load::policy(&request.layers, environment).map_err(|stop| sandbox::run::refused(stop, None, environment))?;
+    let audit = loaded.policy.audit.clone();
+    let recorded = |stop| sandbox::run::refused(stop, Some(&audit), environment);
     if let Some(report) = &options.report {
         report.judge(&loaded.policy)?;
     }
@@ -154,6 +156,8 @@ pub(crate) fn to_end(
     }
     let finished = finished?;
     drop(raw);
+    // What came while the end was recorded was for a program that has ended: the report is given all the same.
+    while signals.next().is_some() {}
     // A signal that ends us from here on finds nothing left.
     drop(signals);
     Ok(finished)

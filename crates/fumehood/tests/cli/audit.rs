@@ -125,6 +125,53 @@ fn what_stands_in_the_place_of_the_log_is_named_and_refuses_the_run() {
     }
 }
 
+/// A refusal stood in the log of the state folder, whatever the policy named, and with what it was given.
+#[test]
+fn a_refusal_is_in_the_log_that_the_policy_names_and_has_no_value() {
+    let house = House::new();
+    let events = |folder: &str| std::fs::read_to_string(house.path(folder).join("audit.jsonl")).unwrap_or_default();
+    let said =
+        house.run(&["run", "--tier", "language", "--env", "TOKEN=hunter2", "--lang", "python", "--code", "print(1)"]);
+    assert_eq!((said.code, said.out.as_str()), (126, ""), "{said:?}");
+    let ours = events("state/audit");
+    assert!(ours.contains("run.refused") && ours.contains("env.set") && !ours.contains("hunter2"), "{ours}");
+    let own = house.path("own").to_str().unwrap().to_owned();
+    let policy = |content: &str| {
+        let text = format!(
+            "version = 1\ncommands.programs = [{{ name = \"grep\", args = \"read-only\" }}]\n[audit]\n\
+             content = \"{content}\"\npath = \"{own}\"\nredact = [\"hunter3[a-z]*\"]\n"
+        );
+        std::fs::write(house.path("work/p.toml"), text).unwrap();
+    };
+    policy("hash");
+    let said = house.run(&["run", "-p", "p.toml", "--", "curl", "-H", "Authorization: hunter4"]);
+    assert_eq!(said.code, 126, "{said:?}");
+    assert!(events("own").contains("run.refused") && !events("own").contains("hunter4"), "{}", events("own"));
+    policy("full");
+    assert_eq!(house.run(&["run", "-p", "p.toml", "--", "hunter3tool", "hunter3argument"]).code, 126);
+    assert!(!events("own").contains("hunter3"), "{}", events("own"));
+    assert_eq!(events("state/audit"), ours, "the state folder's own log is not the one that was named");
+}
+
+/// The plan and the flags are kept, not what they hand in.
+#[test]
+fn a_login_of_a_proxy_and_the_words_of_a_secrets_command_are_in_no_record() {
+    let house = House::new();
+    std::fs::write(
+        house.path("work/p.toml"),
+        "version = 1\nextends = \"python\"\nnet.mode = \"allow\"\n\
+         net.allow = [{ host = \"a.example\", ports = [443] }]\n[secrets.key]\n\
+         from = \"command:/bin/echo hunter5secret\"\nhosts = [\"a.example\"]\n\
+         as = { header = \"Authorization\" }\nenv = \"KEY\"\n",
+    )
+    .unwrap();
+    let proxy = "net.proxy=http://me:hunter6@proxy.example:3128";
+    let said = house.run(&["run", "-p", "p.toml", "--set", proxy, "--", "true"]);
+    let log = std::fs::read_to_string(house.state().join("audit/audit.jsonl")).unwrap();
+    assert!(log.contains("a.example") || said.code != 0, "{said:?}");
+    assert!(log.contains("run.") && !log.contains("hunter5") && !log.contains("hunter6"), "{said:?} {log}");
+}
+
 #[test]
 fn show_filters_and_limits() {
     let house = House::new();

@@ -214,3 +214,23 @@ fn a_run_on_gvisor_goes_on_as_well() {
     let run = id(&first);
     assert_eq!(seen(&go(&house, &[&manner[..], &["--on", &run]].concat(), LOOK)), seen(&first));
 }
+
+/// What the earlier run's policy held: its documents, and what it hid.
+#[test]
+fn what_an_earlier_run_held_is_held_still() {
+    let house = House::new();
+    std::fs::write(
+        house.path("work/mine.toml"),
+        "version = 1\nextends = \"coding-agent\"\n[fs]\nhide = [\"secret*\"]\n",
+    )
+    .unwrap();
+    std::fs::write(house.path("work/secret.txt"), "the host's").unwrap();
+    let code = "open('mine.toml', 'w').write('version = 1'); open('secret.txt', 'w').write('x'); open('plain', 'w').write('x')";
+    let first = id(&go(&house, &["-p", "mine.toml", "-w", "."], code));
+    let second = id(&go(&house, &["-w", ".", "--on", &first], "pass"));
+    let applied = house.run(&["apply", &second, "--leave-protected"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    assert!(house.path("work/plain").exists(), "{applied:?}");
+    assert_eq!(std::fs::read_to_string(house.path("work/secret.txt")).unwrap(), "the host's");
+    assert_ne!(std::fs::read_to_string(house.path("work/mine.toml")).unwrap(), "version = 1");
+}

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::House;
+use crate::pool::until;
 
 pub(crate) fn call(house: &House, args: &[&str]) -> (i32, String, String) {
     let said = house.run(args);
@@ -113,16 +114,44 @@ fn a_supervisor_that_is_killed_ends_its_sandbox_alone() {
     while one.info()["state"] != "ended" {
         assert!(began.elapsed() < Duration::from_secs(20), "it does not end");
     }
-    assert_eq!(one.info()["reason"], "lost");
+    assert_eq!((&one.info()["reason"], &one.info()["ended_ms"]), (&"lost".into(), &serde_json::Value::Null));
+    // However long it had lived, what is known of it stays until its end is in the log.
+    let record = house.state().join("live").join(&one.id).join("record.json");
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(26 * 60 * 60);
+    std::fs::File::options().write(true).open(record).unwrap().set_modified(long_ago).unwrap();
+    drop(Live::new(house, &[]));
     assert_eq!(other.exec(&[], &["true"]).0, 0);
     for _ in 0..2 {
         assert_eq!(call(house, &["gc"]).0, 0);
     }
     let log = house.run(&["audit", "show", "--json"]).json();
-    let told = log["events"].as_array().unwrap().iter().filter(|event| event["kind"] == "live.ended");
+    let events = log["events"].as_array().unwrap().iter();
+    let told = events.filter(|event| event["kind"] == "live.ended" && event["body"]["sandbox"] == one.id.as_str());
     let told: Vec<_> = told.map(|event| &event["body"]["reason"]).collect();
     assert_eq!(told, ["lost"], "its end is in the log, once: {log}");
     assert_eq!(other.exec(&[], &["true"]).0, 0);
+}
+
+/// The freezer of v1 lets nothing die before it thaws.
+#[test]
+fn a_paused_sandbox_whose_supervisor_is_killed_leaves_nothing_frozen() {
+    let house = &House::new();
+    let paused = "[ -d /sys/fs/cgroup/freezer ] && { [ ! -d /sys/fs/cgroup/unified ] || umount /sys/fs/cgroup/unified; } && \
+                  id=$(\"$1\" create) && \"$1\" exec -d $id -- sleep 600 >/dev/null && \"$1\" pause $id && echo $id";
+    let unmounted = format!("unshare --mount --propagation private sh -c '{paused}' sh \"$1\" 2>&1");
+    let said = house.said(&crate::script(&unmounted, house).output().unwrap());
+    if said.code != 0 {
+        eprintln!("skip: nothing here is frozen by v1: {}", said.out);
+        return;
+    }
+    let id = said.out.lines().last().unwrap_or_default().to_owned();
+    let live = Live { house, id };
+    let pid = i32::try_from(live.info()["pid"].as_u64().unwrap()).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
+    assert!(until(|| live.info()["reason"] == "lost"));
+    let swept = house.run(&["gc", "--json"]);
+    assert_eq!((swept.code, &swept.json()["kept"]), (0, &serde_json::json!([])));
+    assert!(swept.out.contains("freezer"), "{}", swept.out);
 }
 
 #[test]
@@ -141,6 +170,22 @@ fn what_the_policy_may_have_stopped_is_told_as_a_run_tells_it() {
     );
     let (code, _, err) = live.exec(&[], &["sh", "-c", "echo fine >&2"]);
     assert_eq!((code, err.as_str()), (0, "fine\n"));
+}
+
+#[test]
+fn a_default_life_is_for_who_said_none() {
+    let house = &House::new();
+    std::fs::write(house.path("work/policy.toml"), "version = 1\nlimits.wall = \"90s\"\n").unwrap();
+    let lives = |flags: &[&str]| {
+        let info = Live::new(house, flags).info();
+        let ms = |name: &str| info[name].as_i64();
+        ms("ends_ms").zip(ms("created_ms")).map(|(ends, created)| (ends - created + 500) / 1000)
+    };
+    let default = ["--default-timeout", "5m"];
+    assert_eq!(lives(&default), Some(300));
+    assert_eq!(lives(&[]), None, "without it, none");
+    assert_eq!(lives(&[&default[..], &["-p", "policy.toml"]].concat()), Some(90), "what the policy says");
+    assert_eq!(lives(&[&default[..], &["--timeout", "60s"]].concat()), Some(60), "what is given");
 }
 
 #[test]
@@ -202,6 +247,13 @@ fn what_is_copied_out_arrives_under_its_new_name_and_never_through_a_planted_lin
     let (code, _, err) = call(house, &["cp", here.join("note").to_str().unwrap(), &inside("/tmp/not/there/")]);
     assert_eq!(code, 0, "{err}");
     assert_eq!(live.exec(&[], &["cat", "/tmp/not/there/note"]).1, "hello");
+    // The home folder is a link by our own doing, and no link for who copies it.
+    assert_eq!(live.exec(&[], &["sh", "-c", "echo mine > ~/mine"]).0, 0);
+    for (name, path) in [("one", "."), ("two", "~")] {
+        let home = here.join(name);
+        assert_eq!(call(house, &["cp", &inside(path), home.to_str().unwrap()]).0, 0);
+        assert_eq!(std::fs::read_to_string(home.join("mine")).unwrap(), "mine\n", "{path}");
+    }
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn changes_are_shown_and_taken_while_it_goes_on_and_cannot_be_thrown_away() {
 fn what_is_made_of_a_snapshot_is_what_that_was_and_its_own_from_then_on() {
     for kind in LAYERED {
         let house = &house();
-        let live = create(house, kind, &["--label", "a=b", "--idle", "1h"]);
+        let live = create(house, kind, &["--label", "a=b", "--idle", "1h", "--env", "WORD=value-of-word"]);
         if !freezes(&live) {
             continue;
         }
@@ -121,10 +121,16 @@ fn what_is_made_of_a_snapshot_is_what_that_was_and_its_own_from_then_on() {
         let (code, _, err) = call(house, &["snapshot", &live.id, "--name", "base"]);
         assert!(code == 125 && err.contains("a name stands for one snapshot") && !err.contains(&id), "{code} {err}");
         assert!(call(house, &["snapshots"]).1.contains("base"));
+        let listed = call(house, &["snapshots", "--json"]).1;
+        assert!(listed.contains("base") && !listed.contains("value-of-word"), "{listed}");
         // What comes later is no part of it.
         assert_eq!(live.exec(&[], &["sh", "-c", "echo later > kept; touch more"]).0, 0);
         let other = Live::new(house, &["--from", "base", "--name", "other", "--timeout", "10m"]);
         assert_eq!(seen(&other), before, "{kind:?}");
+        assert_eq!(
+            other.exec(&[], &["sh", "-c", "echo $WORD; find . -newermt 2020-01-01 -name kept"]).1,
+            "value-of-word\n./kept\n"
+        );
         let info = other.info();
         assert_eq!((&info["name"], &info["tier"]), (&"other".into(), &kind.0.into()));
         assert_eq!((&info["idle_ms"], &info["labels"]), (&3_600_000.into(), &serde_json::Value::Null));
@@ -173,7 +179,7 @@ fn a_snapshot_that_does_not_fit_ends_the_new_sandbox_and_says_why() {
     if !freezes(&live) {
         return;
     }
-    assert_eq!(live.exec(&[], &["sh", "-c", "head -c 8000000 /dev/zero > large"]).0, 0);
+    assert_eq!(live.exec(&[], &["sh", "-c", "head -c 8000000 /dev/urandom > large"]).0, 0);
     done(&house.run(&["snapshot", &live.id, "--name", "large"]));
     let alone = |code: i32, flags: &[&str], words: &str| {
         let said = house.run(&[&["create", "--from", "large"], flags].concat());

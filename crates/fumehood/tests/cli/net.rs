@@ -555,3 +555,23 @@ fn a_range_and_a_name_may_have_the_same_high_port() {
     let said = house.run(&[&["run", "-q"], &flags[..], &["--", "python3", "-c", code]].concat());
     assert_eq!((said.code, said.out.trim_end()), (0, BODY), "{said:?}");
 }
+
+#[test]
+fn a_question_of_a_run_that_ended_is_taken_back() {
+    let house = House::new();
+    let code = "
+import os, socket, sys, threading
+threading.Thread(target=lambda: socket.create_connection(('late.invalid', 443), 40), daemon=True).start()
+sys.stdin.read(); os._exit(3)";
+    let flags =
+        ["--set", "net.mode=allow", "--set", "net.unknown=ask", "--set", "syscalls.profile=default"].map(str::to_owned);
+    let words = words(&["run", "--timeout", "60s"], &flags, &["--", "python3", "-c", code]);
+    let mut child = house.command(&words).stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let asked = question(&house, "late.invalid");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let approved = house.run(&["approvals", "approve", asked["id"].as_str().unwrap()]);
+    assert_ne!(approved.code, 0, "nobody would hear it: {approved:?}");
+    let open = house.run(&["approvals", "ls", "--json"]).json();
+    assert!(open["calls"].as_array().unwrap().is_empty(), "{open}");
+}

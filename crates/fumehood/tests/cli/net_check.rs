@@ -29,6 +29,16 @@ fn a_destination_is_judged_without_a_connection() {
     let asked = ["a.test:80", "a.test:22", "a.test:5432", "a.test:26", "a.test:9000", "a.test:7000"].map(unnamed);
     assert_eq!((asked, ["a.test:27", "a.test:8080"].map(unnamed)), ([3; 6], [1; 2]));
     assert_eq!(check(&["ftp://a.test"]).code, 125);
+    // What is inside itself no rule can name.
+    for own in ["localhost:8080", "127.0.0.1:8080", "[::1]:80"] {
+        let said = check(&["--allow-host", "example.org", own]);
+        assert!(said.code == 1 && said.out.contains("own loopback") && said.out.contains("`address`"), "{said:?}");
+    }
+    // An address in its other form is the same to the kernel.
+    for at in ["192.0.2.7:22", "[::ffff:192.0.2.7]:22"] {
+        let ranged = ["--set", "net.mode=allow", "--set", "net.allow=[{ cidr = \"192.0.2.0/24\", ports = [22] }]", at];
+        assert_eq!(check(&ranged).code, 0, "{at}");
+    }
 }
 
 /// The real address is judged as it is by the broker: what a rule pins may be denied.

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use super::House;
 use super::image_runs::{Member, layer, saved};
 use super::net::{answer, flags, words};
 use super::net_tls::tls_server;
+use super::{CommandOutput, House, script};
 
 /// The file of an image, and of the host, that programs read unasked.
 const FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -111,6 +111,52 @@ fn programs_without_variables_trust_the_broker_on_an_image_and_not_without_the_b
     }
 }
 
+/// A machine whose `/etc/ssl/certs` is empty but for what `made` puts there, and that has no other store, in mounts of this run alone;
+/// `None` where this host lets nobody mount.
+fn on_a_machine(house: &House, made: &str, words: &[String]) -> Option<CommandOutput> {
+    let text = "unshare --mount true || exit 77; exec unshare --mount --propagation private sh -c 'program=$1 made=$2; shift 2; \
+                for folder in /etc/ssl /etc/pki; do [ ! -d $folder ] || mount -t tmpfs -o mode=755 none $folder || exit 77; done; \
+                mkdir -p /etc/ssl/certs && eval \"$made\" && exec \"$program\" \"$@\"' sh \"$@\"";
+    let said = house.said(&script(text, house).arg(made).args(words).output().unwrap());
+    (said.code != 77).then_some(said)
+}
+
+/// Where the machine has no store what is built in verifies servers, and is shown inside; a store is used alone, and one that was emptied
+/// trusts nobody.
+#[test]
+fn a_machine_without_a_store_is_told_of_and_one_with_a_store_is_believed() {
+    let house = House::new();
+    let (port, authority) = tls_server("served.test", answer);
+    let store = house.path("store.pem");
+    std::fs::write(&store, authority).unwrap();
+    let rule = format!(
+        "net.allow=[{{ host = \"served.test\", ports = [443], address = \"127.0.0.1:{port}\", methods = [\"GET\"] }}]"
+    );
+    let mut flags = flags(port);
+    flags.iter_mut().filter(|one| one.starts_with("net.allow")).for_each(|one| one.clone_from(&rule));
+    let on = |made: &str, first: &[&str], last: &[&str]| on_a_machine(&house, made, &words(first, &flags, last));
+    let count = ["--", "grep", "-c", "BEGIN CERTIFICATE", "/run/fumehood/ca.pem"];
+    let ask = ["--", "curl", "-sSf", "-o", "/dev/null", "-w", "%{http_code}", "https://served.test/x"];
+    let note = "this machine has no store of certificates: servers are verified by Mozilla's list as it is built in (webpki-root-certs ";
+    let Some(planned) = on(":", &["plan"], &[]) else { return println!("skip: no mounts can be made here") };
+    assert!(planned.code == 0 && planned.out.contains(note), "{planned:?}");
+    let shown = on(":", &["run", "--json"], &count).unwrap().json();
+    let certificates: usize = shown["stdout"].as_str().unwrap().trim().parse().unwrap();
+    assert!(certificates > 100 && shown["workspace"]["notes"].to_string().contains(note), "{shown}");
+    // Nobody of the list vouches for this server: it is verified, and refused. The machine's own store vouches for it.
+    let refused = on(":", &["run", "-q"], &ask).unwrap();
+    assert!(refused.code != 0 && refused.out != "200", "{refused:?}");
+    let has = format!("cp {} /etc/ssl/certs/ca-certificates.crt", store.display());
+    let planned = on(&has, &["plan"], &[]).unwrap();
+    assert!(planned.code == 0 && !planned.out.contains(note), "{planned:?}");
+    let shown = on(&has, &["run", "-q"], &count).unwrap();
+    assert_eq!(shown.out, "2\n", "the store's and the run's: {shown:?}");
+    let asked = on(&has, &["run", "-q"], &ask).unwrap();
+    assert_eq!((asked.code, asked.out.as_str()), (0, "200"), "{asked:?}");
+    let emptied = on(": >/etc/ssl/certs/ca-certificates.crt", &["run"], &count).unwrap();
+    assert!(emptied.code == 126 && emptied.err.contains("cannot be verified"), "{emptied:?}");
+}
+
 /// The host's own tools, and a folder as root.
 #[test]
 fn programs_without_variables_trust_the_broker_on_the_hosts_tools_and_on_a_folder() {
@@ -136,6 +182,12 @@ fn programs_without_variables_trust_the_broker_on_the_hosts_tools_and_on_a_folde
     let (_, said) =
         alone(&house, &flags, &["sh", "-c", "cmp /etc/pki/tls/certs/ca-bundle.crt /run/fumehood/ca.pem && echo same"]);
     assert_eq!(said, "same\n");
+    // Names by hashes beside the file: a program that reads those alone would trust nobody of the run.
+    let told = "programs that look for certificates in `/etc/pki/tls/certs` alone";
+    let plan = |flags: &[String]| house.run(&words(&["plan"], flags, &[])).out;
+    assert!(!plan(&flags).contains(told));
+    std::fs::write(root.join("etc/pki/tls/certs/5a4d6896.0"), &own).unwrap();
+    assert!(plan(&flags).contains(told), "{}", plan(&flags));
     let flags = reading(&house, port, &[]);
     for client in installed() {
         let (code, said) = alone(&house, &flags, client);

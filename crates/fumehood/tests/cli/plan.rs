@@ -100,7 +100,7 @@ fn the_plan_names_what_the_process_tier_leaves_open() {
         (json["not_promised"].to_string(), house.run(&["plan", "--tier", tier]).out)
     };
     let (json, text) = open("process");
-    for part in ["targets of links", "times and attributes"] {
+    for part in ["targets of links", "times and attributes", "no `/dev/shm` and no `/run`"] {
         assert!(json.contains(part) && text.contains(part), "{part} in {text}");
     }
     let (json, text) = open("container");
@@ -162,5 +162,30 @@ fn a_grant_in_the_workspaces_place_is_planned_as_it_is_run() {
             let code = if mode == "rw" { 0 } else { 126 };
             assert_eq!((plan.code, run.code), (code, code), "{mode} {plan:?} {run:?}");
         }
+    }
+}
+
+/// The ends of what clauses take: a plan of them was none, or the run failed as ours.
+#[test]
+fn what_has_a_plan_at_the_ends_of_its_range_can_be_started() {
+    let house = House::new();
+    std::fs::write(house.path("work/one"), "1").unwrap();
+    let (disk, files) = ("limits.disk=84M", |count: u32| format!("limits.files={count}"));
+    let mut rows = vec![("container", ".:ro".to_owned(), "limits.pids=4194304".to_owned(), 0)];
+    rows.extend([16, 17, 30, 48].map(|count| ("container", ".:overlay".to_owned(), files(count), 0)));
+    rows.extend([
+        ("container", ".:copy".to_owned(), files(16), 0),
+        ("container", ".:overlay".to_owned(), disk.to_owned(), 0),
+        ("container", ".:copy".to_owned(), disk.to_owned(), 0),
+        ("process", "one:ro".to_owned(), "limits.wall=20s".to_owned(), 126),
+    ]);
+    for (tier, workspace, set, code) in rows {
+        let flags = ["--tier", tier, "-w", workspace.as_str(), "--set", set.as_str()];
+        let (plan, run) = (
+            house.run(&[&["plan"], &flags[..], &["--", "true"]].concat()),
+            house.run(&[&["run", "-q"], &flags[..], &["--", "true"]].concat()),
+        );
+        assert_eq!(run.code, code, "{tier} {workspace} {set}: {run:?}");
+        assert_eq!(plan.code, code, "{tier} {workspace} {set}: {plan:?}");
     }
 }

@@ -128,6 +128,8 @@ fn runtimes_that_find_no_network_are_told_why() {
         "Error: getaddrinfo ENOTFOUND example.org",
         "npm error request to https://registry.npmjs.org/x failed, reason: getaddrinfo EAI_AGAIN registry.npmjs.org",
         "go: example.org/x: Get \"https://proxy.golang.org/x\": dial tcp: lookup proxy.golang.org: no such host",
+        // As Go 1.19 prints it inside, where names come from files alone.
+        "go: github.com/pkg/errors@v0.9.1: Get \"https://proxy.golang.org/x\": dial tcp: address proxy.golang.org: no suitable address found",
         "dial tcp: lookup proxy.golang.org on [::1]:53: read udp [::1]:4->[::1]:53: read: connection refused",
         "dial tcp 192.0.2.1:443: connect: network is unreachable",
         "java.net.UnknownHostException: repo.maven.apache.org",

@@ -38,6 +38,10 @@ impl<'a> Served<'a> {
         gone.child.wait().unwrap();
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn key(&self, name: &str, more: &[&str]) -> String {
         let said = self.house.run(&[&["keys", "add", "--name", name], more].concat());
         assert_eq!(said.code, 0, "{}", said.err);

@@ -110,6 +110,25 @@ fn a_link_of_the_workspace_that_leads_into_a_write_grant_is_refused() {
 }
 
 #[test]
+fn a_write_grant_in_which_gits_configuration_names_a_program_is_refused() {
+    for mode in [".:ro", ".:overlay", ".:rw"] {
+        let house = House::new();
+        std::fs::create_dir_all(house.path("shared/hooks")).unwrap();
+        std::fs::create_dir_all(house.path("work/.git")).unwrap();
+        let grant = house.path("shared").display().to_string();
+        let options = [&["-q", "-w", mode, "--write", &grant][..], &RW].concat();
+        let config = |text: &str| std::fs::write(house.path("work/.git/config"), text).unwrap();
+        config("[core]\n\tbare = false\n");
+        assert_eq!(run(&house, &options, "true").code, 0, "the control");
+        for named in [format!("hooksPath = {grant}/hooks"), format!("fsmonitor = sh \\\"{grant}/later\\\"")] {
+            config(&format!("[core]\n\t{named}\n"));
+            let said = run(&house, &options, "true");
+            assert!(said.code == 126 && said.err.contains("would make"), "{mode} {named}: {said:?}");
+        }
+    }
+}
+
+#[test]
 fn a_run_that_makes_control_files_again_and_again_is_ended() {
     let house = House::new();
     let script = "i=0; while [ $i -lt 2000 ]; do echo x > .envrc; sleep .005; i=$((i+1)); done; echo done";

@@ -71,6 +71,32 @@ os.execv(f'/proc/self/fd/{fd}', ['true'])";
     assert_eq!((run("true"), run("false")), (70, 0));
 }
 
+/// The kernel charges an ACL to nobody, and a pool of huge pages to no limit of memory.
+#[test]
+fn memory_that_no_limit_counts_cannot_be_had() {
+    // Pages of 8 KiB are in no pool: without a filter the kernel says EINVAL, whether it has one or not.
+    let program = "import mmap, os, struct
+file = os.environ.get('FILE', '/tmp/file')
+open(file, 'w').close()
+def entry(kind, who=0xffffffff): return struct.pack('<HHI', kind, 7, who)
+def acl(users): return struct.pack('<I', 2) + entry(1) + entry(2, os.getuid()) * users + entry(4) + entry(16) + entry(32)
+def said(work, *args, **more):
+    try: work(*args, **more)
+    except OSError as error: return error.errno
+    return 0
+def give(users): return said(os.setxattr, file, 'system.posix_acl_access', acl(users))
+def have(flags): return said(mmap.mmap, -1, 1 << 21, flags=flags)
+print(give(100), give(8000), have(0x22), have(0x40022 | 13 << 26))
+os.unlink(file)";
+    let house = House::new();
+    let inside = house.run(&["run", "-q", "--set", "syscalls.profile=python", "--lang", "python", "--code", program]);
+    assert_eq!(inside.out, "0 28 0 12\n", "{inside:?}");
+    let file = format!("/dev/shm/fumehood-test-{}", std::process::id());
+    #[expect(clippy::disallowed_methods, reason = "what the same program has without a sandbox")]
+    let bare = std::process::Command::new("python3").args(["-c", program]).env("FILE", file).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&bare.stdout), "0 0 0 22\n", "{bare:?}");
+}
+
 #[test]
 fn what_the_guest_needs_cannot_be_denied_and_what_a_clause_narrows_cannot_be_allowed() {
     let house = House::new();

@@ -133,6 +133,7 @@ fn lacking(case: &Case) -> Option<String> {
 }
 
 #[test]
+#[ignore = "beside a service of podman's: a stage of its own"]
 fn a_run_without_any_one_control_of_its_plan_ends_with_125() {
     // No clause of a document gives the network of the host, and each run of a machine boots one.
     let here = CASES.iter().filter(|case| !case.name.ends_with("the network of the host"));

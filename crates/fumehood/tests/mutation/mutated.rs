@@ -1,5 +1,5 @@
-//! The product with something left out of its run, which `$MUTATION` names: the number of a control of the plan, or a word. It
-//! says what that is. A program of the tests alone: the product has no way to be asked for it.
+//! The product with something left out of its run, which `$MUTATION` names: the number of a control of the plan, its name as
+//! `variants.rs` has it, or a word. It says what that is. A program of the tests alone: the product has no way to be asked for it.
 #![forbid(unsafe_code)]
 
 #[path = "../../../backends/tests/mutation/variants.rs"]
@@ -38,7 +38,11 @@ fn change(plan: &Plan, options: &mut Options) {
             });
         }
         number => {
-            if let Some(control) = number.parse().ok().and_then(|number: usize| all.get(number)) {
+            let control = match number.parse::<usize>() {
+                Ok(number) => all.get(number),
+                Err(_) => all.iter().find(|control| variants::of(control) == number),
+            };
+            if let Some(control) = control {
                 // Two clauses may ask for the same limit of a file: it is missing only where both are left out.
                 let size = |control: &Control| control.name() == "rlimit:fsize";
                 let same = |other: &&&Control| *other == control || size(other) && size(control);

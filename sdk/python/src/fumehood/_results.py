@@ -302,7 +302,9 @@ class SandboxInfo:
 @shaped
 def info_of(data: Mapping[str, Any]) -> SandboxInfo:
     """An ``Info`` of the protocol."""
-    memory, ends = data.get("memory_limit"), data.get("ended_ms") or data.get("ends_ms")
+    memory = data.get("memory_limit")
+    # Of one whose supervisor was killed nobody knows when it ended.
+    ends = data.get("ended_ms" if data["state"] == "ended" else "ends_ms")
     return SandboxInfo(
         sandbox_id=str(data["id"]),
         name=data.get("name"),

@@ -41,7 +41,8 @@ def run(
     Raises :class:`Refused` if no plan can hold the policy, :class:`FumehoodError` if Fumehood itself failed.
     """
     tail, given = _what(code, language, stdin)
-    with clauses(policy, workspace, timeout, envs, flags) as arguments:
+    # Said, since the command line takes the user's own default where nothing is named.
+    with clauses("strict" if policy is None else policy, workspace, timeout, envs, flags) as arguments:
         answer = call([find_program(binary), "run", "--json", *arguments, *tail], given)
     return _result(answer, check)
 
@@ -61,7 +62,8 @@ async def arun(
 ) -> RunResult:
     """As :func:`run`, in an event loop; ``timeout`` is in seconds too, and the same is raised."""
     tail, given = _what(code, language, stdin)
-    with clauses(policy, workspace, timeout, envs, flags) as arguments:
+    # Said, since the command line takes the user's own default where nothing is named.
+    with clauses("strict" if policy is None else policy, workspace, timeout, envs, flags) as arguments:
         answer = await acall([find_program(binary), "run", "--json", *arguments, *tail], given)
     return _result(answer, check)
 

@@ -20,8 +20,12 @@ from ._times import milliseconds
 from ._wire import Dial
 from .errors import FumehoodError, InvalidArgumentException, SandboxNotFoundException, SandboxNotRunningException
 
+class Unsaid(float):
+    """A time that nobody said: what a policy says goes before it."""
+
+
 #: Seconds that a sandbox lives unless something else is said, as in E2B.
-TIMEOUT = 300.0
+TIMEOUT = Unsaid(300.0)
 _ID = re.compile(r"[a-z0-9]{20,40}\Z")
 
 
@@ -41,8 +45,13 @@ def create_command(
     binary: str | os.PathLike[str] | None,
 ) -> Iterator[list[str]]:
     """The command line of a new sandbox; what it names is there until the end of the block."""
-    with clauses(policy, workspace, timeout, envs, flags) as arguments:
+    if policy is None and template is None and snapshot is None:
+        # Said, since the command line takes the user's own default where nothing is named.
+        policy = "strict"
+    unsaid = isinstance(timeout, Unsaid)
+    with clauses(policy, workspace, None if unsaid else timeout, envs, flags) as arguments:
         command = [find_program(binary), "create", "--json", *arguments]
+        command += ["--default-timeout", duration(timeout)] if timeout is not None and unsaid else []
         command += [] if idle is None else ["--idle", duration(idle, "idle")]
         command += [] if name is None else ["--name", name]
         command += [] if template is None else ["--template", template]
@@ -87,6 +96,9 @@ def order(
         if seconds is not None:
             # As without a server: what is no time is told before anything is asked.
             duration(seconds, what)
+    limits = policy.get("limits") if isinstance(policy, Mapping) else None
+    if isinstance(timeout, Unsaid) and isinstance(limits, Mapping) and "wall" in limits:
+        timeout = None
     labels = None if metadata is None else dict(metadata)
     return {
         "policy": policy, "timeout": timeout, "idle": idle, "name": name, "labels": labels, "template": template, "from": snapshot,

@@ -25,6 +25,7 @@ const FLAGS: &[Flag] = &[
     Flag::new("template", Some("NAME"), To::Ours, "What it has beside the host's own tools (`fumehood template ls`)"),
     Flag::new("from", Some("SNAPSHOT"), To::Ours, "Begin as this snapshot was, with its policy (`fumehood snapshot`)"),
     Flag::new("idle", Some("TIME"), To::Ours, "End it when nothing was asked and nothing ran for so long, e.g. 5m"),
+    Flag::new("default-timeout", Some("TIME"), To::Ours, "Its life where neither `--timeout` nor the policy says one"),
     Flag::new("import", Some("MODULE"), To::Ours, "Keep a Python waiting that has imported this; may be repeated")
         .many(),
     Flag::new("label", Some("KEY=VALUE"), To::Ours, "Something to remember with it; may be repeated").many(),
@@ -63,7 +64,7 @@ fn create(call: &mut Call<'_>) -> Result<u8, Failure> {
     let template = template.map(|name| super::super::template::find(call, &name)).transpose()?;
     let mut layers = template.as_ref().map(live::template::Template::layers).unwrap_or_default();
     layers.extend(request(call, Workload::Nothing)?.layers);
-    lives_on(&mut layers, call.environment);
+    lives_on(&mut layers, call.environment, time(call, "default-timeout")?);
     let wanted = Request {
         layers: layers.into_iter().map(Into::into).collect(),
         template: template.map(|template| template.name).unwrap_or_default(),
@@ -84,12 +85,14 @@ fn create_from(call: &Call<'_>, word: &str) -> Result<u8, Failure> {
         )));
     }
     let (mut wanted, environment) = of_snapshot(call, word)?;
-    let added = asked_layers(call, REFUSED)?;
+    let (added, life) = (asked_layers(call, REFUSED)?, time(call, "default-timeout")?);
     if !added.is_empty() {
         stands_there(call, &environment)?;
+    }
+    if !added.is_empty() || life.is_some() {
         let mut layers: Vec<PolicyLayer> = wanted.layers.into_iter().map(Into::into).collect();
         layers.extend(added);
-        lives_on(&mut layers, &environment);
+        lives_on(&mut layers, &environment, life);
         wanted.layers = layers.into_iter().map(Into::into).collect();
     }
     let idle_ms = time(call, "idle")?.or(wanted.idle_ms);
@@ -132,12 +135,17 @@ fn stands_there(call: &Call<'_>, theirs: &Environment) -> Result<(), Failure> {
     )))
 }
 
-/// A preset's time is for one program. What is wrong with a policy is told and recorded by the start.
-fn lives_on(layers: &mut Vec<PolicyLayer>, environment: &Environment) {
-    let read = load::policy_alone(layers, environment);
-    if read.is_ok_and(|loaded| loaded.origins.of(ClauseId::LimitsWall).starts_with("preset ")) {
-        layers.push(PolicyLayer::Set("limits.wall=none".to_owned()));
-    }
+/// A preset's time is for one program: without another it lives for so many milliseconds, or with no end. What is wrong with a
+/// policy is told and recorded by the start.
+fn lives_on(layers: &mut Vec<PolicyLayer>, environment: &Environment, default_ms: Option<u64>) {
+    let Ok(loaded) = load::policy_alone(layers, environment) else { return };
+    let is_unsaid = loaded.origins.of(ClauseId::LimitsWall).starts_with("preset ");
+    let life = match default_ms {
+        Some(ms) if is_unsaid || loaded.policy.limits.wall.is_none() => format!("{ms}ms"),
+        None if is_unsaid => "none".to_owned(),
+        Some(_) | None => return,
+    };
+    layers.push(PolicyLayer::Set(format!("limits.wall={life}")));
 }
 
 /// What is said of it beside the policy.
@@ -190,9 +198,8 @@ struct Ours<'a>(&'a Environment);
 
 impl Caller for Ours<'_> {
     fn plan(&self, layers: &[PolicyLayer], host: &Capabilities) -> Result<Planned, Error> {
-        let recorded = |stop| sandbox::run::refused(stop, self.0);
-        let loaded = load::policy(layers, self.0).map_err(recorded)?;
-        sandbox::plan(loaded, Workload::Agent(agent::ELF), host).map_err(recorded)
+        let loaded = load::policy(layers, self.0).map_err(|stop| sandbox::run::refused(stop, None, self.0))?;
+        sandbox::run::plan_recorded(loaded, Workload::Agent(agent::ELF), host, self.0)
     }
 
     fn asker(&self) -> Option<std::sync::Arc<dyn sandbox::Asker>> {

@@ -95,12 +95,16 @@ async fn carry(client: Client, socket: TcpStream, port: u16) -> Result<(), Strin
         // A connection that is gone takes no end any more.
         if sender.eof().is_err() {}
     });
-    while let Some(incoming) = stream.next().await {
+    while let Some(incoming) = stream.next_before_eof().await {
         match incoming {
             Incoming::Out(bytes) => to.write_all(&bytes).await.map_err(|error| say(&error))?,
             Incoming::Err(_) | Incoming::Event(_) => {}
             Incoming::End(_) => break,
         }
+    }
+    // What the program inside sends is over; what it is sent may go on. One that is gone here takes no end any more.
+    if to.shutdown().await.is_ok() {
+        while stream.next().await.is_some() {}
     }
     inwards.abort();
     Ok(())

@@ -49,6 +49,14 @@ fn apart(from_ms: i64, to_ms: i64) -> String {
     seconds(whole as f64)
 }
 
+/// How long it has lived, or did; of one whose supervisor was killed nobody knows.
+fn age(info: &Info, now_ms: i64) -> String {
+    match (info.state, info.ended_ms) {
+        (State::Ended, None) => "-".to_owned(),
+        (_, ended) => apart(info.created_ms, ended.unwrap_or(now_ms)),
+    }
+}
+
 fn ps(call: &mut Call<'_>) -> Result<u8, Failure> {
     let found = home(call)?.list(call.parsed.has("all")).map_err(|error| stopped(&error))?;
     if call.json {
@@ -58,7 +66,7 @@ fn ps(call: &mut Call<'_>) -> Result<u8, Failure> {
     let mut table = Table::new(&["id", "name", "state", "age", "tier", "end"]);
     for info in &found {
         let (state, role) = state(info);
-        let age = apart(info.created_ms, info.ended_ms.unwrap_or(now));
+        let age = age(info, now);
         let end = match (&info.message, info.ends_ms) {
             (Some(message), _) => show_text(message),
             (None, Some(ends)) => format!("in {}", apart(now, ends)),
@@ -100,7 +108,7 @@ fn info(call: &mut Call<'_>) -> Result<u8, Failure> {
     row("run", &found.run);
     row("tier", &found.tier);
     row("policy", &found.policy);
-    row("age", &apart(found.created_ms, found.ended_ms.unwrap_or(now)));
+    row("age", &age(&found, now));
     if let Some(ends) = found.ends_ms.filter(|_| found.state != State::Ended) {
         row("ends in", &apart(now, ends));
     }

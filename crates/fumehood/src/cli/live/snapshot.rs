@@ -3,7 +3,7 @@
 use live::words::{Ask, Snapshotted};
 use sandbox::fault::show_text;
 use sandbox::snapshot::{About, SnapshotError, list, remove};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::args::{Flag, Positionals, To, usage};
 use super::super::spec::{Call, Spec};
@@ -91,7 +91,9 @@ fn snapshots(call: &mut Call<'_>) -> Result<u8, Failure> {
     }
     let found: Vec<About> = list(&state).map_err(|error| failed(&error))?;
     if call.json {
-        return call.console.json(&json!({ "schema": 1, "snapshots": found })).map(|_| 0);
+        // Flags that gave variables their values are for what begins as it, and not to be shown.
+        let shown = found.into_iter().map(|about| About { layers: Value::Null, ..about });
+        return call.console.json(&json!({ "schema": 1, "snapshots": shown.collect::<Vec<_>>() })).map(|_| 0);
     }
     let mut table = Table::new(&["id", "name", "made", "tier", "bytes", "run"]);
     for about in &found {

@@ -224,7 +224,9 @@ fn told(report: &Json) -> Done {
             lines.push_str(&format!("[{stream} is no text; see structuredContent]\n"));
         }
     }
-    lines.push_str(&format!("[{}; run {}]\n", text("/outcome/message"), text("/run")));
+    // A refusal has no run.
+    let run = report.get("run").and_then(Json::as_str).map(|run| format!("; run {run}")).unwrap_or_default();
+    lines.push_str(&format!("[{}{run}]\n", text("/outcome/message")));
     for violation in report.get("violations").and_then(Json::as_array).into_iter().flatten() {
         let of = |key: &str| violation.get(key).and_then(Json::as_str).unwrap_or_default();
         lines.push_str(&format!(
@@ -235,13 +237,22 @@ fn told(report: &Json) -> Done {
             of("instead")
         ));
     }
+    // Why there was no run, and what failed of ours when there was one: another caller hears of it by the exit code.
+    let reasons = ["refused", "errors"].into_iter().filter_map(|key| report.get(key).and_then(Json::as_array));
+    for reason in reasons.flatten() {
+        let of = |key: &str| reason.get(key).and_then(Json::as_str).unwrap_or_default();
+        lines.push_str(&format!("[{}: {}: {}; fix: {}]\n", of("id"), of("what"), of("why"), of("fix")));
+    }
     let mut kept = serde_json::Map::new();
     for key in [
         "run",
         "outcome",
+        "refused",
+        "errors",
         "usage",
         "violations",
         "weakened",
+        "warnings",
         "workspace",
         "stdout",
         "stderr",
@@ -254,6 +265,24 @@ fn told(report: &Json) -> Done {
             kept.insert(key.to_owned(), value.clone());
         }
     }
-    let is_error = text("/outcome/kind") != "exited" || report.pointer("/outcome/code") != Some(&json!(0));
+    let ran_well = text("/outcome/kind") == "exited" && report.pointer("/outcome/code") == Some(&json!(0));
+    let is_error = !ran_well || report.get("errors").is_some();
     Done { text: lines, structured: Some(Json::Object(kept)), is_error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_refused_or_failed_is_told_with_its_remedy_and_is_no_good_answer() {
+        let reason = json!({ "id": "a/b", "what": "it", "where": "here", "why": "no", "fix": "do so" });
+        let exited = json!({ "kind": "exited", "code": 0, "message": "the program exited with 0" });
+        assert!(!told(&json!({ "run": "r-1", "outcome": exited })).is_error);
+        for (outcome, list) in [(exited, "errors"), (json!({ "kind": "refused", "code": 126 }), "refused")] {
+            let done = told(&json!({ "run": "r-1", "outcome": outcome, list: [reason] }));
+            assert!(done.is_error && done.text.contains("[a/b: it: no; fix: do so]"), "{done:?}");
+            assert_eq!(done.structured.unwrap()[list][0]["id"], "a/b");
+        }
+    }
 }

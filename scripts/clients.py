@@ -6,6 +6,7 @@ sys.dont_write_bytecode = True
 from clients_servers import BODY, CA, HOME, KEY, PROPER, certificate, web  # noqa: E402: no file is left beside it
 
 PROGRAM, VENV, MODULES = sys.argv[1:4]
+COMPLETE = "--complete" in sys.argv[4:]
 PYTHON = f"{VENV}/bin/python"
 # Where agents are: those that `scripts/clients` installs, and those of this machine.
 AGENTS = f"{MODULES}/.bin:{MODULES}/opencode-linux-x64-baseline/bin:{os.environ['PATH']}"
@@ -18,6 +19,10 @@ counts = {"passed": 0, "failed": 0, "skipped": 0}
 
 class Skip(Exception):
     """The client is not here."""
+
+
+class Chosen(Skip):
+    """It is installed only where someone wants it, or needs what this machine does not give."""
 
 
 def need(*names):
@@ -249,7 +254,9 @@ def case_aws_key():
 def agent(name, variable, host, *words):
     """A real agent as it is started by `fumehood agent`: its API is asked with the key, and the key is nowhere inside."""
     if not shutil.which(name, path=AGENTS):
-        raise Skip(f"`{name}` is not installed" + (f" ({LARGE[name]}: FUMEHOOD_LARGE_AGENTS=1 installs it)" if name in LARGE else ""))
+        if name in LARGE:
+            raise Chosen(f"`{name}` is not installed ({LARGE[name]}: FUMEHOOD_LARGE_AGENTS=1 installs it)")
+        raise Skip(f"`{name}` is not installed")
     done = as_agent(name, variable, host, AGENTS, [], words)
     assert host in PROPER, f"{host} was not asked with the key: {done.stdout[-1500:]} {done.stderr[-500:]}"
 
@@ -313,7 +320,7 @@ def case_agent_gemini():
     need("node")
     version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout.strip()
     if int(version.removeprefix("v").split(".")[0]) < 20:
-        raise Skip(f"it wants node 20, and this is {version}")
+        raise Chosen(f"it wants node 20, and this is {version}")
     agent("gemini", "GEMINI_API_KEY", "generativelanguage.googleapis.com", "-p", "say hello")
 
 
@@ -417,8 +424,10 @@ def case_psql():
 def case_ssh():
     need("ssh", "ssh-keygen")
     sshd = "/usr/sbin/sshd"
-    if not os.access(sshd, os.X_OK) or os.getuid() != 0:
-        raise Skip("`sshd` is not installed, or this is not root")
+    if os.getuid() != 0:
+        raise Chosen("only root starts `sshd`")
+    if not os.access(sshd, os.X_OK):
+        raise Skip("`sshd` is not installed")
     folder, port = f"{HOME}/ssh", free()
     os.makedirs(folder)
     os.makedirs("/run/sshd", exist_ok=True)
@@ -449,6 +458,8 @@ def main():
             word, why = "passed", ""
         except Skip as skip:
             word, why = "skipped", f"skip: client {name}: {skip}"
+            if COMPLETE and not isinstance(skip, Chosen):
+                word, why = "failed", f"FAILED: {name}: {skip}"
         except Exception as error:  # noqa: BLE001: each case is told, and the next one tried
             word, why = "failed", f"{name}: {type(error).__name__}: {error}"
         counts[word] += 1

@@ -158,7 +158,11 @@ fn compared(row: &Row, sight: SceneVerdict, tries: &[Try], possible: &[String]) 
 fn once(row: &Row, setup: &TrialSetup, inside: &dyn Confined) -> io::Result<(SceneVerdict, Vec<Try>)> {
     let stage = Stage::make(&setup.base, setup.root)?;
     let mut layout = Layout::make(&stage, &setup.program, setup.root, inside)?;
-    layout.sampled = row.clauses.iter().find_map(|clause| setup.promises.sampled.get(clause)).cloned();
+    let sampled = |clause: &String| {
+        let overshoot = setup.promises.sampled.get(clause)?;
+        Some((clause.strip_prefix("limits.").unwrap_or(clause).to_owned(), overshoot.clone()))
+    };
+    layout.sampled = row.clauses.iter().filter_map(sampled).collect();
     let state = setup.environment.state.state().ok().map(|(path, _)| path);
     layout.words.insert("state-folders", folders(state.as_deref()));
     layout.environment = setup.environment.clone();

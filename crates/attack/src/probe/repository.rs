@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{Entry, Probe, errno};
 
-pub(super) const PROBES: &[Entry] = &[("plant-believed", plant_believed)];
+pub(super) const PROBES: &[Entry] = &[("plant-believed", plant_believed), ("plant-zero", plant_zero)];
 
 /// Of an entry of the index: all before its path.
 const HEAD: usize = 62;
@@ -26,6 +26,17 @@ fn plant_believed(probe: &Probe) {
         format!("# pack-refs with: peeled fully-peeled sorted\n{one} refs/replace/{other}\n").as_bytes(),
     );
     put("ORIG_HEAD", b"ref: hooks/pre-commit\n");
+}
+
+/// A configuration of git's: a key that may be taken over to who reads past a zero, where git's name ends.
+fn plant_zero(probe: &Probe) {
+    let config = probe.arg(0);
+    let put = || {
+        let mut content = fs::read(&config)?;
+        content.extend(b"[core \"hookspath\0\"]\n\tlogallrefupdates = always\n");
+        fs::write(&config, content)
+    };
+    probe.saw("config", put().map_err(|error: std::io::Error| errno(&error)));
 }
 
 /// The first entry says a longer path than it has, so that git looks for the second one further on.

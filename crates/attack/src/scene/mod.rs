@@ -105,8 +105,8 @@ pub struct Layout<'a> {
     pub root: bool,
     /// The probe runs unconfined.
     pub bare: bool,
-    /// The limit is held by watching: the overshoot that the plan names.
-    pub sampled: Option<String>,
+    /// Limits of the row that are held by watching, with the overshoot that the plan names.
+    pub sampled: BTreeMap<String, String>,
     /// The caller.
     pub environment: Environment,
 }
@@ -148,7 +148,19 @@ impl<'a> Layout<'a> {
             ("program", text(program)),
         ]);
         let (environment, bare) = (Environment::default(), inside.name() == "none");
-        Ok(Self { stage, token, workspace, granted, secret, words, program, root, bare, sampled: None, environment })
+        Ok(Self {
+            stage,
+            token,
+            workspace,
+            granted,
+            secret,
+            words,
+            program,
+            root,
+            bare,
+            sampled: BTreeMap::new(),
+            environment,
+        })
     }
 
     /// An argument with its `{names}` filled in; one that is exactly `{list}` may become several.

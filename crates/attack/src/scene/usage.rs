@@ -1,5 +1,6 @@
 //! Scenes whose judge is a measurement: how much was really had.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use crate::probe::Try;
 use crate::survey::{Task, field};
 
 type SceneResult = io::Result<Box<dyn Scene>>;
+/// What `Layout::sampled` says.
+type Sampled = BTreeMap<String, String>;
 
 const MIB: u64 = 1 << 20;
 
@@ -24,13 +27,13 @@ fn verdict(what: &str, had: u64, limit: u64) -> SceneVerdict {
     if had > limit { SceneVerdict::Possible(said) } else { SceneVerdict::Stopped(said) }
 }
 
-/// A limit that the supervisor holds by watching is held when it ended the run, at the overshoot that the plan names.
-fn watched(sight: SceneVerdict, ended: Option<&str>, sampled: Option<&String>) -> SceneVerdict {
-    match (sight, ended, sampled) {
-        (SceneVerdict::Possible(said), Some(limit), Some(overshoot)) => {
+/// A limit that the supervisor holds by watching is held when itself ended the run, at the overshoot that the plan names.
+fn watched(sight: SceneVerdict, ended: Option<&str>, sampled: &Sampled) -> SceneVerdict {
+    match (sight, ended.and_then(|limit| sampled.get_key_value(limit))) {
+        (SceneVerdict::Possible(said), Some((limit, overshoot))) => {
             SceneVerdict::Stopped(format!("{said}; ended by `{limit}`, the plan names the overshoot: {overshoot}"))
         }
-        (sight, _, _) => sight,
+        (sight, _) => sight,
     }
 }
 
@@ -43,7 +46,7 @@ fn ended_by(observed: &Observed) -> Option<&str> {
 struct Number {
     key: String,
     limit: u64,
-    sampled: Option<String>,
+    sampled: Sampled,
 }
 
 /// `KEY:LIMIT`.
@@ -61,7 +64,7 @@ impl Scene for Number {
             (None, None) => SceneVerdict::Unclear(format!("no count came out ({})", super::answers(tries))),
             // Several places are one limit together.
             (Some(_), ended) => {
-                watched(verdict(&format!("{} in all", self.key), sum, self.limit), ended, self.sampled.as_ref())
+                watched(verdict(&format!("{} in all", self.key), sum, self.limit), ended, &self.sampled)
             }
         }
     }
@@ -71,7 +74,7 @@ impl Scene for Number {
 struct Memory {
     limit: u64,
     peak: u64,
-    sampled: Option<String>,
+    sampled: Sampled,
 }
 
 /// `MIB`.
@@ -150,7 +153,7 @@ impl Scene for Memory {
             format!("MiB at most (seen from outside {}, had by its own count {})", self.peak / MIB, witnessed / MIB);
         // 5 % for what the kernel charges in batches, and the program itself.
         let seen = verdict(&said, had / MIB, self.limit / MIB + self.limit / MIB / 20);
-        watched(seen, ended_by(observed), self.sampled.as_ref())
+        watched(seen, ended_by(observed), &self.sampled)
     }
 }
 
@@ -158,7 +161,7 @@ impl Scene for Memory {
 struct Tasks {
     limit: u64,
     peak: u64,
-    sampled: Option<String>,
+    sampled: Sampled,
 }
 
 /// `COUNT`.
@@ -176,7 +179,7 @@ impl Scene for Tasks {
         if had == 0 {
             return SceneVerdict::Unclear("no process was seen".to_owned());
         }
-        watched(verdict("tasks at once", had, self.limit), ended_by(observed), self.sampled.as_ref())
+        watched(verdict("tasks at once", had, self.limit), ended_by(observed), &self.sampled)
     }
 }
 

@@ -89,6 +89,11 @@ impl Framing {
             return Err("a request that begins with no method");
         }
         let Some(end) = self.hold(bytes, b"\r\n\r\n", MAX_HEAD).map_err(|()| "a request head that is too long")? else {
+            // At once: another reader takes two line ends without CR for the end.
+            plain_lines(&self.held, before)?;
+            if !self.held.get(..before).is_some_and(|held| held.contains(&b'\n')) && self.held.contains(&b'\n') {
+                parsed(&self.held, &mut [httparse::EMPTY_HEADER; MAX_HEADERS])?;
+            }
             return Ok(bytes.len());
         };
         let head = std::mem::take(&mut self.held);
@@ -145,11 +150,14 @@ impl Framing {
         let long = |()| "trailers that are too long";
         let empty = self.held.iter().chain(bytes).take(2).eq(b"\r\n");
         let mark: &[u8] = if empty { b"\r\n" } else { b"\r\n\r\n" };
-        let Some(end) = self.hold(bytes, mark, MAX_HEAD).map_err(long)? else { return Ok(bytes.len()) };
+        let Some(end) = self.hold(bytes, mark, MAX_HEAD).map_err(long)? else {
+            plain_lines(&self.held, before)?;
+            return Ok(bytes.len());
+        };
         let held = std::mem::take(&mut self.held);
         if !empty {
             let lines = held.get(..end).unwrap_or_default();
-            plain_lines(lines)?;
+            plain_lines(lines, 0)?;
             let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
             let Ok(httparse::Status::Complete((_, headers))) = httparse::parse_headers(lines, &mut headers) else {
                 return Err("trailers that are no headers");
@@ -166,14 +174,11 @@ impl Framing {
 
 /// What follows a head.
 fn framed(head: &[u8]) -> Result<State, &'static str> {
-    plain_lines(head)?;
+    plain_lines(head, 0)?;
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let mut request = httparse::Request::new(&mut headers);
-    match request.parse(head) {
-        Ok(httparse::Status::Complete(length)) if length == head.len() => {}
-        Ok(_) => return Err("a request head that does not end where its empty line is"),
-        Err(httparse::Error::TooManyHeaders) => return Err("too many headers"),
-        Err(_) => return Err("a malformed request head"),
+    let (request, length) = parsed(head, &mut headers)?;
+    if length != Some(head.len()) {
+        return Err("a request head that does not end where its empty line is");
     }
     let values = |name: &str| {
         let fits = move |header: &&&httparse::Header<'_>| header.name.eq_ignore_ascii_case(name);
@@ -197,10 +202,28 @@ fn framed(head: &[u8]) -> Result<State, &'static str> {
     }
 }
 
-/// Every line ends with CR and LF, none holds one of them, or NUL, and none goes on the line before.
-fn plain_lines(text: &[u8]) -> Result<(), &'static str> {
-    let mut before = b'\n';
-    for (at, byte) in text.iter().enumerate() {
+/// What there is of a head, and its length once it is whole.
+fn parsed<'a, 'b>(
+    head: &'b [u8],
+    headers: &'a mut [httparse::Header<'b>],
+) -> Result<(httparse::Request<'a, 'b>, Option<usize>), &'static str> {
+    let mut request = httparse::Request::new(headers);
+    let length = match request.parse(head) {
+        Ok(httparse::Status::Complete(length)) => Some(length),
+        Ok(httparse::Status::Partial) => None,
+        Err(httparse::Error::TooManyHeaders) => return Err("too many headers"),
+        Err(_) => return Err("a malformed request head"),
+    };
+    if request.path.is_some_and(|target| target.parse::<::http::Uri>().is_err()) {
+        return Err("a request for what is no path");
+    }
+    Ok((request, length))
+}
+
+/// Every line ends with CR and LF, none holds one of them, or NUL, and none goes on the line before; looked at from a place on.
+fn plain_lines(text: &[u8], from: usize) -> Result<(), &'static str> {
+    let mut before = from.checked_sub(1).and_then(|at| text.get(at)).copied().unwrap_or(b'\n');
+    for (at, byte) in text.iter().enumerate().skip(from) {
         match (before, byte) {
             (_, 0) => return Err("a NUL in a head"),
             (b'\r', b'\n') => {}
@@ -267,12 +290,17 @@ mod tests {
             "GET / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n",
             "GET / HTTP/1.1\r\n Host: a\r\n\r\n",
             "GET / HTTP/1.1\nHost: a\r\n\r\n",
+            "GET / HTTP/1.1\nHost: a\n\n",
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Sum: 1\n\n",
             "GET / HTTP/1.1\r\nHost: a\nX: b\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\rX: b\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\0\r\n\r\n",
             "GET / HTTP/2.0\r\nHost: a\r\n\r\n",
             "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
             "GET /\r\n\r\n",
+            "GET /\r\n",
+            "GET ?x HTTP/1.1\r\n",
+            "GET /a /b HTTP/1.1\r\n\r\n",
             "\r\nGET / HTTP/1.1\r\n\r\n",
             "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\n\r\n",
             "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n 3\r\nabc\r\n0\r\n\r\n",

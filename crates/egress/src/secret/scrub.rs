@@ -16,10 +16,16 @@ use super::LoadedSecret;
 const MASK: u8 = b'*';
 /// Most bytes that one byte of a form is written as: `\u0026`.
 const MAX_ESCAPE: usize = 6;
+/// What is held back is rounded up to these: it says little of how long a value is.
+const HELD: usize = 1 << 10;
 
 /// The forms of values that are searched for.
 #[derive(Default)]
-pub struct Forms(Vec<Form>);
+pub struct Forms {
+    all: Vec<Form>,
+    /// A value has bytes that no token has.
+    any_byte: bool,
+}
 
 /// A value in one coding.
 struct Form {
@@ -28,28 +34,9 @@ struct Form {
     folds: bool,
 }
 
-/// How a text begins with a form.
-#[derive(Default)]
-struct FormMatch {
-    /// It does: with so many bytes at most.
-    whole: Option<usize>,
-    /// The text ends, and could go on as one.
-    open: bool,
-}
-
-/// How a text begins with one writing of a character.
-enum CharMatch {
-    /// With something else.
-    Not,
-    /// The text ends before it does.
-    Open,
-    /// It does: with so many bytes.
-    Whole(usize),
-}
-
 impl std::fmt::Debug for Forms {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Forms({})", self.0.len())
+        write!(f, "Forms({})", self.all.len())
     }
 }
 
@@ -67,6 +54,7 @@ impl Forms {
     }
 
     fn add(&mut self, value: &str) {
+        self.any_byte |= !value.bytes().all(is_of_token);
         self.text(value);
         if !value.is_ascii() {
             // Many a server reads headers as Latin-1, and says that back.
@@ -85,8 +73,8 @@ impl Forms {
     }
 
     fn form(&mut self, text: Zeroizing<String>, folds: bool) {
-        if !text.is_empty() && !self.0.iter().any(|form| *form.text == *text) {
-            self.0.push(Form { text, folds });
+        if !text.is_empty() && !self.all.iter().any(|form| *form.text == *text) {
+            self.all.push(Form { text, folds });
         }
     }
 
@@ -102,7 +90,7 @@ impl Forms {
     /// Whether a name, which is written in small letters whatever was sent, has one.
     #[must_use]
     pub fn is_in_name(&self, name: &str) -> bool {
-        let begins = |at: usize| self.met(name.as_bytes().get(at..).unwrap_or_default(), true).whole.is_some();
+        let begins = |at: usize| self.met(name.as_bytes().get(at..).unwrap_or_default(), true).is_some();
         (0..name.len()).any(begins)
     }
 
@@ -110,68 +98,63 @@ impl Forms {
         let mut marks = vec![false; text.len()];
         for at in 0..text.len() {
             let met = self.met(text.get(at..).unwrap_or_default(), false);
-            for mark in marks.iter_mut().skip(at).take(met.whole.unwrap_or(0)) {
+            for mark in marks.iter_mut().skip(at).take(met.unwrap_or(0)) {
                 *mark = true;
             }
         }
         marks
     }
 
-    /// How many of the last bytes could be the beginning of a form.
+    /// How many of the last bytes are held back: as many as a form can have, up to a byte that is in none. Never by what the values
+    /// are: how much comes at a time would say whether a text is the beginning of one, letter by letter.
     fn open(&self, text: &[u8]) -> usize {
-        let longest = self.0.iter().map(|form| form.text.len()).max().unwrap_or(0).saturating_mul(MAX_ESCAPE);
-        let begins = |end: &[u8]| self.met(end, false).open;
-        let from = text.len().saturating_sub(longest);
-        (from..text.len()).find(|at| text.get(*at..).is_some_and(begins)).map_or(0, |at| text.len().saturating_sub(at))
+        let longest = self.all.iter().map(|form| form.text.len()).max().unwrap_or(0).saturating_mul(MAX_ESCAPE);
+        let could = |byte: &&u8| self.any_byte || is_of_token(**byte) || matches!(**byte, b'%' | b'\\');
+        text.iter().rev().take(longest.next_multiple_of(HELD)).take_while(could).count()
     }
 
-    fn met(&self, text: &[u8], folds: bool) -> FormMatch {
-        let mut all = FormMatch::default();
-        for met in self.0.iter().map(|form| form.met(text, folds)) {
-            all = FormMatch { whole: all.whole.max(met.whole), open: all.open || met.open };
-        }
-        all
+    /// Whether a text begins with a form: with so many bytes at most.
+    fn met(&self, text: &[u8], folds: bool) -> Option<usize> {
+        self.all.iter().filter_map(|form| form.met(text, folds)).max()
     }
+}
+
+/// What tokens and keys are made of (`token68` of RFC 7235), and so all their codings.
+fn is_of_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte)
 }
 
 impl Form {
     /// Whether a text begins with it, each character in any of its writings. One may be the beginning of another (`%` of `%25`),
     /// so each place that was come to is gone on from.
-    fn met(&self, text: &[u8], folds: bool) -> FormMatch {
+    fn met(&self, text: &[u8], folds: bool) -> Option<usize> {
         // Nearly every place begins with something else.
         let could = |next: &u8| {
             let first = self.text.as_bytes().first();
             matches!(next, b'%' | b'\\' | b'+') || first.is_some_and(|first| first.eq_ignore_ascii_case(next))
         };
-        if text.first().is_some_and(|next| !could(next)) {
-            return FormMatch::default();
+        if !text.first().is_some_and(could) {
+            return None;
         }
         let folds = folds || self.folds;
-        let mut rest = self.text.chars();
-        let Some(first) = rest.next() else { return FormMatch::default() };
-        let mut reached = Vec::new();
-        let mut open = written(first, (text, 0), folds, &mut reached);
-        for character in rest {
-            if reached.is_empty() {
-                break;
-            }
+        let mut reached = vec![0];
+        for character in self.text.chars() {
             let mut next = Vec::new();
             for at in reached {
-                open |= written(character, (text, at), folds, &mut next);
+                written(character, (text, at), folds, &mut next);
             }
             next.sort_unstable();
             next.dedup();
             reached = next;
         }
-        FormMatch { whole: reached.into_iter().max(), open }
+        reached.into_iter().max()
     }
 }
 
-/// Adds the places behind a character that is written at a place of a text, in each writing that fits; whether the text may end
-/// within one.
-fn written(character: char, (text, at): (&[u8], usize), folds: bool, reached: &mut Vec<usize>) -> bool {
+/// Adds the places behind a character that is written at a place of a text, in each writing that fits.
+fn written(character: char, (text, at): (&[u8], usize), folds: bool, reached: &mut Vec<usize>) {
     let rest = text.get(at..).unwrap_or_default();
-    let Some(next) = rest.first().copied() else { return true };
+    let Some(next) = rest.first().copied() else { return };
     let (mut bytes, mut units) = ([0; 4], [0; 2]);
     let plain: &str = character.encode_utf8(&mut bytes);
     let units: &[u16] = character.encode_utf16(&mut units);
@@ -184,37 +167,30 @@ fn written(character: char, (text, at): (&[u8], usize), folds: bool, reached: &m
     };
     let is_short = next == b'\\' && matches!(character, '"' | '\\' | '/');
     let writings = [
-        Some(begun(plain.bytes(), rest, folds)),
+        begun(plain.bytes(), rest, folds),
         // As forms write it.
-        (next == b'+' && character == ' ').then_some(CharMatch::Whole(1)),
-        (next == b'%').then(|| begun(percent(), rest, true)),
-        (next == b'\\').then(|| begun(number(), rest, true)),
-        is_short.then(|| begun(std::iter::once(b'\\').chain(plain.bytes()), rest, true)),
+        (next == b'+' && character == ' ').then_some(1),
+        (next == b'%').then(|| begun(percent(), rest, true)).flatten(),
+        (next == b'\\').then(|| begun(number(), rest, true)).flatten(),
+        is_short.then(|| begun(std::iter::once(b'\\').chain(plain.bytes()), rest, true)).flatten(),
     ];
-    let mut open = false;
-    for writing in writings.into_iter().flatten() {
-        match writing {
-            CharMatch::Not => {}
-            CharMatch::Open => open = true,
-            CharMatch::Whole(count) => reached.push(at.saturating_add(count)),
-        }
-    }
-    open
+    reached.extend(writings.into_iter().flatten().map(|count| at.saturating_add(count)));
 }
 
-fn begun(writing: impl Iterator<Item = u8>, text: &[u8], folds: bool) -> CharMatch {
+/// How many bytes a writing has with which a text begins.
+fn begun(writing: impl Iterator<Item = u8>, text: &[u8], folds: bool) -> Option<usize> {
     let mut count = 0_usize;
     for byte in writing {
-        let Some(found) = text.get(count) else { return CharMatch::Open };
+        let found = text.get(count)?;
         if *found != byte && !(folds && found.eq_ignore_ascii_case(&byte)) {
-            return CharMatch::Not;
+            return None;
         }
         count = count.saturating_add(1);
     }
-    CharMatch::Whole(count)
+    Some(count)
 }
 
-/// Values taken out of a body that comes in pieces. Held back is only what could be the beginning of a value.
+/// Values taken out of a body that comes in pieces. The last bytes that could be a part of some value are held back until more comes.
 #[derive(Debug)]
 pub struct Scrub {
     forms: Arc<Forms>,

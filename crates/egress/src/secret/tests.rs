@@ -284,6 +284,30 @@ fn an_escaped_value_in_pieces_is_masked_and_nothing_stays_behind() {
     }
 }
 
+#[test]
+fn how_much_is_held_back_says_nothing_of_a_value() {
+    let token = || LoadedSecret::new("n".to_owned(), bearer().secret, "sk-live-Zq83LmX0vTa7Pw2k", None).unwrap();
+    let given =
+        |secret: &LoadedSecret, text: &str| Scrub::new(Arc::new(Forms::of([secret]))).push(text.as_bytes()).len();
+    for (secret, guesses) in [
+        (token(), ["#sk-live-Zq83LmX", "#sk-live-Zq83Lmx", "#%73k%2dlive", "#0123456789abcde"]),
+        (bearer(), ["#s3cr3t/+", "#s3cr3t/-", "# anything", "#\n"]),
+    ] {
+        let counts = guesses.map(|guess| (given(&secret, guess), guess.len()));
+        assert!(
+            counts.iter().all(|(out, length)| length - out
+                == if secret.values().any(|value| value == VALUE) { *length } else { length - 1 }),
+            "{counts:?}"
+        );
+    }
+    // What can be in no token lets all before it go: an event, a line, a whole object.
+    for text in ["data: sk-live-Zq83LmX\n\n", "{\"said\":\"sk-live-Zq83LmX\"}"] {
+        assert_eq!(given(&token(), text), text.len());
+    }
+    // What is longer than any form goes on.
+    assert_eq!(given(&token(), &"a".repeat(10_000)), 10_000 - 1024);
+}
+
 proptest! {
     #[test]
     fn pieces_come_out_as_the_whole_would(before in "[s3crt/]{0,9}", after in "[s3crt/]{0,9}", cuts in prop::collection::vec(1_usize..6, 0..20)) {

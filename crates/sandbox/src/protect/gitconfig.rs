@@ -116,6 +116,8 @@ fn is_harmless(key: &Key, before: &Keys, now: &Keys) -> bool {
         !value.is_empty() && value.bytes().all(|b| b.is_ascii_alphanumeric() || b"._/-+*:".contains(&b))
     };
     match (section, key_name.as_str()) {
+        // Their keys stand in the section itself.
+        ("user" | "author" | "committer" | "init" | "core", _) if !below.is_empty() => false,
         ("user" | "author" | "committer", "name" | "email") | ("init", "defaultbranch") => true,
         // `filemode`, `ignorecase` and `symlinks` say which changes of files git does not see.
         ("core", "logallrefupdates") => values().all(|value| ["true", "false", "always"].contains(&value.as_str())),
@@ -250,6 +252,10 @@ fn lines(config: &[u8]) -> Option<Vec<Line>> {
     let mut found = Vec::new();
     let mut section = String::new();
     for whole in std::str::from_utf8(config).ok()?.split_inclusive('\n') {
+        // At a byte of 0 git's strings end: what stands before it is another key than what is read here.
+        if whole.trim_end_matches(['\r', '\n']).contains(|c: char| c.is_control() && c != '\t') {
+            return None;
+        }
         let line = trimmed(whole);
         let text = format!("{}\n", whole.strip_suffix('\n').unwrap_or(whole));
         if line.is_empty() || line.starts_with(['#', ';']) {
@@ -306,6 +312,21 @@ fn heading(head: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_read_as_git_reads_it() {
+        for config in [
+            "[core \"hookspath\0\"]\n\tlogallrefupdates = always\n",
+            "[submodule \"x.update\0\"]\n\tactive = !touch x\n",
+            "[user]\n\tname = a\0b\n",
+            "[user]\n\tname = a\u{85}b\n",
+            "[core \"x\"]\n\tlogallrefupdates = always\n",
+            "[user \"x\"]\n\tname = a\n",
+        ] {
+            assert!(objection(b"", config.as_bytes()).is_some(), "{config}");
+            assert_eq!(part(b"", config.as_bytes()), None, "{config}");
+        }
+    }
 
     #[test]
     fn only_keys_that_steer_nothing_are_taken_over() {

@@ -123,15 +123,12 @@ fn is_harmless(key: &Key, before: &Keys, now: &Keys) -> bool {
         ("core", "logallrefupdates") => values().all(|value| ["true", "false", "always"].contains(&value.as_str())),
         // Without a name git stops reading.
         ("branch", _) if below.is_empty() => false,
-        // What is no branch on the server anybody may have put there (`refs/pull/1/head`): such a one is for a new branch alone.
-        ("branch", "merge") => {
-            let of_a_branch = |value: &String| old.is_none() || value.starts_with("refs/heads/");
-            values().all(|value| value.starts_with("refs/") && plain(value) && of_a_branch(value))
-        }
-        // A server that the host knows by this name already: what is sent and fetched without a word goes to none else.
-        ("branch", "remote" | "pushremote") => {
-            values().all(|value| value == "." || before.contains_key(&(format!("remote.{value}"), "url".to_owned())))
-        }
+        // Where a branch of the host's is pulled from and pushed to stays, or goes with all that is said of it.
+        ("branch", "remote" | "pushremote" | "merge") if old.is_some() => now.keys().all(|(found, _)| *found != key.0),
+        ("branch", "merge") => values().all(|value| value.starts_with("refs/") && plain(value)),
+        // A server that the host uses already: what is sent and fetched without a word goes to none that a run named, and comes from
+        // no branch of a run's (`.`).
+        ("branch", "remote" | "pushremote") => values().all(|value| is_used(value, before)),
         ("branch", "rebase") => {
             values().all(|value| ["true", "false", "merges", "interactive"].contains(&value.as_str()))
         }
@@ -151,6 +148,17 @@ fn is_harmless(key: &Key, before: &Keys, now: &Keys) -> bool {
         ("remote", "url") => is_name(below) && old.is_none() && values().all(|value| is_address(value)),
         _ => false,
     }
+}
+
+/// Whether git on the host takes this remote by itself: it is `origin`, the only one, or that of a branch.
+fn is_used(remote: &String, host: &Keys) -> bool {
+    let of_a_branch = || {
+        let is_remote = |(section, key): &Key| section.starts_with("branch.") && key == "remote";
+        host.iter().any(|(key, values)| is_remote(key) && values.contains(remote))
+    };
+    let addresses = host.keys().filter(|(_, key)| key == "url");
+    let known: Vec<&str> = addresses.filter_map(|(section, _)| section.strip_prefix("remote.")).collect();
+    known.contains(&remote.as_str()) && (remote == "origin" || known.len() == 1 || of_a_branch())
 }
 
 /// Whether a remote can be called so and be nothing else: git looks for a remote of each name before it takes it for a folder or
@@ -196,18 +204,29 @@ fn is_whole(value: &str) -> bool {
     }
     !quoted
 }
-/// `https://`, `ssh://` or `user@host:path`, without anything that a shell or git would read as an option or a helper.
+
+/// `https://`, `ssh://` or `user@host:path`, without anything that a shell or git would read as an option or a helper. git decodes an
+/// address: in the path of one over HTTPS what stands there may be a blank, and no end of a line.
 fn is_address(value: &str) -> bool {
-    let allowed = value.bytes().all(|b| b.is_ascii_alphanumeric() || b"._/-+~:@%".contains(&b));
-    let host = value.strip_prefix("https://").or_else(|| value.strip_prefix("ssh://"));
+    let allowed = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._/-+~:@".contains(&b));
+    let https = || {
+        let (host, path) = value.strip_prefix("https://")?.split_once('/')?;
+        let mut codes = path.split('%');
+        let first = codes.next().is_some_and(allowed);
+        let is_code = |text: &str| {
+            let code = text.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+            code.is_some_and(|code| code >= b' ' && code != 0x7f) && text.get(2..).is_some_and(allowed)
+        };
+        (first && codes.all(is_code) && allowed(host)).then_some(host)
+    };
+    let ssh = || value.strip_prefix("ssh://").filter(|rest| allowed(rest));
     let scp = || {
-        let (user, rest) = value.split_once('@')?;
+        let (user, rest) = value.split_once('@').filter(|_| allowed(value))?;
         let (host, path) = rest.split_once(':')?;
         (!user.contains('/') && !path.starts_with(':')).then_some(host)
     };
-    let host = host.or_else(scp);
-    allowed
-        && !value.contains("::")
+    let host = https().or_else(ssh).or_else(scp);
+    !value.contains("::")
         && host.is_some_and(|host| host.starts_with(|c: char| c.is_ascii_alphanumeric()) && !host.contains("@-"))
 }
 
@@ -399,9 +418,56 @@ mod tests {
             assert!(with(more).is_some(), "{more}");
         }
         assert!(objection(b"", b"\xff").is_some());
-        let branch = |merge: &str| format!("[branch \"main\"]\n\tmerge = refs/{merge}\n");
-        assert_eq!(objection(branch("heads/a").as_bytes(), branch("heads/b").as_bytes()), None);
-        assert!(objection(branch("heads/a").as_bytes(), branch("pull/6/head").as_bytes()).is_some());
+    }
+
+    #[test]
+    fn where_a_branch_is_pulled_from_and_pushed_to_is_the_hosts() {
+        let host = "[remote \"origin\"]\n\turl = https://a.example/x.git\n[remote \"backup\"]\n\turl = https://evil.example/x.git\n";
+        let main = "[branch \"main\"]\n\tremote = origin\n\tmerge = refs/heads/main\n";
+        let of = |before: &str, now: &str| {
+            objection(format!("{host}{before}").as_bytes(), format!("{host}{now}").as_bytes()).is_some()
+        };
+        let branch =
+            |remote: &str, merge: &str| format!("[branch \"main\"]\n\tremote = {remote}\n\tmerge = refs/{merge}\n");
+        assert!(!of("", main) && !of(main, "") && !of("", &branch("origin", "pull/6/head")));
+        // A server that an earlier run named, another branch, a branch of the run's own, half of what was said.
+        for now in [
+            branch("backup", "heads/main"),
+            branch("origin", "heads/other"),
+            branch(".", "heads/main"),
+            main.replace("\tremote = origin\n", ""),
+            format!("{main}\tpushRemote = backup\n"),
+        ] {
+            assert!(of(main, &now), "{now}");
+        }
+        assert!(of("", &branch("backup", "heads/main")) && of("", &branch(".", "heads/main")));
+        let used = format!("{main}[branch \"x\"]\n\tremote = backup\n");
+        assert!(!of(&used, &format!("{used}[branch \"y\"]\n\tremote = backup\n")), "the host uses it");
+    }
+
+    #[test]
+    fn an_address_decodes_to_a_host_and_a_path() {
+        for address in [
+            "https://dev.example/My%20Project/_git/x",
+            "https://u@h.example:8443/x.git",
+            "ssh://git@h:22/x",
+            "git@h:a/b",
+        ] {
+            assert!(is_address(address), "{address}");
+        }
+        for address in [
+            "ssh://x%3btouch%20pwn%3b/y.git",
+            "ssh://a@%2doProxyCommand%3dx/y",
+            "ssh://a@b/%0ac",
+            "https://a%0ab/x",
+            "https://a/x%0Ahost=b",
+            "https://a/%",
+            "https://a/%zz",
+            "git@h:a%20b",
+            "https://a",
+        ] {
+            assert!(!is_address(address), "{address}");
+        }
     }
 
     #[test]

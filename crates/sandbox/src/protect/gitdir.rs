@@ -12,7 +12,7 @@ use policy::protected::folded;
 pub use policy::protected::makes_repository;
 
 use super::objects::Name;
-use super::references::{is_plain_head, is_plain_part, is_replace, packed_refs};
+use super::references::{TAKEN_FOR_ID, is_id, is_plain_head, is_plain_part, is_replace, packed_refs};
 
 /// What stands at a path of git's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,14 +160,13 @@ const fn own_folder(what: NodeChange) -> Verdict {
 }
 
 /// Files that are harmless at the top of a folder of git's.
-const TOP: [&[u8]; 12] = [
+const TOP: [&[u8]; 11] = [
     b"HEAD",
     b"packed-refs",
     b"index",
     b"COMMIT_EDITMSG",
     b"MERGE_MSG",
     b"MERGE_MODE",
-    b"MERGE_RR",
     b"SQUASH_MSG",
     b"TAG_EDITMSG",
     b"AUTO_MERGE",
@@ -187,14 +186,20 @@ fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
         [b"HEAD"] if what == NodeChange::Removed => return Verdict::Held("the repository would be gone"),
         // Without them git looks for a repository elsewhere.
         [b"objects" | b"refs"] if !is_folder(what) => return Verdict::Held("the repository would be gone"),
+        // A list of conflicts that were solved: git copies the files that it names, wherever they lie.
+        [b"MERGE_RR"] => what == NodeChange::Removed,
         // They show other contents than what is sent and fetched.
         [b"refs", name, ..] if is_replace(name) => false,
         // What git makes under no such name others take for an option, or stop at.
         [b"refs" | b"logs", ..] if what != NodeChange::Removed && !is_branch_of(parts) => false,
+        // Under that of a branch, a tag or a server.
+        [b"refs", ..] if what == NodeChange::NewFile && is_id(parts) => return Verdict::Held(TAKEN_FOR_ID),
         [b"refs", _, ..] if is_file(what) => return Verdict::Contents(Kind::Reference),
         [name] if is_file(what) && is_head(name) => return Verdict::Contents(Kind::Reference),
         [b"objects", rest @ ..] => return object(rest, what),
         [b"lfs", rest @ ..] => return large(rest, what),
+        // Without the folder git writes no commit.
+        [b"logs"] => is_folder(what) || what == NodeChange::Removed,
         [b"refs" | b"logs", ..] => true,
         [b"info"] => is_folder(what),
         // For readers over plain HTTP.
@@ -391,8 +396,17 @@ mod tests {
             "refs/heads/x~1",
             "refs/heads/-d/x",
             "logs/refs/heads/a..b",
+            "MERGE_RR",
+            "logs",
         ] {
             assert!(matches!(of(path, NodeChange::File), Verdict::Held(_)), "{path}");
+        }
+        for path in ["refs/tags/a8f9508", "refs/heads/0123456789", "refs/remotes/a8f9508/HEAD"] {
+            assert_eq!(of(path, NodeChange::NewFile), Verdict::Held(TAKEN_FOR_ID), "{path}");
+            assert_eq!(of(path, NodeChange::File), Verdict::Contents(Kind::Reference), "{path} of the host's");
+        }
+        for path in ["refs/heads/cafe", "refs/heads/x/a8f9508", "refs/tags/v1.0.0"] {
+            assert_eq!(of(path, NodeChange::NewFile), Verdict::Contents(Kind::Reference), "{path}");
         }
         for folder in ["FETCH_HEAD", "COMMIT_EDITMSG", "refs/heads/--x"] {
             assert!(matches!(of(folder, NodeChange::NewFolder), Verdict::Held(_)), "{folder}");

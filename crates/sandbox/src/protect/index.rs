@@ -35,6 +35,8 @@ const EXTENDED: u16 = 0x4000;
 const SKIPPED: u16 = 0x4000;
 /// In those: it is to be added. git knows no others, and stops at one.
 const INTENDED: u16 = 0x2000;
+/// Of which side of a conflict the entry is.
+const STAGE: u16 = 0x3000;
 /// The length of the path, or that it is longer.
 const LENGTH: u16 = 0x0fff;
 
@@ -143,7 +145,21 @@ fn entries(index: &[u8], hash: usize) -> Option<Vec<Entry<'_>>> {
     let rest = index.get(HEADER..index.len().checked_sub(hash)?)?;
     let mut reader = Reader { rest, hash, compressed: version == 4, path: Vec::new() };
     let entries = (0..u32_at(index, 8)?).map(|_| reader.entry()).collect::<Option<Vec<_>>>()?;
-    reader.extensions().then_some(entries)
+    (reader.extensions() && is_in_order(&entries)).then_some(entries)
+}
+
+/// Each entry is behind the one before, and below none that is a file: git stops in the middle of what it does otherwise.
+fn is_in_order(entries: &[Entry<'_>]) -> bool {
+    let mut files = BTreeSet::new();
+    let mut before: Option<(&[u8], u16)> = None;
+    entries.iter().all(|entry| {
+        let here = (entry.path.as_slice(), entry.stage());
+        let is_behind = before.is_none_or(|before| before < here);
+        before = Some(here);
+        files.insert(here);
+        let slashes = entry.path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        is_behind && slashes.filter_map(|(at, _)| entry.path.get(..at)).all(|folder| !files.contains(&(folder, here.1)))
+    })
 }
 
 /// One entry.
@@ -158,6 +174,11 @@ impl Entry<'_> {
     /// All but the path.
     fn head(&self) -> Option<&[u8]> {
         self.raw.get(..self.path_at)
+    }
+
+    /// Of which side of a conflict it is.
+    fn stage(&self) -> u16 {
+        u16_at(self.raw, self.flags_at).unwrap_or_default() & STAGE
     }
 
     /// Whether git does not look at the file.
@@ -301,11 +322,20 @@ mod tests {
     fn paths_of_every_version_are_read() {
         for version in [2, 3, 4] {
             assert_eq!(
-                objection(b"", &index(version, &["a", "a/b.txt", ".gitignore", "git", "ü/x"])),
+                objection(b"", &index(version, &[".gitignore", "a.txt", "a/b.txt", "git", "ü/x"])),
                 None,
                 "{version}"
             );
             assert_eq!(objection(b"", &index(version, &[])), None);
+        }
+    }
+
+    #[test]
+    fn entries_stand_in_gits_order_and_none_below_a_file() {
+        for paths in [&["b", "a"][..], &["a", "a"], &["a", "a/b"], &["a", "a.b", "a/b"]] {
+            for version in [2, 4] {
+                assert!(objection(b"", &index(version, paths)).is_some(), "{paths:?}");
+            }
         }
     }
 
@@ -326,7 +356,7 @@ mod tests {
             ".git::$INDEX_ALLOCATION/x",
         ] {
             for version in [2, 4] {
-                assert!(objection(b"", &index(version, &["a", path])).is_some(), "{path}");
+                assert!(objection(b"", &index(version, &[path])).is_some(), "{path}");
             }
         }
     }

@@ -3,6 +3,9 @@
 
 use policy::protected::folded;
 
+/// Why a name is held that looks like a commit's id.
+pub(super) const TAKEN_FOR_ID: &str = "git takes the name for it where somebody writes the beginning of a commit's id";
+
 /// How the list begins.
 const HEAD: &[u8] = b"# pack-refs with:";
 
@@ -29,7 +32,13 @@ pub(super) fn packed_refs(before: &[u8], now: &[u8]) -> Option<String> {
         name.and_then(|name| name.split(|byte| *byte == b'/').next()).is_some_and(is_replace)
     };
     let replaced = lines(now).filter(replaces).any(|line| !lines(before).any(|known| known == line));
-    replaced.then(|| "it replaces objects: git would show others under ids that were reviewed".to_owned())
+    if replaced {
+        return Some("it replaces objects: git would show others under ids that were reviewed".to_owned());
+    }
+    let is_known = |name: &[u8]| lines(before).filter_map(at_space).any(|(_, known)| known == name);
+    let is_taken_for_id =
+        |name: &&[u8]| is_id(&name.split(|byte| *byte == b'/').collect::<Vec<_>>()) && !is_known(name);
+    names.into_iter().any(|name| is_taken_for_id(&name)).then(|| TAKEN_FOR_ID.to_owned())
 }
 
 /// A list without what it says of tags, the objects that they stand for: git believes it, and looks at the tags where it is not there.
@@ -71,6 +80,16 @@ fn is_refname(name: &[u8]) -> bool {
     let Some(rest) = name.strip_prefix(b"refs/") else { return false };
     let is_ambiguous = [&b"heads/HEAD"[..], b"tags/HEAD"].contains(&rest);
     !is_ambiguous && rest.split(|byte| *byte == b'/').all(is_plain_part)
+}
+
+/// Whether somebody who writes a commit's id, or the beginning of one as git shows it, would get this reference (`refs/tags/NAME`, or
+/// `refs/remotes/NAME/HEAD`).
+pub(super) fn is_id(parts: &[&[u8]]) -> bool {
+    let is_id = |name: &[u8]| (7..=64).contains(&name.len()) && name.iter().all(u8::is_ascii_hexdigit);
+    match parts {
+        [b"refs", name] | [b"refs", _, name] | [b"refs", b"remotes", name, ..] => is_id(name),
+        [_, ..] | [] => false,
+    }
 }
 
 /// A part of such a name.
@@ -149,6 +168,10 @@ mod tests {
         let replaced = list(&format!("refs/replace/{sum}"));
         assert!(objection(Kind::PackedRefs, list("refs/heads/x").as_bytes(), replaced.as_bytes()).is_some());
         assert_eq!(objection(Kind::PackedRefs, replaced.as_bytes(), replaced.as_bytes()), None, "the host has it");
+        let id = list("refs/tags/a8f9508");
+        let said = objection(Kind::PackedRefs, list("refs/heads/x").as_bytes(), id.as_bytes());
+        assert_eq!(said.as_deref(), Some(TAKEN_FOR_ID));
+        assert_eq!(objection(Kind::PackedRefs, id.as_bytes(), id.as_bytes()), None, "the host has it");
         for name in
             ["config", "refs/../config", "refs/heads/a b", "refs/heads/-x", "refs/tags/a?b", "refs/heads/a//b", ""]
         {

@@ -45,7 +45,7 @@ pub(super) const SHELL: Spec = Spec {
     path: &["shell"],
     about: "Open a shell in a sandbox, to look around",
     usage: "[FLAGS]",
-    more: "A preset's `limits.wall` does not hold here, one of a document or flag does. Exit code as with `fumehood run`.",
+    more: "A preset's `limits.wall` and `limits.output` do not hold here, those of a document or flag do. Exit code as with `fumehood run`.",
     tables: &[POLICY, ON, SAYING],
     words: Positionals::Mixed(0),
     hidden: false,
@@ -73,11 +73,13 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
 
 fn shell(call: &mut Call<'_>) -> Result<u8, Failure> {
     let mut request = request(call, Workload::Shell)?;
-    // The presets' time is for programs. Whoever sits before a terminal ends it; a limit that somebody wrote stays.
-    // What is wrong with a policy is told and recorded by the start.
+    // The presets' time and output are for programs. Whoever sits before a terminal ends it, and sees nothing of what goes on once
+    // output is cut; a limit that somebody wrote stays. What is wrong with a policy is told and recorded by the start.
     let read = load::policy(&request.layers, call.environment);
-    if read.is_ok_and(|loaded| loaded.origins.of(ClauseId::LimitsWall).starts_with("preset ")) {
-        request.layers.push(PolicyLayer::Set("limits.wall=none".to_owned()));
+    for (clause, none) in [(ClauseId::LimitsWall, "limits.wall=none"), (ClauseId::LimitsOutput, "limits.output=none")] {
+        if read.as_ref().is_ok_and(|loaded| loaded.origins.of(clause).starts_with("preset ")) {
+            request.layers.push(PolicyLayer::Set(none.to_owned()));
+        }
     }
     start(request, call.environment, call.console)
 }

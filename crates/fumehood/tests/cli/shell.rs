@@ -45,3 +45,15 @@ fn the_time_of_a_preset_does_not_end_a_shell_and_that_of_a_user_does() {
     let ended = crate::on_terminal(&house, &["shell", "--color", "never", "--timeout", "300ms"], "sleep 9\n");
     assert!(ended.contains("limit: wall time reached its limit of 300ms"), "{ended:?}");
 }
+
+#[test]
+fn a_screen_says_where_output_is_cut_and_a_preset_cuts_no_shell() {
+    let house = House::new();
+    let cut = crate::on_terminal(&house, &["run", "-t", "--output-limit", "4K", "--", "seq", "3000"], "");
+    assert!(cut.contains("[fumehood: `limits.output` is reached, nothing more is shown]"), "{cut:?}");
+    assert!(cut.contains("of output were not kept: its limit is `limits.output`") && !cut.contains("2999"), "{cut:?}");
+    // The presets' limit is 1 MiB.
+    let typed = "seq 200000 | tail -c 1200000\necho an-$((1 + 1))\nexit 0\n";
+    let shown = crate::on_terminal(&house, &["shell", "--color", "never"], typed);
+    assert!(shown.contains("an-2") && !shown.contains("nothing more is shown"), "{} bytes", shown.len());
+}

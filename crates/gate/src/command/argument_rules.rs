@@ -34,6 +34,11 @@ pub(super) struct ArgumentRules {
     pub(super) data: &'static Data,
 }
 
+/// Whether a word of it is judged by where it leads.
+const fn is_place(kind: &Kind) -> bool {
+    matches!(kind, Kind::Path | Kind::PathSpec | Kind::WritePath | Kind::Inside | Kind::Folder | Kind::Rev)
+}
+
 /// Folders in which a command may run: a line that goes somewhere else may also have failed to.
 pub(super) type Folders = BTreeSet<PathBuf>;
 
@@ -42,6 +47,10 @@ impl ArgumentRules {
     pub(super) fn fits(&self, program: &str, check: &Check<'_>, folders: &Folders) -> Result<(), Blocked> {
         let Check { word, kind, role, operand } = check;
         let text = word.text();
+        // bash itself reads folders for it, whatever the program does with the names.
+        if matches!(word.value, Value::Glob(_)) && !is_place(kind) {
+            self.read_names(program, word, folders)?;
+        }
         let good = match kind {
             Kind::None => false,
             Kind::Any | Kind::Module | Kind::Line => true,
@@ -81,6 +90,11 @@ impl ArgumentRules {
             format!("{role} of `{program}` is {}", quote(&word.shown()))
         };
         Err(blocked(id, what, "the word that stands here is judged by its type", kind.wanted()))
+    }
+
+    /// A pattern of files that bash replaces by their names.
+    pub(super) fn read_names(&self, program: &str, word: &Word, folders: &Folders) -> Result<(), Blocked> {
+        if self.reads_all() { Ok(()) } else { self.read_path(program, word, true, folders) }
     }
 
     /// A file that is read, as an argument or by a redirection: below what may be read, as it is written and where it leads.

@@ -15,7 +15,11 @@ const UNARY: &[&str] = &[
 ];
 const BINARY: &[&str] = &["=", "==", "!=", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"];
 
+/// Those of them that look at no file.
+const OF_TEXT: &[&str] = &["-n", "-t", "-z"];
+
 static ANY: Kind = Kind::Any;
+static PATH: Kind = Kind::Path;
 
 /// Whether an operator of one operand is harmless.
 pub(super) fn is_unary(operator: &str) -> bool {
@@ -46,10 +50,13 @@ pub(super) fn test(program: &str, words: &[Word], given: &mut ParsedArguments<'_
         }
         _ => return Err(wrong(program, words)),
     };
+    let of_file = operands.len() == 1 && literal(negated).is_some_and(|operator| !OF_TEXT.contains(&operator));
     for word in operands {
+        // Where a variable leads only running tells; all that is learned of the file is whether it is there.
+        let is_file = of_file && words.len() > negated.saturating_add(1) && word.text().is_some();
         given.checks.push(Check {
             word: word.clone(),
-            kind: &ANY,
+            kind: if is_file { &PATH } else { &ANY },
             role: format!("operand {}", quote(&word.raw)),
             operand: true,
         });

@@ -527,7 +527,7 @@ impl<'t> Parser<'t, '_> {
 
     fn find(&mut self, words: &[Word]) -> Result<(), Blocked> {
         let mut words = words.iter().peekable();
-        while let Some(word) = words.next_if(|word| matches!(word.text(), Some("-H" | "-L" | "-P"))) {
+        while let Some(word) = words.next_if(|word| matches!(word.text(), Some("-H" | "-P"))) {
             self.given.flags.push(word.shown());
         }
         let begins = |word: &&Word| word.head().starts_with('-') || matches!(word.text(), Some("(" | ")" | "!" | ","));

@@ -135,8 +135,13 @@ impl<'j> Walk<'j> {
                     let what = format!("`for` assigns the variable {}", quote(&clause.variable_name));
                     self.refused("commands.env/not-allowed", what, "programs would see it", "a name in small letters");
                 }
-                for word in clause.values.iter().flatten() {
-                    self.word(word, WordPosition::Argument);
+                for value in clause.values.iter().flatten() {
+                    let word = self.word(value, WordPosition::Argument);
+                    let pattern = word.filter(|word| matches!(word.value, Value::Glob(_)));
+                    let read = pattern.map(|word| self.judge.rules.read_names("for", &word, &self.folders));
+                    if let Some(Err(reason)) = read {
+                        self.refuse(reason);
+                    }
                 }
                 self.inside_loop(|walk| walk.list(&clause.body.list));
             }

@@ -215,6 +215,12 @@ fn reads_stay_in_what_may_be_read() {
         "ls /etc",
         "find / -name x",
         "sed -n 1p /etc/passwd",
+        // Names, and whether there is a file.
+        "echo /etc/pass*",
+        "printf '%s\\n' pkg/imp/*",
+        "for f in /etc/pass*; do echo x; done",
+        "test -s /etc/passwd",
+        "[ -r link ]",
     ] {
         assert!(
             ws.run(line)
@@ -226,7 +232,15 @@ fn reads_stay_in_what_may_be_read() {
         );
         assert_eq!(why(&judge, line), "commands.read/outside", "{line}");
     }
-    for line in ["grep -R keep pkg", "diff -r pkg out", "diff pkg out", "cat \"$HOME/x\"", "find . | xargs cat --"] {
+    for line in [
+        "find -L . -name keep",
+        "find . -follow",
+        "grep -R keep pkg",
+        "diff -r pkg out",
+        "diff pkg out",
+        "cat \"$HOME/x\"",
+        "find . | xargs cat --",
+    ] {
         assert_ne!(why(&judge, line), "allowed", "{line}");
     }
     for line in [
@@ -242,6 +256,13 @@ fn reads_stay_in_what_may_be_read() {
         "diff <(cat a.py) <(cat b.py)",
         "ls pkg",
         "cat missing",
+        "echo *.py",
+        "for f in ./*.py; do echo x; done",
+        "[ -f a.py ]",
+        "[ ! -d missing ]",
+        "[ -n /etc/passwd ]",
+        "test -e \"$HOME/x\"",
+        "find . -name y",
     ] {
         assert_eq!(why(&judge, line), "allowed", "{line}");
     }

@@ -13,6 +13,9 @@ use rustix::termios::Winsize;
 use super::options::Screen;
 use super::streams::{Budget, Last, ReadBuffer};
 
+/// What stands where output was cut; a raw terminal needs the CR.
+const CUT: &[u8] = b"\r\n[fumehood: `limits.output` is reached, nothing more is shown]\r\n";
+
 /// The two ends.
 #[derive(Debug)]
 pub(super) struct Terminal {
@@ -23,6 +26,8 @@ pub(super) struct Terminal {
     to_caller: VecDeque<u8>,
     filter: Filter,
     last: Last,
+    /// Bytes that were not shown, for `limits.output`.
+    dropped: u64,
 }
 
 impl Terminal {
@@ -40,6 +45,7 @@ impl Terminal {
             to_caller: VecDeque::new(),
             filter: Filter::default(),
             last: Last::default(),
+            dropped: 0,
         })
     }
 
@@ -98,6 +104,12 @@ impl Terminal {
             Ok(bytes) if !bytes.is_empty() => {
                 let kept = budget.take(bytes.len());
                 self.to_caller.extend(self.filter.pass(bytes.get(..kept).unwrap_or_default()));
+                let dropped = bytes.len().saturating_sub(kept) as u64;
+                // Once, where it happens: a screen on which nothing moves says nothing.
+                if dropped > 0 && self.dropped == 0 {
+                    self.to_caller.extend(CUT);
+                }
+                self.dropped = self.dropped.saturating_add(dropped);
                 true
             }
             Err(Errno::AGAIN | Errno::INTR) => false,
@@ -107,6 +119,11 @@ impl Terminal {
                 false
             }
         }
+    }
+
+    /// Bytes that were not shown, for `limits.output`.
+    pub(super) const fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// The last byte that the caller was shown.

@@ -36,15 +36,20 @@ pub(crate) const PARTIAL: &str = "version control: the run fetched a part of the
 /// Why a hidden path is held.
 const HIDDEN: &str = "hidden: the policy hides it (`fs.hide`), and the run did not see what is there";
 
+/// Why all of a workspace is held.
+const WITHIN: &str =
+    "the workspace is a folder of control files, or lies in one of git's: by its path in it nobody would know one";
+
 /// What is held beside the list.
-fn steering(manifest: &Manifest, led: Led) -> BTreeMap<PathBuf, &'static str> {
+fn steering(list: &List, manifest: &Manifest, led: Led) -> BTreeMap<PathBuf, &'static str> {
     // Where not everything was looked at, all of it could be meant.
     let all =
         led.cut.then(|| (PathBuf::new(), "the workspace has too many folders to look for links among control files"));
+    let within = protect::steers(list, &manifest.workspace).then(|| (PathBuf::new(), WITHIN));
     let led = led.within.into_iter().map(|path| (path, "a link among the control files leads to it"));
     let policies = manifest.policies.iter().map(|path| (path.0.clone(), protect::DOCUMENT));
     let hidden = manifest.hidden.iter().map(|path| (path.0.clone(), HIDDEN));
-    all.into_iter().chain(led).chain(policies).chain(hidden).collect()
+    all.into_iter().chain(within).chain(led).chain(policies).chain(hidden).collect()
 }
 
 /// The folders above a path that git takes for its own, whatever they are called: those on the host, and those that become
@@ -115,7 +120,7 @@ impl<'a> Guarding<'a> {
         let mut tops: BTreeSet<&Path> = led.repositories.iter().map(PathBuf::as_path).collect();
         tops.extend(manifest.entries.iter().flat_map(|entry| entry.path.ancestors().skip(1)));
         let named = host.map(|host| named_by_git(&manifest.workspace, host, tops)).unwrap_or_default();
-        let steering = steering(manifest, led);
+        let steering = steering(list, manifest, led);
         let mut all = Self { list, folders, host, blobs, repositories, named, steering };
         // In what is held already, such as a new repository, nobody needs to look.
         let open = |entry: &&Entry| !all.folders.iter().any(|(folder, _)| entry.path.starts_with(folder));

@@ -1,7 +1,7 @@
 //! git's configuration, key by key: what a run wrote there is taken over as far as it can name no program, folder, file or
 //! server; the lines of the host stay as they are, in their order and with their comments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fault::show_text;
 
@@ -29,9 +29,14 @@ pub struct Part {
 /// Why a configuration may not take the place of another: the keys that differ and can name a program, a folder, a file or
 /// another server.
 pub(super) fn objection(before: &[u8], now: &[u8]) -> Option<String> {
-    let (Some(before), Some(now)) = (keys(before), keys(now)) else {
+    let (Some(before), Some(now)) = (lines(before), lines(now)) else {
         return Some("it has lines that are not understood here".to_owned());
     };
+    // Of what two files and two keys say git believes the later one.
+    if order(&before, &now) != order(&now, &before) {
+        return Some("its keys stand in another order".to_owned());
+    }
+    let (before, now) = (keys_of(&before), keys_of(&now));
     let (_, held) = judged(&before, &now);
     (!held.is_empty()).then(|| format!("{} can name a program or another place", named(&held)))
 }
@@ -65,6 +70,14 @@ pub fn part(before: &[u8], now: &[u8]) -> Option<Part> {
     let merged: String = merged.into_iter().map(|line| line.text).collect();
     // It is read again: what does not say exactly what was judged is not taken.
     (keys(merged.as_bytes())? == wanted).then(|| Part { merged: merged.into_bytes(), left: named(&held) })
+}
+
+/// The keys of one that the other has as well, in the order in which they first stand there.
+fn order<'a>(of: &'a [Line], other: &[Line]) -> Vec<&'a Key> {
+    let others: BTreeSet<&Key> = other.iter().filter_map(|line| Some(&line.key.as_ref()?.0)).collect();
+    let mut seen = BTreeSet::new();
+    let keys = of.iter().filter_map(|line| Some(&line.key.as_ref()?.0));
+    keys.filter(|key| others.contains(key) && seen.insert(*key)).collect()
 }
 
 /// The keys that differ: those that are harmless, and the others.
@@ -418,6 +431,14 @@ mod tests {
             assert!(with(more).is_some(), "{more}");
         }
         assert!(objection(b"", b"\xff").is_some());
+    }
+
+    #[test]
+    fn keys_stay_in_the_hosts_order() {
+        let host = "[include]\n\tpath = x\n[core]\n\thooksPath = safe\n";
+        let turned = "[core]\n\thooksPath = safe\n[include]\n\tpath = x\n";
+        assert!(objection(host.as_bytes(), turned.as_bytes()).is_some());
+        assert_eq!(objection(host.as_bytes(), format!("[user]\n\tname = a\n{host}").as_bytes()), None);
     }
 
     #[test]

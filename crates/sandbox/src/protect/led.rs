@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
+use super::git;
 use super::gitdir::{DATA, is_git, is_repository};
 use super::list::List;
 use super::plan::follow;
@@ -83,6 +84,17 @@ pub(super) fn real(path: &Path) -> Option<PathBuf> {
         Some(target.parent()?.canonicalize().ok()?.join(target.file_name()?))
     };
     path.canonicalize().ok().or_else(missing)
+}
+
+/// Where a path leads, as far as anything is there.
+pub(super) fn led_to(path: &Path) -> Option<PathBuf> {
+    let of_a_part = || {
+        path.ancestors().find_map(|above| {
+            let rest = path.strip_prefix(above).ok()?;
+            above.canonicalize().ok().and_then(|above| git::resolve(&above, rest))
+        })
+    };
+    real(path).or_else(of_a_part)
 }
 
 /// Where in a workspace the documents of a policy lie, relative to it: by their names, by every link of the way, and where

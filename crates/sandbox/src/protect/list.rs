@@ -1,5 +1,6 @@
 //! What becomes of a change at a path: the list of control files, and git's folders with a list of their own.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 pub use policy::protected::{List, Marked, Protected, Shape, list};
@@ -35,6 +36,17 @@ pub fn judge(list: &List, path: &Path, what: NodeChange) -> Verdict {
         None if what == NodeChange::Link && !list.beyond(path).is_empty() => Verdict::Held(ON_THE_WAY.to_owned()),
         None => Verdict::Free,
     }
+}
+
+/// Whether a workspace is itself a folder of control files or one where they are looked for, or lies within a folder of git's: what is in
+/// it is not known by its path in it.
+#[must_use]
+pub fn steers(list: &List, workspace: &Path) -> bool {
+    let of_git = gitdir::split(workspace).is_some_and(|(_, rest)| !rest.as_os_str().is_empty());
+    let name = workspace.file_name().map(Path::new).filter(|name| !gitdir::is_git(name));
+    // Of names as any folder may have (`tools`) entries are looked for in projects alone.
+    let is_place = |name: &Path| name.as_os_str().as_bytes().starts_with(b".") && !list.beyond(name).is_empty();
+    of_git || name.is_some_and(|name| list.covering(name, true).is_some() || is_place(name))
 }
 
 #[cfg(test)]
@@ -74,6 +86,9 @@ mod tests {
         assert_eq!(judge(list(), Path::new(".hg"), NodeChange::NewFolder), Verdict::Free);
         assert_eq!(judge(list(), Path::new(".jj/repo"), NodeChange::NewFolder), Verdict::Free);
         assert!(judge(list(), Path::new(".jj/repo"), NodeChange::NewFile) != Verdict::Free);
+        let within = |path: &str| steers(list(), Path::new(path));
+        assert!(within("/w/.git/hooks") && within("/w/.vscode") && within("/w/.claude") && within("/w/.hg"));
+        assert!(!within("/w/.git") && !within("/w/.claude/worktrees/x") && !within("/w/tools") && !within("/"));
         let at_top = |path: &str| list().at_top(Path::new(path), false).is_some();
         assert!(at_top(".envrc") && !at_top("a/.envrc"));
     }

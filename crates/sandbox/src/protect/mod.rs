@@ -30,7 +30,7 @@ pub use gitdir::{DATA, Kind, NEW_REPOSITORY, NodeChange, REPOSITORY, makes_repos
 pub use hold::Hold;
 pub use index::{Hash, index_objection, settled};
 pub use led::{Led, documents, led};
-pub use list::{List, Marked, Protected, Shape, Verdict, judge, list};
+pub use list::{List, Marked, Protected, Shape, Verdict, judge, list, steers};
 pub use named::{named_by_git, named_elsewhere};
 pub use objects::{MAX_UNPACKED, Name, beside, is_loose};
 pub use plan::{Bind, DOCUMENT, PathStat, ProtectPlan, plan};

@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::led::real;
+use super::led::{led_to, real};
 use super::plan::{MAX_LINKS, follow};
 use super::{git, gitconfig, gitdir, users};
 use crate::state::{Cross, Dir};
@@ -54,7 +54,7 @@ struct ConfigWord {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KeyKind {
-    /// `core.hooksPath`: a folder.
+    /// `core.hooksPath`, `init.templateDir`: a folder.
     Hooks,
     /// `include.path` and the like.
     Further,
@@ -65,7 +65,7 @@ enum KeyKind {
 
 impl KeyKind {
     fn of(key: &str) -> Self {
-        if key.ends_with("hookspath") {
+        if key.ends_with("hookspath") || key.ends_with("templatedir") {
             Self::Hooks
         } else if key.ends_with("path") {
             Self::Further
@@ -120,7 +120,7 @@ pub(super) fn named<'a>(root: &Path, below: &Dir, folders: impl IntoIterator<Ite
     let around = root.ancestors().skip(1).filter(|top| host.is_owned(&top.join(".git"))).map(Path::to_owned);
     let tops = around.chain(folders.into_iter().map(|folder| root.join(folder)));
     let anywhere = users.iter().flat_map(|(base, word)| host.paths(word, [base.as_path()]));
-    tops.flat_map(|top| host.named(&top, &users)).chain(anywhere).collect()
+    tops.flat_map(|top| host.named(&top, &users)).chain(anywhere).chain(host.users_own()).collect()
 }
 
 /// The files of the host, as far as they are read for a workspace.
@@ -155,7 +155,8 @@ impl Host<'_> {
 
     /// What a word means from each of these folders.
     fn paths<'b>(&self, word: &ConfigWord, from: impl IntoIterator<Item = &'b Path>) -> Vec<ConfigPath> {
-        let paths = from.into_iter().flat_map(|from| spelled_and_led(from, &word.path)).chain(self.of_home(&word.path));
+        let paths =
+            from.into_iter().flat_map(|from| self.spelled_and_led(from, &word.path)).chain(self.of_home(&word.path));
         paths.map(|path| ConfigPath { path, folder: word.of == KeyKind::Hooks, exact: word.exact }).collect()
     }
 
@@ -165,6 +166,22 @@ impl Host<'_> {
         let owners: Vec<u32> = self.owner.into_iter().chain(users::trusted()).collect();
         let words = self.words(users::files(&self.homes), &owners);
         words.into_iter().filter(|(_, word)| word.exact || word.argument).collect()
+    }
+
+    /// The configurations that count in every repository, where links lead to them in the workspace.
+    fn users_own(&self) -> impl Iterator<Item = ConfigPath> {
+        let elsewhere = users::files(&self.homes).filter(|path| !path.starts_with(self.root));
+        let led = elsewhere.flat_map(|path| ways(&path).into_iter().chain(led_to(&path)).collect::<Vec<_>>());
+        led.map(|path| ConfigPath { path, folder: false, exact: true })
+    }
+
+    /// A path as it is spelled; and where it leads, behind `..` or where links out there lead into the workspace.
+    fn spelled_and_led(&self, from: &Path, path: &Path) -> impl Iterator<Item = PathBuf> {
+        let climbs = path.components().any(|part| part == Component::ParentDir);
+        let spelled = git::resolve(from, path);
+        let is_out = spelled.as_ref().is_none_or(|spelled| !spelled.starts_with(self.root));
+        let led = if climbs || is_out { led_to(&from.join(path)) } else { None };
+        spelled.into_iter().chain(led.filter(|led| climbs || led.starts_with(self.root)))
     }
 
     /// The folders of git's of a working tree, as git finds them: also those that are not shown inside, and the folder itself.
@@ -211,7 +228,7 @@ impl Host<'_> {
         let mut parts = word.components();
         let home = parts.next().is_some_and(|first| first.as_os_str().as_bytes().starts_with(b"~"));
         let homes = self.homes.iter().filter(move |_| home);
-        homes.filter_map(move |home| git::resolve(home, parts.as_path()))
+        homes.flat_map(move |home| self.spelled_and_led(home, parts.as_path()))
     }
 
     /// A small file and its folder: of the workspace, or of one of the owners.
@@ -229,13 +246,6 @@ impl Host<'_> {
     fn is_owned(&self, path: &Path) -> bool {
         rustix::fs::lstat(path).is_ok_and(|stat| Some(stat.st_uid) == self.owner)
     }
-}
-
-/// A path as it is spelled, and where `..` leads behind a link.
-fn spelled_and_led(from: &Path, path: &Path) -> impl Iterator<Item = PathBuf> {
-    let climbs = path.components().any(|part| part == Component::ParentDir);
-    let led = if climbs { real(&from.join(path)) } else { None };
-    git::resolve(from, path).into_iter().chain(led)
 }
 
 /// Where links lead that steer git from its folder: hooks, mostly.

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::git::{self, GitElsewhere};
 use super::gitdir::{self, DATA, is_repository};
+use super::led::led_to;
 use super::links::files;
 use super::list::{List, Protected, Shape};
 use super::named::named;
@@ -412,8 +413,9 @@ pub(super) fn follow(root: &Path, below: &Dir, path: &Path, mut on_link: impl Fn
         let rest = inner.strip_prefix(&link).unwrap_or(Path::new("")).to_owned();
         let from = root.join(link.parent().unwrap_or(Path::new("")));
         on_link(link);
-        // What lies out of the workspace cannot be written.
+        // What lies out of the workspace cannot be written; a link out there may lead in again.
         let to = git::resolve(&from, &target.join(rest))?;
+        let to = if to.starts_with(root) { to } else { led_to(&to)? };
         at = Path::new("/").join(to.strip_prefix(root).ok()?);
     }
     None

@@ -163,7 +163,9 @@ impl Guard {
             return Ok(guard);
         }
         let plan = look_through(&root, &below, policy)?;
-        if let Some(path) = &plan.within_git {
+        if let Some(path) =
+            plan.within_git.as_ref().or_else(|| protect::steers(protect::list(), &root).then_some(&root))
+        {
             return Err(of_git(path));
         }
         guard.protect.extend(plan.pins.iter().cloned().map(Protect::Pinned));
@@ -476,13 +478,14 @@ fn in_grant((root, there): (&Path, &Path), why: &str, instead: &str) -> Error {
     })
 }
 
-/// A workspace that is a folder of git's, or lies in one.
+/// A workspace that is a folder of git's or of other control files, or lies in one of git's.
 fn of_git(path: &Path) -> Error {
     Error::refused(Fault {
         id: "fs.protect/git-folder",
-        what: format!("{} is a folder of git's", show_path(path)),
+        what: format!("{} is a folder of git's, or of other control files", show_path(path)),
         place: "the workspace".to_owned(),
-        why: "all that is in it steers git, and none of it could be protected where it can be written".to_owned(),
+        why: "all that is in it steers other programs, and none of it could be protected where it can be written"
+            .to_owned(),
         fix: "use workspace mode `overlay`, work in a clone, or ask for `fs.protect = false`".to_owned(),
     })
 }

@@ -208,3 +208,37 @@ fn submodules_and_links_to_folders_of_gits_have_configurations_too() {
     symlink("../outside", work.root.join(".git")).unwrap();
     assert!(has(binds(&work), "hooks"));
 }
+
+#[test]
+fn links_out_of_the_workspace_that_lead_in_again_are_gone_through() {
+    let work = Work::new(&REPO);
+    for path in ["bin/fsm", "hk/pre-commit", "f.py", "conf/rc", "xdg/ignore", "gitconfig", "template/hooks/x"] {
+        work.put(path, "");
+    }
+    let home = work.folder.path();
+    symlink("work", home.join("proj")).unwrap();
+    symlink("work/hk", home.join("hooks")).unwrap();
+    symlink("work/conf", home.join("lib")).unwrap();
+    symlink("work/gitconfig", home.join(".gitconfig")).unwrap();
+    std::fs::create_dir(home.join(".config")).unwrap();
+    symlink("../work/xdg", home.join(".config/git")).unwrap();
+    symlink(home.join("lib/rc"), work.root.join(".envrc")).unwrap();
+    let elsewhere = home.display();
+    work.put(
+        ".git/config",
+        &format!(
+            "[core]\n\tfsmonitor = {elsewhere}/proj/bin/fsm\n\thooksPath = ~/hooks\n[init]\n\ttemplateDir = ~/proj/template\n\
+             [filter \"f\"]\n\tclean = {elsewhere}/proj/later/f\n"
+        ),
+    );
+    let plan = work.plan();
+    let found: Vec<_> = plan.binds.iter().map(|bind| &bind.path).collect();
+    for path in ["bin/fsm", "hk", "template", "gitconfig", "conf/rc"] {
+        assert!(has(&found, path), "{path}: {found:?}");
+    }
+    let held = named_by_git(&work.root, &Dir::open(&work.root).unwrap(), [Path::new("")]);
+    for path in ["bin/fsm", "hk", "template", "gitconfig", "later/f", "xdg/config"] {
+        assert!(has(&held, path), "{path}: {held:?}");
+    }
+    assert!(!has(&held, "f.py") && !has(&held, "xdg"), "{held:?}");
+}

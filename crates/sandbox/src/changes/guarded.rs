@@ -152,6 +152,14 @@ impl<'a> Guarding<'a> {
         above.or_else(below).copied()
     }
 
+    /// Whether git's configuration names a path: it, what it lies in, or something below it that the change would replace.
+    fn is_named(&self, entry: &Entry) -> bool {
+        let stays = entry.kind == Kind::Dir && entry.change != Change::Removed;
+        let below = self.named.range(entry.path.clone()..).next().filter(|_| !stays);
+        entry.path.ancestors().any(|path| self.named.contains(path))
+            || below.is_some_and(|path| path.starts_with(&entry.path))
+    }
+
     /// Whether nobody is shown what is at a path.
     pub(super) fn hides(&self, entry: &Entry) -> bool {
         entry.path.ancestors().any(|path| self.steering.get(path) == Some(&HIDDEN))
@@ -168,9 +176,7 @@ impl<'a> Guarding<'a> {
             other @ (Verdict::Contents(_) | Verdict::Free | Verdict::Held(_)) => other,
         };
         match verdict {
-            Verdict::Free if entry.path.ancestors().any(|path| self.named.contains(path)) => {
-                Some("version control: git's configuration names it".to_owned())
-            }
+            Verdict::Free if self.is_named(entry) => Some("version control: git's configuration names it".to_owned()),
             Verdict::Free => self.steered(entry).map(str::to_owned),
             Verdict::Held(why) => Some(why),
             Verdict::Contents(kind) => {

@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fault::show_text;
 
+/// A larger one is not taken: what it names could not be looked for any more.
+const MAX_SIZE: usize = 1 << 20;
+
 /// How many keys are named.
 const MAX_NAMED: usize = 5;
 
@@ -29,6 +32,9 @@ pub struct Part {
 /// Why a configuration may not take the place of another: the keys that differ and can name a program, a folder, a file or
 /// another server.
 pub(super) fn objection(before: &[u8], now: &[u8]) -> Option<String> {
+    if now.len() > MAX_SIZE {
+        return Some("it is larger than 1 MiB".to_owned());
+    }
     let (Some(before), Some(now)) = (lines(before), lines(now)) else {
         return Some("it has lines that are not understood here".to_owned());
     };
@@ -53,6 +59,9 @@ pub fn taken(before: &[u8], now: &[u8]) -> Option<String> {
 /// The host's configuration with what is harmless of the run's; `None` where all of it is, or nothing.
 #[must_use]
 pub fn part(before: &[u8], now: &[u8]) -> Option<Part> {
+    if now.len() > MAX_SIZE {
+        return None;
+    }
     let (mut merged, run) = (lines(before)?, lines(now)?);
     let (old, new) = (keys_of(&merged), keys_of(&run));
     let (harmless, held) = judged(&old, &new);
@@ -358,6 +367,8 @@ mod tests {
             assert!(objection(b"", config.as_bytes()).is_some(), "{config}");
             assert_eq!(part(b"", config.as_bytes()), None, "{config}");
         }
+        let long = format!("[branch \"x\"]\n\tdescription = {}\n", "a".repeat(MAX_SIZE));
+        assert!(objection(b"", long.as_bytes()).is_some());
     }
 
     #[test]

@@ -21,12 +21,20 @@ use super::plan::{MAX_LINKS, follow};
 use super::{git, gitconfig, gitdir, users};
 use crate::state::{Cross, Dir};
 
-/// A configuration of git's that is larger names nothing.
-const MAX_CONFIG: u64 = 1 << 20;
-/// So many files are read of one repository, with those that are included.
-const MAX_FILES: usize = 32;
+/// A configuration of git's that is larger names nothing. No run makes one so large ([`gitconfig::objection`]).
+const MAX_CONFIG: u64 = 64 << 20;
+/// So many files are read of one repository, with those that are included: no run includes more.
+const MAX_FILES: usize = 4096;
 /// So many words behind `cd` may be the folder that it enters.
 const MAX_BEHIND: usize = 8;
+/// Words behind which a folder is entered.
+const ENTERS: [&str; 4] = ["cd", "pushd", "-C", "--chdir"];
+/// So deep are commands looked for in words of commands.
+const MAX_QUOTED: usize = 3;
+/// Programs that run what is in a folder, where its name is their argument.
+const RUN_FOLDERS: [&str; 5] = ["python", "pypy", "node", "bun", "deno"];
+/// What node looks for beside a name that is not there.
+const OF_NODE: [&str; 3] = [".js", ".cjs", ".mjs"];
 /// So many folders may be entered by one command: what comes after them may be meant from each.
 const MAX_ENTERED: usize = 16;
 
@@ -50,6 +58,8 @@ struct ConfigWord {
     exact: bool,
     /// It is a word behind the name of a program that git starts.
     argument: bool,
+    /// All that is in it may be meant.
+    folder: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,6 +88,11 @@ impl KeyKind {
 }
 
 impl ConfigPath {
+    /// Whether it is the workspace itself, as a folder that git looks through.
+    pub(super) fn is_all(&self, root: &Path) -> bool {
+        self.folder && self.exact && self.path == root
+    }
+
     /// Relative to the workspace, if it lies in it.
     pub(super) fn within(&self, root: &Path) -> Option<&Path> {
         self.path.strip_prefix(root).ok().filter(|path| !path.as_os_str().is_empty())
@@ -100,6 +115,8 @@ pub fn named_elsewhere<'a>(
 pub fn named_by_git<'a>(root: &Path, below: &Dir, folders: impl IntoIterator<Item = &'a Path>) -> BTreeSet<PathBuf> {
     let (mut found, mut links) = (BTreeSet::new(), Vec::new());
     for named in named(root, below, folders) {
+        // All of the workspace is a folder of hooks.
+        found.extend(named.is_all(root).then(PathBuf::new));
         let Some(path) = named.within(root) else { continue };
         let led = follow(root, below, path, |link| links.push(link));
         let of_a_file = |led: &PathBuf| named.folder || below.enter(led, Cross::Yes).is_err();
@@ -114,9 +131,10 @@ pub fn named_by_git<'a>(root: &Path, below: &Dir, folders: impl IntoIterator<Ite
 /// workspace, may name.
 pub(super) fn named<'a>(root: &Path, below: &Dir, folders: impl IntoIterator<Item = &'a Path>) -> BTreeSet<ConfigPath> {
     let owner = rustix::fs::fstat(below).map(|stat| stat.st_uid).ok();
-    let host = Host { root, owner, homes: users::homes(root, owner) };
+    let owners = owner.into_iter().chain(users::trusted()).collect();
+    let host = Host { root, owners, homes: users::homes(root, owner) };
     let users = host.of_users();
-    // git takes no repository of somebody else's.
+    // git takes no repository of somebody else's, or is told to (`safe.directory`).
     let around = root.ancestors().skip(1).filter(|top| host.is_owned(&top.join(".git"))).map(Path::to_owned);
     let tops = around.chain(folders.into_iter().map(|folder| root.join(folder)));
     let anywhere = users.iter().flat_map(|(base, word)| host.paths(word, [base.as_path()]));
@@ -126,8 +144,8 @@ pub(super) fn named<'a>(root: &Path, below: &Dir, folders: impl IntoIterator<Ite
 /// The files of the host, as far as they are read for a workspace.
 struct Host<'a> {
     root: &'a Path,
-    /// Who owns the workspace.
-    owner: Option<u32>,
+    /// Who owns the workspace, the caller and root: git believes what they wrote.
+    owners: Vec<u32>,
     /// What `~` may be.
     homes: BTreeSet<PathBuf>,
 }
@@ -137,7 +155,7 @@ impl Host<'_> {
     fn named(&self, top: &Path, users: &[(PathBuf, ConfigWord)]) -> Vec<ConfigPath> {
         let folders = self.folders(top);
         let files = folders.iter().flat_map(|folder| ["config", "config.worktree"].map(|name| folder.join(name)));
-        let words = self.words(files, self.owner.as_slice());
+        let words = self.words(files, &self.owners);
         let trees = words.iter().filter(|(_, word)| word.of == KeyKind::Tree);
         let trees: Vec<PathBuf> = trees.filter_map(|(base, word)| base.join(&word.path).canonicalize().ok()).collect();
         // Hooks and programs are looked for from the top of the working tree, further files from where they are named.
@@ -157,14 +175,13 @@ impl Host<'_> {
     fn paths<'b>(&self, word: &ConfigWord, from: impl IntoIterator<Item = &'b Path>) -> Vec<ConfigPath> {
         let paths =
             from.into_iter().flat_map(|from| self.spelled_and_led(from, &word.path)).chain(self.of_home(&word.path));
-        paths.map(|path| ConfigPath { path, folder: word.of == KeyKind::Hooks, exact: word.exact }).collect()
+        paths.map(|path| ConfigPath { path, folder: word.folder, exact: word.exact }).collect()
     }
 
     /// The words of the configurations that count in every repository, each with the folder where it is. Most of them are no paths:
     /// there a name without a folder counts behind a program only.
     fn of_users(&self) -> Vec<(PathBuf, ConfigWord)> {
-        let owners: Vec<u32> = self.owner.into_iter().chain(users::trusted()).collect();
-        let words = self.words(users::files(&self.homes), &owners);
+        let words = self.words(users::files(&self.homes), &self.owners);
         words.into_iter().filter(|(_, word)| word.exact || word.argument).collect()
     }
 
@@ -187,7 +204,7 @@ impl Host<'_> {
     /// The folders of git's of a working tree, as git finds them: also those that are not shown inside, and the folder itself.
     fn folders(&self, top: &Path) -> Vec<PathBuf> {
         let git = top.join(".git");
-        let folder = match self.read(&git, self.owner.as_slice()) {
+        let folder = match self.read(&git, &self.owners) {
             Some((_, pointer)) => {
                 pointer.trim_ascii_end().strip_prefix(b"gitdir: ").map(|to| top.join(OsStr::from_bytes(to)))
             }
@@ -197,7 +214,7 @@ impl Host<'_> {
         let folders = folder.into_iter().chain(bare.then(|| top.to_owned()));
         let folders = folders.filter_map(|folder| folder.canonicalize().ok()).filter(|folder| folder.is_dir());
         let with_common = folders.flat_map(|folder| {
-            let common = self.read(&folder.join("commondir"), self.owner.as_slice());
+            let common = self.read(&folder.join("commondir"), &self.owners);
             let common = common.map(|(_, text)| folder.join(OsStr::from_bytes(text.trim_ascii_end())));
             [Some(folder), common.and_then(|common| common.canonicalize().ok())].into_iter().flatten()
         });
@@ -244,7 +261,7 @@ impl Host<'_> {
     }
 
     fn is_owned(&self, path: &Path) -> bool {
-        rustix::fs::lstat(path).is_ok_and(|stat| Some(stat.st_uid) == self.owner)
+        rustix::fs::lstat(path).is_ok_and(|stat| self.owners.contains(&stat.st_uid))
     }
 }
 
@@ -309,6 +326,7 @@ fn words_of(section: &str, key: &str, value: &str, path: impl Fn(&str) -> PathBu
         all.extend(spaced.split_ascii_whitespace().map(|word| word.trim_start_matches('!').to_owned()));
         all.extend(of_command(&text.replace(['"', '\'', '\\'], "")));
     }
+    of_shell(&whole, MAX_QUOTED, &mut all);
     let words = all.into_iter().filter(|word| word.bytes().any(|b| b.is_ascii_alphanumeric()) && !is_a_value(word));
     let exact = |word: &str| match of {
         KeyKind::Hooks | KeyKind::Further => true,
@@ -317,8 +335,49 @@ fn words_of(section: &str, key: &str, value: &str, path: impl Fn(&str) -> PathBu
     };
     // A program without a folder is found by PATH.
     let program = whole.trim_start_matches('!').split_ascii_whitespace().next().unwrap_or_default();
-    let argument = |word: &str| section != "alias" && is_program(section, key) && word != program;
-    words.map(|word| ConfigWord { path: path(&word), of, exact: exact(&word), argument: argument(&word) }).collect()
+    let is_command = section != "alias" && is_program(section, key);
+    let argument = |word: &str| is_command && word != program;
+    let runs_folders = is_command && RUN_FOLDERS.iter().any(|name| whole.contains(name));
+    let mut found = Vec::new();
+    for word in words {
+        let (exact, argument) = (exact(&word), argument(&word));
+        let mut add = |word: &str, folder: bool| {
+            found.push(ConfigWord { path: path(word), of, exact, argument, folder });
+        };
+        let is_path = word.contains('/');
+        add(&word, of == KeyKind::Hooks || runs_folders && is_path);
+        // What a pattern or a variable becomes is in the folder before it.
+        let open = word.split_once(['*', '?', '[', '{', '$', '`', '(']).filter(|_| is_command);
+        if let Some((folder, _)) = open.and_then(|(before, _)| before.rsplit_once('/')) {
+            add(folder, true);
+        }
+        if runs_folders && is_path {
+            OF_NODE.iter().for_each(|end| add(&format!("{word}{end}"), false));
+        }
+    }
+    found
+}
+
+/// The words of a shell's command, as its quotes hold them together; also of commands within a word (`sh -c`), so many deep.
+fn of_shell(command: &str, deep: usize, found: &mut BTreeSet<String>) {
+    let (mut word, mut quote, mut chars) = (String::new(), None, command.chars());
+    let mut words = Vec::new();
+    while let Some(c) = chars.next() {
+        match (quote, c) {
+            (Some('\''), '\'') | (Some('"'), '"') => quote = None,
+            (None, '\'' | '"') => quote = Some(c),
+            (None | Some('"'), '\\') => word.extend(chars.next()),
+            (None, c) if c.is_ascii_whitespace() || ";|&()<>=!".contains(c) => words.push(std::mem::take(&mut word)),
+            (_, c) => word.push(c),
+        }
+    }
+    words.push(word);
+    for word in words.into_iter().filter(|word| !word.is_empty() && word != command) {
+        if deep > 0 && word.contains(|c: char| c.is_ascii_whitespace() || "'\"".contains(c)) {
+            of_shell(&word, deep.saturating_sub(1), found);
+        }
+        found.insert(word);
+    }
 }
 
 /// The words of a command: a variable or a substitution may be the top or the home folder, and what comes after `cd` may be meant
@@ -333,7 +392,11 @@ fn of_command(command: &str) -> Vec<String> {
         words.extend(behind.into_iter().flat_map(|(_, rest)| [rest.to_owned(), format!("~/{rest}")]));
         before = part.chars().next_back();
     }
-    let enters = words.iter().enumerate().filter(|(_, word)| *word == "cd").map(|(at, _)| at.saturating_add(1));
+    let enters = words
+        .iter()
+        .enumerate()
+        .filter(|(_, word)| ENTERS.contains(&word.as_str()))
+        .map(|(at, _)| at.saturating_add(1));
     let enters: Vec<usize> = enters.collect();
     // The nearest first, so that each `cd` has its folder.
     let behind = (0..MAX_BEHIND).flat_map(|more| enters.iter().map(move |at| at.saturating_add(more)));

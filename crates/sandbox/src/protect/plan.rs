@@ -204,6 +204,9 @@ impl ProtectPlan {
         let tops: BTreeSet<&Path> =
             repositories.filter_map(|git| git.parent()).chain(bare).chain([Path::new("")]).collect();
         for one in named(&self.root, below, tops) {
+            if one.is_all(&self.root) {
+                self.within_git = Some(self.root.clone());
+            }
             let Some(path) = one.within(&self.root).map(Path::to_owned) else { continue };
             if one.exact {
                 self.awaited(below, &path);

@@ -242,3 +242,36 @@ fn links_out_of_the_workspace_that_lead_in_again_are_gone_through() {
     }
     assert!(!has(&held, "f.py") && !has(&held, "xdg"), "{held:?}");
 }
+
+#[test]
+fn a_command_is_read_as_a_shell_reads_it() {
+    for (config, path) in [
+        ("fsmonitor = \\\"my bin/f\\\"", "my bin/f"),
+        ("fsmonitor = 'my bin/f' x", "my bin/f"),
+        ("fsmonitor = my\\\\ bin/f", "my bin/f"),
+        ("fsmonitor = \"sh -c \\\"exec 'my bin/f'\\\" --\"", "my bin/f"),
+        ("fsmonitor = sh bin/fs*", "bin"),
+        ("fsmonitor = sh bin/fsm-$(uname)", "bin"),
+        ("fsmonitor = env -C bin sh ./f", "bin/f"),
+        ("fsmonitor = node bin/clean", "bin/clean.js"),
+        ("fsmonitor = python3 tools/filt", "tools/filt"),
+    ] {
+        let work = Work::new(&REPO);
+        for file in ["my bin/f", "bin/f", "bin/clean.js", "tools/filt/__main__.py", "src/x"] {
+            work.put(file, "");
+        }
+        work.put(".git/config", &format!("[core]\n\t{config}\n"));
+        let found = binds(&work);
+        assert!(has(&found, path) && !has(&found, "src"), "{config}: {found:?}");
+        let held = named_by_git(&work.root, &Dir::open(&work.root).unwrap(), [Path::new("")]);
+        assert!(has(&held, path), "{config}: {held:?}");
+    }
+}
+
+#[test]
+fn a_folder_of_hooks_that_is_the_workspace_is_all_of_it() {
+    let work = Work::new(&REPO);
+    work.put(".git/config", &format!("[core]\n\thooksPath = {}\n", work.root.display()));
+    assert_eq!(work.plan().within_git.as_ref(), Some(&work.root));
+    assert!(has(named_by_git(&work.root, &Dir::open(&work.root).unwrap(), [Path::new("")]), ""));
+}

@@ -51,6 +51,8 @@ use crate::sockets::Sockets;
 
 pub use error::BrokerError;
 
+/// The user as whom root starts the broker.
+const NOBODY: u32 = 65534;
 /// Where the machine's resolvers are named.
 const RESOLVERS: &str = "/etc/resolv.conf";
 /// As long as programs may keep the address that they were told for a name.
@@ -75,6 +77,11 @@ pub fn serve(socket: OwnedFd) -> Result<(), BrokerError> {
 /// As [`serve`].
 pub fn serve_with(socket: OwnedFd, resolvers: &Path, unused: Duration) -> Result<(), BrokerError> {
     let socket = UnixStream::from(socket);
+    // Where root starts it, it is a user that others on the machine may be too: none of them reads its memory. Refused where
+    // processes are counted by looking, for which it is the caller's own user.
+    if rustix::process::getuid().as_raw() == NOBODY {
+        let _refused = sys::bare::set_dumpable(false);
+    }
     let served = started(&socket, resolvers, unused);
     if let Err(error) = &served {
         // Who is gone needs not be told.

@@ -160,9 +160,12 @@ fn once(row: &Row, setup: &TrialSetup, inside: &dyn Confined) -> io::Result<(Sce
     let mut layout = Layout::make(&stage, &setup.program, setup.root, inside)?;
     let sampled = |clause: &String| {
         let overshoot = setup.promises.sampled.get(clause)?;
-        Some((clause.strip_prefix("limits.").unwrap_or(clause).to_owned(), overshoot.clone()))
+        let name = clause.strip_prefix("limits.").unwrap_or(clause);
+        let limit = if ["files", "fs.tmp"].contains(&name) { "disk" } else { name };
+        // What cannot be looked into ends a run by its memory, whatever else is counted.
+        Some([(limit.to_owned(), overshoot.clone()), ("memory".to_owned(), overshoot.clone())])
     };
-    layout.sampled = row.clauses.iter().filter_map(sampled).collect();
+    layout.sampled = row.clauses.iter().filter_map(sampled).flatten().collect();
     let state = setup.environment.state.state().ok().map(|(path, _)| path);
     layout.words.insert("state-folders", folders(state.as_deref()));
     layout.environment = setup.environment.clone();

@@ -457,6 +457,7 @@ impl Check<'_, '_> {
             self.lint(ClauseId::NetAllow, "net/one-address", what, why, fix);
         }
         self.lint_wider();
+        self.lint_everybody();
         let meant = |rule: &NetRule, host: &str| match &rule.to {
             Target::Host(pattern) => pattern == host || host_matches(pattern, host),
             Target::Cidr(_) => false,
@@ -476,6 +477,15 @@ impl Check<'_, '_> {
                 ("a secret is put into requests that are allowed, and allows none", "add the host to `net.allow`");
             self.lint(ClauseId::Secrets, "secrets/no-rule", what, why, fix);
         }
+    }
+
+    /// A range of all addresses, which is legal and means hosts of everybody.
+    fn lint_everybody(&mut self) {
+        let is_all = |rule: &&NetRule| matches!(&rule.to, Target::Cidr(range) if range.length == 0);
+        let Some(to) = self.policy.net.rules().find(is_all).map(|rule| rule.to.to_string()) else { return };
+        let what = format!("a rule allows `{to}`: every public address");
+        let (why, fix) = ("what a program can read it can send to anybody", "name the hosts, or a smaller `cidr`");
+        self.lint(ClauseId::NetAllow, "net/everybody", what, why, fix);
     }
 
     /// Rules about requests beside one that passes all of them: rules add up, so that these narrow nothing.

@@ -66,7 +66,7 @@ pub(super) const ROWS: &[Row] = &[
         shape: Shape::HostsOf,
         lift: false,
         default: "{}",
-        promise: "A program that is named here, by the file that it really executes, reaches these hosts alone.",
+        promise: "A program that is named here, by the file that it really executes, reaches these hosts alone. No tier of this version holds that, and each refuses it (`net.programs/not-held`).",
         not_promised: "",
         valid: r#"net = { mode = "allow", programs = { "/usr/bin/git" = ["github.com"] } }"#,
         invalid: r#"net.programs = { git = ["github.com"] }"#,

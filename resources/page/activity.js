@@ -48,11 +48,13 @@ function short(body) {
   return text.length > 90 ? `${text.slice(0, 90)}…` : text;
 }
 
+const SEEN = { output: "read from a program's output: a hint, not evidence", kernel: "seen by the kernel", broker: "seen by the broker" };
+
 /// As the report of a run has them.
 function violations(info) {
   const all = info.report?.violations ?? info.violations ?? [];
   if (all.length === 0) {
     return h("p", { class: "quiet" }, info.state === "ended" ? "Nothing was denied that the kernel or a program's own words told of." : "What was denied is counted at the end of the sandbox; until then the record below tells of the first of each kind that the network's broker stopped, and the programs' own output of the rest.");
   }
-  return all.map((one) => h("div", { class: "card" }, trouble({ refused: [one] }), h("p", { class: "quiet small" }, plain(`${one.count ?? 1} times, ${one.seen === "output" ? "read from a program's output: a hint, not evidence" : "seen by the kernel"}`))));
+  return all.map((one) => h("div", { class: "card" }, trouble({ refused: [one] }), h("p", { class: "quiet small" }, plain(`${one.count ?? 1} times, ${SEEN[one.seen] ?? one.seen}${one.program ? `, of ${one.program}` : ""}`))));
 }

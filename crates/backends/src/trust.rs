@@ -231,6 +231,18 @@ mod tests {
         assert!(told(&[file, hash], &[link], grant).is_empty(), "what is granted is not looked into");
     }
 
+    /// By the list that the page has: without its variable such a client does not trust what the broker opens.
+    #[test]
+    fn programs_are_told_of_the_bundle_by_the_variables_that_the_page_names() {
+        let page = include_str!("../../../docs/concepts/network.md");
+        let (_, list) = page.split_once("which variables name (").unwrap();
+        let (list, _) = list.split_once(')').unwrap();
+        let mut told: Vec<&str> = list.split(',').map(|name| name.trim().trim_matches('`')).collect();
+        let mut set = VARIABLES.to_vec();
+        (told.sort_unstable(), set.sort_unstable());
+        assert_eq!(told, set);
+    }
+
     #[test]
     fn the_bundle_is_laid_on_what_each_distribution_has() {
         let none: [&str; 0] = [];

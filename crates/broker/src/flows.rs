@@ -78,7 +78,7 @@ pub(crate) async fn serve(run: Rc<Run>, port: u16, socket: OwnedFd) -> io::Resul
         }
         let to = run.meant(came.to.to_canonical());
         match begun(&run, &to, port) {
-            Err(reason) => drop(run.denied(&reason, &to, port)),
+            Err(reason) => drop(run.denied_datagram(&reason, &to, port)),
             Ok((pin, place)) => {
                 let (sender, waiting) = channel(MAX_WAITING);
                 drop(sender.try_send((datagram, room)));
@@ -109,7 +109,7 @@ impl Flow {
             ended = self.both_ways(waiting) => ended,
         };
         if let Err(ConnectionEnd::Denied(reason)) = ended {
-            self.run.denied(&reason, &self.to, self.port);
+            self.run.denied_datagram(&reason, &self.to, self.port);
         }
     }
 

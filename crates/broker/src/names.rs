@@ -169,7 +169,10 @@ async fn say(run: &Rc<Run>, question: &Question) -> DnsAnswer {
         }
         LookUp::Known { pinned: false } => match run.resolver.find(name).await {
             Resolved::NoName => DnsAnswer::NoName,
-            Resolved::Failed(why) => DnsAnswer::Failed(why),
+            Resolved::Failed(why) => {
+                run.unreached(&To::Name(name.to_owned()), 0, &why);
+                DnsAnswer::Failed(why)
+            }
             Resolved::TooMany => {
                 let record = run.denied(&Reason::Rate, &To::Name(name.to_owned()), 0);
                 DnsAnswer::Refused(format!("{}: {}", record.id, record.why))

@@ -31,7 +31,11 @@ pub(crate) struct Aim {
 /// A connection to where the name (or the address) really is, judged anew.
 pub(crate) async fn reached(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, ConnectionEnd> {
     let late = |_| Err(ConnectionEnd::Failed(format!("{} cannot be reached in time", aim.to)));
-    tokio::time::timeout(WAY_OUT, out(run, aim)).await.unwrap_or_else(late)
+    let reached = tokio::time::timeout(WAY_OUT, out(run, aim)).await.unwrap_or_else(late);
+    if let Err(ConnectionEnd::Failed(why)) = &reached {
+        run.unreached(&aim.to, aim.port, why);
+    }
+    reached
 }
 
 async fn out(run: &Rc<Run>, aim: &Aim) -> Result<TcpStream, ConnectionEnd> {

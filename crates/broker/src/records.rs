@@ -1,10 +1,10 @@
 //! What the engine is told: denials by kind with their counts, usage, questions.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use egress::denial::{Reason, To};
-use egress::wire::{Denied, FromBroker, Usage};
+use egress::wire::{Denied, FromBroker, MAX_UNREACHED, Usage};
 use tokio::sync::Notify;
 
 /// Most kinds of denials that are told apart; what comes after is counted together by its id.
@@ -16,6 +16,8 @@ pub(crate) struct Records {
     /// Frames that are to be said at once.
     fresh: RefCell<Vec<FromBroker>>,
     said: RefCell<Usage>,
+    /// Hosts that could not be reached outside, of which it was told.
+    unreached: RefCell<BTreeSet<String>>,
     /// Somebody added something.
     pub(crate) more: Notify,
 }
@@ -29,7 +31,15 @@ struct CountedDenial {
 impl Records {
     /// Adds a denial: the first of its kind is said at once.
     pub(crate) fn denied(&self, reason: &Reason, to: &To, port: u16) -> Denied {
-        let record = reason.record(to, port);
+        self.add(reason, reason.record(to, port))
+    }
+
+    /// The same of a datagram.
+    pub(crate) fn denied_datagram(&self, reason: &Reason, to: &To, port: u16) -> Denied {
+        self.add(reason, reason.record_of_datagram(to, port))
+    }
+
+    fn add(&self, reason: &Reason, record: Denied) -> Denied {
         let mut key = (record.id.clone(), record.host.clone(), record.port);
         let mut kinds = self.kinds.borrow_mut();
         // Names that come without end are one kind, whatever they are.
@@ -45,6 +55,17 @@ impl Records {
             self.more.notify_one();
         }
         record
+    }
+
+    /// What may be reached could not be, outside: said once for each host, as far as there is room.
+    pub(crate) fn unreached(&self, to: &To, port: u16, why: &str) {
+        let (host, mut told) = (to.to_string(), self.unreached.borrow_mut());
+        if told.len() < MAX_UNREACHED && told.insert(host.clone()) {
+            // Its own name stands before it.
+            let why = why.strip_prefix(&host).map_or(why, str::trim_start);
+            let why = why.strip_prefix("cannot be reached: ").unwrap_or(why).to_owned();
+            self.say(FromBroker::Unreached { host, port, why });
+        }
     }
 
     /// Says this as soon as it can be.
@@ -114,6 +135,20 @@ mod tests {
         }
         assert_eq!(counts(&records.fresh()), [("others".to_owned(), 1)]);
         assert_eq!(counts(&records.counts(Usage::default())), [("others".to_owned(), 300)]);
+    }
+
+    #[test]
+    fn a_host_that_is_not_reached_is_told_once_and_of_some() {
+        let records = Records::default();
+        for number in 0..MAX_UNREACHED + 5 {
+            let to = name(&format!("n{number}.example"));
+            records.unreached(&to, 0, &format!("{to} cannot be reached: no way"));
+            records.unreached(&to, 443, "again");
+        }
+        let fresh = records.fresh();
+        assert_eq!(fresh.len(), MAX_UNREACHED);
+        let (host, why) = ("n0.example".to_owned(), "no way".to_owned());
+        assert_eq!(fresh.first(), Some(&FromBroker::Unreached { host, port: 0, why }));
     }
 
     #[test]

@@ -231,6 +231,16 @@ impl Run {
         self.records.denied(reason, to, port)
     }
 
+    /// Records a datagram that may not go.
+    pub(crate) fn denied_datagram(&self, reason: &Reason, to: &To, port: u16) -> Denied {
+        self.records.denied_datagram(reason, to, port)
+    }
+
+    /// What may be reached could not be, outside.
+    pub(crate) fn unreached(&self, to: &To, port: u16, why: &str) {
+        self.records.unreached(to, port, why);
+    }
+
     /// Counts a connection that was passed on.
     pub(crate) fn passed(&self) {
         self.connections.set(self.connections.get().saturating_add(1));

@@ -37,6 +37,8 @@ const MAX_BODY: usize = 1 << 20;
 const MAX_BODIES: usize = 32;
 /// How long such a body may take to come.
 const BODY_TIME: Duration = Duration::from_secs(30);
+/// What to do where a secret cannot be put into a request.
+const PLAINLY: &str = "send a plain request over TLS, whole and at once";
 
 /// The secrets of the run.
 #[derive(Debug, Default)]
@@ -143,10 +145,11 @@ impl Secrets {
         if near.is_empty() {
             return Ok((request, None));
         }
-        let denied = |why| NotPut::Denied(Reason::Secret(why));
+        let denied = |why| not_put(why, PLAINLY);
         let (mut parts, mut body) = request.into_parts();
         if parts.headers.contains_key(UPGRADE) {
-            return Err(denied("a WebSocket cannot be searched for them"));
+            let why = "a WebSocket cannot be searched for them";
+            return Err(not_put(why, "do without a WebSocket, as most clients do by HTTPS"));
         }
         searchable(&mut parts.headers);
         let (method, path) = (parts.method.as_str().to_owned(), parts.uri.path().to_owned());
@@ -188,7 +191,7 @@ impl Secrets {
         parts: &mut Parts,
         body: Body,
     ) -> Result<Body, NotPut> {
-        let denied = |why| NotPut::Denied(Reason::Secret(why));
+        let denied = |why| not_put(why, PLAINLY);
         let (payload, body) = match signer.payload(asked, parts).map_err(denied)? {
             Some(stated) => (stated, body),
             None if body.is_end_stream() => (sign::digest(&[]), body),
@@ -300,6 +303,10 @@ impl hyper::body::Body for Replayed {
     }
 }
 
+fn not_put(why: &'static str, instead: &'static str) -> NotPut {
+    NotPut::Denied(Reason::Secret { why, instead })
+}
+
 /// What the answer to a request is searched for.
 #[derive(Debug)]
 pub(crate) struct Search(Arc<Forms>);
@@ -313,12 +320,16 @@ impl Search {
         let (mut parts, body) = response.into_parts();
         let in_part = matches!(parts.status, StatusCode::PARTIAL_CONTENT | StatusCode::IM_USED);
         if in_part || parts.headers.contains_key(CONTENT_RANGE) {
-            return Err(Reason::Secret("its answer is a part of one, which nobody asked for: it cannot be searched"));
+            return Err(Reason::Secret {
+                why: "its answer is a part of one, which nobody asked for: it cannot be searched",
+                instead: "take the answer whole, of a server that sends it so",
+            });
         }
         if is_coded(&parts.headers) {
-            return Err(Reason::Secret(
-                "its answer is compressed though it was asked not to be: it cannot be searched",
-            ));
+            return Err(Reason::Secret {
+                why: "its answer is compressed though it was asked not to be: it cannot be searched",
+                instead: "take an answer that is not compressed, of a server that sends it so",
+            });
         }
         // The reason phrase, and names of headers as they were written.
         parts.extensions.clear();

@@ -15,6 +15,17 @@ pub enum To {
     Address(IpAddr),
 }
 
+impl To {
+    /// It and a port, as flags and URLs write them: an IPv6 address in brackets, since without them the port would be its last group.
+    #[must_use]
+    pub fn at(&self, port: u16) -> String {
+        match self {
+            Self::Address(IpAddr::V6(address)) => format!("[{address}]:{port}"),
+            Self::Address(IpAddr::V4(_)) | Self::Name(_) => format!("{self}:{port}"),
+        }
+    }
+}
+
 impl std::fmt::Display for To {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -63,8 +74,13 @@ pub enum Reason {
     Rate,
     /// Nobody can listen for it inside: why.
     Listener(String),
-    /// A request to a host with secrets cannot be given them, or its answer cannot be searched for them: why.
-    Secret(&'static str),
+    /// A request to a host with secrets cannot be given them, or its answer cannot be searched for them.
+    Secret {
+        /// Why.
+        why: &'static str,
+        /// What to do instead.
+        instead: &'static str,
+    },
     /// A person said no, or nobody answered.
     Asked,
     /// The same about a request of this method, of which rules ask.
@@ -91,7 +107,7 @@ impl Reason {
             Self::Names => "net.allow/names",
             Self::Rate => "net.dns/rate",
             Self::Listener(_) => "net.allow/listener",
-            Self::Secret(_) => "secrets/not-put",
+            Self::Secret { .. } => "secrets/not-put",
             Self::Asked => "net.unknown/answered",
             Self::AskedOf(_) => "net.allow/answered",
         }
@@ -130,7 +146,7 @@ impl Reason {
                     .to_owned()
             }
             Self::Listener(why) => format!("nobody can listen for it inside: {why}"),
-            Self::Secret(why) => format!("secrets of the policy are for this host, and {why}"),
+            Self::Secret { why, .. } => format!("secrets of the policy are for this host, and {why}"),
             Self::Asked | Self::AskedOf(_) => {
                 "no person has allowed it: the answer was no, none came in time, or it could not be shown".to_owned()
             }
@@ -140,7 +156,7 @@ impl Reason {
     fn instead(&self, to: &To, port: u16) -> String {
         match self {
             Self::UnknownName | Self::Port if port > 0 => {
-                format!("reach a host that the policy allows, or ask for `--allow-host {to}:{port}`")
+                format!("reach a host that the policy allows, or ask for `--allow-host {}`", to.at(port))
             }
             Self::UnknownName | Self::Port => {
                 format!("reach a host that the policy allows, or ask for `--allow-host {to}`")
@@ -158,7 +174,7 @@ impl Reason {
             Self::Bytes => "work with what is there".to_owned(),
             Self::Names => "look up fewer names".to_owned(),
             Self::Rate => "look up fewer names at once, and come again".to_owned(),
-            Self::Secret(_) => "send a plain request, and take an answer that is not compressed".to_owned(),
+            Self::Secret { instead, .. } => (*instead).to_owned(),
             Self::Listener(_) => {
                 "leave the ports of its rules free, and look up fewer names that have high ports".to_owned()
             }
@@ -170,10 +186,10 @@ impl Reason {
     pub fn record(&self, to: &To, port: u16) -> Denied {
         let what = match (self, port) {
             (Self::Rate, _) => "looking up many names".to_owned(),
-            (Self::Secret(_), _) => format!("a request to {to}:{port}"),
-            (Self::Method(method) | Self::AskedOf(method), _) => format!("a request {method} to {to}:{port}"),
+            (Self::Secret { .. }, _) => format!("a request to {}", to.at(port)),
+            (Self::Method(method) | Self::AskedOf(method), _) => format!("a request {method} to {}", to.at(port)),
             (_, 0) => format!("looking up {to}"),
-            (_, port) => format!("connecting to {to}:{port}"),
+            (_, port) => format!("connecting to {}", to.at(port)),
         };
         Denied {
             id: self.id().to_owned(),
@@ -185,6 +201,19 @@ impl Reason {
             port,
             count: 1,
         }
+    }
+
+    /// The record of a datagram that may not go, which nobody connects for.
+    #[must_use]
+    pub fn record_of_datagram(&self, to: &To, port: u16) -> Denied {
+        let mut record = self.record(to, port);
+        if let Some(place) = record.what.strip_prefix("connecting to ") {
+            record.what = format!("sending a datagram to {place}");
+        }
+        if matches!(self, Self::UnknownName | Self::Port) {
+            "ask for a rule of this host and port with `protocol = \"udp\"`".clone_into(&mut record.instead);
+        }
+        record
     }
 }
 

@@ -101,35 +101,61 @@ pub struct Request<'a> {
 }
 
 /// A part of `[net]` that the broker cannot hold yet, and so refuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotBuilt {
     /// The key.
     pub key: &'static str,
+    /// The rule, where it is one.
+    pub rule: Option<String>,
     /// Why.
     pub why: &'static str,
+    /// What to do.
+    pub fix: &'static str,
 }
 
 /// What of these rules the broker cannot hold yet: who starts it refuses them before.
 #[must_use]
 pub fn not_built(net: &Net) -> Vec<NotBuilt> {
-    let any = |fits: fn(&NetRule) -> bool| net.rules().any(fits);
+    let first = |fits: fn(&NetRule) -> bool| net.rules().find(|rule| fits(rule)).map(|rule| rule.to.to_string());
+    let part = |key, rule: Option<String>, why, fix| NotBuilt { key, rule, why, fix };
+    let whole = |there: bool, key, why, fix| there.then(|| part(key, None, why, fix));
+    let rule = |rule: Option<String>, why, fix| rule.map(|rule| part("net.allow", Some(rule), why, fix));
     let parts = [
-        (
+        whole(
             !net.programs.is_empty(),
             "net.programs",
             "which program a connection is of can change before anybody has looked",
+            "leave it out, and run the program in a sandbox of its own with these hosts",
         ),
-        (
-            net.denied_out_of_sight().is_some(),
-            "net.deny",
-            "a proxy resolves names, so that no `cidr` can be denied to them",
+        net.denied_out_of_sight().map(|denial| {
+            let why = "a proxy resolves names, so that no `cidr` can be denied to them";
+            let fix = "deny names, let the proxy refuse these addresses, or leave out `net.proxy`";
+            part("net.deny", Some(denial.to.to_string()), why, fix)
+        }),
+        whole(
+            net.connections > Some(MAX_CONNECTIONS),
+            "net.connections",
+            "the broker holds 1500 at once, and no more",
+            "write 1500, or less",
         ),
-        (net.connections > Some(MAX_CONNECTIONS), "net.connections", "the broker holds 1500 at once, and no more"),
-        (net.datagrams_by_proxy().is_some(), "net.allow", "a proxy of HTTP passes no datagrams on"),
-        (any(is_unreachable), "net.allow", "a `cidr` that is not public is reached by `address` alone"),
-        (any(|rule| rule.ports.contains(&NAMES_PORT)), "net.allow", "port 53 is where the broker itself answers names"),
+        rule(
+            net.datagrams_by_proxy().map(|rule| rule.to.to_string()),
+            "a proxy of HTTP passes no datagrams on",
+            "say by `address` where it is, use TCP, or leave this rule out",
+        ),
+        rule(
+            first(is_unreachable),
+            "a `cidr` that is not public is reached by `address` alone, which a range of several addresses has not",
+            "write a rule for each host that is meant, with its `address`: \
+             { host = \"db.corp\", ports = [5432], address = \"10.1.2.3:5432\" }",
+        ),
+        rule(
+            first(|rule| rule.ports.contains(&NAMES_PORT)),
+            "port 53 is where the broker itself answers names",
+            "leave 53 out of its `ports`: names are looked up without a rule",
+        ),
     ];
-    parts.into_iter().filter(|(there, ..)| *there).map(|(_, key, why)| NotBuilt { key, why }).collect()
+    parts.into_iter().flatten().collect()
 }
 
 /// Whether a rule names addresses inside, and does not say by `address` that they are meant.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 /// The version of what is said here; another one is refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Most bytes of JSON in one frame.
 pub const MAX_FRAME: usize = 1 << 20;
 /// Most descriptors beside one message (the kernel takes 253).
@@ -27,6 +27,8 @@ pub const MAX_SEEN: usize = 1000;
 pub const MAX_WHOSE: usize = 200;
 /// Most secrets in [`FromBroker::Used`].
 pub const MAX_USED: usize = 1000;
+/// Most hosts of which [`FromBroker::Unreached`] tells.
+pub const MAX_UNREACHED: usize = 16;
 /// Most bytes of one text of a record; what is longer is cut by [`FromBroker::bounded`].
 pub const MAX_TEXT: usize = 512;
 
@@ -267,6 +269,15 @@ pub enum FromBroker {
         /// What was connected to.
         to: SocketAddr,
     },
+    /// What may be reached could not be, outside: that is no denial. Once for each host, of at most [`MAX_UNREACHED`].
+    Unreached {
+        /// The name, or the address where none was looked up.
+        host: String,
+        /// The port; 0 for a look-up.
+        port: u16,
+        /// Why.
+        why: String,
+    },
     /// [`ToBroker::Rules`] were not taken, and those before hold.
     Refused {
         /// Why.
@@ -376,6 +387,7 @@ impl FromBroker {
                 Self::Ask { id, host: cut(host), port, request }
             }
             Self::Whose { id, from, to } => Self::Whose { id, from, to },
+            Self::Unreached { host, port, why } => Self::Unreached { host: cut(host), port, why: cut(why) },
             Self::Refused { why } => Self::Refused { why: cut(why) },
             Self::Failed { what, why } => Self::Failed { what: cut(what), why: cut(why) },
         }

@@ -499,6 +499,11 @@ fn records_say_what_why_and_what_instead() {
     assert_eq!(denied.what, "connecting to evil.example:443");
     assert_eq!(denied.instead, "reach a host that the policy allows, or ask for `--allow-host evil.example:443`");
     assert_eq!(Reason::UnknownName.record(&to, 0).what, "looking up evil.example");
+    let six = To::Address("2001:db8::1".parse().unwrap());
+    let denied_six = Reason::Port.record(&six, 80);
+    assert_eq!(denied_six.what, "connecting to [2001:db8::1]:80");
+    assert_eq!(denied_six.instead, "reach a host that the policy allows, or ask for `--allow-host [2001:db8::1]:80`");
+    assert_eq!(Reason::Denied.record_of_datagram(&to, 53).what, "sending a datagram to evil.example:53");
     let told = egress::denial::body(&denied);
     let keys: Vec<_> = told.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(keys, ["id", "clause", "what", "why", "instead"]);
@@ -525,6 +530,7 @@ fn what_is_not_built_is_not_taken() {
         let all = Rules::of(rules(&net).net().clone());
         let document = all.net().document();
         let refused = Rules::read(&document).unwrap_err();
+        assert!(egress::judge::not_built(all.net()).iter().all(|part| !part.fix.is_empty()), "{net}");
         assert!(refused.starts_with(&format!("`{key}`")), "{net}: {refused}");
     }
     let plain = rules(

@@ -23,6 +23,32 @@ fn rules() -> serde_json::Value {
     ] })
 }
 
+/// A program is told by an error of its own; who reads the report is told why.
+#[test]
+fn an_allowed_host_that_is_not_reached_outside_is_told_once() {
+    staged("addresses::an_allowed_host_that_is_not_reached_outside_is_told_once", |stage| {
+        let mut engine = stage.broker(&rules());
+        engine.ready();
+        let (mute, refusing) = ("mute.forms.example", "x.at-93-184-216-34.forms.example");
+        for _ in 0..2 {
+            assert!(matches!(stage.program(|| look_up(mute, dns::A)), dns::LookupResult::Failed(_)));
+            assert!(!reached(stage, refusing), "nobody serves there");
+        }
+        let told: Vec<_> = engine
+            .end()
+            .into_iter()
+            .filter_map(|frame| match frame {
+                FromBroker::Unreached { host, port, why } => Some((host, port, why)),
+                FromBroker::Denied(denied) => panic!("{denied:?}"),
+                _ => None,
+            })
+            .collect();
+        let hosts: Vec<_> = told.iter().map(|(host, port, _)| (host.as_str(), *port)).collect();
+        assert_eq!(hosts, [(mute, 0), (refusing, 22)]);
+        assert!(told.iter().all(|(host, _, why)| !why.is_empty() && !why.contains(host.as_str())), "{told:?}");
+    });
+}
+
 #[test]
 fn a_name_that_leads_inside_in_another_form_is_refused() {
     staged("addresses::a_name_that_leads_inside_in_another_form_is_refused", |stage| {

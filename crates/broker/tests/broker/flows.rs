@@ -86,7 +86,9 @@ fn datagrams_pass_where_a_rule_says_udp_and_nowhere_else() {
             ("net.allow/unknown-address", "9.9.9.9"),
             ("net.allow/inside", "in.at-10-9-9-9.example"),
         ] {
-            assert_eq!(engine.denied(id).host, host);
+            let denied = engine.denied(id);
+            assert_eq!(denied.host, host);
+            assert!(denied.what.starts_with("sending a datagram to "), "{denied:?}");
         }
         let usage = engine.used();
         assert!(usage.connections >= 5 && usage.sent > 9000 && usage.received > 9000, "{usage:?}");

@@ -142,12 +142,14 @@ fn a_header_is_put_where_it_is_for_and_never_comes_back() {
         // What cannot be searched does not come inside; elsewhere it does.
         let (said, got) = ask(stage, &sent, (HOST, 80), "GET /v1/coded", "");
         assert!(has(&got) && said.starts_with("HTTP/1.1 502") && said.contains("secrets/not-put"), "{said}");
+        assert!(said.contains("not compressed"), "{said}");
         assert_eq!(engine.denied("secrets/not-put").clause, "secrets");
         let (said, _) = ask(stage, &sent, (OTHER, 80), "GET /v1/coded", "");
         assert!(said.starts_with("HTTP/1.1 200"), "{said}");
         let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
         let (said, got) = ask(stage, &sent, (HOST, 80), "GET /v1/a", upgrade);
         assert!(said.starts_with("HTTP/1.1 403") && got.is_empty(), "{said} {got}");
+        assert!(said.contains("do without a WebSocket") && !said.contains("compressed"), "{said}");
         engine.end();
     });
 }

@@ -24,7 +24,12 @@ const FILTER: &[Flag] = &[
 ];
 const TOOLS: &[Flag] = &[
     Flag::new("tools", None, To::Ours, "Only calls of tools and what people said of them, a line for each step"),
-    Flag::new("net", None, To::Ours, "Only what the broker of the network stopped, as `--kind egress`"),
+    Flag::new(
+        "net",
+        None,
+        To::Ours,
+        "Only what the network's broker stopped, asked, learned or was told (`--kind egress`), a line for each",
+    ),
 ];
 const KEY: &[Flag] =
     &[Flag::new("key", Some("HEX"), To::Ours, "The public key that must have signed; else the one in the keys folder")];
@@ -155,7 +160,11 @@ fn show_events(call: &mut Call<'_>) -> Result<u8, Failure> {
         call.console.json(&serde_json::json!({ "schema": 1, "events": events }))?;
         return Ok(0);
     }
-    let line = if of_tools { step } else { line };
+    let line = match (of_tools, call.parsed.has("net")) {
+        (true, _) => step,
+        (false, true) => destination,
+        (false, false) => line,
+    };
     let text: String = events.iter().map(|event| line(event, call.console.out, call.console.columns)).collect();
     call.console.data(text.as_bytes())?;
     if events.is_empty() {
@@ -205,6 +214,27 @@ fn line(event: &Event, palette: Palette, columns: usize) -> String {
     let body = show_text(&body.to_string());
     let short: String =
         if body.chars().count() > room { body.chars().take(room - 1).chain(['…']).collect() } else { body };
+    format!("{head}{}\n", palette.paint(Role::Aside, &short))
+}
+
+/// `time run kind what`: of what was stopped the words of its record, which name the host.
+fn destination(event: &Event, palette: Palette, columns: usize) -> String {
+    let Event { seq: _, time, run, kind, body, prev: _, hash: _ } = event;
+    let text = |key: &str| body.get(key).and_then(Json::as_str);
+    let said = match (text("what"), text("why")) {
+        (Some(what), Some(why)) => format!("{what}: {why}"),
+        (Some(_), None) | (None, Some(_) | None) => body.to_string(),
+    };
+    // Without what is less than a second.
+    let time = time.split_once('.').map_or_else(|| time.clone(), |(seconds, _)| format!("{seconds}Z"));
+    let (time, run) = (show_text(&time), show_text(run));
+    let said = show_text(&format!("{kind}: {said}"));
+    // The run stands behind what it did: where lines are cut, a host is read first.
+    let head = format!("{time}  ");
+    let room = columns.saturating_sub(head.chars().count()).max(30);
+    let whole = format!("{said}  {run}");
+    let short: String =
+        if whole.chars().count() > room { whole.chars().take(room - 1).chain(['…']).collect() } else { whole };
     format!("{head}{}\n", palette.paint(Role::Aside, &short))
 }
 
@@ -318,6 +348,21 @@ mod tests {
         for odd in ["", "m", "10", "10 m", "-5m", "99999999999999999999d", "9223372036854775807d", "tomorrow"] {
             assert_eq!(at(odd), None, "{odd}");
         }
+    }
+
+    #[test]
+    fn a_line_of_the_network_names_the_host_at_the_width_of_a_terminal() {
+        let body = serde_json::json!({
+            "id": "net.allow/unknown-name", "clause": "net.allow", "what": "connecting to evil\u{1b}.example:443",
+            "why": "no rule of `net.allow` names it", "instead": "reach another",
+        });
+        let (kind, run) = ("egress.denied".to_owned(), "20261122-083000-000000-aaaa".to_owned());
+        let time = "2026-11-22T08:00:00.123456Z".to_owned();
+        let event = Event { seq: 1, time, run, kind, body, prev: String::new(), hash: String::new() };
+        let said = destination(&event, Palette::PLAIN, 80);
+        assert!(said.contains("egress.denied: connecting to evil") && said.contains(".example:443"), "{said}");
+        assert!(said.trim_end().chars().count() <= 80 && !said.contains('\u{1b}'), "{said}");
+        assert!(destination(&event, Palette::PLAIN, 200).contains("20261122-083000-000000-aaaa"));
     }
 
     #[test]

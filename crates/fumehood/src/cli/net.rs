@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use egress::denial::{Reason, To};
 use egress::host::{AuthorityHost, authority};
-use egress::judge::{Connect, Granted, LookUp, Request, Rules};
+use egress::judge::{Connect, Granted, LookUp, NotBuilt, Request, Rules, not_built};
 use egress::wire::Denied;
-use policy::value::{NetMode, is_loopback_name};
+use policy::value::{Net, NetMode, is_loopback_name};
 use serde_json::json;
 
 use super::args::{Flag, Positionals, To as Where, usage};
@@ -33,7 +33,7 @@ pub(super) const CHECK: Spec = Spec {
       1    it would be refused; the reason is told, and what to do instead\n  \
       3    somebody would be asked\n  \
       125  a failure of fumehood itself, or bad usage\n  \
-      126  the policy is wrong\n\n\
+      126  the policy is wrong, or has a rule that no run takes\n\n\
     Without a port: 443, or the one of the URL's scheme. With --json: {schema, decision, host, port, proxy, reason}.\n\
     Example: `fumehood net check --allow-host example.org https://example.org/index.html`",
     tables: &[POLICY, REQUEST],
@@ -69,6 +69,9 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
     let method = call.parsed.value("method").map_or_else(|| "GET".to_owned(), |text| show_bytes(text.as_bytes()));
     let loaded = load::policy(&asked_layers(call, REFUSED)?, call.environment)?;
     let closed = loaded.policy.net.mode != NetMode::Allow;
+    if !closed {
+        held(&loaded.policy.net)?;
+    }
     let rules = Rules::of(loaded.policy.net);
     let said = if udp { datagrams(&rules, &asked) } else { judge(&rules, &asked, &method) };
     let denied = match &said {
@@ -114,6 +117,22 @@ fn read(word: &str) -> Option<Destination> {
     };
     let path = path.split(['?', '#']).next().filter(|path| !path.is_empty()).unwrap_or("/");
     Some(Destination { to, port: found.port.unwrap_or(default), path: url.then(|| path.to_owned()), udp: false })
+}
+
+/// Refuses rules that the broker of each run would refuse: of them nothing can be said.
+fn held(net: &Net) -> Result<(), Failure> {
+    let fault = |part: NotBuilt| Fault {
+        id: "net/not-built",
+        what: part.rule.map_or_else(
+            || format!("`{}` cannot be held", part.key),
+            |rule| format!("the rule of `{}` for `{}` cannot be held", part.key, show_text(&rule)),
+        ),
+        place: "the policy".to_owned(),
+        why: part.why.to_owned(),
+        fix: part.fix.to_owned(),
+    };
+    let faults: Vec<Fault> = not_built(net).into_iter().map(fault).collect();
+    if faults.is_empty() { Ok(()) } else { Err(Failure::Faults { code: REFUSED, faults }) }
 }
 
 /// Where no rule has a name, a person is asked if anybody hears the connection; else the kernel refuses it.
@@ -177,10 +196,8 @@ fn judge(rules: &Rules, asked: &Destination, method: &str) -> NetVerdict {
 
 /// The record of a refusal; without a network there is a simpler reason.
 fn record(reason: &Reason, asked: &Destination, closed: bool) -> Denied {
-    let mut record = reason.record(&asked.to, asked.port);
-    if asked.udp && matches!(reason, Reason::UnknownName | Reason::Port) {
-        record.instead = "ask for a rule of this host and port with `protocol = \"udp\"`".to_owned();
-    }
+    let record_of = if asked.udp { Reason::record_of_datagram } else { Reason::record };
+    let mut record = record_of(reason, &asked.to, asked.port);
     if is_own(&asked.to) {
         record.why = "inside this is the sandbox's own loopback, which no rule leads out of".to_owned();
         record.instead = "name a `host`, and by `address` where it really is".to_owned();
@@ -206,7 +223,7 @@ fn is_own(to: &To) -> bool {
 
 fn text(call: &Call<'_>, asked: &Destination, denied: Option<&Denied>, said: &NetVerdict) -> String {
     let paint = |role, text: &str| call.console.out.paint(role, text);
-    let place = show_text(&format!("{}:{}", asked.to, asked.port));
+    let place = show_text(&asked.to.at(asked.port));
     let Some(denied) = denied else {
         return match said {
             NetVerdict::Asked => format!("{} {place}\n", paint(Role::Weak, "asked:")),

@@ -368,6 +368,7 @@ except TimeoutError: print('still open')";
     ] {
         let said = set(&bad);
         assert!(said.code == 125 && said.err.contains(why), "{said:?}");
+        assert!(said.err.contains("error: the rules of the network are as they were\n"), "{said:?}");
     }
     assert_eq!(fetch("served.test").code, 0);
 

@@ -1,6 +1,7 @@
 //! `fumehood net check`: what a policy says of a place, without a connection.
 
 use super::House;
+use super::net::{flags, words};
 
 #[test]
 fn a_destination_is_judged_without_a_connection() {
@@ -97,4 +98,60 @@ fn npm_is_for_reading() {
     ] {
         assert_eq!(check(method, path), code, "{method} {path}");
     }
+}
+
+/// Of rules that every run refuses nothing can be said; a run's own refusal names the rule.
+#[test]
+fn rules_that_no_run_takes_are_refused_by_a_check_and_by_a_plan_alike() {
+    let house = House::new();
+    let inside = "[\"a.example\", { cidr = \"10.0.0.0/8\", ports = [22] }]";
+    for (rules, more, clause, what) in [
+        (
+            "[\"a.example\"]",
+            "net.programs={ \"/usr/bin/git\" = [\"a.example\"] }",
+            "net.programs",
+            "run the program in a sandbox of its own",
+        ),
+        ("[\"a.example\"]", "net.connections=5000", "net.connections", "1500"),
+        ("[{ host = \"a.example\", ports = [53] }]", "net.dns=broker", "net.allow", "leave 53 out"),
+        (inside, "net.dns=broker", "net.allow", "10.0.0.0/8"),
+    ] {
+        let rules = format!("net.allow={rules}");
+        let flags = ["--set", "net.mode=allow", "--set", &rules, "--set", more].map(str::to_owned);
+        let checked = house.run(&words(&["net", "check"], &flags, &["https://a.example/"]));
+        assert!(checked.code == 126 && checked.err.contains(what), "{checked:?}");
+        let planned = house.run(&words(&["plan", "--json"], &flags, &["--", "true"]));
+        let refused = planned.json()["refused"].clone();
+        assert!(planned.code == 126 && refused.as_array().is_some_and(|all| all.len() == 1), "{planned:?}");
+        assert!(refused[0]["clause"] == clause && refused.to_string().contains(what), "{refused}");
+    }
+}
+
+/// A flag that is obeyed allows what was refused, and no other host.
+#[test]
+fn what_to_ask_for_is_an_ipv6_address_in_brackets() {
+    let house = House::new();
+    let flags = ["--set", "net.mode=allow", "--set", "net.allow=[{ cidr = \"2606:4700::/32\", ports = [22] }]"];
+    let flags = flags.map(str::to_owned);
+    let refused = house.run(&words(&["net", "check"], &flags, &["http://[2606:4700::1]/"]));
+    assert!(refused.code == 1 && refused.out.contains("`--allow-host [2606:4700::1]:80`"), "{refused:?}");
+    for (word, code) in [("http://[2606:4700::1]/", 0), ("https://[2606:4700::1:80]/", 1)] {
+        let asked = ["--allow-host", "[2606:4700::1]:80", word];
+        assert_eq!(house.run(&words(&["net", "check"], &[], &asked)).code, code, "{word}");
+    }
+}
+
+/// A client says that there is no way; the report says that it was not the policy.
+#[test]
+fn an_allowed_host_that_is_not_reached_stands_in_the_report() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let flags = flags(gone.local_addr().unwrap().port());
+    drop(gone);
+    let python = "import socket as s; c = s.create_connection(('served.test', 80), 9); c.sendall(b'GET / HTTP/1.1\\r\\nHost: served.test\\r\\n\\r\\n'); c.recv(1)";
+    let ran = House::new().run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", python]));
+    let (report, said) = (ran.json(), "`served.test` is allowed, and could not be reached outside: ");
+    let warnings = report["warnings"].as_array().unwrap();
+    let told = |one: &&serde_json::Value| one["what"].as_str().is_some_and(|what| what.starts_with(said));
+    assert_eq!(warnings.iter().filter(told).count(), 1, "{report}");
+    assert!(report["violations"].as_array().unwrap().is_empty(), "{report}");
 }

@@ -228,14 +228,15 @@ fn line(entry: &policy::Entry) -> EnforcerLine {
     }
 }
 
-/// The broker ended before the run did, or judged by other rules than the plan has.
+/// The broker ended before the run did, judged by other rules than the plan has, or could not reach what it lets through.
 fn of_broker(net: &Summary) -> impl Iterator<Item = Warning> {
     let lost = net.lost.as_ref().map(|why| (ClauseId::NetMode, format!("{}: {why}", super::broker::LOST)));
     let replaced = |digest: &String| {
         let what = format!("the rules were replaced while it ran; the last ones have the digest {}", show_text(digest));
         (ClauseId::NetAllow, what)
     };
-    let told = lost.into_iter().chain(net.rules.as_ref().map(replaced));
+    let unreached = net.unreached().map(|what| (ClauseId::NetAllow, what));
+    let told = lost.into_iter().chain(net.rules.as_ref().map(replaced)).chain(unreached);
     told.map(|(clause, what)| Warning { clause, what })
 }
 

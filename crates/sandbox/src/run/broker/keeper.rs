@@ -241,6 +241,7 @@ impl Listener {
             FromBroker::Denied(_)
             | FromBroker::Usage(_)
             | FromBroker::Used { .. }
+            | FromBroker::Unreached { .. }
             | FromBroker::Alive {}
             | FromBroker::Failed { .. } => true,
             // Which secrets it holds is said once, before it is ready.

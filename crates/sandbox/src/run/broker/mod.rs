@@ -19,9 +19,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backends::{Capabilities, FoundPaths, Launch, OwnProgram, Prepared, Running, Started, Stdio};
+use egress::judge::NotBuilt;
 use egress::wire::{self, FromBroker, Hidden, Opening, Orders, SocketKind, ToBroker};
-use policy::Plan;
 use policy::control::{Control, Inlet};
+use policy::plan::Reason;
+use policy::{ClauseId, Plan, Refusal};
 use zeroize::Zeroizing;
 
 pub(super) use keeper::Keeper;
@@ -88,20 +90,32 @@ fn is_planned(plan: &Plan) -> bool {
     plan.controls().any(|control| *control == Control::Broker)
 }
 
-/// Refuses what the broker itself says that it cannot hold.
+/// Refuses what the broker itself says that it cannot hold, clause by clause as a plan does.
 pub(super) fn refuse(plan: &Plan) -> Result<(), Error> {
-    let faults: Vec<Fault> = egress::judge::not_built(&plan.policy.net)
-        .into_iter()
-        .filter(|_| is_planned(plan))
-        .map(|part| Fault {
-            id: "net/not-built",
-            what: format!("`{}` cannot be held", part.key),
-            place: "the rules of the network".to_owned(),
-            why: part.why.to_owned(),
-            fix: "leave it out".to_owned(),
-        })
-        .collect();
-    if faults.is_empty() { Ok(()) } else { Err(Error::Refused(faults)) }
+    let parts = egress::judge::not_built(&plan.policy.net).into_iter().filter(|_| is_planned(plan));
+    let refused: Vec<Reason> = parts.map(|part| reason(plan, part)).collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Unheld(Refusal { tier: plan.tier.to_string(), demanded: plan.entries.len(), refused }))
+}
+
+fn reason(plan: &Plan, part: NotBuilt) -> Reason {
+    let NotBuilt { key, rule, why, fix } = part;
+    let clause = ClauseId::from_path(key).unwrap_or(ClauseId::NetAllow);
+    Reason {
+        id: "net/not-built".to_owned(),
+        clause,
+        what: rule.map_or_else(|| format!("`{key}`"), |rule| format!("the rule of `{key}` for `{rule}`")),
+        at: plan
+            .entries
+            .iter()
+            .find(|entry| entry.clause == clause)
+            .map_or_else(String::new, |entry| entry.origin.clone()),
+        why: why.to_owned(),
+        fix: fix.to_owned(),
+        weaker: None,
+    }
 }
 
 /// Prepares the broker of a plan, if it has one.
@@ -208,6 +222,7 @@ impl StartingBroker {
                     | FromBroker::Alive {}
                     | FromBroker::Ask { .. }
                     | FromBroker::Whose { .. }
+                    | FromBroker::Unreached { .. }
                     | FromBroker::Refused { .. },
                 ) => {
                     return Err(failed("it speaks before it is ready"));

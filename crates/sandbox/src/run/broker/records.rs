@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use egress::wire::{Denied, FromBroker, Usage};
+use egress::wire::{Denied, FromBroker, MAX_UNREACHED, Usage};
 use policy::report::{DetectedBy, NetUsage};
 use policy::{ClauseId, Policy, Violation};
 
@@ -25,6 +25,8 @@ pub(in crate::run) struct Summary {
     usage: Usage,
     /// How often each secret was put into a request.
     used: BTreeMap<String, u64>,
+    /// Hosts that may be reached and could not be, outside, and why.
+    unreached: BTreeMap<String, String>,
     /// Programs that had a connection to such an address and port.
     programs: BTreeMap<(String, u16), String>,
     /// The digest of the rules that took the place of the plan's.
@@ -42,6 +44,11 @@ impl Summary {
             FromBroker::Used { secrets } => self.used = secrets,
             FromBroker::Failed { what, why } => {
                 self.lost.get_or_insert(format!("{}: {}", show_text(&what), show_text(&why)));
+            }
+            FromBroker::Unreached { host, port: _, why } => {
+                if self.unreached.len() < MAX_UNREACHED {
+                    self.unreached.entry(show_text(&host)).or_insert_with(|| show_text(&why));
+                }
             }
             // What was asked of it is heard by its keeper; nothing can be asked of a person.
             FromBroker::Alive {}
@@ -111,6 +118,11 @@ impl Summary {
         self.denied.iter().map(|denied| self.violation(denied)).chain(more).collect()
     }
 
+    /// What is told of hosts that may be reached and could not be.
+    pub(in crate::run) fn unreached(&self) -> impl Iterator<Item = String> {
+        self.unreached.iter().map(|(host, why)| format!("`{host}` is allowed, and could not be reached outside: {why}"))
+    }
+
     /// How often each secret of the policy was put into a request.
     pub(in crate::run) fn used(&self, policy: &Policy) -> BTreeMap<String, u64> {
         let one = |name: &String| (name.clone(), self.used.get(name).copied().unwrap_or(0));
@@ -156,6 +168,20 @@ mod tests {
         assert_eq!(summary.hear(FromBroker::Usage(used)), None);
         let expected = NetUsage { sent: 1, received: 2, connections: 4, lookups: 5, denied: 8 };
         assert_eq!(summary.usage(), expected);
+    }
+
+    #[test]
+    fn a_host_that_could_not_be_reached_is_told_without_what_moves_a_cursor() {
+        let mut summary = Summary::default();
+        for number in 0..MAX_UNREACHED + 5 {
+            let (host, why) = (format!("h{number:02}.test"), "no resolver\u{1b} answered".to_owned());
+            assert_eq!(summary.hear(FromBroker::Unreached { host, port: 0, why }), None);
+        }
+        let told: Vec<String> = summary.unreached().collect();
+        assert_eq!(told.len(), MAX_UNREACHED);
+        let first = told.first().unwrap();
+        assert!(first.starts_with("`h00.test` is allowed, and could not be reached outside: no resolver"), "{first}");
+        assert!(!first.contains('\u{1b}') && summary.violations().is_empty(), "{first}");
     }
 
     #[test]

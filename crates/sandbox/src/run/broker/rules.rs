@@ -114,7 +114,8 @@ impl Rules {
         let policy = Policy { net: net.clone(), ..(*self.policy).clone() };
         let unmet = backends::unmet_rules(&self.policy.net, &policy);
         let unmet = unmet.into_iter().map(|unmet| format!("{}; {}", unmet.why, unmet.fix));
-        let not_built = egress::judge::not_built(net).into_iter().map(|part| format!("`{}`: {}", part.key, part.why));
+        let not_built =
+            egress::judge::not_built(net).into_iter().map(|part| format!("`{}`: {}; {}", part.key, part.why, part.fix));
         unmet.chain(not_built).next().map_or(Ok(()), |why| Err(refused(&why)))
     }
 

@@ -1,14 +1,15 @@
 //! Resources, prompts, completions, subscriptions and log messages: by allowlist, cleaned, bounded, and each to the one
 //! server that it belongs to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value as Json, json};
 
 use super::lock;
+use super::patience::{LIST_TIMEOUT, Patience};
 use super::protocol::{self, Protocol};
 use super::pushed::Pushed;
-use super::session::{Context, LIST_TIMEOUT, Session};
+use super::session::{Context, Session};
 use super::tools::page;
 use super::upstream::Link;
 use super::wire::{self, Outcome, RpcError};
@@ -35,6 +36,7 @@ impl Session {
         key: &'static str,
         allowed: impl Fn(&str) -> bool,
     ) -> (Vec<Owned>, Vec<String>) {
+        let begun = tokio::time::Instant::now();
         let mut set = tokio::task::JoinSet::new();
         for (name, upstream) in self.upstreams.iter().filter(|(name, _)| allowed(name)) {
             let (name, upstream) = (name.clone(), upstream.clone());
@@ -49,30 +51,63 @@ impl Session {
                 (name, listed)
             });
         }
+        let late = self.not_waited_for();
+        let mut pending: BTreeSet<&String> = self.upstreams.keys().filter(|name| allowed(name)).collect();
         let mut found = BTreeMap::new();
         let mut notes = Vec::new();
-        let until = tokio::time::Instant::now() + LIST_TIMEOUT;
-        while let Ok(Some(done)) = tokio::time::timeout_at(until, set.join_next()).await {
-            match done {
-                Ok((name, Ok((entries, note)))) => {
-                    notes.extend(note.map(|note| format!("{name}: {note}")));
-                    found.insert(name, entries);
+        let mut patience = Patience::new();
+        loop {
+            // Whoever is up is given its time: these lists are asked for anew each time.
+            let up = self.up(&pending);
+            let until = if up.is_empty() {
+                patience.until(pending.iter().any(|name| !late.contains(*name)))
+            } else {
+                begun + LIST_TIMEOUT
+            };
+            match tokio::time::timeout_at(until, set.join_next()).await {
+                Ok(None) => break,
+                Ok(Some(Ok((name, listed)))) => {
+                    pending.remove(&name);
+                    patience.saw(listed.is_ok());
+                    match listed {
+                        Ok((entries, note)) => {
+                            notes.extend(note.map(|note| format!("{name}: {note}")));
+                            found.insert(name, entries);
+                        }
+                        Err(why) => {
+                            notes.push(format!("{name}: {}", text::shown(&self.pushed(&name).sanitized(&why), 300)));
+                        }
+                    }
                 }
-                Ok((name, Err(why))) => {
-                    notes.push(format!("{name}: {}", text::shown(&self.pushed(&name).sanitized(&why), 300)));
-                }
+                Ok(Some(Err(_))) => {}
+                // Somebody may have come up meanwhile.
+                Err(_) if self.up(&pending) == up || begun.elapsed() >= LIST_TIMEOUT => break,
                 Err(_) => {}
             }
         }
-        if !set.is_empty() {
-            // A server that hangs delays nobody: its own are missing this time.
-            set.detach_all();
-            notes.push("a server did not answer in time: what it has is missing".to_owned());
+        // A server that hangs delays nobody: its own are missing this time.
+        set.detach_all();
+        let up = self.up(&pending);
+        for name in pending {
+            notes.push(if up.contains(name) {
+                format!("the server `{name}` did not answer in time: what it has is missing")
+            } else {
+                let note = format!("the server `{name}` is still starting; what it has follows");
+                lock(&self.late).insert(name.clone());
+                self.miss(name, &note);
+                note
+            });
         }
         notes.sort();
         let owned =
             found.into_iter().flat_map(|(name, entries)| entries.into_iter().map(move |entry| (name.clone(), entry)));
         (owned.collect(), notes)
+    }
+
+    /// Those of these servers that are up.
+    fn up<'a>(&self, names: &BTreeSet<&'a String>) -> BTreeSet<&'a String> {
+        let is_up = |name: &&&String| self.link_of(name).is_some_and(|upstream| upstream.link_now().is_some());
+        names.iter().filter(is_up).copied().collect()
     }
 
     pub(super) async fn list_resources(&self, params: &Json) -> Outcome {

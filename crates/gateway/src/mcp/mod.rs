@@ -17,6 +17,7 @@ mod listen;
 mod lists;
 pub mod names;
 pub mod packages;
+mod patience;
 pub mod peer;
 pub mod pins;
 pub mod protocol;

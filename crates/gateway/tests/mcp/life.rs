@@ -195,9 +195,11 @@ async fn a_server_that_hangs_delays_nobodys_list_and_is_told_of() {
     let policy = format!("{ALL}\n[mcp]\nresources = [\"a:file:///work/**\", \"b:memo://*\"]\n");
     let stage = Stage::new(&policy).server("b", &["--slow-start", "60"]);
     let mut client = stage.met(json!({})).await;
+    // The other is up: what the list takes now is what is waited for the one that hangs.
+    assert!(!is_error(&client.call("a__echo", json!({})).await));
     let begun = Instant::now();
     assert!(client.tools().await.contains(&"a__echo".to_owned()));
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     let told = client.heard.iter().find(|m| m["method"] == "notifications/message").unwrap().clone();
     assert!(told["params"]["data"].as_str().unwrap().contains("`b` is still starting"), "{told}");
     let begun = Instant::now();
@@ -207,7 +209,44 @@ async fn a_server_that_hangs_delays_nobodys_list_and_is_told_of() {
         "who was late once is not waited for again: {:?}",
         begun.elapsed()
     );
+    let begun = Instant::now();
     let resources = client.request("resources/list", json!({})).await;
     assert_eq!(resources["result"]["resources"].as_array().unwrap().len(), 1, "{resources}");
+    assert!(begun.elapsed() < Duration::from_secs(3), "nor for what else it has: {:?}", begun.elapsed());
+    client.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_starts_slowly_follows() {
+    let policy = format!("{ALL}\n[mcp]\nresources = [\"a:file:///work/**\", \"b:memo://*\"]\n");
+    let stage = Stage::new(&policy).server("b", &["--slow-start", "6"]);
+    let mut client = stage.met(json!({})).await;
+    assert!(!is_error(&client.call("a__echo", json!({})).await));
+    let begun = Instant::now();
+    let resources = client.request("resources/list", json!({})).await;
+    assert!(
+        resources["result"]["_meta"]["fumehood/notes"].to_string().contains("`b` is still starting"),
+        "{resources}"
+    );
+    assert!(!client.tools().await.contains(&"b__echo".to_owned()));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    client.until(|message| message["method"] == "notifications/tools/list_changed").await;
+    while !client.tools().await.contains(&"b__echo".to_owned()) {
+        assert!(begun.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    client.end().await;
+}
+
+/// `npx` asks a registry for a minute before it gives up.
+#[tokio::test]
+async fn a_server_whose_command_says_that_it_cannot_come_up_is_not_waited_for() {
+    let stage = Stage::new(ALL).npx("b");
+    let mut client = stage.met(json!({})).await;
+    assert!(!is_error(&client.call("a__echo", json!({})).await));
+    let begun = Instant::now();
+    let answer = client.request("tools/list", json!({})).await;
+    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+    assert!(answer["result"]["_meta"]["fumehood/notes"].to_string().contains("fumehood mcp fetch b"), "{answer}");
     client.end().await;
 }

@@ -99,6 +99,23 @@ impl Stage {
         self
     }
 
+    /// One server more, which is written as a call of `npx` and never says a word.
+    pub(crate) fn npx(mut self, name: &str) -> Self {
+        let npx = self.path("npx");
+        std::fs::write(&npx, "#!/bin/sh\nexec sleep 60\n").unwrap();
+        std::fs::set_permissions(&npx, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let args = ["-y", "@example/server"].map(str::to_owned).to_vec();
+        self.far.push(Server {
+            name: name.to_owned(),
+            transport: Transport::Command { command: npx.display().to_string(), args },
+            env: BTreeMap::new(),
+            policy: "strict".into(),
+            from: "test".into(),
+            fetched: None,
+        });
+        self
+    }
+
     /// A server behind HTTP instead of all others.
     pub(crate) fn http(mut self, name: &str, url: &str, token: &str) -> Self {
         let headers = BTreeMap::from([("Authorization".to_owned(), format!("Bearer {token}"))]);

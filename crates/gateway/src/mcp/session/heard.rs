@@ -1,5 +1,7 @@
 //! What servers ask and tell, and whether they come and go.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value as Json, json};
 
 use super::Session;
@@ -7,6 +9,7 @@ use crate::mcp::allow::Asking;
 use crate::mcp::catalog::Tool;
 use crate::mcp::client_requests::{self, Askable, From};
 use crate::mcp::lock;
+use crate::mcp::packages;
 use crate::mcp::peer::Incoming;
 use crate::mcp::pins::PinState;
 use crate::mcp::protocol::Protocol;
@@ -66,16 +69,30 @@ impl Owner for Session {
             self.catch_up(server);
         }
         // Only what changes an answer that was given is told: the first coming up is what the first list waits for.
+        self.found_again(server, end.is_some());
+    }
+}
+
+impl Session {
+    /// Tells that the lists changed, if the server was missing in an answer, or in any case.
+    pub(super) fn found_again(&self, server: &str, anyhow: bool) {
         let missed = lock(&self.missed).remove(server);
-        if end.is_some() || missed {
+        if anyhow || missed {
             for what in ["tools", "resources", "prompts"] {
                 self.changed_list(what);
             }
         }
     }
-}
 
-impl Session {
+    /// Servers that are looked at for a list, and not waited for: those that were late before, and those whose command alone
+    /// says that they cannot come up.
+    pub(in crate::mcp) fn not_waited_for(&self) -> BTreeSet<String> {
+        let mut names = lock(&self.late).clone();
+        let hopeless = self.upstreams.iter().filter(|(_, one)| packages::advice(&one.server).is_some());
+        names.extend(hopeless.map(|(name, _)| name.clone()));
+        names
+    }
+
     /// A server that came (again) is told what its predecessor knew: the log level, subscriptions.
     fn catch_up(&self, server: &str) {
         let Some(link) = self.upstreams.get(server).and_then(|upstream| upstream.link_now()) else { return };

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use gate::call::Caller;
 use serde_json::{Map, Value as Json, json};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -22,6 +21,7 @@ use crate::mcp::client_requests::{Askable, Waiting};
 use crate::mcp::gateway::Gateway;
 use crate::mcp::listen::Listeners;
 use crate::mcp::lock;
+use crate::mcp::patience::Patience;
 use crate::mcp::peer::{Handler, Incoming, Peer};
 use crate::mcp::pins::Version;
 use crate::mcp::protocol::{self, Client, Keep, Protocol};
@@ -29,11 +29,8 @@ use crate::mcp::pushed::{Passed, Pushed};
 use crate::mcp::upstream::{Owner, Upstream};
 use crate::mcp::wire::{self, Id, Outcome, RpcError};
 
-/// A list is not kept waiting longer for servers that start slowly: they follow with a notification. Those that were late
-/// once are not waited for again until they are there.
-pub(in crate::mcp) const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Changes within this time are told once.
-const QUIET: Duration = Duration::from_millis(200);
+pub(in crate::mcp) const QUIET: Duration = Duration::from_millis(200);
 
 /// Where a request of a client stands.
 pub(in crate::mcp) struct Context {
@@ -73,7 +70,7 @@ pub struct Session {
     /// Servers that were missing in an answer.
     missed: Mutex<BTreeSet<String>>,
     /// Servers that the last list did not wait for any longer.
-    late: Mutex<BTreeSet<String>>,
+    pub(in crate::mcp) late: Mutex<BTreeSet<String>>,
     telling: AtomicBool,
     /// No MCP client stands before it: nobody can be asked, and servers are told so.
     alone: bool,
@@ -386,6 +383,8 @@ impl Session {
                 if age == now() && !link.peer.is_closed() {
                     lock(&self.parts).insert(name.to_owned(), part.clone());
                     lock(&self.catalog).take();
+                    // It was up when a list was given, and its part was not: coming up told nobody.
+                    self.found_again(name, false);
                 }
                 part
             }
@@ -412,7 +411,7 @@ impl Session {
             return catalog;
         }
         let mut set = tokio::task::JoinSet::new();
-        let late = lock(&self.late).clone();
+        let late = self.not_waited_for();
         for name in self.upstreams.keys().cloned() {
             let me = self.me.upgrade();
             set.spawn(async move {
@@ -424,13 +423,14 @@ impl Session {
             });
         }
         let mut parts = BTreeMap::new();
-        let begun = Instant::now();
+        let mut patience = Patience::new();
         loop {
-            // Those that were late before are looked at, and not waited for.
             let awaited = self.upstreams.keys().any(|name| !parts.contains_key(name) && !late.contains(name));
-            let until = begun + if awaited { LIST_TIMEOUT } else { QUIET };
-            match tokio::time::timeout_at(until, set.join_next()).await {
-                Ok(Some(Ok((name, part)))) => drop(parts.insert(name, part)),
+            match tokio::time::timeout_at(patience.until(awaited), set.join_next()).await {
+                Ok(Some(Ok((name, part)))) => {
+                    patience.saw(!part.tools.is_empty());
+                    parts.insert(name, part);
+                }
                 Ok(Some(Err(_))) => {}
                 Ok(None) | Err(_) => break,
             }
@@ -448,7 +448,7 @@ impl Session {
     }
 
     /// A server is missing in an answer: when it comes the client is told, and that it is missing the client's people are, once.
-    fn miss(&self, server: &str, why: &str) {
+    pub(in crate::mcp) fn miss(&self, server: &str, why: &str) {
         if !lock(&self.missed).insert(server.to_owned()) {
             return;
         }

@@ -193,13 +193,19 @@ fn violation(paths: &[&PathBuf], why: &str) -> Violation {
     let named: Vec<String> = paths.iter().take(MAX_NAMED).map(|path| show_path(path)).collect();
     let more = paths.len().saturating_sub(MAX_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    // The path as one word of a shell; `PATH` where one could not copy it from here.
+    let plain = |text: &String| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte));
+    let first = paths.first().map(|path| path.display().to_string()).filter(|text| plain(text) && paths.len() == 1);
+    let path = first.unwrap_or_else(|| "PATH".to_owned());
     Violation {
         id: "fs.protect/kept".to_owned(),
         clause: ClauseId::FsProtect,
         what: format!("{}{more} did not reach the host", named.join(", ")),
         why: format!("{why}; it is kept with the run (fs.protect)"),
-        instead: "look at it with `fumehood diff`, and take it with `fumehood apply -- PATH` or throw it away with `fumehood discard`"
-            .to_owned(),
+        instead: format!(
+            "look at it with `fumehood diff`, and take it with `fumehood apply --take-protected {path} -- {path}` or throw it away \
+             with `fumehood discard`"
+        ),
         count: u64::try_from(paths.len()).unwrap_or(u64::MAX),
         seen: DetectedBy::Kernel,
         program: None,
@@ -214,4 +220,24 @@ fn unread(root: &Path, why: &str) -> Error {
         why: why.to_lowercase(),
         fix: "check owner, mode and free space".to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_takes_what_was_kept_works_as_it_is_told() {
+        let told = |paths: &[&str]| {
+            let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+            violation(&paths.iter().collect::<Vec<_>>(), "why").instead
+        };
+        let hook = ".git/hooks/pre-commit";
+        assert!(
+            told(&[hook]).contains("`fumehood apply --take-protected .git/hooks/pre-commit -- .git/hooks/pre-commit`")
+        );
+        for others in [&[hook, ".git/info/exclude"][..], &[".git/a b"], &[".git/$(id)"], &[".git/`"]] {
+            assert!(told(others).contains("`fumehood apply --take-protected PATH -- PATH`"), "{others:?}");
+        }
+    }
 }

@@ -33,6 +33,10 @@ pub fn shown(names: &[String]) -> Vec<&str> {
     list
 }
 
+/// Names of the synthetic files.
+pub(crate) const SYNTHETIC: &[&str] =
+    &["passwd", "group", "hosts", "nsswitch.conf", "resolv.conf", "hostname", "machine-id"];
+
 /// What the synthetic files say.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Names<'a> {

@@ -6,7 +6,7 @@ use policy::{ClauseId, Support};
 
 use super::{
     commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, label, memory, network, of_language,
-    pids, shown, tools, unmet, unmet_but, watched, when, when_some,
+    pids, places, shown, tools, unmet, unmet_but, watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
 use crate::sizes::{self, Size};
@@ -21,8 +21,10 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::Tier => tier(policy, host),
         ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
         ClauseId::FsRoot => super::root(&fs.root),
-        ClauseId::FsRead => shown::pipes(policy, host).unwrap_or_else(|| mounts(&fs.read, false, layer())),
-        ClauseId::FsWrite => mounts(&fs.write, true, layer()),
+        ClauseId::FsRead => places::taken(policy, id)
+            .or_else(|| shown::pipes(policy, host))
+            .unwrap_or_else(|| mounts(&fs.read, false, layer())),
+        ClauseId::FsWrite => places::taken(policy, id).unwrap_or_else(|| mounts(&fs.write, true, layer())),
         ClauseId::FsHide => when(!fs.hide.is_empty(), || hide(policy)),
         ClauseId::FsSockets => sockets(policy, host),
         ClauseId::FsLandlock => landlock(policy, host).unwrap_or_else(|| held(layer())),
@@ -41,7 +43,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::FsShm => held(tmpfs("/dev/shm", sizes::divide(policy).shm)),
         ClauseId::FsRun => held(tmpfs("/run", sizes::divide(policy).run)),
         ClauseId::FsProtect => protect(policy),
-        ClauseId::Workspace => workspace(policy, host),
+        ClauseId::Workspace => places::taken(policy, id).unwrap_or_else(|| workspace(policy, host)),
         ClauseId::LimitsWall => when_some(limits.wall, |limit| held(watched(Watch::Wall(limit)))),
         ClauseId::LimitsCpuTime => cpu_time(policy, host),
         ClauseId::LimitsCpus => cpus(policy, host),

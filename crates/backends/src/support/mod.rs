@@ -12,6 +12,7 @@ mod machine;
 mod network;
 mod podman;
 pub use network::unmet_rules;
+mod places;
 mod process;
 mod shown;
 

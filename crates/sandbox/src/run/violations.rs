@@ -184,6 +184,11 @@ fn hint(line: &str, before: &str, policy: &Policy) -> Option<Violation> {
     if let Some(path) = path_of(line, &["Read-only file system", "EROFS"]) {
         return Some(read_only(path, policy));
     }
+    // What is guarded cannot be taken away nor replaced either: it is a mount.
+    let busy = path_of(line, &["Device or resource busy", "EBUSY"]);
+    if let Some(path) = busy.filter(|path| is_guarded(path, policy)) {
+        return Some(read_only(path, policy));
+    }
     if let Some(path) = path_of(line, &["No such file or directory", "ENOENT"]) {
         // Hidden or merely absent: only paths that a host usually has are worth a word.
         let known = ["/etc/", "/home/", "/root/", "/var/", "/proc/", "/sys/", "/boot/", "/srv/", "/mnt/", "/opt/"];
@@ -423,6 +428,11 @@ fn not_executed(path: &str) -> Violation {
     )
 }
 
+/// A writable place with a file in it that is not: one that other programs run unasked.
+fn is_guarded(path: &str, policy: &Policy) -> bool {
+    policy.fs.protect && policy.workspace.mode == WorkspaceMode::Rw && is_writable(path, policy)
+}
+
 fn read_only(path: &str, policy: &Policy) -> Violation {
     let instead = match policy.workspace.mode {
         WorkspaceMode::None | WorkspaceMode::Ro => "write below /tmp".to_owned(),
@@ -430,8 +440,7 @@ fn read_only(path: &str, policy: &Policy) -> Violation {
             "write in the workspace or below /tmp".to_owned()
         }
     };
-    // A writable place with a file in it that is not: one that other programs run unasked.
-    if policy.fs.protect && policy.workspace.mode == WorkspaceMode::Rw && is_writable(path, policy) {
+    if is_guarded(path, policy) {
         return output(
             "fs.protect/read-only",
             ClauseId::FsProtect,
@@ -461,9 +470,13 @@ fn path_of<'a>(line: &'a str, texts: &[&str]) -> Option<&'a str> {
         }
         // `sh: 1: cannot create a.txt: Read-only file system`; other lines name no path at all.
         None => {
-            let (before, name) = line.get(..text)?.trim_end().strip_suffix(':')?.rsplit_once(is_around)?;
+            let said = line.get(..text)?.trim_end().strip_suffix(':')?;
+            // `unable to unlink '.gitmodules': Device or resource busy`
+            let said = said.strip_suffix(['\'', '"', '`', '\u{2019}']).unwrap_or(said);
+            let (before, name) = said.rsplit_once(is_around)?;
             // `warning: Error disabling address space randomization: Operation not permitted` names none.
-            let is_named = before.ends_with([':', '\'', '"', '`', '\u{2018}'])
+            let is_named = line.get(before.len()..).is_some_and(|rest| rest.starts_with(|c| closing(c).is_some()))
+                || before.ends_with([':', '\'', '"', '`', '\u{2018}'])
                 || ["cannot ", "can't ", "could not "].iter().any(|word| before.contains(word));
             if !is_named {
                 return None;
@@ -532,6 +545,8 @@ mod tests {
             ("Permission denied", None),
             ("warning: disabling randomization: Permission denied", None),
             ("bash: line 1: a.txt: Permission denied", Some("a.txt")),
+            ("warning: unable to unlink '.gitmodules': Permission denied", Some(".gitmodules")),
+            ("rm: cannot remove \u{2018}.envrc\u{2019}: Permission denied", Some(".envrc")),
         ] {
             assert_eq!(path_of(line, denied), path, "{line}");
         }

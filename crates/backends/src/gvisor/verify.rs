@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 
 use guest::frames::Posture;
 use policy::control::{Control, Namespace};
+use policy::value::Root;
 use sys::proc::{Mount, Process, Status};
 
 use super::network::PreparedNetwork;
 use super::start::{Started, WITH_NETWORK, WITHOUT_NETWORK};
 use crate::backend::FoundPaths;
 use crate::native::blueprint::Blueprint;
+use crate::native::tree::Placed;
 use crate::native::verify::{Evident, PAGE, Proof as Native, must};
 
 /// What gVisor mounts by itself, each a file system of its own kernel.
@@ -140,8 +142,8 @@ impl Proof<'_> {
                 Some(network) => network.evidence(self.seen.network),
                 None => Err("none was made".to_owned()),
             },
-            Control::Root(_) => self.root(),
-            Control::User { name: _, id } => self.user(*id),
+            Control::Root(planned) => self.root(planned),
+            Control::User { name, id } => self.user(name, *id),
             Control::Umask(mask) => must(p.umask == *mask, || format!("the umask is {:o}", p.umask)),
             Control::NoCapabilities => {
                 asked(self.blueprint().drop_capabilities)?;
@@ -161,11 +163,11 @@ impl Proof<'_> {
                 asked(self.blueprint().no_new_privs)?;
                 must(p.no_new_privs, || "it is not set".to_owned())
             }
-            Control::Mount { from: _, at, write } => self.shown(at, *write),
+            Control::Mount { from, at, write } => self.shown(from, at, *write),
             Control::Tmpfs { at, bytes, inodes } => self.sized(Path::new(at), *bytes, *inodes),
-            Control::Copy { from: _, at, size: Some((bytes, inodes)) } => {
-                let placed = self.started.inner.prepared.placed.iter().rev().find(|placed| placed.at == *at);
-                self.sized(placed.map_or(at.as_path(), |placed| &placed.point), *bytes, *inodes)
+            Control::Copy { from, at, size: Some((bytes, inodes)) } => {
+                let placed = Placed::planned(&self.started.inner.prepared.placed, from, at)?;
+                self.sized(&placed.point, *bytes, *inodes)
             }
             Control::NoexecMounts => self.noexec(),
             Control::Certificates { at } => self.certificates(at),
@@ -260,8 +262,10 @@ impl Proof<'_> {
 
     /// One read-only root, every mount that was planned, none that was not; and each file that is served is the one that was
     /// judged.
-    fn root(&self) -> Evident {
-        asked(self.blueprint().root.is_some())?;
+    fn root(&self, planned: &Root) -> Evident {
+        // Which mounts there may be comes from what was applied: that must be the plan's.
+        let root = self.blueprint().root.as_ref();
+        must(root == Some(planned), || format!("the root is {root:?}"))?;
         let mounts = &self.seen.mounts;
         let roots: Vec<&Mount> = mounts.iter().filter(|mount| mount.point == "/").collect();
         must(roots.len() == 1 && roots.iter().all(|root| root.has("ro")), || "the root can be written to".to_owned())?;
@@ -293,17 +297,18 @@ impl Proof<'_> {
         })
     }
 
-    fn user(&self, id: u32) -> Evident {
-        asked(self.blueprint().user.is_some())?;
+    fn user(&self, name: &str, id: u32) -> Evident {
+        // The kernel knows numbers: the name is what files and variables were made with.
+        let user = self.blueprint().user.as_ref();
+        must(user.is_some_and(|(named, _)| named == name), || format!("inside it is {user:?}"))?;
         let p = self.posture;
         must([p.uid, p.euid, p.suid, p.gid, p.egid, p.sgid] == [id; 6], || {
             format!("inside it is user {}, {}, {} and group {}, {}, {}", p.uid, p.euid, p.suid, p.gid, p.egid, p.sgid)
         })
     }
 
-    fn shown(&self, at: &Path, write: bool) -> Evident {
-        let placed = self.started.inner.prepared.placed.iter().rev().find(|placed| placed.at == *at);
-        let Some(placed) = placed else { return Err(format!("{} is not shown", at.display())) };
+    fn shown(&self, from: &Path, at: &Path, write: bool) -> Evident {
+        let placed = Placed::planned(&self.started.inner.prepared.placed, from, at)?;
         let mount = self.uppermost(&placed.point)?;
         must(!write && mount.has("ro"), || format!("{} can be written to", mount.point))
     }

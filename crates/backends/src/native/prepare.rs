@@ -135,7 +135,14 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         let tmp = launch.tmp.as_deref().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
         let places = process::places(&blueprint, &launch.show, tmp, (identity, !host.root()))?;
         copy_to = places.copy;
-        let place = |(at, write): (PathBuf, bool)| tree::Placed { point: at.clone(), at, dir: true, write, is: None };
+        let place = |(at, write): (PathBuf, bool)| tree::Placed {
+            point: at.clone(),
+            at,
+            dir: true,
+            write,
+            source: None,
+            is: None,
+        };
         placed.extend(places.placed.into_iter().map(place));
         (places.rules, places.cwd, places.workspace)
     };

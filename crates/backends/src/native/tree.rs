@@ -67,6 +67,8 @@ pub(crate) struct Placed {
     pub(crate) point: PathBuf,
     pub(crate) dir: bool,
     pub(crate) write: bool,
+    /// What was taken from the host for it; `None`: a folder of the run.
+    pub(crate) source: Option<Identity>,
     /// What must be found there, where a mount shows the thing itself: a layer and a copy are others.
     pub(crate) is: Option<Identity>,
 }
@@ -78,6 +80,19 @@ impl Placed {
         let (placed, below) = around.max_by_key(|(placed, _)| placed.at.components().count())?;
         // A trailing slash would make a file a folder.
         Some(if below == Path::new("") { placed.point.clone() } else { placed.point.join(below) })
+    }
+
+    /// What is shown at a place, taken from where the plan says. That is looked up anew, by the plan's own words and not by those that
+    /// were applied.
+    ///
+    /// # Errors
+    /// Nothing is shown there, or something that was taken from elsewhere.
+    pub(crate) fn planned<'a>(all: &'a [Self], from: &Path, at: &Path) -> Result<&'a Self, String> {
+        let placed = all.iter().rev().find(|placed| placed.at == *at);
+        let placed = placed.ok_or_else(|| format!("{} is not shown", at.display()))?;
+        let planned = resolve("fs", from).map_err(|why| format!("{}: {why:?}", from.display()))?.identity();
+        let came = || format!("what is at {} does not come from {}", at.display(), from.display());
+        if placed.source == Some(planned) { Ok(placed) } else { Err(came()) }
     }
 
     /// The first one that no list names: as a whole it must not be read.
@@ -221,7 +236,8 @@ impl Builder<'_> {
             TreeAccess::Overlay(_) | TreeAccess::Copy(_) | TreeAccess::CopyInFolder => false,
         };
         let (at, point, write) = (shown.at.clone(), point.to_owned(), shown.how != TreeAccess::ReadOnly);
-        self.tree.placed.push(Placed { at, point, dir: r.dir, write, is: itself.then(|| r.identity()) });
+        let (dir, source, is) = (r.dir, Some(r.identity()), itself.then(|| r.identity()));
+        self.tree.placed.push(Placed { at, point, dir, write, source, is });
     }
 
     /// What may be done in what the plan shows, where it may be less than `all` in parts of it.

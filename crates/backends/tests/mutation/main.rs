@@ -180,12 +180,14 @@ fn distinct(plan: &Plan) -> Vec<Control> {
 fn scene(case: &Case, folder: &Path) -> String {
     std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     std::os::unix::fs::chown(folder, Some(1000), Some(1000)).unwrap();
-    for name in ["work", "work/.git", "work/build", "work/hooks", "read", "read/etc", "read/etc/ssl", "write"] {
+    let like = |name: &str| ["", "/.git", "/build", "/hooks"].map(|within| format!("{name}{within}"));
+    let others = ["read", "read/etc", "read/etc/ssl", "write"].map(str::to_owned);
+    for name in like("work").into_iter().chain(like("other")).chain(others) {
         let path = folder.join(name);
         std::fs::create_dir_all(&path).unwrap();
         std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();
     }
-    for name in ["read/.env", "write/.env"] {
+    for name in ["read/.env", "write/.env", "other/.env"] {
         std::fs::write(folder.join(name), "hidden").unwrap();
     }
     // What a machine's root trusts.

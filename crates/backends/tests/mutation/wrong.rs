@@ -1,8 +1,11 @@
 //! Controls that hold less than what was planned: the same mechanism with another value.
 
+use std::path::{Path, PathBuf};
+
 use policy::Control;
 use policy::control::{CgroupLimit, Filter, Variables};
 use policy::units::Bytes;
+use policy::value::Root;
 
 /// What could be applied in the place of a control without holding it; none for a mechanism that has no value, and for what the
 /// supervisor arms by itself.
@@ -14,11 +17,20 @@ pub(crate) fn values(control: &Control) -> Vec<Control> {
     } else if let Control::Overlay { from, at, bytes, inodes } = control {
         let of = |bytes, inodes| Control::Overlay { from: from.clone(), at: at.clone(), bytes, inodes };
         all.extend([of(twice(*bytes), *inodes), of(*bytes, twice(*inodes))]);
+        all.push(Control::Overlay { from: elsewhere(from), at: at.clone(), bytes: *bytes, inodes: *inodes });
     } else if let Control::Copy { from, at, size: Some((bytes, inodes)) } = control {
         let of = |size| Control::Copy { from: from.clone(), at: at.clone(), size: Some(size) };
         all.extend([of((twice(*bytes), *inodes)), of((*bytes, twice(*inodes)))]);
-    } else if let Control::Mount { from, at, write: false } = control {
-        all.push(Control::Mount { from: from.clone(), at: at.clone(), write: true });
+        all.push(Control::Copy { from: elsewhere(from), at: at.clone(), size: Some((*bytes, *inodes)) });
+    } else if let Control::Mount { from, at, write } = control {
+        all.extend((!write).then(|| Control::Mount { from: from.clone(), at: at.clone(), write: true }));
+        all.push(Control::Mount { from: elsewhere(from), at: at.clone(), write: *write });
+    } else if let Control::Root(root) = control {
+        let other = if *root == Root::Empty { Root::Host } else { Root::Empty };
+        all.extend([other, Root::Dir("/usr".into())].map(Control::Root));
+    } else if let Control::User { name, id } = control {
+        all.push(Control::User { name: name.clone(), id: id.saturating_add(1) });
+        all.push(Control::User { name: format!("{name}x"), id: *id });
     } else if let Control::Rule { path, write: false } = control {
         all.push(Control::Rule { path: path.clone(), write: true });
     } else if let Control::Executables { abi, files } = control {
@@ -52,9 +64,7 @@ pub(crate) fn values(control: &Control) -> Vec<Control> {
 /// Of a mechanism that is more or less than no other, another one.
 fn another(control: &Control) -> Option<Control> {
     let text = |name: &str| format!("{name}x");
-    let other = if let Control::User { name, id } = control {
-        Control::User { name: name.clone(), id: id.saturating_add(1) }
-    } else if let Control::Hostname(name) = control {
+    let other = if let Control::Hostname(name) = control {
         Control::Hostname(text(name))
     } else if let Control::Umask(mask) = control {
         Control::Umask(mask ^ 0o7)
@@ -95,6 +105,11 @@ fn more(limit: &CgroupLimit) -> Option<CgroupLimit> {
         // The machine may have no other core.
         CgroupLimit::Cpuset(_) => return None,
     })
+}
+
+/// Another folder of the scene, in which all is found that is looked for in the one that was planned.
+fn elsewhere(from: &Path) -> PathBuf {
+    from.with_file_name("other")
 }
 
 fn twice(value: u64) -> u64 {

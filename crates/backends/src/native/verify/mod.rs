@@ -92,8 +92,8 @@ impl Proof<'_> {
         let p = self.posture;
         match control {
             Control::Namespace(kind) => self.namespace(*kind),
-            Control::Root(_) => self.root(),
-            Control::User { name: _, id } => self.user(*id),
+            Control::Root(planned) => self.root(planned),
+            Control::User { name, id } => self.user(name, *id),
             Control::Device { at, major, minor } => self.device(at, (*major, *minor)),
             Control::Hostname(name) => must(p.hostname.as_bytes() == name.as_bytes(), || {
                 format!("the host name is {}", String::from_utf8_lossy(p.hostname.as_bytes()))
@@ -119,19 +119,17 @@ impl Proof<'_> {
             Control::Umask(mask) => {
                 must(self.status.umask == Some(*mask), || format!("the umask is {:?}", self.status.umask))
             }
-            Control::Terminal { instance: _ } => {
-                must(self.started.streams.terminal.is_some(), || "no terminal came out of the sandbox".to_owned())
-            }
+            Control::Terminal { instance } => self.terminal(*instance),
             Control::Label(_) => self.label(),
-            Control::Mount { from: _, at, write } => self.shown(at, *write).map(drop),
+            Control::Mount { from, at, write } => self.shown(from, at, *write).map(drop),
             Control::ReadOnlyOverlay => self.readonly_overlay(),
-            Control::Overlay { from: _, at, bytes, inodes } => {
-                let mount = self.shown(at, true)?;
+            Control::Overlay { from, at, bytes, inodes } => {
+                let mount = self.shown(from, at, true)?;
                 must(mount.kind == "overlay", || format!("it is a mount of {}", mount.kind))?;
                 self.sized(&mount.point, *bytes, *inodes)
             }
-            Control::Copy { from: _, at, size: Some((bytes, inodes)) } => {
-                let mount = self.shown(at, true)?;
+            Control::Copy { from, at, size: Some((bytes, inodes)) } => {
+                let mount = self.shown(from, at, true)?;
                 must(mount.kind == "tmpfs", || format!("it is a mount of {}", mount.kind))?;
                 self.sized(&mount.point, *bytes, *inodes)
             }
@@ -236,8 +234,21 @@ impl Proof<'_> {
         must(found.interface == sys::bare::LINK, || format!("its link is interface {}", found.interface))
     }
 
-    fn user(&self, id: u32) -> Evident {
+    /// One came out; where the plan has a new instance of the kernel's file system for terminals, that is mounted.
+    fn terminal(&self, instance: bool) -> Evident {
+        must(self.started.streams.terminal.is_some(), || "no terminal came out of the sandbox".to_owned())?;
+        if !instance {
+            return Ok(());
+        }
+        let mount = self.uppermost(Path::new("/dev/pts"))?;
+        must(mount.kind == "devpts", || format!("{} is a mount of {}", mount.point, mount.kind))
+    }
+
+    fn user(&self, name: &str, id: u32) -> Evident {
         let (p, (uid, gid)) = (self.posture, self.started.prepared.owner());
+        // The kernel knows numbers: the name is what its files and variables were made with.
+        let named = self.started.prepared.blueprint.user_name();
+        must(named == name, || format!("inside its name is {named}"))?;
         must([p.uid, p.euid, p.suid, p.gid, p.egid, p.sgid] == [id; 6], || {
             format!("inside it is user {}, {}, {} and group {}, {}, {}", p.uid, p.euid, p.suid, p.gid, p.egid, p.sgid)
         })?;

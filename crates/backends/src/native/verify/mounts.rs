@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use guest::config::{Attrs, Config, OwnedOp as Op};
 use policy::control::{Control, Cover};
+use policy::value::Root;
 use sys::paths::Identity;
 use sys::proc::Mount;
 
@@ -23,10 +24,13 @@ impl Proof<'_> {
 
     /// One root, no mount but the planned ones (nothing of the host's tree is left), and those that are always there as
     /// they must be.
-    pub(super) fn root(&self) -> Evident {
+    pub(super) fn root(&self, planned: &Root) -> Evident {
         let found = self.mounts()?;
         let prepared = &self.started.prepared;
-        must(prepared.blueprint.root.is_some(), || "no root was asked for".to_owned())?;
+        // Which mounts there may be comes from what was applied: that must be the plan's.
+        must(prepared.blueprint.root.as_ref() == Some(planned), || {
+            format!("the root is {:?}", prepared.blueprint.root)
+        })?;
         let points = prepared.by_runtime.clone().unwrap_or_else(|| points(&prepared.config));
         let roots = found.iter().filter(|mount| mount.point == "/").count();
         must(roots == 1, || format!("{roots} mounts are the root"))?;
@@ -51,10 +55,9 @@ impl Proof<'_> {
         uppermost(self.mounts()?, &place).ok_or_else(|| format!("there is no mount at {place}"))
     }
 
-    /// The mount of something that the plan shows; what is shown as it is must be what was judged.
-    pub(super) fn shown(&self, at: &Path, write: bool) -> Result<&Mount, String> {
-        let placed = self.started.prepared.placed.iter().rev().find(|placed| placed.at == *at);
-        let Some(placed) = placed else { return Err(format!("{} is not shown", at.display())) };
+    /// The mount of something that the plan shows; what is shown as it is must be what is seen there.
+    pub(super) fn shown(&self, from: &Path, at: &Path, write: bool) -> Result<&Mount, String> {
+        let placed = Placed::planned(&self.started.prepared.placed, from, at)?;
         let mount = self.uppermost(&placed.point)?;
         has(mount, if write { &["nosuid", "nodev"] } else { &["ro", "nosuid", "nodev"] })?;
         if let Some(is) = placed.is {
@@ -71,9 +74,9 @@ impl Proof<'_> {
     pub(super) fn readonly_overlay(&self) -> Evident {
         must(self.started.prepared.blueprint.readonly_overlay, || "none was asked for".to_owned())?;
         for control in self.started.prepared.plan.controls() {
-            let Control::Mount { at, write: false, .. } = control else { continue };
+            let Control::Mount { from, at, write: false } = control else { continue };
             let dir = self.started.prepared.placed.iter().any(|placed| placed.at == *at && placed.dir);
-            let mount = self.shown(at, false)?;
+            let mount = self.shown(from, at, false)?;
             must(!dir || mount.kind == "overlay", || format!("{} is a mount of {}", mount.point, mount.kind))?;
         }
         Ok(())
@@ -153,9 +156,9 @@ impl Proof<'_> {
         // What is shown read-only here may be written through another place.
         for control in prepared.plan.controls() {
             let Control::Mount { from, at, write: false } = control else { continue };
-            let from = from.canonicalize().unwrap_or_else(|_gone| from.clone());
-            if prepared.blueprint.written(&from) {
-                let mount = self.shown(at, false)?;
+            let real = from.canonicalize().unwrap_or_else(|_gone| from.clone());
+            if prepared.blueprint.written(&real) {
+                let mount = self.shown(from, at, false)?;
                 must(mount.has("noexec"), || format!("{} is written elsewhere, and can be executed", mount.point))?;
             }
         }
@@ -289,8 +292,14 @@ mod tests {
 
     #[test]
     fn a_path_lies_where_the_innermost_tree_around_it_is_mounted() {
-        let one =
-            |at: &str, point: &str| Placed { at: at.into(), point: point.into(), dir: true, write: false, is: None };
+        let one = |at: &str, point: &str| Placed {
+            at: at.into(),
+            point: point.into(),
+            dir: true,
+            write: false,
+            source: None,
+            is: None,
+        };
         // `/home/user` is a link of ours, but not within what is shown at `/home`.
         let all = [one("/home", "/home"), one("/home/user/in", "/tmp/.home/in"), one("/data/f", "/data/f")];
         let of = |path: &str| Placed::point_of(&all, Path::new(path));

@@ -65,6 +65,7 @@ async fn memories(State(state): State<ServerState>, All(all): All) -> Result<Res
 }
 
 async fn one(State(state): State<ServerState>, uri: Uri) -> Result<Response<Body>, Problem> {
+    // As it was sent, and not decoded: an id holds no percent sign (as in `Action`).
     let id = uri.path().strip_prefix("/v1/approvals/").unwrap_or_default().to_owned();
     at_the_store(&state, move |store| {
         let call = store.approvals.get(&id).map_err(|error| unusable(&error))?;

@@ -33,7 +33,7 @@ impl<S: Sync> FromRequestParts<S> for Agent {
 }
 
 /// The last part of a path, `NAME:VERB`. Names hold no percent signs, so nothing is decoded: what is written otherwise is
-/// another, unknown name.
+/// another, unknown name: this is why `axum::extract::Path` is not asked, which decodes.
 pub(super) struct Action {
     pub(super) name: String,
     pub(super) verb: String,

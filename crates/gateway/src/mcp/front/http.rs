@@ -26,11 +26,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::request::{Early, accepts, admit, early, read, same, version};
 use super::streams::Streams;
 use crate::http::{ActiveRequest, HttpListener, Keys, Owner, Peer as Connection};
+use crate::mcp::client_requests::handle;
 use crate::mcp::gateway::Gateway;
 use crate::mcp::lock;
 use crate::mcp::peer::Peer;
 use crate::mcp::protocol;
-use crate::mcp::run::session_id;
 use crate::mcp::session::Session;
 use crate::mcp::wire::{self, Id, Message, RpcError};
 
@@ -221,7 +221,7 @@ impl Front {
         if lock(&self.held).len() >= MAX_SESSIONS {
             return Err(unavailable(format!("more than {MAX_SESSIONS} sessions")));
         }
-        let name = session_id().map_err(unavailable)?;
+        let name = handle().map_err(|error| unavailable(error.message))?;
         let agent = caller.agent.clone();
         caller.session = format!("mcp {name}");
         let session = Session::new(&self.gateway, caller);

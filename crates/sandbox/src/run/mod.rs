@@ -39,6 +39,7 @@ mod pace;
 mod parked;
 mod planning;
 mod record;
+mod secret_command;
 mod secrets;
 mod streams;
 mod supervise;

@@ -13,7 +13,6 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use egress::secret::{LoadedSecret, MAX_VALUE, sign};
 use egress::wire::{Hidden, Secrets};
@@ -23,12 +22,11 @@ use policy::{Plan, Policy};
 use sys::memory::Locked;
 use zeroize::Zeroizing;
 
+use super::secret_command;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::{Fault, show_text};
 
-/// How long a command may take.
-const LIMIT: Duration = Duration::from_secs(30);
 /// What is read at most: a value, the end of its line, and a byte that shows that it is too long.
 const MAX_READ: usize = MAX_VALUE + 3;
 /// Random bytes of a placeholder.
@@ -194,7 +192,7 @@ fn found_in(from: &SecretSource, policy: &Policy, environment: &Environment) -> 
             Zeroizing::new(value.as_bytes().to_vec())
         }
         SecretSource::File(path) => from_file(path, policy)?,
-        SecretSource::Command(words) => from_command(words, policy, environment)?,
+        SecretSource::Command(words) => secret_command::printed(words, policy, environment, MAX_READ)?,
     };
     let text = std::str::from_utf8(&bytes).map_err(|_not_text| "is no text")?;
     LockedText::new(Zeroizing::new(text.to_owned()))
@@ -245,58 +243,6 @@ fn shown(policy: &Policy) -> Vec<PathBuf> {
     workspace.chain(grants).chain(&root).filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-/// Places of the host that programs inside may change, at once or when changes are applied.
-fn writable(policy: &Policy) -> Vec<PathBuf> {
-    let changes = !matches!(policy.workspace.mode, WorkspaceMode::None | WorkspaceMode::Ro);
-    let workspace = policy.workspace.path.iter().filter(|_| changes);
-    let grants = policy.fs.write.iter().map(|grant| &grant.from);
-    workspace.chain(grants).filter_map(|path| path.canonicalize().ok()).collect()
-}
-
-/// What a command prints, with the caller's own variables and folder. What it says on its error stream is not repeated: it may
-/// have the value.
-fn from_command(words: &[String], policy: &Policy, environment: &Environment) -> Result<Zeroizing<Vec<u8>>, String> {
-    let (first, rest) = words.split_first().ok_or("names no program")?;
-    let program =
-        found(first, environment).ok_or_else(|| format!("runs `{}`, which is not found", show_text(first)))?;
-    // It runs outside, with all that the caller may do: nothing of it may be written by a program inside.
-    let cwd = environment.cwd.as_deref().unwrap_or(Path::new("/"));
-    let writable = writable(policy);
-    for path in rest.iter().map(|word| cwd.join(word)).chain([program.clone()]) {
-        let Ok(real) = path.canonicalize() else { continue };
-        if let Some(place) = writable.iter().find(|place| real.starts_with(place)) {
-            let place = show_text(&place.to_string_lossy());
-            return Err(format!("runs what lies in `{place}`, where programs inside may write"));
-        }
-    }
-    let mut command = sys::command::Command::new(program).named(first).args(rest);
-    command = command.directory(environment.cwd.as_deref().unwrap_or(Path::new("/")));
-    for (name, value) in &environment.env {
-        command = command.variable(OsStr::from_bytes(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
-    }
-    let output = command.output(b"", MAX_READ, LIMIT);
-    let output = output.map_err(|error| format!("runs `{}`, which cannot be started: {error}", show_text(first)))?;
-    let stdout = Zeroizing::new(output.stdout);
-    drop(Zeroizing::new(output.stderr));
-    if output.timed_out {
-        return Err(format!("runs `{}`, which did not end in {} s", show_text(first), LIMIT.as_secs()));
-    }
-    if output.end != sys::pidfd::End::Exited(0) {
-        return Err(format!("runs `{}`, which failed ({:?})", show_text(first), output.end));
-    }
-    Ok(stdout)
-}
-
-/// Where a program is: a path, or a name in the caller's `PATH`.
-fn found(word: &str, environment: &Environment) -> Option<PathBuf> {
-    if word.contains('/') {
-        let path = environment.cwd.as_deref().unwrap_or(Path::new("/")).join(word);
-        return path.is_file().then_some(path);
-    }
-    let folders = std::env::split_paths(environment.variable("PATH")?);
-    folders.filter(|folder| folder.is_absolute()).map(|folder| folder.join(word)).find(|path| path.is_file())
-}
-
 fn unread(name: &str, from: &SecretSource, Unread { why, fix }: &Unread) -> Fault {
     let of_source = match from {
         SecretSource::Env(name) => format!("set `{name}` to the secret where fumehood is started"),
@@ -316,9 +262,14 @@ fn unread(name: &str, from: &SecretSource, Unread { why, fix }: &Unread) -> Faul
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use policy::{Caller, Layers};
 
     use super::*;
+
+    /// How long this test may take when it is started again.
+    const LIMIT: Duration = Duration::from_secs(30);
 
     /// Set where this test was started again with no right to lock.
     const AGAIN: &str = "FUMEHOOD_NO_MEMLOCK";

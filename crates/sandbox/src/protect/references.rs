@@ -1,6 +1,8 @@
 //! References of git's, each in its file and all in `packed-refs`: names as git itself makes them, and no more believed of a list than
 //! what the objects say.
 
+use std::collections::BTreeSet;
+
 use policy::protected::folded;
 
 /// Why a name is held that looks like a commit's id.
@@ -26,6 +28,10 @@ pub(super) fn packed_refs(before: &[u8], now: &[u8]) -> Option<String> {
     // git looks for a name where it would stand.
     if !is_plain || head.is_some_and(is_sorted) && !names.is_sorted() {
         return Some("it is no list of references that is understood here".to_owned());
+    }
+    let mut once = BTreeSet::new();
+    if !names.iter().all(|name| once.insert(name)) {
+        return Some("it has a name twice: what git takes it for depends on how it looks".to_owned());
     }
     let replaces = |line: &&[u8]| {
         let name = at_space(line).and_then(|(_, name)| name.strip_prefix(b"refs/"));
@@ -190,6 +196,8 @@ mod tests {
             format!("{sum} refs/heads/x\n# x\n"),
             format!("\n{sum} refs/heads/x\n"),
             format!("{header}{sum} refs/tags/b\n{sum} refs/tags/a\n"),
+            format!("{header}{sum} refs/tags/a\n{} refs/tags/a\n", "12345678".repeat(5)),
+            format!("{sum} refs/tags/a\n{sum} refs/heads/x\n{sum} refs/tags/a\n"),
         ] {
             assert!(objection(Kind::PackedRefs, b"", held.as_bytes()).is_some(), "{held}");
         }

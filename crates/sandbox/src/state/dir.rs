@@ -439,7 +439,8 @@ pub(crate) fn own_link(fd: impl AsFd) -> String {
 }
 
 fn change_mode(fd: impl AsFd, mode: Mode) -> Result<()> {
-    rustix::fs::chmod(own_link(fd), mode)
+    // Held until it is done: the number of one that is closed is nobody's, or another one's.
+    rustix::fs::chmod(own_link(&fd), mode)
 }
 
 /// Opens a folder to its owner, if they have not these rights.

@@ -152,6 +152,36 @@ fn a_dead_run_is_swept_once_with_a_tree_made_to_resist() {
 }
 
 #[test]
+fn a_closed_folder_that_holds_something_is_removed_by_its_owner_however_deep() {
+    let folder = tempfile::tempdir().unwrap();
+    let top = folder.path().join("top");
+    std::fs::create_dir(&top).unwrap();
+    // Root is kept out by no mode: then somebody else is the owner.
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        for path in [folder.path(), &top] {
+            std::os::unix::fs::chown(path, Some(2001), Some(2001)).unwrap();
+        }
+    }
+    let _owner = is_root.then(|| sys::fsids::FsIdsGuard::user(2001, 2001).unwrap());
+    let top = Dir::open(&top).unwrap();
+    for name in ["one", "two"] {
+        let mut at = top.enter(".", Cross::No).unwrap();
+        for _ in 0..3000 {
+            at.make(name, Mode::RWXU).unwrap();
+            at = at.enter(name, Cross::No).unwrap();
+        }
+        at.make("full", Mode::RWXU).unwrap();
+        let last = at.enter("full", Cross::No).unwrap();
+        last.open_file("f", rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY, Mode::RUSR).unwrap();
+        at.set_mode("full", Mode::empty()).unwrap();
+        top.set_mode(name, Mode::empty()).unwrap();
+        top.remove_tree(name).unwrap();
+        assert_eq!(top.names().unwrap(), Vec::<std::ffi::OsString>::new());
+    }
+}
+
+#[test]
 fn what_does_not_carry_the_id_or_is_no_cgroup_is_never_removed() {
     let (folder, state) = fresh();
     let precious = folder.path().join("precious");

@@ -125,7 +125,7 @@ pub(crate) fn apply_own(
     };
     let chosen = manifest.choose(request.paths.as_deref())?;
     let guarding = Guarding::of(list, &manifest, Some(&root), blobs.as_ref());
-    let Selection { chosen, left, mut conflicts } = judge(chosen, request, &guarding);
+    let Selection { chosen, left, mut conflicts } = judge(chosen, request, &guarding, &manifest.workspace);
     // What is named is taken, or nothing is.
     let named_alone = |path: &&PathBuf| !manifest.has(path);
     for named in request.paths.iter().flatten().filter(named_alone) {
@@ -188,8 +188,8 @@ struct Selection<'a> {
     conflicts: Vec<Conflict>,
 }
 
-/// Before anybody looks at the host.
-fn judge<'a>(entries: Vec<&'a Entry>, request: &Request, guarding: &Guarding<'_>) -> Selection<'a> {
+/// Before anybody compares with the host.
+fn judge<'a>(entries: Vec<&'a Entry>, request: &Request, guarding: &Guarding<'_>, workspace: &Path) -> Selection<'a> {
     let mut judged = Selection::default();
     for entry in entries {
         let conflict = |id, why: String| Conflict { path: entry.path.clone(), id, why };
@@ -206,10 +206,9 @@ fn judge<'a>(entries: Vec<&'a Entry>, request: &Request, guarding: &Guarding<'_>
                 }
             }
         }
-        if entry.kind == Kind::Symlink && entry.change != Change::Removed && !request.leaving_links && leaves(entry) {
-            judged.conflicts.push(conflict("link-leaves", "the link leads out of the workspace, or could".into()));
-        } else {
-            judged.chosen.push(entry);
+        match leaves(workspace, entry).filter(|_| !request.leaving_links) {
+            Some(why) => judged.conflicts.push(conflict("link-leaves", why.into())),
+            None => judged.chosen.push(entry),
         }
     }
     judged

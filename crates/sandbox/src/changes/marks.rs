@@ -7,7 +7,10 @@ use serde::Serialize;
 
 use super::manifest::{Change, Entry, Kind, target_bytes};
 use crate::fault::is_unsafe_to_show;
-use crate::protect::List;
+use crate::protect::{List, split};
+
+/// So many links of the host's are followed, as by the kernel.
+const MAX_LINKS: usize = 40;
 
 /// One thing to look at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -76,8 +79,8 @@ fn present(
     if entry.kind != Kind::Dir && folder.is_some_and(|folder| search.contains(&folder)) {
         mark("shadows", "its folder is in your PATH".into());
     }
-    if entry.kind == Kind::Symlink && leaves(entry) {
-        mark("link-leaves", "the link leads out of the workspace, or could".into());
+    if let Some(why) = leaves(workspace, entry) {
+        mark("link-leaves", why.into());
     }
     if entry.path.file_name().is_some_and(|n| n == "HEAD") && entry.change == Change::Added {
         mark(
@@ -93,14 +96,59 @@ fn present(
     }
 }
 
-/// Whether a link can lead out of the workspace: it is absolute, climbs above it, or climbs after going down (then where
-/// it leads depends on other links). Of links that do not, no chain can lead out.
+const LEADS_OUT: &str = "the link leads out of the workspace, or could";
+
+/// Why an entry is a link that is taken only where somebody asks for it: by its spelling it can lead out of the workspace, or the
+/// links lead out that the host has on its way, or it ends among git's own files.
 #[must_use]
-pub fn leaves(entry: &Entry) -> bool {
-    let Some(target) = entry.target.as_deref().and_then(target_bytes) else { return true };
-    let mut depth = entry.path.components().count().saturating_sub(1);
+pub fn leaves(workspace: &Path, entry: &Entry) -> Option<&'static str> {
+    if entry.kind != Kind::Symlink || entry.change == Change::Removed {
+        return None;
+    }
+    let Some(target) = entry.target.as_deref().and_then(target_bytes) else { return Some(LEADS_OUT) };
+    let folder = entry.path.parent().unwrap_or(Path::new(""));
+    if climbs(folder.components().count(), Path::new(&target)) {
+        return Some(LEADS_OUT);
+    }
+    let Some(end) = on_the_host(workspace, folder, Path::new(&target)) else { return Some(LEADS_OUT) };
+    let into_git = split(&end).is_some() && split(&entry.path).is_none();
+    into_git.then_some("the link leads to git's own files")
+}
+
+/// Where a link in a folder of the workspace ends by what stands on the host; `None` where that is not in the workspace, or where
+/// there are too many links on the way.
+fn on_the_host(workspace: &Path, folder: &Path, target: &Path) -> Option<PathBuf> {
+    let parts = |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect::<Vec<_>>();
+    let (mut at, mut ahead, mut links) = (folder.to_owned(), parts(target), 0_usize);
+    while let Some(part) = ahead.pop() {
+        match Path::new(&part).components().next() {
+            None | Some(Component::CurDir) => {}
+            Some(Component::RootDir | Component::Prefix(_)) => return None,
+            Some(Component::ParentDir) if at.pop() => {}
+            Some(Component::ParentDir) => return None,
+            Some(Component::Normal(name)) => {
+                let there = std::fs::read_link(workspace.join(&at).join(name));
+                let Ok(led) = there else {
+                    at.push(name);
+                    continue;
+                };
+                links = links.saturating_add(1);
+                if links > MAX_LINKS {
+                    return None;
+                }
+                ahead.extend(parts(&led));
+            }
+        }
+    }
+    Some(at)
+}
+
+/// Whether a link so many folders below the top can lead above the top: it is absolute, climbs above it, or climbs after going down
+/// (then where it leads depends on other links). Of links that do not, no chain can lead out.
+#[must_use]
+pub fn climbs(mut depth: usize, target: &Path) -> bool {
     let mut down = false;
-    for part in Path::new(&target).components() {
+    for part in target.components() {
         match part {
             Component::RootDir | Component::Prefix(_) => return true,
             Component::CurDir => {}

@@ -37,7 +37,7 @@ pub use manifest::{
     BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, aside_folder, discard, discard_at, load, newest,
     put_aside, runs,
 };
-pub use marks::{Mark, leaves, marks};
+pub use marks::{Mark, climbs, leaves, marks};
 pub use store::{Bounds, Known, MAX_DEPTH, Store, Until};
 pub(crate) use store::{FOREIGN, Timed, stream};
 pub use upper::read_upper;

@@ -21,10 +21,10 @@ use bytes::Bytes;
 use egress::denial::{self, Reason};
 use egress::judge::Granted;
 use egress::wire::{Denied, Head};
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_TYPE, EXPECT, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -83,6 +83,12 @@ const MAX_SEND: usize = 32 << 10;
 const SERVER: Duration = Duration::from_millis(2800);
 /// How long after a person agreed to a request the same one may come again, once.
 const AGAIN: Duration = Duration::from_secs(60);
+/// Most bytes of a denied request's body that are read to be dropped, so that the client sees the answer.
+const MAX_DROPPED: usize = 64 << 20;
+/// How long that may take.
+const DROPPING: Duration = Duration::from_secs(10);
+/// How long nothing of it may come.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Serves a connection whose first bytes are no TLS.
 pub(crate) async fn serve(
@@ -251,7 +257,8 @@ impl Proxy {
 
     async fn answer(self: Rc<Self>, mut request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
         if let Err(reason) = self.judged(&request).await {
-            return Ok(self.denied(StatusCode::FORBIDDEN, &reason));
+            let denied = self.denied(StatusCode::FORBIDDEN, &reason);
+            return Ok(self.heard_out(request, denied));
         }
         let parts = || (request.method().as_str().to_owned(), request.uri().path().to_owned());
         let asked = self.run.is_observed().then(parts);
@@ -334,6 +341,25 @@ impl Proxy {
         said(status, denial::body(&denied).to_string())
     }
 
+    /// The answer to a request that is denied while its body still comes, for clients that read answers when they have sent all:
+    /// what comes is dropped for a while. Nobody is asked for a body that waits for that.
+    fn heard_out(&self, request: Request<Incoming>, denied: Response<Body>) -> Response<Body> {
+        if request.body().is_end_stream() || request.headers().contains_key(EXPECT) {
+            return denied;
+        }
+        let rest = dropped(request.into_body());
+        if !self.two {
+            self.tasks.spawn(rest);
+            return denied;
+        }
+        // The end of the answer would take the stream back, and clients would tell of that alone.
+        let late = async {
+            rest.await;
+            None
+        };
+        denied.map(|body| body.with_trailers(late).boxed())
+    }
+
     /// The connection to the server, and whether it was used before.
     async fn server(self: &Rc<Self>) -> Result<(Server, bool), ConnectionEnd> {
         let until = tokio::time::Instant::now() + SERVER;
@@ -400,6 +426,18 @@ impl Proxy {
         let server = server.map_err(|error| ConnectionEnd::Failed(error.to_string()))?;
         self.run.passed();
         Ok(server)
+    }
+}
+
+/// Reads what still comes of a body, and keeps nothing of it.
+async fn dropped(mut body: Incoming) {
+    let until = tokio::time::Instant::now() + DROPPING;
+    let mut most = MAX_DROPPED;
+    while let Ok(Some(Ok(frame))) = timeout_at(until.min(tokio::time::Instant::now() + PAUSE), body.frame()).await {
+        most = most.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+        if most == 0 {
+            break;
+        }
     }
 }
 

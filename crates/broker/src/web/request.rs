@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use egress::denial::Reason;
+use egress::http::framing::MAX_HEADERS;
 use egress::http::is_spelling;
 use egress::judge::{self, Granted, Reading, Rules};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -28,7 +29,7 @@ const OF_THE_CONNECTION: [HeaderName; 8] = [
 /// Headers by which some servers take another method, host or path than the request line's, each of their characters that is
 /// neither letter nor digit written as `-`: gateways that make variables of headers take any of them for `_`. `Forwarded` has the
 /// host beside who asks (`for`, `proto`), and `Destination` is the second path of WebDAV's COPY and MOVE.
-const OVERRIDES: [&str; 33] = [
+const OVERRIDES: [&str; 36] = [
     "x-http-method",
     "x-http-method-override",
     "x-method-override",
@@ -62,7 +63,15 @@ const OVERRIDES: [&str; 33] = [
     "x-override-url",
     "forwarded",
     "destination",
+    "x-http-verb-override",
+    "x-forwarded-request-uri",
+    "x-proxy-url",
 ];
+
+/// Headers by which a store of objects takes what it writes from a second path, of whoever asks: S3, Azure (twice), Google Cloud,
+/// Swift. A request without them would mean another thing, and write its own body over what is there: it is refused.
+const SOURCES: [&str; 5] =
+    ["x-amz-copy-source", "x-ms-copy-source", "x-ms-rename-source", "x-goog-copy-source", "x-copy-from"];
 
 /// What a trailer may not be, since readers that add trailers to headers would take another host or length for the request's.
 const NO_TRAILERS: [HeaderName; 3] = [header::HOST, header::CONTENT_LENGTH, header::TRAILER];
@@ -85,10 +94,26 @@ pub(crate) fn judge<B>(rules: &Rules, aim: &Aim, request: &Request<B>) -> Result
         path: request.uri().path(),
         opens_websocket: wants_websocket(request),
     };
+    judge_head(request.headers(), aim.way.reading)?;
     if aim.asked {
         return judge::meant_for(&aim.to, aim.port, &asked).map(|()| Granted::Allowed);
     }
     rules.request(&aim.to, aim.port, &asked)
+}
+
+/// Whether a head has no more headers than are taken, whatever the version, and names no second path where paths are judged.
+fn judge_head(headers: &HeaderMap, reading: Reading) -> Result<(), Reason> {
+    if headers.len() > MAX_HEADERS {
+        return Err(Reason::Malformed(format!("its head has more than {MAX_HEADERS} headers")));
+    }
+    match reading {
+        Reading::Requests => {}
+        Reading::Nothing | Reading::Names => return Ok(()),
+    }
+    match SOURCES.iter().find(|source| headers.keys().any(|name| is_spelling(name.as_str(), source))) {
+        Some(source) => Err(Reason::Path(format!("`{source}` names a second one, which is not judged"))),
+        None => Ok(()),
+    }
 }
 
 /// Leaves out what is of this connection, and makes the target a path; whether it asks for WebSocket. Where method and path are
@@ -301,7 +326,7 @@ mod tests {
 
     #[test]
     fn what_would_say_another_method_or_path_is_left_out_where_they_are_judged() {
-        for (reading, left) in [(Reading::Requests, 1), (Reading::Names, 21)] {
+        for (reading, left) in [(Reading::Requests, 1), (Reading::Names, 24)] {
             let mut asked = request(&[
                 ("X-HTTP-Method-Override", "DELETE"),
                 ("X_Original_URL", "/secret"),
@@ -323,11 +348,30 @@ mod tests {
                 ("X-HTTP-Host-Override", "b.example"),
                 ("X-Waws-Unencoded-Url", "/secret"),
                 ("Destination", "/secret"),
+                ("X-HTTP-Verb-Override", "DELETE"),
+                ("X_Forwarded_Request_Uri", "/secret"),
+                ("X-Proxy-Url", "/secret"),
                 ("X-Other", "1"),
             ]);
             prepare(&mut asked, reading);
             // And the host, which is made of the target.
             assert_eq!(asked.headers().len(), left + 1, "{reading:?}");
+        }
+    }
+
+    #[test]
+    fn a_second_path_and_too_many_headers_are_refused() {
+        for name in ["x-amz-copy-source", "X_Amz.Copy-Source", "x-ms-rename-source", "X-Copy-From"] {
+            let asked = request(&[(name, "/b/secret")]);
+            let refused = judge_head(asked.headers(), Reading::Requests);
+            assert!(matches!(refused, Err(Reason::Path(why)) if why.contains("second")), "{name}");
+            assert!(judge_head(asked.headers(), Reading::Names).is_ok(), "{name}");
+        }
+        for (count, taken) in [(MAX_HEADERS, true), (MAX_HEADERS + 1, false)] {
+            for reading in [Reading::Requests, Reading::Names] {
+                let same = vec![("X-Same", "1"); count];
+                assert_eq!(judge_head(request(&same).headers(), reading).is_ok(), taken, "{count}");
+            }
         }
     }
 

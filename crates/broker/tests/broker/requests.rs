@@ -102,6 +102,20 @@ fn methods_and_paths_are_judged_for_each_request() {
         );
         let free = said(whole, ask(whole, "GET /open/a", &sly)).unwrap();
         assert!(free.contains("DELETE") && free.contains("/shut"), "{free}");
+        // A second path is refused: without it the request would mean another thing.
+        let copied = ask(HOST, "GET /open/a", &format!("X-Amz-Copy-Source: /b/shut\r\n{close}"));
+        let refused = said(HOST, copied.clone()).unwrap();
+        assert!(refused.contains("403 Forbidden") && refused.contains("net.allow/path"), "{refused}");
+        assert!(said(whole, copied.replace(HOST, whole)).unwrap().contains("/b/shut"));
+        // Who sends a large body to its end before reading is told all the same, and asks again on the same connection.
+        let body = "a".repeat(30 << 20);
+        let length = format!("Content-Length: {}\r\n", body.len());
+        let large = |more: &str| ask(HOST, "POST /shut", &format!("{length}{more}")) + &body;
+        for asked in [large(close), large("") + &ask(HOST, "GET /open/a", close)] {
+            let ended = said(HOST, asked.clone()).unwrap();
+            assert!(ended.contains("403 Forbidden") && ended.contains("net.allow/"), "{ended}");
+            assert_eq!(ended.contains("200 OK"), asked.contains("GET /open/a"), "{ended}");
+        }
         // TLS is opened, or is none: nothing is passed on unseen.
         let tls = |host: &str, close: bool| stage.program(|| exchange(connect(host, 80), &hello(&named(host)), close));
         assert!(reset(tls(HOST, false)));

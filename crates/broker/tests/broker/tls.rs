@@ -236,22 +236,31 @@ fn alone<T>(work: impl Future<Output = T>) -> T {
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }
 
-/// Asks by HTTP/2, all at once; status, body and `grpc-status` of each.
-fn ask_two(trusted: &str, asked: &[(&str, &str)]) -> Vec<(u16, String, Option<String>)> {
+/// A connection to the host, by HTTP/2, for a program that trusts this.
+async fn begin_two<B>(trusted: &str) -> (hyper::client::conn::http2::SendRequest<B>, tokio::task::JoinHandle<()>)
+where
+    B: hyper::body::Body<Data = bytes::Bytes> + Unpin + 'static,
+    B::Error: std::error::Error + Send + Sync,
+{
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(trusted.as_bytes()).unwrap()).unwrap();
     let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let stream = connect(HOST, 443);
+    stream.set_nonblocking(true).unwrap();
+    let stream = tokio::net::TcpStream::from_std(stream).unwrap();
+    let name = HOST.to_owned().try_into().unwrap();
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let (sender, connection) = hyper::client::conn::http2::handshake(Local, io).await.unwrap();
+    (sender, tokio::task::spawn_local(async { drop(connection.await) }))
+}
+
+/// Asks by HTTP/2, all at once; status, body and `grpc-status` of each.
+fn ask_two(trusted: &str, asked: &[(&str, &str)]) -> Vec<(u16, String, Option<String>)> {
     alone(async move {
-        stream.set_nonblocking(true).unwrap();
-        let stream = tokio::net::TcpStream::from_std(stream).unwrap();
-        let name = HOST.to_owned().try_into().unwrap();
-        let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
-        let io = hyper_util::rt::TokioIo::new(stream);
-        let (sender, connection) = hyper::client::conn::http2::handshake(Local, io).await.unwrap();
-        let driver = tokio::task::spawn_local(connection);
+        let (sender, driver) = begin_two(trusted).await;
         let mut answers = Vec::new();
         for (method, target) in asked {
             let request = http::Request::builder().method(*method).uri(*target).header("te", "trailers");
@@ -302,6 +311,53 @@ fn every_stream_of_http_2_is_judged_and_trailers_go_through() {
             assert!(said.iter().all(|(status, ..)| *status == 200), "{said:?}");
         }
         assert_eq!(engine.used().connections, 11, "one outside for each inside, however many streams it has");
+    });
+}
+
+/// Sends a large body to a path that no rule has, and asks with more headers than may be; the answers, and how much was sent.
+fn ask_much(trusted: &str) -> (Vec<(u16, String)>, usize) {
+    alone(async move {
+        let (mut sender, driver) = begin_two(trusted).await;
+        let sent = std::rc::Rc::new(std::cell::Cell::new(0));
+        let counted = std::rc::Rc::clone(&sent);
+        let body = |count| {
+            let counted = std::rc::Rc::clone(&counted);
+            let pieces = std::iter::repeat_n(bytes::Bytes::from(vec![b'a'; 10_000]), count).map(move |piece| {
+                counted.set(counted.get() + piece.len());
+                Ok::<_, hyper::Error>(hyper::body::Frame::data(piece))
+            });
+            http_body_util::StreamBody::new(tokio_stream::iter(pieces))
+        };
+        let large = http::Request::post(format!("https://{HOST}/v2")).body(body(300)).unwrap();
+        let mut many = http::Request::post(format!("https://{HOST}/v1/a"));
+        for _ in 0..101 {
+            many = many.header("x-same", "1");
+        }
+        let mut said = Vec::new();
+        for request in [large, many.body(body(0)).unwrap()] {
+            let answer = sender.send_request(request).await.unwrap();
+            let status = answer.status().as_u16();
+            let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+            said.push((status, String::from_utf8_lossy(&body).into_owned()));
+        }
+        driver.abort();
+        (said, sent.get())
+    })
+}
+
+#[test]
+fn a_denied_body_of_http_2_is_heard_to_its_end_and_headers_are_counted() {
+    staged("tls::a_denied_body_of_http_2_is_heard_to_its_end_and_headers_are_counted", |stage| {
+        stage.server((WORLD, 443), serve_two(&stage.authority.server(HOST, |_| {})));
+        let mut engine = stage.broker(&json!({"allow": [{"host": HOST, "methods": ["POST"], "paths": ["/v1/**"]}]}));
+        engine.ready();
+        let trusted = stage.trusted.borrow().clone().unwrap();
+        let (said, sent) = stage.program(|| ask_much(&trusted));
+        for ((status, body), id) in said.iter().zip(["net.allow/path", "net.allow/malformed"]) {
+            assert!(*status == 403 && body.contains(id), "{said:?}");
+        }
+        assert_eq!(sent, 3_000_000);
+        engine.end();
     });
 }
 

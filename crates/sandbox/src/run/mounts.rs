@@ -15,11 +15,32 @@ use crate::fault::show_path;
 pub(super) struct Mounts(OnceCell<Vec<sys::proc::Mount>>);
 
 impl Mounts {
+    fn all(&self) -> impl Iterator<Item = &sys::proc::Mount> {
+        let read = || sys::proc::Process::own().and_then(|own| own.mounts()).unwrap_or_default();
+        self.0.get_or_init(read).iter()
+    }
+
+    /// Whether a folder shows a path that has no link in it, also by another mount of the same file system (`mount --bind`).
+    pub(super) fn shows(&self, folder: &Path, path: &Path) -> bool {
+        let Some((device, at)) = self.location(path) else { return path.starts_with(folder) };
+        let below = self.below(folder).into_iter().map(|point| folder.join(point));
+        let mut shown = [folder.to_owned()].into_iter().chain(below).filter_map(|place| self.location(&place));
+        path.starts_with(folder) || shown.any(|(other, top)| other == device && at.starts_with(top))
+    }
+
+    /// On which device a path is, and where on it.
+    fn location(&self, path: &Path) -> Option<((u32, u32), PathBuf)> {
+        let path = PathBuf::from(sys::proc::shown(path.as_os_str().as_bytes()));
+        let over = self.all().filter_map(|mount| Some((mount, path.strip_prefix(&mount.point).ok()?)));
+        // Of several in one place the last one is on top.
+        let (mount, rest) = over.max_by_key(|(mount, _)| Path::new(&mount.point).components().count())?;
+        Some((mount.device, Path::new(&mount.root).join(rest)))
+    }
+
     /// Where something is mounted below a folder, relative to it.
     pub(super) fn below(&self, root: &Path) -> Vec<PathBuf> {
-        let read = || sys::proc::Process::own().and_then(|own| own.mounts()).unwrap_or_default();
         let root = PathBuf::from(sys::proc::shown(root.as_os_str().as_bytes()));
-        let points = self.0.get_or_init(read).iter();
+        let points = self.all();
         let points = points.filter_map(|mount| Path::new(&mount.point).strip_prefix(&root).ok());
         let mut points: Vec<_> = points.filter(|point| *point != Path::new("")).map(Path::to_owned).collect();
         points.sort();
@@ -59,6 +80,32 @@ pub(super) fn not_copied(at: &Path, why: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_shows_what_another_mount_shows_of_the_same_place() {
+        let line = |device: &str, root: &str, point: &str| format!("30 20 {device} {root} {point} rw - ext4 none rw\n");
+        let lines = [
+            line("8:1", "/", "/"),
+            line("8:2", "/", "/data"),
+            line("8:1", "/home/u/sub", "/home/u/bm"),
+            line("8:1", "/home/u/keys/one", "/srv/ws/one"),
+            line("8:1", "/srv/ws/deep", "/mnt"),
+        ];
+        let mounts = Mounts(OnceCell::from(sys::proc::parse_mountinfo(&lines.concat()).unwrap()));
+        for (folder, path, shows) in [
+            ("/home/u/bm", "/home/u/sub/k", true),
+            ("/home/u/sub", "/home/u/bm/k", true),
+            ("/srv/ws", "/home/u/keys/one", true),
+            ("/srv/ws", "/home/u/keys/two", false),
+            ("/srv/ws", "/mnt/k", true),
+            ("/srv/ws/other", "/mnt/k", false),
+            ("/home/u/bm", "/home/u/k", false),
+            ("/data", "/home/u/sub/k", false),
+            ("/home/u", "/home/u/bm/k", true),
+        ] {
+            assert_eq!(mounts.shows(Path::new(folder), Path::new(path)), shows, "{folder} {path}");
+        }
+    }
 
     #[test]
     fn what_is_mounted_below_is_found_and_neither_the_folder_itself_nor_its_neighbour() {

@@ -211,7 +211,8 @@ fn named(from: &SecretSource) -> String {
 fn from_file(path: &Path, policy: &Policy) -> Result<Zeroizing<Vec<u8>>, String> {
     let told = |error: &std::io::Error| format!("cannot be read: {error}");
     let real = path.canonicalize().map_err(|error| told(&error))?;
-    if let Some(shown) = shown(policy).into_iter().find(|place| real.starts_with(place)) {
+    let mounts = super::mounts::Mounts::default();
+    if let Some(shown) = shown(policy).into_iter().find(|place| mounts.shows(place, &real)) {
         return Err(format!("lies in `{}`, which the policy shows inside", show_text(&shown.to_string_lossy())));
     }
     // Neither a pipe that nobody writes to nor a device may hold the start up.
@@ -336,6 +337,38 @@ mod tests {
         let output = command.output(b"", 1 << 16, LIMIT).unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.end == sys::pidfd::End::Exited(0) && said.contains("1 passed"), "{said}");
+    }
+
+    /// What another mount of its folder shows is shown: the policy here shows `bm` alone.
+    #[test]
+    fn a_file_that_another_mount_shows_is_refused() {
+        const FOLDER: &str = "FUMEHOOD_BOUND";
+        if let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) {
+            let mut layers =
+                Layers::new(Caller { dir: folder.clone(), home: None, profiles: vec!["default".to_owned()] });
+            layers.set(&format!("fs.read=[{:?}]", folder.join("bm")));
+            let policy = layers.finish().unwrap().policy;
+            assert!(from_file(&folder.join("sub/k"), &policy).unwrap_err().contains("which the policy shows inside"));
+            assert_eq!(from_file(&folder.join("k"), &policy).unwrap().as_slice(), VALUE.as_bytes());
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["sub", "bm"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        for name in ["sub/k", "k"] {
+            std::fs::write(folder.path().join(name), VALUE).unwrap();
+        }
+        let script = "cd \"$1\" && mount --bind sub bm && exec \"$2\" --exact \"$3\" --nocapture";
+        let test = "run::secrets::tests::a_file_that_another_mount_shows_is_refused";
+        let output = std::process::Command::new("/usr/bin/unshare")
+            .args(["--user", "--map-root-user", "--mount", "--", "sh", "-c", script, "sh"])
+            .args([folder.path(), &std::env::current_exe().unwrap(), Path::new(test)])
+            .env(FOLDER, folder.path().canonicalize().unwrap())
+            .output()
+            .unwrap();
+        let said = format!("{output:?}");
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use policy::Policy;
 use policy::value::WorkspaceMode;
 use zeroize::Zeroizing;
 
+use super::mounts::Mounts;
 use crate::environment::Environment;
 use crate::fault::show_text;
 
@@ -28,6 +29,12 @@ const FOLDERS: [&str; 2] = ["PWD", "OLDPWD"];
 /// What stands between paths, or before one, in a word, a list or a script.
 const BETWEEN: [char; 14] = ['=', ':', ',', '@', ';', '&', '|', '<', '>', '(', ')', '\'', '"', '`'];
 
+/// Where programs inside may write, by whichever mount.
+struct WritablePlaces {
+    roots: Vec<PathBuf>,
+    mounts: Mounts,
+}
+
 /// What a command prints, with the caller's own variables. What it says on its error stream is not repeated: it may have the value.
 pub(super) fn printed(
     words: &[String],
@@ -39,7 +46,7 @@ pub(super) fn printed(
     let program =
         found(first, environment).ok_or_else(|| format!("runs `{}`, which is not found", show_text(first)))?;
     let here = environment.cwd.as_deref().unwrap_or(Path::new(FOLDER));
-    let places = writable(policy);
+    let places = WritablePlaces { roots: writable(policy), mounts: Mounts::default() };
     let named = rest.iter().find_map(|word| written_place(word, here, &places));
     if let Some(place) = place_of(&program, &places).or(named) {
         let place = show_text(&place.to_string_lossy());
@@ -84,13 +91,13 @@ fn writable(policy: &Policy) -> Vec<PathBuf> {
 }
 
 /// In which of these places a path lies, or one of the links and folders on the way to it.
-fn place_of<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf> {
+fn place_of<'a>(path: &Path, places: &'a WritablePlaces) -> Option<&'a PathBuf> {
     let reals = path.ancestors().filter_map(|path| path.canonicalize().ok()).collect::<Vec<_>>();
-    places.iter().find(|place| reals.iter().any(|real| real.starts_with(place)))
+    places.roots.iter().find(|root| reals.iter().any(|real| places.mounts.shows(root, real)))
 }
 
 /// In which of these places lies what a word names: by a whole path anywhere in it, or by one from the caller's folder.
-fn written_place<'a>(word: &str, here: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf> {
+fn written_place<'a>(word: &str, here: &Path, places: &'a WritablePlaces) -> Option<&'a PathBuf> {
     let behind = word.match_indices('=').filter_map(|(at, _)| word.get(at + 1..));
     let near = [word].into_iter().chain(behind).chain(glued(word)).filter(|part| !part.is_empty());
     let mut near = near.map(|part| here.join(part)).filter(|path| path.exists());
@@ -127,7 +134,7 @@ fn from_root(word: &str, here: &Path) -> OsString {
 }
 
 /// A variable as the command gets it: `PATH` without folders in these places, and no other one that names something in them.
-fn handed(name: &OsStr, value: &OsStr, places: &[PathBuf]) -> Option<OsString> {
+fn handed(name: &OsStr, value: &OsStr, places: &WritablePlaces) -> Option<OsString> {
     if FOLDERS.iter().any(|folder| name == OsStr::new(folder)) {
         return None;
     }

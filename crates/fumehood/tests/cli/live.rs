@@ -233,7 +233,7 @@ fn what_is_copied_out_arrives_under_its_new_name_and_never_through_a_planted_lin
     // The first copy brings a link; the second wants to go through it.
     assert_eq!(live.exec(&[], &["sh", "-c", &format!("ln -s {} /tmp/d/a", elsewhere.display())]).0, 0);
     let target = here.join("d");
-    assert_eq!(call(house, &["cp", &inside("/tmp/d"), target.to_str().unwrap()]).0, 0);
+    assert_eq!(call(house, &["cp", "--leaving-links", &inside("/tmp/d"), target.to_str().unwrap()]).0, 0);
     assert!(target.join("deep/er").is_dir() && target.join("a").is_symlink());
     assert_eq!(
         live.exec(&[], &["sh", "-c", "rm /tmp/d/a; mkdir -p /tmp/d/a/planted; echo x > /tmp/d/a/planted/f"]).0,
@@ -254,6 +254,47 @@ fn what_is_copied_out_arrives_under_its_new_name_and_never_through_a_planted_lin
         assert_eq!(call(house, &["cp", &inside(path), home.to_str().unwrap()]).0, 0);
         assert_eq!(std::fs::read_to_string(home.join("mine")).unwrap(), "mine\n", "{path}");
     }
+}
+
+#[test]
+fn no_copy_leads_the_next_one_elsewhere() {
+    let house = &House::new();
+    let live = Live::new(house, &[]);
+    let inside = |path: &str| format!("{}:{path}", live.id);
+    let (here, elsewhere) = (house.path("here"), house.path("elsewhere"));
+    std::fs::create_dir_all(&here).unwrap();
+    std::fs::create_dir_all(&elsewhere).unwrap();
+    let script = format!(
+        "mkdir -p /tmp/d/sub && cd /tmp/d && echo x > f && ln -s {} /tmp/one && ln -s ../elsewhere /tmp/two && ln -s {} out \
+         && ln -s ../../f up && ln -s sub/../../f detour && ln -s sub in && ln -s ../f sub/back",
+        elsewhere.display(),
+        elsewhere.display()
+    );
+    assert_eq!(live.exec(&[], &["sh", "-c", &script]).0, 0);
+    let one = here.join("one");
+    for link in ["/tmp/one", "/tmp/two"] {
+        let (code, _, err) = call(house, &["cp", &inside(link), one.to_str().unwrap()]);
+        assert!(code == 1 && err.contains("leads out of what is copied") && !one.is_symlink(), "{code} {err}");
+    }
+    let (code, _, err) = call(house, &["cp", &inside("/tmp/d"), here.to_str().unwrap()]);
+    assert!(code == 1 && err.lines().count() == 3, "{code} {err}");
+    let brought = |name: &str| here.join("d").join(name).is_symlink();
+    assert_eq!(["in", "sub/back", "out", "up", "detour"].map(brought), [true, true, false, false, false]);
+    // Who wants them gets them; the next copy goes through none that nobody wrote a slash behind.
+    assert_eq!(call(house, &["cp", "--leaving-links", &inside("/tmp/one"), one.to_str().unwrap()]).0, 0);
+    assert_eq!(std::fs::read_link(&one).unwrap(), elsewhere);
+    let (code, _, err) = call(house, &["cp", &inside("/tmp/d/f"), one.to_str().unwrap()]);
+    assert!(code == 125 && err.contains("is a link to a folder"), "{code} {err}");
+    assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
+    let slash = format!("{}/", one.display());
+    assert_eq!(call(house, &["cp", &inside("/tmp/d/f"), &slash]).0, 0);
+    assert_eq!(std::fs::read_to_string(elsewhere.join("f")).unwrap(), "x\n");
+    // A link to what is no folder is replaced.
+    std::fs::remove_file(&one).unwrap();
+    std::os::unix::fs::symlink(elsewhere.join("f"), &one).unwrap();
+    assert_eq!(live.exec(&[], &["sh", "-c", "echo y > /tmp/d/f"]).0, 0);
+    assert_eq!(call(house, &["cp", &inside("/tmp/d/f"), one.to_str().unwrap()]).0, 0);
+    assert!(!one.is_symlink() && std::fs::read_to_string(elsewhere.join("f")).unwrap() == "x\n");
 }
 
 #[test]

@@ -14,10 +14,11 @@ use agent::words::{Code, Entry, FileKind, Request, Skipped};
 use live::client::{Client, Error, Incoming, Stream};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use sandbox::changes::climbs;
 use sandbox::fault::{show_path, show_text};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::super::args::{Positionals, usage};
+use super::super::args::{Flag, Positionals, To, usage};
 use super::super::spec::{Call, Spec};
 use super::{answered, connected, failed, home, missing, text, wait_for};
 use crate::ui::Failure;
@@ -30,14 +31,19 @@ const PIECE: usize = 64 * 1024 - 1;
 /// How many of what was left out are told.
 const TOLD: usize = 100;
 
+/// Flags of this command.
+const FLAGS: &[Flag] =
+    &[Flag::new("leaving-links", None, To::Ours, "Out of a sandbox: take links that lead out of what is copied")];
+
 pub(crate) const SPEC: Spec = Spec {
     path: &["cp"],
     about: "Copy files and folders into a live sandbox, or out of it",
     usage: "SRC ID:PATH | ID:PATH DST",
     more: "Into a folder that is there, under its own name; else under the name of the target. `-` is a tar stream: \
            `fumehood cp ID:PATH - | tar x`.\nNames, modes and links are kept, owners are not; no link is followed, special files \
-           are left out and told.\nExit code 0, 1 if something was left out, or 125.",
-    tables: &[],
+           are left out and told. Out of a sandbox, links that lead out of what is copied are left out and told too; a target that is \
+           a link to a folder needs a `/` behind it.\nExit code 0, 1 if something was left out, or 125.",
+    tables: &[FLAGS],
     words: Positionals::Mixed(2),
     hidden: false,
     run,
@@ -73,6 +79,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
         return Err(missing("a source or a target", "cp SRC ID:PATH"));
     };
     let home = home(call)?;
+    let leaving = call.parsed.has("leaving-links");
     let (id, inwards, inside, here) = match (side(from)?, side(to)?) {
         (Side::Inside(id, path), Side::Here(here)) => (id, false, path, Some(here)),
         (Side::Inside(id, path), Side::Stream) => (id, false, path, None),
@@ -91,7 +98,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
         match (inwards, here) {
             (true, Some(here)) => put(&client, here, &inside, said).await,
             (true, None) => put_stream(&client, &inside).await.map_err(said),
-            (false, Some(here)) => get(&client, &inside, here, said).await,
+            (false, Some(here)) => get(&client, &inside, (here, leaving), said).await,
             (false, None) => get_stream(&client, &inside).await.map_err(said),
         }
     })?;
@@ -249,12 +256,13 @@ fn skipped_in(value: serde_json::Value) -> Result<Vec<String>, Error> {
 async fn get(
     client: &Client,
     inside: &str,
-    here: PathBuf,
+    (here, leaving): (PathBuf, bool),
     said: impl Fn(Error) -> Failure,
 ) -> Result<Vec<String>, Failure> {
+    let place = landing(&here)?;
     let stream = client.open(&Request::Archive { path: inside.to_owned() }).map_err(&said)?;
     let (pieces, to_read) = channel(PIECES);
-    let unpacking = tokio::task::spawn_blocking(move || unpack(Taken(to_read, Vec::new(), 0), &here));
+    let unpacking = tokio::task::spawn_blocking(move || unpack(Taken(to_read, Vec::new(), 0), (&here, leaving), place));
     let received = receive(stream, pieces).await;
     let unpacked = unpacking.await.map_err(|error| failed(&error))?;
     // A sandbox that could not read it says so; then half an archive is no surprise.
@@ -279,13 +287,45 @@ async fn receive(mut stream: Stream, pieces: Sender<Vec<u8>>) -> Result<Vec<Stri
     Err(Error::Lost)
 }
 
+/// Where a copy lands: a folder, and whether it keeps its own name there.
+struct Landing {
+    folder: OwnedFd,
+    into: bool,
+}
+
+/// Opens the folder that a target is, or lies in. A target that is a link may be what an earlier copy brought: to be followed it
+/// needs a `/` behind it, as the kernel has it.
+fn landing(here: &Path) -> Result<Landing, Failure> {
+    let said = |error: IoError| failed(&format!("{}: {error}", show_path(here)));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::open(here, flags, Mode::empty()) {
+        Ok(folder) => return Ok(Landing { folder, into: true }),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+        Err(errno) => return Err(said(errno.into())),
+    }
+    if here.is_symlink() && here.is_dir() {
+        let shown = show_path(here);
+        return Err(Failure::own(usage(
+            "usage/link-target",
+            format!("`{shown}` is a link to a folder"),
+            "an earlier copy may have brought it, and then a sandbox chose where it leads".to_owned(),
+            format!("`{shown}/` copies into that folder; without the link the copy itself gets the name"),
+        )));
+    }
+    let folder = here.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(said)?;
+    let folder = std::fs::File::open(folder).map_err(said)?.into();
+    Ok(Landing { folder, into: false })
+}
+
+/// Whether a link can lead out of what is copied, whose first part is its top: one that is the top itself does.
+fn leads_out(path: &Path, target: Option<&Path>) -> bool {
+    let below = path.components().filter(|part| matches!(part, Component::Normal(_))).count();
+    below < 2 || target.is_none_or(|target| climbs(below.saturating_sub(2), target))
+}
+
 /// Unpacks what came out of a sandbox, at `here` or, if that is a folder, into it.
-fn unpack(from: Taken, here: &Path) -> IoResult<Vec<String>> {
-    let into = here.is_dir();
-    let folder =
-        if into { here } else { here.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new(".")) };
-    std::fs::create_dir_all(folder)?;
-    let folder = OwnedFd::from(std::fs::File::open(folder)?);
+fn unpack(from: Taken, (here, leaving): (&Path, bool), Landing { folder, into }: Landing) -> IoResult<Vec<String>> {
     let mut skipped = Vec::new();
     let mut archive = tar::Archive::new(from);
     for entry in archive.entries()? {
@@ -296,6 +336,13 @@ fn unpack(from: Taken, here: &Path) -> IoResult<Vec<String>> {
         let inside = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         if !plain || !inside {
             skipped.push(format!("{}: it is no file, folder or link below the target", show_path(&path)));
+            continue;
+        }
+        if kind.is_symlink() && !leaving && leads_out(&path, entry.link_name()?.as_deref()) {
+            skipped.push(format!(
+                "{}: the link leads out of what is copied (`--leaving-links` takes it)",
+                show_path(&path)
+            ));
             continue;
         }
         entry.set_preserve_permissions(true);

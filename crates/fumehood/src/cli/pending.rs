@@ -131,7 +131,7 @@ fn row(Pending { run, changes, aside }: &Pending) -> Value {
 pub(super) fn drop_every(call: &Call<'_>) -> Result<u8, Failure> {
     let state = state(call.environment)?;
     let log = Log::open(&state, None, Options::default()).map_err(|error| Failure::own(error.fault()))?;
-    let (mut gone, mut live) = (Vec::new(), Vec::new());
+    let (mut gone, mut live, mut first) = (Vec::new(), Vec::new(), None);
     for Pending { run, .. } in pending(&state, named(call).as_deref())? {
         match discard(&state, &run) {
             Ok(()) => {}
@@ -141,20 +141,24 @@ pub(super) fn drop_every(call: &Call<'_>) -> Result<u8, Failure> {
                 live.push(run);
                 continue;
             }
-            Err(error) => return Err(failed(&error)),
+            // One that cannot be thrown away keeps none of the others; what it was is said in the end.
+            Err(error) => {
+                first.get_or_insert(error);
+                continue;
+            }
         }
         log.append(run.as_str(), &Kind::workspace_discarded(), &json!({}))
             .map_err(|error| Failure::own(error.fault()))?;
         gone.push(run.to_string());
     }
-    if call.json {
+    if call.json && first.is_none() {
         call.console.json(&json!({ "schema": 1, "discarded": gone, "live": live }))?;
-    } else {
+    } else if !call.json {
         let number = u64::try_from(gone.len()).unwrap_or(u64::MAX);
         call.console.eprint(&format!("the changes of {} are gone\n", count(number, "run", "runs")));
         for run in live {
             call.console.eprint(&format!("note: those of {run} stay: it goes on\n"));
         }
     }
-    Ok(0)
+    first.map_or(Ok(0), |error| Err(failed(&error)))
 }

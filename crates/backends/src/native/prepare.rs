@@ -135,15 +135,7 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         let tmp = launch.tmp.as_deref().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
         let places = process::places(&blueprint, &launch.show, tmp, (identity, !host.root()))?;
         copy_to = places.copy;
-        let place = |(at, write): (PathBuf, bool)| tree::Placed {
-            point: at.clone(),
-            at,
-            dir: true,
-            write,
-            source: None,
-            is: None,
-        };
-        placed.extend(places.placed.into_iter().map(place));
+        placed.extend(places.placed.into_iter().map(as_it_is));
         (places.rules, places.cwd, places.workspace)
     };
     config.cwd = source::text(&cwd);
@@ -157,10 +149,7 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     config.seccomp = filter.as_ref().map(|built| built.program.clone()).unwrap_or_default();
     (config.env, config.search) = environment(&blueprint, launch);
     config.ids = inside(host, &identity, &blueprint);
-    let exported = |op: &Op| {
-        matches!(op, Op::Overlay { export: Some(_), .. } | Op::Tmpfs { export: Some(_), .. } | Op::Fill { .. })
-    };
-    let exports = config.ops.iter().any(exported);
+    let exports = config.ops.iter().any(is_exported);
     Ok(Prepared {
         limits: blueprint.cgroup.clone(),
         run: launch.run.clone(),
@@ -186,6 +175,16 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         placed,
         filter,
     })
+}
+
+/// A folder of the host's that is seen at its own place.
+fn as_it_is((at, write): (PathBuf, bool)) -> tree::Placed {
+    tree::Placed { point: at.clone(), at, dir: true, write, source: None, is: None }
+}
+
+/// Whether what is made there is looked into from outside.
+const fn is_exported(op: &Op) -> bool {
+    matches!(op, Op::Overlay { export: Some(_), .. } | Op::Tmpfs { export: Some(_), .. } | Op::Fill { .. })
 }
 
 /// The descriptor behind those of `mapped` folders.

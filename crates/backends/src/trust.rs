@@ -239,7 +239,8 @@ mod tests {
         let (list, _) = list.split_once(')').unwrap();
         let mut told: Vec<&str> = list.split(',').map(|name| name.trim().trim_matches('`')).collect();
         let mut set = VARIABLES.to_vec();
-        (told.sort_unstable(), set.sort_unstable());
+        told.sort_unstable();
+        set.sort_unstable();
         assert_eq!(told, set);
     }
 

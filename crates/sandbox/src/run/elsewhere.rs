@@ -99,7 +99,7 @@ fn is_option(word: &OsStr) -> bool {
 /// Plain words of a shell's text that stand where commands begin. Read roughly: what they are said to be is looked up.
 fn of_shell(text: &str) -> Vec<OsString> {
     let text = text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or_default();
-    let commands = text.split(|c| matches!(c, ';' | '|' | '&' | '(' | ')' | '\n'));
+    let commands = text.split([';', '|', '&', '(', ')', '\n']);
     let first = |command: &str| command.split_whitespace().find(|word| !word.contains('=')).map(str::to_owned);
     let plain = |word: &String| word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte));
     commands.filter_map(first).filter(plain).map(OsString::from).collect()

@@ -138,35 +138,8 @@ fn hint(line: &str, before: &str, policy: &Policy) -> Option<Violation> {
     if policy.net.mode != NetMode::Allow && no_network(line, policy) {
         return Some(closed(policy));
     }
-    if line.contains("could not lock config file") && policy.fs.protect {
-        return Some(output(
-            "fs.protect/git-config",
-            ClauseId::FsProtect,
-            "writing the configuration of git".to_owned(),
-            "`fs.protect` guards it: a key of it can name a program that git on the host would run".to_owned(),
-            "`git -c KEY=VALUE` for one command, a workspace of mode `overlay`, or ask the person who started this"
-                .to_owned(),
-        ));
-    }
-    if line.contains("Please tell me who you are") {
-        return Some(output(
-            "env.set/git-identity",
-            ClauseId::EnvSet,
-            "a commit of git without a name and a mail".to_owned(),
-            "the configuration of the caller's git is not shown inside".to_owned(),
-            "ask for `git.identity = \"host\"` (`--set git.identity=host`), which brings in that name and mail and nothing else; \
-             or `git -c user.name=NAME -c user.email=MAIL commit`"
-                .to_owned(),
-        ));
-    }
-    if line.contains("hardlink different from source") && policy.workspace.mode == WorkspaceMode::Overlay {
-        return Some(output(
-            "workspace/hard-link",
-            ClauseId::Workspace,
-            "linking files of the workspace".to_owned(),
-            "in the layer above them a linked file gets another number, and git takes it for another file".to_owned(),
-            "`git clone --no-hardlinks`, or a workspace of mode `copy`".to_owned(),
-        ));
+    if let Some(found) = of_git(line, policy) {
+        return Some(found);
     }
     if let Some(path) = set_id(line).filter(|path| is_writable(path, policy)) {
         return Some(set_id_bit(path));
@@ -210,6 +183,41 @@ fn hint(line: &str, before: &str, policy: &Policy) -> Option<Violation> {
     }
     if line.contains("MemoryError") || line.contains("Cannot allocate memory") {
         return Some(more_memory("limits.memory/refused", "an allocation was refused".to_owned()));
+    }
+    None
+}
+
+/// What git says, and could not say why.
+fn of_git(line: &str, policy: &Policy) -> Option<Violation> {
+    if line.contains("could not lock config file") && policy.fs.protect {
+        return Some(output(
+            "fs.protect/git-config",
+            ClauseId::FsProtect,
+            "writing the configuration of git".to_owned(),
+            "`fs.protect` guards it: a key of it can name a program that git on the host would run".to_owned(),
+            "`git -c KEY=VALUE` for one command, a workspace of mode `overlay`, or ask the person who started this"
+                .to_owned(),
+        ));
+    }
+    if line.contains("Please tell me who you are") {
+        return Some(output(
+            "env.set/git-identity",
+            ClauseId::EnvSet,
+            "a commit of git without a name and a mail".to_owned(),
+            "the configuration of the caller's git is not shown inside".to_owned(),
+            "ask for `git.identity = \"host\"` (`--set git.identity=host`), which brings in that name and mail and nothing else; \
+             or `git -c user.name=NAME -c user.email=MAIL commit`"
+                .to_owned(),
+        ));
+    }
+    if line.contains("hardlink different from source") && policy.workspace.mode == WorkspaceMode::Overlay {
+        return Some(output(
+            "workspace/hard-link",
+            ClauseId::Workspace,
+            "linking files of the workspace".to_owned(),
+            "in the layer above them a linked file gets another number, and git takes it for another file".to_owned(),
+            "`git clone --no-hardlinks`, or a workspace of mode `copy`".to_owned(),
+        ));
     }
     None
 }

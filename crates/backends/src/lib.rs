@@ -10,6 +10,7 @@ mod backend;
 mod cpio;
 mod engine;
 mod error;
+mod etc;
 mod gvisor;
 mod host;
 mod identity;
@@ -30,14 +31,14 @@ pub use backend::{
 };
 pub use engine::Podman;
 pub use error::{Shut, StartError};
+pub use etc::shown as shown_of_etc;
 pub use gvisor::Gvisor;
 pub use host::{
     Assumed, Capabilities, CgroupSource, Emulation, Engine, Fault, Kernel, MODULES, Missing, Runtime, Service,
     find_module,
 };
 pub use native::{
-    Container, GROUPS, LANGUAGE_WORD, Language, Process, TMP_SLOT, hides_of_proc, keeps_of_proc, shown_of_etc,
-    sweep_cache,
+    Container, GROUPS, LANGUAGE_WORD, Language, Process, TMP_SLOT, hides_of_proc, keeps_of_proc, sweep_cache,
 };
 pub use oci::Crun;
 pub use qemu::{Qemu, sweep_machines};

@@ -22,7 +22,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::etc::{self, Names};
+use crate::etc::{self, Names};
 
 /// The folder that is copied.
 const HOST: &str = "/etc";

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use guest::config::{Attrs, OwnedOp as Op};
 use policy::value::StoredImage;
 
-use super::etc::{self, Account};
 use super::source::{resolve, resolve_entry, text};
 use super::tree::Builder;
 use crate::StartError;
 use crate::backend::GitPart;
+use crate::etc::{self, Account};
 
 /// Folders that are the kernel's, or the run's own; the program that a runtime starts first, and the file that Landlock must close.
 const OURS: &[&str] = &["/proc", "/sys", "/dev", "/tmp", "/run", "/var/tmp", "/.fumehood", "/.landlock-probe"];

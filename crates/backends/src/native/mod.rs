@@ -10,7 +10,6 @@ pub(crate) mod capacity;
 pub(crate) mod control;
 pub(crate) mod devices;
 pub(crate) mod environment;
-pub(crate) mod etc;
 mod etc_cache;
 pub(crate) mod filter;
 mod folders;
@@ -34,7 +33,6 @@ pub(crate) mod tree;
 pub(crate) mod verify;
 mod words;
 
-pub use etc::shown as shown_of_etc;
 pub use etc_cache::sweep as sweep_cache;
 pub use interpreter::WORD as LANGUAGE_WORD;
 pub use proc_view::{hides_of_proc, keeps_of_proc};

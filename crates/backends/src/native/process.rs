@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use policy::value::Grant;
 
 use super::blueprint::{Blueprint, HostTree, TreeAccess};
-use super::etc;
 use super::folders::ShownTree;
 use super::landlock::{Access, Rules, library_folders, loaders};
 use super::source::{Resolved, resolve, resolve_entry};
 use crate::StartError;
+use crate::etc;
 use crate::identity::Identity;
 use crate::support::TOOLS;
 

@@ -23,10 +23,11 @@ use super::{image, outer, start};
 use crate::StartError;
 use crate::backend::{self, Backend as _, Launch, Remembered, Stdio};
 use crate::cpio::Archive;
+use crate::etc;
 use crate::host::{Capabilities, Emulation};
 use crate::native::Container;
 use crate::native::blueprint::{Blueprint, HostTree, TreeAccess};
-use crate::native::{environment, etc, filter};
+use crate::native::{environment, filter};
 use crate::sizes::Size;
 
 /// Everything that a start needs.

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use policy::value::{Grant, Policy, Root, WorkspaceMode};
 use policy::{ClauseId, Support};
 
-use super::unmet;
-use crate::native::etc;
-use crate::native::tree::TOOLS;
+use super::{TOOLS, unmet};
+use crate::etc;
 
 /// The refusal of a clause that shows something where it cannot be shown.
 pub(super) fn taken(policy: &Policy, clause: ClauseId) -> Option<Support> {
@@ -57,7 +56,7 @@ fn workspace(policy: &Policy) -> Option<Grant> {
 /// What of the host is seen at a place inside: by the innermost of what lies around it.
 fn there(policy: &Policy, to: &Path) -> Option<PathBuf> {
     let host = policy.fs.root == Root::Host;
-    let tools = TOOLS.iter().map(|name| Path::new("/").join(name));
+    let tools = TOOLS.iter().map(PathBuf::from);
     let own = tools.chain(etc_entry(to)).filter(|_| host).map(|place| (place.clone(), place));
     let grants = policy.fs.read.iter().chain(&policy.fs.write).map(|grant| (grant.to.clone(), grant.from.clone()));
     // What a layer hides is not there, and which that is depends on what is in the folder.

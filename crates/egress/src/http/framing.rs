@@ -91,8 +91,10 @@ impl Framing {
         let Some(end) = self.hold(bytes, b"\r\n\r\n", MAX_HEAD).map_err(|()| "a request head that is too long")? else {
             // At once: another reader takes two line ends without CR for the end.
             plain_lines(&self.held, before)?;
-            if !self.held.get(..before).is_some_and(|held| held.contains(&b'\n')) && self.held.contains(&b'\n') {
-                parsed(&self.held, &mut [httparse::EMPTY_HEADER; MAX_HEADERS])?;
+            // The first line when it is there, whatever came with it.
+            let line = self.held.iter().position(|byte| *byte == b'\n').filter(|end| *end >= before);
+            if let Some(line) = line.and_then(|end| self.held.get(..=end)) {
+                parsed(line, &mut [httparse::EMPTY_HEADER; MAX_HEADERS])?;
             }
             return Ok(bytes.len());
         };

@@ -1,7 +1,7 @@
 //! The synthetic `/etc`: what programs need, and nothing that tells who the host is.
 
 /// The data file of what is shown of the host's `/etc`.
-pub(super) const TABLE: &str = include_str!("../../../../resources/etc.toml");
+pub(crate) const TABLE: &str = include_str!("../../../resources/etc.toml");
 
 /// One row: a name, or what names begin with.
 enum Row<'a> {

@@ -24,15 +24,16 @@ pub(super) struct Guarding<'a> {
     blobs: Option<&'a Dir>,
     /// Folders that git takes for its own on the host, whatever they are called, submodules' among them.
     repositories: BTreeSet<&'a Path>,
-    /// What git's configuration on the host names.
-    named: BTreeSet<PathBuf>,
-    /// Other paths that are held, and why: what links among the control files lead to, documents of the policy, what is hidden.
+    /// Other paths that are held, and why: what links among the control files lead to, documents of the policy, what git's
+    /// configuration on the host names, what is hidden.
     steering: BTreeMap<PathBuf, &'static str>,
 }
 
 /// Why nothing of a repository is taken.
 pub(crate) const PARTIAL: &str = "version control: the run fetched a part of the history alone (`--depth`, `--filter`): branches would name commits \
                        that are not there";
+/// Why a path of git's configuration is held.
+const NAMED: &str = "version control: git's configuration names it";
 /// Why a hidden path is held.
 const HIDDEN: &str = "hidden: the policy hides it (`fs.hide`), and the run did not see what is there";
 
@@ -41,15 +42,16 @@ const WITHIN: &str =
     "the workspace is a folder of control files, or lies in one of git's: by its path in it nobody would know one";
 
 /// What is held beside the list.
-fn steering(list: &List, manifest: &Manifest, led: Led) -> BTreeMap<PathBuf, &'static str> {
+fn steering(list: &List, manifest: &Manifest, led: Led, named: BTreeSet<PathBuf>) -> BTreeMap<PathBuf, &'static str> {
     // Where not everything was looked at, all of it could be meant.
     let all =
         led.cut.then(|| (PathBuf::new(), "the workspace has too many folders to look for links among control files"));
     let within = protect::steers(list, &manifest.workspace).then(|| (PathBuf::new(), WITHIN));
     let led = led.within.into_iter().map(|path| (path, "a link among the control files leads to it"));
     let policies = manifest.policies.iter().map(|path| (path.0.clone(), protect::DOCUMENT));
+    let named = named.into_iter().map(|path| (path, NAMED));
     let hidden = manifest.hidden.iter().map(|path| (path.0.clone(), HIDDEN));
-    all.into_iter().chain(within).chain(led).chain(policies).chain(hidden).collect()
+    all.into_iter().chain(within).chain(led).chain(policies).chain(named).chain(hidden).collect()
 }
 
 /// The folders above a path that git takes for its own, whatever they are called: those on the host, and those that become
@@ -120,8 +122,8 @@ impl<'a> Guarding<'a> {
         let mut tops: BTreeSet<&Path> = led.repositories.iter().map(PathBuf::as_path).collect();
         tops.extend(manifest.entries.iter().flat_map(|entry| entry.path.ancestors().skip(1)));
         let named = host.map(|host| named_by_git(&manifest.workspace, host, tops)).unwrap_or_default();
-        let steering = steering(list, manifest, led);
-        let mut all = Self { list, folders, host, blobs, repositories, named, steering };
+        let steering = steering(list, manifest, led, named);
+        let mut all = Self { list, folders, host, blobs, repositories, steering };
         // In what is held already, such as a new repository, nobody needs to look.
         let open = |entry: &&Entry| !all.folders.iter().any(|(folder, _)| entry.path.starts_with(folder));
         let objects = manifest.entries.iter().filter(open).filter_map(|entry| match all.verdict(entry) {
@@ -152,14 +154,6 @@ impl<'a> Guarding<'a> {
         above.or_else(below).copied()
     }
 
-    /// Whether git's configuration names a path: it, what it lies in, or something below it that the change would replace.
-    fn is_named(&self, entry: &Entry) -> bool {
-        let stays = entry.kind == Kind::Dir && entry.change != Change::Removed;
-        let below = self.named.range(entry.path.clone()..).next().filter(|_| !stays);
-        entry.path.ancestors().any(|path| self.named.contains(path))
-            || below.is_some_and(|path| path.starts_with(&entry.path))
-    }
-
     /// Whether nobody is shown what is at a path.
     pub(super) fn hides(&self, entry: &Entry) -> bool {
         entry.path.ancestors().any(|path| self.steering.get(path) == Some(&HIDDEN))
@@ -176,7 +170,6 @@ impl<'a> Guarding<'a> {
             other @ (Verdict::Contents(_) | Verdict::Free | Verdict::Held(_)) => other,
         };
         match verdict {
-            Verdict::Free if self.is_named(entry) => Some("version control: git's configuration names it".to_owned()),
             Verdict::Free => self.steered(entry).map(str::to_owned),
             Verdict::Held(why) => Some(why),
             Verdict::Contents(kind) => {

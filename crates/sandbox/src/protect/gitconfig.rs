@@ -166,8 +166,12 @@ fn is_harmless(key: &Key, before: &Keys, now: &Keys) -> bool {
             };
             is_name(below) && new.is_some() && addressed && values().all(|value| plain(value) && kept(value))
         }
-        // A new remote; another address for an old one would send there what was meant for somebody else.
-        ("remote", "url") => is_name(below) && old.is_none() && values().all(|value| is_address(value)),
+        // A new remote; another address for an old one would send there what was meant for somebody else, and so would `origin`,
+        // which git takes by itself before any other that the host has.
+        ("remote", "url") => {
+            let is_taken_first = below == "origin" && !remotes(before).is_empty();
+            is_name(below) && !is_taken_first && old.is_none() && values().all(|value| is_address(value))
+        }
         _ => false,
     }
 }
@@ -178,9 +182,14 @@ fn is_used(remote: &String, host: &Keys) -> bool {
         let is_remote = |(section, key): &Key| section.starts_with("branch.") && key == "remote";
         host.iter().any(|(key, values)| is_remote(key) && values.contains(remote))
     };
-    let addresses = host.keys().filter(|(_, key)| key == "url");
-    let known: Vec<&str> = addresses.filter_map(|(section, _)| section.strip_prefix("remote.")).collect();
+    let known = remotes(host);
     known.contains(&remote.as_str()) && (remote == "origin" || known.len() == 1 || of_a_branch())
+}
+
+/// The remotes that have an address.
+fn remotes(config: &Keys) -> Vec<&str> {
+    let addresses = config.keys().filter(|(_, key)| key == "url");
+    addresses.filter_map(|(section, _)| section.strip_prefix("remote.")).collect()
 }
 
 /// Whether a remote can be called so and be nothing else: git looks for a remote of each name before it takes it for a folder or
@@ -473,6 +482,9 @@ mod tests {
             assert!(of(main, &now), "{now}");
         }
         assert!(of("", &branch("backup", "heads/main")) && of("", &branch(".", "heads/main")));
+        let origin = "[remote \"origin\"]\n\turl = https://evil.example/x.git\n";
+        let with_origin = |host: &str| objection(host.as_bytes(), format!("{host}{origin}").as_bytes()).is_some();
+        assert!(with_origin(&host.replace("origin", "private")) && !with_origin(""), "git takes it by itself");
         let used = format!("{main}[branch \"x\"]\n\tremote = backup\n");
         assert!(!of(&used, &format!("{used}[branch \"y\"]\n\tremote = backup\n")), "the host uses it");
     }

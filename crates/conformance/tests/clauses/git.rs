@@ -129,13 +129,12 @@ fn keys(scene: &Fixture) -> CaseResult {
     let after = text(&config)?;
     check(!after.contains("planted") && after.starts_with(&before), || format!("the host's lines: {after}"))?;
     let git = |words: &str| scene.control_shell(&format!("{ANYBODYS} git -C {} {words}", main.display()));
-    let of_git =
-        [("user.name", "agent"), ("branch.main.description", "d"), ("remote.up.url", "https://git.example/x.git")];
+    let of_git = [("user.name", "agent"), ("branch.main.description", "d")];
     for (key, value) in of_git {
         check(git(&format!("config {key}"))?.out() == value, || format!("{key} was not taken over: {after}"))?;
     }
     let told = ended.report.pointer("/violations").map(ToString::to_string).unwrap_or_default();
-    for key in ["alias.st", "core.fsmonitor", "remote.evil.url"] {
+    for key in ["alias.st", "core.fsmonitor", "remote.evil.url", "remote.up.url"] {
         check(told.contains(key), || format!("{key} is not told: {told}"))?;
     }
     // The same program without us.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use super::honest::{Honest, LIES};
 use super::manifest::{Change, Entry, Kind, Manifest};
 use crate::protect::{
-    self, DATA, Led, List, NEW_REPOSITORY, NodeChange, Part, REPOSITORY, Verdict, index_objection, judge,
-    makes_repository, named_by_git, objection, part, split,
+    self, Branches, DATA, Led, List, NEW_REPOSITORY, NodeChange, Part, REPOSITORY, Verdict, config_objection,
+    index_objection, judge, makes_repository, named_by_git, objection, part, split, with_links,
 };
 use crate::state::{Cross, Dir};
 
@@ -118,10 +118,14 @@ impl<'a> Guarding<'a> {
         let new = new.into_iter().map(|folder| (folder, format!("version control: {NEW_REPOSITORY}")));
         let partial = partial(manifest, &repositories).map(|folder| (folder, PARTIAL.to_owned()));
         let folders: Vec<_> = folders.chain(emptied).chain(new).chain(partial).collect();
-        let led = host.map(|host| protect::led(&manifest.workspace, host, list)).unwrap_or_default();
+        let mut led = host.map(|host| protect::led(&manifest.workspace, host, list)).unwrap_or_default();
         let mut tops: BTreeSet<&Path> = led.repositories.iter().map(PathBuf::as_path).collect();
         tops.extend(manifest.entries.iter().flat_map(|entry| entry.path.ancestors().skip(1)));
-        let named = host.map(|host| named_by_git(&manifest.workspace, host, tops)).unwrap_or_default();
+        let mut named = host.map(|host| named_by_git(&manifest.workspace, host, tops)).unwrap_or_default();
+        if let Some(host) = host {
+            led.within = with_links(&manifest.workspace, host, std::mem::take(&mut led.within));
+            named = with_links(&manifest.workspace, host, named);
+        }
         let steering = steering(list, manifest, led, named);
         let mut all = Self { list, folders, host, blobs, repositories, steering };
         // In what is held already, such as a new repository, nobody needs to look.
@@ -169,14 +173,19 @@ impl<'a> Guarding<'a> {
             Verdict::Contents(kind) if kind.holds_objects() => Verdict::Free,
             other @ (Verdict::Contents(_) | Verdict::Free | Verdict::Held(_)) => other,
         };
+        let steered = self.steered(entry).map(str::to_owned);
         match verdict {
-            Verdict::Free => self.steered(entry).map(str::to_owned),
             Verdict::Held(why) => Some(why),
+            Verdict::Free | Verdict::Contents(_) if steered.is_some() => steered,
+            Verdict::Free => None,
             Verdict::Contents(kind) => {
                 let why = match self.contents(entry) {
                     Some((before, now)) if kind == protect::Kind::Index => {
                         let hash = self.host.and_then(|host| protect::Hash::of(host, &entry.path));
-                        index_objection(&before, &now, hash)
+                        index_objection(&before, &now, hash, &|path| self.has_submodule(entry, path))
+                    }
+                    Some((before, now)) if kind == protect::Kind::Config => {
+                        config_objection(&before, &now, &self.has_branch(entry))
                     }
                     Some((before, now)) => objection(kind, &before, &now),
                     None => Some("it is too large to be judged, or cannot be read".to_owned()),
@@ -188,16 +197,31 @@ impl<'a> Guarding<'a> {
 
     /// Of a configuration of git's that is held: what of it may be taken.
     pub(super) fn part(&self, entry: &Entry) -> Option<Part> {
-        if self.folders.iter().any(|(folder, _)| entry.path.starts_with(folder)) || entry.base.is_none() {
+        let is_within = self.folders.iter().any(|(folder, _)| entry.path.starts_with(folder));
+        if is_within || entry.base.is_none() || self.steered(entry).is_some() {
             return None;
         }
         match self.verdict(entry) {
             Verdict::Contents(protect::Kind::Config) => {
                 let (before, now) = self.contents(entry)?;
-                part(&before, &now)
+                part(&before, &now, &self.has_branch(entry))
             }
             Verdict::Contents(_) | Verdict::Free | Verdict::Held(_) => None,
         }
+    }
+
+    /// Whether the host has a repository at a path of the working tree of this index.
+    fn has_submodule(&self, index: &Entry, path: &Path) -> bool {
+        let top = split(&index.path).filter(|(_, rest)| rest == Path::new("index"));
+        let top = top.and_then(|(folder, _)| folder.parent().map(Path::to_owned));
+        let there = self.host.zip(top).and_then(|(host, top)| host.enter(top.join(path), Cross::No).ok());
+        there.is_some_and(|there| matches!(there.kind(".git"), Ok(Some(_))))
+    }
+
+    /// Whether the repository of a configuration has a branch on the host.
+    fn has_branch(&self, config: &Entry) -> impl Fn(&str) -> bool {
+        let branches = self.host.map(|host| Branches::of(host, &config.path));
+        move |name| branches.as_ref().is_none_or(|branches| branches.has(name))
     }
 
     fn verdict(&self, entry: &Entry) -> Verdict {

@@ -286,7 +286,6 @@ fn large(rest: &[&[u8]], what: NodeChange) -> Verdict {
 #[must_use]
 pub fn objection(kind: Kind, before: &[u8], now: &[u8]) -> Option<String> {
     match kind {
-        Kind::Config => super::gitconfig::objection(before, now),
         Kind::Head => {
             (!is_plain_head(now)).then(|| "it names no branch: git would look for a repository elsewhere".to_owned())
         }
@@ -296,8 +295,10 @@ pub fn objection(kind: Kind, before: &[u8], now: &[u8]) -> Option<String> {
                 .then(|| "it leads to no reference: git would write one where it leads".to_owned())
         }
         Kind::PackedRefs => packed_refs(before, now),
-        // They need more than two files to be judged (`crate::changes`, [`super::index_objection`]).
-        Kind::Index | Kind::Loose(_) | Kind::Pack(_) | Kind::BesidePack | Kind::Large(_) => Some(UNKNOWN.to_owned()),
+        // They need more than two files to be judged (`crate::changes`, [`super::config_objection`], [`super::index_objection`]).
+        Kind::Config | Kind::Index | Kind::Loose(_) | Kind::Pack(_) | Kind::BesidePack | Kind::Large(_) => {
+            Some(UNKNOWN.to_owned())
+        }
     }
 }
 

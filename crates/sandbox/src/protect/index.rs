@@ -27,6 +27,8 @@ const HEADER: usize = 12;
 const FIXED: usize = 40;
 /// Where in them the mode stands, which is no memory but what is to be there.
 const MODE: Range<usize> = 24..28;
+/// The mode of a submodule.
+const SUBMODULE: u32 = 0o160_000;
 /// In the flags of an entry: it is taken to be unchanged.
 const UNCHANGED: u16 = 0x8000;
 /// More flags follow.
@@ -37,6 +39,8 @@ const SKIPPED: u16 = 0x4000;
 const INTENDED: u16 = 0x2000;
 /// Of which side of a conflict the entry is.
 const STAGE: u16 = 0x3000;
+/// Where git LFS sends contents: it reads the entry of this name where no file is there.
+const OF_LFS: &[u8] = b".lfsconfig";
 /// The length of the path, or that it is longer.
 const LENGTH: u16 = 0x0fff;
 
@@ -88,18 +92,32 @@ impl Hash {
     }
 }
 
-/// Why git's index may not take the place of another; what is not understood may not.
+/// Why git's index may not take the place of another; what is not understood may not. `is_submodule`: whether there is one of the
+/// host's at a path.
 #[must_use]
-pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>) -> Option<String> {
+pub fn index_objection(
+    before: &[u8],
+    now: &[u8],
+    hash: Option<Hash>,
+    is_submodule: &dyn Fn(&Path) -> bool,
+) -> Option<String> {
     let Some(hash) = hash.map(Hash::bytes) else { return Some(UNKNOWN.to_owned()) };
     let Some(entries) = entries(now, hash) else { return Some(UNKNOWN.to_owned()) };
     let unseen = entries_of_host(before, hash).filter(Entry::is_unseen);
     let unseen: BTreeSet<Vec<u8>> = unseen.map(|entry| entry.path).collect();
+    let of_lfs = |entry: &Entry<'_>| entry.path == OF_LFS;
+    let is_kept = |entry: &Entry<'_>| of_lfs(entry) || entry.is_submodule();
+    let hosts: Vec<Entry<'_>> = entries_of_host(before, hash).filter(is_kept).collect();
+    let there = |path: &[u8]| is_submodule(Path::new(OsStr::from_bytes(path)));
     entries.iter().find_map(|entry| {
         let why = if !is_plain(&entry.path) {
             "would be written where git writes nothing"
         } else if entry.is_unseen() && !unseen.contains(&entry.path) {
             "is one that git does not look at any more, whatever the file becomes"
+        } else if of_lfs(entry) && !hosts.iter().any(|host| of_lfs(host) && host.content() == entry.content()) {
+            "says where git LFS sends contents, where no file of this name is there"
+        } else if entry.is_submodule() && !hosts.iter().any(|host| host.path == entry.path) && !there(&entry.path) {
+            "is of a submodule that the host has not: git looks at no file there"
         } else {
             return None;
         };
@@ -174,6 +192,15 @@ impl Entry<'_> {
     /// All but the path.
     fn head(&self) -> Option<&[u8]> {
         self.raw.get(..self.path_at)
+    }
+
+    fn is_submodule(&self) -> bool {
+        self.raw.get(MODE).is_some_and(|mode| mode == SUBMODULE.to_be_bytes())
+    }
+
+    /// What is there: its mode and its hash.
+    fn content(&self) -> Option<(&[u8], &[u8])> {
+        self.raw.get(MODE).zip(self.raw.get(FIXED..self.flags_at))
     }
 
     /// Of which side of a conflict it is.
@@ -261,7 +288,7 @@ impl<'a> Reader<'a> {
 /// Of a file, a link or a submodule. At others git stops; and where it is of a folder, git puts the names of a tree behind the path,
 /// and never looks at those files.
 const fn is_mode(mode: u32) -> bool {
-    matches!(mode, 0o100_600..=0o100_777 | 0o120_000 | 0o160_000)
+    matches!(mode, 0o100_600..=0o100_777 | 0o120_000 | SUBMODULE)
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -290,7 +317,7 @@ mod tests {
     use super::*;
 
     fn objection(before: &[u8], now: &[u8]) -> Option<String> {
-        index_objection(before, now, Some(Hash::Sha1))
+        index_objection(before, now, Some(Hash::Sha1), &|path| path == "sub")
     }
 
     fn index(version: u32, paths: &[&str]) -> Vec<u8> {
@@ -340,6 +367,29 @@ mod tests {
     }
 
     #[test]
+    fn a_submodule_is_one_of_the_hosts() {
+        let of = |path: &str| {
+            let mut index = index(2, &[path]);
+            index[HEADER..][MODE].copy_from_slice(&SUBMODULE.to_be_bytes());
+            index
+        };
+        assert_eq!(objection(b"", &of("sub")), None);
+        assert!(objection(b"", &of("src")).is_some_and(|why| why.contains("looks at no file")));
+        assert!(objection(&index(2, &["src"]), &of("src")).is_some(), "it was a file");
+        assert_eq!(objection(&of("src"), &of("src")), None, "the host has it so");
+    }
+
+    #[test]
+    fn what_git_lfs_would_read_of_an_index_is_the_hosts() {
+        let host = index(2, &[".lfsconfig", "a"]);
+        assert!(objection(b"", &host).is_some_and(|why| why.contains("git LFS")));
+        assert_eq!(objection(&host, &index(4, &[".lfsconfig", "b"])), None, "the host has it so");
+        let mut other = host.clone();
+        other[HEADER + FIXED] = 1;
+        assert!(objection(&host, &other).is_some_and(|why| why.contains("git LFS")));
+    }
+
+    #[test]
     fn paths_that_git_would_not_put_there_are_found() {
         for path in [
             ".git/hooks/x",
@@ -386,10 +436,10 @@ mod tests {
         // With the shorter one the path is `[10 bytes][flags].git/x`, which is plain; with the longer one `.git/x`, and as long as said.
         let mut both = index(2, &["0123456789\u{1}\u{6}.git/x"]);
         both.extend([0; 12]);
-        let reads = |hash| index_objection(b"", &both, Some(hash));
+        let reads = |hash| index_objection(b"", &both, Some(hash), &|_| false);
         assert!(reads(Hash::Sha256).is_some());
         assert_eq!(objection(b"", &index(2, &["0123456789\u{1}\u{6}.git/x"])), None, "the control");
-        assert!(index_objection(b"", &index(2, &["a"]), None).is_some());
+        assert!(index_objection(b"", &index(2, &["a"]), None, &|_| false).is_some());
         let folder = tempfile::tempdir().unwrap();
         let host = Dir::open(folder.path()).unwrap();
         for inner in [".git", ".git/worktrees", ".git/worktrees/w"] {

@@ -8,6 +8,7 @@ use rustix::fs::FileType;
 
 use super::git;
 use super::gitdir::{DATA, is_git, is_repository};
+use super::links::files;
 use super::list::List;
 use super::plan::follow;
 use crate::state::{Cross, Dir};
@@ -72,6 +73,24 @@ impl Led {
         match out.strip_prefix(root) {
             Ok(inner) => within.extend([inner.to_owned()]),
             Err(_out) => self.out.extend([out]),
+        }
+    }
+}
+
+/// Of what is held, the folders with all that links in them lead to, and what links there lead to.
+#[must_use]
+pub fn with_links(root: &Path, below: &Dir, held: BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+    let mut led = Led { within: held, ..Led::default() };
+    let mut looked = BTreeSet::new();
+    loop {
+        let new: Vec<PathBuf> = led.within.iter().filter(|path| looked.insert((*path).clone())).cloned().collect();
+        if new.is_empty() {
+            return led.within;
+        }
+        // All of the workspace is held as it is.
+        let folders = new.iter().filter(|path| !path.as_os_str().is_empty());
+        for link in folders.flat_map(|folder| files(below, folder, &[], FileType::Symlink)) {
+            led.link(root, below, (&link, &link), false);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! a mount away; [`Sentry`] puts aside what is made while the run lasts, and [`check`] what slipped in all the same.
 //! Must not: mount anything. The plan is a description for a backend.
 
+mod branches;
 mod check;
 mod git;
 mod gitconfig;
@@ -23,13 +24,14 @@ mod sentry;
 mod tests;
 mod users;
 
+pub use branches::Branches;
 pub use check::{Slipped, check};
 pub use git::{GitElsewhere, GitProblem, elsewhere};
-pub use gitconfig::{Part, part, taken};
+pub use gitconfig::{Part, config_objection, part, taken};
 pub use gitdir::{DATA, Kind, NEW_REPOSITORY, NodeChange, REPOSITORY, makes_repository, objection, split};
 pub use hold::Hold;
 pub use index::{Hash, index_objection, settled};
-pub use led::{Led, documents, led};
+pub use led::{Led, documents, led, with_links};
 pub use list::{List, Marked, Protected, Shape, Verdict, judge, list, steers};
 pub use named::{named_by_git, named_elsewhere};
 pub use objects::{MAX_UNPACKED, Name, beside, is_loose};

@@ -175,7 +175,13 @@ impl Host<'_> {
     fn paths<'b>(&self, word: &ConfigWord, from: impl IntoIterator<Item = &'b Path>) -> Vec<ConfigPath> {
         let paths =
             from.into_iter().flat_map(|from| self.spelled_and_led(from, &word.path)).chain(self.of_home(&word.path));
-        paths.map(|path| ConfigPath { path, folder: word.folder, exact: word.exact }).collect()
+        let paths: Vec<PathBuf> = paths.collect();
+        // A hook may be a link in a folder out there.
+        let elsewhere = paths.iter().filter(|path| word.of == KeyKind::Hooks && !path.starts_with(self.root));
+        let led: Vec<PathBuf> = elsewhere.flat_map(|path| linked(within(path)).chain(links(path))).collect();
+        let led = led.into_iter().map(|path| ConfigPath { path, folder: true, exact: true });
+        let named = paths.into_iter().map(|path| ConfigPath { path, folder: word.folder, exact: word.exact });
+        named.chain(led).collect()
     }
 
     /// The words of the configurations that count in every repository, each with the folder where it is. Most of them are no paths:
@@ -268,9 +274,18 @@ impl Host<'_> {
 /// Where links lead that steer git from its folder: hooks, mostly.
 fn links(folder: &Path) -> Vec<PathBuf> {
     let steering = ["hooks", "info", "config", "config.worktree"].map(|name| folder.join(name));
-    let within = |path: &PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    let inner: Vec<PathBuf> = steering.iter().flat_map(within).collect();
-    steering.into_iter().chain(inner).filter(|path| path.is_symlink()).flat_map(|path| ways(&path)).collect()
+    let inner: Vec<PathBuf> = steering.iter().flat_map(|path| within(path)).collect();
+    linked(steering.into_iter().chain(inner)).collect()
+}
+
+/// What is in a folder.
+fn within(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+/// Where those of these lead that are links.
+fn linked(paths: impl IntoIterator<Item = PathBuf>) -> impl Iterator<Item = PathBuf> {
+    paths.into_iter().filter(|path| path.is_symlink()).flat_map(|path| ways(&path))
 }
 
 /// Where a link leads, step by step, and in the end: each step may be in the workspace, and another link.
@@ -355,7 +370,34 @@ fn words_of(section: &str, key: &str, value: &str, path: impl Fn(&str) -> PathBu
             OF_NODE.iter().for_each(|end| add(&format!("{word}{end}"), false));
         }
     }
+    let modules = modules(&whole).filter(|_| runs_folders);
+    let modules = modules.flat_map(|name| [(format!("{name}.py"), false), (name, true)]);
+    found.extend(modules.map(|(name, folder)| ConfigWord {
+        path: path(&name),
+        of,
+        exact: true,
+        argument: true,
+        folder,
+    }));
     found
+}
+
+/// What Python looks for where it is started, before it looks where programs are installed: `-m a.b` is `a/b.py`, or `a`.
+fn modules(command: &str) -> impl Iterator<Item = String> {
+    let words: Vec<&str> = command.split(|c: char| c.is_ascii_whitespace() || "'\"\\;|&()".contains(c)).collect();
+    let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    let next = words.iter().skip(1).copied().chain([""]);
+    let behind = words.iter().zip(next).filter_map(|(word, next)| {
+        let options = word.strip_prefix('-').filter(|options| !options.starts_with('-'))?;
+        let (_, name) = options.split_once('m')?;
+        Some(if name.is_empty() { next } else { name })
+    });
+    let names = behind.filter(|name| name.chars().all(|c| c.is_alphanumeric() || "_.".contains(c)));
+    let names = names.map(|name| name.replace('.', "/"));
+    // A package that is there instead of the first part is taken for it.
+    let names: BTreeSet<String> =
+        names.flat_map(|name| [name.split('/').next().unwrap_or_default().to_owned(), name]).collect();
+    names.into_iter().filter(|name| !name.is_empty())
 }
 
 /// The words of a shell's command, as its quotes hold them together; also of commands within a word (`sh -c`), so many deep.

@@ -225,15 +225,21 @@ impl ProtectPlan {
         }
     }
 
-    /// What links among the control files lead to.
+    /// What links among the control files lead to, and links in what that is.
     fn led_to(&mut self, below: &Dir) {
-        let folders = self.binds.iter().filter(|bind| bind.kind == Shape::Dir).map(|bind| bind.path.clone());
-        let mut links: Vec<PathBuf> =
-            folders.flat_map(|folder| files(below, &folder, &[], FileType::Symlink)).collect();
+        let mut links: Vec<PathBuf> = self.git_links.keys().cloned().collect();
         links.extend(self.layers.iter().flat_map(|layer| files(below, layer, &DATA, FileType::Symlink)));
-        links.extend(self.git_links.keys().cloned());
-        for link in links {
-            self.lead(below, &link, true, "a control file leads to it");
+        let mut looked = BTreeSet::new();
+        loop {
+            let folders = self.binds.iter().filter(|bind| bind.kind == Shape::Dir).map(|bind| bind.path.clone());
+            let folders: Vec<PathBuf> = folders.filter(|folder| looked.insert(folder.clone())).collect();
+            links.extend(folders.iter().flat_map(|folder| files(below, folder, &[], FileType::Symlink)));
+            if links.is_empty() {
+                return;
+            }
+            for link in links.drain(..) {
+                self.lead(below, &link, true, "a control file leads to it");
+            }
         }
     }
 

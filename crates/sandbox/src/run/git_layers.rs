@@ -131,7 +131,8 @@ impl GitLayers {
         let named = configs.filter_map(|entry| {
             let now = blobs.read(entry.sha256.as_deref()?, MAX_CONFIG).ok()?;
             let before = self.below.read(&entry.path, MAX_CONFIG).unwrap_or_default();
-            Some((entry.path.clone(), protect::taken(&before, &now)?))
+            let branches = protect::Branches::of(&self.below, &entry.path);
+            Some((entry.path.clone(), protect::taken(&before, &now, &|name| branches.has(name))?))
         });
         named.collect()
     }

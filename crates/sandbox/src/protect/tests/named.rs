@@ -244,6 +244,47 @@ fn links_out_of_the_workspace_that_lead_in_again_are_gone_through() {
 }
 
 #[test]
+fn single_hooks_of_a_folder_elsewhere_may_lie_in_the_workspace() {
+    let work = Work::new(&REPO);
+    for path in ["h/pre-commit", "t/post-checkout", "src/x"] {
+        work.put(path, "");
+    }
+    let home = work.folder.path();
+    for (folder, name, to) in [("gh", "pre-commit", "h/pre-commit"), ("tmpl/hooks", "post-checkout", "t/post-checkout")]
+    {
+        std::fs::create_dir_all(home.join(folder)).unwrap();
+        symlink(work.root.join(to), home.join(folder).join(name)).unwrap();
+    }
+    std::fs::write(home.join("gh/own"), "").unwrap();
+    work.put(".git/config", "[core]\n\thooksPath = ~/gh\n[init]\n\ttemplateDir = ~/tmpl\n");
+    let held = named_by_git(&work.root, &Dir::open(&work.root).unwrap(), [Path::new("")]);
+    let found = binds(&work);
+    for path in ["h/pre-commit", "t/post-checkout"] {
+        assert!(has(&held, path) && has(&found, path), "{path}: {held:?} {found:?}");
+    }
+    assert!(!has(&held, "src/x") && !has(&held, "own"), "{held:?}");
+}
+
+#[test]
+fn a_module_is_looked_for_where_git_starts_python() {
+    for command in [
+        r#"\"/opt/venv/bin/python3\" -m nbstripout.run"#,
+        "python3 -mnbstripout.run",
+        r#"sh -c 'exec python -um nbstripout.run'"#,
+    ] {
+        let work = with(&format!("[filter \"f\"]\n\tclean = {command}\n"), "hooks");
+        let held = named_by_git(&work.root, &Dir::open(&work.root).unwrap(), [Path::new("")]);
+        for path in ["nbstripout.py", "nbstripout", "nbstripout/run.py", "nbstripout/run"] {
+            assert!(has(&held, path) && has(work.plan().links, path), "{command} {path}: {held:?}");
+        }
+        work.put("nbstripout/__init__.py", "");
+        assert!(has(binds(&work), "nbstripout"), "{command}");
+    }
+    let work = with("[filter \"f\"]\n\tclean = sort -m nbstripout\n", "hooks");
+    assert!(!has(work.plan().links, "nbstripout.py"));
+}
+
+#[test]
 fn a_command_is_read_as_a_shell_reads_it() {
     for (config, path) in [
         ("fsmonitor = \\\"my bin/f\\\"", "my bin/f"),

@@ -1,0 +1,75 @@
+//! The branches that a repository on the host has.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::state::{Cross, Dir};
+
+/// A larger list is not read.
+const MAX_LIST: u64 = 64 << 20;
+
+/// The branches of the repository whose configuration this is.
+#[derive(Debug)]
+pub struct Branches {
+    /// `refs/heads`.
+    heads: Option<Dir>,
+    /// `packed-refs`.
+    list: Vec<u8>,
+    /// It cannot be said which there are.
+    unknown: bool,
+}
+
+impl Branches {
+    /// `config`: its path below `host`.
+    #[must_use]
+    pub fn of(host: &Dir, config: &Path) -> Self {
+        let unknown = Self { heads: None, list: Vec::new(), unknown: true };
+        let Ok(folder) = host.enter(config.parent().unwrap_or(Path::new("")), Cross::No) else { return unknown };
+        let heads = match folder.enter("refs/heads", Cross::No) {
+            Ok(heads) => Some(heads),
+            Err(Errno::NOENT) => None,
+            // Such as the file that stands there where references are kept otherwise (`reftable`).
+            Err(_) => return unknown,
+        };
+        match folder.read("packed-refs", MAX_LIST) {
+            Ok(list) => Self { heads, list, unknown: false },
+            Err(Errno::NOENT) => Self { heads, list: Vec::new(), unknown: false },
+            Err(_) => unknown,
+        }
+    }
+
+    /// Whether there is one of this name, or may be.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        let is_loose = |heads: &Dir| !matches!(heads.stat(name), Ok(None));
+        let line = [b" refs/heads/", name.as_bytes()].concat();
+        self.unknown
+            || self.heads.as_ref().is_some_and(is_loose)
+            || self.list.split(|byte| *byte == b'\n').any(|known| known.trim_ascii_end().ends_with(&line))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_branch_is_found_wherever_git_keeps_it() {
+        let top = tempfile::tempdir().unwrap();
+        let git = top.path().join(".git");
+        std::fs::create_dir_all(git.join("refs/heads/a")).unwrap();
+        std::fs::write(git.join("refs/heads/a/b"), "0\n").unwrap();
+        std::fs::write(git.join("packed-refs"), "# pack-refs with: peeled\n00 refs/heads/packed\n00 refs/tags/tag\n")
+            .unwrap();
+        let host = Dir::open(top.path()).unwrap();
+        let has = |name: &str| Branches::of(&host, Path::new(".git/config")).has(name);
+        assert!(has("a/b") && has("packed") && has("a"));
+        assert!(!has("b") && !has("tag") && !has("pack") && !has("a/c"));
+        assert!(has("a/b/c"), "no branch can be made there");
+        std::fs::remove_dir_all(git.join("refs/heads")).unwrap();
+        assert!(!has("a/b"));
+        std::fs::write(git.join("refs/heads"), "this repository uses the reftable format\n").unwrap();
+        assert!(has("anything"), "references are kept otherwise");
+    }
+}

@@ -125,13 +125,13 @@ pub(crate) fn apply_own(
     };
     let chosen = manifest.choose(request.paths.as_deref())?;
     let guarding = Guarding::of(list, &manifest, Some(&root), blobs.as_ref());
-    let Selection { chosen, left, mut conflicts } = judge(chosen, request, &guarding, &manifest.workspace);
+    let Selection { chosen, left, remembered, mut conflicts } = judge(chosen, request, &guarding, &manifest.workspace);
     // What is named is taken, or nothing is.
     let named_alone = |path: &&PathBuf| !manifest.has(path);
     for named in request.paths.iter().flatten().filter(named_alone) {
         conflicts.extend(refused.iter().filter(|refused| refused.path.starts_with(named)).map(Conflict::not_carried));
     }
-    if chosen.is_empty() && conflicts.is_empty() {
+    if chosen.is_empty() && conflicts.is_empty() && (remembered.is_empty() || !left.is_empty()) {
         return Ok(Applied::Conflicts(left.into_iter().chain(refused.iter().map(Conflict::not_carried)).collect()));
     }
     let mut todo = Vec::new();
@@ -157,7 +157,8 @@ pub(crate) fn apply_own(
         Err(ExchangeError::Failed(error)) => return Err(error),
     }
     let paths = chosen.iter().map(|e| PathText(e.path.clone())).collect();
-    let taken: BTreeSet<(PathBuf, Change)> = chosen.iter().map(|e| (e.path.clone(), e.change)).collect();
+    let gone = chosen.iter().chain(&remembered);
+    let taken: BTreeSet<(PathBuf, Change)> = gone.map(|e| (e.path.clone(), e.change)).collect();
     let left = left.len().saturating_add(parted.len());
     manifest.entries.retain(|e| !taken.contains(&(e.path.clone(), e.change)));
     let keys = parts::keep(&mut manifest, parted, &root);
@@ -185,6 +186,8 @@ struct Selection<'a> {
     chosen: Vec<&'a Entry>,
     /// Protected, and left out as it was asked for.
     left: Vec<Conflict>,
+    /// Of no use to git on the host, and not asked about.
+    remembered: Vec<&'a Entry>,
     conflicts: Vec<Conflict>,
 }
 
@@ -193,13 +196,19 @@ fn judge<'a>(entries: Vec<&'a Entry>, request: &Request, guarding: &Guarding<'_>
     let mut judged = Selection::default();
     for entry in entries {
         let conflict = |id, why: String| Conflict { path: entry.path.clone(), id, why };
+        let is_asked_for =
+            matches!(&request.guarded, Guarded::Take(paths) if paths.iter().any(|path| entry.path.starts_with(path)));
+        if guarding.is_remembered(entry) && !is_asked_for {
+            judged.remembered.push(entry);
+            continue;
+        }
         if let Some(why) = guarding.why(entry) {
             match &request.guarded {
                 Guarded::Leave => {
                     judged.left.push(conflict("protected", why));
                     continue;
                 }
-                Guarded::Take(paths) if paths.iter().any(|path| entry.path.starts_with(path)) => {}
+                Guarded::Take(_) if is_asked_for => {}
                 Guarded::Refuse | Guarded::Take(_) => {
                     judged.conflicts.push(conflict("protected", why));
                     continue;

@@ -1,6 +1,8 @@
 //! Which changes are not taken unless they are named.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::honest::{Honest, LIES};
@@ -11,6 +13,8 @@ use crate::protect::{
 };
 use crate::state::{Cross, Dir};
 
+/// A larger file says of no worktree where it lies.
+const MAX_POINTER: u64 = 8192;
 /// A file of git's that is larger is not judged.
 pub(super) const MAX_JUDGED: u64 = 256 << 20;
 
@@ -32,6 +36,8 @@ pub(super) struct Guarding<'a> {
 /// Why nothing of a repository is taken.
 pub(crate) const PARTIAL: &str = "version control: the run fetched a part of the history alone (`--depth`, `--filter`): branches would name commits \
                        that are not there";
+/// Why what belongs to a worktree is held.
+const OTHER_WORKTREE: &str = "version control: it is of a worktree that lies out of the workspace";
 /// Why a path of git's configuration is held.
 const NAMED: &str = "version control: git's configuration names it";
 /// Why a hidden path is held.
@@ -100,6 +106,21 @@ fn partial<'a>(manifest: &'a Manifest, others: &BTreeSet<&Path>) -> impl Iterato
     })
 }
 
+/// What git keeps here of worktrees that lie elsewhere.
+fn other_worktrees<'a>(manifest: &'a Manifest, host: &Dir) -> BTreeSet<&'a Path> {
+    let folders: BTreeSet<&Path> = manifest.entries.iter().flat_map(|entry| entry.path.ancestors()).collect();
+    let of_git = |folder: &Path| split(folder).map(|(_, rest)| rest);
+    let is_one =
+        |folder: &Path| of_git(folder).is_some_and(|rest| rest.iter().count() == 2 && rest.starts_with("worktrees"));
+    let is_elsewhere = |folder: &Path| {
+        let pointer = host.read(folder.join("gitdir"), MAX_POINTER).ok();
+        let tree = pointer.map(|text| PathBuf::from(OsStr::from_bytes(text.trim_ascii_end())));
+        let tree = tree.and_then(|tree| tree.parent()?.canonicalize().ok());
+        tree.is_some_and(|tree| !tree.starts_with(&manifest.workspace))
+    };
+    folders.into_iter().filter(|folder| is_one(folder) && is_elsewhere(folder)).collect()
+}
+
 impl<'a> Guarding<'a> {
     pub(super) fn of(list: &'a List, manifest: &'a Manifest, host: Option<&'a Dir>, blobs: Option<&'a Dir>) -> Self {
         let (repositories, new) = repositories(manifest, host);
@@ -117,7 +138,9 @@ impl<'a> Guarding<'a> {
         });
         let new = new.into_iter().map(|folder| (folder, format!("version control: {NEW_REPOSITORY}")));
         let partial = partial(manifest, &repositories).map(|folder| (folder, PARTIAL.to_owned()));
-        let folders: Vec<_> = folders.chain(emptied).chain(new).chain(partial).collect();
+        let others = host.map(|host| other_worktrees(manifest, host)).unwrap_or_default();
+        let others = others.into_iter().map(|folder| (folder, OTHER_WORKTREE.to_owned()));
+        let folders: Vec<_> = folders.chain(emptied).chain(new).chain(partial).chain(others).collect();
         let mut led = host.map(|host| protect::led(&manifest.workspace, host, list)).unwrap_or_default();
         let mut tops: BTreeSet<&Path> = led.repositories.iter().map(PathBuf::as_path).collect();
         tops.extend(manifest.entries.iter().flat_map(|entry| entry.path.ancestors().skip(1)));
@@ -222,6 +245,13 @@ impl<'a> Guarding<'a> {
     fn has_branch(&self, config: &Entry) -> impl Fn(&str) -> bool {
         let branches = self.host.map(|host| Branches::of(host, &config.path));
         move |name| branches.as_ref().is_none_or(|branches| branches.has(name))
+    }
+
+    /// Whether an entry is of what git on the host remembers by itself: it stays with the run, and nobody need be asked.
+    pub(super) fn is_remembered(&self, entry: &Entry) -> bool {
+        let folder = self.repositories.iter().rfind(|folder| entry.path.starts_with(folder));
+        let rest = folder.and_then(|folder| entry.path.strip_prefix(folder).ok()).map(Path::to_owned);
+        rest.or_else(|| split(&entry.path).map(|(_, rest)| rest)).is_some_and(|rest| protect::is_remembered(&rest))
     }
 
     fn verdict(&self, entry: &Entry) -> Verdict {

@@ -77,14 +77,14 @@ pub(super) fn settle(
             let sum = entry.sha256.as_deref().filter(|_| is_called(entry, name));
             sum.and_then(|sum| blobs?.read(sum, MAX_JUDGED).ok())
         };
-        let unpeeled = of("packed-refs").map(|list| protect::unpeeled(&list));
+        let merged = of("packed-refs").map(|list| protect::merged(&before(), &list));
         let now = of("index");
         // What an index is read with is asked of indices alone.
         let index = now.and_then(|now| settled(&before(), &now, Hash::of(root, &entry.path)?));
         if let Some((blobs, settled)) = blobs.zip(index) {
             put(entry, &settled, blobs)?;
-        } else if let Some((blobs, unpeeled)) = blobs.zip(unpeeled) {
-            put(entry, &unpeeled, blobs)?;
+        } else if let Some((blobs, merged)) = blobs.zip(merged) {
+            put(entry, &merged, blobs)?;
         }
     }
     Ok(())

@@ -154,7 +154,6 @@ fn is_harmless(key: &Key, before: &Keys, now: &Keys, has_branch: HasBranch<'_>) 
             values().all(|value| ["true", "false", "merges", "interactive"].contains(&value.as_str()))
         }
         ("branch", "description" | "vscode-merge-base" | "gh-merge-base") => true,
-        ("submodule", "active") => true,
         _ => false,
     }
 }

@@ -159,17 +159,31 @@ const fn own_folder(what: NodeChange) -> Verdict {
     }
 }
 
+/// Whether it is what git remembers of its own work, or was told by a server: git on the host remembers and is told by itself, and
+/// believes it where somebody undoes, rebases or compares with what was sent.
+#[must_use]
+pub fn is_remembered(rest: &Path) -> bool {
+    let parts: Vec<&[u8]> = rest.components().map(|part| part.as_os_str().as_bytes()).collect();
+    let own = match parts.as_slice() {
+        [b"worktrees", _, inner @ ..] => inner,
+        parts => parts,
+    };
+    matches!(own, [b"logs" | b"FETCH_HEAD" | b"ORIG_HEAD", ..] | [b"refs", b"remotes", ..])
+}
+
+/// Why a merge and the like that is not at its end is held.
+const HALF_DONE: &str =
+    "a merge, cherry-pick or revert that was begun and not ended: the next commit outside would end it";
+
 /// Files that are harmless at the top of a folder of git's.
-const TOP: [&[u8]; 11] = [
+const TOP: [&[u8]; 9] = [
     b"HEAD",
     b"packed-refs",
     b"index",
     b"COMMIT_EDITMSG",
     b"MERGE_MSG",
-    b"MERGE_MODE",
     b"SQUASH_MSG",
     b"TAG_EDITMSG",
-    b"AUTO_MERGE",
     b"description",
     b"gc.log",
 ];
@@ -181,6 +195,8 @@ fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
         [b"index"] if is_file(what) => return Verdict::Contents(Kind::Index),
         [b"HEAD"] if is_file(what) => return Verdict::Contents(Kind::Head),
         [b"packed-refs"] if is_file(what) => return Verdict::Contents(Kind::PackedRefs),
+        // What somebody had not yet committed, and is nowhere else.
+        [b"rebase-merge" | b"rebase-apply", b"autostash"] => false,
         // A rebase that was begun outside may end inside; one that was begun inside would run its list outside.
         [b"rebase-merge" | b"rebase-apply" | b"sequencer" | b"BISECT_LOG", ..] => what == NodeChange::Removed,
         [b"HEAD"] if what == NodeChange::Removed => return Verdict::Held("the repository would be gone"),
@@ -188,6 +204,8 @@ fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
         [b"objects" | b"refs"] if !is_folder(what) => return Verdict::Held("the repository would be gone"),
         // A list of conflicts that were solved: git copies the files that it names, wherever they lie.
         [b"MERGE_RR"] => what == NodeChange::Removed,
+        // What somebody put aside: they take it out again without a look.
+        [b"refs", b"stash", ..] => return Verdict::Held("the stash is of whoever works there"),
         // They show other contents than what is sent and fetched.
         [b"refs", name, ..] if is_replace(name) => false,
         // What git makes under no such name others take for an option, or stop at.
@@ -195,7 +213,12 @@ fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
         // Under that of a branch, a tag or a server.
         [b"refs", ..] if what == NodeChange::NewFile && is_id(parts) => return Verdict::Held(TAKEN_FOR_ID),
         [b"refs", _, ..] if is_file(what) => return Verdict::Contents(Kind::Reference),
-        [name] if is_file(what) && is_head(name) => return Verdict::Contents(Kind::Reference),
+        [b"MERGE_MODE" | b"AUTO_MERGE"] if what != NodeChange::Removed => return Verdict::Held(HALF_DONE),
+        [name]
+            if what != NodeChange::Removed && is_head(name) && !is_remembered(Path::new(OsStr::from_bytes(name))) =>
+        {
+            return Verdict::Held(HALF_DONE);
+        }
         [b"objects", rest @ ..] => return object(rest, what),
         [b"lfs", rest @ ..] => return large(rest, what),
         // Without the folder git writes no commit.
@@ -205,7 +228,10 @@ fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
         // For readers over plain HTTP.
         [b"info", b"refs"] => true,
         // What git writes as a file it could not write any more where a folder stands.
-        [name] => !is_folder(what) && (TOP.contains(name) || is_head(name)),
+        [name] => {
+            !is_folder(what) && (TOP.contains(name) || is_head(name))
+                || what == NodeChange::Removed && [&b"MERGE_MODE"[..], b"AUTO_MERGE"].contains(name)
+        }
         [_, _, ..] => false,
     };
     if harmless { Verdict::Harmless } else { Verdict::Held(UNKNOWN) }
@@ -311,16 +337,34 @@ mod tests {
     }
 
     #[test]
+    fn what_git_remembers_is_the_hosts_own() {
+        for path in
+            ["logs/HEAD", "worktrees/w/logs/HEAD", "refs/remotes/origin/main", "FETCH_HEAD", "worktrees/w/ORIG_HEAD"]
+        {
+            assert!(is_remembered(Path::new(path)), "{path}");
+        }
+        for path in ["refs/heads/logs", "HEAD", "refs/stash", "worktrees/logs", "MERGE_HEAD", "refs/tags/remotes"] {
+            assert!(!is_remembered(Path::new(path)), "{path}");
+        }
+        for path in ["MERGE_HEAD", "CHERRY_PICK_HEAD", "worktrees/w/REVERT_HEAD", "MERGE_MODE", "AUTO_MERGE"] {
+            assert_eq!(of(path, NodeChange::NewFile), Verdict::Held(HALF_DONE), "{path}");
+            assert_eq!(of(path, NodeChange::Removed), Verdict::Harmless, "{path}");
+        }
+        for path in ["refs/stash", "rebase-merge/autostash"] {
+            for what in [NodeChange::NewFile, NodeChange::File, NodeChange::Removed] {
+                assert!(matches!(of(path, what), Verdict::Held(_)), "{path}");
+            }
+        }
+        assert_eq!(of("rebase-merge/done", NodeChange::Removed), Verdict::Harmless);
+    }
+
+    #[test]
     fn what_daily_work_writes_is_harmless() {
         for (path, kind) in [
             ("packed-refs", Some(Kind::PackedRefs)),
-            ("ORIG_HEAD", Some(Kind::Reference)),
-            ("FETCH_HEAD", Some(Kind::Reference)),
-            ("CHERRY_PICK_HEAD", Some(Kind::Reference)),
             ("COMMIT_EDITMSG", None),
             ("refs/heads/config", Some(Kind::Reference)),
             ("logs/refs/heads/hooks", None),
-            ("worktrees/w/ORIG_HEAD", Some(Kind::Reference)),
         ] {
             assert_eq!(of(path, NodeChange::NewFile), kind.map_or(Verdict::Harmless, Verdict::Contents), "{path}");
             assert!(matches!(of(path, NodeChange::Link), Verdict::Held(_)), "{path} as a link");

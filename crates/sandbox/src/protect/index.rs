@@ -39,8 +39,8 @@ const SKIPPED: u16 = 0x4000;
 const INTENDED: u16 = 0x2000;
 /// Of which side of a conflict the entry is.
 const STAGE: u16 = 0x3000;
-/// Where git LFS sends contents: it reads the entry of this name where no file is there.
-const OF_LFS: &[u8] = b".lfsconfig";
+/// Where git LFS sends contents, and where git fetches submodules: both read the entry of this name where no file is there.
+const READ_AS_FILES: [&[u8]; 2] = [b".lfsconfig", b".gitmodules"];
 /// The length of the path, or that it is longer.
 const LENGTH: u16 = 0x0fff;
 
@@ -105,8 +105,8 @@ pub fn index_objection(
     let Some(entries) = entries(now, hash) else { return Some(UNKNOWN.to_owned()) };
     let unseen = entries_of_host(before, hash).filter(Entry::is_unseen);
     let unseen: BTreeSet<Vec<u8>> = unseen.map(|entry| entry.path).collect();
-    let of_lfs = |entry: &Entry<'_>| entry.path == OF_LFS;
-    let is_kept = |entry: &Entry<'_>| of_lfs(entry) || entry.is_submodule();
+    let is_read = |entry: &Entry<'_>| READ_AS_FILES.contains(&entry.path.as_slice());
+    let is_kept = |entry: &Entry<'_>| is_read(entry) || entry.is_submodule();
     let hosts: Vec<Entry<'_>> = entries_of_host(before, hash).filter(is_kept).collect();
     let there = |path: &[u8]| is_submodule(Path::new(OsStr::from_bytes(path)));
     entries.iter().find_map(|entry| {
@@ -114,8 +114,10 @@ pub fn index_objection(
             "would be written where git writes nothing"
         } else if entry.is_unseen() && !unseen.contains(&entry.path) {
             "is one that git does not look at any more, whatever the file becomes"
-        } else if of_lfs(entry) && !hosts.iter().any(|host| of_lfs(host) && host.content() == entry.content()) {
-            "says where git LFS sends contents, where no file of this name is there"
+        } else if is_read(entry)
+            && !hosts.iter().any(|host| host.path == entry.path && host.content() == entry.content())
+        {
+            "is read where no file of this name is there, and says which server is asked"
         } else if entry.is_submodule() && !hosts.iter().any(|host| host.path == entry.path) && !there(&entry.path) {
             "is of a submodule that the host has not: git looks at no file there"
         } else {
@@ -380,13 +382,16 @@ mod tests {
     }
 
     #[test]
-    fn what_git_lfs_would_read_of_an_index_is_the_hosts() {
-        let host = index(2, &[".lfsconfig", "a"]);
-        assert!(objection(b"", &host).is_some_and(|why| why.contains("git LFS")));
-        assert_eq!(objection(&host, &index(4, &[".lfsconfig", "b"])), None, "the host has it so");
+    fn what_is_read_of_an_index_as_a_file_is_the_hosts() {
+        let host = index(2, &[".gitmodules", ".lfsconfig", "a"]);
+        for name in [".lfsconfig", ".gitmodules"] {
+            assert!(objection(b"", &index(2, &[name])).is_some_and(|why| why.contains("which server")), "{name}");
+        }
+        assert_eq!(objection(b"", &index(2, &["a/.gitmodules"])), None, "read at the top alone");
+        assert_eq!(objection(&host, &index(4, &[".gitmodules", ".lfsconfig", "b"])), None, "the host has it so");
         let mut other = host.clone();
         other[HEADER + FIXED] = 1;
-        assert!(objection(&host, &other).is_some_and(|why| why.contains("git LFS")));
+        assert!(objection(&host, &other).is_some_and(|why| why.contains("which server")));
     }
 
     #[test]

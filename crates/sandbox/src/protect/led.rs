@@ -2,19 +2,23 @@
 //! no grant may make writable.
 
 use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::git;
 use super::gitdir::{DATA, is_git, is_repository};
 use super::links::files;
 use super::list::List;
 use super::plan::follow;
+use super::{git, users};
 use crate::state::{Cross, Dir};
 
 /// How many folders are looked through for links.
 const MAX_FOLDERS: usize = 1_000_000;
+/// So much is looked at in a folder of control files out of the workspace.
+const MAX_ABOVE: usize = 4096;
 
 /// What the links among the control files of a workspace lead to, whether anything is there or not.
 #[derive(Debug, Default)]
@@ -32,7 +36,7 @@ pub struct Led {
 /// Looks through a workspace, at any depth: a repository or an editor may be opened in any of its folders.
 #[must_use]
 pub fn led(root: &Path, below: &Dir, list: &List) -> Led {
-    let mut led = Led::default();
+    let mut led = Led { within: from_above(root, list), ..Led::default() };
     // With each folder whether it is one of git's, or lies in one.
     let mut queue = vec![(PathBuf::new(), false)];
     for left in (0..MAX_FOLDERS).rev() {
@@ -70,11 +74,60 @@ impl Led {
             return;
         }
         let Some(out) = real(&root.join(link)) else { return };
+        let out = mirrored(root, &out).unwrap_or(out);
         match out.strip_prefix(root) {
             Ok(inner) => within.extend([inner.to_owned()]),
             Err(_out) => self.out.extend([out]),
         }
     }
+}
+
+/// Where control files of the folders above a workspace, and of home folders, lead into it.
+pub(super) fn from_above(root: &Path, list: &List) -> BTreeSet<PathBuf> {
+    let owner = std::fs::metadata(root).ok().map(|stat| stat.uid());
+    let folders = users::homes(root, owner).into_iter().filter(|folder| folder != root && !folder.starts_with(root));
+    let mut found = BTreeSet::new();
+    for above in folders {
+        for entry in std::fs::read_dir(&above).into_iter().flatten().flatten() {
+            let (path, name) = (entry.path(), entry.file_name());
+            let may_be = name.as_bytes().starts_with(b".") || path.is_symlink();
+            if !may_be || root.starts_with(&path) {
+                continue;
+            }
+            let own = list.covering(Path::new(&name), true).map(|_| PathBuf::from(&name));
+            for control in own.into_iter().chain(list.beyond(Path::new(&name))) {
+                found.extend(leading_in(root, &above.join(control)));
+            }
+        }
+    }
+    found
+}
+
+/// Where a control file, or what is in a folder of such, leads into a workspace.
+fn leading_in(root: &Path, control: &Path) -> Vec<PathBuf> {
+    let (mut queue, mut looked, mut found) = (vec![control.to_owned()], 0_usize, Vec::new());
+    while let Some(path) = queue.pop().filter(|_| looked < MAX_ABOVE) {
+        looked = looked.saturating_add(1);
+        let Some(led) = real(&path) else { continue };
+        let led = mirrored(root, &led).unwrap_or(led);
+        match led.strip_prefix(root) {
+            Ok(inner) => found.push(inner.to_owned()),
+            Err(_out) if !path.is_symlink() && path.is_dir() => {
+                queue.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+            }
+            Err(_out) => {}
+        }
+    }
+    found.retain(|path| !path.as_os_str().is_empty());
+    found
+}
+
+/// A path out of a workspace that a mount shows there is one in it.
+pub(super) fn mirrored(root: &Path, path: &Path) -> Option<PathBuf> {
+    let is = |path: &Path| std::fs::metadata(path).ok().map(|stat| (stat.dev(), stat.ino()));
+    let root_is = is(root).filter(|_| !path.starts_with(root))?;
+    let above = path.ancestors().find(|above| is(above) == Some(root_is))?;
+    Some(root.join(path.strip_prefix(above).ok()?))
 }
 
 /// Of what is held, the folders with all that links in them lead to, and what links there lead to.

@@ -1,6 +1,7 @@
 //! Hard links: another name of a control file in the workspace is the same file, and as protected.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
@@ -50,7 +51,8 @@ fn steering(below: &Dir, layer: &Path) -> Vec<PathBuf> {
 impl ProtectPlan {
     /// Binds every other name of a bound file too. What is not found within the workspace lies outside, where nobody
     /// inside can reach it, unless the search was cut short.
-    pub(super) fn other_names(&mut self, below: &Dir) -> Result<()> {
+    /// `outside`: files out of it of which no name here may be written either.
+    pub(super) fn other_names(&mut self, below: &Dir, outside: &[PathBuf]) -> Result<()> {
         let mut linked = BTreeMap::new();
         let mut look = |path: &Path, category: &str, why: &str| -> Result<()> {
             let Some((parent, name)) = parent_of(below, path)? else { return Ok(()) };
@@ -72,6 +74,15 @@ impl ProtectPlan {
         }
         for path in self.layers.iter().flat_map(|layer| steering(below, layer)) {
             look(&path, "version control", "git obeys it")?;
+        }
+        for path in outside {
+            let Ok(stat) = std::fs::metadata(path) else { continue };
+            if stat.is_file() && stat.nlink() > 1 {
+                let why = "another name of a file out of the workspace that git obeys".to_owned();
+                let one =
+                    Linked { path: path.clone(), left: stat.nlink(), category: "version control".to_owned(), why };
+                linked.entry((stat.dev(), stat.ino())).or_insert(one);
+            }
         }
         if linked.is_empty() {
             return Ok(());

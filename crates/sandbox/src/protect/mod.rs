@@ -28,7 +28,9 @@ pub use branches::Branches;
 pub use check::{Slipped, check};
 pub use git::{GitElsewhere, GitProblem, elsewhere};
 pub use gitconfig::{Part, config_objection, part, taken};
-pub use gitdir::{DATA, Kind, NEW_REPOSITORY, NodeChange, REPOSITORY, makes_repository, objection, split};
+pub use gitdir::{
+    DATA, Kind, NEW_REPOSITORY, NodeChange, REPOSITORY, is_remembered, makes_repository, objection, split,
+};
 pub use hold::Hold;
 pub use index::{Hash, index_objection, settled};
 pub use led::{Led, documents, led, with_links};
@@ -36,5 +38,5 @@ pub use list::{List, Marked, Protected, Shape, Verdict, judge, list, steers};
 pub use named::{named_by_git, named_elsewhere};
 pub use objects::{MAX_UNPACKED, Name, beside, is_loose};
 pub use plan::{Bind, DOCUMENT, PathStat, ProtectPlan, plan};
-pub use references::unpeeled;
+pub use references::merged;
 pub use sentry::{Sentry, late};

@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::led::{led_to, real};
+use super::led::{led_to, mirrored, real};
 use super::plan::{MAX_LINKS, follow};
 use super::{git, gitconfig, gitdir, users};
 use crate::state::{Cross, Dir};
@@ -33,6 +33,10 @@ const ENTERS: [&str; 4] = ["cd", "pushd", "-C", "--chdir"];
 const MAX_QUOTED: usize = 3;
 /// Programs that run what is in a folder, where its name is their argument.
 const RUN_FOLDERS: [&str; 5] = ["python", "pypy", "node", "bun", "deno"];
+/// In a command: what becomes the name of a program only when it runs.
+const MAKES_NAMES: [&str; 8] = ["$(", "`", "/$", "PATH=", "-exec", "xargs", "printf", " -I"];
+/// They stand for the top, which is known.
+const KNOWN_FOLDERS: [&str; 3] = ["$(git rev-parse --show-toplevel)", "$(pwd)", "`pwd`"];
 /// What node looks for beside a name that is not there.
 const OF_NODE: [&str; 3] = [".js", ".cjs", ".mjs"];
 /// So many folders may be entered by one command: what comes after them may be meant from each.
@@ -91,6 +95,15 @@ impl ConfigPath {
     /// Whether it is the workspace itself, as a folder that git looks through.
     pub(super) fn is_all(&self, root: &Path) -> bool {
         self.folder && self.exact && self.path == root
+    }
+
+    /// Out of the workspace: the file, or what is in the folder.
+    pub(super) fn outside(&self, root: &Path) -> Vec<PathBuf> {
+        if !self.exact || self.path.starts_with(root) {
+            return Vec::new();
+        }
+        let inner = within(&self.path).filter(|_| self.folder);
+        [self.path.clone()].into_iter().chain(inner).collect()
     }
 
     /// Relative to the workspace, if it lies in it.
@@ -194,7 +207,11 @@ impl Host<'_> {
     /// The configurations that count in every repository, where links lead to them in the workspace.
     fn users_own(&self) -> impl Iterator<Item = ConfigPath> {
         let elsewhere = users::files(&self.homes).filter(|path| !path.starts_with(self.root));
-        let led = elsewhere.flat_map(|path| ways(&path).into_iter().chain(led_to(&path)).collect::<Vec<_>>());
+        // Another name of one may be in the workspace: whoever asks for the names of a file wants to know the file.
+        let led = elsewhere.flat_map(|path| {
+            let led: Vec<PathBuf> = ways(&path).into_iter().chain(led_to(&path)).collect();
+            led.into_iter().map(|led| mirrored(self.root, &led).unwrap_or(led)).collect::<Vec<_>>()
+        });
         led.map(|path| ConfigPath { path, folder: false, exact: true })
     }
 
@@ -204,6 +221,7 @@ impl Host<'_> {
         let spelled = git::resolve(from, path);
         let is_out = spelled.as_ref().is_none_or(|spelled| !spelled.starts_with(self.root));
         let led = if climbs || is_out { led_to(&from.join(path)) } else { None };
+        let led = led.map(|led| mirrored(self.root, &led).unwrap_or(led));
         spelled.into_iter().chain(led.filter(|led| climbs || led.starts_with(self.root)))
     }
 
@@ -310,7 +328,12 @@ fn words(config: &[u8]) -> Vec<ConfigWord> {
         let values = values.iter().filter(move |value| !names_nothing(section, key, value));
         values.flat_map(move |value| words_of(section, key, value, |word| PathBuf::from(word)))
     });
-    named.collect()
+    // An address that begins with a helper stands in a section's name (`url "ext::sh x".insteadOf`).
+    let sections =
+        keys.keys().filter_map(|(section, _)| section.split_once('.')).filter(|(_, name)| name.contains("::"));
+    let of_sections =
+        sections.flat_map(|(section, name)| words_of(section, "helper", name, |word| PathBuf::from(word)));
+    named.chain(of_sections).collect()
 }
 
 /// Of a configuration that is not understood here. It is read byte by byte: it need not be text.
@@ -353,6 +376,15 @@ fn words_of(section: &str, key: &str, value: &str, path: impl Fn(&str) -> PathBu
     let is_command = section != "alias" && is_program(section, key);
     let argument = |word: &str| is_command && word != program;
     let runs_folders = is_command && RUN_FOLDERS.iter().any(|name| whole.contains(name));
+    // Where a command makes the names of what it runs, all that is in a folder that it names may be meant.
+    let of_known_folders = KNOWN_FOLDERS.iter().fold(whole.clone(), |text, known| text.replace(known, ""));
+    let makes_names = is_command && MAKES_NAMES.iter().any(|name| of_known_folders.contains(name));
+    let behind_options = |word: &String| {
+        let rest = word.strip_prefix('-').map(|rest| rest.trim_start_matches('-').to_owned()).filter(|_| is_command);
+        let without_letter = rest.as_ref().and_then(|rest| Some(rest.get(1..)?.to_owned()));
+        rest.into_iter().chain(without_letter).filter(|rest| rest.contains('/') || makes_names).collect::<Vec<_>>()
+    };
+    let words: BTreeSet<String> = words.flat_map(|word| behind_options(&word).into_iter().chain([word])).collect();
     let mut found = Vec::new();
     for word in words {
         let (exact, argument) = (exact(&word), argument(&word));
@@ -360,9 +392,10 @@ fn words_of(section: &str, key: &str, value: &str, path: impl Fn(&str) -> PathBu
             found.push(ConfigWord { path: path(word), of, exact, argument, folder });
         };
         let is_path = word.contains('/');
-        add(&word, of == KeyKind::Hooks || runs_folders && is_path);
+        add(&word, of == KeyKind::Hooks || runs_folders && is_path || makes_names);
         // What a pattern or a variable becomes is in the folder before it.
-        let open = word.split_once(['*', '?', '[', '{', '$', '`', '(']).filter(|_| is_command);
+        let open =
+            word.split_once(|c| "*?[{$`(".contains(c) || c == '%' && whole.contains("printf")).filter(|_| is_command);
         if let Some((folder, _)) = open.and_then(|(before, _)| before.rsplit_once('/')) {
             add(folder, true);
         }
@@ -460,7 +493,12 @@ fn unquoted(value: &str) -> String {
     while let Some(c) = chars.next() {
         match c {
             '"' => quoted = !quoted,
-            '\\' => read.extend(chars.next()),
+            '\\' => read.extend(chars.next().map(|c| match c {
+                'n' => '\n',
+                't' => '\t',
+                'b' => '\u{8}',
+                c => c,
+            })),
             '#' | ';' if !quoted => break,
             _ => read.push(c),
         }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::git::{self, GitElsewhere};
 use super::gitdir::{self, DATA, is_repository};
-use super::led::led_to;
+use super::led::{from_above, led_to};
 use super::links::files;
 use super::list::{List, Protected, Shape};
 use super::named::named;
@@ -109,12 +109,15 @@ pub fn plan(root: &Path, below: &Dir, list: &List, documents: &BTreeSet<PathBuf>
     }
     plan.walk(below);
     plan.within_git = plan.within_git.or_else(|| gitdir::split(root).map(|_| root.to_owned()));
-    plan.named(below);
+    let outside = plan.named(below);
+    for path in from_above(root, list) {
+        plan.lead(below, &path, true, "a control file above the workspace leads to it");
+    }
     plan.led_to(below);
     for path in super::documents(root, documents) {
         plan.lead(below, &path, false, DOCUMENT);
     }
-    plan.other_names(below)?;
+    plan.other_names(below, &outside)?;
     let held: Vec<&PathBuf> = plan.binds.iter().map(|bind| &bind.path).chain(&plan.layers).collect();
     let links = plan.standing_links(below);
     // One in what is bound is held by that.
@@ -193,8 +196,9 @@ impl ProtectPlan {
         }
     }
 
-    /// What the configuration of a repository names in the workspace: hooks, programs, further files.
-    fn named(&mut self, below: &Dir) {
+    /// What the configuration of a repository names in the workspace: hooks, programs, further files. What it names out of it is
+    /// given back.
+    fn named(&mut self, below: &Dir) -> Vec<PathBuf> {
         let pointers = self.binds.iter().map(|bind| &bind.path).filter(|path| gitdir::is_git(path));
         let repositories = self.layers.iter().chain(pointers).chain(self.git_links.keys());
         let bare = self.binds.iter().map(|bind| bind.path.as_path()).filter(|path| {
@@ -203,7 +207,9 @@ impl ProtectPlan {
         });
         let tops: BTreeSet<&Path> =
             repositories.filter_map(|git| git.parent()).chain(bare).chain([Path::new("")]).collect();
+        let mut outside = Vec::new();
         for one in named(&self.root, below, tops) {
+            outside.extend(one.outside(&self.root));
             if one.is_all(&self.root) {
                 self.within_git = Some(self.root.clone());
             }
@@ -213,6 +219,7 @@ impl ProtectPlan {
             }
             self.lead(below, &path, one.folder, "git's configuration names it");
         }
+        outside
     }
 
     /// A name that may be free: what is made there is put aside.

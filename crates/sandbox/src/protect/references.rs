@@ -47,18 +47,33 @@ pub(super) fn packed_refs(before: &[u8], now: &[u8]) -> Option<String> {
     names.into_iter().any(|name| is_taken_for_id(&name)).then(|| TAKEN_FOR_ID.to_owned())
 }
 
-/// A list without what it says of tags, the objects that they stand for: git believes it, and looks at the tags where it is not there.
+/// The list that is taken: of the run's what git does not remember by itself (`refs/remotes`, `refs/stash`), of the host's that; and
+/// nothing of which objects tags stand for, for git believes it, and looks at the tags where it is not there.
 #[must_use]
-pub fn unpeeled(list: &[u8]) -> Vec<u8> {
-    let mut rest = list;
-    let mut kept = Vec::with_capacity(list.len());
-    if let Some(head) = lines(list).next().filter(|line| line.starts_with(HEAD)) {
-        rest = list.get(head.len().saturating_add(1)..).unwrap_or_default();
-        kept.extend_from_slice(HEAD);
-        kept.extend_from_slice(if is_sorted(head) { b" sorted \n" } else { b" \n" });
+pub fn merged(before: &[u8], now: &[u8]) -> Vec<u8> {
+    let is_hosts = |line: &&[u8]| {
+        let name = at_space(line).map(|(_, name)| name).unwrap_or_default();
+        name.starts_with(b"refs/remotes/") || name == b"refs/stash"
+    };
+    let is_reference = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"^") && !line.starts_with(b"#");
+    let of_run = lines(now).filter(is_reference).filter(|line| !is_hosts(line));
+    let of_host = lines(before).filter(is_reference).filter(is_hosts);
+    let mut all: Vec<&[u8]> = of_run.chain(of_host).collect();
+    let head = lines(now).next().filter(|line| line.starts_with(HEAD));
+    let sorted = head.is_some_and(is_sorted);
+    if sorted {
+        all.sort_by_key(|line| at_space(line).map(|(_, name)| name));
     }
-    let lines = rest.split_inclusive(|byte| *byte == b'\n').filter(|line| !line.starts_with(b"^"));
-    lines.for_each(|line| kept.extend_from_slice(line));
+    let head: &[u8] = match (head, sorted) {
+        (None, _) => b"",
+        (Some(_), true) => b"# pack-refs with: sorted \n",
+        (Some(_), false) => b"# pack-refs with: \n",
+    };
+    let mut kept = head.to_vec();
+    for line in all {
+        kept.extend_from_slice(line);
+        kept.push(b'\n');
+    }
     kept
 }
 
@@ -210,9 +225,18 @@ mod tests {
             "# pack-refs with: peeled fully-peeled sorted \n{one} refs/heads/x\n{one} refs/tags/v1\n^{other}\n"
         );
         let left = format!("# pack-refs with: sorted \n{one} refs/heads/x\n{one} refs/tags/v1\n");
-        assert_eq!(unpeeled(list.as_bytes()), left.as_bytes());
-        assert_eq!(unpeeled(left.as_bytes()), left.as_bytes());
-        assert_eq!(unpeeled(b"# pack-refs with: peeled\n"), b"# pack-refs with: \n");
-        assert_eq!(unpeeled(b""), b"");
+        assert_eq!(merged(b"", list.as_bytes()), left.as_bytes());
+        assert_eq!(merged(b"", left.as_bytes()), left.as_bytes());
+        let (one, two) = ("01".repeat(20), "23".repeat(20));
+        let host = format!("{one} refs/heads/main\n{one} refs/remotes/origin/main\n");
+        let run = format!(
+            "# pack-refs with: peeled fully-peeled sorted \n{two} refs/heads/main\n{two} refs/remotes/origin/main\n{two} refs/stash\n{two} refs/tags/a\n"
+        );
+        let both = format!(
+            "# pack-refs with: sorted \n{two} refs/heads/main\n{one} refs/remotes/origin/main\n{two} refs/tags/a\n"
+        );
+        assert_eq!(merged(host.as_bytes(), run.as_bytes()), both.as_bytes());
+        assert_eq!(merged(b"", b"# pack-refs with: peeled\n"), b"# pack-refs with: \n");
+        assert_eq!(merged(b"", b""), b"");
     }
 }

@@ -26,10 +26,11 @@ fn of_gits_folder_what_is_harmless_is_taken_and_the_rest_stays_with_the_run() {
     assert!(host.diff().text().contains("protected: version control"), "{}", host.diff().text());
     let left = host.apply_with(&Request { guarded: Guarded::Leave, ..all() }).unwrap();
     assert!(
-        matches!(&left, Applied::Done { paths, .. } if paths.iter().any(|path| path.0 == Path::new(".git/ORIG_HEAD"))),
+        matches!(&left, Applied::Done { paths, .. } if paths.iter().any(|path| path.0 == Path::new(".git/refs/heads/main"))),
         "{left:?}"
     );
     assert_eq!(std::fs::read_to_string(host.work(".git/config")).unwrap(), plain);
+    assert_eq!(std::fs::read_to_string(host.work(".git/ORIG_HEAD")).unwrap(), "1");
     for held in [".git/hooks", ".git/modules", ".git/commondir"] {
         assert!(!host.work(held).exists(), "{held}");
     }
@@ -88,6 +89,45 @@ fn what_a_repository_elsewhere_in_the_workspace_names_is_held() {
 }
 
 #[test]
+fn what_git_remembers_stays_with_the_run_and_nobody_is_asked() {
+    let host = Host::new(&[&WHOLE[..], &[(".git/refs/remotes/origin/main", "1\n")]].concat());
+    let remembered = [".git/logs/HEAD", ".git/refs/remotes/origin/main", ".git/refs/remotes/up/x", ".git/FETCH_HEAD"];
+    remembered.iter().for_each(|name| put(&host.at("upper"), name, "evil\n"));
+    host.read();
+    let done = host.apply();
+    assert!(matches!(&done, Applied::Done { paths, left: 0, .. } if paths.is_empty()), "{done:?}");
+    assert_eq!(std::fs::read_to_string(host.work(".git/refs/remotes/origin/main")).unwrap(), "1\n");
+    assert!(!host.work(".git/logs").exists() && !host.work(".git/FETCH_HEAD").exists());
+    // Named, they are taken; a stash and a merge that is not at its end are held.
+    put(&host.at("upper"), ".git/refs/remotes/up/x", &"01".repeat(20));
+    put(&host.at("upper"), ".git/refs/stash", &"01".repeat(20));
+    put(&host.at("upper"), ".git/MERGE_HEAD", &"01".repeat(20));
+    host.read();
+    let held = host.conflicts();
+    assert_eq!(held.len(), 2, "{held:?}");
+    let named = vec![PathBuf::from(".git/refs/remotes/up")];
+    let take = Request { paths: Some(named.clone()), guarded: Guarded::Take(named), ..all() };
+    let taken = host.apply_with(&take).unwrap();
+    assert!(matches!(taken, Applied::Done { .. }), "{taken:?}");
+    assert!(host.work(".git/refs/remotes/up/x").exists());
+}
+
+#[test]
+fn what_belongs_to_a_worktree_elsewhere_is_held() {
+    let host = Host::new(&WHOLE);
+    let elsewhere = host.work("").parent().unwrap().join("elsewhere");
+    for (id, tree) in [("own", host.work("w")), ("other", elsewhere)] {
+        std::fs::create_dir_all(&tree).unwrap();
+        put(&host.work(""), &format!(".git/worktrees/{id}/gitdir"), &format!("{}\n", tree.join(".git").display()));
+        put(&host.work(""), &format!(".git/worktrees/{id}/HEAD"), "ref: refs/heads/a\n");
+        put(&host.at("upper"), &format!(".git/worktrees/{id}/HEAD"), "ref: refs/heads/b\n");
+    }
+    host.read();
+    let held: Vec<PathBuf> = host.conflicts().into_iter().filter(|one| one.1 == "protected").map(|one| one.0).collect();
+    assert_eq!(held, [PathBuf::from(".git/worktrees/other/HEAD")]);
+}
+
+#[test]
 fn folders_of_submodules_are_judged_from_where_they_begin_on_the_host() {
     let mut files = vec![(".git/HEAD".to_owned(), "ref: refs/heads/main\n".to_owned())];
     for name in ["src/logs", "lib/refs", "lib/own"] {
@@ -106,10 +146,9 @@ fn folders_of_submodules_are_judged_from_where_they_begin_on_the_host() {
         ".git/modules/src/other/index",
     ];
     let taken = [
-        ".git/modules/lib/own/FETCH_HEAD",
-        ".git/modules/lib/own/logs/HEAD",
+        ".git/modules/lib/own/COMMIT_EDITMSG",
         ".git/modules/lib/own/refs/heads/index",
-        ".git/modules/src/logs/logs/HEAD",
+        ".git/modules/src/logs/COMMIT_EDITMSG",
         ".git/modules/src/logs/refs/heads/main",
     ];
     held.iter().for_each(|name| put(&host.at("upper"), name, "evil"));
@@ -221,7 +260,7 @@ fn a_folder_that_becomes_a_repository_by_its_last_part_is_held() {
     for name in ["x/HEAD", ".git/refs/x/HEAD", ".git/refs/x/objects/k", ".git/refs/x/refs/k", ".git/logs/x/HEAD"] {
         put(&host.at("upper"), name, head);
     }
-    for name in [".git/logs/x/commondir", ".git/refs/remotes/origin/HEAD"] {
+    for name in [".git/logs/x/commondir", ".git/refs/heads/origin/HEAD"] {
         put(&host.at("upper"), name, head);
     }
     host.read();
@@ -230,7 +269,7 @@ fn a_folder_that_becomes_a_repository_by_its_last_part_is_held() {
     for held in ["x/HEAD", ".git/refs/x", ".git/logs/x"] {
         assert!(!host.work(held).exists(), "{held}");
     }
-    assert!(host.work(".git/refs/remotes/origin/HEAD").exists());
+    assert!(host.work(".git/refs/heads/origin/HEAD").exists());
 }
 
 #[test]

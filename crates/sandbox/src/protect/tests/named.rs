@@ -244,6 +244,45 @@ fn links_out_of_the_workspace_that_lead_in_again_are_gone_through() {
 }
 
 #[test]
+fn other_names_and_mounts_of_a_workspace_are_the_workspace() {
+    let work = Work::new(&REPO);
+    for path in ["gitconfig", "bin/fsm", "h/pre-commit", "src/x", "own"] {
+        work.put(path, "");
+    }
+    let home = work.folder.path();
+    std::fs::create_dir(home.join("gh")).unwrap();
+    for (here, there) in [("gitconfig", ".gitconfig"), ("bin/fsm", "fsm"), ("h/pre-commit", "gh/pre-commit")] {
+        std::fs::hard_link(work.root.join(here), home.join(there)).unwrap();
+    }
+    work.put(".git/config", "[core]\n\tfsmonitor = ~/fsm\n\thooksPath = ~/gh\n");
+    let found = binds(&work);
+    for path in ["gitconfig", "bin/fsm", "h/pre-commit"] {
+        assert!(has(&found, path), "{path}: {found:?}");
+    }
+    assert!(!has(&found, "src/x") && !has(&found, "own"), "{found:?}");
+}
+
+#[test]
+fn control_files_above_a_workspace_may_lead_into_it() {
+    let work = Work::new(&REPO);
+    for path in ["rc", "code/tasks.json", "tasks", "own"] {
+        work.put(path, "");
+    }
+    let home = work.folder.path();
+    symlink("work/rc", home.join(".envrc")).unwrap();
+    symlink("work/code", home.join(".vscode")).unwrap();
+    std::fs::create_dir(home.join(".idea")).unwrap();
+    symlink("../work/tasks", home.join(".idea/x.xml")).unwrap();
+    symlink("work/own", home.join("own")).unwrap();
+    let found = binds(&work);
+    let led = crate::protect::led(&work.root, &Dir::open(&work.root).unwrap(), list());
+    for path in ["rc", "code", "tasks"] {
+        assert!(has(&found, path) && has(&led.within, path), "{path}: {found:?} {led:?}");
+    }
+    assert!(!has(&found, "own") && !has(&led.within, "own"), "{found:?}");
+}
+
+#[test]
 fn single_hooks_of_a_folder_elsewhere_may_lie_in_the_workspace() {
     let work = Work::new(&REPO);
     for path in ["h/pre-commit", "t/post-checkout", "src/x"] {
@@ -296,6 +335,14 @@ fn a_command_is_read_as_a_shell_reads_it() {
         ("fsmonitor = env -C bin sh ./f", "bin/f"),
         ("fsmonitor = node bin/clean", "bin/clean.js"),
         ("fsmonitor = python3 tools/filt", "tools/filt"),
+        ("fsmonitor = set -e\\nbin/f", "bin/f"),
+        ("fsmonitor = sh\\tbin/f", "bin/f"),
+        ("fsmonitor = ${X:-bin/f}", "bin/f"),
+        ("fsmonitor = sed -fbin/f", "bin/f"),
+        ("fsmonitor = PATH=$PWD/bin:$PATH f", "bin"),
+        ("fsmonitor = find bin -name f -exec sh {} +", "bin"),
+        ("fsmonitor = sh $(printf bin/%s f)", "bin"),
+        ("x = y\n[url \"ext::sh bin/f\"]\n\tinsteadOf = px:", "bin/f"),
     ] {
         let work = Work::new(&REPO);
         for file in ["my bin/f", "bin/f", "bin/clean.js", "tools/filt/__main__.py", "src/x"] {

@@ -2,7 +2,6 @@
 //! no grant may make writable.
 
 use std::collections::BTreeSet;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -11,14 +10,14 @@ use rustix::fs::FileType;
 use super::gitdir::{DATA, is_git, is_repository};
 use super::links::files;
 use super::list::List;
-use super::plan::follow;
+use super::plan::{Top, expand, follow};
 use super::{git, users};
 use crate::state::{Cross, Dir};
 
 /// How many folders are looked through for links.
 const MAX_FOLDERS: usize = 1_000_000;
 /// So much is looked at in a folder of control files out of the workspace.
-const MAX_ABOVE: usize = 4096;
+const MAX_ABOVE: usize = 1024;
 
 /// What the links among the control files of a workspace lead to, whether anything is there or not.
 #[derive(Debug, Default)]
@@ -88,37 +87,46 @@ pub(super) fn from_above(root: &Path, list: &List) -> BTreeSet<PathBuf> {
     let folders = users::homes(root, owner).into_iter().filter(|folder| folder != root && !folder.starts_with(root));
     let mut found = BTreeSet::new();
     for above in folders {
-        for entry in std::fs::read_dir(&above).into_iter().flatten().flatten() {
-            let (path, name) = (entry.path(), entry.file_name());
-            let may_be = name.as_bytes().starts_with(b".") || path.is_symlink();
-            if !may_be || root.starts_with(&path) {
-                continue;
-            }
-            let own = list.covering(Path::new(&name), true).map(|_| PathBuf::from(&name));
-            for control in own.into_iter().chain(list.beyond(Path::new(&name))) {
-                found.extend(leading_in(root, &above.join(control)));
-            }
+        let Ok(dir) = Dir::open(&above) else { continue };
+        let top = Top::of(&dir);
+        let entries = list.path.iter().filter(|entry| top.may_have(&entry.pattern));
+        let paths = entries.flat_map(|entry| expand(&dir, &top, &entry.pattern)).map(|path| above.join(path));
+        for control in paths.filter(|path| !root.starts_with(path)) {
+            found.extend(leading_in(root, &control));
         }
     }
     found
 }
 
-/// Where a control file, or what is in a folder of such, leads into a workspace.
+/// Where a control file, or links in a folder of such, lead into a workspace.
 fn leading_in(root: &Path, control: &Path) -> Vec<PathBuf> {
     let (mut queue, mut looked, mut found) = (vec![control.to_owned()], 0_usize, Vec::new());
-    while let Some(path) = queue.pop().filter(|_| looked < MAX_ABOVE) {
-        looked = looked.saturating_add(1);
+    while let Some(path) = queue.pop() {
         let Some(led) = real(&path) else { continue };
         let led = mirrored(root, &led).unwrap_or(led);
-        match led.strip_prefix(root) {
-            Ok(inner) => found.push(inner.to_owned()),
-            Err(_out) if !path.is_symlink() && path.is_dir() => {
-                queue.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
-            }
-            Err(_out) => {}
+        if let Ok(inner) = led.strip_prefix(root) {
+            found.extend(Some(inner.to_owned()).filter(|inner| !inner.as_os_str().is_empty()));
+        } else if !path.is_symlink() {
+            let links = links_below(&path, &mut looked);
+            queue.extend(links);
         }
     }
-    found.retain(|path| !path.as_os_str().is_empty());
+    found
+}
+
+/// The links in a folder, at any depth.
+fn links_below(folder: &Path, looked: &mut usize) -> Vec<PathBuf> {
+    let (mut folders, mut found) = (vec![folder.to_owned()], Vec::new());
+    while let Some(folder) = folders.pop().filter(|_| *looked < MAX_ABOVE) {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            *looked = looked.saturating_add(1);
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                Ok(kind) if kind.is_symlink() => found.push(entry.path()),
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
     found
 }
 

@@ -330,7 +330,7 @@ impl ProtectPlan {
 }
 
 /// What lies at the top of a workspace, read once: the list is long, and little of it is there.
-struct Top {
+pub(super) struct Top {
     /// None where nobody may list them.
     names: Option<Vec<OsString>>,
     /// In lower case.
@@ -338,14 +338,14 @@ struct Top {
 }
 
 impl Top {
-    fn of(below: &Dir) -> Self {
+    pub(super) fn of(below: &Dir) -> Self {
         let names = below.look_into("", Cross::Yes).and_then(|dir| dir.names()).ok();
         let folded = names.iter().flatten().map(|name| folded(name.as_bytes()).to_ascii_lowercase()).collect();
         Self { names, folded }
     }
 
     /// Whether a pattern can stand for anything; where nobody may list the names, each is looked for.
-    fn may_have(&self, pattern: &str) -> bool {
+    pub(super) fn may_have(&self, pattern: &str) -> bool {
         let first = pattern.split('/').next().unwrap_or_default().as_bytes();
         match &self.names {
             None => true,
@@ -456,7 +456,7 @@ pub(super) fn parent_of(below: &Dir, path: &Path) -> Result<Option<(Dir, OsStrin
 
 /// The paths that a pattern stands for now. Where the names of a folder cannot be listed, or a link stands in its place, a part
 /// without `*` is itself, and of one with it the link is what is found.
-fn expand(below: &Dir, top: &Top, pattern: &str) -> Vec<PathBuf> {
+pub(super) fn expand(below: &Dir, top: &Top, pattern: &str) -> Vec<PathBuf> {
     let (mut paths, mut found) = (vec![PathBuf::new()], Vec::new());
     for part in pattern.split('/') {
         let mut longer = Vec::new();

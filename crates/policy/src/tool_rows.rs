@@ -146,7 +146,13 @@ pub const KEYS: &[Key] = &[
         Some("none"),
         "At what cost. Reserved before the call, settled after it.",
     ),
-    key("tools.tool", "concurrency", Form::Whole(1, 100_000), Some("none"), "How many calls at once."),
+    key(
+        "tools.tool",
+        "concurrency",
+        Form::Whole(1, 100_000),
+        Some("none"),
+        "How many calls at once. One that was given up counts until its tool is known to work no more.",
+    ),
     key(
         "tools.tool",
         "timeout",

@@ -7,7 +7,7 @@
 //! cost is reported; a late answer is dropped. After a person agreed the call is judged again: time has passed.
 //!
 //! Dropping the future of [`Broker::call`] cancels the call: a question about it is taken back; if it runs, its places are free
-//! a little later (its tool may still work), its counts stand, and that is recorded.
+//! when its tool is known to work no more, its counts stand, and that is recorded.
 
 mod cost;
 mod events;
@@ -28,10 +28,9 @@ use gate::verdict::{Reason, Verdict};
 use gate::{Gate, Listed, ToolJudgement};
 use policy::tools::{Approval, Decision, ResultRule};
 use serde_json::Value as Json;
-use tokio_util::sync::CancellationToken;
 
 use crate::approvals::{ApprovalAnswer as Said, Approvals, Ask};
-use crate::given_up::telling;
+use crate::given_up::{Unfinished, telling};
 use crate::limits::{Ledger, LedgerFault, Reservation};
 use crate::record::Record;
 use events::Trail;
@@ -44,6 +43,8 @@ use tally::Tally;
 const UNTOLD: Duration = Duration::from_secs(600);
 /// How long a call that was given up keeps its places, where nobody hears that its tool works no more.
 const LINGER: Duration = Duration::from_secs(5);
+/// The same where somebody does: longer than they wait before they end the tool, so that no place is lost for ever.
+const MAX_LINGER: Duration = Duration::from_secs(900);
 /// How often what was counted is brought to the disk.
 const SYNC: Duration = Duration::from_secs(5);
 /// Compiled rules of results that are kept.
@@ -335,10 +336,15 @@ impl Broker {
         let Granted { args, reservation, bounds, approver } = granted;
         let limit = longest(&judged);
         let running = self.counts.runs();
-        let over = CancellationToken::new();
-        let reservation = Lingering { reservation: Some(reservation), over: over.clone() };
+        let unfinished = Unfinished::default();
+        let has_places = reservation.has_places();
+        let reservation = Lingering { reservation: Some(reservation), unfinished: unfinished.clone() };
         let begun = Instant::now();
-        let ran = tokio::time::timeout(limit, telling(over, run(args))).await;
+        let ran = if has_places {
+            tokio::time::timeout(limit, telling(unfinished, run(args))).await
+        } else {
+            tokio::time::timeout(limit, run(args)).await
+        };
         let took = begun.elapsed();
         drop(running);
         let id = trail.id().to_owned();
@@ -410,8 +416,7 @@ impl Broker {
 /// while: whoever runs the tool is told, but may still work.
 struct Lingering {
     reservation: Option<Reservation>,
-    /// Cancelled when the tool is known to work no more.
-    over: CancellationToken,
+    unfinished: Unfinished,
 }
 
 impl Lingering {
@@ -424,10 +429,10 @@ impl Drop for Lingering {
     fn drop(&mut self) {
         let Some(reservation) = self.reservation.take().filter(Reservation::has_places) else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let over = self.over.clone();
+        let unfinished = self.unfinished.clone();
+        let longest = if unfinished.is_followed() { MAX_LINGER } else { LINGER };
         drop(runtime.spawn(async move {
-            // A server that answers all the same, or ends, has ended the call. Most answer nothing that was cancelled.
-            let _told = tokio::time::timeout(LINGER, over.cancelled()).await;
+            let _told = tokio::time::timeout(longest, unfinished.over()).await;
             drop(reservation);
         }));
     }

@@ -88,7 +88,7 @@ fn of_exceeded(exceeded: &Exceeded, demands: &[Demand]) -> Reason {
             denial("tools.budget/exceeded", rule, what, &format!("{} may be spent {span}", amount(*most)), &again)
         }
         Want::Concurrency(most) => {
-            let what = format!("{have} calls are running");
+            let what = format!("{have} calls are running, or were given up and may still run");
             denial("tools.concurrency/exceeded", rule, what, &format!("{most} may run at once"), &again)
         }
     }

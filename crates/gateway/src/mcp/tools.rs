@@ -23,7 +23,7 @@ use super::protocol::{self, Protocol};
 use super::pushed;
 use super::session::{Context, Session};
 use super::text;
-use super::upstream::Link;
+use super::upstream::{Link, OnItsWay};
 use super::wire::{self, Id, Outcome, RpcError};
 use crate::broker::CallOutcome;
 
@@ -251,7 +251,9 @@ impl ToolCall {
             if !self.meta.is_empty() {
                 params.insert("_meta".to_owned(), Json::Object(self.meta.clone()));
             }
+            let on_its_way = OnItsWay::new(upstream, &link);
             let result = self.once(&link, Json::Object(params)).await?;
+            drop(on_its_way);
             if result.get("resultType").and_then(Json::as_str) != Some("input_required") {
                 return Ok(result);
             }

@@ -19,7 +19,8 @@ async fn stuck(stage: &Stage, count: usize) {
     }
 }
 
-fn running(stage: &Stage) -> usize {
+/// Servers of a stage that run.
+pub(crate) fn running(stage: &Stage) -> usize {
     let log = stage.path("a.log").display().to_string();
     let of = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
     std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).map(of).filter(|line| line.contains(&log)).count()

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::ends::running;
 use crate::stage::{ALL, PATIENCE, QUIET, Stage, is_error, text};
 
 #[tokio::test]
@@ -96,6 +97,33 @@ async fn a_cancelled_call_is_cancelled_at_its_server_and_gets_no_answer() {
     assert_eq!(cancelled[0]["params"]["requestId"], its["id"], "with the id of that hop");
     assert_ne!(its["id"], json!(slow), "ids of one hop are not used on the next");
     assert!(stage.log("a").iter().any(|m| m["stopped"] == its["id"]));
+    client.end().await;
+}
+
+#[tokio::test]
+async fn a_call_that_was_given_up_keeps_its_place_until_its_server_ended_which_waits_for_other_calls() {
+    let one = "[[tools.tool]]\nname = \"a.stuck\"\ndecision = \"allow\"\neffect = \"read\"\nconcurrency = 1\n";
+    let stage = Stage::new(&format!("{ALL}{one}"));
+    let mut client = stage.met(json!({})).await;
+    client.tools().await;
+    let stuck = client.ask("tools/call", json!({"name": "a__stuck", "arguments": {}})).await;
+    stage.reached("a", 1).await;
+    client.send(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": stuck}})).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    // It takes five seconds: longer than its server is given to say that it stopped.
+    let slow = client.ask("tools/call", json!({"name": "a__slow", "arguments": {}})).await;
+    tokio::time::sleep(Duration::from_millis(3500)).await;
+    let early = client.call("a__stuck", json!({})).await;
+    assert!(text(&early).contains("tools.concurrency/exceeded"), "its server works on, and answers nothing: {early}");
+    assert_eq!(text(&client.answer(slow).await), "slow", "it is not ended under another call");
+    let begun = Instant::now();
+    while stage.calls("a").len() < 3 {
+        assert!(begun.elapsed() < PATIENCE, "it is ended, and another one takes calls");
+        client.ask("tools/call", json!({"name": "a__stuck", "arguments": {}})).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // It ignores the end of its input and signals: its place was not free before it was killed.
+    assert_eq!(running(&stage), 1);
     client.end().await;
 }
 

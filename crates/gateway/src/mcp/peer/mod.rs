@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::wire::{self, Id, Malformed, Message, Outcome, RpcError};
 use crate::engine::BoxFuture;
+use crate::given_up::Unfinished;
 use crate::mcp::lock;
 
 pub use request::{Incoming, Ticket};
@@ -56,8 +57,8 @@ struct Waiting {
 struct Tables {
     /// Requests of ours.
     waiting: HashMap<i64, Waiting>,
-    /// Requests of ours that were given up and that the other side has not answered: told when it does, or is gone.
-    given_up: HashMap<i64, CancellationToken>,
+    /// Requests of ours that were given up and that the other side has not answered: told when it does, or has ended.
+    given_up: HashMap<i64, Unfinished>,
     /// Requests of theirs.
     served: HashMap<Id, CancellationToken>,
     closed: Option<String>,
@@ -157,15 +158,26 @@ impl Peer {
         lock(&self.inner.tables).served.len()
     }
 
+    /// How many requests of ours wait for their answers.
+    #[must_use]
+    pub fn asking(&self) -> usize {
+        lock(&self.inner.tables).waiting.len()
+    }
+
+    /// The other side has ended, and so has what it did for requests that were given up. The end of a conversation is not that:
+    /// a program may work on after it closed its output.
+    pub fn works_no_more(&self) {
+        let given_up = std::mem::take(&mut lock(&self.inner.tables).given_up);
+        given_up.into_values().for_each(|unfinished| unfinished.end());
+    }
+
     /// Ends the conversation: whoever waits is told why, whoever works for the other side is stopped.
     pub fn close(&self, why: &str) {
-        let (waiting, served, given_up) = {
+        let (waiting, served) = {
             let mut tables = lock(&self.inner.tables);
             tables.closed.get_or_insert_with(|| why.to_owned());
-            let Tables { waiting, served, given_up, closed: _ } = &mut *tables;
-            (std::mem::take(waiting), std::mem::take(served), std::mem::take(given_up))
+            (std::mem::take(&mut tables.waiting), std::mem::take(&mut tables.served))
         };
-        given_up.into_values().for_each(|over| over.cancel());
         // Dropping the senders tells the waiting ones.
         drop(waiting);
         let mut tokens: Vec<_> = served.into_iter().collect();
@@ -246,9 +258,9 @@ impl Peer {
         let taken = found.is_some_and(|waiting| waiting.answer.send(outcome).is_ok());
         if !taken {
             if let Id::Number(number) = id
-                && let Some(over) = lock(&self.inner.tables).given_up.remove(number)
+                && let Some(unfinished) = lock(&self.inner.tables).given_up.remove(number)
             {
-                over.cancel();
+                unfinished.end();
             }
             self.inner.strays.fetch_add(1, Ordering::Relaxed);
         }
@@ -353,7 +365,7 @@ impl Peer {
             message: Some(wire::request(&Id::Number(number), method, params)),
             route: route.cloned(),
             receiver,
-            over: crate::given_up::over(),
+            unfinished: None,
             done: false,
         }
     }

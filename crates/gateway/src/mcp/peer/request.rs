@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::{Failure, MAX_GIVEN_UP, Peer};
+use crate::given_up::Unfinished;
 use crate::mcp::lock;
 use crate::mcp::wire::{self, Id, Outcome, RpcError};
 
@@ -35,7 +36,7 @@ pub struct Ticket {
     pub(super) route: Option<Id>,
     pub(super) receiver: oneshot::Receiver<Outcome>,
     /// To be told when the other side works no more on a request that was given up.
-    pub(super) over: Option<CancellationToken>,
+    pub(super) unfinished: Option<Unfinished>,
     pub(super) done: bool,
 }
 
@@ -46,6 +47,12 @@ impl std::fmt::Debug for Ticket {
 }
 
 impl Ticket {
+    /// Tells of the end of the other side's work, should the request be given up.
+    pub(crate) fn telling(mut self, unfinished: Option<Unfinished>) -> Self {
+        self.unfinished = unfinished;
+        self
+    }
+
     /// Sends the request and waits for the answer.
     ///
     /// # Errors
@@ -78,8 +85,10 @@ impl Drop for Ticket {
         let waited = {
             let mut tables = lock(&self.peer.inner.tables);
             let waited = tables.waiting.remove(&self.number).is_some();
-            if let Some(over) = self.over.take().filter(|_| waited && sent && tables.given_up.len() < MAX_GIVEN_UP) {
-                tables.given_up.insert(self.number, over);
+            let followed = self.unfinished.take().filter(|_| waited && sent && tables.given_up.len() < MAX_GIVEN_UP);
+            if let Some(unfinished) = followed {
+                unfinished.follow();
+                tables.given_up.insert(self.number, unfinished);
             }
             waited
         };

@@ -53,22 +53,23 @@ async fn a_second_a_late_and_a_foreign_answer_are_dropped() {
 async fn whoever_gave_a_request_up_is_told_when_the_other_side_has_ended_it() {
     let (peer, _, mut out) = peer();
     let mut given_up = async |id: i64| {
-        let over = CancellationToken::new();
-        let asking = crate::given_up::telling(over.clone(), async {
-            peer.request("tools/call", Json::Null, None).answer().await
-        });
+        let unfinished = crate::given_up::Unfinished::default();
+        let asking = peer.request("tools/call", Json::Null, None).telling(Some(unfinished.clone())).answer();
         // Polled until it was sent, and dropped.
         assert!(tokio::time::timeout(Duration::from_millis(20), asking).await.is_err());
         assert_eq!(out.recv().await.unwrap()["id"], id);
         assert_eq!(out.recv().await.unwrap()["method"], "notifications/cancelled");
-        over
+        assert!(unfinished.is_followed());
+        unfinished
     };
     let (answered, silent) = (given_up(1).await, given_up(2).await);
-    assert!(!answered.is_cancelled());
+    assert!(!answered.is_over());
     peer.accept(json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32800, "message": "cancelled"}}));
-    assert!(answered.is_cancelled() && !silent.is_cancelled());
-    peer.close("it ended");
-    assert!(silent.is_cancelled());
+    assert!(answered.is_over() && !silent.is_over());
+    peer.close("it closed its output");
+    assert!(!silent.is_over(), "a program may work on");
+    peer.works_no_more();
+    assert!(silent.is_over());
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 mod hello;
 mod http;
 pub mod process;
+mod unanswered;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -17,6 +18,7 @@ use tokio_util::task::TaskTracker;
 pub use hello::Introduced;
 use hello::{Begin, Unmet, hello};
 pub use process::{Ended, Launched, Program, StderrTail};
+pub(in crate::mcp) use unanswered::OnItsWay;
 
 use super::peer::{Failure, Handler, Incoming, Peer, Progress};
 use super::protocol::{self, Protocol};
@@ -37,6 +39,8 @@ const MAX_RESTARTS: u32 = 10;
 const MAX_PAGES: usize = 100;
 /// Most entries of one list.
 const MAX_ENTRIES: usize = 2000;
+/// The one request whose work is counted: others are short, and have no places.
+const CALL: &str = "tools/call";
 /// How long a whole list may take.
 const LIST: Duration = Duration::from_secs(60);
 /// How long a server may take to answer what is no call of a tool: calls have limits of their own, by the policy.
@@ -343,7 +347,8 @@ impl Link {
         if self.who.protocol == Protocol::Stateless {
             protocol::describe(&mut params, &self.capabilities);
         }
-        self.peer.request_with_progress(method, params, None, progress).answer().await
+        let unfinished = crate::given_up::here().filter(|_| method == CALL);
+        self.peer.request_with_progress(method, params, None, progress).telling(unfinished).answer().await
     }
 
     /// Whether the server said that it has something: `tools`, `resources`, `prompts`, `completions`, `logging`.

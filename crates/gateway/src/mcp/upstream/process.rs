@@ -26,8 +26,8 @@ const QUEUE: usize = 256;
 const MAX_NOISE: u32 = 64;
 /// Bytes of stderr that are kept.
 const KEPT: usize = 16 << 10;
-/// Last lines of a server that are shown: what happened seldom stands in the last of all.
-const LAST: usize = 6;
+/// Characters of one line that are shown.
+const MAX_LINE: usize = 1000;
 /// A server that closed its output may end by itself for this long, and again after a signal.
 const GRACE: Duration = Duration::from_secs(2);
 /// The same for one that we end. Both together fit into the two seconds that clients wait between their own signal and SIGKILL,
@@ -148,15 +148,15 @@ impl StderrTail {
         words
     }
 
-    /// The last lines that say something; of a refusal of ours also the clauses that it is about, and what helps.
+    /// The lines that were kept and say something; of a refusal of ours the clauses that it is about, and what helps.
     #[must_use]
     pub fn last(&self) -> Option<String> {
         let all = self.all();
         let ours = |line: &&str| line.starts_with("error:") || line.starts_with("refused:");
         let Some(first) = all.lines().rfind(ours) else {
-            let mut last: Vec<_> = all.lines().rev().filter(|line| !line.trim().is_empty()).take(LAST).collect();
-            last.reverse();
-            let shown: Vec<_> = last.into_iter().map(|line| text::shown(line.trim_end(), 300)).collect();
+            // All of them: what happened seldom stands in the last.
+            let kept = all.lines().filter(|line| !line.trim().is_empty());
+            let shown: Vec<_> = kept.map(|line| text::shown(line.trim_end(), MAX_LINE)).collect();
             return (!shown.is_empty()).then(|| shown.join(" | "));
         };
         let after = all.lines().rev().take_while(|line| *line != first).collect::<Vec<_>>();
@@ -216,6 +216,7 @@ pub fn converse(
             None => how,
         };
         ends.close(&why);
+        ends.works_no_more();
     });
     (peer, words)
 }
@@ -366,7 +367,10 @@ mod tests {
              limits.disk  `limits.disk` = 1G   (preset node); why:  it has no quota; fix:  use /tmp"
         );
         assert_eq!(of("one\ntwo\n\n").unwrap(), "one | two");
-        assert_eq!(of("1\n2\n3\n4\n5\n6\n7\n8\u{1b}\n").unwrap(), "3 | 4 | 5 | 6 | 7 | 8\\u{1b}");
+        assert_eq!(of("1\n2\n3\n4\n5\n6\n7\n8\u{1b}\n").unwrap(), "1 | 2 | 3 | 4 | 5 | 6 | 7 | 8\\u{1b}");
+        let many: Vec<String> = (0..9000).map(|line| format!("line {line}")).collect();
+        let all = of(&many.join("\n")).unwrap();
+        assert!(all.ends_with("line 8998 | line 8999") && all.contains(" | line 8000 | "), "what was kept is shown");
         assert_eq!(of("error: x\nlater\n").unwrap(), "error: x");
         assert_eq!(of(""), None);
     }

@@ -7,7 +7,7 @@
 //! exchange is taken back, and so is all before it. So even a change in the last microsecond is seen. What came out is
 //! removed when all went in.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -49,6 +49,9 @@ enum Undo {
     /// A folder's mode.
     Mode(PathBuf, u32),
 }
+
+/// A file of the host's (device, inode), what it will hold, and its mode.
+type OneFile<'e> = (u64, u64, Option<&'e str>, u32);
 
 /// One `apply` under way.
 pub(super) struct Work<'a> {
@@ -98,15 +101,48 @@ impl<'a> Work<'a> {
 
     /// Brings all contents to the disk of the workspace, under names `0`, `1`, ... in the order of `todo`.
     pub(super) fn stage(&mut self, todo: &[&Entry]) -> Result<(), ExchangeError> {
+        let mut names = BTreeMap::new();
         for (at, entry) in todo.iter().enumerate() {
             let made = match (entry.change, entry.kind) {
                 (Change::Removed, _) | (_, Kind::Dir | Kind::Special) => Ok(()),
                 (Change::Added | Change::Modified, Kind::Symlink) => self.stage_link(entry, at),
-                (Change::Added | Change::Modified, Kind::File) => self.stage_file(entry, at),
+                (Change::Added | Change::Modified, Kind::File) => self.stage_name(&mut names, entry, at),
             };
             made.map_err(|errno| self.failed(&entry.path, errno))?;
         }
         Ok(())
+    }
+
+    /// A file, or one more name of a file that is staged already: where the host has one file by both names, and both became the
+    /// same.
+    fn stage_name<'e>(
+        &self,
+        names: &mut BTreeMap<OneFile<'e>, usize>,
+        entry: &'e Entry,
+        at: usize,
+    ) -> KernelResult<()> {
+        let Some(file) = self.one_file(entry)? else { return self.stage_file(entry, at) };
+        if let Some(first) = names.get(&file) {
+            let _rights = rights_of(self.root)?;
+            let (first, name) = (first.to_string(), at.to_string());
+            // Where no more names can be had it becomes a file of its own.
+            if rustix::fs::linkat(&self.staging, first, &self.staging, name, AtFlags::empty()).is_ok() {
+                return Ok(());
+            }
+        }
+        names.entry(file).or_insert(at);
+        self.stage_file(entry, at)
+    }
+
+    /// What the host has by several names, and what it becomes.
+    fn one_file<'e>(&self, entry: &'e Entry) -> KernelResult<Option<OneFile<'e>>> {
+        let had_others = entry.base.as_ref().is_some_and(|base| base.has_other_names && base.kind == Kind::File);
+        if entry.change != Change::Modified || !had_others {
+            return Ok(None);
+        }
+        let Ok((dir, name)) = parent(self.root, &entry.path) else { return Ok(None) };
+        let stat = dir.stat(&name)?.filter(|stat| stat.st_nlink > 1);
+        Ok(stat.map(|stat| (stat.st_dev, stat.st_ino, entry.sha256.as_deref(), entry.mode & 0o777)))
     }
 
     fn stage_link(&self, entry: &Entry, at: usize) -> KernelResult<()> {

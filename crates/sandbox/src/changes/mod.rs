@@ -3,7 +3,8 @@
 //! Promises: whatever the run left in its layer - links, pipes, devices, forged overlay attributes, hostile names - is read
 //! without following, waiting for, or executing anything; set-user-id bits and owners stay behind; [`apply`] takes exactly
 //! what [`diff`] showed (by digest), all of it or nothing, never through a link, and never over what somebody changed on the
-//! host meanwhile. Does not promise: extended attributes, ACLs and times; hard links become separate files.
+//! host meanwhile. Does not promise: extended attributes, ACLs and times; hard links become separate files, but for
+//! names of one file of the host's that became the same.
 
 mod apply;
 mod copy;

@@ -46,8 +46,8 @@ const SMALL: u64 = 64 << 10;
 /// So many hard links are told one by one.
 const MAX_PARTED: u64 = 8;
 /// Of a file that changed, where the host has more of its names.
-const KEPT: &str =
-    "on the host it has another name (a hard link), which keeps what it had: this one becomes a file of its own";
+const KEPT: &str = "on the host it has another name (a hard link): one that changed in the same way, and is taken with it, stays a name \
+                    of the same file, and any other keeps what it had";
 const TOO_LONG: &str = "its path is longer than the kernel takes";
 
 /// How long somebody may go on reading: the sandbox that waits meanwhile can be ended.
@@ -94,7 +94,7 @@ pub struct Store {
     pub(super) started: (i64, u64),
     left: Bounds,
     /// Files with more names than one: their content is taken once. With the first of them.
-    linked: BTreeMap<(u64, u64), (String, u64, PathBuf)>,
+    linked: BTreeMap<(u64, u64), Linked>,
     /// Names that become files of their own.
     parted: u64,
     /// Paths for which there was no room.
@@ -391,8 +391,11 @@ impl Store {
         }
         let known = self.linked.get(&(opened.st_dev, opened.st_ino)).cloned();
         let taken = match known {
-            Some((sha256, size, first)) => {
-                self.part(path, || format!("a hard link to {}: it becomes a file of its own", show_path(&first)));
+            Some(Linked { sha256, size, first, of }) => {
+                // Two names of one file of the host's stay that.
+                if of.is_none() || of != of_several(base.as_ref()) {
+                    self.part(path, || format!("a hard link to {}: it becomes a file of its own", show_path(&first)));
+                }
                 Some((sha256, size))
             }
             None => self.blob(&file, now.size)?,
@@ -401,7 +404,8 @@ impl Store {
             return self.leave(path, "it is larger than what is left of the bytes that are kept");
         };
         if opened.st_nlink > 1 {
-            let first = || (sha256.clone(), size, path.to_owned());
+            let of = of_several(base.as_ref());
+            let first = || Linked { sha256: sha256.clone(), size, first: path.to_owned(), of };
             self.linked.entry((opened.st_dev, opened.st_ino)).or_insert_with(first);
         }
         let same = |b: &Fingerprint| {
@@ -429,6 +433,22 @@ impl Store {
             self.note(path, why());
         }
     }
+}
+
+/// A file of the run's that has several names.
+#[derive(Clone, Debug)]
+struct Linked {
+    sha256: String,
+    size: u64,
+    /// The name by which it was found first.
+    first: PathBuf,
+    /// The file of the host's that stood there, if it has several names too.
+    of: Option<u64>,
+}
+
+/// The host's file, if it has several names.
+fn of_several(base: Option<&Fingerprint>) -> Option<u64> {
+    base.filter(|base| base.kind == Kind::File && base.has_other_names).map(|base| base.inode)
 }
 
 /// Why nobody looks into a folder: what it holds could not be used on the host, and its names alone would be long.

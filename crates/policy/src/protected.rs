@@ -318,6 +318,29 @@ mod tests {
     }
 
     #[test]
+    fn what_tools_of_few_people_run_is_known_too() {
+        for path in [".theia/tasks.json", "a/.theia/settings.json", ".arcconfig"] {
+            assert!(why(Path::new(path)).is_some(), "{path}");
+        }
+        let marked = [
+            ".arclint",
+            ".actrc",
+            "a/Berksfile",
+            "debian/rules",
+            "magefile.go",
+            "magefiles/x.go",
+            ".moon/workspace.yml",
+            ".prototools",
+        ];
+        for path in marked {
+            assert!(list().executes(Path::new(path)).is_some() && why(Path::new(path)).is_none(), "{path}");
+        }
+        assert!(
+            list().executes(Path::new("rules")).is_none() && list().executes(Path::new("debian/control")).is_none()
+        );
+    }
+
+    #[test]
     fn the_shipped_list_parses_and_each_entry_says_why() {
         let list = list();
         assert!(list.path.len() > 40 && list.executes.len() > 40);

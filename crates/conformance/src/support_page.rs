@@ -74,6 +74,9 @@ fn answer(backend: &dyn Backend, id: ClauseId, loaded: &Loaded, assumed: Assumed
         Support::NotAsked if matches!(id, ClauseId::Threat | ClauseId::Enforcer) => {
             "the planner's: it judges the answers of the others".to_owned()
         }
+        Support::NotAsked if matches!(id, ClauseId::FsShm | ClauseId::FsRun) => {
+            "no such place of its own, so no size: the plan says so".to_owned()
+        }
         Support::NotAsked => "asks for nothing".to_owned(),
         Support::Held(by) => held(&by),
         Support::Unmet(unmet) => {

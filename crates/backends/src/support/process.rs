@@ -51,8 +51,8 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         }),
         ClauseId::FsNoexec => when(fs.noexec, || held(Control::NoexecRules(host.landlock))),
         ClauseId::FsTmp => looked_at(policy, Watch::Tmp(fs.tmp), [Filter::Visible], file_size(policy)),
-        // There is no /dev/shm and no /run of its own: nothing can be written there, so no size is passed.
-        ClauseId::FsShm | ClauseId::FsRun => held(layer()),
+        // There is no /dev/shm and no /run of its own, so nothing has these sizes: the plan says it beside its clauses.
+        ClauseId::FsShm | ClauseId::FsRun => Support::NotAsked,
         ClauseId::FsProtect => when(fs.protect, || protect(policy)),
         ClauseId::Workspace => workspace(policy),
         ClauseId::LimitsWall => when_some(limits.wall, |limit| held(watched(Watch::Wall(limit)))),
@@ -283,6 +283,15 @@ mod tests {
     use super::super::policy_of;
     use super::*;
     use crate::host::Assumed;
+
+    #[test]
+    fn places_that_are_not_there_have_no_size_that_is_held() {
+        let host = Capabilities::assumed(Assumed::Groups);
+        for clause in [ClauseId::FsShm, ClauseId::FsRun] {
+            assert_eq!(support(clause, &policy_of("fs.shm = \"20M\"\nfs.run = \"8M\""), &host), Support::NotAsked);
+        }
+        assert!(matches!(support(ClauseId::FsTmp, &policy_of(""), &host), Support::Held(_)));
+    }
 
     #[test]
     fn what_lies_within_a_written_place_is_no_place_to_read_or_execute_alone() {

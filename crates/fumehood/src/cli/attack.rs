@@ -42,7 +42,7 @@ pub(super) const SPEC: Spec = Spec {
     more: "Each row tries one way out, first unconfined (where it must succeed) and then in your sandbox; somebody outside \
            judges. Harmless where it succeeds, bounded, safe as root. \
            On the tier `language` the rows are programs in Python, and the control is the host's own Python. \
-           Exit codes: 0 all that is promised holds, or nothing of `--only` is promised, 1 something escaped or nothing \
+           Exit codes: 0 all that is promised holds, 1 something escaped, or nothing was held: nothing of `--only` is promised, or nothing \
            could be tried, 125 own failure.\n\
            Example: fumehood attack --tier process -p policy.toml",
     tables: &[POLICY, FLAGS],
@@ -117,7 +117,7 @@ fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
     if let Some((role, head, what)) = told(proof) {
         call.console.eprint(&format!("{} {what}\n", call.console.err.paint(role, head)));
     }
-    Ok(u8::from(matches!(proof, Proof::Escaped | Proof::NothingTried)))
+    Ok(u8::from(proof != Proof::Held))
 }
 
 /// Rows against what runs programs.
@@ -155,7 +155,7 @@ const fn told(proof: Proof) -> Option<(Role, &'static str, &'static str)> {
     match proof {
         Proof::Escaped | Proof::Held => None,
         Proof::NothingPromised => {
-            Some((Role::Weak, "not promised:", "the chosen rows are not promised here, so nothing was tried"))
+            Some((Role::Bad, "nothing was held:", "the chosen rows are not promised here, so none was tried"))
         }
         Proof::NothingTried => Some((
             Role::Bad,

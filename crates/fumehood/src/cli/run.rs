@@ -126,6 +126,7 @@ fn not_promised(tier: Tier) -> &'static [&'static str] {
             "modes, times and attributes of the user's own files can be changed, of those that are granted for reading too",
             "there is no `/dev/shm` and no `/run` of the run's own: `fs.shm` and `fs.run` give no room, since nothing that is not granted can be written",
         ],
-        Tier::Language | Tier::Container | Tier::Gvisor | Tier::Vm => &[],
+        Tier::Language => &["there is no `/dev/shm` and no `/run`: `fs.shm` and `fs.run` give no room"],
+        Tier::Container | Tier::Gvisor | Tier::Vm => &[],
     }
 }

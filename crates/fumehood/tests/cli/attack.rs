@@ -3,13 +3,16 @@
 use super::House;
 
 #[test]
-fn rows_that_nothing_promises_are_told_as_such_and_are_no_failure() {
+fn rows_that_nothing_promises_are_told_as_such_and_prove_nothing() {
     let house = House::new();
     // The preset has a network of its own with `lo` alone, in which routes may be asked for.
     let open = house.run(&["attack", "-p", "python", "--only", "NET-08"]);
-    assert_eq!(open.code, 0, "{open:?}");
+    assert_eq!(open.code, 1, "{open:?}");
     assert!(open.out.contains("NET-08  not promised"), "{open:?}");
-    assert!(open.err.contains("not promised: the chosen rows are not promised here"), "{open:?}");
+    assert!(open.err.contains("nothing was held: the chosen rows are not promised here"), "{open:?}");
+    // Beside one that is held it is no failure.
+    let beside = house.run(&["attack", "-p", "python", "--only", "NET-08,FS-01"]);
+    assert_eq!((beside.code, beside.err.as_str()), (0, ""), "{beside:?}");
     // The same row where it is promised.
     let closed = house.run(&["attack", "-p", "strict", "--only", "NET-08"]);
     assert_eq!(closed.code, 0, "{closed:?}");

@@ -103,6 +103,11 @@ fn the_plan_names_what_the_process_tier_leaves_open() {
     for part in ["targets of links", "times and attributes", "no `/dev/shm` and no `/run`"] {
         assert!(json.contains(part) && text.contains(part), "{part} in {text}");
     }
+    // What is not there has no size that anything holds.
+    let clauses = |tier: &str| house.run(&["plan", "--json", "--tier", tier]).json()["clauses"].to_string();
+    for clause in ["\"fs.shm\"", "\"fs.run\""] {
+        assert!(!clauses("process").contains(clause) && clauses("container").contains(clause), "{clause}");
+    }
     let (json, text) = open("container");
     assert!(json == "[]" && !text.contains("not promised"), "{text}");
 }

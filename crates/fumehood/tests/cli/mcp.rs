@@ -315,6 +315,16 @@ fn a_server_that_is_fetched_from_a_registry_is_told_when_the_gateway_loads() {
     let said = house.run(&["mcp", "gateway", "-p", "npx.toml", "--lazy"]);
     assert!(said.err.contains("`npx` fetches `@modelcontextprotocol/server-filesystem`"), "{said:?}");
     assert!(said.err.contains("`fumehood mcp fetch files -p POLICY`"), "{said:?}");
+    // Where one server is looked at, before it is waited for: what is said at the end of that has an `error:`.
+    let gone = "version = 1\n[mcp.servers.gone]\ncommand = \"/nowhere/npx\"\nargs = [\"-y\", \"@example/server\"]\npolicy = \"python\"\n";
+    std::fs::write(house.path("work/gone.toml"), gone).unwrap();
+    let said = house.run(&["tools", "ls", "-p", "gone.toml", "--server", "gone"]);
+    let (note, end) = said.err.split_once("error:").unwrap_or_else(|| panic!("{said:?}"));
+    assert!(
+        note.contains("note: `npx` fetches `@example/server`") && note.contains("`fumehood mcp fetch gone -p POLICY`"),
+        "{said:?}"
+    );
+    assert!(said.code == 125 && end.contains("cannot be asked"), "{said:?}");
 }
 
 /// Whoever writes an entry of a client's file is not the caller: what runs outside for the policy is not started with its variables.

@@ -138,6 +138,12 @@ impl UpstreamPool {
         super::packages::notes(&self.gateway.servers)
     }
 
+    /// What to tell of one server before it is waited for: that it cannot start as it is written, and what helps.
+    #[must_use]
+    pub fn advice(&self, server: &str) -> Option<String> {
+        self.gateway.servers.iter().find(|one| one.name == server).and_then(super::packages::advice)
+    }
+
     /// What one server offers, whatever the policy says of it, and what there is to say of the server. It is started if it does
     /// not run; looking trusts nothing.
     ///

@@ -11,7 +11,7 @@ use crate::cli::args::{Flag, To, usage};
 use crate::cli::ask::asked_layers;
 use crate::cli::spec::Call;
 use crate::mcp::{GatewayOptions, gateway};
-use crate::ui::{Failure, REFUSED};
+use crate::ui::{Failure, REFUSED, Role};
 use sandbox::fault::{Fault, show_bytes, show_text};
 
 pub(super) const SERVER: &[Flag] =
@@ -28,6 +28,11 @@ pub(super) fn offered(call: &Call<'_>) -> Result<Option<Offers>, Failure> {
     let names = made.servers.iter().map(|server| server.name.clone()).collect::<Vec<_>>().join(", ");
     let pool = UpstreamPool::new(made);
     let caller = Caller { agent: "local".to_owned(), session: "offered".to_owned(), key: None };
+    // Told before it is waited for: such a client goes on asking for a minute, and says nothing.
+    if let Some(advice) = pool.advice(&server) {
+        let label = call.console.err.paint(Role::Weak, "note:");
+        call.console.eprint(&format!("{label} {}. It is tried all the same\n", show_text(&advice)));
+    }
     let runtime = gateway::mcp::run::runtime().map_err(|why| not_there(&server, why.to_string()))?;
     let found = runtime.block_on(async {
         let found = pool.offered(&server, &caller).await;

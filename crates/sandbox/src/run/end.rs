@@ -1,7 +1,7 @@
 //! After the end: usage, violations, what changed, the report, and the removal of all that the run made.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use backends::{Running, Sample};
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::begin::Stage;
 use super::broker::{Keeper, Summary};
+use super::elsewhere::{self, outside};
 use super::git_layers::GitLayers;
 use super::guard::Protected;
 use super::host_resources::HostResources;
@@ -27,7 +28,7 @@ use super::terminal::Terminal;
 use super::violations::{self, Counters};
 use super::workspace::Layer;
 use crate::error::Error;
-use crate::fault::{Fault, show_text};
+use crate::fault::{Fault, show_path, show_text};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -284,18 +285,6 @@ fn not_handed_on(stream: &str, errno: rustix::io::Errno) -> Fault {
     }
 }
 
-/// What a program's name means on the host, as it is shown inside.
-fn outside(program: &str, policy: &Policy) -> PathBuf {
-    let (root, at) = (policy.workspace.path.as_deref(), policy.workspace.at.as_deref());
-    let name = Path::new(program);
-    let below = match (root, at) {
-        (Some(root), Some(at)) => name.strip_prefix(at).ok().map(|rest| root.join(rest)),
-        (_, _) => None,
-    };
-    // What is not absolute is seen from the workspace.
-    below.or_else(|| root.map(|root| root.join(name))).unwrap_or_else(|| name.to_owned())
-}
-
 /// Whether its mode is that of a program.
 fn may_be_executed(file: &Path) -> bool {
     file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
@@ -305,7 +294,7 @@ fn may_be_executed(file: &Path) -> bool {
 fn unlisted(program: &str, policy: &Policy) -> bool {
     let Some(list) = &policy.fs.exec else { return false };
     let really = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let file = really(&outside(program, policy));
+    let file = really(&outside(program.as_ref(), policy));
     let bare = !program.contains('/');
     !list.iter().any(|path| if bare { path.ends_with(program) } else { really(path) == file })
 }
@@ -313,12 +302,19 @@ fn unlisted(program: &str, policy: &Policy) -> bool {
 /// Exit code, what is wrong, and what to do.
 fn not_executed(which: ExecFailure, program: &str, policy: &Policy) -> (i32, &'static str, String) {
     let (code, what, fix) = match which {
-        ExecFailure::NotFound => return (127, "the program is not there inside", in_root("name a program", policy)),
+        ExecFailure::NotFound => {
+            let end = elsewhere::away(policy, &outside(program.as_ref(), policy)).filter(|_| program.contains('/'));
+            let fix = end.map(|end| {
+                format!("it leads to {}: grant that folder with `--read`, with what it needs", show_path(&end))
+            });
+            let what = "the program is not there inside";
+            return (127, what, fix.unwrap_or_else(|| in_root("name a program", policy)));
+        }
         ExecFailure::NoInterpreter => {
             let what = "its interpreter (`#!` line or ELF loader) is not there inside";
             return (127, what, in_root("install it", policy));
         }
-        ExecFailure::NotExecutable if outside(program, policy).is_dir() => {
+        ExecFailure::NotExecutable if outside(program.as_ref(), policy).is_dir() => {
             (126, "it is a directory", "name a program in it; to look around, `fumehood shell`")
         }
         ExecFailure::NotExecutable if unlisted(program, policy) => (
@@ -326,7 +322,7 @@ fn not_executed(which: ExecFailure, program: &str, policy: &Policy) -> (i32, &'s
             "it is there, and not among what may be executed (`fs.exec`)",
             "name it in `fs.exec`, with the interpreter of its `#!` line, or remove `fs.exec`",
         ),
-        ExecFailure::NotExecutable if policy.fs.noexec && may_be_executed(&outside(program, policy)) => (
+        ExecFailure::NotExecutable if policy.fs.noexec && may_be_executed(&outside(program.as_ref(), policy)) => (
             126,
             "it is there, and nothing is executed from where one can write (`fs.noexec`)",
             "give it to its interpreter (`fumehood run -w . SCRIPT`, or `-- sh SCRIPT`), or allow it by `--set fs.noexec=false`",
@@ -429,6 +425,29 @@ impl Finished {
 #[cfg(test)]
 mod tests {
     use super::{ExecFailure, not_executed};
+
+    #[test]
+    fn a_program_whose_link_leads_out_is_told_with_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("ws")).unwrap();
+        std::fs::write(root.join("python"), "").unwrap();
+        std::os::unix::fs::symlink("../python", root.join("ws/python")).unwrap();
+        let caller = policy::Caller { dir: root.clone(), home: None, profiles: vec!["default".to_owned()] };
+        let mut layers = policy::Layers::new(caller);
+        layers.set("workspace.mode=\"overlay\"");
+        layers.set(&format!("workspace.path={:?}", root.join("ws")));
+        let policy = layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy;
+        let fix = |program: &str| not_executed(ExecFailure::NotFound, program, &policy).2;
+        assert!(
+            fix("./python").contains(&format!("it leads to `{}`", root.join("python").display())),
+            "{}",
+            fix("./python")
+        );
+        assert!(
+            fix("./none").contains("name a program below /usr") && fix("none").contains("name a program below /usr")
+        );
+    }
 
     #[test]
     fn a_program_that_the_list_leaves_out_is_not_said_to_lie_where_one_can_write() {

@@ -62,6 +62,7 @@ pub use asker::{AllowedAccess, Asker, Question, Reply};
 pub use broker::WORD as BROKER_WORD;
 pub use commands::around as commands_around;
 pub use earlier::Earlier;
+pub use elsewhere::toolchains;
 pub use end::Finished;
 pub use foresee::foresee;
 pub use handle::{Handle, Sandbox, Visitor};

@@ -6,6 +6,7 @@ use live::RestoreSettings;
 use live::create::{COMMAND, Created, Refusal, Request, create as start};
 use live::supervise::{Caller, supervise as serve};
 use policy::ClauseId;
+use policy::value::{Root, Tier, TierChoice};
 use sandbox::fault::show_path;
 use sandbox::snapshot::{Snapshot, SnapshotError};
 use sandbox::{Capabilities, Error, Planned, PolicyLayer, Workload};
@@ -18,7 +19,7 @@ use super::super::spec::{Call, Spec};
 use super::{stopped, text, time};
 use crate::environment::Environment;
 use crate::load;
-use crate::ui::{Failure, Palette, REFUSED, When};
+use crate::ui::{Failure, Palette, REFUSED, Role, When};
 
 const FLAGS: &[Flag] = &[
     Flag::new("name", Some("NAME"), To::Ours, "A name that stands for the id"),
@@ -65,6 +66,7 @@ fn create(call: &mut Call<'_>) -> Result<u8, Failure> {
     let mut layers = template.as_ref().map(live::template::Template::layers).unwrap_or_default();
     layers.extend(request(call, Workload::Nothing)?.layers);
     lives_on(&mut layers, call.environment, time(call, "default-timeout")?);
+    note_toolchains(call, &layers);
     let wanted = Request {
         layers: layers.into_iter().map(Into::into).collect(),
         template: template.map(|template| template.name).unwrap_or_default(),
@@ -72,6 +74,21 @@ fn create(call: &mut Call<'_>) -> Result<u8, Failure> {
         ..named(call)?
     };
     told(call, started(&wanted, call.environment)?)
+}
+
+/// Programs are named by `exec`, whose caller would get another one of that name without a word.
+fn note_toolchains(call: &Call<'_>, layers: &[PolicyLayer]) {
+    // What is wrong with a policy is told and recorded by the start.
+    let policy = load::policy_alone(layers, call.environment).ok().map(|loaded| loaded.policy);
+    let is_ours = |policy: &policy::Policy| {
+        policy.fs.root == Root::Host
+            && matches!(policy.tier, TierChoice::Auto | TierChoice::Fixed(Tier::Process | Tier::Container))
+    };
+    let note = policy.filter(is_ours).and_then(|policy| sandbox::run::toolchains(&policy, call.environment));
+    if let Some(note) = note.filter(|_| !call.json) {
+        let label = call.console.err.paint(Role::Weak, "note:");
+        call.console.eprint(&format!("{label} {note}\n"));
+    }
 }
 
 /// Of a snapshot: its layers, and those of the flags above them.

@@ -10,7 +10,7 @@ use super::live::{apply_live, is_live, read_live};
 use super::pending::drop_every;
 use super::spec::{Call, Spec};
 use crate::changes::{self, failed, relative, state};
-use crate::ui::{Failure, Role, Table, count, hang};
+use crate::ui::{Failure, Palette, Role, Table, count, hang};
 use sandbox::audit::{Kind, Log, Options};
 use sandbox::changes::{
     Applied, ChangesError, Conflict, Guarded, Manifest, MarkedPath, Request, discard, discard_at, load, newest,
@@ -141,6 +141,20 @@ fn files(call: &Call<'_>, workspace: &Path) -> Option<Vec<PathBuf>> {
     changes::files(call.parsed.after.iter().flatten(), call.environment, workspace)
 }
 
+/// Lines that were added and taken away, in colour. No other line of the text begins as they do.
+fn coloured(text: &str, palette: Palette) -> String {
+    if !palette.is_on() {
+        return text.to_owned();
+    }
+    let line = |line: &str| match line.as_bytes() {
+        [b'+', ..] => palette.paint(Role::Good, line),
+        [b'-', ..] => palette.paint(Role::Bad, line),
+        [b'@', b'@', ..] => palette.paint(Role::Aside, line),
+        [] | [_, ..] => line.to_owned(),
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
 /// No changes are left of what a call names.
 fn nothing(call: &Call<'_>, state: &State, of: &str) -> Result<u8, Failure> {
     let told = changes::nothing(state, named(call).as_ref(), of)?;
@@ -180,7 +194,7 @@ fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
             ));
         }
     } else {
-        call.console.data(found.text().as_bytes())?;
+        call.console.data(coloured(&found.text(), call.console.out).as_bytes())?;
     }
     Ok(u8::from(!found.entries.is_empty() || !found.refused.is_empty()))
 }

@@ -79,6 +79,7 @@ fn through(
         report.judge(&loaded.policy)?;
     }
     terminal::there(&loaded, &request, environment).map_err(recorded)?;
+    let in_vain = terminal::asks_in_vain(&request, &loaded, environment);
     let (what, learner) = (request.what, request.learner);
     let planned = sandbox::plan(loaded, what, &host).map_err(recorded)?;
     let earlier = request.on.map(|run| earlier(&run, environment)).transpose().map_err(recorded)?;
@@ -104,7 +105,14 @@ fn through(
             None
         }
     });
-    Ok(deliver::deliver(finished, proposal.as_ref(), console, options))
+    let in_silence = in_vain && finished.report.usage.output == 0 && !options.json && !options.quiet;
+    let code = deliver::deliver(finished, proposal.as_ref(), console, options);
+    if in_silence {
+        let label = console.err.paint(crate::ui::Role::Weak, "note:");
+        console
+            .eprint(&format!("  {label}    it was given no input: `-t` gives it your terminal, `-i` what you type\n"));
+    }
+    Ok(code)
 }
 
 /// How a run of the command line goes on.

@@ -1,6 +1,8 @@
 //! The caller's own terminal: whether there is one, its size, its modes, and the way back to normal.
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use policy::{ClauseId, Loaded};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
@@ -36,6 +38,34 @@ pub(super) fn there(loaded: &Loaded, request: &Request, environment: &Environmen
         return fault("usage/no-terminal", "stdin is not one", "call it from a terminal, or `--set process.tty=false`");
     }
     Ok(())
+}
+
+/// Programs that ask what to do where they are given no arguments: without a terminal they find nothing, and end in silence.
+const ASKING: [&str; 21] = [
+    "python", "python3", "ipython", "node", "deno", "sh", "bash", "dash", "zsh", "ksh", "fish", "ruby", "irb", "php",
+    "perl", "lua", "R", "julia", "ghci", "psql", "sqlite3",
+];
+
+/// Whether a program would ask the caller's terminal what to do, and does not get it (`-t`, `-i`).
+pub(super) fn asks_in_vain(request: &Request, loaded: &Loaded, environment: &Environment) -> bool {
+    let given = request.interactive || loaded.policy.process.tty || !environment.stdin_terminal;
+    match &request.what {
+        Workload::Argv(words) if !given => matches!(words.as_slice(), [program] if is_asking(program)),
+        Workload::Argv(_)
+        | Workload::Script(_)
+        | Workload::Code(_)
+        | Workload::Shell
+        | Workload::Agent(_)
+        | Workload::Image
+        | Workload::Nothing => false,
+    }
+}
+
+fn is_asking(program: &OsStr) -> bool {
+    let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
+    // `python3.11`, `lua5.4`
+    let bare = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    ASKING.iter().any(|asking| *asking == name || *asking == bare)
 }
 
 /// Rows and columns of the terminal at stdin.
@@ -90,6 +120,21 @@ impl Drop for RawMode {
         if let Some((input, before)) = &self.0 {
             // The caller's terminal may be gone; then there is nothing to restore.
             if tcsetattr(input, OptionalActions::Drain, before).is_err() {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreters_ask_whatever_their_version_and_place() {
+        for program in ["python3", "python3.11", "/usr/bin/lua5.4", "./.venv/bin/python", "bash", "sqlite3"] {
+            assert!(is_asking(program.as_ref()), "{program}");
+        }
+        for program in ["true", "make", "pythonx", "", "3", "/"] {
+            assert!(!is_asking(program.as_ref()), "{program}");
         }
     }
 }

@@ -54,6 +54,12 @@ fn diff_shows_what_changed_and_is_1() {
     assert_eq!(house.run(&["diff", RUN]), said);
     let names = house.run(&["diff", "--names", "--", "kept.txt"]);
     names.is(1, "kept.txt\n", "");
+    // The same in colour, which is for what was added and taken away.
+    let coloured = house.run(&["diff", "--color", "always"]).out;
+    for part in ["\u{1b}[32m+two\u{1b}[0m\n", "-one\u{1b}[0m\n"] {
+        assert!(coloured.contains(part), "{part:?} in {coloured:?}");
+    }
+    assert!(coloured.contains("modified file kept.txt\n"), "{coloured:?}");
 }
 
 #[test]

@@ -57,3 +57,16 @@ fn a_screen_says_where_output_is_cut_and_a_preset_cuts_no_shell() {
     let shown = crate::on_terminal(&house, &["shell", "--color", "never"], typed);
     assert!(shown.contains("an-2") && !shown.contains("nothing more is shown"), "{} bytes", shown.len());
 }
+
+#[test]
+fn an_interpreter_that_got_no_input_is_told_how_it_gets_some() {
+    let house = House::new();
+    let told = "it was given no input: `-t` gives it your terminal";
+    let shown = |args: &[&str]| crate::on_terminal(&house, &[&["run", "--color", "never"], args].concat(), "");
+    assert!(shown(&["--", "sh"]).contains(told), "{:?}", shown(&["--", "sh"]));
+    for args in [&["--", "true"][..], &["--", "sh", "-c", "true"], &["-q", "--", "sh"]] {
+        assert!(!shown(args).contains(told), "{args:?}");
+    }
+    let given = crate::on_terminal(&house, &["run", "--color", "never", "-t", "--", "sh"], "exit\n");
+    assert!(!given.contains(told), "{given:?}");
+}

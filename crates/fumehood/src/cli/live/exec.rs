@@ -136,6 +136,12 @@ async fn through(call: &Call<'_>, home: &live::Home, word: &str, mut asked: Exec
     } else if report.outcome == "limit" || report.outcome == "failed" {
         call.console.eprint(&format!("fumehood: {}: {}\n", report.outcome, show_text(&report.message)));
     }
+    if !call.json && report.dropped > 0 {
+        call.console.eprint(&format!(
+            "fumehood: cut: {} bytes of output were not kept: its limit is `limits.output`\n",
+            report.dropped
+        ));
+    }
     if !call.json {
         report.hints.iter().for_each(|hint| call.console.eprint(&stopped(hint)));
     }

@@ -96,13 +96,6 @@ fn rows(measured: &Measured, size: Option<u64>) -> Vec<Row> {
         row("container tier, python, lone, to bubblewrap", AtMost(1.15), None, python, ours, bwrap),
         row("2 workers, runs a second, to bubblewrap", AtLeast(0.85), None, two, ours, bwrap),
     ];
-    // Any filter moves a system call to the kernel's slow entry, and costs it 7 to 12 % (a peer that has one shows the same).
-    let inside = [("cpu", 1.03), ("getpid", 1.12), ("stat", 1.06), ("read", 1.06), ("write", 1.06), ("create", 1.18)];
-    for (word, most) in inside {
-        if let Some((name, rounds)) = measured.inside.iter().find(|(name, _)| *name == word) {
-            rows.push(row(name, AtMost(most), None, rounds, ours, "plain"));
-        }
-    }
     rows.push(Row {
         what: "memory beside the program, MiB, container tier",
         bar: AtMost(3.0),

@@ -21,6 +21,15 @@ const RULE: &[&str] = &[
     "encoded_slashes",
     "websocket",
 ];
+/// Methods that no rule can allow, why, and what to do.
+const NEVER: &[(&str, &str, &str)] = &[
+    (
+        "CONNECT",
+        "a tunnel is refused whatever the rules say: what goes through it could not be judged",
+        "leave it out; a host that is reached by TLS needs a rule with its name alone",
+    ),
+    ("PRI", "it is how a connection of HTTP/2 begins, and no request", "leave it out; HTTP/2 needs nothing of a rule"),
+];
 const DENIAL: &[&str] = &["host", "cidr", "ports"];
 
 /// 1 to 65535, in digits.
@@ -217,10 +226,23 @@ impl Reader<'_> {
         None
     }
 
+    /// The items of a list that narrows: an empty one would fit nothing, and means what nobody can know.
+    fn named<'n>(&mut self, path: &str, node: &'n Node) -> Option<&'n [Node]> {
+        let items = self.items(path, node)?;
+        if items.is_empty() {
+            let (what, why) =
+                (format!("`{path}` is an empty list"), "nothing would fit it, and a rule for nothing allows nothing");
+            let fix = "leave it out, or name what is meant";
+            self.note(path, node.place, fault("value/incomplete", what, why, fix));
+            return None;
+        }
+        Some(items)
+    }
+
     pub(super) fn ports(&mut self, path: &str, table: &Node) -> Option<Vec<u16>> {
         let Some(node) = table.get("ports") else { return Some(Vec::new()) };
         let mut ports = Vec::new();
-        for item in self.items(path, node)? {
+        for item in self.named(path, node)? {
             ports.push(self.whole(path, item, 1, 65_535).and_then(|port| u16::try_from(port).ok())?);
         }
         ports.sort_unstable();
@@ -230,8 +252,13 @@ impl Reader<'_> {
 
     pub(super) fn methods(&mut self, path: &str, node: &Node) -> Option<Vec<String>> {
         let mut list = Vec::new();
-        for item in self.items(path, node)? {
+        for item in self.named(path, node)? {
             let text = self.text(path, item)?;
+            if let Some((_, why, fix)) = NEVER.iter().find(|(method, _, _)| *method == text) {
+                let what = format!("`{path}` has {}", quote(&text));
+                self.note(path, item.place, fault("value/method", what, *why, *fix));
+                return None;
+            }
             if text.is_empty() || text.len() > 32 || !text.chars().all(|c| c.is_ascii_uppercase() || c == '-') {
                 let what = format!("{} is not a method", quote(&text));
                 let fix = format!("write {}", text.to_ascii_uppercase());
@@ -252,7 +279,7 @@ impl Reader<'_> {
     /// Globs of the paths of requests: `*` within a name, `**` any number of names, all else as it is after decoding.
     pub(super) fn url_paths(&mut self, path: &str, node: &Node) -> Option<Vec<String>> {
         let mut list = Vec::new();
-        for item in self.items(path, node)? {
+        for item in self.named(path, node)? {
             let text = self.text(path, item)?;
             if let Some((why, fix)) = unfit(&text) {
                 let what = format!("`{path}` has {}", quote(&text));

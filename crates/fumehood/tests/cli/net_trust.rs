@@ -69,6 +69,44 @@ fn installed() -> Vec<&'static [&'static str]> {
     all
 }
 
+/// Variables that programs read for a bundle: those of the contract, and of others that are known to look nowhere else.
+const BUNDLES: [&str; 16] = [
+    "AWS_CA_BUNDLE",
+    "BUNDLE_SSL_CA_CERT",
+    "CARGO_HTTP_CAINFO",
+    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
+    "CONDA_SSL_VERIFY",
+    "CURL_CA_BUNDLE",
+    "DENO_CERT",
+    "GIT_SSL_CAINFO",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    "JULIA_SSL_CA_ROOTS_PATH",
+    "NIX_SSL_CERT_FILE",
+    "NODE_EXTRA_CA_CERTS",
+    "PERL_LWP_SSL_CA_FILE",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_FILE",
+];
+
+/// The bundle is also laid over the system's own file, so a client says nothing of a variable that is missing: each is looked for.
+#[test]
+fn each_variable_that_programs_read_names_the_bundle() {
+    let house = House::new();
+    let flags = reading(&house, 9, &[]);
+    let said = house.run(&words(&["run", "-q"], &flags, &["--", "env"]));
+    assert_eq!(said.code, 0, "{said:?}");
+    let mut set: Vec<&str> = said.out.lines().filter_map(|line| line.strip_suffix("=/run/fumehood/ca.pem")).collect();
+    set.sort_unstable();
+    assert_eq!(set, BUNDLES);
+    let java = said.out.lines().find_map(|line| line.strip_prefix("JAVA_TOOL_OPTIONS="));
+    assert!(java.is_some_and(|java| java.contains("trustStore=/run/fumehood/ca.jks")), "{java:?}");
+    // One that the policy sets is not overruled, and without anything to trust none is there.
+    let own = words(&["run", "-q", "--env", "PIP_CERT=/own.pem"], &flags, &["--", "sh", "-c", "echo $PIP_CERT"]);
+    assert_eq!(house.run(&own).out, "/own.pem\n");
+    assert!(!house.run(&["run", "-q", "--", "env"]).out.contains("/run/fumehood/ca"));
+}
+
 #[test]
 fn programs_without_variables_trust_the_broker_on_an_image_and_not_without_the_bundle() {
     let house = House::new();

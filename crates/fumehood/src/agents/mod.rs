@@ -67,12 +67,7 @@ impl AgentFolder {
             Some(home) => settings::copy(home, agent, &settings).map_err(failed)?,
             None => 0,
         };
-        let keys: Vec<String> = agent
-            .key
-            .iter()
-            .filter(|key| environment.variable(&key.env).is_some_and(|value| !value.is_empty()))
-            .map(|key| key.env.clone())
-            .collect();
+        let keys = keys(agent, environment);
         let document = document(agent, found, &keys);
         std::fs::write(given.policy(), document.to_string()).map_err(failed)?;
         (given.keys, given.left) = (keys, left);
@@ -88,6 +83,18 @@ impl AgentFolder {
     pub(crate) fn grant(&self) -> String {
         format!("{}:{SETTINGS}", self.folder.join("settings").display())
     }
+}
+
+/// The keys of an agent that are set, by the variable.
+pub(crate) fn keys(agent: &Agent, environment: &Environment) -> Vec<String> {
+    let is_set = |key: &&preset::Key| environment.variable(&key.env).is_some_and(|value| !value.is_empty());
+    agent.key.iter().filter(is_set).map(|key| key.env.clone()).collect()
+}
+
+/// The logins of an agent that are there, below the home folder.
+pub(crate) fn logins<'a>(agent: &'a Agent, environment: &Environment) -> Vec<&'a str> {
+    let is_there = |login: &&String| environment.home.as_ref().is_some_and(|home| home.join(login).is_file());
+    agent.login.iter().filter(is_there).map(String::as_str).collect()
 }
 
 /// The policy of an agent: the preset for coding, its hosts and its keys.

@@ -20,6 +20,9 @@ pub(crate) struct Agent {
     pub(crate) install: String,
     /// Its settings, below the home folder.
     pub(super) home: Vec<String>,
+    /// Where it keeps a login, below the home folder: never copied.
+    #[serde(default)]
+    pub(crate) login: Vec<String>,
     /// Names in these that are left out.
     #[serde(default)]
     pub(super) leave: Vec<String>,

@@ -14,8 +14,10 @@ const MAX_FILES: usize = 2000;
 const MAX_FILE: u64 = 1 << 20;
 /// Folders below folders.
 const MAX_DEPTH: usize = 8;
+/// What follows `Bearer` and is shorter is a word of prose.
+const MIN_CREDENTIALS: usize = 8;
 /// Words in the name of a file or a value that is left out.
-const SECRET: [&str; 13] = [
+const SECRET: [&str; 20] = [
     "apikey",
     "api_key",
     "api-key",
@@ -29,6 +31,13 @@ const SECRET: [&str; 13] = [
     "cookie",
     "private",
     "account",
+    "bearer",
+    "jwt",
+    "passphrase",
+    "pwd",
+    "accesskey",
+    "access_key",
+    "access-key",
 ];
 
 /// How keys of vendors begin.
@@ -91,7 +100,7 @@ impl Copy<'_> {
     /// A text without its secrets; none where its form is not known.
     fn cleaned(&mut self, name: &str, text: &str) -> Option<String> {
         match name.rsplit('.').next()? {
-            "md" | "txt" => Some(text.to_owned()),
+            "md" | "txt" => Some(self.prose(text)),
             "json" => {
                 let mut value: Value = serde_json::from_str(text).ok()?;
                 self.top(&mut value);
@@ -107,6 +116,13 @@ impl Copy<'_> {
             "yml" | "yaml" => Some(self.yaml(text)),
             _ => None,
         }
+    }
+
+    /// Prose without the lines that have a key in them: of what it calls a secret it only speaks.
+    fn prose(&mut self, text: &str) -> String {
+        let lines = || text.split_inclusive('\n');
+        self.left += lines().filter(|line| holds_key(line)).count();
+        lines().filter(|line| !holds_key(line)).collect()
     }
 
     /// Takes away what an agent keeps in one file under a name that is left out, but for numbers and switches.
@@ -125,7 +141,8 @@ impl Copy<'_> {
                 let before = map.len();
                 map.retain(|name, value| {
                     let is_small = value.is_number() || value.is_boolean();
-                    (is_small || !is_secret(name)) && !value.as_str().is_some_and(holds_secret)
+                    let goes = holds_key(name) || value.as_str().is_some_and(holds_secret);
+                    (is_small || !is_secret(name)) && !goes
                 });
                 self.left += before.saturating_sub(map.len());
                 map.values_mut().for_each(|value| self.json(value));
@@ -181,10 +198,30 @@ fn holds_secret(text: &str) -> bool {
     text.contains(['=', ':']) && is_secret(text) || holds_key(text)
 }
 
-/// Whether a word in it begins as the keys of vendors do.
+/// Whether a word in it begins as the keys of vendors do, is a token of three parts (JWT), follows `Bearer` or `Basic`, or is the login of
+/// an address.
 fn holds_key(text: &str) -> bool {
-    text.split(|c: char| !c.is_ascii_alphanumeric() && !['-', '_'].contains(&c))
-        .any(|word| KEYS.iter().any(|key| word.starts_with(key)))
+    let words = |others: &'static [char]| text.split(move |c: char| !c.is_ascii_alphanumeric() && !others.contains(&c));
+    words(&['-', '_']).any(|word| KEYS.iter().any(|key| word.starts_with(key)))
+        || words(&['-', '_', '.']).any(|word| word.starts_with("eyJ") && word.matches('.').count() >= 2)
+        || holds_credentials(text)
+        || text.split("://").zip(text.split("://").skip(1)).any(|(before, rest)| has_login(before, rest))
+}
+
+/// Whether something stands in it as behind `Authorization:`.
+fn holds_credentials(text: &str) -> bool {
+    let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || ['"', '\'', ':', '='].contains(&c)).collect();
+    let is_scheme = |word: &str| ["bearer", "basic"].iter().any(|scheme| word.eq_ignore_ascii_case(scheme));
+    let is_long = |word: &str| word.len() >= MIN_CREDENTIALS && word.chars().any(|c| c.is_ascii_digit());
+    words.iter().zip(words.iter().skip(1)).any(|(scheme, word)| is_scheme(scheme) && is_long(word))
+}
+
+/// Whether an address has a login: a password, or of the web whatever stands before its `@`.
+fn has_login(before: &str, rest: &str) -> bool {
+    let authority = rest.split(|c: char| c.is_whitespace() || ['/', '?', '#', '"', '\'', '<', '>'].contains(&c)).next();
+    let Some((login, _)) = authority.and_then(|authority| authority.rsplit_once('@')) else { return false };
+    let is_web = ["http", "https"].iter().any(|scheme| before.to_ascii_lowercase().ends_with(scheme));
+    !login.is_empty() && (login.contains(':') || is_web)
 }
 
 fn text(path: &Path) -> Option<String> {
@@ -254,6 +291,30 @@ mod tests {
         }
         assert_eq!(copy.cleaned("a.sqlite", "x"), None);
         assert_eq!(copy.left, 5);
+    }
+
+    #[test]
+    fn what_looks_like_a_token_or_a_login_stays_under_whatever_name() {
+        let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl";
+        let mut copy = Copy { leave: &[], files: 0, left: 0 };
+        let text = serde_json::json!({
+            "a": jwt, "b": "https://u:p4ssw0rd@h.test/x", "c": "Bearer abcdef0123", "d": "https://t0ken@h.test", "jwt": "x1",
+            "bearerValue": "x2", "passphrase": "x3", "e": format!("x {jwt} y"), "https://u:pw@h.test/": {}, "f": "Basic dXNlcjpwdw0x",
+            "args": ["--header", "X: Bearer abcdef0123", "postgres://u:p4ss@db.test/x", "ssh://git@h.test/x", "bearer of news"],
+            "url": "https://h.test/@scope", "model": "x", "mail": "a@b.test",
+        });
+        let clean: Value = serde_json::from_str(&copy.cleaned("a.json", &text.to_string()).unwrap()).unwrap();
+        let wanted = serde_json::json!({
+            "args": ["--header", "ssh://git@h.test/x", "bearer of news"],
+            "url": "https://h.test/@scope", "model": "x", "mail": "a@b.test",
+        });
+        assert_eq!((clean, copy.left), (wanted, 12));
+        let prose = format!("Say no token.\nproxy: http://u:pw@h.test\nuse {jwt}\nBearer tokens are fine.\n");
+        let mut copy = Copy { leave: &[], files: 0, left: 0 };
+        assert_eq!(copy.cleaned("a.md", &prose).unwrap(), "Say no token.\nBearer tokens are fine.\n");
+        let yaml = format!("a: {jwt}\nproxy: http://u:pw@h.test\nmodel: x\n");
+        assert_eq!(copy.cleaned("a.yml", &yaml).unwrap(), "model: x\n");
+        assert_eq!(copy.left, 4);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::args::{Flag, Positionals, closest, usage};
 use super::ask::request;
 use super::flags::{POLICY, SAYING};
 use super::spec::{Call, Spec};
-use crate::agents::{Agent, AgentFolder, InstalledProgram, START, agents, find};
+use crate::agents::{Agent, AgentFolder, InstalledProgram, START, agents, find, keys, logins};
 use crate::run::run as start;
 use crate::ui::{Failure, REFUSED, Role, count};
 use sandbox::Workload;
@@ -26,6 +26,7 @@ const TERMINAL: &[Flag] = &[
         "Give the agent a terminal of its own; so it is where there is one",
     )
     .short(b't'),
+    Flag::new("no-key", None, super::args::To::Ours, "Start it also where it has no key: it reaches no API then"),
 ];
 
 pub(super) const SPEC: Spec = Spec {
@@ -36,7 +37,7 @@ pub(super) const SPEC: Spec = Spec {
       GitHub for reading: a push is refused. Its key is taken from the variable that it reads, put into requests to its API by the broker, and is \
       not inside. Its settings are a copy: text files, without what is called a key, token or password; what it changes there is gone at the end. \
       Flags stand before the name, and later policies win: `fumehood agent --allow-host example.org claude -p 'do it'`.\n\n\
-      Exit codes: those of `fumehood run`; 126 also for an agent that is not installed.",
+      Exit codes: those of `fumehood run`; 126 also for an agent that is not installed, or has no key (but with `--no-key`, or rules of yours).",
     tables: &[POLICY, TERMINAL, SAYING],
     words: Positionals::EndFlags,
     hidden: false,
@@ -55,6 +56,9 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
         args.remove(0);
     }
     let found = find(&agent.program, call.environment).ok_or_else(|| not_installed(agent))?;
+    if keys(agent, call.environment).is_empty() && !call.parsed.has("no-key") && !has_rules(call) {
+        return Err(no_key(agent, call));
+    }
     let given = AgentFolder::new(agent, &found, call.environment)?;
     said(call, agent, &given);
     ask(call, &found, &given)?;
@@ -89,10 +93,7 @@ fn said(call: &Call<'_>, agent: &Agent, given: &AgentFolder) {
     }
     let label = call.console.err.paint(Role::Weak, "note:");
     if given.keys.is_empty() {
-        let names: Vec<&str> = agent.key.iter().map(|key| key.env.as_str()).collect();
-        let text =
-            format!("{label} the agent has no key: {} is not set, and a login is not copied\n", names.join(" or "));
-        call.console.eprint(&text);
+        call.console.eprint(&format!("{label} the agent has no key: {}\n", looked_for(agent, call)));
     }
     if given.left > 0 {
         call.console.eprint(&format!(
@@ -101,6 +102,38 @@ fn said(call: &Call<'_>, agent: &Agent, given: &AgentFolder) {
             if given.left == 1 { "stays" } else { "stay" }
         ));
     }
+}
+
+/// Whether the caller says by himself which hosts are reached, and with what.
+fn has_rules(call: &Call<'_>) -> bool {
+    ["policy", "set", "allow-host"].iter().any(|flag| call.parsed.has(flag))
+}
+
+/// Where a key was looked for.
+fn looked_for(agent: &Agent, call: &Call<'_>) -> String {
+    let names: Vec<&str> = agent.key.iter().map(|key| key.env.as_str()).collect();
+    let logins: Vec<String> = logins(agent, call.environment).iter().map(|login| format!("`~/{login}`")).collect();
+    let login = match logins.as_slice() {
+        [] => "a login is not copied".to_owned(),
+        there => format!("the login in {} is not copied, since its token would be inside", there.join(", ")),
+    };
+    format!("{} is not set, and {login}", names.join(" or "))
+}
+
+/// Nothing of it would work, and what it says of that is lost on its screen.
+fn no_key(agent: &Agent, call: &Call<'_>) -> Failure {
+    let first = agent.key.first().map_or("API_KEY", |key| key.env.as_str());
+    let fault = Fault {
+        id: "agent/no-key",
+        what: format!("{} has no key, and would reach no API", agent.title),
+        place: "the environment".to_owned(),
+        why: looked_for(agent, call),
+        fix: format!(
+            "set it where fumehood is started: `{first}=... fumehood agent {}`; it stays outside. `--no-key` starts it without",
+            agent.name
+        ),
+    };
+    Failure::Faults { code: REFUSED, faults: vec![fault] }
 }
 
 fn named(name: &OsStr) -> Result<&'static Agent, Failure> {

@@ -185,14 +185,30 @@ fn without_a_key_it_is_said_and_without_the_agent_it_is_refused() {
     assert!(listed.code == 0 || listed.code == 125, "{listed:?}");
     let house = super::agents::house();
     install(&house, "aider", "#!/bin/sh\necho \"${OPENAI_API_KEY-none} $1\"\n");
-    let said = house.run(&["agent", "--memory", "512M", "aider", "--", "--version"]);
+    let said = house.run(&["agent", "--no-key", "--memory", "512M", "aider", "--", "--version"]);
     assert_eq!((said.code, said.out.as_str()), (0, "none --version\n"), "{said:?}");
     let listed = house.run(&["agent", "--json", "ls"]).json();
     let aider = &listed["agents"][0];
     assert!(aider["name"] == "aider" && aider["program"].as_str().unwrap().ends_with("bin/aider"), "{listed}");
     let house = House::new().with("PATH", &format!("{}:/usr/bin:/bin", house.path("bin").display()));
     let said = house.run(&["agent", "--memory", "512M", "aider"]);
-    assert!(said.code == 0 && said.err.contains("has no key"), "{said:?}");
+    let told = ["has no key", "ANTHROPIC_API_KEY or OPENAI_API_KEY", "fumehood agent aider", "--no-key"];
+    assert!(said.code == 126 && told.iter().all(|one| said.err.contains(one)), "{said:?}");
+    for own in [["--no-key", "--memory=512M"], ["--set=limits.memory=512M", "--set=limits.pids=64"]] {
+        let said = house.run(&[&["agent"], &own[..], &["aider"]].concat());
+        assert!(said.code == 0 && said.err.contains("has no key"), "{said:?}");
+    }
+    // A login that is there is named, and not copied.
+    let house = House::new();
+    let path = format!("{}:/usr/bin:/bin", house.path("bin").display());
+    let house = house.with("PATH", &path);
+    install(&house, "claude", "#!/bin/sh\nls -A \"$HOME/.claude\"\n");
+    std::fs::create_dir_all(house.path(".claude")).unwrap();
+    std::fs::write(house.path(".claude/.credentials.json"), "{}").unwrap();
+    let said = house.run(&["agent", "claude"]);
+    assert!(said.code == 126 && said.err.contains("`~/.claude/.credentials.json` is not copied"), "{said:?}");
+    let said = house.run(&["agent", "--no-key", "--memory", "512M", "claude"]);
+    assert_eq!((said.code, said.out.as_str()), (0, ""), "{said:?}");
 }
 
 /// A repository behind git's own server; answers one request of a connection.

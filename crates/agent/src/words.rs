@@ -338,6 +338,8 @@ pub enum Code {
     NotExecutable,
     /// The working directory is not there.
     NoCwd,
+    /// It would bring the value of a secret inside.
+    Secret,
     /// This sandbox cannot do it.
     Unsupported,
     /// Nobody listens at that port.

@@ -178,6 +178,16 @@ async fn until_the_end(run: &Rc<Run>, line: &mut Line) -> Result<(), BrokerError
             None | Some(ToBroker::End {}) => return Ok(()),
             Some(ToBroker::Answer { id, allow, scope }) => run.answer(id, allow, scope),
             Some(ToBroker::Looked { id }) => run.looked(id),
+            Some(ToBroker::Tell {}) => {
+                let mut frames = run.counts();
+                // Its last frame is said as such, above.
+                let fails = frames.iter().any(|frame| matches!(frame, FromBroker::Failed { .. }));
+                frames.push(FromBroker::Told {});
+                line.say(&frames).await?;
+                if fails {
+                    return Ok(());
+                }
+            }
             Some(ToBroker::Rules { net }) => {
                 let said = match replaced(run, &net) {
                     Ok(digest) => FromBroker::Ready { digest, authority: run.authority() },

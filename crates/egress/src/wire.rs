@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 /// The version of what is said here; another one is refused.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Most bytes of JSON in one frame.
 pub const MAX_FRAME: usize = 1 << 20;
 /// Most descriptors beside one message (the kernel takes 253).
@@ -57,6 +57,8 @@ pub enum ToBroker {
         /// Which question.
         id: u64,
     },
+    /// Say what was counted so far, and then [`FromBroker::Told`]. (With braces, as the next one.)
+    Tell {},
     /// Cut everything, say the last counts, end. (With braces: only so does serde refuse unknown fields.)
     End {},
 }
@@ -242,6 +244,8 @@ pub enum FromBroker {
     Usage(Usage),
     /// It is there, and has had nothing else to say for a moment.
     Alive {},
+    /// All that was counted until [`ToBroker::Tell`] came has been said.
+    Told {},
     /// How often each secret was put into a request so far; said with the counts.
     Used {
         /// By name, those that were.
@@ -379,6 +383,7 @@ impl FromBroker {
             }),
             Self::Usage(usage) => Self::Usage(usage),
             Self::Alive {} => Self::Alive {},
+            Self::Told {} => Self::Told {},
             Self::Used { secrets } => Self::Used {
                 secrets: secrets.into_iter().take(MAX_USED).map(|(name, count)| (cut(name), count)).collect(),
             },

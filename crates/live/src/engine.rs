@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::words::{Code, Failure};
-use policy::OutcomeKind;
 use policy::report::Limit;
+use policy::{OutcomeKind, Violation};
 use sandbox::{
     Asker, Capabilities, Environment, Error, Finished, Handle, Options, Parked, Planned, Remembered, Sandbox, Stdio,
 };
@@ -35,6 +35,18 @@ impl Run for Engine {
         self.handle.out_of_memory()
     }
 
+    fn secret_in(&self, text: &str) -> Option<String> {
+        self.handle.secret_in(text.as_bytes()).map(str::to_owned)
+    }
+
+    fn violations(&self) -> Arc<[Violation]> {
+        self.handle.violations()
+    }
+
+    fn count(&self, done: Box<dyn FnOnce() + Send>) -> bool {
+        self.handle.count(done)
+    }
+
     fn kill(&self) {
         self.handle.kill();
     }
@@ -53,8 +65,8 @@ impl Run for Engine {
         Files::changes(&self.handle)
     }
 
-    fn network(&self, net: &Value) -> Result<Replaced, Failure> {
-        self.files.network(&self.handle, net)
+    fn network(&self, net: &Value, secrets: Option<&Value>) -> Result<Replaced, Failure> {
+        self.files.network(&self.handle, net, secrets)
     }
 
     fn rules(&self) -> Result<Value, Failure> {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent::words::{Code, Failure};
 use policy::Policy;
-use policy::value::Net;
+use policy::value::{Net, secrets_document};
 use rustix::io::Errno;
 use sandbox::audit::{Kind, Log};
 use sandbox::changes::{Applied, Guarded, Request};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::create::Layer;
 use crate::restore::RestoreSettings;
-use crate::words::{Apply, Changed, Left, Replaced, Snapshotted, Taken};
+use crate::words::{Apply, Changed, Left, Replaced, RulesRefused, Snapshotted, Taken};
 
 /// A list in an answer is cut when it takes so many bytes; the rest of a frame holds the other lists.
 const LIST: usize = 64 * 1024;
@@ -36,6 +36,8 @@ pub(crate) struct Files {
     workspace: String,
     /// The rules of its network.
     rules: Mutex<Present>,
+    /// What its secrets are for.
+    secrets: Value,
 }
 
 /// The rules of a network as they are now.
@@ -58,7 +60,8 @@ impl Files {
             ..places.clone()
         };
         let rules = Mutex::new(Present { net: policy.net.clone(), replaced: false });
-        Self { places, log, kept: RestoreSettings::default(), workspace, rules }
+        let secrets = secrets_document(&policy.secrets);
+        Self { places, log, kept: RestoreSettings::default(), workspace, rules, secrets }
     }
 
     fn present(&self) -> MutexGuard<'_, Present> {
@@ -90,7 +93,7 @@ impl Files {
     }
 
     /// Replaces the rules of the network: first it is written down that somebody wants it, then what came of it.
-    pub(crate) fn network(&self, handle: &Handle, net: &Value) -> Result<Replaced, Failure> {
+    pub(crate) fn network(&self, handle: &Handle, net: &Value, secrets: Option<&Value>) -> Result<Replaced, Failure> {
         let invalid = |what: String| Failure { code: Code::Invalid, message: what };
         let read = Net::from_document(net).map_err(|mistakes| {
             let first = mistakes.list.first().map_or("nothing says why", |mistake| mistake.what.as_str());
@@ -104,17 +107,26 @@ impl Files {
         // One after the other: what holds at the end is what the broker said last.
         let mut present = self.present();
         record("asked", "")?;
-        match handle.replace_rules(&read) {
+        let done = if secrets.is_none_or(|named| *named == self.secrets) {
+            handle.replace_rules(&read)
+        } else {
+            Err(other_secrets())
+        };
+        let refused = match done {
             Ok(digest) => {
                 *present = Present { net: read.clone(), replaced: true };
-                record("taken", "").map(|_| Replaced { digest })
+                return record("taken", "").map(|_| Replaced::Done { digest });
             }
-            Err(error) => {
+            Err(Error::Refused(faults)) => faults.into_iter().next().map(rules_refused),
+            Err(error @ (Error::Mistakes(_) | Error::Unheld(_) | Error::Failed(_))) => {
                 let failure = failure(error);
                 record("refused", &failure.message)?;
-                Err(failure)
+                return Err(failure);
             }
-        }
+        };
+        let refused = refused.ok_or_else(|| failure(Error::Refused(Vec::new())))?;
+        record("refused", &format!("{}: {}; {}", refused.clause, refused.why, refused.fix))?;
+        Ok(Replaced::Refused(refused))
     }
 
     pub(crate) fn snapshot(
@@ -139,6 +151,22 @@ impl Files {
         let left_out = u64::try_from(about.left_out.len()).unwrap_or(u64::MAX);
         Ok(Snapshotted { id: about.id.clone(), name: about.name.clone(), bytes: about.bytes, left_out })
     }
+}
+
+/// As it is told to whoever asked; its place is the clause.
+fn rules_refused(fault: Fault) -> RulesRefused {
+    let Fault { id, place, why, fix, what: _ } = fault;
+    RulesRefused { id: id.to_owned(), clause: place, why, fix }
+}
+
+fn other_secrets() -> Error {
+    Error::Refused(vec![Fault {
+        id: "net/rules-refused",
+        what: "the rules of the network are as they were".to_owned(),
+        place: "secrets".to_owned(),
+        why: "secrets are read when a sandbox starts, and these are not the ones that it has".to_owned(),
+        fix: "leave `[secrets]` out or as it was, or create another sandbox with these".to_owned(),
+    }])
 }
 
 fn request(wanted: &Apply) -> Request {

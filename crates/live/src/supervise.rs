@@ -338,6 +338,7 @@ fn info(request: &Request, plan: &Plan, id: &str, run: String) -> Info {
         cpus: policy.limits.cpus.map(|cpus| f64::from(cpus.0) / 1000.0),
         disk_limit: policy.limits.disk.map(|bytes| bytes.0),
         usage: Value::Null,
+        violations: Vec::new(),
         report: None,
     };
     info.end_in(created_ms, life);

@@ -155,11 +155,14 @@ pub enum Ask {
     /// Reads what it changed in its workspace so far into the store of its run, where `diff` finds it; everything inside stands
     /// still meanwhile. End: [`Changed`]; `unsupported` where it has no layer or the host has no freezer.
     Changes {},
-    /// Replaces the rules of its network; connections that no longer fit are cut. End: [`Replaced`]; `unsupported` where it has no
-    /// broker, `invalid` where they cannot be held in it: those before hold then.
+    /// Replaces the rules of its network; connections that no longer fit are cut. End: [`Replaced`].
     Network {
         /// The whole `[net]` table, resolved (`policy::value::Net::document`).
         net: serde_json::Value,
+        /// The `[secrets]` that the caller names beside them (`policy::value::secrets_document`): others than those of its start
+        /// are refused.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        secrets: Option<serde_json::Value>,
     },
     /// The rules of its network as they are now. End: the whole `[net]` table, as [`Ask::Network`] takes it.
     Rules {},
@@ -174,11 +177,30 @@ pub enum Ask {
     },
 }
 
-/// Rules of the network that hold from now on.
+/// What came of other rules for the network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Replaced {
-    /// Their digest, as the broker said it: SHA-256 of their canonical JSON.
-    pub digest: String,
+#[serde(rename_all = "snake_case")]
+pub enum Replaced {
+    /// They hold from now on.
+    Done {
+        /// Their digest, as the broker said it: SHA-256 of their canonical JSON.
+        digest: String,
+    },
+    /// They cannot be held in this sandbox; those before hold.
+    Refused(RulesRefused),
+}
+
+/// Why rules were not taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RulesRefused {
+    /// Stable id: `net/rules-refused`, or `net/no-rules` where it has no broker.
+    pub id: String,
+    /// The clause that cannot be held.
+    pub clause: String,
+    /// Why.
+    pub why: String,
+    /// What to do instead.
+    pub fix: String,
 }
 
 /// What a sandbox changed in its workspace so far.
@@ -322,6 +344,32 @@ pub struct Report {
     /// What the policy may have stopped, by the program's own error text: never evidence. The first of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<Hint>,
+    /// What the broker of the network stopped while it ran, whichever program of the sandbox tried it. The first kinds, and how many
+    /// attempts of others there were.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub violations: Vec<Stopped>,
+}
+
+/// A violation of a run's report that was seen by somebody who is believed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopped {
+    /// Stable id, e.g. `net.allow/unknown-name`.
+    pub id: String,
+    /// Clause that stopped it.
+    pub clause: String,
+    /// What was attempted.
+    pub what: String,
+    /// Why it was stopped.
+    pub why: String,
+    /// What to do instead.
+    pub instead: String,
+    /// How often.
+    pub count: u64,
+    /// Who saw it: `broker`.
+    pub seen: String,
+    /// Of a connection to an address that no name was looked up for: the program that had the first one, or `unknown`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
 }
 
 /// As a violation of a run's report that was `seen` in its output.
@@ -401,6 +449,9 @@ pub struct Info {
     pub disk_limit: Option<u64>,
     /// Usage so far, as in the report of a run; of one that runs also what it uses now ([`sandbox::UsageNow`]).
     pub usage: serde_json::Value,
+    /// What the broker of its network stopped so far: the last kinds that were new. How many attempts there were is in `usage`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub violations: Vec<Stopped>,
     /// The report of its run, when it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<serde_json::Value>,

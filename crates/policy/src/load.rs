@@ -47,6 +47,12 @@ impl Origins {
         self.list.get(id as usize).map_or(DEFAULT_ORIGIN, String::as_str)
     }
 
+    /// Whether a layer says something of a clause whose path begins so; what a preset `strict` says is what holds without a word.
+    #[must_use]
+    pub fn say(&self, beginning: &str) -> bool {
+        ClauseId::ALL.iter().any(|id| id.path().starts_with(beginning) && self.of(*id) != DEFAULT_ORIGIN)
+    }
+
     pub(crate) fn add(&mut self, id: ClauseId, origin: &str) {
         if let Some(known) = self.list.get_mut(id as usize) {
             if known == DEFAULT_ORIGIN {

@@ -228,6 +228,9 @@ impl From<Failure> for Problem {
         let instead = match failure.code {
             Code::Ended => "create another sandbox",
             Code::Paused => "resume it first",
+            Code::Secret => {
+                "leave the variable out: the program has what stands for the secret in a variable of its own"
+            }
             Code::Unsupported => "see `fumehood doctor` on the server",
             Code::NoSpace | Code::TooMany => "free some, or ask for a larger limit",
             Code::NotFound
@@ -242,6 +245,10 @@ impl From<Failure> for Problem {
             | Code::Cancelled
             | Code::Failed => "check the request",
         };
+        if failure.code == Code::Secret {
+            let why = "the broker puts it into requests outside; inside it would be everybody's";
+            return Self::new(status, "secrets/brought", failure.message, why, instead).about("secrets");
+        }
         let id = format!("serve/{}", word_of(failure.code).replace('_', "-"));
         Self::new(status, &id, failure.message, "the sandbox answered so", instead)
     }
@@ -255,7 +262,7 @@ pub(crate) const fn status_of(code: Code) -> StatusCode {
         Code::NotADirectory | Code::IsADirectory | Code::Invalid | Code::NoCwd | Code::NotExecutable => {
             StatusCode::BAD_REQUEST
         }
-        Code::Denied => StatusCode::FORBIDDEN,
+        Code::Denied | Code::Secret => StatusCode::FORBIDDEN,
         Code::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
         Code::TooMany => StatusCode::TOO_MANY_REQUESTS,
         Code::Unsupported => StatusCode::NOT_IMPLEMENTED,

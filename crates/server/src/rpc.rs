@@ -65,7 +65,7 @@ impl From<Failure> for RpcError {
             Code::NotADirectory | Code::IsADirectory | Code::Invalid | Code::NotExecutable | Code::NoCwd => {
                 RpcCode::InvalidArgument
             }
-            Code::Denied => RpcCode::PermissionDenied,
+            Code::Denied | Code::Secret => RpcCode::PermissionDenied,
             Code::NoSpace | Code::TooMany => RpcCode::ResourceExhausted,
             Code::Unsupported => RpcCode::Unimplemented,
             Code::Cancelled => RpcCode::Canceled,

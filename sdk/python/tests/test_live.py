@@ -12,6 +12,7 @@ import pytest
 import fumehood
 from fake_supervisor import House
 from fumehood import _names
+from fumehood._programs import Output
 from fumehood import (
     CommandExitException,
     FileNotFoundException,
@@ -56,6 +57,15 @@ def test_a_command_gives_its_output_and_its_code(box):
         box.commands.run("echo no >&2; exit 3")
     assert (error.value.exit_code, error.value.stderr) == (3, "no\n") and error.value.violations == ()
     assert box.commands.run("kill -9 $$", check=False).exit_code == 137
+
+
+def test_what_the_broker_stopped_comes_before_what_the_output_hints_at():
+    words = {"clause": "net.allow", "what": "w", "why": "y", "instead": "i"}
+    stopped = {"id": "net.allow/unknown-address", **words, "count": 2, "seen": "broker", "program": "/bin/x"}
+    report = {"outcome": "exited", "code": 0, "violations": [stopped], "hints": [{"id": "fs.read/outside", **words, "count": 1}]}
+    first, second = Output(1000).result(report).violations
+    assert (first.id, first.count, first.seen, first.program) == ("net.allow/unknown-address", 2, "broker", "/bin/x")
+    assert (second.id, second.seen) == ("fs.read/outside", "output")
 
 
 def test_what_cannot_be_started_is_told_as_a_shell_does(box):

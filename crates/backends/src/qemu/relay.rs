@@ -279,6 +279,7 @@ impl Relay {
                     | Code::NotADirectory
                     | Code::IsADirectory
                     | Code::Denied
+                    | Code::Secret
                     | Code::Invalid
                     | Code::NotExecutable
                     | Code::Unsupported

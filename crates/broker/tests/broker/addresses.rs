@@ -49,6 +49,29 @@ fn an_allowed_host_that_is_not_reached_outside_is_told_once() {
     });
 }
 
+/// More of a kind is said now and then; whoever asks hears all of it first.
+#[test]
+fn what_was_counted_is_said_when_it_is_asked_for() {
+    staged("addresses::what_was_counted_is_said_when_it_is_asked_for", |stage| {
+        let mut engine = stage.broker(&rules());
+        engine.ready();
+        for _ in 0..5 {
+            assert_eq!(stage.program(|| look_up("no.rule.example", dns::A)), dns::LookupResult::NoName);
+        }
+        engine.send(&ToBroker::Tell {});
+        let mut counted = 0;
+        loop {
+            match engine.next().unwrap() {
+                FromBroker::Denied(denied) if denied.host == "no.rule.example" => counted = denied.count,
+                FromBroker::Told {} => break,
+                _ => {}
+            }
+        }
+        assert_eq!(counted, 5);
+        engine.end();
+    });
+}
+
 #[test]
 fn a_name_that_leads_inside_in_another_form_is_refused() {
     staged("addresses::a_name_that_leads_inside_in_another_form_is_refused", |stage| {

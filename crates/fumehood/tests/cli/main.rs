@@ -46,6 +46,7 @@ mod mcp_move;
 mod net;
 mod net_check;
 mod net_learn;
+mod net_live;
 mod net_tls;
 mod net_trust;
 mod oci;

@@ -369,7 +369,9 @@ except TimeoutError: print('still open')";
         let said = set(&bad);
         assert!(said.code == 125 && said.err.contains(why), "{said:?}");
         assert!(said.err.contains("error: the rules of the network are as they were\n"), "{said:?}");
+        super::net_live::is_refused_by_its_clause(&house, &bad, &id);
     }
+    super::net_live::nothing_but_rules_is_taken(&house, &id);
     assert_eq!(fetch("served.test").code, 0);
 
     let other = set(&allow(&[rule("other.test", 80, web)]));
@@ -483,7 +485,7 @@ fn a_sandbox_without_a_broker_takes_no_rules() {
     let house = House::new();
     let id = house.run(&["create"]).out.trim_end().to_owned();
     let said = house.run(&["net", "set", "--allow-host", "example.org", &id]);
-    assert!(said.code == 125 && said.err.contains("net.mode"), "{said:?}");
+    assert!(said.code == 125 && said.err.contains("`net.mode` of sandbox"), "{said:?}");
     assert_eq!(house.run(&["kill", &id]).code, 0);
 }
 

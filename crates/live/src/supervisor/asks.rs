@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agent::frame::{Kind, MAX_STREAMS, WINDOW};
 use agent::words::{Code, Failure, Program as Wanted, ProgramControl, Request};
+use sandbox::fault::show_text;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -162,7 +163,9 @@ impl Hub {
             Ask::Pause {} => return self.freeze((id, stream), true),
             Ask::Resume {} => return self.freeze((id, stream), false),
             Ask::Changes {} => return self.files((id, stream), |run| value(run.changes())),
-            Ask::Network { net } => return self.files((id, stream), move |run| value(run.network(&net))),
+            Ask::Network { net, secrets } => {
+                return self.files((id, stream), move |run| value(run.network(&net, secrets.as_ref())));
+            }
             Ask::Rules {} => return self.files((id, stream), move |run| value(run.rules())),
             Ask::Apply(wanted) => return self.files((id, stream), move |run| value(run.apply(&wanted))),
             Ask::Snapshot { name } => {
@@ -176,6 +179,15 @@ impl Hub {
             }
         }
         Ok(())
+    }
+
+    /// That no variable of a program is the value of a secret, which the policy keeps outside.
+    pub(super) fn brings_no_secret(&self, env: &BTreeMap<String, String>) -> Result<(), Failure> {
+        let held = |(name, value): (&String, &String)| Some((show_text(name), show_text(&self.run.secret_in(value)?)));
+        env.iter().find_map(held).map_or(Ok(()), |(name, secret)| {
+            let what = format!("the variable `{name}` has the value of the secret `{secret}`, which never goes inside");
+            Err(failure(Code::Secret, what))
+        })
     }
 
     /// What can be done with a client, if he is still there.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::words::{Code, Failure};
+use policy::Violation;
 use serde_json::Value;
 
 use crate::words::{Apply, Changed, EndReason, Replaced, Snapshotted, Taken};
@@ -18,6 +19,19 @@ pub trait Run: Send + Sync {
     fn usage(&self) -> Value;
     /// How often the kernel ended something inside because memory was used up.
     fn oom_kills(&self) -> u64;
+    /// The secret of its policy whose value stands in a text, which must not come inside.
+    fn secret_in(&self, _text: &str) -> Option<String> {
+        None
+    }
+    /// What the broker of its network stopped so far, as far as it was told: one for each kind, in the order of the first ones.
+    fn violations(&self) -> Arc<[Violation]> {
+        Arc::from([])
+    }
+    /// Has what was stopped counted, and calls `done` when [`Run::violations`] has it; or drops it where that will not be. `false`
+    /// where there is nothing to wait for.
+    fn count(&self, _done: Box<dyn FnOnce() + Send>) -> bool {
+        false
+    }
     /// Ends everything inside.
     fn kill(&self);
     /// Its wall time is over so long from now; without, never.
@@ -34,11 +48,12 @@ pub trait Run: Send + Sync {
     fn changes(&self) -> Result<Changed, Failure> {
         Err(no_files())
     }
-    /// Replaces the rules of its network by those of a whole `[net]` table, which is recorded under the id of the run.
+    /// Replaces the rules of its network by those of a whole `[net]` table, which is recorded under the id of the run; `secrets`:
+    /// those that are named beside them.
     ///
     /// # Errors
-    /// `unsupported` where it has no broker; `invalid` where they cannot be held, and those before hold.
-    fn network(&self, _net: &Value) -> Result<Replaced, Failure> {
+    /// The broker, or the log, failed.
+    fn network(&self, _net: &Value, _secrets: Option<&Value>) -> Result<Replaced, Failure> {
         Err(Failure { code: Code::Unsupported, message: "this sandbox has no broker, and reaches no host".to_owned() })
     }
     /// The rules of its network as they are now: a whole `[net]` table.

@@ -17,6 +17,7 @@ use super::client::{Client, ClientId, Role, StreamKind, end_frame, failure};
 use super::kernel::{Kernels, RequestOrigin};
 use super::line::{Agent, Breach, To};
 use super::program::{Program, now_ms};
+use super::stopped;
 use crate::kernel::KernelReply;
 use crate::wire::{Owned, encode};
 use crate::words::{EndReason, Info, State};
@@ -43,6 +44,8 @@ pub(super) enum Note {
     Kernel(RequestOrigin, KernelReply),
     /// The freezer has answered.
     Frozen(bool, Result<(), Failure>),
+    /// What was stopped is counted, for a program that has ended.
+    Counted(u64),
     /// What was asked of the files is done: for whom, and what came of it.
     Files(ClientId, u32, Result<serde_json::Value, Failure>),
 }
@@ -125,7 +128,8 @@ impl Hub {
 
     /// All about the sandbox, now.
     pub(super) fn info(&self) -> Info {
-        Info { usage: self.run.usage(), ..self.setup.info.clone() }
+        let violations = stopped::last(&self.run.violations());
+        Info { usage: self.run.usage(), violations, ..self.setup.info.clone() }
     }
 
     /// Deals with a note.
@@ -141,6 +145,7 @@ impl Hub {
             Note::Broke(what) => self.end(EndReason::Agent, format!("the agent broke the protocol: {what}")),
             Note::Gone => self.gone = self.gone.or_else(|| Instant::now().checked_add(GONE)),
             Note::Kernel(asker, said) => self.kernel_said(asker, said),
+            Note::Counted(number) => self.counted(number),
             Note::Frozen(frozen, done) => self.frozen(frozen, &done),
             Note::Files(client, stream, done) => self.read_files(client, stream, done),
         }

@@ -72,8 +72,18 @@ impl Hub {
 
     /// Something is asked of the contexts.
     pub(super) fn ask_kernels(&mut self, (id, stream): (ClientId, u32), ask: KernelAsk) -> Result<(), Failure> {
-        if let KernelAsk::Execute(asked) = &ask {
-            self.note_code(asked)?;
+        match &ask {
+            KernelAsk::Execute(asked) => {
+                self.brings_no_secret(&asked.env)?;
+                self.note_code(asked)?;
+            }
+            KernelAsk::ContextCreate(asked) => self.brings_no_secret(&asked.env)?,
+            KernelAsk::Contexts {}
+            | KernelAsk::ContextRestart { .. }
+            | KernelAsk::ContextRemove { .. }
+            | KernelAsk::ContextInterrupt { .. }
+            | KernelAsk::ContextChannels { .. }
+            | KernelAsk::Languages {} => {}
         }
         let none = || failure(Code::Failed, "this supervisor could not make room for kernels");
         let kernels = self.kernels.as_mut().ok_or_else(none)?;

@@ -13,6 +13,7 @@ mod program;
 mod programs;
 mod pump;
 mod recorded;
+mod stopped;
 #[cfg(test)]
 mod tests;
 mod warm;

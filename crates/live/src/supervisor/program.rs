@@ -1,11 +1,12 @@
 //! One program that `exec` started: what is kept of its output, what it is to read, how it ended.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent::frame::Lane;
 use agent::words::{Code, Exited, Failure};
-use policy::Policy;
+use policy::{Policy, Violation};
 use tokio::time::Instant;
 
 use super::client::ClientId;
@@ -164,6 +165,8 @@ pub(super) enum Stage {
     Running,
     /// The agent said how it ended; whether memory ended it is still to be seen.
     Ending(Exited, Instant),
+    /// How it ended is known; what was stopped meanwhile is being counted.
+    Counting(Instant),
     /// It is over.
     Ended,
 }
@@ -198,6 +201,10 @@ pub(super) struct Program {
     /// The limit for which we had it killed, and the sentence.
     pub(super) limit: Option<(&'static str, String)>,
     pub(super) oom_before: u64,
+    /// What had been stopped when it began.
+    pub(super) stopped_before: Arc<[Violation]>,
+    /// How it ended, while it is [`Stage::Counting`].
+    pub(super) verdict: Option<Report>,
     pub(super) report: Option<Report>,
 }
 
@@ -231,6 +238,8 @@ impl Program {
             patience: None,
             limit: None,
             oom_before: 0,
+            stopped_before: Arc::from([]),
+            verdict: None,
             report: None,
         }
     }
@@ -324,6 +333,7 @@ impl Program {
             output: self.budget.produced,
             dropped: self.budget.dropped(),
             hints: Vec::new(),
+            violations: Vec::new(),
         }
     }
 

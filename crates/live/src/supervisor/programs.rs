@@ -15,6 +15,7 @@ use super::hub::Hub;
 use super::line::To;
 use super::program::{Input, MAX_INPUT, Program, Stage, Written, bound};
 use super::pump::Pump;
+use super::stopped;
 use crate::wire::{self, Owned};
 use crate::words::{EndReason, Exec, Programs, Report, State, Which};
 
@@ -36,6 +37,7 @@ impl Hub {
     /// Starts a program for a client.
     pub(super) fn exec(&mut self, who: (ClientId, u32), exec: Exec) -> Result<(), Failure> {
         check(&exec.program)?;
+        self.brings_no_secret(&exec.program.env)?;
         let number = self.last_program.saturating_add(1);
         let line = self.agent.open(&Request::Start(exec.program.clone()), To::Program(number));
         let line = line.ok_or_else(|| failure(Code::TooMany, "1,024 programs and requests are under way"))?;
@@ -47,6 +49,7 @@ impl Hub {
         program.owner = Some(who);
         program.readers.insert(who);
         program.oom_before = self.run.oom_kills();
+        program.stopped_before = self.run.violations();
         self.programs.insert(number, program);
         self.listen(who, number, Role::Owner);
         Ok(())
@@ -260,7 +263,7 @@ impl Hub {
                     program.stage = Stage::Ending(exited, at);
                 } else {
                     let report = program.judge(&exited, false);
-                    self.conclude(number, report);
+                    self.count_stopped(number, report);
                 }
             }
             Ok(Ended::Error(failed)) if program.stage == Stage::Starting && program.is_too_late(&failed) => {
@@ -268,7 +271,7 @@ impl Hub {
                 "its time was over before it was started (`--timeout`)".clone_into(&mut report.message);
                 // Whoever waits for a program hears of one, and how it ended, as he does where it ran for a moment.
                 self.started(number, 0);
-                self.conclude(number, report);
+                self.count_stopped(number, report);
             }
             Ok(Ended::Error(failed)) if program.stage == Stage::Starting => self.not_started(number, &failed),
             Ok(Ended::Error(failed)) => {
@@ -276,7 +279,7 @@ impl Hub {
                 if report.limit.is_none() {
                     (report.outcome, report.message) = ("failed".to_owned(), failed.message);
                 }
-                self.conclude(number, report);
+                self.count_stopped(number, report);
             }
             // It was judged to be one.
             Err(_) => {}
@@ -298,7 +301,7 @@ impl Hub {
     }
 
     /// A program is over: the last of its output, its report, and the record.
-    fn conclude(&mut self, number: u64, mut report: Report) {
+    pub(super) fn conclude(&mut self, number: u64, mut report: Report) {
         let Some(program) = self.programs.get_mut(&number) else { return };
         report.dropped = program.budget.dropped();
         let tails = program.budget.tails();
@@ -309,6 +312,7 @@ impl Hub {
         if let Some(policy) = &self.setup.policy {
             report.hints = program.hints(policy);
         }
+        report.violations = stopped::between(&program.stopped_before, &self.run.violations());
         let body = json!({
             "outcome": report.outcome, "code": report.code, "signal": report.signal, "limit": report.limit,
         });
@@ -360,6 +364,10 @@ impl Hub {
                 return self.not_started(number, &failure(Code::Ended, why));
             }
             Stage::Ending(exited, _) => program.judge(&exited, limit == Some("memory")),
+            Stage::Counting(_) => match &program.verdict {
+                Some(report) => report.clone(),
+                None => program.swept_along(limit, message),
+            },
             Stage::Running | Stage::Ended => program.swept_along(limit, message),
         };
         self.conclude(number, report);
@@ -386,7 +394,7 @@ impl Hub {
     pub(super) fn due(&self, program: &Program) -> Option<Instant> {
         match program.stage {
             Stage::Ended => None,
-            Stage::Ending(_, at) => Some(at),
+            Stage::Ending(_, at) | Stage::Counting(at) => Some(at),
             Stage::Starting | Stage::Running if self.setup.info.state == State::Paused => None,
             Stage::Starting | Stage::Running => program.patience.or(program.deadline),
         }
@@ -398,7 +406,10 @@ impl Hub {
         let Some(program) = self.programs.get_mut(&number) else { return };
         if let Stage::Ending(exited, _) = program.stage {
             let report = program.judge(&exited, kills > program.oom_before);
-            return self.conclude(number, report);
+            return self.count_stopped(number, report);
+        }
+        if matches!(program.stage, Stage::Counting(_)) {
+            return self.counted(number);
         }
         if program.patience.is_some_and(|at| at <= now) {
             return self.end(EndReason::Agent, "the agent does not end a program that it was to kill".to_owned());

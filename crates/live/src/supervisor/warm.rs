@@ -72,7 +72,7 @@ impl Hub {
         }
         self.warm_up();
         let limit = self.setup.output;
-        let oom = self.run.oom_kills();
+        let (oom, stopped) = (self.run.oom_kills(), self.run.violations());
         let full = || failure(Code::TooMany, "1,024 programs and requests are under way");
         let number = self.waiting.take().ok_or_else(full)?;
         let program = self.programs.get_mut(&number).ok_or_else(full)?;
@@ -93,7 +93,7 @@ impl Hub {
         program.deadline = timeout_ms.and_then(|ms| program.began.checked_add(Duration::from_millis(ms)));
         program.budget = Budget::new(limit);
         program.kept = Default::default();
-        program.oom_before = oom;
+        (program.oom_before, program.stopped_before) = (oom, stopped);
         program.owner = Some(who);
         program.readers.insert(who);
         let (shown, runs) = (program.shown(), program.stage == Stage::Running);

@@ -11,9 +11,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use backends::Sample;
-use policy::Millis;
 use policy::report::{Usage, WorkspaceReport};
 use policy::value::Net;
+use policy::{Millis, Violation};
 use sys::channel::Interest;
 
 use super::broker::Rules;
@@ -226,12 +226,31 @@ impl Handle {
             Error::refused(Fault {
                 id: "net/no-rules",
                 what: "it reaches no host, and none can be allowed while it runs".to_owned(),
-                place: "the network of the sandbox".to_owned(),
+                place: "net.mode".to_owned(),
                 why: "it was started without `net.mode = \"allow\"`, so it has no broker".to_owned(),
                 fix: "create another one with `--net allow`".to_owned(),
             })
         };
         self.rules.as_ref().ok_or_else(none)?.replace(net)
+    }
+
+    /// The secret of the policy whose value stands in a text: that must not come inside.
+    #[must_use]
+    pub fn secret_in(&self, text: &[u8]) -> Option<&str> {
+        self.rules.as_ref()?.secret_in(text)
+    }
+
+    /// What its broker stopped so far, one for each kind with its count, as far as the broker has said it: of more of a kind once a
+    /// second, or when it is asked ([`Handle::count`]).
+    #[must_use]
+    pub fn violations(&self) -> Arc<[Violation]> {
+        self.rules.as_ref().map_or_else(|| Arc::from([]), Rules::violations)
+    }
+
+    /// Has its broker say what it counted, and calls `done` when [`Handle::violations`] has all of it; `done` is dropped where the
+    /// broker ends before. `false` where it has none: nothing is counted.
+    pub fn count(&self, done: Box<dyn FnOnce() + Send>) -> bool {
+        self.rules.as_ref().map(|rules| rules.count(done)).is_some()
     }
 
     /// Ends it so long after its start, instead of what `limits.wall` of the policy says.

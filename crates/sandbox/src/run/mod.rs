@@ -40,6 +40,7 @@ mod parked;
 mod planning;
 mod record;
 mod secret_command;
+mod secret_marks;
 mod secrets;
 mod streams;
 mod supervise;

@@ -23,6 +23,7 @@ use sys::memory::Locked;
 use zeroize::Zeroizing;
 
 use super::secret_command;
+use super::secret_marks::Marks;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::{Fault, show_text};
@@ -38,6 +39,8 @@ pub(super) struct LockedSecrets {
     pub(super) secrets: Secrets,
     /// Their pages; gone after the values are wiped.
     pub(super) pages: Vec<Locked>,
+    /// By what they are known again when they are wiped.
+    pub(super) marks: Marks,
 }
 
 /// A value in locked memory.
@@ -81,15 +84,16 @@ impl LockedText {
 /// # Errors
 /// Every one that cannot be read or used, without a word of it.
 pub(super) fn read(plan: &Plan, environment: &Environment) -> Result<LockedSecrets, Error> {
-    let LockedSecrets { secrets: mut all, mut pages } = LockedSecrets::default();
+    let LockedSecrets { secrets: mut all, mut pages, marks: _ } = LockedSecrets::default();
     if !plan.controls().any(|control| *control == Control::Secrets) {
         return Ok(LockedSecrets::default());
     }
+    let mut marks = Marks::new().ok_or_else(not_random)?;
     let secrets = &plan.policy.secrets;
     let mut faults = Vec::new();
     for (name, secret) in secrets {
         let placeholder = secret.env.is_some().then(placeholder).transpose()?;
-        match value(secret, placeholder.clone(), &plan.policy, environment) {
+        match value((name, secret), placeholder.clone(), (&plan.policy, environment), &mut marks) {
             Ok(value) => {
                 all.values.insert(name.clone(), Hidden(value.text));
                 pages.push(value.pages);
@@ -99,7 +103,7 @@ pub(super) fn read(plan: &Plan, environment: &Environment) -> Result<LockedSecre
         }
     }
     all.table = secrets_document(secrets);
-    if faults.is_empty() { Ok(LockedSecrets { secrets: all, pages }) } else { Err(Error::Refused(faults)) }
+    if faults.is_empty() { Ok(LockedSecrets { secrets: all, pages, marks }) } else { Err(Error::Refused(faults)) }
 }
 
 /// The variables that hold placeholders.
@@ -114,30 +118,35 @@ pub(super) fn variables(policy: &Policy, secrets: &Secrets) -> BTreeMap<OsString
 fn placeholder() -> Result<String, Error> {
     let mut bytes = [0; RANDOM];
     if !sys::random::fill(&mut bytes) {
-        return Err(Error::failed(Fault {
-            id: "secrets/unread",
-            what: "no random bytes can be had".to_owned(),
-            place: "secrets".to_owned(),
-            why: "getrandom(2) is not let through".to_owned(),
-            fix: "let it through".to_owned(),
-        }));
+        return Err(not_random());
     }
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("fumehood-{hex}"))
 }
 
-/// The value of one, as it can be used.
+fn not_random() -> Error {
+    Error::failed(Fault {
+        id: "secrets/unread",
+        what: "no random bytes can be had".to_owned(),
+        place: "secrets".to_owned(),
+        why: "getrandom(2) is not let through".to_owned(),
+        fix: "let it through".to_owned(),
+    })
+}
+
+/// The value of one, as it can be used; by its mark it is known again.
 fn value(
-    secret: &Secret,
+    (name, secret): (&str, &Secret),
     placeholder: Option<String>,
-    policy: &Policy,
-    environment: &Environment,
+    (policy, environment): (&Policy, &Environment),
+    marks: &mut Marks,
 ) -> Result<LockedText, Unread> {
     let mut value = found_in(&secret.from, policy, environment)?;
     if let Some(variable) = shown_by(&value.text, policy, environment) {
         let why = format!("stands in the variable `{variable}` too, which the policy shows inside");
         return Err(Unread { why, fix: Some("leave that variable out of `env.set` and `env.pass`") });
     }
+    marks.add(name, value.text.trim_end_matches(['\r', '\n']).as_bytes());
     if let SecretUse::Sign(signing) = &secret.put {
         let also = |what: &str, source: &SecretSource| {
             let told = |Unread { why, fix }| Unread {
@@ -149,6 +158,7 @@ fn value(
         let id = also("key_id", &signing.key_id)?;
         let token = signing.session_token.as_ref().map(|token| also("session_token", token)).transpose()?;
         let token = token.as_ref().map(|token| token.text.as_str());
+        marks.add(name, token.unwrap_or_default().trim_end_matches(['\r', '\n']).as_bytes());
         value = LockedText::new(sign::joined(&id.text, &value.text, token))?;
     }
     // The broker's own reading of it, so that what it would refuse is refused before anything is started.
@@ -385,7 +395,9 @@ mod tests {
         let mut environment = Environment::default();
         environment.env.insert("API".into(), VALUE.into());
         let read = |policy: &Policy, environment: &Environment| {
-            value(&policy.secrets["api"], None, policy, environment).map(drop).map_err(|why| unread_fault(&why))
+            let secret = ("api", &policy.secrets["api"]);
+            let found = value(secret, None, (policy, environment), &mut Marks::new().unwrap());
+            found.map(drop).map_err(|why| unread_fault(&why))
         };
         environment.env.insert("OTHER".into(), "another".into());
         assert!(read(&policy, &environment).is_ok());

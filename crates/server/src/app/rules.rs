@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use agent::words::Failure;
-use live::words::{Ask, Info, Replaced};
-use policy::value::Net;
+use axum::http::StatusCode;
+use live::words::{Ask, Info, Replaced, RulesRefused};
+use policy::value::{Net, secrets_document};
 use sandbox::PolicyLayer;
 
 use super::{AppState, load};
@@ -12,6 +13,19 @@ use crate::answer::Problem;
 use crate::backend::call;
 use crate::ceiling;
 use crate::keys::Key;
+
+/// A policy of which no word is about the network would close it.
+fn says_nothing() -> Problem {
+    let what = "the policy says nothing of `net`, and would close the network";
+    Problem { instead: "say `net.mode = \"none\"` where that is meant".to_owned(), ..Problem::invalid("policy", what) }
+}
+
+/// What the sandbox said of rules that it does not take.
+fn not_taken(refused: &RulesRefused) -> Problem {
+    let RulesRefused { id, clause, why, fix } = refused;
+    let status = if id == "net/no-rules" { StatusCode::NOT_IMPLEMENTED } else { StatusCode::BAD_REQUEST };
+    Problem::new(status, id, "the rules of the network are as they were", why, fix).about(clause)
+}
 
 /// What of `[net]` is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,13 +37,13 @@ pub(crate) enum Part {
 }
 
 impl AppState {
-    /// Replaces the rules of a sandbox's network by the `net` of a policy, below the ceiling of its key.
+    /// Replaces the rules of a sandbox's network by the `net` of a policy, below the ceiling of its key; the digest of the new ones.
     pub(crate) async fn set_rules(
         &self,
         key: &Key,
         info: &Info,
         (layers, part): (Vec<PolicyLayer>, Part),
-    ) -> Result<Replaced, Vec<Problem>> {
+    ) -> Result<String, Vec<Problem>> {
         let top = self.ceiling_of(key).await.map_err(|problem| vec![problem])?;
         let now = match part {
             Part::All => None,
@@ -37,7 +51,13 @@ impl AppState {
         };
         let environment = Arc::clone(&self.environment);
         let judge = move || {
-            let asked = load(&layers, &environment)?.policy.net;
+            let loaded = load(&layers, &environment)?;
+            if part == Part::All && !loaded.origins.say("net.") {
+                return Err(vec![says_nothing()]);
+            }
+            let (asked, secrets) = (loaded.policy.net, loaded.policy.secrets);
+            // Those of E2B's `rules` were judged already.
+            let secrets = (part == Part::All && !secrets.is_empty()).then(|| secrets_document(&secrets));
             let asked = match now {
                 None => asked,
                 Some(now) => Net { mode: asked.mode, presets: asked.presets, allow: asked.allow, ..now },
@@ -50,11 +70,15 @@ impl AppState {
                 judged.proxy = top.and_then(|top| top.proxy.clone());
             }
             let found = ceiling::beyond_net(top, &judged);
-            if found.is_empty() { Ok(asked.document()) } else { Err(found) }
+            if found.is_empty() { Ok((asked.document(), secrets)) } else { Err(found) }
         };
         let lost = |_| Err(vec![crate::backend::failed("the rules could not be judged").into()]);
-        let net = tokio::task::spawn_blocking(judge).await.unwrap_or_else(lost)?;
-        call(&*self.sandboxes, &info.id, &Ask::Network { net }).await.map_err(|failure| vec![failure.into()])
+        let (net, secrets) = tokio::task::spawn_blocking(judge).await.unwrap_or_else(lost)?;
+        let done = call(&*self.sandboxes, &info.id, &Ask::Network { net, secrets }).await;
+        match done.map_err(|failure: Failure| vec![failure.into()])? {
+            Replaced::Done { digest } => Ok(digest),
+            Replaced::Refused(refused) => Err(vec![not_taken(&refused)]),
+        }
     }
 
     /// The rules as they are now.

@@ -56,6 +56,7 @@ fn failure(context: &Context, path: &str, failure: &Failure) -> Box<Response<Bod
         Code::Exists
         | Code::NotADirectory
         | Code::Denied
+        | Code::Secret
         | Code::Invalid
         | Code::NoSpace
         | Code::TooMany

@@ -128,6 +128,7 @@ fn closing(code: Code, why: &str) -> CloseFrame {
         | Code::NotADirectory
         | Code::IsADirectory
         | Code::Denied
+        | Code::Secret
         | Code::NoSpace
         | Code::NotExecutable
         | Code::NoCwd

@@ -280,7 +280,7 @@ pub(super) async fn timeout(State(app): State<Arc<AppState>>, Living(info): Livi
     Ok(answer(StatusCode::OK, &info))
 }
 
-/// Other rules for its network: the `net` of a policy, whose other clauses are not looked at.
+/// Other rules for its network: the `net` of a policy, whose `secrets` are as they were; its other clauses are not looked at.
 pub(super) async fn network(
     State(app): State<Arc<AppState>>,
     Extension(key): Extension<Key>,
@@ -290,8 +290,8 @@ pub(super) async fn network(
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["policy"])?;
     let policy = asked.get("policy").ok_or_else(|| Problem::invalid("policy", "`policy` is missing"))?;
-    let replaced = app.set_rules(&key, &info, (layers_of(policy)?, Part::All)).await.map_err(Refused)?;
-    Ok(json_response(StatusCode::OK, &json!({ "sandbox": info.id, "digest": replaced.digest })))
+    let digest = app.set_rules(&key, &info, (layers_of(policy)?, Part::All)).await.map_err(Refused)?;
+    Ok(json_response(StatusCode::OK, &json!({ "sandbox": info.id, "digest": digest })))
 }
 
 #[cfg(test)]

@@ -337,6 +337,8 @@ async fn rules_of_the_network_are_replaced_below_the_ceiling_of_the_key() {
     let inside = json!({ "template": "base", "policy": policy(pinned)["policy"] });
     assert_eq!(caller.json("POST", "/v1/sandboxes", inside).await.status, 403);
     assert_eq!(caller.json("PUT", &v1, json!({ "policy": { "net": { "mode": "wide" } } })).await.status, 400);
+    let silent = caller.json("PUT", &v1, json!({ "policy": { "limits": { "pids": 9 } } })).await;
+    assert_eq!((silent.status, &silent.json()["clause"]), (400, &json!("policy")), "no word closes the network");
     assert_eq!(other.json("PUT", &v1, policy(json!([]))).await.status, 404, "another key's");
     let key = stage.keys.add("small", Some("strict".to_owned()), None).unwrap();
     let small = caller.with("x-api-key", &key);

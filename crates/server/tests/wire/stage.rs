@@ -56,10 +56,10 @@ impl Run for Bare {
         Ok(())
     }
 
-    fn network(&self, net: &Value) -> Result<Replaced, Failure> {
+    fn network(&self, net: &Value, _secrets: Option<&Value>) -> Result<Replaced, Failure> {
         let none = || Failure { code: Code::Unsupported, message: "it has no broker".to_owned() };
         std::fs::write(&self.told, net.to_string()).unwrap();
-        self.broker.then(|| Replaced { digest: net.to_string() }).ok_or_else(none)
+        self.broker.then(|| Replaced::Done { digest: net.to_string() }).ok_or_else(none)
     }
 
     fn rules(&self) -> Result<Value, Failure> {

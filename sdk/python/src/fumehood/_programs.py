@@ -144,7 +144,7 @@ class Output:
             limit=None if limit is None else str(limit),
             dropped=kept + self.lost + int(report.get("dropped") or 0),
             usage=Record(usage),
-            violations=Violation.of({**hint, "seen": "output"} for hint in report.get("hints") or ()),
+            violations=Violation.of(report.get("violations")) + Violation.of({**hint, "seen": "output"} for hint in report.get("hints") or ()),
         )
 
     def never(self, exit_code: int, message: str) -> CommandResult:

@@ -43,7 +43,7 @@ class Violation:
     instead: str
     #: How often it was seen.
     count: int = 1
-    #: ``kernel``, or ``output``: read from what the program printed, which is a hint and no evidence.
+    #: ``kernel``, ``broker`` (of the network), or ``output``: read from what the program printed, which is a hint and no evidence.
     seen: str = "kernel"
     #: Of a connection to an address that no name was looked up for: the program that had it, or ``unknown``; else empty.
     program: str = ""
@@ -202,6 +202,7 @@ _OF_CODE: dict[str, type[FumehoodError]] = {
     "invalid": InvalidArgumentException,
     "no_cwd": InvalidArgumentException,
     "denied": PermissionDeniedException,
+    "secret": PermissionDeniedException,
     "not_executable": PermissionDeniedException,
     "no_space": NotEnoughSpaceException,
     "too_many": TooManyException,

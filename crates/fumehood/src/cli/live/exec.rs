@@ -7,7 +7,7 @@ use agent::words::{Code, Program, ProgramControl, Size};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use live::client::{Error, Incoming, Sender, Stream};
-use live::words::{Ask, Exec, Hint, Info, Report, Running};
+use live::words::{Ask, Exec, Hint, Info, Report, Running, Stopped};
 use sandbox::fault::{Fault, show_text};
 use serde_json::{Value, json};
 use sys::signals::{FORWARDED, WINDOW_CHANGED};
@@ -21,6 +21,9 @@ use super::{answered, connected, failed, home, missing, text, time, wait_for};
 use crate::run::terminal::{RawMode, size};
 use crate::ui::{FAILED, Failure};
 
+/// Who saw what a program's own output hints at.
+const HINT: &str = "output";
+
 const FLAGS: &[Flag] = &[
     Flag::new("interactive", None, To::Ours, "Let the program read from stdin").short(b'i'),
     Flag::new("tty", None, To::Ours, "Give the program a terminal of its own").short(b't'),
@@ -28,6 +31,7 @@ const FLAGS: &[Flag] = &[
     Flag::new("cwd", Some("DIR"), To::Ours, "Its working directory inside"),
     Flag::new("env", Some("NAME=VALUE"), To::Ours, "Set a variable for it; may be repeated").many(),
     Flag::new("timeout", Some("TIME"), To::Ours, "Kill it and all that it started after so long, e.g. 30s"),
+    Flag::new("quiet", None, To::Ours, "Say nothing of what was stopped").short(b'q'),
     Flag::new("tag", Some("WORD"), To::Ours, "A word by which others can find it"),
 ];
 
@@ -142,24 +146,29 @@ async fn through(call: &Call<'_>, home: &live::Home, word: &str, mut asked: Exec
             report.dropped
         ));
     }
-    if !call.json {
-        report.hints.iter().for_each(|hint| call.console.eprint(&stopped(hint)));
+    if !call.json && !call.parsed.has("quiet") {
+        all_stopped(&report).iter().for_each(|one| call.console.eprint(&told_stopped(one)));
     }
     Ok(code_of(&report))
 }
 
-fn violation(hint: &Hint) -> Value {
-    let Hint { id, clause, what, why, instead, count } = hint;
-    json!({ "id": id, "clause": clause, "what": what, "why": why, "instead": instead, "count": count, "seen": "output" })
+/// What was stopped: as the broker saw it, and as its own output hints at.
+fn all_stopped(report: &Report) -> Vec<Stopped> {
+    let hint = |hint: &Hint| {
+        let Hint { id, clause, what, why, instead, count } = hint.clone();
+        Stopped { id, clause, what, why, instead, count, seen: HINT.to_owned(), program: None }
+    };
+    report.violations.iter().cloned().chain(report.hints.iter().map(hint)).collect()
 }
 
-/// A hint in the words of a run's report.
-fn stopped(hint: &Hint) -> String {
-    let Hint { what, why, instead, .. } = hint;
+/// One of them in the words of a run's report.
+fn told_stopped(one: &Stopped) -> String {
+    let Stopped { what, why, instead, count, seen, program, id: _, clause: _ } = one;
     let (what, why, instead) = (show_text(what), show_text(why), show_text(instead));
-    format!(
-        "fumehood: stopped: {what}: {why} (read from the program's output: a hint, not evidence)\nfumehood: instead: {instead}\n"
-    )
+    let by = program.as_ref().map_or_else(String::new, |program| format!(" by {}", show_text(program)));
+    let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
+    let hint = if seen == HINT { " (read from the program's output: a hint, not evidence)" } else { "" };
+    format!("fumehood: stopped: {what}{by}{times}: {why}{hint}\nfumehood: instead: {instead}\n")
 }
 
 /// Why the program did not start; as `run` has it, 126 and 127.
@@ -177,6 +186,7 @@ fn not_started(error: Error, id: &str, name: &str) -> Failure {
         | Code::Invalid
         | Code::NoSpace
         | Code::TooMany
+        | Code::Secret
         | Code::Unsupported
         | Code::Closed
         | Code::Cancelled
@@ -316,7 +326,7 @@ impl Output {
                 "wall": report.wall, "cpu_user": report.cpu_user, "cpu_system": report.cpu_system,
                 "memory_peak": report.memory_peak, "output": report.output,
             },
-            "violations": report.hints.iter().map(violation).collect::<Vec<_>>(),
+            "violations": all_stopped(report),
             "cut": report.dropped > 0, "dropped": report.dropped,
         });
         if let Some(map) = value.as_object_mut() {
@@ -334,4 +344,27 @@ impl Output {
 async fn write(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
     to.write_all(bytes).await?;
     to.flush().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_broker_stopped_is_told_as_a_fact_and_what_was_printed_as_a_hint() {
+        let report: Report = serde_json::from_value(json!({
+            "outcome": "exited", "code": 6, "message": "", "wall": 0.0, "cpu_user": 0.0, "cpu_system": 0.0, "memory_peak": 0,
+            "output": 0, "dropped": 0,
+            "hints": [{ "id": "fs.read/outside", "clause": "fs.read", "what": "reading /x", "why": "w", "instead": "i", "count": 1 }],
+            "violations": [{
+                "id": "net.allow/unknown-address", "clause": "net.allow", "what": "connecting to 192.0.2.1:80", "why": "no rule",
+                "instead": "ask", "count": 2, "seen": "broker", "program": "/bin/x\u{1b}",
+            }],
+        }))
+        .unwrap();
+        let told: String = all_stopped(&report).iter().map(told_stopped).collect();
+        let first = "fumehood: stopped: connecting to 192.0.2.1:80 by /bin/x";
+        assert!(told.starts_with(first) && told.contains(" (2 times): no rule\nfumehood: instead: ask\n"), "{told}");
+        assert!(told.contains("reading /x: w (read from the program's output") && !told.contains('\u{1b}'), "{told}");
+    }
 }

@@ -1,13 +1,13 @@
 //! `fumehood ps` and `fumehood info`.
 
 use jiff::Timestamp;
-use live::words::{Ask, Info, State};
-use serde_json::json;
+use live::words::{Ask, Info, State, Stopped};
+use serde_json::{Value, json};
 
 use super::super::args::{Flag, Positionals, To};
 use super::super::spec::{Call, Spec};
 use super::{connected, home, sandbox_argument, stopped, wait_for};
-use crate::ui::{Failure, Role, Table, seconds};
+use crate::ui::{Failure, Role, Table, count, seconds};
 use sandbox::fault::show_text;
 
 const FLAGS: &[Flag] = &[Flag::new("all", None, To::Ours, "Also those that ended, for a day").short(b'a')];
@@ -120,6 +120,14 @@ fn info(call: &mut Call<'_>) -> Result<u8, Failure> {
     }
     if let Some(agent) = &found.agent {
         row("user", &format!("{} ({}:{}), home {}, in {}", agent.user, agent.uid, agent.gid, agent.home, agent.cwd));
+    }
+    let denied = found.usage.pointer("/net/denied").and_then(Value::as_u64).filter(|denied| *denied > 0);
+    if let Some(denied) = denied {
+        row("stopped", &format!("{} of the network so far; the last kinds:", count(denied, "attempt", "attempts")));
+    }
+    for Stopped { what, why, count, .. } in &found.violations {
+        let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
+        row("", &format!("{what}{times}: {why}"));
     }
     call.console.data(table.render(call.console.out, 0, call.console.columns).as_bytes()).map(|_| 0)
 }

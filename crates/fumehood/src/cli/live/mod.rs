@@ -78,6 +78,11 @@ fn reason(code: Code, id: &str) -> (&'static str, &'static str, String) {
             let why = "everything inside stands still until it is resumed";
             return ("live/paused", why, format!("`fumehood resume {id}`"));
         }
+        Code::Secret => {
+            let why = "its requests get the value outside; inside it would be everybody's";
+            let fix = "leave the variable out: the program finds what stands for the secret in the variable that `secrets` names";
+            return ("secrets/brought", why, fix.to_owned());
+        }
         Code::Unsupported => {
             let why = "this host, or the tier of the sandbox, has no means for it";
             return ("live/unsupported", why, "`fumehood doctor` says what this host can hold".to_owned());

@@ -1,12 +1,13 @@
 //! An agent that keeps to the protocol, with programs of its own; and a run that can be ended.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent::frame::{Kind, Lane, MAX_DATA, WINDOW};
 use agent::words::{Code, Ended, Entry, Exited, Failure, FileKind, Hello, Program, ProgramControl, Request, Started};
+use policy::Violation;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -25,12 +26,26 @@ pub(super) struct FakeRun {
     pub(super) walls: Mutex<Vec<Option<Duration>>>,
     pub(super) freezer: AtomicBool,
     pub(super) kills: AtomicU64,
+    /// What its broker stopped, as far as it was told.
+    pub(super) stopped: Mutex<Arc<[Violation]>>,
+    /// What its broker says when it is asked to count; none: it has no broker.
+    pub(super) counts: Mutex<Option<Counts>>,
+}
+
+/// What a broker does that is asked to count.
+#[derive(Clone, Debug)]
+pub(super) enum Counts {
+    /// It says this.
+    Says(Arc<[Violation]>),
+    /// It does not answer.
+    Hangs,
 }
 
 impl FakeRun {
     pub(super) fn new() -> Self {
         let (walls, freezer, kills) = (Mutex::default(), AtomicBool::new(true), AtomicU64::new(0));
-        Self { end: watch::channel(None).0, walls, freezer, kills }
+        let (stopped, counts) = (Mutex::new(Arc::from([])), Mutex::default());
+        Self { end: watch::channel(None).0, walls, freezer, kills, stopped, counts }
     }
 
     pub(super) fn finish(&self, reason: EndReason, message: &str) {
@@ -50,6 +65,29 @@ impl Run for FakeRun {
 
     fn oom_kills(&self) -> u64 {
         self.kills.load(Ordering::Relaxed)
+    }
+
+    fn secret_in(&self, text: &str) -> Option<String> {
+        text.contains("hunter22").then(|| "db".to_owned())
+    }
+
+    fn violations(&self) -> Arc<[Violation]> {
+        Arc::clone(&self.stopped.lock().unwrap())
+    }
+
+    fn count(&self, done: Box<dyn FnOnce() + Send>) -> bool {
+        match self.counts.lock().unwrap().clone() {
+            Some(Counts::Says(now)) => {
+                *self.stopped.lock().unwrap() = now;
+                done();
+                true
+            }
+            Some(Counts::Hangs) => {
+                let _never_told = std::mem::ManuallyDrop::new(done);
+                true
+            }
+            None => false,
+        }
     }
 
     fn kill(&self) {

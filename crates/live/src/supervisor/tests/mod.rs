@@ -87,6 +87,7 @@ fn info(id: &str) -> Info {
         cpus: None,
         disk_limit: None,
         usage: Value::Null,
+        violations: Vec::new(),
         report: None,
     }
 }

@@ -5,8 +5,13 @@ use std::sync::atomic::Ordering;
 use agent::words::{Code, Entry, ProgramControl, Request};
 use base64::Engine as _;
 
+use policy::report::DetectedBy;
+use policy::{ClauseId, Violation};
+
+use super::fake::Counts;
 use super::*;
 use crate::client::Error;
+use crate::kernel::words::KernelAsk;
 use crate::words::{Programs, Running, Which};
 
 fn code(error: Error) -> Code {
@@ -26,6 +31,66 @@ async fn a_program_is_reported_with_its_code() {
     assert_eq!(code(missing.unwrap_err()), Code::NotFound);
     let nothing = client.open(&Ask::Exec(Exec::default())).unwrap().reply().await;
     assert_eq!(code(nothing.unwrap_err()), Code::Invalid);
+    kill(&client).await;
+}
+
+#[tokio::test]
+async fn what_the_broker_stopped_meanwhile_is_in_the_report_and_in_what_is_said_of_the_sandbox() {
+    let live = live(With::default()).await;
+    let client = live.client().await;
+    let denied = |host: &str, count| Violation {
+        id: "net.allow/unknown-name".to_owned(),
+        clause: ClauseId::NetAllow,
+        what: format!("looking up {host}"),
+        why: "no rule".to_owned(),
+        instead: "ask".to_owned(),
+        count,
+        seen: DetectedBy::Broker,
+        program: None,
+    };
+    let stopped = |report: &Report| -> Vec<(String, u64)> {
+        report.violations.iter().map(|one| (one.what.clone(), one.count)).collect()
+    };
+    *live.run.stopped.lock().unwrap() = Arc::from([denied("before.test", 2)]);
+    // More of a kind is said only when it is asked for: the end of the program waits for it.
+    *live.run.counts.lock().unwrap() = Some(Counts::Says(Arc::from([denied("before.test", 5), denied("new.test", 1)])));
+    let mut stream = client.open(&Ask::Exec(exec(&["exit", "7"]))).unwrap();
+    let report = to_end(&mut stream).await.2;
+    assert_eq!(stopped(&report), [("looking up before.test".to_owned(), 3), ("looking up new.test".to_owned(), 1)]);
+    assert_eq!((report.code, report.violations[0].seen.as_str()), (Some(7), "broker"));
+    let mut stream = client.open(&Ask::Exec(exec(&["exit", "0"]))).unwrap();
+    assert_eq!(stopped(&to_end(&mut stream).await.2), []);
+    let info: Info = client.call(&Ask::Info {}).await.unwrap();
+    assert_eq!(info.violations.iter().map(|one| one.count).collect::<Vec<_>>(), [5, 1]);
+    // One that does not answer holds no end up.
+    *live.run.counts.lock().unwrap() = Some(Counts::Hangs);
+    let began = std::time::Instant::now();
+    let mut stream = client.open(&Ask::Exec(exec(&["exit", "3"]))).unwrap();
+    assert_eq!(to_end(&mut stream).await.2.code, Some(3));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    kill(&client).await;
+}
+
+#[tokio::test]
+async fn a_variable_with_the_value_of_a_secret_starts_nothing() {
+    let live = live(With::default()).await;
+    let client = live.client().await;
+    let with = |value: &str| {
+        let mut asked = exec(&["exit", "0"]);
+        asked.program.env.insert("TOKEN".to_owned(), value.to_owned());
+        asked
+    };
+    let refused = client.open(&Ask::Exec(with("Bearer hunter22"))).unwrap().reply().await.unwrap_err().failure();
+    assert_eq!(refused.code, Code::Secret);
+    let told = refused.message;
+    assert!(told.contains("`TOKEN`") && told.contains("`db`") && !told.contains("hunter22"), "{told}");
+    let env = with("hunter22").program.env;
+    let execute = crate::kernel::words::Execute { code: "1".to_owned(), env: env.clone(), ..Default::default() };
+    let create = crate::kernel::words::NewContext { env, ..Default::default() };
+    for asked in [KernelAsk::Execute(execute), KernelAsk::ContextCreate(create)] {
+        assert_eq!(code(client.call::<serde_json::Value>(&asked).await.unwrap_err()), Code::Secret, "{asked:?}");
+    }
+    assert_eq!(to_end(&mut client.open(&Ask::Exec(with("hunter2"))).unwrap()).await.2.code, Some(0));
     kill(&client).await;
 }
 

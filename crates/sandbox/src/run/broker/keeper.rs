@@ -19,6 +19,7 @@ use super::rules::{self, Replacing, Rules};
 use super::{Folder, Incoming, failed, send};
 use crate::error::Error;
 use crate::run::record::Denials;
+use crate::run::secret_marks::Marks;
 
 /// How long the broker may take for its last words when the run is over.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -58,6 +59,8 @@ struct Listener {
     questions: Questions,
     denials: Arc<Denials>,
     holders: Holders,
+    /// It said what it stopped, which others were not told yet.
+    unsaid: bool,
     /// It said something since the last look.
     heard: bool,
     /// Looks at which it had not.
@@ -71,13 +74,14 @@ impl Keeper {
         (running, bounds): (Box<dyn Running>, Bounds),
         socket: OwnedFd,
         (incoming, folder): (Incoming, Folder),
-        (policy, questions, denials): (&policy::Policy, Questions, Arc<Denials>),
+        (policy, marks): (&policy::Policy, Marks),
+        (questions, denials): (Questions, Arc<Denials>),
     ) -> Result<Self, Error> {
         let told = |error: &dyn std::fmt::Display| failed(&error.to_string());
         let (read, write) = sys::channel::pipe().map_err(|error| told(&error))?;
         let lost = Arc::new(AtomicBool::new(false));
         let summary = Summary::default();
-        let (rules, replacing) = rules::sides(policy).map_err(|error| told(&error))?;
+        let (rules, replacing) = rules::sides(policy, marks).map_err(|error| told(&error))?;
         let (over, inside) = (read, Inside::default());
         let mut listener = Listener {
             running,
@@ -92,6 +96,7 @@ impl Keeper {
             questions,
             denials,
             holders: Holders::new(Arc::clone(&inside)),
+            unsaid: false,
             heard: false,
             silent: 0,
             next_look: None,
@@ -209,12 +214,22 @@ impl Listener {
                         return false;
                     }
                 }
-                Ok(None) => return more,
+                Ok(None) => {
+                    self.say_stopped();
+                    return more;
+                }
                 Err(_) => {
                     self.summary.lost.get_or_insert("what it says cannot be read".to_owned());
                     return false;
                 }
             }
+        }
+    }
+
+    /// What was stopped is there for others; once for all that came at once.
+    fn say_stopped(&mut self) {
+        if std::mem::take(&mut self.unsaid) {
+            self.rules.stopped(self.summary.violations());
         }
     }
 
@@ -238,6 +253,7 @@ impl Listener {
                 true
             }
             FromBroker::Seen(seen) => self.questions.passed(seen),
+            FromBroker::Told {} => self.replacing.is_counted(),
             FromBroker::Denied(_)
             | FromBroker::Usage(_)
             | FromBroker::Used { .. }
@@ -253,10 +269,17 @@ impl Listener {
         if !expected {
             self.summary.lost.get_or_insert("it judges by other rules than it was given".to_owned());
         }
+        let (told, stopped) = (matches!(frame, FromBroker::Told {}), matches!(frame, FromBroker::Denied(_)));
         if let Some(first) = self.summary.hear(frame) {
             self.denials.first(&first);
         }
+        self.unsaid |= stopped;
         self.rules.told(self.summary.usage());
+        if told {
+            // Whoever waits looks at it then.
+            self.say_stopped();
+            self.replacing.counted();
+        }
         expected
     }
 

@@ -188,7 +188,7 @@ impl StartingBroker {
         let observe = questions.observes();
         let authority = opening.as_ref().map(|opening| opening.digest().map_err(|why| failed(&why))).transpose()?;
         // The values are wiped with the orders, when these are sent; and then no longer locked.
-        let LockedSecrets { pages: _pages, secrets } = secrets;
+        let LockedSecrets { pages: _pages, secrets, marks } = secrets;
         let mut to_hold = (!secrets.is_empty()).then(|| secrets.digest());
         let (version, named) = (wire::VERSION, named(plan));
         let login = plan.policy.net.proxy.as_ref().and_then(|proxy| proxy.login.as_ref());
@@ -220,6 +220,7 @@ impl StartingBroker {
                     | FromBroker::Usage(_)
                     | FromBroker::Used { .. }
                     | FromBroker::Alive {}
+                    | FromBroker::Told {}
                     | FromBroker::Ask { .. }
                     | FromBroker::Whose { .. }
                     | FromBroker::Unreached { .. }
@@ -235,7 +236,7 @@ impl StartingBroker {
                 return Err(failed("it ended before it was ready"));
             }
         }
-        Keeper::new((running, bounds), socket, (incoming, folder), (&plan.policy, questions, denials))
+        Keeper::new((running, bounds), socket, (incoming, folder), (&plan.policy, marks), (questions, denials))
     }
 }
 

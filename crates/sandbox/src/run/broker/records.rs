@@ -52,6 +52,7 @@ impl Summary {
             }
             // What was asked of it is heard by its keeper; nothing can be asked of a person.
             FromBroker::Alive {}
+            | FromBroker::Told {}
             | FromBroker::Holds { .. }
             | FromBroker::Ready { .. }
             | FromBroker::Refused { .. }

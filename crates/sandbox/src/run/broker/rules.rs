@@ -9,17 +9,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use egress::wire::{self, Scope, ToBroker};
+use policy::Violation;
 use policy::report::NetUsage;
 use policy::value::{Net, NetMode, Policy};
 use serde_json::Value;
 
 use crate::error::Error;
 use crate::fault::{Fault, show_text};
+use crate::run::secret_marks::Marks;
 
 /// How long a broker may take to judge by other rules.
 const ANSWER: Duration = Duration::from_secs(10);
 /// Most rules that wait for their answer at once.
 const MAX_WAITING: usize = 16;
+
+/// Called when all that was stopped so far has been said; dropped where nobody says it any more.
+pub(in crate::run) struct Counted(Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for Counted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Counted")
+    }
+}
 
 /// What the keeper of a broker is asked.
 #[derive(Debug)]
@@ -28,6 +39,8 @@ enum KeeperRequest {
     Rules(Value, Sender<Result<(), String>>),
     /// A person answered this question.
     Answer(u64, bool),
+    /// All that it has counted is to be said; whoever waits for that is told.
+    Tell(Counted),
     /// It did not answer: it is to end.
     End,
 }
@@ -39,8 +52,12 @@ pub(in crate::run) struct Rules {
     wake: Arc<OwnedFd>,
     /// The policy that it was started under.
     policy: Arc<Policy>,
+    /// By what the values of its secrets are known again.
+    marks: Arc<Marks>,
     /// What its broker counted when it last said so.
     used: Arc<Mutex<NetUsage>>,
+    /// What it stopped, as far as it said so.
+    stopped: Arc<Mutex<Arc<[Violation]>>>,
 }
 
 /// The keeper's side.
@@ -49,16 +66,20 @@ pub(super) struct Replacing {
     pub(super) wake: OwnedFd,
     asked: Receiver<KeeperRequest>,
     waiting: VecDeque<(String, Sender<Result<(), String>>)>,
+    /// Who waits for counts, in the order in which they were asked for.
+    counting: VecDeque<Counted>,
 }
 
 /// Both sides of it.
-pub(super) fn sides(policy: &Policy) -> Result<(Rules, Replacing), sys::error::Error> {
+pub(super) fn sides(policy: &Policy, marks: Marks) -> Result<(Rules, Replacing), sys::error::Error> {
     let (ours, theirs) = sys::channel::pair()?;
     // One that is full wakes the other side already.
     sys::channel::set_nonblocking(&ours)?;
     let (sender, asked) = channel();
-    let rules = Rules { asked: sender, wake: Arc::new(ours), policy: Arc::new(policy.clone()), used: Arc::default() };
-    Ok((rules, Replacing { wake: theirs, asked, waiting: VecDeque::new() }))
+    let (used, stopped) = (Arc::default(), Arc::new(Mutex::new(Arc::from([]))));
+    let (policy, marks) = (Arc::new(policy.clone()), Arc::new(marks));
+    let rules = Rules { asked: sender, wake: Arc::new(ours), policy, marks, used, stopped };
+    Ok((rules, Replacing { wake: theirs, asked, waiting: VecDeque::new(), counting: VecDeque::new() }))
 }
 
 impl Rules {
@@ -71,7 +92,7 @@ impl Rules {
         self.ask(KeeperRequest::Rules(document, reply));
         match answer.recv_timeout(ANSWER) {
             Ok(Ok(())) => Ok(digest),
-            Ok(Err(why)) => Err(refused(&why)),
+            Ok(Err(why)) => Err(refused("net.allow", &why, OTHERS)),
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
                 self.ask(KeeperRequest::End);
                 Err(super::failed("it did not say within 10 s that it judges by the new rules, and was ended"))
@@ -90,6 +111,26 @@ impl Rules {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = used;
     }
 
+    /// The secret whose value stands in a text.
+    pub(in crate::run) fn secret_in(&self, text: &[u8]) -> Option<&str> {
+        self.marks.found_in(text)
+    }
+
+    /// What the broker stopped, as it last said.
+    pub(in crate::run) fn violations(&self) -> Arc<[Violation]> {
+        Arc::clone(&self.stopped.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The broker stopped something.
+    pub(super) fn stopped(&self, list: Vec<Violation>) {
+        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = list.into();
+    }
+
+    /// Has the broker say all that it counted; then `done` is called.
+    pub(in crate::run) fn count(&self, done: Box<dyn FnOnce() + Send>) {
+        self.ask(KeeperRequest::Tell(Counted(done)));
+    }
+
     /// The answer to a question of the broker.
     pub(super) fn answer(&self, id: u64, allow: bool) {
         self.ask(KeeperRequest::Answer(id, allow));
@@ -98,25 +139,23 @@ impl Rules {
     /// Whether these can be held where the others are: by the same backend, and with the sockets that are there.
     fn judge(&self, net: &Net) -> Result<(), Error> {
         if net.mode == NetMode::Loopback {
-            return Err(refused(
-                "its `lo` belongs to the broker; `net.mode` can become `none`, which closes everything",
-            ));
+            let why = "its `lo` belongs to the broker";
+            return Err(refused("net.mode", why, "`net.mode` can become `none`, which closes everything"));
         }
         if net.mode == NetMode::None {
             return Ok(());
         }
         if net.asks() && !self.policy.net.asks() {
-            return Err(refused(
-                "nobody is there who could be asked: `net.unknown = \"ask\"`, or a rule with `decision = \"ask\"`, must be so \
-                 from the start",
-            ));
+            let why = "nobody is there who could be asked: `net.unknown = \"ask\"`, or a rule with `decision = \"ask\"`, must be so \
+                       from the start";
+            return Err(refused("net.unknown", why, OTHERS));
         }
         let policy = Policy { net: net.clone(), ..(*self.policy).clone() };
-        let unmet = backends::unmet_rules(&self.policy.net, &policy);
-        let unmet = unmet.into_iter().map(|unmet| format!("{}; {}", unmet.why, unmet.fix));
-        let not_built =
-            egress::judge::not_built(net).into_iter().map(|part| format!("`{}`: {}; {}", part.key, part.why, part.fix));
-        unmet.chain(not_built).next().map_or(Ok(()), |why| Err(refused(&why)))
+        if let Some(unmet) = backends::unmet_rules(&self.policy.net, &policy).first() {
+            let clause = unmet.id.split('/').next().unwrap_or_default();
+            return Err(refused(clause, &unmet.why, &unmet.fix));
+        }
+        egress::judge::not_built(net).first().map_or(Ok(()), |part| Err(refused(part.key, part.why, part.fix)))
     }
 
     fn ask(&self, asked: KeeperRequest) {
@@ -137,6 +176,10 @@ impl Replacing {
                 KeeperRequest::End => return None,
                 // What is remembered is known to the store, which is asked each time.
                 KeeperRequest::Answer(id, allow) => fresh.push(ToBroker::Answer { id, allow, scope: Scope::Once }),
+                KeeperRequest::Tell(counted) => {
+                    self.counting.push_back(counted);
+                    fresh.push(ToBroker::Tell {});
+                }
                 KeeperRequest::Rules(_, reply) if self.waiting.len() >= MAX_WAITING => {
                     drop(reply.send(Err("too many others wait for its answer".to_owned())));
                 }
@@ -160,6 +203,18 @@ impl Replacing {
         true
     }
 
+    /// Whether somebody asked the broker for what it counted.
+    pub(super) fn is_counted(&self) -> bool {
+        !self.counting.is_empty()
+    }
+
+    /// It has said it.
+    pub(super) fn counted(&mut self) {
+        if let Some(Counted(done)) = self.counting.pop_front() {
+            done();
+        }
+    }
+
     /// The broker did not take them; `false` where it was asked for nothing.
     pub(super) fn refused(&mut self, why: &str) -> bool {
         let Some((_, reply)) = self.waiting.pop_front() else { return false };
@@ -168,12 +223,15 @@ impl Replacing {
     }
 }
 
-fn refused(why: &str) -> Error {
+/// What helps where nothing nearer does.
+const OTHERS: &str = "ask for rules that this sandbox can have, or create another one with them";
+
+fn refused(clause: &str, why: &str, fix: &str) -> Error {
     Error::refused(Fault {
         id: "net/rules-refused",
         what: "the rules of the network are as they were".to_owned(),
-        place: "the sandbox's broker".to_owned(),
+        place: clause.to_owned(),
         why: why.to_owned(),
-        fix: "ask for rules that this sandbox can have, or create another one with them".to_owned(),
+        fix: fix.to_owned(),
     })
 }

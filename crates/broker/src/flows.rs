@@ -108,14 +108,16 @@ impl Flow {
             () = self.place.open.cut.notified() => return,
             ended = self.both_ways(waiting) => ended,
         };
-        if let Err(ConnectionEnd::Denied(reason)) = ended {
-            self.run.denied_datagram(&reason, &self.to, self.port);
+        match ended {
+            Ok(()) | Err(ConnectionEnd::Broken) => {}
+            Err(ConnectionEnd::Denied(reason)) => drop(self.run.denied_datagram(&reason, &self.to, self.port)),
+            Err(ConnectionEnd::Failed(why)) => self.run.unreached(&self.to, self.port, &why),
         }
     }
 
     async fn both_ways(&self, mut waiting: Receiver<Datagram>) -> Result<(), ConnectionEnd> {
-        let Ok(server) = timeout(reach::WAY_OUT, self.outside()).await else { return Err(ConnectionEnd::Broken) };
-        let server = server?;
+        let late = |_| Err(ConnectionEnd::Failed(format!("{} cannot be reached in time", self.to)));
+        let server = timeout(reach::WAY_OUT, self.outside()).await.unwrap_or_else(late)?;
         let real = server.peer_addr()?;
         // Rules that came while its name was looked up hold for it, too.
         leads_well(&self.run.rules(), real, self.pin.is_some()).map_err(ConnectionEnd::Denied)?;
@@ -158,15 +160,22 @@ impl Flow {
         self.run.meter.wait().await;
         self.room(bytes.len())?;
         self.run.meter.count(Direction::Out, bytes.len());
-        // That nobody was there for the one before, or that it is too long, is no end of a flow.
-        drop(server.send(bytes).await);
+        if let Err(error) = server.send(bytes).await {
+            self.unsent(&error);
+        }
         Ok(())
     }
 
     /// Hands on what the server sent.
     fn back(&self, server: &UdpSocket) -> Result<(), ConnectionEnd> {
         SHARED.with_borrow_mut(|buffer| {
-            let Ok(count) = server.try_recv(buffer) else { return Ok(()) };
+            let count = match server.try_recv(buffer) {
+                Ok(count) => count,
+                Err(error) => {
+                    self.unsent(&error);
+                    return Ok(());
+                }
+            };
             self.room(count)?;
             let (to, from) = self.key;
             let bytes = buffer.get(..count).unwrap_or_default();
@@ -175,6 +184,13 @@ impl Flow {
             self.run.meter.count(Direction::In, count);
             Ok(())
         })
+    }
+
+    /// That nobody was there for the one before, or that it is too long, is no end of a flow, and told.
+    fn unsent(&self, error: &io::Error) {
+        if error.kind() != io::ErrorKind::WouldBlock {
+            self.run.unreached(&self.to, self.port, &format!("a datagram did not arrive: {error}"));
+        }
     }
 
     /// Whether so many bytes may still go.

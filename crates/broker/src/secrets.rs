@@ -26,6 +26,7 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use sys::memory::Locked;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+use zeroize::Zeroizing;
 
 use crate::error::BrokerError;
 
@@ -219,7 +220,8 @@ fn unlocked(error: &sys::error::Error) -> String {
 
 /// A body that was read as far as it may be held.
 struct Read {
-    whole: Vec<u8>,
+    /// With values of secrets in it, perhaps: wiped when it was sent.
+    whole: Zeroizing<Vec<u8>>,
     trailers: Option<Frame<Bytes>>,
     /// It is longer: what was not read.
     rest: Option<Body>,
@@ -227,7 +229,7 @@ struct Read {
 
 impl Read {
     async fn of(mut body: Body) -> Result<Self, hyper::Error> {
-        let (mut whole, mut trailers) = (Vec::new(), None);
+        let (mut whole, mut trailers) = (Zeroizing::new(Vec::new()), None);
         while whole.len() <= MAX_BODY {
             let Some(frame) = body.frame().await.transpose()? else { break };
             match frame.into_data() {
@@ -240,7 +242,7 @@ impl Read {
     }
 
     fn replayed(self, place: OwnedSemaphorePermit) -> Body {
-        let first = [Some(Frame::data(Bytes::from(self.whole))), self.trailers].into_iter().flatten().collect();
+        let first = [Some(Frame::data(Bytes::from_owner(self.whole))), self.trailers].into_iter().flatten().collect();
         BodyExt::boxed(Replayed { first, rest: self.rest, _place: place })
     }
 }
@@ -263,7 +265,7 @@ async fn in_body(
     let media = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     for (held, put) in fitting.iter().zip(put) {
         if let Some(with) = held.in_body(&media, &read.whole) {
-            read.whole = with.to_vec();
+            read.whole = with;
             *put = true;
         }
     }

@@ -276,7 +276,11 @@ impl Proxy {
         let (mut server, again) = match self.server().await {
             Ok(server) => server,
             Err(ConnectionEnd::Denied(reason)) => return Ok(self.denied(StatusCode::FORBIDDEN, &reason)),
-            Err(ConnectionEnd::Failed(why)) => return Ok(unreached(&why)),
+            Err(ConnectionEnd::Failed(why)) => {
+                // Its certificate, or its handshake, as well as that nobody is there.
+                self.run.unreached(&self.aim.to, self.aim.port, &why);
+                return Ok(unreached(&why));
+            }
             Err(ConnectionEnd::Broken) => return Ok(unreached("the connection to it broke")),
         };
         if let Some((method, path)) = asked {

@@ -186,6 +186,15 @@ fn servers_are_verified_and_their_failure_is_no_denial() {
         });
         let last = engine.end();
         assert!(!last.iter().any(|frame| matches!(frame, egress::wire::FromBroker::Denied(_))), "{last:?}");
+        // It is told of each why, as of one that refuses connections.
+        let unreached = |frame: &egress::wire::FromBroker| match frame {
+            egress::wire::FromBroker::Unreached { host, port, why } => Some((host.clone(), *port, why.clone())),
+            _ => None,
+        };
+        let told: Vec<_> = last.iter().filter_map(unreached).collect();
+        let hosts: Vec<_> = told.iter().filter_map(|(host, _, _)| host.split('.').next()).collect();
+        assert_eq!(hosts, ["expired", "other", "self", "unknown"], "{told:?}");
+        assert!(told.iter().all(|(_, port, why)| *port == 443 && why.contains("cannot be trusted")), "{told:?}");
     });
 }
 

@@ -28,7 +28,7 @@ mod start_fault;
 pub mod state;
 mod workload;
 
-pub use backends::{Capabilities, Remembered};
+pub use backends::{Capabilities, Remembered, unshown_program};
 pub use egress::wire::Hidden;
 pub use environment::Environment;
 pub use error::Error;

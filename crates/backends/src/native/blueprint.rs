@@ -86,6 +86,8 @@ pub(crate) struct Blueprint {
     pub(crate) noexec: bool,
     /// The only executables.
     pub(crate) exec: Option<Vec<PathBuf>>,
+    /// That is our own program alone, on the language tier.
+    pub(crate) own_program: bool,
     /// Of what the host gives, what alone can be read and written to.
     pub(crate) folders: Folders,
     /// Git's folders that lie elsewhere than the workspace, and are used as its own would be.
@@ -366,6 +368,11 @@ impl Blueprint {
             let from = shown.from.canonicalize().unwrap_or_else(|_gone| shown.from.clone());
             from.starts_with(path) || path.starts_with(&from)
         })
+    }
+
+    /// Places of the host that the plan shows.
+    pub(crate) fn shown(&self) -> impl Iterator<Item = &Path> {
+        self.reads.iter().chain(&self.writes).chain(&self.workspace).map(|shown| shown.from.as_path())
     }
 
     /// A path below the workspace, as the program sees it.

@@ -115,6 +115,7 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     if let (Tier::Language, Some(OwnProgram::File(own))) = (plan.tier, &launch.program) {
         // There is one program, and it starts no other.
         blueprint.exec = Some(vec![own.clone()]);
+        blueprint.own_program = true;
     }
     let identity = owner::choose(&blueprint, host, &launch.run)?;
     let filter = filter::build(&blueprint)?;

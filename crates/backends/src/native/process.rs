@@ -125,8 +125,15 @@ fn tools(blueprint: &Blueprint, rules: &mut Rules) -> Result<(), StartError> {
                 rules.add_host(&folder, Access::READ);
             }
         }
-        for path in loaders().iter().chain(list) {
-            rules.add_host(&resolve("fs.exec", path)?, Access::READ | Access::EXECUTE);
+        for path in loaders() {
+            rules.add_host(&resolve("fs.exec", &path)?, Access::READ | Access::EXECUTE);
+        }
+        for path in list {
+            let program = resolve("fs.exec", path)?;
+            if !blueprint.own_program && !crate::support::lies_in(&program.path, blueprint.shown()) {
+                return Err(StartError::linked("fs.exec", path));
+            }
+            rules.add_host(&program, Access::READ | Access::EXECUTE);
         }
     } else {
         for name in TOOLS {

@@ -5,8 +5,8 @@ use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, label, memory, network, of_language,
-    pids, places, shown, tools, unmet, unmet_but, watched, when, when_some,
+    commands, confinement, cpu_time, cpus, executables, file_size, held, held_with, idle, io, label, memory, network,
+    of_language, pids, places, shown, tools, unmet, unmet_but, watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
 use crate::sizes::{self, Size};
@@ -35,6 +35,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
                     "the kernel's list of executables is made for the host's own tree, and this root is an image",
                     "remove `fs.exec`, or use `fs.root = \"host\"`",
                 );
+            }
+            if let Some(refused) = executables::refused(policy, true) {
+                return refused;
             }
             held_with(Control::Executables { abi: host.landlock, files }, [Control::NoexecMounts])
         }),

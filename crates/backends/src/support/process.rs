@@ -7,8 +7,8 @@ use policy::value::{Grant, NetMode, Policy, Root, Sockets, WorkspaceMode};
 use policy::{ClauseId, Support};
 
 use super::{
-    commands, confinement, cpu_time, cpus, file_size, held, held_with, idle, io, looked_at, memory, network,
-    of_language, pids, tools, unmet, unmet_but, watched, when, when_some,
+    commands, confinement, cpu_time, cpus, executables, file_size, held, held_with, idle, io, looked_at, memory,
+    network, of_language, pids, tools, unmet, unmet_but, watched, when, when_some,
 };
 use crate::host::{Capabilities, Missing};
 
@@ -46,6 +46,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
                     file.display()
                 );
                 return container_only("fs.exec/within-write", &why);
+            }
+            if let Some(refused) = executables::refused(policy, false) {
+                return refused;
             }
             held_with(Control::Executables { abi: host.landlock, files }, [Control::NoexecRules(host.landlock)])
         }),

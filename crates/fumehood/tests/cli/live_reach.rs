@@ -205,8 +205,13 @@ fn pause_of_the_process_tier_holds_or_is_refused_by_name() {
 fn a_server_refuses_ports_of_the_process_tier_at_each_of_its_doors() {
     let house = &House::new();
     let served = Served::new(house);
-    let key = &served.key("one", &[]);
     let policy = json!({ "policy": { "tier": "process" }, "timeout": "5m" });
+    // Without a ceiling a key does not have that tier, on which files of the host are changed that nobody granted.
+    let (status, told) = served.ask(&served.key("none", &[]), "POST /v1/sandboxes", &policy);
+    assert_eq!((status, &told["clause"]), (403, &json!("tier")), "{told}");
+    let top = house.path("top.toml");
+    std::fs::write(&top, "version = 1\nextends = \"strict\"\ntier = \"process\"\nlimits.wall = \"5m\"\n").unwrap();
+    let key = &served.key("one", &["-p", top.to_str().unwrap()]);
     let (status, made) = served.ask(key, "POST /v1/sandboxes", &policy);
     assert_eq!((status, &made["tier"]), (201, &json!("process")), "{made}");
     let id = made["id"].as_str().unwrap();

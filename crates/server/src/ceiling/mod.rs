@@ -14,7 +14,7 @@ use axum::http::StatusCode;
 use policy::ClauseId;
 use policy::value::{
     Audit, EnforcerDemand, Env, Fs, Grant, Language, Limits, Net, NetMode, NetRule, Over, Policy, Process, Proxy, Root,
-    Sockets, Syscalls, Tier, TierChoice, Unknown, Workspace, WorkspaceMode,
+    Sockets, Syscalls, Threat, Tier, TierChoice, Unknown, Workspace, WorkspaceMode,
 };
 use sandbox::PolicyLayer;
 
@@ -132,7 +132,7 @@ impl CeilingProblems<'_> {
             name: _,
             tier,
             backend: _,
-            threat: _,
+            threat,
             enforcer: _,
             prefer: _,
             fs,
@@ -143,7 +143,7 @@ impl CeilingProblems<'_> {
             inputs: _,
             secrets,
             process,
-            syscalls: _,
+            syscalls,
             language: _,
             commands: _,
             tools: _,
@@ -151,6 +151,9 @@ impl CeilingProblems<'_> {
             documents: _,
         } = asked;
         self.files_than_nothing_of_the_host(fs);
+        self.hold(ClauseId::FsExec, sandbox::unshown_program(asked, false).is_none());
+        let Syscalls { profile: _, allow, deny: _ } = syscalls;
+        self.hold(ClauseId::SyscallsAllow, allow.is_empty());
         let Workspace { path, at: _, mode } = workspace;
         let is_copied = |path: &Path| self.is_empty_one(path) && *mode != WorkspaceMode::Rw;
         self.hold(ClauseId::Workspace, path.as_deref().is_none_or(is_copied));
@@ -162,7 +165,8 @@ impl CeilingProblems<'_> {
         self.hold(ClauseId::ProcessDevices, devices.is_empty());
         let Audit { path, redact: _, content: _, sync: _ } = audit;
         self.hold(ClauseId::AuditPath, path.is_none());
-        self.hold(ClauseId::Tier, is_tier_at_least(TierChoice::Fixed(Tier::Process), *tier));
+        // Without a tree of its own a program changes modes and times of files that nobody granted.
+        self.hold(ClauseId::Tier, is_tier_at_least(Tier::Container, (*tier, *threat)));
     }
 
     fn files_than_nothing_of_the_host(&mut self, asked: &Fs) {
@@ -230,7 +234,7 @@ impl CeilingProblems<'_> {
             audit,
             documents: _,
         } = ceiling;
-        self.hold(ClauseId::Tier, is_tier_at_least(*tier, asked.tier));
+        self.hold(ClauseId::Tier, is_tier_at_least(weakest(*tier, *threat), (asked.tier, asked.threat)));
         self.hold(ClauseId::Backend, backend.is_none() || asked.backend == *backend);
         self.hold(ClauseId::Threat, asked.threat >= *threat);
         self.hold(ClauseId::Enforcer, *enforcer == EnforcerDemand::Any || asked.enforcer == EnforcerDemand::Kernel);
@@ -428,13 +432,18 @@ fn is_rule_within(rule: &NetRule, most: &NetRule) -> bool {
         && (!rule.opens_websockets() || most.opens_websockets())
 }
 
-fn is_tier_at_least(least: TierChoice, asked: TierChoice) -> bool {
-    match (least, asked) {
-        (TierChoice::Auto, _) => true,
-        (TierChoice::Fixed(least), TierChoice::Fixed(asked)) => asked >= least,
-        // The language tier has every control of the process tier, and an interpreter before them.
-        (TierChoice::Fixed(least), TierChoice::Auto) => least <= Tier::Process,
+/// The weakest tier that a choice may come to: `auto` takes none that is not meant against the threat.
+const fn weakest(tier: TierChoice, threat: Threat) -> Tier {
+    match tier {
+        TierChoice::Fixed(tier) => tier,
+        TierChoice::Auto => threat.least_tier(),
     }
+}
+
+fn is_tier_at_least(least: Tier, (tier, threat): (TierChoice, Threat)) -> bool {
+    let is_taken = weakest(tier, threat) >= least;
+    // The language tier has every control of the process tier, and an interpreter before them.
+    is_taken || (tier == TierChoice::Auto && least == Tier::Process)
 }
 
 const fn rank_of_sockets(sockets: Sockets) -> u8 {

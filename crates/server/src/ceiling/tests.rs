@@ -236,3 +236,46 @@ fn what_a_network_may_carry_is_asked_for_where_there_is_one() {
     let less = [&open[..], &["net.bytes=1M", "net.connections=2", "net.bandwidth=1M/s"]].concat();
     assert_eq!(judged(&less), [""; 0]);
 }
+
+/// Attacks of a key without a ceiling: a list of programs that names a file of the host, a call that reaches the keys of whoever
+/// serves, and a tier on which modes of the host's files can be changed.
+#[test]
+fn without_a_ceiling_nothing_leads_to_the_host_by_what_is_executed_called_or_named_as_a_tier() {
+    let (_folder, root) = tree();
+    let judged = |asked: &[&str]| clauses(None, &policy(asked), &[]);
+    for path in ["work/tool", "work/none", "work", "out"] {
+        assert_eq!(judged(&[&format!("fs.exec=[\"/usr/bin\", \"{root}/{path}\"]")]), ["fs.exec"], "{path}");
+    }
+    assert_eq!(judged(&["fs.exec=[\"/usr/bin/env\", \"/bin/sh\"]"]), [""; 0]);
+    assert_eq!(judged(&["syscalls.allow=[\"kcmp\"]"]), ["syscalls.allow"]);
+    assert_eq!(judged(&["tier=process"]), ["tier"]);
+    assert_eq!(judged(&["tier=auto", "threat=mistakes"]), ["tier"]);
+    for tier in [&["tier=auto"][..], &["tier=container"], &["tier=gvisor"], &["tier=auto", "threat=multi-tenant"]] {
+        assert_eq!(judged(tier), [""; 0], "{tier:?}");
+    }
+}
+
+/// `auto` of a ceiling takes no tier that is not meant against its threat, and lets none be named either.
+#[test]
+fn a_ceiling_that_takes_any_tier_takes_none_that_its_threat_rules_out() {
+    let judged = |ceiling: &[&str], asked: &[&str]| clauses(Some(&policy(ceiling)), &policy(asked), &[]);
+    for (threat, below, beyond) in [
+        ("mistakes", &["language", "process", "container", "auto"][..], &[][..]),
+        ("hostile", &["container", "gvisor", "vm", "auto"], &["language", "process"]),
+        ("multi-tenant", &["gvisor", "vm", "auto"], &["language", "process", "container"]),
+    ] {
+        let threat = format!("threat={threat}");
+        let of = |tier: &str| judged(&["tier=auto", &threat], &[&format!("tier={tier}"), &threat]);
+        for tier in below {
+            assert_eq!(of(tier), [""; 0], "{threat} {tier}");
+        }
+        for tier in beyond {
+            assert_eq!(of(tier), ["tier"], "{threat} {tier}");
+        }
+    }
+    // What names a tier is held to it; `auto` against the same threat comes to no weaker one.
+    assert_eq!(judged(&["tier=container"], &["tier=auto"]), [""; 0]);
+    assert_eq!(judged(&["tier=gvisor"], &["tier=auto"]), ["tier"]);
+    assert_eq!(judged(&["tier=process", "threat=mistakes"], &["tier=auto", "threat=mistakes"]), [""; 0]);
+    assert_eq!(judged(&["tier=container", "threat=mistakes"], &["tier=auto", "threat=mistakes"]), ["tier"]);
+}

@@ -307,8 +307,10 @@ async fn a_plan_says_who_holds_what_and_starts_nothing() {
     assert_eq!(refused.status, 400);
     let beyond = caller.json("POST", "/v1/plan", json!({ "policy": { "env": { "pass": ["LANG"] } } })).await;
     assert_eq!((beyond.status, &beyond.json()["clause"]), (403, &json!("env.pass")));
-    let plan =
-        caller.json("POST", "/v1/plan", json!({ "policy": { "tier": "process", "limits": { "memory": "1G" } } })).await;
+    // On that tier files of the host are changed that nobody granted: a ceiling says so, or it is not had.
+    let beyond = caller.json("POST", "/v1/plan", json!({ "policy": { "tier": "process" } })).await;
+    assert_eq!((beyond.status, &beyond.json()["clause"]), (403, &json!("tier")));
+    let plan = caller.json("POST", "/v1/plan", json!({ "policy": { "limits": { "memory": "1G" } } })).await;
     // Whether this host can hold it or not: an answer, with clauses.
     match plan.status {
         200 => assert!(plan.json()["clauses"].as_array().is_some_and(|clauses| !clauses.is_empty()), "{}", plan.json()),

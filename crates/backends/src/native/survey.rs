@@ -51,6 +51,8 @@ const ROUNDS: usize = 12;
 const MAX_LOOK: Duration = Duration::from_millis(100);
 /// So long it may take on a host whose processors are busy with others: what holds by time waits for it.
 const MAX_WAIT: Duration = Duration::from_millis(300);
+/// What an open file keeps of which a part was read, as those of `/proc`: what the kernel wrote for it, and its inode.
+const HALF_READ: u64 = 8192;
 /// Sockets that are counted as empty.
 const FREE_SOCKETS: u64 = 64;
 /// What waits at most in a socket of another: as long as its buffer (`net.core.wmem_default`) is not full, the kernel lets
@@ -97,6 +99,8 @@ struct Scan<'a> {
     sockets: BTreeMap<u64, u64>,
     /// Instances of inotify: one that several processes share counts for each.
     watchers: u64,
+    /// Open files that take no room: those of `/proc` and `/sys`.
+    written_when_read: u64,
     memory_device: u64,
     folder: Option<(u64, String)>,
     began: Instant,
@@ -120,6 +124,7 @@ impl<'a> Scan<'a> {
             only_mapped: BTreeMap::new(),
             sockets: BTreeMap::new(),
             watchers: 0,
+            written_when_read: 0,
             memory_device: sys::caller::memory_device().unwrap_or(0),
             folder,
             began: Instant::now(),
@@ -167,6 +172,7 @@ impl<'a> Scan<'a> {
             held.unlinked.into_iter().for_each(|file| self.open(file));
             self.sockets.extend(held.sockets);
             self.watchers = self.watchers.saturating_add(held.watchers);
+            self.written_when_read = self.written_when_read.saturating_add(held.written_when_read);
             mapped.iter().for_each(|file| self.mapped(file));
         }
         // Between vfork(2) and execve(2) a child has its parent's memory.
@@ -227,7 +233,9 @@ impl<'a> Scan<'a> {
         unseen.waiting = self.sockets.values().fold(0, |sum, waiting| sum.saturating_add(*waiting));
         // How many events wait, and of which length, the kernel tells nobody.
         let events = if self.watchers == 0 { 0 } else { sys::proc::watcher_bytes().saturating_mul(self.watchers) };
-        self.sum.memory = self.sum.memory.saturating_add(files.max(self.mapped)).saturating_add(events);
+        let half_read = self.written_when_read.saturating_mul(HALF_READ);
+        let besides = events.saturating_add(half_read);
+        self.sum.memory = self.sum.memory.saturating_add(files.max(self.mapped)).saturating_add(besides);
         self.sum
     }
 

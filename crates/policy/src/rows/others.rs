@@ -264,7 +264,7 @@ pub(super) const ROWS: &[Row] = &[
         shape: Shape::Texts,
         lift: false,
         default: "[]",
-        promise: "These calls are added to the profile.",
+        promise: "These calls are added to the profile; a call that no profile has whole is one of `kcmp`, `pidfd_getfd`, `process_vm_readv`, `process_vm_writev`, `personality`, `prlimit64`, `chmod`, `fchmod`, `fchmodat`, `fchmodat2`, `getxattrat`, `listxattrat`, `removexattrat`, `file_getattr`, `cachestat`, which were looked at, or the run is refused: so is one by whose arguments another clause is held, and a newer call that does the same.",
         not_promised: "",
         valid: r#"syscalls.allow = ["mlock"]"#,
         invalid: r#"syscalls.allow = ["MLOCK"]"#,

@@ -42,16 +42,58 @@ mod stored {
 }
 
 /// Calls that no policy can allow as a whole, and why.
-const RESERVED: [(&[&str], &str); 5] = [
+const RESERVED: [(&[&str], &str); 6] = [
     (&["socket", "socketpair"], "the network clauses decide which sockets can be made"),
     (&["clone", "clone3", "unshare", "setns"], "new namespaces give a program capabilities over the kernel"),
     (
-        &["close_range", "fcntl", "fallocate", "setsockopt", "mmap", "setxattr", "lsetxattr", "fsetxattr"],
+        &[
+            "close_range",
+            "fcntl",
+            "fallocate",
+            "ioctl",
+            "setsockopt",
+            "mmap",
+            "memfd_create",
+            "setxattr",
+            "lsetxattr",
+            "fsetxattr",
+            "setxattrat",
+            "file_setattr",
+            "mbind",
+            "set_mempolicy_home_node",
+            "io_setup",
+        ],
         "by some of its arguments a program has files, locks, blocks and memory that nobody can count",
     ),
     (&["seccomp"], "a listener would see the arguments of its children's calls"),
+    (&["keyctl", "add_key", "request_key"], "keys belong to the user outside as well"),
     (&["io_uring_setup", "io_uring_enter", "io_uring_register"], "no filter sees what goes through a ring"),
 ];
+
+/// Calls that no profile has as a whole and that a policy may add all the same, and what was found when they were looked at. What is
+/// neither here nor open in a profile cannot be added: a kernel's newer call may be the twin of one that is held.
+pub(super) const ADDABLE: [(&[&str], &str); 5] = [
+    (
+        &["kcmp", "pidfd_getfd", "process_vm_readv", "process_vm_writev"],
+        "the kernel asks of the other process whether the caller may trace it, as for ptrace: none outside",
+    ),
+    (&["personality"], "weakens the program that asks, and those that it starts, alone"),
+    (
+        &["prlimit64"],
+        "reaches the run's own processes, and hard limits only go down; narrowed where it would reach others",
+    ),
+    (
+        &["chmod", "fchmod", "fchmodat", "fchmodat2"],
+        "set-user-id bits of files that the run may change: they count nowhere inside, and show on the host where these are its own",
+    ),
+    (
+        &["getxattrat", "listxattrat", "removexattrat", "file_getattr", "cachestat"],
+        "as the older calls, which profiles have",
+    ),
+];
+
+/// Why a call that nobody looked at cannot be added.
+const UNKNOWN: &str = "no profile has it, and it is none of those that were looked at: what it would undo is not known";
 
 /// Profiles that a user may name; the other files are parts of them.
 const NAMED: &[&str] = &["default", "image-build", "node", "python", "strict"];
@@ -145,6 +187,13 @@ fn file(name: &str) -> Option<&'static Stored> {
     stored::FILES.iter().find(|file| file.name == name)
 }
 
+/// Whether it was looked at: by whoever wrote a profile that has it whatever its arguments, or for [`ADDABLE`].
+fn is_addable(name: &str, number: u32) -> bool {
+    let is_in =
+        |profile: &&str| Profile::load(profile, &Surroundings::default()).is_ok_and(|profile| profile.is_open(number));
+    ADDABLE.iter().any(|(calls, _)| calls.contains(&name)) || NAMED.iter().any(|profile| is_in(&profile))
+}
+
 impl Profile {
     /// Puts profile `name` together for these surroundings.
     ///
@@ -179,8 +228,8 @@ impl Profile {
             (shared_files, "shared-files"),
             (shared_watches, "shared-watches"),
             (shared_locks, "shared-locks"),
-            (undumpable, "undumpable"),
             (counted_memory, "counted-memory"),
+            (undumpable, "undumpable"),
             (no_rules, "no-rules"),
             (!memfd, "no-memfd"),
             (gvisor, "gvisor"),
@@ -210,8 +259,16 @@ impl Profile {
         if self.narrowed.contains(&number) {
             return reserved("another clause, or the tier itself, is held by what it may not do");
         }
+        if !self.is_open(number) && !is_addable(name, number) {
+            let why = self.why.iter().rev().find(|(numbers, _)| numbers.contains(&number));
+            return reserved(why.map_or(UNKNOWN, |(_, why)| *why));
+        }
         self.filter.calls.insert(number, Verdict::Always(Action::Allow));
         Ok(())
+    }
+
+    fn is_open(&self, number: u32) -> bool {
+        matches!(self.filter.calls.get(number), Some(Verdict::Always(Action::Allow)))
     }
 
     /// Closes a call: it fails with EPERM.

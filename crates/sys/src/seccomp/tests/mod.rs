@@ -9,6 +9,7 @@
 )]
 #![expect(clippy::too_many_lines, reason = "a table")]
 
+mod added;
 use super::rule::{Action, Condition, Test, Verdict, Width};
 use super::*;
 

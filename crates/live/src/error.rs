@@ -102,7 +102,9 @@ impl LiveError {
             Self::Name { .. } => say(
                 "live/name",
                 "--name".into(),
-                "names are 1 to 63 letters, digits, `_`, `.` and `-`, and begin with a letter or a digit".into(),
+                "names are 1 to 63 letters, digits, `_`, `.` and `-`, begin with a letter or a digit, and do not look like an \
+                 id (20 small letters and digits; `r-DATE-TIME-HEX`)"
+                    .into(),
                 "take another one".into(),
             ),
             // Without its id: that is a secret of whoever owns it, and a server tells this to whoever asks for the name.

@@ -414,12 +414,14 @@ impl Drop for Claim {
     }
 }
 
-/// Whether a sandbox may be named so: `[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}`.
+/// Whether a sandbox may be named so: `[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}`, and not as an id of a sandbox or a run: who looks for that
+/// one would find another, by whoever took the name.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     let first = bytes.next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-    first && name.len() <= 63 && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+    let is_of_us = is_id(name) || name.parse::<sandbox::state::RunId>().is_ok();
+    first && !is_of_us && name.len() <= 63 && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
 }
 
 /// Whether a text has the shape of an id: `[a-z][a-z0-9]{19}`.
@@ -447,4 +449,22 @@ fn new_id() -> Option<String> {
         }
     }
     Some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The attack: a sandbox by the name of another's id, or of its run, is what is found by it.
+    #[test]
+    fn no_sandbox_is_named_like_an_id() {
+        let id = new_id().unwrap();
+        for name in [&*id, "r-20261122-013045-7f3a9c", "", "-a", "a/b"] {
+            assert!(!is_name(name), "{name}");
+        }
+        let near = [&id[1..], "r-20261122-013045", "r-box", "a", "Postgres.1_x-y"];
+        for name in near.into_iter().chain([&*format!("{id}-")]) {
+            assert!(is_name(name), "{name}");
+        }
+    }
 }

@@ -107,7 +107,7 @@ impl Docker {
 
     fn reserved(&self, name: String) -> Result<Name<'_>, DockerError> {
         if !live::record::is_name(&name) {
-            let why = "a name is 1 to 63 of [a-zA-Z0-9_.-], beginning with a letter or digit";
+            let why = "a name is 1 to 63 of [a-zA-Z0-9_.-], beginning with a letter or digit, and not like an id";
             return Err(told(StatusCode::BAD_REQUEST, format!("Invalid container name ({name}): {why}")));
         }
         let containers = locked(&self.containers);

@@ -230,7 +230,7 @@ impl CgroupLimit {
             Self::Cpu { .. } | Self::Cpuset(_) => (
                 Threat::Hostile,
                 Some(
-                    "on the container tier, what workers of the kernel do for terminals that the program makes (`/dev/ptmx`)",
+                    "what workers of the kernel do for sockets that are sent in sockets, and on the container tier for terminals that the program makes (`/dev/ptmx`)",
                 ),
             ),
             Self::IoWrite { .. } | Self::IoRead { .. } | Self::Pids(_) => (Threat::Hostile, None),

@@ -62,7 +62,7 @@ impl Watch {
         match self {
             Self::Wall(_) | Self::Output { .. } => None,
             Self::CpuTime { counted: true, .. } => Some(
-                "what all cores use between two looks, 20 ms apart or ten times what a look takes; on the container tier also what workers of the kernel do for terminals that the program makes (`/dev/ptmx`)",
+                "what all cores use between two looks, 20 ms apart or ten times what a look takes; also what workers of the kernel do for sockets that are sent in sockets, and on the container tier for terminals that the program makes (`/dev/ptmx`)",
             ),
             Self::CpuTime { counted: false, .. } => Some(
                 "what all cores use between two looks, 20 ms apart or ten times what a look takes; without a control group also children that nobody waited for",
@@ -81,7 +81,7 @@ impl Watch {
                 "what is written between two looks, 20 ms apart or ten times what a look takes, for 1 s when its processes come and go faster; removed files that rules of Landlock keep in a live sandbox",
             ),
             Self::Warn(_) | Self::Kill(_) => Some(
-                "what is used between two looks, 100 ms apart; without a control group also what children use that nobody waits for; of processor time on the container tier also what workers of the kernel do for terminals that the program makes (`/dev/ptmx`)",
+                "what is used between two looks, 100 ms apart; without a control group also what children use that nobody waits for; of processor time also what workers of the kernel do for sockets that are sent in sockets, and on the container tier for terminals that the program makes (`/dev/ptmx`)",
             ),
             Self::Protected => Some(
                 "names of the list are looked for at the top of the tree, `.git` at any depth; a control file that is made, or one that somebody outside replaces, stands for up to 100 ms each time, longer while folders are made or moved by the thousand: then it is put aside, and the 32nd, or 64 MiB of single files, ends the run",

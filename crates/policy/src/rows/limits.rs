@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Row] = &[
         lift: true,
         default: "none",
         promise: "The share of processor time, in cores.",
-        not_promised: "A least share; on the container tier, what workers of the kernel do for terminals that the program makes.",
+        not_promised: "A least share; what workers of the kernel do for sockets that are sent in sockets, and on the container tier for terminals that the program makes.",
         valid: "limits.cpus = 1.5",
         invalid: "limits.cpus = 0",
     },

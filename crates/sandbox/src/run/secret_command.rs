@@ -24,6 +24,10 @@ use crate::fault::show_text;
 const LIMIT: Duration = Duration::from_secs(30);
 /// Where it runs.
 const FOLDER: &str = "/";
+/// Links on the way to a file that are followed, as the kernel does.
+const MAX_LINKS: usize = 40;
+/// Folders from which the words of a command are read.
+const MAX_FOLDERS: usize = 64;
 /// The folder of the caller by name, which is not the command's.
 const FOLDERS: [&str; 2] = ["PWD", "OLDPWD"];
 /// What stands between paths, or before one, in a word, a list or a script.
@@ -47,7 +51,8 @@ pub(super) fn printed(
         found(first, environment).ok_or_else(|| format!("runs `{}`, which is not found", show_text(first)))?;
     let here = environment.cwd.as_deref().unwrap_or(Path::new(FOLDER));
     let places = WritablePlaces { roots: writable(policy), mounts: Mounts::default() };
-    let named = rest.iter().find_map(|word| written_place(word, here, &places));
+    let folders = folders(rest, here).ok_or_else(|| format!("names more than {MAX_FOLDERS} folders"))?;
+    let named = rest.iter().find_map(|word| written_place(word, &folders, &places));
     if let Some(place) = place_of(&program, &places).or(named) {
         let place = show_text(&place.to_string_lossy());
         return Err(format!("runs what lies in `{place}`, where programs inside may write"));
@@ -92,16 +97,61 @@ fn writable(policy: &Policy) -> Vec<PathBuf> {
 
 /// In which of these places a path lies, or one of the links and folders on the way to it.
 fn place_of<'a>(path: &Path, places: &'a WritablePlaces) -> Option<&'a PathBuf> {
-    let reals = path.ancestors().filter_map(|path| path.canonicalize().ok()).collect::<Vec<_>>();
-    places.roots.iter().find(|root| reals.iter().any(|real| places.mounts.shows(root, real)))
+    let passed = passed(path);
+    places.roots.iter().find(|root| passed.iter().any(|step| places.mounts.shows(root, step)))
 }
 
-/// In which of these places lies what a word names: by a whole path anywhere in it, or by one from the caller's folder.
-fn written_place<'a>(word: &str, here: &Path, places: &'a WritablePlaces) -> Option<&'a PathBuf> {
-    let behind = word.match_indices('=').filter_map(|(at, _)| word.get(at + 1..));
-    let near = [word].into_iter().chain(behind).chain(glued(word)).filter(|part| !part.is_empty());
-    let mut near = near.map(|part| here.join(part)).filter(|path| path.exists());
-    near.find_map(|path| place_of(&path, places)).or_else(|| {
+/// Each folder and link that the kernel comes through on its way to a path, by its own place, and the end. A link in the middle of a
+/// chain is in no path that is there whole: whoever may write it leads on to what he likes.
+fn passed(path: &Path) -> Vec<PathBuf> {
+    let (mut passed, mut real, mut links) = (Vec::new(), PathBuf::from(FOLDER), 0_usize);
+    let mut left: Vec<OsString> = path.components().rev().map(|part| part.as_os_str().to_owned()).collect();
+    while let Some(part) = left.pop() {
+        if part == "/" {
+            real = PathBuf::from(FOLDER);
+        } else if part == ".." {
+            real.pop();
+        } else if part != "." {
+            let next = real.join(&part);
+            passed.push(next.clone());
+            match next.read_link() {
+                Ok(target) if links < MAX_LINKS => {
+                    links = links.saturating_add(1);
+                    left.extend(target.components().rev().map(|part| part.as_os_str().to_owned()));
+                }
+                Ok(_) | Err(_) => real = next,
+            }
+        }
+    }
+    passed
+}
+
+/// The folders from which a word may name something: the caller's, the command's own, and those that words name, since many
+/// programs go there first (`env -C`, `git -C`, `cd` in a script). `None` where there are too many.
+fn folders(words: &[String], here: &Path) -> Option<Vec<PathBuf>> {
+    let mut folders = vec![here.to_owned(), PathBuf::from(FOLDER)];
+    let parts: Vec<&str> = words.iter().flat_map(|word| parts_of(word)).filter(|part| !part.is_empty()).collect();
+    let mut at = 0_usize;
+    while let Some(folder) = folders.get(at).cloned() {
+        let below = parts.iter().map(|part| folder.join(part)).filter(|path| path.is_dir());
+        for real in below.filter_map(|path| path.canonicalize().ok()) {
+            if !folders.contains(&real) {
+                folders.push(real);
+            }
+        }
+        if folders.len() > MAX_FOLDERS {
+            return None;
+        }
+        at = at.saturating_add(1);
+    }
+    Some(folders)
+}
+
+/// In which of these places lies what a word names: by a whole path anywhere in it, or by one from any of these folders.
+fn written_place<'a>(word: &str, folders: &[PathBuf], places: &'a WritablePlaces) -> Option<&'a PathBuf> {
+    let parts: Vec<&str> = parts_of(word).into_iter().filter(|part| !part.is_empty()).collect();
+    let near = parts.iter().flat_map(|part| folders.iter().map(move |folder| folder.join(part)));
+    near.filter(|path| path.symlink_metadata().is_ok()).find_map(|path| place_of(&path, places)).or_else(|| {
         let mut far = paths_in(word).into_iter();
         far.find_map(|path| place_of(path, places))
     })
@@ -109,11 +159,15 @@ fn written_place<'a>(word: &str, here: &Path, places: &'a WritablePlaces) -> Opt
 
 /// The whole paths in a word or a variable.
 fn paths_in(text: &str) -> Vec<&Path> {
+    parts_of(text).into_iter().filter(|part| part.starts_with('/')).map(Path::new).collect()
+}
+
+/// What may be a path in a word or a variable: the whole, and what stands between or behind the marks that part it.
+fn parts_of(text: &str) -> Vec<&str> {
     let is_between = |letter: char| letter.is_whitespace() || BETWEEN.contains(&letter);
     let rests = text.match_indices(is_between).filter_map(|(at, between)| text.get(at + between.len()..));
     let parts = [text].into_iter().chain(rests).chain(text.split(is_between));
-    let parts = parts.flat_map(|part| [part].into_iter().chain(glued(part)));
-    parts.filter(|part| part.starts_with('/')).map(Path::new).collect()
+    parts.flat_map(|part| [part].into_iter().chain(glued(part))).collect()
 }
 
 /// What may be a path behind a short option (`-C/folder`, `-xf/file`), without a blank.
@@ -192,7 +246,10 @@ mod tests {
         std::fs::write(work.join("t.sh"), "#!/bin/sh\necho planted\n").unwrap();
         std::os::unix::fs::symlink("/usr/bin/id", work.join("link")).unwrap();
         std::os::unix::fs::symlink(&work, folder.path().join("aside")).unwrap();
+        std::os::unix::fs::symlink(work.join("link"), folder.path().join("tool")).unwrap();
         let (inside, aside) = (work.to_str().unwrap(), folder.path().join("aside").display().to_string());
+        let (outer, above) = (folder.path().display().to_string(), folder.path().parent().unwrap().display());
+        let name = folder.path().file_name().unwrap().to_str().unwrap().to_owned();
         for words in [
             vec!["sh".to_owned(), "t.sh".to_owned()],
             vec!["sh".to_owned(), "./t.sh".to_owned()],
@@ -207,6 +264,21 @@ mod tests {
             vec!["awk".to_owned(), "--file=t.sh".to_owned()],
             vec!["env".to_owned(), format!("A=/usr/lib:{aside}/lib"), "true".to_owned()],
             vec!["tar".to_owned(), format!("-xf{inside}/a.tar")],
+            // From `/`, where it runs, and from folders that words name.
+            vec!["sh".to_owned(), format!("{}/t.sh", inside.trim_start_matches('/'))],
+            vec!["env".to_owned(), "-C".to_owned(), outer.clone(), "sh".to_owned(), "work/t.sh".to_owned()],
+            vec!["env".to_owned(), format!("--chdir={outer}"), "sh".to_owned(), "work/t.sh".to_owned()],
+            vec![
+                "env".to_owned(),
+                format!("-C{above}"),
+                "sh".to_owned(),
+                "-c".to_owned(),
+                format!("cd {name}; sh work/t.sh"),
+            ],
+            vec!["sh".to_owned(), "-c".to_owned(), format!("cd {outer}; sh work/t.sh")],
+            // By a link in the workspace that another link leads to and that leads out again.
+            vec![format!("{outer}/tool")],
+            vec!["env".to_owned(), format!("{outer}/tool")],
         ] {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let why = said(&work, &words, &[]).unwrap_err();

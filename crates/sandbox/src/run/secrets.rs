@@ -30,6 +30,8 @@ use crate::fault::{Fault, show_text};
 
 /// What is read at most: a value, the end of its line, and a byte that shows that it is too long.
 const MAX_READ: usize = MAX_VALUE + 3;
+/// The host's tools, which are shown where the root is the host's, beside parts of its `/etc`.
+const TOOLS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 /// Random bytes of a placeholder.
 const RANDOM: usize = 16;
 
@@ -247,11 +249,18 @@ fn from_file(path: &Path, policy: &Policy) -> Result<Zeroizing<Vec<u8>>, String>
 fn shown(policy: &Policy) -> Vec<PathBuf> {
     let workspace = policy.workspace.path.iter().filter(|_| policy.workspace.mode != WorkspaceMode::None);
     let grants = policy.fs.read.iter().chain(&policy.fs.write).map(|grant| &grant.from);
-    let root = match &policy.fs.root {
-        Root::Host => ["/usr", "/bin", "/sbin", "/lib", "/lib64"].map(PathBuf::from).to_vec(),
+    let root: Vec<PathBuf> = match &policy.fs.root {
+        Root::Host => TOOLS.iter().map(PathBuf::from).chain(shown_of_etc()).collect(),
         root @ (Root::Dir(_) | Root::Image(_) | Root::Empty) => root.tree().map(Path::to_owned).into_iter().collect(),
     };
     workspace.chain(grants).chain(&root).filter_map(|path| path.canonicalize().ok()).collect()
+}
+
+/// What of the host's `/etc` stands in the one inside.
+fn shown_of_etc() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/etc").into_iter().flatten();
+    let names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    backends::shown_of_etc(&names).into_iter().map(|name| Path::new("/etc").join(name)).collect()
 }
 
 fn unread(name: &str, from: &SecretSource, Unread { why, fix }: &Unread) -> Fault {
@@ -352,6 +361,24 @@ mod tests {
         let test = "run::secrets::tests::a_value_that_is_held_is_locked_or_refused";
         let words = words.into_iter().chain([test, "--nocapture"]).map(str::to_owned);
         passes_again(words, (AGAIN, OsStr::new("1")));
+    }
+
+    /// Parts of the host's `/etc` stand inside, and so do all folders of its tools.
+    #[test]
+    fn a_file_of_the_hosts_own_that_stands_inside_is_refused() {
+        let caller = Caller { dir: PathBuf::from("/"), home: None, profiles: vec!["default".to_owned()] };
+        let mut policy = Layers::new(caller).finish().unwrap().policy;
+        assert!(policy.fs.root == Root::Host && policy.workspace.mode == WorkspaceMode::None);
+        for name in ["/etc/ld.so.cache", "/etc/ssl/openssl.cnf", "/usr/bin/env", "/lib64/ld-linux-x86-64.so.2"] {
+            if Path::new(name).exists() {
+                let why = from_file(Path::new(name), &policy).unwrap_err();
+                assert!(why.contains("which the policy shows inside"), "{name}: {why}");
+            }
+        }
+        let shadow = from_file(Path::new("/etc/shadow"), &policy);
+        assert!(!shadow.is_err_and(|why| why.contains("shows inside")), "this is no part that is shown");
+        policy.fs.root = Root::Empty;
+        assert!(!shown(&policy).iter().any(|place| place.starts_with("/etc")));
     }
 
     /// What another mount of its folder shows is shown: the policy here shows `bm` alone.

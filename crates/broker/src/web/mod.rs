@@ -7,6 +7,7 @@
 mod fuzz;
 mod guard;
 mod request;
+mod sending;
 mod server;
 mod wire;
 
@@ -19,12 +20,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use egress::denial::{self, Reason};
+use egress::http::framing::MAX_HEADERS;
 use egress::judge::Granted;
 use egress::wire::{Denied, Head};
 use http::header::{CONTENT_TYPE, EXPECT, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -40,6 +42,7 @@ use crate::secrets::{Body, NotPut};
 use crate::stop::ConnectionEnd;
 use crate::tls;
 use guard::{FramingState, Guarded};
+use sending::Sending;
 use server::{Server, Tasks};
 use wire::{Metered, Shared};
 
@@ -147,7 +150,7 @@ async fn streams(
 fn reader_of_one() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder.half_close(true).preserve_header_case(true).auto_date_header(false);
-    builder.max_headers(egress::http::framing::MAX_HEADERS).max_buf_size(MAX_READ);
+    builder.max_headers(MAX_HEADERS).max_buf_size(MAX_READ);
     builder
 }
 
@@ -258,30 +261,35 @@ impl Proxy {
     async fn answer(self: Rc<Self>, mut request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
         if let Err(reason) = self.judged(&request).await {
             let denied = self.denied(StatusCode::FORBIDDEN, &reason);
-            return Ok(self.heard_out(request, denied));
+            let waits = request.headers().contains_key(EXPECT);
+            return Ok(self.heard_out(&Sending::new(request.into_body(), waits).1, denied));
         }
         let parts = || (request.method().as_str().to_owned(), request.uri().path().to_owned());
         let asked = self.run.is_observed().then(parts);
         let trailers = self.two && request::wants_trailers(request.headers());
+        let waits = request.headers().contains_key(EXPECT);
         let upgrade = request::prepare(&mut request, self.aim.way.reading).then(|| hyper::upgrade::on(&mut request));
         // Where its TLS was opened, ours to the server is verified before the request is sent.
         let verified = self.opened.is_some();
-        let request = request.map(|body| request::Trailed::new(body, self.aim.way.reading).boxed());
+        let (parts, body) = request.into_parts();
+        let (body, left) = Sending::new(body, waits);
+        let request = Request::from_parts(parts, request::Trailed::new(body, self.aim.way.reading).boxed());
+        let own = |answer: Response<Body>| Ok(self.heard_out(&left, answer));
         let put = self.run.secrets.put((&self.aim.to, self.aim.port), verified, request).await;
         let (mut request, search) = match put {
             Ok(put) => put,
-            Err(NotPut::Denied(reason)) => return Ok(self.denied(StatusCode::FORBIDDEN, &reason)),
+            Err(NotPut::Denied(reason)) => return own(self.denied(StatusCode::FORBIDDEN, &reason)),
             Err(NotPut::Broken(error)) => return Err(error),
         };
         let (mut server, again) = match self.server().await {
             Ok(server) => server,
-            Err(ConnectionEnd::Denied(reason)) => return Ok(self.denied(StatusCode::FORBIDDEN, &reason)),
+            Err(ConnectionEnd::Denied(reason)) => return own(self.denied(StatusCode::FORBIDDEN, &reason)),
             Err(ConnectionEnd::Failed(why)) => {
                 // Its certificate, or its handshake, as well as that nobody is there.
                 self.run.unreached(&self.aim.to, self.aim.port, &why);
-                return Ok(unreached(&why));
+                return own(unreached(&why));
             }
-            Err(ConnectionEnd::Broken) => return Ok(unreached("the connection to it broke")),
+            Err(ConnectionEnd::Broken) => return own(unreached("the connection to it broke")),
         };
         if let Some((method, path)) = asked {
             // Behind an upgrade nothing is read: of that nobody is to learn a rule about requests.
@@ -296,7 +304,7 @@ impl Proxy {
             Ok(response) => response,
             // A server may close a kept connection while a request is on its way: the program learns it as it would without us.
             Err(error) if again => return Err(error),
-            Err(error) => return Ok(unreached(&error.to_string())),
+            Err(error) => return own(unreached(&error.to_string())),
         };
         *self.server.borrow_mut() = Some(server);
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -305,6 +313,9 @@ impl Proxy {
             *self.upgraded.borrow_mut() = Some((program, server));
             self.seen.raw();
             return Ok(response.map(BodyExt::boxed));
+        }
+        if response.headers().len() > MAX_HEADERS {
+            return Ok(unreached("its answer has too many headers"));
         }
         let mut response = response.map(BodyExt::boxed);
         if let Some(search) = search {
@@ -345,23 +356,21 @@ impl Proxy {
         said(status, denial::body(&denied).to_string())
     }
 
-    /// The answer to a request that is denied while its body still comes, for clients that read answers when they have sent all:
-    /// what comes is dropped for a while. Nobody is asked for a body that waits for that.
-    fn heard_out(&self, request: Request<Incoming>, denied: Response<Body>) -> Response<Body> {
-        if request.body().is_end_stream() || request.headers().contains_key(EXPECT) {
-            return denied;
-        }
-        let rest = dropped(request.into_body());
+    /// An answer of our own to a request whose body still comes, for clients that read answers when they have sent all: what comes is
+    /// dropped for a while. Nobody is asked for a body that waits for that.
+    fn heard_out(&self, left: &Sending, answer: Response<Body>) -> Response<Body> {
+        let Some(body) = left.take() else { return answer };
+        let rest = dropped(body);
         if !self.two {
             self.tasks.spawn(rest);
-            return denied;
+            return answer;
         }
         // The end of the answer would take the stream back, and clients would tell of that alone.
         let late = async {
             rest.await;
             None
         };
-        denied.map(|body| body.with_trailers(late).boxed())
+        answer.map(|body| body.with_trailers(late).boxed())
     }
 
     /// The connection to the server, and whether it was used before.

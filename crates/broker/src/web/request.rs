@@ -68,10 +68,12 @@ const OVERRIDES: [&str; 36] = [
     "x-proxy-url",
 ];
 
-/// Headers by which a store of objects takes what it writes from a second path, of whoever asks: S3, Azure (twice), Google Cloud,
-/// Swift. A request without them would mean another thing, and write its own body over what is there: it is refused.
-const SOURCES: [&str; 5] =
-    ["x-amz-copy-source", "x-ms-copy-source", "x-ms-rename-source", "x-goog-copy-source", "x-copy-from"];
+/// Endings of headers by which a store of objects takes what it writes, or shows later, from a second path, of whoever asks: S3 and
+/// the many that speak as it does with a prefix of their own, Azure, Google Cloud, Swift. A request without them would mean another
+/// thing, and write its own body over what is there: it is refused.
+const SOURCE_ENDINGS: [&str; 3] = ["-copy-source", "-rename-source", "-symlink-target"];
+/// The same, of Swift, by whole names.
+const SOURCES: [&str; 2] = ["x-copy-from", "x-object-manifest"];
 
 /// What a trailer may not be, since readers that add trailers to headers would take another host or length for the request's.
 const NO_TRAILERS: [HeaderName; 3] = [header::HOST, header::CONTENT_LENGTH, header::TRAILER];
@@ -110,7 +112,7 @@ fn judge_head(headers: &HeaderMap, reading: Reading) -> Result<(), Reason> {
         Reading::Requests => {}
         Reading::Nothing | Reading::Names => return Ok(()),
     }
-    match SOURCES.iter().find(|source| headers.keys().any(|name| is_spelling(name.as_str(), source))) {
+    match headers.keys().find(|name| is_source(name.as_str())) {
         Some(source) => Err(Reason::Path(format!("`{source}` names a second one, which is not judged"))),
         None => Ok(()),
     }
@@ -243,6 +245,10 @@ fn strip_trailers(trailers: &mut HeaderMap, reading: Reading) {
     }
     if reading == Reading::Requests {
         strip_overrides(trailers);
+        let sources: Vec<HeaderName> = trailers.keys().filter(|name| is_source(name.as_str())).cloned().collect();
+        for name in sources {
+            trailers.remove(name);
+        }
     }
 }
 
@@ -257,7 +263,8 @@ fn strip_overrides(headers: &mut HeaderMap) {
     }
     let values = headers.get_all(header::TRAILER).iter().filter_map(|value| value.to_str().ok());
     let names = values.flat_map(|value| value.split(',')).map(str::trim);
-    let left = names.filter(|name| !name.is_empty() && !is_override(name)).collect::<Vec<_>>().join(", ");
+    let left =
+        names.filter(|name| !name.is_empty() && !is_override(name) && !is_source(name)).collect::<Vec<_>>().join(", ");
     headers.remove(header::TRAILER);
     if !left.is_empty()
         && let Ok(value) = HeaderValue::from_str(&left)
@@ -268,6 +275,15 @@ fn strip_overrides(headers: &mut HeaderMap) {
 
 fn is_override(name: &str) -> bool {
     is_one_of(&OVERRIDES, name)
+}
+
+/// Whether a header names a second path, however its letters and digits are joined.
+fn is_source(name: &str) -> bool {
+    let ends = |ending: &str| {
+        let from = name.len().checked_sub(ending.len());
+        from.and_then(|from| name.get(from..)).is_some_and(|end| is_spelling(end, ending))
+    };
+    SOURCE_ENDINGS.iter().any(|ending| ends(ending)) || is_one_of(&SOURCES, name)
 }
 
 /// Whether a name is one of a list, however its letters and digits are joined.
@@ -361,11 +377,27 @@ mod tests {
 
     #[test]
     fn a_second_path_and_too_many_headers_are_refused() {
-        for name in ["x-amz-copy-source", "X_Amz.Copy-Source", "x-ms-rename-source", "X-Copy-From"] {
+        for name in [
+            "x-amz-copy-source",
+            "X_Amz.Copy-Source",
+            "x-ms-rename-source",
+            "X-Copy-From",
+            "x-oss-copy-source",
+            "x-cos-copy-source",
+            "x-obs_copy_source",
+            "x-ms-file-rename-source",
+            "X-Object-Manifest",
+            "X-Symlink-Target",
+            "x-oss-symlink-target",
+        ] {
             let asked = request(&[(name, "/b/secret")]);
             let refused = judge_head(asked.headers(), Reading::Requests);
             assert!(matches!(refused, Err(Reason::Path(why)) if why.contains("second")), "{name}");
             assert!(judge_head(asked.headers(), Reading::Names).is_ok(), "{name}");
+        }
+        // Conditions of the source, and other words with these in them, name no path.
+        for name in ["x-amz-copy-source-if-match", "x-source", "copy-source"] {
+            assert!(judge_head(request(&[(name, "1")]).headers(), Reading::Requests).is_ok(), "{name}");
         }
         for (count, taken) in [(MAX_HEADERS, true), (MAX_HEADERS + 1, false)] {
             for reading in [Reading::Requests, Reading::Names] {
@@ -379,7 +411,11 @@ mod tests {
     fn trailers_are_asked_by_the_same_list() {
         for (reading, left, announced) in [
             (Reading::Requests, vec!["x-sum"], Some("X-Sum, X-Other")),
-            (Reading::Names, vec!["x-http-method-override", "x-sum"], Some("X-Sum, X-HTTP-Method-Override")),
+            (
+                Reading::Names,
+                vec!["x-http-method-override", "x-sum", "x_amz_copy-source"],
+                Some("X-Sum, X-HTTP-Method-Override"),
+            ),
         ] {
             let mut asked = request(&[("Trailer", "X-Sum, X-HTTP-Method-Override"), ("Trailer", "X_Host,X-Other")]);
             prepare(&mut asked, reading);
@@ -389,7 +425,12 @@ mod tests {
             assert_eq!(only.headers().contains_key("trailer"), reading == Reading::Names);
 
             let mut trailers = HeaderMap::new();
-            for (name, value) in [("x-sum", "1"), ("x-http-method-override", "DELETE"), ("host", "b.example")] {
+            for (name, value) in [
+                ("x-sum", "1"),
+                ("x-http-method-override", "DELETE"),
+                ("x_amz_copy-source", "/o/s"),
+                ("host", "b.example"),
+            ] {
                 trailers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
             }
             let body = http_body_util::StreamBody::new(tokio_stream::iter([

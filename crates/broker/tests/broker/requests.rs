@@ -2,10 +2,11 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use serde_json::json;
 
-use crate::stage::{WORLD, connect, exchange, staged, web};
+use crate::stage::{WORLD, connect, exchange, staged, wait, web};
 use crate::{HOST, hello, named, reset};
 
 #[test]
@@ -282,6 +283,30 @@ fn a_body_that_waits_to_be_asked_for_is_asked_for() {
         assert!(said.starts_with("HTTP/1.1 200 OK") && said.ends_with("\\r\\n\\r\\nthe body\""), "{said}");
         let (_, said) = begin("/shut");
         assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+        engine.end();
+    });
+}
+
+/// Many clients read an answer when they have sent all: so also one of ours instead of a server's.
+#[test]
+fn a_body_for_a_server_that_is_not_there_is_heard_out() {
+    staged("requests::a_body_for_a_server_that_is_not_there_is_heard_out", |stage| {
+        let mut engine = stage.broker(&json!({"allow": [{"host": HOST, "ports": [80], "paths": ["/**"]}]}));
+        engine.ready();
+        let body = vec![b'x'; 3 << 20];
+        let head = format!("POST / HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: {}\r\n\r\n", body.len());
+        let (first, rest) = body.split_at(1000);
+        stage.program(|| {
+            let mut stream = connect(HOST, 80);
+            stream.write_all(&[head.as_bytes(), first].concat()).unwrap();
+            let mut buffer = [0; 4096];
+            let count = stream.read(&mut buffer).unwrap();
+            let said = String::from_utf8_lossy(&buffer[..count]).into_owned();
+            assert!(said.starts_with("HTTP/1.1 502") && said.contains("no denial"), "{said}");
+            // One that ends the connection would be seen by now.
+            wait(Duration::from_millis(100));
+            stream.write_all(rest).unwrap();
+        });
         engine.end();
     });
 }

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use egress::denial::{Reason, To};
+use egress::http::is_spelling;
 use egress::secret::scrub::{Forms, Scrub};
-use egress::secret::{LoadedSecret, RequestTarget, searchable, sign};
+use egress::secret::{LoadedSecret, RequestTarget, is_in_other_charset, searchable, sign};
 use egress::wire;
 use http::header::{
     CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderName, TRANSFER_ENCODING, UPGRADE,
@@ -38,6 +39,8 @@ const MAX_BODY: usize = 1 << 20;
 const MAX_BODIES: usize = 32;
 /// How long such a body may take to come.
 const BODY_TIME: Duration = Duration::from_secs(30);
+/// What servers say as a coding of a body that is as it is; names of charsets are no codings, and clients read past them.
+const NO_CODINGS: [&str; 5] = ["identity", "none", "utf-8", "utf8", "us-ascii"];
 /// What to do where a secret cannot be put into a request.
 const PLAINLY: &str = "send a plain request over TLS, whole and at once";
 
@@ -152,7 +155,18 @@ impl Secrets {
             let why = "a WebSocket cannot be searched for them";
             return Err(not_put(why, "do without a WebSocket, as most clients do by HTTPS"));
         }
-        searchable(&mut parts.headers);
+        // What a server is never sent it cannot say back: of such its answers may come in parts, or compressed.
+        let can_return = near.iter().any(|held| !held.stays_here());
+        if can_return {
+            if is_part_asked(&parts.headers) {
+                let why = "it asks for a part of an answer (`Range`), which could not be searched for them";
+                return Err(not_put(why, "ask for the whole: a client that loads parts has a setting for it"));
+            }
+            if is_in_other_charset(&parts.headers) {
+                return Err(denied("its body is in a charset in which ASCII is not ASCII"));
+            }
+            searchable(&mut parts.headers);
+        }
         let (method, path) = (parts.method.as_str().to_owned(), parts.uri.path().to_owned());
         let asked = RequestTarget { to, port, verified, method: &method, path: &path };
         let fitting: Vec<&LoadedSecret> = near.iter().copied().filter(|held| held.fits(&asked)).collect();
@@ -179,7 +193,7 @@ impl Secrets {
         for (held, _) in fitting.iter().zip(&put).filter(|(_, put)| **put) {
             self.count(held);
         }
-        Ok((Request::from_parts(parts, body), Some(Search(Arc::new(Forms::of(near))))))
+        Ok((Request::from_parts(parts, body), Some(Search { forms: Arc::new(Forms::of(near)), can_return })))
     }
 }
 
@@ -309,9 +323,20 @@ fn not_put(why: &'static str, instead: &'static str) -> NotPut {
     NotPut::Denied(Reason::Secret { why, instead })
 }
 
+/// Whether a request asks for less than the whole answer. All from the first byte on is the whole.
+fn is_part_asked(headers: &HeaderMap) -> bool {
+    let is_range = |name: &HeaderName| ["range", "request-range"].iter().any(|range| is_spelling(name.as_str(), range));
+    let is_whole = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"bytes=0-");
+    headers.iter().any(|(name, value)| is_range(name) && !is_whole(value))
+}
+
 /// What the answer to a request is searched for.
 #[derive(Debug)]
-pub(crate) struct Search(Arc<Forms>);
+pub(crate) struct Search {
+    forms: Arc<Forms>,
+    /// Whether a server of this host was ever sent any of it.
+    can_return: bool,
+}
 
 impl Search {
     /// The answer without secrets.
@@ -320,28 +345,44 @@ impl Search {
     /// It cannot be searched.
     pub(crate) fn answer(self, response: Response<Body>) -> Result<Response<Body>, Reason> {
         let (mut parts, body) = response.into_parts();
-        let in_part = matches!(parts.status, StatusCode::PARTIAL_CONTENT | StatusCode::IM_USED);
-        if in_part || parts.headers.contains_key(CONTENT_RANGE) {
-            return Err(Reason::Secret {
-                why: "its answer is a part of one, which nobody asked for: it cannot be searched",
-                instead: "take the answer whole, of a server that sends it so",
-            });
-        }
-        if is_coded(&parts.headers) {
-            return Err(Reason::Secret {
-                why: "its answer is compressed though it was asked not to be: it cannot be searched",
-                instead: "take an answer that is not compressed, of a server that sends it so",
-            });
+        // Of an answer to HEAD, or one that says that nothing changed, the headers are all that comes.
+        if self.can_return && !body.is_end_stream() {
+            is_searchable(parts.status, &parts.headers)?;
         }
         // The reason phrase, and names of headers as they were written.
         parts.extensions.clear();
-        mask(&self.0, &mut parts.headers);
-        let scrub = Scrub::new(Arc::clone(&self.0));
+        mask(&self.forms, &mut parts.headers);
+        let scrub = Scrub::new(Arc::clone(&self.forms));
         Ok(Response::from_parts(
             parts,
-            BodyExt::boxed(Scrubbed { scrub, forms: self.0, body, last: None, over: false }),
+            BodyExt::boxed(Scrubbed { scrub, forms: self.forms, body, last: None, over: false }),
         ))
     }
+}
+
+/// Whether a value that is in the body of an answer stands there as it is searched for.
+fn is_searchable(status: StatusCode, headers: &HeaderMap) -> Result<(), Reason> {
+    let in_part = matches!(status, StatusCode::PARTIAL_CONTENT | StatusCode::IM_USED);
+    // A server that has no such part says with it how long the whole is.
+    if in_part || (headers.contains_key(CONTENT_RANGE) && status != StatusCode::RANGE_NOT_SATISFIABLE) {
+        return Err(Reason::Secret {
+            why: "its answer is a part of one, which nobody asked for: it cannot be searched",
+            instead: "take the answer whole, of a server that sends it so",
+        });
+    }
+    if is_coded(headers) {
+        return Err(Reason::Secret {
+            why: "its answer is compressed though it was asked not to be: it cannot be searched",
+            instead: "take an answer that is not compressed, of a server that sends it so",
+        });
+    }
+    if is_in_other_charset(headers) {
+        return Err(Reason::Secret {
+            why: "its answer is in a charset in which ASCII is not ASCII: it cannot be searched",
+            instead: "take the answer in UTF-8, of a server that sends it so",
+        });
+    }
+    Ok(())
 }
 
 /// Whether a body is written otherwise than as it is.
@@ -356,7 +397,8 @@ fn is_coded(headers: &HeaderMap) -> bool {
             .all(|word| word.is_empty() || known.iter().any(|one| word.eq_ignore_ascii_case(one)))
     };
     let inside = [HeaderName::from_static("grpc-encoding"), HeaderName::from_static("connect-content-encoding")];
-    inside.into_iter().chain([CONTENT_ENCODING]).any(|name| !plain(&words(name), &["identity"]))
+    inside.into_iter().any(|name| !plain(&words(name), &["identity"]))
+        || !plain(&words(CONTENT_ENCODING), &NO_CODINGS)
         || !plain(&words(TRANSFER_ENCODING), &["chunked", "identity"])
 }
 

@@ -31,7 +31,7 @@ fn secrets(put: &Value) -> Secrets {
 type Sent = Arc<Mutex<Vec<String>>>;
 
 /// A broker with one secret, and a server on two ports for all hosts. It keeps what it is sent; on `/v1/pieces` it says that in
-/// chunks of five bytes, on `/v1/coded` as if it were compressed, else whole, in a header and in the reason as well.
+/// chunks of five bytes, on `/v1/coded` as if it were compressed, on `/v1/wide` as if it were UTF-16, else whole, in a header and in the reason as well.
 fn scene(stage: &Stage, put: &Value) -> (Engine, Sent) {
     let sent = Sent::default();
     for port in [80, 8080] {
@@ -72,7 +72,12 @@ fn serve(mut stream: impl std::io::Read + std::io::Write, sent: &Sent) {
     sent.lock().unwrap().push(asked.clone());
     let line = asked.lines().next().unwrap();
     let body = asked.replace("\r\n", "|");
-    let coded = if asked.contains("/v1/coded") { "Content-Encoding: br\r\n" } else { "" };
+    let coded = match line {
+        _ if line.contains("/v1/coded") => "Content-Encoding: br\r\n",
+        _ if line.contains("/v1/wide") => "Content-Type: text/plain;charset=utf-16le\r\n",
+        _ if line.contains("/v1/named") => "Content-Encoding: utf-8\r\n",
+        _ => "",
+    };
     let mut answer = if asked.contains("/v1/pieces") {
         let mut chunks = String::new();
         for piece in body.as_bytes().chunks(5) {
@@ -112,13 +117,13 @@ fn a_header_is_put_where_it_is_for_and_never_comes_back() {
             ("GET /v1/a", ""),
             ("POST /v1/a", "Content-Length: 2\r\n\r\nhi"),
             ("GET /v1/a", "X-Api: mine\r\nx-api: again\r\n"),
-            ("GET /v1/a", "Connection: x-api\r\nAccept-Encoding: br\r\nRange: bytes=0-3\r\n"),
+            ("GET /v1/a", "Connection: x-api\r\nAccept-Encoding: br\r\nRange: bytes=0-\r\n"),
             ("GET /v1/pieces", ""),
             ("GET /v1/pieces/b", "X-Pad: 1\r\n"),
         ] {
             let (said, got) = ask(stage, &sent, (HOST, 80), line, more);
             assert!(has(&got) && got.to_ascii_lowercase().matches("x-api:").count() == 1, "{line} {more}: {got}");
-            assert!(!got.contains("bytes=0-3") && got.contains("identity"), "{got}");
+            assert!(!got.contains("bytes=0-") && got.contains("identity"), "{got}");
             assert!(said.starts_with("HTTP/1.1 200") && !said.contains("s3cr3t"), "{line} {more}: {said}");
         }
         // The same server says back what it is sent where no secret is for it: it is the broker that takes it out.
@@ -150,6 +155,41 @@ fn a_header_is_put_where_it_is_for_and_never_comes_back() {
         let (said, got) = ask(stage, &sent, (HOST, 80), "GET /v1/a", upgrade);
         assert!(said.starts_with("HTTP/1.1 403") && got.is_empty(), "{said} {got}");
         assert!(said.contains("do without a WebSocket") && !said.contains("compressed"), "{said}");
+        engine.end();
+    });
+}
+
+/// What stands in an answer otherwise than it is searched for: in another charset, or in part. Nobody is to write a whole one in the
+/// place of a part.
+#[test]
+fn an_answer_comes_whole_and_in_a_charset_in_which_it_is_searched() {
+    staged("secrets::an_answer_comes_whole_and_in_a_charset_in_which_it_is_searched", |stage| {
+        let (engine, sent) = scene(stage, &json!({ "header": "X-Api", "format": "Bearer {}" }));
+        let wide = "Accept: text/plain;charset=utf-16le, */*\r\n";
+        let (said, got) = ask(stage, &sent, (HOST, 80), "GET /v1/a", wide);
+        assert!(said.starts_with("HTTP/1.1 200") && got.contains("text/plain, */*"), "{got}");
+        let (said, _) = ask(stage, &sent, (HOST, 80), "GET /v1/wide", "");
+        assert!(said.starts_with("HTTP/1.1 502") && said.contains("charset") && !said.contains("s3cr3t"), "{said}");
+        let (said, got) = ask(
+            stage,
+            &sent,
+            (HOST, 80),
+            "POST /v1/a",
+            "Content-Type: a/b;charset=cp037\r\nContent-Length: 2\r\n\r\nhi",
+        );
+        assert!(said.starts_with("HTTP/1.1 403") && got.is_empty(), "{said}");
+        for range in ["Range: bytes=0-3", "Request_Range: bytes=4-"] {
+            let (said, got) = ask(stage, &sent, (HOST, 80), "GET /v1/a", &format!("{range}\r\n"));
+            assert!(said.starts_with("HTTP/1.1 403") && said.contains("ask for the whole"), "{said}");
+            assert_eq!(got, "");
+        }
+        let (said, got) = ask(stage, &sent, (OTHER, 80), "GET /v1/wide", "Range: bytes=0-3\r\n");
+        assert!(said.starts_with("HTTP/1.1 200") && got.contains("bytes=0-3"), "no secret is for it: {said}");
+        // Nothing of an answer without a body is compressed, and the name of a charset is no coding.
+        for line in ["HEAD /v1/coded", "GET /v1/named"] {
+            let (said, _) = ask(stage, &sent, (HOST, 80), line, "");
+            assert!(said.starts_with("HTTP/1.1 200") && !said.contains("s3cr3t"), "{line}: {said}");
+        }
         engine.end();
     });
 }
@@ -275,6 +315,9 @@ fn a_request_is_signed_over_tls_and_each_use_is_counted() {
             assert!(!seen.contains(&signature), "one signature for two requests");
             seen.push(signature);
         }
+        // Of what no server is sent none can say anything back: parts of an answer are parts, as boto3 asks for them.
+        let (said, got) = ask("GET /v1/coded", &format!("{own}Range: bytes=4-7\r\n\r\n"));
+        assert!(said.starts_with("HTTP/1.1 200") && got.contains("bytes=4-7"), "{said}");
         let (_, got) = ask("GET /v2/a", &format!("{own}\r\n"));
         assert!(got.contains("mine") && !got.contains("AWS4"), "its own stays where it is not for it: {got}");
         let (_, got) = ask("GET /v1/a?X-Amz-Signature=abc", "\r\n");
@@ -287,7 +330,7 @@ fn a_request_is_signed_over_tls_and_each_use_is_counted() {
         assert!(sent.lock().unwrap().is_empty(), "signed without TLS");
         engine.wait(|frame| {
             let FromBroker::Used { secrets } = frame else { return None };
-            (secrets.get("aws") == Some(&3)).then_some(())
+            (secrets.get("aws") == Some(&4)).then_some(())
         });
         engine.end();
     });

@@ -9,8 +9,9 @@
 mod put;
 pub mod scrub;
 pub mod sign;
+mod windows;
 
-pub use put::searchable;
+pub use put::{is_in_other_charset, searchable};
 
 use policy::value::{Secret, SecretUse, host_matches};
 use zeroize::Zeroizing;
@@ -102,6 +103,12 @@ impl LoadedSecret {
     pub fn values(&self) -> impl Iterator<Item = &str> {
         let token = self.signer.as_ref().and_then(sign::Signer::token);
         std::iter::once(self.value.as_str()).chain(token)
+    }
+
+    /// Whether nothing of it is in any request, so that no server can say it back: it signs, without a session token.
+    #[must_use]
+    pub fn stays_here(&self) -> bool {
+        self.signer.as_ref().is_some_and(|signer| signer.token().is_none())
     }
 
     /// The hosts that may see it, as in rules.

@@ -1,6 +1,6 @@
 //! Where in a request a secret is put.
 
-use ::http::header::{ACCEPT_ENCODING, AUTHORIZATION, IF_RANGE, RANGE};
+use ::http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE};
 use ::http::request::Parts;
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
@@ -16,14 +16,88 @@ use crate::http::is_spelling;
 /// What stays as it is in a parameter: RFC 3986's unreserved.
 pub(super) const PARAMETER: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Asks for an answer that can be searched: not compressed, and whole.
+/// Wishes for an answer that could not be searched, beside [`ACCEPT_ENCODING`].
+const WISHES: [&str; 7] =
+    ["range", "if-range", "request-range", "a-im", "accept-charset", "grpc-accept-encoding", "connect-accept-encoding"];
+/// Beginnings of charsets in which ASCII is ASCII. In others a value has other bytes than the ones that are searched for.
+const CHARSETS: [&str; 19] = [
+    "utf-8",
+    "utf8",
+    "us-ascii",
+    "ascii",
+    "iso-8859-",
+    "iso8859",
+    "latin",
+    "windows-125",
+    "windows-874",
+    "cp125",
+    "gb2312",
+    "gbk",
+    "gb18030",
+    "big5",
+    "euc-",
+    "shift_jis",
+    "shift-jis",
+    "koi8",
+    "tis-620",
+];
+
+/// Asks for an answer that can be searched: not compressed, whole, and in a charset of the server's own choice.
 pub fn searchable(headers: &mut HeaderMap) {
-    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    headers.remove(RANGE);
-    headers.remove(IF_RANGE);
-    for other in ["request-range", "a-im", "accept-charset", "grpc-accept-encoding", "connect-accept-encoding"] {
-        headers.remove(other);
+    let is_wish =
+        |name: &&HeaderName| WISHES.iter().chain([&"accept-encoding"]).any(|wish| is_spelling(name.as_str(), wish));
+    let wishes: Vec<HeaderName> = headers.keys().filter(is_wish).cloned().collect();
+    for name in wishes {
+        headers.remove(name);
     }
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    let accepted: Vec<HeaderValue> = headers.get_all(ACCEPT).iter().filter_map(without_charset).collect();
+    headers.remove(ACCEPT);
+    for value in accepted {
+        headers.append(ACCEPT, value);
+    }
+}
+
+/// A list of media types without their charsets, by which many a server chooses the one of its answer. `None`: it is no text.
+fn without_charset(value: &HeaderValue) -> Option<HeaderValue> {
+    let text = value.to_str().ok()?;
+    if !text.to_ascii_lowercase().contains("charset") {
+        return Some(value.clone());
+    }
+    let one =
+        |media: &str| parted(media, ';').into_iter().filter(|part| !is_charset(part)).collect::<Vec<_>>().join(";");
+    let list: Vec<String> = parted(text, ',').into_iter().map(one).collect();
+    HeaderValue::from_str(&list.join(",")).ok()
+}
+
+fn is_charset(parameter: &str) -> bool {
+    let name = parameter.split('=').next().unwrap_or_default().trim();
+    name.get(..7).is_some_and(|begin| begin.eq_ignore_ascii_case("charset"))
+}
+
+/// The parts of a text between marks that are in no quotes.
+fn parted(text: &str, mark: char) -> Vec<&str> {
+    let (mut quoted, mut escaped) = (false, false);
+    text.split(|letter: char| {
+        let ends = letter == mark && !quoted;
+        quoted ^= letter == '"' && !escaped;
+        escaped = letter == '\\' && quoted && !escaped;
+        ends
+    })
+    .collect()
+}
+
+/// Whether a body of these headers says of itself that it is in a charset in which a value would have other bytes.
+#[must_use]
+pub fn is_in_other_charset(headers: &HeaderMap) -> bool {
+    let is_other = |value: &HeaderValue| {
+        let text = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
+        let charsets = parted(&text, ';').into_iter().filter(|part| is_charset(part));
+        let names = charsets.filter_map(|part| part.split_once('=')).map(|(_, name)| name.trim().trim_matches('"'));
+        let mut names = names.filter(|name| !name.is_empty());
+        names.any(|name| !CHARSETS.iter().any(|known| name.starts_with(known)))
+    };
+    headers.get_all(CONTENT_TYPE).iter().any(is_other)
 }
 
 /// Whether a place can be used.

@@ -2,7 +2,7 @@
 //!
 //! Each byte of a value is overwritten with `*`, so no length changes. It is searched for as it is, in hexadecimal digits, and in
 //! base64 at each of the three places where it can begin (so also in `Basic`). Each character of these may stand as it is,
-//! percent-encoded or escaped as in JSON, whichever a writer takes for which: writers differ in what they escape. Not in other
+//! percent-encoded or escaped as in JSON (a `'` also as in shells and SQL), whichever a writer takes for which: writers differ in what they escape. Not in other
 //! codings, which a server that means to give a secret away can always find.
 
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::LoadedSecret;
+use super::windows::Windows;
 
 const MASK: u8 = b'*';
 /// Most bytes that one byte of a form is written as: `\u0026`.
@@ -23,6 +24,7 @@ const HELD: usize = 1 << 10;
 #[derive(Default)]
 pub struct Forms {
     all: Vec<Form>,
+    windows: Windows,
     /// A value has bytes that no token has.
     any_byte: bool,
 }
@@ -50,6 +52,7 @@ impl Forms {
                 forms.add(value);
             }
         }
+        forms.windows = Windows::of(forms.all.iter().map(|form| form.text.as_str()));
         forms
     }
 
@@ -80,7 +83,7 @@ impl Forms {
 
     /// Overwrites what is in a text that is there whole; says whether anything was.
     pub fn mask(&self, text: &mut [u8]) -> bool {
-        let marks = self.marks(text);
+        let marks = self.marks(text, false);
         for (byte, _) in text.iter_mut().zip(&marks).filter(|(_, is_marked)| **is_marked) {
             *byte = MASK;
         }
@@ -90,19 +93,35 @@ impl Forms {
     /// Whether a name, which is written in small letters whatever was sent, has one.
     #[must_use]
     pub fn is_in_name(&self, name: &str) -> bool {
-        let begins = |at: usize| self.met(name.as_bytes().get(at..).unwrap_or_default(), true).is_some();
-        (0..name.len()).any(begins)
+        self.marks(name.as_bytes(), true).contains(&true)
     }
 
-    fn marks(&self, text: &[u8]) -> Vec<bool> {
+    /// Which bytes are of a value. No place is looked at for how far it fits, but where a window of a form stands whole.
+    fn marks(&self, text: &[u8], folds: bool) -> Vec<bool> {
         let mut marks = vec![false; text.len()];
-        for at in 0..text.len() {
-            let met = self.met(text.get(at..).unwrap_or_default(), false);
-            for mark in marks.iter_mut().skip(at).take(met.unwrap_or(0)) {
-                *mark = true;
+        // Windows that begin side by side are of the same places.
+        let mut tried = vec![0_usize; self.all.len()];
+        self.windows.places(text, MAX_ESCAPE, |at, places| {
+            let (Some(form), Some(tried)) = (self.all.get(at), tried.get_mut(at)) else { return };
+            for place in places.start.max(*tried)..places.end {
+                let met = text.get(place..).and_then(|rest| form.met(rest, folds));
+                for mark in marks.iter_mut().skip(place).take(met.unwrap_or(0)) {
+                    *mark = true;
+                }
             }
-        }
+            *tried = places.end.max(*tried);
+        });
         marks
+    }
+
+    /// [`Self::mask`] by a look at each place.
+    #[cfg(test)]
+    pub(super) fn mask_slowly(&self, text: &mut [u8]) {
+        let met = |at: usize| self.all.iter().filter_map(|form| form.met(&text[at..], false)).max().unwrap_or(0);
+        let marked: Vec<_> = (0..text.len()).map(|at| at..at + met(at)).collect();
+        for range in marked {
+            text[range].fill(MASK);
+        }
     }
 
     /// How many of the last bytes are held back: as many as a form can have, up to a byte that is in none. Never by what the values
@@ -111,11 +130,6 @@ impl Forms {
         let longest = self.all.iter().map(|form| form.text.len()).max().unwrap_or(0).saturating_mul(MAX_ESCAPE);
         let could = |byte: &&u8| self.any_byte || is_of_token(**byte) || matches!(**byte, b'%' | b'\\');
         text.iter().rev().take(longest.next_multiple_of(HELD)).take_while(could).count()
-    }
-
-    /// Whether a text begins with a form: with so many bytes at most.
-    fn met(&self, text: &[u8], folds: bool) -> Option<usize> {
-        self.all.iter().filter_map(|form| form.met(text, folds)).max()
     }
 }
 
@@ -128,20 +142,15 @@ impl Form {
     /// Whether a text begins with it, each character in any of its writings. One may be the beginning of another (`%` of `%25`),
     /// so each place that was come to is gone on from.
     fn met(&self, text: &[u8], folds: bool) -> Option<usize> {
-        // Nearly every place begins with something else.
-        let could = |next: &u8| {
-            let first = self.text.as_bytes().first();
-            matches!(next, b'%' | b'\\' | b'+') || first.is_some_and(|first| first.eq_ignore_ascii_case(next))
-        };
-        if !text.first().is_some_and(could) {
-            return None;
-        }
         let folds = folds || self.folds;
         let mut reached = vec![0];
         for character in self.text.chars() {
             let mut next = Vec::new();
             for at in reached {
                 written(character, (text, at), folds, &mut next);
+            }
+            if next.is_empty() {
+                return None;
             }
             next.sort_unstable();
             next.dedup();
@@ -154,7 +163,18 @@ impl Form {
 /// Adds the places behind a character that is written at a place of a text, in each writing that fits.
 fn written(character: char, (text, at): (&[u8], usize), folds: bool, reached: &mut Vec<usize>) {
     let rest = text.get(at..).unwrap_or_default();
-    let Some(next) = rest.first().copied() else { return };
+    let other =
+        if character.is_ascii_lowercase() { character.to_ascii_uppercase() } else { character.to_ascii_lowercase() };
+    // The letter of the other case has another number.
+    for character in [Some(character), Some(other).filter(|other| folds && *other != character)].into_iter().flatten() {
+        let counts = writings(character, rest, folds).into_iter().flatten();
+        reached.extend(counts.map(|count| at.saturating_add(count)));
+    }
+}
+
+/// How many bytes each writing of a character has with which a text begins.
+fn writings(character: char, rest: &[u8], folds: bool) -> [Option<usize>; 6] {
+    let next = rest.first().copied().unwrap_or_default();
     let (mut bytes, mut units) = ([0; 4], [0; 2]);
     let plain: &str = character.encode_utf8(&mut bytes);
     let units: &[u16] = character.encode_utf16(&mut units);
@@ -165,16 +185,17 @@ fn written(character: char, (text, at): (&[u8], usize), folds: bool, reached: &m
             [b'\\', b'u', digit(high >> 4), digit(high & 15), digit(low >> 4), digit(low & 15)]
         })
     };
-    let is_short = next == b'\\' && matches!(character, '"' | '\\' | '/');
-    let writings = [
+    let is_short = next == b'\\' && matches!(character, '"' | '\\' | '/' | '\'');
+    [
         begun(plain.bytes(), rest, folds),
         // As forms write it.
         (next == b'+' && character == ' ').then_some(1),
         (next == b'%').then(|| begun(percent(), rest, true)).flatten(),
         (next == b'\\').then(|| begun(number(), rest, true)).flatten(),
         is_short.then(|| begun(std::iter::once(b'\\').chain(plain.bytes()), rest, true)).flatten(),
-    ];
-    reached.extend(writings.into_iter().flatten().map(|count| at.saturating_add(count)));
+        // As SQL writes it.
+        (character == '\'').then(|| begun(b"''".iter().copied(), rest, true)).flatten(),
+    ]
 }
 
 /// How many bytes a writing has with which a text begins.
@@ -234,7 +255,7 @@ impl Scrub {
     /// Bytes that were marked stay so: a value may end where the beginning of another one is held back.
     fn mark(&mut self) {
         self.marked.resize(self.held.len(), false);
-        for (mark, now) in self.marked.iter_mut().zip(self.forms.marks(&self.held)) {
+        for (mark, now) in self.marked.iter_mut().zip(self.forms.marks(&self.held, false)) {
             *mark |= now;
             self.found |= now;
         }

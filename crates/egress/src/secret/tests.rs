@@ -8,7 +8,8 @@ use policy::value::{Secret, SecretSource, SecretUse};
 use proptest::prelude::*;
 
 use super::scrub::{Forms, Scrub};
-use super::{LoadedSecret, RequestTarget};
+use super::windows::Windows;
+use super::{LoadedSecret, RequestTarget, is_in_other_charset, searchable};
 use crate::denial::To;
 
 const VALUE: &str = "s3cr3t/+\"value? ";
@@ -54,6 +55,36 @@ fn a_header_replaces_all_that_the_program_sent() {
     assert_eq!(parts.headers.get("accept-encoding").unwrap(), "identity");
     assert!(parts.headers.get("range").is_none());
     assert!(!format!("{:?}", parts.headers).contains("s3cr3t"), "shown by Debug");
+}
+
+#[test]
+fn wishes_for_an_answer_that_cannot_be_searched_are_taken_away() {
+    let mut asked = parts(
+        "/v1/a",
+        &[
+            ("Accept", "text/plain;charset=utf-16le, a/b; q=0.5; x=\"1,2;charset\"; Charset = cp037"),
+            ("Accept", "text/html"),
+            ("accept.charset", "utf-16"),
+            ("Accept_Encoding", "gzip"),
+            ("If_Range", "x"),
+        ],
+    );
+    searchable(&mut asked.headers);
+    let all: Vec<_> = asked.headers.get_all("accept").iter().map(|value| value.to_str().unwrap()).collect();
+    assert_eq!(all, ["text/plain, a/b; q=0.5; x=\"1,2;charset\"", "text/html"]);
+    assert_eq!(asked.headers.len(), 3, "{:?}", asked.headers);
+    for (media, is_other) in [
+        ("text/plain", false),
+        ("text/plain; charset=UTF-8", false),
+        ("text/html;charset=\"iso-8859-1\"", false),
+        ("text/html; charset=", false),
+        ("text/plain;charset=UTF-16LE", true),
+        ("text/plain; a=\";\"; charset=\"cp037\"", true),
+        ("text/plain; charset=utf-7", true),
+    ] {
+        let told = parts("/", &[("content-type", media)]);
+        assert_eq!(is_in_other_charset(&told.headers), is_other, "{media}");
+    }
 }
 
 #[test]
@@ -306,6 +337,99 @@ fn how_much_is_held_back_says_nothing_of_a_value() {
     }
     // What is longer than any form goes on.
     assert_eq!(given(&token(), &"a".repeat(10_000)), 10_000 - 1024);
+}
+
+/// However much of a value a text has, as long as it is not all: no place of it is looked at.
+#[test]
+fn no_letter_of_a_value_makes_a_text_take_longer() {
+    let token = "sk-live-Zq83LmX0vTa7Pw2k";
+    let hex: String = token.bytes().map(|byte| format!("{byte:02x}")).collect();
+    for form in [token, hex.as_str(), &STANDARD.encode(token)] {
+        let windows = Windows::of([form].into_iter());
+        let told = |text: &str| {
+            let mut places = Vec::new();
+            windows.places(text.as_bytes(), 6, |_, range| places.push(range));
+            places
+        };
+        // Some of the first digits are no part of the window: they may be the end of an escape.
+        for end in 5..form.len() {
+            for text in [form[..end].repeat(3), form[end..].to_owned(), format!("{}!", &form[..end])] {
+                assert!(told(&text).is_empty(), "{text}");
+            }
+        }
+        assert_eq!(told(&format!("%{form}\\u00")).len(), 1, "{form}");
+    }
+}
+
+#[test]
+fn capital_digits_that_are_escaped_and_quotes_of_programs_are_masked() {
+    let value = "Tr0ub4dor'\"&pass";
+    let forms = Forms::of([&LoadedSecret::new("n".to_owned(), bearer().secret, value, None).unwrap()]);
+    let digits: String = value.bytes().map(|byte| format!("{byte:02X}")).collect();
+    for form in [
+        "Tr0ub4dor\\'\\\"&pass".to_owned(),
+        "Tr0ub4dor\\'\"&pass".to_owned(),
+        "Tr0ub4dor''\"&pass".to_owned(),
+        digits.bytes().map(|byte| format!("%{byte:02X}")).collect(),
+        digits.bytes().map(|byte| format!("\\u{byte:04x}")).collect(),
+    ] {
+        let mut text = form.clone().into_bytes();
+        assert!(forms.mask(&mut text) && text.iter().all(|byte| *byte == b'*'), "{form}");
+    }
+}
+
+/// Values whose letters are read as escapes, or as the end of one.
+const AWKWARD: [&str; 8] = [
+    ODD,
+    "deadbeefCAFE0123",
+    "u0041\\u0041xx%25%41",
+    "''''\"\"\"\"",
+    "p\u{e4}ss 'w\u{f6}rd\u{1f600}",
+    "\\/\\/\\/aa//bb",
+    "25252525%41",
+    "sk-live-Zq83LmX0vTa7Pw2k",
+];
+
+/// A character in one of its writings.
+fn written(character: char, how: u8) -> String {
+    let (mut bytes, mut units) = ([0; 4], [0; 2]);
+    let plain = character.encode_utf8(&mut bytes).to_owned();
+    match how {
+        0 => plain.bytes().map(|byte| format!("%{byte:02X}")).collect(),
+        1 => character.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
+        2 if "\"\\/'".contains(character) => format!("\\{plain}"),
+        2 if character == ' ' => "+".to_owned(),
+        _ => plain,
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_found_by_windows_is_what_a_look_at_each_place_finds(
+        which in 0..AWKWARD.len(),
+        coded in 0..3_u8,
+        how in prop::collection::vec(0..8_u8, 120),
+        before in "[%\\\\u0425dDA/'\" ]{0,12}",
+        after in "[%\\\\u0425dDA/'\" ]{0,6}",
+        left in 0..3_usize,
+    ) {
+        let value = AWKWARD[which];
+        let forms = Forms::of([&LoadedSecret::new("n".to_owned(), bearer().secret, value, None).unwrap()]);
+        let form = match coded {
+            0 => value.to_owned(),
+            1 => value.bytes().map(|byte| format!("{byte:02X}")).collect(),
+            _ => STANDARD.encode(format!("{}{value}", "x".repeat(left))),
+        };
+        let characters = form.chars().zip(how.iter().cycle());
+        let writing: String = characters.map(|(character, how)| written(character, *how)).collect();
+        let text = format!("{before}{writing}{after}").into_bytes();
+        let (mut fast, mut slow) = (text.clone(), text.clone());
+        prop_assert!(forms.mask(&mut fast));
+        forms.mask_slowly(&mut slow);
+        prop_assert_eq!(
+            String::from_utf8_lossy(&fast), String::from_utf8_lossy(&slow), "{}", String::from_utf8_lossy(&text)
+        );
+    }
 }
 
 proptest! {

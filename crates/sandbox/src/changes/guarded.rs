@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::honest::{Honest, LIES};
 use super::manifest::{Change, Entry, Kind, Manifest};
 use crate::protect::{
-    self, Branches, DATA, Led, List, NEW_REPOSITORY, NodeChange, Part, REPOSITORY, Verdict, config_objection,
+    self, Branches, Commits, DATA, Led, List, NEW_REPOSITORY, NodeChange, Part, REPOSITORY, Verdict, config_objection,
     index_objection, judge, makes_repository, named_by_git, objection, part, split, with_links,
 };
 use crate::state::{Cross, Dir};
@@ -31,6 +31,8 @@ pub(super) struct Guarding<'a> {
     /// Other paths that are held, and why: what links among the control files lead to, documents of the policy, what git's
     /// configuration on the host names, what is hidden.
     steering: BTreeMap<PathBuf, &'static str>,
+    /// What new commits say of servers.
+    commits: Commits,
 }
 
 /// Why nothing of a repository is taken.
@@ -150,16 +152,17 @@ impl<'a> Guarding<'a> {
             named = with_links(&manifest.workspace, host, named);
         }
         let steering = steering(list, manifest, led, named);
-        let mut all = Self { list, folders, host, blobs, repositories, steering };
+        let mut all = Self { list, folders, host, blobs, repositories, steering, commits: Commits::default() };
         // In what is held already, such as a new repository, nobody needs to look.
         let open = |entry: &&Entry| !all.folders.iter().any(|(folder, _)| entry.path.starts_with(folder));
         let objects = manifest.entries.iter().filter(open).filter_map(|entry| match all.verdict(entry) {
             Verdict::Contents(kind) if kind.holds_objects() => Some((entry.path.as_path(), (entry, kind))),
             Verdict::Contents(_) | Verdict::Free | Verdict::Held(_) => None,
         });
-        let lies = Honest::of(blobs, objects.collect()).lies();
+        let (lies, commits) = Honest::of(blobs, objects.collect()).lies();
         let lied: BTreeSet<&Path> = lies.into_iter().map(|entry| all.of_git(&entry.path)).collect();
         all.folders.extend(lied.into_iter().map(|folder| (folder, LIES.to_owned())));
+        all.commits = commits;
         all
     }
 
@@ -210,7 +213,9 @@ impl<'a> Guarding<'a> {
                     Some((before, now)) if kind == protect::Kind::Config => {
                         config_objection(&before, &now, &self.has_branch(entry))
                     }
-                    Some((before, now)) => objection(kind, &before, &now),
+                    Some((before, now)) => {
+                        objection(kind, &before, &now).or_else(|| self.other_servers(entry, &before, &now))
+                    }
                     None => Some("it is too large to be judged, or cannot be read".to_owned()),
                 };
                 why.map(|why| format!("version control: {why}"))
@@ -231,6 +236,25 @@ impl<'a> Guarding<'a> {
             }
             Verdict::Contents(_) | Verdict::Free | Verdict::Held(_) => None,
         }
+    }
+
+    /// Why a reference is held: the new commit that it names says of other servers than the host's index.
+    fn other_servers(&self, reference: &Entry, before: &[u8], now: &[u8]) -> Option<String> {
+        let (before, now) = (String::from_utf8_lossy(before), String::from_utf8_lossy(now));
+        let known: BTreeSet<&str> = before.lines().collect();
+        let commits = now.lines().filter(|line| !known.contains(line)).filter_map(|line| line.split(' ').next());
+        let index = self.of_git(&reference.path).join("index");
+        let hosts = self.host.and_then(|host| {
+            let text = host.read(&index, MAX_JUDGED).unwrap_or_default();
+            Some(protect::servers(&text, protect::Hash::of(host, &index)?))
+        });
+        let hosts = hosts.unwrap_or_default();
+        let mut said = commits.flat_map(|commit| self.commits.servers(commit));
+        let (name, _) = said.find(|(name, is)| hosts.get(*name).is_none_or(|host| host != is))?;
+        let name = String::from_utf8_lossy(name);
+        Some(format!(
+            "its commit has another `{name}` than the host: it is read from there too, and says which server is asked"
+        ))
     }
 
     /// Whether the host has a repository at a path of the working tree of this index.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::guarded::MAX_JUDGED;
 use super::manifest::{Change, Entry};
-use crate::protect::{Kind, MAX_UNPACKED, Name, beside, is_loose};
+use crate::protect::{Commits, Kind, MAX_UNPACKED, Name, beside, is_loose};
 use crate::state::Dir;
 
 /// Why a folder of git's is held with all that is in it.
@@ -20,23 +20,29 @@ pub(super) struct Honest<'a> {
     blobs: Option<&'a Dir>,
     objects: BTreeMap<&'a Path, (&'a Entry, Kind)>,
     left: u64,
+    commits: Commits,
 }
 
 impl<'a> Honest<'a> {
-    pub(super) const fn of(blobs: Option<&'a Dir>, objects: BTreeMap<&'a Path, (&'a Entry, Kind)>) -> Self {
-        Self { blobs, objects, left: MAX_UNPACKED }
+    pub(super) fn of(blobs: Option<&'a Dir>, objects: BTreeMap<&'a Path, (&'a Entry, Kind)>) -> Self {
+        Self { blobs, objects, left: MAX_UNPACKED, commits: Commits::default() }
     }
 
-    /// The objects that are not what they are called, and those of which nobody can say.
-    pub(super) fn lies(mut self) -> Vec<&'a Entry> {
+    /// The objects that are not what they are called, and those of which nobody can say; and what the others say of commits.
+    pub(super) fn lies(mut self) -> (Vec<&'a Entry>, Commits) {
         let all: Vec<_> = self.objects.values().copied().collect();
-        all.into_iter().filter(|(entry, kind)| !self.is_honest(entry, *kind)).map(|(entry, _)| entry).collect()
+        let lies =
+            all.into_iter().filter(|(entry, kind)| !self.is_honest(entry, *kind)).map(|(entry, _)| entry).collect();
+        (lies, self.commits)
     }
 
     fn is_honest(&mut self, entry: &Entry, kind: Kind) -> bool {
         match kind {
             Kind::Large(name) => entry.sha256.as_deref() == Some(name.text().as_str()),
-            Kind::Loose(name) => self.content(entry).is_some_and(|file| is_loose(&name, &file, &mut self.left)),
+            Kind::Loose(name) => match self.content(entry) {
+                Some(file) => is_loose(&name, &file, &mut self.left, &mut self.commits),
+                None => false,
+            },
             Kind::Pack(name) => self.is_indexed(entry, &name),
             // The pack decides.
             Kind::BesidePack => self.objects.contains_key(entry.path.with_extension("pack").as_path()),
@@ -46,7 +52,8 @@ impl<'a> Honest<'a> {
 
     /// Whether what the run put beside a pack is what is made from it here. A pack without an index holds nothing for git.
     fn is_indexed(&mut self, entry: &Entry, name: &Name) -> bool {
-        let Some(made) = self.content(entry).and_then(|pack| beside(name, &pack, &mut self.left)) else { return false };
+        let Some(pack) = self.content(entry) else { return false };
+        let Some(made) = beside(name, &pack, &mut self.left, &mut self.commits) else { return false };
         let same = |end: &str, made: &[u8]| {
             let path: PathBuf = entry.path.with_extension(end);
             let there = self.objects.get(path.as_path());

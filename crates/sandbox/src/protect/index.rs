@@ -40,7 +40,7 @@ const INTENDED: u16 = 0x2000;
 /// Of which side of a conflict the entry is.
 const STAGE: u16 = 0x3000;
 /// Where git LFS sends contents, and where git fetches submodules: both read the entry of this name where no file is there.
-const READ_AS_FILES: [&[u8]; 2] = [b".lfsconfig", b".gitmodules"];
+pub(super) const READ_AS_FILES: [&[u8]; 2] = [b".lfsconfig", b".gitmodules"];
 /// The length of the path, or that it is longer.
 const LENGTH: u16 = 0x0fff;
 
@@ -125,6 +125,13 @@ pub fn index_objection(
         };
         Some(format!("its entry {} {why}", crate::fault::show_bytes(&entry.path)))
     })
+}
+
+/// What an index says of the files that are read where none is there, by their hashes.
+#[must_use]
+pub fn servers(index: &[u8], hash: Hash) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let found = entries_of_host(index, hash.bytes()).filter(|entry| READ_AS_FILES.contains(&entry.path.as_slice()));
+    found.filter_map(|entry| Some((entry.path.clone(), entry.content()?.1.to_vec()))).collect()
 }
 
 /// An index without what git would believe of it unseen: its entries, those that the host has not in the same way without time

@@ -32,11 +32,11 @@ pub use gitdir::{
     DATA, Kind, NEW_REPOSITORY, NodeChange, REPOSITORY, is_remembered, makes_repository, objection, split,
 };
 pub use hold::Hold;
-pub use index::{Hash, index_objection, settled};
+pub use index::{Hash, index_objection, servers, settled};
 pub use led::{Led, documents, led, with_links};
 pub use list::{List, Marked, Protected, Shape, Verdict, judge, list, steers};
 pub use named::{named_by_git, named_elsewhere};
-pub use objects::{MAX_UNPACKED, Name, beside, is_loose};
+pub use objects::{Commits, MAX_UNPACKED, Name, beside, is_loose};
 pub use plan::{Bind, DOCUMENT, PathStat, ProtectPlan, plan};
 pub use references::merged;
 pub use sentry::{Sentry, late};

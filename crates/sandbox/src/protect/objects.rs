@@ -13,6 +13,8 @@ use flate2::bufread::ZlibDecoder;
 use sha1::{Digest as _, Sha1};
 use sha2::{Digest as _, Sha256};
 
+use super::index::READ_AS_FILES;
+
 /// How many bytes are unpacked in one look at the changes of a run, in all.
 pub const MAX_UNPACKED: u64 = 4 << 30;
 /// No larger object is unpacked.
@@ -79,12 +81,65 @@ impl Format {
     }
 }
 
+/// What new commits say of servers: git and git LFS read files of a commit as if they stood in the working tree.
+#[derive(Debug, Default)]
+pub struct Commits {
+    /// The tree of a commit.
+    commits: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Of trees that have such a file: its name and what it is.
+    trees: BTreeMap<Vec<u8>, Vec<(&'static [u8], Vec<u8>)>>,
+}
+
+impl Commits {
+    /// The files of a new commit that say which servers are asked, and what each is; none of one that was there before.
+    pub fn servers(&self, commit: &str) -> impl Iterator<Item = (&'static [u8], &[u8])> {
+        let commit = policy::json::unhex(commit.trim_ascii_end()).unwrap_or_default();
+        let tree = self.commits.get(&commit).and_then(|tree| self.trees.get(tree));
+        tree.into_iter().flatten().map(|(name, is)| (*name, is.as_slice()))
+    }
+
+    fn note(&mut self, name: &[u8], kind: &str, content: &[u8]) {
+        if kind == "commit" {
+            let line = content.split(|byte| *byte == b'\n').next().and_then(|line| line.strip_prefix(b"tree "));
+            let tree = line.and_then(|hex| policy::json::unhex(std::str::from_utf8(hex).ok()?));
+            self.commits.extend(tree.map(|tree| (name.to_vec(), tree)));
+        } else if kind == "tree" {
+            let of = |wanted: &&'static [u8]| Some((*wanted, entry_of(content, wanted, name.len())?));
+            let found: Vec<_> = READ_AS_FILES.iter().filter_map(of).collect();
+            self.trees.extend(Some((name.to_vec(), found)).filter(|(_, found)| !found.is_empty()));
+        }
+    }
+}
+
+/// What a tree has under a name; hashes have so many bytes.
+fn entry_of(tree: &[u8], wanted: &[u8], length: usize) -> Option<Vec<u8>> {
+    let mut rest = tree;
+    loop {
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        let (head, behind) = rest.split_at_checked(end)?;
+        let name = head.splitn(2, |byte| *byte == b' ').nth(1)?;
+        let (is, behind) = behind.get(1..)?.split_at_checked(length)?;
+        if name == wanted {
+            return Some(is.to_vec());
+        }
+        rest = behind;
+    }
+}
+
 /// Whether the file of a loose object has the contents that it is named by. What is unpacked is taken from `left`.
 #[must_use]
-pub fn is_loose(name: &Name, file: &[u8], left: &mut u64) -> bool {
+pub fn is_loose(name: &Name, file: &[u8], left: &mut u64, commits: &mut Commits) -> bool {
     let mut rest = file;
     let object = inflate(&mut rest, left).filter(|object| rest.is_empty() && is_sized(object));
-    object.is_some_and(|object| name.is(&Format::of(name).sum(&[&object])))
+    object.is_some_and(|object| {
+        let sum = Format::of(name).sum(&[&object]);
+        let at = object.iter().position(|byte| *byte == 0).unwrap_or_default();
+        let kind = if object.starts_with(b"tree ") { "tree" } else { "commit" };
+        if object.starts_with(b"tree ") || object.starts_with(b"commit ") {
+            commits.note(&sum, kind, object.get(at.saturating_add(1)..).unwrap_or_default());
+        }
+        name.is(&sum)
+    })
 }
 
 /// Whether an object says of itself what it is, and its size.
@@ -110,7 +165,7 @@ pub struct PackIndexes {
 /// Makes the index of a pack; `None` if it is not whole by itself, or there is too much in it. What is unpacked is taken from
 /// `left`.
 #[must_use]
-pub fn beside(name: &Name, pack: &[u8], left: &mut u64) -> Option<PackIndexes> {
+pub fn beside(name: &Name, pack: &[u8], left: &mut u64, commits: &mut Commits) -> Option<PackIndexes> {
     let format = Format::of(name);
     let (body, checksum) = pack.split_at_checked(pack.len().checked_sub(format.length())?)?;
     if format.sum(&[body]) != checksum {
@@ -118,7 +173,7 @@ pub fn beside(name: &Name, pack: &[u8], left: &mut u64) -> Option<PackIndexes> {
     }
     let scanned = scan(format, body, left)?;
     let count = scanned.len();
-    let mut named = resolve(format, scanned, left)?;
+    let mut named = resolve(format, scanned, left, commits)?;
     if named.len() != count {
         return None;
     }
@@ -216,7 +271,12 @@ type Base = Rc<(&'static str, Vec<u8>)>;
 
 /// Names the objects of a pack: each that is whole, then those that are made from it, and so on. One that is made from none of
 /// them is missing in the end.
-fn resolve(format: Format, packed: Vec<PackObject<'_>>, left: &mut u64) -> Option<Vec<PackEntry>> {
+fn resolve(
+    format: Format,
+    packed: Vec<PackObject<'_>>,
+    left: &mut u64,
+    commits: &mut Commits,
+) -> Option<Vec<PackEntry>> {
     let (mut by_place, mut by_name) =
         (BTreeMap::<usize, Vec<PackObject<'_>>>::new(), BTreeMap::<Vec<u8>, Vec<_>>::new());
     let mut queue: Vec<(PackObject<'_>, Option<Base>)> = Vec::new();
@@ -240,6 +300,7 @@ fn resolve(format: Format, packed: Vec<PackObject<'_>>, left: &mut u64) -> Optio
             kept = kept.saturating_sub(base.1.len());
         }
         let name = format.sum(&[format!("{kind} {}\0", content.len()).as_bytes(), &content]);
+        commits.note(&name, kind, &content);
         let mut next = by_place.remove(&object.at).unwrap_or_default();
         next.extend(by_name.remove(&name).unwrap_or_default());
         named.push(PackEntry { name, crc: object.crc, at: object.at });

@@ -95,6 +95,28 @@ fn datagrams_pass_where_a_rule_says_udp_and_nowhere_else() {
     });
 }
 
+/// Nobody can tell the program; who reads the report is told.
+#[test]
+fn a_datagram_that_does_not_arrive_is_told() {
+    staged("flows::a_datagram_that_does_not_arrive_is_told", |stage| {
+        let mut engine = stage.broker(&json!({"allow": [{"host": HOST, "ports": [123], "protocol": "udp"}]}));
+        engine.ready();
+        stage.program(|| {
+            let one = socket(false);
+            one.set_read_timeout(Some(SOON)).unwrap();
+            let at = SocketAddr::new(address(HOST), 123);
+            (0..2).for_each(|_| assert_eq!(exchange(&one, at, b"anybody?"), None));
+        });
+        let told = engine.wait(|frame| match frame {
+            FromBroker::Unreached { host, port, why } => Some((host.clone(), *port, why.clone())),
+            _ => None,
+        });
+        assert_eq!((told.0.as_str(), told.1), (HOST, 123));
+        assert!(told.2.contains("did not arrive") && told.2.to_lowercase().contains("refused"), "{told:?}");
+        engine.end();
+    });
+}
+
 #[test]
 fn flows_count_among_connections_and_bytes() {
     staged("flows::flows_count_among_connections_and_bytes", |stage| {

@@ -1,6 +1,8 @@
 //! Where the grants of a policy really lead. `policy` judges them by their names alone and may not look; what a link leads
-//! to is as dangerous as its own name, and an earlier run may have put that link into its workspace.
+//! to is as dangerous as its own name, and an earlier run may have put that link into its workspace. So is another place in which the
+//! same is to be seen, since its file system is mounted there too (`mount --bind`).
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use policy::diagnostic::{Diagnostic, SourceLocation};
@@ -10,6 +12,7 @@ use policy::{ClauseId, Diagnostics, Loaded, Plan};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::{Fault, show_path};
+use crate::run::mounts::Mounts;
 
 /// The folders of the log and of what runs left, and of the keys.
 pub(crate) fn ours(environment: &Environment) -> Vec<PathBuf> {
@@ -109,24 +112,40 @@ fn named(loaded: &Loaded) -> Vec<PolicyPath<'_>> {
     all
 }
 
+/// Whether two paths are one file or folder: a mount may cover what is elsewhere.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+    identity(one).is_some_and(|this| identity(other) == Some(this))
+}
+
 /// Refuses what leads to a dangerous place without saying so.
 ///
 /// # Errors
 /// Every grant that does.
 pub(crate) fn lead_nowhere_dangerous(loaded: &Loaded, environment: &Environment) -> Result<(), Error> {
-    // What is not there, and what leads nowhere else, was judged already.
-    let real = |named: &PolicyPath<'_>| named.path.canonicalize().ok().filter(|real| real != named.path);
+    // What is not there was judged by its name already.
+    let real = |named: &PolicyPath<'_>| named.path.canonicalize().ok();
     let led: Vec<_> = named(loaded).into_iter().filter_map(|named| Some((real(&named)?, named))).collect();
     if led.is_empty() {
         return Ok(());
     }
+    let mounts = Mounts::default();
     let home = environment.home.as_deref().and_then(|home| home.canonicalize().ok());
     let ours: Vec<_> = ours(environment)
         .into_iter()
         .map(|folder| folder.canonicalize().unwrap_or_else(|_missing| folder.clone()))
         .collect();
     let judge = |(real, PolicyPath { clause, path, spelled }): (PathBuf, PolicyPath<'_>)| {
-        let why = policy::danger::why(&real, home.as_deref(), &ours)?;
+        let why_of = |place: &Path| policy::danger::why(place, home.as_deref(), &ours);
+        let by_link = || Some((real.clone(), why_of(&real).filter(|_| real != path)?));
+        let by_mount = || {
+            let mut elsewhere = mounts.elsewhere(&real).into_iter();
+            elsewhere.find_map(|(place, part)| {
+                let why = why_of(&place)?;
+                is_same(&place, &real.join(part)).then_some((place, why))
+            })
+        };
+        let (place, why) = by_link().or_else(by_mount)?;
         let is_said = |grant: &Grant| grant.dangerous && grant.from.canonicalize().is_ok_and(|from| from == real);
         if spelled.is_some_and(|(_, grants)| grants.iter().any(is_said)) {
             return None;
@@ -140,7 +159,7 @@ pub(crate) fn lead_nowhere_dangerous(loaded: &Loaded, environment: &Environment)
         Some(Diagnostic {
             id: "grant/dangerous".to_owned(),
             clause: Some(clause),
-            what: format!("`{}` names {}, which leads to {}", clause.path(), show_path(path), show_path(&real)),
+            what: format!("`{}` names {}, which leads to {}", clause.path(), show_path(path), show_path(&place)),
             at: SourceLocation {
                 name: loaded.origins.of(clause).to_owned(),
                 line_column: None,

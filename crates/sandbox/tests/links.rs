@@ -84,3 +84,38 @@ fn without_that_demand_the_link_is_followed_and_with_it_a_plain_folder_is_shown(
         assert_eq!(printed(&root, clause, false, || swap(&root)).unwrap(), "elsewhere", "{clause:?}");
     }
 }
+
+/// The attack: a dangerous place by another mount (`mount --bind`). The tests have a mount namespace of their own.
+#[test]
+fn a_second_mount_of_a_dangerous_place_is_as_dangerous() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let (home, other) = (root.join("home"), root.join("other"));
+    for name in ["home/.ssh/keys", "home/work/plain", "other"] {
+        fs::create_dir_all(root.join(name)).unwrap();
+    }
+    let variables = [("HOME", home.clone()), ("FUMEHOOD_STATE", root.join("state"))];
+    let env: BTreeMap<OsString, OsString> =
+        variables.into_iter().map(|(name, value)| (name.into(), value.into_os_string())).collect();
+    let environment = Environment::new(Some("/".into()), env, rustix::process::geteuid().as_raw());
+    let why = |clause: &str, path: &Path| {
+        let set = PolicyLayer::Set(format!("fs.{clause}=[{:?}]", path.to_str().unwrap()));
+        match sandbox::load(&[set], &environment, Inputs::Now) {
+            Ok(_) => None,
+            Err(Error::Mistakes(mistakes)) => {
+                Some(mistakes.list.into_iter().map(|mistake| mistake.id).collect::<String>())
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    };
+    for (shown, below) in [("", ""), ("", ".ssh/keys"), (".ssh", ""), (".ssh/keys", "")] {
+        rustix::mount::mount_bind(home.join(shown), &other).unwrap();
+        let path = other.join(below);
+        assert_eq!(why("read", &path).as_deref(), Some("grant/dangerous"), "{shown} {below}");
+        assert_eq!(why("dangerous-read", &path), None, "{shown} {below}");
+        rustix::mount::unmount(&other, rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
+    rustix::mount::mount_bind(home.join("work/plain"), &other).unwrap();
+    assert_eq!(why("read", &other), None);
+    rustix::mount::unmount(&other, rustix::mount::UnmountFlags::DETACH).unwrap();
+}

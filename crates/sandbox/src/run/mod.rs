@@ -31,7 +31,7 @@ mod laying;
 mod live;
 mod locks;
 mod moment;
-mod mounts;
+pub(crate) mod mounts;
 mod now;
 mod options;
 mod outcome;

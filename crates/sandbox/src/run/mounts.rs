@@ -12,7 +12,7 @@ use crate::fault::show_path;
 
 /// What is mounted on this host, read once and only when somebody asks. Nothing where this kernel's list cannot be read.
 #[derive(Debug, Default)]
-pub(super) struct Mounts(OnceCell<Vec<sys::proc::Mount>>);
+pub(crate) struct Mounts(OnceCell<Vec<sys::proc::Mount>>);
 
 impl Mounts {
     fn all(&self) -> impl Iterator<Item = &sys::proc::Mount> {
@@ -28,13 +28,26 @@ impl Mounts {
         path.starts_with(folder) || shown.any(|(other, top)| other == device && at.starts_with(top))
     }
 
+    /// Other places in which the same is to be seen, or a part of it, with where that is below the path: the same file system is mounted
+    /// there too (`mount --bind`). A mount that covers one of them is not known here.
+    pub(crate) fn elsewhere(&self, path: &Path) -> Vec<(PathBuf, PathBuf)> {
+        let Some((device, at)) = self.location(path) else { return Vec::new() };
+        let same = self.all().filter(|mount| mount.device == device);
+        let seen = same.filter_map(|mount| {
+            let (root, point) = (Path::new(&mount.root), Path::new(&mount.point));
+            let above = at.strip_prefix(root).ok().map(|below| (joined(point, below), PathBuf::new()));
+            above.or_else(|| Some((point.to_owned(), root.strip_prefix(&at).ok()?.to_owned())))
+        });
+        seen.filter(|(place, _)| !place.starts_with(path)).collect()
+    }
+
     /// On which device a path is, and where on it.
     fn location(&self, path: &Path) -> Option<((u32, u32), PathBuf)> {
         let path = PathBuf::from(sys::proc::shown(path.as_os_str().as_bytes()));
         let over = self.all().filter_map(|mount| Some((mount, path.strip_prefix(&mount.point).ok()?)));
         // Of several in one place the last one is on top.
         let (mount, rest) = over.max_by_key(|(mount, _)| Path::new(&mount.point).components().count())?;
-        Some((mount.device, Path::new(&mount.root).join(rest)))
+        Some((mount.device, joined(Path::new(&mount.root), rest)))
     }
 
     /// Where something is mounted below a folder, relative to it.
@@ -59,6 +72,11 @@ impl Mounts {
     }
 }
 
+/// Without a slash at the end.
+fn joined(folder: &Path, below: &Path) -> PathBuf {
+    if below == Path::new("") { folder.to_owned() } else { folder.join(below) }
+}
+
 /// [`Mounts::unseen`], for one who asks once.
 pub(super) fn unseen(policy: &Policy, tier: Tier, root: &Path) -> Vec<String> {
     Mounts::default().unseen(policy, tier, root)
@@ -80,6 +98,29 @@ pub(super) fn not_copied(at: &Path, why: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_mounted_twice_is_known_by_its_other_places_and_by_those_of_its_parts() {
+        let line = |device: &str, root: &str, point: &str| format!("30 20 {device} {root} {point} rw - ext4 none rw\n");
+        let lines = [
+            line("8:1", "/", "/"),
+            line("8:1", "/root/keys", "/srv/b"),
+            line("8:2", "/", "/mnt/disk"),
+            line("8:2", "/people/me", "/home/me"),
+        ];
+        let mounts = Mounts(OnceCell::from(sys::proc::parse_mountinfo(&lines.concat()).unwrap()));
+        let places = |path: &str| {
+            let told = mounts.elsewhere(Path::new(path)).into_iter();
+            told.map(|(place, part)| format!("{} {}", place.display(), part.display())).collect::<Vec<_>>()
+        };
+        assert_eq!(places("/srv/b/x"), ["/root/keys/x "]);
+        assert_eq!(places("/root/keys"), ["/srv/b "]);
+        assert_eq!(places("/root"), ["/srv/b keys"]);
+        assert_eq!(places("/mnt/disk/people/me/.ssh"), ["/home/me/.ssh "]);
+        assert_eq!(places("/mnt/disk/people"), ["/home/me me"]);
+        assert_eq!(places("/home/me/work"), ["/mnt/disk/people/me/work "]);
+        assert_eq!(places("/opt"), [""; 0]);
+    }
 
     #[test]
     fn a_folder_shows_what_another_mount_shows_of_the_same_place() {

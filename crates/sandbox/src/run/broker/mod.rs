@@ -129,7 +129,7 @@ pub(super) fn begin(
         return Ok(None);
     }
     let program = environment.broker.as_deref().ok_or_else(no_program)?;
-    let own = plan::plan(program, !secrets.secrets.is_empty(), host)?;
+    let own = plan::plan(program, (&plan.policy, !secrets.secrets.is_empty()), host)?;
     let run = format!("{}-net", recorded.id);
     let path = Path::new("/tmp").join(format!("fumehood-{run}"));
     resources.note(&Resource::Temp(path.clone()))?;

@@ -19,14 +19,17 @@ const OPEN_FILES: u32 = 4096;
 const MAX_MEMORY: &str = "256M";
 /// It is one process of one thread.
 const MAX_PROCESSES: u32 = 4;
+/// Thousandths of a core that it has in any case: with less it could not answer in the time that clients give it.
+const LEAST_CPUS: u32 = 250;
 
 /// Most bytes of memory that it may lock: values of secrets, in whole pages.
 const MAX_LOCKED: u64 = 1 << 20;
 
-/// Plans it, for a run with secrets or without. No clause of a document gives the host's network: it is this plan's alone.
-pub(super) fn plan(program: &Path, with_secrets: bool, host: &Capabilities) -> Result<Plan, Error> {
+/// Plans it, for a run with secrets or without. No clause of a document gives the host's network: it is this plan's alone. `run`: the
+/// policy whose network it is, which says how much processor time there is: a program makes it work.
+pub(super) fn plan(program: &Path, (run, with_secrets): (&Policy, bool), host: &Capabilities) -> Result<Plan, Error> {
     let read: Vec<&str> = Some(RESOLVERS).filter(|path| Path::new(path).exists()).into_iter().collect();
-    let document = json!({
+    let mut document = json!({
         "version": 1,
         "name": "broker",
         "tier": "process",
@@ -38,6 +41,11 @@ pub(super) fn plan(program: &Path, with_secrets: bool, host: &Capabilities) -> R
         },
         "syscalls": { "profile": "default" },
     });
+    if let Some(cpus) = run.limits.cpus.filter(|_| host.controller("cpu").is_some())
+        && let Some(limits) = document.get_mut("limits").and_then(serde_json::Value::as_object_mut)
+    {
+        limits.insert("cpus".to_owned(), json!(f64::from(cpus.0.max(LEAST_CPUS)) / 1000.0));
+    }
     let root = Path::new("/");
     let mut layers = Layers::new(Caller { dir: root.to_path_buf(), home: None, profiles: vec!["default".to_owned()] });
     let none = |_: &Path| Err("no other document belongs here".to_owned());
@@ -100,4 +108,30 @@ fn own(clause: ClauseId, policy: &Policy, host: &Capabilities) -> Option<Support
     // It is part of the run, whose record this is.
     let of_record = [ClauseId::AuditPath, ClauseId::AuditRedact, ClauseId::AuditContent, ClauseId::AuditSync];
     of_record.contains(&clause).then_some(Support::NotAsked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a program makes it do is held as what the program does.
+    #[test]
+    fn it_has_as_much_processor_time_as_its_run_and_a_quarter_of_a_core_at_least() {
+        let host = Capabilities::probe();
+        if host.controller("cpu").is_none() {
+            return;
+        }
+        for (cpus, quota) in [("1.5", Some(150_000)), ("0.05", Some(25_000)), ("\"none\"", None)] {
+            let caller = Caller { dir: "/".into(), home: None, profiles: vec!["default".to_owned()] };
+            let mut layers = Layers::new(caller);
+            layers.set(&format!("limits.cpus={cpus}"));
+            let run = layers.finish().unwrap().policy;
+            let own = plan(Path::new("/usr/bin/env"), (&run, true), &host).unwrap();
+            let held = own.controls().find_map(|control| match control {
+                Control::Cgroup { limit: CgroupLimit::Cpu { quota_us, .. }, .. } => Some(*quota_us),
+                _ => None,
+            });
+            assert_eq!(held, quota, "{cpus}");
+        }
+    }
 }

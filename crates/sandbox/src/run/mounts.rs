@@ -10,6 +10,11 @@ use policy::value::{Tier, WorkspaceMode};
 
 use crate::fault::show_path;
 
+/// Options by which an overlay is made of folders.
+const LAYERS: [&str; 5] = ["lowerdir", "lowerdir+", "datadir", "datadir+", "upperdir"];
+/// Folders that one may show, with those of overlays of overlays.
+const MAX_LAYERS: usize = 256;
+
 /// What is mounted on this host, read once and only when somebody asks. Nothing where this kernel's list cannot be read.
 #[derive(Debug, Default)]
 pub(crate) struct Mounts(OnceCell<Vec<sys::proc::Mount>>);
@@ -20,8 +25,43 @@ impl Mounts {
         self.0.get_or_init(read).iter()
     }
 
-    /// Whether a folder shows a path that has no link in it, also by another mount of the same file system (`mount --bind`).
+    /// Whether a folder shows a path that has no link in it, also by another mount of the same file system (`mount --bind`), or as a
+    /// layer of an overlay.
     pub(super) fn shows(&self, folder: &Path, path: &Path) -> bool {
+        let mut folders = vec![folder.to_owned()];
+        let mut at = 0_usize;
+        while let Some(next) = folders.get(at).filter(|_| at < MAX_LAYERS) {
+            if self.shows_itself(next, path) {
+                return true;
+            }
+            let layers = self.layers(next).into_iter().filter(|layer| !folders.contains(layer)).collect::<Vec<_>>();
+            folders.extend(layers);
+            at = at.saturating_add(1);
+        }
+        // Of so many nobody can say.
+        folders.len() > MAX_LAYERS
+    }
+
+    /// The folders of which overlays at, above and below this folder are made, as far as this one shows them.
+    fn layers(&self, folder: &Path) -> Vec<PathBuf> {
+        let mut layers = Vec::new();
+        for mount in self.all().filter(|mount| mount.kind == "overlay") {
+            let point = Path::new(&mount.point);
+            let below = match (folder.strip_prefix(point), point.starts_with(folder)) {
+                (Ok(below), _) => below,
+                (Err(_), true) => Path::new(""),
+                (Err(_), false) => continue,
+            };
+            let top = Path::new(mount.root.trim_start_matches('/')).join(below);
+            let values = LAYERS.iter().flat_map(|option| mount.super_values(option));
+            let of = values.flat_map(|value| parted(&value));
+            // What is not there was mounted elsewhere: of a container, by its host.
+            layers.extend(of.filter_map(|layer| layer.join(&top).canonicalize().ok()));
+        }
+        layers
+    }
+
+    fn shows_itself(&self, folder: &Path, path: &Path) -> bool {
         let Some((device, at)) = self.location(path) else { return path.starts_with(folder) };
         let below = self.below(folder).into_iter().map(|point| folder.join(point));
         let mut shown = [folder.to_owned()].into_iter().chain(below).filter_map(|place| self.location(&place));
@@ -80,6 +120,21 @@ fn joined(folder: &Path, below: &Path) -> PathBuf {
 /// [`Mounts::unseen`], for one who asks once.
 pub(super) fn unseen(policy: &Policy, tier: Tier, root: &Path) -> Vec<String> {
     Mounts::default().unseen(policy, tier, root)
+}
+
+/// Folders of a list, in which `\:` is a colon of a name.
+fn parted(list: &str) -> Vec<PathBuf> {
+    let (mut parts, mut escaped) = (vec![String::new()], false);
+    for letter in list.chars() {
+        let is_end = letter == ':' && !escaped;
+        escaped = letter == '\\' && !escaped;
+        if is_end {
+            parts.push(String::new());
+        } else if !escaped && let Some(part) = parts.last_mut() {
+            part.push(letter);
+        }
+    }
+    parts.into_iter().filter(|part| part.starts_with('/')).map(PathBuf::from).collect()
 }
 
 fn beneath(at: &Path) -> String {
@@ -145,6 +200,30 @@ mod tests {
             ("/home/u", "/home/u/bm/k", true),
         ] {
             assert_eq!(mounts.shows(Path::new(folder), Path::new(path)), shows, "{folder} {path}");
+        }
+    }
+
+    #[test]
+    fn a_folder_shows_the_layers_of_an_overlay() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        for name in ["keys:1/sub", "up", "work", "beside"] {
+            std::fs::create_dir_all(top.join(name)).unwrap();
+        }
+        let here = top.display();
+        let lines = format!(
+            "20 1 8:1 / / rw - ext4 none rw\n30 20 0:9 / {here}/work rw - overlay none rw,lowerdir={here}/keys\\134:1:{here}/not,upperdir={here}/up\n"
+        );
+        let mounts = Mounts(OnceCell::from(sys::proc::parse_mountinfo(&lines).unwrap()));
+        for (shown, path, shows) in [
+            ("work", "keys:1/k", true),
+            ("work", "up/k", true),
+            ("work/sub", "keys:1/sub/k", true),
+            ("work/sub", "keys:1/k", false),
+            ("work", "beside/k", false),
+            ("beside", "up/k", false),
+        ] {
+            assert_eq!(mounts.shows(&top.join(shown), &top.join(path)), shows, "{shown} {path}");
         }
     }
 

@@ -41,6 +41,14 @@ impl Mount {
     }
 }
 
+impl Mount {
+    /// What its file system has for an option that says something, each time that it is there.
+    pub fn super_values(&self, option: &str) -> impl Iterator<Item = String> {
+        let pairs = self.super_options.split(',').filter_map(|own| own.split_once('='));
+        pairs.filter(move |(name, _)| *name == option).map(|(_, value)| unescape(value))
+    }
+}
+
 /// Parses the whole text; `None` when any line does not parse.
 #[must_use]
 pub fn parse(text: &str) -> Option<Vec<Mount>> {

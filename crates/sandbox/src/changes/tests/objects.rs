@@ -54,6 +54,35 @@ fn what_git_packs_is_taken_and_what_it_derives_stays_with_the_run() {
     }
 }
 
+/// git LFS and git itself read these files from a commit where none stands in the working tree.
+#[test]
+fn a_branch_whose_commit_names_other_servers_stays_with_the_run() {
+    for (options, pack) in
+        [("--object-format=sha1", ""), ("--object-format=sha256", "; git repack -adq; git pack-refs --all")]
+    {
+        for (name, held) in [(".lfsconfig", true), (".gitmodules", true), ("lfsconfig", false)] {
+            let commit = "t=$(printf '100644 blob %s\\t%s\\n' $b NAME | git mktree); git update-ref HEAD $(git commit-tree -m x -p HEAD $t)";
+            let commit = commit.replace("NAME", name);
+            let script = format!("b=$(echo x | git hash-object -w --stdin); {commit}{pack}");
+            let host = repository(options, &script);
+            let before = shell(&host, "git rev-parse main").1;
+            let applied = leave(&host);
+            let after = shell(&host, "git rev-parse main").1;
+            assert_eq!(before == after, held, "{options} {name}: {applied:?}");
+            let said = host.diff().text();
+            assert_eq!(said.contains("which server is asked"), held, "{name}: {said}");
+        }
+    }
+    // What the host has so is no other.
+    let mut host = Host::new(&[(".lfsconfig", "[lfs]\n\turl = https://a.example/x\n")]);
+    assert!(shell(&host, "git init -q -b main . && git add .lfsconfig && git commit -qm first").0);
+    host.begin();
+    host.overlay(&format!("{AS}echo b > b; git add b; git commit -qm second"));
+    host.read();
+    leave(&host);
+    assert_eq!(shell(&host, "git log --format=%s -1").1, "second");
+}
+
 /// Lets somebody change the files below `.git/objects` that the run left, with those names.
 fn forge(host: &Host, end: &str, change: impl Fn(&Path)) {
     let objects = host.at("upper").join(".git/objects");

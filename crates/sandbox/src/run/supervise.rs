@@ -538,11 +538,15 @@ impl<'a, 'v> Watch<'a, 'v> {
         if let Some(most) = watches.waiting
             && sample.waiting > most.0
         {
-            let words = format!(
-                "connections that nobody accepted and netlink sockets hold {}, more than a quarter of {}",
-                bytes(sample.waiting),
-                limit_of(watches.memory_limit),
-            );
+            let limit = limit_of(watches.memory_limit);
+            let words = if sample.waiting == u64::MAX {
+                format!("it has more sockets than anybody could look through for what is not charged to {limit}")
+            } else {
+                let held = bytes(sample.waiting);
+                format!(
+                    "connections that nobody accepted and netlink sockets hold {held}, more than a quarter of {limit}"
+                )
+            };
             return Some((Limit::Memory, words));
         }
         if sample.oom_kills > 0 && !watches.live {

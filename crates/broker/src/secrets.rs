@@ -17,7 +17,8 @@ use egress::secret::scrub::{Forms, Scrub};
 use egress::secret::{LoadedSecret, RequestTarget, is_in_other_charset, searchable, sign};
 use egress::wire;
 use http::header::{
-    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderName, TRANSFER_ENCODING, UPGRADE,
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderName, IF_RANGE, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -323,11 +324,12 @@ fn not_put(why: &'static str, instead: &'static str) -> NotPut {
     NotPut::Denied(Reason::Secret { why, instead })
 }
 
-/// Whether a request asks for less than the whole answer. All from the first byte on is the whole.
+/// Whether a request asks for less than the whole answer, and may take that for a part. All from the first byte on is the whole; who
+/// says `If-Range` asks for the whole where it is another one by now.
 fn is_part_asked(headers: &HeaderMap) -> bool {
     let is_range = |name: &HeaderName| ["range", "request-range"].iter().any(|range| is_spelling(name.as_str(), range));
     let is_whole = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"bytes=0-");
-    headers.iter().any(|(name, value)| is_range(name) && !is_whole(value))
+    !headers.contains_key(IF_RANGE) && headers.iter().any(|(name, value)| is_range(name) && !is_whole(value))
 }
 
 /// What the answer to a request is searched for.

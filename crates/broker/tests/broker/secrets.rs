@@ -118,6 +118,7 @@ fn a_header_is_put_where_it_is_for_and_never_comes_back() {
             ("POST /v1/a", "Content-Length: 2\r\n\r\nhi"),
             ("GET /v1/a", "X-Api: mine\r\nx-api: again\r\n"),
             ("GET /v1/a", "Connection: x-api\r\nAccept-Encoding: br\r\nRange: bytes=0-\r\n"),
+            ("GET /v1/a", "Range: bytes=0-3\r\nIf-Range: \"1\"\r\n"),
             ("GET /v1/pieces", ""),
             ("GET /v1/pieces/b", "X-Pad: 1\r\n"),
         ] {

@@ -19,27 +19,38 @@ pub(super) const PARAMETER: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'
 /// Wishes for an answer that could not be searched, beside [`ACCEPT_ENCODING`].
 const WISHES: [&str; 7] =
     ["range", "if-range", "request-range", "a-im", "accept-charset", "grpc-accept-encoding", "connect-accept-encoding"];
-/// Beginnings of charsets in which ASCII is ASCII. In others a value has other bytes than the ones that are searched for.
-const CHARSETS: [&str; 19] = [
+/// Beginnings of charsets in which ASCII is ASCII, and words of servers that are none. In others a value has other bytes than the ones
+/// that are searched for.
+const CHARSETS: [&str; 29] = [
     "utf-8",
     "utf8",
+    "utf_8",
     "us-ascii",
     "ascii",
     "iso-8859-",
     "iso8859",
+    "iso_8859",
     "latin",
     "windows-125",
     "windows-874",
     "cp125",
+    "cp932",
     "gb2312",
+    "gb_2312",
     "gbk",
     "gb18030",
     "big5",
     "euc-",
+    "euckr",
     "shift_jis",
     "shift-jis",
+    "x-sjis",
     "koi8",
     "tis-620",
+    "macintosh",
+    "binary",
+    "none",
+    "undefined",
 ];
 
 /// Asks for an answer that can be searched: not compressed, whole, and in a charset of the server's own choice.

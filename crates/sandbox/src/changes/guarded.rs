@@ -163,6 +163,17 @@ impl<'a> Guarding<'a> {
         let lied: BTreeSet<&Path> = lies.into_iter().map(|entry| all.of_git(&entry.path)).collect();
         all.folders.extend(lied.into_iter().map(|folder| (folder, LIES.to_owned())));
         all.commits = commits;
+        // Held with its objects: once they are on the host, nobody would look into them again.
+        let references = manifest.entries.iter().filter(|entry| match all.verdict(entry) {
+            Verdict::Contents(kind) => {
+                matches!(kind, protect::Kind::Reference | protect::Kind::Head | protect::Kind::PackedRefs)
+            }
+            Verdict::Free | Verdict::Held(_) => false,
+        });
+        let servers = references.filter(|entry| !all.is_remembered(entry));
+        let servers = servers.filter_map(|entry| Some((all.of_git(&entry.path), all.other_servers(entry)?)));
+        let servers: Vec<_> = servers.collect();
+        all.folders.extend(servers);
         all
     }
 
@@ -213,9 +224,7 @@ impl<'a> Guarding<'a> {
                     Some((before, now)) if kind == protect::Kind::Config => {
                         config_objection(&before, &now, &self.has_branch(entry))
                     }
-                    Some((before, now)) => {
-                        objection(kind, &before, &now).or_else(|| self.other_servers(entry, &before, &now))
-                    }
+                    Some((before, now)) => objection(kind, &before, &now),
                     None => Some("it is too large to be judged, or cannot be read".to_owned()),
                 };
                 why.map(|why| format!("version control: {why}"))
@@ -238,9 +247,10 @@ impl<'a> Guarding<'a> {
         }
     }
 
-    /// Why a reference is held: the new commit that it names says of other servers than the host's index.
-    fn other_servers(&self, reference: &Entry, before: &[u8], now: &[u8]) -> Option<String> {
-        let (before, now) = (String::from_utf8_lossy(before), String::from_utf8_lossy(now));
+    /// Why all of a repository is held: the new commit that a reference names says of other servers than the host's index.
+    fn other_servers(&self, reference: &Entry) -> Option<String> {
+        let (before, now) = self.contents(reference)?;
+        let (before, now) = (String::from_utf8_lossy(&before), String::from_utf8_lossy(&now));
         let known: BTreeSet<&str> = before.lines().collect();
         let commits = now.lines().filter(|line| !known.contains(line)).filter_map(|line| line.split(' ').next());
         let index = self.of_git(&reference.path).join("index");

@@ -15,7 +15,7 @@ use policy::diagnostic::quote;
 use serde_json::{Value as Json, json};
 
 use super::answer::{Problem, good, not_found};
-use super::extract::{Action, JsonBody, fields};
+use super::extract::{Action, Below, JsonBody, fields};
 use super::keys::Who;
 use super::server::{ServerState, unrouted};
 use crate::approvals::{AnswerError, Approvals, Holder, Memory, ParkedCall, Remember, StoreError, Wide};
@@ -64,9 +64,7 @@ async fn memories(State(state): State<ServerState>, All(all): All) -> Result<Res
     .await
 }
 
-async fn one(State(state): State<ServerState>, uri: Uri) -> Result<Response<Body>, Problem> {
-    // As it was sent, and not decoded: an id holds no percent sign (as in `Action`).
-    let id = uri.path().strip_prefix("/v1/approvals/").unwrap_or_default().to_owned();
+async fn one(State(state): State<ServerState>, Below(id): Below) -> Result<Response<Body>, Problem> {
     at_the_store(&state, move |store| {
         let call = store.approvals.get(&id).map_err(|error| unusable(&error))?;
         call.map(|call| json!({ "call": call.to_json() })).ok_or_else(|| unknown(&id))

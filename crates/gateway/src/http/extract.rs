@@ -32,8 +32,20 @@ impl<S: Sync> FromRequestParts<S> for Agent {
     }
 }
 
-/// The last part of a path, `NAME:VERB`. Names hold no percent signs, so nothing is decoded: what is written otherwise is
-/// another, unknown name: this is why `axum::extract::Path` is not asked, which decodes.
+/// What stands below the first folder of `/v1/`, as it was sent. Names hold no percent signs: what is written otherwise is another, unknown
+/// name. So none of axum's extractors is asked, which all decode, and nobody else cuts a path.
+pub(super) struct Below(pub(super) String);
+
+impl<S: Sync> FromRequestParts<S> for Below {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let below = parts.uri.path().strip_prefix("/v1/").and_then(|path| path.split_once('/'));
+        below.map(|(_, below)| Self(below.to_owned())).ok_or_else(|| not_found(parts.uri.path()))
+    }
+}
+
+/// That as `NAME:VERB`.
 pub(super) struct Action {
     pub(super) name: String,
     pub(super) verb: String,
@@ -42,10 +54,9 @@ pub(super) struct Action {
 impl<S: Sync> FromRequestParts<S> for Action {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let rest = parts.uri.path().strip_prefix("/v1/").and_then(|path| path.split_once('/'));
-        let action = rest.and_then(|(_, rest)| rest.rsplit_once(':'));
-        let (name, verb) = action.ok_or_else(|| not_found(parts.uri.path()))?;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Below(below) = Below::from_request_parts(parts, state).await?;
+        let (name, verb) = below.rsplit_once(':').ok_or_else(|| not_found(parts.uri.path()))?;
         Ok(Self { name: name.to_owned(), verb: verb.to_owned() })
     }
 }

@@ -1,12 +1,14 @@
 //! Policy x capabilities: the plan, or the refusal.
 
+use std::path::Path;
 use std::sync::OnceLock;
 
 use serde::Serialize;
 
 use crate::clause::ClauseId;
 use crate::control::{Control, Controls};
-use crate::value::{Policy, Tier};
+use crate::units::Bytes;
+use crate::value::{Grant, Policy, Tier};
 
 /// A clause cannot be held.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,6 +84,30 @@ impl Plan {
     /// Every control, clause by clause; one that holds several clauses comes several times.
     pub fn controls(&self) -> impl Iterator<Item = &Control> {
         self.entries.iter().flat_map(|entry| entry.controls.iter())
+    }
+
+    /// Whether control files of a grant that is written can be written although such are protected: it is spelled `dangerous-write`,
+    /// and by no other word too. No control says so, since nothing is done about it.
+    #[must_use]
+    pub fn steers(&self, shown: &Grant) -> bool {
+        let fs = &self.policy.fs;
+        let same = |grant: &&Grant| grant.from == shown.from && grant.to == shown.to;
+        fs.protect
+            && fs.write.iter().any(|grant| same(&grant))
+            && fs.write.iter().filter(same).all(|grant| grant.dangerous)
+    }
+
+    /// Where a workspace that is named would be seen. One that is not shown has no control.
+    #[must_use]
+    pub fn named_workspace(&self) -> Option<&Path> {
+        self.policy.workspace.at.as_deref().or(self.policy.workspace.path.as_deref())
+    }
+
+    /// How many bytes and files are taken of what a run left. Controls divide that among places that can be written, or hold it for
+    /// each file alone.
+    #[must_use]
+    pub const fn bounds_of_remains(&self) -> (Option<Bytes>, Option<u64>) {
+        (self.policy.limits.disk, self.policy.limits.files)
     }
 }
 

@@ -131,7 +131,7 @@ pub(super) fn begin(
     let named = program.argv.first().map(|name| show_bytes(name.as_encoded_bytes())).unwrap_or_default();
     let trust = broker::trust(plan)?;
     trust.iter().filter_map(|trust| trust.note.clone()).for_each(|note| resources.tell(note));
-    let guard = Guard::make(policy, plan.tier, &mut resources)?;
+    let guard = Guard::make(plan, &mut resources)?;
     let found = FoundPaths { protect: guard.protect, covered: super::covers::covered(plan, guard.protected.as_ref())? };
     let mut launch = Launch {
         run: recorded.id.to_string(),
@@ -190,8 +190,8 @@ fn journal(recorded: &Recorded, plan: &Plan) -> Result<HostResources, Error> {
     let (state, now) = (&recorded.state, jiff::Timestamp::now());
     let swept = crate::gc::sweep(state, now, crate::gc::Scope::Start).unwrap_or_default();
     recorded.swept(&swept);
-    let workspace = super::workspace::source(plan);
-    let mut resources = HostResources::new(Journal::begin(state, recorded.id.clone(), workspace, now)?);
+    let workspace = super::trees::source(plan);
+    let mut resources = HostResources::new(Journal::begin(state, recorded.id.clone(), workspace.as_deref(), now)?);
     // What is moved away in a tree of the user's is told, by whichever run did it.
     for found in swept.removed.iter().filter(|found| found.what == CONTROL_FILE) {
         resources.tell(format!(
@@ -212,7 +212,7 @@ fn machines(tier: Tier, recorded: &Recorded) -> Option<PathBuf> {
 /// What `env.pass` names and the caller has. What stands for secrets is passed by other clauses, and is none of the caller's.
 fn passed<'a>(plan: &'a Plan, environment: &'a Environment) -> impl Iterator<Item = (OsString, OsString)> + 'a {
     let of = |control: &'a Control| {
-        let named = super::workspace::held(control);
+        let named = super::trees::held(control);
         if let Control::Environment(Variables::Passed(names)) = named { &names[..] } else { &[] }
     };
     let clauses = plan.entries.iter().filter(|entry| entry.clause == ClauseId::EnvPass);
@@ -316,7 +316,7 @@ impl PreparedRun {
             armed.each(plan, copied, |_| {
                 let mut made = super::workspace::copy_to_folder(root, &to, plan, owner, host)?;
                 earlier.map_or(Ok(()), |earlier| made.go_on(earlier, owner, host))?;
-                if super::workspace::is_read_only(plan) {
+                if super::trees::is_read_only(plan) {
                     // Nobody writes to it, and nothing of it is read back.
                     made.notes().into_iter().for_each(|note| resources.tell(note));
                 } else {
@@ -348,7 +348,7 @@ impl PreparedRun {
             }
             let hidden = |control: &Control| matches!(control, Control::Hide(_));
             armed.each(plan, hidden, |control| {
-                if let Control::Hide(globs) = control { made.hide(globs, &plan.policy, owner, host) } else { Ok(()) }
+                if let Control::Hide(globs) = control { made.hide(globs, plan, owner, host) } else { Ok(()) }
             })?;
             if copy || started.waits() {
                 started.filled()?;

@@ -9,11 +9,12 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use policy::Plan;
 use policy::control::{Control, Cover};
-use policy::value::{Grant, WorkspaceMode};
-use policy::{Plan, Policy};
+use policy::value::Grant;
 
 use super::guard::Protected;
+use super::trees::{Trees, WorkspaceView};
 use crate::error::Error;
 use crate::fault::Fault;
 
@@ -29,21 +30,19 @@ const MAX_COVERED: usize = 1000;
 /// # Errors
 /// A tree cannot be searched whole, or a glob can match nothing that is shown.
 pub(super) fn covered(plan: &Plan, protected: Option<&Protected>) -> Result<Vec<Grant>, Error> {
-    let policy = &plan.policy;
+    let trees = Trees::of(plan);
     let mut hidden = BTreeSet::new();
-    if !policy.fs.hide.is_empty() {
-        reaching(&policy.fs.hide, policy)?;
-        hidden = hidden_of_host(policy, &CoverPatterns::hidden(&policy.fs.hide)?)?;
-        shown_whole(policy, &hidden)?;
+    if !trees.hide.is_empty() {
+        reaching(&trees)?;
+        hidden = hidden_of_host(&trees, &CoverPatterns::hidden(&trees.hide)?)?;
+        shown_whole(&trees, &hidden)?;
     }
     let mut found = Vec::new();
     for control in plan.controls() {
         let Control::Covered(cover) = control else { continue };
         let (wanted, places) = match cover {
-            Cover::Sockets => (CoverPatterns::sockets(), writable(policy)),
-            Cover::Hidden(globs) => {
-                (CoverPatterns::hidden(globs)?, policy.fs.read.iter().chain(&policy.fs.write).cloned().collect())
-            }
+            Cover::Sockets => (CoverPatterns::sockets(), writable(&trees)),
+            Cover::Hidden(globs) => (CoverPatterns::hidden(globs)?, trees.grants().cloned().collect()),
         };
         for place in &places {
             // A tree that was walked for its control files is not walked again.
@@ -97,19 +96,20 @@ fn link_hidden(link: &Path) -> Error {
 ///
 /// # Errors
 /// The workspace cannot be searched whole.
-pub(super) fn hidden(root: &Path, policy: &Policy, globs: &[String]) -> Result<Vec<PathBuf>, Error> {
+pub(super) fn hidden(root: &Path, trees: &Trees, globs: &[String]) -> Result<Vec<PathBuf>, Error> {
     let wanted = CoverPatterns::hidden(globs)?;
-    let found = wanted.below(root, policy.workspace.at.as_deref().unwrap_or(root))?;
-    Ok(below_both(found, root, &hidden_of_host(policy, &wanted)?))
+    let workspace = workspace(trees);
+    let found = wanted.below(root, workspace.as_ref().map_or(root, |shown| &shown.to))?;
+    Ok(below_both(found, root, &hidden_of_host(trees, &wanted)?))
 }
 
 /// What the globs name in all that is shown, as paths of the host: who shows such a path a second time hides it there too, by
 /// whatever name it has then.
-fn hidden_of_host(policy: &Policy, wanted: &CoverPatterns) -> Result<BTreeSet<PathBuf>, Error> {
+fn hidden_of_host(trees: &Trees, wanted: &CoverPatterns) -> Result<BTreeSet<PathBuf>, Error> {
     let mut found = BTreeSet::new();
     // A workspace alone is searched by whoever lays it, and has nothing to compare with.
-    let granted = !(policy.fs.read.is_empty() && policy.fs.write.is_empty());
-    let places = Some(shown(policy)).filter(|places| granted || places.len() > 1).unwrap_or_default();
+    let granted = trees.grants().next().is_some();
+    let places = Some(shown(trees)).filter(|places| granted || places.len() > 1).unwrap_or_default();
     for place in places {
         let root = real(&place.from);
         let below = wanted.below(&root, &place.to)?;
@@ -129,10 +129,8 @@ fn below_both(mut found: Vec<PathBuf>, root: &Path, hosts: &BTreeSet<PathBuf>) -
 }
 
 /// All trees that are shown and searched.
-fn shown(policy: &Policy) -> Vec<Grant> {
-    let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
-    let workspace = workspace.map(|path| workspace_of(path, policy));
-    policy.fs.read.iter().chain(&policy.fs.write).cloned().chain(workspace).collect()
+fn shown(trees: &Trees) -> Vec<Grant> {
+    trees.grants().cloned().chain(workspace(trees)).collect()
 }
 
 /// Without links; what is gone is refused by whoever shows it.
@@ -152,23 +150,23 @@ fn joined(root: &Path, below: &Path) -> PathBuf {
 }
 
 /// What is shown of the host as it is, and can be written.
-fn writable(policy: &Policy) -> Vec<Grant> {
-    let written = policy.workspace.path.iter().filter(|_| policy.workspace.mode == WorkspaceMode::Rw);
-    policy.fs.write.iter().cloned().chain(written.map(|path| workspace_of(path, policy))).collect()
+fn writable(trees: &Trees) -> Vec<Grant> {
+    let is_written = trees.workspace.as_ref().is_some_and(|(_, view)| *view == WorkspaceView::Written);
+    trees.write.iter().cloned().chain(workspace(trees).filter(|_| is_written)).collect()
 }
 
-/// The workspace, as a grant would show it.
-fn workspace_of(path: &Path, policy: &Policy) -> Grant {
-    let from = real(path);
-    Grant { to: policy.workspace.at.clone().unwrap_or_else(|| from.clone()), from, dangerous: false }
+/// The workspace, by its real name; where it is shown by its own, by that.
+fn workspace(trees: &Trees) -> Option<Grant> {
+    let (shown, _) = trees.workspace.as_ref()?;
+    let from = real(&shown.from);
+    let to = if shown.to == shown.from { from.clone() } else { shown.to.clone() };
+    Some(Grant { from, to, dangerous: false })
 }
 
 /// An absolute glob must begin at, above or below something that is shown: else it is a mistake that hides nothing.
-fn reaching(globs: &[String], policy: &Policy) -> Result<(), Error> {
-    let grants = policy.fs.read.iter().chain(&policy.fs.write).map(|grant| grant.to.as_path());
-    let workspace = policy.workspace.at.as_deref().or(policy.workspace.path.as_deref());
-    let places: Vec<&Path> = grants.chain(workspace).collect();
-    for glob in globs.iter().filter(|glob| glob.starts_with('/')) {
+fn reaching(trees: &Trees) -> Result<(), Error> {
+    let places: Vec<&Path> = trees.grants().map(|shown| shown.to.as_path()).chain(trees.named.as_deref()).collect();
+    for glob in trees.hide.iter().filter(|glob| glob.starts_with('/')) {
         let literal = glob.split(['*', '?', '[', '{']).next().unwrap_or_default();
         let whole = literal.len() == glob.len();
         let reaches = |place: &&Path| {
@@ -182,9 +180,9 @@ fn reaching(globs: &[String], policy: &Policy) -> Result<(), Error> {
 }
 
 /// What the policy shows cannot be hidden by its own name, nor within what another tree hides: it lies there all the same.
-fn shown_whole(policy: &Policy, hidden: &BTreeSet<PathBuf>) -> Result<(), Error> {
-    let wanted = CoverPatterns::hidden(&policy.fs.hide)?;
-    let places = shown(policy);
+fn shown_whole(trees: &Trees, hidden: &BTreeSet<PathBuf>) -> Result<(), Error> {
+    let wanted = CoverPatterns::hidden(&trees.hide)?;
+    let places = shown(trees);
     for place in &places {
         let at = place.to.as_path();
         let by_path = at.ancestors().any(|path| wanted.absolute.is_match(path));

@@ -96,7 +96,7 @@ impl Earlier {
                 return Err(self.refused("run/on-hidden", why, "apply or discard that change first"));
             }
         }
-        let bounds = super::workspace::bounds(policy);
+        let bounds = super::trees::bounds(plan);
         let mut left = bounds.bytes;
         for (count, entry) in self.manifest.entries.iter().enumerate() {
             let size = if entry.change == Change::Removed { 0 } else { entry.size };

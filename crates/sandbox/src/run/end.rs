@@ -25,6 +25,7 @@ use super::record::Recorded;
 use super::streams::{CapturedStream, Last, Stream};
 use super::supervise::Watched;
 use super::terminal::Terminal;
+use super::trees::Trees;
 use super::violations::{self, Counters};
 use super::workspace::Layer;
 use crate::error::Error;
@@ -75,8 +76,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     let within = left(&stage, watched);
     let Stage { mut running, broker, std_streams, mut resources, layer, mut protected, git, program, image, .. } =
         stage;
-    let layer =
-        layer.and_then(|layer| brought(layer, (&mut *running, within), (&plan.policy, &mut resources), &mut failed));
+    let layer = layer.and_then(|layer| brought(layer, (&mut *running, within), (&plan, &mut resources), &mut failed));
     // What is shown of the host can be read back only when nobody writes to it any more; else the end may take its time
     // while the report is made.
     let mut running = Some(running);
@@ -95,11 +95,11 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     let counted = watched.written.max(layer_used).max(folder);
     let disk = (!plan.policy.writes_to_host()).then_some(counted);
     let mut workspace = match layer {
-        Some(layer) => told(layer.read_back(recorded, &plan.policy), &mut failed),
+        Some(layer) => told(layer.read_back(recorded, &plan), &mut failed),
         None => WorkspaceReport::default(),
     };
     workspace.notes = resources.take_notes();
-    let slipped = guarded(protected, git, recorded, &plan.policy, (&mut workspace, &mut failed));
+    let slipped = guarded(protected, git, recorded, &plan, (&mut workspace, &mut failed));
     let produced = std_streams.budget.produced();
     let mut streams = std_streams.streams.into_iter();
     let (out, mut err) = (streams.next(), streams.next());
@@ -159,15 +159,16 @@ fn left(stage: &Stage, watched: &Watched) -> Option<Duration> {
 fn brought(
     mut layer: Layer,
     (running, within): (&mut dyn Running, Option<Duration>),
-    (policy, resources): (&Policy, &mut HostResources),
+    (plan, resources): (&Plan, &mut HostResources),
     failed: &mut Vec<Fault>,
 ) -> Option<Layer> {
-    let at = policy.workspace.at.as_deref().or(policy.workspace.path.as_deref()).unwrap_or(Path::new("/"));
+    let workspace = Trees::of(plan).workspace;
+    let at = workspace.as_ref().map_or(Path::new("/"), |(grant, _)| &grant.to);
     let taken = match running.bring_back(within) {
         Ok(None) => return Some(layer),
         Ok(Some(came)) => {
             let before = layer.notes().len();
-            let taken = layer.brought(came, at, policy);
+            let taken = layer.brought(came, at, plan);
             layer.notes().into_iter().skip(before).for_each(|note| resources.tell(note));
             taken
         }
@@ -206,14 +207,14 @@ fn guarded(
     protected: Option<Protected>,
     git: Option<GitLayers>,
     recorded: &Recorded,
-    policy: &Policy,
+    plan: &Plan,
     (workspace, failed): (&mut WorkspaceReport, &mut Vec<Fault>),
 ) -> Vec<Violation> {
     let lost = protected.as_ref().is_some_and(Protected::is_untrusted);
     let mut list = told(super::guard::check(protected, recorded), failed);
     // Where a mount was taken away from outside, nobody can say what the layer was laid over.
     if let Some(git) = git.filter(|_| !lost) {
-        let (taken, kept) = told(git.take_over(recorded, policy), failed);
+        let (taken, kept) = told(git.take_over(recorded, plan), failed);
         workspace.notes.extend(taken);
         list.extend(kept);
     }

@@ -21,7 +21,7 @@ use crate::error::Error;
 pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
     let policy = &plan.policy;
     let mut resources = HostResources::of_nothing();
-    let guard = Guard::make(policy, plan.tier, &mut resources)?;
+    let guard = Guard::make(plan, &mut resources)?;
     let launch = Launch {
         run: String::new(),
         argv: Vec::new(),

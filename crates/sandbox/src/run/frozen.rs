@@ -10,7 +10,8 @@ use policy::value::{NetMode, Tier, WorkspaceMode};
 use policy::{Plan, Policy};
 
 use super::record::Recorded;
-use super::workspace::{Layer, bounds, told};
+use super::trees::bounds;
+use super::workspace::{Layer, told};
 use crate::changes::{Applied, Request, Until};
 use crate::error::Error;
 use crate::fault::Fault;
@@ -74,13 +75,13 @@ impl Files<'_> {
     fn changes(&mut self, until: &Until) -> Result<WorkspaceReport, Error> {
         let policy = &self.plan.policy;
         let layer = self.layer.as_deref().ok_or_else(|| no_layer(policy))?;
-        layer.read(self.recorded, policy, until).map(|manifest| told(&manifest))
+        layer.read(self.recorded, self.plan, until).map(|manifest| told(&manifest))
     }
 
     fn apply(&mut self, request: &Request, until: &Until) -> Result<Applied, Error> {
         let policy = &self.plan.policy;
         let layer = self.layer.as_deref_mut().ok_or_else(|| no_layer(policy))?;
-        layer.apply(self.recorded, policy, request, until)
+        layer.apply(self.recorded, self.plan, request, until)
     }
 
     fn snapshot(
@@ -98,12 +99,12 @@ impl Files<'_> {
             return Ok(writer);
         }
         match (&self.layer, policy.workspace.mode) {
-            (Some(layer), _) => writer.changes(&layer.read(self.recorded, policy, until)?)?,
+            (Some(layer), _) => writer.changes(&layer.read(self.recorded, self.plan, until)?)?,
             // The host's own folder, which a new sandbox sees as well.
             (None, WorkspaceMode::None | WorkspaceMode::Ro) => {}
             (None, WorkspaceMode::Rw | WorkspaceMode::Overlay | WorkspaceMode::Copy) => return Err(no_layer(policy)),
         }
-        let (bounds, until) = (bounds(policy), until.clone());
+        let (bounds, until) = (bounds(self.plan), until.clone());
         if let Some(tmp) = self.tmp {
             writer.tmp(tmp, &Packing { but: &[], shared: false, bounds, until })?;
         } else if let Some(folder) = self.folder {

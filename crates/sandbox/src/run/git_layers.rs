@@ -5,11 +5,11 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use policy::report::DetectedBy;
-use policy::{ClauseId, Policy, Violation};
+use policy::{ClauseId, Plan, Violation};
 
 use super::moment::Moment;
 use super::record::Recorded;
-use super::workspace::bounds;
+use super::trees::bounds;
 use crate::changes::{
     Applied, BLOBS, Conflict, Entry, Guarded, KeysLeft, Kind, LIES, Manifest, PARTIAL, Request, Store, apply_own, load,
     read_upper,
@@ -58,14 +58,10 @@ impl GitLayers {
     }
 
     /// After the end. What was taken over, in words, and what was not.
-    pub(super) fn take_over(
-        self,
-        recorded: &Recorded,
-        policy: &Policy,
-    ) -> Result<(Vec<String>, Vec<Violation>), Error> {
+    pub(super) fn take_over(self, recorded: &Recorded, plan: &Plan) -> Result<(Vec<String>, Vec<Violation>), Error> {
         let failed = |errno: rustix::io::Errno| unread(&self.root, &errno.to_string());
         let root = &self.below;
-        let bounds = bounds(policy);
+        let bounds = bounds(plan);
         let mut store = Store::begin(&recorded.state, &recorded.id, &self.root, root, self.began.on_files(), bounds)?;
         // Until all is taken: what the program closed, the top or on the way to git's folder, stands open.
         let _open = root.look_into("", Cross::Yes).map_err(failed)?;

@@ -5,12 +5,13 @@ use std::path::{Component, Path, PathBuf};
 
 use backends::{GitPart, Protect};
 use policy::report::DetectedBy;
-use policy::value::{Grant, Policy, Tier, WorkspaceMode};
-use policy::{ClauseId, Violation};
+use policy::value::{Grant, Tier};
+use policy::{ClauseId, Plan, Violation};
 
 use super::git_layers::GitLayers;
 use super::host_resources::HostResources;
 use super::record::Recorded;
+use super::trees::{Trees, WorkspaceView};
 use crate::changes::ASIDE;
 use crate::error::Error;
 use crate::fault::{Fault, show_path, show_text};
@@ -137,32 +138,29 @@ impl Tree {
 
 impl Guard {
     /// Looks through the workspace. Makes nothing.
-    pub(super) fn make(policy: &Policy, tier: Tier, resources: &mut HostResources) -> Result<Self, Error> {
-        let mut guard = Self::default();
-        if policy.fs.protect {
-            overlapping(policy)?;
-            guard.grants(policy, resources)?;
-            leads_into_a_grant(policy)?;
-        }
-        let (Some(path), Tier::Container) = (&policy.workspace.path, tier) else { return Ok(guard) };
-        if policy.workspace.mode == WorkspaceMode::None {
+    pub(super) fn make(plan: &Plan, resources: &mut HostResources) -> Result<Self, Error> {
+        let (mut guard, trees) = (Self::default(), Trees::of(plan));
+        overlapping(&trees)?;
+        guard.grants((plan, &trees), resources)?;
+        leads_into_a_grant(&trees)?;
+        let (Some((Grant { from: path, .. }, view)), Tier::Container) = (&trees.workspace, plan.tier) else {
             return Ok(guard);
-        }
+        };
         let root = path.canonicalize().map_err(|e| unreadable(path, &e.to_string()))?;
         let below = Dir::open(&root).map_err(|e| unreadable(&root, &e.to_string()))?;
         match protect::elsewhere(&root, &below) {
             Ok(None) => {}
-            Ok(Some(git)) => guard.repository(&git, &root, policy, resources)?,
+            Ok(Some(git)) => guard.repository(&git, &root, &trees, resources)?,
             Err(problem) => resources.tell(format!(
                 "git does not work inside: `.git` leads to {}, and {}",
                 show_text(&problem.leads_to),
                 problem.why
             )),
         }
-        if policy.workspace.mode != WorkspaceMode::Rw || !policy.fs.protect {
+        if *view != WorkspaceView::Written || !trees.mounted {
             return Ok(guard);
         }
-        let plan = look_through(&root, &below, policy)?;
+        let plan = look_through(&root, &below, plan)?;
         if let Some(path) =
             plan.within_git.as_ref().or_else(|| protect::steers(protect::list(), &root).then_some(&root))
         {
@@ -185,35 +183,35 @@ impl Guard {
     /// is mounted on its own.
     /// In another one those that are made are put aside, as in a workspace. Who spells a grant `dangerous-write` has all of
     /// it, and is told.
-    fn grants(&mut self, policy: &Policy, resources: &mut HostResources) -> Result<(), Error> {
-        for grant in policy.fs.write.iter().filter(|grant| grant.dangerous) {
+    fn grants(&mut self, (plan, trees): (&Plan, &Trees), resources: &mut HostResources) -> Result<(), Error> {
+        for grant in trees.write.iter().filter(|grant| grant.dangerous) {
             resources.tell(format!(
                 "control files in {} can be written: it is granted by `dangerous-write`",
                 show_path(&grant.from)
             ));
         }
-        for grant in policy.fs.write.iter().filter(|grant| !grant.dangerous) {
+        for grant in trees.tame() {
             let protected = self.protected.get_or_insert_default();
             // What is missing is refused by whoever shows it; a file is named by whoever grants it.
             let Ok(root) = grant.from.canonicalize() else { continue };
             if !root.is_dir() {
-                if policy.documents.0.iter().any(|path| path.canonicalize().is_ok_and(|path| path == root)) {
+                if plan.policy.documents.0.iter().any(|path| path.canonicalize().is_ok_and(|path| path == root)) {
                     return Err(holds_control_files(&root, Path::new("")));
                 }
                 continue;
             }
-            if let Some(there) = within_control_files(&root, policy) {
+            if let Some(there) = within_control_files(&root, trees) {
                 return Err(of_control_files(&root, &there));
             }
             let below = Dir::open(&root).map_err(|e| unreadable(&root, &e.to_string()))?;
-            let mut plan = look_through(&root, &below, policy)?;
+            let mut found = look_through(&root, &below, plan)?;
             // In a grant nothing is mounted on itself.
-            plan.pins.clear();
-            let there = plan.within_git.iter().map(PathBuf::as_path).chain(plan.control_files()).next();
+            found.pins.clear();
+            let there = found.within_git.iter().map(PathBuf::as_path).chain(found.control_files()).next();
             if let Some(there) = there {
                 return Err(holds_control_files(&root, there));
             }
-            protected.add(Tree::of(plan, below, true)?, resources)?;
+            protected.add(Tree::of(found, below, true)?, resources)?;
         }
         Ok(())
     }
@@ -239,13 +237,14 @@ impl Guard {
         &mut self,
         git: &protect::GitElsewhere,
         root: &Path,
-        policy: &Policy,
+        trees: &Trees,
         resources: &mut HostResources,
     ) -> Result<(), Error> {
         let (place, common) = (show_path(&git.common_dir), git.common_dir.clone());
-        self.links(git, root, policy);
-        match policy.workspace.mode {
-            WorkspaceMode::Rw => match protect::split(&git.common_dir) {
+        self.links(git, root, trees);
+        let Some((_, view)) = &trees.workspace else { return Ok(()) };
+        match view {
+            WorkspaceView::Written => match protect::split(&git.common_dir) {
                 Some((folder, below)) => {
                     let outer = folder.parent().unwrap_or(Path::new("/")).to_owned();
                     let name = folder.file_name().map(PathBuf::from).unwrap_or_default();
@@ -262,25 +261,24 @@ impl Guard {
                     self.git.push(GitPart::ReadOnly(common));
                 }
             },
-            WorkspaceMode::Overlay | WorkspaceMode::Copy => {
+            WorkspaceView::Layered => {
                 resources.tell(format!(
                     "git's folder lies elsewhere ({place}): a commit made inside ends with the run; commit after `fumehood apply`, or use `-w PATH:rw`"
                 ));
                 self.git.push(GitPart::Layered(common, None));
             }
-            WorkspaceMode::Ro | WorkspaceMode::None => self.git.push(GitPart::ReadOnly(common)),
+            WorkspaceView::Read => self.git.push(GitPart::ReadOnly(common)),
         }
         Ok(())
     }
 
     /// Where the workspace is seen under another path, git's pointers still lead somewhere: the one in the workspace, if
     /// it is relative, and the one in git's folder that leads back. There stand links.
-    fn links(&mut self, git: &protect::GitElsewhere, root: &Path, policy: &Policy) {
-        let Some(at) = policy.workspace.at.as_deref().filter(|at| *at != root) else { return };
-        let granted = |path: &Path| {
-            policy.fs.read.iter().chain(&policy.fs.write).any(|grant| path.starts_with(&grant.to))
-                || path.starts_with(at)
-        };
+    fn links(&mut self, git: &protect::GitElsewhere, root: &Path, trees: &Trees) {
+        // What is shown by its own name is so by whatever name was given.
+        let moved = trees.workspace.as_ref().filter(|(grant, _)| grant.to != grant.from);
+        let Some(at) = moved.map(|(grant, _)| grant.to.as_path()).filter(|at| *at != root) else { return };
+        let granted = |path: &Path| trees.grants().any(|grant| path.starts_with(&grant.to)) || path.starts_with(at);
         let mut link = |at: PathBuf, to: &Path| {
             if free(&at) && !granted(&at) && !at.starts_with(&git.common_dir) && at != to {
                 self.git.push(GitPart::Link { at, to: to.to_owned() });
@@ -394,9 +392,8 @@ impl Tree {
 /// What of the list a granted folder is: one that is protected, lies in such a one (both the empty path), or that entries lie in
 /// (`.hg`, `.config`), as they would be called. What is made in a grant is looked at by its path in the grant alone. Of a folder in
 /// the workspace only its path in there counts: who works in `.claude/worktrees/x` has chosen it.
-fn within_control_files(grant: &Path, policy: &Policy) -> Option<PathBuf> {
-    let workspace = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
-    let workspace = workspace.and_then(|path| path.canonicalize().ok());
+fn within_control_files(grant: &Path, trees: &Trees) -> Option<PathBuf> {
+    let workspace = trees.root().and_then(|path| path.canonicalize().ok());
     let inside = workspace.and_then(|root| grant.strip_prefix(root).ok()).filter(|path| *path != Path::new(""));
     let path = inside.unwrap_or(grant);
     let list = protect::list();
@@ -406,18 +403,16 @@ fn within_control_files(grant: &Path, policy: &Policy) -> Option<PathBuf> {
     list.beyond(path).first().map(|entry| entry.strip_prefix(path).unwrap_or(Path::new("")).to_owned())
 }
 
-fn look_through(root: &Path, below: &Dir, policy: &Policy) -> Result<ProtectPlan, Error> {
-    let found = protect::plan(root, below, protect::list(), &policy.documents.0);
+fn look_through(root: &Path, below: &Dir, plan: &Plan) -> Result<ProtectPlan, Error> {
+    let found = protect::plan(root, below, protect::list(), &plan.policy.documents.0);
     found.map_err(|e| unreadable(root, &e.to_string()))
 }
 
 /// A control file of the workspace may be a link that leads into a folder that can be written, and git's configuration may name
 /// what lies there.
-fn leads_into_a_grant(policy: &Policy) -> Result<(), Error> {
-    let path = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode != WorkspaceMode::None);
-    let Some(root) = path.and_then(|path| path.canonicalize().ok()) else { return Ok(()) };
-    let tame = policy.fs.write.iter().filter(|grant| !grant.dangerous);
-    let grants: Vec<_> = tame.filter_map(|grant| grant.from.canonicalize().ok()).collect();
+fn leads_into_a_grant(trees: &Trees) -> Result<(), Error> {
+    let Some(root) = trees.root().and_then(|path| path.canonicalize().ok()) else { return Ok(()) };
+    let grants: Vec<_> = trees.tame().filter_map(|grant| grant.from.canonicalize().ok()).collect();
     if grants.is_empty() {
         return Ok(());
     }
@@ -438,12 +433,12 @@ fn leads_into_a_grant(policy: &Policy) -> Result<(), Error> {
 }
 
 /// A grant that can be written and reaches into the workspace is a second way to its control files.
-fn overlapping(policy: &Policy) -> Result<(), Error> {
-    let root = policy.workspace.path.as_deref().filter(|_| policy.workspace.mode == WorkspaceMode::Rw);
+fn overlapping(trees: &Trees) -> Result<(), Error> {
+    let root = trees.root().filter(|_| trees.mounted);
     let Some(root) = root.and_then(|path| path.canonicalize().ok()) else { return Ok(()) };
     let real =
         |grant: &&Grant| grant.from.canonicalize().is_ok_and(|path| path.starts_with(&root) || root.starts_with(&path));
-    let Some(grant) = policy.fs.write.iter().find(real) else { return Ok(()) };
+    let Some(grant) = trees.write.iter().find(real) else { return Ok(()) };
     Err(Error::refused(Fault {
         id: "fs.protect/grant",
         what: format!("the grant {} reaches into the workspace {}", show_path(&grant.from), show_path(&root)),

@@ -47,6 +47,7 @@ mod supervise;
 mod terminal;
 mod threshold;
 mod tools;
+mod trees;
 mod unseen;
 mod violations;
 mod watches;

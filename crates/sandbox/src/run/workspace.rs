@@ -8,9 +8,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use backends::Capabilities;
-use policy::control::{Control, Watch};
+use policy::Plan;
 use policy::report::{Limit, WorkspaceChange, WorkspaceReport};
-use policy::{ClauseId, Plan, Policy};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
@@ -18,9 +17,10 @@ use super::earlier::Earlier;
 use super::laying::{LayError, Laying, cover};
 use super::moment::Moment;
 use super::record::Recorded;
+use super::trees::{Trees, bounds, copied};
 use super::watches::Watches;
 use crate::changes::{
-    Applied, Baseline, Bounds, Change, Fingerprint, Kind, Known, MAX_DEPTH, Manifest, Request, Store, Until, apply_own,
+    Applied, Baseline, Change, Fingerprint, Kind, Known, MAX_DEPTH, Manifest, Request, Store, Until, apply_own,
     copy_in, read_copy, read_upper,
 };
 use crate::error::Error;
@@ -83,11 +83,11 @@ impl Layer {
     pub(super) fn hide(
         &mut self,
         globs: &[String],
-        policy: &Policy,
+        plan: &Plan,
         owner: (u32, u32),
         host: &Capabilities,
     ) -> Result<(), Error> {
-        self.hidden = super::covers::hidden(&self.root, policy, globs)?;
+        self.hidden = super::covers::hidden(&self.root, &Trees::of(plan), globs)?;
         if self.hidden.is_empty() {
             return Ok(());
         }
@@ -174,7 +174,7 @@ impl Layer {
     }
 
     /// Takes what is in the layer into `changes/RUN`, in the place of what was taken before. Nothing may write meanwhile.
-    pub(super) fn read(&self, recorded: &Recorded, policy: &Policy, until: &Until) -> Result<Manifest, Error> {
+    pub(super) fn read(&self, recorded: &Recorded, plan: &Plan, until: &Until) -> Result<Manifest, Error> {
         let root = self.source()?;
         // The program may have closed the folder that it works in: that is no change of what lies in it. A sandbox that lives sees it
         // closed again.
@@ -182,14 +182,14 @@ impl Layer {
         let place = place.map_err(|errno| failed("looking into what the program left", &errno.to_string()))?;
         // A layer holds no more than its limit, but files with holes look larger than all of it: reading and keeping those
         // would cost the host what the limit is there to save.
-        let bounds = bounds(policy);
+        let bounds = bounds(plan);
         // In an overlay our mark is that of a removal. What the run put in its place stays, as a change of the run.
         let covered = if self.baseline.is_none() { self.hidden.iter().cloned().collect() } else { BTreeSet::new() };
         let known = Known { applied: self.applied.clone(), covered, until: until.clone() };
         let (state, run) = (&recorded.state, &recorded.id);
         let mut store = Store::begin(state, run, &self.root, &root, self.began.on_files(), bounds)?.knowing(known);
         let [mut policies, mut hidden] = self.held_before.clone();
-        policies.extend(crate::protect::documents(&self.root, &policy.documents.0));
+        policies.extend(crate::protect::documents(&self.root, &plan.policy.documents.0));
         hidden.extend(self.hidden.iter().cloned());
         store = store.holding(policies, hidden);
         let read = match &self.baseline {
@@ -209,7 +209,7 @@ impl Layer {
         &mut self,
         (stream, lacks): (File, Vec<String>),
         at: &Path,
-        policy: &Policy,
+        plan: &Plan,
     ) -> Result<(), Error> {
         let told = |errno: Errno| failed("making room for what came back", &errno.to_string());
         let top = at.file_name().ok_or_else(|| told(Errno::INVAL))?;
@@ -224,7 +224,7 @@ impl Layer {
             self.owner.map(|(uid, gid)| sys::fsids::FsIdsGuard::user(uid, gid)).transpose().map_err(told_as)?;
         above.make(name, Mode::RWXU).map_err(told)?;
         self.place = above.enter(name, Cross::No).map_err(told)?;
-        let unpacked = super::brought::unpack(stream, top, &self.place, bounds(policy));
+        let unpacked = super::brought::unpack(stream, top, &self.place, bounds(plan));
         unpacked.map_err(|why| failed("taking over what came back from the machine", &why))?;
         self.keep_what_is_lacking(!lacks.is_empty()).map_err(told)?;
         self.notes.extend(lacks.iter().map(|lack| format!("the machine did not hand over: {}", show_text(lack))));
@@ -261,8 +261,8 @@ impl Layer {
     }
 
     /// At the end, what a report says of it.
-    pub(super) fn read_back(&self, recorded: &Recorded, policy: &Policy) -> Result<WorkspaceReport, Error> {
-        self.read(recorded, policy, &Until::default()).map(|manifest| told(&manifest))
+    pub(super) fn read_back(&self, recorded: &Recorded, plan: &Plan) -> Result<WorkspaceReport, Error> {
+        self.read(recorded, plan, &Until::default()).map(|manifest| told(&manifest))
     }
 
     /// Takes changes to the host while the sandbox stands still. What it sees does not change by that: all that is taken lies
@@ -270,11 +270,11 @@ impl Layer {
     pub(super) fn apply(
         &mut self,
         recorded: &Recorded,
-        policy: &Policy,
+        plan: &Plan,
         request: &Request,
         until: &Until,
     ) -> Result<Applied, Error> {
-        let manifest = self.read(recorded, policy, until)?;
+        let manifest = self.read(recorded, plan, until)?;
         let applied = apply_own(&recorded.state, &recorded.id, request, list(), jiff::Timestamp::now())?;
         if let Applied::Done { paths, .. } = &applied {
             let root = self.source()?;
@@ -374,64 +374,6 @@ fn rights(
     };
     let become_user = if reads_all { sys::fsids::FsIdsGuard::user_who_reads_all } else { sys::fsids::FsIdsGuard::user };
     become_user(uid, gid).map(Some).map_err(told_as)
-}
-
-/// A control itself, whoever holds it: also the kernel of a machine.
-pub(super) fn held(control: &Control) -> &Control {
-    if let Control::InMachine(inner) = control { inner } else { control }
-}
-
-/// What holds the workspace's clause.
-fn shown(plan: &Plan) -> impl Iterator<Item = &Control> {
-    let entries = plan.entries.iter().filter(|entry| entry.clause == ClauseId::Workspace);
-    entries.flat_map(|entry| entry.controls.iter()).map(held)
-}
-
-/// Where the workspace of a plan lies on the host.
-pub(super) fn source(plan: &Plan) -> Option<&Path> {
-    shown(plan).find_map(|control| {
-        if let Control::Mount { from, .. }
-        | Control::Overlay { from, .. }
-        | Control::Copy { from, .. }
-        | Control::Rule { path: from, .. } = control
-        {
-            Some(from.as_path())
-        } else {
-            None
-        }
-    })
-}
-
-/// Whether the program only reads its workspace.
-pub(super) fn is_read_only(plan: &Plan) -> bool {
-    shown(plan)
-        .any(|control| matches!(control, Control::Mount { write: false, .. } | Control::Rule { write: false, .. }))
-}
-
-/// How much of a workspace is copied: as much as the place of the copy holds, or as is watched in the run's folder.
-fn copied(plan: &Plan) -> Bounds {
-    let entries = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-    let mut all = Bounds::default();
-    for control in plan.controls().map(held) {
-        if let Control::Copy { size: Some((bytes, inodes)), .. } = control {
-            (all.bytes, all.entries) = (*bytes, entries(*inodes));
-        } else if let Control::Watch(Watch::Disk(disk)) = control {
-            all.bytes = disk.0;
-        } else if let Control::Watch(Watch::Files(files)) = control {
-            all.entries = entries(*files);
-        }
-    }
-    all
-}
-
-/// How much is taken of what a run left.
-pub(super) fn bounds(policy: &Policy) -> Bounds {
-    let default = Bounds::default();
-    Bounds {
-        bytes: policy.limits.disk.map_or(default.bytes, |disk| disk.0),
-        entries: policy.limits.files.map_or(default.entries, |n| usize::try_from(n).unwrap_or(usize::MAX)),
-        list: default.list,
-    }
 }
 
 /// The copy of a workspace in the process tier: a folder of ours that belongs to the run's user.

@@ -80,12 +80,8 @@ fn enough(source: &Source, count: usize) -> Result<(), ImageError> {
 
 /// What images call this processor.
 #[must_use]
-pub fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
+pub const fn architecture() -> &'static str {
+    sys::arch::PACKAGED_NAME
 }
 
 fn is_ours(descriptor: &Descriptor) -> bool {

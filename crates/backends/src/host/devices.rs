@@ -17,8 +17,7 @@ const MAX_GPUS: u8 = 64;
 /// Memory that processor and GPU share, by the name that the kernel lists; its number is given when the driver is loaded.
 const UVM: &str = "nvidia-uvm";
 /// Where a driver's libraries lie, by the distribution.
-const LIBRARIES: [&str; 5] =
-    ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64"];
+const LIBRARIES: [&str; 4] = [sys::arch::LIBRARY_FOLDER, "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64"];
 const LIBRARY: &str = "libcuda.so.1";
 
 /// Where the kernel, the driver and the distribution put what a device is of.

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sys::arch::{EMULATOR, EMULATOR_PACKAGE, NAME};
+
 use super::Missing;
 use super::faults::{Fault, known, release};
 use super::kernel::Kernel;
 
-/// Where Debian, Fedora and Arch have it.
-const PROGRAM: &str = "/usr/bin/qemu-system-x86_64";
 /// Where `mke2fs` is.
 const MKE2FS: [&str; 2] = ["/usr/sbin/mke2fs", "/sbin/mke2fs"];
 /// How long it may take to say its version.
@@ -35,7 +35,7 @@ pub struct Emulation {
 impl Emulation {
     /// For hosts that are only spoken of.
     pub(crate) fn assumed() -> Self {
-        Self { program: PROGRAM.into(), version: "7.2.22".to_owned(), kernel: Kernel::assumed() }
+        Self { program: EMULATOR.into(), version: "7.2.22".to_owned(), kernel: Kernel::assumed() }
     }
 
     /// What a program can do by faults of this release that are mended since.
@@ -57,10 +57,10 @@ impl Emulation {
 
     /// Asks the host.
     pub(crate) fn probe() -> Result<Self, Missing> {
-        let program = Path::new(PROGRAM).canonicalize().map_err(|_none| Missing {
+        let program = Path::new(EMULATOR).canonicalize().map_err(|_none| Missing {
             id: "tier/no-qemu",
-            why: format!("there is no `{PROGRAM}`"),
-            fix: "install QEMU for x86-64: apt-get install --no-install-recommends qemu-system-x86".to_owned(),
+            why: format!("there is no `{EMULATOR}`"),
+            fix: format!("install QEMU for {NAME}: apt-get install --no-install-recommends {EMULATOR_PACKAGE}"),
         })?;
         if mke2fs().is_none() {
             return Err(Missing {

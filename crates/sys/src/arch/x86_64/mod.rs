@@ -30,6 +30,15 @@ pub const NAME: &str = "x86-64";
 /// Dynamic loaders of the usual C libraries: `execve` of a dynamic program opens one for execution.
 pub const LOADERS: [&str; 2] = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"];
 
+/// Its name in images, and in packages of Debian.
+pub const PACKAGED_NAME: &str = "amd64";
+
+/// Where Debian, Fedora and Arch have QEMU's emulator of it.
+pub const EMULATOR: &str = "/usr/bin/qemu-system-x86_64";
+
+/// Debian's package of it.
+pub const EMULATOR_PACKAGE: &str = "qemu-system-x86";
+
 /// Where a distribution with folders for each architecture keeps the shared libraries of this one.
 pub const LIBRARY_FOLDER: &str = "/usr/lib/x86_64-linux-gnu";
 

@@ -462,7 +462,7 @@ mod tests {
         for name in [&*id, "r-20261122-013045-7f3a9c", "", "-a", "a/b"] {
             assert!(!is_name(name), "{name}");
         }
-        let near = [&id[1..], "r-20261122-013045", "r-box", "a", "Postgres.1_x-y"];
+        let near = [id.split_at(1).1, "r-20261122-013045", "r-box", "a", "Postgres.1_x-y"];
         for name in near.into_iter().chain([&*format!("{id}-")]) {
             assert!(is_name(name), "{name}");
         }

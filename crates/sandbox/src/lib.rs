@@ -19,6 +19,7 @@ mod image;
 mod links;
 mod load;
 pub mod members;
+mod mounts;
 pub mod protect;
 pub mod quantity;
 pub mod run;

@@ -12,7 +12,7 @@ use policy::{ClauseId, Diagnostics, Loaded, Plan};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::{Fault, show_path};
-use crate::run::mounts::Mounts;
+use crate::mounts::Mounts;
 
 /// The folders of the log and of what runs left, and of the keys.
 pub(crate) fn ours(environment: &Environment) -> Vec<PathBuf> {

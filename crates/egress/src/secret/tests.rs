@@ -353,7 +353,8 @@ fn no_letter_of_a_value_makes_a_text_take_longer() {
         };
         // Some of the first digits are no part of the window: they may be the end of an escape.
         for end in 5..form.len() {
-            for text in [form[..end].repeat(3), form[end..].to_owned(), format!("{}!", &form[..end])] {
+            let (begin, rest) = form.split_at(end);
+            for text in [begin.repeat(3), rest.to_owned(), format!("{begin}!")] {
                 assert!(told(&text).is_empty(), "{text}");
             }
         }

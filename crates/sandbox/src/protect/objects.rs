@@ -81,13 +81,16 @@ impl Format {
     }
 }
 
+/// A file of [`READ_AS_FILES`], and the hash of what it is.
+type ServerFile = (&'static [u8], Vec<u8>);
+
 /// What new commits say of servers: git and git LFS read files of a commit as if they stood in the working tree.
 #[derive(Debug, Default)]
 pub struct Commits {
     /// The tree of a commit.
     commits: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Of trees that have such a file: its name and what it is.
-    trees: BTreeMap<Vec<u8>, Vec<(&'static [u8], Vec<u8>)>>,
+    trees: BTreeMap<Vec<u8>, Vec<ServerFile>>,
 }
 
 impl Commits {

@@ -380,7 +380,7 @@ impl VerifiedRun {
         let mut running = verified.go()?;
         let std_streams = carry(&mut *running, &watches, stdio)?;
         // While the program runs: its start does not wait for it.
-        let unseen = |root: &PathBuf| super::mounts::unseen(&plan.policy, plan.tier, root);
+        let unseen = |root: &PathBuf| crate::mounts::unseen(&plan.policy, plan.tier, root);
         root.iter().flat_map(unseen).for_each(|note| resources.tell(note));
         layer.iter().flat_map(Layer::notes).for_each(|note| resources.tell(note));
         let started = Instant::now();

@@ -10,9 +10,9 @@ use policy::value::{Tier, WorkspaceMode};
 
 use super::guard::Guard;
 use super::host_resources::HostResources;
-use super::mounts::{self, Mounts};
 use crate::changes::MOUNTED;
 use crate::error::Error;
+use crate::mounts::{self, Mounts};
 
 /// What whoever reads the plan should know of the workspace and of whom the run trusts, in words.
 ///

@@ -31,7 +31,6 @@ mod laying;
 mod live;
 mod locks;
 mod moment;
-pub(crate) mod mounts;
 mod now;
 mod options;
 mod outcome;

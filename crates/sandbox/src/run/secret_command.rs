@@ -16,9 +16,9 @@ use policy::Policy;
 use policy::value::WorkspaceMode;
 use zeroize::Zeroizing;
 
-use super::mounts::Mounts;
 use crate::environment::Environment;
 use crate::fault::show_text;
+use crate::mounts::Mounts;
 
 /// How long a command may take.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -223,7 +223,7 @@ fn named(from: &SecretSource) -> String {
 fn from_file(path: &Path, policy: &Policy) -> Result<Zeroizing<Vec<u8>>, String> {
     let told = |error: &std::io::Error| format!("cannot be read: {error}");
     let real = path.canonicalize().map_err(|error| told(&error))?;
-    let mounts = super::mounts::Mounts::default();
+    let mounts = crate::mounts::Mounts::default();
     if let Some(shown) = shown(policy).into_iter().find(|place| mounts.shows(place, &real)) {
         return Err(format!("lies in `{}`, which the policy shows inside", show_text(&shown.to_string_lossy())));
     }

@@ -148,7 +148,7 @@ impl Layer {
     /// What it lacks, in words.
     pub(super) fn notes(&self) -> Vec<String> {
         let refused = self.baseline.iter().flat_map(|baseline| &baseline.refused);
-        let lacks = refused.map(|refused| super::mounts::not_copied(&refused.path, &refused.why));
+        let lacks = refused.map(|refused| crate::mounts::not_copied(&refused.path, &refused.why));
         lacks.chain(self.notes.iter().cloned()).collect()
     }
 

@@ -191,7 +191,7 @@ fn file(name: &str) -> Option<&'static Stored> {
 fn is_addable(name: &str, number: u32) -> bool {
     let is_in =
         |profile: &&str| Profile::load(profile, &Surroundings::default()).is_ok_and(|profile| profile.is_open(number));
-    ADDABLE.iter().any(|(calls, _)| calls.contains(&name)) || NAMED.iter().any(|profile| is_in(profile))
+    ADDABLE.iter().any(|(calls, _)| calls.contains(&name)) || NAMED.iter().any(is_in)
 }
 
 impl Profile {

@@ -127,9 +127,9 @@ mod tests {
             layers.set(&format!("limits.cpus={cpus}"));
             let run = layers.finish().unwrap().policy;
             let own = plan(Path::new("/usr/bin/env"), (&run, true), &host).unwrap();
-            let held = own.controls().find_map(|control| match control {
-                Control::Cgroup { limit: CgroupLimit::Cpu { quota_us, .. }, .. } => Some(*quota_us),
-                _ => None,
+            let held = own.controls().find_map(|control| {
+                let Control::Cgroup { limit: CgroupLimit::Cpu { quota_us, .. }, .. } = control else { return None };
+                Some(*quota_us)
             });
             assert_eq!(held, quota, "{cpus}");
         }

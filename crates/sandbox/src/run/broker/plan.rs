@@ -100,6 +100,12 @@ fn own(clause: ClauseId, policy: &Policy, host: &Capabilities) -> Option<Support
     if clause == ClauseId::NetMode {
         return Some(Support::Held(Control::HostNetwork.into()));
     }
+    // Its program is ours and handed over as a descriptor, wherever it lies.
+    if clause == ClauseId::FsExec {
+        let (abi, files) = (host.landlock, policy.fs.exec.clone()?);
+        let more = [Control::NoexecRules(abi)].into_iter();
+        return Some(Support::Held(Controls::new(Control::Executables { abi, files }, more)));
+    }
     // Its folder is empty and stays so: no byte can be written to any file.
     if clause == ClauseId::FsTmp {
         let none = Control::Rlimit { resource: Resource::FileSize, value: 0 };
@@ -126,7 +132,7 @@ mod tests {
             let mut layers = Layers::new(caller);
             layers.set(&format!("limits.cpus={cpus}"));
             let run = layers.finish().unwrap().policy;
-            let own = plan(Path::new("/usr/bin/env"), (&run, true), &host).unwrap();
+            let own = plan(Path::new("/somewhere/else/fumehood"), (&run, true), &host).unwrap();
             let held = own.controls().find_map(|control| {
                 let Control::Cgroup { limit: CgroupLimit::Cpu { quota_us, .. }, .. } = control else { return None };
                 Some(*quota_us)

@@ -263,7 +263,8 @@ impl<'a> Guarding<'a> {
         let (name, _) = said.find(|(name, is)| hosts.get(*name).is_none_or(|host| host != is))?;
         let name = String::from_utf8_lossy(name);
         Some(format!(
-            "its commit has another `{name}` than the host: it is read from there too, and says which server is asked"
+            "version control: a branch's new commit has another `{name}` than the host, which is read from there too and \
+             says which server is asked"
         ))
     }
 

@@ -86,7 +86,7 @@ pub(crate) struct Blueprint {
     pub(crate) noexec: bool,
     /// The only executables.
     pub(crate) exec: Option<Vec<PathBuf>>,
-    /// That is our own program alone, on the language tier.
+    /// That is our own program alone, on the language tier and of a broker: wherever it lies.
     pub(crate) own_program: bool,
     /// Of what the host gives, what alone can be read and written to.
     pub(crate) folders: Folders,

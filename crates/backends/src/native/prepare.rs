@@ -112,10 +112,12 @@ impl backend::Prepared for Prepared {
 /// A path of the plan cannot be used, or a profile is unknown.
 pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
     let mut blueprint = Blueprint::of(plan, launch);
-    if let (Tier::Language, Some(OwnProgram::File(own))) = (plan.tier, &launch.program) {
-        // There is one program, and it starts no other.
-        blueprint.exec = Some(vec![own.clone()]);
-        blueprint.own_program = true;
+    if let Some(OwnProgram::File(own)) = &launch.program {
+        if plan.tier == Tier::Language {
+            // There is one program, and it starts no other.
+            blueprint.exec = Some(vec![own.clone()]);
+        }
+        blueprint.own_program = blueprint.exec.as_deref() == Some(std::slice::from_ref(own));
     }
     let identity = owner::choose(&blueprint, host, &launch.run)?;
     let filter = filter::build(&blueprint)?;

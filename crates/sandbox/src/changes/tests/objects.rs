@@ -69,10 +69,12 @@ fn a_branch_whose_commit_names_other_servers_stays_with_the_run() {
             let applied = leave(&host);
             let after = shell(&host, "git rev-parse main").1;
             assert_eq!(before == after, held, "{options} {name}: {applied:?}");
-            let said = host.diff().text();
-            assert_eq!(said.contains("which server is asked"), held, "{name}: {said}");
-            leave(&host);
-            assert_eq!(before == shell(&host, "git rev-parse main").1, held, "{name}: the second time");
+            if held {
+                let said = host.diff().text();
+                assert!(said.contains("which server is asked"), "{name}: {said}");
+                leave(&host);
+                assert_eq!(before, shell(&host, "git rev-parse main").1, "{name}: the second time");
+            }
         }
     }
     // What the host has so is no other.

@@ -46,6 +46,13 @@ const CALLS: [(&str, &str); 9] = [
     ("DELETE files?path=d/moved", ""),
 ];
 
+/// Without a ceiling a key has no process tier.
+fn key(house: &House, served: &Served<'_>) -> String {
+    let top = house.path("top.toml");
+    std::fs::write(&top, "version = 1\nextends = \"strict\"\ntier = \"process\"\nlimits.wall = \"5m\"\n").unwrap();
+    served.key("one", &["-p", top.to_str().unwrap()])
+}
+
 /// A live sandbox of a server's.
 struct Inside<'a> {
     served: &'a Served<'a>,
@@ -112,7 +119,7 @@ fn no_link_leads_a_file_call_out_of_the_sandbox() {
     let house = &House::new();
     let outside = Outside::new(house);
     let served = Served::new(house);
-    let key = served.key("one", &[]);
+    let key = key(house, &served);
     let here = outside.folder.to_str().unwrap();
     for tier in ["container", "process"] {
         let inside = Inside::new(&served, &key, tier);
@@ -150,7 +157,7 @@ fn no_path_leads_a_file_call_out_of_the_sandbox() {
     let house = &House::new();
     let outside = Outside::new(house);
     let served = Served::new(house);
-    let key = served.key("one", &[]);
+    let key = key(house, &served);
     let server = house.state().join("server");
     // What would be seen of each: in folders a name, in files what is in them.
     let mut there = vec![
@@ -194,7 +201,7 @@ fn no_path_leads_a_file_call_out_of_the_sandbox() {
 fn a_link_to_a_folder_of_the_sandbox_is_followed_by_each_file_call() {
     let house = &House::new();
     let served = Served::new(house);
-    let key = served.key("one", &[]);
+    let key = key(house, &served);
     for tier in ["container", "process"] {
         let inside = Inside::new(&served, &key, tier);
         inside.shell("mkdir real && echo mine > mine && echo one > real/file && ln -s real d", false);
@@ -209,7 +216,7 @@ fn a_link_to_a_folder_of_the_sandbox_is_followed_by_each_file_call() {
 fn a_name_that_is_no_text_is_told_and_taken_with_its_bytes_as_hexadecimal_digits() {
     let house = &House::new();
     let served = Served::new(house);
-    let key = served.key("one", &[]);
+    let key = key(house, &served);
     let inside = Inside::new(&served, &key, "container");
     inside.shell("printf one > \"$(printf 'caf\\351')\"", false);
     let (status, list) = inside.call(("GET files/list?path=.", ""));

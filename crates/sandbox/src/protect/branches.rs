@@ -26,7 +26,7 @@ impl Branches {
     pub fn of(host: &Dir, config: &Path) -> Self {
         let unknown = Self { heads: None, list: Vec::new(), unknown: true };
         let Ok(folder) = host.enter(config.parent().unwrap_or(Path::new("")), Cross::No) else { return unknown };
-        let heads = match folder.enter("refs/heads", Cross::No) {
+        let heads = match folder.enter(Path::new("refs").join("heads"), Cross::No) {
             Ok(heads) => Some(heads),
             Err(Errno::NOENT) => None,
             // Such as the file that stands there where references are kept otherwise (`reftable`).
@@ -67,9 +67,10 @@ mod tests {
         assert!(has("a/b") && has("packed") && has("a"));
         assert!(!has("b") && !has("tag") && !has("pack") && !has("a/c"));
         assert!(has("a/b/c"), "no branch can be made there");
-        std::fs::remove_dir_all(git.join("refs/heads")).unwrap();
+        let heads = git.join("refs").join("heads");
+        std::fs::remove_dir_all(&heads).unwrap();
         assert!(!has("a/b"));
-        std::fs::write(git.join("refs/heads"), "this repository uses the reftable format\n").unwrap();
+        std::fs::write(heads, "this repository uses the reftable format\n").unwrap();
         assert!(has("anything"), "references are kept otherwise");
     }
 }

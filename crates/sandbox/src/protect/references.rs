@@ -53,7 +53,8 @@ pub(super) fn packed_refs(before: &[u8], now: &[u8]) -> Option<String> {
 pub fn merged(before: &[u8], now: &[u8]) -> Vec<u8> {
     let is_hosts = |line: &&[u8]| {
         let name = at_space(line).map(|(_, name)| name).unwrap_or_default();
-        name.starts_with(b"refs/remotes/") || name == b"refs/stash"
+        let rest = name.strip_prefix(b"refs/").unwrap_or_default();
+        rest == b"stash" || rest.starts_with(b"remotes/")
     };
     let is_reference = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"^") && !line.starts_with(b"#");
     let of_run = lines(now).filter(is_reference).filter(|line| !is_hosts(line));

@@ -76,7 +76,10 @@ impl Led {
         let out = mirrored(root, &out).unwrap_or(out);
         match out.strip_prefix(root) {
             Ok(inner) => within.extend([inner.to_owned()]),
-            Err(_out) => self.out.extend([out]),
+            Err(_out) => {
+                within.extend(leading_in(root, &out));
+                self.out.extend([out]);
+            }
         }
     }
 }
@@ -99,7 +102,7 @@ pub(super) fn from_above(root: &Path, list: &List) -> BTreeSet<PathBuf> {
 }
 
 /// Where a control file, or links in a folder of such, lead into a workspace.
-fn leading_in(root: &Path, control: &Path) -> Vec<PathBuf> {
+pub(super) fn leading_in(root: &Path, control: &Path) -> Vec<PathBuf> {
     let (mut queue, mut looked, mut found) = (vec![control.to_owned()], 0_usize, Vec::new());
     while let Some(path) = queue.pop() {
         let Some(led) = real(&path) else { continue };

@@ -34,7 +34,7 @@ const MAX_QUOTED: usize = 3;
 /// Programs that run what is in a folder, where its name is their argument.
 const RUN_FOLDERS: [&str; 5] = ["python", "pypy", "node", "bun", "deno"];
 /// In a command: what becomes the name of a program only when it runs.
-const MAKES_NAMES: [&str; 8] = ["$(", "`", "/$", "PATH=", "-exec", "xargs", "printf", " -I"];
+const MAKES_NAMES: [&str; 9] = ["$(", "`", "/$", "PATH=", "-exec", "xargs", "printf", " -I", "run-parts"];
 /// They stand for the top, which is known.
 const KNOWN_FOLDERS: [&str; 3] = ["$(git rev-parse --show-toplevel)", "$(pwd)", "`pwd`"];
 /// What node looks for beside a name that is not there.

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::git::{self, GitElsewhere};
 use super::gitdir::{self, DATA, is_repository};
-use super::led::{from_above, led_to};
+use super::led::{from_above, leading_in, led_to, mirrored, real};
 use super::links::files;
 use super::list::{List, Protected, Shape};
 use super::named::named;
@@ -246,6 +246,11 @@ impl ProtectPlan {
             }
             for link in links.drain(..) {
                 self.lead(below, &link, true, "a control file leads to it");
+                // A folder out of the workspace may have links that lead in again.
+                let out = real(&self.root.join(&link)).filter(|out| !out.starts_with(&self.root));
+                for path in out.map(|out| leading_in(&self.root, &out)).unwrap_or_default() {
+                    self.lead(below, &path, true, "a control file leads to it");
+                }
             }
         }
     }
@@ -431,7 +436,7 @@ pub(super) fn follow(root: &Path, below: &Dir, path: &Path, mut on_link: impl Fn
         on_link(link);
         // What lies out of the workspace cannot be written; a link out there may lead in again.
         let to = git::resolve(&from, &target.join(rest))?;
-        let to = if to.starts_with(root) { to } else { led_to(&to)? };
+        let to = if to.starts_with(root) { to } else { led_to(&to).map(|led| mirrored(root, &led).unwrap_or(led))? };
         at = Path::new("/").join(to.strip_prefix(root).ok()?);
     }
     None

@@ -283,6 +283,22 @@ fn control_files_above_a_workspace_may_lead_into_it() {
 }
 
 #[test]
+fn a_folder_of_git_s_elsewhere_may_have_links_that_lead_in() {
+    let work = Work::new(&REPO);
+    work.put("scripts/x.sh", "");
+    let home = work.folder.path();
+    std::fs::create_dir(home.join("gh")).unwrap();
+    symlink(work.root.join("scripts/x.sh"), home.join("gh/post-index-change")).unwrap();
+    let hooks = work.root.join(".git/hooks");
+    if hooks.exists() {
+        std::fs::remove_dir_all(&hooks).unwrap();
+    }
+    symlink("../../gh", &hooks).unwrap();
+    let led = crate::protect::led(&work.root, &Dir::open(&work.root).unwrap(), list());
+    assert!(has(binds(&work), "scripts/x.sh") && has(&led.within, "scripts/x.sh"), "{led:?}");
+}
+
+#[test]
 fn single_hooks_of_a_folder_elsewhere_may_lie_in_the_workspace() {
     let work = Work::new(&REPO);
     for path in ["h/pre-commit", "t/post-checkout", "src/x"] {
@@ -342,6 +358,7 @@ fn a_command_is_read_as_a_shell_reads_it() {
         ("fsmonitor = PATH=$PWD/bin:$PATH f", "bin"),
         ("fsmonitor = find bin -name f -exec sh {} +", "bin"),
         ("fsmonitor = sh $(printf bin/%s f)", "bin"),
+        ("fsmonitor = run-parts bin", "bin"),
         ("x = y\n[url \"ext::sh bin/f\"]\n\tinsteadOf = px:", "bin/f"),
     ] {
         let work = Work::new(&REPO);

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use super::honest::{Honest, LIES};
 use super::manifest::{Change, Entry, Kind, Manifest};
 use crate::protect::{
-    self, Branches, Commits, DATA, Led, List, NEW_REPOSITORY, NodeChange, Part, REPOSITORY, Verdict, config_objection,
-    index_objection, judge, makes_repository, named_by_git, objection, part, split, with_links,
+    self, Branches, DATA, Led, List, NEW_REPOSITORY, NodeChange, Part, REPOSITORY, ServerFiles, Verdict,
+    config_objection, index_objection, judge, makes_repository, named_by_git, objection, part, split, with_links,
 };
 use crate::state::{Cross, Dir};
 
@@ -31,8 +31,6 @@ pub(super) struct Guarding<'a> {
     /// Other paths that are held, and why: what links among the control files lead to, documents of the policy, what git's
     /// configuration on the host names, what is hidden.
     steering: BTreeMap<PathBuf, &'static str>,
-    /// What new commits say of servers.
-    commits: Commits,
 }
 
 /// Why nothing of a repository is taken.
@@ -152,28 +150,23 @@ impl<'a> Guarding<'a> {
             named = with_links(&manifest.workspace, host, named);
         }
         let steering = steering(list, manifest, led, named);
-        let mut all = Self { list, folders, host, blobs, repositories, steering, commits: Commits::default() };
+        let mut all = Self { list, folders, host, blobs, repositories, steering };
         // In what is held already, such as a new repository, nobody needs to look.
         let open = |entry: &&Entry| !all.folders.iter().any(|(folder, _)| entry.path.starts_with(folder));
         let objects = manifest.entries.iter().filter(open).filter_map(|entry| match all.verdict(entry) {
             Verdict::Contents(kind) if kind.holds_objects() => Some((entry.path.as_path(), (entry, kind))),
             Verdict::Contents(_) | Verdict::Free | Verdict::Held(_) => None,
         });
-        let (lies, commits) = Honest::of(blobs, objects.collect()).lies();
+        let (lies, files) = Honest::of(blobs, objects.collect()).lies();
         let lied: BTreeSet<&Path> = lies.into_iter().map(|entry| all.of_git(&entry.path)).collect();
-        all.folders.extend(lied.into_iter().map(|folder| (folder, LIES.to_owned())));
-        all.commits = commits;
-        // Held with its objects: once they are on the host, nobody would look into them again.
-        let references = manifest.entries.iter().filter(|entry| match all.verdict(entry) {
-            Verdict::Contents(kind) => {
-                matches!(kind, protect::Kind::Reference | protect::Kind::Head | protect::Kind::PackedRefs)
-            }
-            Verdict::Free | Verdict::Held(_) => false,
-        });
-        let servers = references.filter(|entry| !all.is_remembered(entry));
-        let servers = servers.filter_map(|entry| Some((all.of_git(&entry.path), all.other_servers(entry)?)));
-        let servers: Vec<_> = servers.collect();
-        all.folders.extend(servers);
+        let mut servers = BTreeMap::<&Path, ServerFiles>::new();
+        for (entry, files) in files {
+            servers.entry(all.of_git(&entry.path)).or_default().extend(files);
+        }
+        let servers =
+            servers.into_iter().filter_map(|(folder, files)| Some((folder, all.other_servers(folder, files)?)));
+        let held: Vec<_> = lied.into_iter().map(|folder| (folder, LIES.to_owned())).chain(servers).collect();
+        all.folders.extend(held);
         all
     }
 
@@ -247,24 +240,19 @@ impl<'a> Guarding<'a> {
         }
     }
 
-    /// Why all of a repository is held: the new commit that a reference names says of other servers than the host's index.
-    fn other_servers(&self, reference: &Entry) -> Option<String> {
-        let (before, now) = self.contents(reference)?;
-        let (before, now) = (String::from_utf8_lossy(&before), String::from_utf8_lossy(&now));
-        let known: BTreeSet<&str> = before.lines().collect();
-        let commits = now.lines().filter(|line| !known.contains(line)).filter_map(|line| line.split(' ').next());
-        let index = self.of_git(&reference.path).join("index");
+    /// Why all of a repository is held: a new tree says of other servers than the host's index.
+    fn other_servers(&self, folder: &Path, files: ServerFiles) -> Option<String> {
+        let index = folder.join("index");
         let hosts = self.host.and_then(|host| {
             let text = host.read(&index, MAX_JUDGED).unwrap_or_default();
             Some(protect::servers(&text, protect::Hash::of(host, &index)?))
         });
         let hosts = hosts.unwrap_or_default();
-        let mut said = commits.flat_map(|commit| self.commits.servers(commit));
-        let (name, _) = said.find(|(name, is)| hosts.get(*name).is_none_or(|host| host != is))?;
+        let (name, _) = files.into_iter().find(|(name, is)| hosts.get(*name).is_none_or(|host| host != is))?;
         let name = String::from_utf8_lossy(name);
         Some(format!(
-            "version control: a branch's new commit has another `{name}` than the host, which is read from there too and \
-             says which server is asked"
+            "version control: a new commit has another `{name}` than the host, which is read from there too and says which server \
+             is asked"
         ))
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::guarded::MAX_JUDGED;
 use super::manifest::{Change, Entry};
-use crate::protect::{Commits, Kind, MAX_UNPACKED, Name, beside, is_loose};
+use crate::protect::{Kind, MAX_UNPACKED, Name, ServerFiles, beside, is_loose};
 use crate::state::Dir;
 
 /// Why a folder of git's is held with all that is in it.
@@ -20,27 +20,33 @@ pub(super) struct Honest<'a> {
     blobs: Option<&'a Dir>,
     objects: BTreeMap<&'a Path, (&'a Entry, Kind)>,
     left: u64,
-    commits: Commits,
+    files: ServerFiles,
 }
 
 impl<'a> Honest<'a> {
     pub(super) fn of(blobs: Option<&'a Dir>, objects: BTreeMap<&'a Path, (&'a Entry, Kind)>) -> Self {
-        Self { blobs, objects, left: MAX_UNPACKED, commits: Commits::default() }
+        Self { blobs, objects, left: MAX_UNPACKED, files: ServerFiles::default() }
     }
 
-    /// The objects that are not what they are called, and those of which nobody can say; and what the others say of commits.
-    pub(super) fn lies(mut self) -> (Vec<&'a Entry>, Commits) {
+    /// The objects that are not what they are called, and those of which nobody can say; and what each of the others brings of the
+    /// files that say which servers are asked.
+    pub(super) fn lies(mut self) -> (Vec<&'a Entry>, Vec<(&'a Entry, ServerFiles)>) {
         let all: Vec<_> = self.objects.values().copied().collect();
-        let lies =
-            all.into_iter().filter(|(entry, kind)| !self.is_honest(entry, *kind)).map(|(entry, _)| entry).collect();
-        (lies, self.commits)
+        let (mut lies, mut files) = (Vec::new(), Vec::new());
+        for (entry, kind) in all {
+            if !self.is_honest(entry, kind) {
+                lies.push(entry);
+            }
+            files.extend(Some((entry, std::mem::take(&mut self.files))).filter(|(_, files)| !files.is_empty()));
+        }
+        (lies, files)
     }
 
     fn is_honest(&mut self, entry: &Entry, kind: Kind) -> bool {
         match kind {
             Kind::Large(name) => entry.sha256.as_deref() == Some(name.text().as_str()),
             Kind::Loose(name) => match self.content(entry) {
-                Some(file) => is_loose(&name, &file, &mut self.left, &mut self.commits),
+                Some(file) => is_loose(&name, &file, &mut self.left, &mut self.files),
                 None => false,
             },
             Kind::Pack(name) => self.is_indexed(entry, &name),
@@ -53,7 +59,7 @@ impl<'a> Honest<'a> {
     /// Whether what the run put beside a pack is what is made from it here. A pack without an index holds nothing for git.
     fn is_indexed(&mut self, entry: &Entry, name: &Name) -> bool {
         let Some(pack) = self.content(entry) else { return false };
-        let Some(made) = beside(name, &pack, &mut self.left, &mut self.commits) else { return false };
+        let Some(made) = beside(name, &pack, &mut self.left, &mut self.files) else { return false };
         let same = |end: &str, made: &[u8]| {
             let path: PathBuf = entry.path.with_extension(end);
             let there = self.objects.get(path.as_path());

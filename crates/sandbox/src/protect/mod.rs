@@ -36,7 +36,7 @@ pub use index::{Hash, index_objection, servers, settled};
 pub use led::{Led, documents, led, with_links};
 pub use list::{List, Marked, Protected, Shape, Verdict, judge, list, steers};
 pub use named::{named_by_git, named_elsewhere};
-pub use objects::{Commits, MAX_UNPACKED, Name, beside, is_loose};
+pub use objects::{MAX_UNPACKED, Name, ServerFiles, beside, is_loose};
 pub use plan::{Bind, DOCUMENT, PathStat, ProtectPlan, plan};
 pub use references::merged;
 pub use sentry::{Sentry, late};

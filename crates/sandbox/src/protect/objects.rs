@@ -5,7 +5,7 @@
 //! that is made from the pack here, again. Bounded in bytes, whatever the files say of themselves.
 //! Must not: believe anything that a run wrote beside a pack.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::rc::Rc;
 
@@ -81,79 +81,46 @@ impl Format {
     }
 }
 
-/// A file of [`READ_AS_FILES`], and the hash of what it is.
-type ServerFile = (&'static [u8], Vec<u8>);
+/// What new trees have under the names of [`READ_AS_FILES`], and its hash: git and git LFS read such a file of a commit as if it
+/// stood in the working tree. Of every new tree: which one is a commit's, a later run may say.
+pub type ServerFiles = BTreeSet<(&'static [u8], Vec<u8>)>;
 
-/// What new commits say of servers: git and git LFS read files of a commit as if they stood in the working tree.
-#[derive(Debug, Default)]
-pub struct Commits {
-    /// The tree of a commit.
-    commits: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Of trees that have such a file: its name and what it is.
-    trees: BTreeMap<Vec<u8>, Vec<ServerFile>>,
-}
-
-impl Commits {
-    /// The files of a new commit that say which servers are asked, and what each is; none of one that was there before.
-    pub fn servers(&self, commit: &str) -> impl Iterator<Item = (&'static [u8], &[u8])> {
-        let commit = policy::json::unhex(commit.trim_ascii_end()).unwrap_or_default();
-        let tree = self.commits.get(&commit).and_then(|tree| self.trees.get(tree));
-        tree.into_iter().flatten().map(|(name, is)| (*name, is.as_slice()))
-    }
-
-    fn note(&mut self, name: &[u8], kind: &str, content: &[u8]) {
-        if kind == "commit" {
-            let line = content.split(|byte| *byte == b'\n').next().and_then(|line| line.strip_prefix(b"tree "));
-            let tree = line.and_then(|hex| policy::json::unhex(std::str::from_utf8(hex).ok()?));
-            self.commits.extend(tree.map(|tree| (name.to_vec(), tree)));
-        } else if kind == "tree" {
-            let of = |wanted: &&'static [u8]| Some((*wanted, entry_of(content, wanted, name.len())?));
-            let found: Vec<_> = READ_AS_FILES.iter().filter_map(of).collect();
-            self.trees.extend(Some((name.to_vec(), found)).filter(|(_, found)| !found.is_empty()));
-        }
-    }
-}
-
-/// What a tree has under a name; hashes have so many bytes.
-fn entry_of(tree: &[u8], wanted: &[u8], length: usize) -> Option<Vec<u8>> {
+/// Adds what a tree has under these names; hashes have so many bytes. `None` if it is no whole tree.
+fn note(tree: &[u8], length: usize, files: &mut ServerFiles) -> Option<()> {
     let mut rest = tree;
-    loop {
-        let end = rest.iter().position(|byte| *byte == 0)?;
-        let (head, behind) = rest.split_at_checked(end)?;
+    while !rest.is_empty() {
+        let (head, behind) = rest.split_at_checked(rest.iter().position(|byte| *byte == 0)?)?;
         let name = head.splitn(2, |byte| *byte == b' ').nth(1)?;
         let (is, behind) = behind.get(1..)?.split_at_checked(length)?;
-        if name == wanted {
-            return Some(is.to_vec());
-        }
+        let known = READ_AS_FILES.into_iter().find(|known| *known == name);
+        files.extend(known.map(|known| (known, is.to_vec())));
         rest = behind;
     }
+    Some(())
 }
 
 /// Whether the file of a loose object has the contents that it is named by. What is unpacked is taken from `left`.
 #[must_use]
-pub fn is_loose(name: &Name, file: &[u8], left: &mut u64, commits: &mut Commits) -> bool {
-    let mut rest = file;
-    let object = inflate(&mut rest, left).filter(|object| rest.is_empty() && is_sized(object));
-    object.is_some_and(|object| {
-        let sum = Format::of(name).sum(&[&object]);
-        let at = object.iter().position(|byte| *byte == 0).unwrap_or_default();
-        let kind = if object.starts_with(b"tree ") { "tree" } else { "commit" };
-        if object.starts_with(b"tree ") || object.starts_with(b"commit ") {
-            commits.note(&sum, kind, object.get(at.saturating_add(1)..).unwrap_or_default());
+pub fn is_loose(name: &Name, file: &[u8], left: &mut u64, files: &mut ServerFiles) -> bool {
+    let mut is_honest = || {
+        let mut rest = file;
+        let object = inflate(&mut rest, left).filter(|_| rest.is_empty())?;
+        let (kind, content) = sized(&object)?;
+        if kind == "tree" {
+            note(content, name.length, files)?;
         }
-        name.is(&sum)
-    })
+        name.is(&Format::of(name).sum(&[&object])).then_some(())
+    };
+    is_honest().is_some()
 }
 
-/// Whether an object says of itself what it is, and its size.
-fn is_sized(object: &[u8]) -> bool {
-    let said = || {
-        let (head, content) = object.split_at_checked(object.iter().position(|byte| *byte == 0)?)?;
-        let (kind, size) = std::str::from_utf8(head).ok()?.split_once(' ')?;
-        let sized = size.parse::<usize>().ok()?.checked_add(1)? == content.len();
-        Some(sized && matches!(kind, "commit" | "tree" | "blob" | "tag"))
-    };
-    said() == Some(true)
+/// What an object says of itself that it is, and its contents, if they have the size that it says.
+fn sized(object: &[u8]) -> Option<(&str, &[u8])> {
+    let (head, content) = object.split_at_checked(object.iter().position(|byte| *byte == 0)?)?;
+    let content = content.get(1..)?;
+    let (kind, size) = std::str::from_utf8(head).ok()?.split_once(' ')?;
+    let is_sized = size.parse::<usize>().ok()? == content.len();
+    Some((kind, content)).filter(|_| is_sized && matches!(kind, "commit" | "tree" | "blob" | "tag"))
 }
 
 /// The files that belong beside a pack.
@@ -168,7 +135,7 @@ pub struct PackIndexes {
 /// Makes the index of a pack; `None` if it is not whole by itself, or there is too much in it. What is unpacked is taken from
 /// `left`.
 #[must_use]
-pub fn beside(name: &Name, pack: &[u8], left: &mut u64, commits: &mut Commits) -> Option<PackIndexes> {
+pub fn beside(name: &Name, pack: &[u8], left: &mut u64, files: &mut ServerFiles) -> Option<PackIndexes> {
     let format = Format::of(name);
     let (body, checksum) = pack.split_at_checked(pack.len().checked_sub(format.length())?)?;
     if format.sum(&[body]) != checksum {
@@ -176,7 +143,7 @@ pub fn beside(name: &Name, pack: &[u8], left: &mut u64, commits: &mut Commits) -
     }
     let scanned = scan(format, body, left)?;
     let count = scanned.len();
-    let mut named = resolve(format, scanned, left, commits)?;
+    let mut named = resolve(format, scanned, left, files)?;
     if named.len() != count {
         return None;
     }
@@ -278,7 +245,7 @@ fn resolve(
     format: Format,
     packed: Vec<PackObject<'_>>,
     left: &mut u64,
-    commits: &mut Commits,
+    files: &mut ServerFiles,
 ) -> Option<Vec<PackEntry>> {
     let (mut by_place, mut by_name) =
         (BTreeMap::<usize, Vec<PackObject<'_>>>::new(), BTreeMap::<Vec<u8>, Vec<_>>::new());
@@ -303,7 +270,9 @@ fn resolve(
             kept = kept.saturating_sub(base.1.len());
         }
         let name = format.sum(&[format!("{kind} {}\0", content.len()).as_bytes(), &content]);
-        commits.note(&name, kind, &content);
+        if kind == "tree" {
+            note(&content, format.length(), files)?;
+        }
         let mut next = by_place.remove(&object.at).unwrap_or_default();
         next.extend(by_name.remove(&name).unwrap_or_default());
         named.push(PackEntry { name, crc: object.crc, at: object.at });

@@ -77,6 +77,11 @@ fn a_branch_whose_commit_names_other_servers_stays_with_the_run() {
             }
         }
     }
+    // Brought by one run and named by the next.
+    let host = repository("", "mkdir d; echo x > d/.lfsconfig; git add -A; git write-tree > t; git reset -q");
+    leave(&host);
+    let tree = shell(&host, "cat t").1;
+    assert!(!shell(&host, &format!("git cat-file -e {tree}")).0, "{}", host.diff().text());
     // What the host has so is no other.
     let mut host = Host::new(&[(".lfsconfig", "[lfs]\n\turl = https://a.example/x\n")]);
     assert!(shell(&host, "git init -q -b main . && git add .lfsconfig && git commit -qm first").0);

@@ -81,6 +81,17 @@ impl Mounts {
         seen.filter(|(place, _)| !place.starts_with(path)).collect()
     }
 
+    /// Where in a folder the same is to be seen as at a path out of it, which has no link in it: the same file system is mounted there
+    /// too, or the folder is of what is seen there.
+    pub(crate) fn within(&self, folder: &Path, path: &Path) -> Option<PathBuf> {
+        let (device, at) = self.location(path)?;
+        let places = self.below(folder).into_iter().map(|point| folder.join(point)).chain([folder.to_owned()]);
+        places.into_iter().find_map(|place| {
+            let (_, top) = self.location(&place).filter(|(other, _)| *other == device)?;
+            at.strip_prefix(top).ok().map(|below| joined(&place, below))
+        })
+    }
+
     /// On which device a path is, and where on it.
     fn location(&self, path: &Path) -> Option<((u32, u32), PathBuf)> {
         let path = PathBuf::from(sys::proc::shown(path.as_os_str().as_bytes()));
@@ -200,6 +211,30 @@ mod tests {
             ("/home/u", "/home/u/bm/k", true),
         ] {
             assert_eq!(mounts.shows(Path::new(folder), Path::new(path)), shows, "{folder} {path}");
+        }
+    }
+
+    #[test]
+    fn what_is_mounted_twice_has_a_place_in_a_folder_of_either() {
+        let line = |device: &str, root: &str, point: &str| format!("30 20 {device} {root} {point} rw - ext4 none rw\n");
+        let lines = [
+            line("8:1", "/", "/"),
+            line("8:1", "/srv", "/mnt/all"),
+            line("8:1", "/srv/ws/part", "/mnt/part"),
+            line("8:2", "/", "/data"),
+            line("8:2", "/hooks", "/srv/ws/deep/in"),
+        ];
+        let mounts = Mounts(OnceCell::from(sys::proc::parse_mountinfo(&lines.concat()).unwrap()));
+        for (path, place) in [
+            ("/mnt/all/ws/x/y", Some("/srv/ws/x/y")),
+            ("/mnt/all/ws", Some("/srv/ws")),
+            ("/mnt/part/x", Some("/srv/ws/part/x")),
+            ("/data/hooks/pre-commit", Some("/srv/ws/deep/in/pre-commit")),
+            ("/mnt/all/other/x", None),
+            ("/data/other", None),
+            ("/etc", None),
+        ] {
+            assert_eq!(mounts.within(Path::new("/srv/ws"), Path::new(path)), place.map(PathBuf::from), "{path}");
         }
     }
 

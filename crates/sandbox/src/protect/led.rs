@@ -12,6 +12,7 @@ use super::links::files;
 use super::list::List;
 use super::plan::{Top, expand, follow};
 use super::{git, users};
+use crate::mounts::Mounts;
 use crate::state::{Cross, Dir};
 
 /// How many folders are looked through for links.
@@ -35,7 +36,8 @@ pub struct Led {
 /// Looks through a workspace, at any depth: a repository or an editor may be opened in any of its folders.
 #[must_use]
 pub fn led(root: &Path, below: &Dir, list: &List) -> Led {
-    let mut led = Led { within: from_above(root, list), ..Led::default() };
+    let ways = Ways::of(root, below);
+    let mut led = Led { within: ways.from_above(list), ..Led::default() };
     // With each folder whether it is one of git's, or lies in one.
     let mut queue = vec![(PathBuf::new(), false)];
     for left in (0..MAX_FOLDERS).rev() {
@@ -51,9 +53,9 @@ pub fn led(root: &Path, below: &Dir, list: &List) -> Led {
             if kind == FileType::Directory && !(of_git && DATA.iter().any(|data| name == *data)) {
                 queue.push((path, of_git || is_git));
             } else if kind == FileType::Symlink && (of_git || is_git || list.covering(&path, false).is_some()) {
-                led.link(root, below, (&path, &path), is_git);
+                led.link(&ways, (&path, &path), is_git);
             } else if kind == FileType::Symlink {
-                list.beyond(&path).iter().for_each(|file| led.link(root, below, (&path, file), false));
+                list.beyond(&path).iter().for_each(|file| led.link(&ways, (&path, file), false));
             }
         }
     }
@@ -62,59 +64,25 @@ pub fn led(root: &Path, below: &Dir, list: &List) -> Led {
 
 impl Led {
     /// A link, with the path of the control file that it or what lies behind it is.
-    fn link(&mut self, root: &Path, below: &Dir, (link, path): (&Path, &Path), is_git: bool) {
+    fn link(&mut self, ways: &Ways<'_>, (link, path): (&Path, &Path), is_git: bool) {
         let within = &mut self.within;
-        if let Some(led) = follow(root, below, path, |link| within.extend([link])) {
+        if let Some(led) = follow(ways, path, |link| within.extend([link])) {
             // What is in a repository is judged as git's.
-            let names = below.enter(&led, Cross::Yes).and_then(|dir| dir.names()).unwrap_or_default();
+            let names = ways.below.enter(&led, Cross::Yes).and_then(|dir| dir.names()).unwrap_or_default();
             if !(is_git && is_repository(names.iter().map(|name| name.as_os_str()))) {
                 within.insert(led);
             }
             return;
         }
-        let Some(out) = real(&root.join(link)) else { return };
-        let out = mirrored(root, &out).unwrap_or(out);
-        match out.strip_prefix(root) {
+        let Some(out) = ways.leads(&ways.root.join(link)) else { return };
+        match out.strip_prefix(ways.root) {
             Ok(inner) => within.extend([inner.to_owned()]),
             Err(_out) => {
-                within.extend(leading_in(root, &out));
+                within.extend(ways.leading_in(&out));
                 self.out.extend([out]);
             }
         }
     }
-}
-
-/// Where control files of the folders above a workspace, and of home folders, lead into it.
-pub(super) fn from_above(root: &Path, list: &List) -> BTreeSet<PathBuf> {
-    let owner = std::fs::metadata(root).ok().map(|stat| stat.uid());
-    let folders = users::homes(root, owner).into_iter().filter(|folder| folder != root && !folder.starts_with(root));
-    let mut found = BTreeSet::new();
-    for above in folders {
-        let Ok(dir) = Dir::open(&above) else { continue };
-        let top = Top::of(&dir);
-        let entries = list.path.iter().filter(|entry| top.may_have(&entry.pattern));
-        let paths = entries.flat_map(|entry| expand(&dir, &top, &entry.pattern)).map(|path| above.join(path));
-        for control in paths.filter(|path| !root.starts_with(path)) {
-            found.extend(leading_in(root, &control));
-        }
-    }
-    found
-}
-
-/// Where a control file, or links in a folder of such, lead into a workspace.
-pub(super) fn leading_in(root: &Path, control: &Path) -> Vec<PathBuf> {
-    let (mut queue, mut looked, mut found) = (vec![control.to_owned()], 0_usize, Vec::new());
-    while let Some(path) = queue.pop() {
-        let Some(led) = real(&path) else { continue };
-        let led = mirrored(root, &led).unwrap_or(led);
-        if let Ok(inner) = led.strip_prefix(root) {
-            found.extend(Some(inner.to_owned()).filter(|inner| !inner.as_os_str().is_empty()));
-        } else if !path.is_symlink() {
-            let links = links_below(&path, &mut looked);
-            queue.extend(links);
-        }
-    }
-    found
 }
 
 /// The links in a folder, at any depth.
@@ -133,17 +101,10 @@ fn links_below(folder: &Path, looked: &mut usize) -> Vec<PathBuf> {
     found
 }
 
-/// A path out of a workspace that a mount shows there is one in it.
-pub(super) fn mirrored(root: &Path, path: &Path) -> Option<PathBuf> {
-    let is = |path: &Path| std::fs::metadata(path).ok().map(|stat| (stat.dev(), stat.ino()));
-    let root_is = is(root).filter(|_| !path.starts_with(root))?;
-    let above = path.ancestors().find(|above| is(above) == Some(root_is))?;
-    Some(root.join(path.strip_prefix(above).ok()?))
-}
-
 /// Of what is held, the folders with all that links in them lead to, and what links there lead to.
 #[must_use]
 pub fn with_links(root: &Path, below: &Dir, held: BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+    let ways = Ways::of(root, below);
     let mut led = Led { within: held, ..Led::default() };
     let mut looked = BTreeSet::new();
     loop {
@@ -154,30 +115,81 @@ pub fn with_links(root: &Path, below: &Dir, held: BTreeSet<PathBuf>) -> BTreeSet
         // All of the workspace is held as it is.
         let folders = new.iter().filter(|path| !path.as_os_str().is_empty());
         for link in folders.flat_map(|folder| files(below, folder, &[], FileType::Symlink)) {
-            led.link(root, below, (&link, &link), false);
+            led.link(&ways, (&link, &link), false);
         }
+    }
+}
+
+/// A workspace, and where paths of the host lead for it.
+pub(super) struct Ways<'a> {
+    pub(super) root: &'a Path,
+    pub(super) below: &'a Dir,
+    mounts: Mounts,
+}
+
+impl<'a> Ways<'a> {
+    pub(super) fn of(root: &'a Path, below: &'a Dir) -> Self {
+        Self { root, below, mounts: Mounts::default() }
+    }
+
+    /// Where a path leads, as far as anything is there: in the workspace, if that shows the same by any mount.
+    pub(super) fn leads(&self, path: &Path) -> Option<PathBuf> {
+        let of_a_part = || {
+            path.ancestors().find_map(|above| {
+                let rest = path.strip_prefix(above).ok()?;
+                above.canonicalize().ok().and_then(|above| git::resolve(&above, rest))
+            })
+        };
+        real(path).or_else(of_a_part).map(|led| self.here(led))
+    }
+
+    /// Where the workspace shows by another mount what is at a path without links, or the path.
+    pub(super) fn here(&self, path: PathBuf) -> PathBuf {
+        if path.starts_with(self.root) { path } else { self.mounts.within(self.root, &path).unwrap_or(path) }
+    }
+
+    /// Where a control file, or links in a folder of such, lead into the workspace.
+    pub(super) fn leading_in(&self, control: &Path) -> Vec<PathBuf> {
+        let (mut queue, mut looked, mut found) = (vec![control.to_owned()], 0_usize, Vec::new());
+        while let Some(path) = queue.pop() {
+            let Some(led) = self.leads(&path) else { continue };
+            if let Ok(inner) = led.strip_prefix(self.root) {
+                found.extend(Some(inner.to_owned()).filter(|inner| !inner.as_os_str().is_empty()));
+            } else if !path.is_symlink() {
+                let links = links_below(&path, &mut looked);
+                queue.extend(links);
+            }
+        }
+        found
+    }
+
+    /// Where control files of the folders above the workspace, and of home folders, lead into it.
+    pub(super) fn from_above(&self, list: &List) -> BTreeSet<PathBuf> {
+        let owner = std::fs::metadata(self.root).ok().map(|stat| stat.uid());
+        let folders = users::homes(self.root, owner).into_iter().filter(|folder| !folder.starts_with(self.root));
+        let mut found = BTreeSet::new();
+        for above in folders {
+            let Ok(dir) = Dir::open(&above) else { continue };
+            let top = Top::of(&dir);
+            let entries = list.path.iter().filter(|entry| top.may_have(&entry.pattern));
+            let paths = entries.flat_map(|entry| expand(&dir, &top, &entry.pattern)).map(|path| above.join(path));
+            for control in paths.filter(|path| !self.root.starts_with(path)) {
+                found.extend(self.leading_in(&control));
+            }
+        }
+        found
     }
 }
 
 /// Where a path leads; the last part need not be there.
 pub(super) fn real(path: &Path) -> Option<PathBuf> {
-    let missing = || {
-        let target = std::fs::read_link(path).ok()?;
-        let target = path.parent()?.join(target);
-        Some(target.parent()?.canonicalize().ok()?.join(target.file_name()?))
-    };
+    let missing = || in_its_folder(&path.parent()?.join(std::fs::read_link(path).ok()?));
     path.canonicalize().ok().or_else(missing)
 }
 
-/// Where a path leads, as far as anything is there.
-pub(super) fn led_to(path: &Path) -> Option<PathBuf> {
-    let of_a_part = || {
-        path.ancestors().find_map(|above| {
-            let rest = path.strip_prefix(above).ok()?;
-            above.canonicalize().ok().and_then(|above| git::resolve(&above, rest))
-        })
-    };
-    real(path).or_else(of_a_part)
+/// A path without links on the way to its last part.
+pub(super) fn in_its_folder(path: &Path) -> Option<PathBuf> {
+    Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
 }
 
 /// Where in a workspace the documents of a policy lie, relative to it: by their names, by every link of the way, and where
@@ -185,8 +197,7 @@ pub(super) fn led_to(path: &Path) -> Option<PathBuf> {
 #[must_use]
 pub fn documents(root: &Path, documents: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
     let spelled = documents.iter().flat_map(|path| path.ancestors()).filter_map(|path| {
-        let (above, name) = (path.parent()?.canonicalize().ok()?, path.file_name()?);
-        let here = above.join(name);
+        let here = in_its_folder(path)?;
         // A folder that is none of a link is no way for another document.
         (documents.contains(path) || here.is_symlink()).then_some(here)
     });

@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::led::{led_to, mirrored, real};
+use super::led::{Ways, in_its_folder, real};
 use super::plan::{MAX_LINKS, follow};
 use super::{git, gitconfig, gitdir, users};
 use crate::state::{Cross, Dir};
@@ -119,19 +119,20 @@ pub fn named_elsewhere<'a>(
     below: &Dir,
     folders: impl IntoIterator<Item = &'a Path>,
 ) -> Vec<(PathBuf, bool)> {
-    let named = named(root, below, folders).into_iter().filter(|one| one.exact && !one.path.starts_with(root));
+    let named =
+        named(&Ways::of(root, below), folders).into_iter().filter(|one| one.exact && !one.path.starts_with(root));
     named.map(|one| (real(&one.path).unwrap_or(one.path), one.folder)).collect()
 }
 
 /// What the configurations of the repositories in these folders name, relative to the workspace, links on the way included.
 #[must_use]
 pub fn named_by_git<'a>(root: &Path, below: &Dir, folders: impl IntoIterator<Item = &'a Path>) -> BTreeSet<PathBuf> {
-    let (mut found, mut links) = (BTreeSet::new(), Vec::new());
-    for named in named(root, below, folders) {
+    let (mut found, mut links, host) = (BTreeSet::new(), Vec::new(), Ways::of(root, below));
+    for named in named(&host, folders) {
         // All of the workspace is a folder of hooks.
         found.extend(named.is_all(root).then(PathBuf::new));
         let Some(path) = named.within(root) else { continue };
-        let led = follow(root, below, path, |link| links.push(link));
+        let led = follow(&host, path, |link| links.push(link));
         let of_a_file = |led: &PathBuf| named.folder || below.enter(led, Cross::Yes).is_err();
         let is_whole = |led: &PathBuf| led.as_os_str().is_empty() || gitdir::split(led).is_some();
         found.extend(led.filter(|led| of_a_file(led) && !is_whole(led)));
@@ -142,10 +143,11 @@ pub fn named_by_git<'a>(root: &Path, below: &Dir, folders: impl IntoIterator<Ite
 
 /// What the configurations of the repositories that are or have their working trees in these folders, and of those around the
 /// workspace, may name.
-pub(super) fn named<'a>(root: &Path, below: &Dir, folders: impl IntoIterator<Item = &'a Path>) -> BTreeSet<ConfigPath> {
-    let owner = rustix::fs::fstat(below).map(|stat| stat.st_uid).ok();
+pub(super) fn named<'a>(workspace: &Ways<'_>, folders: impl IntoIterator<Item = &'a Path>) -> BTreeSet<ConfigPath> {
+    let root = workspace.root;
+    let owner = rustix::fs::fstat(workspace.below).map(|stat| stat.st_uid).ok();
     let owners = owner.into_iter().chain(users::trusted()).collect();
-    let host = Host { root, owners, homes: users::homes(root, owner) };
+    let host = Host { workspace, owners, homes: users::homes(root, owner) };
     let users = host.of_users();
     // git takes no repository of somebody else's, or is told to (`safe.directory`).
     let around = root.ancestors().skip(1).filter(|top| host.is_owned(&top.join(".git"))).map(Path::to_owned);
@@ -156,7 +158,7 @@ pub(super) fn named<'a>(root: &Path, below: &Dir, folders: impl IntoIterator<Ite
 
 /// The files of the host, as far as they are read for a workspace.
 struct Host<'a> {
-    root: &'a Path,
+    workspace: &'a Ways<'a>,
     /// Who owns the workspace, the caller and root: git believes what they wrote.
     owners: Vec<u32>,
     /// What `~` may be.
@@ -178,7 +180,7 @@ impl Host<'_> {
         if !folders.is_empty() {
             found.extend(users.iter().flat_map(|(_, word)| self.paths(word, from())));
         }
-        let elsewhere = folders.iter().filter(|folder| !folder.starts_with(self.root));
+        let elsewhere = folders.iter().filter(|folder| !folder.starts_with(self.workspace.root));
         let led = elsewhere.flat_map(|folder| links(folder));
         found.extend(led.map(|path| ConfigPath { path, folder: true, exact: true }));
         found
@@ -190,7 +192,7 @@ impl Host<'_> {
             from.into_iter().flat_map(|from| self.spelled_and_led(from, &word.path)).chain(self.of_home(&word.path));
         let paths: Vec<PathBuf> = paths.collect();
         // A hook may be a link in a folder out there.
-        let elsewhere = paths.iter().filter(|path| word.of == KeyKind::Hooks && !path.starts_with(self.root));
+        let elsewhere = paths.iter().filter(|path| word.of == KeyKind::Hooks && !path.starts_with(self.workspace.root));
         let led: Vec<PathBuf> = elsewhere.flat_map(|path| linked(within(path)).chain(links(path))).collect();
         let led = led.into_iter().map(|path| ConfigPath { path, folder: true, exact: true });
         let named = paths.into_iter().map(|path| ConfigPath { path, folder: word.folder, exact: word.exact });
@@ -206,11 +208,10 @@ impl Host<'_> {
 
     /// The configurations that count in every repository, where links lead to them in the workspace.
     fn users_own(&self) -> impl Iterator<Item = ConfigPath> {
-        let elsewhere = users::files(&self.homes).filter(|path| !path.starts_with(self.root));
-        // Another name of one may be in the workspace: whoever asks for the names of a file wants to know the file.
+        let elsewhere = users::files(&self.homes).filter(|path| !path.starts_with(self.workspace.root));
         let led = elsewhere.flat_map(|path| {
-            let led: Vec<PathBuf> = ways(&path).into_iter().chain(led_to(&path)).collect();
-            led.into_iter().map(|led| mirrored(self.root, &led).unwrap_or(led)).collect::<Vec<_>>()
+            let steps = ways(&path).into_iter().map(|step| self.workspace.here(step));
+            steps.chain(self.workspace.leads(&path)).collect::<Vec<_>>()
         });
         led.map(|path| ConfigPath { path, folder: false, exact: true })
     }
@@ -219,10 +220,9 @@ impl Host<'_> {
     fn spelled_and_led(&self, from: &Path, path: &Path) -> impl Iterator<Item = PathBuf> {
         let climbs = path.components().any(|part| part == Component::ParentDir);
         let spelled = git::resolve(from, path);
-        let is_out = spelled.as_ref().is_none_or(|spelled| !spelled.starts_with(self.root));
-        let led = if climbs || is_out { led_to(&from.join(path)) } else { None };
-        let led = led.map(|led| mirrored(self.root, &led).unwrap_or(led));
-        spelled.into_iter().chain(led.filter(|led| climbs || led.starts_with(self.root)))
+        let is_out = spelled.as_ref().is_none_or(|spelled| !spelled.starts_with(self.workspace.root));
+        let led = if climbs || is_out { self.workspace.leads(&from.join(path)) } else { None };
+        spelled.into_iter().chain(led.filter(|led| climbs || led.starts_with(self.workspace.root)))
     }
 
     /// The folders of git's of a working tree, as git finds them: also those that are not shown inside, and the folder itself.
@@ -278,7 +278,7 @@ impl Host<'_> {
         let (above, name) = (path.parent()?, path.file_name()?);
         let dir = Dir::open(above).ok()?;
         let stat = dir.stat(name).ok()??;
-        let is_theirs = path.starts_with(self.root) || owners.contains(&stat.st_uid);
+        let is_theirs = path.starts_with(self.workspace.root) || owners.contains(&stat.st_uid);
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let text = if is_theirs && is_file { dir.read(name, MAX_CONFIG).ok() } else { None };
         text.map(|text| (above.to_owned(), text))
@@ -309,13 +309,11 @@ fn linked(paths: impl IntoIterator<Item = PathBuf>) -> impl Iterator<Item = Path
 /// Where a link leads, step by step, and in the end: each step may be in the workspace, and another link.
 fn ways(link: &Path) -> Vec<PathBuf> {
     let (mut at, mut found) = (link.to_owned(), Vec::new());
-    while found.len() < MAX_LINKS
-        && let Ok(target) = std::fs::read_link(&at)
-        && let Some(above) = at.parent().and_then(|above| above.canonicalize().ok())
-        && let Some(next) = git::resolve(&above, &target)
-    {
-        found.push(next.clone());
-        at = next;
+    let next = |at: &Path| git::resolve(&at.parent()?.canonicalize().ok()?, &std::fs::read_link(at).ok()?);
+    for _ in 0..MAX_LINKS {
+        let Some(next) = next(&at) else { break };
+        at = in_its_folder(&next).unwrap_or_else(|| next.clone());
+        found.extend([next, at.clone()]);
     }
     found.extend(real(link));
     found

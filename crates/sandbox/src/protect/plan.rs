@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::git::{self, GitElsewhere};
 use super::gitdir::{self, DATA, is_repository};
-use super::led::{from_above, leading_in, led_to, mirrored, real};
+use super::led::Ways;
 use super::links::files;
 use super::list::{List, Protected, Shape};
 use super::named::named;
@@ -103,19 +103,19 @@ pub fn plan(root: &Path, below: &Dir, list: &List, documents: &BTreeSet<PathBuf>
     if let Ok(Some(found)) = git::leads(root, below) {
         plan.git_within(&found);
     }
-    let top = Top::of(below);
+    let (ways, top) = (Ways::of(root, below), Top::of(below));
     for entry in list.path.iter().filter(|entry| top.may_have(&entry.pattern)) {
-        plan.entry(below, &top, entry)?;
+        plan.entry(&ways, &top, entry)?;
     }
     plan.walk(below);
     plan.within_git = plan.within_git.or_else(|| gitdir::split(root).map(|_| root.to_owned()));
-    let outside = plan.named(below);
-    for path in from_above(root, list) {
-        plan.lead(below, &path, true, "a control file above the workspace leads to it");
+    let outside = plan.named(&ways);
+    for path in ways.from_above(list) {
+        plan.lead(&ways, &path, true, "a control file above the workspace leads to it");
     }
-    plan.led_to(below);
+    plan.led_to(&ways);
     for path in super::documents(root, documents) {
-        plan.lead(below, &path, false, DOCUMENT);
+        plan.lead(&ways, &path, false, DOCUMENT);
     }
     plan.other_names(below, &outside)?;
     let held: Vec<&PathBuf> = plan.binds.iter().map(|bind| &bind.path).chain(&plan.layers).collect();
@@ -158,9 +158,9 @@ impl ProtectPlan {
         binds.chain(self.layers.iter().map(PathBuf::as_path)).chain(self.git_links.keys().map(PathBuf::as_path))
     }
 
-    fn entry(&mut self, below: &Dir, top: &Top, entry: &Protected) -> Result<()> {
-        for path in expand(below, top, &entry.pattern) {
-            match look(below, &path)? {
+    fn entry(&mut self, ways: &Ways<'_>, top: &Top, entry: &Protected) -> Result<()> {
+        for path in expand(ways.below, top, &entry.pattern) {
+            match look(ways.below, &path)? {
                 PathKind::Is(Shape::Dir) if entry.unless_folder => {}
                 // Two names with `*` may mean one file, which is mounted once.
                 PathKind::Is(_) if self.binds.iter().any(|bind| bind.path == path) => {}
@@ -169,7 +169,7 @@ impl ProtectPlan {
                     self.binds.push(Bind { path, kind, category: entry.category.clone(), why: entry.why.clone() });
                 }
                 // Nothing is found where a folder on the way is a link, too.
-                PathKind::Link | PathKind::Nothing => self.lead(below, &path, true, &entry.why),
+                PathKind::Link | PathKind::Nothing => self.lead(ways, &path, true, &entry.why),
                 PathKind::Special => {}
             }
         }
@@ -198,7 +198,8 @@ impl ProtectPlan {
 
     /// What the configuration of a repository names in the workspace: hooks, programs, further files. What it names out of it is
     /// given back.
-    fn named(&mut self, below: &Dir) -> Vec<PathBuf> {
+    fn named(&mut self, ways: &Ways<'_>) -> Vec<PathBuf> {
+        let below = ways.below;
         let pointers = self.binds.iter().map(|bind| &bind.path).filter(|path| gitdir::is_git(path));
         let repositories = self.layers.iter().chain(pointers).chain(self.git_links.keys());
         let bare = self.binds.iter().map(|bind| bind.path.as_path()).filter(|path| {
@@ -208,7 +209,7 @@ impl ProtectPlan {
         let tops: BTreeSet<&Path> =
             repositories.filter_map(|git| git.parent()).chain(bare).chain([Path::new("")]).collect();
         let mut outside = Vec::new();
-        for one in named(&self.root, below, tops) {
+        for one in named(ways, tops) {
             outside.extend(one.outside(&self.root));
             if one.is_all(&self.root) {
                 self.within_git = Some(self.root.clone());
@@ -217,7 +218,7 @@ impl ProtectPlan {
             if one.exact {
                 self.awaited(below, &path);
             }
-            self.lead(below, &path, one.folder, "git's configuration names it");
+            self.lead(ways, &path, one.folder, "git's configuration names it");
         }
         outside
     }
@@ -233,32 +234,32 @@ impl ProtectPlan {
     }
 
     /// What links among the control files lead to, and links in what that is.
-    fn led_to(&mut self, below: &Dir) {
+    fn led_to(&mut self, ways: &Ways<'_>) {
         let mut links: Vec<PathBuf> = self.git_links.keys().cloned().collect();
-        links.extend(self.layers.iter().flat_map(|layer| files(below, layer, &DATA, FileType::Symlink)));
+        links.extend(self.layers.iter().flat_map(|layer| files(ways.below, layer, &DATA, FileType::Symlink)));
         let mut looked = BTreeSet::new();
         loop {
             let folders = self.binds.iter().filter(|bind| bind.kind == Shape::Dir).map(|bind| bind.path.clone());
             let folders: Vec<PathBuf> = folders.filter(|folder| looked.insert(folder.clone())).collect();
-            links.extend(folders.iter().flat_map(|folder| files(below, folder, &[], FileType::Symlink)));
+            links.extend(folders.iter().flat_map(|folder| files(ways.below, folder, &[], FileType::Symlink)));
             if links.is_empty() {
                 return;
             }
             for link in links.drain(..) {
-                self.lead(below, &link, true, "a control file leads to it");
+                self.lead(ways, &link, true, "a control file leads to it");
                 // A folder out of the workspace may have links that lead in again.
-                let out = real(&self.root.join(&link)).filter(|out| !out.starts_with(&self.root));
-                for path in out.map(|out| leading_in(&self.root, &out)).unwrap_or_default() {
-                    self.lead(below, &path, true, "a control file leads to it");
+                let out = ways.leads(&ways.root.join(&link)).filter(|out| !out.starts_with(ways.root));
+                for path in out.map(|out| ways.leading_in(&out)).unwrap_or_default() {
+                    self.lead(ways, &path, true, "a control file leads to it");
                 }
             }
         }
     }
 
     /// Binds what a path leads to in the workspace, with every link on the way known.
-    fn lead(&mut self, below: &Dir, path: &Path, folders: bool, why: &str) {
+    fn lead(&mut self, ways: &Ways<'_>, path: &Path, folders: bool, why: &str) {
         let (layers, links) = (&self.layers, &mut self.links);
-        let led = follow(&self.root, below, path, |link| {
+        let led = follow(ways, path, |link| {
             let held = layers.iter().any(|layer| link.starts_with(layer));
             if !held && !links.contains(&link) {
                 links.push(link);
@@ -267,9 +268,9 @@ impl ProtectPlan {
         if let Some(led) = led {
             // A link leads to a name that is free.
             if led != path {
-                self.awaited(below, &led);
+                self.awaited(ways.below, &led);
             }
-            self.bind_led(below, led, folders, why);
+            self.bind_led(ways.below, led, folders, why);
         }
     }
 
@@ -422,22 +423,22 @@ pub(super) fn link_target(below: &Dir, path: &Path) -> Option<PathBuf> {
 
 /// Where a path leads in the workspace, relative to it, whether anything is there or not; `on_link` is told of every link on
 /// the way. `None` if it leads out.
-pub(super) fn follow(root: &Path, below: &Dir, path: &Path, mut on_link: impl FnMut(PathBuf)) -> Option<PathBuf> {
+pub(super) fn follow(ways: &Ways<'_>, path: &Path, mut on_link: impl FnMut(PathBuf)) -> Option<PathBuf> {
     let mut at = git::resolve(Path::new("/"), path)?;
     for _ in 0..MAX_LINKS {
         let inner = at.strip_prefix("/").ok()?.to_owned();
         // The first part that is a link.
         let mut parts: Vec<_> = inner.ancestors().collect();
         parts.reverse();
-        let link = parts.into_iter().find_map(|part| Some((part.to_owned(), link_target(below, part)?)));
+        let link = parts.into_iter().find_map(|part| Some((part.to_owned(), link_target(ways.below, part)?)));
         let Some((link, target)) = link else { return Some(inner) };
         let rest = inner.strip_prefix(&link).unwrap_or(Path::new("")).to_owned();
-        let from = root.join(link.parent().unwrap_or(Path::new("")));
+        let from = ways.root.join(link.parent().unwrap_or(Path::new("")));
         on_link(link);
         // What lies out of the workspace cannot be written; a link out there may lead in again.
         let to = git::resolve(&from, &target.join(rest))?;
-        let to = if to.starts_with(root) { to } else { led_to(&to).map(|led| mirrored(root, &led).unwrap_or(led))? };
-        at = Path::new("/").join(to.strip_prefix(root).ok()?);
+        let to = if to.starts_with(ways.root) { to } else { ways.leads(&to)? };
+        at = Path::new("/").join(to.strip_prefix(ways.root).ok()?);
     }
     None
 }

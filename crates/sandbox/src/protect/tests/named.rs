@@ -72,7 +72,7 @@ fn a_command_that_enters_thousands_of_folders_names_no_more_than_its_words_and_s
     let enters: String = (0..5_000).map(|at| format!("cd f{at}; ")).collect();
     let work = with(&format!("[filter \"f\"]\n\tclean = cd tools && cd more && ./run; {enters}\n"), "hooks");
     let below = Dir::open(&work.root).unwrap();
-    let named = crate::protect::named::named(&work.root, &below, [Path::new("")]);
+    let named = crate::protect::named::named(&crate::protect::led::Ways::of(&work.root, &below), [Path::new("")]);
     assert!((10_000..1_000_000).contains(&named.len()), "{}", named.len());
     let has = |path: &str| named.iter().any(|one| one.within(&work.root) == Some(Path::new(path)));
     assert!(has("tools/run") && has("more/run") && has("f4999"));

@@ -469,12 +469,16 @@ impl Check<'_, '_> {
             self.lint(ClauseId::Secrets, "secrets/plain", what, why, "leave port 80 out of its `ports`");
         }
         let unmet = self.policy.secrets.iter().find_map(|(name, secret)| {
-            let host = secret.hosts.iter().find(|host| !net.rules().any(|rule| meant(rule, host)))?;
-            Some(format!("`secrets.{name}` is for `{host}`, which no rule of `net` names"))
+            let fits = |rule: &NetRule| rule.ports.iter().any(|port| secret.ports.contains(port));
+            let host = secret.hosts.iter().find(|host| !net.rules().any(|rule| fits(rule) && meant(rule, host)))?;
+            let ports = secret.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+            Some(format!("`secrets.{name}` is for `{host}` on port {ports}, which no rule of `net` names"))
         });
         if let Some(what) = unmet.filter(|_| net.mode == NetMode::Allow) {
-            let (why, fix) =
-                ("a secret is put into requests that are allowed, and allows none", "add the host to `net.allow`");
+            let (why, fix) = (
+                "a secret is put into requests that are allowed, and allows none",
+                "name the host and the port in `net.allow`",
+            );
             self.lint(ClauseId::Secrets, "secrets/no-rule", what, why, fix);
         }
     }

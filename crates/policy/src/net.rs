@@ -219,6 +219,9 @@ impl std::fmt::Display for Target {
     }
 }
 
+/// Headers that say how a request is read, or whom it is for: a secret in them would change which request it is.
+pub const FRAMING: [&str; 8] =
+    ["host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"];
 /// `kind` of a secret that signs.
 pub(crate) const SIGV4: &str = "aws-sigv4";
 

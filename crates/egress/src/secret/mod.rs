@@ -25,10 +25,6 @@ pub const LEAST: usize = 8;
 pub const MAX_VALUE: usize = 8192;
 /// The one port that is spoken to without TLS: who names it in `ports` asks for that.
 const HTTP: u16 = 80;
-/// Headers that say how a request is read, or whom it is for: a secret in them would change which request it is.
-const FRAMING: [&str; 8] =
-    ["host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"];
-
 /// A secret with its value.
 pub struct LoadedSecret {
     name: String,

@@ -7,10 +7,10 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use policy::value::SecretUse;
+use policy::value::{FRAMING, SecretUse};
 use zeroize::Zeroizing;
 
-use super::{FRAMING, LoadedSecret, MAX_VALUE, RequestTarget};
+use super::{LoadedSecret, MAX_VALUE, RequestTarget};
 use crate::http::is_spelling;
 
 /// What stays as it is in a parameter: RFC 3986's unreserved.
@@ -114,9 +114,6 @@ pub fn is_in_other_charset(headers: &HeaderMap) -> bool {
 /// Whether a place can be used.
 pub(super) fn check(put: &SecretUse, placeholder: Option<&str>) -> Result<(), &'static str> {
     match put {
-        SecretUse::Header { name, format: _ } if FRAMING.contains(&name.as_str()) => {
-            Err("would be put into a header that says how the request is read")
-        }
         SecretUse::Placeholder if placeholder.is_none_or(str::is_empty) => Err("has no placeholder to stand for it"),
         SecretUse::Header { .. }
         | SecretUse::Basic(_)

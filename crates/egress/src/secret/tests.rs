@@ -193,8 +193,6 @@ fn what_cannot_be_a_secret_is_refused_without_being_said() {
         assert!(new(bad, query()).is_err(), "{bad:?}");
     }
     assert!(new("12345678", SecretUse::Placeholder).is_err(), "no placeholder");
-    let host = SecretUse::Header { name: "host".to_owned(), format: "{}".to_owned() };
-    assert!(new("12345678", host).is_err(), "a header of framing");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::{Reader, fault};
 use crate::diagnostic::quote;
 use crate::document::{Node, Value};
 use crate::names::is_env_name;
-use crate::net::SIGV4;
+use crate::net::{FRAMING, SIGV4};
 use crate::value::{Secret, SecretSource, SecretUse, Signing};
 
 const SECRET: &[&str] = &[
@@ -63,6 +63,8 @@ impl Reader<'_> {
         let from = self.secret_source(path, from)?;
         let names = self.hosts(path, hosts)?;
         if names.is_empty() {
+            // Of names that are none was said what they are.
+            self.items(path, hosts).filter(|items| items.is_empty())?;
             let why = "without a host it could go nowhere";
             let what = format!("`{path}` names no host");
             self.note(path, hosts.place, fault("value/incomplete", what, why, "hosts = [\"api.github.com\"]"));
@@ -197,6 +199,16 @@ impl Reader<'_> {
         let name = self.text(path, name_node)?.to_ascii_lowercase();
         let token = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         self.printable(path, name_node, &name, token)?;
+        if FRAMING.contains(&name.as_str()) {
+            let what = format!("`{path}` has {}", quote(&name));
+            let why = "that header says how a request is read, or whom it is for";
+            self.note(
+                path,
+                name_node.place,
+                fault("value/secret-use", what, why, "name the header that the server wants"),
+            );
+            return None;
+        }
         let (format, node) = format.unwrap_or_else(|| (HOLE.to_owned(), name_node));
         if format.matches(HOLE).count() != 1 {
             let what = format!("`{path}.format` is {}", quote(&format));

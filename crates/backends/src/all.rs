@@ -5,15 +5,24 @@ use policy::control::Source;
 
 use crate::StartError;
 use crate::backend::Backend;
-use crate::engine::Podman;
+use crate::engine::{Docker, Podman};
 use crate::gvisor::Gvisor;
 use crate::native::{Container, Language, Process};
 use crate::oci::Crun;
 use crate::qemu::Qemu;
 
 /// The backends of this version, weakest tier first.
-pub const ALL: &[&dyn Backend] =
-    &[&Language(Source::Python), &Language(Source::Wasm), &Process, &Container, &Crun, &Podman, &Gvisor, &Qemu];
+pub const ALL: &[&dyn Backend] = &[
+    &Language(Source::Python),
+    &Language(Source::Wasm),
+    &Process,
+    &Container,
+    &Crun,
+    &Podman,
+    &Docker,
+    &Gvisor,
+    &Qemu,
+];
 
 /// The backend that made a plan.
 ///

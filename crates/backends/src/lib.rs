@@ -29,13 +29,13 @@ pub use backend::{
     Backend, Exhausted, ExhaustedResource, FoundPaths, GitPart, Launch, Memory, OwnProgram, Prepared, Protect,
     Remembered, Running, Sample, Started, Stdio, Streams, Trust, Unseen, Verified,
 };
-pub use engine::Podman;
+pub use engine::{Docker, Podman};
 pub use error::{Shut, StartError};
 pub use etc::shown as shown_of_etc;
 pub use gvisor::Gvisor;
 pub use host::{
-    Assumed, Capabilities, CgroupSource, Emulation, Engine, Fault, Kernel, MODULES, Missing, Runtime, Service,
-    find_module,
+    Assumed, CallerServices, Capabilities, CgroupSource, Daemon, Emulation, Engine, Fault, Kernel, MODULES, Missing,
+    Runtime, Service, find_module,
 };
 pub use native::{
     Container, GROUPS, LANGUAGE_WORD, Language, Process, TMP_SLOT, hides_of_proc, keeps_of_proc, sweep_cache,

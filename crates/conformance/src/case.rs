@@ -73,33 +73,37 @@ pub const INTERPRETERS: &[BackendId] =
     &[BackendId { tier: Tier::Language, name: "monty" }, BackendId { tier: Tier::Language, name: "wasm" }];
 /// The native backend on both tiers.
 pub const BOTH: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container)];
-/// Both tiers of the native backend, and podman's containers, in which its guest works.
-pub const GUEST: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_PODMAN];
+/// Both tiers of the native backend, and the containers of engines, in which its guest works.
+pub const GUEST: &[BackendId] =
+    &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_PODMAN, BY_DOCKER];
 /// The native backend on the process tier.
 pub const PROCESS: &[BackendId] = &[BackendId::native(Tier::Process)];
-/// The container tier where the guest builds the tree: by the native backend, and in a container of podman's.
-pub const CONTAINER: &[BackendId] = &[BackendId::native(Tier::Container), BY_PODMAN];
+/// The container tier where the guest builds the tree: by the native backend, and in a container of an engine's.
+pub const CONTAINER: &[BackendId] = &[BackendId::native(Tier::Container), BY_PODMAN, BY_DOCKER];
 
 /// gVisor by `runsc`.
 pub const GVISOR: &[BackendId] = &[RUNSC];
 /// Every backend of the process and container tiers.
 pub const LINUX: &[BackendId] =
-    &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN];
+    &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN, BY_DOCKER];
 /// Every backend of the container tier.
-pub const CONTAINERS: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN];
+pub const CONTAINERS: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN, BY_DOCKER];
 /// Every backend beside whose sandbox a broker can stand.
-pub const BROKERED: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN, RUNSC];
+pub const BROKERED: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN, BY_DOCKER, RUNSC];
 /// The runtime `crun` on the container tier.
 pub const CRUN: &[BackendId] = &[BY_CRUN];
 /// podman's service on the container tier.
 pub const PODMAN: &[BackendId] = &[BY_PODMAN];
+/// Docker's daemon on the container tier.
+pub const DOCKER: &[BackendId] = &[BY_DOCKER];
 /// Every backend.
 pub const EVERY: &[BackendId] =
-    &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN, RUNSC];
+    &[BackendId::native(Tier::Process), BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN, BY_DOCKER, RUNSC];
 /// Those that show a tree of their own.
-pub const TREES: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN, RUNSC];
+pub const TREES: &[BackendId] = &[BackendId::native(Tier::Container), BY_CRUN, BY_PODMAN, BY_DOCKER, RUNSC];
 
 pub(crate) const BY_CRUN: BackendId = BackendId { tier: Tier::Container, name: "crun" };
+pub(crate) const BY_DOCKER: BackendId = BackendId { tier: Tier::Container, name: "docker" };
 pub(crate) const BY_PODMAN: BackendId = BackendId { tier: Tier::Container, name: "podman" };
 const RUNSC: BackendId = BackendId { tier: Tier::Gvisor, name: "runsc" };
 /// A machine by QEMU.

@@ -2,7 +2,7 @@
 
 use policy::ClauseId;
 
-use crate::case::{BY_CRUN, BY_PODMAN};
+use crate::case::{BY_CRUN, BY_DOCKER, BY_PODMAN};
 use crate::{BackendId, CaseError, CaseResult, Fixture, Tier, Who, check};
 
 /// What is to hold.
@@ -66,6 +66,9 @@ impl Case {
         }
         if (scene.backend(), scene.who) == (BY_PODMAN, Who::Rootless) {
             return refused(scene, &[], "podman/needs-root").map(|()| CellResult::Refused);
+        }
+        if (scene.backend(), scene.who) == (BY_DOCKER, Who::Rootless) {
+            return refused(scene, &[], "docker/needs-root").map(|()| CellResult::Refused);
         }
         match self.cell {
             Cell::Enforced(proof) => proof(scene).map(|()| CellResult::Enforced),

@@ -12,7 +12,7 @@ use crate::identity::same;
 use crate::link::Link;
 use crate::paths::Decimal;
 use crate::ready::Ready;
-use crate::runtime_entry::{CONFIG, CONTROL};
+use crate::runtime_entry::{CONFIG, CONTROL, Entry};
 use crate::state::{Guest, Terminal};
 use crate::step::Step;
 use crate::{child, init, layers, network, posture, runtime_entry};
@@ -90,7 +90,8 @@ const ORDER: &[(Step, Action)] = &[
 pub fn run() -> i32 {
     let link = Link::new(Fd::new(CONTROL));
     let came_in = match runtime_entry::enter() {
-        Ok(came_in) => came_in,
+        Ok(Entry::WasFirst) => return 0,
+        Ok(entry) => entry == Entry::CameIn,
         // The control socket is not in its place yet.
         Err(fault) => return fail(Link::new(Fd::new(0)), Step::Config, fault),
     };

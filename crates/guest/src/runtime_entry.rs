@@ -5,10 +5,13 @@
 //! path (`/dev/null` where there is none); then the payload's streams, with the number of what follows; then the sources of
 //! its mounts. What it sees mounted it writes down at once, as the kernel says it: from outside nobody can ask the kernel that it
 //! runs on.
+//!
+//! Where an engine makes no user namespace, the first process is told by another socket in its root which namespaces to make. A copy
+//! of it, in these, is the guest; the first only waits for its end.
 
 use sys::bare::{self, Errno, Fd, Owned, StdioFds};
 
-use crate::config::{ENTRY_SOCKET, MAX_CONFIG, Mode};
+use crate::config::{ENTRY_SOCKET, MAX_CONFIG, Mode, NAMESPACES_SOCKET};
 use crate::fault::Taken;
 
 /// Descriptors that are always there: the payload's three, the control socket, the config.
@@ -23,14 +26,26 @@ const FAR_ASIDE: u32 = 800;
 /// Aside of these: the first six that come, then the socket, then what comes.
 const SOCKET: u32 = 6;
 
-/// Comes in, if this is how the guest was started: true then, and every descriptor has its number.
-pub(crate) fn enter() -> Taken<bool> {
+/// How this process came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// Whoever started it gave it everything.
+    Given,
+    /// It came in, and every descriptor has its number.
+    CameIn,
+    /// It was the container's first process: the guest was a copy of it, and has ended.
+    WasFirst,
+}
+
+/// Comes in, if this is how the guest was started.
+pub(crate) fn enter() -> Taken<Entry> {
     // Whoever starts the guest itself gave it a control socket.
     let (open, _) = bare::open_bitmap(CONFIG + 1)?;
     let has = |number: u32| open & (1 << number) != 0;
     let (given, aside_from) = match (has(CONTROL), has(CONFIG)) {
-        (true, true) => return Ok(false),
+        (true, true) => return Ok(Entry::Given),
         (true, false) => (Owned::adopt(Fd::new(CONTROL)), ASIDE),
+        (false, _) if was_first()? => return Ok(Entry::WasFirst),
         (false, _) => match bare::connect(ENTRY_SOCKET) {
             Err(Errno::ENOENT) => (Owned::adopt(Fd::new(0)), ASIDE),
             connected => (connected?, FAR_ASIDE),
@@ -57,7 +72,31 @@ pub(crate) fn enter() -> Taken<bool> {
     for (stream, number) in streams.iter().zip(0..) {
         bare::duplicate_to(stream.fd(), Fd::new(number), true)?;
     }
-    Ok(true)
+    Ok(Entry::CameIn)
+}
+
+/// Makes the namespaces that the supervisor tells of, if it is there to tell of them: the guest goes on in them as a copy, and the
+/// first process, which is true here, comes back when that has ended. Why there is no copy is told as an errno.
+fn was_first() -> Taken<bool> {
+    let socket = match bare::connect(NAMESPACES_SOCKET) {
+        Err(Errno::ENOENT) => return Ok(false),
+        connected => connected?,
+    };
+    let mut told = [0; 4];
+    if bare::read_some(socket.fd(), &mut told)? != told.len() {
+        return Err(Errno::EPROTO.into());
+    }
+    match bare::copy_into(u32::from_le_bytes(told)) {
+        Ok(None) => Ok(false),
+        Ok(Some(pid)) => {
+            while bare::reap(pid) == Err(Errno::EINTR) {}
+            Ok(true)
+        }
+        Err(errno) => {
+            bare::write_all(socket.fd(), &errno.number().to_le_bytes())?;
+            Err(errno.into())
+        }
+    }
 }
 
 /// A program that has no path is a file of the host's kernel. Where ours is another one it becomes a file of that, in its place.

@@ -221,7 +221,7 @@ impl Ready {
         let state = State::open(&environment.state)?;
         let home = Home::new(&state).map_err(own)?;
         let claim = home.claim(request.name.as_deref()).map_err(own)?;
-        let host = Capabilities::probe_with(environment.user_bus());
+        let host = Capabilities::probe_with(environment.services());
         let layers: Vec<PolicyLayer> = request.layers.iter().cloned().map(PolicyLayer::from).collect();
         let planned = caller.plan(&layers, &host)?;
         let plan = planned.plan.clone();

@@ -107,15 +107,10 @@ pub fn choose(loaded: &Loaded, candidates: &[Candidate<'_>]) -> Result<Choice, R
 }
 
 /// Why a backend whose name is known is none of this version, and what to ask for instead. The reasons in full are decisions:
-/// `runc` 0073, `docker` and `firecracker` 0086.
+/// `runc` 0073, `firecracker` 0086.
 #[must_use]
 pub const fn not_built(backend: BackendName) -> Option<(&'static str, &'static str)> {
     match backend {
-        BackendName::Docker => Some((
-            "this version starts no container by Docker: its interface makes no user namespace for one container, so the guest \
-             would need capabilities of the host",
-            "set `backend` to `podman` or `crun`, or drop `backend`",
-        )),
         BackendName::Firecracker => Some((
             "this version starts no machine by Firecracker: it needs a KVM that boots an ordinary kernel, which none of our \
              machines has, and Debian has no build of it",
@@ -130,6 +125,7 @@ pub const fn not_built(backend: BackendName) -> Option<(&'static str, &'static s
         | BackendName::Crun
         | BackendName::Runsc
         | BackendName::Podman
+        | BackendName::Docker
         | BackendName::Qemu
         | BackendName::Monty
         | BackendName::Wasm => None,

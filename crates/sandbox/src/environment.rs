@@ -95,10 +95,11 @@ impl Environment {
         self.entries.get(OsStr::new(name)).map(OsString::as_os_str).or_else(|| self.variable(name))
     }
 
-    /// The socket of the user's message bus, if the environment names a runtime folder.
+    /// The socket of the user's message bus, if the environment names a runtime folder, and where the caller's Docker is.
     #[must_use]
-    pub fn user_bus(&self) -> Option<PathBuf> {
-        let folder = PathBuf::from(self.variable("XDG_RUNTIME_DIR")?);
-        folder.is_absolute().then(|| folder.join("bus"))
+    pub fn services(&self) -> backends::CallerServices {
+        let folder = self.variable("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute());
+        let docker_host = self.variable("DOCKER_HOST").map(|host| host.to_string_lossy().into_owned());
+        backends::CallerServices { bus: folder.map(|folder| folder.join("bus")), docker_host }
     }
 }

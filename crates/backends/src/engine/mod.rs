@@ -1,7 +1,9 @@
-//! The container tier by an engine that others run already: podman's service makes the namespaces, the ids and the first
-//! process of a container, and the guest does in it what it does on the native backend.
+//! The container tier by an engine that others run already: podman's service or Docker's daemon makes the first process of a container,
+//! and the guest does in it what it does on the native backend.
 //!
-//! The first process is the guest. It comes in by a socket in its root, and by that it is handed every tree that the plan
+//! podman makes the namespaces and the ids too, and its first process is the guest. Docker's interface has no user namespace for one
+//! container: there the first process has nothing, and makes the namespaces, in which a copy of it is the guest; the ids are the
+//! supervisor's to map. The guest comes in by a socket in its root, and by that it is handed every tree that the plan
 //! shows, opened and judged by the supervisor: the engine is told of none of them, and what it mounts by itself is left behind
 //! by the guest's own pivot_root. Control groups are the supervisor's, in which it puts the guest before it is told anything.
 //!
@@ -12,6 +14,9 @@
 //! Protection from faults of the engine and its runtime, which are root.
 
 mod container;
+mod docker;
+mod docker_image;
+mod podman;
 mod prepare;
 mod start;
 mod verify;
@@ -22,6 +27,8 @@ use policy::{ClauseId, Plan, Policy, Support};
 use crate::backend::{self, Backend};
 use crate::host::{Capabilities, Missing};
 use crate::{Launch, StartError, support};
+
+use prepare::Maker;
 
 /// The container tier by podman's service.
 #[derive(Clone, Copy, Debug)]
@@ -45,11 +52,11 @@ impl Backend for Podman {
     }
 
     fn probe(&self, host: &Capabilities) -> Result<(), Missing> {
-        support::podman_probe(host)
+        support::engine_probe(&support::PODMAN, host)
     }
 
     fn support(&self, clause: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
-        support::podman(clause, policy, host)
+        support::engine(&support::PODMAN, clause, policy, host)
     }
 
     fn prepare(
@@ -58,11 +65,55 @@ impl Backend for Podman {
         host: &Capabilities,
         launch: &Launch,
     ) -> Result<Box<dyn backend::Prepared>, StartError> {
-        Ok(Box::new(prepare::prepare(plan, host, launch)?))
+        Ok(Box::new(prepare::prepare(plan, host, launch, Maker::podman(host)?)?))
     }
 
     /// Its container, which carries the run's label.
     fn end_left(&self, run: &str) -> Result<usize, String> {
-        container::end_labelled(run)
+        container::end_podmans(run)
+    }
+}
+
+/// The container tier by Docker's daemon.
+#[derive(Clone, Copy, Debug)]
+pub struct Docker;
+
+impl Backend for Docker {
+    fn tier(&self) -> Tier {
+        Tier::Container
+    }
+
+    fn name(&self) -> &'static str {
+        "docker"
+    }
+
+    fn only_by_name(&self) -> bool {
+        true
+    }
+
+    fn wants_folder(&self) -> bool {
+        true
+    }
+
+    fn probe(&self, host: &Capabilities) -> Result<(), Missing> {
+        support::engine_probe(&support::DOCKER, host)
+    }
+
+    fn support(&self, clause: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
+        support::engine(&support::DOCKER, clause, policy, host)
+    }
+
+    fn prepare(
+        &self,
+        plan: &Plan,
+        host: &Capabilities,
+        launch: &Launch,
+    ) -> Result<Box<dyn backend::Prepared>, StartError> {
+        Ok(Box::new(prepare::prepare(plan, host, launch, Maker::docker(host)?)?))
+    }
+
+    /// Its container, which carries the run's label.
+    fn end_left(&self, run: &str) -> Result<usize, String> {
+        container::end_dockers(run)
     }
 }

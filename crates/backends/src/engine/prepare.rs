@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use policy::Plan;
 use policy::control::Namespace;
 
-use crate::host::Capabilities;
+use crate::host::{Capabilities, Daemon};
 use crate::native::handed::Handed;
 use crate::native::prepare as native;
 use crate::{Launch, StartError, backend, identity};
@@ -13,14 +13,42 @@ use crate::{Launch, StartError, backend, identity};
 /// Set apart from every id that a run has outside: the container's root, who is nobody after the start.
 const ABOVE_RUNS: u32 = 0x0100_0000;
 
+/// Who makes the container.
+#[derive(Clone, Debug)]
+pub(super) enum Maker {
+    /// podman's service, by the runtime at this place.
+    Podman(PathBuf),
+    /// Docker's daemon.
+    Docker(Daemon),
+}
+
+impl Maker {
+    /// podman's service.
+    ///
+    /// # Errors
+    /// The runtime is gone.
+    pub(super) fn podman(host: &Capabilities) -> Result<Self, StartError> {
+        let runtime = host.crun().map_err(|missing| StartError::system("looking for `crun`", missing.why))?;
+        Ok(Self::Podman(runtime.path.clone()))
+    }
+
+    /// Docker's daemon.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub(super) fn docker(host: &Capabilities) -> Result<Self, StartError> {
+        let daemon = host.docker().map_err(|missing| StartError::system("looking for Docker's daemon", missing.why))?;
+        Ok(Self::Docker(daemon.clone()))
+    }
+}
+
 /// Everything that a start needs.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) inner: native::Prepared,
     /// The run's own folder.
     pub(super) folder: PathBuf,
-    /// The program that makes containers for the engine.
-    pub(super) runtime: PathBuf,
+    pub(super) maker: Maker,
     /// Who the container's root is outside.
     pub(super) root: u32,
 }
@@ -38,18 +66,17 @@ impl Handed for Prepared {
 /// Prepares a plan.
 ///
 /// # Errors
-/// A path of the plan cannot be used, a profile is unknown, or the runtime is gone.
-pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
-    let runtime = host.crun().map_err(|missing| StartError::system("looking for `crun`", missing.why))?.path.clone();
+/// A path of the plan cannot be used, or a profile is unknown.
+pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch, maker: Maker) -> Result<Prepared, StartError> {
     let folder = launch.tmp.clone().ok_or_else(|| StartError::Internal("no folder of our own".to_owned()))?;
     let mut inner = native::prepare(plan, host, launch)?;
     inner.folder = None;
     inner.by_engine = true;
-    // The engine writes the id maps before the guest is there.
+    // The id maps are written before the guest is told anything.
     inner.config.wait_mapped = false;
     inner.config.new_cgroup = inner.blueprint.namespaces.contains(&Namespace::Cgroup);
     let root = identity::unused(&launch.run) | ABOVE_RUNS;
-    Ok(Prepared { inner, folder, runtime, root })
+    Ok(Prepared { inner, folder, maker, root })
 }
 
 impl Prepared {

@@ -10,14 +10,15 @@ use std::path::Path;
 use guest::config::{ENTRY_SOCKET, Identity, OwnedSource as Source};
 use policy::Control;
 use policy::control::Namespace;
-use sys::spawn::Child;
+use sys::proc::Process;
+use sys::spawn::{Child, IdRange};
 
-use super::container::{Container, ContainerSpec, OwnNamespaces};
-use super::prepare::Prepared;
-use super::verify;
+use super::container::{Container, OwnNamespaces};
+use super::prepare::{Maker, Prepared};
+use super::{docker, docker_image, podman, verify};
 use crate::StartError;
 use crate::backend::{self, FIRST_EXTRA, FoundPaths, Streams};
-use crate::host::Capabilities;
+use crate::host::{Capabilities, Daemon};
 use crate::native::devices::Nodes;
 use crate::native::{control, spawn, start as native};
 
@@ -48,7 +49,7 @@ pub(super) fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Start
     let failed = |what: &'static str| move |error| StartError::system(what, error);
     let (maps, nodes) = (prepared.maps(), Nodes::look());
     let root = prepared.folder.join("root");
-    make_root(&prepared.folder, &root, prepared.root).map_err(|error| StartError::system("making the root", error))?;
+    make_root(&prepared, &root).map_err(|error| StartError::system("making the root", error))?;
     let entry = root.join(ENTRY_SOCKET.to_string_lossy().trim_start_matches('/'));
     let listener = listen(&entry).map_err(|error| StartError::system("making the control socket", error))?;
     let trees = trees(&mut prepared)?;
@@ -60,8 +61,7 @@ pub(super) fn start(mut prepared: Prepared, host: &Capabilities) -> Result<Start
     };
     let group =
         spawn::group(&prepared.inner, host)?.ok_or_else(|| StartError::Internal("no control group".to_owned()))?;
-    let made = contain(&prepared, &root, &maps).and_then(|(container, child)| {
-        let control = come_in(&listener, child.pid)?;
+    let made = contain(&prepared, &root, &maps, &listener).and_then(|(container, child, control)| {
         // Only now, when it is known to be the guest: what is in the group is ended with it.
         group.take(child.pid).map_err(|error| StartError::system("putting the guest into its control group", error))?;
         Ok((container, child, control))
@@ -90,19 +90,23 @@ fn null() -> Result<OwnedFd, StartError> {
     sys::channel::dev_null().map_err(|error| StartError::system("opening /dev/null", error))
 }
 
-/// A root with nothing in it but the guest and what others mount over. `owner`: the container's root, who may only walk through
-/// the run's folder.
-fn make_root(folder: &Path, root: &Path, owner: u32) -> std::io::Result<()> {
+/// A root with nothing in it but the guest and what others mount over. Its container's root may only walk through the run's folder.
+/// Docker has a root of its own, and shows the guest in it.
+fn make_root(prepared: &Prepared, root: &Path) -> std::io::Result<()> {
     let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
-    chown(folder, None, Some(owner))?;
-    open(folder, 0o710)?;
-    for name in std::iter::once("").chain(FOLDERS) {
+    chown(&prepared.folder, None, Some(prepared.root))?;
+    open(&prepared.folder, 0o710)?;
+    let (folders, files) = match &prepared.maker {
+        Maker::Podman(_) => (&FOLDERS[..], &FILES[..]),
+        Maker::Docker(_) => (&[][..], &[][..]),
+    };
+    for name in std::iter::once(&"").chain(folders) {
         let path = root.join(name);
         std::fs::create_dir(&path)?;
         open(&path, 0o755)?;
     }
     for (name, bytes, mode) in
-        FILES.iter().map(|name| (*name, &b""[..], 0o444)).chain([(GUEST.trim_start_matches('/'), guest::ELF, 0o555)])
+        files.iter().map(|name| (*name, &b""[..], 0o444)).chain([(GUEST.trim_start_matches('/'), guest::ELF, 0o555)])
     {
         let path = root.join(name);
         std::fs::write(&path, bytes)?;
@@ -150,13 +154,33 @@ fn judged(path: &Path, is: Identity) -> Result<OwnedFd, StartError> {
     sys::tree::clone(place, true).map_err(failed)
 }
 
-/// The container and its first process.
-fn contain(prepared: &Prepared, root: &Path, maps: &[Vec<(u32, u32)>; 2]) -> Result<(Container, Child), StartError> {
+/// The container, the guest's process and its control socket.
+type Contained = (Container, Child, OwnedFd);
+
+fn contain(
+    prepared: &Prepared,
+    root: &Path,
+    maps: &[Vec<(u32, u32)>; 2],
+    listener: &UnixListener,
+) -> Result<Contained, StartError> {
+    match &prepared.maker {
+        Maker::Podman(runtime) => by_podman(prepared, root, maps, (runtime, listener)),
+        Maker::Docker(daemon) => by_docker(prepared, root, maps, (daemon, listener)),
+    }
+}
+
+/// Its first process is the guest.
+fn by_podman(
+    prepared: &Prepared,
+    root: &Path,
+    maps: &[Vec<(u32, u32)>; 2],
+    (runtime, listener): (&Path, &UnixListener),
+) -> Result<Contained, StartError> {
     let own = |kind: Namespace| prepared.inner.blueprint.namespaces.contains(&kind);
-    let wanted = ContainerSpec {
+    let wanted = podman::ContainerSpec {
         run: &prepared.inner.run,
         root,
-        runtime: &prepared.runtime,
+        runtime,
         program: GUEST,
         maps: maps.clone(),
         own: OwnNamespaces {
@@ -171,7 +195,80 @@ fn contain(prepared: &Prepared, root: &Path, maps: &[Vec<(u32, u32)>; 2]) -> Res
     let container = Container::make(&wanted).map_err(|why| StartError::system("making the container", why))?;
     let pid = container.start(&wanted).map_err(StartError::Posture)?;
     let pidfd = sys::pidfd::open(pid).map_err(|error| StartError::system("opening the container's process", error))?;
-    Ok((container, Child { pid, pidfd }))
+    let control = come_in(listener, pid)?;
+    Ok((container, Child { pid, pidfd }, control))
+}
+
+/// Its first process makes the guest's namespaces, and the guest in them; their ids are mapped here.
+fn by_docker(
+    prepared: &Prepared,
+    root: &Path,
+    maps: &[Vec<(u32, u32)>; 2],
+    (daemon, listener): (&Daemon, &UnixListener),
+) -> Result<Contained, StartError> {
+    let making = |why: String| StartError::system("making the container", why);
+    let looking = |error: sys::error::Error| StartError::system("looking at the container's process", error);
+    let [users, groups] = maps;
+    let first_of = |map: &Vec<(u32, u32)>| map.first().map_or(prepared.root, |(_, outside)| *outside);
+    let wanted = docker::ContainerSpec {
+        run: &prepared.inner.run,
+        daemon,
+        image: docker_image::give(&daemon.api).map_err(making)?,
+        folder: root,
+        program: GUEST,
+        ids: [first_of(users), first_of(groups)],
+        no_new_privs: prepared.inner.blueprint.no_new_privs,
+        limits: prepared.inner.config.rlimits.iter().map(|limit| (limit.resource, limit.value)).collect(),
+    };
+    let container = Container::make(&wanted).map_err(making)?;
+    let first = container.start(&wanted).map_err(StartError::Posture)?;
+    let told = come_in(listener, first)?;
+    let lacks = docker::first_lacks(first, &wanted).map_err(looking)?;
+    if !lacks.is_empty() {
+        return Err(StartError::Posture(lacks));
+    }
+    let namespaces = spawn::namespaces(&prepared.inner.blueprint.namespaces).flags();
+    sys::channel::send(&told, &namespaces.to_le_bytes())
+        .map_err(|error| StartError::system("speaking to the container's process", error))?;
+    let (pid, control) = copy_comes_in(listener, first, &told)?;
+    let pidfd = sys::pidfd::open(pid).map_err(looking)?;
+    // Of the process that the descriptor is: its number was not given to another meanwhile.
+    let children = Process::open(first).and_then(|first| first.children()).map_err(looking)?;
+    if children != [pid] {
+        return Err(making(format!("process {pid} came in, and the container's first has the children {children:?}")));
+    }
+    let ranges = |map: &Vec<(u32, u32)>| -> Vec<IdRange> {
+        map.iter().map(|(inside, outside)| IdRange { inside: *inside, outside: *outside, count: 1 }).collect()
+    };
+    sys::spawn::write_id_maps(pid, &ranges(users), &ranges(groups), false)
+        .map_err(|error| StartError::system("writing the id maps", error))?;
+    Ok((container, Child { pid, pidfd }, control))
+}
+
+/// The copy of the container's first process, or why that made none.
+fn copy_comes_in(listener: &UnixListener, first: i32, told: &OwnedFd) -> Result<(i32, OwnedFd), StartError> {
+    let failed = |why: String| StartError::system("waiting for the guest", why);
+    let readable = |fd| sys::channel::Interest { fd, write: false };
+    let either = [readable(listener.as_fd()), readable(told.as_fd())];
+    let ready = sys::channel::wait(&either, Some(native::START_TIMEOUT)).map_err(|e| failed(e.to_string()))?;
+    if ready.first() == Some(&true) {
+        return accepted(listener);
+    }
+    let mut errno = [0; 4];
+    match sys::channel::receive(told, &mut errno, true) {
+        Ok(said) if said.count == errno.len() => {
+            let why = std::io::Error::from_raw_os_error(i32::from_le_bytes(errno));
+            Err(StartError::Namespaces { why: format!("in the engine's container: {why}") })
+        }
+        Ok(_) | Err(_) => Err(failed(format!("process {first}, the container's first, has made no guest"))),
+    }
+}
+
+fn accepted(listener: &UnixListener) -> Result<(i32, OwnedFd), StartError> {
+    let failed = |why: String| StartError::system("waiting for the guest", why);
+    let (stream, _) = listener.accept().map_err(|error| failed(error.to_string()))?;
+    let (peer, _) = sys::channel::peer(&stream).map_err(|error| failed(error.to_string()))?;
+    Ok((peer, stream.into()))
 }
 
 /// The guest's end of the control socket: that of the container's first process, and of nobody else.
@@ -182,12 +279,11 @@ fn come_in(listener: &UnixListener, pid: i32) -> Result<OwnedFd, StartError> {
     if ready.first() != Some(&true) {
         return Err(failed("the container's first process did not come in".to_owned()));
     }
-    let (stream, _) = listener.accept().map_err(|error| failed(error.to_string()))?;
-    let (peer, _) = sys::channel::peer(&stream).map_err(|error| failed(error.to_string()))?;
+    let (peer, stream) = accepted(listener)?;
     if peer != pid {
         return Err(failed(format!("process {peer} came in, and the container's first is {pid}")));
     }
-    Ok(stream.into())
+    Ok(stream)
 }
 
 /// Hands it its config, its streams and its trees, three at a time; with the streams the number of what follows.

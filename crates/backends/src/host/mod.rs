@@ -5,6 +5,8 @@
 
 mod crun;
 mod devices;
+pub(crate) mod docker;
+pub(crate) mod engine;
 mod faults;
 mod kernel;
 pub(crate) mod podman;
@@ -13,6 +15,7 @@ mod qemu;
 mod runsc;
 
 pub use crun::Runtime;
+pub use docker::Daemon;
 pub use faults::Fault;
 pub use kernel::{Kernel, MODULES, find_module};
 pub use podman::Service;
@@ -68,6 +71,8 @@ pub struct Capabilities {
     runsc: OnceLock<Result<Engine, Missing>>,
     crun: OnceLock<Result<Runtime, Missing>>,
     podman: OnceLock<Result<Service, Missing>>,
+    docker: OnceLock<Result<Daemon, Missing>>,
+    docker_host: Option<String>,
     assumed: Option<Assumed>,
     proc: OnceLock<Result<(), Missing>>,
     namespaces: OnceLock<Result<(), Missing>>,
@@ -106,6 +111,15 @@ impl CgroupSource {
     }
 }
 
+/// What the caller's environment says of services that may be asked.
+#[derive(Clone, Debug, Default)]
+pub struct CallerServices {
+    /// The socket of the user's message bus (`$XDG_RUNTIME_DIR/bus`).
+    pub bus: Option<PathBuf>,
+    /// Where the caller's Docker is (`$DOCKER_HOST`).
+    pub docker_host: Option<String>,
+}
+
 /// The service manager that may hand over a group.
 #[derive(Clone, Debug)]
 struct Manager {
@@ -141,6 +155,8 @@ impl Capabilities {
             runsc: OnceLock::from(Ok(Engine::assumed())),
             crun: OnceLock::from(Ok(Runtime::assumed())),
             podman: OnceLock::from(Ok(Service::assumed())),
+            docker: OnceLock::from(Ok(Daemon::assumed())),
+            docker_host: None,
             assumed: Some(assumed),
             proc: OnceLock::new(),
             namespaces: OnceLock::new(),
@@ -153,11 +169,12 @@ impl Capabilities {
 
     /// Asks the host, with a service manager that may hand over a control group, or has done so.
     ///
-    /// `bus`: the socket of the user's message bus (`$XDG_RUNTIME_DIR/bus`). It is used only for an ordinary user, only
-    /// when a limit is asked for that no group of the caller's own can hold, and then at most once.
+    /// The message bus is used only for an ordinary user, only when a limit is asked for that no group of the caller's own can hold,
+    /// and then at most once. Another Docker than root's own of this host is refused where it is asked for.
     #[must_use]
-    pub fn probe_with(bus: Option<PathBuf>) -> Self {
-        Self { manager: Some(Manager { bus }), ..Self::probe() }
+    pub fn probe_with(services: CallerServices) -> Self {
+        let CallerServices { bus, docker_host } = services;
+        Self { manager: Some(Manager { bus }), docker_host, ..Self::probe() }
     }
 
     /// Asks the host.
@@ -179,6 +196,8 @@ impl Capabilities {
             runsc: OnceLock::new(),
             crun: OnceLock::new(),
             podman: OnceLock::new(),
+            docker: OnceLock::new(),
+            docker_host: None,
             assumed: None,
             proc: OnceLock::new(),
             namespaces: OnceLock::new(),
@@ -255,6 +274,14 @@ impl Capabilities {
     /// What is missing, and the remedy.
     pub fn podman(&self) -> Result<&Service, Missing> {
         self.podman.get_or_init(Service::find).as_ref().map_err(Clone::clone)
+    }
+
+    /// Docker's daemon, which is looked for and asked once.
+    ///
+    /// # Errors
+    /// What is missing, and the remedy.
+    pub fn docker(&self) -> Result<&Daemon, Missing> {
+        self.docker.get_or_init(|| Daemon::find(self.docker_host.as_deref())).as_ref().map_err(Clone::clone)
     }
 
     /// Whether this host is not asked but spoken of.

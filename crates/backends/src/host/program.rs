@@ -32,7 +32,7 @@ pub(crate) fn find(name: &str) -> Result<PathBuf, ProgramMissing> {
 }
 
 /// Where it lies without links. Root runs it: nobody else may be able to write it, or a folder on the way to it.
-fn trusted(path: &Path) -> Result<PathBuf, String> {
+pub(crate) fn trusted(path: &Path) -> Result<PathBuf, String> {
     let real = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
     for one in real.ancestors() {
         let meta = one.symlink_metadata().map_err(|error| format!("{}: {error}", one.display()))?;

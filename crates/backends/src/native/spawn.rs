@@ -153,7 +153,7 @@ fn from_zero() -> TimeOffsets {
 }
 
 /// Those that clone3(2) makes; a control group's is taken when the process is in its group.
-fn namespaces(kinds: &[Namespace]) -> Namespaces {
+pub(crate) fn namespaces(kinds: &[Namespace]) -> Namespaces {
     kinds.iter().fold(Namespaces::NONE, |all, kind| {
         all.and(match kind {
             Namespace::User => Namespaces::USER,

@@ -87,6 +87,7 @@ fn key(host: &Capabilities) -> String {
         host.runsc().ok().map(|engine| engine.version.clone()),
         host.crun().ok().map(|runtime| runtime.version.clone()),
         host.podman().ok().map(|service| service.version.clone()),
+        host.docker().ok().map(|daemon| format!("{} {}", daemon.version, daemon.runtime.1.version)),
         host.machine().ok().map(|machine| format!("{} {:?}", machine.version, machine.identity().ok())),
         host.machine().ok().map(|machine| machine.kernel.digest()),
     ];

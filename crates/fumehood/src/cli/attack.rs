@@ -95,7 +95,7 @@ fn attack(call: &mut Call<'_>) -> Result<u8, Failure> {
             let layers = with_default(asked_layers(call, FAILED)?, call.environment)?;
             // What only the gate can tell of it; the campaign reads the rest.
             let loaded = load::policy(&layers, call.environment).map_err(|stop| campaign::no_plan(&stop))?;
-            let host = Capabilities::probe_with(call.environment.user_bus());
+            let host = Capabilities::probe_with(call.environment.services());
             if loaded.policy.tier == TierChoice::Fixed(Tier::Language) {
                 let rows = chosen(&campaign::language_rows()?, only)?;
                 let mut next = |at: usize, row: &Row| next(at, row, rows.len());

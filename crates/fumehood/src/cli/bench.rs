@@ -45,7 +45,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let rounds = rounds(call)?;
     let layers = asked_layers(call, REFUSED)?;
     crate::load::policy_alone(&layers, call.environment)?;
-    let host = Capabilities::probe_with(call.environment.user_bus());
+    let host = Capabilities::probe_with(call.environment.services());
     let tell = |round: usize| {
         if !call.json && call.environment.stderr_terminal {
             call.console.eprint(&format!("round {} of {rounds}\n", round.saturating_add(1)));

@@ -57,7 +57,7 @@ fn choose(call: &mut Call<'_>) -> Result<u8, Failure> {
     if let Some(threat) = call.parsed.value("threat") {
         layers.push(PolicyLayer::Set(format!("threat=\"{}\"", show_bytes(threat.as_bytes()))));
     }
-    let host = Capabilities::probe_with(call.environment.user_bus());
+    let host = Capabilities::probe_with(call.environment.services());
     let (threat, rows) = rows(&layers, &needs, call.environment, &host)?;
     let costs = Costs::of_rows(&rows, call.environment, &host, call.parsed.has("measure"));
     let choice = rows.iter().find(|row| row.holds());

@@ -34,7 +34,7 @@ fn doctor(call: &mut Call<'_>) -> Result<u8, Failure> {
     let trials = Trials::new(call.environment);
     let health = examine(
         &call.environment.state,
-        call.environment.user_bus(),
+        call.environment.services(),
         only,
         Some(&|tier, backend| match tier {
             Tier::Vm => machine(backend, call.environment, &trials, only == Some(Tier::Vm)),

@@ -124,7 +124,7 @@ pub(super) fn built(store: &Store, wanted: &Build, builds: Builds<'_>) -> Result
         digest: policy_digest(&loaded.policy),
         loaded,
         environment,
-        host: Capabilities::probe_with(environment.user_bus()),
+        host: Capabilities::probe_with(environment.services()),
         screen: File::from(screen),
         quiet,
         stopped: None,

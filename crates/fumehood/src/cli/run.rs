@@ -88,7 +88,7 @@ fn plan(call: &mut Call<'_>) -> Result<u8, Failure> {
     // The program is judged as `run` would, but code on stdin stays there: nothing will run it.
     let what = target(&mut call.parsed, std::io::empty())?;
     let request = request(call, what)?;
-    let host = Capabilities::probe_with(call.environment.user_bus());
+    let host = Capabilities::probe_with(call.environment.services());
     let loaded = load::policy(&request.layers, call.environment)?;
     let planned = sandbox::plan(loaded, request.what, &host)?;
     let note = planned.note(call.environment);

@@ -8,9 +8,7 @@ mod host;
 mod started;
 mod tiers;
 
-use std::path::PathBuf;
-
-use backends::Capabilities;
+use backends::{CallerServices, Capabilities};
 use policy::value::Tier;
 use serde::Serialize;
 
@@ -75,16 +73,16 @@ pub struct Health {
     pub findings: Vec<Finding>,
 }
 
-/// Examines the host as a run would find it, with the service manager on `bus`. `prove` starts a small sandbox on a tier, where
+/// Examines the host as a run would find it, with the caller's `services`. `prove` starts a small sandbox on a tier, where
 /// that is worth its time; it is asked only where there is a plan. Of `only` one tier, or of all.
 #[must_use]
 pub fn examine(
     places: &Places,
-    bus: Option<PathBuf>,
+    services: CallerServices,
     only: Option<Tier>,
     prove: Option<&dyn Fn(Tier, &'static str) -> Option<Proof>>,
 ) -> Health {
-    let host = Capabilities::probe_with(bus);
+    let host = Capabilities::probe_with(services);
     let mut tiers = tiers(&host);
     tiers.retain(|tier| only.is_none_or(|only| only == tier.tier));
     for tier in &mut tiers {

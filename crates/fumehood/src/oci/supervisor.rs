@@ -145,7 +145,7 @@ fn document(bundle: &Path) -> Result<Json, Failure> {
 
 /// Makes the sandbox as far as *go*.
 fn parked(asked: ContainerSpec, environment: &Environment) -> Result<Parked, Failure> {
-    let host = Capabilities::probe_with(environment.user_bus());
+    let host = Capabilities::probe_with(environment.services());
     let mut loaded =
         load::policy(&asked.layers, environment).map_err(|stop| sandbox::run::refused(stop, None, environment))?;
     within(&mut loaded, &asked);

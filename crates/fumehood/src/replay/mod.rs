@@ -63,7 +63,7 @@ pub(crate) fn replay(
     let asked = recorded.asked()?;
     let mut around = environment.clone();
     around.caller.cwd = Some(asked.folder.clone());
-    let host = Capabilities::probe_with(environment.user_bus());
+    let host = Capabilities::probe_with(environment.services());
     let layers = [asked.layers, given.values.clone()].concat();
     let missing = asked.hidden.iter().filter(|hidden| !hidden.is_given(&given.values));
     let missing: Vec<String> = missing.map(ToString::to_string).collect();

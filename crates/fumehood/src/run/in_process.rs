@@ -27,7 +27,7 @@ pub(crate) struct Runner {
 impl Runner {
     /// For this caller. The command line lets a service manager hand a group of control groups to this process, once.
     pub(crate) fn new(environment: &Environment) -> Self {
-        let host = Arc::new(Capabilities::probe_with(environment.user_bus()));
+        let host = Arc::new(Capabilities::probe_with(environment.services()));
         Self { environment: Arc::new(environment.clone()), host }
     }
 

@@ -70,7 +70,7 @@ fn through(
     console: Console,
     options: &OutputOptions,
 ) -> Result<i32, Failure> {
-    let host = Capabilities::probe_with(environment.user_bus());
+    let host = Capabilities::probe_with(environment.services());
     let loaded =
         load::policy(&request.layers, environment).map_err(|stop| sandbox::run::refused(stop, None, environment))?;
     let audit = loaded.policy.audit.clone();

@@ -15,7 +15,10 @@ fn each_tier_answers_and_the_choice_is_one_that_has_a_plan() {
         let said = house.run(&["choose", "--threat", threat, "--json"]);
         let json = said.json();
         let tiers: Vec<_> = json["table"].as_array().unwrap().iter().map(|row| row["tier"].clone()).collect();
-        assert_eq!(tiers, ["language", "language", "process", "container", "container", "container", "gvisor", "vm"]);
+        assert_eq!(
+            tiers,
+            ["language", "language", "process", "container", "container", "container", "container", "gvisor", "vm"]
+        );
         for row in json["table"].as_array().unwrap() {
             assert_eq!(row["holds"] == true, row["refused"].as_array().unwrap().is_empty(), "{row}");
             assert_eq!(row["measured"] == true, row["start_ms"].is_number(), "{row}");
@@ -137,7 +140,6 @@ fn a_workspace_of_the_host_is_nothing_that_could_be_kept() {
 fn a_backend_that_is_not_built_is_refused_with_its_reason_whoever_is_asked() {
     let house = House::new();
     for (name, why, instead) in [
-        ("docker", "makes no user namespace for one container", "`podman`"),
         ("firecracker", "needs a KVM that boots an ordinary kernel", "QEMU"),
         ("runc", "its threads count as processes of the program", "`crun`"),
     ] {

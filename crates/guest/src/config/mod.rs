@@ -33,6 +33,8 @@ pub const MAGIC: [u8; 4] = *b"FHgc";
 pub const VERSION: u32 = 9;
 /// Where a guest that an engine started finds its control socket: in its root, since nothing is handed on to it.
 pub const ENTRY_SOCKET: &core::ffi::CStr = c"/.socket";
+/// Where it is connected to first, if the engine made no user namespace for it: by that it is told which namespaces it makes itself.
+pub const NAMESPACES_SOCKET: &core::ffi::CStr = c"/.namespaces";
 /// Longest config that is read and not mapped, bytes.
 pub const MAX_CONFIG: usize = 4 << 20;
 /// Most sources that a config may have.

@@ -78,7 +78,7 @@ impl Tools {
         env.extend(settings.env);
         let program = call.program.as_os_str().to_owned();
         let argv = std::iter::once(program).chain(call.args.iter().map(OsString::from)).collect();
-        let host = Capabilities::probe_with(self.caller.user_bus());
+        let host = Capabilities::probe_with(self.caller.services());
         let planned = sandbox::plan(loaded, Workload::Argv(argv), &host).map_err(refused)?;
         let weaker = planned.plan.weakened.iter();
         let weaker = weaker.map(|one| format!("{}: {} ({})", one.clause, one.got, one.why)).collect();

@@ -134,7 +134,7 @@ impl AppState {
         let life = timeout_ms.map(|ms| ("--timeout".to_owned(), format!("{ms}ms")));
         layers.extend(life.map(|(name, value)| PolicyLayer::Flag { name, value }));
         let judge = move || {
-            let host = Capabilities::probe_with(environment.user_bus());
+            let host = Capabilities::probe_with(environment.services());
             let planned = sandbox::plan(load(&layers, &environment)?, Workload::Nothing, &host);
             let Planned { plan, why, lints, .. } = planned.map_err(|error| problems(&error))?;
             let notes = sandbox::run::foresee(&plan, &host).map_err(|error| problems(&error))?;

@@ -4,8 +4,9 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use linux_raw_sys::general::{
-    __NR_futex, __NR_getpid, __NR_getppid, __NR_getsid, __NR_setsid, __NR_unshare, __NR_wait4, __WALL, CLONE_NEWCGROUP,
-    CLONE_VFORK, CLONE_VM, FUTEX_WAIT, FUTEX_WAKE, WNOHANG, rusage,
+    __NR_clone, __NR_futex, __NR_getpid, __NR_getppid, __NR_getsid, __NR_setsid, __NR_unshare, __NR_wait4, __WALL,
+    CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS, CLONE_VFORK,
+    CLONE_VM, FUTEX_WAIT, FUTEX_WAKE, WNOHANG, rusage,
 };
 
 use super::errno::{Errno, Result};
@@ -36,6 +37,23 @@ pub fn parent() -> i32 {
 pub fn new_cgroup_namespace() -> Result<()> {
     // SAFETY: the call takes a number alone; nothing that is shared with other threads changes by this flag.
     unsafe { call(__NR_unshare, [uint(CLONE_NEWCGROUP)]) }.map(drop)
+}
+
+/// What a copy of this process may be given of its own.
+const OF_A_COPY: u32 = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
+
+/// A copy of this process, as fork(2) makes it, with namespaces of its own (`CLONE_NEW*`); its number, and `None` in the copy. For a
+/// process of one thread.
+///
+/// # Errors
+/// `EINVAL`: a flag is none of a namespace. `EPERM`: not without a user namespace. `ENOSPC`: no more of them may be made.
+pub fn copy_into(namespaces: u32) -> Result<Option<i32>> {
+    if namespaces & !OF_A_COPY != 0 {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: without CLONE_VM the copy has memory of its own, the stack with it, and goes on there as we go on here.
+    let pid = unsafe { call(__NR_clone, [uint(namespaces | SIGCHLD), 0, 0, 0, 0]) }?;
+    Ok((pid != 0).then(|| small(pid)))
 }
 
 /// setsid(2).

@@ -139,6 +139,15 @@ impl Process {
         Ok(link.to_string_lossy().into_owned())
     }
 
+    /// The same file as a place (`O_PATH`), whatever its name leads to here.
+    ///
+    /// # Errors
+    /// As [`Process::executable`].
+    pub fn program(&self) -> Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.folder, "exe", flags, Mode::empty()).named("open", || self.path("exe"))
+    }
+
     /// `mountinfo`.
     ///
     /// # Errors

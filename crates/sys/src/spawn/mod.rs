@@ -157,6 +157,13 @@ impl Namespaces {
         Self(self.0 | other.0)
     }
 
+    /// The kernel's flags of those that clone(2) makes too, which are all but a time namespace.
+    #[must_use]
+    pub const fn flags(self) -> u32 {
+        let [a, b, c, d, ..] = (self.0 & !Self::TIME.0).to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
+    }
+
     /// Whether all of `other` are in this.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {

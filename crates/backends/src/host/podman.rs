@@ -1,13 +1,16 @@
 //! podman's service on this host: whether it is there, whose it is, and what it says of itself.
 
-pub(crate) mod http;
-
 use serde_json::Value;
 
-use self::http::{Failure, Method, SOCKET};
 use super::Missing;
+use super::engine::{Api, Body, Failure, Method};
+
+/// podman's own interface.
+pub(crate) const API: Api = Api { engine: "podman", socket: "/run/podman/podman.sock", prefix: "/v4.0.0/libpod" };
 
 const INSTALL: &str = "`apt-get install podman crun` (Debian) and `systemctl enable --now podman.socket`, or drop `backend`: the native backend needs no engine";
+const OF_ROOT: &str =
+    "use root's service (`systemctl enable --now podman.socket`), or drop `backend`: the native backend needs no root";
 /// The first release whose interface is asked.
 const LEAST: u32 = 4;
 
@@ -32,28 +35,18 @@ impl Service {
         let missing = |id, why: String, fix: &str| Missing { id, why, fix: fix.to_owned() };
         let failed = |failure| match failure {
             Failure::Nobody(why) => missing("podman/not-here", why, INSTALL),
+            Failure::Rootless(why) => missing("podman/rootless", why, OF_ROOT),
+            Failure::Elsewhere(why) => missing(
+                "podman/elsewhere",
+                why,
+                "run fumehood where the service runs, outside of containers, or drop `backend`",
+            ),
             Failure::Other(_) | Failure::Unknown => {
                 missing("podman/unusable", format!("podman's service cannot be used: {failure}"), INSTALL)
             }
         };
-        let stream = http::connect().map_err(failed)?;
-        let (pid, uid) = sys::channel::peer(&stream)
-            .map_err(|error| missing("podman/unusable", format!("{SOCKET}: {error}"), INSTALL))?;
-        if uid != 0 {
-            return Err(missing(
-                "podman/rootless",
-                format!("{SOCKET} is served by user {uid}, whose containers no supervisor of root's could hold"),
-                "use root's service (`systemctl enable --now podman.socket`), or drop `backend`: the native backend needs no root",
-            ));
-        }
-        if pid <= 0 {
-            return Err(missing(
-                "podman/elsewhere",
-                format!("{SOCKET} is served by a process that cannot be seen from here"),
-                "run fumehood where the service runs, outside of containers, or drop `backend`",
-            ));
-        }
-        read(&http::ask(Method::Get, "/info", None).map_err(failed)?)
+        API.served_by_root().map_err(failed)?;
+        read(&API.ask(Method::Get, "/info", Body::None).map_err(failed)?)
     }
 }
 
@@ -72,7 +65,7 @@ fn read(info: &Value) -> Result<Service, Missing> {
         Some(true) | None => Err(Missing {
             id: "podman/rootless",
             why: "podman's service says that it is not root's".to_owned(),
-            fix: "use root's service (`systemctl enable --now podman.socket`), or drop `backend`: the native backend needs no root".to_owned(),
+            fix: OF_ROOT.to_owned(),
         }),
     }
 }

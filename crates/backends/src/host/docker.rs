@@ -1,0 +1,208 @@
+//! Docker's daemon on this host: whether it is there, whose it is, by which runtime it starts containers, and what it says of itself.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::engine::{Api, Body, Failure, Method};
+use super::{Missing, Runtime};
+
+/// Where root's daemon listens: on most hosts the second is the first.
+const SOCKETS: [&str; 2] = ["/run/docker.sock", "/var/run/docker.sock"];
+/// Versions of the interface that are spoken, the oldest first: with the number that the daemon says, and what paths begin with.
+const VERSIONS: [((u32, u32), &str); 2] = [((1, 41), "/v1.41"), ((1, 44), "/v1.44")];
+
+const INSTALL: &str = "`apt-get install docker.io` (Debian) and `systemctl enable --now docker`, or drop `backend`: the native backend needs no engine";
+const OF_ROOT: &str =
+    "use root's own daemon (`systemctl enable --now docker`), or drop `backend`: the native backend needs no root";
+
+/// Docker's daemon on this host, run by root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Daemon {
+    /// As it says it, e.g. `20.10.24`.
+    pub version: String,
+    pub(crate) api: Api,
+    /// The runtime that containers are asked for with, and the daemon's own name of it.
+    pub runtime: (String, Runtime),
+    pub(crate) bounds: Bounds,
+}
+
+/// Which limits the daemon says that it can hold in a group of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) memory: bool,
+    pub(crate) swap: bool,
+    pub(crate) pids: bool,
+}
+
+impl Daemon {
+    /// One that is only spoken of, for pages that must read the same everywhere.
+    pub(crate) fn assumed() -> Self {
+        Self {
+            version: "28.0.0".to_owned(),
+            api: at(SOCKETS[0], VERSIONS[0].1),
+            runtime: ("crun".to_owned(), Runtime::assumed()),
+            bounds: Bounds { memory: true, swap: true, pids: true },
+        }
+    }
+
+    /// Looks for it and asks it.
+    ///
+    /// # Errors
+    /// The caller's is another one, nobody serves its socket, somebody else than root of this host does, or what it says cannot be used.
+    pub(crate) fn find(of_caller: Option<&str>) -> Result<Self, Missing> {
+        let missing = |id, why: String, fix: &str| Missing { id, why, fix: fix.to_owned() };
+        if let Some(other) = of_caller.and_then(elsewhere) {
+            let why = format!(
+                "DOCKER_HOST is `{other}`, and only root's own daemon of this host is asked, at {}",
+                SOCKETS[0]
+            );
+            return Err(missing("docker/elsewhere", why, "unset DOCKER_HOST, or drop `backend`"));
+        }
+        let failed = |failure| match failure {
+            Failure::Nobody(why) => missing("docker/not-here", why, INSTALL),
+            Failure::Rootless(why) => missing("docker/rootless", why, OF_ROOT),
+            Failure::Elsewhere(why) => missing(
+                "docker/elsewhere",
+                why,
+                "run fumehood where the daemon runs, outside of containers, or drop `backend`",
+            ),
+            Failure::Other(_) | Failure::Unknown => {
+                missing("docker/unusable", format!("Docker's daemon cannot be used: {failure}"), INSTALL)
+            }
+        };
+        let api = api().map_err(failed)?;
+        read(api, &api.ask(Method::Get, "/info", Body::None).map_err(failed)?, Runtime::called)
+    }
+}
+
+/// What the caller's variable names, if that is another daemon: as much of it as is told.
+fn elsewhere(of_caller: &str) -> Option<String> {
+    const MAX_TOLD: usize = 100;
+    let own = of_caller.is_empty() || SOCKETS.iter().any(|socket| of_caller.strip_prefix("unix://") == Some(socket));
+    (!own).then(|| of_caller.chars().filter(|c| !c.is_control()).take(MAX_TOLD).collect())
+}
+
+const fn at(socket: &'static str, prefix: &'static str) -> Api {
+    Api { engine: "Docker", socket, prefix }
+}
+
+/// How root's daemon is asked, if root serves it.
+pub(crate) fn api() -> Result<Api, Failure> {
+    let there = SOCKETS.into_iter().find(|socket| Path::new(socket).exists());
+    let socket = there.unwrap_or(SOCKETS[0]);
+    let any = at(socket, "");
+    any.served_by_root()?;
+    let said = any.ask(Method::Get, "/version", Body::None)?;
+    let prefix = spoken(&said)
+        .ok_or_else(|| Failure::Other(format!("{socket}: it speaks neither version 1.41 of its interface nor 1.44")))?;
+    Ok(at(socket, prefix))
+}
+
+/// The first version of ours that is none too old and none too new for the daemon.
+fn spoken(said: &Value) -> Option<&'static str> {
+    let number = |name: &str| {
+        let (major, minor) = said.get(name)?.as_str()?.split_once('.')?;
+        Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
+    };
+    let (least, most) = (number("MinAPIVersion")?, number("ApiVersion")?);
+    VERSIONS.into_iter().find(|(version, _)| (least..=most).contains(version)).map(|(_, prefix)| prefix)
+}
+
+fn read(api: Api, info: &Value, called: impl Fn(&Path) -> Option<Runtime>) -> Result<Daemon, Missing> {
+    let unusable = |why: &str| Missing { id: "docker/unusable", why: why.to_owned(), fix: INSTALL.to_owned() };
+    let version = info.get("ServerVersion").and_then(Value::as_str);
+    let version = version.ok_or_else(|| unusable("Docker's daemon says no version"))?.to_owned();
+    let options =
+        info.get("SecurityOptions").and_then(Value::as_array).ok_or_else(|| unusable("it says no options"))?;
+    if options.iter().filter_map(Value::as_str).any(|option| option.starts_with("name=rootless")) {
+        return Err(Missing {
+            id: "docker/rootless",
+            why: "Docker's daemon says that it is not root's".to_owned(),
+            fix: OF_ROOT.to_owned(),
+        });
+    }
+    let runtime = runtime(info, called).ok_or_else(|| Missing {
+        id: "docker/no-runtime",
+        why: "Docker's daemon has neither `crun` nor `runc` among its runtimes, by a path that root alone can write".to_owned(),
+        fix: "`apt-get install crun` and `\"runtimes\": { \"crun\": { \"path\": \"/usr/bin/crun\" } }` in /etc/docker/daemon.json, or drop \
+              `backend`"
+            .to_owned(),
+    })?;
+    let can = |name: &str| info.get(name).and_then(Value::as_bool) == Some(true);
+    let bounds = Bounds { memory: can("MemoryLimit"), swap: can("SwapLimit"), pids: can("PidsLimit") };
+    Ok(Daemon { version, api, runtime, bounds })
+}
+
+/// The daemon's own runtime, unless that has faults that are known and another one has none.
+fn runtime(info: &Value, called: impl Fn(&Path) -> Option<Runtime>) -> Option<(String, Runtime)> {
+    let usual = info.get("DefaultRuntime").and_then(Value::as_str)?;
+    let all = info.get("Runtimes")?.as_object()?;
+    let own = all.iter().filter(|(name, _)| *name == usual);
+    let others = all.iter().filter(|(name, _)| *name != usual);
+    let mut faulty = None;
+    for (name, said) in own.chain(others) {
+        // With words of the administrator's it is another one.
+        let plain = said.get("runtimeArgs").is_none_or(|words| words.as_array().is_some_and(Vec::is_empty));
+        let path = said.get("path").and_then(Value::as_str).filter(|_| plain && !name.contains('.'));
+        let Some(found) = path.and_then(|path| called(Path::new(path))) else { continue };
+        if found.faults().next().is_none() {
+            return Some((name.clone(), found));
+        }
+        faulty.get_or_insert((name.clone(), found));
+    }
+    faulty
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn said(info: &Value) -> Result<String, &'static str> {
+        let called = |path: &Path| (path.ends_with("crun")).then(Runtime::assumed);
+        read(at(SOCKETS[0], "/v1.41"), info, called).map(|daemon| daemon.runtime.0).map_err(|missing| missing.id)
+    }
+
+    #[test]
+    fn a_daemon_of_root_with_a_runtime_that_is_known_is_used_and_no_other() {
+        let info = |options: Value, runtimes: Value| json!({ "ServerVersion": "20.10.24", "SecurityOptions": options, "DefaultRuntime": "runc", "Runtimes": runtimes });
+        let crun = json!({ "path": "/usr/bin/crun" });
+        let all = json!({ "runc": { "path": "runc" }, "mine": crun, "io.containerd.runc.v2": crun });
+        assert_eq!(said(&info(json!(["name=seccomp,profile=default"]), all.clone())), Ok("mine".to_owned()));
+        assert_eq!(said(&info(json!(["name=rootless"]), all)), Err("docker/rootless"));
+        for without in [
+            json!({ "runc": { "path": "runc" } }),
+            json!({ "crun": { "path": "crun", "runtimeArgs": ["--debug"] } }),
+            json!({}),
+        ] {
+            assert_eq!(said(&info(json!([]), without)), Err("docker/no-runtime"));
+        }
+        assert_eq!(said(&json!({})), Err("docker/unusable"));
+        assert_eq!(said(&json!({ "ServerVersion": "1", "SecurityOptions": null })), Err("docker/unusable"));
+    }
+
+    #[test]
+    fn another_daemon_of_the_callers_is_refused_by_its_name() {
+        for own in ["", "unix:///run/docker.sock", "unix:///var/run/docker.sock"] {
+            assert_eq!(elsewhere(own), None, "{own}");
+        }
+        for other in
+            ["tcp://10.0.0.1:2375", "ssh://host", "unix:///run/user/1000/docker.sock", "unix://run/docker.sock"]
+        {
+            let missing = Daemon::find(Some(other)).unwrap_err();
+            assert!(missing.id == "docker/elsewhere" && missing.why.contains(other), "{missing:?}");
+        }
+    }
+
+    #[test]
+    fn the_interface_is_one_that_both_speak() {
+        let said = |least: &str, most: &str| spoken(&json!({ "MinAPIVersion": least, "ApiVersion": most }));
+        assert_eq!(said("1.12", "1.41"), Some("/v1.41"));
+        assert_eq!(said("1.24", "1.51"), Some("/v1.41"));
+        assert_eq!(said("1.44", "1.52"), Some("/v1.44"));
+        assert_eq!(said("1.12", "1.40"), None);
+        assert_eq!(said("1.45", "1.60"), None);
+        assert_eq!(spoken(&json!({})), None);
+    }
+}

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use conformance::case::{CRUN, MONTY, PODMAN};
+use conformance::case::{CRUN, DOCKER, MONTY, PODMAN};
 use conformance::fixture::{root, text};
 use conformance::live::{pause, until};
 use conformance::survey::Survey;
@@ -80,11 +80,13 @@ fn scenes() -> Result<Vec<Fixture>, CaseError> {
     let callers: &[Who] = if root() { &Who::ALL } else { &[Who::Rootless] };
     let pairs = callers.iter().flat_map(|who| BackendId::all().into_iter().flatten().map(|backend| (backend, *who)));
     // One interpreter stands for both, which are one program of ours. gVisor and crun are root's alone. A machine starts in
-    // seconds: one whose supervisor is killed is in the command line's `machines.rs`. podman needs a service: `podman.rs`.
+    // seconds: one whose supervisor is killed is in the command line's `machines.rs`. An engine needs a service: `engines`.
     let usual = |(backend, who): &(BackendId, Who)| match backend.tier {
         Tier::Language => MONTY.contains(backend),
         Tier::Process => true,
-        Tier::Container => !PODMAN.contains(backend) && (*who == Who::Rootful || !CRUN.contains(backend)),
+        Tier::Container => {
+            ![PODMAN, DOCKER].concat().contains(backend) && (*who == Who::Rootful || !CRUN.contains(backend))
+        }
         Tier::Gvisor => *who == Who::Rootful,
         Tier::Vm => false,
     };

@@ -193,6 +193,30 @@ pub(crate) const CASES: &[Case] = &[
         "#,
     },
     Case {
+        name: "docker, copy, every limit",
+        root: true,
+        terminal: true,
+        text: r#"
+            backend = "docker"
+            workspace = { path = "@/work", mode = "copy" }
+            process = { tty = true, hostname = "elsewhere", umask = "0027" }
+            fs.read = ["@/read"]
+            limits = { cpu_time = "10s", cpus = 1.0, cpuset = "0", memory = "128M", pids = 16, open_files = 64 }
+            syscalls = { allow = ["ptrace"], deny = ["fchmod"] }
+        "#,
+    },
+    Case {
+        name: "docker, overlay, hosts by name",
+        root: true,
+        terminal: false,
+        text: r#"
+            backend = "docker"
+            workspace = { path = "@/work", mode = "overlay" }
+            fs.hide = ["**/.env"]
+            net = { mode = "allow", allow = [{ host = "a.test", ports = [443], methods = ["GET"] }, "b.test:8443"] }
+        "#,
+    },
+    Case {
         name: "process, copy",
         root: true,
         terminal: false,

@@ -289,11 +289,12 @@ fn closed_kvm() -> Option<String> {
 
 /// What this host lacks for a case, and the variants that are not left out then.
 fn lacking(host: &Capabilities, name: &str) -> Option<(String, &'static [&'static str])> {
-    let needs: [(&str, Option<String>, &'static [&'static str]); 5] = [
+    let needs: [(&str, Option<String>, &'static [&'static str]); 6] = [
         ("device", closed_kvm(), &["Device"]),
         ("gvisor", host.runsc().err().map(|missing| missing.why), &["OwnKernel", "Veth"]),
         ("crun", host.crun().err().map(|missing| missing.why), &[]),
         ("podman", host.podman().err().map(|missing| missing.why), &[]),
+        ("docker", host.docker().err().map(|missing| missing.why), &[]),
         ("vm", host.machine().err().map(|missing| missing.why), OF_A_MACHINE),
     ];
     let of_case = needs.into_iter().find(|(word, ..)| name.split(',').next() == Some(word));
@@ -303,6 +304,21 @@ fn lacking(host: &Capabilities, name: &str) -> Option<(String, &'static [&'stati
 /// What no other backend has.
 const OF_A_MACHINE: &[&str] =
     &["InMachine", "Machine::Emulator", "Machine::Kernel", "Machine::Memory", "Machine::NoNetwork", "Machine::Network"];
+
+#[test]
+#[ignore = "beside a daemon of Docker's: a stage of its own"]
+fn a_start_by_docker_without_any_one_control_of_its_plan_fails() {
+    let host = Capabilities::probe();
+    for case in CASES.iter().filter(|case| case.name.starts_with("docker,")) {
+        match lacking(&host, case.name) {
+            Some((why, _)) => eprintln!("skip: {}: {why}", case.name),
+            None => {
+                let (_, unnoticed) = mutate(case, tempfile::tempdir().unwrap().path());
+                assert!(unnoticed.is_empty(), "{}", unnoticed.join("\n"));
+            }
+        }
+    }
+}
 
 #[test]
 #[ignore = "beside a service of podman's: a stage of its own"]

@@ -7,6 +7,7 @@
 
 mod audit;
 mod crun;
+mod docker;
 mod end;
 mod environment;
 mod files;
@@ -38,7 +39,7 @@ use policy::ClauseId;
 
 /// All cases.
 fn cases() -> Vec<Case> {
-    let groups: [&[Case]; 21] = [
+    let groups: [&[Case]; 22] = [
         tier::CASES,
         places::CASES,
         files::CASES,
@@ -55,6 +56,7 @@ fn cases() -> Vec<Case> {
         end::CASES,
         crun::CASES,
         podman::CASES,
+        docker::CASES,
         gvisor::CASES,
         language::CASES,
         language::BEHIND,
@@ -166,7 +168,7 @@ fn prove(chosen: &[Chosen]) -> Tally {
 /// Its name, and why it failed if it did; the rest is counted.
 fn one((case, backend, who): &Chosen, tally: &Mutex<Tally>) -> (String, CaseResult) {
     let (backend, who) = (*backend, *who);
-    let on = if case::CRUN.contains(&backend) || case::PODMAN.contains(&backend) {
+    let on = if case::CRUN.contains(&backend) || [case::PODMAN, case::DOCKER].concat().contains(&backend) {
         backend.to_string()
     } else {
         backend.tier.as_str().to_owned()
@@ -180,6 +182,8 @@ fn one((case, backend, who): &Chosen, tally: &Mutex<Tally>) -> (String, CaseResu
         backends::Capabilities::probe().crun().err().map(|missing| missing.why)
     } else if backend.name == "podman" && who == Who::Rootful {
         backends::Capabilities::probe().podman().err().map(|missing| missing.why)
+    } else if backend.name == "docker" && who == Who::Rootful {
+        backends::Capabilities::probe().docker().err().map(|missing| missing.why)
     } else if backend.tier == Tier::Vm {
         vm::missing()
     } else {

@@ -26,6 +26,7 @@ const BUILD: &str = "cargo build --release --locked -p fumehood";
 /// `scripts/with-ENGINE`.
 pub(crate) const BY_ENGINE: &[(&str, &str)] = &[
     ("sudo fumehood run --set backend=podman -- id -u", "podman"),
+    ("sudo fumehood run --set backend=docker -- id -u", "docker"),
     (
         "sudo podman --cgroup-manager cgroupfs --runtime /usr/local/bin/fumehood-oci run --rm --network none --read-only IMAGE CMD",
         "podman",

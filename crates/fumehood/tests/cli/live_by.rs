@@ -14,6 +14,7 @@ type By = [&'static str; 2];
 
 const CRUN: By = ["container", "crun"];
 const PODMAN: By = ["container", "podman"];
+const DOCKER: By = ["container", "docker"];
 const RUNSC: By = ["gvisor", "runsc"];
 
 /// The flags that say so.
@@ -197,6 +198,12 @@ fn crun_has_every_command() {
 fn podman_has_every_command() {
     works(PODMAN);
     takes_along(PODMAN);
+}
+
+#[test]
+fn docker_has_every_command() {
+    works(DOCKER);
+    takes_along(DOCKER);
 }
 
 #[test]

@@ -10,10 +10,11 @@ use super::{CommandOutput, House, script};
 /// The file of an image, and of the host, that programs read unasked.
 const FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// Every backend that shows an image, and can let hosts be reached by name.
-const BACKENDS: [[&str; 2]; 4] = [
+const BACKENDS: [[&str; 2]; 5] = [
     ["--tier=container", "--set=backend=native"],
     ["--tier=container", "--set=backend=crun"],
     ["--tier=container", "--set=backend=podman"],
+    ["--tier=container", "--set=backend=docker"],
     ["--tier=gvisor", "--set=backend=runsc"],
 ];
 /// Asks without any variable; GnuTLS (wget) and OpenSSL (python3, curl) each read the system's own file.

@@ -124,6 +124,7 @@ fn lacking(case: &Case) -> Option<String> {
         "gvisor" => host.runsc().err().map(|missing| missing.why),
         "crun" => host.crun().err().map(|missing| missing.why),
         "podman" => host.podman().err().map(|missing| missing.why),
+        "docker" => host.docker().err().map(|missing| missing.why),
         "device" => {
             let open = Path::new("/dev/kvm").metadata().is_ok_and(|meta| meta.permissions().mode() & 0o006 == 0o006);
             (!open).then(|| "/dev/kvm is not there, or not open to everybody".to_owned())

@@ -28,6 +28,8 @@ pub struct Environment {
     pub given: BTreeMap<String, Hidden>,
     /// The variables that place our own files, as given.
     pub state: Places,
+    /// Files and folders of which a grant of this run has a copy, so that what is in them is shown: settings of an agent.
+    pub copied: Vec<PathBuf>,
     /// An executable that is the broker when its first argument is [`crate::run::BROKER_WORD`]; without one no run reaches
     /// hosts.
     pub broker: Option<PathBuf>,
@@ -66,6 +68,7 @@ impl Environment {
             entries: BTreeMap::new(),
             state,
             given: BTreeMap::new(),
+            copied: Vec::new(),
             broker: None,
             images: None,
         }

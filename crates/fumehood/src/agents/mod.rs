@@ -40,6 +40,8 @@ pub(crate) struct AgentFolder {
     pub(crate) keys: Vec<String>,
     /// What was left out of the settings.
     pub(crate) left: usize,
+    /// What the settings are copied of: no secret's file is among it.
+    pub(crate) copied: Vec<PathBuf>,
 }
 
 impl Drop for AgentFolder {
@@ -59,7 +61,7 @@ impl AgentFolder {
     /// The folder cannot be made or written.
     pub(crate) fn new(agent: &Agent, found: &InstalledProgram, environment: &Environment) -> Result<Self, Failure> {
         let (folder, journal) = folder(environment)?;
-        let mut given = Self { folder, journal: Some(journal), keys: Vec::new(), left: 0 };
+        let mut given = Self { folder, journal: Some(journal), keys: Vec::new(), left: 0, copied: Vec::new() };
         let failed = |error: std::io::Error| not_given(&given.folder, &error.to_string());
         let settings = given.folder.join("settings");
         std::fs::create_dir(&settings).map_err(failed)?;
@@ -70,6 +72,8 @@ impl AgentFolder {
         let keys = keys(agent, environment);
         let document = document(agent, found, &keys);
         std::fs::write(given.policy(), document.to_string()).map_err(failed)?;
+        let copied = environment.home.iter().flat_map(|home| agent.home.iter().map(move |name| home.join(name)));
+        given.copied = copied.collect();
         (given.keys, given.left) = (keys, left);
         Ok(given)
     }

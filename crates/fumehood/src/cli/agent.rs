@@ -66,7 +66,9 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     argv.push(found.program.into_os_string());
     argv.extend(args);
     let request = request(call, Workload::Argv(argv))?;
-    start(request, call.environment, call.console)
+    let mut environment = call.environment.clone();
+    environment.caller.copied.clone_from(&given.copied);
+    start(request, &environment, call.console)
 }
 
 /// Adds what an agent always has to what was typed: its policy below all others, its files, a terminal.

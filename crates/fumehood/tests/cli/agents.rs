@@ -211,6 +211,27 @@ fn without_a_key_it_is_said_and_without_the_agent_it_is_refused() {
     assert_eq!((said.code, said.out.as_str()), (0, ""), "{said:?}");
 }
 
+/// What its settings say it can read: a secret whose file is among them would be inside.
+#[test]
+fn a_secrets_file_among_the_settings_is_refused() {
+    let house = house();
+    install(&house, "claude", "#!/bin/sh\necho began\n");
+    std::fs::create_dir_all(house.path(".claude")).unwrap();
+    for (name, code) in [(".claude/note.md", 126), ("elsewhere", 0)] {
+        std::fs::write(house.path(name), "canary-0123456789\n").unwrap();
+        let from = house.path(name);
+        let secret = format!(
+            "secrets.x={{ from = \"file:{}\", hosts = [\"h.test\"], as = {{ header = \"Authorization\" }} }}",
+            from.display()
+        );
+        let rule = "net.allow=[{ host = \"api.anthropic.com\", ports = [443] }, { host = \"h.test\", ports = [443] }]";
+        let said = house.run(&["agent", "--memory", "512M", "--set", rule, "--set", &secret, "claude"]);
+        assert_eq!(said.code, code, "{name}: {said:?}");
+        assert_eq!(said.out.contains("began"), code == 0, "{name}: {said:?}");
+        assert!(code == 0 || said.err.contains("lies in `$DIR/.claude`"), "{name}: {said:?}");
+    }
+}
+
 /// A repository behind git's own server; answers one request of a connection.
 #[expect(clippy::disallowed_methods, reason = "git's own server is a program")]
 fn git(root: &Path, mut stream: Tls) {

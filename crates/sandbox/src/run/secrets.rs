@@ -203,7 +203,7 @@ fn found_in(from: &SecretSource, policy: &Policy, environment: &Environment) -> 
             let value = environment.value(name).ok_or("is not set")?;
             Zeroizing::new(value.as_bytes().to_vec())
         }
-        SecretSource::File(path) => from_file(path, policy)?,
+        SecretSource::File(path) => from_file(path, policy, &environment.copied)?,
         SecretSource::Command(words) => secret_command::printed(words, policy, environment, MAX_READ)?,
     };
     let text = std::str::from_utf8(&bytes).map_err(|_not_text| "is no text")?;
@@ -220,11 +220,12 @@ fn named(from: &SecretSource) -> String {
     }
 }
 
-fn from_file(path: &Path, policy: &Policy) -> Result<Zeroizing<Vec<u8>>, String> {
+fn from_file(path: &Path, policy: &Policy, copied: &[PathBuf]) -> Result<Zeroizing<Vec<u8>>, String> {
     let told = |error: &std::io::Error| format!("cannot be read: {error}");
     let real = path.canonicalize().map_err(|error| told(&error))?;
     let mounts = crate::mounts::Mounts::default();
-    if let Some(shown) = shown(policy).into_iter().find(|place| mounts.shows(place, &real)) {
+    let copied = copied.iter().filter_map(|path| path.canonicalize().ok());
+    if let Some(shown) = shown(policy).into_iter().chain(copied).find(|place| mounts.shows(place, &real)) {
         return Err(format!("lies in `{}`, which the policy shows inside", show_text(&shown.to_string_lossy())));
     }
     // Neither a pipe that nobody writes to nor a device may hold the start up.
@@ -371,11 +372,11 @@ mod tests {
         assert!(policy.fs.root == Root::Host && policy.workspace.mode == WorkspaceMode::None);
         for name in ["/etc/ld.so.cache", "/etc/ssl/openssl.cnf", "/usr/bin/env", "/lib64/ld-linux-x86-64.so.2"] {
             if Path::new(name).exists() {
-                let why = from_file(Path::new(name), &policy).unwrap_err();
+                let why = from_file(Path::new(name), &policy, &[]).unwrap_err();
                 assert!(why.contains("which the policy shows inside"), "{name}: {why}");
             }
         }
-        let shadow = from_file(Path::new("/etc/shadow"), &policy);
+        let shadow = from_file(Path::new("/etc/shadow"), &policy, &[]);
         assert!(!shadow.is_err_and(|why| why.contains("shows inside")), "this is no part that is shown");
         policy.fs.root = Root::Empty;
         assert!(!shown(&policy).iter().any(|place| place.starts_with("/etc")));
@@ -390,8 +391,12 @@ mod tests {
                 Layers::new(Caller { dir: folder.clone(), home: None, profiles: vec!["default".to_owned()] });
             layers.set(&format!("fs.read=[{:?}]", folder.join("bm")));
             let policy = layers.finish().unwrap().policy;
-            assert!(from_file(&folder.join("sub/k"), &policy).unwrap_err().contains("which the policy shows inside"));
-            assert_eq!(from_file(&folder.join("k"), &policy).unwrap().as_slice(), VALUE.as_bytes());
+            assert!(
+                from_file(&folder.join("sub/k"), &policy, &[]).unwrap_err().contains("which the policy shows inside")
+            );
+            assert_eq!(from_file(&folder.join("k"), &policy, &[]).unwrap().as_slice(), VALUE.as_bytes());
+            let copied = [folder.clone()];
+            assert!(from_file(&folder.join("k"), &policy, &copied).unwrap_err().contains("which the policy shows"));
             return;
         }
         let folder = tempfile::tempdir().unwrap();

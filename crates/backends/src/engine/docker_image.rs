@@ -47,7 +47,7 @@ fn layer() -> Vec<u8> {
 /// As `docker save` writes it.
 fn archive(layer: &[u8]) -> Vec<u8> {
     let config = json!({
-        "architecture": "amd64",
+        "architecture": sys::arch::PACKAGED_NAME,
         "os": "linux",
         "config": {},
         "rootfs": { "type": "layers", "diff_ids": [digest(layer)] },

@@ -13,6 +13,8 @@ const SOCKETS: [&str; 2] = ["/run/docker.sock", "/var/run/docker.sock"];
 const VERSIONS: [((u32, u32), &str); 2] = [((1, 41), "/v1.41"), ((1, 44), "/v1.44")];
 
 const INSTALL: &str = "`apt-get install docker.io` (Debian) and `systemctl enable --now docker`, or drop `backend`: the native backend needs no engine";
+const RELEASE: &str =
+    "install a release of Docker from 20.10 on (`docker version` says which one runs), or drop `backend`";
 const OF_ROOT: &str =
     "use root's own daemon (`systemctl enable --now docker`), or drop `backend`: the native backend needs no root";
 
@@ -67,6 +69,7 @@ impl Daemon {
                 why,
                 "run fumehood where the daemon runs, outside of containers, or drop `backend`",
             ),
+            Failure::OtherVersion(why) => missing("docker/other-version", why, RELEASE),
             Failure::Other(_) | Failure::Unknown => {
                 missing("docker/unusable", format!("Docker's daemon cannot be used: {failure}"), INSTALL)
             }
@@ -94,19 +97,25 @@ pub(crate) fn api() -> Result<Api, Failure> {
     let any = at(socket, "");
     any.served_by_root()?;
     let said = any.ask(Method::Get, "/version", Body::None)?;
-    let prefix = spoken(&said)
-        .ok_or_else(|| Failure::Other(format!("{socket}: it speaks neither version 1.41 of its interface nor 1.44")))?;
-    Ok(at(socket, prefix))
+    Ok(at(socket, spoken(&said)?))
 }
 
 /// The first version of ours that is none too old and none too new for the daemon.
-fn spoken(said: &Value) -> Option<&'static str> {
+fn spoken(said: &Value) -> Result<&'static str, Failure> {
     let number = |name: &str| {
         let (major, minor) = said.get(name)?.as_str()?.split_once('.')?;
         Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
     };
-    let (least, most) = (number("MinAPIVersion")?, number("ApiVersion")?);
-    VERSIONS.into_iter().find(|(version, _)| (least..=most).contains(version)).map(|(_, prefix)| prefix)
+    let (Some(least), Some(most)) = (number("MinAPIVersion"), number("ApiVersion")) else {
+        return Err(Failure::Other("it does not say which versions of its interface it speaks".to_owned()));
+    };
+    let spoken = VERSIONS.into_iter().find(|(version, _)| (least..=most).contains(version)).map(|(_, prefix)| prefix);
+    spoken.ok_or_else(|| {
+        Failure::OtherVersion(format!(
+            "Docker's daemon speaks the versions {}.{} to {}.{} of its interface, and neither 1.41 nor 1.44 is among them",
+            least.0, least.1, most.0, most.1
+        ))
+    })
 }
 
 fn read(api: Api, info: &Value, called: impl Fn(&Path) -> Option<Runtime>) -> Result<Daemon, Missing> {
@@ -198,11 +207,13 @@ mod tests {
     #[test]
     fn the_interface_is_one_that_both_speak() {
         let said = |least: &str, most: &str| spoken(&json!({ "MinAPIVersion": least, "ApiVersion": most }));
-        assert_eq!(said("1.12", "1.41"), Some("/v1.41"));
-        assert_eq!(said("1.24", "1.51"), Some("/v1.41"));
-        assert_eq!(said("1.44", "1.52"), Some("/v1.44"));
-        assert_eq!(said("1.12", "1.40"), None);
-        assert_eq!(said("1.45", "1.60"), None);
-        assert_eq!(spoken(&json!({})), None);
+        assert_eq!(said("1.12", "1.41").unwrap(), "/v1.41");
+        assert_eq!(said("1.24", "1.51").unwrap(), "/v1.41");
+        assert_eq!(said("1.44", "1.52").unwrap(), "/v1.44");
+        for (least, most) in [("1.12", "1.40"), ("1.45", "1.60")] {
+            let Err(Failure::OtherVersion(why)) = said(least, most) else { panic!("{least} to {most} is spoken") };
+            assert!(why.contains(&format!("{least} to {most}")), "{why}");
+        }
+        assert!(matches!(spoken(&json!({})), Err(Failure::Other(_))));
     }
 }

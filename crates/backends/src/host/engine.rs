@@ -58,12 +58,18 @@ pub(crate) enum Failure {
     Rootless(String),
     /// Whoever serves it is not in sight; in words.
     Elsewhere(String),
+    /// It speaks no version of the interface that we do; in words.
+    OtherVersion(String),
 }
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Nobody(why) | Self::Other(why) | Self::Rootless(why) | Self::Elsewhere(why) => f.write_str(why),
+            Self::Nobody(why)
+            | Self::Other(why)
+            | Self::Rootless(why)
+            | Self::Elsewhere(why)
+            | Self::OtherVersion(why) => f.write_str(why),
             Self::Unknown => f.write_str("the engine knows no such container"),
         }
     }

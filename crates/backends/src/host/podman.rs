@@ -41,7 +41,7 @@ impl Service {
                 why,
                 "run fumehood where the service runs, outside of containers, or drop `backend`",
             ),
-            Failure::Other(_) | Failure::Unknown => {
+            Failure::Other(_) | Failure::OtherVersion(_) | Failure::Unknown => {
                 missing("podman/unusable", format!("podman's service cannot be used: {failure}"), INSTALL)
             }
         };

@@ -12,6 +12,8 @@ fn what_the_engine_makes_otherwise_or_says_otherwise_ends_the_run() {
     let Some(_alone) = DOCKER.alone() else { return };
     DOCKER.each_ends_the_run(&[
         Change::Order("/User", || "0:0".into()),
+        // Another runtime than the one whose faults were looked up.
+        Change::Order("/HostConfig/Runtime", || "runc".into()),
         Change::Order("/HostConfig/Privileged", || true.into()),
         Change::Order("/HostConfig/ReadonlyRootfs", || false.into()),
         Change::Order("/HostConfig/PidMode", || "host".into()),

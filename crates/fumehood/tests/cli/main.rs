@@ -17,6 +17,7 @@ mod devices;
 mod doctor;
 mod earlier;
 mod ends;
+mod engines;
 mod events;
 mod explain;
 mod file_calls;

@@ -57,7 +57,9 @@ impl AppState {
 
     /// Ends a sandbox; its streams end with it.
     pub(crate) async fn kill(&self, id: &str) -> Result<(), Failure> {
-        // First of all: a stream that heard how its program died would end in good order, and clients take that for the
+        // Whoever is cut off asks at once whether it is still there, and takes a yes for a fault of the network.
+        let _going = Going::of(self, id);
+        // Before it is killed: a stream that heard how its program died would end in good order, and clients take that for the
         // program's own end.
         self.cut(id);
         let killed = call::<Info>(&*self.sandboxes, id, &Ask::Kill {}).await;
@@ -70,10 +72,21 @@ impl AppState {
         }
     }
 
-    /// Freezes a sandbox, and keeps it for a day at least, or as long as the ceiling of its key allows.
+    /// Whether a sandbox is being ended.
+    pub(crate) fn is_going(&self, id: &str) -> bool {
+        locked(&self.going).iter().any(|going| going == id)
+    }
+
+    /// Freezes a sandbox; its end stands.
     pub(crate) async fn pause(&self, id: &str) -> Result<Info, Failure> {
         let info = call::<Info>(&*self.sandboxes, id, &Ask::Pause {}).await?;
         self.cut(id);
+        Ok(info)
+    }
+
+    /// Freezes a sandbox as E2B does: it is kept for a day at least, or as long as the ceiling of its key allows.
+    pub(crate) async fn pause_and_keep(&self, id: &str) -> Result<Info, Failure> {
+        let info = self.pause(id).await?;
         let kept = Ask::Timeout { ms: labels::within(&info, KEPT_MS), only_later: true, labels: BTreeMap::new() };
         if call::<Info>(&*self.sandboxes, id, &kept).await.is_err() {
             // It is paused all the same, and its end stands as it was.
@@ -113,7 +126,7 @@ impl AppState {
         let now = boot_ms();
         for info in &all {
             let over = labels::pauses_at_end(info) && labels::is_over(info, now);
-            if info.state == State::Running && over && self.pause(&info.id).await.is_err() {
+            if info.state == State::Running && over && self.pause_and_keep(&info.id).await.is_err() {
                 // Without a freezer its end is the supervisor's, and each second until then we try again.
             }
         }
@@ -122,6 +135,26 @@ impl AppState {
         let stale: Vec<String> =
             locked(&self.cuts).keys().filter(|id| !running.contains(id.as_str())).cloned().collect();
         stale.iter().for_each(|id| self.cut(id));
+    }
+}
+
+/// A sandbox that is being ended: until that is done it is told as gone already.
+struct Going<'a>(&'a AppState, &'a str);
+
+impl<'a> Going<'a> {
+    fn of(app: &'a AppState, id: &'a str) -> Self {
+        locked(&app.going).push(id.to_owned());
+        Self(app, id)
+    }
+}
+
+impl Drop for Going<'_> {
+    fn drop(&mut self) {
+        let mut going = locked(&self.0.going);
+        // Others may be at it too.
+        if let Some(at) = going.iter().position(|id| id == self.1) {
+            going.swap_remove(at);
+        }
     }
 }
 

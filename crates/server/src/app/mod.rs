@@ -123,6 +123,8 @@ pub struct AppState {
     empty: PathBuf,
     /// Streams of a sandbox end when its token is cancelled.
     cuts: Mutex<BTreeMap<String, CancellationToken>>,
+    /// The sandboxes that are being ended, each as often as it is.
+    going: Mutex<Vec<String>>,
     /// Creations on their way, by the digest of their `Idempotency-Key`.
     creating: Mutex<BTreeSet<String>>,
     /// The numbers of the creations that are on their way, by key.
@@ -197,6 +199,7 @@ impl AppState {
             images: None,
             empty,
             cuts: Mutex::default(),
+            going: Mutex::default(),
             creating: Mutex::default(),
             coming: Mutex::default(),
             last: AtomicU64::default(),

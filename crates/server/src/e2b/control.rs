@@ -128,7 +128,7 @@ pub(super) async fn pause(
     if info.state == Doing::Paused {
         return Err(already(&id, "paused"));
     }
-    app.pause(&id).await?;
+    app.pause_and_keep(&id).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 

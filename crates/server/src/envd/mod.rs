@@ -91,10 +91,10 @@ pub(crate) async fn serve(app: Arc<AppState>, target: Target, request: Request) 
     }
 }
 
-/// The sandbox, if it runs or wakes by traffic. Who may not enter wakes nothing.
+/// The sandbox, if it runs or wakes by traffic, and nobody ends it now. Who may not enter wakes nothing.
 async fn awake(app: &AppState, target: &Target, request: &Parts) -> Result<Option<Info>, Failure> {
     let found = app.sandboxes.find(&target.id).await?;
-    let Some(info) = found.filter(|info| app.is_served(info)) else { return Ok(None) };
+    let Some(info) = found.filter(|info| app.is_served(info) && !app.is_going(&info.id)) else { return Ok(None) };
     match info.state {
         State::Running => Ok(Some(info)),
         State::Ended => Ok(None),

@@ -77,7 +77,8 @@ async fn watched(context: &Context, is_start: bool, request: Request) -> Respons
     let opened = backend::open(&*context.app.sandboxes, context.id(), &ask).await;
     match opened {
         Ok(stream) => {
-            tokio::spawn(program::follow(stream, events, program::FollowOptions { is_terminal, is_start, interval }))
+            let options = program::FollowOptions { is_terminal, is_start, interval };
+            tokio::spawn(program::follow(stream, events, program::Place::of(context), options))
         }
         Err(failure) => tokio::spawn(events.end(Err(failure.into()))),
     };

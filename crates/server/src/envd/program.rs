@@ -1,14 +1,17 @@
 //! What a program does, as the events of `Start` and `Connect`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use live::client::{Incoming, Stream};
-use live::words::{Report, Running};
+use live::words::{Ask, Info, Report, Running};
 use serde_json::{Map, Value as Json, json};
 
+use super::Context;
 use super::connect::Events;
+use crate::app::AppState;
 use crate::backend;
 use crate::rpc::{RpcCode, RpcError};
 
@@ -26,8 +29,26 @@ pub(super) struct FollowOptions {
     pub(super) interval: Duration,
 }
 
+/// Where a program is.
+pub(super) struct Place {
+    app: Arc<AppState>,
+    id: String,
+}
+
+impl Place {
+    pub(super) fn of(context: &Context) -> Self {
+        Self { app: Arc::clone(&context.app), id: context.id().to_owned() }
+    }
+
+    /// Whether the sandbox is there. A supervisor whose sandbox is over tells of the programs first, and answers nothing more; when
+    /// that is seen, its end is written down.
+    async fn is_there(&self) -> bool {
+        backend::call::<Info>(&*self.app.sandboxes, &self.id, &Ask::Info {}).await.is_ok()
+    }
+}
+
 /// Sends what a program does until it ends, or nobody reads any more. It lives on then.
-pub(super) async fn follow(mut stream: Stream, events: Events, options: FollowOptions) {
+pub(super) async fn follow(mut stream: Stream, events: Events, place: Place, options: FollowOptions) {
     let running = match backend::reply::<Running>(&mut stream).await {
         Ok(running) => running,
         Err(failure) => return events.end(Err(not_started(failure, options))).await,
@@ -46,7 +67,7 @@ pub(super) async fn follow(mut stream: Stream, events: Events, options: FollowOp
             Ok(Some(Incoming::Out(bytes))) => data(&events, if is_terminal { "pty" } else { "stdout" }, &bytes).await,
             Ok(Some(Incoming::Err(bytes))) => data(&events, "stderr", &bytes).await,
             Ok(Some(Incoming::Event(_))) => true,
-            Ok(Some(Incoming::End(end))) => return finish(events, end).await,
+            Ok(Some(Incoming::End(end))) => return finish(events, end, &place).await,
             Ok(None) => return events.end(Err(backend::gone().into())).await,
         };
         if !sent {
@@ -74,11 +95,15 @@ async fn data(events: &Events, lane: &str, bytes: &[u8]) -> bool {
     true
 }
 
-async fn finish(events: Events, end: Result<Json, agent::words::Failure>) {
+async fn finish(events: Events, end: Result<Json, agent::words::Failure>, place: &Place) {
     let report = match end.and_then(backend::read::<Report>) {
         Ok(report) => report,
         Err(failure) => return events.end(Err(failure.into())).await,
     };
+    // What ended with its sandbox has no end of its own to tell of. 137 is what a shell says of a child that was killed.
+    if matches!(report.code, None | Some(137)) && !place.is_there().await {
+        return events.end(Err(backend::gone().into())).await;
+    }
     if report.limit.as_deref() == Some("wall") {
         return events.end(Err(RpcError::new(RpcCode::DeadlineExceeded, report.message))).await;
     }

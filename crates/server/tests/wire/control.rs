@@ -223,6 +223,27 @@ async fn a_pause_is_a_pause_until_somebody_connects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pause_moves_the_end_by_e2bs_interface_alone() {
+    let (_stage, caller, _) = two().await;
+    let made = caller.json("POST", "/v1/sandboxes", json!({ "timeout": "60s" })).await.json();
+    let (v1, e2b) = (
+        format!("/v1/sandboxes/{}", made["id"].as_str().unwrap()),
+        format!("/sandboxes/{}", made["id"].as_str().unwrap()),
+    );
+    let ends = || {
+        let (caller, path) = (caller.clone(), v1.clone());
+        async move { caller.json("GET", &path, Value::Null).await.json()["ends_ms"].as_i64().unwrap() }
+    };
+    let before = ends().await;
+    for path in ["pause", "resume"] {
+        assert_eq!(caller.json("POST", &format!("{v1}/{path}"), json!({})).await.status, 200, "{path}");
+        assert_eq!(ends().await, before, "{path}");
+    }
+    assert_eq!(caller.json("POST", &format!("{e2b}/pause"), Value::Null).await.status, 204);
+    assert!(ends().await > before + 23 * 3_600_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_life_that_is_over_pauses_where_asked_and_traffic_wakes() {
     let (_stage, caller, _) = two().await;
     let body = json!({ "templateID": "base", "timeout": 1, "autoPause": true, "autoResume": { "enabled": true } });

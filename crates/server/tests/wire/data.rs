@@ -4,7 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::stage::{Caller, Stage, stage};
+use crate::hangups::BlockingSandboxes;
+use crate::stage::{Caller, Stage, stage, stage_over};
 
 async fn sandbox() -> (Stage, Caller, Caller, Value) {
     let stage = stage().await;
@@ -293,6 +294,43 @@ async fn ports_are_reached_by_name_and_by_headers() {
         (closed.status, &closed.json()["message"]),
         (502, &json!("The sandbox is running but port is not open"))
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_cut_off_by_a_kill_finds_the_sandbox_gone_while_it_ends() {
+    let mut kept = None;
+    let stage = stage_over(|folder| {
+        kept = Some(BlockingSandboxes::over(folder));
+        kept.clone().unwrap()
+    })
+    .await;
+    let (held, caller) = (kept.unwrap(), Caller::new(&stage, "one"));
+    let made = caller.json("POST", "/v2/sandboxes", json!({ "templateID": "base" })).await.json();
+    let (inside, path) = (caller.inside(&made), format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap()));
+    let follower = inside.clone();
+    let following = tokio::spawn(async move { follower.events("/process.Process/Start", bash("sleep 20")).await });
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    held.hold();
+    let killing = tokio::spawn(async move { caller.json("DELETE", &path, Value::Null).await.status });
+    assert!(following.await.unwrap().1.is_err(), "it is cut off before the sandbox is asked to end");
+    for port in ["49983", "49999"] {
+        let health = inside.with("e2b-sandbox-port", port).json("GET", "/health", Value::Null).await;
+        assert_eq!((health.status, &health.json()["message"]), (502, &json!("The sandbox was not found")), "{port}");
+    }
+    held.let_go();
+    assert_eq!(killing.await.unwrap(), 204);
+    assert_eq!(inside.json("GET", "/health", Value::Null).await.status, 502);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ends_with_the_life_of_its_sandbox_is_cut_off_and_has_no_end_of_its_own() {
+    let (_stage, caller, _, _) = sandbox().await;
+    let made = caller.json("POST", "/v2/sandboxes", json!({ "templateID": "base", "timeout": 1 })).await.json();
+    let inside = caller.inside(&made);
+    let (events, end) = inside.events("/process.Process/Start", bash("echo up; sleep 20")).await;
+    assert_eq!(output(&events, "stdout"), "up\n");
+    assert!(end.is_err() && events.iter().all(|event| event["event"]["end"].is_null()), "{events:?} {end:?}");
+    assert_eq!(inside.json("GET", "/health", Value::Null).await.status, 502);
 }
 
 #[tokio::test(flavor = "multi_thread")]

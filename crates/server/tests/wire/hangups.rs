@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use crate::stage::{Caller, Stage, stage_over};
 
 /// Sandboxes that are created and asked only when the test says so.
-struct BlockingSandboxes {
+pub(crate) struct BlockingSandboxes {
     folder: Folder,
     waits: AtomicBool,
     begun: Notify,
@@ -26,6 +26,20 @@ struct BlockingSandboxes {
 }
 
 impl BlockingSandboxes {
+    pub(crate) fn over(folder: Folder) -> Arc<Self> {
+        Arc::new(Self { folder, waits: AtomicBool::new(false), begun: Notify::new(), go: Notify::new() })
+    }
+
+    /// From now on they are asked when they are let go.
+    pub(crate) fn hold(&self) {
+        self.waits.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.waits.store(false, Ordering::Relaxed);
+        self.go.notify_one();
+    }
+
     async fn wait(&self) {
         if self.waits.load(Ordering::Relaxed) {
             self.begun.notify_one();
@@ -60,7 +74,7 @@ impl Sandboxes for BlockingSandboxes {
 
 /// Sends a request, hangs up once it has begun, and lets it go on when the server has seen that.
 async fn hang_up(stage: &Stage, held: &BlockingSandboxes, caller: &Caller, path: &str, body: &Value) {
-    held.waits.store(true, Ordering::Relaxed);
+    held.hold();
     let host = stage.base.strip_prefix("http://").unwrap();
     let body = body.to_string();
     let headers: String = caller.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
@@ -71,8 +85,7 @@ async fn hang_up(stage: &Stage, held: &BlockingSandboxes, caller: &Caller, path:
     io.shutdown().await.unwrap();
     let mut answer = Vec::new();
     assert_eq!(io.read_to_end(&mut answer).await.unwrap_or(0), 0, "{}", String::from_utf8_lossy(&answer));
-    held.waits.store(false, Ordering::Relaxed);
-    held.go.notify_one();
+    held.let_go();
 }
 
 /// The status that the audit log has of a route, once there is one.
@@ -91,8 +104,7 @@ async fn recorded(caller: &Caller, route: &str) -> Value {
 async fn what_a_client_began_is_finished_and_recorded_when_it_hangs_up() {
     let mut kept = None;
     let stage = stage_over(|folder| {
-        let held = BlockingSandboxes { folder, waits: AtomicBool::new(false), begun: Notify::new(), go: Notify::new() };
-        kept = Some(Arc::new(held));
+        kept = Some(BlockingSandboxes::over(folder));
         kept.clone().unwrap()
     })
     .await;

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -75,6 +76,8 @@ pub(crate) struct ConnectionSlot {
     places: Arc<Places>,
     number: u64,
     waits: Arc<Waits>,
+    /// An answer went out before the end of its request, and more of that may come.
+    is_unheard: AtomicBool,
     /// Cancelled when another needs the place more.
     pub(crate) end: CancellationToken,
 }
@@ -111,7 +114,8 @@ impl Places {
         let taken =
             Taken { peer, busy: 0, begun: 0, idle: Instant::now(), waits: Arc::clone(&waits), end: end.clone() };
         table.taken.insert(number, taken);
-        Some(Arc::new(ConnectionSlot { places: Arc::clone(self), number, waits, end }))
+        let is_unheard = AtomicBool::new(false);
+        Some(Arc::new(ConnectionSlot { places: Arc::clone(self), number, waits, is_unheard, end }))
     }
 }
 
@@ -163,6 +167,16 @@ impl ConnectionSlot {
             }
             sleep_until(since.unwrap_or_else(Instant::now) + most).await;
         }
+    }
+
+    /// An answer goes out before the end of its request.
+    pub(crate) fn set_unheard(&self) {
+        self.is_unheard.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether more may come of a request that was answered.
+    pub(crate) fn is_unheard(&self) -> bool {
+        self.is_unheard.load(Ordering::Relaxed)
     }
 
     /// How many requests have begun, and whether one is on its way.

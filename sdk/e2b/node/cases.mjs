@@ -45,6 +45,14 @@ const cases = {
     await assert.rejects(Sandbox.create('none-such'), /templateID/)
   },
 
+  async anUploadThatIsRefusedEarlyIsToldAsWhatItIs(box) {
+    const many = Array.from({ length: 10 }, (_, n) => ({ path: `/etc/hostname/${n}`, data: 'x' }))
+    for (let n = 0; n < 5; n++) {
+      await assert.rejects(box.files.write(many), /hostname/)
+      await assert.rejects(box.files.write('/etc/hostname/a', 'x'.repeat(3_000_000)), /hostname/)
+    }
+  },
+
   async aProgramSpeaksAndEnds(box) {
     const seen = []
     const done = await box.commands.run('echo out; echo err >&2; pwd; echo "$A"', {

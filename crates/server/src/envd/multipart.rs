@@ -1,6 +1,8 @@
 //! Bodies of uploads: unpacked where they are compressed, and their parts.
 
 use std::io::{self, Write as _};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -8,9 +10,8 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, header};
 use flate2::write::GzDecoder;
 use http_body_util::BodyExt as _;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::Stream;
 
 /// How much of an upload, compressed or not, comes at least in each such time that is waited for its client, but for the last one: no
 /// connection is held by a byte now and then.
@@ -18,11 +19,28 @@ const LEAST: usize = 64 * 1024;
 const TIME: Duration = Duration::from_secs(60);
 /// Compressed bytes that are unpacked at once: what comes of them stays below 5 MiB, whatever they are.
 const STEP: usize = 4096;
-/// Pieces that wait to be written.
-const QUEUE: usize = 4;
+/// What is to come of an upload, and the rest of it then.
+type Coming = Pin<Box<dyn Future<Output = (io::Result<Option<Bytes>>, Upload)> + Send>>;
 
-/// The pieces of an upload.
-pub(crate) type Pieces = ReceiverStream<io::Result<Bytes>>;
+/// The pieces of an upload, each read when it is asked for: once they are dropped, nobody holds its body.
+pub(crate) struct Pieces(Option<Coming>);
+
+impl std::fmt::Debug for Pieces {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pieces").field("is_over", &self.0.is_none()).finish()
+    }
+}
+
+impl Stream for Pieces {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(coming) = &mut self.0 else { return Poll::Ready(None) };
+        let (came, upload) = ready!(coming.as_mut().poll(cx));
+        self.0 = matches!(came, Ok(Some(_))).then(|| upload.coming());
+        Poll::Ready(came.transpose())
+    }
+}
 
 /// How a body is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +64,16 @@ impl Packing {
 
 /// The bytes of a body as they come.
 pub(super) fn pieces(request: Request, packing: Packing) -> Pieces {
-    let (to, from) = mpsc::channel(QUEUE);
-    tokio::spawn(read(request.into_body(), packing, LEAST, to));
-    ReceiverStream::new(from)
+    pieces_of(request.into_body(), packing, LEAST)
+}
+
+fn pieces_of(body: Body, packing: Packing, least: usize) -> Pieces {
+    let unpacker = match packing {
+        Packing::Plain => None,
+        Packing::Gzip => Some(GzDecoder::new(Vec::new())),
+    };
+    let paced = Paced { body, least, came: 0, left: TIME };
+    Pieces(Some(Upload { paced, unpacker, packed: Bytes::new() }.coming()))
 }
 
 /// The body of an upload, and how fast it has to come.
@@ -62,7 +87,7 @@ struct Paced {
 
 impl Paced {
     /// What comes next. Only the time counts that is spent here: who is not asked for more is not late.
-    async fn next(&mut self) -> Result<Option<Bytes>, (io::ErrorKind, &'static str)> {
+    async fn next(&mut self) -> io::Result<Option<Bytes>> {
         loop {
             let asked = Instant::now();
             match timeout(self.left, self.body.frame()).await {
@@ -72,13 +97,13 @@ impl Paced {
                     self.came = self.came.saturating_add(bytes.len());
                     return Ok(Some(bytes));
                 }
-                Ok(Some(Err(_))) => return Err((io::ErrorKind::ConnectionAborted, "the upload broke off")),
+                Ok(Some(Err(_))) => {
+                    return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the upload broke off"));
+                }
                 Ok(None) => return Ok(None),
                 Err(_late) if self.came < self.least => {
-                    return Err((
-                        io::ErrorKind::TimedOut,
-                        "less than 64 KiB of the upload came in 60 s: send it faster",
-                    ));
+                    let why = "less than 64 KiB of the upload came in 60 s: send it faster";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, why));
                 }
                 Err(_due) => (self.came, self.left) = (0, TIME),
             }
@@ -86,49 +111,41 @@ impl Paced {
     }
 }
 
-async fn read(body: Body, packing: Packing, least: usize, to: mpsc::Sender<io::Result<Bytes>>) {
-    let mut paced = Paced { body, least, came: 0, left: TIME };
-    let mut unpacker = match packing {
-        Packing::Plain => None,
-        Packing::Gzip => Some(GzDecoder::new(Vec::new())),
-    };
-    loop {
-        let piece = match paced.next().await {
-            Ok(Some(piece)) => piece,
-            Ok(None) => break,
-            Err((kind, why)) => return fail(&to, kind, why).await,
-        };
-        let Some(unpacker) = &mut unpacker else {
-            if to.send(Ok(piece)).await.is_err() {
-                return;
-            }
-            continue;
-        };
-        for step in piece.chunks(STEP) {
-            if unpacker.write_all(step).is_err() {
-                return fail(&to, io::ErrorKind::InvalidData, "the upload is no gzip").await;
-            }
-            let unpacked = std::mem::take(unpacker.get_mut());
-            if !unpacked.is_empty() && to.send(Ok(unpacked.into())).await.is_err() {
-                return;
-            }
-        }
-    }
-    if let Some(unpacker) = unpacker {
-        match unpacker.finish() {
-            Ok(rest) => {
-                if to.send(Ok(rest.into())).await.is_err() {
-                    // Nobody takes it any more.
-                }
-            }
-            Err(_) => fail(&to, io::ErrorKind::InvalidData, "the gzip of the upload ends too early").await,
-        }
-    }
+/// An upload that is being read.
+struct Upload {
+    paced: Paced,
+    /// Until its end, where it is packed.
+    unpacker: Option<GzDecoder<Vec<u8>>>,
+    /// What came and is not unpacked yet.
+    packed: Bytes,
 }
 
-async fn fail(to: &mpsc::Sender<io::Result<Bytes>>, kind: io::ErrorKind, why: &'static str) {
-    if to.send(Err(io::Error::new(kind, why))).await.is_err() {
-        // Nobody takes it any more.
+impl Upload {
+    fn coming(mut self) -> Coming {
+        Box::pin(async move { (self.next().await, self) })
+    }
+
+    async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        let wrong = |why: &'static str| io::Error::new(io::ErrorKind::InvalidData, why);
+        loop {
+            let Some(unpacker) = &mut self.unpacker else { return self.paced.next().await };
+            if self.packed.is_empty() {
+                match self.paced.next().await? {
+                    Some(piece) => self.packed = piece,
+                    None => {
+                        let rest = self.unpacker.take().map(GzDecoder::finish).transpose();
+                        let rest = rest.map_err(|_| wrong("the gzip of the upload ends too early"))?;
+                        return Ok(rest.map(Bytes::from).filter(|rest| !rest.is_empty()));
+                    }
+                }
+            }
+            let step = self.packed.split_to(STEP.min(self.packed.len()));
+            unpacker.write_all(&step).map_err(|_| wrong("the upload is no gzip"))?;
+            let unpacked = std::mem::take(unpacker.get_mut());
+            if !unpacked.is_empty() {
+                return Ok(Some(unpacked.into()));
+            }
+        }
     }
 }
 
@@ -136,7 +153,9 @@ async fn fail(to: &mpsc::Sender<io::Result<Bytes>>, kind: io::ErrorKind, why: &'
 mod tests {
     use flate2::Compression;
     use flate2::write::GzEncoder;
+    use tokio::sync::mpsc;
     use tokio_stream::StreamExt as _;
+    use tokio_stream::wrappers::ReceiverStream;
 
     use super::*;
 
@@ -172,14 +191,25 @@ mod tests {
                 }
             }
         });
-        let (to, mut pieces) = mpsc::channel(1);
-        tokio::spawn(read(Body::from_stream(ReceiverStream::new(body)), Packing::Plain, least, to));
+        let mut pieces = pieces_of(Body::from_stream(ReceiverStream::new(body)), Packing::Plain, least);
         let mut all = 0;
-        while let Some(piece) = pieces.recv().await {
+        while let Some(piece) = pieces.next().await {
             all += piece.map_err(|error| error.kind())?.len();
             tokio::time::sleep(Duration::from_secs(pause)).await;
         }
         Ok(all)
+    }
+
+    #[tokio::test]
+    async fn nobody_holds_the_body_of_an_upload_that_is_not_wanted() {
+        let (from, body) = mpsc::channel::<io::Result<Bytes>>(1);
+        let body = Body::from_stream(ReceiverStream::new(body));
+        let mut pieces = pieces_of(body, Packing::Plain, LEAST);
+        from.send(Ok(Bytes::from_static(b"a"))).await.unwrap();
+        assert!(pieces.next().await.is_some());
+        assert!(timeout(Duration::ZERO, pieces.next()).await.is_err(), "it waits for more");
+        drop(pieces);
+        assert!(from.is_closed());
     }
 
     #[tokio::test(start_paused = true)]

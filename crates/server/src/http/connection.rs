@@ -42,6 +42,9 @@ const MAX_RESETS: usize = 20;
 /// How often a silent peer of HTTP/2 is asked whether it is there, and how long it may take to say so.
 const ASKED: Duration = Duration::from_secs(20);
 
+/// What an answer of HTTP/1.1 says that comes before the end of its request.
+const CLOSE: &str = "close";
+
 /// A connection that was accepted.
 pub(super) struct Accepted {
     pub(super) io: Box<dyn Io>,
@@ -100,8 +103,12 @@ async fn greet(accepted: Accepted, place: Arc<ConnectionSlot>, Common { server, 
         }
         // What goes on after the answer (another protocol) holds the place as well.
         request.extensions_mut().insert(Arc::clone(&busy));
+        let slot = Arc::clone(&of);
         async move {
             let response = answer_whole(server, request, is_http2, detached).await;
+            if response.headers().get(header::CONNECTION).is_some_and(|value| value == CLOSE) {
+                slot.set_unheard();
+            }
             Ok::<Response<Body>, Infallible>(response.map(|body| Sending::body(body, busy)))
         }
     });
@@ -170,7 +177,7 @@ async fn answer_whole(
     let work = server.answer(Request::from_parts(parts, body));
     let mut response = finished(work, finish, tail.watch(), detached).await;
     if !is_http2 && response.status() != StatusCode::SWITCHING_PROTOCOLS && !tail.finished(!waits).await {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static(CLOSE));
     }
     response
 }

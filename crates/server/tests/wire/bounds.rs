@@ -105,6 +105,42 @@ async fn heads_are_bounded_in_number_and_size() {
     }
 }
 
+/// What is answered to an upload, once all of it was sent.
+async fn uploaded(stage: &Stage, inside: &Caller, head: &str, pieces: &[Vec<u8>], pause: Duration) -> String {
+    let headers: String = inside.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let mut io = connect(stage).await;
+    let head = format!("POST /files HTTP/1.1\r\nHost: localhost\r\n{headers}{head}\r\n\r\n");
+    io.write_all(head.as_bytes()).await.unwrap();
+    for piece in pieces {
+        io.write_all(piece).await.unwrap();
+        tokio::time::sleep(pause).await;
+    }
+    let mut answer = [0; 4096];
+    let count = io.read(&mut answer).await.unwrap();
+    String::from_utf8_lossy(&answer[..count]).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_sends_all_of_an_upload_that_is_refused_early_is_told() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one");
+    let made = caller.json("POST", "/sandboxes", json!({ "templateID": "base" })).await.json();
+    let inside = caller.inside(&made);
+    // A little is read to its end, though it comes in pieces, and the connection stays.
+    let chunk = |bytes: &str| format!("{:x}\r\n{bytes}\r\n", bytes.len()).into_bytes();
+    let part = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"/etc/passwd/a\"\r\n\r\nx\r\n";
+    let mut pieces = vec![chunk(part); 10];
+    pieces.push([chunk("--b--\r\n"), b"0\r\n\r\n".to_vec()].concat());
+    let head = "Content-Type: multipart/form-data; boundary=b\r\nTransfer-Encoding: chunked";
+    let told = uploaded(&stage, &inside, head, &pieces, Duration::from_millis(1)).await;
+    assert!(told.starts_with("HTTP/1.1 400 ") && !told.contains("connection: close"), "{told}");
+    // Of much the answer comes first, and what still comes is read for nobody.
+    let megabyte = vec![b'x'; 1 << 20];
+    let head = "Content-Type: multipart/form-data\r\nContent-Length: 33554432";
+    let told = uploaded(&stage, &inside, head, &vec![megabyte; 32], Duration::ZERO).await;
+    assert!(told.starts_with("HTTP/1.1 400 ") && told.contains("connection: close"), "{told}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn http2_is_spoken_without_tls() {
     let stage = stage().await;

@@ -120,6 +120,9 @@ pub enum Ask {
         which: Which,
         /// What to write, base64.
         bytes: String,
+        /// Only to a terminal: `invalid` where it has none.
+        #[serde(default)]
+        tty: bool,
     },
     /// Closes a program's input. End: empty.
     CloseInput {

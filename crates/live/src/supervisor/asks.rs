@@ -150,7 +150,7 @@ impl Hub {
                 self.control(&which, &ProgramControl::Resize(size))?;
                 self.client(id, |client| client.end(stream, Ok(())));
             }
-            Ask::Input { which, bytes } => return self.input((id, stream), &which, &bytes),
+            Ask::Input { which, bytes, tty } => return self.input((id, stream), &which, &bytes, tty),
             Ask::CloseInput { which } => {
                 self.close_input(&which)?;
                 self.client(id, |client| client.end(stream, Ok(())));

@@ -484,13 +484,16 @@ impl Hub {
     }
 
     /// `input`
-    pub(super) fn input(&mut self, who: (ClientId, u32), which: &Which, bytes: &str) -> Result<(), Failure> {
+    pub(super) fn input(&mut self, who: (ClientId, u32), which: &Which, bytes: &str, tty: bool) -> Result<(), Failure> {
         let invalid = |_| failure(Code::Invalid, "the bytes are not base64");
         let bytes = BASE64_STANDARD.decode(bytes).map_err(invalid)?;
         let number = self.running(which)?;
         let Some(program) = self.programs.get_mut(&number) else { return Ok(()) };
         if !program.has_input() || program.closed {
             return Err(failure(Code::Invalid, "the program has no input, or it was closed"));
+        }
+        if tty && program.asked.program.tty.is_none() {
+            return Err(failure(Code::Invalid, "the program has no terminal"));
         }
         if program.asked_input.saturating_add(bytes.len()) > MAX_INPUT {
             return Err(failure(Code::TooMany, "4 MiB of input wait for the program"));

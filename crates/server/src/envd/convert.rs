@@ -84,7 +84,7 @@ pub(super) fn entry(entry: &Entry, hello: &Hello) -> Json {
     });
     if let Json::Object(map) = &mut info {
         if let Some(target) = &entry.target {
-            map.insert("symlinkTarget".to_owned(), json!(target));
+            map.insert("symlinkTarget".to_owned(), json!(led_to(&entry.path, target)));
         }
         if is_link {
             map.insert("isSymlink".to_owned(), json!(true));
@@ -94,6 +94,23 @@ pub(super) fn entry(entry: &Entry, hello: &Hello) -> Json {
         }
     }
     info
+}
+
+/// The path that a link names, whole: what it says is seen from its folder. Links on the way are not followed.
+fn led_to(link: &str, target: &str) -> String {
+    let folder = link.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let whole = if target.starts_with('/') { target.to_owned() } else { format!("{folder}/{target}") };
+    let mut parts: Vec<&str> = Vec::new();
+    for part in whole.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }
 
 const fn kind(kind: FileKind) -> &'static str {
@@ -154,8 +171,12 @@ mod tests {
         assert_eq!((&link["type"], &link["isSymlink"]), (&json!("FILE_TYPE_DIRECTORY"), &json!(true)));
         assert_eq!(
             (&link["symlinkTarget"], &link["owner"], &link["metadata"]),
-            (&json!("a"), &json!("7"), &json!({ "k": "v" }))
+            (&json!("/a"), &json!("7"), &json!({ "k": "v" }))
         );
+        for (target, whole) in [("../b/./c", "/home/b/c"), ("/etc/x", "/etc/x"), ("../../../x", "/x"), (".", "/home/u")]
+        {
+            assert_eq!(led_to("/home/u/l", target), whole);
+        }
     }
 
     #[test]

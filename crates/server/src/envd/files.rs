@@ -1,21 +1,25 @@
 //! `/files`: the bytes of files.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 
 use agent::words::{Code, Entry, Failure, Request as Ask};
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use live::client::{Error, Incoming, Stream};
 use serde_json::{Value as Json, json};
+use tokio::sync::mpsc::Sender;
 use tokio_stream::StreamExt as _;
 
 use super::content::{CutStream, broken};
 use super::multipart::{Packing, Pieces, pieces};
 use super::{Context, plain, plain_failure};
 use crate::answer::{harden, json_response};
-use crate::backend;
 use crate::request::Query;
+use crate::{backend, clock};
 
 /// What a file's metadata may be: bytes of a key, and of all.
 const MAX_KEY: usize = 246;
@@ -102,25 +106,57 @@ fn part(headers: &HeaderMap, size: u64) -> Part {
     }
 }
 
+/// What the conditions of a request come to on a file that was changed last then: the status of an answer without it.
+fn unmet(headers: &HeaderMap, modified: i64) -> Option<StatusCode> {
+    let time = |name| headers.get(name).and_then(|value| clock::parse_http_date(value.to_str().ok()?));
+    // Files have no tags here: none is the one that was meant.
+    if headers.get(header::IF_MATCH).is_some_and(|tags| tags != "*")
+        || time(header::IF_UNMODIFIED_SINCE).is_some_and(|until| until < modified)
+    {
+        return Some(StatusCode::PRECONDITION_FAILED);
+    }
+    let since = time(header::IF_MODIFIED_SINCE).filter(|_| !headers.contains_key(header::IF_NONE_MATCH));
+    since.is_some_and(|since| modified <= since).then_some(StatusCode::NOT_MODIFIED)
+}
+
+/// Whether a part of a file that was changed last then is a part of what its reader has.
+fn fits(headers: &HeaderMap, modified: i64) -> bool {
+    let known = |value: &HeaderValue| value.to_str().is_ok_and(|date| clock::parse_http_date(date) == Some(modified));
+    headers.get(header::IF_RANGE).is_none_or(known)
+}
+
+/// Headers that say something of a file as it is before it is read.
+const LOOKS: [header::HeaderName; 4] =
+    [header::RANGE, header::IF_MATCH, header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE];
+
 async fn read(context: &Context, path: &str, method: &Method, headers: &HeaderMap) -> HttpResult {
-    if headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).is_some_and(refuses_identity) {
-        return refused(StatusCode::NOT_ACCEPTABLE, "files are sent as they are: accept `identity`");
+    let accept = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let packed = refuses_identity(accept);
+    if packed && !takes_gzip(accept) {
+        return refused(StatusCode::NOT_ACCEPTABLE, "files are sent as they are, or as gzip");
     }
     let asked = context.path(path);
     let told = |told: &Failure| failure(context, path, told);
     let mut wanted = (0, None);
     let mut whole = None;
-    if *method == Method::HEAD || headers.contains_key(header::RANGE) {
+    if *method == Method::HEAD || LOOKS.iter().any(|name| headers.contains_key(name)) {
         let ask = Ask::Stat { path: asked.clone(), follow: true };
         let entry =
             backend::call::<Entry>(&*context.app.sandboxes, context.id(), &ask).await.map_err(|why| told(&why))?;
         if entry.kind == agent::words::FileKind::Dir {
             return Err(told(&Failure { code: Code::IsADirectory, message: String::new() }));
         }
-        if *method == Method::HEAD {
-            return Ok(of_file(&entry, Body::empty(), entry.size));
+        let modified = entry.modified.0;
+        if let Some(status) = unmet(headers, modified) {
+            let mut response = of_file(&entry, Body::empty(), 0);
+            *response.status_mut() = status;
+            return Ok(response);
         }
-        match part(headers, entry.size) {
+        if *method == Method::HEAD {
+            return Ok(of_file(&entry, Body::empty(), if packed { 0 } else { entry.size }));
+        }
+        let part = if packed || !fits(headers, modified) { Part::All } else { part(headers, entry.size) };
+        match part {
             Part::All => {}
             Part::Some { first, length } => {
                 wanted = (first, Some(length));
@@ -134,6 +170,12 @@ async fn read(context: &Context, path: &str, method: &Method, headers: &HeaderMa
     let mut stream = opened.map_err(|why| told(&why))?;
     let entry = backend::reply::<Entry>(&mut stream).await.map_err(|why| told(&why))?;
     let (to, body) = CutStream::body(context.app.cut_of(context.id()));
+    if packed {
+        tokio::spawn(send_packed(stream, to));
+        let mut response = of_file(&entry, body, 0);
+        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        return Ok(response);
+    }
     tokio::spawn(send(stream, to));
     let length = wanted.1.unwrap_or(entry.size);
     let mut response = of_file(&entry, body, length);
@@ -148,12 +190,22 @@ async fn read(context: &Context, path: &str, method: &Method, headers: &HeaderMa
     Ok(response)
 }
 
+/// How much an `Accept-Encoding` wants this encoding, 0 to 1; none where it does not name it.
+fn weight(accept: &str, encoding: &str) -> Option<f32> {
+    let accept = accept.to_ascii_lowercase().replace(' ', "");
+    accept.split(',').find_map(|part| {
+        let (name, weight) = part.split_once(";q=").unwrap_or((part, "1"));
+        (name == encoding).then(|| weight.parse().unwrap_or(0.0))
+    })
+}
+
 /// Whether an `Accept-Encoding` wants nothing that is not packed.
 fn refuses_identity(accept: &str) -> bool {
-    let accept = accept.to_ascii_lowercase().replace(' ', "");
-    let is_none =
-        |part: &str| ["identity;q=0", "*;q=0"].iter().any(|none| part == *none || part == format!("{none}.0"));
-    accept.split(',').any(is_none) && !accept.split(',').any(|part| part == "identity")
+    weight(accept, "identity").or_else(|| weight(accept, "*")).is_some_and(|weight| weight <= 0.0)
+}
+
+fn takes_gzip(accept: &str) -> bool {
+    weight(accept, "gzip").or_else(|| weight(accept, "*")).is_some_and(|weight| weight > 0.0)
 }
 
 fn unsatisfiable(size: u64) -> Response<Body> {
@@ -170,6 +222,9 @@ fn of_file(entry: &Entry, body: Body, length: u64) -> Response<Body> {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    if let Some(Ok(date)) = clock::http_date(entry.modified.0).map(|date| HeaderValue::from_str(&date)) {
+        headers.insert(header::LAST_MODIFIED, date);
+    }
     // Files of the kernel have no length, and bytes all the same.
     if length > 0 {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
@@ -185,7 +240,7 @@ fn of_file(entry: &Entry, body: Body, length: u64) -> Response<Body> {
 }
 
 /// Sends the bytes of a file; what breaks on the way breaks the answer off.
-pub(crate) async fn send(mut stream: Stream, to: tokio::sync::mpsc::Sender<std::io::Result<Bytes>>) {
+pub(crate) async fn send(mut stream: Stream, to: Sender<std::io::Result<Bytes>>) {
     loop {
         let piece = match stream.next().await {
             Some(Incoming::Out(bytes)) => Ok(bytes.into()),
@@ -198,6 +253,25 @@ pub(crate) async fn send(mut stream: Stream, to: tokio::sync::mpsc::Sender<std::
             return;
         }
     }
+}
+
+/// The same, packed.
+async fn send_packed(stream: Stream, to: Sender<std::io::Result<Bytes>>) {
+    let (from, mut pieces) = tokio::sync::mpsc::channel(1);
+    tokio::spawn(send(stream, from));
+    let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+    while let Some(piece) = pieces.recv().await {
+        let packed = piece.and_then(|piece| packer.write_all(&piece)).map(|()| std::mem::take(packer.get_mut()));
+        let is_broken = packed.is_err();
+        if packed.as_ref().is_ok_and(Vec::is_empty) {
+            continue;
+        }
+        if to.send(packed.map(Bytes::from)).await.is_err() || is_broken {
+            return;
+        }
+    }
+    // Who hung up needs no end.
+    drop(to.send(packer.finish().map(Bytes::from)).await);
 }
 
 async fn write(context: &Context, path: &str, request: Request) -> HttpResult {
@@ -349,6 +423,22 @@ mod tests {
     }
 
     #[test]
+    fn conditions_go_by_the_last_change_in_whole_seconds() {
+        let (then, later) = ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:38 GMT");
+        let at = 784_111_777;
+        let of = |name: &'static str, value: &str, modified| unmet(&headers(&[(name, value)]), modified);
+        assert_eq!(of("if-modified-since", then, at), Some(StatusCode::NOT_MODIFIED));
+        assert_eq!(of("if-modified-since", then, at + 1), None);
+        assert_eq!(of("if-unmodified-since", then, at + 1), Some(StatusCode::PRECONDITION_FAILED));
+        assert_eq!((of("if-unmodified-since", later, at), of("if-modified-since", "now", at)), (None, None));
+        assert_eq!(of("if-match", "\"a\"", at), Some(StatusCode::PRECONDITION_FAILED));
+        let both = headers(&[("if-modified-since", then), ("if-none-match", "\"a\"")]);
+        assert_eq!(unmet(&both, at), None, "a tag counts more than a time, and this file has none");
+        let part = |value: &str| fits(&headers(&[("if-range", value)]), at);
+        assert!(part(then) && !part(later) && !part("\"a\"") && fits(&HeaderMap::new(), at));
+    }
+
+    #[test]
     fn metadata_is_bounded_and_plain() {
         let read = |pairs: &[(&'static str, &str)]| metadata(&headers(pairs));
         assert_eq!(read(&[("x-other", "v")]), Ok(None));
@@ -372,5 +462,7 @@ mod tests {
                 && refuses_identity("gzip, *;q=0")
                 && !refuses_identity("identity, *;q=0")
         );
+        assert!(takes_gzip("gzip, *;q=0") && takes_gzip("*, identity;q=0.0") && takes_gzip("gzip;q=0.5,br"));
+        assert!(!takes_gzip("br, identity;q=0") && !takes_gzip("gzip;q=0, *") && !takes_gzip(""));
     }
 }

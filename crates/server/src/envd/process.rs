@@ -6,7 +6,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use live::words::{Ask, Exec, Programs, Running};
+use live::words::{Ask, Exec, Programs, Running, Which};
 use serde_json::{Map, Value as Json, json};
 
 use super::connect::{Messages, deadline_ms, keepalive, message, streaming, unary};
@@ -175,21 +175,21 @@ fn shown(running: &Running) -> Json {
     shown
 }
 
-/// What is to be written, checked, as the supervisor wants it.
-fn input(message: &Message) -> Result<String, RpcError> {
+/// What is to be written to a program, checked, as the supervisor wants it.
+fn input(which: Which, message: &Message) -> Result<Ask, RpcError> {
     let input = table(message, "input")?.ok_or_else(|| invalid("`input` is missing"))?;
-    let bytes = match (text(input, "stdin")?, text(input, "pty")?) {
-        ("", pty) => pty,
-        (stdin, _) => stdin,
+    let (bytes, tty) = match (text(input, "stdin")?, text(input, "pty")?) {
+        ("", "") => ("", false),
+        ("", pty) => (pty, true),
+        (stdin, _) => (stdin, false),
     };
     STANDARD.decode(bytes).map_err(|error| invalid(format!("`input` is no base64: {error}")))?;
-    Ok(bytes.to_owned())
+    Ok(Ask::Input { which, bytes: bytes.to_owned(), tty })
 }
 
 async fn send_input(context: &Context, request: Request) -> Result<Json, RpcError> {
     let message = message(request).await?;
-    let (which, bytes) = (which(&message)?, input(&message)?);
-    write(context, &Ask::Input { which, bytes }).await
+    write(context, &input(which(&message)?, &message)?).await
 }
 
 /// Writing to a program that takes no input is a failure of the call, as upstream has it.
@@ -218,8 +218,7 @@ async fn stream_input(context: &Context, request: Request) -> Result<Json, RpcEr
             chosen = Some(which(start)?);
         } else if let Some(data) = table(&message, "data")? {
             let which = chosen.clone().ok_or_else(|| invalid("the first message is not `start`"))?;
-            let bytes = input(data)?;
-            write(context, &Ask::Input { which, bytes }).await?;
+            write(context, &input(which, data)?).await?;
         }
     }
     Ok(json!({}))

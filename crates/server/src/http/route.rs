@@ -6,7 +6,7 @@ use live::words::State;
 
 use crate::answer::Problem;
 use crate::app::{AppState, is_id};
-use crate::envd::{PORT, Target, is_signed_for};
+use crate::envd::{PORT, Target, was_signed_for};
 use crate::page;
 use crate::request::Query;
 
@@ -128,7 +128,8 @@ fn by_host(host: &str, domain: Option<&str>) -> Option<Target> {
     is_id(id).then(|| Target { id: id.to_owned(), port })
 }
 
-/// A signed address of a file names no sandbox: it is the one whose token signed it. Ours may name it (`sandbox=ID`).
+/// A signed address of a file names no sandbox: it is the one whose token signed it, which says whether it is too old. Ours may name
+/// it (`sandbox=ID`).
 async fn by_signature(app: &AppState, request: &Parts) -> Result<RouteKind, Problem> {
     let query = Query::of(&request.uri);
     let target = |id: &str| Ok(RouteKind::Sandbox(Target { id: id.to_owned(), port: PORT }));
@@ -139,11 +140,11 @@ async fn by_signature(app: &AppState, request: &Parts) -> Result<RouteKind, Prob
         return target(id);
     }
     for info in app.sandboxes.list(false).await? {
-        if info.state != State::Ended && is_signed_for(app, &info.id, request) {
+        if info.state != State::Ended && was_signed_for(app, &info.id, request) {
             return target(&info.id);
         }
     }
-    let (what, why) = ("the signature is wrong, or too old", "no sandbox that lives signed this address");
+    let (what, why) = ("the signature is wrong", "no sandbox that lives signed this address");
     Err(Problem::new(StatusCode::UNAUTHORIZED, "serve/signature", what, why, "ask for a new address"))
 }
 

@@ -147,7 +147,7 @@ pub(super) async fn stdin(
     let which = which(&word)?;
     let bytes = body(request).await?;
     for piece in bytes.chunks(PIECE) {
-        let ask = Ask::Input { which: which.clone(), bytes: STANDARD.encode(piece) };
+        let ask = Ask::Input { which: which.clone(), bytes: STANDARD.encode(piece), tty: false };
         backend::call::<Json>(&*app.sandboxes, &info.id, &ask).await?;
     }
     if close {

@@ -68,6 +68,9 @@ async fn programs_are_written_to_listed_and_killed() {
     let process = json!({ "pid": listed["processes"][0]["pid"] });
     let input = json!({ "process": { "tag": "cat" }, "input": { "stdin": STANDARD.encode("hello\n") } });
     assert_eq!(inside.rpc("/process.Process/SendInput", input).await.json(), json!({}));
+    let typed = json!({ "process": process, "input": { "pty": STANDARD.encode("x") } });
+    let refused = inside.rpc("/process.Process/SendInput", typed).await;
+    assert_eq!((refused.status, &refused.json()["code"]), (500, &json!("internal")), "it has no terminal");
     assert_eq!(inside.rpc("/process.Process/CloseStdin", json!({ "process": process })).await.status, 200);
     let (events, end) = following.await.unwrap();
     assert_eq!((output(&events, "stdout").as_str(), end), ("hello\n", Ok(json!({}))));
@@ -133,6 +136,20 @@ async fn files_are_written_and_read() {
     let part = inside.with("range", "bytes=10-19").send("GET", "/files?path=a/b.bin", "").await;
     assert_eq!((part.status, part.header("content-range")), (206, "bytes 10-19/300000"));
     assert_eq!(part.body, bytes[10..20]);
+    // Of a file that changed meanwhile no part is one of what its reader has.
+    let changed = read.header("last-modified");
+    let part = |known: &str| inside.with("range", "bytes=10-19").with("if-range", known);
+    assert_eq!(part(changed).send("GET", "/files?path=a/b.bin", "").await.status, 206);
+    assert_eq!(part("Sun, 06 Nov 1994 08:49:37 GMT").send("GET", "/files?path=a/b.bin", "").await.status, 200);
+    let known = inside.with("if-modified-since", changed).send("GET", "/files?path=a/b.bin", "").await;
+    assert_eq!((known.status, known.body.len()), (304, 0));
+    let packed = inside.with("accept-encoding", "gzip, identity;q=0").send("GET", "/files?path=a/b.bin", "").await;
+    assert_eq!((packed.status, packed.header("content-encoding")), (200, "gzip"));
+    let mut unpacked = Vec::new();
+    std::io::copy(&mut flate2::read::GzDecoder::new(&packed.body[..]), &mut unpacked).unwrap();
+    assert_eq!(unpacked, bytes);
+    let none = inside.with("accept-encoding", "br, *;q=0").send("GET", "/files?path=a/b.bin", "").await;
+    assert_eq!(none.status, 406);
     let missing = inside.send("GET", "/files?path=none", "").await;
     assert_eq!((missing.status, missing.json()["code"].clone()), (404, json!(404)));
     assert_eq!(inside.send("GET", "/files?path=a", "").await.status, 400);
@@ -176,10 +193,14 @@ async fn a_signed_address_opens_one_file() {
     assert_eq!(nobody.send("GET", &format!("/files?path=other&{good}"), "").await.status, 401);
     assert_eq!(nobody.send("POST", &format!("/files?path=s.txt&{good}"), "").await.status, 401);
     let late = signature(format!("s.txt:read::{token}:1000"));
-    assert_eq!(
-        nobody.send("GET", &format!("/files?path=s.txt&signature_expiration=1000&{late}"), "").await.status,
-        401
-    );
+    let late = format!("/files?path=s.txt&signature_expiration=1000&{late}");
+    // Also where the signature is all that says whose file it is.
+    for caller in [&nobody, &inside.with("x-access-token", "")] {
+        let told = Caller { headers: caller.headers.iter().take(2).cloned().collect(), ..nobody.clone() };
+        let refused = told.send("GET", &late, "").await;
+        let words = json!({ "code": 401, "message": "signature is already expired" });
+        assert_eq!((refused.status, refused.json()), (401, words));
+    }
     assert_eq!(nobody.send("GET", "/files?path=s.txt", "").await.status, 401);
 }
 
@@ -259,6 +280,43 @@ async fn a_stream_breaks_off_when_its_sandbox_is_killed_or_paused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_is_cut_off_by_a_kill_finds_the_sandbox_gone_while_it_ends() {
+    let mut kept = None;
+    let stage = stage_over(|folder| {
+        kept = Some(BlockingSandboxes::over(folder));
+        kept.clone().unwrap()
+    })
+    .await;
+    let (held, caller) = (kept.unwrap(), Caller::new(&stage, "one"));
+    let made = caller.json("POST", "/v2/sandboxes", json!({ "templateID": "base" })).await.json();
+    let (inside, path) = (caller.inside(&made), format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap()));
+    let follower = inside.clone();
+    let following = tokio::spawn(async move { follower.events("/process.Process/Start", bash("sleep 20")).await });
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    held.hold();
+    let killing = tokio::spawn(async move { caller.json("DELETE", &path, Value::Null).await.status });
+    assert!(following.await.unwrap().1.is_err(), "it is cut off before the sandbox is asked to end");
+    for port in ["49983", "49999"] {
+        let health = inside.with("e2b-sandbox-port", port).json("GET", "/health", Value::Null).await;
+        assert_eq!((health.status, &health.json()["message"]), (502, &json!("The sandbox was not found")), "{port}");
+    }
+    held.let_go();
+    assert_eq!(killing.await.unwrap(), 204);
+    assert_eq!(inside.json("GET", "/health", Value::Null).await.status, 502);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ends_with_the_life_of_its_sandbox_is_cut_off_and_has_no_end_of_its_own() {
+    let (_stage, caller, _, _) = sandbox().await;
+    let made = caller.json("POST", "/v2/sandboxes", json!({ "templateID": "base", "timeout": 1 })).await.json();
+    let inside = caller.inside(&made);
+    let (events, end) = inside.events("/process.Process/Start", bash("echo up; sleep 20")).await;
+    assert_eq!(output(&events, "stdout"), "up\n");
+    assert!(end.is_err() && events.iter().all(|event| event["event"]["end"].is_null()), "{events:?} {end:?}");
+    assert_eq!(inside.json("GET", "/health", Value::Null).await.status, 502);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ports_are_reached_by_name_and_by_headers() {
     let (_stage, caller, inside, made) = sandbox().await;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -294,43 +352,6 @@ async fn ports_are_reached_by_name_and_by_headers() {
         (closed.status, &closed.json()["message"]),
         (502, &json!("The sandbox is running but port is not open"))
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn who_is_cut_off_by_a_kill_finds_the_sandbox_gone_while_it_ends() {
-    let mut kept = None;
-    let stage = stage_over(|folder| {
-        kept = Some(BlockingSandboxes::over(folder));
-        kept.clone().unwrap()
-    })
-    .await;
-    let (held, caller) = (kept.unwrap(), Caller::new(&stage, "one"));
-    let made = caller.json("POST", "/v2/sandboxes", json!({ "templateID": "base" })).await.json();
-    let (inside, path) = (caller.inside(&made), format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap()));
-    let follower = inside.clone();
-    let following = tokio::spawn(async move { follower.events("/process.Process/Start", bash("sleep 20")).await });
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    held.hold();
-    let killing = tokio::spawn(async move { caller.json("DELETE", &path, Value::Null).await.status });
-    assert!(following.await.unwrap().1.is_err(), "it is cut off before the sandbox is asked to end");
-    for port in ["49983", "49999"] {
-        let health = inside.with("e2b-sandbox-port", port).json("GET", "/health", Value::Null).await;
-        assert_eq!((health.status, &health.json()["message"]), (502, &json!("The sandbox was not found")), "{port}");
-    }
-    held.let_go();
-    assert_eq!(killing.await.unwrap(), 204);
-    assert_eq!(inside.json("GET", "/health", Value::Null).await.status, 502);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_ends_with_the_life_of_its_sandbox_is_cut_off_and_has_no_end_of_its_own() {
-    let (_stage, caller, _, _) = sandbox().await;
-    let made = caller.json("POST", "/v2/sandboxes", json!({ "templateID": "base", "timeout": 1 })).await.json();
-    let inside = caller.inside(&made);
-    let (events, end) = inside.events("/process.Process/Start", bash("echo up; sleep 20")).await;
-    assert_eq!(output(&events, "stdout"), "up\n");
-    assert!(end.is_err() && events.iter().all(|event| event["event"]["end"].is_null()), "{events:?} {end:?}");
-    assert_eq!(inside.json("GET", "/health", Value::Null).await.status, 502);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -116,7 +116,7 @@ async fn what_is_typed_comes_back_and_others_may_type_too() {
     }
     let sender = typed.await.unwrap();
     let bytes = base64::prelude::BASE64_STANDARD.encode("hello");
-    client.call::<()>(&Ask::Input { which: which.clone(), bytes }).await.unwrap();
+    client.call::<()>(&Ask::Input { which: which.clone(), bytes, tty: false }).await.unwrap();
     assert_eq!(stream.next().await, Some(Incoming::Out(b"hello".to_vec())));
     sender.eof().unwrap();
     assert_eq!(to_end(&mut stream).await.2.code, Some(0));

@@ -120,6 +120,7 @@ fn what_is_made_of_a_snapshot_is_what_that_was_and_its_own_from_then_on() {
         let id = done(&house.run(&["snapshot", &live.id, "--name", "base"]));
         let (code, _, err) = call(house, &["snapshot", &live.id, "--name", "base"]);
         assert!(code == 125 && err.contains("a name stands for one snapshot") && !err.contains(&id), "{code} {err}");
+        assert!(err.contains("something of this name is there already"), "{err}");
         assert!(call(house, &["snapshots"]).1.contains("base"));
         let listed = call(house, &["snapshots", "--json"]).1;
         assert!(listed.contains("base") && !listed.contains("value-of-word"), "{listed}");

@@ -186,6 +186,14 @@ fn the_process_tier_has_no_ports_and_says_so_before_it_listens() {
 }
 
 #[test]
+fn a_sandbox_without_a_network_has_no_ports_either() {
+    let house = &House::new();
+    let live = Live::new(house, &["--net", "none"]);
+    let (code, out, err) = call(house, &["forward", &live.id, "8000:0"]);
+    assert!(code == 125 && out.is_empty() && err.contains("--net loopback"), "{code} {out} {err}");
+}
+
+#[test]
 fn pause_of_the_process_tier_holds_or_is_refused_by_name() {
     let house = &House::new();
     let live = Live::new(house, &["--tier", "process"]);

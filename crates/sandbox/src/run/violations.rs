@@ -147,7 +147,11 @@ fn hint(line: &str, before: &str, policy: &Policy) -> Option<Violation> {
     if ["File size limit exceeded", "File too large", "EFBIG"].iter().any(|text| line.contains(text)) {
         return Some(large_file(policy));
     }
-    if let Some(path) = path_of(line, &[DENIED, "EACCES", "Operation not permitted", "EPERM"]) {
+    let not_permitted = path_of(line, &["Operation not permitted", "EPERM"]);
+    if let Some(path) = not_permitted.filter(|path| !is_word_of_shell(line, path)) {
+        return Some(outside(path, policy, "is not granted"));
+    }
+    if let Some(path) = path_of(line, &[DENIED, "EACCES"]) {
         // What was written there may be read and written: executed is all that it may not be.
         if policy.fs.noexec && tells_of_execution(line, before, path) && is_writable(path, policy) {
             return Some(not_executed(path));
@@ -426,6 +430,11 @@ fn tells_of_execution(line: &str, before: &str, path: &str) -> bool {
         || ["child_exception_type", "os.exec", "posix_spawn"].iter().any(|call| before.contains(call))
 }
 
+/// Whether what a line names is a command of a shell's own and no path: `sh: 1: kill: Operation not permitted`.
+fn is_word_of_shell(line: &str, path: &str) -> bool {
+    !path.contains('/') && line.contains(&format!(" {path}: "))
+}
+
 fn not_executed(path: &str) -> Violation {
     output(
         "fs.noexec/refused",
@@ -511,7 +520,20 @@ fn first_size(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{path_of, tells_of_execution};
+    use super::{is_word_of_shell, path_of, tells_of_execution};
+
+    #[test]
+    fn a_command_of_a_shell_is_no_path() {
+        for (line, is_word) in [
+            ("sh: 1: kill: Operation not permitted", true),
+            ("sh: can't kill pid 1: Operation not permitted", true),
+            ("chmod: changing permissions of 'kill': Operation not permitted", false),
+            ("sh: 1: ./kill: Operation not permitted", false),
+        ] {
+            let path = path_of(line, &["Operation not permitted"]).unwrap();
+            assert_eq!(is_word_of_shell(line, path), is_word, "{line}");
+        }
+    }
 
     #[test]
     fn executing_is_told_from_writing() {

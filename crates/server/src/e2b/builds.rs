@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, Response, StatusCode, Uri, header};
 use serde_json::{Map, Value as Json, json};
 use tokio_stream::StreamExt as _;
 
+use super::templates;
 use crate::answer::{Problem, empty, json_response};
 use crate::app::AppState;
 use crate::builder::TemplateRequest;
@@ -238,7 +239,10 @@ pub(super) async fn one(
     Extension(key): Extension<Key>,
     Path(id): Path<String>,
 ) -> Answer {
-    let template = app.built(&key, &id).await?.ok_or_else(|| no_such(&id))?;
+    let Some(template) = app.built(&key, &id).await? else {
+        let told = templates::one_of_server(&app, &key, &id).await?.ok_or_else(|| no_such(&id))?;
+        return Ok(json_response(StatusCode::OK, &told));
+    };
     let builds: Vec<Json> = template.builds.iter().rev().map(shown_build).collect();
     let told = json!({
         "templateID": template.id, "public": false, "names": [template.name], "aliases": [template.name], "builds": builds,

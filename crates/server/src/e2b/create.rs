@@ -61,8 +61,9 @@ async fn create(app: &AppState, key: &Key, request: Request, life: u64) -> Resul
 
 async fn order(app: &AppState, key: &Key, asked: &Map<String, Json>, life: u64) -> Result<Order, Problem> {
     let template = json::text(asked, "templateID")?.unwrap_or(templates::BASE);
-    let base = app.order_of(key, template).await?;
+    // Before the template: clients name one of theirs with some of it, which is not there.
     enforceable(asked)?;
+    let base = app.order_of(key, template).await?;
     let seconds = json::number(asked, "timeout")?.unwrap_or(life);
     let wakes = match asked.get("autoResume") {
         Some(Json::Object(table)) => json::flag(table, "enabled")?.unwrap_or(false),

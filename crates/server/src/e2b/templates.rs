@@ -50,19 +50,37 @@ pub(super) async fn list(State(app): State<Arc<AppState>>, Extension(key): Exten
     Query::of(&uri).known(&["teamID"])?;
     let made = app.list(&key, true).await?;
     let own = app.all_built(&key).await?;
+    let all = of_server(&app, &key).await?;
+    let shown = all.iter().map(|(name, limits, made_ms)| shown(name, limits, *made_ms, &made));
+    let own = own.iter().map(|template| of_key(template, &made));
+    Ok(json_response(StatusCode::OK, &shown.chain(own).collect()))
+}
+
+/// One of the server's own, which no client built; none where the key may not use one of this name.
+pub(super) async fn one_of_server(app: &AppState, key: &Key, name: &str) -> Result<Option<Json>, Problem> {
+    let Some((_, limits, made_ms)) = of_server(app, key).await?.into_iter().find(|(known, ..)| known == name) else {
+        return Ok(None);
+    };
+    let mut told = shown(name, &limits, made_ms, &app.list(key, true).await?);
+    if let Some(told) = told.as_object_mut() {
+        told.insert("builds".to_owned(), json!([]));
+    }
+    Ok(Some(told))
+}
+
+/// Those of the server that a key may use, with their limits and when they were made.
+async fn of_server(app: &AppState, key: &Key) -> Result<Vec<(String, Limits, i64)>, Problem> {
     let (templates, environment) = (app.templates.clone(), Arc::clone(app.environment()));
+    let (key, since_ms) = (key.clone(), app.since_ms);
     let read = tokio::task::spawn_blocking(move || {
         let limits = |name: &String| {
             let found = templates.find(name).ok()?;
             let policy = load(&found.layers, &environment).ok()?.policy;
-            Some((name.clone(), policy.limits, templates.built_ms(name)))
+            Some((name.clone(), policy.limits, templates.built_ms(name).unwrap_or(since_ms)))
         };
-        templates.names().iter().filter(|name| key.may_use(name)).filter_map(limits).collect::<Vec<_>>()
+        templates.names().iter().filter(|name| key.may_use(name)).filter_map(limits).collect()
     });
-    let all = read.await.map_err(|_lost| crate::backend::failed("the templates could not be read"))?;
-    let shown = all.iter().map(|(name, limits, built)| shown(name, limits, built.unwrap_or(app.since_ms), &made));
-    let own = own.iter().map(|template| of_key(template, &made));
-    Ok(json_response(StatusCode::OK, &shown.chain(own).collect()))
+    read.await.map_err(|_lost| crate::backend::failed("the templates could not be read").into())
 }
 
 /// One that the key built.

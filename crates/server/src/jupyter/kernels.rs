@@ -91,9 +91,9 @@ async fn ask<T: serde::de::DeserializeOwned>(app: &AppState, id: &str, ask: &Ker
     call(&*app.sandboxes, id, ask).await
 }
 
-/// The sandbox that a path names.
-async fn sandbox(app: &AppState, key: &Key, id: &str) -> Result<Info, Problem> {
-    let info = app.own(key, id).await?;
+/// The sandbox that a path names by its id or name.
+async fn sandbox(app: &AppState, key: &Key, word: &str) -> Result<Info, Problem> {
+    let info = app.own(key, &app.id_of(key, word).await?).await?;
     if info.state == Doing::Paused {
         return Err(Failure { code: Code::Paused, message: "the sandbox is paused".to_owned() }.into());
     }

@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 use super::events::{self, Events};
 use super::sandbox::Living;
 use super::sandboxes::duration;
-use super::{HttpResult, body};
+use super::{HttpResult, body, is_not_repeated};
 use crate::answer::{Problem, json_response};
 use crate::app::AppState;
 use crate::{backend, json as read};
@@ -24,6 +24,7 @@ const MAX_KEPT: usize = 16 << 20;
 const MAX_LINE: usize = 32 << 20;
 
 pub(super) async fn execute(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> HttpResult {
+    is_not_repeated(&request)?;
     let as_events = events::wanted(request.headers());
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &["code", "language", "context", "env", "timeout"])?;

@@ -15,7 +15,7 @@ use serde_json::{Map, Value as Json, json};
 use super::events::{self, Events};
 use super::sandbox::Living;
 use super::sandboxes::duration;
-use super::{HttpResult, body};
+use super::{HttpResult, body, is_not_repeated};
 use crate::answer::{Problem, json_response};
 use crate::app::AppState;
 use crate::{backend, json as read};
@@ -44,6 +44,7 @@ pub(super) enum Stdin {
 }
 
 pub(super) async fn exec(State(app): State<Arc<AppState>>, Living(info): Living, request: Request) -> HttpResult {
+    is_not_repeated(&request)?;
     let as_events = events::wanted(request.headers());
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, KNOWN)?;

@@ -156,6 +156,16 @@ async fn unrouted(uri: Uri) -> Refused {
     Problem::no_route(uri.path()).into()
 }
 
+/// # Errors
+/// A program, or code, is to be run once however often it is asked for.
+fn is_not_repeated(request: &Request) -> Result<(), Problem> {
+    if !request.headers().contains_key("idempotency-key") {
+        return Ok(());
+    }
+    let what = "what runs a program cannot be repeated by `Idempotency-Key`: its output is kept by nobody";
+    Err(Problem::invalid("Idempotency-Key", what))
+}
+
 /// `NAME=true` in a query.
 ///
 /// # Errors

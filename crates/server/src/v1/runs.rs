@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::events::{self, Events};
 use super::exec::{self, carry, printed, wanted};
 use super::sandboxes::{order, shown};
-use super::{HttpResult, Refused, body};
-use crate::answer::{Problem, json_response};
+use super::{HttpResult, Refused, body, is_not_repeated};
+use crate::answer::json_response;
 use crate::app::{AppState, LIFE_MS, Order};
 use crate::json as read;
 use crate::keys::Key;
@@ -56,10 +56,7 @@ pub(super) async fn run(
     Extension(key): Extension<Key>,
     request: Request,
 ) -> HttpResult {
-    if request.headers().contains_key("idempotency-key") {
-        let what = "a run cannot be repeated by `Idempotency-Key`: its output is kept by nobody";
-        return Err(Problem::invalid("Idempotency-Key", what).into());
-    }
+    is_not_repeated(&request)?;
     let as_events = events::wanted(request.headers());
     let asked = read::object(&body(request).await?)?;
     read::known(&asked, &[SANDBOX, PROGRAM].concat())?;

@@ -215,3 +215,18 @@ async fn a_body_that_says_a_thing_twice_or_names_no_variable_is_refused_by_name(
         assert!(answer.status < 300, "{path} {body}: {}", String::from_utf8_lossy(&answer.body));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_a_program_is_not_repeated_by_a_key_and_says_so() {
+    let stage = stage().await;
+    let caller = Caller::new(&stage, "one").with("idempotency-key", "a");
+    assert_eq!(caller.json("POST", "/v1/sandboxes", json!({ "name": "box" })).await.status, 201);
+    for (path, body) in [
+        ("/v1/runs", json!({ "cmd": ["true"] })),
+        ("/v1/sandboxes/box/exec", json!({ "cmd": ["true"] })),
+        ("/v1/sandboxes/box/code", json!({ "code": "1" })),
+    ] {
+        let answer = caller.json("POST", path, body).await;
+        assert_eq!((answer.status, &answer.json()["clause"]), (400, &json!("Idempotency-Key")), "{path}");
+    }
+}

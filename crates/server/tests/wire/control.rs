@@ -144,6 +144,7 @@ async fn what_cannot_be_held_is_refused_by_name_and_a_bare_default_is_not() {
         (json!({ "templateID": "base", "autoPause": true, "autoPauseMemory": false }), "autoPauseMemory"),
         (json!({ "templateID": "base", "network": { "egressProxy": { "address": "a:1" } } }), "network.egressProxy"),
         (json!({ "templateID": "base", "mcp": { "x": {} } }), "mcp"),
+        (json!({ "templateID": "mcp-gateway", "mcp": { "x": {} } }), "mcp"),
         (json!({ "templateID": "base", "volumeMounts": [{ "name": "v", "path": "/v" }] }), "volumeMounts"),
         (json!({ "templateID": "code-interpreter-v1" }), "templateID"),
         (json!({ "templateID": "/etc/passwd" }), "templateID"),
@@ -494,6 +495,8 @@ async fn a_key_makes_sandboxes_of_its_templates_alone() {
     assert_eq!(few.json("GET", "/v1/templates", Value::Null).await.json()["templates"], json!(["base"]));
     assert_eq!(few.json("GET", "/templates", Value::Null).await.json().as_array().unwrap().len(), 1);
     for (name, status) in [("base", 200), ("strict", 404)] {
+        let one = few.json("GET", &format!("/templates/{name}"), Value::Null).await;
+        assert_eq!((one.status, one.json()["templateID"] == name), (status, status == 200), "{}", one.json());
         assert_eq!(few.json("GET", &format!("/templates/aliases/{name}"), Value::Null).await.status, status, "{name}");
     }
 }

@@ -53,10 +53,14 @@ async fn what_is_not_there_is_told_and_a_template_that_was_not_built_is_the_call
 async fn kernels_within_a_sandbox_are_those_of_its_key_and_no_page_asks_for_them() {
     let stage = stage().await;
     let (caller, other) = (Caller::new(&stage, "one"), Caller::new(&stage, "two"));
-    let made = caller.json("POST", "/v1/sandboxes", json!({ "template": "base" })).await.json();
+    let made = caller.json("POST", "/v1/sandboxes", json!({ "template": "base", "name": "box" })).await.json();
     let kernels = format!("/v1/sandboxes/{}/jupyter/api/kernels", made["id"].as_str().unwrap());
     assert_eq!(caller.send("GET", &kernels, "").await.json(), json!([]));
-    assert_eq!(other.send("GET", &kernels, "").await.status, 404);
+    let by_name = "/v1/sandboxes/box/jupyter/api/kernels";
+    assert_eq!(caller.send("GET", by_name, "").await.json(), json!([]));
+    for kernels in [kernels.as_str(), by_name] {
+        assert_eq!(other.send("GET", kernels, "").await.status, 404);
+    }
     // It is none of the sandboxes that are a kernel.
     assert_eq!(caller.send("GET", "/api/kernels", "").await.json(), json!([]));
     for origin in ["http://evil.example", "null"] {

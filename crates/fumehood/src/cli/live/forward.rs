@@ -7,6 +7,7 @@ use agent::words::Request;
 use live::client::{Client, Incoming};
 use live::words::{Ask, Info, NO_PORTS};
 use sandbox::fault::{Fault, show_bytes, show_text};
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -40,7 +41,12 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     wait_for(async {
         let (info, client) = connected(&home, &word).await?;
         if !info.has_ports() {
-            return Err(none(&info));
+            return Err(none(&info, NO_PORTS, "another tier, e.g. `fumehood create --tier container`"));
+        }
+        // One that tells no rules is asked by the connection itself.
+        if client.call::<Value>(&Ask::Rules {}).await.is_ok_and(|rules| rules.get("mode") == Some(&json!("none"))) {
+            let why = "its policy has no network, not even within the sandbox (`net.mode = \"none\"`)";
+            return Err(none(&info, why, "`fumehood create --net loopback`"));
         }
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, local));
         let listener = TcpListener::bind(at).await.map_err(|error| failed(&format!("{at}: {error}")))?;
@@ -66,15 +72,13 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     })
 }
 
-fn none(info: &Info) -> Failure {
-    let what = "ports cannot be reached".to_owned();
-    let fix = "another tier, e.g. `fumehood create --tier container`".to_owned();
+fn none(info: &Info, why: &str, fix: &str) -> Failure {
     Failure::own(Fault {
         id: "live/unsupported",
-        what,
+        what: "ports cannot be reached".to_owned(),
         place: format!("sandbox {}", info.id),
-        why: NO_PORTS.to_owned(),
-        fix,
+        why: why.to_owned(),
+        fix: fix.to_owned(),
     })
 }
 

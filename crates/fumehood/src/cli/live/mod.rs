@@ -97,14 +97,19 @@ fn reason(code: Code, id: &str) -> (&'static str, &'static str, String) {
         }
         Code::TooMany => ("there are as many at once as there may be", "wait until some have ended".to_owned()),
         Code::Closed => ("nobody listens there inside", "start the server inside first, on loopback".to_owned()),
-        Code::Exists | Code::NotADirectory | Code::IsADirectory | Code::NoCwd | Code::NotExecutable => {
+        Code::Exists => {
+            ("something of this name is there already", "use another name, or remove what has it".to_owned())
+        }
+        Code::NotADirectory | Code::IsADirectory | Code::NoCwd | Code::NotExecutable => {
             ("something else is at this path inside than what was asked for", look())
         }
         Code::Invalid => ("the sandbox does not take it so", look()),
         Code::Cancelled => {
             ("it was given up, or the sandbox was ended meanwhile", "`fumehood ps -a` says more".to_owned())
         }
-        Code::Failed => ("it failed inside, or in the supervisor", look()),
+        Code::Failed => {
+            ("it failed inside, or in the supervisor", format!("try again; `fumehood info {id}` says how it does"))
+        }
     };
     ("live/failed", why, fix)
 }
@@ -162,4 +167,17 @@ fn text(word: &OsStr) -> Result<String, Failure> {
             "let a shell inside make the bytes".to_owned(),
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_taken_and_a_failure_of_ours_are_about_no_path() {
+        for (code, why) in [(Code::Exists, "is there already"), (Code::Failed, "it failed inside")] {
+            let (_, told, fix) = reason(code, "a1");
+            assert!(told.contains(why) && !fix.contains("ls -la"), "{told}; {fix}");
+        }
+    }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use policy::value::FRAMING;
 use sandbox::{Hidden, PolicyLayer, fits_header};
 use serde_json::{Map, Value as Json, json};
 
@@ -53,6 +54,10 @@ pub(super) fn of(network: &Map<String, Json>) -> Result<Vec<Header>, Problem> {
                 let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
                 if name.is_empty() || !name.chars().all(plain) {
                     return Err(cannot("rules", "the name of a header has letters, digits, `-` and `_`"));
+                }
+                if FRAMING.contains(&name.as_str()) {
+                    let why = format!("the header `{name}` says how a request is read, or whom it is for");
+                    return Err(cannot("rules", &why));
                 }
                 fits_header(&name, value).map_err(|why| cannot("rules", &format!("the value of `{name}` {why}")))?;
                 found.insert((host.clone(), name), Hidden(value.to_owned().into()));

@@ -146,8 +146,8 @@ impl Tier<'_> {
         let planned = sandbox::plan(loaded, python(code), self.host).map_err(stopped)?;
         let sandbox =
             sandbox::start(planned, self.environment, self.host, Options::new(Stdio::kept())).map_err(stopped)?;
-        let (begun, bell) = (Instant::now(), [Interest { fd: sandbox.ended(), write: false }]);
-        let ended = sys::channel::wait(&bell, Some(END)).is_ok_and(|ready| ready.first() == Some(&true));
+        let (begun, end) = (Instant::now(), [Interest { fd: sandbox.ended(), write: false }]);
+        let ended = sys::channel::wait(&end, Some(END)).is_ok_and(|ready| ready.first() == Some(&true));
         if !ended {
             sandbox.kill();
         }

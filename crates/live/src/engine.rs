@@ -116,8 +116,8 @@ fn lost(why: &str) -> Error {
 /// Waits for the end of a run.
 async fn ended(sandbox: Sandbox) -> Finish {
     if let Ok(fd) = sandbox.ended().try_clone_to_owned()
-        && let Ok(bell) = UnixStream::from_std(fd.into())
-        && bell.readable().await.is_err()
+        && let Ok(end) = UnixStream::from_std(fd.into())
+        && end.readable().await.is_err()
     {
         // Then its report is waited for in a thread all the same.
     }

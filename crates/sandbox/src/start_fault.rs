@@ -111,7 +111,7 @@ fn said(error: &StartError) -> FaultTexts {
     }
 }
 
-/// A grant that would be shown and yet be shut.
+/// A grant that would be visible but unreadable.
 fn unreadable(Shut { path, at, owner, mode, uid, folder, others }: &Shut) -> FaultTexts {
     let root = if *others { ", since what root starts does not run as root" } else { "" };
     let (shut, right) = match (at == path, folder) {

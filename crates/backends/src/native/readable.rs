@@ -1,5 +1,5 @@
 //! Whether who the run is may read what `fs.read` grants. A run that root starts is somebody else, so that a file of root
-//! alone would be shown and yet be shut: that is told before the start, as a path that is not there is.
+//! alone would be visible but unreadable: that is told before the start, as a path that is not there is.
 //!
 //! *Does not promise*: what lies below a granted folder is its owner's matter, and where an access control list or the
 //! caller's own groups count too, the kernel is asked or nothing is said.

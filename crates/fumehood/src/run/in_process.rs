@@ -88,8 +88,8 @@ impl Runner {
 /// Waits until a sandbox has ended; [`Sandbox::wait`] has its report then.
 pub(crate) async fn ended(sandbox: &Sandbox) {
     if let Ok(fd) = sandbox.ended().try_clone_to_owned()
-        && let Ok(bell) = UnixStream::from_std(fd.into())
-        && bell.readable().await.is_err()
+        && let Ok(end) = UnixStream::from_std(fd.into())
+        && end.readable().await.is_err()
     {
         // Then its report is waited for in this thread.
     }

@@ -109,8 +109,8 @@ impl Trials {
             PolicyLayer::Set(format!("backend={backend}")),
         ];
         let sandbox = self.0.start(&[layers, &on].concat(), what, Stdio::kept())?;
-        let bell = [Interest { fd: sandbox.ended(), write: false }];
-        let in_time = sys::channel::wait(&bell, Some(longest(tier))).is_ok_and(|ready| ready.first() == Some(&true));
+        let end = [Interest { fd: sandbox.ended(), write: false }];
+        let in_time = sys::channel::wait(&end, Some(longest(tier))).is_ok_and(|ready| ready.first() == Some(&true));
         if !in_time {
             sandbox.kill();
         }

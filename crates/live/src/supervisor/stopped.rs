@@ -21,9 +21,9 @@ const MAX_LAST: usize = 8;
 const WORDS: usize = 8192;
 
 /// Tells the hub, when it is dropped: the broker has counted, or never will.
-struct Bell(Sender<Note>, u64);
+struct CountedNote(Sender<Note>, u64);
 
-impl Drop for Bell {
+impl Drop for CountedNote {
     fn drop(&mut self) {
         // One that is not heard is found by its time.
         drop(self.0.try_send(Note::Counted(self.1)));
@@ -33,10 +33,10 @@ impl Drop for Bell {
 impl Hub {
     /// A program has ended so: it is told when what was stopped meanwhile is known.
     pub(super) fn count_stopped(&mut self, number: u64, report: Report) {
-        let bell = Bell(self.notes.clone(), number);
+        let note = CountedNote(self.notes.clone(), number);
         let Some(program) = self.programs.get_mut(&number) else { return };
         (program.stage, program.verdict) = match Instant::now().checked_add(COUNTED) {
-            Some(at) if self.run.count(Box::new(move || drop(bell))) => (Stage::Counting(at), Some(report)),
+            Some(at) if self.run.count(Box::new(move || drop(note))) => (Stage::Counting(at), Some(report)),
             Some(_) | None => return self.conclude(number, report),
         };
     }

@@ -19,7 +19,7 @@ use crate::cli::spec::Call;
 use crate::ui::{Failure, Role};
 use sandbox::fault::{Fault, show_text};
 
-/// How soon to look although nobody rang: time-outs that nobody waits for ring no bell.
+/// How soon to look although nobody was told: nobody tells of time-outs that nobody waits for.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 pub(super) fn watch(call: &mut Call<'_>) -> Result<u8, Failure> {

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use backends::Kernel;
 use sandbox::fault::Fault;
+use sys::arch::KERNEL_PACKAGE;
 use sys::command::Command;
 use sys::pidfd::End;
 
 use crate::environment::Environment;
 
-/// The package that depends on the newest kernel for virtual machines.
-const NEWEST: &str = "linux-image-cloud-amd64";
 /// How long a download may take.
 const DOWNLOAD: Duration = Duration::from_secs(600);
 /// How long anything else may take.
@@ -73,7 +72,8 @@ fn fault(id: &'static str, why: &str, fix: &str) -> Box<Fault> {
 }
 
 fn failed(why: &str) -> Box<Fault> {
-    let fix = "on Debian: apt-get update; elsewhere give a kernel package of Debian for amd64 by `--package FILE`";
+    let fix =
+        "on Debian: apt-get update; elsewhere give a kernel package of Debian for this processor by `--package FILE`";
     fault("machine/no-kernel", &sandbox::fault::show_text(why), fix)
 }
 
@@ -108,12 +108,12 @@ fn run(program: &str, words: &[&str], at: &Path, variables: &[String], limit: Du
 
 /// The package file, verified by apt.
 fn download(folder: &Path, proxies: &[String]) -> Result<PathBuf, String> {
-    let known = run("apt-cache", &["depends", NEWEST], folder, &[], SHORT)?;
+    let known = run("apt-cache", &["depends", KERNEL_PACKAGE], folder, &[], SHORT)?;
     let known = String::from_utf8_lossy(&known).into_owned();
     let depends = |line: &str| {
         line.trim().strip_prefix("Depends: ").filter(|name| name.starts_with("linux-image-")).map(str::to_owned)
     };
-    let name = known.lines().find_map(depends).ok_or_else(|| format!("apt knows no package `{NEWEST}`"))?;
+    let name = known.lines().find_map(depends).ok_or_else(|| format!("apt knows no package `{KERNEL_PACKAGE}`"))?;
     run("apt-get", &["download", "-q", &name], folder, proxies, DOWNLOAD)?;
     let listed = std::fs::read_dir(folder).map_err(|error| error.to_string())?;
     let found = listed

@@ -32,6 +32,12 @@ const REACHES_OUT: [&str; 16] = [
 /// Folders of what depends on the processor: assembly, layouts and numbers of one architecture.
 const OF_A_PROCESSOR: [&str; 2] = ["crates/sys/src/arch/", "crates/probe/src/arch/"];
 
+/// What a processor is called in paths and in names of packages and images.
+const CALLED: [&str; 5] = ["x86_64", "x86-64", "amd64", "aarch64", "arm64"];
+
+/// What a page says as an example.
+const EXAMPLES: [&str; 2] = ["crates/policy/src/rows/files.rs", "crates/fumehood/src/cli/image_pull.rs"];
+
 /// Where a start is prepared: of the plan it reads the controls, which say all that the policy says.
 const PREPARES: [&str; 12] = [
     "crates/backends/src/identity.rs",
@@ -70,7 +76,7 @@ fn impure_gate() -> Findings {
     Ok(found)
 }
 
-/// What only one processor has, in code, outside of a folder for it.
+/// What only one processor has, in code and in texts, outside of a folder for it.
 fn processors_outside_their_folders() -> Findings {
     let mut found = Vec::new();
     for path in files(&[".rs"])? {
@@ -78,14 +84,19 @@ fn processors_outside_their_folders() -> Findings {
         if OF_A_PROCESSOR.iter().any(|folder| name.starts_with(folder)) {
             continue;
         }
-        for (number, line) in code_only(&fs::read_to_string(&path)?).lines().enumerate() {
-            if let Some(word) = identifiers(line).find(|word| names_a_processor(word)) {
-                found.push(format!(
-                    "{name}:{}: `{word}` stands below {} alone",
-                    number + 1,
-                    OF_A_PROCESSOR.join(" or ")
-                ));
-            }
+        let source = fs::read_to_string(&path)?;
+        let mut say = |number: usize, word: &str| {
+            let places = OF_A_PROCESSOR.join(" or ");
+            found.push(format!("{name}:{}: `{word}` stands below {places} alone", number + 1));
+        };
+        for (number, line) in code_only(&source).lines().enumerate() {
+            identifiers(line).filter(|word| names_a_processor(word)).for_each(|word| say(number, word));
+        }
+        let texts = !is_test(&name) && !EXAMPLES.contains(&name.as_str()) && name.starts_with("crates/");
+        let lines =
+            product(&source).lines().enumerate().filter(|(_, line)| texts && !line.trim_start().starts_with("//"));
+        for (number, line) in lines {
+            CALLED.iter().filter(|word| line.contains(**word)).for_each(|word| say(number, word));
         }
     }
     Ok(found)

@@ -19,7 +19,7 @@ pub(super) const PREPARE: Spec = Spec {
         "package",
         Some("FILE"),
         To::Ours,
-        "A kernel package of Debian for amd64 that is here already",
+        "A kernel package of Debian for this processor that is here already",
     )]],
     words: Positionals::Mixed(0),
     hidden: false,

@@ -191,7 +191,7 @@ fn overlay(host: &Capabilities) -> Option<Finding> {
             Severity::Limits,
             format!("Linux {} has no overlays, and no module of that name", host.release),
             "`overlay` is refused, and granted folders are shown as they are: locks of whole files are closed where nothing is written",
-            "`-w PATH:copy`, or a kernel with `overlay` (Debian: linux-image-amd64)",
+            "`-w PATH:copy`, or a kernel with `overlay`, as Debian's own",
         ));
     }
     (!host.root() && !host.overlay_on_tmpfs()).then(|| {
@@ -287,7 +287,7 @@ fn machine_kernel(kernel: &Kernel) -> Option<Finding> {
             Severity::Note,
             format!("machines start from Linux {}, which is older than 6.12", show_text(&kernel.release)),
             "its Landlock keeps no program from signalling the agent that started it: such a run ends as a failure (125)",
-            "`fumehood machine prepare --package FILE` with a package linux-image-*-cloud-amd64 of Debian 13 or later",
+            "`fumehood machine prepare --package FILE` with Debian's kernel for virtual machines, of Debian 13 or later",
         )
     })
 }

@@ -42,7 +42,7 @@ pub(super) async fn create(State(docker): State<Arc<Docker>>, request: Request) 
     let query = Query::of(request.uri());
     let name = query.get("name").filter(|name| !name.is_empty()).map(str::to_owned);
     let platform = query.get("platform").unwrap_or_default();
-    if !platform.is_empty() && platform.trim_start_matches("linux/") != super::architecture() {
+    if !platform.is_empty() && platform.trim_start_matches("linux/") != sys::arch::PACKAGED_NAME {
         return Err(told(
             StatusCode::BAD_REQUEST,
             format!("fumehood refuses platform: `{platform}` is not this machine's"),

@@ -16,7 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use url::form_urlencoded;
 
 use super::create::random;
-use super::{Docker, DockerError, HttpResult, architecture, filters, told, yes};
+use super::{Docker, DockerError, HttpResult, filters, told, yes};
 use crate::answer::{Problem, json_response};
 use crate::backend::{Image, Recipe};
 use crate::clock;
@@ -68,7 +68,7 @@ pub(super) async fn inspect(State(docker): State<Arc<Docker>>, Path(rest): Path<
     let image = docker.image(name).await?;
     let body = json!({
         "Id": image.digest, "RepoTags": image.names, "RepoDigests": [], "Parent": "", "Comment": "", "Author": "",
-        "Created": clock::rfc3339(0), "DockerVersion": "", "Architecture": architecture(), "Os": "linux", "Size": image.bytes,
+        "Created": clock::rfc3339(0), "DockerVersion": "", "Architecture": sys::arch::PACKAGED_NAME, "Os": "linux", "Size": image.bytes,
         "VirtualSize": image.bytes, "GraphDriver": { "Name": "fumehood", "Data": null },
         "RootFS": { "Type": "layers", "Layers": image.layers }, "Metadata": {},
         "Config": {
@@ -121,7 +121,7 @@ pub(super) async fn pull(State(docker): State<Arc<Docker>>, uri: Uri) -> HttpRes
         ));
     }
     let platform = query.get("platform").unwrap_or_default();
-    if !platform.is_empty() && platform.trim_start_matches("linux/") != architecture() {
+    if !platform.is_empty() && platform.trim_start_matches("linux/") != sys::arch::PACKAGED_NAME {
         return Err(told(
             StatusCode::BAD_REQUEST,
             format!("fumehood refuses platform: `{platform}` is not this machine's"),

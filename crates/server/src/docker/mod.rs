@@ -374,14 +374,6 @@ async fn ping() -> Response<Body> {
     response
 }
 
-/// As Docker names it.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "aarch64" => "arm64",
-        _ => "amd64",
-    }
-}
-
 fn kernel() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
@@ -390,7 +382,7 @@ async fn version() -> Response<Body> {
     let version = env!("CARGO_PKG_VERSION");
     let body = json!({
         "Platform": { "Name": "fumehood" }, "Version": version, "ApiVersion": API_TEXT, "MinAPIVersion": OLDEST_TEXT,
-        "GitCommit": "", "GoVersion": "", "Os": "linux", "Arch": architecture(), "KernelVersion": kernel(),
+        "GitCommit": "", "GoVersion": "", "Os": "linux", "Arch": sys::arch::PACKAGED_NAME, "KernelVersion": kernel(),
         "Components": [{ "Name": "fumehood", "Version": version, "Details": { "ApiVersion": API_TEXT } }],
     });
     json_response(StatusCode::OK, &body)

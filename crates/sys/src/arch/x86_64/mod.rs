@@ -39,6 +39,9 @@ pub const EMULATOR: &str = "/usr/bin/qemu-system-x86_64";
 /// Debian's package of it.
 pub const EMULATOR_PACKAGE: &str = "qemu-system-x86";
 
+/// Debian's package that depends on its newest kernel for virtual machines.
+pub const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
+
 /// Where a distribution with folders for each architecture keeps the shared libraries of this one.
 pub const LIBRARY_FOLDER: &str = "/usr/lib/x86_64-linux-gnu";
 

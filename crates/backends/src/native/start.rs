@@ -452,7 +452,9 @@ impl Started {
                 .to_owned();
             return StartError::Layer { path: PathBuf::from(OsStr::from_bytes(path.to_bytes())), why };
         }
-        let not_allowed = matches!(errno, 1 | 13);
+        // Where no namespace of mounts was made it is none of the host's doing.
+        let own_mounts = self.prepared.blueprint.namespaces.contains(&policy::control::Namespace::Mount);
+        let not_allowed = own_mounts && matches!(errno, 1 | 13);
         if not_allowed && step == Step::Mounts && matches!(self.prepared.config.ops.get(index), Some(Op::Proc { .. })) {
             // mount_too_revealing() in the kernel: a fresh procfs needs one without masks outside.
             let why = format!("a fresh /proc cannot be mounted, since parts of the one outside are masked: {why}");

@@ -13,7 +13,6 @@ use agent::machine::{self, Attempt, FsSize, Machine, Network, Workspace};
 use agent::words::Program;
 use guest::config::OwnedProbe as Probe;
 use policy::Plan;
-use policy::control::Variables;
 use policy::value::{Grant, Root};
 
 use super::live::Origin;
@@ -56,8 +55,8 @@ pub(super) struct Prepared {
     pub(super) origin: Origin,
     /// The copy of a workspace that goes in.
     pub(super) workspace: Option<Copied>,
-    /// What goes into the environment, clause by clause.
-    pub(super) variables: Vec<Variables>,
+    /// What it was built from: the controls as they were applied.
+    pub(super) blueprint: Blueprint,
     /// Bytes of memory of the machine.
     pub(super) memory: u64,
 }
@@ -165,7 +164,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         origin,
         workspace,
         memory,
-        variables: blueprint.variables,
+        blueprint,
     })
 }
 

@@ -1,6 +1,9 @@
 //! The evidence of every control of a machine's plan, before *go*.
 
+use std::path::Path;
+
 use policy::control::{Control, Filter, Machine};
+use policy::value::Root;
 use sys::proc::{Mount, Process, Status};
 
 use super::inside::Inside;
@@ -138,7 +141,12 @@ impl Proof<'_> {
 
     fn part(&self, part: &Machine) -> Evident {
         match part {
-            Machine::Emulator { version: _, against: _ } => self.emulator.clone(),
+            Machine::Emulator { version, against } => {
+                self.emulator.clone()?;
+                must(*version == self.rest.version, || format!("it is version {}", self.rest.version))?;
+                let around = self.rest.blueprint.machine.emulator;
+                must(around == Some(*against), || format!("its sandbox holds against {around:?}"))
+            }
             Machine::Kernel { release, digest } => {
                 must(*digest == self.rest.digest, || "it was started from another kernel".to_owned())?;
                 must(*release == self.inside.release && *release == self.rest.release, || {
@@ -169,7 +177,7 @@ impl Proof<'_> {
         let (inside, machine) = (self.inside, &self.rest.machine);
         let status = &inside.status;
         match control {
-            Control::Root(_) => self.root(),
+            Control::Root(planned) => self.root(planned),
             Control::User { name, id } => {
                 let ids = status.uid == [*id; 4] && status.gid == [*id; 4];
                 must(ids && inside.hello.user == *name, || format!("it is uid {} {}", status.uid[0], inside.hello.user))
@@ -190,11 +198,11 @@ impl Proof<'_> {
                 must(asked && found.is_some_and(|found| found <= *value), || format!("it is {found:?}"))
             }
             Control::Tmpfs { at, bytes, inodes } => self.tmpfs(at, *bytes, *inodes),
-            Control::Copy { from: _, at, size: Some((bytes, inodes)) } => {
-                self.workspace(at, true)?;
+            Control::Copy { from, at, size: Some((bytes, inodes)) } => {
+                self.workspace(from, at, true)?;
                 self.tmpfs(&at.to_string_lossy(), *bytes, *inodes)
             }
-            Control::Mount { from: _, at, write: false } => self.workspace(at, false),
+            Control::Mount { from, at, write: false } => self.workspace(from, at, false),
             Control::NoexecMounts => self.noexec(),
             Control::Certificates { at } => {
                 must(at.len() == machine.certificates.len(), || "they are shown elsewhere".to_owned())?;
@@ -203,7 +211,7 @@ impl Proof<'_> {
             Control::Environment(variables) => {
                 let home = format!("/home/{}", machine.user);
                 let agents = inside.hello.home == home && inside.hello.user == machine.user;
-                must(agents && self.rest.variables.contains(variables), || "it has another".to_owned())
+                must(agents && self.rest.blueprint.variables.contains(variables), || "it has another".to_owned())
             }
             Control::Namespace(_)
             | Control::ImageTree(_)
@@ -253,7 +261,10 @@ impl Proof<'_> {
     }
 
     /// One read-only root, the image's entries read-only on it, its machine id covered, and no mount that was not planned.
-    fn root(&self) -> Evident {
+    fn root(&self, planned: &Root) -> Evident {
+        // Its content was read whole when its image was made: of what, that must be the plan's.
+        let made = &self.rest.blueprint.root;
+        must(made.as_ref() == Some(planned), || format!("the root is made of {made:?}"))?;
         let root = self.inside.mount("/")?;
         must(root.kind == "tmpfs" && root.has("ro") && root.has("nodev") && root.has("nosuid"), || {
             format!("the root is {} {}", root.kind, root.options)
@@ -306,7 +317,10 @@ impl Proof<'_> {
         let tried = |refused: bool| self.rest.machine.attempts.iter().any(|tried| (tried.errno != 0) == refused);
         must(tried(true) && tried(false), || "no call was tried".to_owned())?;
         match part {
-            Filter::Profile(_) => Ok(()),
+            Filter::Profile(name) => {
+                let built = self.rest.blueprint.profile.as_deref();
+                must(built == Some(name), || format!("its rules are those of {}", built.unwrap_or("none")))
+            }
             Filter::Allow(names) => built.named(names, true, |number, args| self.answer(number, args)),
             Filter::Deny(names) => built.named(names, false, |number, args| self.answer(number, args)),
             Filter::NoUnix => must(built.closes_unix(), || "unix sockets can be made".to_owned()),
@@ -318,7 +332,9 @@ impl Proof<'_> {
     }
 
     /// The copy of the workspace is where the agent starts programs, and can be written to only if that is planned.
-    fn workspace(&self, at: &std::path::Path, write: bool) -> Evident {
+    fn workspace(&self, from: &Path, at: &Path, write: bool) -> Evident {
+        let copied = self.rest.blueprint.workspace.as_ref().map(|shown| shown.from.as_path());
+        must(copied == Some(from), || format!("what was copied is {copied:?}"))?;
         let at = at.to_string_lossy();
         let mount = self.inside.mount(&at)?;
         must(mount.kind == "tmpfs" && mount.has("nosuid") && mount.has("nodev"), || {

@@ -58,8 +58,10 @@ pub(super) struct Rest {
     pub(super) joined: bool,
     /// Where the changes of the workspace's copy are put.
     changes: Option<File>,
-    /// What goes into the environment, clause by clause.
-    pub(super) variables: Vec<policy::control::Variables>,
+    /// What it was built from: the controls as they were applied.
+    pub(super) blueprint: crate::native::blueprint::Blueprint,
+    /// The emulator's version.
+    pub(super) version: String,
 }
 
 /// A machine that is up, and in which nothing of the caller's runs.
@@ -95,7 +97,8 @@ pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
         keeps: prepared.keeps,
         goes_on: prepared.goes_on,
         origin: prepared.origin,
-        variables: prepared.variables,
+        blueprint: prepared.blueprint,
+        version: prepared.emulation.version,
         frames: None,
         joined: false,
         changes,

@@ -1,7 +1,7 @@
 //! Every variant of a control, by construction: what is matched is what is expected.
 
 use policy::Control;
-use policy::control::{Filter, Machine, Watch};
+use policy::control::{Filter, Machine, Namespace, Watch};
 
 /// The names of all variants, and the name of one's: both come from one list, and a variant that is not in it does not compile.
 macro_rules! variants {
@@ -23,6 +23,9 @@ variants! { Control, CONTROLS, control:
     Cgroup Rlimit EachFile Watch OwnKernel Environment Veth LocalRoutes Inlets Broker Proxy Secrets Machine InMachine HostNetwork
     Interpreter Audit CommandGate ToolGate
 }
+variants! { Namespace, NAMESPACES, namespace:
+    User Mount Pid Net Ipc Uts Cgroup Time
+}
 variants! { Filter, FILTERS, filter:
     Profile Allow Deny NoInet NoUnix SharedPids SharedFiles Visible CountedMemory
 }
@@ -35,7 +38,9 @@ variants! { Machine, MACHINES, machine:
 
 /// The variant of a control, with that of its parameter where this is what is applied.
 pub(crate) fn of(one: &Control) -> String {
-    let part = if let Control::Filter(part) = one {
+    let part = if let Control::Namespace(kind) = one {
+        Some(namespace(kind))
+    } else if let Control::Filter(part) = one {
         Some(filter(part))
     } else if let Control::Watch(part) = one {
         Some(watch(part))
@@ -50,10 +55,25 @@ pub(crate) fn of(one: &Control) -> String {
 
 /// All that [`of`] can say.
 pub(crate) fn all() -> Vec<String> {
-    let parts = [("Filter", FILTERS), ("Watch", WATCHES), ("Machine", MACHINES)];
+    let parts = [("Namespace", NAMESPACES), ("Filter", FILTERS), ("Watch", WATCHES), ("Machine", MACHINES)];
     let whole = CONTROLS.iter().filter(|name| !parts.iter().any(|(of, _)| of == *name)).map(|name| (*name).to_owned());
     let parted = parts.iter().flat_map(|(of, parts)| parts.iter().map(move |part| format!("{of}::{part}")));
     whole.chain(parted).collect()
+}
+
+/// What no other backend than that of machines has.
+pub(crate) const OF_A_MACHINE: &[&str] =
+    &["InMachine", "Machine::Emulator", "Machine::Kernel", "Machine::Memory", "Machine::NoNetwork", "Machine::Network"];
+
+/// The variants that no other case has than those whose name begins so.
+pub(crate) fn only_of(case: &str) -> &'static [&'static str] {
+    match case.split(',').next() {
+        Some("device") => &["Device"],
+        Some("gvisor") => &["OwnKernel", "Veth"],
+        Some("language") => &["Interpreter"],
+        Some("vm") => OF_A_MACHINE,
+        _ => &[],
+    }
 }
 
 /// A variant that another test leaves out: where, and by which name.

@@ -22,6 +22,7 @@ fn change(plan: &Plan, options: &mut Options) {
     let wanted = std::env::var("MUTATION").unwrap_or_default();
     let mut all: Vec<&Control> = Vec::new();
     plan.controls().for_each(|control| all.extend((!all.contains(&control)).then_some(control)));
+    let mut left = wanted.clone();
     match wanted.as_str() {
         "nothing protected" => options.launched = Some(|launch| launch.protect.clear()),
         "less protected" => options.launched = Some(|launch| drop(launch.protect.pop())),
@@ -47,9 +48,9 @@ fn change(plan: &Plan, options: &mut Options) {
                 let size = |control: &Control| control.name() == "rlimit:fsize";
                 let same = |other: &&&Control| *other == control || size(other) && size(control);
                 options.without = all.iter().filter(same).map(|control| (*control).clone()).collect();
+                left = variants::of(control);
             }
         }
     }
-    let left = options.without.first().map(variants::of).unwrap_or(wanted);
     drop(writeln!(std::io::stderr(), "mutation: {} controls, without: {left}", all.len()));
 }

@@ -1,5 +1,5 @@
-//! The benchmark: `bench --product FILE --probe FILE --work DIR --policies DIR --state DIR --results FILE [--sandlock FILE] [--srt FILE]
-//! [--quick] [--only ID,ID]`. `scripts/bench` prepares all of that and calls it in a private mount namespace.
+//! The benchmark: `bench --product FILE --alone FILE --probe FILE --work DIR --policies DIR --state DIR --results FILE [--sandlock FILE]
+//! [--srt FILE] [--quick] [--only ID,ID]`. `scripts/bench` prepares all of that and calls it in a private mount namespace.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -30,6 +30,8 @@ const INSIDE: [&str; 6] = ["cpu", "getpid", "stat", "read", "write", "create"];
 
 struct Asked {
     programs: Programs,
+    /// The library without a command line, gate or server.
+    alone: PathBuf,
     probe: PathBuf,
     work: PathBuf,
     policies: PathBuf,
@@ -53,6 +55,7 @@ fn asked() -> Result<Asked, String> {
     let mut words = std::env::args().skip(1);
     let mut asked = Asked {
         programs: Programs { fumehood: None, sandlock: None, srt: None },
+        alone: PathBuf::new(),
         probe: PathBuf::new(),
         work: PathBuf::new(),
         policies: PathBuf::new(),
@@ -71,6 +74,7 @@ fn asked() -> Result<Asked, String> {
             "--product" => asked.programs.fumehood = Some(value.into()),
             "--sandlock" => asked.programs.sandlock = Some(value.into()),
             "--srt" => asked.programs.srt = Some(value.into()),
+            "--alone" => asked.alone = value.into(),
             "--probe" => asked.probe = value.into(),
             "--work" => asked.work = value.into(),
             "--policies" => asked.policies = value.into(),
@@ -136,8 +140,9 @@ fn run() -> Result<(), String> {
         println!("skip: contestant {id}: {why}");
     }
     let measured = measure(&present, &place, effort)?;
-    let size = asked.programs.fumehood.as_deref().and_then(|file| fs::metadata(file).ok()).map(|found| found.len());
-    let told = results::Told { seen, absent, size, before, after: machine::load(), quick: asked.quick };
+    let size = |file: &Path| fs::metadata(file).ok().map(|found| found.len());
+    let sizes = [asked.programs.fumehood.as_deref().and_then(size), size(&asked.alone)];
+    let told = results::Told { seen, absent, sizes, before, after: machine::load(), quick: asked.quick };
     let text = results::text(&present, &measured, &told);
     println!("{text}");
     write(&asked.results, &text)

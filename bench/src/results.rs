@@ -34,8 +34,8 @@ pub struct Told {
     pub seen: Vec<(String, String)>,
     /// Who did not take part, and why.
     pub absent: Vec<(String, String)>,
-    /// Bytes of the product.
-    pub size: Option<u64>,
+    /// Bytes of the product, and of the sandbox alone.
+    pub sizes: [Option<u64>; 2],
     /// Load average at the start.
     pub before: String,
     /// Load average at the end.
@@ -77,7 +77,7 @@ struct Row {
     best: Option<f64>,
 }
 
-fn rows(measured: &Measured, size: Option<u64>) -> Vec<Row> {
+fn rows(measured: &Measured, sizes: [Option<u64>; 2]) -> Vec<Row> {
     use Bar::{AtLeast, AtMost};
     let row = |what, bar, goal, rounds: &Rounds, id, to| Row {
         what,
@@ -103,13 +103,14 @@ fn rows(measured: &Measured, size: Option<u64>) -> Vec<Row> {
         value: median(measured.memory.of(ours)).map(|kib| kib / 1024.0),
         best: None,
     });
-    rows.push(Row {
-        what: "binary, MiB",
-        bar: AtMost(14.0),
+    let whole = [("binary, MiB", 14.0), ("sandbox alone, MiB", 5.0)];
+    rows.extend(whole.into_iter().zip(sizes).map(|((what, most), size)| Row {
+        what,
+        bar: AtMost(most),
         goal: None,
         value: size.map(|bytes| bytes as f64 / f64::from(1 << 20)),
         best: None,
-    });
+    }));
     rows
 }
 
@@ -142,7 +143,7 @@ pub fn text(present: &[Contestant], measured: &Measured, told: &Told) -> String 
     );
     out.push_str("## Bars\n\nRatios to peers of the same round. No control is left out to reach a number.\n\n");
     out.push_str("| what | bar | goal | med | p10 | verdict |\n| --- | --- | --- | --- | --- | --- |\n");
-    for row in rows(measured, told.size) {
+    for row in rows(measured, told.sizes) {
         let _ = writeln!(
             out,
             "| {} | {} | {} | {} | {} | {} |",
@@ -244,7 +245,7 @@ fn inside(out: &mut String, present: &[Contestant], measured: &Measured) {
 fn memory(out: &mut String, present: &[Contestant], measured: &Measured) {
     out.push_str(
         "\n## Memory beside the program, KiB (`sleep` inside)\n\nThe proportional share counts pages of the contestant's own binary, which all its runs have together and the kernel takes back when it \
-         must; *own* is what no file holds.\n\n| | proportional share | own |\n| --- | --- | --- |\n",
+         must; fumehood unmaps its own after 200 ms, and maps anew what it needs. *own* is what no file holds.\n\n| | proportional share | own |\n| --- | --- | --- |\n",
     );
     for contestant in present.iter().filter(|contestant| contestant.id != "plain") {
         let of = |rounds: &Rounds| cell(median(rounds.of(contestant.id)), 0);

@@ -71,6 +71,9 @@ impl std::fmt::Debug for Visitor<'_> {
     }
 }
 
+/// A program that runs longer than that is worth a supervisor that is small meanwhile, and some pages mapped anew at its end.
+const LONG: Duration = Duration::from_millis(200);
+
 /// Where a supervisor hears of orders.
 #[derive(Debug)]
 pub(super) struct OrderSource<'a> {
@@ -78,11 +81,13 @@ pub(super) struct OrderSource<'a> {
     /// Somebody may still send an order.
     connected: bool,
     visitor: Option<(Visitor<'a>, Handle)>,
+    /// A program that does nothing else has given back what only its start needed.
+    given_back: bool,
 }
 
 impl<'a> OrderSource<'a> {
     pub(super) const fn new(mailbox: Mailbox, visitor: Option<(Visitor<'a>, Handle)>) -> Self {
-        Self { mailbox, connected: true, visitor }
+        Self { mailbox, connected: true, visitor, given_back: false }
     }
 
     /// What to wait for.
@@ -135,8 +140,12 @@ impl<'a> OrderSource<'a> {
     }
 
     /// What callers are told of usage until the next time.
-    pub(super) fn tell(&self, sample: Sample, (output, disk): (u64, Option<u64>)) {
+    pub(super) fn tell(&mut self, sample: Sample, (output, disk): (u64, Option<u64>)) {
         let Now { started, last, killed: _ } = &*self.mailbox.now;
+        if self.visitor.is_some() && !self.given_back && started.elapsed() > LONG {
+            self.given_back = true;
+            sys::memory::unmap_program();
+        }
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         *last = Some(UsageSample::after(last.take(), *started, Instant::now(), sample).with(output, disk));
     }

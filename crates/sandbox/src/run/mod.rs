@@ -132,7 +132,7 @@ fn supervised((mut live, handle): (Live, Handle)) -> Result<Sandbox, Error> {
 }
 
 /// Starts what was planned and supervises it in the calling thread, for a program that has nothing else to do: `visitor` is
-/// called meanwhile, and asks what it wants by its handle.
+/// called meanwhile, and asks what it wants by its handle. Of a run that takes its time the program's own pages are unmapped.
 ///
 /// # Errors
 /// As [`start`].

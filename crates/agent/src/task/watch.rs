@@ -1,6 +1,6 @@
 //! What changes in a folder, by inotify.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -11,6 +11,7 @@ use rustix::event::PollFlags;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
+use super::write::Becomes;
 use super::{Progress, Task, Waiting};
 use crate::files::failure::{at, failure};
 use crate::flow::Io;
@@ -24,6 +25,8 @@ const MAX_FOLDERS: usize = 8192;
 const SLICE: usize = 512;
 /// Room for the events of one read, bytes.
 const READ: usize = 16 * 1024;
+/// Most names that are remembered, so that nothing is told twice.
+const MAX_TOLD: usize = 65_536;
 
 pub(super) struct Watch {
     inotify: OwnedFd,
@@ -35,6 +38,10 @@ pub(super) struct Watch {
     /// Folders that are to be watched, and being looked through.
     todo: VecDeque<PathBuf>,
     looking: Option<(PathBuf, std::fs::ReadDir)>,
+    /// What was found when a folder was looked through that came later: of what was made meanwhile the kernel tells as well.
+    told: BTreeSet<PathBuf>,
+    /// The rename of a file that is whole now, until its other half is read.
+    whole: Option<(u32, Becomes)>,
 }
 
 impl Watch {
@@ -53,6 +60,8 @@ impl Watch {
             folders: BTreeMap::new(),
             todo: VecDeque::new(),
             looking: None,
+            told: BTreeSet::new(),
+            whole: None,
         };
         watch.add(Path::new(""))?;
         Ok(watch)
@@ -118,9 +127,15 @@ impl Watch {
             let Some(entry) = list.next() else { return Ok(true) };
             let Ok(entry) = entry else { continue };
             let path = folder.join(entry.file_name());
-            if self.ready && !super::write::is_temporary(&entry.file_name()) {
+            if self.ready && Becomes::of(&entry.file_name()).is_none() {
                 // It was made before its folder was watched.
-                io.event(&Change { what: ChangeKind::Create, name: path_text::of(&path) });
+                tell(io, &path, &[ChangeKind::Create]);
+                if entry.metadata().is_ok_and(|found| found.is_file() && found.len() > 0) {
+                    tell(io, &path, &[ChangeKind::Write]);
+                }
+                if self.told.len() < MAX_TOLD {
+                    self.told.insert(path.clone());
+                }
             }
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 self.add_below(&path, io)?;
@@ -137,16 +152,21 @@ impl Watch {
         let mut reader = Reader::new(&inotify, &mut buffer);
         let mut any = false;
         loop {
-            let (flags, number, name) = match reader.next() {
+            let (flags, number, name, cookie) = match reader.next() {
                 Ok(event) => {
                     let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()).to_owned());
-                    (event.events(), event.wd(), name)
+                    (event.events(), event.wd(), name, event.cookie())
                 }
-                Err(Errno::AGAIN | Errno::INTR) => return Ok(any),
+                Err(Errno::AGAIN) => {
+                    // What comes from now on happened after all that was found.
+                    self.told.clear();
+                    return Ok(any);
+                }
+                Err(Errno::INTR) => return Ok(any),
                 Err(errno) => return Err(at("watching", &self.root)(errno)),
             };
             any = true;
-            self.happened(flags, number, name.as_deref(), io)?;
+            self.happened((flags, number, cookie), name.as_deref(), io)?;
             if reader.is_buffer_empty() {
                 return Ok(true);
             }
@@ -155,8 +175,7 @@ impl Watch {
 
     fn happened(
         &mut self,
-        flags: ReadFlags,
-        number: i32,
+        (flags, number, cookie): (ReadFlags, i32, u32),
         name: Option<&OsStr>,
         io: &mut Io<'_>,
     ) -> Result<(), Failure> {
@@ -169,13 +188,28 @@ impl Watch {
             self.folders.remove(&number);
             return Ok(());
         }
-        if name.is_some_and(super::write::is_temporary) {
+        if let Some(becomes) = name.and_then(Becomes::of) {
+            if flags.contains(ReadFlags::MOVED_FROM) {
+                self.whole = Some((cookie, becomes));
+            }
             return Ok(());
         }
         let itself = name.is_none();
         let path = name.map_or_else(|| folder.clone(), |name| folder.join(name));
         // The folder above tells of one that lies below the root.
         if itself && !folder.as_os_str().is_empty() {
+            return Ok(());
+        }
+        let (comes, goes) = (ReadFlags::CREATE | ReadFlags::MOVED_TO, ReadFlags::DELETE | ReadFlags::MOVED_FROM);
+        if flags.intersects(comes | goes) && self.told.remove(&path) && flags.intersects(comes) {
+            return Ok(());
+        }
+        if let Some((_, becomes)) = self.whole.take_if(|(of, _)| *of == cookie && flags.contains(ReadFlags::MOVED_TO)) {
+            // As whoever writes it in its place is told of: made, given its mode, filled.
+            match becomes {
+                Becomes::New => tell(io, &path, &[ChangeKind::Create, ChangeKind::Chmod, ChangeKind::Write]),
+                Becomes::Other => tell(io, &path, &[ChangeKind::Write]),
+            }
             return Ok(());
         }
         const WHAT: [(ReadFlags, ChangeKind); 7] = [
@@ -189,7 +223,7 @@ impl Watch {
         ];
         for (flag, what) in WHAT {
             if flags.contains(flag) {
-                io.event(&Change { what, name: path_text::of(&path) });
+                tell(io, &path, &[what]);
             }
         }
         if !self.recursive || !flags.contains(ReadFlags::ISDIR) || itself {
@@ -203,10 +237,16 @@ impl Watch {
                 let _gone = inotify::remove_watch(&self.inotify, number);
             }
         }
-        if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
+        if flags.intersects(comes) {
             self.add_below(&path, io)?;
         }
         Ok(())
+    }
+}
+
+fn tell(io: &mut Io<'_>, path: &Path, all: &[ChangeKind]) {
+    for what in all {
+        io.event(&Change { what: *what, name: path_text::of(path) });
     }
 }
 

@@ -23,13 +23,33 @@ const METADATA: usize = 16 * 1024;
 /// Longest value of it: a program sets no attribute of a kilobyte (`resources/seccomp/attributes.toml`).
 const MAX_ATTRIBUTE: usize = 1023;
 
-/// How the name of a file begins that is not whole yet; 16 hexadecimal digits follow.
+/// How the name of a file begins that is not whole yet; 16 hexadecimal digits follow, and what it is going to be.
 const TEMPORARY: &str = ".fumehood-";
 
-/// Whether a name is one of a file that is not whole yet.
-pub(super) fn is_temporary(name: &OsStr) -> bool {
-    let digits = name.to_str().and_then(|name| name.strip_prefix(TEMPORARY));
-    digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+/// What a file is going to be that is not whole yet: its name says it, for those who watch the folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Becomes {
+    /// A file that was not there.
+    New,
+    /// Other content of one that was.
+    Other,
+}
+
+impl Becomes {
+    const fn letter(self) -> &'static str {
+        match self {
+            Self::New => "n",
+            Self::Other => "o",
+        }
+    }
+
+    /// Of a name; none where it is not one of a file that is not whole yet.
+    pub(super) fn of(name: &OsStr) -> Option<Self> {
+        let rest = name.to_str()?.strip_prefix(TEMPORARY)?;
+        let (digits, letter) = rest.split_at_checked(16)?;
+        let becomes = [Self::New, Self::Other].into_iter().find(|becomes| becomes.letter() == letter)?;
+        digits.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(becomes)
+    }
 }
 
 pub(super) struct Write {
@@ -77,7 +97,8 @@ impl Write {
             Err(Errno::NOENT) => None,
             Err(errno) => return Err(at("writing", &path)(errno)),
         };
-        let (temporary, file) = temporary(&opened, &path)?;
+        let becomes = if before.is_some() { Becomes::Other } else { Becomes::New };
+        let (temporary, file) = temporary(&opened, &path, becomes)?;
         Ok(Self {
             name: name.to_owned(),
             path: path.clone(),
@@ -109,14 +130,14 @@ impl Write {
 }
 
 /// A new file beside the one that it is going to be.
-fn temporary(folder: &OwnedFd, path: &Path) -> Result<(String, OwnedFd), Failure> {
+fn temporary(folder: &OwnedFd, path: &Path, becomes: Becomes) -> Result<(String, OwnedFd), Failure> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for _ in 0..16 {
         let mut random = [0; 8];
         if !sys::random::fill(&mut random) {
             return Err(failure(Code::Failed, "the kernel gives no random bytes"));
         }
-        let name = format!("{TEMPORARY}{:016x}", u64::from_ne_bytes(random));
+        let name = format!("{TEMPORARY}{:016x}{}", u64::from_ne_bytes(random), becomes.letter());
         match rustix::fs::openat(folder, &name, flags, Mode::from_raw_mode(0o600)) {
             Ok(file) => return Ok((name, file)),
             Err(Errno::EXIST) => {}

@@ -64,6 +64,45 @@ fn a_file_that_is_not_whole_yet_is_not_told() {
 }
 
 #[test]
+fn a_file_that_is_written_whole_is_told_as_if_it_was_written_in_its_place() {
+    let mut agent = Agent::new();
+    std::fs::create_dir_all(agent.path("w")).unwrap();
+    let stream = watch(&mut agent, "w", true);
+    let [new, write] =
+        [[ChangeKind::Create, ChangeKind::Chmod, ChangeKind::Write].as_slice(), [ChangeKind::Write].as_slice()];
+    let mut wanted = Vec::new();
+    for (name, kinds) in [("a", new), ("a", write), ("b", new), ("b", write), ("a", write)] {
+        agent.write(&format!("w/{name}"), b"x").unwrap();
+        wanted.extend(kinds.iter().map(|kind| (*kind, name.to_owned())));
+        agent.until("all", |agent| changes(agent, stream).len() >= wanted.len());
+        assert_eq!(changes(&agent, stream), wanted);
+    }
+}
+
+#[test]
+fn what_is_made_while_its_folder_is_looked_through_is_told_once() {
+    let mut agent = Agent::new();
+    std::fs::create_dir_all(agent.path("w")).unwrap();
+    let stream = watch(&mut agent, "w", true);
+    for round in 0..50 {
+        agent.write(&format!("w/{round}/deep/file"), b"x").unwrap();
+        std::fs::write(agent.path(&format!("w/{round}/last")), "").unwrap();
+        sees(&mut agent, stream, ChangeKind::Create, &format!("{round}/last"));
+    }
+    std::fs::write(agent.path("w/end"), "").unwrap();
+    sees(&mut agent, stream, ChangeKind::Create, "end");
+    let told = changes(&agent, stream);
+    let created: Vec<&String> =
+        told.iter().filter(|(what, _)| *what == ChangeKind::Create).map(|(_, name)| name).collect();
+    let once: std::collections::BTreeSet<&String> = created.iter().copied().collect();
+    assert_eq!((created.len(), once.len()), (4 * 50 + 1, 4 * 50 + 1), "{created:?}");
+    for round in 0..50 {
+        let write = (ChangeKind::Write, format!("{round}/deep/file"));
+        assert_eq!(told.iter().filter(|one| **one == write).count(), 1, "{told:?}");
+    }
+}
+
+#[test]
 fn new_folders_are_watched_with_what_was_made_in_them_meanwhile() {
     let mut agent = Agent::new();
     std::fs::create_dir_all(agent.path("w/old/older")).unwrap();

@@ -126,7 +126,8 @@ def contexts(box):
     assert box.run_code("only_here").error.name == "NameError"
     assert box.run_code("import os; os.getcwd()", context=made).text == "/tmp"
     if hasattr(box, "list_code_contexts"):
-        assert made.id in [context.id for context in box.list_code_contexts()]
+        listed = box.list_code_contexts()
+        assert made.id == listed[-1].id and {"python", "javascript"} <= {context.language for context in listed[:-1]}, listed
         box.restart_code_context(made)
         assert box.run_code("only_here", context=made).error.name == "NameError"
         box.remove_code_context(made)

@@ -32,7 +32,7 @@ use driver::KernelRequest;
 pub use driver::SYSTEM_TAG;
 pub use programs::{Process, ProgramOutput, Programs, Starting, Supervised};
 use shown::State;
-use words::{Context, Contexts, Execute, Executed, KernelAsk, Languages, NewContext};
+use words::{Context, Contexts, Execute, Executed, KernelAsk, Languages, ListContexts, NewContext};
 
 /// Most contexts of one sandbox.
 pub const MAX_CONTEXTS: usize = 32;
@@ -198,6 +198,34 @@ impl Manager {
         Contexts { contexts: table.contexts.iter().map(ContextHandle::shown).collect() }
     }
 
+    /// All contexts, and the default ones of some languages.
+    ///
+    /// # Errors
+    /// As [`Self::languages`].
+    pub async fn list_with(&self, wanted: ListContexts) -> Result<Contexts, Failure> {
+        let _alone = self.inner.making.lock().await;
+        let there = self.list();
+        let is_there = |language: &String| there.contexts.iter().any(|one| one.default && one.language == *language);
+        let mut missing: Vec<String> = wanted.defaults.into_iter().filter(|language| !is_there(language)).collect();
+        if missing.is_empty() {
+            return Ok(there);
+        }
+        let has = self.languages().await?.languages;
+        missing.retain(|language| has.contains(language));
+        for language in missing.into_iter().rev() {
+            let mut held =
+                self.spawn(KernelRequest { language, cwd: wanted.cwd.clone(), env: BTreeMap::new() }, true)?;
+            // It is in the list, and ends as one that was used.
+            held.ready = true;
+            held.state.touch();
+            let mut table = self.inner.table();
+            if table.contexts.len().saturating_add(table.starting) < MAX_CONTEXTS {
+                table.contexts.insert(0, held);
+            }
+        }
+        Ok(self.list())
+    }
+
     /// Makes a context and starts its kernel.
     ///
     /// # Errors
@@ -218,10 +246,7 @@ impl Manager {
             table.starting = table.starting.saturating_add(1);
         }
         let place = StartingSlot(inner);
-        let cwd = wanted.cwd.clone().unwrap_or_else(|| inner.settings.cwd.clone());
-        let shown =
-            Context { id: random_word()?, language: wanted.language.clone(), cwd, default, ..Context::default() };
-        let mut held = self.spawn(wanted, shown);
+        let mut held = self.spawn(wanted, default)?;
         held.restart().await?;
         held.ready = true;
         let shown = held.shown();
@@ -230,7 +255,11 @@ impl Manager {
         Ok(shown)
     }
 
-    fn spawn(&self, wanted: KernelRequest, shown: Context) -> ContextHandle {
+    /// A context whose kernel is started by whoever uses it first.
+    fn spawn(&self, wanted: KernelRequest, default: bool) -> Result<ContextHandle, Failure> {
+        let cwd = wanted.cwd.clone().unwrap_or_else(|| self.inner.settings.cwd.clone());
+        let shown =
+            Context { id: random_word()?, language: wanted.language.clone(), cwd, default, ..Context::default() };
         let (jobs, to_do) = mpsc::channel(MAX_QUEUED);
         let (urgent, at_once) = mpsc::channel(16);
         let (talk, said) = mpsc::channel(4);
@@ -251,7 +280,7 @@ impl Manager {
             told: 0,
         };
         let task = tokio::spawn(actor.run()).abort_handle();
-        ContextHandle { shown, jobs, urgent, talk, state, ready: false, task }
+        Ok(ContextHandle { shown, jobs, urgent, talk, state, ready: false, task })
     }
 
     fn with<T>(&self, id: &str, with: impl FnOnce(&ContextHandle) -> T) -> Result<T, Failure> {
@@ -374,7 +403,7 @@ impl Manager {
         match ask {
             KernelAsk::Languages {} => value(&self.languages().await?),
             KernelAsk::ContextChannels { id } => value(&converse(self.channels(&id).await?, said, to).await?),
-            KernelAsk::Contexts {} => value(&self.list()),
+            KernelAsk::Contexts(wanted) => value(&self.list_with(wanted).await?),
             KernelAsk::ContextCreate(new) => value(&self.create(new).await?),
             KernelAsk::ContextRestart { id } => value(&self.restart(&id).await?),
             KernelAsk::ContextRemove { id } => value(&self.remove(&id)?),

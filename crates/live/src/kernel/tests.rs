@@ -25,10 +25,16 @@ impl Programs for Fake {
             if exec.program.cwd.as_deref() == Some("/none") {
                 return Err(Failure { code: Code::NoCwd, message: "/none is not there".to_owned() });
             }
-            self.started.fetch_add(1, Ordering::Relaxed);
+            let lists = exec.program.argv.last().is_some_and(|word| word.starts_with("--list"));
+            self.started.fetch_add(usize::from(!lists), Ordering::Relaxed);
             let (input, to_kernel) = mpsc::channel(8);
             let (said, output) = mpsc::channel(8);
-            let first = self.first.clone().unwrap_or_else(|| json!({"ready": {"pid": 7}}));
+            let usual = if lists {
+                json!({"languages": ["bash", "javascript", "python"]})
+            } else {
+                json!({"ready": {"pid": 7}})
+            };
+            let first = self.first.clone().unwrap_or(usual);
             let living = Arc::clone(&self.living);
             living.fetch_add(1, Ordering::Relaxed);
             tokio::spawn(async move {
@@ -451,6 +457,31 @@ async fn a_default_context_starts_where_its_first_execution_says() {
     run(&manager, Execute { language: Some("bash".to_owned()), ..code("c") }).await.1.unwrap();
     let cwds: Vec<String> = manager.list().contexts.into_iter().map(|context| context.cwd).collect();
     assert_eq!(cwds, ["/home/user", "/"]);
+}
+
+#[tokio::test]
+async fn default_contexts_are_listed_before_their_first_use_and_have_their_kernels_with_it() {
+    let (manager, fake) = manager();
+    let made = manager.create(NewContext::default()).await.unwrap().id;
+    let defaults = ["python", "javascript", "r"].map(str::to_owned).to_vec();
+    let wanted = ListContexts { defaults, cwd: Some("/home/user".to_owned()) };
+    let listed = manager.list_with(wanted.clone()).await.unwrap().contexts;
+    let shown: Vec<_> = listed.iter().map(|one| (one.language.as_str(), one.cwd.as_str(), one.default)).collect();
+    assert_eq!(
+        shown,
+        [("python", "/home/user", true), ("javascript", "/home/user", true), ("python", "/", false)],
+        "there is no kernel for r"
+    );
+    assert_eq!((listed[2].id.as_str(), fake.started.load(Ordering::Relaxed)), (made.as_str(), 1), "none was started");
+    let id = &listed[1].id;
+    let executed = run(&manager, Execute { context: Some(id.clone()), ..code("a") }).await.1.unwrap();
+    assert_eq!((&executed.context, executed.restarted), (id, false));
+    let executed = run(&manager, Execute { language: Some("javascript".to_owned()), ..code("b") }).await.1.unwrap();
+    assert_eq!((&executed.context, fake.started.load(Ordering::Relaxed)), (id, 2));
+    let again = manager.list_with(wanted).await.unwrap().contexts;
+    let ids = |all: &[Context]| all.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
+    assert_eq!(ids(&again), ids(&listed));
+    manager.remove(id).unwrap();
 }
 
 fn spoken(session: &str, code: &str) -> Vec<u8> {

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum KernelAsk {
     /// All contexts. End: [`Contexts`].
-    Contexts {},
+    Contexts(ListContexts),
     /// Makes a context and starts its kernel. End: [`Context`]; `unsupported` where the sandbox has no such kernel.
     ContextCreate(NewContext),
     /// Ends its kernel and starts another: all variables are gone, the id stays. End: [`Context`].
@@ -88,6 +88,18 @@ fn empty() -> Box<RawValue> {
     RawValue::from_string("{}".to_owned()).unwrap_or_default()
 }
 
+/// Which contexts are listed beside those that were made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListContexts {
+    /// The default ones of these languages, as far as the sandbox has kernels for them: each has its id from then on, and its kernel
+    /// at its first use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub defaults: Vec<String>,
+    /// Where those are started; without, where the sandbox starts programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+}
+
 /// A context to make.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewContext {
@@ -151,7 +163,7 @@ pub struct Context {
     pub last_ms: i64,
 }
 
-/// All contexts, the oldest first.
+/// All contexts: the default ones that were listed before they were used, then the others, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contexts {
     /// The contexts.

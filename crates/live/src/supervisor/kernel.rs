@@ -78,7 +78,7 @@ impl Hub {
                 self.note_code(asked)?;
             }
             KernelAsk::ContextCreate(asked) => self.brings_no_secret(&asked.env)?,
-            KernelAsk::Contexts {}
+            KernelAsk::Contexts(_)
             | KernelAsk::ContextRestart { .. }
             | KernelAsk::ContextRemove { .. }
             | KernelAsk::ContextInterrupt { .. }

@@ -11,7 +11,7 @@ use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, Response, StatusCode, header};
 use live::client::{Incoming, Stream};
-use live::kernel::words::{Context as Kernel, Contexts, Execute, KernelAsk, NewContext};
+use live::kernel::words::{Context as Kernel, Contexts, Execute, KernelAsk, ListContexts, NewContext};
 use serde_json::{Map, Value as Json, json};
 use tokio::sync::mpsc::Sender;
 use tokio::time::timeout;
@@ -24,6 +24,8 @@ use crate::{backend, json};
 
 /// The port that E2B's clients of the code interpreter ask.
 pub(super) const PORT: u16 = 49999;
+/// The languages that have a context from the start, where the sandbox has their kernels.
+const DEFAULTS: [&str; 2] = ["python", "javascript"];
 /// After so long without a line it is said that all is well: while an execution waits for its turn, nobody else says it.
 const SILENCE: Duration = Duration::from_secs(5);
 const KEEPALIVE: &[u8] = b"{\"type\":\"keepalive\"}\n";
@@ -124,7 +126,9 @@ fn shown(kernel: &Kernel) -> Json {
 }
 
 async fn list(context: &Context) -> Result<Response<Body>, Refusal> {
-    let found: Contexts = ask(context, &KernelAsk::Contexts {}).await?;
+    let defaults = DEFAULTS.map(str::to_owned).to_vec();
+    let wanted = ListContexts { defaults, cwd: Some(folder(context, None)) };
+    let found: Contexts = ask(context, &KernelAsk::Contexts(wanted)).await?;
     Ok(json_response(StatusCode::OK, &found.contexts.iter().map(shown).collect()))
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent::words::{Code, Failure};
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
-use live::kernel::words::{Context, Contexts, KernelAsk, Languages, NewContext};
+use live::kernel::words::{Context, Contexts, KernelAsk, Languages, ListContexts, NewContext};
 use live::words::{Info, State as Doing};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
@@ -104,7 +104,7 @@ async fn sandbox(app: &AppState, key: &Key, word: &str) -> Result<Info, Problem>
 async fn all(app: &AppState, key: &Key, id: Option<&str>) -> Result<Vec<Kernel>, Problem> {
     if let Some(id) = id {
         let info = sandbox(app, key, id).await?;
-        let found: Contexts = ask(app, &info.id, &KernelAsk::Contexts {}).await?;
+        let found: Contexts = ask(app, &info.id, &KernelAsk::Contexts(ListContexts::default())).await?;
         let kernel =
             |context: Context| Kernel { id: uuid(&context.id), sandbox: info.id.clone(), alone: false, context };
         return Ok(found.contexts.into_iter().map(kernel).collect());
@@ -122,7 +122,7 @@ async fn alone(app: &AppState, info: &Info) -> Option<Kernel> {
     if info.state != Doing::Running {
         return None;
     }
-    let found: Contexts = ask(app, &info.id, &KernelAsk::Contexts {}).await.ok()?;
+    let found: Contexts = ask(app, &info.id, &KernelAsk::Contexts(ListContexts::default())).await.ok()?;
     let context = found.contexts.into_iter().next()?;
     Some(Kernel { id, sandbox: info.id.clone(), alone: true, context })
 }

@@ -7,7 +7,7 @@ use agent::words::Code as Failed;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use live::client::{Incoming, Stream};
-use live::kernel::words::{Context, Contexts, Execute, KernelAsk, NewContext};
+use live::kernel::words::{Context, Contexts, Execute, KernelAsk, ListContexts, NewContext};
 use serde_json::{Value as Json, json};
 
 use super::events::{self, Events};
@@ -130,7 +130,8 @@ async fn tell(mut stream: Stream, to: Events) {
 }
 
 pub(super) async fn contexts(State(app): State<Arc<AppState>>, Living(info): Living) -> HttpResult {
-    let found: Contexts = backend::call(&*app.sandboxes, &info.id, &KernelAsk::Contexts {}).await?;
+    let found: Contexts =
+        backend::call(&*app.sandboxes, &info.id, &KernelAsk::Contexts(ListContexts::default())).await?;
     Ok(json_response(StatusCode::OK, &json!(found)))
 }
 

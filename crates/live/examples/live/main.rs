@@ -13,6 +13,7 @@
 )]
 
 mod http;
+mod python;
 mod records;
 
 use std::collections::BTreeMap;
@@ -40,8 +41,8 @@ pub(crate) struct Scene {
     pub(crate) program: PathBuf,
     pub(crate) state: PathBuf,
     pub(crate) home: Home,
-    environment: Environment,
-    runtime: Runtime,
+    pub(crate) environment: Environment,
+    pub(crate) runtime: Runtime,
     quick: bool,
 }
 
@@ -70,6 +71,7 @@ fn main() {
     let load = || std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let (mut table, before) = (Table::default(), load());
     starts(scene, &mut table);
+    python::rows(scene, &mut table);
     http::rows(scene, &mut table);
     creates(scene, &mut table);
     idle(scene, &mut table);
@@ -125,7 +127,7 @@ impl Scene {
         created.reap();
     }
 
-    fn connect(&self, created: &Created) -> Client {
+    pub(crate) fn connect(&self, created: &Created) -> Client {
         self.runtime.block_on(Client::connect(&self.home.socket_of(&created.info.id))).unwrap()
     }
 

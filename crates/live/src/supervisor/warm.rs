@@ -118,7 +118,55 @@ impl Hub {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+
     use super::*;
+
+    /// How `python3` ends, with these arguments and this to read, in a folder with a module that tells when it is taken apart: its code,
+    /// what it printed, and what it said.
+    #[expect(clippy::disallowed_methods, reason = "the host's own Python, as a control")]
+    fn ended(folder: &Path, args: &[&str], input: &str) -> (Option<i32>, String, String) {
+        let mut command = Command::new("python3");
+        command.args(args).current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr).replace("\"<code>\"", "\"<string>\""))
+    }
+
+    #[test]
+    fn it_ends_as_that_code_alone_would_and_takes_apart_nothing_that_it_imported() {
+        let folder = tempfile::tempdir().unwrap();
+        let module =
+            "import os\nclass Torn:\n    def __del__(self, write=os.write): write(2, b'torn')\ntorn = Torn()\n";
+        std::fs::write(folder.path().join("torn.py"), module).unwrap();
+        for code in [
+            "print('out')",
+            "import sys; print('out'); sys.exit(7)",
+            "import sys; sys.exit('words')",
+            "import sys; sys.exit(-1)",
+            "def f():\n    1 / 0\nf()",
+            "no code",
+            "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()",
+            "import threading, time\nthreading.Thread(target=lambda: time.sleep(60), daemon=True).start()",
+            "import atexit; atexit.register(print, 'bye')",
+            "import sys; file = open('kept', 'w'); file.write('kept'); keep = [file]; keep.append(keep)",
+            "class A:\n    def __del__(self): print('gone', word)\nword = 'whole'\na = A()",
+            "import ctypes; ctypes.CDLL(None).printf(b'C')",
+            "import sys; sys.stdout.close(); sys.exit(3)",
+            "import typing\nclass A: x: 'int'\nclass B: y: 'A'\nprint(typing.get_type_hints(B))",
+            "print(sorted(name for name in globals() if name != '__annotations__'), __name__)",
+        ] {
+            let plain = ended(folder.path(), &["-c", code], "");
+            assert_eq!(ended(folder.path(), &["-c", RUNNER, "torn"], code), plain, "{code}");
+        }
+        assert_eq!(std::fs::read(folder.path().join("kept")).unwrap(), b"kept");
+        // The control.
+        assert_eq!(ended(folder.path(), &["-c", "import torn"], "").2, "torn");
+    }
 
     #[test]
     fn a_name_of_a_module_is_no_code_and_no_flag() {

@@ -347,8 +347,8 @@ pub struct Report {
     /// What the policy may have stopped, by the program's own error text: never evidence. The first of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<Hint>,
-    /// What the broker of the network stopped while it ran, whichever program of the sandbox tried it. The first kinds, and how many
-    /// attempts of others there were.
+    /// What the kernel ended for want of memory, and what the broker of the network stopped while it ran, whichever program of the
+    /// sandbox tried it. The first kinds, and how many attempts of others there were.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<Stopped>,
 }

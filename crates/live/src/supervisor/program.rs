@@ -298,7 +298,7 @@ impl Program {
         let (outcome, limit, message) = match &self.limit {
             Some((limit, message)) => ("limit", Some((*limit).to_owned()), message.clone()),
             None if memory => {
-                let message = "the kernel ended it: the memory of the sandbox is used up (`limits.memory`)";
+                let message = "the kernel ended it: the memory of the sandbox is used up";
                 ("limit", Some("memory".to_owned()), message.to_owned())
             }
             None => match (code, signal) {

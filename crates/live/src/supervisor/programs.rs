@@ -313,6 +313,9 @@ impl Hub {
             report.hints = program.hints(policy);
         }
         report.violations = stopped::between(&program.stopped_before, &self.run.violations());
+        if report.limit.as_deref() == Some("memory") {
+            self.tell_memory(&mut report, program.oom_before);
+        }
         let body = json!({
             "outcome": report.outcome, "code": report.code, "signal": report.signal, "limit": report.limit,
         });

@@ -1,4 +1,5 @@
-//! What the broker of the network stopped while a program ran: counted before its end is told, so that nothing of it is missing.
+//! What the broker of the network stopped while a program ran: counted before its end is told, so that nothing of it is missing. And
+//! what the kernel did for want of memory.
 
 use std::time::Duration;
 
@@ -49,6 +50,21 @@ impl Hub {
         {
             self.conclude(number, report);
         }
+    }
+
+    /// Of memory that was used up: how much may be used, how much was, and what to do instead.
+    pub(super) fn tell_memory(&self, report: &mut Report, before: u64) {
+        let limit = match self.setup.policy.as_ref() {
+            Some(policy) => {
+                let kills = self.run.oom_kills().saturating_sub(before).max(1);
+                report.violations.insert(0, told(&sandbox::out_of_memory(policy, kills), kills));
+                policy.limits.memory.map(|bytes| format!(" is {bytes}")).unwrap_or_default()
+            }
+            None => String::new(),
+        };
+        let most = self.run.usage()["memory_peak"].as_u64().filter(|most| *most > 0);
+        let most = most.map(|bytes| format!(", {} MiB were used at most", bytes >> 20)).unwrap_or_default();
+        report.message = format!("{} (`limits.memory`{limit}{most})", report.message);
     }
 }
 

@@ -76,7 +76,7 @@ pub use record::{facts, plan_recorded, plan_without_values, refused};
 pub use secrets::fits_header;
 pub use streams::{CapturedStream, Last};
 pub use tools::{NoResult, Tools};
-pub use violations::from_output as hints;
+pub use violations::{from_output as hints, out_of_memory};
 
 use begin::Stage;
 use frozen::Files;

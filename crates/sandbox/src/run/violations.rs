@@ -46,9 +46,7 @@ pub(super) fn from_kernel(counters: &Counters, policy: &Policy) -> Vec<Violation
         list.push(Violation { seen: DetectedBy::Kernel, count: counters.pids_refused, ..more_tasks(why) });
     }
     if counters.oom_kills > 0 {
-        let limit = limit_of(policy.limits.memory);
-        let why = format!("{limit} for the whole tree was reached; files below /tmp count too");
-        list.push(Violation { seen: DetectedBy::Kernel, count: counters.oom_kills, ..more_memory(OOM, why) });
+        list.push(out_of_memory(policy, counters.oom_kills));
     }
     if counters.sigsys {
         list.push(kernel(
@@ -65,6 +63,14 @@ pub(super) fn from_kernel(counters: &Counters, policy: &Policy) -> Vec<Violation
     }
     list.extend(counters.full.iter().map(|full| no_room(full, policy)));
     list
+}
+
+/// The violation of a policy in whose sandbox the kernel ended something so often, for want of memory.
+#[must_use]
+pub fn out_of_memory(policy: &Policy, count: u64) -> Violation {
+    let limit = limit_of(policy.limits.memory);
+    let why = format!("{limit} for the whole tree was reached; files below /tmp count too");
+    Violation { seen: DetectedBy::Kernel, count, ..more_memory(OOM, why) }
 }
 
 /// The violation of a limit for which the supervisor ended the run, since nobody else counts here.

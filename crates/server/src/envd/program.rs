@@ -112,9 +112,12 @@ async fn finish(events: Events, end: Result<Json, agent::words::Failure>, place:
     }
 }
 
-/// `exitCode` of what a signal ended is -1; a limit says itself in `error`.
+/// `exitCode` of what a signal ended is -1; a limit says itself in `error`, and what to do instead.
 fn ended(report: &Report) -> Json {
-    let limit = report.limit.as_ref().map(|_| format!("killed: {}", report.message));
+    let own =
+        report.violations.iter().find(|one| Some(one.clause.trim_start_matches("limits.")) == report.limit.as_deref());
+    let instead = own.map(|one| format!(": {}", one.instead)).unwrap_or_default();
+    let limit = report.limit.as_ref().map(|_| format!("killed: {}{instead}", report.message));
     match (report.code, report.signal) {
         (Some(0), _) if limit.is_none() => json!({ "exited": true, "status": "exit status 0" }),
         (Some(code), _) => {
@@ -167,6 +170,13 @@ mod tests {
         assert_eq!(ended(&report(Some(3), None, None)), three);
         let killed = json!({ "exitCode": -1, "status": "signal: killed", "error": "signal: killed" });
         assert_eq!(ended(&report(None, Some(9), None)), killed);
-        assert_eq!(ended(&report(None, Some(9), Some("memory")))["error"], "killed: memory limit 512 MiB");
+        let mut full = report(None, Some(9), Some("memory"));
+        assert_eq!(ended(&full)["error"], "killed: memory limit 512 MiB");
+        let said = json!([{
+            "id": "limits.memory/oom", "clause": "limits.memory", "what": "more", "why": "512M", "instead": "use less", "count": 1,
+            "seen": "kernel",
+        }]);
+        full.violations = serde_json::from_value(said).unwrap();
+        assert_eq!(ended(&full)["error"], "killed: memory limit 512 MiB: use less");
     }
 }

@@ -60,7 +60,7 @@ impl FakeRun {
 
 impl Run for FakeRun {
     fn usage(&self) -> Value {
-        json!({ "wall": 1.0 })
+        json!({ "wall": 1.0, "memory_peak": 67_108_864 })
     }
 
     fn oom_kills(&self) -> u64 {

@@ -37,6 +37,7 @@ struct With {
     hostile: Option<Hostile>,
     name: Option<&'static str>,
     tier: Option<&'static str>,
+    policy: Option<Box<policy::Policy>>,
     /// What happens is recorded in the log of the state folder.
     log: bool,
     /// No agent is there at all.
@@ -119,7 +120,7 @@ async fn begin(folder: &Arc<TempDir>, state: &Folder, with: With) -> Result<Live
         claim,
         info,
         log: with.log.then(|| Log::open(state, None, Options::default()).unwrap()),
-        policy: None,
+        policy: with.policy,
         output: with.output,
         kill_over: with.kill_over,
         life: with.life,

@@ -258,14 +258,28 @@ async fn output_past_its_limit_is_cut_or_ends_the_program() {
 
 #[tokio::test]
 async fn memory_that_the_kernel_counted_is_told_in_the_report_that_it_hit() {
-    let live = live(With::default()).await;
+    let layers = [sandbox::PolicyLayer::Set("limits.memory=64M".to_owned())];
+    let environment = sandbox::Environment::new(Some("/".into()), BTreeMap::new(), 0);
+    let policy = sandbox::load(&layers, &environment, sandbox::Inputs::Later).unwrap().policy;
+    let live = live(With { policy: Some(Box::new(policy)), ..With::default() }).await;
     let client = live.client().await;
     for (kills, limit) in [(0, None), (1, Some("memory"))] {
         let mut stream = client.open(&Ask::Exec(exec(&["sleep"]))).unwrap();
         stream.reply().await.unwrap();
         live.run.kills.store(kills, Ordering::Relaxed);
         stream.control(&ProgramControl::Signal { number: 9, tree: false }).unwrap();
-        assert_eq!(to_end(&mut stream).await.2.limit.as_deref(), limit);
+        let report = to_end(&mut stream).await.2;
+        assert_eq!(report.limit.as_deref(), limit);
+        let stopped: Vec<_> =
+            report.violations.iter().map(|one| (one.id.as_str(), one.seen.as_str(), one.count)).collect();
+        if limit.is_none() {
+            assert!(stopped.is_empty());
+            continue;
+        }
+        assert!(report.message.ends_with("(`limits.memory` is 64M, 64 MiB were used at most)"), "{}", report.message);
+        assert_eq!(stopped, [("limits.memory/oom", "kernel", 1)]);
+        let [stopped] = report.violations.as_slice() else { panic!("one") };
+        assert!(stopped.why.contains("64M") && stopped.instead.contains("a larger `limits.memory`"), "{stopped:?}");
     }
     kill(&client).await;
 }

@@ -38,15 +38,23 @@ pub(crate) fn surroundings(socket: OwnedFd, home: Option<&Path>, alone: bool) ->
     let variable = |name| std::env::vars_os().find(|(key, _)| key == name).map(|(_, value)| value);
     let absolute = |path: PathBuf| Some(path).filter(|path| path.is_absolute());
     let home = home.map(Path::to_owned).or_else(|| absolute(PathBuf::from(variable("HOME")?)));
+    let home = home.unwrap_or_else(|| PathBuf::from("/"));
     let cwd = rustix::process::getcwd(Vec::new()).map_or_else(|_| b"/".to_vec(), std::ffi::CString::into_bytes);
+    let cwd = PathBuf::from(OsString::from_vec(cwd));
     let inside = Inside {
-        home: home.unwrap_or_else(|| PathBuf::from("/")),
-        cwd: PathBuf::from(OsString::from_vec(cwd)),
+        cwd: if are_one(&cwd, &home) { home.clone() } else { cwd },
+        home,
         user: variable("USER").map(|user| user.to_string_lossy().into_owned()).unwrap_or_default(),
         starters: Starters::begin(alone),
         leftovers: Leftovers::default(),
     };
     Ok((socket, inside))
+}
+
+/// Whether two paths lead to the same folder: the home folder is a link.
+fn are_one(one: &Path, other: &Path) -> bool {
+    let stat = |path| rustix::fs::stat(path).map(|stat| (stat.st_dev, stat.st_ino));
+    matches!((stat(one), stat(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// One line for the log, which nobody need read.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
@@ -95,9 +96,20 @@ fn checked(program: &Program) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether a folder is asked for by a name that leads through a link, as the home folder's does: shells call it by that name when
+/// they are told it (`PWD`).
+fn is_by_link(folder: &str) -> bool {
+    let plain = folder.starts_with('/') && !folder.split('/').any(|part| part == "." || part == "..");
+    plain && std::fs::canonicalize(folder).is_ok_and(|real| real != Path::new(folder))
+}
+
 impl Running {
-    pub(super) fn start(program: Program, inside: &mut Inside) -> Result<Self, Failure> {
+    pub(super) fn start(mut program: Program, inside: &mut Inside) -> Result<Self, Failure> {
         checked(&program)?;
+        let home = || inside.home.to_str().filter(|_| inside.cwd == inside.home).map(str::to_owned);
+        if let Some(folder) = program.cwd.clone().or_else(home).filter(|folder| is_by_link(folder)) {
+            program.env.entry("PWD".to_owned()).or_insert(folder);
+        }
         let failed = |errno| {
             let why = error_text(errno);
             failure(code(errno), format!("no streams can be made for the program (limits.files): {why}"))

@@ -40,6 +40,18 @@ fn a_program_gets_its_input_environment_and_folder() {
     agent.eof(stream);
     let heard = agent.end(stream);
     assert_eq!(heard.text(), "one\ntwo words\n/usr\n");
+    // By the name that it was asked by, where that is a link.
+    std::os::unix::fs::symlink("/usr", agent.path("link")).unwrap();
+    let link = agent.path("link").to_str().unwrap().to_owned();
+    for (folder, word, said) in
+        [(&*link, None, &*link), (&*link, Some("/"), "/usr"), (&format!("{link}/../usr"), None, "/usr")]
+    {
+        let mut asked = shell("pwd");
+        asked.cwd = Some(folder.to_owned());
+        asked.env.extend(word.map(|word: &str| ("PWD".to_owned(), word.to_owned())));
+        let (stream, _) = agent.start(asked);
+        assert_eq!(agent.end(stream).text(), format!("{said}\n"), "{folder}");
+    }
     // Without input it reads an empty file.
     assert_eq!(agent.shell("cat; echo end").text(), "end\n");
 }

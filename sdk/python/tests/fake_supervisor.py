@@ -146,6 +146,7 @@ class House:
     """One sandbox that is none."""
 
     def __init__(self, socket, root):
+        self.agent = None
         self.socket, self.root = str(socket), str(root)
         self.breaches, self.asked, self.late = [], [], 0
         self.programs, self.tasks = {}, set()
@@ -203,6 +204,7 @@ class House:
             "id": "abcdefghij0123456789", "name": "box", "labels": {"who": "me"}, "state": self.state, "run": "r-1",
             "tier": "container", "policy": "strict 00", "plan": "11", "created_ms": 1_700_000_000_000, "ends_ms": self.ends,
             "pid": 1, "usage": {"wall": 1.5}, "memory_limit": 256 << 20, "template": "",
+            **({} if self.agent is None else {"agent": self.agent}),
         }
 
     async def do_info(self, stream, asked):

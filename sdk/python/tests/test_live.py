@@ -1,6 +1,7 @@
 """The live half of the package against a supervisor that is none: the protocol, results and errors."""
 
 import asyncio
+import contextlib
 import os
 import pathlib
 import re
@@ -11,7 +12,7 @@ import pytest
 
 import fumehood
 from fake_supervisor import House
-from fumehood import _names
+from fumehood import _names, _sandboxes
 from fumehood._programs import Output
 from fumehood import (
     CommandExitException,
@@ -47,6 +48,43 @@ def box(supervisor):
     made = Sandbox.connect(ID)
     yield made
     made.close()
+
+
+def test_paths_are_of_the_folder_where_programs_start_and_a_workspace_has_its_usual_name_too(box, supervisor, house):
+    box.files.write("mine", "home")
+    assert (house / "root" / "mine").read_text() == "home"
+    supervisor.agent = {"home": "/home/user", "cwd": "/srv/work"}
+    with contextlib.closing(Sandbox.connect(ID)) as other:
+        assert other.files.write("a.txt", "x").path == "/srv/work/a.txt"
+        other.files.write("/workspace/b.txt", "y")
+        assert [one.path for one in other.files.list("/workspace")] == ["/srv/work/a.txt", "/srv/work/b.txt"]
+        assert other.files.read("a.txt") == "x" and other.files.read("/workspace/b.txt") == "y"
+        other.files.rename("a.txt", "/workspace/c.txt")
+        assert (house / "root" / "srv/work/c.txt").read_text() == "x"
+        assert other.files.read("/mine") == "home" and not other.files.exists("/workspaces")
+    (house / "root" / "workspace").mkdir()
+    with contextlib.closing(Sandbox.connect(ID)) as other:
+        # Something of its own is called so.
+        assert other.files.list("/workspace") == []
+    supervisor.agent = {"home": "/home/user", "cwd": "/home/user"}
+    with contextlib.closing(Sandbox.connect(ID)) as other:
+        assert other.files.write("a.txt", "x").path == "/a.txt", "the agent knows where its home is"
+
+
+def test_the_preset_of_code_interpreters_has_their_template_where_it_was_built(house):
+    def asked(*words, flags=()):
+        policy, template, snapshot = words
+        with _sandboxes.create_command(policy, None, None, None, None, None, None, template, snapshot, None, flags, None) as command:
+            return [command[at + 1] for at, word in enumerate(command) if word == "--template"]
+
+    assert asked("data-analysis", None, None) == []
+    names = house / "state" / "templates" / "names"
+    names.mkdir(parents=True)
+    (names / "code-interpreter-v1").write_text("digest")
+    assert asked("data-analysis", None, None) == ["code-interpreter-v1"]
+    assert asked("data-analysis", "other", None) == ["other"] and asked("data-analysis", None, "snapshot") == []
+    assert asked(None, None, None) == [] and asked("strict", None, None) == []
+    assert asked("data-analysis", None, None, flags=["--template=x"]) == []
 
 
 def test_a_command_gives_its_output_and_its_code(box):

@@ -1,4 +1,4 @@
-"""Files of a live sandbox. Paths are absolute inside, or relative to the home of the sandbox's user."""
+"""Files of a live sandbox. Paths are absolute inside, or relative to the folder in which its programs start."""
 
 from __future__ import annotations
 
@@ -17,11 +17,38 @@ MAX_READ = 256 << 20
 #: Entries that ``list`` gives at most.
 MAX_ENTRIES = 200_000
 _CHUNK = 256 * 1024
+#: Where a workspace is shown, unless its policy says otherwise.
+_WORKSPACE = "/workspace"
+
+
+async def place(link: Link, path: Path) -> str:
+    """A path as a request has it: a relative one is of the folder in which programs start, which is the workspace where there is one
+    (without, the home folder). ``/workspace`` is that folder too, where it is shown elsewhere and nothing else is called so."""
+    name = _names.told(path)
+    aside = name == _WORKSPACE or name.startswith(f"{_WORKSPACE}/")
+    if name.startswith("~") or (name.startswith("/") and not aside):
+        return name
+    if link.start is None:
+        agent = (await link.call({"op": "info"})).get("agent") or {}
+        start = str(agent.get("cwd") or "")
+        # Of what is relative to its home, the agent says itself where that is.
+        link.start = "" if start == agent.get("home") else start
+    if not link.start or (aside and link.start == _WORKSPACE):
+        return name
+    if not aside:
+        return posixpath.join(link.start, name)
+    if link.aside is None:
+        try:
+            await link.call({"op": "stat", "path": _WORKSPACE}, missing=FileNotFoundException)
+            link.aside = False
+        except FileNotFoundException:
+            link.aside = True
+    return link.start + name[len(_WORKSPACE):] if link.aside else name
 
 
 async def stat(link: Link, path: Path, timeout: float | None) -> EntryInfo:
     """What is at a path, a link itself."""
-    return entry_of(await link.call({"op": "stat", "path": _names.told(path)}, timeout=timeout, missing=FileNotFoundException))
+    return entry_of(await link.call({"op": "stat", "path": await place(link, path)}, timeout=timeout, missing=FileNotFoundException))
 
 
 async def exists(link: Link, path: Path, timeout: float | None) -> bool:
@@ -42,7 +69,7 @@ async def entries(link: Link, path: Path, depth: int, timeout: float | None) -> 
     """What is in a folder."""
     if depth < 1:
         raise InvalidArgumentException("depth is 1 or more", code="invalid")
-    stream = link.open({"op": "list", "path": _names.told(path), "depth": depth})
+    stream = link.open({"op": "list", "path": await place(link, path), "depth": depth})
     found: list[EntryInfo] = []
     try:
         while True:
@@ -60,7 +87,7 @@ async def entries(link: Link, path: Path, depth: int, timeout: float | None) -> 
 
 async def open_read(link: Link, path: Path, timeout: float | None) -> Stream:
     """A stream that gives the bytes of a file."""
-    stream = link.open({"op": "read", "path": _names.told(path)})
+    stream = link.open({"op": "read", "path": await place(link, path)})
     try:
         await reply(stream, timeout, FileNotFoundException)
         return stream
@@ -102,7 +129,7 @@ async def write(
     metadata: Mapping[str, str] | None = None, timeout: float | None,
 ) -> WriteInfo:
     """Makes or replaces a file; it is seen with its old or its new content, never with a part."""
-    words: dict[str, Any] = {"op": "write", "path": _names.told(path)}
+    words: dict[str, Any] = {"op": "write", "path": await place(link, path)}
     if mode is not None:
         words["mode"] = mode
     if metadata is not None:
@@ -139,7 +166,7 @@ def chunks(data: WriteData) -> Iterator[bytes | memoryview]:
 async def make_dir(link: Link, path: Path, timeout: float | None) -> bool:
     """Makes a folder and those above it; ``False`` if it is there already."""
     try:
-        await link.call({"op": "mkdir", "path": _names.told(path)}, timeout=timeout, missing=FileNotFoundException)
+        await link.call({"op": "mkdir", "path": await place(link, path)}, timeout=timeout, missing=FileNotFoundException)
     except InvalidArgumentException as error:
         if error.code == "exists":
             return False
@@ -151,18 +178,18 @@ async def rename(
     link: Link, old: Path, new: Path, timeout: float | None
 ) -> EntryInfo:
     """Renames; replaces a file."""
-    words = {"op": "move", "from": _names.told(old), "to": _names.told(new)}
+    words = {"op": "move", "from": await place(link, old), "to": await place(link, new)}
     return entry_of(await link.call(words, timeout=timeout, missing=FileNotFoundException))
 
 
 async def remove(link: Link, path: Path, timeout: float | None) -> None:
     """Removes a file, a link, or a folder with all that is in it."""
-    await link.call({"op": "remove", "path": _names.told(path)}, timeout=timeout, missing=FileNotFoundException)
+    await link.call({"op": "remove", "path": await place(link, path)}, timeout=timeout, missing=FileNotFoundException)
 
 
 async def open_watch(link: Link, path: Path, recursive: bool, timeout: float | None) -> Stream:
     """A stream of changes of a folder; it is watched when this returns."""
-    stream = link.open({"op": "watch", "path": _names.told(path), "recursive": recursive})
+    stream = link.open({"op": "watch", "path": await place(link, path), "recursive": recursive})
     try:
         await reply(stream, timeout, FileNotFoundException)
         return stream

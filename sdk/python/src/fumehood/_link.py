@@ -65,6 +65,11 @@ class Stream(ABC):
 class Link(ABC):
     """Any number of requests at once over one connection."""
 
+    #: The folder in which programs start, empty where that is the home folder; ``None``: nobody asked yet.
+    start: str | None = None
+    #: Whether ``/workspace`` is another name of that folder alone; ``None``: nobody asked yet.
+    aside: bool | None = None
+
     @abstractmethod
     def open(self, words: Mapping[str, Any]) -> Stream:
         """Asks."""

@@ -29,6 +29,16 @@ TIMEOUT = Unsaid(300.0)
 _ID = re.compile(r"[a-z0-9]{20,40}\Z")
 
 
+#: The template of code interpreters, and the preset that it is made of.
+_INTERPRETER, _OF_INTERPRETER = "code-interpreter-v1", "data-analysis"
+
+
+def _has_interpreter(flags: Sequence[str]) -> bool:
+    """Whether that template was built, and no flag asks for another."""
+    others = any(flag.startswith(("--template", "--from")) for flag in flags)
+    return not others and os.path.exists(os.path.join(state_folder(), "templates", "names", _INTERPRETER))
+
+
 @contextlib.contextmanager
 def create_command(
     policy: Policies | None,
@@ -48,6 +58,9 @@ def create_command(
     if policy is None and template is None and snapshot is None:
         # Said, since the command line takes the user's own default where nothing is named.
         policy = "strict"
+    if policy == _OF_INTERPRETER and template is None and snapshot is None and _has_interpreter(flags):
+        # The preset is this template's own: what it is for is in there.
+        template = _INTERPRETER
     unsaid = isinstance(timeout, Unsaid)
     with clauses(policy, workspace, None if unsaid else timeout, envs, flags) as arguments:
         command = [find_program(binary), "create", "--json", *arguments]

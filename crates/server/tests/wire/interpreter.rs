@@ -102,6 +102,7 @@ fn answer(stream: u32, ask: &Value) -> Vec<u8> {
     let fails = |code: &str, message: &str| json!({ "error": { "code": code, "message": message } });
     let executed = json!({ "ok": { "context": NEW } });
     let ended = match ask["op"].as_str().unwrap() {
+        "contexts" if ask["defaults"] != json!(["python", "javascript"]) => fails("failed", "without the usual ones"),
         "contexts" => json!({ "ok": { "contexts": [context(NEW, &json!("python"), &json!("/home/user"))] } }),
         "context_create" if ask["language"] == "java" => fails("unsupported", "the sandbox cannot execute java"),
         "context_create" => {

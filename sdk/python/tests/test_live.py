@@ -66,9 +66,10 @@ def test_paths_are_of_the_folder_where_programs_start_and_a_workspace_has_its_us
     with contextlib.closing(Sandbox.connect(ID)) as other:
         # Something of its own is called so.
         assert other.files.list("/workspace") == []
-    supervisor.agent = {"home": "/home/user", "cwd": "/home/user"}
-    with contextlib.closing(Sandbox.connect(ID)) as other:
-        assert other.files.write("a.txt", "x").path == "/a.txt", "the agent knows where its home is"
+    for start in ("/home/user", "/tmp"):
+        supervisor.agent = {"home": "/home/user", "cwd": start}
+        with contextlib.closing(Sandbox.connect(ID)) as other:
+            assert other.files.write("a.txt", "x").path == "/a.txt", "the agent knows where its home is"
 
 
 def test_the_preset_of_code_interpreters_has_their_template_where_it_was_built(house):

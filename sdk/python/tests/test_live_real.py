@@ -258,9 +258,21 @@ def test_files(box):
     for wrong, kind in (("/none", FileNotFoundException), ("/tmp", FumehoodError)):
         with pytest.raises(kind):
             box.files.read(wrong)
-    # Relative to the home of its user, as a command there sees it.
-    box.files.write("mine", "x")
-    assert box.commands.run("cat ~/mine").stdout == "x"
+    # Relative to the workspace, where commands start.
+    mine = box.files.write("mine", "x").path
+    box.files.write("~/other", "y")
+    assert mine != "/home/user/mine" and box.commands.run(f"cat mine {mine} ~/other").stdout == "xxy"
+
+
+def test_relative_paths_are_of_the_workspace_by_each_of_its_names(house):
+    (house / "work").mkdir()
+    with Sandbox("coding-agent", house / "work") as box:
+        box.files.write("a.txt", "x")
+        box.files.write("/workspace/b.txt", "y")
+        assert box.commands.run("cat a.txt b.txt").stdout == "xy"
+        assert [one.path for one in box.files.list("/workspace")] == [f"{house}/work/a.txt", f"{house}/work/b.txt"]
+        box.apply(["a.txt"])
+    assert (house / "work" / "a.txt").read_text() == "x"
 
 
 def test_what_the_sandbox_may_not_do_its_caller_may_not_do_through_it(house, box):

@@ -98,6 +98,18 @@ struct Table {
     starting: usize,
 }
 
+impl Table {
+    /// The default ones come first: what a client has just made is the last of the list.
+    fn add(&mut self, held: ContextHandle) {
+        let at = if held.shown.default {
+            self.contexts.iter().take_while(|one| one.shown.default).count()
+        } else {
+            self.contexts.len()
+        };
+        self.contexts.insert(at, held);
+    }
+}
+
 #[derive(Debug)]
 struct ContextHandle {
     shown: Context,
@@ -191,7 +203,7 @@ impl Manager {
         Self { inner: Arc::new(Inner { programs, settings, table, making, speakers: AtomicU64::new(0) }) }
     }
 
-    /// All contexts, the oldest first.
+    /// All contexts: the default ones, then the others, the oldest first.
     #[must_use]
     pub fn list(&self) -> Contexts {
         let table = self.inner.table();
@@ -212,7 +224,7 @@ impl Manager {
         }
         let has = self.languages().await?.languages;
         missing.retain(|language| has.contains(language));
-        for language in missing.into_iter().rev() {
+        for language in missing {
             let mut held =
                 self.spawn(KernelRequest { language, cwd: wanted.cwd.clone(), env: BTreeMap::new() }, true)?;
             // It is in the list, and ends as one that was used.
@@ -220,7 +232,7 @@ impl Manager {
             held.state.touch();
             let mut table = self.inner.table();
             if table.contexts.len().saturating_add(table.starting) < MAX_CONTEXTS {
-                table.contexts.insert(0, held);
+                table.add(held);
             }
         }
         Ok(self.list())
@@ -251,7 +263,7 @@ impl Manager {
         held.ready = true;
         let shown = held.shown();
         drop(place);
-        inner.table().contexts.push(held);
+        inner.table().add(held);
         Ok(shown)
     }
 

@@ -463,6 +463,9 @@ async fn a_default_context_starts_where_its_first_execution_says() {
 async fn default_contexts_are_listed_before_their_first_use_and_have_their_kernels_with_it() {
     let (manager, fake) = manager();
     let made = manager.create(NewContext::default()).await.unwrap().id;
+    let used = run(&manager, Execute { language: Some("bash".to_owned()), ..code("a") }).await.1.unwrap().context;
+    assert_eq!(manager.list().contexts.into_iter().map(|one| one.id).collect::<Vec<_>>(), [used.clone(), made.clone()]);
+    manager.remove(&used).unwrap();
     let defaults = ["python", "javascript", "r"].map(str::to_owned).to_vec();
     let wanted = ListContexts { defaults, cwd: Some("/home/user".to_owned()) };
     let listed = manager.list_with(wanted.clone()).await.unwrap().contexts;
@@ -472,12 +475,12 @@ async fn default_contexts_are_listed_before_their_first_use_and_have_their_kerne
         [("python", "/home/user", true), ("javascript", "/home/user", true), ("python", "/", false)],
         "there is no kernel for r"
     );
-    assert_eq!((listed[2].id.as_str(), fake.started.load(Ordering::Relaxed)), (made.as_str(), 1), "none was started");
+    assert_eq!((listed[2].id.as_str(), fake.started.load(Ordering::Relaxed)), (made.as_str(), 2), "none was started");
     let id = &listed[1].id;
     let executed = run(&manager, Execute { context: Some(id.clone()), ..code("a") }).await.1.unwrap();
     assert_eq!((&executed.context, executed.restarted), (id, false));
     let executed = run(&manager, Execute { language: Some("javascript".to_owned()), ..code("b") }).await.1.unwrap();
-    assert_eq!((&executed.context, fake.started.load(Ordering::Relaxed)), (id, 2));
+    assert_eq!((&executed.context, fake.started.load(Ordering::Relaxed)), (id, 3));
     let again = manager.list_with(wanted).await.unwrap().contexts;
     let ids = |all: &[Context]| all.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
     assert_eq!(ids(&again), ids(&listed));

@@ -163,7 +163,7 @@ pub struct Context {
     pub last_ms: i64,
 }
 
-/// All contexts: the default ones that were listed before they were used, then the others, the oldest first.
+/// All contexts: the default ones, then the others, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contexts {
     /// The contexts.

@@ -1,4 +1,4 @@
-"""Files of a live sandbox. Paths are absolute inside, or relative to the folder in which its programs start."""
+"""Files of a live sandbox. Paths are absolute inside, or relative to the workspace where there is one, else to the home."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _WORKSPACE = "/workspace"
 
 
 async def place(link: Link, path: Path) -> str:
-    """A path as a request has it: a relative one is of the folder in which programs start, which is the workspace where there is one
-    (without, the home folder). ``/workspace`` is that folder too, where it is shown elsewhere and nothing else is called so."""
+    """A path as a request has it: a relative one is of the folder in which programs start, where that is the workspace or one of an
+    image, else of the home folder. ``/workspace`` is that folder too, where it is shown elsewhere and nothing else is called so."""
     name = _names.told(path)
     aside = name == _WORKSPACE or name.startswith(f"{_WORKSPACE}/")
     if name.startswith("~") or (name.startswith("/") and not aside):
@@ -31,8 +31,8 @@ async def place(link: Link, path: Path) -> str:
     if link.start is None:
         agent = (await link.call({"op": "info"})).get("agent") or {}
         start = str(agent.get("cwd") or "")
-        # Of what is relative to its home, the agent says itself where that is.
-        link.start = "" if start == agent.get("home") else start
+        # Without such a folder; what is relative to its home, the agent itself knows the place of.
+        link.start = "" if start in (agent.get("home"), "/tmp", "/") else start
     if not link.start or (aside and link.start == _WORKSPACE):
         return name
     if not aside:

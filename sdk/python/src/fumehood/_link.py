@@ -65,7 +65,7 @@ class Stream(ABC):
 class Link(ABC):
     """Any number of requests at once over one connection."""
 
-    #: The folder in which programs start, empty where that is the home folder; ``None``: nobody asked yet.
+    #: The workspace, or the working folder of an image; empty where there is none; ``None``: nobody asked yet.
     start: str | None = None
     #: Whether ``/workspace`` is another name of that folder alone; ``None``: nobody asked yet.
     aside: bool | None = None

@@ -73,8 +73,8 @@ class WatchHandle:
 
 
 class Filesystem:
-    """Files of a sandbox: ``box.files``. Paths are absolute inside, or relative to the folder in which its programs start: the
-    workspace where there is one, else the home of its user. ``/workspace`` is the workspace, also where it is shown elsewhere.
+    """Files of a sandbox: ``box.files``. Paths are absolute inside, or relative to the workspace where there is one (to the
+    working folder of an image), else to the home of its user. ``/workspace`` is the workspace, also where it is shown elsewhere.
 
     A name that is no text is what ``os.fsdecode`` makes of it (``"caf\\udce9"``), in what is asked and in what is answered; bytes
     are taken too.

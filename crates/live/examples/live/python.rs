@@ -24,7 +24,8 @@ fn sandbox(scene: &Scene) -> Result<Created, String> {
         let said = String::from_utf8_lossy(&built.stderr);
         return Err(format!("`{TEMPLATE}` was not built: {}", said.lines().next().unwrap_or_default()));
     }
-    let mut layers = Store::new(state(scene)).find(TEMPLATE).unwrap().layers();
+    let template = Store::new(state(scene)).find(TEMPLATE).unwrap();
+    let mut layers: Vec<Layer> = template.layers().into_iter().map(Into::into).collect();
     layers.push(Layer::Set("limits.wall=\"10m\"".to_owned()));
     let imports = Some(vec!["pandas".to_owned()]);
     let request = Request { layers, template: TEMPLATE.to_owned(), imports, ..Request::default() };

@@ -15,6 +15,7 @@ use super::guarded::Guarding;
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, load};
 use super::marks::leaves;
 use super::parts;
+use super::reflog::Tips;
 use super::store::keep;
 use crate::protect::List;
 use crate::state::{Cross, Dir, PathText, RunId, State, path_text};
@@ -148,11 +149,12 @@ pub(crate) fn apply_own(
     if !conflicts.is_empty() {
         return Ok(Applied::Conflicts(conflicts));
     }
+    let tips = Tips::of(&root, &todo);
     let mut work = Work::begin(state, &manifest, &root, &store, (&todo, now))?;
     let result = work.stage(&todo).and_then(|()| work.commit(&todo));
     work.end(result.is_err())?;
     match result {
-        Ok(()) => {}
+        Ok(()) => tips.log(&root, run, now),
         Err(ExchangeError::Conflict(conflict)) => return Ok(Applied::Conflicts(vec![conflict])),
         Err(ExchangeError::Failed(error)) => return Err(error),
     }

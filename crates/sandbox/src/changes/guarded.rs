@@ -5,10 +5,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use super::honest::{Honest, LIES};
+use super::honest::{Honest, Judged, LIES};
 use super::manifest::{Change, Entry, Kind, Manifest};
 use crate::protect::{
-    self, Branches, DATA, Led, List, NEW_REPOSITORY, NodeChange, Part, REPOSITORY, ServerFiles, Verdict,
+    self, Branches, DATA, Led, List, NEW_REPOSITORY, NodeChange, Part, REPOSITORY, ServerFiles, Verdict, WorkTree,
     config_objection, index_objection, judge, makes_repository, named_by_git, objection, part, split, with_links,
 };
 use crate::state::{Cross, Dir};
@@ -31,6 +31,10 @@ pub(super) struct Guarding<'a> {
     /// Other paths that are held, and why: what links among the control files lead to, documents of the policy, what git's
     /// configuration on the host names, what is hidden.
     steering: BTreeMap<PathBuf, &'static str>,
+    /// What the run made or changed.
+    changed: BTreeMap<&'a Path, &'a Entry>,
+    /// New commits that were looked into.
+    commits: BTreeSet<Vec<u8>>,
 }
 
 /// Why nothing of a repository is taken.
@@ -38,6 +42,17 @@ pub(crate) const PARTIAL: &str = "version control: the run fetched a part of the
                        that are not there";
 /// Why what belongs to a worktree is held.
 const OTHER_WORKTREE: &str = "version control: it is of a worktree that lies out of the workspace";
+/// Where git keeps what is still to be done.
+const LISTS: [&str; 3] = ["rebase-merge", "rebase-apply", "sequencer"];
+/// Why such a folder is held.
+const HALF_REMOVED: &str =
+    "version control: a part of what a rebase or the like has still to do was removed: it would go on without";
+/// Why a branch stays where it is.
+const OTHER_COMMIT: &str = "it names a commit that is neither new, with a tree of its own, nor where a branch of the host's is: nobody looked at what \
+                            that one says of servers";
+/// Why `HEAD` stays on its branch.
+const OTHER_REMOTE: &str =
+    "the host has that branch, and pulls it from or pushes it to another server than the one that it is on";
 /// Why a path of git's configuration is held.
 const NAMED: &str = "version control: git's configuration names it";
 /// Why a hidden path is held.
@@ -121,6 +136,18 @@ fn other_worktrees<'a>(manifest: &'a Manifest, host: &Dir) -> BTreeSet<&'a Path>
     folders.into_iter().filter(|folder| is_one(folder) && is_elsewhere(folder)).collect()
 }
 
+/// Of a rebase and the like, folders of which the run removed a part: git goes on without what is not listed any more.
+fn half_removed(manifest: &Manifest) -> impl Iterator<Item = &Path> {
+    let is_removed =
+        |path: &Path| manifest.entries.iter().any(|entry| entry.path == path && entry.change == Change::Removed);
+    let removed = manifest.entries.iter().filter(|entry| entry.change == Change::Removed);
+    let lists = removed.filter_map(|entry| {
+        let is_list = |folder: &&Path| folder.file_name().is_some_and(|name| LISTS.iter().any(|list| name == *list));
+        entry.path.ancestors().skip(1).find(is_list)
+    });
+    lists.filter(move |list| !is_removed(list))
+}
+
 impl<'a> Guarding<'a> {
     pub(super) fn of(list: &'a List, manifest: &'a Manifest, host: Option<&'a Dir>, blobs: Option<&'a Dir>) -> Self {
         let (repositories, new) = repositories(manifest, host);
@@ -136,11 +163,12 @@ impl<'a> Guarding<'a> {
             let gone = rest == Path::new("HEAD") && !manifest.has_other(&entry.path, Change::Removed);
             Some((entry.path.parent().filter(|_| gone)?, "version control: the repository would be gone".to_owned()))
         });
+        let half = half_removed(manifest).map(|folder| (folder, HALF_REMOVED.to_owned()));
         let new = new.into_iter().map(|folder| (folder, format!("version control: {NEW_REPOSITORY}")));
         let partial = partial(manifest, &repositories).map(|folder| (folder, PARTIAL.to_owned()));
         let others = host.map(|host| other_worktrees(manifest, host)).unwrap_or_default();
         let others = others.into_iter().map(|folder| (folder, OTHER_WORKTREE.to_owned()));
-        let folders: Vec<_> = folders.chain(emptied).chain(new).chain(partial).chain(others).collect();
+        let folders: Vec<_> = folders.chain(emptied).chain(half).chain(new).chain(partial).chain(others).collect();
         let mut led = host.map(|host| protect::led(&manifest.workspace, host, list)).unwrap_or_default();
         let mut tops: BTreeSet<&Path> = led.repositories.iter().map(PathBuf::as_path).collect();
         tops.extend(manifest.entries.iter().flat_map(|entry| entry.path.ancestors().skip(1)));
@@ -150,14 +178,18 @@ impl<'a> Guarding<'a> {
             named = with_links(&manifest.workspace, host, named);
         }
         let steering = steering(list, manifest, led, named);
-        let mut all = Self { list, folders, host, blobs, repositories, steering };
+        let changed = manifest.entries.iter().filter(|entry| entry.change != Change::Removed);
+        let changed = changed.map(|entry| (entry.path.as_path(), entry)).collect();
+        let commits = BTreeSet::new();
+        let mut all = Self { list, folders, host, blobs, repositories, steering, changed, commits };
         // In what is held already, such as a new repository, nobody needs to look.
         let open = |entry: &&Entry| !all.folders.iter().any(|(folder, _)| entry.path.starts_with(folder));
         let objects = manifest.entries.iter().filter(open).filter_map(|entry| match all.verdict(entry) {
             Verdict::Contents(kind) if kind.holds_objects() => Some((entry.path.as_path(), (entry, kind))),
             Verdict::Contents(_) | Verdict::Free | Verdict::Held(_) => None,
         });
-        let (lies, files) = Honest::of(blobs, objects.collect()).lies();
+        let Judged { lies, files, commits } = Honest::of(blobs, objects.collect()).judged();
+        all.commits = commits;
         let lied: BTreeSet<&Path> = lies.into_iter().map(|entry| all.of_git(&entry.path)).collect();
         let mut servers = BTreeMap::<&Path, ServerFiles>::new();
         for (entry, files) in files {
@@ -212,12 +244,21 @@ impl<'a> Guarding<'a> {
                 let why = match self.contents(entry) {
                     Some((before, now)) if kind == protect::Kind::Index => {
                         let hash = self.host.and_then(|host| protect::Hash::of(host, &entry.path));
-                        index_objection(&before, &now, hash, &|path| self.has_submodule(entry, path))
+                        let has_submodule = |path: &Path| self.has_submodule(entry, path);
+                        let is_seen = |path: &Path, name: &[u8]| self.is_seen(entry, path, (hash, name));
+                        index_objection(
+                            &before,
+                            &now,
+                            hash,
+                            &WorkTree { has_submodule: &has_submodule, is_seen: &is_seen },
+                        )
                     }
                     Some((before, now)) if kind == protect::Kind::Config => {
                         config_objection(&before, &now, &self.has_branch(entry))
                     }
-                    Some((before, now)) => objection(kind, &before, &now),
+                    Some((before, now)) => {
+                        objection(kind, &before, &now).or_else(|| self.elsewhere(entry, kind, (&before, &now)))
+                    }
                     None => Some("it is too large to be judged, or cannot be read".to_owned()),
                 };
                 why.map(|why| format!("version control: {why}"))
@@ -258,10 +299,65 @@ impl<'a> Guarding<'a> {
 
     /// Whether the host has a repository at a path of the working tree of this index.
     fn has_submodule(&self, index: &Entry, path: &Path) -> bool {
-        let top = split(&index.path).filter(|(_, rest)| rest == Path::new("index"));
-        let top = top.and_then(|(folder, _)| folder.parent().map(Path::to_owned));
-        let there = self.host.zip(top).and_then(|(host, top)| host.enter(top.join(path), Cross::No).ok());
+        let there = self.host.zip(top(index)).and_then(|(host, top)| host.enter(top.join(path), Cross::No).ok());
         there.is_some_and(|there| matches!(there.kind(".git"), Ok(Some(_))))
+    }
+
+    /// Whether the run changed the file of a new entry of an index, or the host's file is what the entry says. Of other working trees
+    /// than the repository's own nobody knows here.
+    fn is_seen(&self, index: &Entry, path: &Path, (hash, name): (Option<protect::Hash>, &[u8])) -> bool {
+        let Some((top, hash)) = top(index).zip(hash) else { return true };
+        let path = top.join(path);
+        let is_same = || self.host.is_some_and(|host| protect::is_blob(host, &path, name, hash));
+        // A file that is held is not there.
+        self.changed.get(path.as_path()).is_some_and(|entry| self.why(entry).is_none()) || is_same()
+    }
+
+    /// Why a branch or `HEAD` stays where it is: what it would name is neither of the run nor of a branch of the host's, or is
+    /// pushed elsewhere.
+    fn elsewhere(&self, entry: &Entry, kind: protect::Kind, (before, now): (&[u8], &[u8])) -> Option<String> {
+        let folder = self.of_git(&entry.path);
+        let name = |text: &[u8]| policy::json::unhex(std::str::from_utf8(text.trim_ascii_end()).ok()?);
+        let named: Vec<Vec<u8>> = match kind {
+            protect::Kind::Head if now.starts_with(b"ref: ") => {
+                return (!self.is_pushed_alike(folder, before, now)).then(|| OTHER_REMOTE.to_owned());
+            }
+            protect::Kind::Reference if !entry.path.starts_with(folder.join("refs/heads")) => return None,
+            protect::Kind::Head | protect::Kind::Reference => name(now).into_iter().collect(),
+            protect::Kind::PackedRefs => {
+                let known: BTreeSet<_> = protect::branches_of(before).collect();
+                protect::branches_of(now).filter(|one| !known.contains(one)).filter_map(|(_, id)| name(id)).collect()
+            }
+            protect::Kind::Config
+            | protect::Kind::Index
+            | protect::Kind::Loose(_)
+            | protect::Kind::Pack(_)
+            | protect::Kind::BesidePack
+            | protect::Kind::Large(_) => return None,
+        };
+        let unknown: Vec<Vec<u8>> = named.into_iter().filter(|id| !self.commits.contains(id)).collect();
+        if unknown.is_empty() {
+            return None;
+        }
+        let branches = self.host.map(|host| Branches::of(host, &folder.join("config")).tips());
+        let is_known = |id: &Vec<u8>| branches.as_ref().is_some_and(|known| known.values().any(|tip| tip == id));
+        (!unknown.iter().all(is_known)).then(|| OTHER_COMMIT.to_owned())
+    }
+
+    /// Whether the branch that `HEAD` names is pushed to where the one before is, if the host has it.
+    fn is_pushed_alike(&self, folder: &Path, before: &[u8], now: &[u8]) -> bool {
+        let of = |head: &[u8]| {
+            let name = String::from_utf8_lossy(head).trim_end().to_owned();
+            name.strip_prefix("ref: refs/heads/").map(str::to_owned)
+        };
+        let Some(now) = of(now) else { return true };
+        let config = folder.join("config");
+        let Some(host) = self.host.filter(|host| Branches::of(host, &config).has(&now)) else { return true };
+        let text = host.read(&config, MAX_JUDGED).unwrap_or_default();
+        let before = of(before).unwrap_or_default();
+        protect::remotes_of(&text, &before)
+            .zip(protect::remotes_of(&text, &now))
+            .is_some_and(|(one, other)| one == other)
     }
 
     /// Whether the repository of a configuration has a branch on the host.
@@ -290,6 +386,12 @@ impl<'a> Guarding<'a> {
         let now = entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok());
         before.zip(now)
     }
+}
+
+/// The working tree of a repository's own index.
+fn top(index: &Entry) -> Option<PathBuf> {
+    let (folder, _) = split(&index.path).filter(|(_, rest)| rest == Path::new("index"))?;
+    folder.parent().map(Path::to_owned)
 }
 
 fn verdict(list: &List, repositories: &BTreeSet<&Path>, entry: &Entry) -> Verdict {

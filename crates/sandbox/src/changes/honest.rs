@@ -2,12 +2,12 @@
 //!
 //! What names objects - branches, the index, logs - waits for them: where one is not taken, nothing of its folder is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::guarded::MAX_JUDGED;
 use super::manifest::{Change, Entry};
-use crate::protect::{Kind, MAX_UNPACKED, Name, ServerFiles, beside, is_loose};
+use crate::protect::{Kind, MAX_UNPACKED, Name, NewObjects, ServerFiles, beside, is_loose};
 use crate::state::Dir;
 
 /// Why a folder of git's is held with all that is in it.
@@ -15,38 +15,46 @@ pub(crate) const LIES: &str = "version control: not all objects in it are what t
                                be looked at here): git would show others under ids that were reviewed. In the place of an index that the run \
                                made take the `.pack` alone and run `git index-pack` on it";
 
+/// What the objects of a run are.
+pub(super) struct Judged<'a> {
+    pub(super) lies: Vec<&'a Entry>,
+    pub(super) files: Vec<(&'a Entry, ServerFiles)>,
+    pub(super) commits: BTreeSet<Vec<u8>>,
+}
+
 /// Looks into the objects of one run.
 pub(super) struct Honest<'a> {
     blobs: Option<&'a Dir>,
     objects: BTreeMap<&'a Path, (&'a Entry, Kind)>,
     left: u64,
-    files: ServerFiles,
+    seen: NewObjects,
 }
 
 impl<'a> Honest<'a> {
     pub(super) fn of(blobs: Option<&'a Dir>, objects: BTreeMap<&'a Path, (&'a Entry, Kind)>) -> Self {
-        Self { blobs, objects, left: MAX_UNPACKED, files: ServerFiles::default() }
+        Self { blobs, objects, left: MAX_UNPACKED, seen: NewObjects::default() }
     }
 
-    /// The objects that are not what they are called, and those of which nobody can say; and what each of the others brings of the
-    /// files that say which servers are asked.
-    pub(super) fn lies(mut self) -> (Vec<&'a Entry>, Vec<(&'a Entry, ServerFiles)>) {
+    /// The objects that are not what they are called, and those of which nobody can say; what each of the others brings of the files
+    /// that say which servers are asked; and the new commits that were looked into.
+    pub(super) fn judged(mut self) -> Judged<'a> {
         let all: Vec<_> = self.objects.values().copied().collect();
         let (mut lies, mut files) = (Vec::new(), Vec::new());
         for (entry, kind) in all {
             if !self.is_honest(entry, kind) {
                 lies.push(entry);
             }
-            files.extend(Some((entry, std::mem::take(&mut self.files))).filter(|(_, files)| !files.is_empty()));
+            let found = std::mem::take(&mut self.seen.files);
+            files.extend(Some((entry, found)).filter(|(_, found)| !found.is_empty()));
         }
-        (lies, files)
+        Judged { lies, files, commits: self.seen.commits() }
     }
 
     fn is_honest(&mut self, entry: &Entry, kind: Kind) -> bool {
         match kind {
             Kind::Large(name) => entry.sha256.as_deref() == Some(name.text().as_str()),
             Kind::Loose(name) => match self.content(entry) {
-                Some(file) => is_loose(&name, &file, &mut self.left, &mut self.files),
+                Some(file) => is_loose(&name, &file, &mut self.left, &mut self.seen),
                 None => false,
             },
             Kind::Pack(name) => self.is_indexed(entry, &name),
@@ -59,7 +67,7 @@ impl<'a> Honest<'a> {
     /// Whether what the run put beside a pack is what is made from it here. A pack without an index holds nothing for git.
     fn is_indexed(&mut self, entry: &Entry, name: &Name) -> bool {
         let Some(pack) = self.content(entry) else { return false };
-        let Some(made) = beside(name, &pack, &mut self.left, &mut self.files) else { return false };
+        let Some(made) = beside(name, &pack, &mut self.left, &mut self.seen) else { return false };
         let same = |end: &str, made: &[u8]| {
             let path: PathBuf = entry.path.with_extension(end);
             let there = self.objects.get(path.as_path());

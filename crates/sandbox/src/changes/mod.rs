@@ -17,6 +17,7 @@ mod manifest;
 mod marks;
 mod order;
 mod parts;
+mod reflog;
 mod store;
 #[cfg(test)]
 mod again {

@@ -1,5 +1,5 @@
 //! What of git's files is taken otherwise than as the run left it: of a configuration its harmless keys, and the rest stays with
-//! the run; of an index and a list of references what git does not believe unseen; and no rights for others to write.
+//! the run; of an index and a list of references what git does not believe unseen. And of all files no new rights for others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -17,8 +17,10 @@ use crate::protect::{self, Hash, List, Part, makes_repository, settled, split};
 use crate::state::{Cross, Dir};
 use policy::json::sha256_hex;
 
-/// Rights of others than the owner to write.
-const OTHERS: u32 = 0o022;
+/// Rights of the owner: the run's own.
+const OWNER: u32 = 0o700;
+/// The right of everybody to write, which nothing new has.
+const OTHERS_WRITE: u32 = 0o002;
 
 /// A configuration that is taken in part: as the run left it, and which keys stay.
 pub(super) struct Parted {
@@ -52,8 +54,8 @@ pub(super) fn part(
     Ok(parted)
 }
 
-/// Puts what may be taken of git's files into the list: of an index what git does not believe unseen, and of all of them no new
-/// rights for others to write. The list on the disk is not changed.
+/// Puts what may be taken into the list: of an index what git does not believe unseen, and of all files no new rights for others; who
+/// may read may execute. The list on the disk is not changed.
 pub(super) fn settle(
     manifest: &mut Manifest,
     paths: Option<&[PathBuf]>,
@@ -64,14 +66,12 @@ pub(super) fn settle(
         manifest.choose(paths)?.into_iter().filter(present).map(|entry| entry.path.clone()).collect();
     let mut others = BTreeMap::new();
     for entry in manifest.entries.iter_mut().filter(|entry| present(&&**entry) && chosen.contains(&entry.path)) {
+        entry.mode &= entry.base.as_ref().map_or(!OTHERS_WRITE, |base| OWNER | base.mode | (base.mode & 0o044) >> 2);
         let mut is_other =
             |folder: &Path| *others.entry(folder.to_owned()).or_insert_with(|| is_repository(root, folder));
         if split(&entry.path).is_none() && !entry.path.ancestors().any(&mut is_other) {
             continue;
         }
-        // What a group may write in a shared repository it may write in what is new.
-        let had = entry.base.as_ref().map_or(0o020, |base| base.mode);
-        entry.mode &= !OTHERS | had;
         let before = || root.read(&entry.path, MAX_JUDGED).unwrap_or_default();
         let of = |name: &str| {
             let sum = entry.sha256.as_deref().filter(|_| is_called(entry, name));

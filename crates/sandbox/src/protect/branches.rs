@@ -1,13 +1,20 @@
 //! The branches that a repository on the host has.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
+use super::links::files;
+use super::references::branches_of;
 use crate::state::{Cross, Dir};
 
 /// A larger list is not read.
 const MAX_LIST: u64 = 64 << 20;
+
+/// No reference is larger.
+const MAX_REFERENCE: u64 = 4096;
 
 /// The branches of the repository whose configuration this is.
 #[derive(Debug)]
@@ -37,6 +44,24 @@ impl Branches {
             Err(Errno::NOENT) => Self { heads, list: Vec::new(), unknown: false },
             Err(_) => unknown,
         }
+    }
+
+    /// What each names, by its name.
+    #[must_use]
+    pub fn tips(&self) -> BTreeMap<String, Vec<u8>> {
+        let id = |text: &[u8]| policy::json::unhex(std::str::from_utf8(text.trim_ascii_end()).ok()?);
+        let packed = branches_of(&self.list).filter_map(|(name, text)| {
+            let name = name.strip_prefix(b"refs/heads/").unwrap_or(name);
+            Some((String::from_utf8_lossy(name).into_owned(), id(text)?))
+        });
+        let loose = self.heads.iter().flat_map(|heads| {
+            let paths = files(heads, Path::new(""), &[], FileType::RegularFile);
+            let named = |path: PathBuf| {
+                Some((path.to_string_lossy().into_owned(), id(&heads.read(path, MAX_REFERENCE).ok()?)?))
+            };
+            paths.into_iter().filter_map(named)
+        });
+        packed.chain(loose).collect()
     }
 
     /// Whether there is one of this name, or may be.

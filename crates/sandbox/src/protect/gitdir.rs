@@ -12,7 +12,7 @@ use policy::protected::folded;
 pub use policy::protected::makes_repository;
 
 use super::objects::Name;
-use super::references::{TAKEN_FOR_ID, is_id, is_plain_head, is_plain_part, is_replace, packed_refs};
+use super::references::{is_hash, is_plain_head, is_plain_part, is_replace, new_name, packed_refs};
 
 /// What stands at a path of git's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,17 +176,8 @@ const HALF_DONE: &str =
     "a merge, cherry-pick or revert that was begun and not ended: the next commit outside would end it";
 
 /// Files that are harmless at the top of a folder of git's.
-const TOP: [&[u8]; 9] = [
-    b"HEAD",
-    b"packed-refs",
-    b"index",
-    b"COMMIT_EDITMSG",
-    b"MERGE_MSG",
-    b"SQUASH_MSG",
-    b"TAG_EDITMSG",
-    b"description",
-    b"gc.log",
-];
+const TOP: [&[u8]; 7] =
+    [b"HEAD", b"packed-refs", b"index", b"COMMIT_EDITMSG", b"TAG_EDITMSG", b"description", b"gc.log"];
 
 fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
     let harmless = match parts {
@@ -211,9 +202,21 @@ fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
         // What git makes under no such name others take for an option, or stop at.
         [b"refs" | b"logs", ..] if what != NodeChange::Removed && !is_branch_of(parts) => false,
         // Under that of a branch, a tag or a server.
-        [b"refs", ..] if what == NodeChange::NewFile && is_id(parts) => return Verdict::Held(TAKEN_FOR_ID),
+        [b"refs", _, ..] if what == NodeChange::NewFile && new_name(parts).is_some() => {
+            return Verdict::Held(new_name(parts).unwrap_or(UNKNOWN));
+        }
+        [b"refs", b"tags", ..] if matches!(what, NodeChange::File | NodeChange::Removed) => {
+            return Verdict::Held("a tag of the host's is what it was");
+        }
+        [b"refs", b"heads", b"git-annex"] if !is_folder(what) => {
+            return Verdict::Held("git-annex reads from it which servers it asks and sends to");
+        }
+        [b"refs", other, ..] if !is_folder(what) && *other != b"heads" && *other != b"tags" => false,
+        [b"packed-refs"] if what == NodeChange::Removed => return Verdict::Held("all that it lists would be gone"),
         [b"refs", _, ..] if is_file(what) => return Verdict::Contents(Kind::Reference),
-        [b"MERGE_MODE" | b"AUTO_MERGE"] if what != NodeChange::Removed => return Verdict::Held(HALF_DONE),
+        [b"MERGE_MODE" | b"AUTO_MERGE" | b"MERGE_MSG" | b"SQUASH_MSG"] if what != NodeChange::Removed => {
+            return Verdict::Held(HALF_DONE);
+        }
         [name]
             if what != NodeChange::Removed && is_head(name) && !is_remembered(Path::new(OsStr::from_bytes(name))) =>
         {
@@ -230,7 +233,8 @@ fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
         // What git writes as a file it could not write any more where a folder stands.
         [name] => {
             !is_folder(what) && (TOP.contains(name) || is_head(name))
-                || what == NodeChange::Removed && [&b"MERGE_MODE"[..], b"AUTO_MERGE"].contains(name)
+                || what == NodeChange::Removed
+                    && [&b"MERGE_MODE"[..], b"AUTO_MERGE", b"MERGE_MSG", b"SQUASH_MSG"].contains(name)
         }
         [_, _, ..] => false,
     };
@@ -312,14 +316,12 @@ fn large(rest: &[&[u8]], what: NodeChange) -> Verdict {
 #[must_use]
 pub fn objection(kind: Kind, before: &[u8], now: &[u8]) -> Option<String> {
     match kind {
-        Kind::Head => {
-            (!is_plain_head(now)).then(|| "it names no branch: git would look for a repository elsewhere".to_owned())
-        }
-        Kind::Reference => {
-            let leads = now.trim_ascii_start().starts_with(b"ref:");
-            (leads && !is_plain_head(now))
-                .then(|| "it leads to no reference: git would write one where it leads".to_owned())
-        }
+        Kind::Head => (!is_plain_head(now)).then(|| {
+            "it names neither a branch nor a commit: git would look for a repository elsewhere, or move what it names"
+                .to_owned()
+        }),
+        Kind::Reference => (!is_hash(now.trim_ascii_end()))
+            .then(|| "it names no commit but another reference, and would go where that one goes".to_owned()),
         Kind::PackedRefs => packed_refs(before, now),
         // They need more than two files to be judged (`crate::changes`, [`super::config_objection`], [`super::index_objection`]).
         Kind::Config | Kind::Index | Kind::Loose(_) | Kind::Pack(_) | Kind::BesidePack | Kind::Large(_) => {
@@ -330,6 +332,7 @@ pub fn objection(kind: Kind, before: &[u8], now: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::references::TAKEN_FOR_ID;
     use super::*;
 
     fn of(path: &str, what: NodeChange) -> Verdict {
@@ -368,7 +371,8 @@ mod tests {
         ] {
             assert_eq!(of(path, NodeChange::NewFile), kind.map_or(Verdict::Harmless, Verdict::Contents), "{path}");
             assert!(matches!(of(path, NodeChange::Link), Verdict::Held(_)), "{path} as a link");
-            assert_eq!(of(path, NodeChange::Removed), Verdict::Harmless, "{path}");
+            let is_list = path == "packed-refs";
+            assert_eq!(of(path, NodeChange::Removed) == Verdict::Harmless, !is_list, "{path}");
         }
         assert_eq!(of("config", NodeChange::File), Verdict::Contents(Kind::Config));
         assert_eq!(of("HEAD", NodeChange::File), Verdict::Contents(Kind::Head));
@@ -448,7 +452,12 @@ mod tests {
         }
         for path in ["refs/tags/a8f9508", "refs/heads/0123456789", "refs/remotes/a8f9508/HEAD"] {
             assert_eq!(of(path, NodeChange::NewFile), Verdict::Held(TAKEN_FOR_ID), "{path}");
-            assert_eq!(of(path, NodeChange::File), Verdict::Contents(Kind::Reference), "{path} of the host's");
+            let is_branch = path.starts_with("refs/heads");
+            assert_eq!(
+                of(path, NodeChange::File) == Verdict::Contents(Kind::Reference),
+                is_branch,
+                "{path} of the host's"
+            );
         }
         for path in ["refs/heads/cafe", "refs/heads/x/a8f9508", "refs/tags/v1.0.0"] {
             assert_eq!(of(path, NodeChange::NewFile), Verdict::Contents(Kind::Reference), "{path}");

@@ -92,38 +92,52 @@ impl Hash {
     }
 }
 
-/// Why git's index may not take the place of another; what is not understood may not. `is_submodule`: whether there is one of the
-/// host's at a path.
+/// What the host says of the working tree of an index.
+#[expect(missing_debug_implementations, reason = "functions have none")]
+pub struct WorkTree<'a> {
+    /// Whether there is a repository of the host's at a path.
+    pub has_submodule: &'a dyn Fn(&Path) -> bool,
+    /// Whether the file at a path is what an entry of this hash says, or becomes what the run made of it.
+    pub is_seen: &'a dyn Fn(&Path, &[u8]) -> bool,
+}
+
+/// Why git's index may not take the place of another; what is not understood may not.
 #[must_use]
-pub fn index_objection(
-    before: &[u8],
-    now: &[u8],
-    hash: Option<Hash>,
-    is_submodule: &dyn Fn(&Path) -> bool,
-) -> Option<String> {
+pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>, tree: &WorkTree<'_>) -> Option<String> {
     let Some(hash) = hash.map(Hash::bytes) else { return Some(UNKNOWN.to_owned()) };
     let Some(entries) = entries(now, hash) else { return Some(UNKNOWN.to_owned()) };
-    let unseen = entries_of_host(before, hash).filter(Entry::is_unseen);
-    let unseen: BTreeSet<Vec<u8>> = unseen.map(|entry| entry.path).collect();
-    let is_read = |entry: &Entry<'_>| READ_AS_FILES.contains(&entry.path.as_slice());
-    let is_kept = |entry: &Entry<'_>| is_read(entry) || entry.is_submodule();
-    let hosts: Vec<Entry<'_>> = entries_of_host(before, hash).filter(is_kept).collect();
-    let there = |path: &[u8]| is_submodule(Path::new(OsStr::from_bytes(path)));
-    entries.iter().find_map(|entry| {
+    let hosts: BTreeMap<Vec<u8>, Entry<'_>> =
+        entries_of_host(before, hash).map(|entry| (entry.path.clone(), entry)).collect();
+    let refused = |path: &[u8], why: &str| Some(format!("its entry {} {why}", crate::fault::show_bytes(path)));
+    let found = entries.iter().find_map(|entry| {
+        let host = hosts.get(&entry.path);
+        let is_same = host.is_some_and(|host| host.content() == entry.content());
+        let path = Path::new(OsStr::from_bytes(&entry.path));
         let why = if !is_plain(&entry.path) {
             "would be written where git writes nothing"
-        } else if entry.is_unseen() && !unseen.contains(&entry.path) {
+        } else if entry.is_unseen() && !host.is_some_and(Entry::is_unseen) {
             "is one that git does not look at any more, whatever the file becomes"
-        } else if is_read(entry)
-            && !hosts.iter().any(|host| host.path == entry.path && host.content() == entry.content())
-        {
+        } else if is_same {
+            return None;
+        } else if READ_AS_FILES.contains(&entry.path.as_slice()) {
             "is read where no file of this name is there, and says which server is asked"
-        } else if entry.is_submodule() && !hosts.iter().any(|host| host.path == entry.path) && !there(&entry.path) {
+        } else if entry.is_submodule() && !host.is_some_and(Entry::is_submodule) && !(tree.has_submodule)(path) {
             "is of a submodule that the host has not: git looks at no file there"
+        } else if !entry.is_submodule() && !entry.content().is_some_and(|(_, hash)| (tree.is_seen)(path, hash)) {
+            "is of other contents than the file there, which the run did not change: the next commit would have them"
         } else {
             return None;
         };
-        Some(format!("its entry {} {why}", crate::fault::show_bytes(&entry.path)))
+        refused(&entry.path, why)
+    });
+    let kept: BTreeMap<&[u8], &Entry<'_>> = entries.iter().map(|entry| (entry.path.as_slice(), entry)).collect();
+    let unseen = hosts.values().filter(|host| host.is_unseen());
+    found.or_else(|| {
+        let is_kept = |host: &&Entry<'_>| {
+            kept.get(host.path.as_slice()).is_some_and(|now| now.is_unseen() && now.content() == host.content())
+        };
+        let lost = unseen.into_iter().find(|host| !is_kept(host))?;
+        refused(&lost.path, "is one that git is told not to look at, on the host: it would be looked at")
     })
 }
 
@@ -326,7 +340,11 @@ mod tests {
     use super::*;
 
     fn objection(before: &[u8], now: &[u8]) -> Option<String> {
-        index_objection(before, now, Some(Hash::Sha1), &|path| path == "sub")
+        let tree = WorkTree {
+            has_submodule: &|path| path == Path::new("sub"),
+            is_seen: &|path, _| path != Path::new("unseen"),
+        };
+        index_objection(before, now, Some(Hash::Sha1), &tree)
     }
 
     fn index(version: u32, paths: &[&str]) -> Vec<u8> {
@@ -384,6 +402,8 @@ mod tests {
         };
         assert_eq!(objection(b"", &of("sub")), None);
         assert!(objection(b"", &of("src")).is_some_and(|why| why.contains("looks at no file")));
+        assert!(objection(b"", &index(2, &["unseen"])).is_some_and(|why| why.contains("did not change")));
+        assert_eq!(objection(&index(2, &["unseen"]), &index(2, &["unseen"])), None, "the host has it so");
         assert!(objection(&index(2, &["src"]), &of("src")).is_some(), "it was a file");
         assert_eq!(objection(&of("src"), &of("src")), None, "the host has it so");
     }
@@ -448,10 +468,11 @@ mod tests {
         // With the shorter one the path is `[10 bytes][flags].git/x`, which is plain; with the longer one `.git/x`, and as long as said.
         let mut both = index(2, &["0123456789\u{1}\u{6}.git/x"]);
         both.extend([0; 12]);
-        let reads = |hash| index_objection(b"", &both, Some(hash), &|_| false);
+        let tree = WorkTree { has_submodule: &|_| false, is_seen: &|_, _| true };
+        let reads = |hash| index_objection(b"", &both, Some(hash), &tree);
         assert!(reads(Hash::Sha256).is_some());
         assert_eq!(objection(b"", &index(2, &["0123456789\u{1}\u{6}.git/x"])), None, "the control");
-        assert!(index_objection(b"", &index(2, &["a"]), None, &|_| false).is_some());
+        assert!(index_objection(b"", &index(2, &["a"]), None, &tree).is_some());
         let folder = tempfile::tempdir().unwrap();
         let host = Dir::open(folder.path()).unwrap();
         for inner in [".git", ".git/worktrees", ".git/worktrees/w"] {

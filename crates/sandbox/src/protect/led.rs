@@ -2,6 +2,7 @@
 //! no grant may make writable.
 
 use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -83,6 +84,18 @@ impl Led {
             }
         }
     }
+}
+
+/// The links in a folder that programs read their own files from: whoever has one there that leads into a workspace uses what it
+/// leads to.
+fn home_links(home: &Path) -> Vec<PathBuf> {
+    let within = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_ABOVE);
+    let hidden = within(home).filter(|entry| entry.file_name().as_bytes().starts_with(b"."));
+    let folders = [".config", ".local/bin", ".local/share", ".gnupg", ".ssh", "bin"].map(|name| home.join(name));
+    let deeper = within(&home.join(".config")).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let folders = folders.into_iter().chain(deeper.map(|entry| entry.path()));
+    let all = hidden.chain(folders.flat_map(|folder| within(&folder).collect::<Vec<_>>()));
+    all.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink())).map(|entry| entry.path()).collect()
 }
 
 /// The links in a folder, at any depth.
@@ -173,7 +186,8 @@ impl<'a> Ways<'a> {
             let top = Top::of(&dir);
             let entries = list.path.iter().filter(|entry| top.may_have(&entry.pattern));
             let paths = entries.flat_map(|entry| expand(&dir, &top, &entry.pattern)).map(|path| above.join(path));
-            for control in paths.filter(|path| !self.root.starts_with(path)) {
+            let links = home_links(&above);
+            for control in paths.filter(|path| !self.root.starts_with(path)).chain(links) {
                 found.extend(self.leading_in(&control));
             }
         }

@@ -5,6 +5,7 @@
 //! a mount away; [`Sentry`] puts aside what is made while the run lasts, and [`check`] what slipped in all the same.
 //! Must not: mount anything. The plan is a description for a backend.
 
+mod blob;
 mod branches;
 mod check;
 mod git;
@@ -24,19 +25,20 @@ mod sentry;
 mod tests;
 mod users;
 
+pub use blob::is_blob;
 pub use branches::Branches;
 pub use check::{Slipped, check};
 pub use git::{GitElsewhere, GitProblem, elsewhere};
-pub use gitconfig::{Part, config_objection, part, taken};
+pub use gitconfig::{Part, config_objection, part, remotes_of, taken};
 pub use gitdir::{
     DATA, Kind, NEW_REPOSITORY, NodeChange, REPOSITORY, is_remembered, makes_repository, objection, split,
 };
 pub use hold::Hold;
-pub use index::{Hash, index_objection, servers, settled};
+pub use index::{Hash, WorkTree, index_objection, servers, settled};
 pub use led::{Led, documents, led, with_links};
 pub use list::{List, Marked, Protected, Shape, Verdict, judge, list, steers};
 pub use named::{named_by_git, named_elsewhere};
-pub use objects::{MAX_UNPACKED, Name, ServerFiles, beside, is_loose};
+pub use objects::{MAX_UNPACKED, Name, NewObjects, ServerFiles, beside, is_loose};
 pub use plan::{Bind, DOCUMENT, PathStat, ProtectPlan, plan};
-pub use references::merged;
+pub use references::{branches_of, merged};
 pub use sentry::{Sentry, late};

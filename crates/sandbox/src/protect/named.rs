@@ -68,7 +68,7 @@ struct ConfigWord {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KeyKind {
-    /// `core.hooksPath`, `init.templateDir`: a folder.
+    /// `core.hooksPath`, `init.templateDir`, `lfs.storage`: a folder.
     Hooks,
     /// `include.path` and the like.
     Further,
@@ -79,7 +79,7 @@ enum KeyKind {
 
 impl KeyKind {
     fn of(key: &str) -> Self {
-        if key.ends_with("hookspath") || key.ends_with("templatedir") {
+        if ["hookspath", "templatedir", "storage"].iter().any(|end| key.ends_with(end)) {
             Self::Hooks
         } else if key.ends_with("path") {
             Self::Further
@@ -179,6 +179,13 @@ impl Host<'_> {
             words.iter().flat_map(|(base, word)| self.paths(word, from().chain([base.as_path()]))).collect();
         if !folders.is_empty() {
             found.extend(users.iter().flat_map(|(_, word)| self.paths(word, from())));
+        }
+        // Objects that are believed as the repository's own are.
+        for objects in folders.iter().map(|folder| folder.join("objects")) {
+            let Some((_, list)) = self.read(&objects.join("info/alternates"), &self.owners) else { continue };
+            let others = list.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            let others = others.flat_map(|other| self.spelled_and_led(&objects, Path::new(OsStr::from_bytes(other))));
+            found.extend(others.map(|path| ConfigPath { path, folder: true, exact: true }));
         }
         let elsewhere = folders.iter().filter(|folder| !folder.starts_with(self.workspace.root));
         let led = elsewhere.flat_map(|folder| links(folder));
@@ -390,7 +397,9 @@ fn words_of(section: &str, key: &str, value: &str, path: impl Fn(&str) -> PathBu
             found.push(ConfigWord { path: path(word), of, exact, argument, folder });
         };
         let is_path = word.contains('/');
-        add(&word, of == KeyKind::Hooks || runs_folders && is_path || makes_names);
+        // What a program does with a folder that it is given nobody knows here.
+        let is_given = is_command && is_path && !word.trim_matches(['.', '/']).is_empty();
+        add(&word, of == KeyKind::Hooks || is_given || makes_names);
         // What a pattern or a variable becomes is in the folder before it.
         let open =
             word.split_once(|c| "*?[{$`(".contains(c) || c == '%' && whole.contains("printf")).filter(|_| is_command);
@@ -402,7 +411,11 @@ fn words_of(section: &str, key: &str, value: &str, path: impl Fn(&str) -> PathBu
         }
     }
     let modules = modules(&whole).filter(|_| runs_folders);
-    let modules = modules.flat_map(|name| [(format!("{name}.py"), false), (name, true)]);
+    let modules = modules.flat_map(|name| {
+        let above = name.rsplit_once('/').map_or(String::new(), |(above, _)| format!("{above}/"));
+        let ends = [".py", ".pyc", ".so", ".abi3.so"].map(|end| (format!("{name}{end}"), false));
+        ends.into_iter().chain([(format!("{above}__pycache__"), true), (name, true)])
+    });
     found.extend(modules.map(|(name, folder)| ConfigWord {
         path: path(&name),
         of,

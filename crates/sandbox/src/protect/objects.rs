@@ -81,35 +81,67 @@ impl Format {
     }
 }
 
-/// What new trees have under the names of [`READ_AS_FILES`], and its hash: git and git LFS read such a file of a commit as if it
-/// stood in the working tree. Of every new tree: which one is a commit's, a later run may say.
+/// What new trees have under the names of [`READ_AS_FILES`], and its hash.
 pub type ServerFiles = BTreeSet<(&'static [u8], Vec<u8>)>;
 
-/// Adds what a tree has under these names; hashes have so many bytes. `None` if it is no whole tree.
-fn note(tree: &[u8], length: usize, files: &mut ServerFiles) -> Option<()> {
-    let mut rest = tree;
-    while !rest.is_empty() {
-        let (head, behind) = rest.split_at_checked(rest.iter().position(|byte| *byte == 0)?)?;
-        let name = head.splitn(2, |byte| *byte == b' ').nth(1)?;
-        let (is, behind) = behind.get(1..)?.split_at_checked(length)?;
-        let known = READ_AS_FILES.into_iter().find(|known| *known == name);
-        files.extend(known.map(|known| (known, is.to_vec())));
-        rest = behind;
+/// What was seen of new objects.
+#[derive(Debug, Default)]
+pub struct NewObjects {
+    /// git and git LFS read such a file of a commit as if it stood in the working tree. Of every new tree: which one is a commit's, a
+    /// later run may say.
+    pub files: ServerFiles,
+    trees: BTreeSet<Vec<u8>>,
+    /// With their trees.
+    commits: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl NewObjects {
+    /// The commits of which the trees are new, too: they were looked into.
+    #[must_use]
+    pub fn commits(self) -> BTreeSet<Vec<u8>> {
+        let trees = self.trees;
+        self.commits.into_iter().filter(|(_, tree)| trees.contains(tree)).map(|(commit, _)| commit).collect()
     }
-    Some(())
+
+    /// `None` if it is no whole tree or commit.
+    fn note(&mut self, kind: &str, name: &[u8], content: &[u8]) -> Option<()> {
+        if kind == "commit" {
+            let line = content.split(|byte| *byte == b'\n').next()?.strip_prefix(b"tree ")?;
+            self.commits.push((name.to_vec(), policy::json::unhex(std::str::from_utf8(line).ok()?)?));
+        } else if kind == "tree" {
+            self.trees.insert(name.to_vec());
+            let (mut rest, mut before, mut files) = (content, Vec::new(), BTreeSet::new());
+            while !rest.is_empty() {
+                let (head, behind) = rest.split_at_checked(rest.iter().position(|byte| *byte == 0)?)?;
+                let mut parts = head.splitn(2, |byte| *byte == b' ');
+                let (mode, file) = (parts.next()?, parts.next()?);
+                let (is, behind) = behind.get(1..)?.split_at_checked(name.len())?;
+                // In git's order no name is there twice: which of two is read depends on who reads.
+                let here = [file, if mode == b"40000" { b"/" } else { b"\0" }].concat();
+                if before >= here || files.contains(file) {
+                    return None;
+                }
+                before = here;
+                files.insert(file);
+                let known = READ_AS_FILES.into_iter().find(|known| *known == file);
+                self.files.extend(known.map(|known| (known, is.to_vec())));
+                rest = behind;
+            }
+        }
+        Some(())
+    }
 }
 
 /// Whether the file of a loose object has the contents that it is named by. What is unpacked is taken from `left`.
 #[must_use]
-pub fn is_loose(name: &Name, file: &[u8], left: &mut u64, files: &mut ServerFiles) -> bool {
+pub fn is_loose(name: &Name, file: &[u8], left: &mut u64, seen: &mut NewObjects) -> bool {
     let mut is_honest = || {
         let mut rest = file;
         let object = inflate(&mut rest, left).filter(|_| rest.is_empty())?;
         let (kind, content) = sized(&object)?;
-        if kind == "tree" {
-            note(content, name.length, files)?;
-        }
-        name.is(&Format::of(name).sum(&[&object])).then_some(())
+        let sum = Format::of(name).sum(&[&object]);
+        seen.note(kind, &sum, content)?;
+        name.is(&sum).then_some(())
     };
     is_honest().is_some()
 }
@@ -135,7 +167,7 @@ pub struct PackIndexes {
 /// Makes the index of a pack; `None` if it is not whole by itself, or there is too much in it. What is unpacked is taken from
 /// `left`.
 #[must_use]
-pub fn beside(name: &Name, pack: &[u8], left: &mut u64, files: &mut ServerFiles) -> Option<PackIndexes> {
+pub fn beside(name: &Name, pack: &[u8], left: &mut u64, seen: &mut NewObjects) -> Option<PackIndexes> {
     let format = Format::of(name);
     let (body, checksum) = pack.split_at_checked(pack.len().checked_sub(format.length())?)?;
     if format.sum(&[body]) != checksum {
@@ -143,7 +175,7 @@ pub fn beside(name: &Name, pack: &[u8], left: &mut u64, files: &mut ServerFiles)
     }
     let scanned = scan(format, body, left)?;
     let count = scanned.len();
-    let mut named = resolve(format, scanned, left, files)?;
+    let mut named = resolve(format, scanned, left, seen)?;
     if named.len() != count {
         return None;
     }
@@ -245,7 +277,7 @@ fn resolve(
     format: Format,
     packed: Vec<PackObject<'_>>,
     left: &mut u64,
-    files: &mut ServerFiles,
+    seen: &mut NewObjects,
 ) -> Option<Vec<PackEntry>> {
     let (mut by_place, mut by_name) =
         (BTreeMap::<usize, Vec<PackObject<'_>>>::new(), BTreeMap::<Vec<u8>, Vec<_>>::new());
@@ -270,9 +302,7 @@ fn resolve(
             kept = kept.saturating_sub(base.1.len());
         }
         let name = format.sum(&[format!("{kind} {}\0", content.len()).as_bytes(), &content]);
-        if kind == "tree" {
-            note(&content, format.length(), files)?;
-        }
+        seen.note(kind, &name, &content)?;
         let mut next = by_place.remove(&object.at).unwrap_or_default();
         next.extend(by_name.remove(&name).unwrap_or_default());
         named.push(PackEntry { name, crc: object.crc, at: object.at });

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 use policy::protected::folded;
 
+use crate::fault::is_unsafe_to_show;
+
 /// Why a name is held that looks like a commit's id.
 pub(super) const TAKEN_FOR_ID: &str = "git takes the name for it where somebody writes the beginning of a commit's id";
 
@@ -14,7 +16,6 @@ const HEAD: &[u8] = b"# pack-refs with:";
 /// Why `packed-refs` may not take the place of another: references that replace objects show other contents under ids that were
 /// reviewed; and a list that git does not read is the end of all branches.
 pub(super) fn packed_refs(before: &[u8], now: &[u8]) -> Option<String> {
-    let is_hash = |hash: &[u8]| matches!(hash.len(), 40 | 64) && hash.iter().all(u8::is_ascii_hexdigit);
     let (mut is_plain, mut names) = (now.is_empty() || now.ends_with(b"\n"), Vec::new());
     let head = lines(now).next().filter(|line| line.starts_with(HEAD));
     let mut may_peel = false;
@@ -41,21 +42,55 @@ pub(super) fn packed_refs(before: &[u8], now: &[u8]) -> Option<String> {
     if replaced {
         return Some("it replaces objects: git would show others under ids that were reviewed".to_owned());
     }
-    let is_known = |name: &[u8]| lines(before).filter_map(at_space).any(|(_, known)| known == name);
-    let is_taken_for_id =
-        |name: &&[u8]| is_id(&name.split(|byte| *byte == b'/').collect::<Vec<_>>()) && !is_known(name);
-    names.into_iter().any(|name| is_taken_for_id(&name)).then(|| TAKEN_FOR_ID.to_owned())
+    let known: BTreeSet<&[u8]> = lines(before).filter_map(at_space).map(|(_, known)| known).collect();
+    let mut new = names.into_iter().filter(|name| !is_hosts(name) && !known.contains(name));
+    new.find_map(|name| new_name(&name.split(|byte| *byte == b'/').collect::<Vec<_>>())).map(str::to_owned)
 }
 
-/// The list that is taken: of the run's what git does not remember by itself (`refs/remotes`, `refs/stash`), of the host's that; and
-/// nothing of which objects tags stand for, for git believes it, and looks at the tags where it is not there.
+/// Why a name that the host has not is held.
+pub(super) fn new_name(parts: &[&[u8]]) -> Option<&'static str> {
+    let is_taken =
+        matches!(parts, [b"refs", b"heads" | b"tags", _, ..]) && parts != [&b"refs"[..], b"heads", b"git-annex"];
+    if is_id(parts) || parts.last().is_some_and(|name| is_described(name)) {
+        Some(TAKEN_FOR_ID)
+    } else if !is_taken {
+        Some("of references only branches and tags are taken: others change what git shows, or what it does")
+    } else if !parts.iter().all(|part| is_plain_text(part)) {
+        Some("its name has characters that a shell or a terminal acts on: prompts and scripts write it out")
+    } else {
+        None
+    }
+}
+
+/// Letters, digits and what is nothing to a shell.
+fn is_plain_text(name: &[u8]) -> bool {
+    let is_plain = |c: char| c.is_alphanumeric() && !is_unsafe_to_show(c) || "._-+@=,#:/".contains(c);
+    std::str::from_utf8(name).is_ok_and(|name| name.chars().all(is_plain))
+}
+
+/// As `git describe` calls a commit: `v1.0-3-g0123abc`.
+fn is_described(name: &[u8]) -> bool {
+    let mut parts = name.rsplit(|byte| *byte == b'-');
+    let id = parts.next().and_then(|last| last.strip_prefix(b"g")).unwrap_or_default();
+    let count = parts.next().unwrap_or_default();
+    let is_count = !count.is_empty() && count.iter().all(u8::is_ascii_digit);
+    is_count && parts.next().is_some() && id.len() >= 4 && id.iter().all(u8::is_ascii_hexdigit)
+}
+
+/// What git on the host keeps by itself.
+fn is_hosts(name: &[u8]) -> bool {
+    let mut parts = name.strip_prefix(b"refs/").unwrap_or_default().split(|byte| *byte == b'/');
+    matches!(parts.next(), Some(b"stash" | b"remotes"))
+}
+
+/// The list that is taken: of the run's what git does not remember by itself (`refs/remotes`, `refs/stash`), of the host's that and
+/// its tags; and nothing of which objects tags stand for, for git believes it, and looks at the tags where it is not there.
 #[must_use]
 pub fn merged(before: &[u8], now: &[u8]) -> Vec<u8> {
-    let is_hosts = |line: &&[u8]| {
-        let name = at_space(line).map(|(_, name)| name).unwrap_or_default();
-        let rest = name.strip_prefix(b"refs/").unwrap_or_default();
-        rest == b"stash" || rest.starts_with(b"remotes/")
-    };
+    let named = |line: &[u8]| at_space(line).map(|(_, name)| name.to_owned());
+    let tags: BTreeSet<Vec<u8>> =
+        lines(before).filter_map(named).filter(|name| name.starts_with(b"refs/tags/")).collect();
+    let is_hosts = |line: &&[u8]| named(line).is_some_and(|name| is_hosts(&name) || tags.contains(&name));
     let is_reference = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"^") && !line.starts_with(b"#");
     let of_run = lines(now).filter(is_reference).filter(|line| !is_hosts(line));
     let of_host = lines(before).filter(is_reference).filter(is_hosts);
@@ -76,6 +111,12 @@ pub fn merged(before: &[u8], now: &[u8]) -> Vec<u8> {
         kept.push(b'\n');
     }
     kept
+}
+
+/// The branches of a list, and what they name.
+pub fn branches_of(list: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let named = lines(list).filter_map(at_space).map(|(hash, name)| (name, hash));
+    named.filter(|(name, hash)| name.starts_with(b"refs/heads/") && is_hash(hash))
 }
 
 fn lines(list: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -133,12 +174,14 @@ pub(super) fn is_plain_part(part: &[u8]) -> bool {
 pub(super) fn is_plain_head(head: &[u8]) -> bool {
     let head = head.trim_ascii_end();
     match head.strip_prefix(b"ref: ") {
-        Some(name) => {
-            let first = name.strip_prefix(b"refs/").and_then(|rest| rest.split(|byte| *byte == b'/').next());
-            is_refname(name) && !first.is_some_and(is_replace)
-        }
-        None => matches!(head.len(), 40 | 64) && head.iter().all(u8::is_ascii_hexdigit),
+        Some(name) => is_refname(name) && name.starts_with(b"refs/heads/") && is_plain_text(name),
+        None => is_hash(head),
     }
+}
+
+/// As git writes an id.
+pub(super) fn is_hash(text: &[u8]) -> bool {
+    matches!(text.len(), 40 | 64) && text.iter().all(u8::is_ascii_hexdigit)
 }
 
 #[cfg(test)]
@@ -155,6 +198,9 @@ mod tests {
             "",
             "x",
             "ref: refs/replace/0123",
+            "ref: refs/remotes/origin/main",
+            "ref: refs/tags/v1",
+            "ref: refs/heads/$(id)",
             "ref: ../x",
             "ref: refs/",
             "ref: refs/heads/../../x",
@@ -173,14 +219,18 @@ mod tests {
     #[test]
     fn a_reference_leads_to_a_reference_and_none_replaces_objects() {
         let sum = "01234567".repeat(5);
-        for text in
-            [format!("{sum}\n"), "ref: refs/heads/x\n".into(), format!("{sum}\t\tbranch 'x' of .\n"), String::new()]
-        {
+        for text in [format!("{sum}\n"), sum.clone()] {
             assert_eq!(objection(Kind::Reference, b"", text.as_bytes()), None, "{text}");
         }
-        for text in
-            ["ref: hooks/pre-commit\n", "ref: shallow", "ref:commondir\n", " ref: info/grafts", "ref: refs/../config"]
-        {
+        for text in [
+            "",
+            "ref: refs/heads/x\n",
+            "ref: hooks/pre-commit\n",
+            "ref: shallow",
+            "ref:commondir\n",
+            " ref: info/grafts",
+            "ref: refs/../config",
+        ] {
             assert!(objection(Kind::Reference, b"", text.as_bytes()).is_some(), "{text}");
         }
         let list = |name: &str| {
@@ -198,6 +248,16 @@ mod tests {
             ["config", "refs/../config", "refs/heads/a b", "refs/heads/-x", "refs/tags/a?b", "refs/heads/a//b", ""]
         {
             assert!(objection(Kind::PackedRefs, b"", list(name).as_bytes()).is_some(), "{name}");
+        }
+        for name in [
+            "refs/heads/$(id)",
+            "refs/heads/a\u{202e}b",
+            "refs/notes/commits",
+            "refs/bisect/bad",
+            "refs/tags/v1-3-ga8f9",
+        ] {
+            assert!(objection(Kind::PackedRefs, b"", list(name).as_bytes()).is_some(), "{name}");
+            assert_eq!(objection(Kind::PackedRefs, list(name).as_bytes(), list(name).as_bytes()), None, "{name}");
         }
         let header = "# pack-refs with: peeled fully-peeled sorted \n";
         for taken in ["", header, &format!("{header}{sum} refs/tags/a\n^{sum}\n{sum} refs/tags/b\n")] {

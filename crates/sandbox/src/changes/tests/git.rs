@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// What a branch of the host's names.
+const COMMIT: &str = "0101010101010101010101010101010101010101\n";
+
 #[test]
 fn of_gits_folder_what_is_harmless_is_taken_and_the_rest_stays_with_the_run() {
     let host = Host::new(&[
@@ -9,13 +12,13 @@ fn of_gits_folder_what_is_harmless_is_taken_and_the_rest_stays_with_the_run() {
         (".git/config", "[core]\n\tbare = false\n"),
         (".git/ORIG_HEAD", "1"),
         (".git/objects/k", ""),
-        (".git/refs/k", ""),
+        (".git/refs/heads/k", COMMIT),
     ]);
     let plain = "[core]\n\tbare = false\n[user]\n\tname = x\n";
     for (name, text) in [
         (".git/config", plain),
         (".git/ORIG_HEAD", "2"),
-        (".git/refs/heads/main", "0\n"),
+        (".git/refs/heads/main", COMMIT),
         (".git/hooks/pre-commit", "evil"),
         (".git/modules/vendor/lib/config", "[core]\n\tfsmonitor = evil\n"),
         (".git/commondir", "evil"),
@@ -131,12 +134,11 @@ fn what_belongs_to_a_worktree_elsewhere_is_held() {
 fn folders_of_submodules_are_judged_from_where_they_begin_on_the_host() {
     let mut files = vec![(".git/HEAD".to_owned(), "ref: refs/heads/main\n".to_owned())];
     for name in ["src/logs", "lib/refs", "lib/own"] {
-        let parts = [("HEAD", "ref: refs/heads/main\n"), ("objects/x", ""), ("refs/x", "")];
+        let parts = [("HEAD", "ref: refs/heads/main\n"), ("objects/x", ""), ("refs/heads/x", COMMIT)];
         files.extend(parts.map(|(part, text)| (format!(".git/modules/{name}/{part}"), text.to_owned())));
     }
     let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
     let host = Host::new(&files);
-    let sum = "01".repeat(20);
     let held = [
         ".git/modules/lib/refs/index",
         ".git/modules/src/logs/HEAD",
@@ -152,12 +154,12 @@ fn folders_of_submodules_are_judged_from_where_they_begin_on_the_host() {
         ".git/modules/src/logs/refs/heads/main",
     ];
     held.iter().for_each(|name| put(&host.at("upper"), name, "evil"));
-    taken.iter().for_each(|name| put(&host.at("upper"), name, &format!("{sum}\n")));
+    taken.iter().for_each(|name| put(&host.at("upper"), name, COMMIT));
     host.read();
     let left = host.apply_with(&Request { guarded: Guarded::Leave, ..all() }).unwrap();
     assert!(matches!(left, Applied::Done { .. }), "{left:?}");
     for name in taken {
-        assert_eq!(std::fs::read_to_string(host.work(name)).ok(), Some(format!("{sum}\n")), "{name}: {left:?}");
+        assert_eq!(std::fs::read_to_string(host.work(name)).ok().as_deref(), Some(COMMIT), "{name}: {left:?}");
     }
     for name in held {
         assert!(std::fs::read_to_string(host.work(name)).unwrap_or_default() != "evil", "{name}");
@@ -256,13 +258,13 @@ fn a_folder_that_becomes_a_repository_by_its_last_part_is_held() {
     for name in ["objects", "refs"] {
         symlink("../y", host.work("x").join(name)).unwrap();
     }
+    put(&host.work(""), ".git/refs/heads/k", COMMIT);
     let head = "ref: refs/heads/x\n";
     for name in ["x/HEAD", ".git/refs/x/HEAD", ".git/refs/x/objects/k", ".git/refs/x/refs/k", ".git/logs/x/HEAD"] {
         put(&host.at("upper"), name, head);
     }
-    for name in [".git/logs/x/commondir", ".git/refs/heads/origin/HEAD"] {
-        put(&host.at("upper"), name, head);
-    }
+    put(&host.at("upper"), ".git/logs/x/commondir", head);
+    put(&host.at("upper"), ".git/refs/heads/origin/HEAD", COMMIT);
     host.read();
     let left = host.apply_with(&Request { guarded: Guarded::Leave, ..all() }).unwrap();
     assert!(matches!(left, Applied::Done { .. }), "{left:?}");
@@ -279,19 +281,24 @@ fn a_folder_that_is_no_repository_and_one_that_was_one_are_worked_in() {
         ("x/refs/k", ""),
         ("m.git/HEAD", "ref: refs/heads/main\n"),
         ("m.git/objects/k", ""),
-        ("m.git/refs/k", ""),
+        ("m.git/refs/heads/k", COMMIT),
     ]);
-    for name in ["x/config", "x/commondir", "m.git/refs/heads/new"] {
+    for name in ["x/config", "x/commondir"] {
         put(&host.at("upper"), name, "");
     }
+    put(&host.at("upper"), "m.git/refs/heads/new", COMMIT);
     put(&host.at("upper"), "m.git/HEAD", "ref: refs/heads/new\n");
     host.read();
     assert!(matches!(host.apply(), Applied::Done { .. }));
 }
 
 /// A repository of the host's.
-const WHOLE: [(&str, &str); 4] =
-    [(".git/HEAD", "ref: refs/heads/main\n"), (".git/config", ""), (".git/objects/k", ""), (".git/refs/k", "")];
+const WHOLE: [(&str, &str); 4] = [
+    (".git/HEAD", "ref: refs/heads/main\n"),
+    (".git/config", ""),
+    (".git/objects/k", ""),
+    (".git/refs/heads/k", COMMIT),
+];
 
 #[test]
 fn an_empty_folder_of_gits_becomes_no_repository_unasked() {
@@ -308,7 +315,6 @@ fn an_empty_folder_of_gits_becomes_no_repository_unasked() {
 
 #[test]
 fn of_a_history_that_is_not_whole_nothing_is_taken() {
-    let commit = format!("{}\n", "01".repeat(20));
     for (name, is_partial) in [
         (".git/shallow", true),
         (".git/objects/pack/pack-0123456789012345678901234567890123456789.promisor", true),
@@ -316,8 +322,8 @@ fn of_a_history_that_is_not_whole_nothing_is_taken() {
         ("shallow", false),
     ] {
         let host = Host::new(&WHOLE);
-        put(&host.at("upper"), ".git/refs/heads/x", &commit);
-        put(&host.at("upper"), name, &commit);
+        put(&host.at("upper"), ".git/refs/heads/x", COMMIT);
+        put(&host.at("upper"), name, COMMIT);
         put(&host.at("upper"), "y", "");
         host.read();
         let left = host.apply_with(&Request { guarded: Guarded::Leave, ..all() }).unwrap();
@@ -345,5 +351,5 @@ fn what_a_list_says_of_tags_is_not_taken_and_no_file_of_any_repository_is_for_ot
     assert_eq!([taken(".git/packed-refs"), taken("m/packed-refs")], [without.clone(), without]);
     assert_eq!(taken("packed-refs"), list, "a file of the project");
     let mode = |name: &str| std::fs::metadata(host.work(name)).unwrap().permissions().mode() & 0o777;
-    assert_eq!([mode("m/packed-refs") & 0o002, mode("packed-refs")], [0, 0o666]);
+    assert_eq!([mode("m/packed-refs") & 0o002, mode("packed-refs")], [0, 0o664]);
 }

@@ -15,6 +15,7 @@ mod hard_links;
 mod links;
 mod objects;
 mod races;
+mod references;
 mod steering;
 
 use super::*;

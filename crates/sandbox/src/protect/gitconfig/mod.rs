@@ -55,6 +55,14 @@ pub fn config_objection(before: &[u8], now: &[u8], has_branch: HasBranch<'_>) ->
     (others(&before) != others(&now)).then(|| "its keys stand in another order".to_owned())
 }
 
+/// Where a branch is pulled from and pushed to, as far as its own keys say it; `None` where the configuration is not understood.
+#[must_use]
+pub fn remotes_of(config: &[u8], branch: &str) -> Option<(String, Option<String>)> {
+    let keys = keys(config)?;
+    let last = |key: &str| keys.get(&(format!("branch.{branch}"), key.to_owned()))?.last().cloned();
+    Some((last("remote").unwrap_or_else(|| "origin".to_owned()), last("pushremote")))
+}
+
 /// The keys that differ and are harmless, as in [`Part::left`]; `None` where there is none.
 #[must_use]
 pub fn taken(before: &[u8], now: &[u8], has_branch: HasBranch<'_>) -> Option<String> {

@@ -322,7 +322,7 @@ impl<'a> Guarding<'a> {
             protect::Kind::Head if now.starts_with(b"ref: ") => {
                 return (!self.is_pushed_alike(folder, before, now)).then(|| OTHER_REMOTE.to_owned());
             }
-            protect::Kind::Reference if !entry.path.starts_with(folder.join("refs/heads")) => return None,
+            protect::Kind::Reference if !entry.path.starts_with(folder.join("refs").join("heads")) => return None,
             protect::Kind::Head | protect::Kind::Reference => name(now).into_iter().collect(),
             protect::Kind::PackedRefs => {
                 let known: BTreeSet<_> = protect::branches_of(before).collect();

@@ -38,7 +38,7 @@ impl Tips {
                 let none = vec![0; is.len()];
                 let (was, is) = (hex(was.unwrap_or(&none)), hex(&is));
                 let line = format!("{was} {is} fumehood <fumehood> {} +0000\tfumehood apply: {run}\n", now.as_second());
-                let log = if name == HEAD { PathBuf::from(HEAD) } else { Path::new("refs/heads").join(&name) };
+                let log = if name == HEAD { PathBuf::from(HEAD) } else { Path::new("refs").join("heads").join(&name) };
                 let flags = OFlags::WRONLY | OFlags::APPEND;
                 let log = root.open_file(folder.join("logs").join(log), flags, Mode::empty());
                 let _written = log.map(|mut log| log.write_all(line.as_bytes()));

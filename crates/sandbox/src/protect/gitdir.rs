@@ -452,7 +452,7 @@ mod tests {
         }
         for path in ["refs/tags/a8f9508", "refs/heads/0123456789", "refs/remotes/a8f9508/HEAD"] {
             assert_eq!(of(path, NodeChange::NewFile), Verdict::Held(TAKEN_FOR_ID), "{path}");
-            let is_branch = path.starts_with("refs/heads");
+            let is_branch = path.starts_with("refs/h");
             assert_eq!(
                 of(path, NodeChange::File) == Verdict::Contents(Kind::Reference),
                 is_branch,

@@ -35,6 +35,9 @@ pub(super) struct Guarding<'a> {
     changed: BTreeMap<&'a Path, &'a Entry>,
     /// New commits that were looked into.
     commits: BTreeSet<Vec<u8>>,
+    /// Folders of git's of which an index is held, and those of which `packed-refs` is.
+    without_index: BTreeSet<PathBuf>,
+    without_list: BTreeSet<PathBuf>,
 }
 
 /// Why nothing of a repository is taken.
@@ -180,8 +183,20 @@ impl<'a> Guarding<'a> {
         let steering = steering(list, manifest, led, named);
         let changed = manifest.entries.iter().filter(|entry| entry.change != Change::Removed);
         let changed = changed.map(|entry| (entry.path.as_path(), entry)).collect();
-        let commits = BTreeSet::new();
-        let mut all = Self { list, folders, host, blobs, repositories, steering, changed, commits };
+        let (commits, without) = (BTreeSet::new(), BTreeSet::new());
+        let without_list = without.clone();
+        let mut all = Self {
+            list,
+            folders,
+            host,
+            blobs,
+            repositories,
+            steering,
+            changed,
+            commits,
+            without_index: without,
+            without_list,
+        };
         // In what is held already, such as a new repository, nobody needs to look.
         let open = |entry: &&Entry| !all.folders.iter().any(|(folder, _)| entry.path.starts_with(folder));
         let objects = manifest.entries.iter().filter(open).filter_map(|entry| match all.verdict(entry) {
@@ -199,7 +214,33 @@ impl<'a> Guarding<'a> {
             servers.into_iter().filter_map(|(folder, files)| Some((folder, all.other_servers(folder, files)?)));
         let held: Vec<_> = lied.into_iter().map(|folder| (folder, LIES.to_owned())).chain(servers).collect();
         all.folders.extend(held);
+        all.without_index = all.without(manifest, "index");
+        all.without_list = all.without(manifest, "packed-refs");
         all
+    }
+
+    /// Folders of git's of which a file of this name is held.
+    fn without(&self, manifest: &Manifest, name: &str) -> BTreeSet<PathBuf> {
+        let called = manifest.entries.iter().filter(|entry| entry.path.file_name().is_some_and(|is| is == name));
+        let held = called.filter(|entry| self.of_git(&entry.path) != entry.path && self.why(entry).is_some());
+        held.map(|entry| self.of_git(&entry.path).to_owned()).collect()
+    }
+
+    /// Why a reference waits for another file of its repository's.
+    fn waits(&self, entry: &Entry, verdict: &Verdict) -> Option<&'static str> {
+        let folder = self.of_git(&entry.path);
+        let is_reference = matches!(
+            verdict,
+            Verdict::Contents(protect::Kind::Reference | protect::Kind::Head | protect::Kind::PackedRefs)
+        );
+        if is_reference && self.without_index.contains(folder) {
+            return Some(
+                "version control: its index is held, and without it the next commit would take the new ones back",
+            );
+        }
+        let is_removed = entry.change == Change::Removed && entry.path.starts_with(folder.join("refs"));
+        (is_removed && self.without_list.contains(folder))
+            .then_some("version control: `packed-refs` is held, and says where it is now")
     }
 
     /// The folder of git's that a path lies in.
@@ -235,7 +276,7 @@ impl<'a> Guarding<'a> {
             Verdict::Contents(kind) if kind.holds_objects() => Verdict::Free,
             other @ (Verdict::Contents(_) | Verdict::Free | Verdict::Held(_)) => other,
         };
-        let steered = self.steered(entry).map(str::to_owned);
+        let steered = self.steered(entry).or_else(|| self.waits(entry, &verdict)).map(str::to_owned);
         match verdict {
             Verdict::Held(why) => Some(why),
             Verdict::Free | Verdict::Contents(_) if steered.is_some() => steered,

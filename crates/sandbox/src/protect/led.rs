@@ -88,13 +88,17 @@ impl Led {
 
 /// The links in a folder that programs read their own files from: whoever has one there that leads into a workspace uses what it
 /// leads to.
-fn home_links(home: &Path) -> Vec<PathBuf> {
+fn home_links(home: &Path, root: &Path) -> Vec<PathBuf> {
     let within = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_ABOVE);
-    let hidden = within(home).filter(|entry| entry.file_name().as_bytes().starts_with(b"."));
-    let folders = [".config", ".local/bin", ".local/share", ".gnupg", ".ssh", "bin"].map(|name| home.join(name));
-    let deeper = within(&home.join(".config")).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    let folders = folders.into_iter().chain(deeper.map(|entry| entry.path()));
-    let all = hidden.chain(folders.flat_map(|folder| within(&folder).collect::<Vec<_>>()));
+    let hidden: Vec<_> = within(home).filter(|entry| entry.file_name().as_bytes().starts_with(b".")).collect();
+    let is_folder = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let deeper = within(&home.join(".config")).filter(is_folder).map(|entry| entry.path());
+    let folders = hidden.iter().filter(|entry| is_folder(entry)).map(std::fs::DirEntry::path).collect::<Vec<_>>();
+    let others = [".local/bin", ".local/share", "bin"].map(|name| home.join(name));
+    let folders = folders.into_iter().chain(others).chain(deeper);
+    // Those above the workspace are gone through by themselves.
+    let folders = folders.filter(|folder| !root.starts_with(folder));
+    let all = hidden.into_iter().chain(folders.flat_map(|folder| within(&folder).collect::<Vec<_>>()));
     all.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink())).map(|entry| entry.path()).collect()
 }
 
@@ -186,7 +190,7 @@ impl<'a> Ways<'a> {
             let top = Top::of(&dir);
             let entries = list.path.iter().filter(|entry| top.may_have(&entry.pattern));
             let paths = entries.flat_map(|entry| expand(&dir, &top, &entry.pattern)).map(|path| above.join(path));
-            let links = home_links(&above);
+            let links = home_links(&above, self.root);
             for control in paths.filter(|path| !self.root.starts_with(path)).chain(links) {
                 found.extend(self.leading_in(&control));
             }

@@ -143,7 +143,6 @@ fn folders_of_submodules_are_judged_from_where_they_begin_on_the_host() {
         ".git/modules/lib/refs/index",
         ".git/modules/src/logs/HEAD",
         ".git/modules/src/logs/hooks/post-checkout",
-        ".git/modules/src/logs/index",
         ".git/modules/src/logs/packed-refs",
         ".git/modules/src/other/index",
     ];

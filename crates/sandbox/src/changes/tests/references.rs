@@ -87,6 +87,9 @@ fn an_index_has_what_is_there_and_what_is_left_to_do_is_whole() {
         (format!("echo x > .envrc; {}", entry("x\\n", ".envrc")), "index"),
         ("git update-index --no-skip-worktree l".to_owned(), "index"),
         ("rm .git/rebase-apply/0002".to_owned(), "rebase-apply/0002"),
+        // One without the other would take back what was committed.
+        (format!("echo n > n; git add n; git commit -qm n; {}", entry("", ".env")), "refs/heads/main"),
+        ("git update-ref 'refs/heads/$(id)' HEAD; git pack-refs --all".to_owned(), "refs/heads/main"),
     ] {
         let held = held(&script);
         assert!(held.iter().any(|one| one == path), "{script}: {held:?}");

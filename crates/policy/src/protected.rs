@@ -384,8 +384,8 @@ mod tests {
     fn what_lies_on_the_way_to_an_entry_is_known() {
         let beyond = |path: &str| list().beyond(Path::new(path));
         assert!(beyond("a/.bundle") == [Path::new("a/.bundle/config")] && beyond(".bundle/config").is_empty());
-        assert!(beyond(".hg").contains(&".hg".into()), "of a name with `*` the folder: {:?}", beyond(".hg"));
-        assert!(list().is_above(Path::new(".hg")) && !list().is_above(Path::new("a/.hg")));
+        assert!(beyond(".dvc").contains(&".dvc".into()), "of a name with `*` the folder: {:?}", beyond(".dvc"));
+        assert!(list().is_above(Path::new(".dvc")) && !list().is_above(Path::new("a/.dvc")));
         assert!(!list().is_above(Path::new("")) && beyond("").is_empty() && beyond("src").is_empty());
     }
 

@@ -129,10 +129,7 @@ impl OwnEngine {
         let listener = UnixListener::bind(self.socket).unwrap();
         let ended = std::thread::scope(|threads| {
             threads.spawn(|| {
-                for client in listener.incoming() {
-                    if over.load(Ordering::SeqCst) {
-                        return;
-                    }
+                for client in listener.incoming().take_while(|_| !over.load(Ordering::SeqCst)) {
                     let (client, wanted) = (client.unwrap(), &wanted);
                     // Whoever asks may still hold the connection by which it saw who serves.
                     threads.spawn(move || self.pass(client, change, wanted));

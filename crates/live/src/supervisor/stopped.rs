@@ -62,7 +62,7 @@ impl Hub {
             }
             None => String::new(),
         };
-        let most = self.run.usage()["memory_peak"].as_u64().filter(|most| *most > 0);
+        let most = self.run.usage().get("memory_peak").and_then(serde_json::Value::as_u64).filter(|most| *most > 0);
         let most = most.map(|bytes| format!(", {} MiB were used at most", bytes >> 20)).unwrap_or_default();
         report.message = format!("{} (`limits.memory`{limit}{most})", report.message);
     }

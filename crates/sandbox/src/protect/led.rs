@@ -38,7 +38,7 @@ pub struct Led {
 #[must_use]
 pub fn led(root: &Path, below: &Dir, list: &List) -> Led {
     let ways = Ways::of(root, below);
-    let mut led = Led { within: ways.from_above(list), ..Led::default() };
+    let mut led = Led { within: ways.led_from_above(list), ..Led::default() };
     // With each folder whether it is one of git's, or lies in one.
     let mut queue = vec![(PathBuf::new(), false)];
     for left in (0..MAX_FOLDERS).rev() {
@@ -181,7 +181,7 @@ impl<'a> Ways<'a> {
     }
 
     /// Where control files of the folders above the workspace, and of home folders, lead into it.
-    pub(super) fn from_above(&self, list: &List) -> BTreeSet<PathBuf> {
+    pub(super) fn led_from_above(&self, list: &List) -> BTreeSet<PathBuf> {
         let owner = std::fs::metadata(self.root).ok().map(|stat| stat.uid());
         let folders = users::homes(self.root, owner).into_iter().filter(|folder| !folder.starts_with(self.root));
         let mut found = BTreeSet::new();

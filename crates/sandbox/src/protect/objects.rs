@@ -81,7 +81,7 @@ impl Format {
     }
 }
 
-/// What new trees have under the names of [`READ_AS_FILES`], and its hash.
+/// What new trees have under the names of files that say which servers are asked, and its hash.
 pub type ServerFiles = BTreeSet<(&'static [u8], Vec<u8>)>;
 
 /// What was seen of new objects.

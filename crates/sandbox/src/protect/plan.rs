@@ -110,7 +110,7 @@ pub fn plan(root: &Path, below: &Dir, list: &List, documents: &BTreeSet<PathBuf>
     plan.walk(below);
     plan.within_git = plan.within_git.or_else(|| gitdir::split(root).map(|_| root.to_owned()));
     let outside = plan.named(&ways);
-    for path in ways.from_above(list) {
+    for path in ways.led_from_above(list) {
         plan.lead(&ways, &path, true, "a control file above the workspace leads to it");
     }
     plan.led_to(&ways);

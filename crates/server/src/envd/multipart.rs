@@ -134,13 +134,13 @@ impl Upload {
                     Some(piece) => self.packed = piece,
                     None => {
                         let rest = self.unpacker.take().map(GzDecoder::finish).transpose();
-                        let rest = rest.map_err(|_| wrong("the gzip of the upload ends too early"))?;
+                        let rest = rest.map_err(|_cut| wrong("the gzip of the upload ends too early"))?;
                         return Ok(rest.map(Bytes::from).filter(|rest| !rest.is_empty()));
                     }
                 }
             }
             let step = self.packed.split_to(STEP.min(self.packed.len()));
-            unpacker.write_all(&step).map_err(|_| wrong("the upload is no gzip"))?;
+            unpacker.write_all(&step).map_err(|_broken| wrong("the upload is no gzip"))?;
             let unpacked = std::mem::take(unpacker.get_mut());
             if !unpacked.is_empty() {
                 return Ok(Some(unpacked.into()));

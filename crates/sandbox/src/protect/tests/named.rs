@@ -191,7 +191,7 @@ fn a_folder_of_hooks_that_is_made_while_somebody_watches_is_put_aside() {
     work.put(".git/config", "[core]\n\thooksPath = tools/hooks\n");
     let sentry = work.sentry();
     // The folder may be gone before the file is made.
-    let _ = work.try_put("tools/hooks/pre-commit", "x");
+    let _made = work.try_put("tools/hooks/pre-commit", "x");
     work.put("tools/free", "x");
     let slipped = sentry.stop().unwrap();
     assert_eq!(slipped.iter().map(|one| one.path.as_path()).collect::<Vec<_>>(), [Path::new("tools/hooks")]);

@@ -139,16 +139,27 @@ fn other_worktrees<'a>(manifest: &'a Manifest, host: &Dir) -> BTreeSet<&'a Path>
     folders.into_iter().filter(|folder| is_one(folder) && is_elsewhere(folder)).collect()
 }
 
+/// The innermost folder of git's that a path lies in, and the path in it.
+fn in_git<'p>(repositories: &BTreeSet<&Path>, path: &'p Path) -> Option<(&'p Path, PathBuf)> {
+    let other = repositories.iter().rfind(|folder| path.starts_with(folder));
+    let (folder, rest) = match other {
+        Some(folder) => (folder.to_path_buf(), path.strip_prefix(folder).ok()?.to_owned()),
+        None => split(path)?,
+    };
+    Some((path.ancestors().find(|above| *above == folder)?, rest))
+}
+
 /// Of a rebase and the like, folders of which the run removed a part: git goes on without what is not listed any more.
-fn half_removed(manifest: &Manifest) -> impl Iterator<Item = &Path> {
-    let is_removed =
-        |path: &Path| manifest.entries.iter().any(|entry| entry.path == path && entry.change == Change::Removed);
+fn half_removed<'a>(manifest: &'a Manifest, repositories: &BTreeSet<&Path>) -> BTreeSet<&'a Path> {
     let removed = manifest.entries.iter().filter(|entry| entry.change == Change::Removed);
-    let lists = removed.filter_map(|entry| {
-        let is_list = |folder: &&Path| folder.file_name().is_some_and(|name| LISTS.iter().any(|list| name == *list));
-        entry.path.ancestors().skip(1).find(is_list)
-    });
-    lists.filter(move |list| !is_removed(list))
+    let removed: BTreeSet<&Path> = removed.map(|entry| entry.path.as_path()).collect();
+    let is_list = |folder: &&Path| {
+        let name = folder.file_name().is_some_and(|name| LISTS.iter().any(|list| name == *list));
+        let rest = in_git(repositories, folder).map(|(_, rest)| rest).filter(|_| name);
+        rest.is_some_and(|rest| rest.iter().count() == 1 || rest.starts_with("worktrees"))
+    };
+    let lists = removed.iter().filter_map(|path| path.ancestors().skip(1).find(is_list));
+    lists.filter(|list| !removed.contains(list)).collect()
 }
 
 impl<'a> Guarding<'a> {
@@ -166,7 +177,7 @@ impl<'a> Guarding<'a> {
             let gone = rest == Path::new("HEAD") && !manifest.has_other(&entry.path, Change::Removed);
             Some((entry.path.parent().filter(|_| gone)?, "version control: the repository would be gone".to_owned()))
         });
-        let half = half_removed(manifest).map(|folder| (folder, HALF_REMOVED.to_owned()));
+        let half = half_removed(manifest, &repositories).into_iter().map(|folder| (folder, HALF_REMOVED.to_owned()));
         let new = new.into_iter().map(|folder| (folder, format!("version control: {NEW_REPOSITORY}")));
         let partial = partial(manifest, &repositories).map(|folder| (folder, PARTIAL.to_owned()));
         let others = host.map(|host| other_worktrees(manifest, host)).unwrap_or_default();
@@ -183,8 +194,6 @@ impl<'a> Guarding<'a> {
         let steering = steering(list, manifest, led, named);
         let changed = manifest.entries.iter().filter(|entry| entry.change != Change::Removed);
         let changed = changed.map(|entry| (entry.path.as_path(), entry)).collect();
-        let (commits, without) = (BTreeSet::new(), BTreeSet::new());
-        let without_list = without.clone();
         let mut all = Self {
             list,
             folders,
@@ -193,9 +202,9 @@ impl<'a> Guarding<'a> {
             repositories,
             steering,
             changed,
-            commits,
-            without_index: without,
-            without_list,
+            commits: BTreeSet::new(),
+            without_index: BTreeSet::new(),
+            without_list: BTreeSet::new(),
         };
         // In what is held already, such as a new repository, nobody needs to look.
         let open = |entry: &&Entry| !all.folders.iter().any(|(folder, _)| entry.path.starts_with(folder));
@@ -219,11 +228,14 @@ impl<'a> Guarding<'a> {
         all
     }
 
-    /// Folders of git's of which a file of this name is held.
+    /// Folders of git's of which a file of this name is held, a worktree's own too.
     fn without(&self, manifest: &Manifest, name: &str) -> BTreeSet<PathBuf> {
-        let called = manifest.entries.iter().filter(|entry| entry.path.file_name().is_some_and(|is| is == name));
-        let held = called.filter(|entry| self.of_git(&entry.path) != entry.path && self.why(entry).is_some());
-        held.map(|entry| self.of_git(&entry.path).to_owned()).collect()
+        let called = manifest.entries.iter().filter_map(|entry| {
+            let (folder, rest) = in_git(&self.repositories, &entry.path).filter(|(_, rest)| rest.ends_with(name))?;
+            let is_own = rest.iter().count() == 1 || rest.starts_with("worktrees") && rest.iter().count() == 3;
+            is_own.then_some((folder, entry))
+        });
+        called.filter(|(_, entry)| self.why(entry).is_some()).map(|(folder, _)| folder.to_owned()).collect()
     }
 
     /// Why a reference waits for another file of its repository's.
@@ -245,9 +257,7 @@ impl<'a> Guarding<'a> {
 
     /// The folder of git's that a path lies in.
     fn of_git<'b>(&self, path: &'b Path) -> &'b Path {
-        let other = self.repositories.iter().rfind(|folder| path.starts_with(folder));
-        let folder = other.map(|folder| folder.to_path_buf()).or_else(|| Some(split(path)?.0));
-        path.ancestors().find(|above| folder.as_deref() == Some(above)).unwrap_or(path)
+        in_git(&self.repositories, path).map_or(path, |(folder, _)| folder)
     }
 
     /// Why a path is held that is on no list: it, what it lies in, or something below it that the change would replace.
@@ -358,16 +368,18 @@ impl<'a> Guarding<'a> {
     /// pushed elsewhere.
     fn elsewhere(&self, entry: &Entry, kind: protect::Kind, (before, now): (&[u8], &[u8])) -> Option<String> {
         let folder = self.of_git(&entry.path);
-        let name = |text: &[u8]| policy::json::unhex(std::str::from_utf8(text.trim_ascii_end()).ok()?);
         let named: Vec<Vec<u8>> = match kind {
             protect::Kind::Head if now.starts_with(b"ref: ") => {
                 return (!self.is_pushed_alike(folder, before, now)).then(|| OTHER_REMOTE.to_owned());
             }
             protect::Kind::Reference if !entry.path.starts_with(folder.join("refs").join("heads")) => return None,
-            protect::Kind::Head | protect::Kind::Reference => name(now).into_iter().collect(),
+            protect::Kind::Head | protect::Kind::Reference => protect::id_of(now).into_iter().collect(),
             protect::Kind::PackedRefs => {
                 let known: BTreeSet<_> = protect::branches_of(before).collect();
-                protect::branches_of(now).filter(|one| !known.contains(one)).filter_map(|(_, id)| name(id)).collect()
+                protect::branches_of(now)
+                    .filter(|one| !known.contains(one))
+                    .filter_map(|(_, id)| protect::id_of(id))
+                    .collect()
             }
             protect::Kind::Config
             | protect::Kind::Index
@@ -387,15 +399,11 @@ impl<'a> Guarding<'a> {
 
     /// Whether the branch that `HEAD` names is pushed to where the one before is, if the host has it.
     fn is_pushed_alike(&self, folder: &Path, before: &[u8], now: &[u8]) -> bool {
-        let of = |head: &[u8]| {
-            let name = String::from_utf8_lossy(head).trim_end().to_owned();
-            name.strip_prefix("ref: refs/heads/").map(str::to_owned)
-        };
-        let Some(now) = of(now) else { return true };
+        let Some(now) = protect::branch_of(now) else { return true };
         let config = folder.join("config");
         let Some(host) = self.host.filter(|host| Branches::of(host, &config).has(&now)) else { return true };
         let text = host.read(&config, MAX_JUDGED).unwrap_or_default();
-        let before = of(before).unwrap_or_default();
+        let before = protect::branch_of(before).unwrap_or_default();
         protect::remotes_of(&text, &before)
             .zip(protect::remotes_of(&text, &now))
             .is_some_and(|(one, other)| one == other)
@@ -409,9 +417,7 @@ impl<'a> Guarding<'a> {
 
     /// Whether an entry is of what git on the host remembers by itself: it stays with the run, and nobody need be asked.
     pub(super) fn is_remembered(&self, entry: &Entry) -> bool {
-        let folder = self.repositories.iter().rfind(|folder| entry.path.starts_with(folder));
-        let rest = folder.and_then(|folder| entry.path.strip_prefix(folder).ok()).map(Path::to_owned);
-        rest.or_else(|| split(&entry.path).map(|(_, rest)| rest)).is_some_and(|rest| protect::is_remembered(&rest))
+        in_git(&self.repositories, &entry.path).is_some_and(|(_, rest)| protect::is_remembered(&rest))
     }
 
     fn verdict(&self, entry: &Entry) -> Verdict {

@@ -10,7 +10,7 @@ use policy::json::hex;
 use rustix::fs::{Mode, OFlags};
 
 use super::manifest::Entry;
-use crate::protect::{Branches, split};
+use crate::protect::{Branches, branch_of, id_of, split};
 use crate::state::{Dir, RunId};
 
 /// `HEAD` is no larger.
@@ -53,10 +53,9 @@ const HEAD: &str = "HEAD";
 fn tips(root: &Dir, folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut tips = Branches::of(root, &folder.join("config")).tips();
     let head = root.read(folder.join(HEAD), MAX_HEAD).unwrap_or_default();
-    let head = String::from_utf8_lossy(&head).trim_end().to_owned();
-    let is = match head.strip_prefix("ref: refs/heads/") {
-        Some(branch) => tips.get(branch).cloned(),
-        None => policy::json::unhex(&head),
+    let is = match branch_of(&head) {
+        Some(branch) => tips.get(&branch).cloned(),
+        None => id_of(&head),
     };
     tips.extend(is.map(|is| (HEAD.to_owned(), is)));
     tips

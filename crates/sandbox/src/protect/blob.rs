@@ -4,8 +4,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::fs::FileType;
-use sha1::{Digest as _, Sha1};
-use sha2::{Digest as _, Sha256};
 
 use super::index::Hash;
 use super::plan::{link_target, parent_of};
@@ -32,9 +30,6 @@ pub fn is_blob(below: &Dir, path: &Path, name: &[u8], hash: Hash) -> bool {
     };
     contents().is_some_and(|contents| {
         let head = format!("blob {}\0", contents.len());
-        match hash {
-            Hash::Sha1 => Sha1::new().chain_update(&head).chain_update(&contents).finalize().to_vec() == name,
-            Hash::Sha256 => Sha256::new().chain_update(&head).chain_update(&contents).finalize().to_vec() == name,
-        }
+        hash.sum(&[head.as_bytes(), &contents]) == name
     })
 }

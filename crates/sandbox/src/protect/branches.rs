@@ -7,7 +7,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::links::files;
-use super::references::branches_of;
+use super::references::{branches_of, id_of};
 use crate::state::{Cross, Dir};
 
 /// A larger list is not read.
@@ -49,15 +49,14 @@ impl Branches {
     /// What each names, by its name.
     #[must_use]
     pub fn tips(&self) -> BTreeMap<String, Vec<u8>> {
-        let id = |text: &[u8]| policy::json::unhex(std::str::from_utf8(text.trim_ascii_end()).ok()?);
         let packed = branches_of(&self.list).filter_map(|(name, text)| {
             let name = name.strip_prefix(b"refs/heads/").unwrap_or(name);
-            Some((String::from_utf8_lossy(name).into_owned(), id(text)?))
+            Some((String::from_utf8_lossy(name).into_owned(), id_of(text)?))
         });
         let loose = self.heads.iter().flat_map(|heads| {
             let paths = files(heads, Path::new(""), &[], FileType::RegularFile);
             let named = |path: PathBuf| {
-                Some((path.to_string_lossy().into_owned(), id(&heads.read(path, MAX_REFERENCE).ok()?)?))
+                Some((path.to_string_lossy().into_owned(), id_of(&heads.read(path, MAX_REFERENCE).ok()?)?))
             };
             paths.into_iter().filter_map(named)
         });

@@ -202,8 +202,8 @@ fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
         // What git makes under no such name others take for an option, or stop at.
         [b"refs" | b"logs", ..] if what != NodeChange::Removed && !is_branch_of(parts) => false,
         // Under that of a branch, a tag or a server.
-        [b"refs", _, ..] if what == NodeChange::NewFile && new_name(parts).is_some() => {
-            return Verdict::Held(new_name(parts).unwrap_or(UNKNOWN));
+        [b"refs", _, ..] if what == NodeChange::NewFile => {
+            return new_name(parts).map_or(Verdict::Contents(Kind::Reference), Verdict::Held);
         }
         [b"refs", b"tags", ..] if matches!(what, NodeChange::File | NodeChange::Removed) => {
             return Verdict::Held("a tag of the host's is what it was");
@@ -214,9 +214,8 @@ fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
         [b"refs", other, ..] if !is_folder(what) && *other != b"heads" && *other != b"tags" => false,
         [b"packed-refs"] if what == NodeChange::Removed => return Verdict::Held("all that it lists would be gone"),
         [b"refs", _, ..] if is_file(what) => return Verdict::Contents(Kind::Reference),
-        [b"MERGE_MODE" | b"AUTO_MERGE" | b"MERGE_MSG" | b"SQUASH_MSG"] if what != NodeChange::Removed => {
-            return Verdict::Held(HALF_DONE);
-        }
+        [b"MERGE_MODE" | b"AUTO_MERGE" | b"MERGE_MSG" | b"SQUASH_MSG"] if what == NodeChange::Removed => true,
+        [b"MERGE_MODE" | b"AUTO_MERGE" | b"MERGE_MSG" | b"SQUASH_MSG"] => return Verdict::Held(HALF_DONE),
         [name]
             if what != NodeChange::Removed && is_head(name) && !is_remembered(Path::new(OsStr::from_bytes(name))) =>
         {
@@ -231,11 +230,7 @@ fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
         // For readers over plain HTTP.
         [b"info", b"refs"] => true,
         // What git writes as a file it could not write any more where a folder stands.
-        [name] => {
-            !is_folder(what) && (TOP.contains(name) || is_head(name))
-                || what == NodeChange::Removed
-                    && [&b"MERGE_MODE"[..], b"AUTO_MERGE", b"MERGE_MSG", b"SQUASH_MSG"].contains(name)
-        }
+        [name] => !is_folder(what) && (TOP.contains(name) || is_head(name)),
         [_, _, ..] => false,
     };
     if harmless { Verdict::Harmless } else { Verdict::Held(UNKNOWN) }

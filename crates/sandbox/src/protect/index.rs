@@ -54,10 +54,18 @@ pub enum Hash {
 }
 
 impl Hash {
-    const fn bytes(self) -> usize {
+    pub(super) const fn bytes(self) -> usize {
         match self {
             Self::Sha1 => 20,
             Self::Sha256 => 32,
+        }
+    }
+
+    /// Of all these bytes.
+    pub(super) fn sum(self, parts: &[&[u8]]) -> Vec<u8> {
+        match self {
+            Self::Sha1 => parts.iter().fold(Sha1::new(), |hash, part| hash.chain_update(part)).finalize().to_vec(),
+            Self::Sha256 => parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize().to_vec(),
         }
     }
 
@@ -106,11 +114,11 @@ pub struct WorkTree<'a> {
 pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>, tree: &WorkTree<'_>) -> Option<String> {
     let Some(hash) = hash.map(Hash::bytes) else { return Some(UNKNOWN.to_owned()) };
     let Some(entries) = entries(now, hash) else { return Some(UNKNOWN.to_owned()) };
-    let hosts: BTreeMap<Vec<u8>, Entry<'_>> =
-        entries_of_host(before, hash).map(|entry| (entry.path.clone(), entry)).collect();
+    let hosts: BTreeMap<(Vec<u8>, u16), Entry<'_>> =
+        entries_of_host(before, hash).map(|entry| ((entry.path.clone(), entry.stage()), entry)).collect();
     let refused = |path: &[u8], why: &str| Some(format!("its entry {} {why}", crate::fault::show_bytes(path)));
     let found = entries.iter().find_map(|entry| {
-        let host = hosts.get(&entry.path);
+        let host = hosts.get(&(entry.path.clone(), entry.stage()));
         let is_same = host.is_some_and(|host| host.content() == entry.content());
         let path = Path::new(OsStr::from_bytes(&entry.path));
         let why = if !is_plain(&entry.path) {
@@ -131,12 +139,12 @@ pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>, tree: &Wor
         refused(&entry.path, why)
     });
     let kept: BTreeMap<&[u8], &Entry<'_>> = entries.iter().map(|entry| (entry.path.as_slice(), entry)).collect();
-    let unseen = hosts.values().filter(|host| host.is_unseen());
+    let mut unseen = hosts.values().filter(|host| host.is_unseen());
     found.or_else(|| {
         let is_kept = |host: &&Entry<'_>| {
             kept.get(host.path.as_slice()).is_some_and(|now| now.is_unseen() && now.content() == host.content())
         };
-        let lost = unseen.into_iter().find(|host| !is_kept(host))?;
+        let lost = unseen.find(|host| !is_kept(host))?;
         refused(&lost.path, "is one that git is told not to look at, on the host: it would be looked at")
     })
 }
@@ -152,11 +160,10 @@ pub fn servers(index: &[u8], hash: Hash) -> BTreeMap<Vec<u8>, Vec<u8>> {
 /// and size, so that git looks at the files again; and nothing behind them. `None` where it is not understood.
 #[must_use]
 pub fn settled(before: &[u8], now: &[u8], hash: Hash) -> Option<Vec<u8>> {
-    let hash = hash.bytes();
     let known: BTreeMap<Vec<u8>, Entry<'_>> =
-        entries_of_host(before, hash).map(|entry| (entry.path.clone(), entry)).collect();
+        entries_of_host(before, hash.bytes()).map(|entry| (entry.path.clone(), entry)).collect();
     let mut settled = now.get(..HEADER)?.to_vec();
-    for entry in entries(now, hash)? {
+    for entry in entries(now, hash.bytes())? {
         let is_known = known.get(&entry.path).is_some_and(|known| known.head() == entry.head());
         let at = settled.len();
         settled.extend(entry.raw);
@@ -167,8 +174,7 @@ pub fn settled(before: &[u8], now: &[u8], hash: Hash) -> Option<Vec<u8>> {
                 .copy_from_slice(entry.raw.get(MODE)?);
         }
     }
-    let sum = if hash == 32 { Sha256::digest(&settled).to_vec() } else { Sha1::digest(&settled).to_vec() };
-    settled.extend(sum);
+    settled.extend(hash.sum(&[&settled]));
     Some(settled)
 }
 

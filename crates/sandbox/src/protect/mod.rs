@@ -40,5 +40,5 @@ pub use list::{List, Marked, Protected, Shape, Verdict, judge, list, steers};
 pub use named::{named_by_git, named_elsewhere};
 pub use objects::{MAX_UNPACKED, Name, NewObjects, ServerFiles, beside, is_loose};
 pub use plan::{Bind, DOCUMENT, PathStat, ProtectPlan, plan};
-pub use references::{branches_of, merged};
+pub use references::{branch_of, branches_of, id_of, merged};
 pub use sentry::{Sentry, late};

@@ -10,10 +10,8 @@ use std::io::Read as _;
 use std::rc::Rc;
 
 use flate2::bufread::ZlibDecoder;
-use sha1::{Digest as _, Sha1};
-use sha2::{Digest as _, Sha256};
 
-use super::index::READ_AS_FILES;
+use super::index::{Hash, READ_AS_FILES};
 
 /// How many bytes are unpacked in one look at the changes of a run, in all.
 pub const MAX_UNPACKED: u64 = 4 << 30;
@@ -43,6 +41,11 @@ impl Name {
         self.length == 32
     }
 
+    /// By which it is a name.
+    const fn hash(&self) -> Hash {
+        if self.is_long() { Hash::Sha256 } else { Hash::Sha1 }
+    }
+
     /// As it is written.
     #[must_use]
     pub fn text(&self) -> String {
@@ -51,33 +54,6 @@ impl Name {
 
     fn is(&self, sum: &[u8]) -> bool {
         self.bytes.get(..self.length) == Some(sum)
-    }
-}
-
-/// The hash of a repository.
-#[derive(Clone, Copy, Debug)]
-enum Format {
-    Sha1,
-    Sha256,
-}
-
-impl Format {
-    const fn of(name: &Name) -> Self {
-        if name.is_long() { Self::Sha256 } else { Self::Sha1 }
-    }
-
-    const fn length(self) -> usize {
-        match self {
-            Self::Sha1 => 20,
-            Self::Sha256 => 32,
-        }
-    }
-
-    fn sum(self, parts: &[&[u8]]) -> Vec<u8> {
-        match self {
-            Self::Sha1 => parts.iter().fold(Sha1::new(), |hash, part| hash.chain_update(part)).finalize().to_vec(),
-            Self::Sha256 => parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize().to_vec(),
-        }
     }
 }
 
@@ -139,7 +115,7 @@ pub fn is_loose(name: &Name, file: &[u8], left: &mut u64, seen: &mut NewObjects)
         let mut rest = file;
         let object = inflate(&mut rest, left).filter(|_| rest.is_empty())?;
         let (kind, content) = sized(&object)?;
-        let sum = Format::of(name).sum(&[&object]);
+        let sum = name.hash().sum(&[&object]);
         seen.note(kind, &sum, content)?;
         name.is(&sum).then_some(())
     };
@@ -168,8 +144,8 @@ pub struct PackIndexes {
 /// `left`.
 #[must_use]
 pub fn beside(name: &Name, pack: &[u8], left: &mut u64, seen: &mut NewObjects) -> Option<PackIndexes> {
-    let format = Format::of(name);
-    let (body, checksum) = pack.split_at_checked(pack.len().checked_sub(format.length())?)?;
+    let format = name.hash();
+    let (body, checksum) = pack.split_at_checked(pack.len().checked_sub(format.bytes())?)?;
     if format.sum(&[body]) != checksum {
         return None;
     }
@@ -235,7 +211,7 @@ struct PackObject<'a> {
 }
 
 /// Finds the objects of a pack.
-fn scan<'a>(format: Format, body: &'a [u8], left: &mut u64) -> Option<Vec<PackObject<'a>>> {
+fn scan<'a>(format: Hash, body: &'a [u8], left: &mut u64) -> Option<Vec<PackObject<'a>>> {
     let mut rest = body;
     let version = take(&mut rest, 8)?;
     if version != b"PACK\0\0\0\x02" {
@@ -252,7 +228,7 @@ fn scan<'a>(format: Format, body: &'a [u8], left: &mut u64) -> Option<Vec<PackOb
             3 => ObjectBase::Whole("blob"),
             4 => ObjectBase::Whole("tag"),
             6 => ObjectBase::Distance(at.checked_sub(distance(&mut rest)?)?),
-            7 => ObjectBase::Name(take(&mut rest, format.length())?.to_vec()),
+            7 => ObjectBase::Name(take(&mut rest, format.bytes())?.to_vec()),
             0 | 5 | 8.. => return None,
         };
         let stream = rest;
@@ -273,12 +249,7 @@ type Base = Rc<(&'static str, Vec<u8>)>;
 
 /// Names the objects of a pack: each that is whole, then those that are made from it, and so on. One that is made from none of
 /// them is missing in the end.
-fn resolve(
-    format: Format,
-    packed: Vec<PackObject<'_>>,
-    left: &mut u64,
-    seen: &mut NewObjects,
-) -> Option<Vec<PackEntry>> {
+fn resolve(format: Hash, packed: Vec<PackObject<'_>>, left: &mut u64, seen: &mut NewObjects) -> Option<Vec<PackEntry>> {
     let (mut by_place, mut by_name) =
         (BTreeMap::<usize, Vec<PackObject<'_>>>::new(), BTreeMap::<Vec<u8>, Vec<_>>::new());
     let mut queue: Vec<(PackObject<'_>, Option<Base>)> = Vec::new();

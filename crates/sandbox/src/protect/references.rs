@@ -179,6 +179,20 @@ pub(super) fn is_plain_head(head: &[u8]) -> bool {
     }
 }
 
+/// The branch that a `HEAD` names.
+#[must_use]
+pub fn branch_of(head: &[u8]) -> Option<String> {
+    let name = head.trim_ascii_end().strip_prefix(b"ref: refs/heads/")?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+/// The id that a reference has.
+#[must_use]
+pub fn id_of(text: &[u8]) -> Option<Vec<u8>> {
+    let text = text.trim_ascii_end();
+    policy::json::unhex(std::str::from_utf8(text).ok().filter(|_| is_hash(text))?)
+}
+
 /// As git writes an id.
 pub(super) fn is_hash(text: &[u8]) -> bool {
     matches!(text.len(), 40 | 64) && text.iter().all(u8::is_ascii_hexdigit)

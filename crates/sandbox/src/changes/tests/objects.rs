@@ -3,14 +3,14 @@
 use super::*;
 
 /// Nothing of git's lives on in the overlay when a script has ended.
-const AS: &str = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b GIT_CONFIG_NOSYSTEM=1 \
+pub(super) const AS: &str = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b GIT_CONFIG_NOSYSTEM=1 \
                   GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=maintenance.auto GIT_CONFIG_VALUE_0=false; ";
 /// Commits to a file that is packed as differences, and one more that is loose.
 const WORK: &str = "for n in 1 2 3 4 5; do seq 1 3000 > l; echo $n >> l; seq $n 400 >> l; git add l; git commit -qm $n; done; git tag v; \
                     git repack -adq; git multi-pack-index write; git commit-graph write --reachable; git prune-packed; \
                     echo loose > m; git add m; git commit -qm loose; ";
 
-fn shell(host: &Host, script: &str) -> (bool, String) {
+pub(super) fn shell(host: &Host, script: &str) -> (bool, String) {
     let done = Command::new("sh").args(["-ec", &format!("{AS}{script}")]).current_dir(host.work("")).output().unwrap();
     let text = [done.stdout, done.stderr].concat();
     (done.status.success(), String::from_utf8_lossy(&text).trim().to_owned())

@@ -1,9 +1,8 @@
 //! Which of a run's branches, tags and entries of the index the host takes, by the real git.
 
+use super::objects::AS;
 use super::*;
 
-const AS: &str = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b GIT_CONFIG_NOSYSTEM=1 \
-                  GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=maintenance.auto GIT_CONFIG_VALUE_0=false; ";
 /// Two commits, the first of which nothing names but a tag; what the host keeps to itself; a private file.
 const BEGUN: &str = "git init -q -b main . && git add a && git commit -qm first && git tag v1.0 && echo b > a && \
                      git commit -qam second && git branch release && git branch fetched && git pack-refs --all && \
@@ -12,10 +11,11 @@ const BEGUN: &str = "git init -q -b main . && git add a && git commit -qm first 
                      echo .env > .git/info/exclude && echo KEY=x > .env && mkdir .git/rebase-apply && \
                      touch .git/rebase-apply/0001 .git/rebase-apply/0002";
 
+/// What a script that ends well prints.
 fn shell(host: &Host, script: &str) -> String {
-    let done = Command::new("sh").args(["-ec", &format!("{AS}{script}")]).current_dir(host.work("")).output().unwrap();
-    assert!(done.status.success(), "{script}: {}", String::from_utf8_lossy(&done.stderr));
-    String::from_utf8_lossy(&done.stdout).trim().to_owned()
+    let (is_done, text) = super::objects::shell(host, script);
+    assert!(is_done, "{script}: {text}");
+    text
 }
 
 /// What of git's own folder is held of what a script does.
@@ -99,6 +99,7 @@ fn an_index_has_what_is_there_and_what_is_left_to_do_is_whole() {
         "printf '* text\\n' > .gitattributes; git add .gitattributes",
         "git rm -q a",
         "rm -r .git/rebase-apply",
+        "git branch index",
     ] {
         assert_eq!(held(script), [""; 0], "{script}");
     }
@@ -134,4 +135,13 @@ fn who_may_not_read_or_write_a_file_may_not_afterwards() {
     assert!(matches!(host.apply(), Applied::Done { .. }));
     let mode = |name: &str| std::fs::metadata(host.work(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!(["secret", "tool", "open", "new"].map(mode), [0o600, 0o755, 0o666, 0o664]);
+}
+
+#[test]
+fn a_folder_of_the_project_may_be_called_as_one_of_gits() {
+    let host =
+        Host::new(&[("src/sequencer/a", ""), ("src/sequencer/b", ""), ("rebase-merge/c", ""), ("rebase-merge/d", "")]);
+    host.overlay("rm src/sequencer/a rebase-merge/c");
+    host.read();
+    assert!(matches!(host.apply(), Applied::Done { .. }));
 }

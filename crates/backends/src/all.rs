@@ -5,7 +5,7 @@ use policy::control::Source;
 
 use crate::StartError;
 use crate::backend::Backend;
-use crate::engine::{Docker, Podman};
+use crate::engine::EngineBackend;
 use crate::gvisor::Gvisor;
 use crate::native::{Container, Language, Process};
 use crate::oci::Crun;
@@ -18,8 +18,8 @@ pub const ALL: &[&dyn Backend] = &[
     &Process,
     &Container,
     &Crun,
-    &Podman,
-    &Docker,
+    &EngineBackend::Podman,
+    &EngineBackend::Docker,
     &Gvisor,
     &Qemu,
 ];

@@ -29,7 +29,7 @@ pub use backend::{
     Backend, Exhausted, ExhaustedResource, FoundPaths, GitPart, Launch, Memory, OwnProgram, Prepared, Protect,
     Remembered, Running, Sample, Started, Stdio, Streams, Trust, Unseen, Verified,
 };
-pub use engine::{Docker, Podman};
+pub use engine::EngineBackend;
 pub use error::{Shut, StartError};
 pub use etc::shown as shown_of_etc;
 pub use gvisor::Gvisor;

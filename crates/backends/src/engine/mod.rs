@@ -30,61 +30,34 @@ use crate::{Launch, StartError, support};
 
 use prepare::Maker;
 
-/// The container tier by podman's service.
+/// The container tier by one of them.
 #[derive(Clone, Copy, Debug)]
-pub struct Podman;
+pub enum EngineBackend {
+    /// podman's service.
+    Podman,
+    /// Docker's daemon.
+    Docker,
+}
 
-impl Backend for Podman {
-    fn tier(&self) -> Tier {
-        Tier::Container
-    }
-
-    fn name(&self) -> &'static str {
-        "podman"
-    }
-
-    fn only_by_name(&self) -> bool {
-        true
-    }
-
-    fn wants_folder(&self) -> bool {
-        true
-    }
-
-    fn probe(&self, host: &Capabilities) -> Result<(), Missing> {
-        support::engine_probe(&support::PODMAN, host)
-    }
-
-    fn support(&self, clause: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
-        support::engine(&support::PODMAN, clause, policy, host)
-    }
-
-    fn prepare(
-        &self,
-        plan: &Plan,
-        host: &Capabilities,
-        launch: &Launch,
-    ) -> Result<Box<dyn backend::Prepared>, StartError> {
-        Ok(Box::new(prepare::prepare(plan, host, launch, Maker::podman(host)?)?))
-    }
-
-    /// Its container, which carries the run's label.
-    fn end_left(&self, run: &str) -> Result<usize, String> {
-        container::end_podmans(run)
+impl EngineBackend {
+    const fn row(self) -> &'static support::EngineRow {
+        match self {
+            Self::Podman => &support::PODMAN,
+            Self::Docker => &support::DOCKER,
+        }
     }
 }
 
-/// The container tier by Docker's daemon.
-#[derive(Clone, Copy, Debug)]
-pub struct Docker;
-
-impl Backend for Docker {
+impl Backend for EngineBackend {
     fn tier(&self) -> Tier {
         Tier::Container
     }
 
     fn name(&self) -> &'static str {
-        "docker"
+        match self {
+            Self::Podman => "podman",
+            Self::Docker => "docker",
+        }
     }
 
     fn only_by_name(&self) -> bool {
@@ -96,11 +69,11 @@ impl Backend for Docker {
     }
 
     fn probe(&self, host: &Capabilities) -> Result<(), Missing> {
-        support::engine_probe(&support::DOCKER, host)
+        support::engine_probe(self.row(), host)
     }
 
     fn support(&self, clause: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
-        support::engine(&support::DOCKER, clause, policy, host)
+        support::engine(self.row(), clause, policy, host)
     }
 
     fn prepare(
@@ -109,11 +82,18 @@ impl Backend for Docker {
         host: &Capabilities,
         launch: &Launch,
     ) -> Result<Box<dyn backend::Prepared>, StartError> {
-        Ok(Box::new(prepare::prepare(plan, host, launch, Maker::docker(host)?)?))
+        let maker = match self {
+            Self::Podman => Maker::podman(host)?,
+            Self::Docker => Maker::docker(host)?,
+        };
+        Ok(Box::new(prepare::prepare(plan, host, launch, maker)?))
     }
 
     /// Its container, which carries the run's label.
     fn end_left(&self, run: &str) -> Result<usize, String> {
-        container::end_dockers(run)
+        match self {
+            Self::Podman => container::end_podmans(run),
+            Self::Docker => container::end_dockers(run),
+        }
     }
 }

@@ -20,7 +20,7 @@ mod shown;
 pub(crate) use commands::{TOOLS, is_of_the_system};
 pub(crate) use container::{probe as container_probe, support as container};
 pub(crate) use crun::{probe as crun_probe, support as crun};
-pub(crate) use engine::{DOCKER, PODMAN, probe as engine_probe, support as engine};
+pub(crate) use engine::{DOCKER, EngineRow, PODMAN, probe as engine_probe, support as engine};
 pub(crate) use executables::lies_in;
 pub use executables::unshown as unshown_program;
 pub(crate) use gvisor::{probe as gvisor_probe, support as gvisor};

@@ -15,8 +15,16 @@ const HELLO: Request = Request::Hello { version: agent::frame::VERSION };
 fn start(command: &Command, folder: &std::path::Path) -> (Agent, Child) {
     let (ours, theirs) = sys::channel::pair().unwrap();
     let log: OwnedFd = std::fs::File::create(folder.join("log")).unwrap().into();
-    let child = command.start(theirs.as_fd(), log.as_fd(), log.as_fd()).unwrap();
-    (Agent::of(ours), child)
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    loop {
+        match command.start(theirs.as_fd(), log.as_fd(), log.as_fd()) {
+            // Another test's child, between its fork and its exec, still holds the file open that was written here.
+            Err(error) if error.errno.raw_os_error() == 26 && std::time::Instant::now() < end => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            child => return (Agent::of(ours), child.unwrap()),
+        }
+    }
 }
 
 fn installed() -> tempfile::TempDir {

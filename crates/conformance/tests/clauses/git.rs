@@ -72,6 +72,9 @@ fn linked_worktree(scene: &Fixture) -> CaseResult {
         git(&format!("rev-parse --verify -q refs/{name}"))?;
     }
     check(git("log --format=%s linked")?.out().starts_with("two"), || "the commit is not there".to_owned())?;
+    // Its index came with the branch: nothing waits to take the commit back.
+    let status = scene.control_shell(&format!("{ANYBODYS} git -C {} status --porcelain", linked.display()))?;
+    check(status.out().is_empty(), || format!("the worktree is not clean: {}", status.out()))?;
     check(git("branch --list loose x")?.out().is_empty(), || "a removed branch is there".to_owned())?;
     check(!text(&main.join(".git/config"))?.contains("planted"), || "the configuration was changed".to_owned())
 }

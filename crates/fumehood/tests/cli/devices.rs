@@ -137,6 +137,7 @@ for one in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0; do
 done
 echo made
 "$@" run -q --set=backend=$HOW -- sh -c "
+    exec 2>&1
     for one in null zero full random urandom tty; do
         chmod 0600 /dev/\$one; touch -c /dev/\$one; chown 0:0 /dev/\$one
     done

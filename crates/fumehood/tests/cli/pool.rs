@@ -1,6 +1,6 @@
 //! Sandboxes that are ready before anybody asks: taken as what was asked for and as nothing else, and gone with who holds them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -83,19 +83,6 @@ pub(crate) fn supervisors(house: &House) -> Vec<i64> {
     let journals = files_below(&house.state().join("runs"));
     let first = journals.iter().filter_map(|path| serde_json::from_str::<Value>(text(path).lines().next()?).ok());
     first.filter_map(|journal| journal["pid"].as_i64()).collect()
-}
-
-/// How many are ready: a supervisor that waits has let go of the folder that it was started in, and has no record yet.
-fn waiting(house: &House) -> usize {
-    let pids: BTreeSet<i64> = supervisors(house).into_iter().collect();
-    let listed: Value = serde_json::from_str(&house.run(&["ps", "--json"]).out).unwrap();
-    let taken: BTreeSet<i64> =
-        listed["sandboxes"].as_array().unwrap().iter().filter_map(|info| info["pid"].as_i64()).collect();
-    let own_session = |pid: &&i64| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(3)) == Some(pid.to_string().as_str())
-    };
-    pids.difference(&taken).filter(own_session).count()
 }
 
 /// What live sandboxes and runs have in the state folder.
@@ -216,19 +203,22 @@ struct Serve {
     child: std::process::Child,
     address: String,
     key: String,
+    /// The key of a person who operates it.
+    person: String,
 }
 
 impl Serve {
     fn new(house: &House, pool: &str) -> Self {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let name = format!("k{}", COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-        let key = house.run(&["keys", "add", "--name", &name]).out.trim().to_owned();
+        let key = |more: &[&str]| house.run(&[&["keys", "add", "--name"], more].concat()).out.trim().to_owned();
+        let (key, person) = (key(&[&name]), key(&[&format!("{name}-person"), "--operator"]));
         let mut command = house.command(&["serve", "--listen", "127.0.0.1:0", "--pool", pool]);
         let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().rsplit('/').next().unwrap_or_default().rsplit(' ').next().unwrap().to_owned();
-        Self { child, address, key }
+        Self { child, address, key, person }
     }
 
     /// Creates one; its id.
@@ -240,26 +230,30 @@ impl Serve {
     fn try_create(&self) -> Option<String> {
         created_at(&self.address, &self.key)
     }
+
+    fn metrics(&self) -> Option<String> {
+        answer(&self.address, &self.person, "GET /metrics", "", "200")
+    }
 }
 
 fn created_at(address: &str, key: &str) -> Option<String> {
-    {
-        let body = r#"{"policy": "strict"}"#;
-        let mut to = std::net::TcpStream::connect(address).ok()?;
-        let head = format!(
-            "POST /v1/sandboxes HTTP/1.1\r\nHost: {}\r\nX-API-KEY: {}\r\nContent-Type: application/json\r\n\
-             Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
-            address,
-            key,
-            body.len()
-        );
-        to.write_all(head.as_bytes()).ok()?;
-        let mut text = String::new();
-        to.read_to_string(&mut text).ok()?;
-        assert!(text.is_empty() || text.starts_with("HTTP/1.1 201"), "{text}");
-        let body = text.split_once("\r\n\r\n")?.1;
-        Some(serde_json::from_str::<Value>(body).ok()?["id"].as_str()?.to_owned())
-    }
+    let body = answer(address, key, "POST /v1/sandboxes", r#"{"policy": "strict"}"#, "201")?;
+    Some(serde_json::from_str::<Value>(&body).ok()?["id"].as_str()?.to_owned())
+}
+
+/// The body of an answer; none if there was none, or a part of it.
+fn answer(address: &str, key: &str, what: &str, body: &str, status: &str) -> Option<String> {
+    let mut to = std::net::TcpStream::connect(address).ok()?;
+    let head = format!(
+        "{what} HTTP/1.1\r\nHost: {address}\r\nX-API-KEY: {key}\r\nContent-Type: application/json\r\n\
+         Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    to.write_all(head.as_bytes()).ok()?;
+    let mut text = String::new();
+    to.read_to_string(&mut text).ok()?;
+    assert!(text.is_empty() || text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
+    Some(text.split_once("\r\n\r\n")?.1.to_owned())
 }
 
 impl Drop for Serve {
@@ -275,7 +269,12 @@ fn a_server_that_is_killed_takes_what_is_ready_with_it_and_no_sandbox_that_someb
     let served = Serve::new(house, "3");
     let ids = [served.create(), served.create(), served.create()];
     // What is being made when the server dies may be found by the next start alone.
-    assert!(until(|| waiting(house) == 3), "three are had and three are ready: {:?}", supervisors(house));
+    let mut page = String::new();
+    let three = until(|| {
+        page = served.metrics().unwrap_or_default();
+        page.lines().any(|line| line == "fumehood_pool_ready 3")
+    });
+    assert!(three, "three are had and three are ready: {page}");
     drop(served);
     assert!(until(|| supervisors(house).len() == 3), "{:?}", supervisors(house));
     for id in &ids {

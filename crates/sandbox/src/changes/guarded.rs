@@ -124,7 +124,7 @@ fn partial<'a>(manifest: &'a Manifest, others: &BTreeSet<&Path>) -> impl Iterato
     })
 }
 
-/// What git keeps here of worktrees that lie elsewhere.
+/// What git keeps here of worktrees that lie elsewhere, but for the one that the run worked in.
 fn other_worktrees<'a>(manifest: &'a Manifest, host: &Dir) -> BTreeSet<&'a Path> {
     let folders: BTreeSet<&Path> = manifest.entries.iter().flat_map(|entry| entry.path.ancestors()).collect();
     let of_git = |folder: &Path| split(folder).map(|(_, rest)| rest);
@@ -136,7 +136,8 @@ fn other_worktrees<'a>(manifest: &'a Manifest, host: &Dir) -> BTreeSet<&'a Path>
         let tree = tree.and_then(|tree| tree.parent()?.canonicalize().ok());
         tree.is_some_and(|tree| !tree.starts_with(&manifest.workspace))
     };
-    folders.into_iter().filter(|folder| is_one(folder) && is_elsewhere(folder)).collect()
+    let is_own = |folder: &Path| manifest.worktree.as_ref().is_some_and(|own| own.0 == folder);
+    folders.into_iter().filter(|folder| is_one(folder) && !is_own(folder) && is_elsewhere(folder)).collect()
 }
 
 /// The innermost folder of git's that a path lies in, and the path in it.

@@ -140,6 +140,9 @@ pub struct Manifest {
     /// confined.
     #[serde(default)]
     pub policies: Vec<PathText>,
+    /// Of a linked worktree that the run worked in: its own part of git's folder, `.git/worktrees/NAME`.
+    #[serde(default)]
+    pub worktree: Option<PathText>,
     /// Paths that the policy hides (`fs.hide`): the run saw nothing there.
     #[serde(default)]
     pub hidden: Vec<PathText>,

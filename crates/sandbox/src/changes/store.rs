@@ -136,6 +136,7 @@ impl Store {
             entries: Vec::new(),
             refused: Vec::new(),
             policies: Vec::new(),
+            worktree: None,
             hidden: Vec::new(),
         };
         Ok(Self {
@@ -158,6 +159,13 @@ impl Store {
     pub fn holding(mut self, policies: BTreeSet<PathBuf>, hidden: BTreeSet<PathBuf>) -> Self {
         self.manifest.policies = policies.into_iter().map(PathText).collect();
         self.manifest.hidden = hidden.into_iter().map(PathText).collect();
+        self
+    }
+
+    /// Of a linked worktree: its own part of git's folder.
+    #[must_use]
+    pub fn in_worktree(mut self, own: Option<PathBuf>) -> Self {
+        self.manifest.worktree = own.map(PathText);
         self
     }
 

@@ -17,7 +17,7 @@ use crate::changes::{
 use crate::error::Error;
 use crate::fault::{Fault, show_path};
 use crate::protect;
-use crate::state::{Cross, Dir, PathText};
+use crate::state::{Cross, Dir, PathText, RunId};
 
 /// How many paths are named.
 const MAX_NAMED: usize = 5;
@@ -62,7 +62,9 @@ impl GitLayers {
         let failed = |errno: rustix::io::Errno| unread(&self.root, &errno.to_string());
         let root = &self.below;
         let bounds = bounds(plan);
-        let mut store = Store::begin(&recorded.state, &recorded.id, &self.root, root, self.began.on_files(), bounds)?;
+        let own = self.own.as_ref().zip(self.paths.first()).map(|(own, git)| git.join(own));
+        let began = self.began.on_files();
+        let mut store = Store::begin(&recorded.state, &recorded.id, &self.root, root, began, bounds)?.in_worktree(own);
         // Until all is taken: what the program closed, the top or on the way to git's folder, stands open.
         let _open = root.look_into("", Cross::Yes).map_err(failed)?;
         let lowers = self.paths.iter().map(|path| root.look_into(path, Cross::Yes).map_err(failed));
@@ -70,17 +72,18 @@ impl GitLayers {
         for ((path, upper), lower) in self.paths.iter().zip(&self.uppers).zip(&lowers) {
             read_upper(&mut store, upper, lower, path)?;
         }
+        let run = &recorded.id;
         let manifest = store.finish(&recorded.state)?;
         if manifest.entries.is_empty() {
             return Ok((
                 Vec::new(),
-                manifest.refused.iter().map(|refused| violation(&[&refused.path], &refused.why)).collect(),
+                manifest.refused.iter().map(|refused| violation(run, &[&refused.path], &refused.why)).collect(),
             ));
         }
         let paths = self.named(&manifest);
         if paths.as_ref().is_some_and(Vec::is_empty) {
             let left: Vec<&PathBuf> = manifest.entries.iter().map(|entry| &entry.path).collect();
-            return Ok((Vec::new(), vec![violation(&left, "it is another worktree's")]));
+            return Ok((Vec::new(), vec![violation(run, &left, "it is another worktree's")]));
         }
         let keys = self.keys(recorded, &manifest);
         let notes = |paths: &[PathText]| {
@@ -99,8 +102,8 @@ impl GitLayers {
                 let in_part = |entry: &&Entry| keys.iter().any(|left| left.path == entry.path);
                 let left = rest.entries.iter().filter(|entry| !in_part(entry));
                 let left: Vec<&PathBuf> = left.map(|entry| &entry.path).collect();
-                let mut told: Vec<Violation> = keys.iter().map(keys_left).collect();
-                told.extend(left_told(&left));
+                let mut told: Vec<Violation> = keys.iter().map(|left| keys_left(run, left)).collect();
+                told.extend(left_told(run, &left));
                 (notes(&paths), told)
             }
             Applied::Conflicts(conflicts) => {
@@ -108,12 +111,12 @@ impl GitLayers {
                 let Some(first) = changed.first() else {
                     let paths: Vec<&PathBuf> = conflicts.iter().map(|one| &one.path).collect();
                     let whole = [LIES, PARTIAL].into_iter().find(|why| conflicts.iter().any(|one| one.why == **why));
-                    let told = whole.map_or_else(|| left_told(&paths), |why| vec![violation(&paths, why)]);
+                    let told = whole.map_or_else(|| left_told(run, &paths), |why| vec![violation(run, &paths, why)]);
                     return Ok((Vec::new(), told));
                 };
                 let paths: Vec<&PathBuf> = changed.iter().map(|one| &one.path).collect();
                 let heads = self.keep_objects(recorded)?;
-                (Vec::new(), vec![violation(&paths, &format!("{}{heads}", first.why))])
+                (Vec::new(), vec![violation(run, &paths, &format!("{}{heads}", first.why))])
             }
         })
     }
@@ -172,21 +175,21 @@ impl GitLayers {
 }
 
 /// A configuration of which the harmless keys were taken over.
-fn keys_left(left: &KeysLeft) -> Violation {
+fn keys_left(run: &RunId, left: &KeysLeft) -> Violation {
     let path = show_path(&left.path);
-    let named = violation(&[&left.path], "they can name a program or another place");
+    let named = violation(run, &[&left.path], "they can name a program or another place");
     Violation { what: format!("{} of {path} did not reach the host; its other keys did", left.keys), ..named }
 }
 
 /// What stays with the run: what `git gc` did inside is told apart from what steers git.
-fn left_told(left: &[&PathBuf]) -> Vec<Violation> {
+fn left_told(run: &RunId, left: &[&PathBuf]) -> Vec<Violation> {
     let of_objects = |path: &PathBuf| protect::split(path).is_some_and(|(_, rest)| rest.starts_with("objects"));
     let (objects, others): (Vec<&PathBuf>, Vec<&PathBuf>) = left.iter().copied().partition(|path| of_objects(path));
     let told = [(others, "it is not known to be harmless to git"), (objects, OBJECTS)];
-    told.into_iter().filter(|(paths, _)| !paths.is_empty()).map(|(paths, why)| violation(&paths, why)).collect()
+    told.into_iter().filter(|(paths, _)| !paths.is_empty()).map(|(paths, why)| violation(run, &paths, why)).collect()
 }
 
-fn violation(paths: &[&PathBuf], why: &str) -> Violation {
+fn violation(run: &RunId, paths: &[&PathBuf], why: &str) -> Violation {
     let named: Vec<String> = paths.iter().take(MAX_NAMED).map(|path| show_path(path)).collect();
     let more = paths.len().saturating_sub(MAX_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -200,8 +203,8 @@ fn violation(paths: &[&PathBuf], why: &str) -> Violation {
         what: format!("{}{more} did not reach the host", named.join(", ")),
         why: format!("{why}; it is kept with the run (fs.protect)"),
         instead: format!(
-            "look at it with `fumehood diff`, and take it with `fumehood apply --take-protected {path} -- {path}` or throw it away \
-             with `fumehood discard`"
+            "look at it with `fumehood diff {run}`, and take it with `fumehood apply {run} --take-protected {path} -- {path}` or \
+             throw it away with `fumehood discard {run}`"
         ),
         count: u64::try_from(paths.len()).unwrap_or(u64::MAX),
         seen: DetectedBy::Kernel,
@@ -225,16 +228,19 @@ mod tests {
 
     #[test]
     fn the_command_that_takes_what_was_kept_works_as_it_is_told() {
+        let run: RunId = "r-20261129-140605-43803e".parse().unwrap();
         let told = |paths: &[&str]| {
             let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
-            violation(&paths.iter().collect::<Vec<_>>(), "why").instead
+            violation(&run, &paths.iter().collect::<Vec<_>>(), "why").instead
         };
         let hook = ".git/hooks/pre-commit";
-        assert!(
-            told(&[hook]).contains("`fumehood apply --take-protected .git/hooks/pre-commit -- .git/hooks/pre-commit`")
-        );
+        let named = format!("`fumehood apply {run} --take-protected {hook} -- {hook}`");
+        assert!(told(&[hook]).contains(&named));
         for others in [&[hook, ".git/info/exclude"][..], &[".git/a b"], &[".git/$(id)"], &[".git/`"]] {
-            assert!(told(others).contains("`fumehood apply --take-protected PATH -- PATH`"), "{others:?}");
+            assert!(
+                told(others).contains(&format!("`fumehood apply {run} --take-protected PATH -- PATH`")),
+                "{others:?}"
+            );
         }
     }
 }

@@ -138,6 +138,8 @@ fn started(socket: &UnixStream, resolvers: &Path, unused: Duration) -> Result<()
             line.say(&[FromBroker::Holds { digest }]).await?;
         }
         line.say(&[FromBroker::Ready { digest: rules.digest().to_owned(), authority: run.authority() }]).await?;
+        // What its start alone needed.
+        sys::memory::unmap_program();
         // That the engine is gone is the ordinary end of a run.
         drop(until_the_end(&run, &mut line).await);
         run.cut_all();

@@ -219,9 +219,24 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// Headers that say how a request is read, or whom it is for: a secret in them would change which request it is.
-pub const FRAMING: [&str; 8] =
-    ["host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"];
+/// Headers that say how a request is read, or whom it is for: a secret in them would change which request it is. The last six ask for
+/// an answer that could not be searched, and are taken away where a secret is put.
+pub const FRAMING: [&str; 14] = [
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "upgrade",
+    "te",
+    "trailer",
+    "expect",
+    "accept-encoding",
+    "accept-charset",
+    "range",
+    "if-range",
+    "request-range",
+    "a-im",
+];
 /// `kind` of a secret that signs.
 pub(crate) const SIGV4: &str = "aws-sigv4";
 

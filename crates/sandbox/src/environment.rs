@@ -9,6 +9,9 @@ use egress::wire::Hidden;
 use crate::image::Images;
 use crate::state::Places;
 
+/// Variables that name another store of certificates than the machine's.
+pub(crate) const TRUST_STORES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+
 /// For whom and from where something is run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {

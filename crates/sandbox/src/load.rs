@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use policy::diagnostic::{Diagnostic, SourceLocation, did_you_mean};
 use policy::document::MAX_BYTES;
-use policy::value::ReadFrom;
-use policy::{Caller, ClauseId, Diagnostics, Layers, Loaded};
+use policy::value::{NetMode, ReadFrom};
+use policy::{Caller, ClauseId, Diagnostics, Layers, Loaded, Policy};
 use rustix::fs::{Mode, OFlags};
 
-use crate::environment::Environment;
+use crate::environment::{Environment, TRUST_STORES};
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::identity;
@@ -71,12 +71,20 @@ pub fn load(layers: &[PolicyLayer], environment: &Environment, inputs: Inputs) -
     let mut loaded = made.finish().map_err(Error::Mistakes)?;
     loaded.documents.files = documents.take();
     loaded.policy.documents = ReadFrom(loaded.documents.files.clone());
+    loaded.policy.documents.0.extend(trusts(&loaded.policy, environment));
     calls_exist(&loaded)?;
     links::lead_nowhere_dangerous(&loaded, environment)?;
     links::log_is_out_of_reach(&loaded)?;
     identity::take(&mut loaded, environment);
     image::take(&mut loaded, environment.images, &environment.state);
     Ok(loaded)
+}
+
+/// Files that say which servers get what the policy sends, its secrets too: as much a part of it as its documents.
+fn trusts(policy: &Policy, environment: &Environment) -> Vec<PathBuf> {
+    let stores = TRUST_STORES.iter().filter_map(|name| environment.variable(name)).map(PathBuf::from);
+    let stores = stores.filter(|path| policy.net.mode == NetMode::Allow && path.is_absolute());
+    policy.net.ca.iter().cloned().chain(stores).collect()
 }
 
 /// Where the caller stands, or why it matters that there is no such place.
@@ -159,5 +167,23 @@ fn read(path: &Path) -> Result<String, String> {
             let lines = error.as_bytes().iter().take(good).filter(|byte| **byte == b'\n').count();
             Err(format!("it is no UTF-8 text: a byte in line {} fits nowhere", lines.saturating_add(1)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_trusted_is_a_part_of_the_policy() {
+        let mut environment = Environment { cwd: Some(PathBuf::from("/")), ..Environment::default() };
+        environment.env.insert("SSL_CERT_FILE".into(), "/w/roots.pem".into());
+        let read_from = |sets: &[&str]| {
+            let layers: Vec<_> = sets.iter().map(|set| PolicyLayer::Set((*set).to_owned())).collect();
+            load(&layers, &environment, Inputs::Later).unwrap().policy.documents.0
+        };
+        assert_eq!(read_from(&[]), BTreeSet::new());
+        let with = ["net.mode=allow", "net.allow=[\"a.test\"]", "net.ca=[\"/w/corp.pem\"]"];
+        assert_eq!(read_from(&with), ["/w/corp.pem", "/w/roots.pem"].map(PathBuf::from).into());
     }
 }

@@ -13,7 +13,7 @@ pub(crate) const PREFIX: &str = "fumehood.";
 pub(crate) const KEY: &str = "fumehood.key";
 /// Digest of the key's name and its `Idempotency-Key`.
 pub(crate) const ONCE: &str = "fumehood.once";
-/// Digest of the request that came with it.
+/// By what the request is known that came with it: a MAC, since headers in it may be secrets.
 pub(crate) const BODY: &str = "fumehood.body";
 /// `pause`: at the end of its life it is paused, and kept for [`KEPT`].
 pub(crate) const AT_END: &str = "fumehood.at-end";

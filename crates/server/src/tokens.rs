@@ -19,6 +19,8 @@ pub(crate) enum Purpose {
     Upload,
     /// None: what marks the headers that are put into requests outside.
     Headers,
+    /// None: what marks a request, in which headers may be secrets.
+    Body,
 }
 
 /// Makes and knows tokens.
@@ -58,6 +60,7 @@ impl Tokens {
             Purpose::Ports => "ports",
             Purpose::Upload => "upload",
             Purpose::Headers => "headers",
+            Purpose::Body => "body",
         };
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.secret) else { return String::new() };
         mac.update(format!("{word} {id}").as_bytes());

@@ -226,6 +226,11 @@ pub trait Running: Debug + Send {
     /// Places in which nothing more fits, now or, when everything inside has ended, at the end.
     fn full_places(&self) -> Vec<Exhausted>;
 
+    /// Processor time of everything inside, where it is known exactly, microseconds: cheaper than a sample.
+    fn ran_us(&self) -> Option<u64> {
+        None
+    }
+
     /// Whether memory is only known by walking the processes.
     fn memory_by_survey(&self) -> bool;
 

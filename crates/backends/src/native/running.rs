@@ -138,6 +138,10 @@ impl backend::Running for Running {
         self.held.watched.full()
     }
 
+    fn ran_us(&self) -> Option<u64> {
+        self.held.group.as_ref()?.ran_us().ok()?
+    }
+
     fn memory_by_survey(&self) -> bool {
         !self.held.memory_limited
     }

@@ -296,17 +296,22 @@ impl Proxy {
             let read = upgrade.is_none().then_some((method.as_str(), path.as_str()));
             self.run.seen(&self.aim.to, self.aim.port, read);
         }
-        match server {
-            Server::Two(_) => request::in_two(&mut request, trailers),
+        let is_last = match server {
+            Server::Two(_) => {
+                request::in_two(&mut request, trailers);
+                false
+            }
             Server::One(_) => request::in_one(&mut request),
-        }
+        };
         let mut response = match server.send(request).await {
             Ok(response) => response,
             // A server may close a kept connection while a request is on its way: the program learns it as it would without us.
             Err(error) if again => return Err(error),
             Err(error) => return own(unreached(&error.to_string())),
         };
-        *self.server.borrow_mut() = Some(server);
+        if !is_last {
+            *self.server.borrow_mut() = Some(server);
+        }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(program) = upgrade else { return Ok(unreached("it switched protocols, which nobody asked for")) };
             let server = hyper::upgrade::on(&mut response);

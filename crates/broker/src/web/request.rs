@@ -29,7 +29,7 @@ const OF_THE_CONNECTION: [HeaderName; 8] = [
 /// Headers by which some servers take another method, host or path than the request line's, each of their characters that is
 /// neither letter nor digit written as `-`: gateways that make variables of headers take any of them for `_`. `Forwarded` has the
 /// host beside who asks (`for`, `proto`), and `Destination` is the second path of WebDAV's COPY and MOVE.
-const OVERRIDES: [&str; 36] = [
+const OVERRIDES: [&str; 38] = [
     "x-http-method",
     "x-http-method-override",
     "x-method-override",
@@ -45,6 +45,9 @@ const OVERRIDES: [&str; 36] = [
     "x-original-path",
     "x-replaced-path",
     "x-script-name",
+    // What gunicorn takes from whoever is in front of it.
+    "script-name",
+    "path-info",
     "x-waws-unencoded-url",
     "x-forwarded-path",
     "x-forwarded-prefix",
@@ -165,9 +168,11 @@ pub(crate) fn in_two<B>(request: &mut Request<B>, trailers: bool) {
 }
 
 /// Makes a prepared request one of HTTP/1: cookies, which HTTP/2 may send in crumbs, are one header. A body of a length that
-/// nobody knows yet goes in chunks: of a GET it would be left out.
-pub(crate) fn in_one<B: Body>(request: &mut Request<B>) {
+/// nobody knows yet goes in chunks: of a GET it would be left out. Says whether it is the last one on its connection: many a server
+/// leaves a body unread that it did not expect, and would take it for the next request, which nobody judged.
+pub(crate) fn in_one<B: Body>(request: &mut Request<B>) -> bool {
     let body = request.body();
+    let is_last = !body.is_end_stream();
     if !body.is_end_stream()
         && body.size_hint().exact().is_none()
         && !request.headers().contains_key(header::CONTENT_LENGTH)
@@ -180,6 +185,10 @@ pub(crate) fn in_one<B: Body>(request: &mut Request<B>) {
     {
         request.headers_mut().insert(header::COOKIE, whole);
     }
+    if is_last {
+        request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    is_last
 }
 
 /// Takes away the headers of a connection, those that `Connection` names, and other spellings of what frames a message.

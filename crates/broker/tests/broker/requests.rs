@@ -94,7 +94,8 @@ fn methods_and_paths_are_judged_for_each_request() {
         }
         let sly = format!(
             "X-HTTP-Method-Override: DELETE\r\nX_Original_URL: /shut\r\nX.HTTP.Method.Override: DELETE\r\n\
-             Forwarded: for=192.0.2.1;host=\"a/shut\"\r\nDestination: /shut\r\nX-Script-Name: /shut\r\n{close}"
+             Forwarded: for=192.0.2.1;host=\"a/shut\"\r\nDestination: /shut\r\nX-Script-Name: /shut\r\n\
+             Script_Name: /shut\r\nPATH_INFO: /shut\r\n{close}"
         );
         let stripped = said(HOST, ask(HOST, "GET /open/a", &sly)).unwrap();
         assert!(
@@ -314,6 +315,11 @@ fn a_body_for_a_server_that_is_not_there_is_heard_out() {
 /// One request of a kept connection, and its answer; nothing where the connection ended instead.
 fn asked(stream: &mut TcpStream, path: &str) -> String {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n").unwrap();
+    answered(stream)
+}
+
+/// One answer of these servers.
+fn answered(stream: &mut TcpStream) -> String {
     let (mut said, mut buffer) = (String::new(), [0; 4096]);
     while !said.ends_with('!') && !said.ends_with('}') {
         match stream.read(&mut buffer) {
@@ -322,6 +328,50 @@ fn asked(stream: &mut TcpStream, path: &str) -> String {
         }
     }
     said
+}
+
+/// As many a server: it reads no body, and goes on with what comes next on a connection that is kept.
+fn leaves_bodies_unread(mut stream: TcpStream, told: &std::sync::mpsc::Sender<String>) {
+    let (mut held, mut byte) = (Vec::new(), [0]);
+    while stream.read(&mut byte).unwrap_or_default() == 1 {
+        held.push(byte[0]);
+        if !held.ends_with(b"\r\n\r\n") {
+            continue;
+        }
+        let head = String::from_utf8(std::mem::take(&mut held)).unwrap();
+        told.send(head.lines().next().unwrap().to_owned()).unwrap();
+        let is_last = head.to_ascii_lowercase().contains("connection: close");
+        if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nyes!").is_err() || is_last {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_body_that_a_server_leaves_unread_is_no_request() {
+    staged("requests::a_body_that_a_server_leaves_unread_is_no_request", |stage| {
+        let within = format!("DELETE /shut HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+        let whole = format!("GET /open/1 HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: {}\r\n\r\n{within}", within.len());
+        let (told, heard) = std::sync::mpsc::channel();
+        let ours = told.clone();
+        stage.server((WORLD, 80), move |stream| leaves_bodies_unread(stream, &ours));
+        let mut engine =
+            stage.broker(&json!({"allow": [{"host": HOST, "ports": [80], "methods": ["GET"], "paths": ["/open/**"]}]}));
+        engine.ready();
+        let mut stream = stage.program(|| connect(HOST, 80));
+        stream.write_all(whole.as_bytes()).unwrap();
+        assert!(answered(&mut stream).starts_with("HTTP/1.1 200"));
+        assert!(asked(&mut stream, "/open/2").starts_with("HTTP/1.1 200"));
+        engine.end();
+        assert_eq!(heard.try_iter().collect::<Vec<_>>(), ["GET /open/1 HTTP/1.1", "GET /open/2 HTTP/1.1"]);
+        // The same server without a broker.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.write_all(whole.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        leaves_bodies_unread(listener.accept().unwrap().0, &told);
+        assert_eq!(heard.try_iter().collect::<Vec<_>>(), ["GET /open/1 HTTP/1.1", "DELETE /shut HTTP/1.1"]);
+    });
 }
 
 /// A server may close a kept connection at any time: between two requests nobody sees it, and while one is on its way the program

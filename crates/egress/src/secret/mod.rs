@@ -6,6 +6,7 @@
 //! # Does not promise
 //! That the request which carries a value is wiped: its headers and address are ordinary memory.
 
+mod parts;
 mod put;
 pub mod scrub;
 pub mod sign;
@@ -30,6 +31,8 @@ pub struct LoadedSecret {
     name: String,
     secret: Secret,
     value: Zeroizing<String>,
+    /// What of it a server may say back without the rest.
+    parts: Vec<Zeroizing<String>>,
     placeholder: Option<String>,
     /// Of one that signs.
     signer: Option<sign::Signer>,
@@ -73,6 +76,10 @@ impl LoadedSecret {
         if value.chars().any(char::is_control) {
             return Err("has a control character");
         }
+        // Servers cut them from a header, and would say back another value than the one that is searched for.
+        if value.trim() != value.as_str() {
+            return Err("begins or ends with a blank");
+        }
         if value.len() < LEAST {
             return Err("is shorter than 8 bytes, so answers could not be searched for it");
         }
@@ -86,7 +93,14 @@ impl LoadedSecret {
                 (value, None)
             }
         };
-        Ok(Self { name, secret, value, placeholder, signer })
+        let sent = match &secret.put {
+            SecretUse::Header { format, .. } => Zeroizing::new(format.replacen("{}", &value, 1)),
+            SecretUse::Basic(_) | SecretUse::Query(_) | SecretUse::Placeholder => value.clone(),
+            SecretUse::Sign(_) => Zeroizing::default(),
+        };
+        let mut parts = parts::of(&sent)?;
+        parts.retain(|part| *part != value);
+        Ok(Self { name, secret, value, parts, placeholder, signer })
     }
 
     /// Its name in the policy.
@@ -95,10 +109,11 @@ impl LoadedSecret {
         &self.name
     }
 
-    /// What nobody inside may see of it.
+    /// What nobody inside may see of it: the value, and each part that a server reads by itself.
     pub fn values(&self) -> impl Iterator<Item = &str> {
         let token = self.signer.as_ref().and_then(sign::Signer::token);
-        std::iter::once(self.value.as_str()).chain(token)
+        let parts = self.parts.iter().map(|part| part.as_str());
+        std::iter::once(self.value.as_str()).chain(token).chain(parts)
     }
 
     /// Whether nothing of it is in any request, so that no server can say it back: it signs, without a session token.

@@ -1,10 +1,12 @@
 //! Values taken out of what comes back.
 //!
 //! Each byte of a value is overwritten with `*`, so no length changes. It is searched for as it is, in hexadecimal digits, and in
-//! base64 at each of the three places where it can begin (so also in `Basic`). Each character of these may stand as it is,
+//! base64 at each of the three places where it can begin (so also in `Basic`), there with the letters at its ends that share bits with
+//! what stands beside it. Large and small letters are one where it stands as it is. Each character of these may stand as it is,
 //! percent-encoded or escaped as in JSON (a `'` also as in shells and SQL), whichever a writer takes for which: writers differ in what they escape. Not in other
 //! codings, which a server that means to give a secret away can always find.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -34,6 +36,8 @@ struct Form {
     text: Zeroizing<String>,
     /// Large and small letters are one.
     folds: bool,
+    /// The letter before it, and the one behind it, have some bits of the value.
+    shares: (bool, bool),
 }
 
 impl std::fmt::Debug for Forms {
@@ -67,17 +71,19 @@ impl Forms {
     }
 
     fn text(&mut self, value: &str) {
-        self.form(Zeroizing::new(value.to_owned()), false);
-        self.form(hex(value), true);
+        // A server may write what it was sent in small letters: the digits of an id.
+        self.form(Zeroizing::new(value.to_owned()), true, (false, false));
+        self.form(hex(value), true, (false, false));
         for before in 0..3_usize {
-            self.form(coded_after(&STANDARD_NO_PAD, before, value), false);
-            self.form(coded_after(&URL_SAFE_NO_PAD, before, value), false);
+            let shares = (before != 0, before.saturating_add(value.len()) % 3 != 0);
+            self.form(coded_after(&STANDARD_NO_PAD, before, value), false, shares);
+            self.form(coded_after(&URL_SAFE_NO_PAD, before, value), false, shares);
         }
     }
 
-    fn form(&mut self, text: Zeroizing<String>, folds: bool) {
+    fn form(&mut self, text: Zeroizing<String>, folds: bool, shares: (bool, bool)) {
         if !text.is_empty() && !self.all.iter().any(|form| *form.text == *text) {
-            self.all.push(Form { text, folds });
+            self.all.push(Form { text, folds, shares });
         }
     }
 
@@ -104,9 +110,9 @@ impl Forms {
         self.windows.places(text, MAX_ESCAPE, |at, places| {
             let (Some(form), Some(tried)) = (self.all.get(at), tried.get_mut(at)) else { return };
             for place in places.start.max(*tried)..places.end {
-                let met = text.get(place..).and_then(|rest| form.met(rest, folds));
-                for mark in marks.iter_mut().skip(place).take(met.unwrap_or(0)) {
-                    *mark = true;
+                if let Some(met) = text.get(place..).and_then(|rest| form.met(rest, folds)) {
+                    let range = form.with_shared(text, place..place.saturating_add(met));
+                    marks.get_mut(range).into_iter().flatten().for_each(|mark| *mark = true);
                 }
             }
             *tried = places.end.max(*tried);
@@ -117,8 +123,9 @@ impl Forms {
     /// [`Self::mask`] by a look at each place.
     #[cfg(test)]
     pub(super) fn mask_slowly(&self, text: &mut [u8]) {
-        let met = |at: usize| self.all.iter().filter_map(|form| form.met(&text[at..], false)).max().unwrap_or(0);
-        let marked: Vec<_> = (0..text.len()).map(|at| at..at + met(at)).collect();
+        let met = |at: usize, form: &Form| Some(form.with_shared(text, at..at + form.met(&text[at..], false)?));
+        let at_each = |at| self.all.iter().filter_map(move |form| met(at, form));
+        let marked: Vec<_> = (0..text.len()).flat_map(at_each).collect();
         for range in marked {
             text[range].fill(MASK);
         }
@@ -127,7 +134,8 @@ impl Forms {
     /// How many of the last bytes are held back: as many as a form can have, up to a byte that is in none. Never by what the values
     /// are: how much comes at a time would say whether a text is the beginning of one, letter by letter.
     fn open(&self, text: &[u8]) -> usize {
-        let longest = self.all.iter().map(|form| form.text.len()).max().unwrap_or(0).saturating_mul(MAX_ESCAPE);
+        let longest = self.all.iter().map(|form| form.text.len().saturating_add(2)).max().unwrap_or(0);
+        let longest = longest.saturating_mul(MAX_ESCAPE);
         let could = |byte: &&u8| self.any_byte || is_of_token(**byte) || matches!(**byte, b'%' | b'\\');
         text.iter().rev().take(longest.next_multiple_of(HELD)).take_while(could).count()
     }
@@ -139,6 +147,17 @@ fn is_of_token(byte: u8) -> bool {
 }
 
 impl Form {
+    /// Where it stands in a text, with the letters beside it that have bits of the value. At the end of a text that has only begun
+    /// the last one comes with the next piece, in which the form is met again.
+    fn with_shared(&self, text: &[u8], met: Range<usize>) -> Range<usize> {
+        let is_letter = |at: Option<usize>| {
+            at.and_then(|at| text.get(at)).is_some_and(|byte| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte))
+        };
+        let before = self.shares.0 && is_letter(met.start.checked_sub(1));
+        let behind = self.shares.1 && is_letter(Some(met.end));
+        met.start.saturating_sub(usize::from(before))..met.end.saturating_add(usize::from(behind))
+    }
+
     /// Whether a text begins with it, each character in any of its writings. One may be the beginning of another (`%` of `%25`),
     /// so each place that was come to is gone on from.
     fn met(&self, text: &[u8], folds: bool) -> Option<usize> {

@@ -12,7 +12,7 @@ use super::windows::Windows;
 use super::{LoadedSecret, RequestTarget, is_in_other_charset, searchable};
 use crate::denial::To;
 
-const VALUE: &str = "s3cr3t/+\"value? ";
+const VALUE: &str = "s3cr3t/+\"value? x";
 const STAND_IN: &str = "fumehood-0123456789abcdef";
 
 fn held(put: SecretUse) -> LoadedSecret {
@@ -44,6 +44,58 @@ fn put(held: &LoadedSecret, parts: &mut Parts) -> bool {
     let to = To::Name("api.test".to_owned());
     let asked = RequestTarget { to: &to, port: 443, verified: true, method: "GET", path: "/v1/a" };
     held.put(&asked, parts).unwrap()
+}
+
+fn loaded(value: &str, format: &str) -> Result<LoadedSecret, &'static str> {
+    let LoadedSecret { secret, .. } = bearer();
+    let put = SecretUse::Header { name: "x-key".to_owned(), format: format.to_owned() };
+    LoadedSecret::new("token".to_owned(), Secret { put, ..secret }, value, None)
+}
+
+fn masked(held: &LoadedSecret, text: &str) -> String {
+    let mut text = text.as_bytes().to_vec();
+    Forms::of([held]).mask(&mut text);
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn what_a_server_says_back_of_a_part_is_overwritten() {
+    let bearer = loaded("Bearer Zq83LmX0vTa7Pw2k", "{}").unwrap();
+    assert_eq!(masked(&bearer, "{\"token\": \"Zq83LmX0vTa7Pw2k\"}"), "{\"token\": \"****************\"}");
+    for (value, format) in [("Basic c3ZjOmh1bnRlcjItaHVudGVyMg==", "{}"), ("c3ZjOmh1bnRlcjItaHVudGVyMg==", "Basic {}")]
+    {
+        assert_eq!(masked(&loaded(value, format).unwrap(), "no hunter2-hunter2!"), "no ***************!");
+    }
+    let cookie = loaded("session=Zq83LmX0vTa7; theme=dark", "{}").unwrap();
+    assert_eq!(masked(&cookie, "dark Zq83LmX0vTa7"), "dark ************");
+    // Digits of an id are written as the server likes.
+    assert_eq!(masked(&loaded("550E8400-E29B", "{}").unwrap(), "key 550e8400-e29b"), "key *************");
+    // HTTP cuts it, and the server says back what is left.
+    for blank in ["sk-live-Zq83LmX0 ", " sk-live-Zq83LmX0", "sk-live-Zq83LmX0\u{a0}\n"] {
+        assert_eq!(loaded(blank, "{}").unwrap_err(), "begins or ends with a blank");
+    }
+}
+
+#[test]
+fn letters_of_base64_that_share_bits_with_a_value_are_overwritten_too() {
+    let value = "Zq83LmX0vTa7Pw2k";
+    let held = loaded(value, "{}").unwrap();
+    for before in ["", "u", "us", "usr"] {
+        for behind in ["", ":", ":p", ":pw"] {
+            let coded = STANDARD.encode(format!("{before}{value}{behind}"));
+            let text = masked(&held, &format!("<{coded}>"));
+            // Of a letter that is left all six bits are of what stands beside it.
+            let bits = before.len() * 8..(before.len() + value.len()) * 8;
+            for (place, (was, is)) in coded.bytes().zip(text.bytes().skip(1)).enumerate() {
+                let of_value = place * 6 < bits.end && (place + 1) * 6 > bits.start;
+                assert!(was == b'=' || (is == b'*') == of_value, "{before} {behind}: {coded} {text} at {place}");
+            }
+            let mut scrub = Scrub::new(Arc::new(Forms::of([&held])));
+            let mut piecewise: Vec<u8> = format!("<{coded}>").bytes().flat_map(|byte| scrub.push(&[byte])).collect();
+            piecewise.extend(scrub.finish());
+            assert_eq!(String::from_utf8(piecewise).unwrap(), text);
+        }
+    }
 }
 
 #[test]
@@ -141,7 +193,7 @@ fn what_the_program_sent_by_another_spelling_is_replaced_as_well() {
     ] {
         let mut one = parts(&format!("/v1/a?{sent}"), &[]);
         assert!(put(&query, &mut one));
-        assert_eq!(one.uri.query(), Some(format!("{left}key=s3cr3t%2F%2B%22value%3F%20").as_str()), "{sent}");
+        assert_eq!(one.uri.query(), Some(format!("{left}key=s3cr3t%2F%2B%22value%3F%20x").as_str()), "{sent}");
     }
 }
 
@@ -154,7 +206,7 @@ fn basic_and_query() {
 
     let mut two = parts("/v1/a?x=1&key=mine&k%65y=other&keys=2", &[]);
     assert!(put(&held(SecretUse::Query("key".to_owned())), &mut two));
-    assert_eq!(two.uri.to_string(), "/v1/a?x=1&keys=2&key=s3cr3t%2F%2B%22value%3F%20");
+    assert_eq!(two.uri.to_string(), "/v1/a?x=1&keys=2&key=s3cr3t%2F%2B%22value%3F%20x");
 }
 
 #[test]
@@ -167,7 +219,7 @@ fn a_placeholder_is_replaced_where_it_was_sent_and_stays_elsewhere() {
     assert_eq!(one.headers.get("x-key").unwrap(), VALUE);
     let coded = STANDARD.encode(format!("me:{VALUE}"));
     assert_eq!(one.headers.get("authorization").unwrap(), &format!("Basic {coded}"));
-    assert_eq!(one.uri.query(), Some("k=s3cr3t%2F%2B%22value%3F%20"));
+    assert_eq!(one.uri.query(), Some("k=s3cr3t%2F%2B%22value%3F%20x"));
 
     let mut none = parts("/v1/a", &[("x-key", "another")]);
     assert!(!put(&held, &mut none));
@@ -225,13 +277,13 @@ fn each_form_of_a_value_is_masked_and_nothing_else() {
     let forms = Forms::of([&bearer()]);
     for form in [
         VALUE.to_owned(),
-        "s3cr3t%2F%2B%22value%3F%20".to_owned(),
-        "s3cr3t%2f%2b%22value%3f%20".to_owned(),
-        "s3cr3t%2F%2B%22value%3F+".to_owned(),
-        "s3cr3t/+\\\"value? ".to_owned(),
-        "s3cr3t\\/+\\\"value? ".to_owned(),
-        "7333637233742f2b2276616c75653f20".to_owned(),
-        "7333637233742F2B2276616C75653F20".to_owned(),
+        "s3cr3t%2F%2B%22value%3F%20x".to_owned(),
+        "s3cr3t%2f%2b%22value%3f%20x".to_owned(),
+        "s3cr3t%2F%2B%22value%3F+x".to_owned(),
+        "s3cr3t/+\\\"value? x".to_owned(),
+        "s3cr3t\\/+\\\"value? x".to_owned(),
+        "7333637233742f2b2276616c75653f2078".to_owned(),
+        "7333637233742F2B2276616C75653F2078".to_owned(),
     ] {
         let mut text = format!("<{form}>").into_bytes();
         assert!(forms.mask(&mut text));

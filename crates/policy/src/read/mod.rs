@@ -95,7 +95,11 @@ pub(crate) fn clause_of(path: &str) -> Option<ClauseId> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn note(&mut self, path: &str, place: SourceSpan, fault: Fault) {
-        let at = document::locate(self.sources, place);
+        let mut at = document::locate(self.sources, place);
+        // What was written there may be the secret itself, or a login.
+        if path == "secrets" || path.starts_with("secrets.") || path == "net.proxy" {
+            at.excerpt.clear();
+        }
         let Fault { id, what, why, fix } = fault;
         self.mistakes.add(Diagnostic { id: id.to_owned(), clause: clause_of(path), what, at, why, fix });
     }

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::pace::Rest;
+
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(100);
 
@@ -10,28 +12,22 @@ const EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct LockLook {
     at: Instant,
-    /// Processor time of the run then.
-    ran_us: Option<u64>,
-    /// The kernel accounts for who runs at each tick, on each processor.
-    ticks: bool,
+    rest: Rest,
 }
 
 impl LockLook {
     /// Before the first one.
     pub(super) fn new(now: Instant, ticks: bool) -> Self {
-        Self { at: now, ran_us: None, ticks }
+        Self { at: now, rest: Rest::new(ticks) }
     }
 
-    /// Whether to look now, when the run has run for so long; none where that is not known exactly. Somebody who runs since
-    /// less than a tick is not accounted for yet, and is by the next time: that tick is part of the overshoot.
+    /// Whether to look now, when the run has run for so long.
     pub(super) fn is_due(&mut self, ran_us: Option<u64>, now: Instant) -> bool {
         if now.saturating_duration_since(self.at) < EVERY {
             return false;
         }
         self.at = now;
-        let slept = self.ticks && ran_us.is_some() && ran_us == self.ran_us;
-        self.ran_us = ran_us;
-        !slept
+        !self.rest.slept(ran_us)
     }
 }
 

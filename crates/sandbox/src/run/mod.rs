@@ -36,6 +36,7 @@ mod options;
 mod outcome;
 mod pace;
 mod parked;
+mod passed;
 mod planning;
 mod record;
 mod secret_command;

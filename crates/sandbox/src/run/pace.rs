@@ -16,6 +16,30 @@ pub(super) fn pause(close: bool, looking: Duration) -> Duration {
     least.max(looking.saturating_mul(100 / LOOKING_PERCENT))
 }
 
+/// Whether a run ran between two looks.
+#[derive(Debug)]
+pub(super) struct Rest {
+    /// Processor time of the run at the last look.
+    ran_us: Option<u64>,
+    /// The kernel accounts for who runs at each tick, on each processor.
+    ticks: bool,
+}
+
+impl Rest {
+    /// Before the first look.
+    pub(super) const fn new(ticks: bool) -> Self {
+        Self { ran_us: None, ticks }
+    }
+
+    /// Whether nothing of it ran since the last look, when it has run for so long; none where that is not known exactly. Somebody
+    /// who runs since less than a tick is not accounted for yet, and is by the next time: that tick is part of the overshoot.
+    pub(super) fn slept(&mut self, ran_us: Option<u64>) -> bool {
+        let slept = self.ticks && ran_us.is_some() && ran_us == self.ran_us;
+        self.ran_us = ran_us;
+        slept
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -144,11 +144,6 @@ fn value(
     marks: &mut Marks,
 ) -> Result<LockedText, Unread> {
     let mut value = found_in(&secret.from, policy, environment)?;
-    if let Some(variable) = shown_by(&value.text, policy, environment) {
-        let why = format!("stands in the variable `{variable}` too, which the policy shows inside");
-        return Err(Unread { why, fix: Some("leave that variable out of `env.set` and `env.pass`") });
-    }
-    marks.add(name, value.text.trim_end_matches(['\r', '\n']).as_bytes());
     if let SecretUse::Sign(signing) = &secret.put {
         let also = |what: &str, source: &SecretSource| {
             let told = |Unread { why, fix }| Unread {
@@ -160,20 +155,28 @@ fn value(
         let id = also("key_id", &signing.key_id)?;
         let token = signing.session_token.as_ref().map(|token| also("session_token", token)).transpose()?;
         let token = token.as_ref().map(|token| token.text.as_str());
-        marks.add(name, token.unwrap_or_default().trim_end_matches(['\r', '\n']).as_bytes());
         value = LockedText::new(sign::joined(&id.text, &value.text, token))?;
     }
     // The broker's own reading of it, so that what it would refuse is refused before anything is started.
-    LoadedSecret::new(String::new(), secret.clone(), &value.text, placeholder)?;
+    let loaded = LoadedSecret::new(String::new(), secret.clone(), &value.text, placeholder)?;
+    for hidden in loaded.values() {
+        if let Some(variable) = shown_by(hidden, policy, environment) {
+            let why = format!("stands in the variable `{variable}` too, which the policy shows inside");
+            return Err(Unread { why, fix: Some("leave that variable out of `env.set`, `env.pass` and the inputs") });
+        }
+        marks.add(name, hidden.as_bytes());
+    }
     Ok(value)
 }
 
 /// A variable of the program's that has a value, whatever it is called outside.
 fn shown_by<'a>(text: &str, policy: &'a Policy, environment: &Environment) -> Option<&'a String> {
-    let line = text.trim_end_matches(['\r', '\n']);
-    let has = |value: &OsStr| !line.is_empty() && value.to_string_lossy().contains(line);
+    let has = |value: &OsStr| value.to_string_lossy().contains(text);
     let set = policy.env.set.iter().find(|(_, value)| has(OsStr::new(value))).map(|(name, _)| name);
-    set.or_else(|| policy.env.pass.iter().find(|name| environment.value(name).is_some_and(has)))
+    let given =
+        || policy.inputs.iter().find(|(_, input)| input.value.as_ref().is_some_and(|value| has(OsStr::new(value))));
+    let passed = || policy.env.pass.iter().find(|name| environment.value(name).is_some_and(has));
+    set.or_else(|| given().map(|(name, _)| name)).or_else(passed)
 }
 
 /// Whether a value can be kept as a secret that is a whole header of requests.
@@ -439,6 +442,31 @@ mod tests {
         environment.env.remove(OsStr::new("OTHER"));
         policy.env.set.insert("MINE".to_owned(), VALUE.to_owned());
         assert!(read(&policy, &environment).unwrap_err().why.contains("`MINE`"));
+        policy.env.set.clear();
+        let (value, kind) = (Some(VALUE.to_owned()), policy::value::InputType::String);
+        let input =
+            policy::value::Input { kind, max_length: None, one_of: None, pattern: None, required: false, value };
+        policy.inputs.insert("given".to_owned(), input);
+        assert!(read(&policy, &environment).unwrap_err().why.contains("`given`"));
+        policy.inputs.clear();
+        policy.env.set.insert("MINE".to_owned(), VALUE.to_owned());
+        // What a server reads by itself is no less secret, nor is what signs beside the key.
+        environment.env.insert("API".into(), format!("Bearer {VALUE}").into());
+        assert!(read(&policy, &environment).unwrap_err().why.contains("`MINE`"));
+        let mut signs =
+            Layers::new(Caller { dir: PathBuf::from("/"), home: None, profiles: vec!["default".to_owned()] });
+        let secret = "secrets={ api = { kind = \"aws-sigv4\", from = \"env:KEY\", key_id = \"env:ID\", session_token = \
+                      \"env:API\", region = \"eu-west-1\", service = \"s3\", hosts = [\"api.test\"] } }";
+        for set in ["net.mode=allow", rule, secret] {
+            signs.set(set);
+        }
+        let mut signs = signs.finish().unwrap().policy;
+        environment.env.insert("API".into(), VALUE.into());
+        environment.env.insert("KEY".into(), "fedcba9876543210".into());
+        environment.env.insert("ID".into(), "AKIDEXAMPLE".into());
+        assert!(read(&signs, &environment).is_ok());
+        signs.env.set.insert("MINE".to_owned(), VALUE.to_owned());
+        assert!(read(&signs, &environment).unwrap_err().why.contains("`MINE`"));
     }
 
     fn unread_fault(why: &Unread) -> Fault {

@@ -14,20 +14,19 @@ use super::frozen::{Task, WhileFrozen};
 use super::handle::{Order, OrderSource};
 use super::locks::LockLook;
 use super::outcome::ExitFacts;
-use super::pace;
+use super::pace::{self, Rest};
+use super::passed::Passed;
 use super::streams::{Budget, Input, ReadBuffer, Stream};
 use super::terminal::Terminal;
 use super::threshold::Lasting;
 use super::unseen::{self, Blindness};
-use super::violations::limit_of;
 use super::watches::Watches;
 use crate::changes::Until;
-use crate::quantity::bytes;
 
 /// Thresholds are judged over at least this time.
 const JUDGED: Duration = Duration::from_millis(100);
-/// So long buffers of TCP and UDP may have all that they may have: traffic comes and goes, and what is kept stays.
-const SOCKETS_FULL: Duration = Duration::from_millis(500);
+/// Where nothing of a run runs, only its processor time is asked for, and all the rest at least so often.
+const ASLEEP: Duration = Duration::from_secs(1);
 /// SIGKILL.
 const KILL: i32 = 9;
 /// The guest has this long to report the end after we killed everything, before it is killed itself.
@@ -100,7 +99,12 @@ pub(super) struct Watch<'a, 'v> {
     /// Processor time of the last look.
     looking: Duration,
     blindness: Blindness,
-    sockets_full: Option<Instant>,
+    passed: Passed,
+    /// Whether it ran since the last sample, and when there was a whole look.
+    rest: Rest,
+    looked_at: Instant,
+    /// Bytes in the places of limited size.
+    disk: Option<u64>,
     done: bool,
     /// Everything inside has ended.
     ended: bool,
@@ -145,7 +149,7 @@ impl<'a, 'v> Watch<'a, 'v> {
         orders: &'a mut OrderSource<'v>,
         hooks: Hooks<'a>,
     ) -> Self {
-        let now = Instant::now();
+        let (now, ticks) = (Instant::now(), sys::proc::ticks_everywhere());
         let mut result = Watched::default();
         result.facts.memory = watches.memory_limit;
         result.facts.cpu_limited = watches.cpu_limited;
@@ -160,10 +164,13 @@ impl<'a, 'v> Watch<'a, 'v> {
             ended_at: None,
             sampled_at: now,
             judged_at: now,
-            locks: LockLook::new(now, sys::proc::ticks_everywhere()),
+            locks: LockLook::new(now, ticks),
             looking: Duration::ZERO,
             blindness: Blindness::new(watches.hostile),
-            sockets_full: None,
+            passed: Passed::default(),
+            rest: Rest::new(ticks),
+            looked_at: now,
+            disk: None,
             done: false,
             ended: false,
             warn: Lasting::since(now),
@@ -426,10 +433,21 @@ impl<'a, 'v> Watch<'a, 'v> {
         Duration::from_millis(wall.0).saturating_sub(now.saturating_duration_since(self.started))
     }
 
-    fn period(&self) -> Duration {
+    /// Whether something is held by looking.
+    fn is_close(&self) -> bool {
         let waits = self.result.sample.waiting > 0;
-        let close = self.running.memory_by_survey() || self.watches.samples() || self.watches.folder() || waits;
-        pace::pause(close, self.looking)
+        self.running.memory_by_survey() || self.watches.samples() || self.watches.folder() || waits
+    }
+
+    fn period(&self) -> Duration {
+        pace::pause(self.is_close(), self.looking)
+    }
+
+    /// Whether nothing of it can have changed since the last sample.
+    fn sleeps(&mut self, now: Instant) -> bool {
+        let slept = self.rest.slept(self.running.ran_us());
+        let settled = !self.is_close() && !self.result.sample.sockets_full;
+        slept && settled && now.saturating_duration_since(self.looked_at) < ASLEEP
     }
 
     fn limits(&mut self) {
@@ -465,18 +483,11 @@ impl<'a, 'v> Watch<'a, 'v> {
 
     fn sample(&mut self, now: Instant) {
         let began = sys::caller::thread_time();
-        let before = self.result.sample;
-        let sample = self.running.sample();
         self.sampled_at = now;
-        self.result.sample = Sample {
-            memory_peak: sample.memory_peak.max(before.memory_peak),
-            pids_peak: sample.pids_peak.max(before.pids_peak),
-            ..sample
-        };
-        let disk = if self.watches.writes_to_host { None } else { self.running.written_bytes() };
-        self.orders.tell(self.result.sample, (self.std_streams.budget.produced(), disk));
-        self.look_for_full();
-        let passed = self.looked(&sample, now);
+        let sleeps = self.sleeps(now);
+        let sample = if sleeps { self.result.sample } else { self.look(now) };
+        self.orders.tell(self.result.sample, (self.std_streams.budget.produced(), self.disk));
+        let passed = if sleeps { (self.hooks.check_host)(sample.unlinked) } else { self.looked(&sample, now) };
         self.looking = sys::caller::thread_time().saturating_sub(began);
         match passed {
             None => {}
@@ -493,6 +504,20 @@ impl<'a, 'v> Watch<'a, 'v> {
         }
     }
 
+    /// A whole look.
+    fn look(&mut self, now: Instant) -> Sample {
+        let (before, sample) = (self.result.sample, self.running.sample());
+        self.looked_at = now;
+        self.result.sample = Sample {
+            memory_peak: sample.memory_peak.max(before.memory_peak),
+            pids_peak: sample.pids_peak.max(before.pids_peak),
+            ..sample
+        };
+        self.disk = if self.watches.writes_to_host { None } else { self.running.written_bytes() };
+        self.look_for_full();
+        sample
+    }
+
     /// What ends the run, of all that was looked at.
     fn looked(&mut self, sample: &Sample, now: Instant) -> Option<StopReason> {
         let file_size = self.watches.file_size;
@@ -507,7 +532,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             },
         };
         let sample = Sample { memory: sample.memory.saturating_add(at_most.memory), ..*sample };
-        let passed = self.passed(&sample).or_else(|| self.locks(sample.ran_us, now));
+        let passed = self.passed.judge(self.watches, &sample).or_else(|| self.locks(sample.ran_us, now));
         passed
             .map(|(limit, words)| StopReason::Limit(limit, words))
             .or_else(|| (self.hooks.check_host)(sample.unlinked.saturating_add(at_most.disk)))
@@ -524,56 +549,6 @@ impl<'a, 'v> Watch<'a, 'v> {
             }
             Err(why) => Some((Limit::Memory, format!("byte-range locks cannot be counted any more: {why}"))),
         }
-    }
-
-    /// Limits that are held by sampling, and out-of-memory kills that the kernel counted.
-    fn passed(&mut self, sample: &Sample) -> Option<(Limit, String)> {
-        let watches = self.watches;
-        if !sample.sockets_full {
-            self.sockets_full = None;
-        } else if self.sockets_full.get_or_insert_with(Instant::now).elapsed() > SOCKETS_FULL {
-            let limit = limit_of(watches.memory_limit);
-            return Some((Limit::Memory, format!("buffers of TCP and UDP took all of their part of {limit}")));
-        }
-        if let Some(most) = watches.waiting
-            && sample.waiting > most.0
-        {
-            let limit = limit_of(watches.memory_limit);
-            let words = if sample.waiting == u64::MAX {
-                format!("it has more sockets than anybody could look through for what is not charged to {limit}")
-            } else {
-                let held = bytes(sample.waiting);
-                format!(
-                    "connections that nobody accepted and netlink sockets hold {held}, more than a quarter of {limit}"
-                )
-            };
-            return Some((Limit::Memory, words));
-        }
-        if sample.oom_kills > 0 && !watches.live {
-            let limit = limit_of(watches.memory_limit);
-            let words = format!("memory of the tree reached {limit}: the kernel killed a process of it");
-            return Some((Limit::Memory, words));
-        }
-        if let Some((limit, _)) = watches.cpu_time {
-            let used = (sample.user_us + sample.system_us) / 1000;
-            if used >= limit.0 {
-                let words = format!("processor time of the tree, {}, reached its limit of {limit}", Millis(used));
-                return Some((Limit::CpuTime, words));
-            }
-        }
-        if let Some(limit) = watches.memory
-            && sample.memory > limit.0
-        {
-            let words = format!("memory of the tree, {}, passed its limit of {limit}", bytes(sample.memory));
-            return Some((Limit::Memory, words));
-        }
-        if let Some(limit) = watches.pids
-            && sample.pids > u64::from(limit)
-        {
-            let words = format!("{} processes and threads, the limit is {limit}", sample.pids);
-            return Some((Limit::Pids, words));
-        }
-        None
     }
 
     fn thresholds(&mut self, sample: &Sample, now: Instant) {

@@ -22,6 +22,7 @@ use crate::backend::SandboxRequest;
 use crate::ceiling::{self, CeilingResult};
 use crate::keys::Key;
 use crate::labels::{self, AT_END, BODY, HEADERS, KEPT_MS, KEY, LATEST, MADE, ONCE, PORTS, PREFIX, WAKE};
+use crate::tokens::{Purpose, Tokens};
 
 /// Most labels of a sandbox, and most bytes of one.
 const MAX_LABELS: usize = 64;
@@ -95,7 +96,7 @@ impl AppState {
 
     async fn make(&self, key: &Key, order: Order, once: Option<Once<'_>>) -> Result<Info, Vec<Problem>> {
         let one = |problem: Problem| vec![problem];
-        let digests = once.map(|once| digests(key, &once)).transpose().map_err(one)?;
+        let digests = once.map(|once| digests(key, &once, &self.tokens)).transpose().map_err(one)?;
         let creating = self.begin(key, digests.as_ref().map(|(once, _)| once.clone())).map_err(one)?;
         // Whether it was asked for before is also in the labels of those that ended.
         let known = self.list(key, digests.is_some()).await.map_err(one)?;
@@ -325,12 +326,12 @@ fn lives(wanted: &mut SandboxRequest, wall: Option<u64>, beyond_ms: u64) {
     }
 }
 
-fn digests(key: &Key, once: &Once<'_>) -> Result<(String, String), Problem> {
+fn digests(key: &Key, once: &Once<'_>, tokens: &Tokens) -> Result<(String, String), Problem> {
     let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_');
     if !(1..=255).contains(&once.key.len()) || !once.key.bytes().all(plain) {
         return Err(Problem::invalid("Idempotency-Key", "an Idempotency-Key is 1 to 255 of [a-zA-Z0-9_-]"));
     }
-    Ok((sha256_hex(format!("{} {}", key.name, once.key).as_bytes()), sha256_hex(once.body)))
+    Ok((sha256_hex(format!("{} {}", key.name, once.key).as_bytes()), tokens.of(Purpose::Body, &sha256_hex(once.body))))
 }
 
 fn check_label(label: &str, value: &str) -> Result<(), Problem> {

@@ -56,7 +56,9 @@ pub(super) fn of(network: &Map<String, Json>) -> Result<Vec<Header>, Problem> {
                     return Err(cannot("rules", "the name of a header has letters, digits, `-` and `_`"));
                 }
                 if FRAMING.contains(&name.as_str()) {
-                    let why = format!("the header `{name}` says how a request is read, or whom it is for");
+                    let why = format!(
+                        "the header `{name}` says how a request is read, whom it is for, or in which form its answer comes"
+                    );
                     return Err(cannot("rules", &why));
                 }
                 fits_header(&name, value).map_err(|why| cannot("rules", &format!("the value of `{name}` {why}")))?;

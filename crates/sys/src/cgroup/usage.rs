@@ -54,6 +54,19 @@ impl Group {
         self.counters(true)
     }
 
+    /// Processor time of all that ran in it, exact, microseconds: one file. `None` where nothing counts it.
+    ///
+    /// # Errors
+    /// As [`Group::usage`].
+    pub fn ran_us(&self) -> Result<Option<u64>, CgroupError> {
+        if let Some(part) = self.parts.iter().find(|part| part.version == Version::V2) {
+            return Ok(keyed(&record(&part.folder, "cpu.stat")?, "usage_usec"));
+        }
+        let counts = |part: &&Part| part.controllers.contains(&Controller::CpuAccounting);
+        let Some(part) = self.parts.iter().find(counts) else { return Ok(None) };
+        Ok(limits::number(part, "cpuacct.usage")?.map(|nanos| nanos / 1000))
+    }
+
     fn counters(&self, ended: bool) -> Result<Usage, CgroupError> {
         let mut usage = Usage::default();
         for part in &self.parts {

@@ -191,7 +191,12 @@ impl Reader<'_> {
                 ("a proxy is asked by HTTP, at a host and a port", "write proxy = \"http://proxy.example.org:3128\"")
             }
         };
-        let what = format!("`{path}` is {}", quote(&without_login(&text)));
+        let shown = match text.rsplit_once('@') {
+            // Without a scheme, or with half of one.
+            Some((_, place)) if !text.contains("://") => format!("***@{place}"),
+            Some(_) | None => without_login(&text),
+        };
+        let what = format!("`{path}` is {}", quote(&shown));
         self.note(path, node.place, fault("net/proxy", what, why, fix));
         None
     }

@@ -201,7 +201,7 @@ impl Reader<'_> {
         self.printable(path, name_node, &name, token)?;
         if FRAMING.contains(&name.as_str()) {
             let what = format!("`{path}` has {}", quote(&name));
-            let why = "that header says how a request is read, or whom it is for";
+            let why = "that header says how a request is read, whom it is for, or in which form its answer comes";
             self.note(
                 path,
                 name_node.place,

@@ -8,6 +8,7 @@ use egress::authority;
 use egress::wire::Opening;
 use policy::Plan;
 
+use crate::environment::TRUST_STORES;
 use crate::error::Error;
 use crate::fault::{Fault, show_path};
 
@@ -15,8 +16,6 @@ use crate::fault::{Fault, show_path};
 const MAX_CA: u64 = 256 << 10;
 /// Which list is built in, as is said where it is used.
 const BUILT_IN: &str = "webpki-root-certs 1.0.11";
-/// Variables that name another store than the machine's.
-const STORES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 /// What a run trusts beyond its image.
 pub(in crate::run) struct Trust {
@@ -87,7 +86,7 @@ pub(in crate::run) fn foreseen(plan: &Plan) -> Vec<String> {
 fn machine() -> Roots {
     // What of the store cannot be read is not trusted.
     let found = rustls_native_certs::load_native_certs().certs;
-    let named = STORES.iter().any(|name| std::env::var_os(name).is_some());
+    let named = TRUST_STORES.iter().any(|name| std::env::var_os(name).is_some());
     Roots::of(found.iter().map(AsRef::as_ref), || named || backends::host_has_certificates())
 }
 

@@ -185,7 +185,7 @@ fn once(row: &Row, setup: &TrialSetup, inside: &dyn Confined) -> io::Result<(Sce
     };
     let tries = scene::tries(&observed);
     if observed.timed_out && !row.scene.starts_with("wall") {
-        return Ok((SceneVerdict::Unclear(format!("no end after {} s", LIMIT.as_secs())), tries));
+        return Ok((SceneVerdict::Unclear(format!("no end after {} s", observed.wall.as_secs())), tries));
     }
     Ok((scene.judge(&observed, &tries), tries))
 }

@@ -116,6 +116,20 @@ mod tests {
     }
 
     #[test]
+    fn hosts_by_name_are_promised_by_each_tier_that_reaches_them() {
+        let by_name = |row: &Row| row.when.get("net.mode").is_some_and(|modes| modes == &[Value::from("allow")]);
+        let rows: Vec<_> = catalogue().unwrap().into_iter().filter(by_name).collect();
+        assert!(rows.len() > 150, "{}", rows.len());
+        for row in rows.iter().filter(|row| !row.tiers.is_empty()) {
+            for tier in ["container", "gvisor", "vm"] {
+                assert_eq!(plan(tier, "tier").missing(row), None, "{} on {tier}", row.id);
+            }
+            let why = plan("process", "tier").missing(row).unwrap();
+            assert!(why.contains("the process tier refuses hosts by name"), "{}: {why}", row.id);
+        }
+    }
+
+    #[test]
     fn the_process_tier_does_not_promise_to_hide_that_files_exist() {
         let rows = catalogue().unwrap();
         let row = rows.iter().find(|row| row.id == "INFO-05").unwrap();

@@ -9,7 +9,7 @@ const HEAD: &str = "# Attacks\n\n\
 A row is *held* when it was stopped, *escaped* when it was possible though promised, *not promised* when your policy or tier \
 does not promise it, and *skipped* when nothing can be concluded: the control did not work on this machine, or it failed for \
 another reason. Every try is harmless where it succeeds: bounded in memory, processes, files and time, and nothing of the host \
-is changed for good. Nothing is laid out in a machine of tier `vm` yet: what a row says of it is what that tier promises.\n\n\
+is changed for good. Against the tier `vm` each row starts a machine of its own.\n\n\
 Judges: *canary* (a random secret must not appear in what came out), *listener* (somebody on the host must hear nothing), \
 *file* (the host's files stay as they are), *processes* (a survey from the host), *measured* (usage), *kernel* (what `/proc` of \
 the host says of the program), *errno* (the answer inside, compared with the answer unconfined).\n\n\

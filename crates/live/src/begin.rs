@@ -12,13 +12,15 @@ use crate::template::{Recipe, Store, TemplateError};
 use crate::words::{Ask, Exec, Report};
 
 /// A sandbox that is not ready by then is ended.
-const READY: Duration = Duration::from_secs(120);
+pub const READY_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long one `ready` may take.
 const ASKED_MS: u64 = 10_000;
 /// Between one `ready` and the next.
 const AGAIN: Duration = Duration::from_millis(250);
 /// Bytes of the end of an output that are told.
 const TOLD: usize = 2000;
+/// Characters of a command line that are told.
+const TOLD_OF_LINE: usize = 200;
 /// Finds the program of `start` in `ps` and `logs`.
 const TAG: &str = "start";
 
@@ -37,9 +39,18 @@ pub struct Begin {
     /// A command line for `sh`: the sandbox is there when it exits with 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<String>,
+    /// Milliseconds until it must be ready, where that is sooner than [`READY_TIMEOUT`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_ms: Option<u64>,
 }
 
 impl Begin {
+    /// What a recipe says.
+    #[must_use]
+    pub fn of_recipe(recipe: &Recipe) -> Self {
+        Self { start: recipe.start.clone(), ready: recipe.ready.clone(), within_ms: None }
+    }
+
     /// Those of a template; none where nothing is to be done.
     ///
     /// # Errors
@@ -47,12 +58,12 @@ impl Begin {
     pub(crate) fn of(store: &Store, template: &str) -> Result<Option<Self>, TemplateError> {
         // A server's names may have a tag, and may be those of presets.
         let name = template.split_once(':').map_or(template, |(name, _tag)| name);
-        let Recipe { start, ready, .. } = match store.find(name) {
-            Ok(template) => template.recipe,
+        let begin = match store.find(name) {
+            Ok(template) => Self::of_recipe(&template.recipe),
             Err(TemplateError::Unknown(_) | TemplateError::Name(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        Ok((start.is_some() || ready.is_some()).then_some(Self { start, ready }))
+        Ok((begin != Self::default()).then_some(begin))
     }
 
     /// Does it; in words why not.
@@ -64,13 +75,14 @@ impl Begin {
             None => None,
         };
         let Some(ready) = self.ready else { return Ok(()) };
-        let until = Instant::now().checked_add(READY).unwrap_or_else(Instant::now);
-        let mut last = String::new();
+        let within = self.within_ms.map_or(READY_TIMEOUT, |ms| Duration::from_millis(ms).min(READY_TIMEOUT));
+        let until = Instant::now().checked_add(within).unwrap_or_else(Instant::now);
+        let mut last = "it has not ended once".to_owned();
         let all = async {
             loop {
                 match asked(&client, &ready).await? {
-                    (true, _) => return Ok(()),
-                    (false, said) => last = said,
+                    None => return Ok(()),
+                    Some(how) => last = how,
                 }
                 if let Some(started) = &mut started {
                     started.hear().await;
@@ -81,11 +93,18 @@ impl Begin {
         };
         let Ok(done) = timeout_at(until, all).await else {
             let said = started.map_or_else(String::new, |started| format!("; `start` said: {}", started.said.text()));
-            let seconds = READY.as_secs();
-            return Err(format!("`ready` did not succeed within {seconds} s; it said: {last}{said}"));
+            let seconds = within.as_secs_f64();
+            return Err(format!("`ready` ({}) did not succeed within {seconds} s: {last}{said}", shown(&ready)));
         };
         done
     }
+}
+
+/// A command line in words for people, cut where it is long.
+fn shown(line: &str) -> String {
+    let begin: String = line.chars().take(TOLD_OF_LINE).collect();
+    let rest = if begin.len() < line.len() { "..." } else { "" };
+    format!("{}{rest}", show_text(&begin))
 }
 
 fn shell(line: &str) -> Program {
@@ -100,8 +119,8 @@ async fn start(client: &Client, line: &str) -> Result<Stream, String> {
     Ok(stream)
 }
 
-/// Whether `ready` succeeded, and what it said.
-async fn asked(client: &Client, line: &str) -> Result<(bool, String), String> {
+/// Asks `ready`: none where it succeeded, else how it ended and what it said.
+async fn asked(client: &Client, line: &str) -> Result<Option<String>, String> {
     let exec = Exec { program: shell(line), timeout_ms: Some(ASKED_MS), ..Exec::default() };
     let mut stream = client.open(&Ask::Exec(exec)).map_err(|error| error.to_string())?;
     let mut said = Tail::default();
@@ -111,13 +130,23 @@ async fn asked(client: &Client, line: &str) -> Result<(bool, String), String> {
             Incoming::Event(_) => {}
             Incoming::End(Ok(report)) => {
                 let report = serde_json::from_value::<Report>(report).map_err(|error| error.to_string())?;
-                let text = if report.limit.is_some() { report.message.clone() } else { said.text() };
-                return Ok((report.code == Some(0), text));
+                return Ok(unready(&report, &said));
             }
             Incoming::End(Err(failure)) => return Err(format!("`ready` could not be started: {}", failure.message)),
         }
     }
     Err("the sandbox has ended".to_owned())
+}
+
+/// How a `ready` ended that did not succeed, and what it said.
+fn unready(report: &Report, said: &Tail) -> Option<String> {
+    let how = match (report.code, &report.limit) {
+        (Some(0), _limit) => return None,
+        (_code, Some(_limit)) => show_text(&report.message),
+        (Some(code), None) => format!("it exited with {code}"),
+        (None, None) => "it was ended by a signal".to_owned(),
+    };
+    Some(format!("at the last {how}, and said: {}", said.text()))
 }
 
 /// The command that goes on.
@@ -194,13 +223,28 @@ mod tests {
         let source = crate::template::Source::file(&file).unwrap();
         let tools = crate::template::Tools::new(&sandbox::Environment::default());
         store.build("team", &source, &tools).unwrap();
-        let wanted = Begin { start: Some("serve".to_owned()), ready: Some("true".to_owned()) };
+        let wanted = Begin { start: Some("serve".to_owned()), ready: Some("true".to_owned()), ..Begin::default() };
         assert_eq!(Begin::of(&store, "team:latest").unwrap(), Some(wanted));
         for none in ["", "base", "strict", "../x"] {
             assert_eq!(Begin::of(&store, none).unwrap(), None, "{none}");
         }
         std::fs::write(state.path().join("templates/names/broken"), "nothing").unwrap();
         assert!(Begin::of(&store, "broken").is_err(), "one that cannot be read is none without commands");
+    }
+
+    #[test]
+    fn of_a_ready_its_code_and_its_last_words_are_told() {
+        let mut said = Tail::default();
+        said.push(b"no route\n");
+        let report = |code| {
+            let told = serde_json::json!({ "outcome": "exited", "code": code, "message": "", "wall": 0.0, "cpu_user": 0.0,
+                "cpu_system": 0.0, "memory_peak": 0, "output": 0, "dropped": 0 });
+            serde_json::from_value::<Report>(told).unwrap()
+        };
+        assert_eq!(unready(&report(Some(7)), &said).unwrap(), "at the last it exited with 7, and said: no route");
+        assert!(unready(&report(None), &said).unwrap().contains("by a signal"));
+        assert_eq!(unready(&report(Some(0)), &said), None);
+        assert_eq!((shown("true"), shown(&"x".repeat(300)).len()), ("true".to_owned(), TOLD_OF_LINE + 3));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub mod template;
 mod wire;
 pub mod words;
 
-pub use begin::{Begin, quoted};
+pub use begin::{Begin, READY_TIMEOUT, quoted};
 pub use error::LiveError;
 pub use record::{Claim, Home};
 pub use restore::RestoreSettings;

@@ -27,9 +27,13 @@ pub(super) const BUILD: Spec = Spec {
     more: "Without `-f`, NAME is one that ships with Fumehood: `code-interpreter-v1`.\n\
            Packages are fetched by pip and npm in sandboxes that reach your registry alone, and none of their code runs: wheels\n\
            alone, no install scripts. Packages of Debian (`packages.apt`) are an image, as by `fumehood image debian`, and the root\n\
-           of its sandboxes. The same recipe is made once. Exit code 0, 125 if it could not be made, or 126 if no sandbox\n\
-           can hold pip or npm here.",
-    tables: &[&[Flag::new("file", Some("FILE"), To::Ours, "The recipe (TOML)").short(b'f')]],
+           of its sandboxes. The same recipe is made once. Where it has `ready`, a sandbox of it is created and ended, and nothing\n\
+           is kept unless `ready` succeeds there. Exit code 0, 125 if it could not be made, or 126 if no sandbox can hold pip or\n\
+           npm here, or one of it did not begin.",
+    tables: &[&[
+        Flag::new("file", Some("FILE"), To::Ours, "The recipe (TOML)").short(b'f'),
+        Flag::new("ready-timeout", Some("TIME"), To::Ours, "Until when `ready` must succeed (2m, which is the most)"),
+    ]],
     words: Positionals::Mixed(1),
     hidden: false,
     run: build,
@@ -104,7 +108,7 @@ fn time(template: &Template) -> String {
 }
 
 fn build(call: &mut Call<'_>) -> Result<u8, Failure> {
-    let names = names(call)?;
+    let (names, within_ms) = (names(call)?, super::live::time(call, "ready-timeout")?);
     let name = names.first().map(String::as_str).unwrap_or_default();
     let source = match call.parsed.value("file") {
         Some(file) => Source::file(Path::new(file)),
@@ -112,7 +116,15 @@ fn build(call: &mut Call<'_>) -> Result<u8, Failure> {
     };
     let source = with_debian(call, source.map_err(|error| failure(&error))?)?;
     let tools = Tools::new(&call.environment.caller);
-    let template = store(call)?.build(name, &source, &tools).map_err(|error| failure(&error))?;
+    let store = store(call)?;
+    let made = store.make(name, &source, &tools).map_err(|error| failure(&error))?;
+    // Whoever waits for `ready` is not to be the first who learns that it never comes.
+    if made.template().recipe.ready.is_some()
+        && let Some(code) = super::live::tried(call, made.template(), within_ms)?
+    {
+        return Ok(code);
+    }
+    let template = made.keep().map_err(|error| failure(&error))?;
     tell_weakened(call, &template);
     if call.json {
         call.console.json(&json!({"schema": 1, "template": shown(&template)}))?;

@@ -13,10 +13,17 @@ use crate::live::{Live, call};
 use crate::served::Served;
 
 fn build(house: &House, name: &str, recipe: &str) {
+    let (code, _, err) = try_build(house, name, recipe);
+    assert_eq!(code, 0, "{err}");
+}
+
+/// With little time for `ready`; the words of the error in one line.
+fn try_build(house: &House, name: &str, recipe: &str) -> (i32, String, String) {
     let file = house.path(&format!("{name}.toml"));
     std::fs::write(&file, recipe).unwrap();
-    let (code, _, err) = call(house, &["template", "build", name, "-f", file.to_str().unwrap()]);
-    assert_eq!(code, 0, "{err}");
+    let words = ["template", "build", name, "--ready-timeout", "20s", "-f", file.to_str().unwrap()];
+    let (code, out, err) = call(house, &words);
+    (code, out, err.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 #[test]
@@ -39,14 +46,48 @@ fn a_sandbox_is_there_when_its_template_says_that_it_is_ready() {
 #[test]
 fn one_that_does_not_begin_as_its_template_says_is_ended_and_both_commands_are_heard() {
     let house = &House::new();
-    build(house, "broken", "policy = [\"python\"]\nstart = \"echo no such thing; exit 3\"\nready = \"false\"\n");
-    let (code, out, err) = call(house, &["create", "--template", "broken"]);
+    // Begins as it should where it is built, and not where a caller's flag stops it.
+    let recipe = "policy = [\"python\"]\nstart = \"test -z $STOP || { echo no such thing; exit 3; }; touch /tmp/there\"\n\
+                  ready = \"test -e /tmp/there\"\n";
+    build(house, "broken", recipe);
+    let (code, out, err) = call(house, &["create", "--template", "broken", "--env", "STOP=1"]);
     assert!(code == 126 && out.is_empty(), "{code} {out}");
     assert!(err.contains("exited with 3") && err.contains("no such thing"), "{err}");
     assert_eq!(call(house, &["ps", "--json"]).1.matches("\"id\"").count(), 0, "nothing is left");
     // Without anything to wait for, it is there at once.
     build(house, "plain", "policy = [\"python\"]\nready = \"true\"\n");
     assert_eq!(Live::new(house, &["--template", "plain"]).exec(&[], &["true"]).0, 0);
+}
+
+#[test]
+fn a_template_that_is_never_ready_is_not_kept_and_what_had_its_name_stays() {
+    let house = &House::new();
+    build(house, "team", "policy = [\"python\"]\nenv.A = \"first\"\n");
+    let never = "policy = [\"python\"]\nready = \"echo no route; exit 7\"\n";
+    let file = house.path("never.toml");
+    std::fs::write(&file, never).unwrap();
+    for name in ["team", "never"] {
+        let words = ["template", "build", name, "--ready-timeout", "2s", "-f", file.to_str().unwrap()];
+        let (code, out, err) = call(house, &words);
+        let err = err.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(code == 126 && out.is_empty(), "{code} {out} {err}");
+        for told in ["`ready` (echo no route; exit 7)", "within 2 s", "exited with 7", "said: no route"] {
+            assert!(err.contains(told), "{told}: {err}");
+        }
+    }
+    let ended = "policy = [\"python\"]\nstart = \"echo no such thing; exit 3\"\nready = \"false\"\n";
+    let (code, _, err) = try_build(house, "ended", ended);
+    assert!(code == 126 && err.contains("exited with 3") && err.contains("no such thing"), "{code} {err}");
+    // One that no sandbox can be made of is told as `create` would tell it.
+    let policy = house.path("unheld-policy.toml");
+    std::fs::write(&policy, "version = 1\ntier = \"process\"\nnet.mode = \"allow\"\n").unwrap();
+    assert_eq!(try_build(house, "unheld", &format!("policy = [{policy:?}]\nready = \"true\"\n")).0, 126);
+    let listed = house.run(&["template", "ls", "--json"]).json();
+    let names: Vec<&Json> = listed["templates"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, ["base", "team"]);
+    assert_eq!(Live::new(house, &["--template", "team"]).exec(&[], &["sh", "-c", "echo $A"]).1, "first\n");
+    let kept = std::fs::read_dir(house.state().join("templates")).unwrap().count();
+    assert_eq!((kept, call(house, &["ps", "--json"]).1.matches("\"id\"").count()), (2, 0), "something is left");
 }
 
 /// A registry at the machine's loopback, with one package of pip and one of npm.

@@ -106,6 +106,20 @@ fn a_template_is_made_once_and_kept_by_its_content() {
 }
 
 #[test]
+fn what_is_not_kept_leaves_nothing_and_takes_nothing_from_a_name_that_leads_to_the_same() {
+    let house = house();
+    let made = |name: &str| drop(house.store.make(name, &house.source(NUMPY), &house.tools).unwrap());
+    made("one");
+    assert_eq!(house.left(), ["names"]);
+    let kept = house.store.build("two", &house.source(NUMPY), &house.tools).unwrap();
+    made("one");
+    made("two");
+    assert_eq!(house.store.find("two").unwrap(), kept);
+    assert!(kept.folder().unwrap().join(RECORD).exists());
+    assert!(matches!(house.store.find("one"), Err(TemplateError::Unknown(_))));
+}
+
+#[test]
 fn two_names_for_one_thing_keep_it_until_both_are_gone() {
     let house = house();
     for name in ["one", "two"] {

@@ -329,7 +329,8 @@ impl Building {
     fn begins(&self, kept: &BuiltTemplate) -> Begin {
         let workdir = live::quoted(&kept.workdir);
         let from_there = |line: &String| format!("cd {workdir} || exit 1\n{line}");
-        Begin { start: self.asked.start.as_ref().map(from_there), ready: self.asked.ready.as_ref().map(from_there) }
+        let (start, ready) = (self.asked.start.as_ref().map(from_there), self.asked.ready.as_ref().map(from_there));
+        Begin { start, ready, within_ms: None }
     }
 
     /// A sandbox of it is made, so that one that does not begin is no template.

@@ -1,10 +1,11 @@
 //! `fumehood create`, and the hidden command that its supervisor is.
 
 use std::path::Path;
+use std::time::Duration;
 
-use live::RestoreSettings;
 use live::create::{COMMAND, Created, Refusal, Request, create as start};
 use live::supervise::{Caller, supervise as serve};
+use live::{Begin, READY_TIMEOUT, RestoreSettings};
 use policy::ClauseId;
 use policy::value::{Root, Tier, TierChoice};
 use sandbox::fault::show_path;
@@ -16,10 +17,13 @@ use super::super::args::{Flag, Positionals, To, usage};
 use super::super::ask::{asked_layers, request};
 use super::super::flags::POLICY;
 use super::super::spec::{Call, Spec};
-use super::{stopped, text, time};
+use super::{answered, home, stopped, text, time, wait_for};
 use crate::environment::Environment;
 use crate::load;
 use crate::ui::{Failure, Palette, REFUSED, Role, When};
+
+/// What a sandbox may take beside what its `ready` may: a machine's start among it.
+const BEGINNING: Duration = Duration::from_secs(60);
 
 const FLAGS: &[Flag] = &[
     Flag::new("name", Some("NAME"), To::Ours, "A name that stands for the id"),
@@ -74,6 +78,37 @@ fn create(call: &mut Call<'_>) -> Result<u8, Failure> {
         ..named(call)?
     };
     told(call, started(&wanted, call.environment)?)
+}
+
+/// A sandbox of a template that is not kept yet, which is ended once it is there: how it is refused, if it is. One that somebody
+/// leaves in the middle ends by itself.
+pub(crate) fn tried(
+    call: &Call<'_>,
+    template: &live::template::Template,
+    within_ms: Option<u64>,
+) -> Result<Option<u8>, Failure> {
+    let within = within_ms.map_or(READY_TIMEOUT, Duration::from_millis).min(READY_TIMEOUT);
+    let mut layers = template.layers();
+    layers.extend(request(call, Workload::Nothing)?.layers);
+    let most = u64::try_from(within.saturating_add(BEGINNING).as_millis()).unwrap_or(u64::MAX);
+    lives_on(&mut layers, call.environment, Some(most));
+    let wanted = Request {
+        layers: layers.into_iter().map(Into::into).collect(),
+        template: template.name.clone(),
+        begin: Some(Begin { within_ms, ..Begin::of_recipe(&template.recipe) }),
+        columns: call.console.columns,
+        colour: call.console.err.is_on(),
+        ..Request::default()
+    };
+    match started(&wanted, call.environment)? {
+        Ok(created) => {
+            let home = home(call)?;
+            let id = &created.info.id;
+            wait_for(async { live::create::kill(&home, id).await.map_err(|error| answered(error, id)) })?;
+            Ok(None)
+        }
+        Err(refusal) => refused(call, &refusal).map(Some),
+    }
 }
 
 /// Programs are named by `exec`, whose caller would get another one of that name without a word.

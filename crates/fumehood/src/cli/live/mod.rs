@@ -25,7 +25,7 @@ use sandbox::state::State;
 
 pub(super) use control::{KILL, PAUSE, RESUME, WAIT};
 pub(super) use copy::SPEC as COPY;
-pub(super) use create::{CREATE, SUPERVISE};
+pub(super) use create::{CREATE, SUPERVISE, tried};
 pub(super) use exec::SPEC as EXEC;
 pub(super) use forward::SPEC as FORWARD;
 pub(super) use list::{INFO, PS};
@@ -142,7 +142,7 @@ async fn connected(home: &Home, word: &str) -> Result<(Info, Client), Failure> {
 }
 
 /// A time that a flag says, in milliseconds.
-fn time(call: &Call<'_>, flag: &str) -> Result<Option<u64>, Failure> {
+pub(super) fn time(call: &Call<'_>, flag: &str) -> Result<Option<u64>, Failure> {
     let Some(text) = call.parsed.value(flag) else { return Ok(None) };
     let shown = show_bytes(text.as_bytes());
     let read = text.to_str().map(Millis::parse);

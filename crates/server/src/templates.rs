@@ -12,6 +12,8 @@ use crate::answer::Problem;
 pub(crate) const BASE: &str = "base";
 /// The one of E2B's code interpreter.
 pub(crate) const INTERPRETER: &str = "code-interpreter-v1";
+/// The preset that it is made of.
+const OF_INTERPRETER: &str = "data-analysis";
 
 /// What `base` says over the preset `python`: a home and a `/workspace` that can be written and executed in, an own loopback
 /// network, and room for tools.
@@ -82,6 +84,25 @@ impl Templates {
         };
         made.layers.extend(self.workspace());
         Ok(made)
+    }
+
+    /// The template that a sandbox of nothing but this policy has: the preset of the code interpreter says what its template is for.
+    /// None where that was not built. As without a server, by the SDK: what the template has, and the limits of the policy.
+    ///
+    /// # Errors
+    /// It was built and cannot be read.
+    pub(crate) fn of_policy(&self, policy: Option<&str>) -> Result<Option<(&'static str, TemplateLayers)>, Problem> {
+        if policy != Some(OF_INTERPRETER) {
+            return Ok(None);
+        }
+        match self.store.find(INTERPRETER) {
+            Ok(built) => {
+                let (layers, shown) = (built.layers(), built.shown());
+                Ok(Some((INTERPRETER, TemplateLayers { layers, shown, root: built.image })))
+            }
+            Err(TemplateError::Unknown(_)) => Ok(None),
+            Err(error) => Err(unreadable(&error)),
+        }
     }
 
     /// When one that was built here was made: milliseconds since 1970.

@@ -538,6 +538,23 @@ def test_a_server_that_is_killed_ends_no_sandbox(house):
         box.files.write("/tmp/f", "left")
         try:
             kept = box.snapshot("base")
+def test_the_preset_of_code_interpreters_has_their_template_there_as_here(house):
+    recipe = house / "recipe.toml"
+    recipe.write_text('policy = ["data-analysis"]\nready = "test -n $MARK"\nenv.MARK = "built"\n')
+
+    def had(policy, **where):
+        with Sandbox(policy, timeout=60, **where) as made:
+            return made.get_info().template_id, made.commands.run("echo $MARK").stdout
+
+    with served() as (_, where):
+        assert had("data-analysis") == had("data-analysis", **where) == ("", "\n")
+        words = [product(), "template", "build", "code-interpreter-v1", "-f", str(recipe)]
+        built = subprocess.run(words, capture_output=True, text=True)
+        assert built.returncode == 0, built.stderr
+        assert had("data-analysis") == had("data-analysis", **where) == ("code-interpreter-v1", "built\n")
+        assert had("python") == had("python", **where) == ("", "\n")
+
+
         except FumehoodError as error:
             assert "freez" in str(error)
         else:

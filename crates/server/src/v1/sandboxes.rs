@@ -56,7 +56,10 @@ pub(super) async fn order(app: &AppState, key: &Key, asked: &Map<String, Json>) 
     let from = read::text(asked, "from")?.unwrap_or_default();
     let mut base = match (from, template, asked.get("policy")) {
         ("", "", None | Some(Json::Null)) => made(templates::BASE, app.templates.find(templates::BASE)?),
-        ("", "", Some(_)) => Order::default(),
+        ("", "", Some(policy)) => {
+            let found = app.templates.of_policy(policy.as_str())?;
+            found.map_or_else(Order::default, |(template, layers)| made(template, layers))
+        }
         ("", template, _) => app.order_of(key, template).await?,
         (from, "", _) => app.order_from(&app.snapshot_of(key, from).await?)?,
         (_, _, _) => {

@@ -18,4 +18,5 @@ mod others;
 mod page;
 mod schema;
 mod stage;
+mod templates;
 mod terminal;

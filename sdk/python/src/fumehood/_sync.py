@@ -58,7 +58,7 @@ class Sandbox:
 
         ``policy`` is a preset, a file, a mapping (the document itself), or a list of them; without it ``strict`` holds.
         ``workspace`` is a folder, with a mode if wanted: ``".:ro"``. ``template`` is one of ``fumehood template ls`` (with the preset ``data-analysis`` it is
-        ``code-interpreter-v1``, where that was built), ``snapshot``
+        ``code-interpreter-v1``, where that was built, here or on the server), ``snapshot``
         what another sandbox was (:meth:`snapshot`). ``imports`` are modules that a Python inside
         has imported when :meth:`run_python` needs it. ``timeout`` is its life in seconds: what is given, else what the policy itself says, else 300 (``None``: no end, where the policy says none), ``idle`` ends it when nothing was asked of it and nothing runs for so many seconds. A ``name`` may stand
         for its id. ``metadata`` is kept with it, ``envs`` are set inside. ``flags`` are further arguments of ``fumehood create``,

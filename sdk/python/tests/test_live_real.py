@@ -264,6 +264,13 @@ def test_files(box):
     assert mine != "/home/user/mine" and box.commands.run(f"cat mine {mine} ~/other").stdout == "xxy"
 
 
+def test_the_home_folder_is_told_by_its_own_name_and_the_kernel_says_where_it_lies(there):
+    with Sandbox("strict", timeout=60, **there) as made:
+        told = made.commands.run('echo "$HOME" "$PWD"; pwd; cd /; cd; pwd; pwd -P; readlink ~', cwd="/home/user").stdout.split()
+        assert told == ["/home/user"] * 4 + ["/tmp/.home"] * 2
+        assert made.commands.run("python3 -c 'import os; print(os.getcwd())'", cwd="/home/user").stdout == "/tmp/.home\n"
+
+
 def test_relative_paths_are_of_the_workspace_by_each_of_its_names(house):
     (house / "work").mkdir()
     with Sandbox("coding-agent", house / "work") as box:
@@ -531,13 +538,6 @@ def test_a_workspace_of_a_server_waits_for_its_changes(house):
                 other.apply()
 
 
-def test_a_server_that_is_killed_ends_no_sandbox(house):
-    with served() as (serving, where):
-        box = Sandbox("strict", timeout=60, metadata={"a": "b"}, **where)
-        assert box.get_info().metadata == {"a": "b"}
-        box.files.write("/tmp/f", "left")
-        try:
-            kept = box.snapshot("base")
 def test_the_preset_of_code_interpreters_has_their_template_there_as_here(house):
     recipe = house / "recipe.toml"
     recipe.write_text('policy = ["data-analysis"]\nready = "test -n $MARK"\nenv.MARK = "built"\n')
@@ -555,6 +555,13 @@ def test_the_preset_of_code_interpreters_has_their_template_there_as_here(house)
         assert had("python") == had("python", **where) == ("", "\n")
 
 
+def test_a_server_that_is_killed_ends_no_sandbox(house):
+    with served() as (serving, where):
+        box = Sandbox("strict", timeout=60, metadata={"a": "b"}, **where)
+        assert box.get_info().metadata == {"a": "b"}
+        box.files.write("/tmp/f", "left")
+        try:
+            kept = box.snapshot("base")
         except FumehoodError as error:
             assert "freez" in str(error)
         else:

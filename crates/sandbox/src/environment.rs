@@ -101,11 +101,24 @@ impl Environment {
         self.entries.get(OsStr::new(name)).map(OsString::as_os_str).or_else(|| self.variable(name))
     }
 
+    /// The folder of Docker's client: its settings, contexts and logins.
+    #[must_use]
+    pub fn docker_folder(&self) -> Option<PathBuf> {
+        let of = |name: &str| self.variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        // Without the variable that client asks for the user's own entry.
+        let home = || of("HOME").or_else(|| (self.euid == 0).then(|| PathBuf::from("/root")));
+        let folder = of("DOCKER_CONFIG").or_else(|| home().map(|home| home.join(".docker")))?;
+        // As that reads it: from where the caller stands.
+        Some(self.cwd.as_ref().map_or_else(|| folder.clone(), |cwd| cwd.join(&folder)))
+    }
+
     /// The socket of the user's message bus, if the environment names a runtime folder, and where the caller's Docker is.
     #[must_use]
     pub fn services(&self) -> backends::CallerServices {
         let folder = self.variable("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute());
-        let docker_host = self.variable("DOCKER_HOST").map(|host| host.to_string_lossy().into_owned());
-        backends::CallerServices { bus: folder.map(|folder| folder.join("bus")), docker_host }
+        let text = |name: &str| self.variable(name).map(|value| value.to_string_lossy().into_owned());
+        let (host, context) = (text("DOCKER_HOST"), text("DOCKER_CONTEXT"));
+        let docker = backends::DockerClient { host, context, folder: self.docker_folder() };
+        backends::CallerServices { bus: folder.map(|folder| folder.join("bus")), docker }
     }
 }

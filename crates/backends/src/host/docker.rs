@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::docker_client::{DockerClient, Named, shown};
 use super::engine::{Api, Body, Failure, Method};
 use super::{Missing, Runtime};
 
@@ -51,15 +52,18 @@ impl Daemon {
     /// Looks for it and asks it.
     ///
     /// # Errors
-    /// The caller's is another one, nobody serves its socket, somebody else than root of this host does, or what it says cannot be used.
-    pub(crate) fn find(of_caller: Option<&str>) -> Result<Self, Missing> {
+    /// The caller's is another one, or cannot be told; nobody serves its socket, somebody else than root of this host does, or what it
+    /// says cannot be used.
+    pub(crate) fn find(client: &DockerClient) -> Result<Self, Missing> {
         let missing = |id, why: String, fix: &str| Missing { id, why, fix: fix.to_owned() };
-        if let Some(other) = of_caller.and_then(elsewhere) {
-            let why = format!(
-                "DOCKER_HOST is `{other}`, and only root's own daemon of this host is asked, at {}",
-                SOCKETS[0]
-            );
-            return Err(missing("docker/elsewhere", why, "unset DOCKER_HOST, or drop `backend`"));
+        let named = client.named().map_err(|why| {
+            let why = format!("which daemon Docker's client would ask cannot be told: {why}");
+            missing("docker/elsewhere", why, "mend what is named, or `docker context use default`; or drop `backend`")
+        })?;
+        if let Some(Named { host, by, unset }) = named.filter(|named| is_elsewhere(&named.host)) {
+            let (host, own) = (shown(&host), SOCKETS[0]);
+            let why = format!("{by} is `{host}`, and only root's own daemon of this host is asked, at {own}");
+            return Err(missing("docker/elsewhere", why, &format!("{unset}, or drop `backend`")));
         }
         let failed = |failure| match failure {
             Failure::Nobody(why) => missing("docker/not-here", why, INSTALL),
@@ -79,11 +83,9 @@ impl Daemon {
     }
 }
 
-/// What the caller's variable names, if that is another daemon: as much of it as is told.
-fn elsewhere(of_caller: &str) -> Option<String> {
-    const MAX_TOLD: usize = 100;
-    let own = of_caller.is_empty() || SOCKETS.iter().any(|socket| of_caller.strip_prefix("unix://") == Some(socket));
-    (!own).then(|| of_caller.chars().filter(|c| !c.is_control()).take(MAX_TOLD).collect())
+/// Whether what the caller's client would ask is another daemon.
+fn is_elsewhere(host: &str) -> bool {
+    !SOCKETS.iter().any(|socket| host.strip_prefix("unix://") == Some(socket))
 }
 
 const fn at(socket: &'static str, prefix: &'static str) -> Api {
@@ -193,13 +195,14 @@ mod tests {
 
     #[test]
     fn another_daemon_of_the_callers_is_refused_by_its_name() {
-        for own in ["", "unix:///run/docker.sock", "unix:///var/run/docker.sock"] {
-            assert_eq!(elsewhere(own), None, "{own}");
+        for own in ["unix:///run/docker.sock", "unix:///var/run/docker.sock"] {
+            assert!(!is_elsewhere(own), "{own}");
         }
         for other in
             ["tcp://10.0.0.1:2375", "ssh://host", "unix:///run/user/1000/docker.sock", "unix://run/docker.sock"]
         {
-            let missing = Daemon::find(Some(other)).unwrap_err();
+            let missing =
+                Daemon::find(&DockerClient { host: Some(other.to_owned()), ..DockerClient::default() }).unwrap_err();
             assert!(missing.id == "docker/elsewhere" && missing.why.contains(other), "{missing:?}");
         }
     }

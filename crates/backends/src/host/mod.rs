@@ -6,6 +6,7 @@
 mod crun;
 mod devices;
 pub(crate) mod docker;
+mod docker_client;
 pub(crate) mod engine;
 mod faults;
 mod kernel;
@@ -16,6 +17,7 @@ mod runsc;
 
 pub use crun::Runtime;
 pub use docker::Daemon;
+pub use docker_client::DockerClient;
 pub use faults::Fault;
 pub use kernel::{Kernel, MODULES, find_module};
 pub use podman::Service;
@@ -72,7 +74,7 @@ pub struct Capabilities {
     crun: OnceLock<Result<Runtime, Missing>>,
     podman: OnceLock<Result<Service, Missing>>,
     docker: OnceLock<Result<Daemon, Missing>>,
-    docker_host: Option<String>,
+    docker_client: DockerClient,
     assumed: Option<Assumed>,
     proc: OnceLock<Result<(), Missing>>,
     namespaces: OnceLock<Result<(), Missing>>,
@@ -116,8 +118,8 @@ impl CgroupSource {
 pub struct CallerServices {
     /// The socket of the user's message bus (`$XDG_RUNTIME_DIR/bus`).
     pub bus: Option<PathBuf>,
-    /// Where the caller's Docker is (`$DOCKER_HOST`).
-    pub docker_host: Option<String>,
+    /// Which daemon the caller's client of Docker would ask.
+    pub docker: DockerClient,
 }
 
 /// The service manager that may hand over a group.
@@ -156,7 +158,7 @@ impl Capabilities {
             crun: OnceLock::from(Ok(Runtime::assumed())),
             podman: OnceLock::from(Ok(Service::assumed())),
             docker: OnceLock::from(Ok(Daemon::assumed())),
-            docker_host: None,
+            docker_client: DockerClient::default(),
             assumed: Some(assumed),
             proc: OnceLock::new(),
             namespaces: OnceLock::new(),
@@ -173,8 +175,8 @@ impl Capabilities {
     /// and then at most once. Another Docker than root's own of this host is refused where it is asked for.
     #[must_use]
     pub fn probe_with(services: CallerServices) -> Self {
-        let CallerServices { bus, docker_host } = services;
-        Self { manager: Some(Manager { bus }), docker_host, ..Self::probe() }
+        let CallerServices { bus, docker } = services;
+        Self { manager: Some(Manager { bus }), docker_client: docker, ..Self::probe() }
     }
 
     /// Asks the host.
@@ -197,7 +199,7 @@ impl Capabilities {
             crun: OnceLock::new(),
             podman: OnceLock::new(),
             docker: OnceLock::new(),
-            docker_host: None,
+            docker_client: DockerClient::default(),
             assumed: None,
             proc: OnceLock::new(),
             namespaces: OnceLock::new(),
@@ -281,7 +283,7 @@ impl Capabilities {
     /// # Errors
     /// What is missing, and the remedy.
     pub fn docker(&self) -> Result<&Daemon, Missing> {
-        self.docker.get_or_init(|| Daemon::find(self.docker_host.as_deref())).as_ref().map_err(Clone::clone)
+        self.docker.get_or_init(|| Daemon::find(&self.docker_client)).as_ref().map_err(Clone::clone)
     }
 
     /// Whether this host is not asked but spoken of.

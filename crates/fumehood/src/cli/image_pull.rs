@@ -44,9 +44,7 @@ fn failure(error: &PullError) -> Failure {
 
 /// Docker's file, where `docker login` writes it.
 pub(super) fn credentials(environment: &Environment) -> Option<PathBuf> {
-    let of = |name: &str| environment.variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let folder = of("DOCKER_CONFIG").or_else(|| of("HOME").map(|home| home.join(".docker")));
-    folder.map(|folder| folder.join("config.json"))
+    environment.docker_folder().map(|folder| folder.join("config.json"))
 }
 
 /// What a call asks of a registry by the flags of [`REGISTRY`].

@@ -70,3 +70,43 @@ fn a_daemon_that_cannot_be_used_is_refused_with_its_remedy() {
         assert!(said.err.contains(fix), "{id}: {said:?}");
     }
 }
+
+#[test]
+fn a_context_of_dockers_client_leads_to_roots_own_daemon_or_is_refused_and_no_other_is_asked() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skip: who is not root is refused whatever there is");
+    }
+    let cases = [
+        ("far", "", "docker/elsewhere", "`ssh://person@192.0.2.1`"),
+        ("own", "far", "docker/elsewhere", "`docker context use default`"),
+        ("users", "", "docker/elsewhere", "`unix:///run/user/1000/docker.sock`"),
+        ("gone", "", "docker/elsewhere", "`gone`"),
+        // These are asked: it is the daemon that has what is told then.
+        ("own", "", "docker/known-faults", "give the daemon a newer one"),
+        ("far", "own", "docker/known-faults", "give the daemon a newer one"),
+        ("far", "default", "docker/known-faults", "give the daemon a newer one"),
+    ];
+    for (current, variable, id, words) in cases {
+        let house = House::new();
+        for (name, host) in [
+            ("far", "ssh://person@192.0.2.1"),
+            ("own", "unix:///var/run/docker.sock"),
+            ("users", "unix:///run/user/1000/docker.sock"),
+        ] {
+            let folder = house.path(".docker/contexts/meta").join(policy::json::sha256_hex(name.as_bytes()));
+            std::fs::create_dir_all(&folder).unwrap();
+            let about = format!(r#"{{"Name":"{name}","Metadata":{{}},"Endpoints":{{"docker":{{"Host":"{host}"}}}}}}"#);
+            std::fs::write(folder.join("meta.json"), about).unwrap();
+        }
+        std::fs::write(house.path(".docker/config.json"), format!(r#"{{"currentContext":"{current}"}}"#)).unwrap();
+        let mut script = crate::script(BESIDE, &house);
+        script.arg(STAND_IN).args(["1.41", "name=seccomp", "/run/runc", "0"]).env("DOCKER_CONTEXT", variable);
+        let said = house.said(&script.output().unwrap());
+        if said.code == 77 {
+            return println!("skip: nobody here mounts");
+        }
+        let err = said.err.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.code == 126 && err.contains(&format!("explain {id}")), "{current}, {variable}: {err}");
+        assert!(err.contains(words), "{current}, {variable}: {err}");
+    }
+}

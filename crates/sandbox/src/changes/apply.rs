@@ -12,12 +12,12 @@ use serde::Serialize;
 use super::ChangesError;
 use super::exchange::{ExchangeError, Work, parent};
 use super::guarded::Guarding;
-use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, load};
+use super::manifest::{BLOBS, Change, Entry, Fingerprint, HASHED, Kind, Manifest, Refused, listed, load};
 use super::marks::leaves;
 use super::parts;
 use super::reflog::Tips;
 use super::store::keep;
-use crate::protect::List;
+use crate::protect::{List, split};
 use crate::state::{Cross, Dir, PathText, RunId, State, path_text};
 
 /// What to do with protected paths.
@@ -138,7 +138,7 @@ pub(crate) fn apply_own(
     let mut todo = Vec::new();
     let removed: BTreeSet<&Path> =
         chosen.iter().filter(|e| e.change == Change::Removed).map(|e| e.path.as_path()).collect();
-    for entry in &chosen {
+    for entry in chosen.iter().filter(|entry| !is_listed_so(&root, entry, blobs.as_ref())) {
         match standing(&root, entry, &removed) {
             Ok(ApplyState::Ready) => todo.push(*entry),
             Ok(ApplyState::Done) => {}
@@ -268,6 +268,15 @@ pub(crate) fn standing(root: &Dir, entry: &Entry, removed: &BTreeSet<&Path>) -> 
         (Some(base), Some(now)) if base.is_same(&now) => ApplyState::Ready,
         (Some(_), Some(_)) => ApplyState::Conflict("changed", "it was changed on the host meanwhile".into()),
     })
+}
+
+/// Whether an index of the host's lists what it is to list: one that was taken already, into which git wrote anew what it remembers.
+fn is_listed_so(root: &Dir, entry: &Entry, blobs: Option<&Dir>) -> bool {
+    let is_index = entry.change != Change::Removed && entry.kind == Kind::File && split(&entry.path).is_some();
+    let Some(name) = entry.path.file_name().filter(|name| is_index && *name == "index") else { return false };
+    let ours = || listed(name, &blobs?.read(entry.sha256.as_deref()?, HASHED).ok()?);
+    let theirs = || listed(name, &root.read(&entry.path, HASHED).ok()?);
+    ours().is_some_and(|ours| theirs() == Some(ours))
 }
 
 fn is_done(entry: &Entry, found: Option<&Fingerprint>) -> bool {

@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result as KernelResult};
 
 use super::ChangesError;
-use super::manifest::{Change, Entry, Fingerprint, Kind, Refused};
+use super::manifest::{Change, Entry, Fingerprint, HASHED, Kind, Refused, listed};
 use super::store::{Bounds, FOREIGN, MAX_DEPTH, Store, stream, too_deep};
 use super::upper::special;
 use crate::state::{Cross, Dir};
@@ -86,6 +86,9 @@ impl Baseline {
                     let (sha256, length) = stream(&source, &mut copy, left.bytes)?.ok_or(Errno::FBIG)?;
                     left.bytes -= length;
                     host = Fingerprint::from_stat(&rustix::fs::fstat(&source)?);
+                    let is_copied = |content: &Vec<u8>| policy::json::sha256_hex(content) == sha256;
+                    let index = (name == "index").then(|| from.read(name, HASHED).ok().filter(is_copied));
+                    host.listed = index.flatten().and_then(|content| listed(name, &content));
                     host.sha256 = Some(sha256);
                     rustix::fs::fchmod(&copy, Mode::from_raw_mode(host.mode & 0o777))?;
                 }

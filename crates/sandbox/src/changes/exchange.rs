@@ -2,7 +2,7 @@
 //!
 //! Everything is first staged in a folder of ours in the workspace (so that renames stay on one disk), content checked
 //! against its hash. It stands in git's folder where there is one: a run that may write in the workspace at this very
-//! moment has a layer of its own there, and could write what is staged elsewhere. Then each path is exchanged with what is
+//! moment has a layer of its own there, and could write what is staged elsewhere. Then each path, in its turn, is exchanged with what is
 //! there by one `renameat2`, and what came out is compared with what was there when the run began: if it is not that, the
 //! exchange is taken back, and so is all before it. So even a change in the last microsecond is seen. What came out is
 //! removed when all went in.
@@ -16,9 +16,11 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::{Errno, Result as KernelResult};
 
 use super::ChangesError;
+use super::access::AccessList;
 use super::apply::Conflict;
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, target_bytes};
 use super::store::stream;
+use super::turns::in_turn;
 use crate::protect::split;
 use crate::state::{Cross, Dir, Journal, Resource, RunId, State, rights_of};
 
@@ -181,7 +183,7 @@ impl<'a> Work<'a> {
                 may_keep(rustix::fs::fchown(&file, Some(uid), Some(gid)))?;
             }
         }
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(entry.mode & 0o777))?;
+        rustix::fs::fchmod(&file, AccessList::of(self.root, entry)?.put(&file, entry.mode)?)?;
         rustix::fs::fsync(&file)
     }
 
@@ -198,15 +200,12 @@ impl<'a> Work<'a> {
 
     pub(super) fn commit(&mut self, todo: &[&Entry]) -> Result<(), ExchangeError> {
         let _rights = rights_of(self.root).map_err(|errno| self.failed(Path::new(""), errno))?;
-        // Deepest first, so that folders are empty when their turn comes.
-        for entry in todo.iter().rev().filter(|e| e.change == Change::Removed) {
-            self.remove(entry)?;
-        }
-        for (at, entry) in todo.iter().enumerate().filter(|(_, e)| e.change != Change::Removed) {
-            match entry.kind {
-                Kind::Dir => self.folder(entry)?,
-                Kind::File | Kind::Symlink => self.put(entry, &at.to_string())?,
-                Kind::Special => return Err(self.failed(&entry.path, Errno::INVAL)),
+        for (at, entry) in in_turn(todo) {
+            match (entry.change, entry.kind) {
+                (Change::Removed, _) => self.remove(entry)?,
+                (_, Kind::Dir) => self.folder(entry)?,
+                (_, Kind::File | Kind::Symlink) => self.put(entry, &at.to_string())?,
+                (_, Kind::Special) => return Err(self.failed(&entry.path, Errno::INVAL)),
             }
         }
         self.sync(todo)
@@ -236,28 +235,31 @@ impl<'a> Work<'a> {
 
     fn folder(&mut self, entry: &Entry) -> Result<(), ExchangeError> {
         // The owner keeps the right to look into it, or the rest could not be put there.
-        let mode = Mode::from_raw_mode(entry.mode & 0o777 | 0o700);
+        let mode = entry.mode & 0o777 | 0o700;
         if entry.change == Change::Added {
             // It is given away where nobody can put another in its place, and only then put there.
             let staged = self.fresh();
-            self.fresh_folder(&staged, mode).map_err(|errno| self.failed(&entry.path, errno))?;
+            let list = AccessList::of(self.root, entry);
+            list.and_then(|list| self.fresh_folder(&staged, mode, &list))
+                .map_err(|errno| self.failed(&entry.path, errno))?;
             self.place(entry, &staged, RenameFlags::NOREPLACE)?;
             self.undo.push(Undo::RemoveDir(entry.path.clone()));
             return Ok(());
         }
         let (dir, name) = self.parent(entry)?;
-        let before = set_mode(&dir, &name, mode).map_err(|errno| self.failed(&entry.path, errno))?;
+        let before =
+            set_mode(&dir, &name, Mode::from_raw_mode(mode)).map_err(|errno| self.failed(&entry.path, errno))?;
         self.undo.push(Undo::Mode(entry.path.clone(), before));
         Ok(())
     }
 
     /// A folder of the workspace's owner, in our own.
-    fn fresh_folder(&self, name: &str, mode: Mode) -> KernelResult<()> {
+    fn fresh_folder(&self, name: &str, mode: u32, list: &AccessList) -> KernelResult<()> {
         self.staging.make(name, Mode::RWXU)?;
         let made = self.staging.enter(name, Cross::No)?;
         // In a foreign workspace it was made with the owner's ids, and this changes nothing.
         may_keep(rustix::fs::fchown(&made, Some(self.owner.0), Some(self.owner.1)))?;
-        rustix::fs::fchmod(&made, mode)
+        rustix::fs::fchmod(&made, list.put_on_folder(&made, mode)?)
     }
 
     /// Puts what is staged where it belongs.
@@ -285,7 +287,9 @@ impl<'a> Work<'a> {
 
     /// What came out must be what was there when the run began. A rename sets the change time of the inode: leave that out.
     fn compare(&self, entry: &Entry, out: &str) -> Result<(), ExchangeError> {
-        let found = Fingerprint::of(&self.staging, out.as_ref()).map_err(|errno| self.failed(&entry.path, errno))?;
+        let called = entry.path.file_name().unwrap_or_default();
+        let found = Fingerprint::of_called(&self.staging, out.as_ref(), called);
+        let found = found.map_err(|errno| self.failed(&entry.path, errno))?;
         let same = found.zip(entry.base.as_ref()).is_some_and(|(now, base)| {
             let now = Fingerprint { ctime: base.ctime, ..now };
             base.is_same(&now)

@@ -1,7 +1,7 @@
 //! The list of what changed, and where it is kept: `changes/RUN/manifest.json` and `changes/RUN/blobs/SHA256`.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::ChangesError;
+use crate::protect;
 use crate::state::{Cross, Dir, PathText, RunId, State, path_text};
 use policy::json::{canonical, hex, sha256_hex};
 
@@ -69,6 +70,9 @@ pub struct Fingerprint {
     pub sha256: Option<String>,
     /// Of links, hex of the bytes.
     pub target: Option<String>,
+    /// Of an index of git's, what it lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed: Option<String>,
     /// It has another name too (a hard link).
     #[serde(default)]
     pub has_other_names: bool,
@@ -153,7 +157,12 @@ impl Fingerprint {
     ///
     /// # Errors
     /// What the kernel answers.
-    pub fn of(dir: &Dir, name: &std::ffi::OsStr) -> KernelResult<Option<Self>> {
+    pub fn of(dir: &Dir, name: &OsStr) -> KernelResult<Option<Self>> {
+        Self::of_called(dir, name, name)
+    }
+
+    /// [`Self::of`] of what belongs somewhere else, where it is `called` otherwise.
+    pub(super) fn of_called(dir: &Dir, name: &OsStr, called: &OsStr) -> KernelResult<Option<Self>> {
         let Some(stat) = dir.stat(name)? else { return Ok(None) };
         let mut found = Self::from_stat(&stat);
         match found.kind {
@@ -162,7 +171,10 @@ impl Fingerprint {
             }
             Kind::File if found.size <= HASHED => {
                 // A file that cannot be read, or that just grew, has no hash; its times and inode still tell.
-                found.sha256 = dir.read(name, HASHED).map(|content| hex(&Sha256::digest(content))).ok();
+                if let Ok(content) = dir.read(name, HASHED) {
+                    found.sha256 = Some(hex(&Sha256::digest(&content)));
+                    found.listed = listed(called, &content);
+                }
             }
             Kind::File | Kind::Dir | Kind::Special => {}
         }
@@ -191,6 +203,7 @@ impl Fingerprint {
             ctime: (stat.st_ctime, stat.st_ctime_nsec),
             sha256: None,
             target: None,
+            listed: None,
             has_other_names: kind != Kind::Dir && stat.st_nlink > 1,
         }
     }
@@ -209,7 +222,8 @@ impl Fingerprint {
                     && self.size == now.size
                     && self.mtime == now.mtime
                     && self.ctime == now.ctime;
-                untouched || (self.sha256.is_some() && self.sha256 == now.sha256)
+                let is_known = |one: &Option<String>, other| one.is_some() && one == other;
+                untouched || is_known(&self.sha256, &now.sha256) || is_known(&self.listed, &now.listed)
             }
         }
     }
@@ -402,6 +416,11 @@ pub fn discard_at(state: &State, run: &RunId, paths: &[PathBuf]) -> Result<Vec<P
         super::store::keep(state, run, &manifest, &store)?;
     }
     Ok(gone)
+}
+
+/// What an index of git's lists, if a file is called so: what git remembers in it of other files is nobody's change.
+pub(super) fn listed(name: &OsStr, content: &[u8]) -> Option<String> {
+    (name == "index").then(|| protect::listed(content))?.map(|sum| hex(&sum))
 }
 
 /// A link's target as bytes.

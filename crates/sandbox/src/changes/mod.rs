@@ -3,9 +3,10 @@
 //! Promises: whatever the run left in its layer - links, pipes, devices, forged overlay attributes, hostile names - is read
 //! without following, waiting for, or executing anything; set-user-id bits and owners stay behind; [`apply`] takes exactly
 //! what [`diff`] showed (by digest), all of it or nothing, never through a link, and never over what somebody changed on the
-//! host meanwhile. Does not promise: extended attributes, ACLs and times; hard links become separate files, but for
+//! host meanwhile. Does not promise: extended attributes and times; hard links become separate files, but for
 //! names of one file of the host's that became the same.
 
+mod access;
 mod apply;
 mod copy;
 mod diff;
@@ -19,6 +20,7 @@ mod order;
 mod parts;
 mod reflog;
 mod store;
+mod turns;
 #[cfg(test)]
 mod again {
     mod tests;

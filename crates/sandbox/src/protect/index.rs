@@ -184,7 +184,7 @@ fn entries_of_host(index: &[u8], hash: usize) -> impl Iterator<Item = Entry<'_>>
 }
 
 /// The entries of an index, if all of it reads.
-fn entries(index: &[u8], hash: usize) -> Option<Vec<Entry<'_>>> {
+pub(super) fn entries(index: &[u8], hash: usize) -> Option<Vec<Entry<'_>>> {
     let version = u32_at(index, 4)?;
     if index.get(..4)? != b"DIRC" || !(2..=4).contains(&version) {
         return None;
@@ -210,11 +210,11 @@ fn is_in_order(entries: &[Entry<'_>]) -> bool {
 }
 
 /// One entry.
-struct Entry<'a> {
-    raw: &'a [u8],
-    path: Vec<u8>,
-    flags_at: usize,
-    path_at: usize,
+pub(super) struct Entry<'a> {
+    pub(super) raw: &'a [u8],
+    pub(super) path: Vec<u8>,
+    pub(super) flags_at: usize,
+    pub(super) path_at: usize,
 }
 
 impl Entry<'_> {
@@ -228,7 +228,7 @@ impl Entry<'_> {
     }
 
     /// What is there: its mode and its hash.
-    fn content(&self) -> Option<(&[u8], &[u8])> {
+    pub(super) fn content(&self) -> Option<(&[u8], &[u8])> {
         self.raw.get(MODE).zip(self.raw.get(FIXED..self.flags_at))
     }
 

@@ -10,7 +10,9 @@ use std::process::Command;
 use jiff::Timestamp;
 use rustix::fs::{CWD, FileType, Mode};
 
+mod access;
 mod git;
+mod half_done;
 mod hard_links;
 mod links;
 mod objects;

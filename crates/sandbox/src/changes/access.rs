@@ -1,0 +1,99 @@
+//! Access lists (POSIX ACLs). Of a run's none is taken. A file of the host's keeps the one that it has, whose mode speaks of no group
+//! but of the most that the list gives; what is new has what its folder says of new things; and none comes by way of the folder in
+//! which things are staged.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::{Mode, XattrFlags, fgetxattr, fgetxattr_query, fremovexattr, fsetxattr, lgetxattr, lgetxattr_query};
+use rustix::io::{Errno, Result as KernelResult};
+
+use super::exchange::parent;
+use super::manifest::{Change, Entry};
+use crate::state::{Cross, Dir, own_link};
+
+/// Of a file or folder.
+const OWN: &str = "system.posix_acl_access";
+/// Of what is made in a folder.
+const NEW: &str = "system.posix_acl_default";
+/// The owner's own rights are what the mode says.
+const OWNER: u32 = 0o700;
+
+/// What is to be put on something that is staged.
+pub(super) enum AccessList {
+    /// It has none.
+    None,
+    /// What is on the host has it.
+    Kept(Vec<u8>),
+    /// New things have it there.
+    Given(Vec<u8>),
+}
+
+impl AccessList {
+    /// Of an entry, where it goes.
+    pub(super) fn of(root: &Dir, entry: &Entry) -> KernelResult<Self> {
+        if entry.change == Change::Modified {
+            // What became of the folder is seen when it is this one's turn.
+            let Ok((dir, name)) = parent(root, &entry.path) else { return Ok(Self::None) };
+            let path = Path::new(&own_link(&dir)).join(name);
+            let list = there(lgetxattr_query(path.as_path(), OWN), |list| lgetxattr(path.as_path(), OWN, list))?;
+            return Ok(list.map_or(Self::None, Self::Kept));
+        }
+        // A folder on the way that is new itself has its own from the one above.
+        let above = entry.path.ancestors().skip(1).find_map(|above| root.enter(above, Cross::No).ok());
+        let Some(above) = above else { return Ok(Self::None) };
+        let list = there(fgetxattr_query(&above, NEW), |list| fgetxattr(&above, NEW, list))?;
+        Ok(list.map_or(Self::None, Self::Given))
+    }
+
+    /// Puts it on a file that is staged, and what of the mode goes with it.
+    pub(super) fn put(&self, file: impl AsFd, mode: u32) -> KernelResult<Mode> {
+        let mode = match self {
+            Self::None => {
+                absent_is_fine(fremovexattr(&file, OWN))?;
+                mode
+            }
+            Self::Kept(list) => {
+                fsetxattr(&file, OWN, list, XattrFlags::empty())?;
+                mode
+            }
+            Self::Given(list) => {
+                fsetxattr(&file, OWN, list, XattrFlags::empty())?;
+                mode & (rustix::fs::fstat(&file)?.st_mode | OWNER)
+            }
+        };
+        Ok(Mode::from_raw_mode(mode & 0o777))
+    }
+
+    /// [`Self::put`] on a folder, which gives it on.
+    pub(super) fn put_on_folder(&self, folder: &Dir, mode: u32) -> KernelResult<Mode> {
+        match self {
+            Self::Given(list) => fsetxattr(folder, NEW, list, XattrFlags::empty())?,
+            Self::None | Self::Kept(_) => absent_is_fine(fremovexattr(folder, NEW))?,
+        }
+        self.put(folder, mode)
+    }
+}
+
+/// A list, if there is one.
+fn there(
+    length: KernelResult<usize>,
+    read: impl FnOnce(&mut [u8]) -> KernelResult<usize>,
+) -> KernelResult<Option<Vec<u8>>> {
+    let length = match length {
+        Ok(length) => length,
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(errno),
+    };
+    let mut list = vec![0; length];
+    let length = read(&mut list)?;
+    list.truncate(length);
+    Ok(Some(list).filter(|list| !list.is_empty()))
+}
+
+fn absent_is_fine(removed: KernelResult<()>) -> KernelResult<()> {
+    match removed {
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        other => other,
+    }
+}

@@ -34,6 +34,7 @@ pub mod report;
 pub mod rows;
 mod scale_tmpfs;
 pub mod schema;
+mod short_name;
 pub mod show;
 pub mod span;
 pub mod strict_json;

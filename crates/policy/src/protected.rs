@@ -11,6 +11,9 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::short_name::is_short;
+use crate::short_name::is_short_of;
+
 /// Folders of version control: configuration, hooks, and what both can be redirected by.
 const VERSION_CONTROL: &[&str] = &[".git", ".hg", ".svn", ".jj"];
 
@@ -21,7 +24,6 @@ const ALSO: &[(&str, &str)] = &[
     ("sitecustomize.py", "python runs it at every start"),
     ("usercustomize.py", "python runs it at every start"),
     ("*.pth", "python runs its lines at every start"),
-    (".gnupg", "it holds keys"),
     (".aws", "it holds credentials"),
 ];
 
@@ -90,7 +92,7 @@ pub fn list() -> &'static List {
 #[must_use]
 pub fn why(path: &Path) -> Option<String> {
     let parts: Vec<&[u8]> = path.components().map(|part| part.as_os_str().as_bytes()).collect();
-    let of_git = |part: &&&str| parts.iter().any(|here| same_name(part.as_bytes(), here));
+    let of_git = |part: &&&str| parts.iter().any(|here| matches(part.as_bytes(), here));
     if let Some(part) = VERSION_CONTROL.iter().find(of_git) {
         return Some(format!(
             "`{part}` is a folder of version control, with hooks and configuration that name programs"
@@ -121,8 +123,30 @@ impl List {
     /// Whether an entry at the top of a workspace lies below a path: a link that stands there decides what is found.
     #[must_use]
     pub fn is_above(&self, path: &Path) -> bool {
-        let parts = parts_of(path);
-        self.path.iter().any(|entry| rest(entry, &parts).is_some())
+        self.first_below(&parts_of(path)).is_some()
+    }
+
+    fn first_below(&self, parts: &[&[u8]]) -> Option<PathBuf> {
+        self.path.iter().find_map(|entry| rest(entry, parts))
+    }
+
+    /// What of the list a folder is that is opened by itself, known by its whole path: an entry, or what lies in one (the empty
+    /// path); or one in which entries lie, with the first of them. A name as any folder may have (`tools`) says the latter where
+    /// `of_any_name` alone. A working tree that an agent keeps (`.claude/worktrees/x`) is a project, whatever it lies in.
+    #[must_use]
+    pub fn folder(&self, path: &Path, of_any_name: bool) -> Option<PathBuf> {
+        let all = parts_of(path);
+        let is_kept = |two: &[&[u8]]| matches!(two, [agents, b"worktrees"] if agents.starts_with(b"."));
+        let tree = all.windows(2).rposition(is_kept).and_then(|at| all.get(at.checked_add(2)?..));
+        let parts = tree.filter(|tree| !tree.is_empty()).unwrap_or(&all);
+        if self.covering_parts(parts, true).is_some() {
+            return Some(PathBuf::new());
+        }
+        let mut tails = (0..parts.len()).filter_map(|start| parts.get(start..));
+        tails.find_map(|tail| {
+            let is_one = of_any_name || tail.first().is_some_and(|name| name.starts_with(b"."));
+            self.first_below(tail).filter(|_| is_one)
+        })
     }
 
     /// The protected entry that covers a path relative to the workspace, where a folder stands or something else: the entry
@@ -130,7 +154,10 @@ impl List {
     /// opened there.
     #[must_use]
     pub fn covering(&self, path: &Path, folder: bool) -> Option<&Protected> {
-        let parts = parts_of(path);
+        self.covering_parts(&parts_of(path), folder)
+    }
+
+    fn covering_parts(&self, parts: &[&[u8]], folder: bool) -> Option<&Protected> {
         self.path
             .iter()
             .find(|entry| (0..parts.len()).any(|start| begins(entry, parts.get(start..).unwrap_or_default(), folder)))
@@ -189,15 +216,13 @@ fn find<'a>(marked: &'a [Marked], path: &Path) -> Option<&'a str> {
     marked.iter().find(hit).map(|entry| entry.why.as_str())
 }
 
-/// Git and others fold the case of their own names on case-insensitive disks; a name that differs only so is as good.
-fn same_name(pattern: &[u8], part: &[u8]) -> bool {
-    pattern.eq_ignore_ascii_case(&folded(part))
-}
-
-/// Whether a name is what a part of a pattern says: `*` is any bytes; case is nothing.
+/// Whether a name is what a part of a pattern says, or its short one: `*` is any bytes; case is nothing, as git and others take their
+/// own names on disks without case.
 #[must_use]
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    crate::wild::matches(pattern, &folded(name), |one| *one == b'*', u8::eq_ignore_ascii_case)
+    let name = folded(name);
+    let is_same = crate::wild::matches(pattern, &name, |one| *one == b'*', u8::eq_ignore_ascii_case);
+    is_same || name.contains(&b'~') && is_short_of(pattern, &name)
 }
 
 /// A name as it is found on file systems that take more names for the same one, but for the case: folders without case (ext4, f2fs,
@@ -312,6 +337,10 @@ mod tests {
             ".python-version",
             "sublime-project",
             ".github/workflows/ci.yml",
+            ".gradle/8.5/checksums.bin",
+            ".local/share/x",
+            ".config/x/y",
+            ".m2/repository/x.jar",
         ] {
             assert_eq!(why(Path::new(path)), None, "{path}");
         }
@@ -319,7 +348,25 @@ mod tests {
 
     #[test]
     fn what_tools_of_few_people_run_is_known_too() {
-        for path in [".theia/tasks.json", "a/.theia/settings.json", ".arcconfig"] {
+        for path in [
+            ".theia/tasks.json",
+            "a/.theia/settings.json",
+            ".arcconfig",
+            ".git-crypt/keys/default/0/AA.gpg",
+            ".lsp/config.edn",
+            "buildServer.json",
+            ".bloop/x.json",
+            ".smartcd_enter",
+            ".yadm/bootstrap",
+            ".chezmoi.toml.tmpl",
+            ".chezmoiscripts/run_x.sh",
+            ".gnupg/gpg-agent.conf",
+            ".config/direnv/direnvrc",
+            ".config/fumehood/policy.toml",
+            ".config/Code/User/settings.json",
+            ".gradle/init.d/x.gradle",
+            ".local/bin/git",
+        ] {
             assert!(why(Path::new(path)).is_some(), "{path}");
         }
         let marked = [
@@ -331,6 +378,10 @@ mod tests {
             "magefiles/x.go",
             ".moon/workspace.yml",
             ".prototools",
+            ".golangci.yml",
+            "project/plugins.sbt",
+            "psalm.xml",
+            "install.conf.yaml",
         ];
         for path in marked {
             assert!(list().executes(Path::new(path)).is_some() && why(Path::new(path)).is_none(), "{path}");
@@ -368,10 +419,13 @@ mod tests {
             ".git\u{fe0f}",
             ".gitcon\u{fb01}g",
             ".envrc. .",
+            "GIT~1",
+            "a/VSCODE~1/tasks.json",
+            "ENVRC~1",
         ] {
             assert!(why(Path::new(name)).is_some(), "{name:?}");
         }
-        for name in ["...", ". .", ":", "a:b", "\u{200c}", "stra\u{df}e", "git.", "x."] {
+        for name in ["...", ". .", ":", "a:b", "\u{200c}", "stra\u{df}e", "git.", "x.", "GIT~", "notes~1"] {
             assert_eq!(why(Path::new(name)), None, "{name:?}");
         }
         assert_eq!(
@@ -387,6 +441,30 @@ mod tests {
         assert!(beyond(".dvc").contains(&".dvc".into()), "of a name with `*` the folder: {:?}", beyond(".dvc"));
         assert!(list().is_above(Path::new(".dvc")) && !list().is_above(Path::new("a/.dvc")));
         assert!(!list().is_above(Path::new("")) && beyond("").is_empty() && beyond("src").is_empty());
+    }
+
+    #[test]
+    fn a_folder_that_is_opened_by_itself_is_known_by_its_whole_path() {
+        let of = |path: &str, of_any_name| list().folder(Path::new(path), of_any_name);
+        let within = Some(PathBuf::new());
+        for path in [
+            "/home/u/.config/nvim",
+            "/home/u/.config/fish/functions",
+            "/p/.github/hooks",
+            "/p/.vscode/x",
+            "/p/.husky/_",
+            "/home/u/.cargo/registry/src",
+            "/p/.claude/worktrees",
+            "/p/.claude/worktrees/x/.vscode",
+        ] {
+            assert_eq!([of(path, false), of(path, true)], [within.clone(), within.clone()], "{path}");
+        }
+        assert!(of("/home/u/.config", false).is_some() && of("/home/u/.config/Code", false).is_some());
+        assert!(of("/p/.jj/repo", false).is_some() && of("/p/.yarn", false).is_some());
+        assert!(of("/p/tools", true) == Some("bazel".into()) && of("/p/tools", false).is_none());
+        for path in ["/", "/p", "/home/u/.config/other", "/p/.claude/worktrees/x", "/p/a/.tmp/x", "/p/.git"] {
+            assert!(of(path, false).is_none(), "{path}");
+        }
     }
 
     #[test]

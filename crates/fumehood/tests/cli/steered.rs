@@ -139,3 +139,22 @@ fn a_run_that_makes_control_files_again_and_again_is_ended() {
     let left = std::fs::read_dir(house.path("state/changes")).unwrap();
     assert!(left.flatten().all(|entry| !entry.file_name().to_string_lossy().ends_with("-aside")));
 }
+
+#[test]
+fn a_workspace_in_a_folder_of_control_files_is_refused_under_rw_and_held_in_a_layer() {
+    let house = House::new();
+    for folder in [".config/nvim", ".vscode/x", ".github/hooks", ".husky/_"] {
+        write(&house, &format!("{folder}/config"), "old\n");
+        let place = |mode: &str| format!("{folder}{mode}");
+        let said = run(&house, &[&["-q", "-w", &place(":rw")][..], &RW].concat(), "echo new > config");
+        assert!(said.code == 126 && said.err.contains("or lies in one"), "{folder}: {said:?}");
+        assert_eq!(run(&house, &["-q", "-w", &place(":overlay")], "echo new > config").code, 0);
+        let runs = house.run(&["changes", "--json"]).json()["runs"].clone();
+        let said = house.run(&["apply", runs[0]["run"].as_str().unwrap()]);
+        assert!(said.code == 1 && said.err.contains("a folder of control files"), "{folder}: {said:?}");
+        assert_eq!(read(&house, &format!("{folder}/config")), "old\n", "{folder}");
+    }
+    write(&house, ".config/other/config", "old\n");
+    let said = run(&house, &[&["-q", "-w", ".config/other:rw"][..], &RW].concat(), "echo new > config");
+    assert!(said.code == 0 && read(&house, ".config/other/config") == "new\n", "{said:?}");
+}

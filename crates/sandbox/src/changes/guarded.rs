@@ -63,13 +63,14 @@ const HIDDEN: &str = "hidden: the policy hides it (`fs.hide`), and the run did n
 
 /// Why all of a workspace is held.
 const WITHIN: &str =
-    "the workspace is a folder of control files, or lies in one of git's: by its path in it nobody would know one";
+    "the workspace is a folder of control files or of git's, or lies in one: by its path in it nobody would know one";
 
 /// What is held beside the list.
 fn steering(list: &List, manifest: &Manifest, led: Led, named: BTreeSet<PathBuf>) -> BTreeMap<PathBuf, &'static str> {
     // Where not everything was looked at, all of it could be meant.
-    let all =
-        led.cut.then(|| (PathBuf::new(), "the workspace has too many folders to look for links among control files"));
+    let all = led.cut.then(|| {
+        (PathBuf::new(), "the workspace or a home folder has too much in it to look for links among control files")
+    });
     let within = protect::steers(list, &manifest.workspace).then(|| (PathBuf::new(), WITHIN));
     let led = led.within.into_iter().map(|path| (path, "a link among the control files leads to it"));
     let policies = manifest.policies.iter().map(|path| (path.0.clone(), protect::DOCUMENT));

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::manifest::{Change, Entry, Kind, target_bytes};
 use crate::fault::is_unsafe_to_show;
-use crate::protect::{List, split};
+use crate::protect::{List, is_short, split};
 
 /// So many links of the host's are followed, as by the kernel.
 const MAX_LINKS: usize = 40;
@@ -44,11 +44,12 @@ pub fn marks(
         mark("instructs", who.into());
     }
     let name = entry.path.as_os_str().as_bytes();
+    let mut parts = name.split(|&b| b == b'/');
     let hard = std::str::from_utf8(name).map_or(true, |text| text.chars().any(is_unsafe_to_show))
-        || name
-            .split(|&b| b == b'/')
-            .any(|part| part.starts_with(b"-") || part.contains(&b'$') || part.contains(&b'`'));
-    if hard {
+        || parts.clone().any(|part| part.starts_with(b"-") || part.contains(&b'$') || part.contains(&b'`'));
+    if parts.any(is_other_elsewhere) {
+        mark("hard-name", "on other file systems (FAT, NTFS) its name is another file's".into());
+    } else if hard {
         mark("hard-name", "its name can be taken for an option, a command or an instruction to the terminal".into());
     }
     if entry.touched {
@@ -59,6 +60,11 @@ pub fn marks(
     }
     found.sort();
     found
+}
+
+/// Whether FAT and NTFS take a name for that of another file: a short name, one that they shorten, or one that Windows takes apart.
+fn is_other_elsewhere(part: &[u8]) -> bool {
+    is_short(part) || part.ends_with(b".") || part.ends_with(b" ") || part.contains(&b'\\')
 }
 
 fn present(

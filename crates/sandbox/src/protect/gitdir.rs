@@ -8,8 +8,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use policy::protected::folded;
 pub use policy::protected::makes_repository;
+use policy::protected::matches;
 
 use super::objects::Name;
 use super::references::{is_hash, is_plain_head, is_plain_part, is_replace, new_name, packed_refs};
@@ -84,7 +84,7 @@ const UNKNOWN: &str = "git may obey it: it is not among what is known to be harm
 
 /// Whether the last part of a path is `.git`, as the file system with the widest idea of sameness takes it.
 pub(super) fn is_git(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| folded(name.as_bytes()).eq_ignore_ascii_case(b".git"))
+    path.file_name().is_some_and(|name| matches(b".git", name.as_bytes()))
 }
 
 /// The folder of git's that a path of a workspace lies in, up to and with its first `.git`, and the rest.

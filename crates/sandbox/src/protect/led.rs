@@ -2,7 +2,6 @@
 //! no grant may make writable.
 
 use std::collections::BTreeSet;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,7 @@ use super::gitdir::{DATA, is_git, is_repository};
 use super::links::files;
 use super::list::List;
 use super::plan::{Top, expand, follow};
-use super::{git, users};
+use super::{git, home, users};
 use crate::mounts::Mounts;
 use crate::state::{Cross, Dir};
 
@@ -30,7 +29,7 @@ pub struct Led {
     pub out: BTreeSet<PathBuf>,
     /// Folders that are one of git's, or have one called `.git`: their configurations name more.
     pub repositories: BTreeSet<PathBuf>,
-    /// There are more folders than were looked through.
+    /// There are more folders than were looked through, or more in a home folder.
     pub cut: bool,
 }
 
@@ -38,12 +37,13 @@ pub struct Led {
 #[must_use]
 pub fn led(root: &Path, below: &Dir, list: &List) -> Led {
     let ways = Ways::of(root, below);
-    let mut led = Led { within: ways.led_from_above(list), ..Led::default() };
+    let (within, cut) = ways.led_from_above(list);
+    let mut led = Led { within, cut, ..Led::default() };
     // With each folder whether it is one of git's, or lies in one.
     let mut queue = vec![(PathBuf::new(), false)];
     for left in (0..MAX_FOLDERS).rev() {
         let Some((at, above)) = queue.pop() else { return led };
-        led.cut = left == 0;
+        led.cut |= left == 0;
         let names = below.enter(&at, Cross::Yes).and_then(|dir| dir.kinds()).unwrap_or_default();
         let is_one = is_repository(names.iter().map(|(name, _)| name.as_os_str()));
         let of_git = above || is_one;
@@ -84,22 +84,6 @@ impl Led {
             }
         }
     }
-}
-
-/// The links in a folder that programs read their own files from: whoever has one there that leads into a workspace uses what it
-/// leads to.
-fn home_links(home: &Path, root: &Path) -> Vec<PathBuf> {
-    let within = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_ABOVE);
-    let hidden: Vec<_> = within(home).filter(|entry| entry.file_name().as_bytes().starts_with(b".")).collect();
-    let is_folder = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    let deeper = within(&home.join(".config")).filter(is_folder).map(|entry| entry.path());
-    let folders = hidden.iter().filter(|entry| is_folder(entry)).map(std::fs::DirEntry::path).collect::<Vec<_>>();
-    let others = [".local/bin", ".local/share", "bin"].map(|name| home.join(name));
-    let folders = folders.into_iter().chain(others).chain(deeper);
-    // Those above the workspace are gone through by themselves.
-    let folders = folders.filter(|folder| !root.starts_with(folder));
-    let all = hidden.into_iter().chain(folders.flat_map(|folder| within(&folder).collect::<Vec<_>>()));
-    all.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink())).map(|entry| entry.path()).collect()
 }
 
 /// The links in a folder, at any depth.
@@ -167,12 +151,20 @@ impl<'a> Ways<'a> {
 
     /// Where a control file, or links in a folder of such, lead into the workspace.
     pub(super) fn leading_in(&self, control: &Path) -> Vec<PathBuf> {
+        self.leading_to(control, |_led| false)
+    }
+
+    /// [`Self::leading_in`], and the empty path where a link leads to all of the workspace.
+    fn leading_to(&self, control: &Path, is_whole: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
         let (mut queue, mut looked, mut found) = (vec![control.to_owned()], 0_usize, Vec::new());
         while let Some(path) = queue.pop() {
             let Some(led) = self.leads(&path) else { continue };
-            if let Ok(inner) = led.strip_prefix(self.root) {
+            let is_link = path.is_symlink();
+            if is_link && is_whole(&led) {
+                found.push(PathBuf::new());
+            } else if let Ok(inner) = led.strip_prefix(self.root) {
                 found.extend(Some(inner.to_owned()).filter(|inner| !inner.as_os_str().is_empty()));
-            } else if !path.is_symlink() {
+            } else if !is_link {
                 let links = links_below(&path, &mut looked);
                 queue.extend(links);
             }
@@ -180,22 +172,28 @@ impl<'a> Ways<'a> {
         found
     }
 
-    /// Where control files of the folders above the workspace, and of home folders, lead into it.
-    pub(super) fn led_from_above(&self, list: &List) -> BTreeSet<PathBuf> {
+    /// Where control files of the folders above the workspace, and of home folders, lead into it, the empty path where all of it is what
+    /// one leads to; and whether there is more than was looked at.
+    pub(super) fn led_from_above(&self, list: &List) -> (BTreeSet<PathBuf>, bool) {
         let owner = std::fs::metadata(self.root).ok().map(|stat| stat.uid());
         let folders = users::homes(self.root, owner).into_iter().filter(|folder| !folder.starts_with(self.root));
-        let mut found = BTreeSet::new();
+        let (mut found, mut cut) = (BTreeSet::new(), false);
         for above in folders {
             let Ok(dir) = Dir::open(&above) else { continue };
             let top = Top::of(&dir);
             let entries = list.path.iter().filter(|entry| top.may_have(&entry.pattern));
             let paths = entries.flat_map(|entry| expand(&dir, &top, &entry.pattern)).map(|path| above.join(path));
-            let links = home_links(&above, self.root);
-            for control in paths.filter(|path| !self.root.starts_with(path)).chain(links) {
-                found.extend(self.leading_in(&control));
+            // What the home folder lies in itself is no folder of control files.
+            let real = above.canonicalize().unwrap_or_else(|_| above.clone());
+            let is_whole = |led: &Path| self.root.starts_with(led) && !real.starts_with(led);
+            for control in paths.filter(|path| !self.root.starts_with(path)) {
+                found.extend(self.leading_to(&control, is_whole));
             }
+            let home = home::links(&above, self.root);
+            cut |= home.cut;
+            found.extend(home.links.iter().flat_map(|link| self.leading_in(link)));
         }
-        found
+        (found, cut)
     }
 }
 

@@ -1,9 +1,8 @@
 //! What becomes of a change at a path: the list of control files, and git's folders with a list of their own.
 
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-pub use policy::protected::{List, Marked, Protected, Shape, list};
+pub use policy::protected::{List, Marked, Protected, Shape, is_short, list};
 
 use super::gitdir::{self, Kind, NodeChange};
 
@@ -38,15 +37,13 @@ pub fn judge(list: &List, path: &Path, what: NodeChange) -> Verdict {
     }
 }
 
-/// Whether a workspace is itself a folder of control files or one where they are looked for, or lies within a folder of git's: what is in
-/// it is not known by its path in it.
+/// Whether a workspace is a folder of control files or one where they are looked for, or lies within one, or in a folder of git's: what
+/// is in it is not known by its path in it.
 #[must_use]
 pub fn steers(list: &List, workspace: &Path) -> bool {
     let of_git = gitdir::split(workspace).is_some_and(|(_, rest)| !rest.as_os_str().is_empty());
-    let name = workspace.file_name().map(Path::new).filter(|name| !gitdir::is_git(name));
     // Of names as any folder may have (`tools`) entries are looked for in projects alone.
-    let is_place = |name: &Path| name.as_os_str().as_bytes().starts_with(b".") && !list.beyond(name).is_empty();
-    of_git || name.is_some_and(|name| list.covering(name, true).is_some() || is_place(name))
+    of_git || list.folder(workspace, false).is_some()
 }
 
 #[cfg(test)]
@@ -72,6 +69,9 @@ mod tests {
             "a/.hg/sharedpath",
             ".sl/config",
             ".jj/workspace-config.toml",
+            "GIT~1/hooks/pre-commit",
+            "sub/GIT~1/config",
+            "VSCODE~1/tasks.json",
         ] {
             let verdict = judge(list(), Path::new(path), NodeChange::File);
             assert!(verdict != Verdict::Free, "{path}");
@@ -88,7 +88,11 @@ mod tests {
         assert!(judge(list(), Path::new(".jj/repo"), NodeChange::NewFile) != Verdict::Free);
         let within = |path: &str| steers(list(), Path::new(path));
         assert!(within("/w/.git/hooks") && within("/w/.vscode") && within("/w/.claude") && within("/w/.hg"));
+        assert!(
+            within("/h/.config/nvim") && within("/w/.husky/_") && within("/w/.github/hooks") && within("/w/.vscode/x")
+        );
         assert!(!within("/w/.git") && !within("/w/.claude/worktrees/x") && !within("/w/tools") && !within("/"));
+        assert!(!within("/h/.config/other") && !within("/tmp/.tmpA1b2C3/work") && !within("/h/.local/state/x"));
         let at_top = |path: &str| list().at_top(Path::new(path), false).is_some();
         assert!(at_top(".envrc") && !at_top("a/.envrc"));
     }

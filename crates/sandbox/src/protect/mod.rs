@@ -12,6 +12,7 @@ mod git;
 mod gitconfig;
 mod gitdir;
 mod hold;
+mod home;
 mod index;
 mod led;
 mod links;
@@ -37,7 +38,7 @@ pub use gitdir::{
 pub use hold::Hold;
 pub use index::{Hash, WorkTree, index_objection, servers, settled};
 pub use led::{Led, documents, led, with_links};
-pub use list::{List, Marked, Protected, Shape, Verdict, judge, list, steers};
+pub use list::{List, Marked, Protected, Shape, Verdict, is_short, judge, list, steers};
 pub use listed::listed;
 pub use named::{named_by_git, named_elsewhere};
 pub use objects::{MAX_UNPACKED, Name, NewObjects, ServerFiles, beside, is_loose};

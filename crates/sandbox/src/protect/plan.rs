@@ -85,6 +85,8 @@ pub struct ProtectPlan {
     pub sockets: Option<Vec<PathBuf>>,
     /// There are more of them than can be watched.
     pub too_many: bool,
+    /// There is more in a home folder than was looked at for links that lead in.
+    pub unlooked: bool,
     /// Control files with other names (hard links) that were not all found: such a name could be written.
     pub linked: Vec<PathBuf>,
     /// What was there at start, by path.
@@ -110,7 +112,10 @@ pub fn plan(root: &Path, below: &Dir, list: &List, documents: &BTreeSet<PathBuf>
     plan.walk(below);
     plan.within_git = plan.within_git.or_else(|| gitdir::split(root).map(|_| root.to_owned()));
     let outside = plan.named(&ways);
-    for path in ways.led_from_above(list) {
+    let (led, is_cut) = ways.led_from_above(list);
+    plan.unlooked = is_cut;
+    plan.within_git = plan.within_git.or_else(|| led.contains(Path::new("")).then(|| root.to_owned()));
+    for path in led {
         plan.lead(&ways, &path, true, "a control file above the workspace leads to it");
     }
     plan.led_to(&ways);

@@ -99,6 +99,9 @@ impl Tree {
         if plan.too_many {
             return Err(unwatched(&plan.root, rustix::io::Errno::NOSPC));
         }
+        if plan.unlooked {
+            return Err(unlooked(&plan.root));
+        }
         let held = below.enter(".", Cross::Yes).and_then(|again| Hold::take(&plan, again));
         let hold = held.map_err(|e| unreadable(&plan.root, &e.to_string()))?;
         Ok(Self { plan, below, hold, sentry: None, granted })
@@ -395,12 +398,7 @@ impl Tree {
 fn within_control_files(grant: &Path, trees: &Trees) -> Option<PathBuf> {
     let workspace = trees.root().and_then(|path| path.canonicalize().ok());
     let inside = workspace.and_then(|root| grant.strip_prefix(root).ok()).filter(|path| *path != Path::new(""));
-    let path = inside.unwrap_or(grant);
-    let list = protect::list();
-    if list.covering(path, true).is_some() {
-        return Some(PathBuf::new());
-    }
-    list.beyond(path).first().map(|entry| entry.strip_prefix(path).unwrap_or(Path::new("")).to_owned())
+    protect::list().folder(inside.unwrap_or(grant), true)
 }
 
 fn look_through(root: &Path, below: &Dir, plan: &Plan) -> Result<ProtectPlan, Error> {
@@ -473,11 +471,11 @@ fn in_grant((root, there): (&Path, &Path), why: &str, instead: &str) -> Error {
     })
 }
 
-/// A workspace that is a folder of git's or of other control files, or lies in one of git's.
+/// A workspace that is a folder of git's or of other control files, or lies in one.
 fn of_git(path: &Path) -> Error {
     Error::refused(Fault {
         id: "fs.protect/git-folder",
-        what: format!("{} is a folder of git's, or of other control files", show_path(path)),
+        what: format!("{} is a folder of git's or of other control files, or lies in one", show_path(path)),
         place: "the workspace".to_owned(),
         why: "all that is in it steers other programs, and none of it could be protected where it can be written"
             .to_owned(),
@@ -498,6 +496,18 @@ fn unwatched(root: &Path, errno: rustix::io::Errno) -> Error {
         },
         fix: "use workspace mode `overlay`; raise `fs.inotify.max_user_watches`; or ask for `fs.protect = false`"
             .to_owned(),
+    })
+}
+
+/// A `rw` workspace into which a home folder may have links that nobody found.
+fn unlooked(root: &Path) -> Error {
+    Error::refused(Fault {
+        id: "fs.protect/unlooked",
+        what: format!("not all links that may lead into {} could be looked for", show_path(root)),
+        place: "fs.protect".to_owned(),
+        why: "a home folder has more entries among its hidden folders than are looked at: what a link there leads to, programs read"
+            .to_owned(),
+        fix: "use workspace mode `overlay`; or ask for `fs.protect = false`".to_owned(),
     })
 }
 

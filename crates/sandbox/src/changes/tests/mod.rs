@@ -388,7 +388,7 @@ fn only_what_was_shown_is_taken() {
 fn hostile_names_and_contents_are_shown_without_acting() {
     let host = Host::new(&[]);
     let upper = host.at("upper");
-    for name in [&b"a\nb\x1b[2J"[..], b"\xff\xfe", b"-rf", "x\u{202e}y".as_bytes(), b"$(id)"] {
+    for name in [&b"a\nb\x1b[2J"[..], b"\xff\xfe", b"-rf", "x\u{202e}y".as_bytes(), b"$(id)", b"PROGRA~1", b"a\\b"] {
         std::fs::write(upper.join(OsStr::from_bytes(name)), "z").unwrap();
     }
     put(&upper, "text", "ok \u{1b}]0;owned\u{7}\nif a\u{202e}\u{2066} {\r\n");
@@ -406,6 +406,8 @@ fn hostile_names_and_contents_are_shown_without_acting() {
             && has("-rf", "hard-name")
             && has("\\xff\\xfe", "hard-name")
             && has("$(id)", "hard-name")
+            && has("PROGRA~1", "hard-name")
+            && !has("text", "hard-name")
     );
     assert!(text.contains("+all:\n+\tsh\n") && text.contains("not shown as text: 0 -> 4 bytes"), "{text}");
     let json = serde_json::to_string(&shown).unwrap();

@@ -276,12 +276,36 @@ fn control_files_above_a_workspace_may_lead_into_it() {
     std::fs::create_dir(home.join(".idea")).unwrap();
     symlink("../work/tasks", home.join(".idea/x.xml")).unwrap();
     symlink("work/own", home.join("own")).unwrap();
+    for (link, path) in
+        [(".config/Code/User/keys", "deep"), (".oh-my-zsh/custom/x.zsh", "zsh"), (".local/share/k/s", "share")]
+    {
+        work.put(path, "");
+        std::fs::create_dir_all(home.join(link).parent().unwrap()).unwrap();
+        symlink(work.root.join(path), home.join(link)).unwrap();
+    }
     let found = binds(&work);
     let led = crate::protect::led(&work.root, &Dir::open(&work.root).unwrap(), list());
-    for path in ["rc", "code", "tasks"] {
+    for path in ["rc", "code", "tasks", "deep", "zsh", "share"] {
         assert!(has(&found, path) && has(&led.within, path), "{path}: {found:?} {led:?}");
     }
     assert!(!has(&found, "own") && !has(&led.within, "own"), "{found:?}");
+}
+
+#[test]
+fn a_workspace_that_a_control_file_above_leads_to_is_all_of_it() {
+    let is_whole = |link: &str, to: &str| {
+        let work = Work::new(&[("inner/x", "")]);
+        let link = work.folder.path().join(link);
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(work.folder.path().join(to), link).unwrap();
+        let led = crate::protect::led(&work.root, &Dir::open(&work.root).unwrap(), list());
+        assert_eq!(work.plan().within_git.is_some(), has(&led.within, ""));
+        has(&led.within, "")
+    };
+    assert!(is_whole(".config/nvim", "work") && is_whole(".claude/skills/x", "work"));
+    for (link, to) in [(".config/nvim", "work/inner"), (".config/nvim", "."), (".other", "work"), ("own", "work")] {
+        assert!(!is_whole(link, to), "{link} {to}");
+    }
 }
 
 #[test]

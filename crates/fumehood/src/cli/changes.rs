@@ -313,6 +313,9 @@ fn ways_out(manifest: &Manifest, conflicts: &[Conflict]) -> Vec<String> {
     if of("protected") > 0 && more {
         ways.push("`--leave-protected` takes the others".to_owned());
     }
+    if of("locked") > 0 {
+        ways.push("try again when git has ended, and remove a lock of one that ended long ago".to_owned());
+    }
     if of("link-leaves") > 0 {
         ways.push("`--leaving-links` takes links that lead out".to_owned());
     }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::io::{Errno, Result as KernelResult};
@@ -17,8 +18,13 @@ use super::marks::leaves;
 use super::parts;
 use super::reflog::Tips;
 use super::store::keep;
+use crate::fault::show_path;
 use crate::protect::{List, split};
 use crate::state::{Cross, Dir, PathText, RunId, State, path_text};
+
+/// So often a lock of git's is looked for again.
+const MAX_LOOKS: u32 = 10;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// What to do with protected paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +56,7 @@ pub struct Conflict {
     /// Relative to the workspace.
     #[serde(with = "path_text")]
     pub path: PathBuf,
-    /// `changed`, `exists`, `missing`, `touched`, `protected`, `link-leaves`, `not-empty`, `folder`, `not-carried`.
+    /// `changed`, `exists`, `missing`, `touched`, `protected`, `link-leaves`, `not-empty`, `folder`, `not-carried`, `locked`.
     pub id: &'static str,
     /// Why.
     pub why: String,
@@ -135,6 +141,7 @@ pub(crate) fn apply_own(
     if chosen.is_empty() && conflicts.is_empty() && (remembered.is_empty() || !left.is_empty()) {
         return Ok(Applied::Conflicts(left.into_iter().chain(refused.iter().map(Conflict::not_carried)).collect()));
     }
+    conflicts.extend(locked(&root, &chosen, &guarding));
     let mut todo = Vec::new();
     let removed: BTreeSet<&Path> =
         chosen.iter().filter(|e| e.change == Change::Removed).map(|e| e.path.as_path()).collect();
@@ -180,6 +187,29 @@ impl Conflict {
     fn not_carried(refused: &Refused) -> Self {
         Self { path: refused.path.clone(), id: "not-carried", why: refused.why.clone() }
     }
+}
+
+/// What git on the host is about to change, or has been since it was ended in the middle of it. Most of what it does it does at once.
+fn locked(root: &Dir, chosen: &[&Entry], guarding: &Guarding<'_>) -> Vec<Conflict> {
+    let is_there = |lock: &Path| {
+        let kind = parent(root, lock).and_then(|(dir, name)| dir.kind(name));
+        matches!(kind, Ok(Some(_)))
+    };
+    let locks: Vec<(&Entry, PathBuf)> =
+        chosen.iter().filter_map(|entry| Some((*entry, guarding.lock_of(entry)?))).collect();
+    let mut there = Vec::new();
+    for left in (0..=MAX_LOOKS).rev() {
+        there = locks.iter().filter(|(_, lock)| is_there(lock)).collect();
+        if there.is_empty() || left == 0 {
+            break;
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    let conflict = |(entry, lock): &(&Entry, PathBuf)| {
+        let why = format!("git is at work there: {} is there", show_path(lock));
+        Conflict { path: entry.path.clone(), id: "locked", why }
+    };
+    there.into_iter().map(conflict).collect()
 }
 
 /// What the list and the request say.

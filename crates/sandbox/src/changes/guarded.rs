@@ -1,61 +1,54 @@
 //! Which changes are not taken unless they are named.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::honest::{Honest, Judged, LIES};
 use super::manifest::{Change, Entry, Kind, Manifest};
+use super::references::References;
+use super::worktrees::other_worktrees;
 use crate::protect::{
-    self, Branches, DATA, Led, List, NEW_REPOSITORY, NodeChange, Part, REPOSITORY, ServerFiles, Verdict, WorkTree,
+    self, DATA, Led, List, NEW_REPOSITORY, NewObjects, NodeChange, Part, REPOSITORY, Verdict, WorkTree,
     config_objection, index_objection, judge, makes_repository, named_by_git, objection, part, split, with_links,
 };
 use crate::state::{Cross, Dir};
 
-/// A larger file says of no worktree where it lies.
-const MAX_POINTER: u64 = 8192;
 /// A file of git's that is larger is not judged.
 pub(super) const MAX_JUDGED: u64 = 256 << 20;
 
 /// Judges the changes of one run.
 pub(super) struct Guarding<'a> {
     list: &'a List,
+    pub(super) manifest: &'a Manifest,
     /// Folders that are held with all that is in them.
     folders: Vec<(&'a Path, String)>,
     /// The workspace and the contents of the run: git's configuration is compared, and held where either is missing.
-    host: Option<&'a Dir>,
-    blobs: Option<&'a Dir>,
+    pub(super) host: Option<&'a Dir>,
+    pub(super) blobs: Option<&'a Dir>,
     /// Folders that git takes for its own on the host, whatever they are called, submodules' among them.
-    repositories: BTreeSet<&'a Path>,
+    pub(super) repositories: BTreeSet<&'a Path>,
     /// Other paths that are held, and why: what links among the control files lead to, documents of the policy, what git's
     /// configuration on the host names, what is hidden.
     steering: BTreeMap<PathBuf, &'static str>,
     /// What the run made or changed.
-    changed: BTreeMap<&'a Path, &'a Entry>,
-    /// New commits that were looked into.
-    commits: BTreeSet<Vec<u8>>,
+    pub(super) changed: BTreeMap<&'a Path, &'a Entry>,
+    /// New commits that were looked into, by their folder of git's.
+    pub(super) commits: BTreeMap<&'a Path, BTreeSet<Vec<u8>>>,
+    /// What the host and the run have of references, by their folder of git's.
+    pub(super) references: BTreeMap<&'a Path, References>,
     /// Folders of git's of which an index is held, and those of which `packed-refs` is.
-    without_index: BTreeSet<PathBuf>,
-    without_list: BTreeSet<PathBuf>,
+    pub(super) without_index: BTreeSet<PathBuf>,
+    pub(super) without_list: BTreeSet<PathBuf>,
 }
 
 /// Why nothing of a repository is taken.
 pub(crate) const PARTIAL: &str = "version control: the run fetched a part of the history alone (`--depth`, `--filter`): branches would name commits \
                        that are not there";
-/// Why what belongs to a worktree is held.
-const OTHER_WORKTREE: &str = "version control: it is of a worktree that lies out of the workspace";
 /// Where git keeps what is still to be done.
 const LISTS: [&str; 3] = ["rebase-merge", "rebase-apply", "sequencer"];
 /// Why such a folder is held.
 const HALF_REMOVED: &str =
     "version control: a part of what a rebase or the like has still to do was removed: it would go on without";
-/// Why a branch stays where it is.
-const OTHER_COMMIT: &str = "it names a commit that is neither new, with a tree of its own, nor where a branch of the host's is: nobody looked at what \
-                            that one says of servers";
-/// Why `HEAD` stays on its branch.
-const OTHER_REMOTE: &str =
-    "the host has that branch, and pulls it from or pushes it to another server than the one that it is on";
 /// Why a path of git's configuration is held.
 const NAMED: &str = "version control: git's configuration names it";
 /// Why a hidden path is held.
@@ -125,24 +118,8 @@ fn partial<'a>(manifest: &'a Manifest, others: &BTreeSet<&Path>) -> impl Iterato
     })
 }
 
-/// What git keeps here of worktrees that lie elsewhere, but for the one that the run worked in.
-fn other_worktrees<'a>(manifest: &'a Manifest, host: &Dir) -> BTreeSet<&'a Path> {
-    let folders: BTreeSet<&Path> = manifest.entries.iter().flat_map(|entry| entry.path.ancestors()).collect();
-    let of_git = |folder: &Path| split(folder).map(|(_, rest)| rest);
-    let is_one =
-        |folder: &Path| of_git(folder).is_some_and(|rest| rest.iter().count() == 2 && rest.starts_with("worktrees"));
-    let is_elsewhere = |folder: &Path| {
-        let pointer = host.read(folder.join("gitdir"), MAX_POINTER).ok();
-        let tree = pointer.map(|text| PathBuf::from(OsStr::from_bytes(text.trim_ascii_end())));
-        let tree = tree.and_then(|tree| tree.parent()?.canonicalize().ok());
-        tree.is_some_and(|tree| !tree.starts_with(&manifest.workspace))
-    };
-    let is_own = |folder: &Path| manifest.worktree.as_ref().is_some_and(|own| own.0 == folder);
-    folders.into_iter().filter(|folder| is_one(folder) && !is_own(folder) && is_elsewhere(folder)).collect()
-}
-
 /// The innermost folder of git's that a path lies in, and the path in it.
-fn in_git<'p>(repositories: &BTreeSet<&Path>, path: &'p Path) -> Option<(&'p Path, PathBuf)> {
+pub(super) fn in_git<'p>(repositories: &BTreeSet<&Path>, path: &'p Path) -> Option<(&'p Path, PathBuf)> {
     let other = repositories.iter().rfind(|folder| path.starts_with(folder));
     let (folder, rest) = match other {
         Some(folder) => (folder.to_path_buf(), path.strip_prefix(folder).ok()?.to_owned()),
@@ -182,8 +159,7 @@ impl<'a> Guarding<'a> {
         let half = half_removed(manifest, &repositories).into_iter().map(|folder| (folder, HALF_REMOVED.to_owned()));
         let new = new.into_iter().map(|folder| (folder, format!("version control: {NEW_REPOSITORY}")));
         let partial = partial(manifest, &repositories).map(|folder| (folder, PARTIAL.to_owned()));
-        let others = host.map(|host| other_worktrees(manifest, host)).unwrap_or_default();
-        let others = others.into_iter().map(|folder| (folder, OTHER_WORKTREE.to_owned()));
+        let others = host.into_iter().flat_map(|host| other_worktrees(manifest, host));
         let folders: Vec<_> = folders.chain(emptied).chain(half).chain(new).chain(partial).chain(others).collect();
         let mut led = host.map(|host| protect::led(&manifest.workspace, host, list)).unwrap_or_default();
         let mut tops: BTreeSet<&Path> = led.repositories.iter().map(PathBuf::as_path).collect();
@@ -198,36 +174,47 @@ impl<'a> Guarding<'a> {
         let changed = changed.map(|entry| (entry.path.as_path(), entry)).collect();
         let mut all = Self {
             list,
+            manifest,
             folders,
             host,
             blobs,
             repositories,
             steering,
             changed,
-            commits: BTreeSet::new(),
+            commits: BTreeMap::new(),
+            references: BTreeMap::new(),
             without_index: BTreeSet::new(),
             without_list: BTreeSet::new(),
         };
-        // In what is held already, such as a new repository, nobody needs to look.
-        let open = |entry: &&Entry| !all.folders.iter().any(|(folder, _)| entry.path.starts_with(folder));
-        let objects = manifest.entries.iter().filter(open).filter_map(|entry| match all.verdict(entry) {
-            Verdict::Contents(kind) if kind.holds_objects() => Some((entry.path.as_path(), (entry, kind))),
-            Verdict::Contents(_) | Verdict::Free | Verdict::Held(_) => None,
-        });
-        let Judged { lies, files, commits } = Honest::of(blobs, objects.collect()).judged();
-        all.commits = commits;
-        let lied: BTreeSet<&Path> = lies.into_iter().map(|entry| all.of_git(&entry.path)).collect();
-        let mut servers = BTreeMap::<&Path, ServerFiles>::new();
-        for (entry, files) in files {
-            servers.entry(all.of_git(&entry.path)).or_default().extend(files);
-        }
-        let servers =
-            servers.into_iter().filter_map(|(folder, files)| Some((folder, all.other_servers(folder, files)?)));
-        let held: Vec<_> = lied.into_iter().map(|folder| (folder, LIES.to_owned())).chain(servers).collect();
-        all.folders.extend(held);
+        all.look_into_objects();
+        all.references = all.references();
         all.without_index = all.without(manifest, "index");
         all.without_list = all.without(manifest, "packed-refs");
         all
+    }
+
+    /// Looks at what the run added to folders of git's.
+    fn look_into_objects(&mut self) {
+        // In what is held already, such as a new repository, nobody needs to look.
+        let open = |entry: &&Entry| !self.folders.iter().any(|(folder, _)| entry.path.starts_with(folder));
+        let objects = self.manifest.entries.iter().filter(open).filter_map(|entry| match self.verdict(entry) {
+            Verdict::Contents(kind) if kind.holds_objects() => Some((entry.path.as_path(), (entry, kind))),
+            Verdict::Contents(_) | Verdict::Free | Verdict::Held(_) => None,
+        });
+        let Judged { lies, mut seen } = Honest::of(self.blobs, objects.collect()).judged(|path| self.of_git(path));
+        let lied: BTreeSet<&'a Path> = lies.into_iter().map(|entry| self.of_git(&entry.path)).collect();
+        seen.retain(|folder, _| !lied.contains(folder));
+        self.folders.extend(lied.into_iter().map(|folder| (folder, LIES.to_owned())));
+        self.commits = seen.iter().map(|(folder, new)| (*folder, new.commits())).collect();
+        // What is held of a submodule is not there for the repository around it.
+        let held = |all: &Self, seen: &BTreeMap<&'a Path, NewObjects>| {
+            seen.iter().find_map(|(folder, new)| Some((*folder, all.other_servers(folder, new)?)))
+        };
+        while let Some((folder, why)) = held(self, &seen) {
+            seen.remove(folder);
+            self.commits.remove(folder);
+            self.folders.push((folder, why));
+        }
     }
 
     /// Folders of git's of which a file of this name is held, a worktree's own too.
@@ -240,25 +227,8 @@ impl<'a> Guarding<'a> {
         called.filter(|(_, entry)| self.why(entry).is_some()).map(|(folder, _)| folder.to_owned()).collect()
     }
 
-    /// Why a reference waits for another file of its repository's.
-    fn waits(&self, entry: &Entry, verdict: &Verdict) -> Option<&'static str> {
-        let folder = self.of_git(&entry.path);
-        let is_reference = matches!(
-            verdict,
-            Verdict::Contents(protect::Kind::Reference | protect::Kind::Head | protect::Kind::PackedRefs)
-        );
-        if is_reference && self.without_index.contains(folder) {
-            return Some(
-                "version control: its index is held, and without it the next commit would take the new ones back",
-            );
-        }
-        let is_removed = entry.change == Change::Removed && entry.path.starts_with(folder.join("refs"));
-        (is_removed && self.without_list.contains(folder))
-            .then_some("version control: `packed-refs` is held, and says where it is now")
-    }
-
     /// The folder of git's that a path lies in.
-    fn of_git<'b>(&self, path: &'b Path) -> &'b Path {
+    pub(super) fn of_git<'b>(&self, path: &'b Path) -> &'b Path {
         in_git(&self.repositories, path).map_or(path, |(folder, _)| folder)
     }
 
@@ -288,7 +258,7 @@ impl<'a> Guarding<'a> {
             Verdict::Contents(kind) if kind.holds_objects() => Verdict::Free,
             other @ (Verdict::Contents(_) | Verdict::Free | Verdict::Held(_)) => other,
         };
-        let steered = self.steered(entry).or_else(|| self.waits(entry, &verdict)).map(str::to_owned);
+        let steered = self.steered(entry).map(str::to_owned).or_else(|| self.waits(entry, &verdict));
         match verdict {
             Verdict::Held(why) => Some(why),
             Verdict::Free | Verdict::Contents(_) if steered.is_some() => steered,
@@ -297,20 +267,16 @@ impl<'a> Guarding<'a> {
                 let why = match self.contents(entry) {
                     Some((before, now)) if kind == protect::Kind::Index => {
                         let hash = self.host.and_then(|host| protect::Hash::of(host, &entry.path));
-                        let has_submodule = |path: &Path| self.has_submodule(entry, path);
-                        let is_seen = |path: &Path, name: &[u8]| self.is_seen(entry, path, (hash, name));
-                        index_objection(
-                            &before,
-                            &now,
-                            hash,
-                            &WorkTree { has_submodule: &has_submodule, is_seen: &is_seen },
-                        )
+                        let tree = self.tree_of(&entry.path);
+                        let has_commit = |path: &Path, id: &[u8]| self.has_commit(tree.as_ref(), path, id);
+                        let is_seen = |path: &Path, name: &[u8]| self.is_seen(tree.as_ref(), path, (hash, name));
+                        index_objection(&before, &now, hash, &WorkTree { has_commit: &has_commit, is_seen: &is_seen })
                     }
                     Some((before, now)) if kind == protect::Kind::Config => {
                         config_objection(&before, &now, &self.has_branch(entry))
                     }
                     Some((before, now)) => {
-                        objection(kind, &before, &now).or_else(|| self.elsewhere(entry, kind, (&before, &now)))
+                        objection(kind, &before, &now).or_else(|| self.unmoved(entry, kind, (&before, &now)))
                     }
                     None => Some("it is too large to be judged, or cannot be read".to_owned()),
                 };
@@ -334,100 +300,27 @@ impl<'a> Guarding<'a> {
         }
     }
 
-    /// Why all of a repository is held: a new tree says of other servers than the host's index.
-    fn other_servers(&self, folder: &Path, files: ServerFiles) -> Option<String> {
-        let index = folder.join("index");
-        let hosts = self.host.and_then(|host| {
-            let text = host.read(&index, MAX_JUDGED).unwrap_or_default();
-            Some(protect::servers(&text, protect::Hash::of(host, &index)?))
-        });
-        let hosts = hosts.unwrap_or_default();
-        let (name, _) = files.into_iter().find(|(name, is)| hosts.get(*name).is_none_or(|host| host != is))?;
-        let name = String::from_utf8_lossy(name);
-        Some(format!(
-            "version control: a new commit has another `{name}` than the host, which is read from there too and says which server \
-             is asked"
-        ))
-    }
-
-    /// Whether the host has a repository at a path of the working tree of this index.
-    fn has_submodule(&self, index: &Entry, path: &Path) -> bool {
-        let there = self.host.zip(top(index)).and_then(|(host, top)| host.enter(top.join(path), Cross::No).ok());
-        there.is_some_and(|there| matches!(there.kind(".git"), Ok(Some(_))))
-    }
-
-    /// Whether the run changed the file of a new entry of an index, or the host's file is what the entry says. Of other working trees
-    /// than the repository's own nobody knows here.
-    fn is_seen(&self, index: &Entry, path: &Path, (hash, name): (Option<protect::Hash>, &[u8])) -> bool {
-        let Some((top, hash)) = top(index).zip(hash) else { return true };
-        let path = top.join(path);
-        let is_same = || self.host.is_some_and(|host| protect::is_blob(host, &path, name, hash));
-        // A file that is held is not there.
-        self.changed.get(path.as_path()).is_some_and(|entry| self.why(entry).is_none()) || is_same()
-    }
-
-    /// Why a branch or `HEAD` stays where it is: what it would name is neither of the run nor of a branch of the host's, or is
-    /// pushed elsewhere.
-    fn elsewhere(&self, entry: &Entry, kind: protect::Kind, (before, now): (&[u8], &[u8])) -> Option<String> {
-        let folder = self.of_git(&entry.path);
-        let named: Vec<Vec<u8>> = match kind {
-            protect::Kind::Head if now.starts_with(b"ref: ") => {
-                return (!self.is_pushed_alike(folder, before, now)).then(|| OTHER_REMOTE.to_owned());
-            }
-            protect::Kind::Reference if !entry.path.starts_with(folder.join("refs").join("heads")) => return None,
-            protect::Kind::Head | protect::Kind::Reference => protect::id_of(now).into_iter().collect(),
-            protect::Kind::PackedRefs => {
-                let known: BTreeSet<_> = protect::branches_of(before).collect();
-                protect::branches_of(now)
-                    .filter(|one| !known.contains(one))
-                    .filter_map(|(_, id)| protect::id_of(id))
-                    .collect()
-            }
-            protect::Kind::Config
-            | protect::Kind::Index
-            | protect::Kind::Loose(_)
-            | protect::Kind::Pack(_)
-            | protect::Kind::BesidePack
-            | protect::Kind::Large(_) => return None,
-        };
-        let unknown: Vec<Vec<u8>> = named.into_iter().filter(|id| !self.commits.contains(id)).collect();
-        if unknown.is_empty() {
-            return None;
-        }
-        let branches = self.host.map(|host| Branches::of(host, &folder.join("config")).tips());
-        let is_known = |id: &Vec<u8>| branches.as_ref().is_some_and(|known| known.values().any(|tip| tip == id));
-        (!unknown.iter().all(is_known)).then(|| OTHER_COMMIT.to_owned())
-    }
-
-    /// Whether the branch that `HEAD` names is pushed to where the one before is, if the host has it.
-    fn is_pushed_alike(&self, folder: &Path, before: &[u8], now: &[u8]) -> bool {
-        let Some(now) = protect::branch_of(now) else { return true };
-        let config = folder.join("config");
-        let Some(host) = self.host.filter(|host| Branches::of(host, &config).has(&now)) else { return true };
-        let text = host.read(&config, MAX_JUDGED).unwrap_or_default();
-        let before = protect::branch_of(before).unwrap_or_default();
-        protect::remotes_of(&text, &before)
-            .zip(protect::remotes_of(&text, &now))
-            .is_some_and(|(one, other)| one == other)
-    }
-
-    /// Whether the repository of a configuration has a branch on the host.
-    fn has_branch(&self, config: &Entry) -> impl Fn(&str) -> bool {
-        let branches = self.host.map(|host| Branches::of(host, &config.path));
-        move |name| branches.as_ref().is_none_or(|branches| branches.has(name))
-    }
-
     /// Whether an entry is of what git on the host remembers by itself: it stays with the run, and nobody need be asked.
     pub(super) fn is_remembered(&self, entry: &Entry) -> bool {
         in_git(&self.repositories, &entry.path).is_some_and(|(_, rest)| protect::is_remembered(&rest))
     }
 
-    fn verdict(&self, entry: &Entry) -> Verdict {
+    /// The file by which git says that it is about to change another one.
+    pub(super) fn lock_of(&self, entry: &Entry) -> Option<PathBuf> {
+        let (_, rest) = in_git(&self.repositories, &entry.path).filter(|_| entry.kind == Kind::File)?;
+        // Objects have none.
+        let is_locked = !rest.starts_with("objects") && !rest.starts_with("lfs");
+        let mut name = rest.file_name().filter(|_| is_locked)?.to_owned();
+        name.push(".lock");
+        Some(entry.path.with_file_name(name))
+    }
+
+    pub(super) fn verdict(&self, entry: &Entry) -> Verdict {
         verdict(self.list, &self.repositories, entry)
     }
 
     /// What it was and is.
-    fn contents(&self, entry: &Entry) -> Option<(Vec<u8>, Vec<u8>)> {
+    pub(super) fn contents(&self, entry: &Entry) -> Option<(Vec<u8>, Vec<u8>)> {
         let before = match &entry.base {
             None => Some(Vec::new()),
             Some(_) => self.host.and_then(|host| host.read(&entry.path, MAX_JUDGED).ok()),
@@ -435,12 +328,6 @@ impl<'a> Guarding<'a> {
         let now = entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok());
         before.zip(now)
     }
-}
-
-/// The working tree of a repository's own index.
-fn top(index: &Entry) -> Option<PathBuf> {
-    let (folder, _) = split(&index.path).filter(|(_, rest)| rest == Path::new("index"))?;
-    folder.parent().map(Path::to_owned)
 }
 
 fn verdict(list: &List, repositories: &BTreeSet<&Path>, entry: &Entry) -> Verdict {

@@ -2,12 +2,12 @@
 //!
 //! What names objects - branches, the index, logs - waits for them: where one is not taken, nothing of its folder is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::guarded::MAX_JUDGED;
 use super::manifest::{Change, Entry};
-use crate::protect::{Kind, MAX_UNPACKED, Name, NewObjects, ServerFiles, beside, is_loose};
+use crate::protect::{Kind, MAX_UNPACKED, Name, NewObjects, beside, is_loose};
 use crate::state::Dir;
 
 /// Why a folder of git's is held with all that is in it.
@@ -18,8 +18,8 @@ pub(crate) const LIES: &str = "version control: not all objects in it are what t
 /// What the objects of a run are.
 pub(super) struct Judged<'a> {
     pub(super) lies: Vec<&'a Entry>,
-    pub(super) files: Vec<(&'a Entry, ServerFiles)>,
-    pub(super) commits: BTreeSet<Vec<u8>>,
+    /// By their folder of git's.
+    pub(super) seen: BTreeMap<&'a Path, NewObjects>,
 }
 
 /// Looks into the objects of one run.
@@ -35,19 +35,20 @@ impl<'a> Honest<'a> {
         Self { blobs, objects, left: MAX_UNPACKED, seen: NewObjects::default() }
     }
 
-    /// The objects that are not what they are called, and those of which nobody can say; what each of the others brings of the files
-    /// that say which servers are asked; and the new commits that were looked into.
-    pub(super) fn judged(mut self) -> Judged<'a> {
-        let all: Vec<_> = self.objects.values().copied().collect();
-        let (mut lies, mut files) = (Vec::new(), Vec::new());
-        for (entry, kind) in all {
+    /// The objects that are not what they are called, and those of which nobody can say; and what was seen of the others, by the
+    /// folder of git's that `of_git` says.
+    pub(super) fn judged(mut self, of_git: impl Fn(&'a Path) -> &'a Path) -> Judged<'a> {
+        let all: Vec<_> = self.objects.iter().map(|(path, object)| (*path, *object)).collect();
+        let (mut lies, mut seen) = (Vec::new(), BTreeMap::new());
+        for (path, (entry, kind)) in all {
+            let folder = of_git(path);
+            self.seen = seen.remove(folder).unwrap_or_default();
             if !self.is_honest(entry, kind) {
                 lies.push(entry);
             }
-            let found = std::mem::take(&mut self.seen.files);
-            files.extend(Some((entry, found)).filter(|(_, found)| !found.is_empty()));
+            seen.insert(folder, std::mem::take(&mut self.seen));
         }
-        Judged { lies, files, commits: self.seen.commits() }
+        Judged { lies, seen }
     }
 
     fn is_honest(&mut self, entry: &Entry, kind: Kind) -> bool {

@@ -18,6 +18,7 @@ mod manifest;
 mod marks;
 mod order;
 mod parts;
+mod references;
 mod reflog;
 mod store;
 mod turns;
@@ -28,6 +29,7 @@ mod again {
 #[cfg(test)]
 mod tests;
 mod upper;
+mod worktrees;
 
 pub use apply::{Applied, Conflict, Guarded, KeysLeft, Request, apply};
 pub(crate) use apply::{ApplyState, apply_own, standing};

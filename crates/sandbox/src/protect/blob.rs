@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::FileType;
 
-use super::index::Hash;
+use super::hash::Hash;
 use super::plan::{link_target, parent_of};
 use crate::state::Dir;
 

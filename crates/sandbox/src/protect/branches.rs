@@ -1,4 +1,4 @@
-//! The branches that a repository on the host has.
+//! The branches that a repository on the host has, and which other names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::links::files;
-use super::references::{branches_of, id_of};
+use super::references::{branches_of, id_of, references_of};
 use crate::state::{Cross, Dir};
 
 /// A larger list is not read.
@@ -19,6 +19,8 @@ const MAX_REFERENCE: u64 = 4096;
 /// The branches of the repository whose configuration this is.
 #[derive(Debug)]
 pub struct Branches {
+    /// git's own.
+    folder: Option<Dir>,
     /// `refs/heads`.
     heads: Option<Dir>,
     /// `packed-refs`.
@@ -31,7 +33,7 @@ impl Branches {
     /// `config`: its path below `host`.
     #[must_use]
     pub fn of(host: &Dir, config: &Path) -> Self {
-        let unknown = Self { heads: None, list: Vec::new(), unknown: true };
+        let unknown = Self { folder: None, heads: None, list: Vec::new(), unknown: true };
         let Ok(folder) = host.enter(config.parent().unwrap_or(Path::new("")), Cross::No) else { return unknown };
         let heads = match folder.enter(Path::new("refs").join("heads"), Cross::No) {
             Ok(heads) => Some(heads),
@@ -39,11 +41,12 @@ impl Branches {
             // Such as the file that stands there where references are kept otherwise (`reftable`).
             Err(_) => return unknown,
         };
-        match folder.read("packed-refs", MAX_LIST) {
-            Ok(list) => Self { heads, list, unknown: false },
-            Err(Errno::NOENT) => Self { heads, list: Vec::new(), unknown: false },
-            Err(_) => unknown,
-        }
+        let list = match folder.read("packed-refs", MAX_LIST) {
+            Ok(list) => list,
+            Err(Errno::NOENT) => Vec::new(),
+            Err(_) => return unknown,
+        };
+        Self { folder: Some(folder), heads, list, unknown: false }
     }
 
     /// What each names, by its name.
@@ -61,6 +64,21 @@ impl Branches {
             paths.into_iter().filter_map(named)
         });
         packed.chain(loose).collect()
+    }
+
+    /// The commit that `HEAD` is on, where it is on no branch.
+    #[must_use]
+    pub fn detached(&self) -> Option<Vec<u8>> {
+        id_of(&self.folder.as_ref()?.read("HEAD", MAX_REFERENCE).ok()?)
+    }
+
+    /// Whether there is a reference of this whole name (`refs/tags/NAME`), or may be.
+    #[must_use]
+    pub fn has_reference(&self, name: &str) -> bool {
+        let is_file = |folder: &Dir| matches!(folder.kind(name), Ok(Some(kind)) if kind != FileType::Directory);
+        self.unknown
+            || self.folder.as_ref().is_some_and(is_file)
+            || references_of(&self.list).any(|(known, _)| known == name.as_bytes())
     }
 
     /// Whether there is one of this name, or may be.
@@ -91,6 +109,12 @@ mod tests {
         assert!(has("a/b") && has("packed") && has("a"));
         assert!(!has("b") && !has("tag") && !has("pack") && !has("a/c"));
         assert!(has("a/b/c"), "no branch can be made there");
+        std::fs::write(git.join("HEAD"), format!("{}\n", "01".repeat(20))).unwrap();
+        std::fs::write(git.join("packed-refs"), format!("{} refs/tags/tag\n", "01".repeat(20))).unwrap();
+        let known = Branches::of(&host, Path::new(".git/config"));
+        assert!(known.has_reference("refs/heads/a/b") && known.has_reference("refs/tags/tag"));
+        assert!(!known.has_reference("refs/heads/a") && !known.has_reference("refs/heads/packed"));
+        assert_eq!(known.detached(), Some(vec![1; 20]));
         let heads = git.join("refs").join("heads");
         std::fs::remove_dir_all(&heads).unwrap();
         assert!(!has("a/b"));

@@ -122,7 +122,8 @@ fn grant(git_dir: PathBuf, common_dir: PathBuf, pointer: &OsStr) -> GitElsewhere
 }
 
 /// `core.worktree` of a submodule's configuration.
-fn worktree_of(config: &[u8]) -> Option<PathBuf> {
+#[must_use]
+pub fn worktree_of(config: &[u8]) -> Option<PathBuf> {
     let mut core = false;
     for line in config.split(|&b| b == b'\n').map(<[u8]>::trim_ascii) {
         if line.starts_with(b"[") {
@@ -139,7 +140,8 @@ fn worktree_of(config: &[u8]) -> Option<PathBuf> {
 
 /// A path as git reads it, relative to `base`, with `.` and `..` taken out by their spelling: what is opened afterwards
 /// must have no link on its way, so the spelling is the truth. `None` if it climbs above the root.
-pub(super) fn resolve(base: &Path, path: &Path) -> Option<PathBuf> {
+#[must_use]
+pub fn resolve(base: &Path, path: &Path) -> Option<PathBuf> {
     let mut resolved = PathBuf::new();
     for part in base.join(path).components() {
         match part {

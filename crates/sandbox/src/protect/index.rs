@@ -10,17 +10,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use policy::protected::folded;
-use rustix::io::Errno;
-use sha1::{Digest as _, Sha1};
-use sha2::{Digest as _, Sha256};
 
-use super::{git, gitconfig};
-use crate::state::Dir;
+use super::hash::Hash;
 
 const UNKNOWN: &str = "it is no index of git's that is understood here";
-/// A larger configuration says nothing here.
-const MAX_CONFIG: u64 = 1 << 20;
-const MAX_POINTER: u64 = 8192;
 /// Bytes before the first entry.
 const HEADER: usize = 12;
 /// Bytes of an entry before the hash: times, device, inode, mode, ids and size.
@@ -44,67 +37,11 @@ pub(super) const READ_AS_FILES: [&[u8]; 2] = [b".lfsconfig", b".gitmodules"];
 /// The length of the path, or that it is longer.
 const LENGTH: u16 = 0x0fff;
 
-/// How git reads the indices of a repository. Nothing in one says it, and a run could write one that reads in two ways.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hash {
-    /// 20 bytes.
-    Sha1,
-    /// 32 bytes.
-    Sha256,
-}
-
-impl Hash {
-    pub(super) const fn bytes(self) -> usize {
-        match self {
-            Self::Sha1 => 20,
-            Self::Sha256 => 32,
-        }
-    }
-
-    /// Of all these bytes.
-    pub(super) fn sum(self, parts: &[&[u8]]) -> Vec<u8> {
-        match self {
-            Self::Sha1 => parts.iter().fold(Sha1::new(), |hash, part| hash.chain_update(part)).finalize().to_vec(),
-            Self::Sha256 => parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize().to_vec(),
-        }
-    }
-
-    /// Of the repository of an index, by its configuration on the host; `None` where that is not understood.
-    #[must_use]
-    pub fn of(host: &Dir, index: &Path) -> Option<Self> {
-        let own = index.parent()?;
-        let folder = match host.read(own.join("commondir"), MAX_POINTER) {
-            Ok(common) => {
-                let common = Path::new(OsStr::from_bytes(common.trim_ascii_end()));
-                git::resolve(&Path::new("/").join(own), common).filter(|_| common.is_relative())?
-            }
-            Err(Errno::NOENT) => Path::new("/").join(own),
-            Err(_) => return None,
-        };
-        match host.read(folder.strip_prefix("/").ok()?.join("config"), MAX_CONFIG) {
-            Ok(config) => Self::configured(&config),
-            Err(Errno::NOENT) => Some(Self::Sha1),
-            Err(_) => None,
-        }
-    }
-
-    fn configured(config: &[u8]) -> Option<Self> {
-        let keys = gitconfig::keys(config)?;
-        let said = keys.get(&("extensions".to_owned(), "objectformat".to_owned()));
-        match said.map(Vec::as_slice) {
-            None => Some(Self::Sha1),
-            Some([one]) if one == "sha1" => Some(Self::Sha1),
-            Some([one]) if one == "sha256" => Some(Self::Sha256),
-            Some(_) => None,
-        }
-    }
-}
-
 /// What the host says of the working tree of an index.
 #[expect(missing_debug_implementations, reason = "functions have none")]
 pub struct WorkTree<'a> {
-    /// Whether there is a repository of the host's at a path.
-    pub has_submodule: &'a dyn Fn(&Path) -> bool,
+    /// Whether the host has a repository at a path, with a branch, its `HEAD` or a commit of the run's of this id.
+    pub has_commit: &'a dyn Fn(&Path, &[u8]) -> bool,
     /// Whether the file at a path is what an entry of this hash says, or becomes what the run made of it.
     pub is_seen: &'a dyn Fn(&Path, &[u8]) -> bool,
 }
@@ -129,8 +66,9 @@ pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>, tree: &Wor
             return None;
         } else if READ_AS_FILES.contains(&entry.path.as_slice()) {
             "is read where no file of this name is there, and says which server is asked"
-        } else if entry.is_submodule() && !host.is_some_and(Entry::is_submodule) && !(tree.has_submodule)(path) {
-            "is of a submodule that the host has not: git looks at no file there"
+        } else if entry.is_submodule() && !entry.content().is_some_and(|(_, id)| (tree.has_commit)(path, id)) {
+            "names a commit of a submodule that is neither of this run nor where the host's submodule or a branch of it is: git looks at \
+             no file there, and takes them from a server"
         } else if !entry.is_submodule() && !entry.content().is_some_and(|(_, hash)| (tree.is_seen)(path, hash)) {
             "is of other contents than the file there, which the run did not change: the next commit would have them"
         } else {
@@ -153,6 +91,13 @@ pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>, tree: &Wor
 #[must_use]
 pub fn servers(index: &[u8], hash: Hash) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let found = entries_of_host(index, hash.bytes()).filter(|entry| READ_AS_FILES.contains(&entry.path.as_slice()));
+    found.filter_map(|entry| Some((entry.path.clone(), entry.content()?.1.to_vec()))).collect()
+}
+
+/// The submodules of an index: where they lie, and the ids of their commits.
+#[must_use]
+pub fn submodules(index: &[u8], hash: Hash) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let found = entries_of_host(index, hash.bytes()).filter(Entry::is_submodule);
     found.filter_map(|entry| Some((entry.path.clone(), entry.content()?.1.to_vec()))).collect()
 }
 
@@ -344,10 +289,11 @@ fn variable(bytes: &[u8]) -> Option<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::Dir;
 
     fn objection(before: &[u8], now: &[u8]) -> Option<String> {
         let tree = WorkTree {
-            has_submodule: &|path| path == Path::new("sub"),
+            has_commit: &|path, id| path == Path::new("sub") && id == [0; 20],
             is_seen: &|path, _| path != Path::new("unseen"),
         };
         index_objection(before, now, Some(Hash::Sha1), &tree)
@@ -412,6 +358,10 @@ mod tests {
         assert_eq!(objection(&index(2, &["unseen"]), &index(2, &["unseen"])), None, "the host has it so");
         assert!(objection(&index(2, &["src"]), &of("src")).is_some(), "it was a file");
         assert_eq!(objection(&of("src"), &of("src")), None, "the host has it so");
+        let mut other = of("sub");
+        other[HEADER + FIXED] = 1;
+        assert!(objection(&of("sub"), &other).is_some_and(|why| why.contains("takes them from a server")));
+        assert_eq!(submodules(&other, Hash::Sha1), [(b"sub".to_vec(), [&[1][..], &[0; 19]].concat())]);
     }
 
     #[test]
@@ -474,7 +424,7 @@ mod tests {
         // With the shorter one the path is `[10 bytes][flags].git/x`, which is plain; with the longer one `.git/x`, and as long as said.
         let mut both = index(2, &["0123456789\u{1}\u{6}.git/x"]);
         both.extend([0; 12]);
-        let tree = WorkTree { has_submodule: &|_| false, is_seen: &|_, _| true };
+        let tree = WorkTree { has_commit: &|_, _| false, is_seen: &|_, _| true };
         let reads = |hash| index_objection(b"", &both, Some(hash), &tree);
         assert!(reads(Hash::Sha256).is_some());
         assert_eq!(objection(b"", &index(2, &["0123456789\u{1}\u{6}.git/x"])), None, "the control");

@@ -3,7 +3,8 @@
 
 use sha2::{Digest as _, Sha256};
 
-use super::index::{Entry, Hash, entries};
+use super::hash::Hash;
+use super::index::{Entry, entries};
 
 /// A sum over the entries of an index, as each of git's hashes reads them; `None` where neither does.
 #[must_use]

@@ -72,17 +72,21 @@ enum KeyKind {
     Hooks,
     /// `include.path` and the like.
     Further,
+    /// Those that count on some branches alone.
+    FurtherOnBranch,
     /// `core.worktree`, from which hooks and programs are looked for.
     Tree,
     Other,
 }
 
 impl KeyKind {
-    fn of(key: &str) -> Self {
+    fn of(section: &str, key: &str) -> Self {
+        // Of a configuration that is not understood the name of the section is not known whole.
+        let is_on_branch = section == "includeif" || section.starts_with("includeif.onbranch:");
         if ["hookspath", "templatedir", "storage"].iter().any(|end| key.ends_with(end)) {
             Self::Hooks
         } else if key.ends_with("path") {
-            Self::Further
+            if is_on_branch { Self::FurtherOnBranch } else { Self::Further }
         } else if key.ends_with("worktree") {
             Self::Tree
         } else {
@@ -141,13 +145,21 @@ pub fn named_by_git<'a>(root: &Path, below: &Dir, folders: impl IntoIterator<Ite
     found
 }
 
+/// Whether it depends on the branch that `HEAD` names what git reads of the configurations in these folders of a workspace, and of
+/// those of users.
+#[must_use]
+pub fn depends_on_branch(root: &Path, below: &Dir, folders: [&Path; 2]) -> bool {
+    let workspace = Ways::of(root, below);
+    let host = Host::of(&workspace);
+    let own = folders.iter().flat_map(|folder| ["config", "config.worktree"].map(|name| root.join(folder).join(name)));
+    let words = host.words(own.chain(users::files(&host.homes)), &host.owners);
+    words.iter().any(|(_, word)| word.of == KeyKind::FurtherOnBranch)
+}
+
 /// What the configurations of the repositories that are or have their working trees in these folders, and of those around the
 /// workspace, may name.
 pub(super) fn named<'a>(workspace: &Ways<'_>, folders: impl IntoIterator<Item = &'a Path>) -> BTreeSet<ConfigPath> {
-    let root = workspace.root;
-    let owner = rustix::fs::fstat(workspace.below).map(|stat| stat.st_uid).ok();
-    let owners = owner.into_iter().chain(users::trusted()).collect();
-    let host = Host { workspace, owners, homes: users::homes(root, owner) };
+    let (root, host) = (workspace.root, Host::of(workspace));
     let users = host.of_users();
     // git takes no repository of somebody else's, or is told to (`safe.directory`).
     let around = root.ancestors().skip(1).filter(|top| host.is_owned(&top.join(".git"))).map(Path::to_owned);
@@ -165,7 +177,13 @@ struct Host<'a> {
     homes: BTreeSet<PathBuf>,
 }
 
-impl Host<'_> {
+impl<'a> Host<'a> {
+    fn of(workspace: &'a Ways<'a>) -> Self {
+        let owner = rustix::fs::fstat(workspace.below).map(|stat| stat.st_uid).ok();
+        let owners = owner.into_iter().chain(users::trusted()).collect();
+        Self { workspace, owners, homes: users::homes(workspace.root, owner) }
+    }
+
     /// What the configurations of a working tree name, and those of its `users` in it.
     fn named(&self, top: &Path, users: &[(PathBuf, ConfigWord)]) -> Vec<ConfigPath> {
         let folders = self.folders(top);
@@ -261,7 +279,8 @@ impl Host<'_> {
             let named = path.parent().map(Path::to_owned);
             let words = words(&text);
             for base in [above].into_iter().chain(named).collect::<BTreeSet<_>>() {
-                for word in words.iter().filter(|word| word.of == KeyKind::Further) {
+                let further = [KeyKind::Further, KeyKind::FurtherOnBranch];
+                for word in words.iter().filter(|word| further.contains(&word.of)) {
                     queue.push(base.join(&word.path));
                     queue.extend(self.of_home(&word.path));
                 }
@@ -360,7 +379,7 @@ fn all_words(config: &[u8]) -> Vec<ConfigWord> {
 
 /// An alias has words of all kinds, and does not run by itself.
 fn words_of(section: &str, key: &str, value: &str, path: impl Fn(&str) -> PathBuf) -> Vec<ConfigWord> {
-    let of = KeyKind::of(key);
+    let of = KeyKind::of(section, key);
     let whole = unquoted(value);
     let mut all: BTreeSet<String> = [whole.clone()].into();
     // Quotes belong to the configuration or to a shell: with and without what they hold together.
@@ -372,7 +391,7 @@ fn words_of(section: &str, key: &str, value: &str, path: impl Fn(&str) -> PathBu
     of_shell(&whole, MAX_QUOTED, &mut all);
     let words = all.into_iter().filter(|word| word.bytes().any(|b| b.is_ascii_alphanumeric()) && !is_a_value(word));
     let exact = |word: &str| match of {
-        KeyKind::Hooks | KeyKind::Further => true,
+        KeyKind::Hooks | KeyKind::Further | KeyKind::FurtherOnBranch => true,
         KeyKind::Tree => false,
         KeyKind::Other => section != "alias" && word.contains('/'),
     };

@@ -11,7 +11,8 @@ use std::rc::Rc;
 
 use flate2::bufread::ZlibDecoder;
 
-use super::index::{Hash, READ_AS_FILES};
+use super::hash::Hash;
+use super::index::READ_AS_FILES;
 
 /// How many bytes are unpacked in one look at the changes of a run, in all.
 pub const MAX_UNPACKED: u64 = 4 << 30;
@@ -66,6 +67,8 @@ pub struct NewObjects {
     /// git and git LFS read such a file of a commit as if it stood in the working tree. Of every new tree: which one is a commit's, a
     /// later run may say.
     pub files: ServerFiles,
+    /// The commits of submodules that new trees name: git takes them from a server.
+    pub links: BTreeSet<Vec<u8>>,
     trees: BTreeSet<Vec<u8>>,
     /// With their trees.
     commits: Vec<(Vec<u8>, Vec<u8>)>,
@@ -74,9 +77,8 @@ pub struct NewObjects {
 impl NewObjects {
     /// The commits of which the trees are new, too: they were looked into.
     #[must_use]
-    pub fn commits(self) -> BTreeSet<Vec<u8>> {
-        let trees = self.trees;
-        self.commits.into_iter().filter(|(_, tree)| trees.contains(tree)).map(|(commit, _)| commit).collect()
+    pub fn commits(&self) -> BTreeSet<Vec<u8>> {
+        self.commits.iter().filter(|(_, tree)| self.trees.contains(tree)).map(|(commit, _)| commit.clone()).collect()
     }
 
     /// `None` if it is no whole tree or commit.
@@ -101,6 +103,7 @@ impl NewObjects {
                 files.insert(file);
                 let known = READ_AS_FILES.into_iter().find(|known| *known == file);
                 self.files.extend(known.map(|known| (known, is.to_vec())));
+                self.links.extend((mode == b"160000").then(|| is.to_vec()));
                 rest = behind;
             }
         }

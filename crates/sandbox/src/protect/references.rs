@@ -53,6 +53,8 @@ pub(super) fn new_name(parts: &[&[u8]]) -> Option<&'static str> {
         matches!(parts, [b"refs", b"heads" | b"tags", _, ..]) && parts != [&b"refs"[..], b"heads", b"git-annex"];
     if is_id(parts) || parts.last().is_some_and(|name| is_described(name)) {
         Some(TAKEN_FOR_ID)
+    } else if matches!(parts, [_, _, name] if *name == b"HEAD" || name.ends_with(b"_HEAD")) {
+        Some("git has a file of its own of that name, and takes the one or the other")
     } else if !is_taken {
         Some("of references only branches and tags are taken: others change what git shows, or what it does")
     } else if !parts.iter().all(|part| is_plain_text(part)) {
@@ -115,8 +117,12 @@ pub fn merged(before: &[u8], now: &[u8]) -> Vec<u8> {
 
 /// The branches of a list, and what they name.
 pub fn branches_of(list: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let named = lines(list).filter_map(at_space).map(|(hash, name)| (name, hash));
-    named.filter(|(name, hash)| name.starts_with(b"refs/heads/") && is_hash(hash))
+    references_of(list).filter(|(name, _)| name.starts_with(b"refs/heads/"))
+}
+
+/// All that a list names, and what it is.
+pub fn references_of(list: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    lines(list).filter_map(at_space).map(|(hash, name)| (name, hash)).filter(|(_, hash)| is_hash(hash))
 }
 
 fn lines(list: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -269,6 +275,7 @@ mod tests {
             "refs/notes/commits",
             "refs/bisect/bad",
             "refs/tags/v1-3-ga8f9",
+            "refs/tags/ORIG_HEAD",
         ] {
             assert!(objection(Kind::PackedRefs, b"", list(name).as_bytes()).is_some(), "{name}");
             assert_eq!(objection(Kind::PackedRefs, list(name).as_bytes(), list(name).as_bytes()), None, "{name}");

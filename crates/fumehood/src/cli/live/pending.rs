@@ -12,8 +12,18 @@ use super::{answered, home, stopped, wait_for};
 use crate::ui::Failure;
 
 /// What a conflict can be; another word is of a supervisor that is newer than we are.
-const CONFLICTS: [&str; 9] =
-    ["changed", "exists", "missing", "touched", "protected", "link-leaves", "not-empty", "folder", "not-carried"];
+const CONFLICTS: [&str; 10] = [
+    "changed",
+    "exists",
+    "missing",
+    "touched",
+    "protected",
+    "link-leaves",
+    "not-empty",
+    "folder",
+    "not-carried",
+    "locked",
+];
 
 /// The live sandbox whose run this is.
 fn find(home: &Home, run: &RunId) -> Result<Option<Info>, LiveError> {

@@ -19,6 +19,7 @@ mod objects;
 mod races;
 mod references;
 mod steering;
+mod worktrees;
 
 use super::*;
 use crate::protect::list;

@@ -12,7 +12,7 @@ const BEGUN: &str = "git init -q -b main . && git add a && git commit -qm first 
                      touch .git/rebase-apply/0001 .git/rebase-apply/0002";
 
 /// What a script that ends well prints.
-fn shell(host: &Host, script: &str) -> String {
+pub(super) fn shell(host: &Host, script: &str) -> String {
     let (is_done, text) = super::objects::shell(host, script);
     assert!(is_done, "{script}: {text}");
     text
@@ -20,11 +20,20 @@ fn shell(host: &Host, script: &str) -> String {
 
 /// What of git's own folder is held of what a script does.
 fn held(script: &str) -> Vec<String> {
+    held_after(BEGUN, script)
+}
+
+/// The same where the host's repository began otherwise.
+pub(super) fn held_after(begun: &str, script: &str) -> Vec<String> {
     let mut host = Host::new(&[("a", "a\n")]);
-    shell(&host, BEGUN);
+    shell(&host, begun);
     host.begin();
     host.overlay(&format!("{AS}{script}"));
     host.read();
+    held_of(&host)
+}
+
+pub(super) fn held_of(host: &Host) -> Vec<String> {
     let held = match host.apply() {
         Applied::Done { .. } => Vec::new(),
         Applied::Conflicts(held) => held,
@@ -71,6 +80,65 @@ fn a_branch_moves_to_what_was_looked_into_and_head_to_where_is_pushed_alike() {
     for script in ["git update-ref refs/heads/fetched main", "echo n > n; git add n; git commit -qm n; git branch n"] {
         assert_eq!(held(script), [""; 0], "{script}");
     }
+}
+
+#[test]
+fn a_new_name_stands_for_one_reference_alone() {
+    for (script, paths) in [
+        ("git tag release", &["refs/tags/release"][..]),
+        ("git branch v1.0", &["refs/heads/v1.0"][..]),
+        ("git branch n; git tag n", &["refs/heads/n", "refs/tags/n"][..]),
+        ("git branch n; git tag n; git pack-refs --all", &["packed-refs"][..]),
+        ("git tag release; git pack-refs --all", &["packed-refs"][..]),
+        ("git update-ref refs/remotes/up/x HEAD; git branch up/x", &["refs/heads/up/x"][..]),
+        ("git update-ref refs/tags/ORIG_HEAD HEAD", &["refs/tags/ORIG_HEAD"][..]),
+    ] {
+        let held = held(script);
+        assert!(paths.iter().all(|path| held.iter().any(|one| one == path)), "{script}: {held:?}");
+    }
+    // Who has both already goes on with both.
+    let begun = format!("{BEGUN} && git update-ref refs/tags/release main~1 && git pack-refs --all");
+    for script in ["git update-ref refs/heads/release main", "git tag m; git pack-refs --all"] {
+        assert_eq!(held_after(&begun, script), [""; 0], "{script}");
+    }
+}
+
+#[test]
+fn head_stays_where_the_configuration_depends_on_its_branch() {
+    let own = "git config 'includeIf.onbranch:ci/**.path' ../ci";
+    let included = "printf '[includeIf \"onbranch:ci/**\"]\\n\\tpath = ci\\n' > inc && git config include.path ../inc";
+    for condition in [own, included] {
+        for script in ["git checkout -qb ci/x", "git checkout -qb other", "git checkout -q --detach"] {
+            let held = held_after(&format!("{BEGUN} && {condition}"), script);
+            assert_eq!(held, ["HEAD"], "{condition}: {script}");
+        }
+        assert_eq!(held_after(&format!("{BEGUN} && {condition}"), "git branch ci/x"), [""; 0], "{condition}");
+    }
+    assert_eq!(held("git checkout -q --detach"), [""; 0]);
+}
+
+#[test]
+fn what_git_on_the_host_has_locked_is_a_conflict() {
+    let mut host = Host::new(&[("a", "a\n")]);
+    shell(&host, BEGUN);
+    host.begin();
+    host.overlay(&format!("{AS}echo n > n; git add n; git commit -qm n"));
+    host.read();
+    for (lock, path) in [(".git/index.lock", ".git/index"), (".git/refs/heads/main.lock", ".git/refs/heads/main")] {
+        put(&host.work(""), lock, "");
+        let Applied::Conflicts(found) = host.apply_with(&Request { guarded: Guarded::Leave, ..all() }).unwrap() else {
+            panic!("applied in spite of {lock}")
+        };
+        assert_eq!(
+            found.iter().map(|one| (one.path.to_str().unwrap(), one.id)).collect::<Vec<_>>(),
+            [(path, "locked")]
+        );
+        assert!(found[0].why.contains(lock), "{found:?}");
+        std::fs::remove_file(host.work(lock)).unwrap();
+    }
+    // One of what stays as it is.
+    put(&host.work(""), ".git/HEAD.lock", "");
+    assert!(matches!(host.apply(), Applied::Done { .. }));
 }
 
 #[test]

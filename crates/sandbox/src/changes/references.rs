@@ -1,0 +1,215 @@
+//! Which branches, tags and `HEAD`s of the host's a run moves: to commits that were looked into or that a branch of the host's has, none on
+//! which somebody works elsewhere, and none by which git would not know which of two is meant.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::guarded::{Guarding, MAX_JUDGED, in_git};
+use super::manifest::{Change, Entry, Kind};
+use crate::protect::{self, Branches, Verdict};
+
+/// Why a branch stays where it is.
+const OTHER_COMMIT: &str = "it names a commit that is neither new, with a tree of its own, nor where a branch of the host's is: nobody looked at what \
+                            that one says of servers";
+/// Why a branch stays where it is, and `HEAD` on its own.
+const CHECKED_OUT: &str =
+    "a worktree out of the workspace is on that branch: git itself moves none that is checked out elsewhere";
+/// Why a new name stays with the run.
+const AMBIGUOUS: &str = "a branch, a tag or a server's branch has that name too: git would take the one for the other";
+/// Why `HEAD` stays on its branch.
+const OTHER_REMOTE: &str =
+    "the host has that branch, and pulls it from or pushes it to another server than the one that it is on";
+/// Why `HEAD` stays on its branch.
+const ON_BRANCH: &str =
+    "git's configuration on the host has parts that count on some branches alone (`includeIf.onbranch`)";
+
+/// Where branches stand, and tags.
+const PREFIXES: [&str; 2] = ["refs/heads/", "refs/tags/"];
+
+/// What the host has of the references of one repository, and what its list becomes.
+pub(super) struct References {
+    host: Branches,
+    tips: BTreeMap<String, Vec<u8>>,
+    /// Branches on which somebody works where the run did not.
+    checked_out: BTreeSet<String>,
+    /// `packed-refs` as it becomes.
+    list: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+impl References {
+    fn is_moved_elsewhere(&self, name: &str, to: Option<&Vec<u8>>) -> bool {
+        let branch = name.strip_prefix("refs/heads/").filter(|branch| self.checked_out.contains(*branch));
+        branch.is_some_and(|branch| self.tips.get(branch) != to)
+    }
+}
+
+impl<'a> Guarding<'a> {
+    /// Of each repository of which something changed.
+    pub(super) fn references(&self) -> BTreeMap<&'a Path, References> {
+        let Some(host) = self.host else { return BTreeMap::new() };
+        let folders = self.manifest.entries.iter().filter_map(|entry| Some(in_git(&self.repositories, &entry.path)?.0));
+        let of = |folder: &'a Path| {
+            let path = folder.join("packed-refs");
+            let run = self.changed.get(path.as_path()).and_then(|entry| self.contents(entry));
+            let list = run.map_or_else(|| host.read(&path, MAX_JUDGED).unwrap_or_default(), |(_, now)| now);
+            let list = protect::references_of(&list).map(|(name, id)| (name.to_vec(), protect::id_of(id))).collect();
+            let known = Branches::of(host, &folder.join("config"));
+            let (tips, checked_out) = (known.tips(), self.checked_out(host, folder));
+            (folder, References { host: known, tips, checked_out, list })
+        };
+        folders.collect::<BTreeSet<_>>().into_iter().map(of).collect()
+    }
+
+    /// Why a reference waits for another file of its repository's, or is not removed.
+    pub(super) fn waits(&self, entry: &Entry, verdict: &Verdict) -> Option<String> {
+        let folder = self.of_git(&entry.path);
+        let told = |why: &str| Some(format!("version control: {why}"));
+        let is_reference = matches!(
+            verdict,
+            Verdict::Contents(protect::Kind::Reference | protect::Kind::Head | protect::Kind::PackedRefs)
+        );
+        if is_reference && self.without_index.contains(folder) {
+            return told("its index is held, and without it the next commit would take the new ones back");
+        }
+        let name = entry.path.strip_prefix(folder).ok().filter(|_| entry.change == Change::Removed)?.to_string_lossy();
+        let is_listed_so = |refs: &References| {
+            let listed = refs.list.get(name.as_bytes()).and_then(Option::as_ref);
+            !refs.is_moved_elsewhere(&name, listed)
+        };
+        if self.references.get(folder).is_some_and(|refs| !is_listed_so(refs)) {
+            return told(CHECKED_OUT);
+        }
+        if name.starts_with("refs/") && self.without_list.contains(folder) {
+            return told("`packed-refs` is held, and says where it is now");
+        }
+        None
+    }
+
+    /// Why a branch, a tag or `HEAD` stays where it is: what it would name is neither of the run nor of a branch of the host's, it is
+    /// pushed elsewhere, somebody works on it, or its name would stand for two.
+    pub(super) fn unmoved(&self, entry: &Entry, kind: protect::Kind, (before, now): (&[u8], &[u8])) -> Option<String> {
+        let folder = self.of_git(&entry.path);
+        let refs = self.references.get(folder);
+        let named: Vec<Vec<u8>> = match kind {
+            protect::Kind::Head => {
+                let why = self.stays_on_branch(entry, folder, (before, now));
+                if why.is_some() || now.starts_with(b"ref: ") {
+                    return why.map(str::to_owned);
+                }
+                protect::id_of(now).into_iter().collect()
+            }
+            protect::Kind::Reference => {
+                let (name, id) = (entry.path.strip_prefix(folder).ok()?.to_string_lossy(), protect::id_of(now));
+                let why = refs.and_then(|refs| self.keeps_name(folder, refs, (name.as_ref(), id.as_ref())));
+                if why.is_some() || !name.starts_with("refs/heads/") {
+                    return why.map(str::to_owned);
+                }
+                id.into_iter().collect()
+            }
+            protect::Kind::PackedRefs => {
+                if let Some(why) = refs.and_then(|refs| self.keeps_list(folder, refs, before)) {
+                    return Some(why.to_owned());
+                }
+                let known: BTreeSet<_> = protect::branches_of(before).collect();
+                protect::branches_of(now)
+                    .filter(|one| !known.contains(one))
+                    .filter_map(|(_, id)| protect::id_of(id))
+                    .collect()
+            }
+            protect::Kind::Config
+            | protect::Kind::Index
+            | protect::Kind::Loose(_)
+            | protect::Kind::Pack(_)
+            | protect::Kind::BesidePack
+            | protect::Kind::Large(_) => return None,
+        };
+        let is_known = |id: &Vec<u8>| {
+            let is_new = self.commits.get(folder).is_some_and(|commits| commits.contains(id));
+            is_new || refs.is_some_and(|refs| refs.tips.values().any(|tip| tip == id))
+        };
+        (!named.iter().all(is_known)).then(|| OTHER_COMMIT.to_owned())
+    }
+
+    /// Why `HEAD` stays where it is, whatever is there.
+    fn stays_on_branch(&self, entry: &Entry, folder: &Path, (before, now): (&[u8], &[u8])) -> Option<&'static str> {
+        let (was, is) = (protect::branch_of(before), protect::branch_of(now));
+        if was == is {
+            return None;
+        }
+        let is_checked_out = |refs: &References| is.as_ref().is_some_and(|branch| refs.checked_out.contains(branch));
+        let own = entry.path.parent().unwrap_or(folder);
+        let depends =
+            || self.host.is_none_or(|host| protect::depends_on_branch(&self.manifest.workspace, host, [folder, own]));
+        if self.references.get(folder).is_some_and(is_checked_out) {
+            Some(CHECKED_OUT)
+        } else if !self.is_pushed_alike(folder, was, is) {
+            Some(OTHER_REMOTE)
+        } else if depends() {
+            Some(ON_BRANCH)
+        } else {
+            None
+        }
+    }
+
+    /// Whether the branch that `HEAD` names is pushed to where the one before is, if the host has it.
+    fn is_pushed_alike(&self, folder: &Path, was: Option<String>, is: Option<String>) -> bool {
+        let Some(now) = is else { return true };
+        let is_hosts = self.references.get(folder).is_some_and(|refs| refs.host.has(&now));
+        let Some(host) = self.host.filter(|_| is_hosts) else { return true };
+        let text = host.read(folder.join("config"), MAX_JUDGED).unwrap_or_default();
+        protect::remotes_of(&text, &was.unwrap_or_default())
+            .zip(protect::remotes_of(&text, &now))
+            .is_some_and(|(one, other)| one == other)
+    }
+
+    /// Why a reference of this name does not come to name this.
+    fn keeps_name(
+        &self,
+        folder: &Path,
+        refs: &References,
+        (name, id): (&str, Option<&Vec<u8>>),
+    ) -> Option<&'static str> {
+        if refs.is_moved_elsewhere(name, id) {
+            return Some(CHECKED_OUT);
+        }
+        let short = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or_default();
+        // As git looks for a name.
+        let others = [
+            format!("refs/{short}"),
+            format!("refs/tags/{short}"),
+            format!("refs/heads/{short}"),
+            format!("refs/remotes/{short}"),
+            format!("refs/remotes/{short}/HEAD"),
+        ];
+        let is_made = |other: &String| self.changed.get(folder.join(other).as_path()).is_some_and(is_file);
+        let is_there = |other: &String| {
+            refs.host.has_reference(other) || refs.list.contains_key(other.as_bytes()) || is_made(other)
+        };
+        let is_new = !short.is_empty() && !refs.host.has_reference(name);
+        (is_new && others.iter().any(|other| other != name && is_there(other))).then_some(AMBIGUOUS)
+    }
+
+    /// Why a list does not take the place of the host's.
+    fn keeps_list(&self, folder: &Path, refs: &References, before: &[u8]) -> Option<&'static str> {
+        let known: BTreeMap<Vec<u8>, Option<Vec<u8>>> =
+            protect::references_of(before).map(|(name, id)| (name.to_vec(), protect::id_of(id))).collect();
+        let gone = known.keys().filter(|name| !refs.list.contains_key(*name));
+        let gone =
+            gone.filter_map(|name| std::str::from_utf8(name).ok()).find(|name| refs.is_moved_elsewhere(name, None));
+        let mut new = refs.list.iter().filter(|(name, id)| known.get(*name) != Some(*id));
+        let why = new.find_map(|(name, id)| {
+            self.keeps_name(folder, refs, (std::str::from_utf8(name).unwrap_or_default(), id.as_ref()))
+        });
+        gone.map(|_| CHECKED_OUT).or(why)
+    }
+
+    /// Whether the repository of a configuration has a branch on the host.
+    pub(super) fn has_branch(&self, config: &Entry) -> impl Fn(&str) -> bool {
+        let branches = self.host.map(|host| Branches::of(host, &config.path));
+        move |name| branches.as_ref().is_none_or(|branches| branches.has(name))
+    }
+}
+
+fn is_file(entry: &&Entry) -> bool {
+    entry.kind == Kind::File
+}

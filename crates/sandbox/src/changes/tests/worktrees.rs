@@ -1,0 +1,147 @@
+//! Repositories with more working trees than one: worktrees out of the workspace and in it, and submodules. By the real git.
+
+use super::objects::AS;
+use super::references::{held_after, held_of, shell};
+use super::*;
+
+/// Worktrees out of the workspace: one on a branch, and one that rebases its own.
+const OUTER: &str = "git init -q -b main . && git add a && git commit -qm first && git branch free && git worktree add -q -b B ../outer && \
+                     git worktree add -q -b R ../rebased && git -C ../rebased checkout -q --detach && \
+                     mkdir .git/worktrees/rebased/rebase-merge && echo refs/heads/R > .git/worktrees/rebased/rebase-merge/head-name";
+/// A new commit.
+const COMMIT: &str = "echo n > n; git add n; git commit -qm n; ";
+
+#[test]
+fn a_branch_that_is_checked_out_elsewhere_stays_where_it_is() {
+    for (script, path) in [
+        (format!("{COMMIT} git update-ref refs/heads/B HEAD"), "refs/heads/B"),
+        (format!("{COMMIT} git update-ref refs/heads/R HEAD"), "refs/heads/R"),
+        (format!("{COMMIT} git update-ref refs/heads/B HEAD; git pack-refs --all"), "packed-refs"),
+        ("git update-ref -d refs/heads/B".to_owned(), "refs/heads/B"),
+        ("git symbolic-ref HEAD refs/heads/B".to_owned(), "HEAD"),
+    ] {
+        let held = held_after(OUTER, &script);
+        assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
+    }
+    let packed = format!("{OUTER} && git pack-refs --all");
+    for script in ["git update-ref -d refs/heads/B", "git pack-refs --all; sed -i /heads.B/d .git/packed-refs"] {
+        assert!(held_after(&packed, script).iter().any(|one| one == "packed-refs"), "{script}");
+    }
+    for script in
+        ["git pack-refs --all", "git branch -D free", &format!("{COMMIT} git branch -f free"), "git checkout -q free"]
+    {
+        assert_eq!(held_after(OUTER, script), [""; 0], "{script}");
+    }
+}
+
+/// A run in a worktree whose repository lies out of the workspace: its own files are the host's, and git's folder has the layer.
+fn in_outer(script: &str) -> Vec<String> {
+    let mut host = Host::new(&[("a", "a\n")]);
+    shell(&host, OUTER);
+    host.begin();
+    let own = "export GIT_DIR=$PWD/.git/worktrees/outer GIT_WORK_TREE=$(dirname $PWD)/outer; cd ../outer; ";
+    host.overlay(&format!("{AS}{own}{script}"));
+    let lower = Dir::open(&host.at("work")).unwrap();
+    let store = Store::begin(&host.state, &host.run, &host.at("work"), &lower, host.started, Bounds::default());
+    let mut store = store.unwrap().in_worktree(Some(".git/worktrees/outer".into()));
+    read_upper(&mut store, &Dir::open(&host.at("upper")).unwrap(), &lower, Path::new("")).unwrap();
+    store.finish(&host.state).unwrap();
+    held_of(&host)
+}
+
+#[test]
+fn a_run_in_a_worktree_moves_its_own_branch_and_not_that_of_the_repository() {
+    for script in [COMMIT, "echo n > n; git add n; git commit -qm n; git gc -q"] {
+        let held = in_outer(script);
+        assert!(
+            !held.iter().any(|path| ["refs", "worktrees", "packed-refs"].iter().any(|top| path.starts_with(top))),
+            "{script}: {held:?}"
+        );
+    }
+    let held = in_outer(&format!("{COMMIT} git update-ref refs/heads/main HEAD; git update-ref refs/heads/R HEAD"));
+    assert_eq!(held, ["refs/heads/R", "refs/heads/main"]);
+    let held = in_outer("git update-index --add --cacheinfo 100644,$(echo x | git hash-object -w --stdin),.envrc");
+    assert_eq!(held, ["worktrees/outer/index"]);
+}
+
+#[test]
+fn an_index_of_a_worktree_has_what_is_there() {
+    let begun = "git init -q -b main . && git add a && git commit -qm first && git worktree add -q -b W w && \
+                 git worktree add -q -b X ../gone && rm -r ../gone";
+    let entry = |content: &str, path: &str| {
+        format!(
+            "b=$({content}); export GIT_INDEX_FILE=$PWD/.git/worktrees/w/index; git update-index --add --cacheinfo 100644,$b,{path}"
+        )
+    };
+    for path in [".envrc", "sub/.gitattributes", "b"] {
+        let held = held_after(begun, &entry("echo x | git hash-object -w --stdin", path));
+        assert_eq!(held, ["worktrees/w/index"], "{path}");
+    }
+    assert_eq!(held_after(begun, &entry("echo x > w/b; git hash-object -w w/b", "b")), [""; 0]);
+    // A branch waits for it, as for the repository's own.
+    let script = format!("{COMMIT} {}", entry("echo x | git hash-object -w --stdin", "b"));
+    assert!(held_after(begun, &script).contains(&"refs/heads/main".to_owned()));
+    // Where nothing is, nothing is compared.
+    let script = "echo x > n; b=$(git hash-object -w n); GIT_INDEX_FILE=$PWD/.git/worktrees/gone/index git update-index --add \
+                  --cacheinfo 100644,$b,n";
+    assert_eq!(held_after(begun, script), ["worktrees/gone/index"]);
+}
+
+/// A submodule with a branch and a commit that was fetched.
+const SUBMODULE: &str = "git init -q -b main ../srv && cd ../srv && echo 1 > f && git add f && git commit -qm 1 && git branch old && \
+                         echo 2 > f && git commit -qam 2 && git checkout -q -b pr && echo 3 > f && git commit -qam 3 && git checkout -q main && \
+                         cd ../work && git init -q -b main . && git add a && \
+                         git -c protocol.file.allow=always submodule add -q $PWD/../srv lib && git commit -qm first && \
+                         git -C lib branch old origin/old";
+
+#[test]
+fn a_submodule_is_at_a_commit_of_the_run_or_of_the_hosts() {
+    let to = |commit: &str| format!("git update-index --cacheinfo 160000,$(git -C lib rev-parse {commit}),lib");
+    for (script, path) in [
+        (to("origin/pr"), "index"),
+        (to("origin/pr | tr 0-9a-f 1-9a-f0"), "index"),
+        (format!("{}; git commit -qm bump", to("origin/pr")), "refs/heads/main"),
+        (
+            "t=$(printf '160000 commit %s\\tlib\\n' $(git -C lib rev-parse origin/pr) | git mktree); \
+             git update-ref refs/heads/x $(git commit-tree -m x $t)"
+                .to_owned(),
+            "refs/heads/x",
+        ),
+        (
+            "c=$(git -C lib rev-parse origin/pr); mkdir d; git update-index --add --cacheinfo 160000,$c,d".to_owned(),
+            "index",
+        ),
+        (
+            "git -C lib update-index --add --cacheinfo 100644,$(echo x | git -C lib hash-object -w --stdin),.envrc"
+                .to_owned(),
+            "modules/lib/index",
+        ),
+    ] {
+        let held = held_after(SUBMODULE, &script);
+        assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
+    }
+    let commit = "cd lib; echo n > n; git add n; git commit -qm n; cd ..; git add lib; git commit -qm bump";
+    for script in
+        [commit, &to("old"), &format!("{}; git commit -qm back", to("old")), "echo b > b; git add b; git commit -qm b"]
+    {
+        assert_eq!(held_after(SUBMODULE, script), [""; 0], "{script}");
+    }
+    // What is held of the submodule is not there.
+    let held = held_after(SUBMODULE, &commit.replace("git add n;", "echo x > .lfsconfig; git add -f n .lfsconfig;"));
+    assert!(["index", "refs/heads/main"].iter().all(|path| held.iter().any(|one| one == path)), "{held:?}");
+}
+
+#[test]
+fn a_folder_of_gits_by_another_name_has_the_working_tree_from_which_a_link_leads_to_it() {
+    for (link, is_taken) in [("ln -s repo.git .git", true), ("true", false)] {
+        let mut host = Host::new(&[("a", "a\n")]);
+        shell(
+            &host,
+            &format!("git init -q -b main . && git add a && git commit -qm first && mv .git repo.git && {link}"),
+        );
+        host.begin();
+        host.overlay(&format!("{AS}export GIT_DIR=$PWD/repo.git GIT_WORK_TREE=$PWD; {COMMIT}"));
+        host.read();
+        assert_eq!(matches!(host.apply(), Applied::Done { .. }), is_taken, "{link}");
+    }
+}

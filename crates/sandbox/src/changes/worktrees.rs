@@ -1,0 +1,185 @@
+//! Where the working trees lie of the indices that a run changed, and who else works in the same repository.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+
+use super::guarded::{Guarding, MAX_JUDGED, in_git};
+use super::manifest::Manifest;
+use crate::protect::{self, Branches, Hash, NewObjects, split};
+use crate::state::{Cross, Dir};
+
+/// No file that says where another lies, or which branch one is on, is larger.
+const MAX_POINTER: u64 = 8192;
+/// A larger configuration says of no working tree where it lies.
+const MAX_CONFIG: u64 = 1 << 20;
+/// Why what belongs to a worktree is held.
+const OTHER_WORKTREE: &str = "version control: it is of a worktree that lies out of the workspace";
+/// Where git keeps which branch is being rebased: `HEAD` is on none meanwhile.
+const REBASED: [&str; 2] = ["rebase-merge/head-name", "rebase-apply/head-name"];
+
+/// A working tree on the host.
+pub(super) struct Tree {
+    /// Without links.
+    top: PathBuf,
+    below: Dir,
+    /// Its path in the list of changes, if it lies in the workspace.
+    within: Option<PathBuf>,
+}
+
+/// What git keeps here of worktrees that lie elsewhere, and why that is held.
+pub(super) fn other_worktrees<'a>(manifest: &'a Manifest, host: &Dir) -> Vec<(&'a Path, String)> {
+    let folders: BTreeSet<&Path> = manifest.entries.iter().flat_map(|entry| entry.path.ancestors()).collect();
+    let of_git = |folder: &Path| split(folder).map(|(_, rest)| rest);
+    let is_one =
+        |folder: &Path| of_git(folder).is_some_and(|rest| rest.iter().count() == 2 && rest.starts_with("worktrees"));
+    let others = folders.into_iter().filter(|folder| is_one(folder) && is_elsewhere(manifest, host, folder));
+    others.map(|folder| (folder, OTHER_WORKTREE.to_owned())).collect()
+}
+
+/// Whether a worktree, by what git keeps of it, is none in which the run worked.
+fn is_elsewhere(manifest: &Manifest, host: &Dir, folder: &Path) -> bool {
+    match &manifest.worktree {
+        Some(own) if own.0 == folder => false,
+        Some(own) if own.0.parent() == folder.parent() => true,
+        Some(_) | None => {
+            top_of_worktree(manifest, host, folder).is_some_and(|top| !top.starts_with(&manifest.workspace))
+        }
+    }
+}
+
+/// Where a worktree lies, by what git keeps of it; where nothing is there, as it is spelled.
+fn top_of_worktree(manifest: &Manifest, host: &Dir, folder: &Path) -> Option<PathBuf> {
+    let pointer = host.read(folder.join("gitdir"), MAX_POINTER).ok()?;
+    let pointer = Path::new(OsStr::from_bytes(pointer.trim_ascii_end()));
+    let top = protect::resolve(&manifest.workspace.join(folder), pointer.parent()?)?;
+    Some(top.canonicalize().unwrap_or(top))
+}
+
+impl Guarding<'_> {
+    /// The branches of a repository on which somebody works where the run did not.
+    pub(super) fn checked_out(&self, host: &Dir, folder: &Path) -> BTreeSet<String> {
+        let linked = folder.join("worktrees");
+        let names = host.enter(&linked, Cross::No).and_then(|dir| dir.names()).unwrap_or_default();
+        let others = names.into_iter().map(|name| linked.join(name));
+        let others = others.filter(|other| is_elsewhere(self.manifest, host, other));
+        let is_around = self.manifest.worktree.as_ref().is_some_and(|own| own.0.parent() == Some(linked.as_path()));
+        let own = is_around.then(|| folder.to_owned());
+        let read = |path: PathBuf| host.read(path, MAX_POINTER).unwrap_or_default();
+        let branches = others.chain(own).flat_map(|other| {
+            let rebased = REBASED.map(|name| [&b"ref: "[..], &read(other.join(name))].concat());
+            rebased.into_iter().chain([read(other.join("HEAD"))]).filter_map(|head| protect::branch_of(&head))
+        });
+        branches.collect()
+    }
+
+    /// The working tree of an index: around git's folder, or where the host's configuration or git's own file of a worktree says.
+    pub(super) fn tree_of(&self, index: &Path) -> Option<Tree> {
+        let (host, root, own) = (self.host?, &self.manifest.workspace, index.parent()?);
+        let (folder, rest) = in_git(&self.repositories, index)?;
+        let top = if rest.iter().count() == 1 {
+            let read = |name: &str| host.read(folder.join(name), MAX_CONFIG).ok();
+            let said = ["config.worktree", "config"].iter().find_map(|name| protect::worktree_of(&read(name)?));
+            match said {
+                Some(said) => root.join(folder).join(said).canonicalize().ok()?,
+                None if split(folder).is_some_and(|(_, below)| is_empty(&below)) => root.join(folder.parent()?),
+                // A folder of git's by another name has none, unless a link leads to it.
+                None => root
+                    .join(".git")
+                    .canonicalize()
+                    .ok()
+                    .filter(|git| *git == root.join(folder))
+                    .map(|_| root.clone())?,
+            }
+        } else {
+            top_of_worktree(self.manifest, host, own)?
+        };
+        match top.strip_prefix(root) {
+            Ok(within) => {
+                let (below, within) = (host.enter(within, Cross::Yes).ok()?, Some(within.to_owned()));
+                Some(Tree { top, below, within })
+            }
+            Err(_out) => {
+                let is_own = self.manifest.worktree.as_ref().is_some_and(|worktree| worktree.0 == own);
+                Some(Tree { below: Dir::open(&top).ok().filter(|_| is_own)?, top, within: None })
+            }
+        }
+    }
+
+    /// Whether the run changed the file of a new entry of an index, or the host's file is what the entry says. Of a tree that is not
+    /// known nobody can say it.
+    pub(super) fn is_seen(&self, tree: Option<&Tree>, path: &Path, (hash, name): (Option<Hash>, &[u8])) -> bool {
+        let Some((tree, hash)) = tree.zip(hash) else { return false };
+        let changed = tree.within.as_ref().and_then(|within| self.changed.get(within.join(path).as_path()));
+        // A file that is held is not there.
+        changed.is_some_and(|entry| self.why(entry).is_none()) || protect::is_blob(&tree.below, path, name, hash)
+    }
+
+    /// Whether the submodule that the host has at a path has a commit by this run, or one that a branch of it or its `HEAD` is on.
+    pub(super) fn has_commit(&self, tree: Option<&Tree>, path: &Path, id: &[u8]) -> bool {
+        let Some(folder) = tree.and_then(|tree| self.submodule(tree, path)) else { return false };
+        let branches = self.host.map(|host| Branches::of(host, &folder.join("config")));
+        let is_there = |branches: Branches| {
+            branches.tips().values().any(|tip| tip == id) || branches.detached().is_some_and(|at| at == id)
+        };
+        self.commits.get(folder.as_path()).is_some_and(|commits| commits.contains(id)) || branches.is_some_and(is_there)
+    }
+
+    /// The folder of git's of a submodule on the host, if it lies in the workspace.
+    fn submodule(&self, tree: &Tree, path: &Path) -> Option<PathBuf> {
+        let (top, below) = (tree.top.join(path), tree.below.enter(path, Cross::Yes).ok()?);
+        let folder = match below.kind(".git").ok()?? {
+            FileType::Directory => top.join(".git"),
+            FileType::RegularFile => {
+                let pointer = below.read(".git", MAX_POINTER).ok()?;
+                protect::resolve(
+                    &top,
+                    Path::new(OsStr::from_bytes(pointer.trim_ascii_end().strip_prefix(b"gitdir: ")?)),
+                )?
+            }
+            FileType::Symlink
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => return None,
+        };
+        folder.canonicalize().ok()?.strip_prefix(&self.manifest.workspace).ok().map(Path::to_owned)
+    }
+
+    /// Why all of a repository is held: a new tree says of other servers than the host's index, or names a commit of a submodule that
+    /// nobody looked at.
+    pub(super) fn other_servers(&self, folder: &Path, new: &NewObjects) -> Option<String> {
+        let worktree = self.manifest.worktree.as_ref().filter(|own| own.0.starts_with(folder));
+        let index = worktree.map_or(folder, |own| own.0.as_path()).join("index");
+        let text = self.host.and_then(|host| host.read(&index, MAX_JUDGED).ok()).unwrap_or_default();
+        let hash = self.host.and_then(|host| Hash::of(host, &index));
+        let hosts = hash.map(|hash| protect::servers(&text, hash)).unwrap_or_default();
+        if let Some((name, _)) = new.files.iter().find(|(name, is)| hosts.get(*name) != Some(is)) {
+            let name = String::from_utf8_lossy(name);
+            return Some(format!(
+                "version control: a new commit has another `{name}` than the host, which is read from there too and says which \
+                 server is asked"
+            ));
+        }
+        let links = hash.map(|hash| protect::submodules(&text, hash)).unwrap_or_default();
+        let tree = self.tree_of(&index);
+        let is_known = |id: &&Vec<u8>| {
+            let has = |path: &[u8]| self.has_commit(tree.as_ref(), Path::new(OsStr::from_bytes(path)), id);
+            links.iter().any(|(path, known)| known == *id || has(path))
+        };
+        let other = new.links.iter().find(|id| !is_known(id))?;
+        Some(format!(
+            "version control: a new commit has a submodule at {}, which is no commit of this run nor one of the host's: its files would come \
+             from a server",
+            policy::json::hex(other)
+        ))
+    }
+}
+
+fn is_empty(path: &Path) -> bool {
+    path.as_os_str().is_empty()
+}

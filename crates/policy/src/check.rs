@@ -500,7 +500,8 @@ impl Check<'_, '_> {
                 (Target::Host(pattern), Target::Host(host)) => pattern == host || host_matches(pattern, host),
                 (rule, narrow) => rule == narrow,
             };
-            let passes = |rule: &NetRule| !rule.is_opened() && rule.protocol == narrow.protocol && same(rule);
+            // Of whatever protocol: QUIC carries requests as datagrams, which nobody reads.
+            let passes = |rule: &NetRule| !rule.is_opened() && same(rule);
             net.rules().any(|rule| passes(rule) && rule.ports.iter().any(|port| narrow.ports.contains(port)))
         };
         let found = |asks: bool| net.rules().find(|rule| rule.asks == asks && rule.is_opened() && wider(rule));
@@ -512,8 +513,10 @@ impl Check<'_, '_> {
         }
         if let Some(to) = narrow {
             let what = format!("a rule has `methods` or `paths` for `{to}`, and another one allows all requests");
-            let (why, fix) =
-                ("rules add up, so neither is held", "leave out the wider rule (`tls = \"pass\"` is one), or this one");
+            let (why, fix) = (
+                "rules add up, so neither is held",
+                "leave out the wider rule (`tls = \"pass\"` and `protocol = \"udp\"` are such), or this one",
+            );
             self.lint(ClauseId::NetAllow, "net/not-narrowed", what, why, fix);
         }
     }

@@ -23,6 +23,8 @@ use crate::run::Run;
 const AT_ONCE: usize = 128;
 /// How long a connection for look-ups may be quiet.
 const QUIET: Duration = Duration::from_secs(10);
+/// What is looked up where it is no name of a host.
+const NO_HOST_NAME: &str = "a name that no host has";
 /// Most bytes of a question.
 const MAX_QUESTION: usize = 4096;
 
@@ -147,7 +149,10 @@ async fn answered(run: &Rc<Run>, question: &Question, at_most: usize) -> Vec<u8>
 
 async fn say(run: &Rc<Run>, question: &Question) -> DnsAnswer {
     let Some(name) = question.name.as_deref().filter(|_| question.internet) else {
-        return DnsAnswer::Denied("no rule can name this".to_owned());
+        // Bytes that a program chose are in no record: it is one for all of them.
+        run.count_look_up();
+        let record = run.denied(&Reason::NoHostName, &To::Name(NO_HOST_NAME.to_owned()), 0);
+        return DnsAnswer::Denied(format!("{}: {}", record.id, record.why));
     };
     // `home.arpa` is a name of hosts as any other (RFC 8375).
     if name.ends_with(".in-addr.arpa") || name.ends_with(".ip6.arpa") {

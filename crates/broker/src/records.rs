@@ -9,10 +9,37 @@ use tokio::sync::Notify;
 
 /// Most kinds of denials that are told apart; what comes after is counted together by its id.
 const MAX_KINDS: usize = 512;
+/// Most words (what was tried, and why not) of one id, host and port that are told apart: a program chooses methods and paths.
+const MAX_WORDS: usize = 16;
+/// The host of what is counted together.
+const OTHERS: &str = "others";
+
+/// What is one record.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct DenialKind {
+    id: String,
+    host: String,
+    port: u16,
+    what: String,
+    why: String,
+}
+
+impl DenialKind {
+    fn of(record: &Denied) -> Self {
+        let Denied { id, clause: _, what, why, instead: _, host, port, count: _ } = record;
+        let [id, host, what, why] = [id, host, what, why].map(String::clone);
+        Self { id, host, port: *port, what, why }
+    }
+
+    /// Whether it is of the same id, host and port.
+    fn is_beside(&self, other: &Self) -> bool {
+        (&self.id, &self.host, self.port) == (&other.id, &other.host, other.port)
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    kinds: RefCell<HashMap<(String, String, u16), CountedDenial>>,
+    kinds: RefCell<HashMap<DenialKind, CountedDenial>>,
     /// Frames that are to be said at once.
     fresh: RefCell<Vec<FromBroker>>,
     said: RefCell<Usage>,
@@ -31,23 +58,35 @@ struct CountedDenial {
 impl Records {
     /// Adds a denial: the first of its kind is said at once.
     pub(crate) fn denied(&self, reason: &Reason, to: &To, port: u16) -> Denied {
-        self.add(reason, reason.record(to, port))
+        self.add(reason, (to, port), reason.record(to, port))
     }
 
     /// The same of a datagram.
     pub(crate) fn denied_datagram(&self, reason: &Reason, to: &To, port: u16) -> Denied {
-        self.add(reason, reason.record_of_datagram(to, port))
+        self.add(reason, (to, port), reason.record_of_datagram(to, port))
     }
 
-    fn add(&self, reason: &Reason, record: Denied) -> Denied {
-        let mut key = (record.id.clone(), record.host.clone(), record.port);
+    fn add(&self, reason: &Reason, (to, port): (&To, u16), record: Denied) -> Denied {
         let mut kinds = self.kinds.borrow_mut();
-        // Names that come without end are one kind, whatever they are.
-        if *reason == Reason::Rate || (kinds.len() >= MAX_KINDS && !kinds.contains_key(&key)) {
-            key = (record.id.clone(), "others".to_owned(), 0);
+        // As the engine tells them apart, which hears them so.
+        let mut told = Denied { count: 0, ..record.clone() }.bounded();
+        let kind = DenialKind::of(&told);
+        if *reason == Reason::Rate {
+            // Names that come without end are one kind, whatever they are.
+            (told.host, told.port) = (OTHERS.to_owned(), 0);
+        } else if !kinds.contains_key(&kind) && kinds.keys().filter(|known| known.is_beside(&kind)).count() >= MAX_WORDS
+        {
+            let place = if port == 0 { to.to_string() } else { to.at(port) };
+            told.what = format!("others at {place}");
+            told.why = format!("{MAX_WORDS} of this host and port are told one by one");
+            told = told.bounded();
         }
-        let others = Denied { host: key.1.clone(), port: key.2, count: 0, ..record.clone() };
-        let kind = kinds.entry(key).or_insert(CountedDenial { record: others, said: 0 });
+        if kinds.len() >= MAX_KINDS && !kinds.contains_key(&DenialKind::of(&told)) {
+            (told.host, told.port) = (OTHERS.to_owned(), 0);
+            told.what = "others of this kind".to_owned();
+            told.why = format!("{MAX_KINDS} are told one by one");
+        }
+        let kind = kinds.entry(DenialKind::of(&told)).or_insert(CountedDenial { record: told, said: 0 });
         kind.record.count = kind.record.count.saturating_add(1);
         if kind.said == 0 {
             kind.said = 1;
@@ -88,7 +127,10 @@ impl Records {
             grown.push(kind.record.clone());
         }
         // The order of a hash table is nobody's.
-        grown.sort_by(|a, b| (&a.id, &a.host, a.port).cmp(&(&b.id, &b.host, b.port)));
+        let place = |record: &Denied| {
+            (record.id.clone(), record.host.clone(), record.port, record.why.clone(), record.what.clone())
+        };
+        grown.sort_by_cached_key(place);
         frames.extend(grown.into_iter().map(|record| FromBroker::Denied(record).bounded()));
         if self.said.replace(usage) != usage {
             frames.push(FromBroker::Usage(usage));
@@ -125,6 +167,39 @@ mod tests {
         assert_eq!(records.counts(Usage::default()), []);
         let usage = Usage { sent: 1, ..Usage::default() };
         assert_eq!(records.counts(usage), [FromBroker::Usage(usage)]);
+    }
+
+    #[test]
+    fn what_was_tried_otherwise_is_a_record_of_its_own_up_to_a_bound() {
+        let (records, to) = (Records::default(), name("web.example"));
+        for method in ["PUT", "DELETE", "DELETE", "DELETE"] {
+            records.denied(&Reason::Method(method.to_owned()), &to, 80);
+        }
+        let told = |frames: Vec<FromBroker>| -> Vec<(String, String, u64)> {
+            let words =
+                |frame| if let FromBroker::Denied(one) = frame { Some((one.what, one.why, one.count)) } else { None };
+            frames.into_iter().filter_map(words).collect()
+        };
+        let words = |method: &str, count| {
+            let what = format!("a request {method} to web.example:80");
+            (what, format!("no rule for it has the method {method}"), count)
+        };
+        assert_eq!(told(records.fresh()), [words("PUT", 1), words("DELETE", 1)]);
+        assert_eq!(told(records.counts(Usage::default())), [words("DELETE", 3)]);
+        for number in 0..100 {
+            records.denied(&Reason::Path(format!("/{number}")), &to, 80);
+            // The engine hears no more of a text than this, and would take these for one.
+            records.denied(&Reason::Path(format!("/{}{number}", "x".repeat(600))), &name("long.example"), 80);
+        }
+        let first = told(records.fresh());
+        assert_eq!(first.len(), MAX_WORDS + 1 + 1, "{first:?}");
+        let others =
+            ("others at web.example:80".to_owned(), "16 of this host and port are told one by one".to_owned(), 84);
+        let counted = told(records.counts(Usage::default()));
+        assert!(
+            counted.len() == 2 && counted.contains(&others) && counted.iter().any(|one| one.2 == 100),
+            "{counted:?}"
+        );
     }
 
     #[test]

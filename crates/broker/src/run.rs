@@ -490,7 +490,12 @@ impl Run {
 
     /// Judges a look-up.
     pub(crate) fn look_up(&self, name: &str) -> LookUp {
-        self.lookups.set(self.lookups.get().saturating_add(1));
+        self.count_look_up();
         self.rules().look_up(name)
+    }
+
+    /// Counts a look-up.
+    pub(crate) fn count_look_up(&self) {
+        self.lookups.set(self.lookups.get().saturating_add(1));
     }
 }

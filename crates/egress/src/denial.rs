@@ -40,6 +40,8 @@ impl std::fmt::Display for To {
 pub enum Reason {
     /// No rule names the host.
     UnknownName,
+    /// A look-up asks for no name of a host: no rule can have it.
+    NoHostName,
     /// No rule holds the address.
     UnknownAddress,
     /// Rules name it, but not this port.
@@ -90,7 +92,7 @@ pub enum Reason {
 impl Reason {
     fn id(&self) -> &'static str {
         match self {
-            Self::UnknownName => "net.allow/unknown-name",
+            Self::UnknownName | Self::NoHostName => "net.allow/unknown-name",
             Self::UnknownAddress => "net.allow/unknown-address",
             Self::Port => "net.allow/port",
             Self::Denied => "net.deny/denied",
@@ -121,6 +123,9 @@ impl Reason {
     fn why(&self) -> String {
         match self {
             Self::UnknownName => "no rule of `net.allow` names it".to_owned(),
+            Self::NoHostName => {
+                "no rule can name it: names of hosts have letters, digits, `-`, `_` and the class IN".to_owned()
+            }
             Self::UnknownAddress => {
                 "no name was looked up for it, and no rule of `net.allow` has it as `cidr`".to_owned()
             }
@@ -161,6 +166,7 @@ impl Reason {
             Self::UnknownName | Self::Port => {
                 format!("reach a host that the policy allows, or ask for `--allow-host {to}`")
             }
+            Self::NoHostName => "look up names of hosts".to_owned(),
             Self::UnknownAddress => "connect to a name, or ask for a rule with `cidr`".to_owned(),
             Self::Denied | Self::Asked | Self::AskedOf(_) => "do without it".to_owned(),
             Self::Inside(_) | Self::Own => "ask for a rule with `address`, if it is really meant".to_owned(),

@@ -318,6 +318,16 @@ pub struct Denied {
     pub count: u64,
 }
 
+impl Denied {
+    /// The same with texts of at most [`MAX_TEXT`] bytes.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        let Self { id, clause, what, why, instead, host, port, count } = self;
+        let [id, clause, what, why, instead, host] = [id, clause, what, why, instead, host].map(cut);
+        Self { id, clause, what, why, instead, host, port, count }
+    }
+}
+
 /// A request of which a person is asked, as rules judge it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -365,16 +375,7 @@ impl FromBroker {
         match self {
             Self::Ready { digest, authority } => Self::Ready { digest: cut(digest), authority: authority.map(cut) },
             Self::Holds { digest } => Self::Holds { digest: cut(digest) },
-            Self::Denied(denied) => Self::Denied(Denied {
-                id: cut(denied.id),
-                clause: cut(denied.clause),
-                what: cut(denied.what),
-                why: cut(denied.why),
-                instead: cut(denied.instead),
-                host: cut(denied.host),
-                port: denied.port,
-                count: denied.count,
-            }),
+            Self::Denied(denied) => Self::Denied(denied.bounded()),
             Self::Seen(seen) => Self::Seen(AllowedTraffic {
                 host: cut(seen.host),
                 port: seen.port,

@@ -403,3 +403,41 @@ fn names_that_are_asked_for_outside_have_a_rate() {
         assert!(hosts.into_iter().all(|(host, count)| host == "others" && count >= 50), "one kind: {told:?}");
     });
 }
+
+/// What no rule can name is refused as what no rule names: with a record, and counted.
+#[test]
+fn look_ups_of_what_is_no_name_of_a_host_are_counted_and_told() {
+    staged("addresses::look_ups_of_what_is_no_name_of_a_host_are_counted_and_told", |stage| {
+        let mut engine = stage.broker(&rules());
+        engine.ready();
+        stage.program(|| {
+            // Bytes as a tunnel sends them, a dot within a label, and another class.
+            let odd: [(&[u8], u16); 3] =
+                [(b"\x03\xff\xfe\x80\x07example\0", 1), (b"\x03a.b\x07example\0", 1), (b"\x07version\x04bind\0", 3)];
+            let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+            socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+            socket.connect("198.18.0.1:53").unwrap();
+            for (name, class) in odd {
+                let head = [0, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+                let question = [&head, name, &16_u16.to_be_bytes(), &u16::to_be_bytes(class)].concat();
+                socket.send(&question).unwrap();
+                let mut buffer = [0; 2048];
+                let count = socket.recv(&mut buffer).expect("every look-up is answered");
+                assert_eq!((count > 12, buffer[3] & 15), (true, 3), "NXDOMAIN for {name:?}");
+            }
+        });
+        let frames = engine.end();
+        let mut told =
+            frames.iter().filter_map(|frame| if let FromBroker::Denied(one) = frame { Some(one) } else { None });
+        let last = told.next_back().expect("it is told");
+        assert_eq!(
+            (last.id.as_str(), last.host.as_str(), last.count),
+            ("net.allow/unknown-name", "a name that no host has", 3)
+        );
+        let used = frames
+            .iter()
+            .rev()
+            .find_map(|frame| if let FromBroker::Usage(usage) = frame { Some(usage.lookups) } else { None });
+        assert_eq!(used, Some(3));
+    });
+}

@@ -90,7 +90,7 @@ fn told(violation: &Violation, count: u64) -> Stopped {
 pub(super) fn between(before: &[Violation], now: &[Violation]) -> Vec<Stopped> {
     let (mut list, mut more, mut room) = (Vec::new(), 0_u64, WORDS);
     for found in now {
-        let same = |known: &&Violation| (&known.id, &known.what) == (&found.id, &found.what);
+        let same = |known: &&Violation| (&known.id, &known.what, &known.why) == (&found.id, &found.what, &found.why);
         let count = found.count.saturating_sub(before.iter().find(same).map_or(0, |known| known.count));
         if count == 0 {
             continue;
@@ -152,6 +152,10 @@ mod tests {
         let told: Vec<_> = between(&before, &now).into_iter().map(|one| (one.what, one.count)).collect();
         assert_eq!(told, [("looking up a.test".to_owned(), 2), ("looking up c.test".to_owned(), 1)]);
         assert_eq!(between(&now, &now), []);
+        let other = Violation { why: "another rule".to_owned(), ..denied("a.test", 2) };
+        let again = [now.as_slice(), &[other]].concat();
+        let told: Vec<_> = between(&now, &again).into_iter().map(|one| (one.why, one.count)).collect();
+        assert_eq!(told, [("another rule".to_owned(), 2)], "the same act is stopped for two reasons");
     }
 
     #[test]

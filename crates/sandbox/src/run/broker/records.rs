@@ -64,8 +64,12 @@ impl Summary {
     }
 
     fn deny(&mut self, denied: Denied) -> Option<Violation> {
-        let key = (denied.id.as_str(), denied.host.as_str(), denied.port);
-        let known = self.denied.iter().position(|known| (known.id.as_str(), known.host.as_str(), known.port) == key);
+        // Words and all: a count stands beside what happened so often.
+        let is_same = |known: &Denied| {
+            (&known.id, &known.host, known.port, &known.what, &known.why)
+                == (&denied.id, &denied.host, denied.port, &denied.what, &denied.why)
+        };
+        let known = self.denied.iter().position(is_same);
         let room = self.denied.len() < KINDS;
         match known.and_then(|at| self.denied.get_mut(at)) {
             Some(known) => *known = denied,
@@ -162,12 +166,15 @@ mod tests {
         assert!(first.is_some_and(|first| first.count == 1), "the first of a kind is told at once");
         assert_eq!(summary.hear(denied("a.test", 7)), None);
         assert!(summary.hear(denied("b.test", 1)).is_some());
+        let FromBroker::Denied(one) = denied("a.test", 2) else { panic!() };
+        let other = summary.hear(FromBroker::Denied(Denied { why: "no other rule".to_owned(), ..one }));
+        assert_eq!(other.map(|other| other.why).as_deref(), Some("no other rule"), "its words are its own");
         let list = summary.violations();
-        assert_eq!(list.iter().map(|one| one.count).collect::<Vec<_>>(), [7, 1]);
+        assert_eq!(list.iter().map(|one| one.count).collect::<Vec<_>>(), [7, 1, 2]);
         assert!(list.iter().all(|one| !one.what.contains('\u{1b}') && one.clause == ClauseId::NetAllow));
         let used = Usage { sent: 1, received: 2, open: 3, connections: 4, lookups: 5 };
         assert_eq!(summary.hear(FromBroker::Usage(used)), None);
-        let expected = NetUsage { sent: 1, received: 2, connections: 4, lookups: 5, denied: 8 };
+        let expected = NetUsage { sent: 1, received: 2, connections: 4, lookups: 5, denied: 10 };
         assert_eq!(summary.usage(), expected);
     }
 

@@ -1,5 +1,6 @@
 //! The store of approvals: what is wrong with it as a fault, and who asks it about destinations.
 
+mod desk;
 mod destinations;
 
 pub(crate) use destinations::asker;

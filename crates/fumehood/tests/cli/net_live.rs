@@ -1,7 +1,7 @@
 //! What a live sandbox tells of its network, and what it cannot be given.
 
 use super::House;
-use super::net::{flags, served, words};
+use super::net::{flags, question, served, words};
 
 /// Who runs a program in a live sandbox hears there what was stopped: what is new of it, each time, and with its count.
 #[test]
@@ -29,6 +29,35 @@ fn what_is_stopped_in_a_live_sandbox_is_told_by_exec_and_info() {
     let info = house.run(&["info", "--json", id]).json();
     assert!(info["violations"][0]["count"].as_u64() >= Some(12), "{info}");
     assert_eq!(info["usage"]["net"]["denied"], info["violations"][0]["count"], "{info}");
+    assert_eq!(house.run(&["kill", id]).code, 0);
+}
+
+/// What is remembered of an answer is bound to the rules under which it was given: under others a person is asked anew.
+#[test]
+fn an_answer_under_other_rules_is_not_remembered() {
+    let house = House::new();
+    let asking = ["--set", "net.mode=allow", "--set", "net.unknown=ask"].map(str::to_owned);
+    let shown = ["--set".to_owned(), "syscalls.profile=default".to_owned()];
+    let created = house.run(&words(&["create"], &[asking.as_slice(), &shown].concat(), &[]));
+    assert_eq!(created.code, 0, "{created:?}");
+    let id = created.out.trim_end();
+    let reach = "import socket\ntry: socket.create_connection(('yes.invalid', 443), 40).recv(1)\nexcept OSError: pass";
+    let started = || house.command(&["exec", id, "--", "python3", "-c", reach].map(str::to_owned)).spawn().unwrap();
+    let answer = |words: &[&str]| {
+        let mut child = started();
+        let call = question(&house, "yes.invalid");
+        let said = house.run(&[&["approvals", words[0], call["id"].as_str().unwrap()], &words[1..]].concat());
+        assert_eq!(said.code, 0, "{said:?}");
+        child.wait().unwrap();
+    };
+    answer(&["approve", "--remember", "args", "--for", "8h"]);
+    started().wait().unwrap();
+    let calls = || house.run(&["approvals", "ls", "--all", "--json"]).json()["calls"].as_array().unwrap().len();
+    assert_eq!(calls(), 1, "it is remembered under the same rules");
+    let set = house.run(&words(&["net", "set", "--allow-host", "other.example"], &asking, &[id]));
+    assert_eq!(set.code, 0, "{set:?}");
+    answer(&["deny"]);
+    assert_eq!(calls(), 2);
     assert_eq!(house.run(&["kill", id]).code, 0);
 }
 

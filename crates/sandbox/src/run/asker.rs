@@ -1,11 +1,11 @@
 //! A person is asked about a destination that no rule names: the engine passes the question on, and knows nobody who answers.
 
 /// What a program wants to reach.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Question {
     /// The run.
     pub run: String,
-    /// Name and digest of its policy.
+    /// Name and digest of its policy, and the digest of its rules where others hold by now.
     pub policy: String,
     /// The name that was looked up; checked to be one.
     pub host: String,
@@ -35,7 +35,7 @@ pub trait Asker: Send + Sync + std::fmt::Debug {
     /// Passes a question on, and does not wait. What is not answered within 30 s is denied by the broker itself.
     fn ask(&self, question: Question, reply: Reply);
 
-    /// The network of this run is over: what was asked for it needs no answer any more.
+    /// The network of this run is over: what was asked for it needs no answer any more. Said where something was.
     fn ended(&self, _run: &str) {}
 
     /// Whether it learns what a program needs, and is to hear what is let through.

@@ -264,6 +264,7 @@ impl Listener {
             FromBroker::Holds { .. } => false,
         };
         if let (true, FromBroker::Ready { digest, authority: _ }) = (expected, &frame) {
+            self.questions.judged_by(digest);
             self.summary.rules = Some(digest.clone());
         }
         if !expected {

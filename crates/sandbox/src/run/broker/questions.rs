@@ -2,10 +2,10 @@
 //! passed on, and no more wait than a few.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use egress::host::{AuthorityHost, authority};
-use egress::wire::{AllowedTraffic, Head};
+use egress::wire::{self, AllowedTraffic, Head};
 use policy::Plan;
 
 use super::rules::Rules;
@@ -19,15 +19,23 @@ const MAX_WAITING: usize = 64;
 pub(super) struct Questions {
     asker: Option<Arc<dyn Asker>>,
     run: String,
-    policy: String,
+    bound_to: BoundTo,
     waiting: Arc<AtomicUsize>,
+    /// Something was asked.
+    asked: AtomicBool,
 }
 
 impl Questions {
     pub(super) fn new(plan: &Plan, run: &str, asker: Option<Arc<dyn Asker>>) -> Self {
         let asker = asker.filter(|_| plan.policy.net.asks());
         let policy = format!("{} {}", plan.policy.name, plan.policy_digest());
-        Self { asker, run: run.to_owned(), policy, waiting: Arc::default() }
+        let bound_to = BoundTo { policy, started: wire::digest(&plan.policy.net.document()), now: None };
+        Self { asker, run: run.to_owned(), bound_to, waiting: Arc::default(), asked: AtomicBool::new(false) }
+    }
+
+    /// The broker judges by the rules of this digest from now on, and asks by them.
+    pub(super) fn judged_by(&mut self, digest: &str) {
+        self.bound_to.judged_by(digest);
     }
 
     /// Passes a question on; its answer goes the way of `rules`. `false` where it is not passed on, which is no.
@@ -40,7 +48,8 @@ impl Questions {
             return false;
         }
         let waits = Waits(Arc::clone(&self.waiting));
-        let (run, policy, host, rules) = (self.run.clone(), self.policy.clone(), host.to_owned(), rules.clone());
+        self.asked.store(true, Ordering::Relaxed);
+        let (run, policy, host, rules) = (self.run.clone(), self.bound_to.spelled(), host.to_owned(), rules.clone());
         let reply = move |allow| {
             drop(waits);
             rules.answer(id, allow);
@@ -54,7 +63,7 @@ impl Questions {
 impl Questions {
     /// No answer is of use any more.
     pub(super) fn end(&self) {
-        if self.waiting.load(Ordering::Relaxed) > 0 {
+        if self.asked.load(Ordering::Relaxed) {
             self.asker.iter().for_each(|asker| asker.ended(&self.run));
         }
     }
@@ -82,6 +91,26 @@ impl Questions {
     }
 }
 
+/// What answers are bound to that are remembered: the policy of the run, and its rules where others hold by now.
+#[derive(Debug)]
+struct BoundTo {
+    policy: String,
+    /// The digest of the rules that it was started with.
+    started: String,
+    /// The digest of others.
+    now: Option<String>,
+}
+
+impl BoundTo {
+    fn judged_by(&mut self, digest: &str) {
+        self.now = (digest != self.started).then(|| digest.to_owned());
+    }
+
+    fn spelled(&self) -> String {
+        self.now.as_ref().map_or_else(|| self.policy.clone(), |rules| format!("{} {rules}", self.policy))
+    }
+}
+
 /// A name in its one form.
 fn is_name(host: &str) -> bool {
     authority(host).is_some_and(|found| found.port.is_none() && found.host == AuthorityHost::Name(host.to_owned()))
@@ -104,5 +133,20 @@ struct Waits(Arc<AtomicUsize>);
 impl Drop for Waits {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_bound_to_the_rules_that_hold_when_somebody_is_asked() {
+        let mut bound = BoundTo { policy: "mine abc".to_owned(), started: "first".to_owned(), now: None };
+        assert_eq!(bound.spelled(), "mine abc");
+        bound.judged_by("second");
+        assert_eq!(bound.spelled(), "mine abc second");
+        bound.judged_by("first");
+        assert_eq!(bound.spelled(), "mine abc", "the same rules again are the same policy");
     }
 }

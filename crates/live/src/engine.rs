@@ -69,6 +69,10 @@ impl Run for Engine {
         self.files.network(&self.handle, net, secrets)
     }
 
+    fn hosts(&self, net: &Value) -> Result<Replaced, Failure> {
+        self.files.hosts(&self.handle, net)
+    }
+
     fn rules(&self) -> Result<Value, Failure> {
         Ok(self.files.rules())
     }

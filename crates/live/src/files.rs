@@ -34,8 +34,10 @@ pub(crate) struct Files {
     kept: RestoreSettings,
     /// The workspace on the host, for people.
     workspace: String,
-    /// The rules of its network.
+    /// The rules of its network; held for no longer than they are read or written.
     rules: Mutex<Present>,
+    /// Held while they are replaced: one after the other.
+    replacing: Mutex<()>,
     /// What its secrets are for.
     secrets: Value,
 }
@@ -61,7 +63,8 @@ impl Files {
         };
         let rules = Mutex::new(Present { net: policy.net.clone(), replaced: false });
         let secrets = secrets_document(&policy.secrets);
-        Self { places, log, kept: RestoreSettings::default(), workspace, rules, secrets }
+        let replacing = Mutex::default();
+        Self { places, log, kept: RestoreSettings::default(), workspace, rules, replacing, secrets }
     }
 
     fn present(&self) -> MutexGuard<'_, Present> {
@@ -92,20 +95,33 @@ impl Files {
         Ok(taken(applied))
     }
 
-    /// Replaces the rules of the network: first it is written down that somebody wants it, then what came of it.
+    /// Replaces the rules of the network.
     pub(crate) fn network(&self, handle: &Handle, net: &Value, secrets: Option<&Value>) -> Result<Replaced, Failure> {
-        let invalid = |what: String| Failure { code: Code::Invalid, message: what };
-        let read = Net::from_document(net).map_err(|mistakes| {
-            let first = mistakes.list.first().map_or("nothing says why", |mistake| mistake.what.as_str());
-            invalid(format!("`net` cannot be read: {first}"))
-        })?;
+        let read = read(net)?;
+        // What holds at the end is what the broker said last.
+        let _turn = self.turn();
+        self.replace(handle, read, secrets)
+    }
+
+    /// Replaces whom they allow; what is denied, the limits and the rest stay as they are when it is this one's turn.
+    pub(crate) fn hosts(&self, handle: &Handle, net: &Value) -> Result<Replaced, Failure> {
+        let read = read(net)?;
+        let _turn = self.turn();
+        let rest = self.present().net.clone();
+        self.replace(handle, with_hosts(read, rest), None)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.replacing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// First it is written down that somebody wants it, then what came of it.
+    fn replace(&self, handle: &Handle, read: Net, secrets: Option<&Value>) -> Result<Replaced, Failure> {
         let digest = policy::json::digest(&read.document());
         let record = |what: &str, more: &str| {
             let body = json!({ "state": what, "digest": digest, "rules": read.document(), "why": more });
             self.log.append(handle.id(), &Kind::egress_rules(), &body).map_err(|error| failure(error.into()))
         };
-        // One after the other: what holds at the end is what the broker said last.
-        let mut present = self.present();
         record("asked", "")?;
         let done = if secrets.is_none_or(|named| *named == self.secrets) {
             handle.replace_rules(&read)
@@ -114,7 +130,7 @@ impl Files {
         };
         let refused = match done {
             Ok(digest) => {
-                *present = Present { net: read.clone(), replaced: true };
+                *self.present() = Present { net: read.clone(), replaced: true };
                 return record("taken", "").map(|_| Replaced::Done { digest });
             }
             Err(Error::Refused(faults)) => faults.into_iter().next().map(rules_refused),
@@ -151,6 +167,19 @@ impl Files {
         let left_out = u64::try_from(about.left_out.len()).unwrap_or(u64::MAX);
         Ok(Snapshotted { id: about.id.clone(), name: about.name.clone(), bytes: about.bytes, left_out })
     }
+}
+
+/// A whole `[net]` table.
+fn read(net: &Value) -> Result<Net, Failure> {
+    Net::from_document(net).map_err(|mistakes| {
+        let first = mistakes.list.first().map_or("nothing says why", |mistake| mistake.what.as_str());
+        Failure { code: Code::Invalid, message: format!("`net` cannot be read: {first}") }
+    })
+}
+
+/// Whom one table allows, with the rest of another.
+fn with_hosts(hosts: Net, rest: Net) -> Net {
+    Net { mode: hosts.mode, presets: hosts.presets, allow: hosts.allow, ..rest }
 }
 
 /// As it is told to whoever asked; its place is the clause.
@@ -263,6 +292,20 @@ mod tests {
         for id in ["changes/ended", "snapshot/ended"] {
             assert_eq!(code(id, String::new()), Code::Ended);
         }
+    }
+
+    #[test]
+    fn other_hosts_leave_what_is_denied_and_the_limits() {
+        let net = |more: Value| {
+            let mut whole = Net::closed().document();
+            whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            read(&whole).unwrap()
+        };
+        let rest = net(json!({ "mode": "allow", "allow": ["a.test"], "deny": ["b.test"], "connections": 3 }));
+        let mixed = with_hosts(net(json!({ "mode": "allow", "allow": ["b.test", "c.test"], "connections": 9 })), rest);
+        let expected =
+            net(json!({ "mode": "allow", "allow": ["b.test", "c.test"], "deny": ["b.test"], "connections": 3 }));
+        assert_eq!(mixed.document(), expected.document());
     }
 
     #[test]

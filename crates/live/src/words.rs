@@ -167,6 +167,12 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         secrets: Option<serde_json::Value>,
     },
+    /// Replaces whom the rules of its network allow, at once with reading the others: what is denied, the limits and the rest stay
+    /// as they are by then. End: [`Replaced`].
+    Hosts {
+        /// A whole `[net]` table, of which `mode`, `presets` and `allow` are taken.
+        net: serde_json::Value,
+    },
     /// The rules of its network as they are now. End: the whole `[net]` table, as [`Ask::Network`] takes it.
     Rules {},
     /// Takes changes to the host, as they are now, while everything inside stands still. End: [`Taken`]; `unsupported` as above.

@@ -14,6 +14,7 @@ use super::carrier::Run;
 use super::client::{Client, ClientId, StreamKind, failure};
 use super::hub::{Hub, Note};
 use super::line::To;
+use super::network::RulesRequest;
 use super::program::now_ms;
 use crate::kernel::words::KernelAsk;
 use crate::wire::Owned;
@@ -90,6 +91,7 @@ impl Hub {
                     | Ask::Pause {}
                     | Ask::Changes {}
                     | Ask::Network { .. }
+                    | Ask::Hosts { .. }
                     | Ask::Rules {}
                     | Ask::Apply(_)
                     | Ask::Snapshot { .. }
@@ -164,9 +166,13 @@ impl Hub {
             Ask::Resume {} => return self.freeze((id, stream), false),
             Ask::Changes {} => return self.files((id, stream), |run| value(run.changes())),
             Ask::Network { net, secrets } => {
-                return self.files((id, stream), move |run| value(run.network(&net, secrets.as_ref())));
+                return self.queue_rules((id, stream), RulesRequest::All { net, secrets });
             }
-            Ask::Rules {} => return self.files((id, stream), move |run| value(run.rules())),
+            Ask::Hosts { net } => return self.queue_rules((id, stream), RulesRequest::Hosts { net }),
+            Ask::Rules {} => {
+                let rules = self.run.rules();
+                self.client(id, |client| client.end(stream, rules));
+            }
             Ask::Apply(wanted) => return self.files((id, stream), move |run| value(run.apply(&wanted))),
             Ask::Snapshot { name } => {
                 // As they are now: one that was made ready gets them when it is taken.
@@ -264,6 +270,11 @@ impl Hub {
     /// What came of it, to who asked, if he still waits.
     pub(super) fn read_files(&mut self, id: ClientId, stream: u32, done: Result<Value, Failure>) {
         self.reading = self.reading.saturating_sub(1);
+        self.tell(id, stream, done);
+    }
+
+    /// The result of what took its time, to who asked, if he still waits.
+    pub(super) fn tell(&mut self, id: ClientId, stream: u32, done: Result<Value, Failure>) {
         self.busy = Instant::now();
         // What is read of a sandbox that goes away meanwhile fails in whichever way: it is told as what it is.
         let done = done.map_err(|failed| match &self.ending {
@@ -302,7 +313,7 @@ impl Hub {
     }
 }
 
-fn value(done: Result<impl Serialize, Failure>) -> Result<Value, Failure> {
+pub(super) fn value(done: Result<impl Serialize, Failure>) -> Result<Value, Failure> {
     done.map(|done| serde_json::to_value(done).unwrap_or_default())
 }
 

@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use crate::words::{Apply, Changed, EndReason, Replaced, Snapshotted, Taken};
 
-/// What a supervisor asks of a run. Nothing here may wait but what gives a result, which is called in a thread of its own.
+/// What a supervisor asks of a run. Nothing here may wait but what gives a result, which is called in a thread of its own unless it
+/// says otherwise.
 pub trait Run: Send + Sync {
     /// Usage so far, as in the report of a run.
     fn usage(&self) -> Value;
@@ -56,7 +57,14 @@ pub trait Run: Send + Sync {
     fn network(&self, _net: &Value, _secrets: Option<&Value>) -> Result<Replaced, Failure> {
         Err(Failure { code: Code::Unsupported, message: "this sandbox has no broker, and reaches no host".to_owned() })
     }
-    /// The rules of its network as they are now: a whole `[net]` table.
+    /// The same of those whom a whole `[net]` table allows; the rest stays as it is.
+    ///
+    /// # Errors
+    /// As [`Run::network`].
+    fn hosts(&self, _net: &Value) -> Result<Replaced, Failure> {
+        Err(Failure { code: Code::Unsupported, message: "this sandbox has no broker, and reaches no host".to_owned() })
+    }
+    /// The rules of its network as they are now: a whole `[net]` table. Does not wait.
     ///
     /// # Errors
     /// `unsupported` where nobody knows them.

@@ -33,7 +33,7 @@ pub(super) enum StreamKind {
     End,
     /// It waits for the freezer.
     Freezer,
-    /// It waits for something with the files.
+    /// It waits for something with the files, or for other rules.
     Files,
     /// A context answers it.
     Kernel(PendingRequest),

@@ -16,6 +16,7 @@ use super::carrier::{Finish, Run};
 use super::client::{Client, ClientId, Role, StreamKind, end_frame, failure};
 use super::kernel::{Kernels, RequestOrigin};
 use super::line::{Agent, Breach, To};
+use super::network::RulesQueue;
 use super::program::{Program, now_ms};
 use super::stopped;
 use crate::kernel::KernelReply;
@@ -48,6 +49,8 @@ pub(super) enum Note {
     Counted(u64),
     /// What was asked of the files is done: for whom, and what came of it.
     Files(ClientId, u32, Result<serde_json::Value, Failure>),
+    /// What came of rules that a client asked for.
+    Rules(ClientId, u32, Result<serde_json::Value, Failure>),
 }
 
 /// The supervisor's mind.
@@ -71,6 +74,8 @@ pub(super) struct Hub {
     pub(super) freezing: Option<(bool, Vec<(ClientId, u32)>)>,
     /// So many look at the files, or wait for that.
     pub(super) reading: usize,
+    /// Who waits for other rules of the network.
+    pub(super) rules: RulesQueue,
     /// The agent is to have said by then who it is.
     hello: Option<Instant>,
     /// The agent is gone, and its run is to have ended by then.
@@ -103,6 +108,7 @@ impl Hub {
             busy: now,
             freezing: None,
             reading: 0,
+            rules: RulesQueue::default(),
             hello: None,
             gone: None,
             over: false,
@@ -148,6 +154,7 @@ impl Hub {
             Note::Counted(number) => self.counted(number),
             Note::Frozen(frozen, done) => self.frozen(frozen, &done),
             Note::Files(client, stream, done) => self.read_files(client, stream, done),
+            Note::Rules(client, stream, done) => self.set_rules(client, stream, done),
         }
         self.cut_the_stuck();
     }
@@ -225,6 +232,7 @@ impl Hub {
             || self.agent.is_used()
             || self.freezing.is_some()
             || self.reading > 0
+            || self.rules.is_busy()
             || self.setup.info.state != State::Running
         {
             return None;

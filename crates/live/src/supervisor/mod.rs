@@ -9,6 +9,7 @@ mod client;
 mod hub;
 mod kernel;
 mod line;
+mod network;
 mod program;
 mod programs;
 mod pump;

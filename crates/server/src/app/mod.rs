@@ -42,6 +42,8 @@ pub(crate) const MAX_LIFE_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// So many requests look through the audit log at once: each reads all of it.
 const LOOKS: usize = 2;
+/// So many requests wait at once for other rules of their sandboxes: a supervisor has places for twice as many.
+const RULE_CHANGES: usize = 8;
 
 /// What a server is told at its start.
 #[derive(Clone, Debug, Default)]
@@ -137,6 +139,8 @@ pub struct AppState {
     pub(crate) approvals: Option<Arc<dyn Approvals>>,
     /// So many look through the audit log at once.
     pub(crate) looks: tokio::sync::Semaphore,
+    /// So many wait at once for other rules of their sandboxes.
+    rule_changes: tokio::sync::Semaphore,
     /// Whether all requests that changed something are in the audit log.
     pub(crate) is_recorded: std::sync::atomic::AtomicBool,
     /// What is counted for `/metrics`.
@@ -206,6 +210,7 @@ impl AppState {
             room: Headroom::read,
             approvals: None,
             looks: tokio::sync::Semaphore::new(LOOKS),
+            rule_changes: tokio::sync::Semaphore::new(RULE_CHANGES),
             is_recorded: std::sync::atomic::AtomicBool::new(true),
             meters: Arc::default(),
             nets: Nets::default(),

@@ -74,7 +74,14 @@ impl AppState {
         };
         let lost = |_| Err(vec![crate::backend::failed("the rules could not be judged").into()]);
         let (net, secrets) = tokio::task::spawn_blocking(judge).await.unwrap_or_else(lost)?;
-        let done = call(&*self.sandboxes, &info.id, &Ask::Network { net, secrets }).await;
+        let ask = match part {
+            Part::All => Ask::Network { net, secrets },
+            // Who else replaces rules meanwhile keeps what is no part of this.
+            Part::Hosts => Ask::Hosts { net },
+        };
+        // A supervisor lets more wait than these, so that whoever has the host is never kept out by the owners of keys.
+        let _place = self.rule_changes.acquire().await;
+        let done = call(&*self.sandboxes, &info.id, &ask).await;
         match done.map_err(|failure: Failure| vec![failure.into()])? {
             Replaced::Done { digest } => Ok(digest),
             Replaced::Refused(refused) => Err(vec![not_taken(&refused)]),

@@ -62,6 +62,10 @@ impl Run for Bare {
         self.broker.then(|| Replaced::Done { digest: net.to_string() }).ok_or_else(none)
     }
 
+    fn hosts(&self, net: &Value) -> Result<Replaced, Failure> {
+        self.network(net, None)
+    }
+
     fn rules(&self) -> Result<Value, Failure> {
         let mut present = policy::value::Net::closed().document();
         let kept = json!({ "deny": ["denied.test"], "bytes": "1048576B", "bandwidth": "4096B/s", "connections": 7 });

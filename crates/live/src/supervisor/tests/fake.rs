@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use agent::frame::{Kind, Lane, MAX_DATA, WINDOW};
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::supervisor::{Finish, Run};
 use crate::wire::{self, Frames, Owned};
-use crate::words::EndReason;
+use crate::words::{Changed, EndReason, Replaced};
 
 /// A run that ends when it is told to.
 #[derive(Debug)]
@@ -30,6 +30,11 @@ pub(super) struct FakeRun {
     pub(super) stopped: Mutex<Arc<[Violation]>>,
     /// What its broker says when it is asked to count; none: it has no broker.
     pub(super) counts: Mutex<Option<Counts>>,
+    /// Rules that it was given, in their order.
+    pub(super) rules: Mutex<Vec<Value>>,
+    /// While this is so, nothing that takes its time is done.
+    held: Mutex<bool>,
+    released: Condvar,
 }
 
 /// What a broker does that is asked to count.
@@ -45,7 +50,17 @@ impl FakeRun {
     pub(super) fn new() -> Self {
         let (walls, freezer, kills) = (Mutex::default(), AtomicBool::new(true), AtomicU64::new(0));
         let (stopped, counts) = (Mutex::new(Arc::from([])), Mutex::default());
-        Self { end: watch::channel(None).0, walls, freezer, kills, stopped, counts }
+        let (rules, held, released) = (Mutex::default(), Mutex::default(), Condvar::new());
+        Self { end: watch::channel(None).0, walls, freezer, kills, stopped, counts, rules, held, released }
+    }
+
+    pub(super) fn hold(&self, held: bool) {
+        *self.held.lock().unwrap() = held;
+        self.released.notify_all();
+    }
+
+    fn wait(&self) {
+        drop(self.released.wait_while(self.held.lock().unwrap(), |held| *held).unwrap());
     }
 
     pub(super) fn finish(&self, reason: EndReason, message: &str) {
@@ -96,6 +111,25 @@ impl Run for FakeRun {
 
     fn set_wall(&self, from_now: Option<Duration>) {
         self.walls.lock().unwrap().push(from_now);
+    }
+
+    fn changes(&self) -> Result<Changed, Failure> {
+        self.wait();
+        Ok(Changed::default())
+    }
+
+    fn network(&self, net: &Value, _secrets: Option<&Value>) -> Result<Replaced, Failure> {
+        self.wait();
+        self.rules.lock().unwrap().push(net.clone());
+        Ok(Replaced::Done { digest: String::new() })
+    }
+
+    fn hosts(&self, net: &Value) -> Result<Replaced, Failure> {
+        self.network(net, None)
+    }
+
+    fn rules(&self) -> Result<Value, Failure> {
+        Ok(Value::Null)
     }
 
     fn freeze(&self, _frozen: bool) -> Result<(), Failure> {

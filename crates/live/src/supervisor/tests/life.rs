@@ -253,3 +253,28 @@ async fn a_program_that_was_not_started_yet_when_its_sandbox_ended_is_told_as_th
     let told = tokio::time::timeout(LONG, stream.reply()).await.unwrap().unwrap_err().failure();
     assert!(told.code == Code::Ended && told.message.contains("before it was started"), "{told}");
 }
+
+/// Who asks for other hosts on and on, or looks at files, is in nobody's way who closes the network.
+#[tokio::test]
+async fn rules_have_places_of_their_own_and_whole_tables_come_first() {
+    let live = live(With::default()).await;
+    let client = live.client().await;
+    live.run.hold(true);
+    let looks: Vec<_> = (0..2).map(|_| client.open(&Ask::Changes {}).unwrap()).collect();
+    let hosts = (0..10).map(|number| client.open(&Ask::Hosts { net: number.into() }).unwrap()).collect::<Vec<_>>();
+    let table = client.open(&Ask::Network { net: "closed".into(), secrets: None }).unwrap();
+    assert_eq!(client.call::<Value>(&Ask::Rules {}).await.unwrap(), Value::Null, "nobody waits to read them");
+    live.run.hold(false);
+    let mut ends = Vec::new();
+    for mut stream in looks.into_iter().chain(hosts).chain([table]) {
+        let Incoming::End(end) = stream.next().await.unwrap() else { panic!("it is no end") };
+        ends.push(end.map(drop).map_err(|failure| failure.code));
+    }
+    let mut expected = vec![Ok(()); 13];
+    // One is being replaced and eight wait.
+    expected[11] = Err(Code::TooMany);
+    assert_eq!(ends, expected);
+    let order: Vec<Value> = [0.into(), "closed".into()].into_iter().chain((1..9).map(Value::from)).collect();
+    assert_eq!(*live.run.rules.lock().unwrap(), order);
+    kill(&client).await;
+}

@@ -20,7 +20,7 @@ fn start(command: &Command, folder: &std::path::Path) -> (Agent, Child) {
         match command.start(theirs.as_fd(), log.as_fd(), log.as_fd()) {
             // Another test's child, between its fork and its exec, still holds the file open that was written here.
             Err(error) if error.errno.raw_os_error() == 26 && std::time::Instant::now() < end => {
-                std::thread::sleep(std::time::Duration::from_millis(10));
+                drop(sys::channel::wait(&[], Some(std::time::Duration::from_millis(10))));
             }
             child => return (Agent::of(ours), child.unwrap()),
         }

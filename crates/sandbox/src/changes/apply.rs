@@ -203,7 +203,7 @@ fn locked(root: &Dir, chosen: &[&Entry], guarding: &Guarding<'_>) -> Vec<Conflic
         if there.is_empty() || left == 0 {
             break;
         }
-        std::thread::sleep(BETWEEN_LOOKS);
+        drop(sys::channel::wait(&[], Some(BETWEEN_LOOKS)));
     }
     let conflict = |(entry, lock): &(&Entry, PathBuf)| {
         let why = format!("git is at work there: {} is there", show_path(lock));

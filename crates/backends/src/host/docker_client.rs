@@ -50,7 +50,7 @@ impl DockerClient {
         }
         let by = format!("the context `{}` of Docker's client ({by})", shown(&context));
         let folder = self.folder.as_deref().ok_or_else(|| format!("{by} is nowhere: there is no home folder"))?;
-        let place = folder.join("contexts/meta").join(sha256_hex(context.as_bytes())).join("meta.json");
+        let place = folder.join("contexts").join("meta").join(sha256_hex(context.as_bytes())).join("meta.json");
         let about = settings(&place)?.ok_or_else(|| format!("{by} is not there: {}", place.display()))?;
         let endpoint = field(&about, "Endpoints").and_then(|all| field(all, "docker"));
         let host = endpoint.and_then(|docker| field(docker, "Host")).and_then(Value::as_str);

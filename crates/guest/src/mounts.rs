@@ -262,7 +262,7 @@ impl Tree {
     }
 
     /// The working directory becomes what [`Tree::parent`] just gave.
-    fn stand_in(&mut self, parent: Fd) -> Done {
+    fn enter(&mut self, parent: Fd) -> Done {
         if parent == self.root()? {
             return self.stand_at_root();
         }
@@ -279,7 +279,7 @@ impl Tree {
         match bare::make_dir(parent, name, 0o755) {
             // It is ours and no link, so its name says where.
             Ok(()) => {
-                self.stand_in(parent)?;
+                self.enter(parent)?;
                 bare::mount_new(kind, name, attrs.bits(), options)?;
             }
             Err(Errno::EEXIST) => {
@@ -297,7 +297,7 @@ impl Tree {
     fn device(&mut self, path: &CStr, numbers: (u32, u32)) -> Done {
         let (parent, name) = self.parent(path)?;
         bare::make_file(parent, name, 0o644)?;
-        self.stand_in(parent)?;
+        self.enter(parent)?;
         bare::bind(path, name, false)?;
         if bare::status(parent, name)?.device != Some(numbers) {
             return Err(Errno::ENXIO);

@@ -109,7 +109,7 @@ impl Order {
         let tasks = self.group.as_ref().map(Group::tasks).unwrap_or_default();
         let spawn = Spawn {
             namespaces: self.namespaces,
-            cgroup: self.group.as_ref().and_then(Group::birthplace),
+            cgroup: self.group.as_ref().and_then(Group::v2_dir),
             tasks: &tasks,
             cgroup_namespace: self.cgroup_namespace,
             mounts: &[],

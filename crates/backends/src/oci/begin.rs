@@ -123,7 +123,7 @@ fn run(
     }
     let spawn = Spawn {
         namespaces: Namespaces::MOUNT,
-        cgroup: group.and_then(sys::cgroup::Group::birthplace),
+        cgroup: group.and_then(sys::cgroup::Group::v2_dir),
         tasks: &tasks,
         cgroup_namespace: false,
         mounts: &mounts,

@@ -161,7 +161,7 @@ impl Group {
 
     /// The v2 folder, for `CLONE_INTO_CGROUP`.
     #[must_use]
-    pub fn birthplace(&self) -> Option<BorrowedFd<'_>> {
+    pub fn v2_dir(&self) -> Option<BorrowedFd<'_>> {
         self.parts.iter().find(|part| part.version == Version::V2).map(|part| part.folder.as_fd())
     }
 

@@ -5,7 +5,7 @@
 //! [`Available`] or an error, and never skipped.
 //!
 //! *Does not promise*: to hold anything for processes that are not in the group. They must be born in it
-//! ([`Group::birthplace`]) or write themselves into it first thing ([`Group::tasks`]).
+//! ([`Group::v2_dir`]) or write themselves into it first thing ([`Group::tasks`]).
 //!
 //! *Kernel facts*: a foreign pid, or `cgroup.procs` on v1, waits for an RCU grace period (6 to 14 ms after a rest);
 //! `0` into v1 `tasks` does not. `cgroup.kill` 5.14, `memory.peak` 5.19. v1 memory counts kernel memory into

@@ -34,7 +34,7 @@ fn start(group: &Group, text: &std::ffi::CStr) -> crate::spawn::Child {
     let fds = [(null.as_fd(), 0), (null.as_fd(), 1), (null.as_fd(), 2)];
     crate::spawn::Spawn {
         namespaces: crate::spawn::Namespaces::NONE,
-        cgroup: group.birthplace(),
+        cgroup: group.v2_dir(),
         tasks: &group.tasks(),
         cgroup_namespace: true,
         mounts: &[],
@@ -224,7 +224,7 @@ fn measure_ways_into_a_group() {
         let tasks = group.tasks();
         let spawn = crate::spawn::Spawn {
             namespaces: crate::spawn::Namespaces::NONE,
-            cgroup: group.birthplace().filter(|_| matches!(way, 1 | 3 | 4)),
+            cgroup: group.v2_dir().filter(|_| matches!(way, 1 | 3 | 4)),
             tasks: if way >= 2 { &tasks } else { &[] },
             cgroup_namespace: way == 4,
             mounts: &[],

@@ -100,7 +100,7 @@ impl Files {
         let read = read(net)?;
         // What holds at the end is what the broker said last.
         let _turn = self.turn();
-        self.replace(handle, read, secrets)
+        self.replace(handle, &read, secrets)
     }
 
     /// Replaces whom they allow; what is denied, the limits and the rest stay as they are when it is this one's turn.
@@ -108,7 +108,7 @@ impl Files {
         let read = read(net)?;
         let _turn = self.turn();
         let rest = self.present().net.clone();
-        self.replace(handle, with_hosts(read, rest), None)
+        self.replace(handle, &with_hosts(read, rest), None)
     }
 
     fn turn(&self) -> MutexGuard<'_, ()> {
@@ -116,7 +116,7 @@ impl Files {
     }
 
     /// First it is written down that somebody wants it, then what came of it.
-    fn replace(&self, handle: &Handle, read: Net, secrets: Option<&Value>) -> Result<Replaced, Failure> {
+    fn replace(&self, handle: &Handle, read: &Net, secrets: Option<&Value>) -> Result<Replaced, Failure> {
         let digest = policy::json::digest(&read.document());
         let record = |what: &str, more: &str| {
             let body = json!({ "state": what, "digest": digest, "rules": read.document(), "why": more });
@@ -124,7 +124,7 @@ impl Files {
         };
         record("asked", "")?;
         let done = if secrets.is_none_or(|named| *named == self.secrets) {
-            handle.replace_rules(&read)
+            handle.replace_rules(read)
         } else {
             Err(other_secrets())
         };

@@ -81,7 +81,7 @@ impl Desk {
         match self.ask(&question) {
             Some(Asked::Waits(opened, parked)) => {
                 tokio::task::spawn_local(
-                    async move { reply(waited(&opened, &question, parked).await.unwrap_or(false)) },
+                    async move { reply(waited(&opened, &question, *parked).await.unwrap_or(false)) },
                 );
             }
             Some(Asked::Answered { allow, approval, stands }) => {
@@ -147,7 +147,7 @@ impl Desk {
         match parked.known() {
             None => {
                 opened.record(question, "asked", parked.id(), 1)?;
-                Some(Asked::Waits(opened, parked))
+                Some(Asked::Waits(opened, Box::new(parked)))
             }
             // Where a remembered approval answers, nobody is asked.
             Some(answer) => {
@@ -207,7 +207,7 @@ impl Desk {
 
 /// What came of a question at once.
 enum Asked {
-    Waits(Rc<Opened>, Parked),
+    Waits(Rc<Opened>, Box<Parked>),
     Answered { allow: bool, approval: String, stands: bool },
 }
 

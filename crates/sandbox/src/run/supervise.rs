@@ -102,6 +102,7 @@ pub(super) struct Watch<'a, 'v> {
     passed: Passed,
     /// Whether it ran since the last sample, and when there was a whole look.
     rest: Rest,
+    rested: bool,
     looked_at: Instant,
     /// Bytes in the places of limited size.
     disk: Option<u64>,
@@ -169,6 +170,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             blindness: Blindness::new(watches.hostile),
             passed: Passed::default(),
             rest: Rest::new(ticks),
+            rested: false,
             looked_at: now,
             disk: None,
             done: false,
@@ -446,7 +448,9 @@ impl<'a, 'v> Watch<'a, 'v> {
     /// Whether nothing of it can have changed since the last sample.
     fn sleeps(&mut self, now: Instant) -> bool {
         let slept = self.rest.slept(self.running.ran_us());
-        let settled = !self.is_close() && !self.result.sample.sockets_full;
+        // One whole look comes when it has stopped: for what was not due at the last one.
+        let rested = std::mem::replace(&mut self.rested, slept);
+        let settled = rested && !self.is_close() && !self.result.sample.sockets_full;
         slept && settled && now.saturating_duration_since(self.looked_at) < ASLEEP
     }
 

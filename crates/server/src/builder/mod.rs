@@ -40,7 +40,7 @@ const IMAGE: &str = "image:";
 #[derive(Clone, Debug)]
 enum BuildOrigin {
     /// What is here; of an image, its digest.
-    Here { kept: BuiltTemplate, digest: Option<String> },
+    Here { kept: Box<BuiltTemplate>, digest: Option<String> },
     /// An image that is to be brought first.
     Absent(String),
 }
@@ -49,7 +49,7 @@ impl BuildOrigin {
     fn of_image(image: BaseImage, asked: &BuildRequest) -> Self {
         let BaseImage { base, digest, path } = image;
         let place = asked.place.clone().unwrap_or_else(usual_place);
-        Self::Here { kept: BuiltTemplate { path, place, ..begun_as(base) }, digest }
+        Self::Here { kept: Box::new(BuiltTemplate { path, place, ..begun_as(base) }), digest }
     }
 }
 
@@ -269,7 +269,7 @@ impl AppState {
             kept.place = place;
         }
         // What its sandboxes begin with is said anew.
-        Ok(BuildOrigin::Here { kept: BuiltTemplate { begin: live::Begin::default(), ..kept }, digest: None })
+        Ok(BuildOrigin::Here { kept: Box::new(BuiltTemplate { begin: live::Begin::default(), ..kept }), digest: None })
     }
 
     /// How programs of a build reach registries; none where the ceiling of the key does not let them. And what is to be said of it.

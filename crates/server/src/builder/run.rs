@@ -214,7 +214,7 @@ impl Building {
     /// What it begins as, and the digest of an image. One that is not here is brought.
     async fn begun_as(&self) -> Result<(BuiltTemplate, Option<String>), Problem> {
         let name = match &self.origin {
-            BuildOrigin::Here { kept, digest } => return Ok((kept.clone(), digest.clone())),
+            BuildOrigin::Here { kept, digest } => return Ok((BuiltTemplate::clone(kept), digest.clone())),
             BuildOrigin::Absent(name) => name,
         };
         self.work.say(Level::Info, FIRST, &format!("bringing the image {name}"));
@@ -227,7 +227,7 @@ impl Building {
         // As of an image that was here when the build was asked for.
         let order = self.app.order_of_kept(&self.template, &self.found, &kept)?;
         self.app.plan(&self.key, order).await.map_err(Problem::all)?;
-        Ok((kept, digest))
+        Ok((*kept, digest))
     }
 
     /// Its sandbox, and how many steps were done in it by an earlier build.

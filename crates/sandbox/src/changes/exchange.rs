@@ -436,28 +436,14 @@ fn conflict(entry: &Entry, id: &'static str, why: &str) -> ExchangeError {
 mod tests {
     use super::*;
 
-    fn entry((path, change): &(&str, Change)) -> Entry {
-        Entry {
-            path: path.into(),
-            change: *change,
-            kind: Kind::File,
-            mode: 0o644,
-            size: 0,
-            sha256: None,
-            target: None,
-            stripped: false,
-            base: None,
-            touched: false,
-        }
-    }
-
     #[test]
     fn what_is_staged_stands_where_a_run_of_the_same_workspace_has_a_layer() {
         let folder = tempfile::tempdir().unwrap();
         let top = folder.path().canonicalize().unwrap();
         let root = Dir::open(&top).unwrap();
         let staged = |todo: &[(&str, Change)]| {
-            let entries: Vec<Entry> = todo.iter().map(entry).collect();
+            let entries: Vec<Entry> =
+                todo.iter().map(|(path, change)| Entry::plain(path, *change, Kind::File)).collect();
             staged_in(&root, &entries.iter().collect::<Vec<_>>())
         };
         assert_eq!(staged(&[("a", Change::Added)]), Path::new(""), "there is none");

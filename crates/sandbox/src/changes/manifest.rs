@@ -104,6 +104,25 @@ pub struct Entry {
     pub touched: bool,
 }
 
+#[cfg(test)]
+impl Entry {
+    /// One with no content and nothing before it.
+    pub(super) fn plain(path: &str, change: Change, kind: Kind) -> Self {
+        Self {
+            path: path.into(),
+            change,
+            kind,
+            mode: 0o644,
+            size: 0,
+            sha256: None,
+            target: None,
+            stripped: false,
+            base: None,
+            touched: false,
+        }
+    }
+}
+
 /// Something that is not carried over, or not as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {

@@ -75,18 +75,7 @@ mod tests {
     fn entries(all: &[(&str, Change)]) -> Vec<Entry> {
         let entry = |(path, change): &(&str, Change)| {
             let kind = if path.ends_with('/') { Kind::Dir } else { Kind::File };
-            Entry {
-                path: path.trim_end_matches('/').into(),
-                change: *change,
-                kind,
-                mode: 0o644,
-                size: 0,
-                sha256: None,
-                target: None,
-                stripped: false,
-                base: None,
-                touched: false,
-            }
+            Entry::plain(path.trim_end_matches('/'), *change, kind)
         };
         let mut all: Vec<Entry> = all.iter().map(entry).collect();
         all.sort_by(|a, b| (&a.path, a.change).cmp(&(&b.path, b.change)));

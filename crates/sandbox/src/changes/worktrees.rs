@@ -9,11 +9,9 @@ use rustix::fs::FileType;
 
 use super::guarded::{Guarding, MAX_JUDGED, in_git};
 use super::manifest::Manifest;
-use crate::protect::{self, Branches, Hash, NewObjects, split};
+use crate::protect::{self, Branches, Hash, MAX_POINTER, NewObjects, split};
 use crate::state::{Cross, Dir};
 
-/// No file that says where another lies, or which branch one is on, is larger.
-const MAX_POINTER: u64 = 8192;
 /// A larger configuration says of no working tree where it lies.
 const MAX_CONFIG: u64 = 1 << 20;
 /// Why what belongs to a worktree is held.

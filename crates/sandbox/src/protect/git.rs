@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use crate::state::{Dir, path_text};
 
-/// The most of a pointer file that is read.
-const MAX_POINTER: u64 = 8192;
+/// Most bytes that are read of a file that says where another one lies, or which branch is checked out.
+pub const MAX_POINTER: u64 = 8192;
 
 /// What git needs that does not lie in the workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -8,12 +8,12 @@ use rustix::io::Errno;
 use sha1::{Digest as _, Sha1};
 use sha2::{Digest as _, Sha256};
 
-use super::{git, gitconfig};
+use super::git::{self, MAX_POINTER};
+use super::gitconfig;
 use crate::state::Dir;
 
 /// A larger configuration says nothing here.
 const MAX_CONFIG: u64 = 1 << 20;
-const MAX_POINTER: u64 = 8192;
 
 /// How git reads the indices of a repository. Nothing in one says it, and a run could write one that reads in two ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

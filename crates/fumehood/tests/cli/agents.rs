@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::House;
+use super::Fixture;
 use super::net::question;
 use super::net_tls::{Tls, tls_server};
 
@@ -50,22 +50,22 @@ fn api(host: &str, header: &'static str) -> (u16, String, Arc<Mutex<Vec<String>>
     (port, pem, sent)
 }
 
-fn install(house: &House, name: &str, text: &str) {
-    let bin = house.path("bin");
+fn install(fixture: &Fixture, name: &str, text: &str) {
+    let bin = fixture.path("bin");
     std::fs::create_dir_all(&bin).unwrap();
     std::fs::write(bin.join(name), text).unwrap();
     std::fs::set_permissions(bin.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn house() -> House {
-    let house = House::new();
-    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", house.path("bin").display());
-    house.with("PATH", &path).with("ANTHROPIC_API_KEY", KEY)
+fn fixture() -> Fixture {
+    let fixture = Fixture::new();
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", fixture.path("bin").display());
+    fixture.with("PATH", &path).with("ANTHROPIC_API_KEY", KEY)
 }
 
-/// Folders outside with what an agent of this house was given: the copy of its settings names the house.
-fn left(house: &House) -> Vec<std::path::PathBuf> {
-    let home = house.dir.path().to_str().unwrap();
+/// Folders outside with what an agent of this fixture was given: the copy of its settings names the fixture.
+fn left(fixture: &Fixture) -> Vec<std::path::PathBuf> {
+    let home = fixture.dir.path().to_str().unwrap();
     let is_ours = |path: &std::path::PathBuf| {
         let copied = ["settings/.aider.conf.yml", "settings/.claude/settings.json"];
         path.to_string_lossy().contains("/fumehood-agent-")
@@ -76,20 +76,20 @@ fn left(house: &House) -> Vec<std::path::PathBuf> {
 
 #[test]
 fn an_agent_works_with_its_key_outside_and_a_copy_of_its_settings() {
-    let (house, (port, pem, sent)) = (house(), api("api.anthropic.com", "x-api-key"));
-    install(&house, "claude", STAND_IN);
-    std::fs::create_dir(house.path(".claude")).unwrap();
-    let settings = house.path(".claude/settings.json");
-    let home = house.dir.path().display();
+    let (fixture, (port, pem, sent)) = (fixture(), api("api.anthropic.com", "x-api-key"));
+    install(&fixture, "claude", STAND_IN);
+    std::fs::create_dir(fixture.path(".claude")).unwrap();
+    let settings = fixture.path(".claude/settings.json");
+    let home = fixture.dir.path().display();
     let text = format!("{{\"theme\":\"dark\",\"home\":\"{home}\",\"apiKeyHelper\":\"cat ~/key\"}}");
     std::fs::write(&settings, text).unwrap();
-    std::fs::write(house.path(".claude/.credentials.json"), KEY).unwrap();
+    std::fs::write(fixture.path(".claude/.credentials.json"), KEY).unwrap();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("corp.pem"), pem).unwrap();
     let ca = format!("net.ca=[\"{}\"]", folder.path().join("corp.pem").display());
     let rule = format!("net.allow=[{{ host = \"api.anthropic.com\", ports = [443], address = \"127.0.0.1:{port}\" }}]");
     let said =
-        house.run(&["agent", "--json", "--memory", "512M", "--set", &rule, "--set", &ca, "claude", "-p", "do it"]);
+        fixture.run(&["agent", "--json", "--memory", "512M", "--set", &rule, "--set", &ca, "claude", "-p", "do it"]);
     assert_eq!(said.code, 0, "{said:?}");
     let report = said.json();
     let stars = "*".repeat(KEY.len());
@@ -100,12 +100,12 @@ fn an_agent_works_with_its_key_outside_and_a_copy_of_its_settings() {
     assert!(sent.lock().unwrap()[0].to_lowercase().contains(&format!("x-api-key: {KEY}\r\n")), "{sent:?}");
     assert!(!format!("{said:?}").contains(KEY), "{said:?}");
     assert!(std::fs::read_to_string(&settings).unwrap().contains("dark"), "the caller's own settings stay");
-    assert!(!house.path("work/made.txt").exists(), "what it changes waits");
-    let diff = house.run(&["diff"]);
+    assert!(!fixture.path("work/made.txt").exists(), "what it changes waits");
+    let diff = fixture.run(&["diff"]);
     assert!(diff.code == 1 && diff.out.contains("made.txt"), "{diff:?}");
-    assert_eq!(house.run(&["apply"]).code, 0);
-    assert!(house.path("work/made.txt").exists());
-    assert_eq!(left(&house), Vec::<std::path::PathBuf>::new(), "the copy is gone");
+    assert_eq!(fixture.run(&["apply"]).code, 0);
+    assert!(fixture.path("work/made.txt").exists());
+    assert_eq!(left(&fixture), Vec::<std::path::PathBuf>::new(), "the copy is gone");
 }
 
 /// Asks its API as the others do, with the key that it was given, and says what came of it.
@@ -129,12 +129,12 @@ fn each_agent_asks_its_own_api_with_a_key_that_is_not_inside() {
         ("opencode", "generativelanguage.googleapis.com", "x-goog-api-key", "{}", "GOOGLE_GENERATIVE_AI_API_KEY"),
     ] {
         let (port, pem, sent) = api(host, header);
-        let house = House::new();
-        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", house.path("bin").display());
-        let house = house.with("PATH", &path).with(variable, KEY);
+        let fixture = Fixture::new();
+        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", fixture.path("bin").display());
+        let fixture = fixture.with("PATH", &path).with(variable, KEY);
         let how = format!("HOW = {:?}\nhost, header", (host, header, form, variable));
         install(
-            &house,
+            &fixture,
             agent,
             &OTHERS.replace("host, header, form, variable = HOW", &format!("{how}, form, variable = HOW")),
         );
@@ -142,7 +142,7 @@ fn each_agent_asks_its_own_api_with_a_key_that_is_not_inside() {
         std::fs::write(folder.path().join("corp.pem"), pem).unwrap();
         let ca = format!("net.ca=[\"{}\"]", folder.path().join("corp.pem").display());
         let rule = format!("net.allow=[{{ host = \"{host}\", ports = [443], address = \"127.0.0.1:{port}\" }}]");
-        let said = house.run(&["agent", "--json", "--memory", "512M", "--set", &rule, "--set", &ca, agent]);
+        let said = fixture.run(&["agent", "--json", "--memory", "512M", "--set", &rule, "--set", &ca, agent]);
         assert_eq!(said.code, 0, "{agent}: {said:?}");
         let report = said.json();
         assert_eq!(report["stdout"], "True True False\nanother vendor is closed\n", "{agent}: {report}");
@@ -156,76 +156,76 @@ fn each_agent_asks_its_own_api_with_a_key_that_is_not_inside() {
 /// What an agent was given lies outside in a folder; who is killed leaves it, and the next start takes it away.
 #[test]
 fn what_a_killed_agent_leaves_the_next_start_takes_away() {
-    let house = house();
-    install(&house, "aider", "#!/bin/sh\nexec sleep 60\n");
-    std::fs::write(house.path(".aider.conf.yml"), format!("# {}\n", house.dir.path().display())).unwrap();
-    let mut agent = house.command(&["agent", "--memory", "512M", "aider"]);
+    let fixture = fixture();
+    install(&fixture, "aider", "#!/bin/sh\nexec sleep 60\n");
+    std::fs::write(fixture.path(".aider.conf.yml"), format!("# {}\n", fixture.dir.path().display())).unwrap();
+    let mut agent = fixture.command(&["agent", "--memory", "512M", "aider"]);
     let mut agent = agent.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
     let begun = std::time::Instant::now();
-    while left(&house).is_empty() {
+    while left(&fixture).is_empty() {
         assert!(begun.elapsed().as_secs() < 30, "no folder was made");
         std::thread::park_timeout(std::time::Duration::from_millis(20));
     }
     agent.kill().unwrap();
     agent.wait().unwrap();
-    assert_eq!(left(&house).len(), 1);
-    let said = house.run(&["run", "-q", "--", "true"]);
+    assert_eq!(left(&fixture).len(), 1);
+    let said = fixture.run(&["run", "-q", "--", "true"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(left(&house), Vec::<std::path::PathBuf>::new());
+    assert_eq!(left(&fixture), Vec::<std::path::PathBuf>::new());
 }
 
 #[test]
 fn without_a_key_it_is_said_and_without_the_agent_it_is_refused() {
-    let house = House::new();
-    let said = house.run(&["agent", "codex"]);
+    let fixture = Fixture::new();
+    let said = fixture.run(&["agent", "codex"]);
     assert!(said.code == 126 && said.err.contains("npm install -g @openai/codex"), "{said:?}");
-    let unknown = house.run(&["agent", "claud"]);
+    let unknown = fixture.run(&["agent", "claud"]);
     assert!(unknown.code == 125 && unknown.err.contains("fumehood agent claude"), "{unknown:?}");
-    let listed = house.run(&["agent", "ls", "--json"]);
+    let listed = fixture.run(&["agent", "ls", "--json"]);
     assert!(listed.code == 0 || listed.code == 125, "{listed:?}");
-    let house = super::agents::house();
-    install(&house, "aider", "#!/bin/sh\necho \"${OPENAI_API_KEY-none} $1\"\n");
-    let said = house.run(&["agent", "--no-key", "--memory", "512M", "aider", "--", "--version"]);
+    let fixture = super::agents::fixture();
+    install(&fixture, "aider", "#!/bin/sh\necho \"${OPENAI_API_KEY-none} $1\"\n");
+    let said = fixture.run(&["agent", "--no-key", "--memory", "512M", "aider", "--", "--version"]);
     assert_eq!((said.code, said.out.as_str()), (0, "none --version\n"), "{said:?}");
-    let listed = house.run(&["agent", "--json", "ls"]).json();
+    let listed = fixture.run(&["agent", "--json", "ls"]).json();
     let aider = &listed["agents"][0];
     assert!(aider["name"] == "aider" && aider["program"].as_str().unwrap().ends_with("bin/aider"), "{listed}");
-    let house = House::new().with("PATH", &format!("{}:/usr/bin:/bin", house.path("bin").display()));
-    let said = house.run(&["agent", "--memory", "512M", "aider"]);
+    let fixture = Fixture::new().with("PATH", &format!("{}:/usr/bin:/bin", fixture.path("bin").display()));
+    let said = fixture.run(&["agent", "--memory", "512M", "aider"]);
     let told = ["has no key", "ANTHROPIC_API_KEY or OPENAI_API_KEY", "fumehood agent aider", "--no-key"];
     assert!(said.code == 126 && told.iter().all(|one| said.err.contains(one)), "{said:?}");
     for own in [["--no-key", "--memory=512M"], ["--set=limits.memory=512M", "--set=limits.pids=64"]] {
-        let said = house.run(&[&["agent"], &own[..], &["aider"]].concat());
+        let said = fixture.run(&[&["agent"], &own[..], &["aider"]].concat());
         assert!(said.code == 0 && said.err.contains("has no key"), "{said:?}");
     }
     // A login that is there is named, and not copied.
-    let house = House::new();
-    let path = format!("{}:/usr/bin:/bin", house.path("bin").display());
-    let house = house.with("PATH", &path);
-    install(&house, "claude", "#!/bin/sh\nls -A \"$HOME/.claude\"\n");
-    std::fs::create_dir_all(house.path(".claude")).unwrap();
-    std::fs::write(house.path(".claude/.credentials.json"), "{}").unwrap();
-    let said = house.run(&["agent", "claude"]);
+    let fixture = Fixture::new();
+    let path = format!("{}:/usr/bin:/bin", fixture.path("bin").display());
+    let fixture = fixture.with("PATH", &path);
+    install(&fixture, "claude", "#!/bin/sh\nls -A \"$HOME/.claude\"\n");
+    std::fs::create_dir_all(fixture.path(".claude")).unwrap();
+    std::fs::write(fixture.path(".claude/.credentials.json"), "{}").unwrap();
+    let said = fixture.run(&["agent", "claude"]);
     assert!(said.code == 126 && said.err.contains("`~/.claude/.credentials.json` is not copied"), "{said:?}");
-    let said = house.run(&["agent", "--no-key", "--memory", "512M", "claude"]);
+    let said = fixture.run(&["agent", "--no-key", "--memory", "512M", "claude"]);
     assert_eq!((said.code, said.out.as_str()), (0, ""), "{said:?}");
 }
 
 /// What its settings say it can read: a secret whose file is among them would be inside.
 #[test]
 fn a_secrets_file_among_the_settings_is_refused() {
-    let house = house();
-    install(&house, "claude", "#!/bin/sh\necho began\n");
-    std::fs::create_dir_all(house.path(".claude")).unwrap();
+    let fixture = fixture();
+    install(&fixture, "claude", "#!/bin/sh\necho began\n");
+    std::fs::create_dir_all(fixture.path(".claude")).unwrap();
     for (name, code) in [(".claude/note.md", 126), ("elsewhere", 0)] {
-        std::fs::write(house.path(name), "canary-0123456789\n").unwrap();
-        let from = house.path(name);
+        std::fs::write(fixture.path(name), "canary-0123456789\n").unwrap();
+        let from = fixture.path(name);
         let secret = format!(
             "secrets.x={{ from = \"file:{}\", hosts = [\"h.test\"], as = {{ header = \"Authorization\" }} }}",
             from.display()
         );
         let rule = "net.allow=[{ host = \"api.anthropic.com\", ports = [443] }, { host = \"h.test\", ports = [443] }]";
-        let said = house.run(&["agent", "--memory", "512M", "--set", rule, "--set", &secret, "claude"]);
+        let said = fixture.run(&["agent", "--memory", "512M", "--set", rule, "--set", &secret, "claude"]);
         assert_eq!(said.code, code, "{name}: {said:?}");
         assert_eq!(said.out.contains("began"), code == 0, "{name}: {said:?}");
         assert!(code == 0 || said.err.contains("lies in `$DIR/.claude`"), "{name}: {said:?}");
@@ -282,7 +282,7 @@ git push -q origin HEAD:main && echo pushed || echo refused
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a repository is made by git itself")]
 fn a_push_waits_for_a_person() {
-    let (house, folder) = (house(), tempfile::tempdir().unwrap());
+    let (fixture, folder) = (fixture(), tempfile::tempdir().unwrap());
     let run = |words: &[&str]| {
         let mut git = std::process::Command::new("git");
         git.args(words).env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_COUNT", "0");
@@ -300,7 +300,7 @@ fn a_push_waits_for_a_person() {
     let root = folder.path().to_owned();
     let (port, pem) = tls_server("github.com", move |stream| git(&root, stream));
     std::fs::write(folder.path().join("corp.pem"), pem).unwrap();
-    install(&house, "aider", PUSHES);
+    install(&fixture, "aider", PUSHES);
     let ca = format!("net.ca=[\"{}\"]", folder.path().join("corp.pem").display());
     // The rules of the presets `github-read` and `github-push`, with where the name is in this test.
     let rule =
@@ -314,15 +314,15 @@ fn a_push_waits_for_a_person() {
     let push = |message: &str, answer: &[&str]| {
         let ours = ["--set", "net.presets=[]", "--set", &pin, "--set", &ca];
         let flags = [&["agent", "--json", "--memory", "512M"][..], &ours, &["aider", message]].concat();
-        let mut child = house.command(&flags);
+        let mut child = fixture.command(&flags);
         let child = child.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
-        let asked = question(&house, "github.com");
+        let asked = question(&fixture, "github.com");
         let shown = (asked["tool"].as_str(), asked["method"].as_str(), asked["path"].as_str());
         assert_eq!(shown, (Some("net:request"), Some("POST"), Some("/a/kept/git-receive-pack")), "{asked}");
         assert_eq!(run(&["-C", bare, "log", "--format=%s", "main"]).matches(message).count(), 0, "it waits");
         let words = [&["approvals", answer[0], asked["id"].as_str().unwrap()], &answer[1..]].concat();
-        assert_eq!(house.run(&words).code, 0);
-        house.said(&child.wait_with_output().unwrap()).json()
+        assert_eq!(fixture.run(&words).code, 0);
+        fixture.said(&child.wait_with_output().unwrap()).json()
     };
     let report = push("agreed", &["approve"]);
     assert_eq!(report["stdout"], "fetched\npushed\n", "{report}");
@@ -332,7 +332,7 @@ fn a_push_waits_for_a_person() {
     let told = report["violations"].as_array().unwrap().iter().find(|one| one["id"] == "net.allow/answered");
     assert_eq!(told.unwrap()["clause"], "net.allow", "{report}");
     assert_eq!(run(&["-C", bare, "log", "--format=%s", "main"]), "agreed\nfirst\n");
-    let all = house.run(&["approvals", "ls", "--all", "--json"]).json();
+    let all = fixture.run(&["approvals", "ls", "--all", "--json"]).json();
     assert_eq!(all["calls"].as_array().unwrap().len(), 2, "nothing else is asked: {all}");
-    assert!(house.run(&["audit", "show", "--net", "--json"]).out.contains("git-receive-pack"));
+    assert!(fixture.run(&["audit", "show", "--net", "--json"]).out.contains("git-receive-pack"));
 }

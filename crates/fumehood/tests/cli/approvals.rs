@@ -9,12 +9,15 @@ use policy::tools::Approval;
 use sandbox::state::{Places, State};
 use serde_json::{Value as Json, json};
 
-use crate::{House, Terminal};
+use crate::{Fixture, Terminal};
 
-/// The store of a house, as a gateway opens it.
-fn store(house: &House) -> Approvals {
-    let places =
-        Places { fumehood_state: Some(house.state()), euid: rustix::process::geteuid().as_raw(), ..Places::default() };
+/// The store of a fixture, as a gateway opens it.
+fn store(fixture: &Fixture) -> Approvals {
+    let places = Places {
+        fumehood_state: Some(fixture.state()),
+        euid: rustix::process::geteuid().as_raw(),
+        ..Places::default()
+    };
     Approvals::open(State::open(&places).unwrap().path()).unwrap()
 }
 
@@ -41,53 +44,53 @@ fn answer(parked: Parked) -> ApprovalAnswer {
 
 #[test]
 fn what_waits_is_listed_shown_and_approved_and_the_audit_log_knows_it() {
-    let house = House::new();
-    let store = store(&house);
-    house.run(&["approvals", "ls"]).is(0, "", "nothing waits for an answer\n");
+    let fixture = Fixture::new();
+    let store = store(&fixture);
+    fixture.run(&["approvals", "ls"]).is(0, "", "nothing waits for an answer\n");
     let parked = park(&store, json!({"to": "bob@pаypal.com", "body": "\u{1b}[2Jhello \u{202e}gnp"}));
     let id = parked.id().to_owned();
 
-    let listed = house.run(&["approvals", "ls"]);
+    let listed = fixture.run(&["approvals", "ls"]);
     assert!(
         listed.out.contains(id.get(..10).unwrap()) && listed.out.contains("a mail leaves the house"),
         "{}",
         listed.out
     );
-    let shown = house.run(&["approvals", "show", id.get(..8).unwrap()]);
+    let shown = fixture.run(&["approvals", "show", id.get(..8).unwrap()]);
     assert!(shown.out.contains(r#""to": "bob@p\u{430}ypal.com""#), "{}", shown.out);
     assert!(shown.out.contains(r#""body": "\u{1b}[2Jhello \u{202e}gnp""#), "{}", shown.out);
     assert!(shown.out.contains("look: `\\u{430}` looks like `a`") && !shown.out.contains('\u{1b}'), "{}", shown.out);
-    let json = house.run(&["approvals", "show", &id, "--json"]).json();
+    let json = fixture.run(&["approvals", "show", &id, "--json"]).json();
     assert_eq!(json["call"]["args"]["to"], "bob@pаypal.com", "programs get it as it is");
     assert_eq!(json["call"]["state"], "waiting");
 
-    let said = house.run(&["approvals", "approve", &id]);
+    let said = fixture.run(&["approvals", "approve", &id]);
     assert_eq!(said.code, 0, "{said:?}");
     assert!(answer(parked).is_approved());
-    let again = house.run(&["approvals", "approve", &id]);
+    let again = fixture.run(&["approvals", "approve", &id]);
     assert_eq!((again.code, again.err.as_str()), (1, "too late: the call is approved already\n"));
-    assert_eq!(house.run(&["approvals", "deny", &id]).code, 1);
+    assert_eq!(fixture.run(&["approvals", "deny", &id]).code, 1);
 
-    let events = house.run(&["audit", "show", "--kind", "approval", "--json"]).json();
+    let events = fixture.run(&["audit", "show", "--kind", "approval", "--json"]).json();
     let kinds: Vec<_> = events["events"].as_array().unwrap().iter().map(|e| e["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds[..3], ["approval.approved", "approval.approved", "approval.lost"]);
     assert_eq!(events["events"][0]["body"]["id"], id);
-    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+    assert_eq!(fixture.run(&["audit", "verify"]).code, 0);
 }
 
 #[test]
 fn a_denial_carries_its_words_to_the_agent() {
-    let house = House::new();
-    let parked = park(&store(&house), json!({"to": "a"}));
-    let said = house.run(&["approvals", "deny", parked.id(), "--why", "ask legal first"]);
+    let fixture = Fixture::new();
+    let parked = park(&store(&fixture), json!({"to": "a"}));
+    let said = fixture.run(&["approvals", "deny", parked.id(), "--why", "ask legal first"]);
     assert_eq!(said.code, 0, "{said:?}");
     assert!(matches!(answer(parked), ApprovalAnswer::Denied { why, .. } if why == "ask legal first"));
 }
 
 #[test]
 fn ids_that_fit_nothing_or_too_much_answer_nothing() {
-    let house = House::new();
-    let store = store(&house);
+    let fixture = Fixture::new();
+    let store = store(&fixture);
     let parked = park(&store, json!({}));
     for typed in [
         &["approvals", "approve"][..],
@@ -95,7 +98,7 @@ fn ids_that_fit_nothing_or_too_much_answer_nothing() {
         &["approvals", "approve", "a-000000"],
         &["approvals", "deny", "*"],
     ] {
-        assert_eq!(house.run(typed).code, 125, "{typed:?}");
+        assert_eq!(fixture.run(typed).code, 125, "{typed:?}");
     }
     assert_eq!(store.list(false).unwrap().len(), 1);
     drop(parked);
@@ -103,8 +106,8 @@ fn ids_that_fit_nothing_or_too_much_answer_nothing() {
 
 #[test]
 fn what_is_remembered_is_listed_and_can_be_taken_back() {
-    let house = House::new();
-    let store = store(&house);
+    let fixture = Fixture::new();
+    let store = store(&fixture);
     let parked = park(&store, json!({"to": "a", "body": "x"}));
     let id = parked.id().to_owned();
     let bad = [
@@ -116,31 +119,31 @@ fn what_is_remembered_is_listed_and_can_be_taken_back() {
         &["--remember", "everything"],
     ];
     for flags in bad {
-        let said = house.run(&[&["approvals", "approve", id.as_str()], flags].concat());
+        let said = fixture.run(&[&["approvals", "approve", id.as_str()], flags].concat());
         assert_eq!(said.code, 125, "{flags:?}: {said:?}");
     }
-    let said = house.run(&["approvals", "approve", &id, "--remember", "args", "--any", "body", "--for", "2h"]);
+    let said = fixture.run(&["approvals", "approve", &id, "--remember", "args", "--any", "body", "--for", "2h"]);
     assert_eq!(said.code, 0, "{said:?}");
     assert!(answer(parked).is_approved());
     assert!(park(&store, json!({"to": "a", "body": "y"})).known().is_some_and(ApprovalAnswer::is_approved));
     assert!(park(&store, json!({"to": "b", "body": "y"})).known().is_none());
-    let listed = house.run(&["approvals", "remembered"]);
+    let listed = fixture.run(&["approvals", "remembered"]);
     assert!(listed.out.contains("body = anything, to = \"a\""), "{}", listed.out);
-    let memory = house.run(&["approvals", "remembered", "--json"]).json()["remembered"][0].clone();
+    let memory = fixture.run(&["approvals", "remembered", "--json"]).json()["remembered"][0].clone();
     assert_eq!((memory["uses"].as_u64(), memory["call"].as_str()), (Some(1), Some(id.as_str())));
     let memory = memory["id"].as_str().unwrap();
-    assert_eq!(house.run(&["approvals", "revoke", memory]).code, 0);
-    assert_eq!(house.run(&["approvals", "revoke", memory]).code, 1);
-    house.run(&["approvals", "remembered"]).is(0, "", "nothing is remembered\n");
+    assert_eq!(fixture.run(&["approvals", "revoke", memory]).code, 0);
+    assert_eq!(fixture.run(&["approvals", "revoke", memory]).code, 1);
+    fixture.run(&["approvals", "remembered"]).is(0, "", "nothing is remembered\n");
     assert!(park(&store, json!({"to": "a", "body": "z"})).known().is_none());
 }
 
 #[test]
 fn a_store_that_others_may_enter_is_refused_with_its_remedy() {
-    let house = House::new();
-    drop(store(&house));
-    std::fs::write(house.state().join("approvals.db"), vec![7_u8; 8192]).unwrap();
-    let said = house.run(&["approvals", "ls"]);
+    let fixture = Fixture::new();
+    drop(store(&fixture));
+    std::fs::write(fixture.state().join("approvals.db"), vec![7_u8; 8192]).unwrap();
+    let said = fixture.run(&["approvals", "ls"]);
     assert_eq!(said.code, 125);
     assert!(
         said.err.contains("error: the store of approvals cannot be used\n  --> $DIR/state/approvals.db\n"),
@@ -151,10 +154,10 @@ fn a_store_that_others_may_enter_is_refused_with_its_remedy() {
 
 #[test]
 fn watch_is_a_stream_of_lines_where_nobody_sits() {
-    let house = House::new();
-    let store = store(&house);
+    let fixture = Fixture::new();
+    let store = store(&fixture);
     let before = park(&store, json!({"n": 1}));
-    let mut child = house.command(&["approvals", "watch"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = fixture.command(&["approvals", "watch"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut next = || {
         let mut line = String::new();
@@ -177,9 +180,9 @@ fn watch_is_a_stream_of_lines_where_nobody_sits() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "that nothing happens can only be waited for")]
 fn watch_asks_at_a_terminal_and_what_was_typed_too_early_agrees_to_nothing() {
-    let house = House::new();
-    let store = store(&house);
-    let mut terminal = Terminal::new(&house, &["approvals", "watch", "--color", "never"]);
+    let fixture = Fixture::new();
+    let store = store(&fixture);
+    let mut terminal = Terminal::new(&fixture, &["approvals", "watch", "--color", "never"]);
     terminal.until("waiting for calls");
     // Typed before any call is on the screen: thrown away.
     terminal.types("y\ny\ny\n");

@@ -1,20 +1,20 @@
 //! `fumehood attack`: what is said, and with which exit code, where rows are named one by one.
 
-use super::House;
+use super::Fixture;
 
 #[test]
 fn rows_that_nothing_promises_are_told_as_such_and_prove_nothing() {
-    let house = House::new();
+    let fixture = Fixture::new();
     // The preset has a network of its own with `lo` alone, in which routes may be asked for.
-    let open = house.run(&["attack", "-p", "python", "--only", "NET-08"]);
+    let open = fixture.run(&["attack", "-p", "python", "--only", "NET-08"]);
     assert_eq!(open.code, 1, "{open:?}");
     assert!(open.out.contains("NET-08  not promised"), "{open:?}");
     assert!(open.err.contains("nothing was held: the chosen rows are not promised here"), "{open:?}");
     // Beside one that is held it is no failure.
-    let beside = house.run(&["attack", "-p", "python", "--only", "NET-08,FS-01"]);
+    let beside = fixture.run(&["attack", "-p", "python", "--only", "NET-08,FS-01"]);
     assert_eq!((beside.code, beside.err.as_str()), (0, ""), "{beside:?}");
     // The same row where it is promised.
-    let closed = house.run(&["attack", "-p", "strict", "--only", "NET-08"]);
+    let closed = fixture.run(&["attack", "-p", "strict", "--only", "NET-08"]);
     assert_eq!(closed.code, 0, "{closed:?}");
     assert_eq!(closed.err, "");
 }
@@ -22,13 +22,13 @@ fn rows_that_nothing_promises_are_told_as_such_and_prove_nothing() {
 /// A relative policy is one wherever the campaign works meanwhile: it once skipped every row, and said that all was well.
 #[test]
 fn a_policy_by_a_relative_name_is_tried_and_rows_that_cannot_be_are_a_failure() {
-    let house = House::new();
-    std::fs::write(house.path("work/p.toml"), "version = 1\nextends = \"strict\"\n").unwrap();
-    let held = house.run(&["attack", "-p", "p.toml", "--json", "--only", "FS-01"]);
+    let fixture = Fixture::new();
+    std::fs::write(fixture.path("work/p.toml"), "version = 1\nextends = \"strict\"\n").unwrap();
+    let held = fixture.run(&["attack", "-p", "p.toml", "--json", "--only", "FS-01"]);
     let totals = &held.json()["totals"];
     assert_eq!((held.code, &totals["held"], &totals["rows"]), (0, &1.into(), &1.into()), "{held:?}");
     // No probe can say anything: nothing is known of the row.
-    let nothing = house.run(&["attack", "--json", "--set", "syscalls.deny=[\"write\"]", "--only", "FS-01"]);
+    let nothing = fixture.run(&["attack", "--json", "--set", "syscalls.deny=[\"write\"]", "--only", "FS-01"]);
     let json = nothing.json();
     assert_eq!((nothing.code, &json["totals"]["skipped"]), (1, &1.into()), "{nothing:?}");
     assert_eq!(json["totals"]["held"], 0, "{json:#}");
@@ -36,8 +36,8 @@ fn a_policy_by_a_relative_name_is_tried_and_rows_that_cannot_be_are_a_failure() 
 
 #[test]
 fn the_language_tier_holds_against_programs_that_the_hosts_python_runs() {
-    let house = House::new();
-    let said = house.run(&["attack", "--tier", "language", "--json"]);
+    let fixture = Fixture::new();
+    let said = fixture.run(&["attack", "--tier", "language", "--json"]);
     assert_eq!(said.code, 0, "{said:?}");
     let json = said.json();
     assert_eq!((&json["tier"], &json["totals"]["escaped"]), (&"language".into(), &0.into()), "{json:#}");
@@ -55,25 +55,25 @@ fn the_language_tier_holds_against_programs_that_the_hosts_python_runs() {
 /// One row of each kind about the network by name; all of them: `fumehood attack --net allow --only NET`.
 #[test]
 fn rows_about_names_are_tried_where_names_may_be_reached() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let rows = ["NET-31b", "NET-32c", "NET-34c", "NET-36", "NET-37", "NET-38", "NET-39", "NET-40", "NET-41", "NET-49"];
     let only = rows.join(",");
-    let held = house.run(&["attack", "--net", "allow", "--json", "--only", &only]);
+    let held = fixture.run(&["attack", "--net", "allow", "--json", "--only", &only]);
     assert_eq!(held.code, 0, "{held:?}");
     let tried = held.json();
     assert_eq!(tried["totals"]["held"], rows.len(), "{tried}");
     // Without a network there is no such promise to break, and nothing is held.
-    let closed = house.run(&["attack", "--json", "--only", "NET-31b"]);
+    let closed = fixture.run(&["attack", "--json", "--only", "NET-31b"]);
     assert_eq!((closed.code, &closed.json()["totals"]["not-promised"]), (1, &serde_json::json!(1)), "{closed:?}");
 }
 
 /// Rows that only a policy promises which demands their clause.
 #[test]
 fn rows_of_commands_and_of_rates_are_promised_by_the_clause_that_says_so() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let prefer = ["--prefer", "limits.disk", "--prefer", "limits.files", "--set", "threat=mistakes"];
     let tried = |flags: &[&str], row: &str| {
-        let said = house.run(&[&["attack", "--json", "--only", row], &prefer[..], flags].concat());
+        let said = fixture.run(&[&["attack", "--json", "--only", row], &prefer[..], flags].concat());
         let rows = said.json()["rows"].clone();
         (rows[0]["result"].as_str().unwrap_or_default().to_owned(), format!("{said:?}"))
     };
@@ -90,7 +90,7 @@ fn rows_of_commands_and_of_rates_are_promised_by_the_clause_that_says_so() {
     let (result, said) = tried(&["-w", ".:rw"], "RES-25");
     assert_eq!(result, "not-promised", "{said}");
     let rate = ["-w", ".:rw", "--set", "limits.io_write=4M/s"];
-    let plan = house.run(&[&["plan"], &rate[..], &prefer].concat());
+    let plan = fixture.run(&[&["plan"], &rate[..], &prefer].concat());
     if plan.code == 126 && plan.err.contains("limits.io_write/") {
         println!("skip: RES-25: this host cannot hold `limits.io_write`");
         return;

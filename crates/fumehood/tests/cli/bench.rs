@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::House;
+use crate::Fixture;
 
 const COLUMNS: [(&str, &str); 6] = [
     ("start_ms", "start, ms"),
@@ -17,13 +17,13 @@ const MARKS: [&str; 2] = ["<!-- measured: begin -->\n", "<!-- measured: end -->\
 
 #[test]
 fn every_backend_has_numbers_or_a_reason_and_choose_takes_them() {
-    let house = House::new();
-    let said = house.run(&["bench", "tiers", "--rounds", "1", "--svg", "tiers.svg", "--json"]);
+    let fixture = Fixture::new();
+    let said = fixture.run(&["bench", "tiers", "--rounds", "1", "--svg", "tiers.svg", "--json"]);
     assert_eq!(said.code, 0, "{said:?}");
     let json = said.json();
     let table = json["table"].as_array().unwrap();
     let named = |row: &Value| (row["tier"].as_str().unwrap().to_owned(), row["backend"].as_str().unwrap().to_owned());
-    let choice = house.run(&["choose", "--threat", "mistakes", "--json"]).json();
+    let choice = fixture.run(&["choose", "--threat", "mistakes", "--json"]).json();
     let choices = choice["table"].as_array().unwrap();
     let mut expected = vec![("none".to_owned(), "host".to_owned())];
     expected.extend(choices.iter().map(named));
@@ -49,11 +49,11 @@ fn every_backend_has_numbers_or_a_reason_and_choose_takes_them() {
             assert_eq!(same["start_ms"], row["start_ms"], "{same}");
         }
     }
-    let picture = std::fs::read_to_string(house.path("work/tiers.svg")).unwrap();
+    let picture = std::fs::read_to_string(fixture.path("work/tiers.svg")).unwrap();
     assert!(picture.starts_with("<svg") && picture.ends_with("</svg>\n") && picture.contains("prefers-color-scheme"));
     assert!(picture.contains("container (native)") && picture.contains("none (host)"), "{picture}");
     for wrong in ["0", "x", "1000"] {
-        assert_eq!(house.run(&["bench", "tiers", "--rounds", wrong]).code, 125);
+        assert_eq!(fixture.run(&["bench", "tiers", "--rounds", wrong]).code, 125);
     }
 }
 

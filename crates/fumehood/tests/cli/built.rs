@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::House;
+use crate::Fixture;
 use crate::served::Served;
 
 pub(crate) const HASH: &str = "abababababababababababababababababababababababababababababababab";
@@ -115,8 +115,8 @@ pub(crate) fn says(served: &Served<'_>, key: &str, template: &str, line: &str) -
 
 #[test]
 fn a_template_is_what_its_steps_left_and_its_sandboxes_begin_so() {
-    let house = &House::new();
-    let served = Served::new(house);
+    let fixture = &Fixture::new();
+    let served = Served::new(fixture);
     let (one, other) = (served.key("one", &[]), served.key("other", &[]));
     let wished = Wished::new(&served, &one, &json!({ "name": "app", "tags": ["v1"], "memoryMB": 600 }));
     wished.upload(&served, &one, &archive(&[("src/app.sh", "echo from app\n"), ("src/in/data", "data\n")]));
@@ -176,8 +176,8 @@ fn a_template_is_what_its_steps_left_and_its_sandboxes_begin_so() {
 
 #[test]
 fn a_hostile_build_comes_to_its_own_end_and_to_nothing_else() {
-    let house = &House::new();
-    let served = Served::new(house);
+    let fixture = &Fixture::new();
+    let served = Served::new(fixture);
     let key = served.key("one", &[]);
     let failed = |name: &str, upload: Option<Vec<u8>>, steps: Json| {
         let wished = Wished::new(&served, &key, &json!({ "name": name }));
@@ -217,7 +217,7 @@ fn a_hostile_build_comes_to_its_own_end_and_to_nothing_else() {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(served.ask(&key, &format!("DELETE /templates/{}", endless.id), &Json::Null).0, 204);
-    let lives = || house.run(&["ps", "--json"]).json()["sandboxes"].as_array().map_or(0, Vec::len);
+    let lives = || fixture.run(&["ps", "--json"]).json()["sandboxes"].as_array().map_or(0, Vec::len);
     while lives() > 0 {
         assert!(began.elapsed() < Duration::from_secs(90));
         std::thread::sleep(Duration::from_millis(100));
@@ -226,9 +226,9 @@ fn a_hostile_build_comes_to_its_own_end_and_to_nothing_else() {
 
 #[test]
 fn a_build_reaches_registries_as_far_as_the_ceiling_of_its_key_lets_it() {
-    let house = &House::new();
-    let served = Served::new(house);
-    let top = house.path("top.toml");
+    let fixture = &Fixture::new();
+    let served = Served::new(fixture);
+    let top = fixture.path("top.toml");
     std::fs::write(&top, crate::templates::TOP).unwrap();
     let names = "cat /etc/resolv.conf > ~/names; cat ~/names";
     for (key, is_out) in [(served.key("one", &[]), true), (served.key("two", &["-p", top.to_str().unwrap()]), false)] {
@@ -247,8 +247,8 @@ fn a_build_reaches_registries_as_far_as_the_ceiling_of_its_key_lets_it() {
 
 #[test]
 fn a_build_that_a_server_left_is_told_as_failed_by_the_next() {
-    let house = &House::new();
-    let first = Served::new(house);
+    let fixture = &Fixture::new();
+    let first = Served::new(fixture);
     let key = first.key("one", &[]);
     let wished = Wished::new(&first, &key, &json!({ "name": "left" }));
     wished.begin(&first, &key, &json!({ "fromTemplate": "base", "steps": [run("sleep 100000")] }));
@@ -258,13 +258,13 @@ fn a_build_that_a_server_left_is_told_as_failed_by_the_next() {
         std::thread::sleep(Duration::from_millis(100));
     }
     // Another server of the same folder knows that somebody is at it.
-    let second = Served::new(house);
+    let second = Served::new(fixture);
     assert_eq!(wished.status(&second, &key)["status"], "building");
     first.killed();
     let told = wished.status(&second, &key);
     assert_eq!(told["status"], "error", "{told}");
     assert!(told["reason"]["message"].as_str().unwrap().contains("the server ended"), "{told}");
-    let lives = house.run(&["ps", "--json"]).json();
+    let lives = fixture.run(&["ps", "--json"]).json();
     assert_eq!(lives["sandboxes"], json!([]), "its sandbox went with it");
     // The same template is built again.
     let again = Wished::new(&second, &key, &json!({ "name": "left" }));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::House;
+use crate::Fixture;
 use crate::built::{Wished, archive, copy, run, says};
 use crate::served::Served;
 
@@ -34,12 +34,12 @@ fn names(folder: &Path) -> BTreeSet<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-fn snapshots(house: &House) -> usize {
-    names(&house.state().join("snapshots")).iter().filter(|name| name.len() == 20).count()
+fn snapshots(fixture: &Fixture) -> usize {
+    names(&fixture.state().join("snapshots")).iter().filter(|name| name.len() == 20).count()
 }
 
-fn templates(house: &House) -> BTreeSet<String> {
-    names(&house.state().join("server/templates")).into_iter().filter(|name| name.starts_with('t')).collect()
+fn templates(fixture: &Fixture) -> BTreeSet<String> {
+    names(&fixture.state().join("server/templates")).into_iter().filter(|name| name.starts_with('t')).collect()
 }
 
 fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -52,8 +52,8 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 
 #[test]
 fn a_build_goes_on_from_the_first_steps_of_an_earlier_one_of_its_key_and_of_no_other() {
-    let house = &House::new();
-    let served = &Served::new(house);
+    let fixture = &Fixture::new();
+    let served = &Served::new(fixture);
     let (one, other) = (&served.key("one", &[]), &served.key("other", &[]));
     let files: &[u8] = &archive(&[("src/app.sh", "first\n")]);
     let now = |path: &str| run(&format!("date +%s%N > ~/{path}"));
@@ -93,8 +93,8 @@ fn a_build_goes_on_from_the_first_steps_of_an_earlier_one_of_its_key_and_of_no_o
 
 #[test]
 fn what_is_forced_is_done_again_and_what_is_another_base_is_another_beginning() {
-    let house = &House::new();
-    let served = &Served::new(house);
+    let fixture = &Fixture::new();
+    let served = &Served::new(fixture);
     let key = &served.key("one", &[]);
     let step = |path: &str, force: bool| json!({ "type": "RUN", "args": [format!("date +%s%N > ~/{path}")], "force": force, "forceUpload": force });
     let body = |force: bool, second: bool| json!({ "fromTemplate": "base", "force": force, "steps": [step("a", false), step("b", second), step("c", false)] });
@@ -116,8 +116,8 @@ fn what_is_forced_is_done_again_and_what_is_another_base_is_another_beginning() 
     wished.begin(served, key, &body(false, false));
     assert_eq!(cached(&wished.ended(served, key)), Vec::<String>::new());
     // A state that somebody removed is done again, and so is what follows it.
-    for snapshot in names(&house.state().join("snapshots")).iter().filter(|name| name.len() == 20) {
-        std::fs::remove_dir_all(house.state().join("snapshots").join(snapshot)).unwrap();
+    for snapshot in names(&fixture.state().join("snapshots")).iter().filter(|name| name.len() == 20) {
+        std::fs::remove_dir_all(fixture.state().join("snapshots").join(snapshot)).unwrap();
     }
     assert_eq!(built("app", &body(false, false)), Vec::<String>::new());
     assert_eq!(says(served, key, "app", "cat ~/a ~/b ~/c").lines().count(), 3);
@@ -125,8 +125,8 @@ fn what_is_forced_is_done_again_and_what_is_another_base_is_another_beginning() 
 
 #[test]
 fn what_is_sent_under_a_hash_later_is_not_what_a_build_has_that_began_before() {
-    let house = &House::new();
-    let served = &Served::new(house);
+    let fixture = &Fixture::new();
+    let served = &Served::new(fixture);
     let key = &served.key("one", &[]);
     let file = |text: &str| archive(&[("src/app", text)]);
     let steps = |wait: &str| json!({ "fromTemplate": "base", "steps": [run(wait), copy("src", "/home/user/src")] });
@@ -146,14 +146,14 @@ fn what_is_sent_under_a_hash_later_is_not_what_a_build_has_that_began_before() {
     // It is what the next one has.
     assert_eq!(build(served, key, "app", None, &steps("true"))["status"], "ready");
     assert_eq!(says(served, key, "app", "cat ~/src/app"), "after");
-    let folder = house.state().join("server/templates").join(&first.id);
+    let folder = fixture.state().join("server/templates").join(&first.id);
     assert!(!names(&folder).iter().any(|name| name.ends_with(".files")), "{:?}", names(&folder));
 }
 
 #[test]
 fn a_template_as_which_no_sandbox_begins_is_not_ready() {
-    let house = &House::new();
-    let served = &Served::new(house);
+    let fixture = &Fixture::new();
+    let served = &Served::new(fixture);
     let key = &served.key("one", &[]);
     let named = |name: &str| {
         let steps = json!([{ "type": "ENV", "args": [name, "x"] }, run("true")]);
@@ -163,7 +163,7 @@ fn a_template_as_which_no_sandbox_begins_is_not_ready() {
     assert_eq!((told["status"].as_str(), told["reason"]["step"].as_str()), (Some("error"), Some("finalize")), "{told}");
     assert!(told["reason"]["message"].as_str().unwrap().contains("NOT A NAME"), "{told}");
     assert_eq!(served.ask(key, "POST /v2/sandboxes", &json!({ "templateID": "app" })).0, 400);
-    until("nothing is left but what steps left", || snapshots(house) <= 1);
+    until("nothing is left but what steps left", || snapshots(fixture) <= 1);
     // The same with a name that a policy knows is ready, and there is its sandbox.
     assert_eq!(named("A_NAME")["status"], "ready");
     assert_eq!(says(served, key, "app", "echo $A_NAME"), "x\n");
@@ -171,8 +171,8 @@ fn a_template_as_which_no_sandbox_begins_is_not_ready() {
 
 #[test]
 fn a_build_ends_with_its_key_and_nothing_of_either_is_left() {
-    let house = &House::new();
-    let served = &Served::new(house);
+    let fixture = &Fixture::new();
+    let served = &Served::new(fixture);
     let (gone, stays) = (&served.key("gone", &[]), &served.key("stays", &[]));
     let quick = json!({ "fromTemplate": "base", "steps": [run("date > ~/a"), run("date > ~/b")] });
     for key in [gone, stays] {
@@ -187,14 +187,14 @@ fn a_build_ends_with_its_key_and_nothing_of_either_is_left() {
         wished
     };
     let (endless, other) = (begun(gone, "endless"), begun(stays, "endless"));
-    let sandboxes = || house.run(&["ps", "--json"]).json()["sandboxes"].as_array().map_or(0, Vec::len);
-    assert_eq!((sandboxes(), templates(house).len()), (2, 4));
-    let before = snapshots(house);
-    assert_eq!(house.run(&["keys", "rm", "gone"]).code, 0);
+    let sandboxes = || fixture.run(&["ps", "--json"]).json()["sandboxes"].as_array().map_or(0, Vec::len);
+    assert_eq!((sandboxes(), templates(fixture).len()), (2, 4));
+    let before = snapshots(fixture);
+    assert_eq!(fixture.run(&["keys", "rm", "gone"]).code, 0);
     until("its sandbox is gone", || sandboxes() == 1);
-    until("its templates are gone", || templates(house).len() == 2);
-    until("its snapshots are gone", || snapshots(house) * 2 <= before);
-    assert!(!templates(house).contains(&endless.id));
+    until("its templates are gone", || templates(fixture).len() == 2);
+    until("its snapshots are gone", || snapshots(fixture) * 2 <= before);
+    assert!(!templates(fixture).contains(&endless.id));
     assert_eq!(served.ask(gone, "GET /templates", &Json::Null).0, 401);
     // What is another's goes on, and is as it was.
     assert_eq!(other.status(served, stays)["status"], "building");
@@ -210,6 +210,6 @@ fn a_build_ends_with_its_key_and_nothing_of_either_is_left() {
     let again =
         served.ask(later, "GET /templates/aliases/done", &Json::Null).1["templateID"].as_str().unwrap().to_owned();
     assert_eq!(served.ask(later, &format!("DELETE /templates/{again}"), &Json::Null).0, 204);
-    until("no snapshot is left", || snapshots(house) == 0);
-    until("no template is left", || templates(house).is_empty());
+    until("no snapshot is left", || snapshots(fixture) == 0);
+    until("no template is left", || templates(fixture).is_empty());
 }

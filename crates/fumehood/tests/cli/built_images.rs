@@ -4,20 +4,20 @@ use std::path::Path;
 
 use serde_json::{Value as Json, json};
 
-use crate::House;
+use crate::Fixture;
 use crate::built::{Wished, run, says};
 use crate::image_runs::{Member, layer, saved};
 use crate::mcp_images::{REPOSITORY, Registry};
 use crate::served::Served;
 
 /// Imports an image of busybox with a marker that says this; its digest.
-fn imported(house: &House, name: &str, marker: &str) -> String {
+fn imported(fixture: &Fixture, name: &str, marker: &str) -> String {
     let tool = Member::File("opt/own/greet", b"#!/bin/sh\necho greetings\n", 0o755);
     let layer = layer(vec![Member::File("marker", marker.as_bytes(), 0o644), tool]);
-    let at = house.path("image.tar");
+    let at = fixture.path("image.tar");
     saved(&at, name, &layer, &json!({ "Env": ["PATH=/opt/own:/bin", "COLOUR=blue"] }));
-    assert_eq!(house.run(&["image", "import", at.to_str().unwrap()]).code, 0);
-    house.run(&["image", "inspect", name, "--json"]).json()["image"]["digest"].as_str().unwrap().to_owned()
+    assert_eq!(fixture.run(&["image", "import", at.to_str().unwrap()]).code, 0);
+    fixture.run(&["image", "inspect", name, "--json"]).json()["image"]["digest"].as_str().unwrap().to_owned()
 }
 
 /// Asks for a build as an image; the status, and what was said.
@@ -37,10 +37,10 @@ fn refused(served: &Served<'_>, key: &str, image: &str) -> String {
 
 #[test]
 fn a_template_begins_as_an_image_that_the_ceiling_names_and_as_no_other() {
-    let house = &House::new();
-    let app = imported(house, "app:1", "of app\n");
-    let secret = imported(house, "secret:1", "of secret\n");
-    let served = &Served::new(house);
+    let fixture = &Fixture::new();
+    let app = imported(fixture, "app:1", "of app\n");
+    let secret = imported(fixture, "secret:1", "of secret\n");
+    let served = &Served::new(fixture);
     let (plain, lists) = (&served.key("plain", &[]), &served.key("lists", &["--images", "app:*,ghcr.io/team/*"]));
     // Without a word of the ceiling there is none, whatever the store has; and what it has is not told.
     for image in ["app:1", "secret:1", "absent:1", &app] {
@@ -69,14 +69,14 @@ fn a_template_begins_as_an_image_that_the_ceiling_names_and_as_no_other() {
     child.begin(served, lists, &json!({ "fromTemplate": "app", "steps": [run("cat /marker > ~/child")] }));
     assert_eq!(child.ended(served, lists)["status"], "ready");
     // What its name means now is the next build's; a template stays what it was built as.
-    imported(house, "app:1", "of another\n");
+    imported(fixture, "app:1", "of another\n");
     assert_eq!(read(), found);
     let (wished, _, _) = begun(served, lists, "anew", "app:1");
     let told = wished.ended(served, lists);
     assert!(told["status"] == "ready" && !told["logEntries"].to_string().contains("cached"), "{told}");
     assert!(says(served, lists, "anew", "cat ~/made").starts_with("of another\n"));
     // Below a ceiling whose own root is the host's, too: the list is a part of it.
-    let top = house.path("top.toml");
+    let top = fixture.path("top.toml");
     std::fs::write(&top, crate::templates::TOP).unwrap();
     let below = &served.key("below", &["-p", top.to_str().unwrap(), "--images", "app"]);
     let (wished, status, told) = begun(served, below, "app", "docker.io/library/app:1");
@@ -92,15 +92,15 @@ fn a_template_begins_as_an_image_that_the_ceiling_names_and_as_no_other() {
 
 #[test]
 fn an_image_is_brought_only_where_the_ceiling_says_so() {
-    let house = &House::new();
+    let fixture = &Fixture::new();
     let registry = Registry::new();
     let digest = registry.push("one");
-    let served = &Served::with(house, &["--image-plain-http"]);
+    let served = &Served::with(fixture, &["--image-plain-http"]);
     let list = format!("{}/{}/*", registry.host, Path::new(REPOSITORY).parent().unwrap().display());
     let (keeps, brings) =
         (&served.key("keeps", &["--images", &list]), &served.key("brings", &["--images", &list, "--pull"]));
     let image = registry.image();
-    let there = || house.run(&["image", "ls", "--json"]).json()["images"].as_array().unwrap().len();
+    let there = || fixture.run(&["image", "ls", "--json"]).json()["images"].as_array().unwrap().len();
     assert_eq!(refused(served, keeps, &image), "pull");
     let elsewhere = image.replace("mcp/", "other/");
     assert_eq!((refused(served, brings, &elsewhere).as_str(), there()), ("images", 0), "nothing was brought");
@@ -126,8 +126,8 @@ fn an_image_is_brought_only_where_the_ceiling_says_so() {
 
 #[test]
 fn a_pattern_that_can_mean_no_image_and_flags_that_do_nothing_are_refused() {
-    let house = House::new();
-    let add = |more: &[&str]| house.run(&[&["keys", "add", "--name", "a"], more].concat());
+    let fixture = Fixture::new();
+    let add = |more: &[&str]| fixture.run(&[&["keys", "add", "--name", "a"], more].concat());
     for (more, said) in [
         (&["--images", "Python:3"][..], "no image can be called so"),
         (&["--images", "python:3,"], "no image can be called so"),
@@ -139,7 +139,7 @@ fn a_pattern_that_can_mean_no_image_and_flags_that_do_nothing_are_refused() {
         assert!(found.code == 125 && found.err.contains(said), "{more:?}: {found:?}");
     }
     assert_eq!(add(&["--images", "python:3.*, ghcr.io/team/*", "--pull"]).code, 0);
-    let listed = house.run(&["keys", "ls", "--json"]).json();
+    let listed = fixture.run(&["keys", "ls", "--json"]).json();
     assert_eq!(listed["keys"][0]["images"], json!(["python:3.*", "ghcr.io/team/*"]));
     assert_eq!(listed["keys"][0]["pull"], true);
 }

@@ -7,12 +7,12 @@ use sandbox::state::{Dir, Places, RunId, State};
 
 use rustix::fs::{FileType, Mode};
 
-use crate::House;
+use crate::Fixture;
 
 const RUN: &str = "r-20261122-013045-7f3a9c";
 
 /// A workspace with two files, and a run that changed one, removed the other and added a third.
-fn changed() -> House {
+fn changed() -> Fixture {
     left_by(|copy| {
         std::fs::write(copy.join("kept.txt"), "two\n").unwrap();
         std::fs::remove_file(copy.join("gone.txt")).unwrap();
@@ -21,14 +21,17 @@ fn changed() -> House {
 }
 
 /// A workspace with two files, and a run that did this to its copy.
-fn left_by(work_on: impl FnOnce(&Path)) -> House {
-    let house = House::new();
-    let (work, copy) = (house.path("work"), house.path("copy"));
+fn left_by(work_on: impl FnOnce(&Path)) -> Fixture {
+    let fixture = Fixture::new();
+    let (work, copy) = (fixture.path("work"), fixture.path("copy"));
     std::fs::write(work.join("kept.txt"), "one\n").unwrap();
     std::fs::write(work.join("gone.txt"), "x\n").unwrap();
     std::fs::create_dir(&copy).unwrap();
-    let places =
-        Places { fumehood_state: Some(house.state()), euid: rustix::process::geteuid().as_raw(), ..Places::default() };
+    let places = Places {
+        fumehood_state: Some(fixture.state()),
+        euid: rustix::process::geteuid().as_raw(),
+        ..Places::default()
+    };
     let state = State::open(&places).unwrap();
     let (from, into) = (Dir::open(&work).unwrap(), Dir::open(&copy).unwrap());
     let baseline: Baseline = copy_in(&from, &into, Bounds::default()).unwrap();
@@ -39,23 +42,23 @@ fn left_by(work_on: impl FnOnce(&Path)) -> House {
     let mut store = Store::begin(&state, &run, &workspace, &from, started, Bounds::default()).unwrap();
     read_copy(&mut store, &into, &baseline).unwrap();
     store.finish(&state).unwrap();
-    house
+    fixture
 }
 
 #[test]
 fn diff_shows_what_changed_and_is_1() {
-    let house = changed();
-    let said = house.run(&["diff"]);
+    let fixture = changed();
+    let said = fixture.run(&["diff"]);
     assert_eq!((said.code, said.err.as_str()), (1, ""));
     for part in [RUN, "modified file kept.txt", "-one", "+two", "removed file gone.txt", "added file new", "digest "] {
         assert!(said.out.contains(part), "{part} in {}", said.out);
     }
     assert!(!said.out.contains('\u{1b}'));
-    assert_eq!(house.run(&["diff", RUN]), said);
-    let names = house.run(&["diff", "--names", "--", "kept.txt"]);
+    assert_eq!(fixture.run(&["diff", RUN]), said);
+    let names = fixture.run(&["diff", "--names", "--", "kept.txt"]);
     names.is(1, "kept.txt\n", "");
     // The same in colour, which is for what was added and taken away.
-    let coloured = house.run(&["diff", "--color", "always"]).out;
+    let coloured = fixture.run(&["diff", "--color", "always"]).out;
     for part in ["\u{1b}[32m+two\u{1b}[0m\n", "-one\u{1b}[0m\n"] {
         assert!(coloured.contains(part), "{part:?} in {coloured:?}");
     }
@@ -64,49 +67,49 @@ fn diff_shows_what_changed_and_is_1() {
 
 #[test]
 fn apply_takes_exactly_what_was_shown() {
-    let house = changed();
-    let json = house.run(&["diff", "--json"]).json();
+    let fixture = changed();
+    let json = fixture.run(&["diff", "--json"]).json();
     let digest = json["digest"].as_str().unwrap();
-    let wrong = house.run(&["apply", "--digest", &digest.replace(['a', 'b', 'c', '0'], "7")]);
+    let wrong = fixture.run(&["apply", "--digest", &digest.replace(['a', 'b', 'c', '0'], "7")]);
     assert_eq!((wrong.code, wrong.out.as_str()), (1, ""), "as a conflict: nothing is applied");
     assert!(wrong.err.contains("why: wanted "), "{}", wrong.err);
-    let said = house.run(&["apply", "--digest", digest]);
+    let said = fixture.run(&["apply", "--digest", digest]);
     assert_eq!((said.code, said.out.as_str()), (0, ""), "{said:?}");
-    assert_eq!(std::fs::read_to_string(house.path("work/kept.txt")).unwrap(), "two\n");
-    assert!(!house.path("work/gone.txt").exists());
-    let log = house.run(&["audit", "show", "--json"]).json();
+    assert_eq!(std::fs::read_to_string(fixture.path("work/kept.txt")).unwrap(), "two\n");
+    assert!(!fixture.path("work/gone.txt").exists());
+    let log = fixture.run(&["audit", "show", "--json"]).json();
     assert_eq!(log["events"][0]["kind"], "workspace.applied");
-    assert_eq!(house.run(&["diff"]).code, 0, "nothing is left of it");
+    assert_eq!(fixture.run(&["diff"]).code, 0, "nothing is left of it");
 }
 
 #[test]
 fn apply_tells_what_runs_or_is_obeyed_of_what_it_took_and_of_nothing_else() {
-    let house = left_by(|copy| {
+    let fixture = left_by(|copy| {
         for (name, text) in [("Makefile", "all:\n"), ("CLAUDE.md", "obey\n"), ("kept.txt", "two\n"), (".envrc", "x\n")]
         {
             std::fs::write(copy.join(name), text).unwrap();
         }
     });
-    let said = house.run(&["apply", "--", "Makefile", "kept.txt"]);
+    let said = fixture.run(&["apply", "--", "Makefile", "kept.txt"]);
     said.is(0, "", "2 paths applied to `$DIR/work`\n  ! Makefile: executes: run by make\n");
-    let json = house.run(&["apply", "--leave-protected", "--json"]).json();
+    let json = fixture.run(&["apply", "--leave-protected", "--json"]).json();
     let marks = json["marks"].as_array().unwrap();
     assert_eq!(marks.len(), 1, "{json}");
     assert_eq!((&marks[0]["path"], &marks[0]["marks"][0]["id"]), (&"CLAUDE.md".into(), &"instructs".into()));
-    let said = house.run(&["apply", "--take-protected", ".envrc"]);
+    let said = fixture.run(&["apply", "--take-protected", ".envrc"]);
     assert!(said.err.contains("  ! .envrc: protected: shell: direnv runs it"), "{said:?}");
 }
 
 #[test]
 fn many_marks_are_counted_for_a_person_and_listed_for_a_program() {
-    let house = left_by(|copy| {
+    let fixture = left_by(|copy| {
         for number in 0..25 {
             let folder = copy.join(format!("d{number:02}"));
             std::fs::create_dir(&folder).unwrap();
             std::fs::write(folder.join("Makefile"), "all:\n").unwrap();
         }
     });
-    let said = house.run(&["apply"]);
+    let said = fixture.run(&["apply"]);
     assert_eq!(said.err.matches("executes: run by make").count(), 20, "{said:?}");
     assert!(said.err.ends_with("  ! 5 more: `--json` has all\n"), "{said:?}");
 }
@@ -117,20 +120,20 @@ fn a_hidden_name_in_a_folder_that_is_not_copied_is_not_there() {
     if !rustix::process::geteuid().is_root() {
         return println!("skip: who is not root is refused, since nobody knows what is there");
     }
-    let house = House::new();
-    let shut = house.path("work/shut");
+    let fixture = Fixture::new();
+    let shut = fixture.path("work/shut");
     std::fs::create_dir(&shut).unwrap();
-    for path in [shut.join(".env"), house.path("work/.env")] {
+    for path in [shut.join(".env"), fixture.path("work/.env")] {
         std::fs::write(path, "SECRET").unwrap();
     }
     rustix::fs::chmod(&shut, Mode::from_raw_mode(0o311)).unwrap();
-    rustix::fs::chmod(house.dir.path(), Mode::from_raw_mode(0o755)).unwrap();
-    for path in [house.path("work"), shut.clone(), shut.join(".env"), house.path("work/.env")] {
+    rustix::fs::chmod(fixture.dir.path(), Mode::from_raw_mode(0o755)).unwrap();
+    for path in [fixture.path("work"), shut.clone(), shut.join(".env"), fixture.path("work/.env")] {
         std::os::unix::fs::chown(path, Some(4242), Some(4242)).unwrap();
     }
     for mode in ["copy", "overlay"] {
         let look = "cat .env shut/.env 2>/dev/null; echo done";
-        let said = house.run(&[
+        let said = fixture.run(&[
             "run",
             "-q",
             "-w",
@@ -149,10 +152,10 @@ fn a_hidden_name_in_a_folder_that_is_not_copied_is_not_there() {
 /// Where a grant is mounted, the copy of what the workspace has by that name would be written into it.
 #[test]
 fn a_grant_within_a_copy_is_refused_by_the_plan_where_the_workspace_has_that_name() {
-    let house = House::new();
-    std::fs::create_dir(house.path("work/sub")).unwrap();
-    std::fs::write(house.path("work/sub/x"), "x").unwrap();
-    let within = house.path("work/sub");
+    let fixture = Fixture::new();
+    std::fs::create_dir(fixture.path("work/sub")).unwrap();
+    std::fs::write(fixture.path("work/sub/x"), "x").unwrap();
+    let within = fixture.path("work/sub");
     let flags = |mode: &str| {
         [
             "-w".to_owned(),
@@ -163,11 +166,11 @@ fn a_grant_within_a_copy_is_refused_by_the_plan_where_the_workspace_has_that_nam
     };
     for command in ["plan", "run"] {
         let said =
-            house.run(&[&[command.to_owned()], &flags("copy")[..], &["--", "ls", "sub"].map(str::to_owned)].concat());
+            fixture.run(&[&[command.to_owned()], &flags("copy")[..], &["--", "ls", "sub"].map(str::to_owned)].concat());
         assert_eq!(said.code, 126, "{said:?}");
         assert!(said.err.contains("the grant `$DIR/work/sub` is shown at `$DIR/work/sub`"), "{said:?}");
     }
-    let said = house.run(
+    let said = fixture.run(
         &[&["run".to_owned(), "-q".to_owned()], &flags("overlay")[..], &["--", "ls", "sub"].map(str::to_owned)]
             .concat(),
     );
@@ -176,42 +179,42 @@ fn a_grant_within_a_copy_is_refused_by_the_plan_where_the_workspace_has_that_nam
 
 #[test]
 fn apply_takes_chosen_files_alone() {
-    let house = changed();
-    assert_eq!(house.run(&["apply", "--", "kept.txt"]).code, 0);
-    assert_eq!(std::fs::read_to_string(house.path("work/kept.txt")).unwrap(), "two\n");
-    assert!(house.path("work/gone.txt").exists());
-    let said = house.run(&["apply", "--", "nowhere.txt"]);
+    let fixture = changed();
+    assert_eq!(fixture.run(&["apply", "--", "kept.txt"]).code, 0);
+    assert_eq!(std::fs::read_to_string(fixture.path("work/kept.txt")).unwrap(), "two\n");
+    assert!(fixture.path("work/gone.txt").exists());
+    let said = fixture.run(&["apply", "--", "nowhere.txt"]);
     assert_eq!(said.code, 125);
     assert!(said.err.contains("nowhere.txt"), "{}", said.err);
 }
 
 #[test]
 fn a_conflict_is_1_and_nothing_is_applied() {
-    let house = changed();
-    std::fs::write(house.path("work/kept.txt"), "mine\n").unwrap();
-    let said = house.run(&["apply"]);
+    let fixture = changed();
+    std::fs::write(fixture.path("work/kept.txt"), "mine\n").unwrap();
+    let said = fixture.run(&["apply"]);
     assert_eq!((said.code, said.out.as_str()), (1, ""));
     assert!(said.err.starts_with("conflict: nothing was applied\n") && said.err.contains("kept.txt"), "{}", said.err);
     assert!(said.err.contains("-- FILES` takes what is named alone"), "{}", said.err);
-    assert_eq!(std::fs::read_to_string(house.path("work/kept.txt")).unwrap(), "mine\n");
-    assert!(house.path("work/gone.txt").exists());
-    assert!(house.run(&["apply", "--json"]).json()["conflicts"].is_array());
+    assert_eq!(std::fs::read_to_string(fixture.path("work/kept.txt")).unwrap(), "mine\n");
+    assert!(fixture.path("work/gone.txt").exists());
+    assert!(fixture.run(&["apply", "--json"]).json()["conflicts"].is_array());
 }
 
 #[test]
 fn paths_that_no_system_call_takes_do_not_keep_the_rest_from_being_applied() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let code = "import os\nopen('kept', 'w').write('x')\nfor i in range(30):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)\n";
-    let said = house.run(&["run", "-q", "-w", ".", "--", "python3", "-c", code]);
+    let said = fixture.run(&["run", "-q", "-w", ".", "--", "python3", "-c", code]);
     assert_eq!(said.code, 0, "{said:?}");
-    let refused = house.run(&["diff", "--json"]).json()["refused"][0]["why"].clone();
+    let refused = fixture.run(&["diff", "--json"]).json()["refused"][0]["why"].clone();
     assert_eq!(refused, "its path is longer than the kernel takes");
-    assert_eq!(house.run(&["apply"]).code, 0);
-    assert!(house.path("work/kept").exists() && house.path("work").join("d".repeat(200)).exists());
+    assert_eq!(fixture.run(&["apply"]).code, 0);
+    assert!(fixture.path("work/kept").exists() && fixture.path("work").join("d".repeat(200)).exists());
 }
 
 /// A workspace, and a run that left `p`, which no workspace takes over, and whatever else `more` does to the copy.
-fn with_a_pipe(more: impl FnOnce(&Path)) -> House {
+fn with_a_pipe(more: impl FnOnce(&Path)) -> Fixture {
     left_by(|copy| {
         rustix::fs::mknodat(rustix::fs::CWD, copy.join("p"), FileType::Fifo, Mode::RUSR, 0).unwrap();
         more(copy);
@@ -221,32 +224,32 @@ fn with_a_pipe(more: impl FnOnce(&Path)) -> House {
 #[test]
 fn where_nothing_can_be_applied_each_reason_is_told_and_it_is_1() {
     let why = "pipe";
-    let house = with_a_pipe(|_| {});
+    let fixture = with_a_pipe(|_| {});
     for args in [&["apply"][..], &["apply", "--", "p"], &["apply", "--leave-protected"]] {
-        let said = house.run(args);
+        let said = fixture.run(args);
         assert_eq!((said.code, said.out.as_str()), (1, ""), "{args:?}: {said:?}");
         assert!(said.err.starts_with("conflict: nothing was applied\n  not-carried  p  "), "{said:?}");
         assert!(said.err.contains(why) && !said.err.contains("-- FILES"), "{said:?}");
     }
-    let json = house.run(&["apply", "--json"]).json();
+    let json = fixture.run(&["apply", "--json"]).json();
     assert_eq!((&json["conflicts"][0]["path"], &json["conflicts"][0]["id"]), (&"p".into(), &"not-carried".into()));
     // It did change something, and is still known.
-    let said = house.run(&["diff"]);
+    let said = fixture.run(&["diff"]);
     assert_eq!(said.code, 1);
     assert!(said.out.contains("not carried over:\n  p: "), "{said:?}");
-    assert_eq!(house.run(&["discard"]).code, 0);
+    assert_eq!(fixture.run(&["discard"]).code, 0);
 }
 
 #[test]
 fn protected_paths_that_are_left_and_all_there_is_are_no_application() {
-    let house = left_by(|copy| std::fs::write(copy.join(".mcp.json"), "{}").unwrap());
-    let said = house.run(&["apply", "--leave-protected"]);
+    let fixture = left_by(|copy| std::fs::write(copy.join(".mcp.json"), "{}").unwrap());
+    let said = fixture.run(&["apply", "--leave-protected"]);
     assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
     assert!(said.err.starts_with("conflict: nothing was applied\n  protected  .mcp.json  "), "{said:?}");
     assert!(said.err.contains("`--take-protected PATH`"), "{said:?}");
-    let refused = house.run(&["apply"]);
+    let refused = fixture.run(&["apply"]);
     assert!(refused.err.contains("`--take-protected PATH`"), "{refused:?}");
-    assert_eq!(house.run(&["apply", "--take-protected", ".mcp.json"]).code, 0);
+    assert_eq!(fixture.run(&["apply", "--take-protected", ".mcp.json"]).code, 0);
 }
 
 #[test]
@@ -258,86 +261,86 @@ fn what_is_left_behind_is_told_where_the_rest_is_taken() {
         said.err.starts_with("1 path applied to ") && said.err.contains("; 1 not carried over:\n  p: "),
         "{said:?}"
     );
-    let house = taken();
+    let fixture = taken();
     assert_eq!(
-        house.run(&["apply", "--json", "--", "a"]).json()["refused"],
+        fixture.run(&["apply", "--json", "--", "a"]).json()["refused"],
         serde_json::json!([]),
         "it was not asked for"
     );
     let json = taken().run(&["apply", "--json"]).json();
     assert_eq!(json["refused"][0]["path"], "p");
     // By name, it is a conflict for all that was named.
-    let house = taken();
-    let said = house.run(&["apply", "--", "a", "p"]);
+    let fixture = taken();
+    let said = fixture.run(&["apply", "--", "a", "p"]);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("-- FILES`"), "{said:?}");
-    assert!(!house.path("work/a").exists());
+    assert!(!fixture.path("work/a").exists());
     // `diff` of a path tells what is about that path.
-    assert!(!house.run(&["diff", "--", "a"]).out.contains("not carried over"));
-    let said = house.run(&["diff", "--", "p"]);
+    assert!(!fixture.run(&["diff", "--", "a"]).out.contains("not carried over"));
+    let said = fixture.run(&["diff", "--", "p"]);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.out.contains("not carried over:\n  p: "), "{said:?}");
-    let names = house.run(&["diff", "--names"]);
+    let names = fixture.run(&["diff", "--names"]);
     names.is(1, "a\n", "1 path is not carried over: `fumehood diff` says why\n");
 }
 
 #[test]
 fn discard_throws_away_named_files_alone() {
-    let house = changed();
-    house.run(&["discard", "--", "kept.txt"]).is(0, "", &format!("1 path of {RUN} is gone\n"));
-    let names = house.run(&["diff", "--names"]);
+    let fixture = changed();
+    fixture.run(&["discard", "--", "kept.txt"]).is(0, "", &format!("1 path of {RUN} is gone\n"));
+    let names = fixture.run(&["diff", "--names"]);
     assert!(!names.out.contains("kept.txt") && names.out.contains("gone.txt"), "{names:?}");
-    assert_eq!(house.run(&["apply"]).code, 0);
-    assert_eq!(std::fs::read_to_string(house.path("work/kept.txt")).unwrap(), "one\n");
-    assert!(!house.path("work/gone.txt").exists());
-    let event = house.run(&["audit", "show", "--json"]).json()["events"][0].clone();
+    assert_eq!(fixture.run(&["apply"]).code, 0);
+    assert_eq!(std::fs::read_to_string(fixture.path("work/kept.txt")).unwrap(), "one\n");
+    assert!(!fixture.path("work/gone.txt").exists());
+    let event = fixture.run(&["audit", "show", "--json"]).json()["events"][0].clone();
     assert_eq!((&event["kind"], &event["body"]["paths"][0]), (&"workspace.discarded".into(), &"kept.txt".into()));
-    let house = changed();
-    let said = house.run(&["discard", "--", "nowhere.txt"]);
+    let fixture = changed();
+    let said = fixture.run(&["discard", "--", "nowhere.txt"]);
     assert_eq!(said.code, 125);
-    assert_eq!(house.run(&["diff"]).code, 1, "nothing was thrown away");
-    let last = house.run(&["discard", "--json", "--", "."]).json();
+    assert_eq!(fixture.run(&["diff"]).code, 1, "nothing was thrown away");
+    let last = fixture.run(&["discard", "--json", "--", "."]).json();
     assert_eq!(last["paths"].as_array().map(Vec::len), Some(3));
-    assert_eq!(house.run(&["diff"]).code, 0);
+    assert_eq!(fixture.run(&["diff"]).code, 0);
 }
 
 #[test]
 fn a_damaged_list_of_changes_can_be_discarded_as_its_error_says() {
-    let house = changed();
-    std::fs::write(house.state().join("changes").join(RUN).join("manifest.json"), "{").unwrap();
-    let said = house.run(&["apply", RUN]);
+    let fixture = changed();
+    std::fs::write(fixture.state().join("changes").join(RUN).join("manifest.json"), "{").unwrap();
+    let said = fixture.run(&["apply", RUN]);
     assert!(said.err.contains(&format!("fix: discard it: `fumehood discard {RUN}`")), "{said:?}");
-    assert_eq!(house.run(&["discard", RUN]).code, 0);
-    assert_eq!(house.run(&["discard", RUN]).code, 125);
+    assert_eq!(fixture.run(&["discard", RUN]).code, 0);
+    assert_eq!(fixture.run(&["discard", RUN]).code, 125);
 }
 
 /// The word names a run or a workspace. Whoever names a file there means that file, and not all that the run did.
 #[test]
 fn a_file_in_the_place_of_a_workspace_is_bad_usage() {
-    let house = changed();
+    let fixture = changed();
     for command in ["diff", "apply", "discard"] {
-        let said = house.run(&[command, "kept.txt"]);
+        let said = fixture.run(&[command, "kept.txt"]);
         assert_eq!((said.code, said.out.as_str()), (125, ""), "{said:?}");
         assert!(said.err.contains(&format!("fix: `fumehood {command} -- kept.txt`")), "{said:?}");
     }
-    assert_eq!(house.run(&["diff", "--names"]).out.lines().count(), 3);
+    assert_eq!(fixture.run(&["diff", "--names"]).out.lines().count(), 3);
 }
 
 #[test]
 fn discard_throws_it_away_and_records_it() {
-    let house = changed();
-    let said = house.run(&["discard"]);
+    let fixture = changed();
+    let said = fixture.run(&["discard"]);
     assert_eq!((said.code, said.out.as_str()), (0, ""), "{said:?}");
-    assert_eq!(std::fs::read_to_string(house.path("work/kept.txt")).unwrap(), "one\n");
-    assert_eq!(house.run(&["discard", RUN]).code, 125);
-    assert_eq!(house.run(&["audit", "show", "--json"]).json()["events"][0]["kind"], "workspace.discarded");
+    assert_eq!(std::fs::read_to_string(fixture.path("work/kept.txt")).unwrap(), "one\n");
+    assert_eq!(fixture.run(&["discard", RUN]).code, 125);
+    assert_eq!(fixture.run(&["audit", "show", "--json"]).json()["events"][0]["kind"], "workspace.discarded");
 }
 
 #[test]
 fn no_changes_and_no_such_place_are_told() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for args in [&["diff", RUN][..], &["diff", "nowhere"], &["apply"], &["discard"]] {
-        let said = house.run(args);
+        let said = fixture.run(args);
         assert_eq!((said.code, said.out.as_str()), (125, ""), "{args:?}");
         assert!(said.err.starts_with("error: "), "{}", said.err);
     }
@@ -345,22 +348,22 @@ fn no_changes_and_no_such_place_are_told() {
 
 #[test]
 fn a_run_that_changed_nothing_has_a_diff_of_nothing() {
-    let house = House::new();
-    let run = house.run(&["run", "--json", "-w", ".:copy", "--", "true"]).json();
+    let fixture = Fixture::new();
+    let run = fixture.run(&["run", "--json", "-w", ".:copy", "--", "true"]).json();
     for args in [&["diff"][..], &["diff", "."], &["diff", run["run"].as_str().unwrap()]] {
-        let said = house.run(args);
+        let said = fixture.run(args);
         assert_eq!((said.code, said.out.as_str()), (0, ""), "{args:?}: {said:?}");
         assert!(said.err.starts_with("no changes of "), "{said:?}");
     }
-    assert_eq!(house.run(&["diff", "--json"]).json()["entries"], serde_json::json!([]));
+    assert_eq!(fixture.run(&["diff", "--json"]).json()["entries"], serde_json::json!([]));
 }
 
 #[test]
 fn what_to_do_about_a_conflict_is_as_wide_as_the_terminal() {
-    let house = changed();
-    std::fs::write(house.path("work/kept.txt"), "three\n").unwrap();
-    let wide = house.run(&["apply"]);
-    let narrow = house.with("COLUMNS", "60").run(&["apply"]);
+    let fixture = changed();
+    std::fs::write(fixture.path("work/kept.txt"), "three\n").unwrap();
+    let wide = fixture.run(&["apply"]);
+    let narrow = fixture.with("COLUMNS", "60").run(&["apply"]);
     assert_eq!((wide.code, narrow.code), (1, 1), "{narrow:?}");
     for (said, columns) in [(&wide, 100), (&narrow, 60)] {
         let fix = said.err.split_once("\n  fix: ").unwrap().1;
@@ -372,15 +375,15 @@ fn what_to_do_about_a_conflict_is_as_wide_as_the_terminal() {
 
 #[test]
 fn without_a_current_directory_that_is_what_is_told() {
-    let house = changed();
+    let fixture = changed();
     for command in ["diff", "apply", "discard"] {
         let text = format!("mkdir gone; cd gone; rmdir ../gone; exec \"$1\" {command}");
-        let said = house.said(&crate::script(&text, &house).output().unwrap());
+        let said = fixture.said(&crate::script(&text, &fixture).output().unwrap());
         assert_eq!(said.code, 125, "{said:?}");
         assert!(said.err.contains("error: there is no current directory\n"), "{said:?}");
         // A run that is named needs none.
         let named = format!("mkdir gone; cd gone; rmdir ../gone; exec \"$1\" diff {RUN}");
-        assert_eq!(crate::script(&named, &house).output().unwrap().status.code(), Some(1));
+        assert_eq!(crate::script(&named, &fixture).output().unwrap().status.code(), Some(1));
     }
 }
 
@@ -388,9 +391,9 @@ fn without_a_current_directory_that_is_what_is_told() {
 fn a_folder_whose_path_no_call_takes_is_not_looked_into() {
     let code = "import os\nfor i in range(40): os.mkdir('d' * 250); os.chdir('d' * 250)\nfor i in range(50): os.symlink('x', f'{i}')";
     for mode in ["overlay", "copy"] {
-        let house = House::new();
+        let fixture = Fixture::new();
         let workspace = format!(".:{mode}");
-        let report = house.run(&["run", "--json", "-w", &workspace, "--", "python3", "-c", code]).json();
+        let report = fixture.run(&["run", "--json", "-w", &workspace, "--", "python3", "-c", code]).json();
         assert_eq!(report["workspace"]["counts"]["refused"], 1, "{mode}: {}", report["workspace"]["counts"]);
     }
 }
@@ -401,8 +404,8 @@ fn a_folder_put_in_the_place_of_a_new_one_is_not_given_away() {
         return println!("skip: who is not root gives nothing away");
     }
     let names = |of: &'static str| (100..500).map(move |i| format!("{of}{i}"));
-    let house = left_by(|copy| names("new").for_each(|name| std::fs::create_dir(copy.join(name)).unwrap()));
-    let work = house.path("work");
+    let fixture = left_by(|copy| names("new").for_each(|name| std::fs::create_dir(copy.join(name)).unwrap()));
+    let work = fixture.path("work");
     std::os::unix::fs::chown(&work, Some(1000), Some(1000)).unwrap();
     for name in names("own") {
         std::fs::create_dir_all(work.join(name).join("canary")).unwrap();
@@ -413,7 +416,7 @@ fn a_folder_put_in_the_place_of_a_new_one_is_not_given_away() {
         let swap = |own: &String, new: &String| rustix::fs::renameat_with(&at, own, &at, new, exchange).is_ok();
         names("own").zip(names("new")).filter(|(own, new)| (0..1_000_000).any(|_| swap(own, new))).count()
     });
-    house.run(&["apply"]);
+    fixture.run(&["apply"]);
     assert!(racer.join().unwrap() > 0, "the race was none");
     for name in names("new").filter(|name| work.join(name).join("canary").exists()) {
         let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(work.join(&name)).unwrap());
@@ -423,34 +426,35 @@ fn a_folder_put_in_the_place_of_a_new_one_is_not_given_away() {
 
 #[test]
 fn what_waits_is_listed_and_thrown_away_at_once() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for name in ["one", "two"] {
-        std::fs::create_dir(house.path("work").join(name)).unwrap();
+        std::fs::create_dir(fixture.path("work").join(name)).unwrap();
     }
     let write = |workspace: &str, name: &str| {
         let said =
-            house.run(&["run", "-q", "-w", workspace, "--", "sh", "-c", &format!("echo x >{name}; echo y >other")]);
+            fixture.run(&["run", "-q", "-w", workspace, "--", "sh", "-c", &format!("echo x >{name}; echo y >other")]);
         assert_eq!(said.code, 0, "{said:?}");
     };
-    house.run(&["changes"]).is(0, "", "no changes wait\n");
+    fixture.run(&["changes"]).is(0, "", "no changes wait\n");
     write("one", "a");
     write("one", "b");
     write("two", "c");
-    let of =
-        |args: &[&str]| house.run(&[&["changes", "--json"], args].concat()).json()["runs"].as_array().unwrap().clone();
+    let of = |args: &[&str]| {
+        fixture.run(&[&["changes", "--json"], args].concat()).json()["runs"].as_array().unwrap().clone()
+    };
     let all = of(&[]);
     let workspaces: Vec<_> =
         all.iter().map(|run| run["workspace"].as_str().unwrap().rsplit('/').next().unwrap()).collect();
     assert_eq!(workspaces, ["two", "one", "one"], "the newest comes first");
     assert!(all.iter().all(|run| run["paths"] == 2), "{all:?}");
     assert_eq!(of(&["one"]).len(), 2);
-    let text = house.run(&["changes"]).out;
+    let text = fixture.run(&["changes"]).out;
     assert!(all.iter().all(|run| text.contains(run["run"].as_str().unwrap())), "{text}");
     // What was put aside is listed too, also of a run that left nothing else.
     let run = all[0]["run"].as_str().unwrap();
     assert!(all.iter().all(|run| run["aside"].as_array().unwrap().is_empty()));
     for (run, name) in [(run, ".envrc"), (RUN, "sub%.git")] {
-        let folder = house.state().join("changes").join(format!("{run}-aside"));
+        let folder = fixture.state().join("changes").join(format!("{run}-aside"));
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join(name), "").unwrap();
     }
@@ -461,16 +465,16 @@ fn what_waits_is_listed_and_thrown_away_at_once() {
         (&serde_json::Value::Null, &0.into(), &"sub%.git".into())
     );
     assert_eq!(of(&["one"]).len(), 2, "nobody knows of which workspace the last one is");
-    let said = house.run(&["changes"]);
+    let said = fixture.run(&["changes"]);
     assert!(said.out.contains(RUN) && said.err.contains(&format!("what was put aside of {run} lies in ")), "{said:?}");
     // Not both: which was meant?
-    assert_eq!(house.run(&["discard", "--all", run]).code, 125);
-    assert_eq!(house.run(&["discard", "--all", "--", "a"]).code, 125);
+    assert_eq!(fixture.run(&["discard", "--all", run]).code, 125);
+    assert_eq!(fixture.run(&["discard", "--all", "--", "a"]).code, 125);
     assert_eq!(of(&[]).len(), 4);
-    house.run(&["discard", "--all", "one"]).is(0, "", "the changes of 2 runs are gone\n");
+    fixture.run(&["discard", "--all", "one"]).is(0, "", "the changes of 2 runs are gone\n");
     assert_eq!(of(&[]).len(), 2);
-    house.run(&["discard", "--all"]).is(0, "", "the changes of 2 runs are gone\n");
+    fixture.run(&["discard", "--all"]).is(0, "", "the changes of 2 runs are gone\n");
     assert_eq!(of(&[]).len(), 0);
-    let log = house.run(&["audit", "show", "--json"]).out;
+    let log = fixture.run(&["audit", "show", "--json"]).out;
     assert_eq!(log.matches("workspace.discarded").count(), 4, "each is recorded");
 }

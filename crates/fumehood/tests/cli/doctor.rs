@@ -1,6 +1,6 @@
 //! `fumehood doctor`, also where the host is in a bad state.
 
-use crate::House;
+use crate::Fixture;
 
 fn check(said: &crate::CommandOutput) -> serde_json::Value {
     assert!(matches!(said.code, 0 | 1), "{said:?}");
@@ -22,8 +22,8 @@ fn findings(json: &serde_json::Value) -> Vec<&str> {
 
 #[test]
 fn every_tier_is_told_with_what_it_holds() {
-    let house = House::new();
-    let said = house.run(&["doctor"]);
+    let fixture = Fixture::new();
+    let said = fixture.run(&["doctor"]);
     assert!(matches!(said.code, 0 | 1) && said.err.is_empty(), "{said:?}");
     let parts = [
         "Linux ",
@@ -36,9 +36,9 @@ fn every_tier_is_told_with_what_it_holds() {
     for part in parts {
         assert!(said.out.contains(part), "{part} in {}", said.out);
     }
-    let long = house.run(&["doctor", "-v"]).out;
+    let long = fixture.run(&["doctor", "-v"]).out;
     assert!(long.contains("limits.memory") && long.contains("syscalls.profile"), "{long}");
-    let json = check(&house.run(&["doctor", "--json"]));
+    let json = check(&fixture.run(&["doctor", "--json"]));
     for tier in json["host"]["tiers"].as_array().unwrap() {
         // What has a plan was tried, and a trial that failed is told.
         let to_try = tier["refused"].as_array().unwrap().is_empty() && tier["tier"] != "vm";
@@ -60,13 +60,13 @@ fn every_tier_is_told_with_what_it_holds() {
 /// What is said of the groups is what the clauses are told by; a bus that does not answer is no reason to fail.
 #[test]
 fn where_the_control_groups_come_from_agrees_with_who_holds_memory() {
-    let bus = House::new();
+    let bus = Fixture::new();
     let folder = bus.path("runtime");
     std::fs::create_dir(&folder).unwrap();
     let _listener = std::os::unix::net::UnixListener::bind(folder.join("bus")).unwrap();
-    let house = House::new().with("XDG_RUNTIME_DIR", folder.to_str().unwrap());
-    for house in [House::new(), house] {
-        let json = check(&house.run(&["doctor", "--json"]));
+    let fixture = Fixture::new().with("XDG_RUNTIME_DIR", folder.to_str().unwrap());
+    for fixture in [Fixture::new(), fixture] {
+        let json = check(&fixture.run(&["doctor", "--json"]));
         let groups = json["host"]["groups"].as_str().unwrap();
         let tiers = json["host"]["tiers"].as_array().unwrap();
         // A machine's memory is its own.
@@ -83,18 +83,18 @@ fn where_the_control_groups_come_from_agrees_with_who_holds_memory() {
 
 #[test]
 fn a_state_folder_that_cannot_be_had_is_a_finding() {
-    let house = House::new().with("FUMEHOOD_STATE", "/proc/nowhere");
-    let json = check(&house.run(&["doctor", "--json"]));
+    let fixture = Fixture::new().with("FUMEHOOD_STATE", "/proc/nowhere");
+    let json = check(&fixture.run(&["doctor", "--json"]));
     assert!(findings(&json).iter().any(|id| id.starts_with("state/")), "{json:#}");
 }
 
 /// Needs a mount namespace of its own, which the runner of the tests gives.
 #[test]
 fn missing_proc_and_sys_are_findings_and_no_panic() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let script = "unshare --mount --propagation private sh -c 'umount -l /sys; mount -t tmpfs none /proc; \
                   mount -t tmpfs none /sys; exec \"$1\" doctor --json' sh \"$1\"";
-    let said = house.said(&crate::script(script, &house).output().unwrap());
+    let said = fixture.said(&crate::script(script, &fixture).output().unwrap());
     if said.err.contains("Operation not permitted") && said.out.is_empty() {
         println!("skip: nobody here mounts, so nothing can be taken away from the product");
         return;
@@ -108,10 +108,10 @@ fn missing_proc_and_sys_are_findings_and_no_panic() {
 
 #[test]
 fn one_tier_is_looked_at_alone_and_the_exit_code_is_about_it() {
-    let house = House::new();
-    let all = check(&house.run(&["doctor", "--json"]));
+    let fixture = Fixture::new();
+    let all = check(&fixture.run(&["doctor", "--json"]));
     for (tier, backends) in [("process", 1), ("container", 4)] {
-        let said = house.run(&["doctor", "--tier", tier, "--json"]);
+        let said = fixture.run(&["doctor", "--tier", tier, "--json"]);
         let json = said.json();
         let tiers = json["host"]["tiers"].as_array().unwrap();
         assert_eq!((tiers.len(), &tiers[0]["tier"]), (backends, &tier.into()), "{said:?}");
@@ -119,7 +119,7 @@ fn one_tier_is_looked_at_alone_and_the_exit_code_is_about_it() {
         assert_eq!(tiers[0]["refused"], same["refused"]);
         let held = tiers[0]["proof"]["held"] == true;
         assert_eq!((said.code, &json["ok"]), (i32::from(!held), &held.into()), "{said:?}");
-        let text = house.run(&["doctor", "--tier", tier]);
+        let text = fixture.run(&["doctor", "--tier", tier]);
         assert_eq!(text.out.matches(" by native: ").count(), 1, "{text:?}");
     }
 }
@@ -130,7 +130,7 @@ fn a_tier_that_there_is_not_is_told_with_those_that_there_are() {
         ("containr", "did you mean `--tier container`?"),
         ("nonsense", "write one of `language`, `process`, `container`, `gvisor`, `vm`"),
     ] {
-        House::new().run(&["doctor", "--tier", typed]).is(
+        Fixture::new().run(&["doctor", "--tier", typed]).is(
             125,
             "",
             &format!(
@@ -152,12 +152,13 @@ fn a_missing_or_foreign_proc_is_a_refusal_with_its_remedy() {
         ),
     ] {
         for tier in ["process", "container"] {
-            let house = House::new();
+            let fixture = Fixture::new();
             let commands = format!(
                 "\"$1\" run --tier {tier} -- true; echo $?; \"$1\" plan --tier {tier} >/dev/null; echo $?; \
                  \"$1\" doctor --tier {tier} --json"
             );
-            let said = house.said(&crate::script(&format!("{way} '{commands}' sh \"$1\""), &house).output().unwrap());
+            let said =
+                fixture.said(&crate::script(&format!("{way} '{commands}' sh \"$1\""), &fixture).output().unwrap());
             if said.out.is_empty() {
                 println!("skip: no namespaces can be made here");
                 return;

@@ -1,6 +1,6 @@
 //! Engines that cannot be used: each is refused by a name of its own and with what helps, before anything starts.
 
-use crate::House;
+use crate::Fixture;
 
 /// Answers as Docker's daemon does to who asks for its version and description.
 const STAND_IN: &str = "import http.server as h, json, os, socketserver, sys
@@ -57,12 +57,12 @@ fn a_daemon_that_cannot_be_used_is_refused_with_its_remedy() {
         ("docker/known-faults", "", "give the daemon a newer one", &known),
     ];
     for (id, host, fix, daemon) in cases {
-        let house = House::new();
-        let mut script = crate::script(BESIDE, &house);
+        let fixture = Fixture::new();
+        let mut script = crate::script(BESIDE, &fixture);
         if !daemon.is_empty() {
             script.arg(STAND_IN).args(daemon);
         }
-        let said = house.said(&script.env("DOCKER_HOST", host).output().unwrap());
+        let said = fixture.said(&script.env("DOCKER_HOST", host).output().unwrap());
         if said.code == 77 {
             return println!("skip: nobody here mounts");
         }
@@ -87,21 +87,21 @@ fn a_context_of_dockers_client_leads_to_roots_own_daemon_or_is_refused_and_no_ot
         ("far", "default", "docker/known-faults", "give the daemon a newer one"),
     ];
     for (current, variable, id, words) in cases {
-        let house = House::new();
+        let fixture = Fixture::new();
         for (name, host) in [
             ("far", "ssh://person@192.0.2.1"),
             ("own", "unix:///var/run/docker.sock"),
             ("users", "unix:///run/user/1000/docker.sock"),
         ] {
-            let folder = house.path(".docker/contexts/meta").join(policy::json::sha256_hex(name.as_bytes()));
+            let folder = fixture.path(".docker/contexts/meta").join(policy::json::sha256_hex(name.as_bytes()));
             std::fs::create_dir_all(&folder).unwrap();
             let about = format!(r#"{{"Name":"{name}","Metadata":{{}},"Endpoints":{{"docker":{{"Host":"{host}"}}}}}}"#);
             std::fs::write(folder.join("meta.json"), about).unwrap();
         }
-        std::fs::write(house.path(".docker/config.json"), format!(r#"{{"currentContext":"{current}"}}"#)).unwrap();
-        let mut script = crate::script(BESIDE, &house);
+        std::fs::write(fixture.path(".docker/config.json"), format!(r#"{{"currentContext":"{current}"}}"#)).unwrap();
+        let mut script = crate::script(BESIDE, &fixture);
         script.arg(STAND_IN).args(["1.41", "name=seccomp", "/run/runc", "0"]).env("DOCKER_CONTEXT", variable);
-        let said = house.said(&script.output().unwrap());
+        let said = fixture.said(&script.output().unwrap());
         if said.code == 77 {
             return println!("skip: nobody here mounts");
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::House;
+use crate::Fixture;
 use crate::pool::{counts, supervisors};
 use crate::served::Served;
 
@@ -56,9 +56,9 @@ fn read(stream: BufReader<TcpStream>) -> (usize, bool) {
 
 #[test]
 fn events_without_end_are_told_or_said_to_be_lost_and_hold_nobody_up() {
-    let house = &House::new();
+    let fixture = &Fixture::new();
     let [renames] = counts("FUMEHOOD_EVENTS", [50_000]);
-    let served = Served::new(house);
+    let served = Served::new(fixture);
     let key = served.key("events", &[]);
     let (status, made) = served.ask(&key, "POST /v1/sandboxes", &json!({ "name": "box", "timeout": "30m" }));
     assert_eq!(status, 201, "{made}");
@@ -67,7 +67,7 @@ fn events_without_end_are_told_or_said_to_be_lost_and_hold_nobody_up() {
         served.ask(&key, "POST /v1/sandboxes/box/exec", &body)
     };
     assert_eq!(exec("mkdir /tmp/w; echo > /tmp/w/a", 20).1["report"]["code"], 0);
-    let pids = [i64::from(served.pid()), supervisors(house)[0]];
+    let pids = [i64::from(served.pid()), supervisors(fixture)[0]];
     let before = pids.map(peak);
 
     let (reads, never_reads) = (watching(&served, &key), watching(&served, &key));

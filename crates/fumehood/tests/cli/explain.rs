@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::{House, files_below};
+use crate::{Fixture, files_below};
 
 #[test]
 fn an_id_is_explained_in_three_parts() {
-    House::new().run(&["explain", "usage/no-program"]).is(
+    Fixture::new().run(&["explain", "usage/no-program"]).is(
         0,
         "usage/no-program\n\
          \x20 what: There is nothing to run.\n\
@@ -20,14 +20,14 @@ fn an_id_is_explained_in_three_parts() {
 
 #[test]
 fn json_has_the_same_parts() {
-    let json = House::new().run(&["explain", "usage/no-program", "--json"]).json();
+    let json = Fixture::new().run(&["explain", "usage/no-program", "--json"]).json();
     let keys: Vec<_> = json.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(keys, ["schema", "id", "what", "why", "fix"]);
 }
 
 #[test]
 fn an_unknown_id_names_the_nearest() {
-    let said = House::new().run(&["explain", "usage/no-progam"]);
+    let said = Fixture::new().run(&["explain", "usage/no-progam"]);
     assert_eq!((said.code, said.out.as_str()), (125, ""));
     assert!(said.err.contains("fix: `fumehood explain usage/no-program`"), "{}", said.err);
 }
@@ -36,7 +36,7 @@ fn an_unknown_id_names_the_nearest() {
 #[test]
 fn every_id_in_the_code_is_explained_and_no_other() {
     let listed: BTreeSet<String> = {
-        let json = House::new().run(&["explain", "--json"]).json();
+        let json = Fixture::new().run(&["explain", "--json"]).json();
         json["ids"].as_object().unwrap().keys().cloned().collect()
     };
     let used = ids_in_the_code();
@@ -50,7 +50,7 @@ fn every_id_in_the_code_is_explained_and_no_other() {
 #[test]
 fn every_id_that_help_or_a_page_names_is_known() {
     let known: BTreeSet<String> = {
-        let json = House::new().run(&["explain", "--json"]).json();
+        let json = Fixture::new().run(&["explain", "--json"]).json();
         json["ids"].as_object().unwrap().keys().cloned().collect()
     };
     let areas: BTreeSet<&str> = known.iter().filter_map(|id| Some(id.split_once('/')?.0)).collect();
@@ -71,10 +71,10 @@ fn every_id_that_help_or_a_page_names_is_known() {
 /// Everything that names ids to readers: each command's help, the pages, the explanations themselves.
 fn texts() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let house = House::new();
+    let fixture = Fixture::new();
     let help = fumehood::cli::COMMANDS.iter().filter(|spec| !spec.hidden).map(|spec| {
         let words = [&["help"][..], spec.path].concat();
-        (format!("`{}`", words.join(" ")), house.run(&words).out)
+        (format!("`{}`", words.join(" ")), fixture.run(&words).out)
     });
     let mut files: Vec<_> =
         ["docs", "examples", "sdk/python/src"].iter().flat_map(|folder| files_below(&root.join(folder))).collect();

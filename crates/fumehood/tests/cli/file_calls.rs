@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
 
-use crate::House;
+use crate::Fixture;
 use crate::served::Served;
 
 const SECRET: &str = "s3cret-of-the-host";
@@ -16,12 +16,12 @@ struct Outside {
 }
 
 impl Outside {
-    fn new(house: &House) -> Self {
-        let folder = house.path("outside");
+    fn new(fixture: &Fixture) -> Self {
+        let folder = fixture.path("outside");
         let open = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("file"), SECRET).unwrap();
-        open(&house.path(""), 0o755);
+        open(&fixture.path(""), 0o755);
         open(&folder, 0o777);
         open(&folder.join("file"), 0o666);
         Self { folder }
@@ -47,8 +47,8 @@ const CALLS: [(&str, &str); 9] = [
 ];
 
 /// Without a ceiling a key has no process tier.
-fn key(house: &House, served: &Served<'_>) -> String {
-    let top = house.path("top.toml");
+fn key(fixture: &Fixture, served: &Served<'_>) -> String {
+    let top = fixture.path("top.toml");
     std::fs::write(&top, "version = 1\nextends = \"strict\"\ntier = \"process\"\nlimits.wall = \"5m\"\n").unwrap();
     served.key("one", &["-p", top.to_str().unwrap()])
 }
@@ -116,10 +116,10 @@ impl Drop for Inside<'_> {
 
 #[test]
 fn no_link_leads_a_file_call_out_of_the_sandbox() {
-    let house = &House::new();
-    let outside = Outside::new(house);
-    let served = Served::new(house);
-    let key = key(house, &served);
+    let fixture = &Fixture::new();
+    let outside = Outside::new(fixture);
+    let served = Served::new(fixture);
+    let key = key(fixture, &served);
     let here = outside.folder.to_str().unwrap();
     for tier in ["container", "process"] {
         let inside = Inside::new(&served, &key, tier);
@@ -154,11 +154,11 @@ fn no_link_leads_a_file_call_out_of_the_sandbox() {
 /// The path itself, without a link: of a file that everybody may read, and of what the server keeps beside the sandbox.
 #[test]
 fn no_path_leads_a_file_call_out_of_the_sandbox() {
-    let house = &House::new();
-    let outside = Outside::new(house);
-    let served = Served::new(house);
-    let key = key(house, &served);
-    let server = house.state().join("server");
+    let fixture = &Fixture::new();
+    let outside = Outside::new(fixture);
+    let served = Served::new(fixture);
+    let key = key(fixture, &served);
+    let server = fixture.state().join("server");
     // What would be seen of each: in folders a name, in files what is in them.
     let mut there = vec![
         (outside.folder.clone(), r#""name":"file""#.to_owned()),
@@ -199,9 +199,9 @@ fn no_path_leads_a_file_call_out_of_the_sandbox() {
 
 #[test]
 fn a_link_to_a_folder_of_the_sandbox_is_followed_by_each_file_call() {
-    let house = &House::new();
-    let served = Served::new(house);
-    let key = key(house, &served);
+    let fixture = &Fixture::new();
+    let served = Served::new(fixture);
+    let key = key(fixture, &served);
     for tier in ["container", "process"] {
         let inside = Inside::new(&served, &key, tier);
         inside.shell("mkdir real && echo mine > mine && echo one > real/file && ln -s real d", false);
@@ -214,9 +214,9 @@ fn a_link_to_a_folder_of_the_sandbox_is_followed_by_each_file_call() {
 
 #[test]
 fn a_name_that_is_no_text_is_told_and_taken_with_its_bytes_as_hexadecimal_digits() {
-    let house = &House::new();
-    let served = Served::new(house);
-    let key = key(house, &served);
+    let fixture = &Fixture::new();
+    let served = Served::new(fixture);
+    let key = key(fixture, &served);
     let inside = Inside::new(&served, &key, "container");
     inside.shell("printf one > \"$(printf 'caf\\351')\"", false);
     let (status, list) = inside.call(("GET files/list?path=.", ""));

@@ -1,23 +1,23 @@
 //! `fumehood gc`
 
-use crate::House;
+use crate::Fixture;
 
 #[test]
 fn a_clean_house_has_nothing_to_remove() {
-    let house = House::new();
-    let said = house.run(&["gc"]);
+    let fixture = Fixture::new();
+    let said = fixture.run(&["gc"]);
     // What others left on this host may be named before it.
     assert!(said.code == 0 && said.out.contains("0 things removed, 0 stay, 0 runs live\n"), "{said:?}");
-    let json = house.run(&["gc", "--json"]).json();
+    let json = fixture.run(&["gc", "--json"]).json();
     assert_eq!((json["removed"].as_array().unwrap().len(), json["live"].as_u64()), (0, Some(0)));
 }
 
 #[test]
 fn what_is_not_ours_stays_and_is_told() {
-    let house = House::new();
-    assert_eq!(house.run(&["gc"]).code, 0);
-    std::fs::write(house.state().join("runs/no\u{1b}tes.txt"), "").unwrap();
-    let said = house.run(&["gc"]);
+    let fixture = Fixture::new();
+    assert_eq!(fixture.run(&["gc"]).code, 0);
+    std::fs::write(fixture.state().join("runs/no\u{1b}tes.txt"), "").unwrap();
+    let said = fixture.run(&["gc"]);
     assert_eq!((said.code, said.err.as_str()), (1, ""));
     assert!(said.out.contains(r"no\u{1b}tes.txt: it is no journal of"), "{}", said.out);
     assert!(!said.out.contains('\u{1b}'));
@@ -28,8 +28,8 @@ fn groups_of_dead_runs_of_another_state_folder_are_named_and_left_alone() {
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
     let pids = own.lines().find_map(|line| line.split_once(":pids:").map(|(_, own)| own.to_owned()));
     // A group of our own to be in: others may run, and leave, what they like beside it.
-    let house = House::new();
-    let unique = house.path("");
+    let fixture = Fixture::new();
+    let unique = fixture.path("");
     let base = std::path::Path::new("/sys/fs/cgroup/pids")
         .join(pids.unwrap_or_default().trim_start_matches('/'))
         .join(unique.file_name().unwrap());
@@ -39,11 +39,11 @@ fn groups_of_dead_runs_of_another_state_folder_are_named_and_left_alone() {
         eprintln!("skip: no control group to write in");
         return;
     }
-    let mut sleeper = crate::script("exec sleep 60", &house).spawn().unwrap();
+    let mut sleeper = crate::script("exec sleep 60", &fixture).spawn().unwrap();
     std::fs::write(group(busy).join("cgroup.procs"), sleeper.id().to_string()).unwrap();
     let gc = |flags: &str| {
         let inside = format!("echo 0 > {}/cgroup.procs; exec \"$1\" gc {flags}", base.display());
-        house.said(&crate::script(&inside, &house).output().unwrap())
+        fixture.said(&crate::script(&inside, &fixture).output().unwrap())
     };
     let (said, json) = (gc(""), gc("--json").json());
     let left = [dead, busy, young].map(|name| group(name).exists());

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::House;
+use crate::Fixture;
 use crate::live::{Live, call};
 
 /// A member of a layer: its name, and a file's content and mode, or a link's target.
@@ -72,7 +72,7 @@ pub(crate) fn layer(more: Vec<Member<'_>>) -> Vec<u8> {
 const PASSWD: &[u8] = b"root:x:0:0:root:/root:/bin/sh\napp:x:1234:1234:app:/srv:/bin/sh";
 
 /// Imports an image `app:1` that says how it is run.
-pub(crate) fn imported(house: &House) -> PathBuf {
+pub(crate) fn imported(fixture: &Fixture) -> PathBuf {
     let layer = layer(vec![
         Member::File("marker", b"of the image\n", 0o644),
         Member::File("etc/passwd", PASSWD, 0o644),
@@ -85,30 +85,31 @@ pub(crate) fn imported(house: &House) -> PathBuf {
         Member::Folder("home/"),
         Member::File("home/other/notes", b"notes\n", 0o644),
     ]);
-    let at = house.path("app.tar");
+    let at = fixture.path("app.tar");
     let config = json!({
         "Entrypoint": ["greet", "first"], "Cmd": ["second"], "User": "app:app", "WorkingDir": "/srv",
         "Env": ["PATH=/opt/tools:/bin", "COLOUR=blue", "INPUT_X=1"],
     });
     saved(&at, "app:1", &layer, &config);
-    let said = house.run(&["image", "import", at.to_str().unwrap()]);
+    let said = fixture.run(&["image", "import", at.to_str().unwrap()]);
     assert_eq!(said.code, 0, "{}", said.err);
     at
 }
 
 const ROOT: &str = "--set=fs.root=image:app:1";
 
-fn inside(house: &House, flags: &[&str], script: &str) -> (i32, String, String) {
+fn inside(fixture: &Fixture, flags: &[&str], script: &str) -> (i32, String, String) {
     let args = [&["run", "-q", ROOT], flags, &["--", "sh", "-c", script]].concat();
-    let said = house.run(&args);
+    let said = fixture.run(&args);
     (said.code, said.out, said.err)
 }
 
 #[test]
 fn a_program_sees_the_image_and_nothing_of_the_host() {
-    let house = House::new();
-    imported(&house);
-    let (code, out, err) = inside(&house, &[], "cat /marker /etc/own /lib/data /home/other/notes; ls /; ls /usr /home");
+    let fixture = Fixture::new();
+    imported(&fixture);
+    let (code, out, err) =
+        inside(&fixture, &[], "cat /marker /etc/own /lib/data /home/other/notes; ls /; ls /usr /home");
     assert_eq!(code, 0, "{err}");
     assert!(out.starts_with("of the image\nkept\nof the library\nnotes\n"), "{out}");
     let names: Vec<_> = out.lines().skip(4).collect();
@@ -117,7 +118,7 @@ fn a_program_sees_the_image_and_nothing_of_the_host() {
     }
     assert!(!names.contains(&"sys") && !names.contains(&"boot") && !names.contains(&"share"), "{names:?}");
     // What only the run knows is not the image's.
-    let (_, out, _) = inside(&house, &[], "cat /etc/hosts /etc/resolv.conf; stat -c %F /etc/mtab");
+    let (_, out, _) = inside(&fixture, &[], "cat /etc/hosts /etc/resolv.conf; stat -c %F /etc/mtab");
     assert!(
         out.contains("127.0.0.1 localhost") && !out.contains("192.0.2.1") && out.ends_with("symbolic link\n"),
         "{out}"
@@ -126,66 +127,66 @@ fn a_program_sees_the_image_and_nothing_of_the_host() {
 
 #[test]
 fn user_environment_and_place_are_the_images_where_the_policy_says_nothing() {
-    let house = House::new();
-    imported(&house);
+    let fixture = Fixture::new();
+    imported(&fixture);
     let (code, out, err) =
-        inside(&house, &[], "id -u; id -un; echo $PWD $COLOUR $HOME; touch $HOME/x /tmp/y; greet you");
+        inside(&fixture, &[], "id -u; id -un; echo $PWD $COLOUR $HOME; touch $HOME/x /tmp/y; greet you");
     assert_eq!((code, out.as_str()), (0, "1234\napp\n/srv blue /home/app\ngreetings you\n"), "{err}");
     let flags = ["--env=COLOUR=red", "--set=process.user=someone", "--set=inputs.x={type=\"string\"}", "--input=x=2"];
-    let (code, out, err) = inside(&house, &flags, "id -u; id -un; echo $COLOUR $INPUT_X; cat /etc/passwd");
+    let (code, out, err) = inside(&fixture, &flags, "id -u; id -un; echo $COLOUR $INPUT_X; cat /etc/passwd");
     assert!(code == 0 && out.starts_with("1000\nsomeone\nred 2\nroot:x:0:0:"), "{out}{err}");
     assert!(
         out.ends_with("app:x:1234:1234:app:/srv:/bin/sh\nsomeone:x:1000:1000:someone:/home/someone:/bin/sh\n"),
         "{out}"
     );
     // A workspace is where a program begins.
-    std::fs::write(house.path("work/file"), "mine\n").unwrap();
-    let (_, out, err) = inside(&house, &["-w", ".:copy"], "echo $PWD; cat file");
+    std::fs::write(fixture.path("work/file"), "mine\n").unwrap();
+    let (_, out, err) = inside(&fixture, &["-w", ".:copy"], "echo $PWD; cat file");
     assert_eq!(out, "/workspace\nmine\n", "{err}");
 }
 
 #[test]
 fn without_a_command_the_image_says_what_runs() {
-    let house = House::new();
-    imported(&house);
-    let said = house.run(&["run", "-q", ROOT]);
+    let fixture = Fixture::new();
+    imported(&fixture);
+    let said = fixture.run(&["run", "-q", ROOT]);
     assert_eq!((said.code, said.out.as_str()), (0, "greetings first second\n"), "{}", said.err);
     // Code and scripts find their interpreter in the image.
-    let said = house.run(&["run", "-q", ROOT, "--lang", "sh", "--code", "cat /marker"]);
+    let said = fixture.run(&["run", "-q", ROOT, "--lang", "sh", "--code", "cat /marker"]);
     assert_eq!((said.code, said.out.as_str()), (0, "of the image\n"), "{}", said.err);
-    let said = house.run(&["run", "-q"]);
+    let said = fixture.run(&["run", "-q"]);
     assert!(said.code == 125 && said.err.contains("no program was named"), "{}", said.err);
 }
 
 #[test]
 fn user_0_of_an_image_is_an_ordinary_user() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for user in ["0", "root", "root:root", "0:0"] {
-        saved(&house.path("zero.tar"), "zero:1", &layer(vec![]), &json!({ "User": user }));
-        assert_eq!(house.run(&["image", "import", house.path("zero.tar").to_str().unwrap()]).code, 0);
-        let said = house.run(&["run", "-q", "--set=fs.root=image:zero:1", "--", "/bin/id", "-u"]);
+        saved(&fixture.path("zero.tar"), "zero:1", &layer(vec![]), &json!({ "User": user }));
+        assert_eq!(fixture.run(&["image", "import", fixture.path("zero.tar").to_str().unwrap()]).code, 0);
+        let said = fixture.run(&["run", "-q", "--set=fs.root=image:zero:1", "--", "/bin/id", "-u"]);
         assert_eq!((said.code, said.out.as_str()), (0, "1000\n"), "{user}: {}", said.err);
     }
 }
 
 #[test]
 fn the_tree_cannot_be_written_and_is_shared_as_it_is() {
-    let house = House::new();
-    imported(&house);
+    let fixture = Fixture::new();
+    imported(&fixture);
     let attack = "echo x > /marker; echo x > /etc/own; rm -f /marker; mkdir /new /usr/new; touch /srv/x /opt/tools/x; \
                   echo x > /proc/self/root/marker; cat /marker; echo y > /tmp/allowed && cat /tmp/allowed";
-    let (_, out, err) = inside(&house, &[], attack);
+    let (_, out, err) = inside(&fixture, &[], attack);
     assert_eq!(out, "of the image\ny\n", "{err}");
     assert!(err.matches("Read-only file system").count() + err.matches("denied").count() >= 7, "{err}");
-    let said = house.run(&["image", "inspect", "app:1"]);
+    let said = fixture.run(&["image", "inspect", "app:1"]);
     assert_eq!(said.code, 0, "the tree is what was unpacked: {}", said.err);
 }
 
 #[test]
 fn links_of_an_image_lead_to_nothing_of_the_host() {
-    let house = House::new();
-    std::fs::write(house.path("secret"), "of the host\n").unwrap();
-    let secret = house.path("secret");
+    let fixture = Fixture::new();
+    std::fs::write(fixture.path("secret"), "of the host\n").unwrap();
+    let secret = fixture.path("secret");
     let busybox = std::fs::read("/bin/busybox").unwrap();
     let layer = tar(&[
         Member::File("busybox", &busybox, 0o755),
@@ -195,98 +196,98 @@ fn links_of_an_image_lead_to_nothing_of_the_host() {
         Member::Link("usr", "/usr"),
         Member::Link("secret", secret.to_str().unwrap()),
     ]);
-    saved(&house.path("links.tar"), "links:1", &layer, &json!({}));
-    assert_eq!(house.run(&["image", "import", house.path("links.tar").to_str().unwrap()]).code, 0);
+    saved(&fixture.path("links.tar"), "links:1", &layer, &json!({}));
+    assert_eq!(fixture.run(&["image", "import", fixture.path("links.tar").to_str().unwrap()]).code, 0);
     let script = "/busybox cat /etc/passwd /etc/debian_version /secret /usr/lib/os-release /var/lib/dpkg/status";
-    let said = house.run(&["run", "-q", "--set=fs.root=image:links:1", "--", "/busybox", "sh", "-c", script]);
+    let said = fixture.run(&["run", "-q", "--set=fs.root=image:links:1", "--", "/busybox", "sh", "-c", script]);
     assert!(said.out.starts_with("root:x:0:0:root:/root:/usr/sbin/nologin\nuser:x:1000:1000:"), "{said:?}");
     assert_eq!((said.out.lines().count(), said.err.matches("can't open").count()), (3, 4), "{said:?}");
 }
 
 /// The tree in the store, which belongs to who runs this test.
-fn tree(house: &House) -> PathBuf {
-    let trees = std::fs::read_dir(house.path("state/images/trees")).unwrap();
+fn tree(fixture: &Fixture) -> PathBuf {
+    let trees = std::fs::read_dir(fixture.path("state/images/trees")).unwrap();
     trees.map(|entry| entry.unwrap().path().join("root")).next().unwrap()
 }
 
 #[test]
 fn a_tree_that_was_changed_is_refused_and_the_digest_is_in_the_plan() {
-    let house = House::new();
-    imported(&house);
+    let fixture = Fixture::new();
+    imported(&fixture);
     let digest =
-        house.run(&["image", "inspect", "app:1", "--json"]).json()["image"]["digest"].as_str().unwrap().to_owned();
-    let plan = house.run(&["plan", "--json", ROOT]).json();
+        fixture.run(&["image", "inspect", "app:1", "--json"]).json()["image"]["digest"].as_str().unwrap().to_owned();
+    let plan = fixture.run(&["plan", "--json", ROOT]).json();
     let entry = plan["clauses"].as_array().unwrap().iter().find(|entry| entry["clause"] == "fs.root").unwrap().clone();
     assert_eq!(entry["value"], json!(format!("image:app:1@{digest}")));
     assert!(entry["evidence"].to_string().contains("its digest is the image's"), "{entry}");
     // By name and digest, by digest alone.
     for root in [format!("image:app:1@{digest}"), format!("image:{digest}")] {
-        let said = house.run(&["run", "-q", &format!("--set=fs.root={root}"), "--", "/bin/cat", "/marker"]);
+        let said = fixture.run(&["run", "-q", &format!("--set=fs.root={root}"), "--", "/bin/cat", "/marker"]);
         assert_eq!((said.code, said.out.as_str()), (0, "of the image\n"), "{}", said.err);
     }
-    let marker = tree(&house).join("marker");
+    let marker = tree(&fixture).join("marker");
     let meta = marker.metadata().unwrap();
     std::fs::write(&marker, "of the enemy\n").unwrap();
     let times = std::fs::FileTimes::new().set_modified(meta.modified().unwrap());
     std::fs::File::options().write(true).open(&marker).unwrap().set_times(times).unwrap();
-    let said = house.run(&["run", "-q", ROOT, "--", "/bin/cat", "/marker"]);
+    let said = fixture.run(&["run", "-q", ROOT, "--", "/bin/cat", "/marker"]);
     assert!(said.code == 126 && said.out.is_empty() && said.err.contains("was changed"), "{said:?}");
     std::fs::write(&marker, "of the image\n").unwrap();
     std::fs::File::options().write(true).open(&marker).unwrap().set_times(times).unwrap();
-    assert_eq!(house.run(&["run", "-q", ROOT, "--", "/bin/cat", "/marker"]).out, "of the image\n");
+    assert_eq!(fixture.run(&["run", "-q", ROOT, "--", "/bin/cat", "/marker"]).out, "of the image\n");
 }
 
 #[test]
 fn an_unknown_image_and_the_weaker_tier_are_refused_with_their_remedy() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for args in [&["run", "--set=fs.root=image:none:1", "--", "sh"][..], &["create", "--set=fs.root=image:none:1"]] {
-        let said = house.run(args);
+        let said = fixture.run(args);
         assert!(said.code == 126 && said.err.contains("no image of the store is called `none:1`"), "{said:?}");
         assert!(said.err.contains("fumehood image ls") && said.err.contains("image import"), "{said:?}");
     }
-    let said = house.run(&["plan", "--json", "--set=fs.root=image:none:1"]);
+    let said = fixture.run(&["plan", "--json", "--set=fs.root=image:none:1"]);
     assert_eq!((said.code, said.json()["refused"][0]["id"].as_str()), (126, Some("fs.root/no-such-image")));
-    imported(&house);
-    let said = house.run(&["plan", "--json", ROOT, "--tier=process"]);
+    imported(&fixture);
+    let said = fixture.run(&["plan", "--json", ROOT, "--tier=process"]);
     let ids: Vec<_> = said.json()["refused"].as_array().unwrap().iter().map(|one| one["id"].clone()).collect();
     assert!(said.code == 126 && ids.contains(&json!("fs.root/needs-container")), "{ids:?}");
-    let said = house.run(&["plan", "--json", ROOT, "--set=fs.exec=[\"/bin/sh\"]"]);
+    let said = fixture.run(&["plan", "--json", ROOT, "--set=fs.exec=[\"/bin/sh\"]"]);
     assert_eq!((said.code, said.json()["refused"][0]["id"].as_str()), (126, Some("fs.exec/no-list")));
 }
 
 /// By the backends that take a tree as a bundle: what the image is and says holds there too.
 #[test]
 fn a_runtime_of_containers_shows_the_same_image() {
-    let house = House::new();
-    imported(&house);
+    let fixture = Fixture::new();
+    imported(&fixture);
     for on in [["--tier=container", "--set=backend=crun"], ["--tier=gvisor", "--set=backend=runsc"]] {
-        let planned = house.run(&["plan", "--json", ROOT, on[0], on[1]]);
+        let planned = fixture.run(&["plan", "--json", ROOT, on[0], on[1]]);
         if planned.code != 0 {
             println!("skip: images by {on:?}: {}", planned.json()["refused"][0]["why"]);
             continue;
         }
         let (code, out, err) = inside(
-            &house,
+            &fixture,
             &on,
             "id -u; id -un; echo $PWD $COLOUR $HOME; touch $HOME/x /tmp/y; greet you; cat /marker /lib/data",
         );
         let expected = "1234\napp\n/srv blue /home/app\ngreetings you\nof the image\nof the library\n";
         assert_eq!((code, out.as_str()), (0, expected), "{on:?}: {err}");
-        let said = house.run(&["run", "-q", ROOT, on[0], on[1]]);
+        let said = fixture.run(&["run", "-q", ROOT, on[0], on[1]]);
         assert_eq!((said.code, said.out.as_str()), (0, "greetings first second\n"), "{on:?}: {}", said.err);
         let attack = "echo x > /marker; echo x > /etc/own; rm -f /marker; mkdir /new /usr/new; touch /srv/x; cat /etc/hosts; ls /etc";
-        let (_, out, _) = inside(&house, &on, attack);
+        let (_, out, _) = inside(&fixture, &on, attack);
         assert!(out.contains("localhost") && !out.contains("192.0.2.1") && !out.contains("debian_version"), "{out}");
-        assert_eq!(house.run(&["image", "inspect", "app:1"]).code, 0, "{on:?}: the tree is what was unpacked");
-        assert_eq!(std::fs::read_dir(house.path("work")).unwrap().count(), 0, "{on:?}");
+        assert_eq!(fixture.run(&["image", "inspect", "app:1"]).code, 0, "{on:?}: the tree is what was unpacked");
+        assert_eq!(std::fs::read_dir(fixture.path("work")).unwrap().count(), 0, "{on:?}");
     }
 }
 
 /// Whatever the links of an image lead to: what a runtime is told to mount and to make lies in the run's own folder.
 #[test]
 fn links_of_an_image_lead_a_runtime_to_nothing_of_the_host() {
-    let house = House::new();
-    let outside = house.path("outside");
+    let fixture = Fixture::new();
+    let outside = fixture.path("outside");
     std::fs::create_dir(&outside).unwrap();
     let target = outside.to_str().unwrap();
     let busybox = std::fs::read("/bin/busybox").unwrap();
@@ -294,11 +295,11 @@ fn links_of_an_image_lead_a_runtime_to_nothing_of_the_host() {
     members.extend(
         ["etc", "home", "var", "run", "tmp", "proc", "dev", "srv", "usr"].map(|name| Member::Link(name, target)),
     );
-    saved(&house.path("links.tar"), "links:1", &tar(&members), &json!({ "WorkingDir": "/srv/deep" }));
-    assert_eq!(house.run(&["image", "import", house.path("links.tar").to_str().unwrap()]).code, 0);
+    saved(&fixture.path("links.tar"), "links:1", &tar(&members), &json!({ "WorkingDir": "/srv/deep" }));
+    assert_eq!(fixture.run(&["image", "import", fixture.path("links.tar").to_str().unwrap()]).code, 0);
     for on in [["--tier=container", "--set=backend=crun"], ["--tier=gvisor", "--set=backend=runsc"]] {
         let all = ["run", "-q", "--set=fs.root=image:links:1", on[0], on[1], "--", "/busybox", "cat", "/etc/hostname"];
-        let said = house.run(&all);
+        let said = fixture.run(&all);
         assert!(said.code == 126 || said.out == "sandbox\n", "{on:?}: {said:?}");
         assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "{on:?}");
     }
@@ -307,7 +308,7 @@ fn links_of_an_image_lead_a_runtime_to_nothing_of_the_host() {
 /// What a runtime starts is the sandbox's own first program, whatever an image or a grant would put in its place.
 #[test]
 fn nothing_takes_the_place_of_the_guest() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let busybox = std::fs::read("/bin/busybox").unwrap();
     let stub = "#!/busybox sh\necho the image ran as the guest >&2\n";
     let members = [
@@ -315,24 +316,33 @@ fn nothing_takes_the_place_of_the_guest() {
         Member::File(".fumehood", stub.as_bytes(), 0o755),
         Member::File(".landlock-probe", b"x", 0o644),
     ];
-    saved(&house.path("guest.tar"), "guest:1", &tar(&members), &json!({}));
-    assert_eq!(house.run(&["image", "import", house.path("guest.tar").to_str().unwrap()]).code, 0);
-    std::fs::write(house.path("stub"), stub).unwrap();
-    let grant = format!("--read={}:/.fumehood", house.path("stub").display());
+    saved(&fixture.path("guest.tar"), "guest:1", &tar(&members), &json!({}));
+    assert_eq!(fixture.run(&["image", "import", fixture.path("guest.tar").to_str().unwrap()]).code, 0);
+    std::fs::write(fixture.path("stub"), stub).unwrap();
+    let grant = format!("--read={}:/.fumehood", fixture.path("stub").display());
     let backends = [
         ["--tier=container", "--set=backend=native"],
         ["--tier=container", "--set=backend=crun"],
         ["--tier=gvisor", "--set=backend=runsc"],
     ];
     for on in backends {
-        if house.run(&["plan", "--json", on[0], on[1]]).code != 0 {
+        if fixture.run(&["plan", "--json", on[0], on[1]]).code != 0 {
             println!("skip: {on:?} is not there");
             continue;
         }
-        let said =
-            house.run(&["run", "-q", "--set=fs.root=image:guest:1", on[0], on[1], "--", "/busybox", "echo", "inside"]);
+        let said = fixture.run(&[
+            "run",
+            "-q",
+            "--set=fs.root=image:guest:1",
+            on[0],
+            on[1],
+            "--",
+            "/busybox",
+            "echo",
+            "inside",
+        ]);
         assert_eq!((said.code, said.out.as_str()), (0, "inside\n"), "{on:?}: {}", said.err);
-        let said = house.run(&["run", "-q", on[0], on[1], &grant, "--", "echo", "inside"]);
+        let said = fixture.run(&["run", "-q", on[0], on[1], &grant, "--", "echo", "inside"]);
         let refused = said.code != 0 && said.err.contains("first program stands there");
         assert!(refused || on[1].ends_with("native") && said.out == "inside\n", "{on:?}: {said:?}");
     }
@@ -340,15 +350,15 @@ fn nothing_takes_the_place_of_the_guest() {
 
 #[test]
 fn a_live_sandbox_keeps_its_image() {
-    let house = House::new();
-    imported(&house);
-    let live = Live::new(&house, &[ROOT]);
+    let fixture = Fixture::new();
+    imported(&fixture);
+    let live = Live::new(&fixture, &[ROOT]);
     let (code, out, err) = live.exec(&[], &["sh", "-c", "cat /marker; id -un; echo $COLOUR"]);
     assert_eq!((code, out.as_str()), (0, "of the image\napp\nblue\n"), "{err}");
-    let (code, _, err) = call(&house, &["image", "rm", "app:1"]);
+    let (code, _, err) = call(&fixture, &["image", "rm", "app:1"]);
     assert!(code == 125 && err.contains("is in use"), "{err}");
     drop(live);
     // Each try is a process of its own, which takes its time.
-    let gone = (0..200).any(|_| call(&house, &["image", "rm", "app:1"]).0 == 0);
+    let gone = (0..200).any(|_| call(&fixture, &["image", "rm", "app:1"]).0 == 0);
     assert!(gone, "a sandbox that ended holds nothing");
 }

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::House;
+use crate::Fixture;
 
 /// A docker-archive with these layers, each of one empty file; their digests are not right, and come last.
-fn saved(house: &House, names: &[&str], layers: &[&str]) -> PathBuf {
-    let at = house.path("saved.tar");
+fn saved(fixture: &Fixture, names: &[&str], layers: &[&str]) -> PathBuf {
+    let at = fixture.path("saved.tar");
     let mut archive = tar::Builder::new(std::fs::File::create(&at).unwrap());
     let mut add = |name: &str, body: &[u8]| {
         let mut header = tar::Header::new_gnu();
@@ -38,72 +38,72 @@ fn saved(house: &House, names: &[&str], layers: &[&str]) -> PathBuf {
     at
 }
 
-fn names(house: &House) -> Vec<Value> {
-    let json = house.run(&["image", "ls", "--json"]).json();
+fn names(fixture: &Fixture) -> Vec<Value> {
+    let json = fixture.run(&["image", "ls", "--json"]).json();
     json["images"].as_array().unwrap().iter().map(|image| image["names"].clone()).collect()
 }
 
 #[test]
 fn an_image_is_imported_listed_inspected_and_removed() {
-    let house = House::new();
-    let at = saved(&house, &["app:1", "app:latest"], &[]);
-    let said = house.run(&["image", "import", at.to_str().unwrap()]);
+    let fixture = Fixture::new();
+    let at = saved(&fixture, &["app:1", "app:latest"], &[]);
+    let said = fixture.run(&["image", "import", at.to_str().unwrap()]);
     assert!(
         said.code == 0 && said.out.contains("app:latest") && said.out.contains("sha256:"),
         "{} {}",
         said.out,
         said.err
     );
-    assert_eq!(names(&house), [json!(["app:1", "app:latest"])]);
-    let said = house.run(&["image", "inspect", "app:1"]);
+    assert_eq!(names(&fixture), [json!(["app:1", "app:latest"])]);
+    let said = fixture.run(&["image", "inspect", "app:1"]);
     assert!(said.code == 0 && said.out.contains("/bin/x") && said.out.contains("A=b"), "{} {}", said.out, said.err);
-    let image = house.run(&["image", "inspect", "app:1", "--json"]).json()["image"].clone();
+    let image = fixture.run(&["image", "inspect", "app:1", "--json"]).json()["image"].clone();
     assert_eq!(image["config"]["Cmd"], json!(["/bin/x"]));
-    assert_eq!(house.run(&["image", "rm", "app:1"]).code, 0);
-    assert_eq!(names(&house), [json!(["app:latest"])]);
-    assert_eq!(house.run(&["image", "rm", image["digest"].as_str().unwrap()]).code, 0);
-    assert_eq!(names(&house), Vec::<Value>::new());
-    let said = house.run(&["image", "inspect", "app:1"]);
+    assert_eq!(fixture.run(&["image", "rm", "app:1"]).code, 0);
+    assert_eq!(names(&fixture), [json!(["app:latest"])]);
+    assert_eq!(fixture.run(&["image", "rm", image["digest"].as_str().unwrap()]).code, 0);
+    assert_eq!(names(&fixture), Vec::<Value>::new());
+    let said = fixture.run(&["image", "inspect", "app:1"]);
     assert!(said.code == 125 && said.err.contains("there is no image `app:1`"), "{}", said.err);
 }
 
 #[test]
 fn a_refused_image_says_its_entry_and_leaves_nothing() {
-    let house = House::new();
-    let at = saved(&house, &["app:1"], &["../escape"]);
-    let said = house.run(&["image", "import", at.to_str().unwrap()]);
+    let fixture = Fixture::new();
+    let at = saved(&fixture, &["app:1"], &["../escape"]);
+    let said = fixture.run(&["image", "import", at.to_str().unwrap()]);
     assert_eq!(said.code, 126, "{}", said.err);
     assert!(said.err.contains("`../escape`") && said.err.contains("why: its name has `..`"), "{}", said.err);
-    let at = saved(&house, &["app:1"], &["fine"]);
-    let said = house.run(&["image", "import", at.to_str().unwrap(), "--json"]);
+    let at = saved(&fixture, &["app:1"], &["fine"]);
+    let said = fixture.run(&["image", "import", at.to_str().unwrap(), "--json"]);
     assert_eq!((said.code, said.json()["refused"][0]["id"].as_str()), (126, Some("image/digest")));
-    assert_eq!(names(&house), Vec::<Value>::new());
+    assert_eq!(names(&fixture), Vec::<Value>::new());
 }
 
 #[test]
 fn what_is_missing_or_no_size_is_said() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for args in [&["image", "import"][..], &["image", "rm"], &["image", "inspect"]] {
-        let said = house.run(args);
+        let said = fixture.run(args);
         assert!(said.code == 125 && said.err.contains("there is no image to work on"), "{}", said.err);
     }
-    let at = saved(&house, &[], &[]);
-    let said = house.run(&["image", "import", at.to_str().unwrap(), "--max-size", "30"]);
+    let at = saved(&fixture, &[], &[]);
+    let said = fixture.run(&["image", "import", at.to_str().unwrap(), "--max-size", "30"]);
     assert!(said.code == 125 && said.err.contains("a size as `30G`"), "{}", said.err);
 }
 
 #[test]
 fn an_image_of_the_host_is_made_exported_and_imported_again() {
-    let house = House::new();
-    let said = house.run(&["image", "from-host", "-t", "tools:1", "--paths", "/usr/bin/env,/usr/bin/id", "--json"]);
+    let fixture = Fixture::new();
+    let said = fixture.run(&["image", "from-host", "-t", "tools:1", "--paths", "/usr/bin/env,/usr/bin/id", "--json"]);
     assert_eq!(said.code, 0, "{}", said.err);
     let made = said.json()["images"][0].clone();
     assert_eq!(made["names"], json!(["tools:1"]));
-    let at = house.path("tools.tar");
-    let said = house.run(&["image", "export", "tools:1", at.to_str().unwrap()]);
+    let at = fixture.path("tools.tar");
+    let said = fixture.run(&["image", "export", "tools:1", at.to_str().unwrap()]);
     assert_eq!((said.code, said.out.trim()), (0, made["digest"].as_str().unwrap()), "its digest is its manifest's");
-    house.run(&["image", "rm", "tools:1"]);
-    let again = house.run(&["image", "import", at.to_str().unwrap(), "--json"]).json()["images"][0].clone();
+    fixture.run(&["image", "rm", "tools:1"]);
+    let again = fixture.run(&["image", "import", at.to_str().unwrap(), "--json"]).json()["images"][0].clone();
     assert_eq!((&again["tree"], &again["digest"]), (&made["tree"], &made["digest"]));
 
     for (words, code, id) in [
@@ -113,20 +113,20 @@ fn an_image_of_the_host_is_made_exported_and_imported_again() {
         (&["image", "from-host", "-t", "..", "--paths", "/usr/bin/env"][..], 125, "image/name"),
         (&["image", "from-host"][..], 125, "usage/no-image"),
     ] {
-        let said = house.run(&[words, &["--json"]].concat());
+        let said = fixture.run(&[words, &["--json"]].concat());
         assert_eq!(said.code, code, "{words:?}: {}", said.err);
         assert!(said.out.contains(id) || said.err.contains(id), "{words:?}: {} {}", said.out, said.err);
     }
-    assert_eq!(names(&house), [json!(["tools:1"])]);
+    assert_eq!(names(&fixture), [json!(["tools:1"])]);
 }
 
 #[test]
 fn what_cannot_be_pulled_or_packed_says_why_and_keeps_nothing() {
-    let house = House::new();
+    let fixture = Fixture::new();
     // A port that nobody has: it was free a moment ago, and nothing listens there.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let here = format!("127.0.0.1:{port}/app:1");
-    let docker = house.path(".docker");
+    let docker = fixture.path(".docker");
     std::fs::create_dir(&docker).unwrap();
     std::fs::write(docker.join("config.json"), r#"{"credHelpers":{"ghcr.io":"desktop"}}"#).unwrap();
     for (words, code, id) in [
@@ -141,9 +141,9 @@ fn what_cannot_be_pulled_or_packed_says_why_and_keeps_nothing() {
         (&["debian", "-t", "x"][..], 125, "usage/no-image"),
     ] {
         let all = [&["image"], words, &["--json"]].concat();
-        let said = house.run(&all);
+        let said = fixture.run(&all);
         assert_eq!(said.code, code, "{words:?}: {} {}", said.out, said.err);
         assert!(said.out.contains(id) || said.err.contains(id), "{words:?}: {} {}", said.out, said.err);
     }
-    assert!(names(&house).is_empty());
+    assert!(names(&fixture).is_empty());
 }

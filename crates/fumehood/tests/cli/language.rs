@@ -1,55 +1,55 @@
 //! `fumehood run --tier language`
 
-use crate::House;
+use crate::Fixture;
 
 /// A file in the working directory.
-fn write(house: &House, name: &str, content: impl AsRef<[u8]>) {
-    std::fs::write(house.path("work").join(name), content).unwrap();
+fn write(fixture: &Fixture, name: &str, content: impl AsRef<[u8]>) {
+    std::fs::write(fixture.path("work").join(name), content).unwrap();
 }
 
-fn python(house: &House, flags: &[&str], code: &str) -> crate::CommandOutput {
+fn python(fixture: &Fixture, flags: &[&str], code: &str) -> crate::CommandOutput {
     let words: Vec<&str> = ["run", "-q", "--tier", "language"]
         .iter()
         .chain(flags)
         .chain(&["--lang", "python", "--code", code])
         .copied()
         .collect();
-    house.run(&words)
+    fixture.run(&words)
 }
 
 #[test]
 fn code_scripts_and_stdin_are_run_and_an_error_is_one() {
-    let house = House::new();
-    python(&house, &[], "print(6 * 7)").is(0, "42\n", "");
-    write(&house, "a.py", "import json\nprint(json.dumps([1]))");
-    house.run(&["run", "-q", "--tier", "language", "a.py"]).is(0, "[1]\n", "");
-    house
+    let fixture = Fixture::new();
+    python(&fixture, &[], "print(6 * 7)").is(0, "42\n", "");
+    write(&fixture, "a.py", "import json\nprint(json.dumps([1]))");
+    fixture.run(&["run", "-q", "--tier", "language", "a.py"]).is(0, "[1]\n", "");
+    fixture
         .run_with_stdin(&["run", "-q", "--tier", "language", "--lang", "python", "-"], b"print('in')")
         .is(0, "in\n", "");
-    let said = python(&house, &[], "print(1)\n1 / 0");
+    let said = python(&fixture, &[], "print(1)\n1 / 0");
     assert_eq!((said.code, said.out.as_str()), (1, "1\n"), "{said:?}");
     assert!(said.err.contains("line 2") && said.err.contains("ZeroDivisionError: division by zero"), "{said:?}");
 }
 
 #[test]
 fn a_native_program_a_shell_and_arguments_of_python_are_refused() {
-    let house = House::new();
-    write(&house, "a.py", "print(1)");
+    let fixture = Fixture::new();
+    write(&fixture, "a.py", "print(1)");
     for words in [&["--", "true"][..], &["--lang", "bash", "--code", "true"], &["a.py", "word"]] {
         let all: Vec<&str> = ["run", "--json", "--tier", "language"].iter().chain(words).copied().collect();
-        let said = house.run(&all);
+        let said = fixture.run(&all);
         assert_eq!(said.code, 126, "{said:?}");
         assert_eq!(said.json()["refused"][0]["id"], "language/no-interpreter", "{said:?}");
     }
-    let said = house.run(&["create", "--tier", "language"]);
+    let said = fixture.run(&["create", "--tier", "language"]);
     assert_eq!(said.code, 126, "{said:?}");
 }
 
 #[test]
 fn the_report_names_the_interpreter_and_what_it_lacks() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let words = ["run", "--json", "--tier", "language", "--lang", "python", "--code", "import numpy"];
-    let json = house.run(&words).json();
+    let json = fixture.run(&words).json();
     assert_eq!((&json["tier"], &json["backend"]), (&"language".into(), &"monty".into()), "{json}");
     assert_eq!(json["outcome"]["code"], 1, "{json}");
     assert_eq!(json["violations"][0]["id"], "language/subset", "{json}");
@@ -60,33 +60,33 @@ fn the_report_names_the_interpreter_and_what_it_lacks() {
 
 #[test]
 fn what_the_tier_lacks_is_its_own_word_and_no_programs() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let line = "language tier: a lie; needs tier process or stronger";
     let ids = |json: &serde_json::Value| json["violations"].to_string();
     let native = ["run", "--json", "--", "sh", "-c", &format!("echo '{line}' >&2; exit 1")];
-    let json = house.run(&native).json();
+    let json = fixture.run(&native).json();
     assert!(json["stderr"].as_str().unwrap().contains(line) && !ids(&json).contains("language/subset"), "{json}");
     // A native program that ends by the interpreter's signal is one that a signal ended.
-    let json = house.run(&["run", "--json", "--", "sh", "-c", &format!("echo '{line}' >&2; kill -16 $$")]).json();
+    let json = fixture.run(&["run", "--json", "--", "sh", "-c", &format!("echo '{line}' >&2; kill -16 $$")]).json();
     assert_eq!((&json["outcome"]["kind"], &json["outcome"]["signal"]), (&"signalled".into(), &16.into()), "{json}");
     assert!(!ids(&json).contains("language/subset"), "{json}");
     let words =
         ["run", "--json", "--tier", "language", "--lang", "python", "--code", &format!("raise ValueError('{line}')")];
-    let json = house.run(&words).json();
+    let json = fixture.run(&words).json();
     assert!(json["outcome"]["code"] == 1 && !ids(&json).contains("language/subset"), "{json}");
 }
 
 #[test]
 fn auto_comes_to_it_with_a_program_that_fits_and_moves_up_with_a_reason() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let tier = |words: &[&str]| {
         let all: Vec<&str> =
             ["plan", "--json", "--tier", "auto", "--set", "threat=mistakes"].iter().chain(words).copied().collect();
-        let json = house.run(&all).json();
+        let json = fixture.run(&all).json();
         (json["tier"].as_str().unwrap_or_default().to_owned(), json["why"].as_str().unwrap_or_default().to_owned())
     };
-    write(&house, "a.py", "import math\nprint(math.pi)");
-    write(&house, "b.py", "import sys\nprint(sys.path)");
+    write(&fixture, "a.py", "import math\nprint(math.pi)");
+    write(&fixture, "b.py", "import sys\nprint(sys.path)");
     assert_eq!(tier(&["a.py"]).0, "language");
     let (up, why) = tier(&["b.py"]);
     assert!(up == "process" && why.contains("imports `sys`"), "{up}: {why}");
@@ -95,27 +95,27 @@ fn auto_comes_to_it_with_a_program_that_fits_and_moves_up_with_a_reason() {
     assert_eq!(tier(&["--", "true"]).0, "process");
     assert_eq!(tier(&[]).0, "process");
     // Against somebody hostile an interpreter is not meant to hold.
-    let json = house.run(&["plan", "--json", "--tier", "auto", "a.py"]).json();
+    let json = fixture.run(&["plan", "--json", "--tier", "auto", "a.py"]).json();
     assert_ne!(json["tier"], "language", "{json}");
 }
 
 #[test]
 fn webassembly_has_its_arguments_its_stdin_and_its_exit_code() {
-    let house = House::new();
-    write(&house, "answer.wasm", include_bytes!("../../src/run/answer.wasm"));
-    house.run(&["run", "-q", "--tier", "language", "answer.wasm", "word"]).is(0, "42\n", "");
-    let json = house.run(&["run", "--json", "--tier", "language", "answer.wasm"]).json();
+    let fixture = Fixture::new();
+    write(&fixture, "answer.wasm", include_bytes!("../../src/run/answer.wasm"));
+    fixture.run(&["run", "-q", "--tier", "language", "answer.wasm", "word"]).is(0, "42\n", "");
+    let json = fixture.run(&["run", "--json", "--tier", "language", "answer.wasm"]).json();
     assert_eq!(json["backend"], "wasm", "{json}");
 }
 
 /// A script calls the tools that the policy allows, by their names; the gate judges each call, and nothing else is had.
 #[test]
 fn tools_of_the_policy_are_called_and_judged() {
-    let house = crate::mcp::with_server(House::new(), "s.look", "");
-    let policy = std::fs::read_to_string(house.path("work/p.toml")).unwrap();
+    let fixture = crate::mcp::with_server(Fixture::new(), "s.look", "");
+    let policy = std::fs::read_to_string(fixture.path("work/p.toml")).unwrap();
     let deny = "[[tools.tool]]\nname = \"s.other\"\ndecision = \"deny\"\n";
     let policy = policy.replace("[mcp.servers.s]", &format!("{deny}[mcp.servers.s]"));
-    write(&house, "p.toml", policy);
+    write(&fixture, "p.toml", policy);
     let code = "found = tool('s.look', path='/opt/server/words')\nprint(found.split(' [')[0])\n\
                 for name, args in [('s.other', {'path': 'x'}), ('s.count', {}), ('s.look', {'path': 1}), ('none', {})]:\n\
                 \x20   try:\n        print('let through', tool(name, **args))\n\
@@ -123,17 +123,17 @@ fn tools_of_the_policy_are_called_and_judged() {
                 \x20   except RuntimeError as error:\n        print('failed', name)\n\
                 for wrong in [lambda: tool(), lambda: tool('s.look', 1), lambda: tool('s.look', path={1: 2}), lambda: tool('s.look', path={1})]:\n\
                 \x20   try:\n        print('let through', wrong())\n    except TypeError:\n        print('no call')\n";
-    let said = python(&house, &["-p", "p.toml"], code);
+    let said = python(&fixture, &["-p", "p.toml"], code);
     let out = "what it does\ndenied s.other\ndenied s.count\ndenied s.look\ndenied none\nno call\nno call\nno call\nno call\n";
     said.is(0, out, "");
     // Each is in the log, as by any other front door.
-    let log = house.run(&["audit", "show", "--json"]).json().to_string();
+    let log = fixture.run(&["audit", "show", "--json"]).json().to_string();
     assert!(log.contains("s.look") && log.contains("s.other"), "{log}");
     // Without tools in the policy the name is none, and nothing that only looks like a call goes anywhere.
-    let said = python(&house, &[], "tool('s.look', path='x')");
+    let said = python(&fixture, &[], "tool('s.look', path='x')");
     assert!(said.code == 1 && said.err.contains("NameError"), "{said:?}");
-    let said = python(&house, &["-p", "p.toml"], "open('/etc/passwd')");
+    let said = python(&fixture, &["-p", "p.toml"], "open('/etc/passwd')");
     assert!(said.code == 1 && said.err.contains("needs tier process or stronger"), "{said:?}");
-    let plan = house.run(&["plan", "--json", "-p", "p.toml", "--tier", "language"]).json();
+    let plan = fixture.run(&["plan", "--json", "-p", "p.toml", "--tier", "language"]).json();
     assert!(plan["clauses"].as_array().unwrap().iter().any(|one| one["clause"] == "tools"), "{plan}");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::live::{Live, call};
-use crate::{House, on_terminal};
+use crate::{Fixture, on_terminal};
 
 /// Tier and backend.
 type By = [&'static str; 2];
@@ -24,10 +24,10 @@ fn flags([tier, backend]: By) -> [String; 2] {
 
 /// Whether the backend is to be had here; why not is told.
 #[expect(clippy::print_stdout, reason = "who reads the tests sees what was left out")]
-fn is_here(house: &House, by: By) -> bool {
+fn is_here(fixture: &Fixture, by: By) -> bool {
     let [tier, named] = flags(by);
     let backend = by[1];
-    let said = house.run(&["plan", "--json", &tier, &named]);
+    let said = fixture.run(&["plan", "--json", &tier, &named]);
     if said.code != 0 {
         let why = said.json()["refused"].as_array().and_then(|all| all.first()).map(|first| first["why"].clone());
         println!("skip: live sandboxes by {backend}: {}", why.unwrap_or(Value::Null));
@@ -42,7 +42,7 @@ fn forwards(live: &Live<'_>) {
     assert_eq!(code, 0, "{err}");
     let wait = "import socket, time\nfor _ in range(200):\n  try: socket.create_connection(('127.0.0.1', 8000)); break\n  except OSError: time.sleep(.05)";
     assert_eq!(live.exec(&[], &["/usr/bin/python3", "-c", wait]).0, 0);
-    let mut forward = live.house.command(&["forward", &live.id, "8000:0"]);
+    let mut forward = live.fixture.command(&["forward", &live.id, "8000:0"]);
     let mut forward = forward.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(forward.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -61,13 +61,13 @@ fn forwards(live: &Live<'_>) {
 
 /// Everything that can be asked of one.
 fn works(by: By) {
-    let house = &House::new();
-    if !is_here(house, by) {
+    let fixture = &Fixture::new();
+    if !is_here(fixture, by) {
         return;
     }
-    std::fs::write(house.path("work/kept"), "old\n").unwrap();
+    std::fs::write(fixture.path("work/kept"), "old\n").unwrap();
     let [tier, backend] = flags(by);
-    let live = Live::new(house, &[&tier, &backend, "-w", ".:copy", "--disk", "64M", "--net", "loopback"]);
+    let live = Live::new(fixture, &[&tier, &backend, "-w", ".:copy", "--disk", "64M", "--net", "loopback"]);
     assert_eq!(live.info()["tier"], by[0]);
     // Programs: their ends, their streams, and what one leaves for the next.
     let script = "echo new > kept; echo tmp > /tmp/note; echo home > ~/mine; echo told >&2; exit 7";
@@ -91,38 +91,41 @@ fn works(by: By) {
     assert!(out.contains("no /boot") && (linux || by == RUNSC), "{out}");
     // Files.
     let inside = |path: &str| format!("{}:{path}", live.id);
-    std::fs::write(house.path("in"), "carried\n").unwrap();
-    let (there, back) = (house.path("in"), house.path("out"));
-    assert_eq!(call(house, &["cp", there.to_str().unwrap(), &inside("/tmp/in")]).0, 0);
-    assert_eq!(call(house, &["cp", &inside("/tmp/in"), back.to_str().unwrap()]).0, 0);
+    std::fs::write(fixture.path("in"), "carried\n").unwrap();
+    let (there, back) = (fixture.path("in"), fixture.path("out"));
+    assert_eq!(call(fixture, &["cp", there.to_str().unwrap(), &inside("/tmp/in")]).0, 0);
+    assert_eq!(call(fixture, &["cp", &inside("/tmp/in"), back.to_str().unwrap()]).0, 0);
     assert_eq!(std::fs::read_to_string(back).unwrap(), "carried\n");
     // Lists, a terminal, a port.
-    assert_eq!(house.run(&["ps", "--json"]).json()["sandboxes"].as_array().unwrap().len(), 1);
-    let shown =
-        on_terminal(house, &["exec", "-t", &live.id, "--", "sh", "-c", "tty; stty size > /dev/null && echo sized"], "");
+    assert_eq!(fixture.run(&["ps", "--json"]).json()["sandboxes"].as_array().unwrap().len(), 1);
+    let shown = on_terminal(
+        fixture,
+        &["exec", "-t", &live.id, "--", "sh", "-c", "tty; stty size > /dev/null && echo sized"],
+        "",
+    );
     assert!(shown.contains("/dev/pts/") && shown.contains("sized"), "{shown}");
     forwards(&live);
     // It stands still, and goes on.
-    assert_eq!(call(house, &["pause", &live.id]).0, 0);
-    assert_eq!(call(house, &["resume", &live.id]).0, 0);
+    assert_eq!(call(fixture, &["pause", &live.id]).0, 0);
+    assert_eq!(call(fixture, &["resume", &live.id]).0, 0);
     // Its changes, a snapshot, and what is made of that.
-    assert_eq!(call(house, &["diff", "--names", &live.id]), (1, "kept\n".to_owned(), String::new()));
-    let said = house.run(&["snapshot", &live.id, "--name", "base"]);
+    assert_eq!(call(fixture, &["diff", "--names", &live.id]), (1, "kept\n".to_owned(), String::new()));
+    let said = fixture.run(&["snapshot", &live.id, "--name", "base"]);
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(live.exec(&[], &["sh", "-c", "echo later > kept"]).0, 0);
-    let other = Live::new(house, &["--from", "base"]);
+    let other = Live::new(fixture, &["--from", "base"]);
     assert_eq!(other.exec(&[], &["sh", "-c", "cat kept /tmp/note ~/mine"]).1, "new\ntmp\nhome\n");
-    let forked = house.run(&["fork", &live.id]);
+    let forked = fixture.run(&["fork", &live.id]);
     assert_eq!(forked.code, 0, "{forked:?}");
-    let fork = Live { house, id: forked.out.trim_end().to_owned() };
+    let fork = Live { fixture, id: forked.out.trim_end().to_owned() };
     assert_eq!(fork.exec(&[], &["cat", "kept"]).1, "later\n");
-    let (code, _, err) = call(house, &["apply", &live.id]);
-    assert!(code == 0 && std::fs::read_to_string(house.path("work/kept")).unwrap() == "later\n", "{err}");
+    let (code, _, err) = call(fixture, &["apply", &live.id]);
+    assert!(code == 0 && std::fs::read_to_string(fixture.path("work/kept")).unwrap() == "later\n", "{err}");
     // Nothing is left.
     for one in [&fork, &other, &live] {
-        assert_eq!(call(house, &["kill", &one.id]).0, 0);
+        assert_eq!(call(fixture, &["kill", &one.id]).0, 0);
     }
-    assert!(std::fs::read_dir(house.state().join("runs")).unwrap().next().is_none(), "a journal is left");
+    assert!(std::fs::read_dir(fixture.state().join("runs")).unwrap().next().is_none(), "a journal is left");
 }
 
 /// Forks twice, into a session of its own, and leaves a line with the time again and again.
@@ -151,12 +154,12 @@ for up in range(3):
 /// What a command started ends with it, whatever parents and sessions it lost; what one that ended by itself left goes on.
 #[expect(clippy::disallowed_methods, reason = "that nothing happens can only be waited for")]
 fn takes_along(by: By) {
-    let house = &House::new();
-    if !is_here(house, by) {
+    let fixture = &Fixture::new();
+    if !is_here(fixture, by) {
         return;
     }
     let [tier, backend] = flags(by);
-    let live = Live::new(house, &[&tier, &backend]);
+    let live = Live::new(fixture, &[&tier, &backend]);
     let count = |file: &str| {
         let (code, out, err) = live.exec(&[], &["sh", "-c", &format!("wc -l < {file}")]);
         assert_eq!(code, 0, "{err}");
@@ -176,9 +179,9 @@ fn takes_along(by: By) {
     assert_eq!(python("/tmp/left", "0.5", &[]), 0);
     assert!(goes_on("/tmp/left"));
     // It stands still with the sandbox: the times that it wrote down have a gap.
-    assert_eq!(call(house, &["pause", &live.id]).0, 0);
+    assert_eq!(call(fixture, &["pause", &live.id]).0, 0);
     std::thread::sleep(Duration::from_secs(2));
-    assert_eq!(call(house, &["resume", &live.id]).0, 0);
+    assert_eq!(call(fixture, &["resume", &live.id]).0, 0);
     assert!(goes_on("/tmp/left"));
     let gap = "import sys\ntimes = [float(line) for line in open(sys.argv[1])]\nprint(max(b - a for a, b in zip(times, times[1:])))";
     let (_, out, err) = live.exec(&[], &["/usr/bin/python3", "-I", "-S", "-c", gap, "/tmp/left"]);
@@ -219,12 +222,12 @@ fn what_a_command_started_ends_with_it_under_runsc() {
 /// The mark by which the agent knows what belongs to a command cannot be put down, and no signal reaches who looks for it.
 #[test]
 fn a_program_under_runsc_keeps_its_mark_and_does_not_reach_who_started_it() {
-    let house = &House::new();
-    if !is_here(house, RUNSC) {
+    let fixture = &Fixture::new();
+    if !is_here(fixture, RUNSC) {
         return;
     }
     let [tier, backend] = flags(RUNSC);
-    let live = Live::new(house, &[&tier, &backend]);
+    let live = Live::new(fixture, &[&tier, &backend]);
     let tries = ["/usr/bin/python3", "-I", "-S", "-c", LOWERS];
     let (code, out, err) = live.exec(&[], &tries);
     assert_eq!(code, 0, "{err}");
@@ -235,8 +238,8 @@ fn a_program_under_runsc_keeps_its_mark_and_does_not_reach_who_started_it() {
     // The control: without the agent the limit is the program's own.
     let mut run = vec!["run", "-q", &tier, &backend, "--"];
     run.extend(tries);
-    let said = house.run(&run);
+    let said = fixture.run(&run);
     assert!(said.out.contains("mark done"), "{said:?}");
-    let denied = house.run(&["create", &tier, &backend, "--set=syscalls.deny=[\"seccomp\"]"]);
+    let denied = fixture.run(&["create", &tier, &backend, "--set=syscalls.deny=[\"seccomp\"]"]);
     assert!(denied.code == 126 && denied.err.contains("needs the call `seccomp`"), "{denied:?}");
 }

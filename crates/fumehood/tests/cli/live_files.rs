@@ -1,36 +1,36 @@
 //! The files of a live sandbox from outside: shown, taken, kept, and made again.
 
 use crate::live::{Live, call};
-use crate::{CommandOutput, House};
+use crate::{CommandOutput, Fixture};
 
 /// Tier and mode of the workspace.
 const LAYERED: [(&str, &str); 3] = [("container", "overlay"), ("container", "copy"), ("process", "copy")];
 
-fn house() -> House {
-    let house = House::new();
+fn fixture() -> Fixture {
+    let fixture = Fixture::new();
     for (name, text) in [("kept", "old"), ("gone", "old"), ("deep/one", "old"), ("deep/two", "old")] {
-        let path = house.path("work").join(name);
+        let path = fixture.path("work").join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    house
+    fixture
 }
 
-fn create<'a>(house: &'a House, (tier, mode): (&str, &str), more: &[&str]) -> Live<'a> {
+fn create<'a>(fixture: &'a Fixture, (tier, mode): (&str, &str), more: &[&str]) -> Live<'a> {
     let workspace = format!(".:{mode}");
     let flags = [&["--tier", tier, "-w", &workspace, "--disk", "64M"], more].concat();
-    Live::new(house, &flags)
+    Live::new(fixture, &flags)
 }
 
 /// Whether files can be read at one moment here; where not, each way to ask for it is refused by name.
 #[expect(clippy::print_stdout, reason = "who reads the tests sees what was left out")]
 fn freezes(live: &Live<'_>) -> bool {
-    if call(live.house, &["pause", &live.id]).0 == 0 {
-        assert_eq!(call(live.house, &["resume", &live.id]).0, 0);
+    if call(live.fixture, &["pause", &live.id]).0 == 0 {
+        assert_eq!(call(live.fixture, &["resume", &live.id]).0, 0);
         return true;
     }
     for command in ["diff", "apply", "snapshot", "fork"] {
-        let (code, out, err) = call(live.house, &[command, &live.id]);
+        let (code, out, err) = call(live.fixture, &[command, &live.id]);
         assert!(code == 125 && out.is_empty() && err.contains("control group"), "{command}: {code} {out} {err}");
     }
     println!("skip: no freezer here");
@@ -58,13 +58,13 @@ const WORK: &str = "echo new > kept; rm -r gone; rm deep/one; echo n > deep/new;
 #[test]
 fn changes_are_shown_and_taken_while_it_goes_on_and_cannot_be_thrown_away() {
     for kind in LAYERED {
-        let house = &house();
-        let live = create(house, kind, &[]);
+        let fixture = &fixture();
+        let live = create(fixture, kind, &[]);
         if !freezes(&live) {
             continue;
         }
         let names = |expected: &[&str]| {
-            let (code, out, err) = call(house, &["diff", "--names", &live.id]);
+            let (code, out, err) = call(fixture, &["diff", "--names", &live.id]);
             assert_eq!(
                 (code, out.lines().collect::<Vec<_>>()),
                 (i32::from(!expected.is_empty()), expected.to_vec()),
@@ -78,31 +78,31 @@ fn changes_are_shown_and_taken_while_it_goes_on_and_cannot_be_thrown_away() {
         );
         names(&["Makefile", "added", "gone", "kept"]);
         // Before it is taken, the host has what it had.
-        assert_eq!(std::fs::read_to_string(house.path("work/kept")).unwrap(), "old");
-        let (code, _, err) = call(house, &["discard", &live.id]);
+        assert_eq!(std::fs::read_to_string(fixture.path("work/kept")).unwrap(), "old");
+        let (code, _, err) = call(fixture, &["discard", &live.id]);
         assert!(code == 125 && err.contains("fumehood kill"), "{code} {err}");
         // One that goes on does not keep the changes of others from being thrown away.
-        assert_eq!(house.run(&["run", "-q", "-w", ".:copy", "--", "touch", "other"]).code, 0);
-        let (code, _, err) = call(house, &["discard", "--all"]);
+        assert_eq!(fixture.run(&["run", "-q", "-w", ".:copy", "--", "touch", "other"]).code, 0);
+        let (code, _, err) = call(fixture, &["discard", "--all"]);
         assert!(code == 0 && err.contains("of 1 run are gone"), "{code} {err}");
-        let (code, _, err) = call(house, &["apply", &live.id, "--digest", &"0".repeat(64)]);
+        let (code, _, err) = call(fixture, &["apply", &live.id, "--digest", &"0".repeat(64)]);
         assert!(code == 1 && err.contains("that were shown"), "{code} {err}");
-        let (code, _, err) = call(house, &["apply", &live.id, "--", "kept", "gone", "Makefile"]);
+        let (code, _, err) = call(fixture, &["apply", &live.id, "--", "kept", "gone", "Makefile"]);
         assert!(code == 0 && err.contains("3 paths applied") && err.contains("! Makefile: executes: "), "{code} {err}");
-        assert_eq!(std::fs::read_to_string(house.path("work/kept")).unwrap(), "new\n");
-        assert!(!house.path("work/gone").exists() && !house.path("work/added").exists());
+        assert_eq!(std::fs::read_to_string(fixture.path("work/kept")).unwrap(), "new\n");
+        assert!(!fixture.path("work/gone").exists() && !fixture.path("work/added").exists());
         names(&["added"]);
         // What was taken is recorded under the run, and the sandbox goes on.
-        let events = call(house, &["audit", "show", "--json"]).1;
+        let events = call(fixture, &["audit", "show", "--json"]).1;
         assert_eq!(events.matches("workspace.applied").count(), 1, "{events}");
         assert_eq!(live.exec(&[], &["sh", "-c", "cat kept added; echo b > later"]).1, "new\na\n");
         // Somebody else's work is a conflict.
-        std::fs::write(house.path("work/later"), "theirs").unwrap();
-        let (code, _, err) = call(house, &["apply", &live.id]);
+        std::fs::write(fixture.path("work/later"), "theirs").unwrap();
+        let (code, _, err) = call(fixture, &["apply", &live.id]);
         assert!(code == 1 && err.contains("later"), "{code} {err}");
-        assert_eq!(std::fs::read_to_string(house.path("work/later")).unwrap(), "theirs");
-        assert_eq!(call(house, &["kill", &live.id]).0, 0);
-        assert_eq!(call(house, &["discard", &live.id]).0, 0);
+        assert_eq!(std::fs::read_to_string(fixture.path("work/later")).unwrap(), "theirs");
+        assert_eq!(call(fixture, &["kill", &live.id]).0, 0);
+        assert_eq!(call(fixture, &["discard", &live.id]).0, 0);
         names(&[]);
     }
 }
@@ -110,23 +110,23 @@ fn changes_are_shown_and_taken_while_it_goes_on_and_cannot_be_thrown_away() {
 #[test]
 fn what_is_made_of_a_snapshot_is_what_that_was_and_its_own_from_then_on() {
     for kind in LAYERED {
-        let house = &house();
-        let live = create(house, kind, &["--label", "a=b", "--idle", "1h", "--env", "WORD=value-of-word"]);
+        let fixture = &fixture();
+        let live = create(fixture, kind, &["--label", "a=b", "--idle", "1h", "--env", "WORD=value-of-word"]);
         if !freezes(&live) {
             continue;
         }
         assert_eq!(live.exec(&[], &["sh", "-c", WORK]).0, 0);
         let before = seen(&live);
-        let id = done(&house.run(&["snapshot", &live.id, "--name", "base"]));
-        let (code, _, err) = call(house, &["snapshot", &live.id, "--name", "base"]);
+        let id = done(&fixture.run(&["snapshot", &live.id, "--name", "base"]));
+        let (code, _, err) = call(fixture, &["snapshot", &live.id, "--name", "base"]);
         assert!(code == 125 && err.contains("a name stands for one snapshot") && !err.contains(&id), "{code} {err}");
         assert!(err.contains("something of this name is there already"), "{err}");
-        assert!(call(house, &["snapshots"]).1.contains("base"));
-        let listed = call(house, &["snapshots", "--json"]).1;
+        assert!(call(fixture, &["snapshots"]).1.contains("base"));
+        let listed = call(fixture, &["snapshots", "--json"]).1;
         assert!(listed.contains("base") && !listed.contains("value-of-word"), "{listed}");
         // What comes later is no part of it.
         assert_eq!(live.exec(&[], &["sh", "-c", "echo later > kept; touch more"]).0, 0);
-        let other = Live::new(house, &["--from", "base", "--name", "other", "--timeout", "10m"]);
+        let other = Live::new(fixture, &["--from", "base", "--name", "other", "--timeout", "10m"]);
         assert_eq!(seen(&other), before, "{kind:?}");
         assert_eq!(
             other.exec(&[], &["sh", "-c", "echo $WORD; find . -newermt 2020-01-01 -name kept"]).1,
@@ -138,11 +138,11 @@ fn what_is_made_of_a_snapshot_is_what_that_was_and_its_own_from_then_on() {
         assert!(info["ends_ms"].is_u64());
         assert_eq!(other.exec(&[], &["sh", "-c", "echo other > kept"]).0, 0);
         assert_eq!(live.exec(&[], &["cat", "kept"]).1, "later\n");
-        let (_, changed, _) = call(house, &["diff", "--names", &other.id]);
-        assert_eq!(changed, call(house, &["diff", "--names", &live.id]).1.replace("more\n", ""));
-        done(&house.run(&["snapshots", "--rm", "base"]));
-        assert_eq!(call(house, &["create", "--from", "base"]).0, 125);
-        assert_eq!(call(house, &["snapshots", "--rm", "base"]).0, 125);
+        let (_, changed, _) = call(fixture, &["diff", "--names", &other.id]);
+        assert_eq!(changed, call(fixture, &["diff", "--names", &live.id]).1.replace("more\n", ""));
+        done(&fixture.run(&["snapshots", "--rm", "base"]));
+        assert_eq!(call(fixture, &["create", "--from", "base"]).0, 125);
+        assert_eq!(call(fixture, &["snapshots", "--rm", "base"]).0, 125);
     }
 }
 
@@ -151,16 +151,16 @@ const SLEEPS: [&str; 3] = ["sh", "-c", "grep -qx sleep /proc/[0-9]*/comm"];
 
 #[test]
 fn a_fork_prints_an_id_a_line_and_leaves_no_snapshot() {
-    let house = &house();
-    let live = create(house, LAYERED[0], &["--name", "first", "--label", "a=b"]);
+    let fixture = &fixture();
+    let live = create(fixture, LAYERED[0], &["--name", "first", "--label", "a=b"]);
     if !freezes(&live) {
         return;
     }
     assert_eq!(live.exec(&[], &["sh", "-c", WORK]).0, 0);
     assert_eq!(live.exec(&["-d"], &["sleep", "600"]).0, 0);
     assert_eq!(live.exec(&[], &SLEEPS).0, 0);
-    let ids = done(&house.run(&["fork", "first", "-n", "2"]));
-    let forks: Vec<Live<'_>> = ids.lines().map(|id| Live { house, id: id.to_owned() }).collect();
+    let ids = done(&fixture.run(&["fork", "first", "-n", "2"]));
+    let forks: Vec<Live<'_>> = ids.lines().map(|id| Live { fixture, id: id.to_owned() }).collect();
     assert_eq!(forks.len(), 2);
     for fork in &forks {
         assert_eq!(seen(fork), seen(&live));
@@ -169,23 +169,23 @@ fn a_fork_prints_an_id_a_line_and_leaves_no_snapshot() {
         assert_eq!(info["policy"], live.info()["policy"]);
         assert_eq!(fork.exec(&[], &SLEEPS).0, 1, "programs do not go along");
     }
-    assert_eq!(house.run(&["snapshots", "--json"]).json()["snapshots"], serde_json::json!([]));
-    assert_eq!(call(house, &["fork", "first", "-n", "0"]).0, 125);
+    assert_eq!(fixture.run(&["snapshots", "--json"]).json()["snapshots"], serde_json::json!([]));
+    assert_eq!(call(fixture, &["fork", "first", "-n", "0"]).0, 125);
 }
 
 #[test]
 fn a_snapshot_that_does_not_fit_ends_the_new_sandbox_and_says_why() {
-    let house = &house();
-    let live = create(house, LAYERED[0], &[]);
+    let fixture = &fixture();
+    let live = create(fixture, LAYERED[0], &[]);
     if !freezes(&live) {
         return;
     }
     assert_eq!(live.exec(&[], &["sh", "-c", "head -c 8000000 /dev/urandom > large"]).0, 0);
-    done(&house.run(&["snapshot", &live.id, "--name", "large"]));
+    done(&fixture.run(&["snapshot", &live.id, "--name", "large"]));
     let alone = |code: i32, flags: &[&str], words: &str| {
-        let said = house.run(&[&["create", "--from", "large"], flags].concat());
+        let said = fixture.run(&[&["create", "--from", "large"], flags].concat());
         assert!(said.code == code && said.out.is_empty() && said.err.contains(words), "{flags:?} {said:?}");
-        assert_eq!(house.run(&["ps", "--json"]).json()["sandboxes"].as_array().unwrap().len(), 1);
+        assert_eq!(fixture.run(&["ps", "--json"]).json()["sandboxes"].as_array().unwrap().len(), 1);
     };
     // No room: it ends while it is filled.
     alone(125, &["--disk", "1M"], "did not become");
@@ -193,16 +193,16 @@ fn a_snapshot_that_does_not_fit_ends_the_new_sandbox_and_says_why() {
     alone(126, &["-w", ".:ro"], "no layer");
     alone(125, &["--template", "base"], "--template");
     // The control: with room it is made.
-    let made = Live::new(house, &["--from", "large"]);
+    let made = Live::new(fixture, &["--from", "large"]);
     assert_eq!(made.exec(&[], &["stat", "-c", "%s", "large"]).1, "8000000\n");
     // From another folder a relative path would be another one.
-    std::fs::create_dir(house.path("work/elsewhere")).unwrap();
+    std::fs::create_dir(fixture.path("work/elsewhere")).unwrap();
     let from = |flags: &[&str]| {
-        let mut command = house.command(&[&["create", "--from", "large"], flags].concat());
-        house.said(&command.current_dir(house.path("work/elsewhere")).output().unwrap())
+        let mut command = fixture.command(&[&["create", "--from", "large"], flags].concat());
+        fixture.said(&command.current_dir(fixture.path("work/elsewhere")).output().unwrap())
     };
     let said = from(&["-w", ".:copy"]);
     assert!(said.code == 125 && said.err.contains("another folder"), "{said:?}");
-    let made = Live { house, id: done(&from(&["--timeout", "1m"])) };
+    let made = Live { fixture, id: done(&from(&["--timeout", "1m"])) };
     assert_eq!(made.exec(&[], &["cat", "kept"]).1, "old");
 }

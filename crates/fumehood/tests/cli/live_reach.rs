@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use crate::live::{Live, call};
 use crate::pool::until;
 use crate::served::Served;
-use crate::{House, Terminal};
+use crate::{Fixture, Terminal};
 
 /// Says in capitals what it is told, a connection at a time, and that it listens.
 const SHOUTS: &str = r#"
@@ -33,7 +33,7 @@ struct Forwarded {
 
 impl Forwarded {
     fn new(live: &Live<'_>, ports: &str) -> Self {
-        let mut command = live.house.command(&["forward", &live.id, ports]);
+        let mut command = live.fixture.command(&["forward", &live.id, ports]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut at = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut at).unwrap();
@@ -56,19 +56,19 @@ impl Drop for Forwarded {
 }
 
 /// A sandbox in which a program listens on port 7000.
-fn listening(house: &House) -> Live<'_> {
-    let live = Live::new(house, &["--net", "loopback"]);
+fn listening(fixture: &Fixture) -> Live<'_> {
+    let live = Live::new(fixture, &["--net", "loopback"]);
     let (code, word, err) = live.exec(&["-d"], &["python3", "-c", SHOUTS]);
     assert_eq!(code, 0, "{err}");
     let word = word.trim_end();
-    assert!(until(|| call(house, &["logs", &live.id, word]).1.contains("listens")), "nobody listens inside");
+    assert!(until(|| call(fixture, &["logs", &live.id, word]).1.contains("listens")), "nobody listens inside");
     live
 }
 
 #[test]
 fn a_port_inside_is_reached_on_loopback_both_ways_and_ends_with_the_sandbox() {
-    let house = &House::new();
-    let live = listening(house);
+    let fixture = &Fixture::new();
+    let live = listening(fixture);
     let mut forwarded = Forwarded::new(&live, "7000:0");
     // Nobody but this machine reaches it.
     assert!(forwarded.at.starts_with("127.0.0.1:"), "{}", forwarded.at);
@@ -90,7 +90,7 @@ fn a_port_inside_is_reached_on_loopback_both_ways_and_ends_with_the_sandbox() {
     again.read_exact(&mut five).unwrap();
     assert_eq!(&five, b"AGAIN");
     // The end of the sandbox is that of the connection and of `forward`.
-    assert_eq!(call(house, &["kill", &live.id]).0, 0);
+    assert_eq!(call(fixture, &["kill", &live.id]).0, 0);
     assert_eq!(again.read(&mut five).unwrap_or(0), 0);
     assert_eq!(forwarded.child.wait().unwrap().code(), Some(0));
     assert!(TcpStream::connect(&forwarded.at).is_err(), "it listens still");
@@ -98,9 +98,9 @@ fn a_port_inside_is_reached_on_loopback_both_ways_and_ends_with_the_sandbox() {
 
 #[test]
 fn a_port_where_nobody_listens_is_told_and_ctrl_c_ends_it() {
-    let house = &House::new();
-    let live = Live::new(house, &["--net", "loopback"]);
-    let mut command = house.command(&["forward", &live.id, "7000:0"]);
+    let fixture = &Fixture::new();
+    let live = Live::new(fixture, &["--net", "loopback"]);
+    let mut command = fixture.command(&["forward", &live.id, "7000:0"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut at, mut told) = (String::new(), String::new());
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut at).unwrap();
@@ -113,15 +113,15 @@ fn a_port_where_nobody_listens_is_told_and_ctrl_c_ends_it() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(live.exec(&[], &["true"]).0, 0, "the sandbox goes on");
     for wrong in ["x", "70000", "7000:y"] {
-        assert_eq!(call(house, &["forward", &live.id, wrong]).0, 125, "{wrong}");
+        assert_eq!(call(fixture, &["forward", &live.id, wrong]).0, 125, "{wrong}");
     }
 }
 
 #[test]
 fn a_program_has_a_terminal_of_its_own_that_follows_the_callers() {
-    let house = &House::new();
-    let live = Live::new(house, &[]);
-    let mut terminal = Terminal::new(house, &["exec", "-t", &live.id, "--", "sh", "-c", "echo rea''dy; exec sh"]);
+    let fixture = &Fixture::new();
+    let live = Live::new(fixture, &[]);
+    let mut terminal = Terminal::new(fixture, &["exec", "-t", &live.id, "--", "sh", "-c", "echo rea''dy; exec sh"]);
     let size = |rows, cols| Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(&terminal.master, size(33, 99)).unwrap();
     kill_process(Pid::from_child(&terminal.child), Signal::WINCH).unwrap();
@@ -151,8 +151,8 @@ fn a_program_has_a_terminal_of_its_own_that_follows_the_callers() {
 
 #[test]
 fn without_a_terminal_there_is_none_to_give() {
-    let house = &House::new();
-    let live = Live::new(house, &[]);
+    let fixture = &Fixture::new();
+    let live = Live::new(fixture, &[]);
     let (code, _, err) = live.exec(&["-t"], &["true"]);
     assert!(code == 125 && err.contains("`-t` needs a terminal"), "{code} {err}");
     for flags in [["-t", "--json"], ["-t", "-d"]] {
@@ -172,11 +172,11 @@ fn of_the_host() -> (std::net::TcpListener, u16) {
 
 #[test]
 fn the_process_tier_has_no_ports_and_says_so_before_it_listens() {
-    let house = &House::new();
-    let live = Live::new(house, &["--tier", "process"]);
+    let fixture = &Fixture::new();
+    let live = Live::new(fixture, &["--tier", "process"]);
     assert_eq!(live.exec(&[], &["true"]).0, 0);
     let (door, port) = of_the_host();
-    let (code, out, err) = call(house, &["forward", &live.id, &format!("{port}:0")]);
+    let (code, out, err) = call(fixture, &["forward", &live.id, &format!("{port}:0")]);
     assert!(
         code == 125 && out.is_empty() && err.contains("process tier has no network of its own"),
         "{code} {out} {err}"
@@ -187,21 +187,21 @@ fn the_process_tier_has_no_ports_and_says_so_before_it_listens() {
 
 #[test]
 fn a_sandbox_without_a_network_has_no_ports_either() {
-    let house = &House::new();
-    let live = Live::new(house, &["--net", "none"]);
-    let (code, out, err) = call(house, &["forward", &live.id, "8000:0"]);
+    let fixture = &Fixture::new();
+    let live = Live::new(fixture, &["--net", "none"]);
+    let (code, out, err) = call(fixture, &["forward", &live.id, "8000:0"]);
     assert!(code == 125 && out.is_empty() && err.contains("--net loopback"), "{code} {out} {err}");
 }
 
 #[test]
 fn pause_of_the_process_tier_holds_or_is_refused_by_name() {
-    let house = &House::new();
-    let live = Live::new(house, &["--tier", "process"]);
-    let (code, _, err) = call(house, &["pause", &live.id]);
+    let fixture = &Fixture::new();
+    let live = Live::new(fixture, &["--tier", "process"]);
+    let (code, _, err) = call(fixture, &["pause", &live.id]);
     if code == 0 {
         assert_eq!(live.info()["state"], "paused");
         assert_eq!(live.exec(&[], &["true"]).0, 125);
-        assert_eq!(call(house, &["resume", &live.id]).0, 0);
+        assert_eq!(call(fixture, &["resume", &live.id]).0, 0);
     } else {
         assert!(code == 125 && err.contains("control group"), "{code} {err}");
         assert_eq!(live.info()["state"], "running");
@@ -211,13 +211,13 @@ fn pause_of_the_process_tier_holds_or_is_refused_by_name() {
 
 #[test]
 fn a_server_refuses_ports_of_the_process_tier_at_each_of_its_doors() {
-    let house = &House::new();
-    let served = Served::new(house);
+    let fixture = &Fixture::new();
+    let served = Served::new(fixture);
     let policy = json!({ "policy": { "tier": "process" }, "timeout": "5m" });
     // Without a ceiling a key does not have that tier, on which files of the host are changed that nobody granted.
     let (status, told) = served.ask(&served.key("none", &[]), "POST /v1/sandboxes", &policy);
     assert_eq!((status, &told["clause"]), (403, &json!("tier")), "{told}");
-    let top = house.path("top.toml");
+    let top = fixture.path("top.toml");
     std::fs::write(&top, "version = 1\nextends = \"strict\"\ntier = \"process\"\nlimits.wall = \"5m\"\n").unwrap();
     let key = &served.key("one", &["-p", top.to_str().unwrap()]);
     let (status, made) = served.ask(key, "POST /v1/sandboxes", &policy);

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 use crate::pool::{counts, random, seed, supervisors, until};
 use crate::served::Served;
-use crate::{House, files_below};
+use crate::{Fixture, files_below};
 
 /// How much of it.
 struct Load {
@@ -128,9 +128,9 @@ impl Client<'_> {
 
 #[test]
 fn many_sandboxes_and_many_clients_lose_nothing_and_leave_nothing() {
-    let house = &House::new();
+    let fixture = &Fixture::new();
     let Load { sandboxes, clients, time } = load();
-    let served = Served::new(house);
+    let served = Served::new(fixture);
     let key = served.key("load", &[]);
     let create = |_| {
         let (status, made) = served.ask(&key, "POST /v1/sandboxes", &json!({ "timeout": "1h" }));
@@ -149,7 +149,7 @@ fn many_sandboxes_and_many_clients_lose_nothing_and_leave_nothing() {
         }
     });
     for id in &ids {
-        assert_eq!(house.run(&["exec", id, "--", "true"]).code, 0, "{id}");
+        assert_eq!(fixture.run(&["exec", id, "--", "true"]).code, 0, "{id}");
         assert_eq!(served.ask(&key, &format!("DELETE /v1/sandboxes/{id}"), &Json::Null).0, 200, "{id}");
     }
     let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
@@ -164,8 +164,8 @@ fn many_sandboxes_and_many_clients_lose_nothing_and_leave_nothing() {
     );
     assert!(count(&done.programs) > 0 && count(&done.files) > 0, "nobody came to anything");
     // Records of what ended are kept for a day; of what runs nothing is left.
-    let listed = house.run(&["ps", "--json"]).json();
+    let listed = fixture.run(&["ps", "--json"]).json();
     assert_eq!(listed["sandboxes"], json!([]), "{listed}");
-    assert!(until(|| files_below(&house.state().join("runs")).is_empty()), "{:?}", supervisors(house));
-    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+    assert!(until(|| files_below(&fixture.state().join("runs")).is_empty()), "{:?}", supervisors(fixture));
+    assert_eq!(fixture.run(&["audit", "verify"]).code, 0);
 }

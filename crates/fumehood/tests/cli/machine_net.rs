@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 
-use crate::House;
+use crate::Fixture;
 use crate::live::{Live, call};
 use crate::machines::root;
 use crate::net::words;
@@ -13,8 +13,8 @@ use crate::secrets::{Sent, VALUE};
 /// The machine's root with curl in it and all that it is linked with; nothing where there are no machines, or no curl.
 #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 #[expect(clippy::disallowed_methods, reason = "the host says what curl is linked with")]
-fn root_with_curl(house: &House) -> Option<String> {
-    let value = root(house)?;
+fn root_with_curl(fixture: &Fixture) -> Option<String> {
+    let value = root(fixture)?;
     let curl = Path::new("/usr/bin/curl");
     if !curl.exists() {
         println!("skip: the network of machines: there is no `/usr/bin/curl`");
@@ -24,16 +24,16 @@ fn root_with_curl(house: &House) -> Option<String> {
     let listed = String::from_utf8(listed.stdout).unwrap();
     let linked = listed.split_whitespace().filter(|word| word.starts_with('/')).map(Path::new);
     for file in linked.chain([curl]) {
-        let to = house.path("root").join(file.strip_prefix("/").unwrap());
+        let to = fixture.path("root").join(file.strip_prefix("/").unwrap());
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
         std::fs::copy(file, to).unwrap();
     }
     // What the root trusts by itself: somebody else.
     let (_, own, _) = echoing();
-    std::fs::create_dir_all(house.path("root/etc/ssl")).unwrap();
-    std::fs::write(house.path("root/etc/ssl/cert.pem"), own).unwrap();
+    std::fs::create_dir_all(fixture.path("root/etc/ssl")).unwrap();
+    std::fs::write(fixture.path("root/etc/ssl/cert.pem"), own).unwrap();
     for name in ["env", "grep", "cmp"] {
-        std::os::unix::fs::symlink("busybox", house.path("root/bin").join(name)).unwrap();
+        std::os::unix::fs::symlink("busybox", fixture.path("root/bin").join(name)).unwrap();
     }
     Some(value)
 }
@@ -68,10 +68,10 @@ echo x >/etc/ssl/cert.pem || grep -c 'BEGIN CERTIFICATE' /etc/ssl/cert.pem";
 
 #[test]
 fn a_client_in_a_machine_reaches_the_named_host_alone_and_never_has_the_secret() {
-    let house = House::new().with("API_TOKEN", VALUE);
-    let Some(root) = root_with_curl(&house) else { return };
+    let fixture = Fixture::new().with("API_TOKEN", VALUE);
+    let Some(root) = root_with_curl(&fixture) else { return };
     let (port, authority, sent) = echoing();
-    let pem = house.path("corp.pem");
+    let pem = fixture.path("corp.pem");
     std::fs::write(&pem, authority).unwrap();
     let rule = format!(
         "net.allow=[{{ host = \"served.test\", ports = [443], address = \"127.0.0.1:{port}\", methods = [\"GET\"] }}]"
@@ -80,7 +80,7 @@ fn a_client_in_a_machine_reaches_the_named_host_alone_and_never_has_the_secret()
     let ca = format!("net.ca=[\"{}\"]", pem.display());
     let sets = [root.as_str(), "net.mode=allow", &rule, secret, &ca, "limits.wall=5m"];
     let flags: Vec<String> = sets.into_iter().flat_map(|set| ["--set".to_owned(), set.to_owned()]).collect();
-    let said = house.run(&words(&["run", "--json", "--tier=vm"], &flags, &["--", "sh", "-c", ASK]));
+    let said = fixture.run(&words(&["run", "--json", "--tier=vm"], &flags, &["--", "sh", "-c", ASK]));
     let report = said.json();
     assert_eq!(report["stdout"], "1\n403\nno name 6\nno way 35\n0\n200\n3\n", "{report}");
     let got = sent.lock().unwrap().clone();
@@ -90,17 +90,17 @@ fn a_client_in_a_machine_reaches_the_named_host_alone_and_never_has_the_secret()
         assert!(report["violations"].as_array().unwrap().iter().any(told), "{id} in {report}");
     }
     assert!(!format!("{said:?}").contains(VALUE), "{said:?}");
-    assert!(house.run(&["audit", "show", "--net"]).out.contains("egress.denied"));
+    assert!(fixture.run(&["audit", "show", "--net"]).out.contains("egress.denied"));
     // A live one, whose rules are replaced while it runs.
     let flags: Vec<&str> = std::iter::once("--tier=vm").chain(flags.iter().map(String::as_str)).collect();
-    let live = Live::new(&house, &flags);
+    let live = Live::new(&fixture, &flags);
     let ask = ["sh", "-c", "curl -sS -m 60 -o /dev/null -w '%{http_code}' https://served.test/x"];
     let (code, out, err) = live.exec(&[], &ask);
     assert_eq!((code, out.as_str()), (0, "200"), "{err}");
-    let (code, _, err) = call(&house, &["net", "set", "--net", "none", &live.id]);
+    let (code, _, err) = call(&fixture, &["net", "set", "--net", "none", &live.id]);
     assert_eq!(code, 0, "{err}");
     assert_eq!(live.exec(&[], &ask).0, 6, "its name is none any more");
-    let (code, _, err) = call(&house, &["snapshot", &live.id]);
+    let (code, _, err) = call(&fixture, &["snapshot", &live.id]);
     assert!(code == 125 && err.contains("no snapshot of this machine"), "{code} {err}");
-    assert_eq!(call(&house, &["kill", &live.id]).0, 0);
+    assert_eq!(call(&fixture, &["kill", &live.id]).0, 0);
 }

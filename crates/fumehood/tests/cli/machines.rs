@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::House;
+use crate::Fixture;
 use crate::full::on_a_small_disk;
 use crate::image_runs::imported;
 use crate::live::{Live, call};
@@ -23,11 +23,11 @@ fn are_there() -> bool {
 }
 
 /// A root of busybox's; nothing where the host has no machines.
-pub(super) fn root(house: &House) -> Option<String> {
+pub(super) fn root(fixture: &Fixture) -> Option<String> {
     if !are_there() {
         return None;
     }
-    let root = house.path("root");
+    let root = fixture.path("root");
     std::fs::create_dir_all(root.join("bin")).unwrap();
     std::fs::copy("/bin/busybox", root.join("bin/busybox")).unwrap();
     for name in ["sh", "cat", "date", "echo", "id", "sleep", "touch", "true"] {
@@ -40,15 +40,15 @@ pub(super) fn root(house: &House) -> Option<String> {
 
 #[test]
 fn a_live_sandbox_in_a_machine_is_worked_in_and_what_is_not_built_is_refused_by_name() {
-    let house = &House::new();
-    let Some(root) = root(house) else { return };
-    let project = house.path("given");
+    let fixture = &Fixture::new();
+    let Some(root) = root(fixture) else { return };
+    let project = fixture.path("given");
     std::fs::create_dir(&project).unwrap();
     std::fs::write(project.join("file"), "of the host\n").unwrap();
     let mode = |mode: &str| format!("{}:{mode}", project.display());
-    let (code, _, err) = call(house, &["create", "--tier=vm", "--set", &root, "-w", &mode("copy")]);
+    let (code, _, err) = call(fixture, &["create", "--tier=vm", "--set", &root, "-w", &mode("copy")]);
     assert!(code == 126 && err.contains("live sandbox in a machine"), "{code} {err}");
-    let live = Live::new(house, &["--tier=vm", "--set", &root, "-w", &mode("ro")]);
+    let live = Live::new(fixture, &["--tier=vm", "--set", &root, "-w", &mode("ro")]);
     let (code, out, err) = live.exec(&[], &["sh", "-c", "cat file; id -u; echo kept >/tmp/a; touch new || exit 7"]);
     assert_eq!((code, out.as_str()), (7, "of the host\n1000\n"), "{err}");
     let (code, out, _) = live.exec(&[], &["cat", "/etc/machine-id"]);
@@ -56,21 +56,21 @@ fn a_live_sandbox_in_a_machine_is_worked_in_and_what_is_not_built_is_refused_by_
     let (_, out, _) = live.exec(&[], &["cat", "/tmp/a", "/proc/sys/kernel/osrelease"]);
     let release = backends::Capabilities::probe().machine().unwrap().kernel.release.clone();
     assert_eq!(out, format!("kept\n{release}\n"));
-    let (into, out_of) = (format!("{}:/tmp/came", live.id), house.path("back"));
-    assert_eq!(call(house, &["cp", &project.join("file").display().to_string(), &into]).0, 0);
-    assert_eq!(call(house, &["cp", &into, &out_of.display().to_string()]).0, 0);
+    let (into, out_of) = (format!("{}:/tmp/came", live.id), fixture.path("back"));
+    assert_eq!(call(fixture, &["cp", &project.join("file").display().to_string(), &into]).0, 0);
+    assert_eq!(call(fixture, &["cp", &into, &out_of.display().to_string()]).0, 0);
     assert_eq!(std::fs::read_to_string(out_of).unwrap(), "of the host\n");
-    assert_eq!(call(house, &["pause", &live.id]).0, 0);
+    assert_eq!(call(fixture, &["pause", &live.id]).0, 0);
     assert_eq!(live.exec(&[], &["true"]).0, 125);
-    assert_eq!(call(house, &["resume", &live.id]).0, 0);
+    assert_eq!(call(fixture, &["resume", &live.id]).0, 0);
     assert_eq!(live.exec(&[], &["true"]).0, 0);
     for refused in ["snapshot", "fork"] {
-        let (code, _, err) = call(house, &[refused, &live.id]);
+        let (code, _, err) = call(fixture, &[refused, &live.id]);
         assert!(code == 125 && err.contains("no snapshot of this machine"), "{refused}: {code} {err}");
     }
-    let (code, _, err) = call(house, &["diff", &live.id]);
+    let (code, _, err) = call(fixture, &["diff", &live.id]);
     assert!(code == 125 && err.contains("no changes of this sandbox"), "{code} {err}");
-    assert_eq!(call(house, &["kill", &live.id]).0, 0);
+    assert_eq!(call(fixture, &["kill", &live.id]).0, 0);
     assert_eq!(live.info()["state"], "ended");
 }
 
@@ -84,12 +84,12 @@ const RUNS: &str = "exec 3</dev/urandom; : $RANDOM; n=0; echo $$ >/tmp/pid; whil
 /// the kernel. A generator of a program's own is part of its memory, which shows that it is the same program that goes on.
 #[test]
 fn a_snapshot_of_a_machine_keeps_its_memory_and_forks_share_no_random_numbers() {
-    let house = &House::new();
-    let Some(root) = root(house) else { return };
+    let fixture = &Fixture::new();
+    let Some(root) = root(fixture) else { return };
     for name in ["dd", "od", "tr", "mv", "rm", "grep"] {
-        symlink("busybox", house.path("root/bin").join(name)).unwrap();
+        symlink("busybox", fixture.path("root/bin").join(name)).unwrap();
     }
-    let live = Live::new(house, &["--tier=vm", "--set", &root]);
+    let live = Live::new(fixture, &["--tier=vm", "--set", &root]);
     assert_eq!(live.exec(&["-d"], &["sh", "-c", RUNS]).0, 0);
     let asked = |live: &Live<'_>| {
         let ask = "touch /tmp/ask; while [ -e /tmp/ask ] || [ ! -e /tmp/said ]; do sleep 0.1; done; cat /tmp/pid /tmp/said; rm /tmp/said";
@@ -100,25 +100,25 @@ fn a_snapshot_of_a_machine_keeps_its_memory_and_forks_share_no_random_numbers() 
         (pid, count, own, kernels)
     };
     let first = asked(&live);
-    let (code, out, err) = call(house, &["snapshot", &live.id, "--name", "then"]);
+    let (code, out, err) = call(fixture, &["snapshot", &live.id, "--name", "then"]);
     assert_eq!(code, 0, "{err}");
-    let kept = house.path("state/snapshots").join(out.trim_end());
+    let kept = fixture.path("state/snapshots").join(out.trim_end());
     for name in ["memory", "root", "snapshot.json"] {
         let mode = std::os::unix::fs::PermissionsExt::mode(&kept.join(name).metadata().unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
     // The first one goes on, and what it does then is in no copy.
     let original = asked(&live);
-    let (code, out, err) = call(house, &["create", "--from", "then"]);
+    let (code, out, err) = call(fixture, &["create", "--from", "then"]);
     assert_eq!(code, 0, "{err}");
-    let restored = Live { house, id: out.trim_end().to_owned() };
+    let restored = Live { fixture, id: out.trim_end().to_owned() };
     // A paused one is copied as well, and stays paused.
-    assert_eq!(call(house, &["pause", &live.id]).0, 0);
-    let (code, out, err) = call(house, &["fork", &live.id]);
+    assert_eq!(call(fixture, &["pause", &live.id]).0, 0);
+    let (code, out, err) = call(fixture, &["fork", &live.id]);
     assert_eq!(code, 0, "{err}");
-    let forked = Live { house, id: out.trim_end().to_owned() };
+    let forked = Live { fixture, id: out.trim_end().to_owned() };
     assert_eq!(live.info()["state"], "paused");
-    assert_eq!(call(house, &["resume", &live.id]).0, 0);
+    assert_eq!(call(fixture, &["resume", &live.id]).0, 0);
     let (second, third, fourth) = (asked(&live), asked(&restored), asked(&forked));
     assert_eq!((first.1.as_str(), original.1.as_str(), third.1.as_str()), ("1", "2", "2"), "{third:?}");
     assert_eq!((second.1.as_str(), fourth.1.as_str()), ("3", "3"), "{second:?} {fourth:?}");
@@ -130,21 +130,21 @@ fn a_snapshot_of_a_machine_keeps_its_memory_and_forks_share_no_random_numbers() 
         [&first, &original, &second, &third, &fourth].map(|said| &said.3).into();
     assert_eq!(kernels.len(), 5, "{kernels:?}");
     // Programs that went along are nobody's in the copy, and the clock is not that of the snapshot.
-    let (_, out, _) = call(house, &["ps", &restored.id, "--json"]);
+    let (_, out, _) = call(fixture, &["ps", &restored.id, "--json"]);
     assert!(!out.contains("urandom"), "{out}");
     let (_, out, _) = restored.exec(&[], &["date", "+%s"]);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     assert!(now.abs_diff(out.trim_end().parse().unwrap()) < 30, "{out}");
     // What is otherwise than it was is refused, and nothing boots in its place.
     for flags in [&["--memory", "384M"][..], &["--env", "A=b"], &["--tier", "container"]] {
-        let (code, _, err) = call(house, &[&["create", "--from", "then"], flags].concat());
+        let (code, _, err) = call(fixture, &[&["create", "--from", "then"], flags].concat());
         assert!(code == 126 || code == 125, "{flags:?}: {code} {err}");
         assert!(err.contains("cannot"), "{flags:?}: {err}");
     }
     std::fs::OpenOptions::new().append(true).open(kept.join("memory")).unwrap().set_len(1 << 20).unwrap();
-    let (code, _, err) = call(house, &["create", "--from", "then"]);
+    let (code, _, err) = call(fixture, &["create", "--from", "then"]);
     assert!(code == 125 && err.contains("damaged"), "{code} {err}");
-    assert_eq!(call(house, &["snapshots", "--rm", "then"]).0, 0);
+    assert_eq!(call(fixture, &["snapshots", "--rm", "then"]).0, 0);
     assert!(!kept.exists());
 }
 
@@ -154,41 +154,41 @@ fn an_image_is_the_root_of_a_machine() {
     if !are_there() {
         return;
     }
-    let house = House::new();
-    imported(&house);
+    let fixture = Fixture::new();
+    imported(&fixture);
     let script = "pwd; cat /marker; id -u; echo $COLOUR; touch /etc/x 2>/dev/null && echo WRITTEN; cat /etc/own";
-    let said = house.run(&["run", "-q", "--tier=vm", "--set=fs.root=image:app:1", "--", "sh", "-c", script]);
+    let said = fixture.run(&["run", "-q", "--tier=vm", "--set=fs.root=image:app:1", "--", "sh", "-c", script]);
     assert_eq!((said.code, said.out.as_str()), (0, "/srv\nof the image\n1234\nblue\nkept\n"), "{}", said.err);
 }
 
 /// The machine ends with who watched it; what it was made of stays for `gc`, whose groups can only go with nobody in them.
 #[test]
 fn gc_takes_all_that_a_killed_supervisor_of_a_machine_left() {
-    let house = House::new();
-    let Some(root) = root(&house) else { return };
+    let fixture = Fixture::new();
+    let Some(root) = root(&fixture) else { return };
     let words = ["run", "-q", "--tier=vm", "--set", &root, "--", "sh", "-c", "echo up; sleep 60"];
-    let mut supervisor = house.command(&words).stdout(Stdio::piped()).spawn().unwrap();
+    let mut supervisor = fixture.command(&words).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(supervisor.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "up\n");
     supervisor.kill().unwrap();
     supervisor.wait().unwrap();
-    let journals = || std::fs::read_dir(house.path("state/runs")).unwrap().map(|entry| entry.unwrap().path());
+    let journals = || std::fs::read_dir(fixture.path("state/runs")).unwrap().map(|entry| entry.unwrap().path());
     let run = journals().next().unwrap().file_stem().unwrap().to_str().unwrap().to_owned();
     let files = Path::new("/tmp").join(format!("fumehood-{run}"));
     assert!(files.join("kernel").exists(), "the control: there is something to take");
-    let swept = house.run(&["gc", "--json"]);
+    let swept = fixture.run(&["gc", "--json"]);
     assert_eq!((swept.code, &swept.json()["kept"]), (0, &serde_json::json!([])), "{swept:?}");
     assert!(!files.exists());
     assert_eq!(journals().count(), 0);
-    assert_eq!(house.run(&["gc", "--json"]).json()["removed"], serde_json::json!([]));
+    assert_eq!(fixture.run(&["gc", "--json"]).json()["removed"], serde_json::json!([]));
 }
 
 /// No room to keep a machine is no fault; none for what one starts from, or for the journal, is told, and nothing of it stays.
 #[test]
 fn a_full_disk_is_told_and_leaves_nothing_of_a_machine() {
-    let house = House::new();
-    if root(&house).is_none() {
+    let fixture = Fixture::new();
+    if root(&fixture).is_none() {
         return;
     }
     // What the test needs is perhaps below the place that is to be full: it is shown elsewhere.
@@ -198,7 +198,7 @@ fn a_full_disk_is_told_and_leaves_nothing_of_a_machine() {
                 left() { ls $FUMEHOOD_STATE/runs $FUMEHOOD_STATE/machines | grep -v -e : -e ^$; echo left; }; \
                 machine; left; fill; machine; left; rm $disk/fill; \
                 mount -t tmpfs -o size=1M,mode=1777 none /tmp || exit 77; machine; ls -A /tmp; left";
-    let Some(said) = on_a_small_disk(&house, "2M", text) else { return };
+    let Some(said) = on_a_small_disk(&fixture, "2M", text) else { return };
     assert_eq!(said.out, "ran\n0\nleft\n126\nleft\n125\nleft\n", "{said:?}");
     for told in ["why: the disk is full", "writing what the machine starts from failed", "No space left on device"] {
         assert!(said.err.contains(told), "{told}: {said:?}");
@@ -211,9 +211,9 @@ fn doctor_starts_a_machine_once() {
     if !are_there() {
         return;
     }
-    let house = House::new();
+    let fixture = Fixture::new();
     let proof = |flags: &[&str]| {
-        let said = house.run(&[&["doctor", "--json"], flags].concat());
+        let said = fixture.run(&[&["doctor", "--json"], flags].concat());
         let tiers = said.json()["host"]["tiers"].as_array().unwrap().clone();
         tiers.into_iter().find(|tier| tier["tier"] == "vm").unwrap()["proof"].clone()
     };

@@ -21,11 +21,11 @@ mod engines;
 mod events;
 mod explain;
 mod file_calls;
+mod flag_tables;
 mod full;
 mod gc;
 mod help;
 mod hosts;
-mod house;
 mod identity;
 mod image_builds;
 mod image_runs;
@@ -75,12 +75,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 /// A fresh directory with a state folder, and nothing in the environment but what a test puts there.
-struct House {
+struct Fixture {
     dir: tempfile::TempDir,
     env: Vec<(String, String)>,
 }
 
-impl House {
+impl Fixture {
     fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("fh").tempdir().unwrap();
         std::fs::create_dir(dir.path().join("work")).unwrap();
@@ -136,11 +136,11 @@ impl House {
 
 /// A Python program that has the product's path as its argument.
 #[expect(clippy::disallowed_methods, reason = "a test starts the product as its users do")]
-fn python(house: &House, text: &str, product: &OsStr) -> Command {
+fn python(fixture: &Fixture, text: &str, product: &OsStr) -> Command {
     let mut command = Command::new("/usr/bin/env");
-    let home = house.dir.path();
-    command.args(["python3", "-c", text]).arg(product).env("FUMEHOOD_STATE", house.state()).env("HOME", home);
-    command.current_dir(house.path("work")).stdin(Stdio::null());
+    let home = fixture.dir.path();
+    command.args(["python3", "-c", text]).arg(product).env("FUMEHOOD_STATE", fixture.state()).env("HOME", home);
+    command.current_dir(fixture.path("work")).stdin(Stdio::null());
     command
 }
 
@@ -167,15 +167,15 @@ impl CommandOutput {
     }
 }
 
-/// A shell script with the product as `$1`, in the work directory of `house`.
+/// A shell script with the product as `$1`, in the work directory of `fixture`.
 #[expect(clippy::disallowed_methods, reason = "some circumstances only a shell can make")]
-fn script(script: &str, house: &House) -> Command {
+fn script(script: &str, fixture: &Fixture) -> Command {
     let mut shell = Command::new("sh");
-    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_fumehood")]).env_clear().current_dir(house.path("work"));
+    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_fumehood")]).env_clear().current_dir(fixture.path("work"));
     shell
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-        .env("HOME", house.dir.path())
-        .env("FUMEHOOD_STATE", house.state());
+        .env("HOME", fixture.dir.path())
+        .env("FUMEHOOD_STATE", fixture.state());
     shell.stdin(Stdio::null());
     shell
 }
@@ -199,10 +199,10 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn new(house: &House, args: &[&str]) -> Self {
+    fn new(fixture: &Fixture, args: &[&str]) -> Self {
         let (master, name) = terminal();
         let side = || std::fs::File::options().read(true).write(true).open(&name).unwrap();
-        let mut command = house.command(args);
+        let mut command = fixture.command(args);
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
         Self { child, master, rest: String::new() }
     }
@@ -229,11 +229,11 @@ impl Terminal {
 }
 
 /// What a terminal shows of `args`, where `typed` was typed before the program was there.
-fn on_terminal(house: &House, args: &[&str], typed: &str) -> String {
+fn on_terminal(fixture: &Fixture, args: &[&str], typed: &str) -> String {
     use std::io::{Read as _, Write as _};
     let (mut master, name) = terminal();
     let side = || std::fs::File::options().read(true).write(true).open(&name).unwrap();
-    let mut command = house.command(args);
+    let mut command = fixture.command(args);
     command.stdin(side()).stdout(side()).stderr(side());
     master.write_all(typed.as_bytes()).unwrap();
     let mut child = command.spawn().unwrap();

@@ -1,20 +1,20 @@
 //! `fumehood man`
 
-use crate::{House, files_below};
+use crate::{Fixture, files_below};
 
 #[test]
 fn a_page_is_roff_with_its_flags() {
-    let said = House::new().run(&["man", "audit", "verify"]);
+    let said = Fixture::new().run(&["man", "audit", "verify"]);
     assert_eq!((said.code, said.err.as_str()), (0, ""));
     assert!(said.out.contains(".TH fumehood-audit-verify 1") && said.out.contains(r"\-\-key"), "{}", said.out);
 }
 
 #[test]
 fn all_pages_are_written_into_a_directory() {
-    let house = House::new();
-    let said = house.run(&["man", "--dir", "."]);
+    let fixture = Fixture::new();
+    let said = fixture.run(&["man", "--dir", "."]);
     assert_eq!((said.code, said.out.as_str()), (0, ""));
-    let pages = files_below(&house.path("work"));
+    let pages = files_below(&fixture.path("work"));
     let names: Vec<_> = pages.iter().map(|p| p.file_name().unwrap().to_str().unwrap()).collect();
     for page in ["fumehood.1", "fumehood-audit.1", "fumehood-audit-show.1", "fumehood-explain.1"] {
         assert!(names.contains(&page), "{names:?}");
@@ -23,7 +23,7 @@ fn all_pages_are_written_into_a_directory() {
 
 #[test]
 fn a_directory_that_is_not_there_is_a_clear_failure() {
-    let said = House::new().run(&["man", "--dir", "nowhere"]);
+    let said = Fixture::new().run(&["man", "--dir", "nowhere"]);
     assert_eq!((said.code, said.out.as_str()), (125, ""));
     assert!(said.err.contains("error: cannot write a manual page\n  --> `nowhere/fumehood"), "{}", said.err);
 }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value as Json, json};
 
-use crate::House;
+use crate::Fixture;
 use crate::secrets::{VALUE, echoing};
 
 /// A client of a front door on stdin and stdout.
@@ -16,8 +16,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(house: &House, args: &[&str]) -> Self {
-        let mut command = house.command(args);
+    pub(crate) fn new(fixture: &Fixture, args: &[&str]) -> Self {
+        let mut command = fixture.command(args);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let mut client = Self { child, out, next: 0 };
@@ -62,8 +62,8 @@ pub(crate) fn text(answer: &Json) -> &str {
 
 #[test]
 fn a_model_runs_code_and_sees_what_was_stopped() {
-    let house = House::new();
-    let mut client = Client::new(&house, &["mcp", "serve", "-p", "python"]);
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, &["mcp", "serve", "-p", "python"]);
     assert!(text(&client.call("run_code", &json!({"language": "python", "code": "print(6*7)"}))).starts_with("42\n"));
     let answer = client.call("run_command", &json!({"command": ["cat", "/etc/shadow"]}));
     assert_eq!(answer["result"]["structuredContent"]["violations"][0]["id"], "fs.read/outside");
@@ -75,8 +75,8 @@ fn a_model_runs_code_and_sees_what_was_stopped() {
 
 #[test]
 fn nothing_of_a_call_is_read_as_a_flag_or_reaches_another_run() {
-    let house = House::new();
-    let mut client = Client::new(&house, &["mcp", "serve", "-p", "python", "--apply"]);
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, &["mcp", "serve", "-p", "python", "--apply"]);
     for run in ["--help", "-h", ".", "/", "r-20260101-000000-abcdef", ""] {
         for tool in ["diff", "apply"] {
             let answer = client.call(tool, &json!({"run": run, "digest": "x"}));
@@ -100,14 +100,14 @@ fn nothing_of_a_call_is_read_as_a_flag_or_reaches_another_run() {
 
 #[test]
 fn apply_is_offered_only_where_it_was_asked_for_and_tools_are_judged_where_the_policy_has_them() {
-    let house = House::new();
-    let mut client = Client::new(&house, &["mcp", "serve", "-p", "python"]);
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, &["mcp", "serve", "-p", "python"]);
     assert!(!client.tools().contains(&"apply".to_owned()));
     assert_eq!(client.call("apply", &json!({"run": "r", "digest": "d"}))["error"]["code"], -32602);
     client.end();
     let policy = "version = 1\nextends = \"python\"\n[[tools.tool]]\nname = \"run_command\"\ndecision = \"allow\"\neffect = \"write\"\n";
-    std::fs::write(house.path("work/p.toml"), policy).unwrap();
-    let mut client = Client::new(&house, &["mcp", "serve", "-p", "p.toml"]);
+    std::fs::write(fixture.path("work/p.toml"), policy).unwrap();
+    let mut client = Client::new(&fixture, &["mcp", "serve", "-p", "p.toml"]);
     assert_eq!(client.tools(), ["run_command"]);
     assert!(text(&client.call("run_command", &json!({"command": ["echo", "hi"]}))).contains("hi"));
     let denied = client.call("run_code", &json!({"language": "sh", "code": "echo no"}));
@@ -115,33 +115,33 @@ fn apply_is_offered_only_where_it_was_asked_for_and_tools_are_judged_where_the_p
     assert_eq!(client.end(), 0);
 }
 
-/// A house with an MCP server in Python behind the policy `p.toml`, which allows one of its tools.
-pub(crate) fn with_server(house: House, tool: &str, more: &str) -> House {
-    std::fs::create_dir(house.path("work/server")).unwrap();
-    std::fs::write(house.path("work/server/main.py"), include_str!("server.py")).unwrap();
-    std::fs::write(house.path("work/server/words"), "what it does").unwrap();
+/// A fixture with an MCP server in Python behind the policy `p.toml`, which allows one of its tools.
+pub(crate) fn with_server(fixture: Fixture, tool: &str, more: &str) -> Fixture {
+    std::fs::create_dir(fixture.path("work/server")).unwrap();
+    std::fs::write(fixture.path("work/server/main.py"), include_str!("server.py")).unwrap();
+    std::fs::write(fixture.path("work/server/words"), "what it does").unwrap();
     let sandbox = "version = 1\nextends = \"python\"\n[fs]\nread = [{ from = \"./server\", to = \"/opt/server\" }]\n";
-    std::fs::write(house.path("work/sandbox.toml"), sandbox).unwrap();
+    std::fs::write(fixture.path("work/sandbox.toml"), sandbox).unwrap();
     let policy = format!(
         "version = 1\n[[tools.tool]]\nname = \"{tool}\"\ndecision = \"allow\"\neffect = \"read\"\n\
          [mcp.servers.s]\ncommand = \"python3\"\nargs = [\"/opt/server/main.py\"]\npolicy = \"./sandbox.toml\"\n{more}"
     );
-    std::fs::write(house.path("work/p.toml"), policy).unwrap();
-    house
+    std::fs::write(fixture.path("work/p.toml"), policy).unwrap();
+    fixture
 }
 
-fn gateway_house() -> House {
-    let house = with_server(House::new().with("SECRET_OF_OURS", "s3cret"), "s.look", "env = { MINE = \"1\" }\n");
-    std::fs::write(house.path("work/canary"), "CANARY").unwrap();
-    house
+fn gateway_house() -> Fixture {
+    let fixture = with_server(Fixture::new().with("SECRET_OF_OURS", "s3cret"), "s.look", "env = { MINE = \"1\" }\n");
+    std::fs::write(fixture.path("work/canary"), "CANARY").unwrap();
+    fixture
 }
 
 #[test]
 fn a_server_behind_the_gateway_sees_its_sandbox_and_nothing_of_ours() {
-    let house = gateway_house();
-    let mut client = Client::new(&house, &["mcp", "gateway", "-p", "p.toml"]);
+    let fixture = gateway_house();
+    let mut client = Client::new(&fixture, &["mcp", "gateway", "-p", "p.toml"]);
     assert_eq!(client.tools(), ["s__look"]);
-    let canary = house.path("work/canary").display().to_string();
+    let canary = fixture.path("work/canary").display().to_string();
     let answer = client.call("s__look", &json!({ "path": canary }));
     assert!(!text(&answer).contains("CANARY") && text(&answer).contains("No such file"), "{answer}");
     assert!(text(&answer).contains("'MINE'") && !text(&answer).contains("SECRET_OF_OURS"), "{answer}");
@@ -155,14 +155,14 @@ fn a_server_behind_the_gateway_sees_its_sandbox_and_nothing_of_ours() {
 /// The broker of its own run: the same rules, the same secrets, as for any program.
 #[test]
 fn a_server_behind_the_gateway_reaches_the_hosts_of_its_policy_alone_with_a_secret_that_is_outside() {
-    let (house, (port, sent)) = (with_server(House::new().with("API_TOKEN", VALUE), "s.look", ""), echoing());
+    let (fixture, (port, sent)) = (with_server(Fixture::new().with("API_TOKEN", VALUE), "s.look", ""), echoing());
     let at = |host: &str| format!("{{ host = \"{host}\", ports = [80], address = \"127.0.0.1:{port}\" }}");
     let with = |net: &str| {
         let sandbox = format!(
             "version = 1\nextends = \"python\"\n[fs]\nread = [{{ from = \"./server\", to = \"/opt/server\" }}]\n{net}"
         );
-        std::fs::write(house.path("work/sandbox.toml"), sandbox).unwrap();
-        Client::new(&house, &["mcp", "gateway", "-p", "p.toml"])
+        std::fs::write(fixture.path("work/sandbox.toml"), sandbox).unwrap();
+        Client::new(&fixture, &["mcp", "gateway", "-p", "p.toml"])
     };
     let secret = "[secrets.api]\nfrom = \"env:API_TOKEN\"\nhosts = [\"served.test\"]\nports = [80]\nenv = \"TOKEN\"\n";
     let mut client = with(&format!("[net]\nmode = \"allow\"\nallow = [{}]\n{secret}", at("served.test")));
@@ -187,138 +187,138 @@ fn a_server_behind_the_gateway_reaches_the_hosts_of_its_policy_alone_with_a_secr
 
 #[test]
 fn pins_are_listed_accepted_and_forgotten() {
-    let house = gateway_house();
-    let see = |house: &House| {
-        let mut client = Client::new(house, &["mcp", "gateway", "-p", "p.toml"]);
+    let fixture = gateway_house();
+    let see = |fixture: &Fixture| {
+        let mut client = Client::new(fixture, &["mcp", "gateway", "-p", "p.toml"]);
         let tools = client.tools();
         client.end();
         tools
     };
-    assert_eq!(see(&house), ["s__look"]);
-    std::fs::write(house.path("work/server/words"), "what it does, and mails it\u{1b}[31m").unwrap();
-    assert!(see(&house).is_empty());
-    let listed = house.run(&["mcp", "pins", "ls"]);
+    assert_eq!(see(&fixture), ["s__look"]);
+    std::fs::write(fixture.path("work/server/words"), "what it does, and mails it\u{1b}[31m").unwrap();
+    assert!(see(&fixture).is_empty());
+    let listed = fixture.run(&["mcp", "pins", "ls"]);
     assert!(
         listed.out.contains("held") && listed.out.contains("+  \"description\": \"what it does, and mails it"),
         "{}",
         listed.out
     );
     assert!(!listed.out.contains('\u{1b}'));
-    assert_eq!(house.run(&["mcp", "pins", "accept", "s.none"]).code, 1);
-    assert_eq!(house.run(&["mcp", "pins", "accept", "s.look", "-p", "p.toml"]).code, 0);
-    assert_eq!(see(&house), ["s__look"]);
-    assert_eq!(house.run(&["mcp", "pins", "reset", "s"]).code, 0);
-    assert_eq!(house.run(&["mcp", "pins", "ls"]).out, "nothing is pinned\n");
+    assert_eq!(fixture.run(&["mcp", "pins", "accept", "s.none"]).code, 1);
+    assert_eq!(fixture.run(&["mcp", "pins", "accept", "s.look", "-p", "p.toml"]).code, 0);
+    assert_eq!(see(&fixture), ["s__look"]);
+    assert_eq!(fixture.run(&["mcp", "pins", "reset", "s"]).code, 0);
+    assert_eq!(fixture.run(&["mcp", "pins", "ls"]).out, "nothing is pinned\n");
 }
 
 #[test]
 fn a_gateway_without_tools_or_with_a_wrong_server_is_refused() {
-    let house = House::new();
-    let said = house.run(&["mcp", "gateway", "-p", "python"]);
+    let fixture = Fixture::new();
+    let said = fixture.run(&["mcp", "gateway", "-p", "python"]);
     assert_eq!(said.code, 126);
     assert!(said.err.contains("names neither tools nor servers"), "{}", said.err);
-    let said = house.run(&["mcp", "gateway", "-p", "python", "--listen", "0.0.0.0:1"]);
+    let said = fixture.run(&["mcp", "gateway", "-p", "python", "--listen", "0.0.0.0:1"]);
     assert_eq!(said.code, 125, "{}", said.err);
     assert!(said.err.contains("others could reach it"), "{}", said.err);
 }
 
 #[test]
 fn install_shows_makes_and_undoes_its_change_to_the_byte() {
-    let house = gateway_house();
-    let file = house.path("work/.vscode/mcp.json");
-    std::fs::create_dir(house.path("work/.vscode")).unwrap();
+    let fixture = gateway_house();
+    let file = fixture.path("work/.vscode/mcp.json");
+    std::fs::create_dir(fixture.path("work/.vscode")).unwrap();
     let before = "{\n  // ours\n  \"servers\": {\n    \"git\": {\"command\": \"uvx\"}, // keep\n  },\n}\n";
     std::fs::write(&file, before).unwrap();
     let args = ["mcp", "install", "--client", "vscode", "-p", "p.toml"];
-    let said = house.run(&[&args[..], &["--dry-run"]].concat());
+    let said = fixture.run(&[&args[..], &["--dry-run"]].concat());
     assert!(said.code == 0 && said.out.contains("+    \"fumehood\": {"), "{said:?}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
-    assert_eq!(house.run(&args).code, 0);
+    assert_eq!(fixture.run(&args).code, 0);
     // Once more changes nothing, the way back included.
-    assert_eq!(house.run(&args).code, 0);
+    assert_eq!(fixture.run(&args).code, 0);
     let made = std::fs::read_to_string(&file).unwrap();
     assert!(made.contains("// ours") && made.contains("// keep") && made.contains("\"gateway\""), "{made}");
-    assert!(made.contains(&house.path("work/p.toml").display().to_string()), "by its full path: {made}");
-    assert_eq!(house.run(&["mcp", "install", "--client", "vscode", "--undo"]).code, 0);
+    assert!(made.contains(&fixture.path("work/p.toml").display().to_string()), "by its full path: {made}");
+    assert_eq!(fixture.run(&["mcp", "install", "--client", "vscode", "--undo"]).code, 0);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
-    assert_eq!(house.run(&["mcp", "install", "--client", "vscode", "--undo"]).code, 1);
+    assert_eq!(fixture.run(&["mcp", "install", "--client", "vscode", "--undo"]).code, 1);
 }
 
 #[test]
 fn install_writes_new_files_follows_links_and_keeps_what_others_wrote_since() {
-    let house = gateway_house();
-    assert_eq!(house.run(&["mcp", "install", "--client", "claude-code", "-p", "p.toml"]).code, 0);
-    let made: Json = serde_json::from_str(&std::fs::read_to_string(house.path("work/.mcp.json")).unwrap()).unwrap();
+    let fixture = gateway_house();
+    assert_eq!(fixture.run(&["mcp", "install", "--client", "claude-code", "-p", "p.toml"]).code, 0);
+    let made: Json = serde_json::from_str(&std::fs::read_to_string(fixture.path("work/.mcp.json")).unwrap()).unwrap();
     assert_eq!(made["mcpServers"]["fumehood"]["args"][1], "gateway");
-    assert_eq!(house.run(&["mcp", "install", "--client", "claude-code", "--undo"]).code, 0);
-    assert!(!house.path("work/.mcp.json").exists(), "what was not there before is gone again");
+    assert_eq!(fixture.run(&["mcp", "install", "--client", "claude-code", "--undo"]).code, 0);
+    assert!(!fixture.path("work/.mcp.json").exists(), "what was not there before is gone again");
 
-    std::fs::create_dir_all(house.path(".codex")).unwrap();
-    std::fs::write(house.path("dotfiles.toml"), "model = \"x\" # mine\n").unwrap();
-    std::os::unix::fs::symlink(house.path("dotfiles.toml"), house.path(".codex/config.toml")).unwrap();
-    assert_eq!(house.run(&["mcp", "install", "--client", "codex", "-p", "p.toml"]).code, 0);
-    assert!(std::fs::symlink_metadata(house.path(".codex/config.toml")).unwrap().is_symlink());
-    let text = std::fs::read_to_string(house.path("dotfiles.toml")).unwrap();
+    std::fs::create_dir_all(fixture.path(".codex")).unwrap();
+    std::fs::write(fixture.path("dotfiles.toml"), "model = \"x\" # mine\n").unwrap();
+    std::os::unix::fs::symlink(fixture.path("dotfiles.toml"), fixture.path(".codex/config.toml")).unwrap();
+    assert_eq!(fixture.run(&["mcp", "install", "--client", "codex", "-p", "p.toml"]).code, 0);
+    assert!(std::fs::symlink_metadata(fixture.path(".codex/config.toml")).unwrap().is_symlink());
+    let text = std::fs::read_to_string(fixture.path("dotfiles.toml")).unwrap();
     assert!(text.starts_with("model = \"x\" # mine\n") && text.contains("[mcp_servers.fumehood]"), "{text}");
-    std::fs::write(house.path("dotfiles.toml"), format!("{text}\n[later]\na = 1\n")).unwrap();
-    assert_eq!(house.run(&["mcp", "install", "--client", "codex", "--undo"]).code, 0);
-    let text = std::fs::read_to_string(house.path("dotfiles.toml")).unwrap();
+    std::fs::write(fixture.path("dotfiles.toml"), format!("{text}\n[later]\na = 1\n")).unwrap();
+    assert_eq!(fixture.run(&["mcp", "install", "--client", "codex", "--undo"]).code, 0);
+    let text = std::fs::read_to_string(fixture.path("dotfiles.toml")).unwrap();
     assert!(text.contains("[later]") && !text.contains("fumehood"), "{text}");
-    assert_eq!(house.run(&["mcp", "install", "--client", "emacs", "-p", "p.toml"]).code, 125);
+    assert_eq!(fixture.run(&["mcp", "install", "--client", "emacs", "-p", "p.toml"]).code, 125);
 }
 
 #[test]
 fn install_says_which_servers_stay_ungated() {
-    let house = gateway_house();
-    std::fs::create_dir(house.path("work/.vscode")).unwrap();
-    std::fs::write(house.path("work/.vscode/mcp.json"), r#"{"servers": {"git": {"command": "uvx"}}}"#).unwrap();
+    let fixture = gateway_house();
+    std::fs::create_dir(fixture.path("work/.vscode")).unwrap();
+    std::fs::write(fixture.path("work/.vscode/mcp.json"), r#"{"servers": {"git": {"command": "uvx"}}}"#).unwrap();
     let args = ["mcp", "install", "--client", "vscode", "-p", "p.toml"];
-    let said = house.run(&args);
+    let said = fixture.run(&args);
     assert!(said.code == 0 && said.err.contains("stay ungated") && said.err.contains("`git`"), "{said:?}");
-    let json: Json = serde_json::from_str(&house.run(&[&args[..], &["--json"]].concat()).out).unwrap();
+    let json: Json = serde_json::from_str(&fixture.run(&[&args[..], &["--json"]].concat()).out).unwrap();
     assert_eq!(json["ungated"], json!(["git"]));
-    assert!(!house.run(&["mcp", "install", "--client", "cursor", "-p", "p.toml"]).err.contains("ungated"));
+    assert!(!fixture.run(&["mcp", "install", "--client", "cursor", "-p", "p.toml"]).err.contains("ungated"));
 }
 
 #[test]
 fn what_a_server_offers_is_shown_and_entries_are_suggested_and_nothing_is_trusted_by_that() {
-    let house = gateway_house();
-    let said = house.run(&["tools", "ls", "-p", "p.toml", "--server", "s"]);
+    let fixture = gateway_house();
+    let said = fixture.run(&["tools", "ls", "-p", "p.toml", "--server", "s"]);
     assert!(said.code == 0, "{said:?}");
     for name in ["s.look", "s.count", "s.other"] {
         assert!(said.out.contains(name), "{}", said.out);
     }
-    let json = house.run(&["tools", "ls", "-p", "p.toml", "--server", "s", "--json"]);
+    let json = fixture.run(&["tools", "ls", "-p", "p.toml", "--server", "s", "--json"]);
     let json: Json = serde_json::from_str(&json.out).unwrap();
     let listed = json["tools"].as_array().unwrap().iter().filter(|tool| tool["listed"] == true).count();
     assert_eq!((json["tools"].as_array().unwrap().len(), listed), (3, 1), "{json}");
-    let said = house.run(&["tools", "suggest", "-p", "p.toml", "--server", "s"]);
+    let said = fixture.run(&["tools", "suggest", "-p", "p.toml", "--server", "s"]);
     assert!(said.out.contains("name = \"s.other\"") && said.out.contains("# guards.path = "), "{}", said.out);
-    std::fs::write(house.path("work/suggested.toml"), format!("version = 1\n{}", said.out)).unwrap();
-    assert_eq!(house.run(&["tools", "ls", "-p", "suggested.toml"]).code, 0, "it is a policy");
-    assert_eq!(house.run(&["mcp", "pins", "ls"]).out, "nothing is pinned\n", "looking trusts nothing");
-    let said = house.run(&["tools", "ls", "-p", "p.toml", "--server", "none"]);
+    std::fs::write(fixture.path("work/suggested.toml"), format!("version = 1\n{}", said.out)).unwrap();
+    assert_eq!(fixture.run(&["tools", "ls", "-p", "suggested.toml"]).code, 0, "it is a policy");
+    assert_eq!(fixture.run(&["mcp", "pins", "ls"]).out, "nothing is pinned\n", "looking trusts nothing");
+    let said = fixture.run(&["tools", "ls", "-p", "p.toml", "--server", "none"]);
     assert!(said.code == 125 && said.err.contains("no server `none`"), "{said:?}");
-    assert_eq!(house.run(&["tools", "suggest", "-p", "p.toml"]).code, 125);
+    assert_eq!(fixture.run(&["tools", "suggest", "-p", "p.toml"]).code, 125);
 }
 
 #[test]
 fn a_server_that_is_fetched_from_a_registry_is_told_when_the_gateway_loads() {
-    let house = gateway_house();
+    let fixture = gateway_house();
     let file = r#"{"mcpServers": {"files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/w"]}}}"#;
-    std::fs::write(house.path("work/mcp.json"), file).unwrap();
+    std::fs::write(fixture.path("work/mcp.json"), file).unwrap();
     std::fs::write(
-        house.path("work/npx.toml"),
+        fixture.path("work/npx.toml"),
         "version = 1\n[[tools.tool]]\nname = \"files.read\"\ndecision = \"allow\"\n[mcp.servers.more]\nimport = \"mcp.json\"\npolicy = \"python\"\n",
     )
     .unwrap();
-    let said = house.run(&["mcp", "gateway", "-p", "npx.toml", "--lazy"]);
+    let said = fixture.run(&["mcp", "gateway", "-p", "npx.toml", "--lazy"]);
     assert!(said.err.contains("`npx` fetches `@modelcontextprotocol/server-filesystem`"), "{said:?}");
     assert!(said.err.contains("`fumehood mcp fetch files -p POLICY`"), "{said:?}");
     // Where one server is looked at, before it is waited for: what is said at the end of that has an `error:`.
     let gone = "version = 1\n[mcp.servers.gone]\ncommand = \"/nowhere/npx\"\nargs = [\"-y\", \"@example/server\"]\npolicy = \"python\"\n";
-    std::fs::write(house.path("work/gone.toml"), gone).unwrap();
-    let said = house.run(&["tools", "ls", "-p", "gone.toml", "--server", "gone"]);
+    std::fs::write(fixture.path("work/gone.toml"), gone).unwrap();
+    let said = fixture.run(&["tools", "ls", "-p", "gone.toml", "--server", "gone"]);
     let (note, end) = said.err.split_once("error:").unwrap_or_else(|| panic!("{said:?}"));
     assert!(
         note.contains("note: `npx` fetches `@example/server`") && note.contains("`fumehood mcp fetch gone -p POLICY`"),
@@ -332,8 +332,8 @@ fn a_server_that_is_fetched_from_a_registry_is_told_when_the_gateway_loads() {
 #[expect(clippy::disallowed_methods, reason = "the control is started as anybody starts it")]
 fn variables_of_an_entry_reach_no_program_outside_of_the_sandbox() {
     use std::os::unix::fs::PermissionsExt as _;
-    let house = gateway_house();
-    let (command, ran, taken) = (house.path("token.sh"), house.path("ran"), house.path("taken"));
+    let fixture = gateway_house();
+    let (command, ran, taken) = (fixture.path("token.sh"), fixture.path("ran"), fixture.path("taken"));
     std::fs::write(&command, format!("#!/bin/bash\n: >'{}'\necho {VALUE}\n", ran.display())).unwrap();
     std::fs::set_permissions(&command, std::fs::Permissions::from_mode(0o755)).unwrap();
     let planted = format!("$(: >'{}')", taken.display());
@@ -343,15 +343,15 @@ fn variables_of_an_entry_reach_no_program_outside_of_the_sandbox() {
         std::fs::remove_file(file).unwrap();
     }
     let entry = json!({ "command": "/bin/cat", "args": [], "env": { "BASH_ENV": planted, "OWN": "kept" } });
-    std::fs::write(house.path("work/planted.json"), json!({ "mcpServers": { "a": entry } }).to_string()).unwrap();
+    std::fs::write(fixture.path("work/planted.json"), json!({ "mcpServers": { "a": entry } }).to_string()).unwrap();
     let inside = format!(
         "version = 1\nextends = \"strict\"\n[net]\nmode = \"allow\"\nallow = [\"api.test:443\"]\n[secrets.token]\nfrom = \"command:{}\"\nhosts = [\"api.test\"]\nenv = \"TOKEN\"\n",
         command.display()
     );
-    std::fs::write(house.path("work/inside.toml"), inside).unwrap();
+    std::fs::write(fixture.path("work/inside.toml"), inside).unwrap();
     let outside = "version = 1\n[[tools.tool]]\nname = \"a.b\"\ndecision = \"allow\"\n[mcp.servers.all]\nimport = \"planted.json\"\npolicy = \"./inside.toml\"\n";
-    std::fs::write(house.path("work/outside.toml"), outside).unwrap();
-    let said = house.run(&["tools", "ls", "-p", "outside.toml", "--server", "a"]);
+    std::fs::write(fixture.path("work/outside.toml"), outside).unwrap();
+    let said = fixture.run(&["tools", "ls", "-p", "outside.toml", "--server", "a"]);
     assert!(ran.exists(), "the secret's command was started: {said:?}");
     assert!(!taken.exists(), "{said:?}");
 }

@@ -10,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value as Json, json};
 
-use crate::House;
+use crate::Fixture;
 
-fn house() -> House {
-    crate::mcp::with_server(House::new(), "s.count", "")
+fn fixture() -> Fixture {
+    crate::mcp::with_server(Fixture::new(), "s.count", "")
 }
 
 /// A gate over HTTP; it ends with this.
@@ -24,9 +24,9 @@ struct Door {
 }
 
 impl Door {
-    fn open(house: &House, more: &[&str]) -> Self {
+    fn open(fixture: &Fixture, more: &[&str]) -> Self {
         let args = [&["tools", "serve", "-p", "p.toml", "--listen", "127.0.0.1:0"], more].concat();
-        let mut child = house.command(&args).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = fixture.command(&args).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
         let first = told.next().unwrap().unwrap();
         let address = first.strip_prefix("listening on http://").unwrap_or_else(|| panic!("{first}")).to_owned();
@@ -71,11 +71,11 @@ impl Drop for Door {
 
 #[test]
 fn a_call_over_http_reaches_an_mcp_server_which_is_started_for_that_and_not_for_a_denied_one() {
-    let house = house();
-    let door = Door::open(&house, &[]);
+    let fixture = fixture();
+    let door = Door::open(&fixture, &[]);
     let (status, body) = door.ask("POST /v1/tools/s.other:call", None, "");
     assert_eq!((status, &body["id"]), (403, &json!("tools.entry/none")), "{body}");
-    assert_eq!(house.run(&["mcp", "pins", "ls"]).out, "nothing is pinned\n", "nothing was started");
+    assert_eq!(fixture.run(&["mcp", "pins", "ls"]).out, "nothing is pinned\n", "nothing was started");
     assert_eq!(door.count(None), "call 1");
     assert_eq!(door.count(None), "call 2", "the same server");
     let (_, body) = door.ask("POST /v1/tools/s.count:check", None, r#"{"args": {"n": "x"}}"#);
@@ -97,8 +97,8 @@ fn a_call_over_http_reaches_an_mcp_server_which_is_started_for_that_and_not_for_
 
 #[test]
 fn each_conversation_has_servers_of_its_own_until_it_ends() {
-    let house = house();
-    let door = Door::open(&house, &[]);
+    let fixture = fixture();
+    let door = Door::open(&fixture, &[]);
     let session = |door: &Door| door.ask("POST /v1/sessions", None, "").1["session"].as_str().unwrap().to_owned();
     let (one, two) = (session(&door), session(&door));
     assert_eq!((door.count(Some(&one)), door.count(Some(&one))), ("call 1".to_owned(), "call 2".to_owned()));
@@ -114,29 +114,30 @@ fn each_conversation_has_servers_of_its_own_until_it_ends() {
 
 #[test]
 fn a_tool_that_changed_is_held_back_over_http_too() {
-    let house = house();
-    assert_eq!(Door::open(&house, &[]).count(None), "call 1");
-    std::fs::write(house.path("work/server/words"), "what it does, and mails it").unwrap();
-    let door = Door::open(&house, &[]);
+    let fixture = fixture();
+    assert_eq!(Door::open(&fixture, &[]).count(None), "call 1");
+    std::fs::write(fixture.path("work/server/words"), "what it does, and mails it").unwrap();
+    let door = Door::open(&fixture, &[]);
     for verb in ["check", "call"] {
         let (status, body) = door.ask(&format!("POST /v1/tools/s.count:{verb}"), None, "");
         assert_eq!((status, &body["id"]), (403, &json!("mcp.pin/changed")), "{body}");
     }
-    let written = house.run(&["audit", "show", "--tools"]).out;
+    let written = fixture.run(&["audit", "show", "--tools"]).out;
     assert_eq!(written.matches("mcp.pin/changed").count(), 1, "the call, and not the check: {written}");
     assert_eq!(door.ask("GET /v1/tools", None, "").1["tools"][0]["implemented"], false, "the policy names it still");
-    assert_eq!(house.run(&["mcp", "pins", "accept", "s.count", "-p", "p.toml"]).code, 0);
+    assert_eq!(fixture.run(&["mcp", "pins", "accept", "s.count", "-p", "p.toml"]).code, 0);
     assert_eq!(door.count(None), "call 1");
 }
 
 #[test]
 fn a_server_that_cannot_start_is_told_by_its_own_words_and_two_ways_to_a_tool_are_refused() {
-    let house = house();
-    let said = house.run(&["tools", "serve", "-p", "p.toml", "--listen", "127.0.0.1:0", "--tool", "s.count=/bin/cat"]);
+    let fixture = fixture();
+    let said =
+        fixture.run(&["tools", "serve", "-p", "p.toml", "--listen", "127.0.0.1:0", "--tool", "s.count=/bin/cat"]);
     assert!(said.code == 125 && said.err.contains("would both run `s.count`"), "{said:?}");
-    let policy = std::fs::read_to_string(house.path("work/p.toml")).unwrap();
-    std::fs::write(house.path("work/p.toml"), policy.replace("python3", "no-such-program")).unwrap();
-    let door = Door::open(&house, &[]);
+    let policy = std::fs::read_to_string(fixture.path("work/p.toml")).unwrap();
+    std::fs::write(fixture.path("work/p.toml"), policy.replace("python3", "no-such-program")).unwrap();
+    let door = Door::open(&fixture, &[]);
     let (status, body) = door.ask("POST /v1/tools/s.count:call", None, "");
     assert_eq!((status, &body["id"]), (502, &json!("tools.http/server")), "{body}");
     assert!(body["why"].as_str().unwrap().contains("no-such-program"), "{body}");
@@ -144,8 +145,8 @@ fn a_server_that_cannot_start_is_told_by_its_own_words_and_two_ways_to_a_tool_ar
 
 #[test]
 fn the_pipe_reaches_mcp_servers_and_ends_conversations() {
-    let house = house();
-    let mut command = house.command(&["tools", "serve", "-p", "p.toml", "--stdio"]);
+    let fixture = fixture();
+    let mut command = fixture.command(&["tools", "serve", "-p", "p.toml", "--stdio"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -192,15 +193,15 @@ fn headers_of_a_far_server_come_from_variables_and_are_written_nowhere() {
         port.trim()
     );
     let with = |value: Option<&str>| {
-        let house = value.map_or_else(House::new, |value| House::new().with("FAR_TOKEN", value));
-        std::fs::write(house.path("work/p.toml"), &policy).unwrap();
-        house
+        let fixture = value.map_or_else(Fixture::new, |value| Fixture::new().with("FAR_TOKEN", value));
+        std::fs::write(fixture.path("work/p.toml"), &policy).unwrap();
+        fixture
     };
-    let call = |house: &House| Door::open(house, &[]).ask("POST /v1/tools/far.where:call", None, "");
-    let house = with(Some(TOKEN));
-    let (status, body) = call(&house);
+    let call = |fixture: &Fixture| Door::open(fixture, &[]).ask("POST /v1/tools/far.where:call", None, "");
+    let fixture = with(Some(TOKEN));
+    let (status, body) = call(&fixture);
     assert_eq!((status, &body["result"]["content"][0]["text"]), (200, &json!("session-1")), "{body}");
-    let found = Command::new("grep").args(["-rl", TOKEN]).arg(house.path("")).output().unwrap();
+    let found = Command::new("grep").args(["-rl", TOKEN]).arg(fixture.path("")).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&found.stdout), "", "neither state nor audit hold it");
     let (status, body) = call(&with(Some("wrong-9d2")));
     assert!(status == 502 && !body.to_string().contains("wrong-9d2"), "{status} {body}");

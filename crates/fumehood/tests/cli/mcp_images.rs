@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use policy::json::sha256_hex;
 use serde_json::{Value as Json, json};
 
-use crate::House;
+use crate::Fixture;
 use crate::image_runs::{Member, layer, saved};
 use crate::mcp::{Client, text};
 
@@ -104,7 +104,7 @@ fn answer(mut stream: &TcpStream, answers: &Answers) {
 }
 
 /// A policy with one server, whose command has these options before the image and arguments after it.
-fn policy(house: &House, image: &str, options: &[&str], args: &[&str]) {
+fn policy(fixture: &Fixture, image: &str, options: &[&str], args: &[&str]) {
     let words: Vec<&str> = [&["run", "-i", "--rm"][..], options, &[image], args].concat();
     let text = format!(
         "version = 1\n[[tools.tool]]\nname = \"s.look\"\ndecision = \"allow\"\neffect = \"read\"\n\
@@ -112,22 +112,22 @@ fn policy(house: &House, image: &str, options: &[&str], args: &[&str]) {
          env = {{ TOKEN = \"t0ken\", DOCKER_HOST = \"tcp://x\" }}\n",
         json!(words)
     );
-    std::fs::write(house.path("work/p.toml"), text).unwrap();
-    sandbox(house, "");
+    std::fs::write(fixture.path("work/p.toml"), text).unwrap();
+    sandbox(fixture, "");
 }
 
 /// The server's own policy.
-fn sandbox(house: &House, more: &str) {
-    std::fs::write(house.path("work/sandbox.toml"), format!("version = 1\n{more}\n")).unwrap();
+fn sandbox(fixture: &Fixture, more: &str) {
+    std::fs::write(fixture.path("work/sandbox.toml"), format!("version = 1\n{more}\n")).unwrap();
 }
 
-fn fetch(house: &House, more: &[&str]) -> crate::CommandOutput {
-    house.run(&[&["mcp", "fetch", "s", "-p", "p.toml", "--plain-http"], more].concat())
+fn fetch(fixture: &Fixture, more: &[&str]) -> crate::CommandOutput {
+    fixture.run(&[&["mcp", "fetch", "s", "-p", "p.toml", "--plain-http"], more].concat())
 }
 
 /// What the server's tool says.
-fn looked(house: &House) -> String {
-    let mut client = Client::new(house, &["mcp", "gateway", "-p", "p.toml"]);
+fn looked(fixture: &Fixture) -> String {
+    let mut client = Client::new(fixture, &["mcp", "gateway", "-p", "p.toml"]);
     assert_eq!(client.tools(), ["s__look"]);
     let said = text(&client.call("s__look", &json!({}))).to_owned();
     assert_eq!(client.end(), 0);
@@ -135,131 +135,131 @@ fn looked(house: &House) -> String {
 }
 
 /// Another command is another server, whose tools are held until somebody says that they are to be trusted.
-fn forgotten(house: &House) {
-    let mut client = Client::new(house, &["mcp", "gateway", "-p", "p.toml"]);
+fn forgotten(fixture: &Fixture) {
+    let mut client = Client::new(fixture, &["mcp", "gateway", "-p", "p.toml"]);
     assert!(client.tools().is_empty());
     assert_eq!(client.end(), 0);
-    assert_eq!(house.run(&["mcp", "pins", "reset", "s"]).code, 0);
+    assert_eq!(fixture.run(&["mcp", "pins", "reset", "s"]).code, 0);
 }
 
-fn offers(house: &House) -> crate::CommandOutput {
-    house.run(&["tools", "ls", "-p", "p.toml", "--server", "s"])
+fn offers(fixture: &Fixture) -> crate::CommandOutput {
+    fixture.run(&["tools", "ls", "-p", "p.toml", "--server", "s"])
 }
 
 #[test]
 fn a_server_that_is_an_image_is_pulled_once_and_started_through_the_gateway() {
-    let (house, registry) = (House::new(), Registry::new());
+    let (fixture, registry) = (Fixture::new(), Registry::new());
     let digest = registry.push("one");
-    policy(&house, &registry.image(), &["--init", "-e", "TOKEN", "--network", "none", "-u", "app"], &[]);
-    let before = offers(&house);
+    policy(&fixture, &registry.image(), &["--init", "-e", "TOKEN", "--network", "none", "-u", "app"], &[]);
+    let before = offers(&fixture);
     assert!(before.code == 125 && before.err.contains("`fumehood mcp fetch s -p POLICY`"), "the control: {before:?}");
-    let noted = house.run(&["mcp", "gateway", "-p", "p.toml", "--lazy"]);
+    let noted = fixture.run(&["mcp", "gateway", "-p", "p.toml", "--lazy"]);
     assert!(noted.err.contains("`docker` fetches") && noted.err.contains("`fumehood mcp fetch s"), "{noted:?}");
 
-    let fetched = fetch(&house, &["--json"]);
+    let fetched = fetch(&fixture, &["--json"]);
     assert_eq!(fetched.code, 0, "{fetched:?}");
     let fetched = fetched.json();
     assert_eq!(fetched["digest"], json!(digest));
     assert_eq!(fetched["program"], json!(["/server", "always", "unsaid"]));
     assert_eq!((&fetched["unmet"], &fetched["unset"]), (&json!([]), &json!([])));
     // What Docker's own variables say goes in as little as with Docker.
-    let said = looked(&house);
+    let said = looked(&fixture);
     assert!(said.starts_with("one of-the-image,t0ken,,always unsaid "), "{said}");
     assert!(said.ends_with(" app"), "{said}");
-    assert!(offers(&house).out.contains("s.look"));
+    assert!(offers(&fixture).out.contains("s.look"));
 
     // Whatever the registry is: it is not asked again.
     registry.answers.lock().unwrap().clear();
-    assert!(looked(&house).starts_with("one "));
+    assert!(looked(&fixture).starts_with("one "));
     // Arguments of the entry stand in place of the image's.
-    policy(&house, &registry.image(), &["-e", "WORD=of the entry", "-e", "NONE"], &["said", "--privileged"]);
-    forgotten(&house);
-    let said = looked(&house);
+    policy(&fixture, &registry.image(), &["-e", "WORD=of the entry", "-e", "NONE"], &["said", "--privileged"]);
+    forgotten(&fixture);
+    let said = looked(&fixture);
     assert!(said.starts_with("one of the entry,,,always said --privileged "), "{said}");
-    policy(&house, &registry.image(), &["--entrypoint", "/bin/sh"], &["/server", "mine"]);
-    forgotten(&house);
-    let said = looked(&house);
+    policy(&fixture, &registry.image(), &["--entrypoint", "/bin/sh"], &["/server", "mine"]);
+    forgotten(&fixture);
+    let said = looked(&fixture);
     assert!(said.starts_with("one of-the-image,,,mine "), "{said}");
 }
 
 #[test]
 fn another_image_under_the_same_name_is_shown_and_not_taken_until_it_is_accepted() {
-    let (house, registry) = (House::new(), Registry::new());
+    let (fixture, registry) = (Fixture::new(), Registry::new());
     let first = registry.push("one");
-    policy(&house, &registry.image(), &[], &[]);
-    assert_eq!(fetch(&house, &[]).code, 0);
-    assert_eq!(fetch(&house, &[]).code, 0, "the same again is the same");
+    policy(&fixture, &registry.image(), &[], &[]);
+    assert_eq!(fetch(&fixture, &[]).code, 0);
+    assert_eq!(fetch(&fixture, &[]).code, 0, "the same again is the same");
     let second = registry.push("two");
-    let said = fetch(&house, &[]);
+    let said = fetch(&fixture, &[]);
     assert!(
         said.code == 126 && said.err.contains(&first) && said.err.contains(&format!("--accept {second}")),
         "{said:?}"
     );
-    assert!(looked(&house).starts_with("one "), "it stays as it was");
-    let said = fetch(&house, &["--accept", &first]);
+    assert!(looked(&fixture).starts_with("one "), "it stays as it was");
+    let said = fetch(&fixture, &["--accept", &first]);
     assert!(said.code == 126 && said.err.contains(&second), "the registry has another one: {said:?}");
     // Names in the store are given by whoever imports and pulls: none of them is the pin.
     let other = layer(vec![Member::File("server", SERVER.replace("NAMED", "three").as_bytes(), 0o755)]);
     let says = config("")["config"].clone();
-    saved(&house.path("other.tar"), &registry.image(), &other, &says);
-    assert_eq!(house.run(&["image", "import", house.path("other.tar").to_str().unwrap()]).code, 0);
-    assert_eq!(house.run(&["image", "pull", &registry.image(), "--plain-http"]).code, 0);
-    assert!(looked(&house).starts_with("one "));
+    saved(&fixture.path("other.tar"), &registry.image(), &other, &says);
+    assert_eq!(fixture.run(&["image", "import", fixture.path("other.tar").to_str().unwrap()]).code, 0);
+    assert_eq!(fixture.run(&["image", "pull", &registry.image(), "--plain-http"]).code, 0);
+    assert!(looked(&fixture).starts_with("one "));
 
-    assert_eq!(fetch(&house, &["--accept", &second]).code, 0);
-    assert!(looked(&house).starts_with("two "));
+    assert_eq!(fetch(&fixture, &["--accept", &second]).code, 0);
+    assert!(looked(&fixture).starts_with("two "));
     // An image that is gone is fetched again, the pinned one alone.
-    assert_eq!(house.run(&["image", "rm", &second]).code, 0);
-    let gone = offers(&house);
+    assert_eq!(fixture.run(&["image", "rm", &second]).code, 0);
+    let gone = offers(&fixture);
     assert!(gone.code == 125 && gone.err.contains("`fumehood mcp fetch s"), "{gone:?}");
     registry.push("four");
-    assert_eq!(fetch(&house, &[]).code, 126);
+    assert_eq!(fetch(&fixture, &[]).code, 126);
     registry.push("two");
-    assert_eq!(fetch(&house, &[]).code, 0);
-    assert!(looked(&house).starts_with("two "));
+    assert_eq!(fetch(&fixture, &[]).code, 0);
+    assert!(looked(&fixture).starts_with("two "));
     // What is pinned is of this very image.
-    let pins = crate::files_below(&house.state().join("mcp-images"));
+    let pins = crate::files_below(&fixture.state().join("mcp-images"));
     std::fs::write(&pins[0], std::fs::read_to_string(&pins[0]).unwrap().replace("server:1", "server:2")).unwrap();
-    let said = offers(&house);
+    let said = offers(&fixture);
     assert!(said.err.contains("the pin of another image"), "{said:?}");
 }
 
 #[test]
 fn folders_of_an_entry_are_granted_by_the_policy_alone() {
-    let (house, registry) = (House::new(), Registry::new());
+    let (fixture, registry) = (Fixture::new(), Registry::new());
     registry.push("one");
-    let folder = house.path("work/data");
+    let folder = fixture.path("work/data");
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("file"), "CANARY").unwrap();
     let bind = format!("{}:/data:ro", folder.display());
-    policy(&house, &registry.image(), &["-v", &bind, "-w", "/srv"], &[]);
-    let said = fetch(&house, &[]);
+    policy(&fixture, &registry.image(), &["-v", &bind, "-w", "/srv"], &[]);
+    let said = fetch(&fixture, &[]);
     let line = format!("fs.read = [{{ from = \"{}\", to = \"/data\" }}]", folder.display())
-        .replace(house.dir.path().to_str().unwrap(), "$DIR");
+        .replace(fixture.dir.path().to_str().unwrap(), "$DIR");
     assert!(said.code == 0 && said.err.contains(&line) && said.err.contains("at = \"/srv\""), "{said:?}");
-    let asked = offers(&house);
+    let asked = offers(&fixture);
     assert!(asked.code == 125 && asked.err.contains(&line), "not without them: {asked:?}");
 
     let granted = format!("fs.read = [{{ from = \"{}\", to = \"/data\" }}]", folder.display());
-    sandbox(&house, &granted);
-    assert!(offers(&house).err.contains("at = \"/srv\""), "each is asked for");
-    policy(&house, &registry.image(), &["-v", &bind], &[]);
-    assert!(offers(&house).code == 125);
-    sandbox(&house, &granted);
-    assert!(looked(&house).contains("CANARY"), "the control: it is what the policy grants");
+    sandbox(&fixture, &granted);
+    assert!(offers(&fixture).err.contains("at = \"/srv\""), "each is asked for");
+    policy(&fixture, &registry.image(), &["-v", &bind], &[]);
+    assert!(offers(&fixture).code == 125);
+    sandbox(&fixture, &granted);
+    assert!(looked(&fixture).contains("CANARY"), "the control: it is what the policy grants");
     // What is to be written is not granted for reading.
-    policy(&house, &registry.image(), &["-v", &bind.replace(":ro", "")], &[]);
-    sandbox(&house, &granted);
-    assert!(offers(&house).err.contains("fs.write = "), "{:?}", offers(&house));
+    policy(&fixture, &registry.image(), &["-v", &bind.replace(":ro", "")], &[]);
+    sandbox(&fixture, &granted);
+    assert!(offers(&fixture).err.contains("fs.write = "), "{:?}", offers(&fixture));
     // Another root of the policy's is not replaced in silence.
-    policy(&house, &registry.image(), &[], &[]);
-    sandbox(&house, "fs.root = \"empty\"");
-    assert!(offers(&house).err.contains("names another root"), "{:?}", offers(&house));
+    policy(&fixture, &registry.image(), &[], &[]);
+    sandbox(&fixture, "fs.root = \"empty\"");
+    assert!(offers(&fixture).err.contains("names another root"), "{:?}", offers(&fixture));
 }
 
 #[test]
 fn the_network_is_the_policys_and_none_where_the_entry_says_so() {
-    let (house, registry) = (House::new(), Registry::new());
+    let (fixture, registry) = (Fixture::new(), Registry::new());
     registry.push("one");
     registry.answers.lock().unwrap().insert("/word".to_owned(), ("text/plain", b"REACHED".to_vec()));
     let net = format!(
@@ -267,17 +267,17 @@ fn the_network_is_the_policys_and_none_where_the_entry_says_so() {
         registry.host
     );
     for (option, reached) in [("bridge", true), ("none", false)] {
-        policy(&house, &registry.image(), &["--network", option], &[]);
-        sandbox(&house, &net);
-        assert_eq!(fetch(&house, &[]).code, 0);
-        let said = looked(&house);
+        policy(&fixture, &registry.image(), &["--network", option], &[]);
+        sandbox(&fixture, &net);
+        assert_eq!(fetch(&fixture, &[]).code, 0);
+        let said = looked(&fixture);
         assert_eq!(said.contains("REACHED"), reached, "{option}: {said}");
     }
 }
 
 #[test]
 fn what_no_policy_of_a_server_should_say_in_silence_is_refused_with_its_clause() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let options = ["--network", "host", "--privileged", "-m", "512m", "--shm-size=8m", "--pids-limit", "10"];
     let more = [
         "--cpus",
@@ -291,8 +291,8 @@ fn what_no_policy_of_a_server_should_say_in_silence_is_refused_with_its_clause()
         "--add-host",
         "a:1.2.3.4",
     ];
-    policy(&house, "mcp/server", &[&options[..], &more].concat(), &[]);
-    let said = house.run(&["mcp", "fetch", "s", "-p", "p.toml", "--json"]);
+    policy(&fixture, "mcp/server", &[&options[..], &more].concat(), &[]);
+    let said = fixture.run(&["mcp", "fetch", "s", "-p", "p.toml", "--json"]);
     assert_eq!(said.code, 126, "{said:?}");
     let refused = said.json()["refused"].as_array().unwrap().clone();
     assert_eq!(refused.len(), 10, "{refused:?}");
@@ -302,8 +302,8 @@ fn what_no_policy_of_a_server_should_say_in_silence_is_refused_with_its_clause()
         for line in one["fix"].as_str().unwrap().split('`').filter(|part| part.contains(" = ")) {
             let mode = if line.starts_with("net.allow") { "net.mode = \"allow\"\n" } else { "" };
             let line = line.replace("ADDRESS", "192.0.2.1").replace("HOST", "host.test");
-            std::fs::write(house.path("work/line.toml"), format!("version = 1\n{mode}{line}\n")).unwrap();
-            let checked = house.run(&["policy", "check", "line.toml"]);
+            std::fs::write(fixture.path("work/line.toml"), format!("version = 1\n{mode}{line}\n")).unwrap();
+            let checked = fixture.run(&["policy", "check", "line.toml"]);
             assert!(checked.code == 0, "{line}: {checked:?}");
             clauses += 1;
         }
@@ -314,22 +314,22 @@ fn what_no_policy_of_a_server_should_say_in_silence_is_refused_with_its_clause()
         ("a@sha256:12", 125, "Docker's rules"),
         ("--privileged", 126, "names no image"),
     ] {
-        policy(&house, image, &["--"], &[]);
-        let said = fetch(&house, &[]);
+        policy(&fixture, image, &["--"], &[]);
+        let said = fetch(&fixture, &[]);
         assert!(said.code == code && said.err.contains(words), "{image}: {said:?}");
     }
-    policy(&house, "mcp/none:1", &["--pull", "never"], &[]);
-    let said = fetch(&house, &[]);
+    policy(&fixture, "mcp/none:1", &["--pull", "never"], &[]);
+    let said = fetch(&fixture, &[]);
     assert!(said.code == 125 && said.err.contains("mcp/none:1"), "no registry is asked: {said:?}");
 }
 
 #[test]
 fn an_image_of_the_store_is_taken_where_no_registry_is_to_be_asked() {
-    let (house, script) = (House::new(), SERVER.replace("NAMED", "own"));
+    let (fixture, script) = (Fixture::new(), SERVER.replace("NAMED", "own"));
     let layer = layer(vec![Member::File("server", script.as_bytes(), 0o755)]);
-    saved(&house.path("own.tar"), "own:1", &layer, &config("")["config"]);
-    assert_eq!(house.run(&["image", "import", house.path("own.tar").to_str().unwrap()]).code, 0);
-    policy(&house, "own:1", &["--pull=never"], &[]);
-    assert_eq!(fetch(&house, &[]).code, 0);
-    assert!(looked(&house).starts_with("own "));
+    saved(&fixture.path("own.tar"), "own:1", &layer, &config("")["config"]);
+    assert_eq!(fixture.run(&["image", "import", fixture.path("own.tar").to_str().unwrap()]).code, 0);
+    policy(&fixture, "own:1", &["--pull=never"], &[]);
+    assert_eq!(fetch(&fixture, &[]).code, 0);
+    assert!(looked(&fixture).starts_with("own "));
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
 
-use super::House;
+use super::Fixture;
 
 pub(super) const BODY: &str = "served by name";
 
@@ -49,14 +49,14 @@ pub(super) fn words(first: &[&str], flags: &[String], last: &[&str]) -> Vec<Stri
 
 #[test]
 fn clients_without_a_proxy_reach_the_named_host_and_no_other() {
-    let (house, flags) = (House::new(), flags(served()));
+    let (fixture, flags) = (Fixture::new(), flags(served()));
     let python = "import urllib.request as u; print(u.urlopen('http://served.test/x', timeout=9).read().decode())";
     let clients: [&[&str]; 3] =
         [&["python3", "-c", python], &["curl", "-sS", "http://served.test/"], &["wget", "-qO-", "http://served.test/"]];
     let there = |name: &str| ["/usr/bin", "/bin"].iter().any(|folder| Path::new(folder).join(name).exists());
     let mut tried = 0;
     for client in clients.into_iter().filter(|client| there(client[0])) {
-        let said = house.run(&words(&["run", "-q"], &flags, &[&["--"], client].concat()));
+        let said = fixture.run(&words(&["run", "-q"], &flags, &[&["--"], client].concat()));
         assert_eq!((said.code, said.out.trim_end()), (0, BODY), "{client:?}: {said:?}");
         tried += 1;
     }
@@ -69,7 +69,7 @@ for to in [('other.test', 80), ('192.0.2.1', 80), ('169.254.169.254', 80), ('127
 try: socket.socket(2, 2, 1); print('ping')
 except OSError: pass
 print('done')";
-    let said = house.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", code]));
+    let said = fixture.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", code]));
     let report = said.json();
     assert_eq!(report["stdout"], "done\n", "{report}");
     let ids: Vec<&str> =
@@ -89,14 +89,14 @@ print('done')";
         used["connections"] == 0 && used["lookups"].as_u64() > Some(0) && used["denied"].as_u64() > Some(1),
         "{report}"
     );
-    let shown = house.run(&["audit", "show", "--net"]);
+    let shown = fixture.run(&["audit", "show", "--net"]);
     assert!(shown.out.contains("egress.denied") && !shown.out.contains("run.planned"), "{shown:?}");
-    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+    assert_eq!(fixture.run(&["audit", "verify"]).code, 0);
 }
 
 #[test]
 fn the_login_of_a_proxy_is_told_nowhere() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
     let by = format!("net.proxy=http://us-er:pass-word@127.0.0.1:{}", proxy.local_addr().unwrap().port());
     let asked = std::thread::spawn(move || {
@@ -112,21 +112,21 @@ fn the_login_of_a_proxy_is_told_nowhere() {
     let flags = ["--set", "net.mode=allow", "--set", "net.allow=[\"only.test:80\"]", "--set", &by, "--set"];
     let flags = words(&flags, &["syscalls.profile=default".to_owned()], &["--memory", "512M"]);
     let python = "import urllib.request as u; print(u.urlopen('http://only.test/', timeout=9).read().decode())";
-    let ran = house.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", python]));
+    let ran = fixture.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", python]));
     assert_eq!(ran.json()["stdout"], format!("{BODY}\n"), "{ran:?}");
     // It was sent, so that what follows could have shown it.
     assert!(asked.join().unwrap().contains("Proxy-Authorization: Basic dXMtZXI6cGFzcy13b3Jk\r\n"));
-    let planned = house.run(&words(&["plan"], &flags, &["--", "true"]));
+    let planned = fixture.run(&words(&["plan"], &flags, &["--", "true"]));
     assert!(planned.out.contains("http://***@127.0.0.1:"), "{planned:?}");
     assert!(planned.out.contains("a name leads where the proxy resolves it to"), "{planned:?}");
-    let checked = house.run(&words(&["net", "check"], &flags[..flags.len() - 2], &["http://only.test/"]));
+    let checked = fixture.run(&words(&["net", "check"], &flags[..flags.len() - 2], &["http://only.test/"]));
     assert!(checked.code == 0 && checked.out.contains("by the proxy http://127.0.0.1:"), "{checked:?}");
     let pinned = "net.allow=[{ host = \"only.test\", address = \"127.0.0.1:1\" }]";
-    let pinned = house.run(&["net", "check", "--set", "net.mode=allow", "--set", pinned, "--set", &by, "only.test"]);
+    let pinned = fixture.run(&["net", "check", "--set", "net.mode=allow", "--set", pinned, "--set", &by, "only.test"]);
     assert!(pinned.code == 0 && !pinned.out.contains("proxy"), "{pinned:?}");
-    let shown = house.run(&words(&["policy", "show"], &flags[..flags.len() - 2], &[]));
-    let audit = house.run(&["audit", "show"]);
-    let wrong = house.run(&["policy", "show", "--set", &format!("{by}x")]);
+    let shown = fixture.run(&words(&["policy", "show"], &flags[..flags.len() - 2], &[]));
+    let audit = fixture.run(&["audit", "show"]);
+    let wrong = fixture.run(&["policy", "show", "--set", &format!("{by}x")]);
     assert_eq!(wrong.code, 126, "{wrong:?}");
     for said in [ran, planned, checked, shown, audit, wrong] {
         let all = format!("{said:?}");
@@ -172,7 +172,7 @@ fn memory_of(pid: i32) -> Option<[std::path::PathBuf; 2]> {
 
 #[test]
 fn a_broker_that_is_exhausted_takes_the_network_along_and_is_told_of() {
-    let (house, flags) = (House::new(), flags(served()));
+    let (fixture, flags) = (Fixture::new(), flags(served()));
     let flags = words(&["--set", "limits.open_files=4096"], &flags, &[]);
     let code = "
 import socket, sys, time
@@ -191,7 +191,7 @@ while time.monotonic() < end:
     except OSError: pass
     time.sleep(0.05)
 print('still there', len(held))";
-    let mut child = house
+    let mut child = fixture
         .command(&words(&["run", "--report", "r.json"], &flags, &["--", "python3", "-c", code]))
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
@@ -218,15 +218,15 @@ print('still there', len(held))";
     }
     assert_eq!(rest, "refused\n");
     let report: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(house.path("work/r.json")).unwrap()).unwrap();
+        serde_json::from_str(&std::fs::read_to_string(fixture.path("work/r.json")).unwrap()).unwrap();
     assert_eq!(report["outcome"]["code"], 7, "the run itself goes on: {report}");
     assert!(report["warnings"].to_string().contains("it needed more memory than 256M"), "{report}");
-    assert!(house.run(&["audit", "show", "--net"]).out.contains("egress.ended"));
+    assert!(fixture.run(&["audit", "show", "--net"]).out.contains("egress.ended"));
 }
 
 /// What a connection that is open sees, and then others, when the broker of a run gets this signal; and the run's warnings.
 fn after(signal: rustix::process::Signal) -> String {
-    let (house, flags) = (House::new(), flags(served()));
+    let (fixture, flags) = (Fixture::new(), flags(served()));
     let code = "
 import socket, sys, time
 open_one = socket.create_connection(('served.test', 80), 9); open_one.settimeout(40); print('reached', flush=True)
@@ -238,7 +238,7 @@ while time.monotonic() < end:
     except ConnectionRefusedError: print('refused', flush=True); time.sleep(0.5); sys.exit(7)
     except OSError: pass
     time.sleep(0.05)";
-    let mut child = house
+    let mut child = fixture
         .command(&words(&["run", "--report", "r.json"], &flags, &["--", "python3", "-c", code]))
         .stdout(std::process::Stdio::piped())
         .spawn()
@@ -254,10 +254,10 @@ while time.monotonic() < end:
     child.wait().unwrap();
     assert!(matches!(rest.as_str(), "open reset\nrefused\n" | "open b''\nrefused\n"), "{rest}");
     let report: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(house.path("work/r.json")).unwrap()).unwrap();
+        serde_json::from_str(&std::fs::read_to_string(fixture.path("work/r.json")).unwrap()).unwrap();
     assert_eq!(report["outcome"]["code"], 7, "the run itself goes on: {report}");
     assert!(report["warnings"].as_array().unwrap().iter().any(|one| one["clause"] == "net.mode"), "{report}");
-    assert!(house.run(&["audit", "show", "--net"]).out.contains("egress.ended"));
+    assert!(fixture.run(&["audit", "show", "--net"]).out.contains("egress.ended"));
     report["warnings"].to_string()
 }
 
@@ -275,17 +275,17 @@ fn a_broker_that_is_stopped_is_ended_and_told_of() {
 
 #[test]
 fn a_live_sandbox_reaches_its_hosts_until_it_ends_and_nothing_is_left() {
-    let (house, flags) = (House::new(), flags(served()));
-    let created = house.run(&words(&["create"], &flags, &[]));
+    let (fixture, flags) = (Fixture::new(), flags(served()));
+    let created = fixture.run(&words(&["create"], &flags, &[]));
     let id = created.out.trim_end().to_owned();
     assert_eq!(created.code, 0, "{created:?}");
     let python = "import urllib.request as u; print(u.urlopen('http://served.test/x', timeout=9).read().decode())";
     for _ in 0..2 {
-        let said = house.run(&["exec", &id, "--", "python3", "-c", python]);
+        let said = fixture.run(&["exec", &id, "--", "python3", "-c", python]);
         assert_eq!((said.code, said.out.trim_end()), (0, BODY), "{said:?}");
     }
-    assert_eq!(house.run(&["kill", &id]).code, 0);
-    assert!(std::fs::read_dir(house.state().join("runs")).unwrap().next().is_none(), "a journal is left");
+    assert_eq!(fixture.run(&["kill", &id]).code, 0);
+    assert!(std::fs::read_dir(fixture.state().join("runs")).unwrap().next().is_none(), "a journal is left");
 }
 
 /// A server that says a word and then nothing, until the other side is gone; its port.
@@ -305,34 +305,34 @@ fn silent() -> u16 {
 }
 
 /// What begins as a sandbox is now begins under its rules as they are now: hosts, and with what asking them ends.
-fn a_fork_begins_so(house: &House, id: &str, asked: [(&str, i32); 2]) {
-    let forked = house.run(&["fork", id]);
+fn a_fork_begins_so(fixture: &Fixture, id: &str, asked: [(&str, i32); 2]) {
+    let forked = fixture.run(&["fork", id]);
     assert_eq!(forked.code, 0, "{forked:?}");
     let fork = forked.out.trim_end();
     for (name, code) in asked {
         let ask = format!("import urllib.request as u; u.urlopen('http://{name}/x', timeout=9).read()");
-        let said = house.run(&["exec", fork, "--", "python3", "-c", &ask]);
+        let said = fixture.run(&["exec", fork, "--", "python3", "-c", &ask]);
         assert_eq!(said.code, code, "{name}: {said:?}");
     }
-    assert_eq!(house.run(&["kill", fork]).code, 0);
+    assert_eq!(fixture.run(&["kill", fork]).code, 0);
 }
 
 #[test]
 fn rules_of_a_live_sandbox_are_replaced_and_what_no_longer_fits_is_cut() {
-    let (house, web, quiet) = (House::new(), served(), silent());
+    let (fixture, web, quiet) = (Fixture::new(), served(), silent());
     let rule = |name: &str, port: u16, at: u16| {
         format!("{{ host = \"{name}\", ports = [{port}], address = \"127.0.0.1:{at}\" }}")
     };
     let allow = |rules: &[String]| vec!["--set".to_owned(), format!("net.allow=[{}]", rules.join(", "))];
     let both = [flags(web), allow(&[rule("served.test", 80, web), rule("quiet.test", 22, quiet)])].concat();
-    let created = house.run(&words(&["create"], &both, &[]));
+    let created = fixture.run(&words(&["create"], &both, &[]));
     assert_eq!(created.code, 0, "{created:?}");
     let id = created.out.trim_end().to_owned();
-    let set = |flags: &[String]| house.run(&words(&["net", "set", "--set", "net.mode=allow"], flags, &[&id]));
+    let set = |flags: &[String]| fixture.run(&words(&["net", "set", "--set", "net.mode=allow"], flags, &[&id]));
     let fetch = |name: &str| {
         let code =
             format!("import urllib.request as u; print(u.urlopen('http://{name}/x', timeout=9).read().decode())");
-        house.run(&["exec", &id, "--", "python3", "-c", &code])
+        fixture.run(&["exec", &id, "--", "python3", "-c", &code])
     };
     assert_eq!(fetch("served.test").code, 0);
     assert_ne!(fetch("other.test").code, 0, "without the rule it is not reached");
@@ -345,7 +345,7 @@ print(s.recv(5).decode(), flush=True)
 try: print('end' if s.recv(1) == b'' else 'more')
 except ConnectionResetError: print('end')
 except TimeoutError: print('still open')";
-    let mut child = house
+    let mut child = fixture
         .command(&["exec", &id, "--", "python3", "-c", code])
         .stdout(std::process::Stdio::piped())
         .spawn()
@@ -369,9 +369,9 @@ except TimeoutError: print('still open')";
         let said = set(&bad);
         assert!(said.code == 125 && said.err.contains(why), "{said:?}");
         assert!(said.err.contains("error: the rules of the network are as they were\n"), "{said:?}");
-        super::net_live::is_refused_by_its_clause(&house, &bad, &id);
+        super::net_live::is_refused_by_its_clause(&fixture, &bad, &id);
     }
-    super::net_live::nothing_but_rules_is_taken(&house, &id);
+    super::net_live::nothing_but_rules_is_taken(&fixture, &id);
     assert_eq!(fetch("served.test").code, 0);
 
     let other = set(&allow(&[rule("other.test", 80, web)]));
@@ -383,15 +383,15 @@ except TimeoutError: print('still open')";
     assert_ne!(fetch("served.test").code, 0);
     let said = fetch("other.test");
     assert_eq!((said.code, said.out.trim_end()), (0, BODY), "{said:?}");
-    a_fork_begins_so(&house, &id, [("served.test", 1), ("other.test", 0)]);
-    let none = house.run(&["net", "set", "--net", "none", &id]);
+    a_fork_begins_so(&fixture, &id, [("served.test", 1), ("other.test", 0)]);
+    let none = fixture.run(&["net", "set", "--net", "none", &id]);
     assert_eq!(none.code, 0, "{none:?}");
     assert_ne!(fetch("other.test").code, 0, "closed");
 
-    assert_eq!(house.run(&["kill", &id]).code, 0);
-    let shown = house.run(&["audit", "show", "--net"]).out;
+    assert_eq!(fixture.run(&["kill", &id]).code, 0);
+    let shown = fixture.run(&["audit", "show", "--net"]).out;
     assert!(shown.contains("egress.rules"), "{shown}");
-    let info = house.run(&["info", "--json", &id]).json();
+    let info = fixture.run(&["info", "--json", &id]).json();
     let told = info["report"]["warnings"].as_array().unwrap().iter().any(|one| one["clause"] == "net.allow");
     assert!(told, "{info}");
 }
@@ -399,7 +399,7 @@ except TimeoutError: print('still open')";
 /// Where two programs have a connection nobody can say whose it is, and none is named.
 #[test]
 fn a_connection_of_two_programs_is_nobodys() {
-    let (house, flags) = (House::new(), flags(served()));
+    let (fixture, flags) = (Fixture::new(), flags(served()));
     let code = "
 import socket, subprocess
 s = socket.socket(); s.bind(('', 0))
@@ -409,22 +409,22 @@ s.connect(('192.0.2.1', 80))
 try: s.recv(1)
 except OSError: print('stopped')
 other.kill()";
-    let said = house.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", code]));
+    let said = fixture.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", code]));
     let report = said.json();
     assert_eq!(report["stdout"], "stopped\n", "{report}");
     let found = report["violations"].as_array().unwrap().iter().find(|one| one["id"] == "net.allow/unknown-address");
     assert_eq!(found.unwrap()["program"], "unknown", "{report}");
     let code = "import socket\ntry: socket.create_connection(('192.0.2.1', 80), 9).recv(1)\nexcept OSError: pass";
-    let said = house.run(&words(&["run"], &flags, &["--", "python3", "-c", code]));
+    let said = fixture.run(&words(&["run"], &flags, &["--", "python3", "-c", code]));
     assert!(said.err.contains("connecting to 192.0.2.1:80 by /usr/"), "{said:?}");
 }
 
 /// The question about this host, once it waits.
 #[expect(clippy::disallowed_methods, reason = "the store has no descriptor that a test could wait on")]
-pub(super) fn question(house: &House, host: &str) -> serde_json::Value {
+pub(super) fn question(fixture: &Fixture, host: &str) -> serde_json::Value {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
     loop {
-        let calls = house.run(&["approvals", "ls", "--json"]).json();
+        let calls = fixture.run(&["approvals", "ls", "--json"]).json();
         if let Some(call) = calls["calls"].as_array().unwrap().iter().find(|call| call["host"] == host) {
             return call.clone();
         }
@@ -435,7 +435,7 @@ pub(super) fn question(house: &House, host: &str) -> serde_json::Value {
 
 #[test]
 fn a_person_is_asked_about_a_host_that_no_rule_names() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let code = "
 import socket, threading
 def reach(name, times, port):
@@ -450,19 +450,19 @@ tasks = [threading.Thread(target=reach, args=a) for a in all]
     let flags =
         ["--set", "net.mode=allow", "--set", "net.unknown=ask", "--set", "syscalls.profile=default"].map(str::to_owned);
     let words = words(&["run", "--timeout", "60s", "--report", "r.json"], &flags, &["--", "python3", "-c", code]);
-    let mut child = house.command(&words).spawn().unwrap();
-    let (no, yes) = (question(&house, "no.invalid"), question(&house, "yes.invalid"));
+    let mut child = fixture.command(&words).spawn().unwrap();
+    let (no, yes) = (question(&fixture, "no.invalid"), question(&fixture, "yes.invalid"));
     assert_eq!((&no["port"], &no["tool"]), (&serde_json::json!(443), &serde_json::json!("net:connect")));
-    assert_eq!(question(&house, "nobody.invalid")["port"], 5432, "no port of the web, and none of a rule");
+    assert_eq!(question(&fixture, "nobody.invalid")["port"], 5432, "no port of the web, and none of a rule");
     let id = |call: &serde_json::Value| call["id"].as_str().unwrap().to_owned();
-    let wide = house.run(&["approvals", "approve", &id(&yes), "--remember", "tool"]);
+    let wide = fixture.run(&["approvals", "approve", &id(&yes), "--remember", "tool"]);
     assert_ne!(wide.code, 0, "a destination is its host and port: {wide:?}");
-    assert_eq!(house.run(&["approvals", "deny", &id(&no)]).code, 0);
-    let once = house.run(&["approvals", "approve", &id(&yes), "--remember", "session"]);
+    assert_eq!(fixture.run(&["approvals", "deny", &id(&no)]).code, 0);
+    let once = fixture.run(&["approvals", "approve", &id(&yes), "--remember", "session"]);
     assert_eq!(once.code, 0, "{once:?}");
     child.wait().unwrap();
     let report: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(house.path("work/r.json")).unwrap()).unwrap();
+        serde_json::from_str(&std::fs::read_to_string(fixture.path("work/r.json")).unwrap()).unwrap();
     let stopped: Vec<&str> = report["violations"]
         .as_array()
         .unwrap()
@@ -474,25 +474,25 @@ tasks = [threading.Thread(target=reach, args=a) for a in all]
         assert!(stopped.iter().any(|what| what.contains(host)), "{host} in {report}");
     }
     assert!(!stopped.iter().any(|what| what.contains("yes.invalid")), "{report}");
-    let all = house.run(&["approvals", "ls", "--all", "--json"]).json();
+    let all = fixture.run(&["approvals", "ls", "--all", "--json"]).json();
     let of = |host: &str| all["calls"].as_array().unwrap().iter().filter(|call| call["host"] == host).count();
     assert_eq!((of("yes.invalid"), of("no.invalid")), (1, 1), "an answer for the run asks no second time: {all}");
-    assert!(house.run(&["audit", "show", "--net"]).out.contains("egress.asked"));
+    assert!(fixture.run(&["audit", "show", "--net"]).out.contains("egress.asked"));
 }
 
 #[test]
 fn a_sandbox_without_a_broker_takes_no_rules() {
-    let house = House::new();
-    let id = house.run(&["create"]).out.trim_end().to_owned();
-    let said = house.run(&["net", "set", "--allow-host", "example.org", &id]);
+    let fixture = Fixture::new();
+    let id = fixture.run(&["create"]).out.trim_end().to_owned();
+    let said = fixture.run(&["net", "set", "--allow-host", "example.org", &id]);
     assert!(said.code == 125 && said.err.contains("`net.mode` of sandbox"), "{said:?}");
-    assert_eq!(house.run(&["kill", &id]).code, 0);
+    assert_eq!(fixture.run(&["kill", &id]).code, 0);
 }
 
 /// A rule with a method and a path holds for plain HTTP, request by request; `net check` says the same.
 #[test]
 fn methods_and_paths_hold_for_plain_http() {
-    let (house, port) = (House::new(), served());
+    let (fixture, port) = (Fixture::new(), served());
     let narrow = format!(
         "net.allow=[{{ host = \"served.test\", ports = [80], address = \"127.0.0.1:{port}\", methods = [\"GET\"], paths = [\"/x/**\"] }}]"
     );
@@ -503,13 +503,13 @@ import urllib.request as u, urllib.error as e
 for method, path in [('GET', '/x/y'), ('GET', '/y'), ('POST', '/x/y')]:
     try: print(u.urlopen(u.Request('http://served.test' + path, method=method), timeout=9).status)
     except e.HTTPError as error: print(error.code)";
-    let said = house.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", code]));
+    let said = fixture.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", code]));
     let report = said.json();
     assert_eq!(report["stdout"], "200\n403\n403\n", "{report}");
     for (word, code) in [("http://served.test/x/y", 0), ("http://served.test/y", 1), ("https://served.test:80/x/y", 0)]
     {
         let only: Vec<String> = vec!["--set".into(), "net.mode=allow".into(), "--set".into(), narrow.clone()];
-        let checked = house.run(&words(&["net", "check"], &only, &[word]));
+        let checked = fixture.run(&words(&["net", "check"], &only, &[word]));
         assert_eq!(checked.code, code, "{word}: {checked:?}");
     }
 }
@@ -517,16 +517,16 @@ for method, path in [('GET', '/x/y'), ('GET', '/y'), ('POST', '/x/y')]:
 /// What is stopped stands in the audit log while the sandbox lives, once for each kind; its end adds how often, where it was more.
 #[test]
 fn a_denial_is_recorded_when_it_happens() {
-    let (house, flags) = (House::new(), flags(served()));
-    let created = house.run(&words(&["create"], &flags, &[]));
+    let (fixture, flags) = (Fixture::new(), flags(served()));
+    let created = fixture.run(&words(&["create"], &flags, &[]));
     let id = created.out.trim_end().to_owned();
     let look = |name: &str| {
         let code = format!("import socket\ntry: socket.gethostbyname('{name}')\nexcept OSError: print('stopped')");
-        let said = house.run(&["exec", &id, "--", "python3", "-c", &code]);
+        let said = fixture.run(&["exec", &id, "--", "python3", "-c", &code]);
         assert_eq!(said.out, "stopped\n", "{created:?} {said:?}");
     };
     let counts = |name: &str| -> Vec<u64> {
-        let shown = house.run(&["audit", "show", "--net", "--json"]).json();
+        let shown = fixture.run(&["audit", "show", "--net", "--json"]).json();
         let of = |event: &serde_json::Value| {
             let ours = event["kind"] == "egress.denied" && event["body"]["what"] == format!("looking up {name}");
             ours.then(|| event["body"]["count"].as_u64().unwrap())
@@ -538,30 +538,30 @@ fn a_denial_is_recorded_when_it_happens() {
     assert!((0..200).any(|_| !counts("often.test").is_empty()), "before it ends");
     assert_eq!((counts("once.test").len(), counts("often.test").len()), (1, 1));
     look("often.test");
-    assert_eq!(house.run(&["kill", &id]).code, 0);
+    assert_eq!(fixture.run(&["kill", &id]).code, 0);
     // The library asks for both kinds of addresses, or for one: how often is not ours to say.
     let (once, often) = (counts("once.test"), counts("often.test"));
     assert!(often.len() == 2 && often[1] > often[0], "{often:?}");
     assert!(once.len() == usize::from(once.last() > once.first()) + 1, "{once:?}");
-    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+    assert_eq!(fixture.run(&["audit", "verify"]).code, 0);
 }
 
 /// A range of addresses has sockets for all of them, also at a port from 1024 on, beside a name at the same port.
 #[test]
 fn a_range_and_a_name_may_have_the_same_high_port() {
-    let (house, port) = (House::new(), served());
+    let (fixture, port) = (Fixture::new(), served());
     let rules = format!(
         "net.allow=[{{ host = \"served.test\", ports = [8080], address = \"127.0.0.1:{port}\" }}, {{ cidr = \"192.0.2.0/24\", ports = [8080] }}]"
     );
     let flags = ["--set", "net.mode=allow", "--set", &rules, "--set", "syscalls.profile=default", "--memory", "512M"];
     let code = "import urllib.request as u; print(u.urlopen('http://served.test:8080/x', timeout=9).read().decode())";
-    let said = house.run(&[&["run", "-q"], &flags[..], &["--", "python3", "-c", code]].concat());
+    let said = fixture.run(&[&["run", "-q"], &flags[..], &["--", "python3", "-c", code]].concat());
     assert_eq!((said.code, said.out.trim_end()), (0, BODY), "{said:?}");
 }
 
 #[test]
 fn a_question_of_a_run_that_ended_is_taken_back() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let code = "
 import os, socket, sys, threading
 threading.Thread(target=lambda: socket.create_connection(('late.invalid', 443), 40), daemon=True).start()
@@ -569,12 +569,12 @@ sys.stdin.read(); os._exit(3)";
     let flags =
         ["--set", "net.mode=allow", "--set", "net.unknown=ask", "--set", "syscalls.profile=default"].map(str::to_owned);
     let words = words(&["run", "--timeout", "60s"], &flags, &["--", "python3", "-c", code]);
-    let mut child = house.command(&words).stdin(std::process::Stdio::piped()).spawn().unwrap();
-    let asked = question(&house, "late.invalid");
+    let mut child = fixture.command(&words).stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let asked = question(&fixture, "late.invalid");
     drop(child.stdin.take());
     assert_eq!(child.wait().unwrap().code(), Some(3));
-    let approved = house.run(&["approvals", "approve", asked["id"].as_str().unwrap()]);
+    let approved = fixture.run(&["approvals", "approve", asked["id"].as_str().unwrap()]);
     assert_ne!(approved.code, 0, "nobody would hear it: {approved:?}");
-    let open = house.run(&["approvals", "ls", "--json"]).json();
+    let open = fixture.run(&["approvals", "ls", "--json"]).json();
     assert!(open["calls"].as_array().unwrap().is_empty(), "{open}");
 }

@@ -1,12 +1,12 @@
 //! `fumehood net check`: what a policy says of a place, without a connection.
 
-use super::House;
+use super::Fixture;
 use super::net::{flags, words};
 
 #[test]
 fn a_destination_is_judged_without_a_connection() {
-    let house = House::new();
-    let check = |words: &[&str]| house.run(&[&["net", "check"], words].concat());
+    let fixture = Fixture::new();
+    let check = |words: &[&str]| fixture.run(&[&["net", "check"], words].concat());
     assert_eq!(check(&["--allow-host", "example.org", "https://example.org/a?b"]).code, 0);
     assert_eq!(check(&["--allow-host", "example.org", "example.org:22"]).code, 1);
     let said = check(&["--allow-host", "*.example.org", "--json", "https://example.org"]);
@@ -45,10 +45,10 @@ fn a_destination_is_judged_without_a_connection() {
 /// The real address is judged as it is by the broker: what a rule pins may be denied.
 #[test]
 fn an_address_of_a_rule_may_be_denied() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let rule = "net.allow=[{ host = \"a.test\", ports = [443], address = \"10.1.2.3:443\" }]";
     let check = |denied: &str| {
-        house.run(&["net", "check", "--set", "net.mode=allow", "--set", rule, "--set", denied, "a.test"])
+        fixture.run(&["net", "check", "--set", "net.mode=allow", "--set", rule, "--set", denied, "a.test"])
     };
     assert_eq!(check("net.deny=[\"10.2.0.0/16\"]").code, 0);
     let denied = check("net.deny=[\"10.1.0.0/16\"]");
@@ -57,10 +57,10 @@ fn an_address_of_a_rule_may_be_denied() {
 
 #[test]
 fn datagrams_are_judged_by_rules_of_theirs() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let rules = "net.allow=[{ host = \"time.test\", ports = [123], protocol = \"udp\" }, \"web.test\"]";
     let check = |more: &[&str]| {
-        house.run(
+        fixture.run(
             &[&["net", "check", "--set", "net.mode=allow", "--set", "net.unknown=ask", "--set", rules], more].concat(),
         )
     };
@@ -76,11 +76,11 @@ fn datagrams_are_judged_by_rules_of_theirs() {
 /// What everybody has by the preset reads and asks about faults, and publishes nothing.
 #[test]
 fn npm_is_for_reading() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let check = |method: &str, path: &str| {
         let url = format!("https://registry.npmjs.org{path}");
         let preset = ["net", "check", "--set", "net.mode=allow", "--set", "net.presets=[\"npm\"]"];
-        house.run(&[&preset[..], &["--method", method, &url]].concat()).code
+        fixture.run(&[&preset[..], &["--method", method, &url]].concat()).code
     };
     for (method, path, code) in [
         ("GET", "/left-pad", 0),
@@ -103,7 +103,7 @@ fn npm_is_for_reading() {
 /// Of rules that every run refuses nothing can be said; a run's own refusal names the rule.
 #[test]
 fn rules_that_no_run_takes_are_refused_by_a_check_and_by_a_plan_alike() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let inside = "[\"a.example\", { cidr = \"10.0.0.0/8\", ports = [22] }]";
     for (rules, more, clause, what) in [
         (
@@ -118,9 +118,9 @@ fn rules_that_no_run_takes_are_refused_by_a_check_and_by_a_plan_alike() {
     ] {
         let rules = format!("net.allow={rules}");
         let flags = ["--set", "net.mode=allow", "--set", &rules, "--set", more].map(str::to_owned);
-        let checked = house.run(&words(&["net", "check"], &flags, &["https://a.example/"]));
+        let checked = fixture.run(&words(&["net", "check"], &flags, &["https://a.example/"]));
         assert!(checked.code == 126 && checked.err.contains(what), "{checked:?}");
-        let planned = house.run(&words(&["plan", "--json"], &flags, &["--", "true"]));
+        let planned = fixture.run(&words(&["plan", "--json"], &flags, &["--", "true"]));
         let refused = planned.json()["refused"].clone();
         assert!(planned.code == 126 && refused.as_array().is_some_and(|all| all.len() == 1), "{planned:?}");
         assert!(refused[0]["clause"] == clause && refused.to_string().contains(what), "{refused}");
@@ -130,14 +130,14 @@ fn rules_that_no_run_takes_are_refused_by_a_check_and_by_a_plan_alike() {
 /// A flag that is obeyed allows what was refused, and no other host.
 #[test]
 fn what_to_ask_for_is_an_ipv6_address_in_brackets() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let flags = ["--set", "net.mode=allow", "--set", "net.allow=[{ cidr = \"2606:4700::/32\", ports = [22] }]"];
     let flags = flags.map(str::to_owned);
-    let refused = house.run(&words(&["net", "check"], &flags, &["http://[2606:4700::1]/"]));
+    let refused = fixture.run(&words(&["net", "check"], &flags, &["http://[2606:4700::1]/"]));
     assert!(refused.code == 1 && refused.out.contains("`--allow-host [2606:4700::1]:80`"), "{refused:?}");
     for (word, code) in [("http://[2606:4700::1]/", 0), ("https://[2606:4700::1:80]/", 1)] {
         let asked = ["--allow-host", "[2606:4700::1]:80", word];
-        assert_eq!(house.run(&words(&["net", "check"], &[], &asked)).code, code, "{word}");
+        assert_eq!(fixture.run(&words(&["net", "check"], &[], &asked)).code, code, "{word}");
     }
 }
 
@@ -148,7 +148,7 @@ fn an_allowed_host_that_is_not_reached_stands_in_the_report() {
     let flags = flags(gone.local_addr().unwrap().port());
     drop(gone);
     let python = "import socket as s; c = s.create_connection(('served.test', 80), 9); c.sendall(b'GET / HTTP/1.1\\r\\nHost: served.test\\r\\n\\r\\n'); c.recv(1)";
-    let ran = House::new().run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", python]));
+    let ran = Fixture::new().run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", python]));
     let (report, said) = (ran.json(), "`served.test` is allowed, and could not be reached outside: ");
     let warnings = report["warnings"].as_array().unwrap();
     let told = |one: &&serde_json::Value| one["what"].as_str().is_some_and(|what| what.starts_with(said));

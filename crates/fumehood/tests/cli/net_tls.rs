@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use super::House;
+use super::Fixture;
 use super::net::{answer, flags, words};
 use super::secrets::READ_ALL;
 
@@ -50,7 +50,7 @@ pub(super) fn tls_server(name: &str, answer: impl Fn(Tls) + Clone + Send + 'stat
 /// each of their requests is judged. Without a rule that opens, the same clients verify the server themselves.
 #[test]
 fn clients_of_tls_are_judged_and_trust_the_broker() {
-    let (house, (port, authority)) = (House::new(), served_by_tls());
+    let (fixture, (port, authority)) = (Fixture::new(), served_by_tls());
     let folder = tempfile::tempdir().unwrap();
     let pem = folder.path().join("corp.pem");
     std::fs::write(&pem, authority).unwrap();
@@ -83,20 +83,20 @@ for method, path in [('GET', '/v1/y'), ('GET', '/v2'), ('POST', '/v1/y')]:
     ];
     let there = |name: &str| ["/usr/bin", "/bin"].iter().any(|folder| Path::new(folder).join(name).exists());
     for (client, wanted) in clients.into_iter().filter(|(client, _)| there(client[0])) {
-        let said = house.run(&words(&["run", "--json"], &narrow, &[&["--"], client].concat()));
+        let said = fixture.run(&words(&["run", "--json"], &narrow, &[&["--"], client].concat()));
         let report = said.json();
         assert_eq!(report["stdout"], wanted, "{client:?}: {report}");
         assert!(report["violations"].to_string().contains("net.allow/path"), "{report}");
     }
     // As a whole it is passed: the program sees the server's own certificate, which `net.ca` vouches for.
     let whole = set(rule(""));
-    let said = house.run(&words(&["run", "--json"], &whole, &["--", "python3", "-c", python]));
+    let said = fixture.run(&words(&["run", "--json"], &whole, &["--", "python3", "-c", python]));
     assert_eq!(said.json()["stdout"], "200\n200\n200\n", "{said:?}");
     // Who does not vouch for it is not believed: neither by the broker, nor by the program.
     for (flags, wanted) in [(narrow, "502"), (whole, "CERTIFICATE_VERIFY_FAILED")] {
         let without = flags.iter().position(|one| *one == ca).unwrap();
         let flags = [&flags[..without - 1], &flags[without + 1..]].concat();
-        let said = house.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", python]));
+        let said = fixture.run(&words(&["run", "--json"], &flags, &["--", "python3", "-c", python]));
         assert!(said.json().to_string().contains(wanted), "{wanted}: {said:?}");
     }
 }
@@ -125,23 +125,23 @@ fn having(folder: &Path, text: &[u8]) -> Vec<std::path::PathBuf> {
 /// The key of the authority by which TLS is opened is in memory outside, and in no file: neither inside nor in the state folder.
 #[test]
 fn the_key_that_opens_tls_is_in_no_file() {
-    let (house, (port, _)) = (House::new(), served_by_tls());
+    let (fixture, (port, _)) = (Fixture::new(), served_by_tls());
     let rule = format!(
         "net.allow=[{{ host = \"served.test\", ports = [443], address = \"127.0.0.1:{port}\", methods = [\"GET\"] }}]"
     );
     let mut all = flags(port);
     all.iter_mut().filter(|one| one.starts_with("net.allow")).for_each(|one| one.clone_from(&rule));
-    let id = house.run(&words(&["create"], &all, &[])).out.trim_end().to_owned();
+    let id = fixture.run(&words(&["create"], &all, &[])).out.trim_end().to_owned();
     let code = format!("{LOOK}{READ_ALL}\nprint(sorted(found))");
-    let scan = || house.run(&["exec", &id, "--", "python3", "-c", &code]).out;
+    let scan = || fixture.run(&["exec", &id, "--", "python3", "-c", &code]).out;
     // Its certificate is found inside, so that the key would be.
     assert_eq!(scan(), "['certificate']\n");
     let form = ["PRIVATE", "KEY"].join(" ");
-    assert_eq!(having(&house.state(), form.as_bytes()), [] as [&Path; 0]);
+    assert_eq!(having(&fixture.state(), form.as_bytes()), [] as [&Path; 0]);
     let write = format!("open('/tmp/x', 'w').write(' '.join({:?}.split('-')))", "PRIVATE-KEY");
-    assert_eq!(house.run(&["exec", &id, "--", "python3", "-c", &write]).code, 0);
+    assert_eq!(fixture.run(&["exec", &id, "--", "python3", "-c", &write]).code, 0);
     assert_eq!(scan(), "['certificate', 'key']\n", "one that is there is found");
-    std::fs::write(house.state().join("x.pem"), &form).unwrap();
-    assert_eq!(having(&house.state(), form.as_bytes()).len(), 1);
-    assert_eq!(house.run(&["kill", &id]).code, 0);
+    std::fs::write(fixture.state().join("x.pem"), &form).unwrap();
+    assert_eq!(having(&fixture.state(), form.as_bytes()).len(), 1);
+    assert_eq!(fixture.run(&["kill", &id]).code, 0);
 }

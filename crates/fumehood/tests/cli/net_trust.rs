@@ -5,7 +5,7 @@ use serde_json::json;
 use super::image_runs::{Member, layer, saved};
 use super::net::{answer, flags, words};
 use super::net_tls::tls_server;
-use super::{CommandOutput, House, script};
+use super::{CommandOutput, Fixture, script};
 
 /// The file of an image, and of the host, that programs read unasked.
 const FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -29,23 +29,23 @@ const CLIENTS: [&[&str]; 3] = [
 ];
 
 /// An image `roots:1` that trusts this by itself, and whose programs are the host's.
-fn imported(house: &House, own: &str) {
+fn imported(fixture: &Fixture, own: &str) {
     let links = ["lib", "lib64"].map(|name| (name, format!("usr/{name}")));
     let mut members = vec![Member::File(FILE.trim_start_matches('/'), own.as_bytes(), 0o644)];
     members.extend(links.iter().map(|(name, target)| Member::Link(name, target)));
-    saved(&house.path("roots.tar"), "roots:1", &layer(members), &json!({}));
-    let said = house.run(&["image", "import", house.path("roots.tar").to_str().unwrap()]);
+    saved(&fixture.path("roots.tar"), "roots:1", &layer(members), &json!({}));
+    let said = fixture.run(&["image", "import", fixture.path("roots.tar").to_str().unwrap()]);
     assert_eq!(said.code, 0, "{}", said.err);
 }
 
 /// Rules that read each request to a server which a company vouches for, and pass those to `own.test` at a port, with `more` flags.
-fn reading(house: &House, own: u16, more: &[&str]) -> Vec<String> {
+fn reading(fixture: &Fixture, own: u16, more: &[&str]) -> Vec<String> {
     let (port, authority) = tls_server("served.test", answer);
-    std::fs::write(house.path("corp.pem"), authority).unwrap();
+    std::fs::write(fixture.path("corp.pem"), authority).unwrap();
     let rule = format!(
         "net.allow=[{{ host = \"own.test\", ports = [443], address = \"127.0.0.1:{own}\" }}, {{ host = \"served.test\", ports = [443], address = \"127.0.0.1:{port}\", methods = [\"GET\"], paths = [\"/v1/**\"] }}]"
     );
-    let ca = format!("net.ca=[\"{}\"]", house.path("corp.pem").display());
+    let ca = format!("net.ca=[\"{}\"]", fixture.path("corp.pem").display());
     let mut all = flags(port);
     all.iter_mut().filter(|one| one.starts_with("net.allow")).for_each(|one| one.clone_from(&rule));
     all.extend(["--set".to_owned(), ca].into_iter().chain(more.iter().map(|&one| one.to_owned())));
@@ -53,9 +53,9 @@ fn reading(house: &House, own: u16, more: &[&str]) -> Vec<String> {
 }
 
 /// How a client ended that is given no variable: exit code and all that it said.
-fn alone(house: &House, flags: &[String], client: &[&str]) -> (i32, String) {
+fn alone(fixture: &Fixture, flags: &[String], client: &[&str]) -> (i32, String) {
     let bare = [&["--", "/usr/bin/env", "-i", "PATH=/usr/bin:/bin"], client].concat();
-    let said = house.run(&words(&["run", "-q"], flags, &bare));
+    let said = fixture.run(&words(&["run", "-q"], flags, &bare));
     (said.code, format!("{}{}", said.out, said.err))
 }
 
@@ -93,9 +93,9 @@ const BUNDLES: [&str; 16] = [
 /// The bundle is also laid over the system's own file, so a client says nothing of a variable that is missing: each is looked for.
 #[test]
 fn each_variable_that_programs_read_names_the_bundle() {
-    let house = House::new();
-    let flags = reading(&house, 9, &[]);
-    let said = house.run(&words(&["run", "-q"], &flags, &["--", "env"]));
+    let fixture = Fixture::new();
+    let flags = reading(&fixture, 9, &[]);
+    let said = fixture.run(&words(&["run", "-q"], &flags, &["--", "env"]));
     assert_eq!(said.code, 0, "{said:?}");
     let mut set: Vec<&str> = said.out.lines().filter_map(|line| line.strip_suffix("=/run/fumehood/ca.pem")).collect();
     set.sort_unstable();
@@ -104,59 +104,59 @@ fn each_variable_that_programs_read_names_the_bundle() {
     assert!(java.is_some_and(|java| java.contains("trustStore=/run/fumehood/ca.jks")), "{java:?}");
     // One that the policy sets is not overruled, and without anything to trust none is there.
     let own = words(&["run", "-q", "--env", "PIP_CERT=/own.pem"], &flags, &["--", "sh", "-c", "echo $PIP_CERT"]);
-    assert_eq!(house.run(&own).out, "/own.pem\n");
-    assert!(!house.run(&["run", "-q", "--", "env"]).out.contains("/run/fumehood/ca"));
+    assert_eq!(fixture.run(&own).out, "/own.pem\n");
+    assert!(!fixture.run(&["run", "-q", "--", "env"]).out.contains("/run/fumehood/ca"));
 }
 
 #[test]
 fn programs_without_variables_trust_the_broker_on_an_image_and_not_without_the_bundle() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let (port, own) = tls_server("own.test", answer);
-    imported(&house, &own);
-    let grant = house.path("as-it-was");
+    imported(&fixture, &own);
+    let grant = fixture.path("as-it-was");
     std::fs::create_dir_all(grant.join("certs")).unwrap();
     std::fs::write(grant.join("certs/ca-certificates.crt"), &own).unwrap();
     let shown = format!("--read={}:/etc/ssl", grant.display());
     for on in BACKENDS {
         let image = ["--set=fs.root=image:roots:1", "--read=/usr", on[0], on[1]];
-        let flags = reading(&house, port, &image);
-        let planned = house.run(&words(&["plan", "--json"], &flags, &[]));
+        let flags = reading(&fixture, port, &image);
+        let planned = fixture.run(&words(&["plan", "--json"], &flags, &[]));
         if planned.code != 0 {
             println!("skip: certificates by {on:?}: {}", planned.json()["refused"][0]["why"]);
             continue;
         }
         assert!(planned.out.contains("mountns:certificates"), "{on:?}: {}", planned.out);
         for client in installed() {
-            let (code, said) = alone(&house, &flags, client);
+            let (code, said) = alone(&fixture, &flags, client);
             assert_eq!(code, 0, "{on:?} {client:?}: {said}");
         }
         // What the image trusts by itself it goes on trusting, and nobody inside changes it.
         let passed = ["curl", "-sSf", "https://own.test/v1/x"];
-        assert_eq!(alone(&house, &flags, &passed).0, 0, "{on:?}: {}", alone(&house, &flags, &passed).1);
+        assert_eq!(alone(&fixture, &flags, &passed).0, 0, "{on:?}: {}", alone(&fixture, &flags, &passed).1);
         let change = format!(
             "cat {FILE} >/tmp/a; echo x >{FILE} || rm -f {FILE} || mv {FILE} /tmp/x; cmp /tmp/a {FILE} && echo same"
         );
-        let (_, said) = alone(&house, &flags, &["sh", "-c", &change]);
+        let (_, said) = alone(&fixture, &flags, &["sh", "-c", &change]);
         assert!(said.contains("same"), "{on:?}: {said}");
         // The same root as it is: the grant is shown, the plan says that nothing is laid, and the same programs refuse.
         let flags = words(&[], &flags, &[&shown]);
-        let planned = house.run(&words(&["plan"], &flags, &[]));
+        let planned = fixture.run(&words(&["plan"], &flags, &[]));
         assert!(planned.out.contains("no file of certificates"), "{on:?}: {}", planned.out);
         for client in installed() {
-            let (code, said) = alone(&house, &flags, client);
+            let (code, said) = alone(&fixture, &flags, client);
             assert!(code != 0, "{on:?} {client:?}: {said}");
         }
-        assert_eq!(alone(&house, &flags, &passed).0, 0, "{on:?}: the image's own is trusted");
+        assert_eq!(alone(&fixture, &flags, &passed).0, 0, "{on:?}: the image's own is trusted");
     }
 }
 
 /// A machine whose `/etc/ssl/certs` is empty but for what `made` puts there, and that has no other store, in mounts of this run alone;
 /// `None` where this host lets nobody mount.
-fn on_a_machine(house: &House, made: &str, words: &[String]) -> Option<CommandOutput> {
+fn on_a_machine(fixture: &Fixture, made: &str, words: &[String]) -> Option<CommandOutput> {
     let text = "unshare --mount true || exit 77; exec unshare --mount --propagation private sh -c 'program=$1 made=$2; shift 2; \
                 for folder in /etc/ssl /etc/pki; do [ ! -d $folder ] || mount -t tmpfs -o mode=755 none $folder || exit 77; done; \
                 mkdir -p /etc/ssl/certs && eval \"$made\" && exec \"$program\" \"$@\"' sh \"$@\"";
-    let said = house.said(&script(text, house).arg(made).args(words).output().unwrap());
+    let said = fixture.said(&script(text, fixture).arg(made).args(words).output().unwrap());
     (said.code != 77).then_some(said)
 }
 
@@ -164,16 +164,16 @@ fn on_a_machine(house: &House, made: &str, words: &[String]) -> Option<CommandOu
 /// trusts nobody.
 #[test]
 fn a_machine_without_a_store_is_told_of_and_one_with_a_store_is_believed() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let (port, authority) = tls_server("served.test", answer);
-    let store = house.path("store.pem");
+    let store = fixture.path("store.pem");
     std::fs::write(&store, authority).unwrap();
     let rule = format!(
         "net.allow=[{{ host = \"served.test\", ports = [443], address = \"127.0.0.1:{port}\", methods = [\"GET\"] }}]"
     );
     let mut flags = flags(port);
     flags.iter_mut().filter(|one| one.starts_with("net.allow")).for_each(|one| one.clone_from(&rule));
-    let on = |made: &str, first: &[&str], last: &[&str]| on_a_machine(&house, made, &words(first, &flags, last));
+    let on = |made: &str, first: &[&str], last: &[&str]| on_a_machine(&fixture, made, &words(first, &flags, last));
     let count = ["--", "grep", "-c", "BEGIN CERTIFICATE", "/run/fumehood/ca.pem"];
     let ask = ["--", "curl", "-sSf", "-o", "/dev/null", "-w", "%{http_code}", "https://served.test/x"];
     let note = "this machine has no store of certificates: servers are verified by Mozilla's list as it is built in (webpki-root-certs ";
@@ -199,8 +199,8 @@ fn a_machine_without_a_store_is_told_of_and_one_with_a_store_is_believed() {
 /// The host's own tools, and a folder as root.
 #[test]
 fn programs_without_variables_trust_the_broker_on_the_hosts_tools_and_on_a_folder() {
-    let house = House::new();
-    let root = house.path("root");
+    let fixture = Fixture::new();
+    let root = fixture.path("root");
     for folder in ["etc/pki/tls/certs", "etc/pki/ca-trust/extracted/pem", "usr"] {
         std::fs::create_dir_all(root.join(folder)).unwrap();
     }
@@ -213,23 +213,26 @@ fn programs_without_variables_trust_the_broker_on_the_hosts_tools_and_on_a_folde
     std::fs::write(root.join(bundle), &own).unwrap();
     std::os::unix::fs::symlink(format!("/{bundle}"), root.join("etc/pki/tls/certs/ca-bundle.crt")).unwrap();
     let folder = format!("--set=fs.root=dir:{}", root.display());
-    let flags = reading(&house, port, &[&folder, "--read=/usr"]);
+    let flags = reading(&fixture, port, &[&folder, "--read=/usr"]);
     let look = ["cat", "/etc/pki/tls/certs/ca-bundle.crt"];
-    let (code, said) = alone(&house, &flags, &look);
+    let (code, said) = alone(&fixture, &flags, &look);
     let certificates = said.matches("BEGIN CERTIFICATE").count();
     assert!(code == 0 && certificates == 3, "its own, that of `net.ca`, the run's: {said}");
-    let (_, said) =
-        alone(&house, &flags, &["sh", "-c", "cmp /etc/pki/tls/certs/ca-bundle.crt /run/fumehood/ca.pem && echo same"]);
+    let (_, said) = alone(
+        &fixture,
+        &flags,
+        &["sh", "-c", "cmp /etc/pki/tls/certs/ca-bundle.crt /run/fumehood/ca.pem && echo same"],
+    );
     assert_eq!(said, "same\n");
     // Names by hashes beside the file: a program that reads those alone would trust nobody of the run.
     let told = "programs that look for certificates in `/etc/pki/tls/certs` alone";
-    let plan = |flags: &[String]| house.run(&words(&["plan"], flags, &[])).out;
+    let plan = |flags: &[String]| fixture.run(&words(&["plan"], flags, &[])).out;
     assert!(!plan(&flags).contains(told));
     std::fs::write(root.join("etc/pki/tls/certs/5a4d6896.0"), &own).unwrap();
     assert!(plan(&flags).contains(told), "{}", plan(&flags));
-    let flags = reading(&house, port, &[]);
+    let flags = reading(&fixture, port, &[]);
     for client in installed() {
-        let (code, said) = alone(&house, &flags, client);
+        let (code, said) = alone(&fixture, &flags, client);
         assert_eq!(code, 0, "{client:?}: {said}");
     }
 }

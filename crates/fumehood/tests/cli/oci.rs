@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::image_runs::TOOLS;
-use crate::{House, python};
+use crate::{Fixture, python};
 
 /// A monitor: it adopts what `create` leaves, starts it, and waits for its end.
 const MONITOR: &str = r#"
@@ -48,8 +48,8 @@ print(json.dumps(told))
 "#;
 
 /// A bundle whose program is this script of busybox.
-fn bundle(house: &House, script: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
-    let bundle = house.path("bundle");
+fn bundle(fixture: &Fixture, script: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
+    let bundle = fixture.path("bundle");
     let bin = bundle.join("rootfs/bin");
     std::fs::create_dir_all(&bin).unwrap();
     std::fs::copy("/bin/busybox", bin.join("busybox"))
@@ -70,10 +70,10 @@ fn bundle(house: &House, script: &str, change: impl FnOnce(&mut Value)) -> PathB
     bundle
 }
 
-fn monitored(house: &House, bundle: &Path, then: &[&str]) -> Value {
-    let mut command = python(house, MONITOR, env!("CARGO_BIN_EXE_fumehood").as_ref());
-    command.arg(house.path("engine")).arg(bundle).arg("one").args(then);
-    let said = house.said(&command.output().unwrap());
+fn monitored(fixture: &Fixture, bundle: &Path, then: &[&str]) -> Value {
+    let mut command = python(fixture, MONITOR, env!("CARGO_BIN_EXE_fumehood").as_ref());
+    command.arg(fixture.path("engine")).arg(bundle).arg("one").args(then);
+    let said = fixture.said(&command.output().unwrap());
     assert_eq!(said.code, 0, "{said:?}");
     said.json()
 }
@@ -93,16 +93,16 @@ fn a_bundle_runs_with_the_engines_streams_and_its_exit_code() {
     if !is_root() {
         return;
     }
-    let house = House::new();
-    let bundle = bundle(&house, "id -u; cat /etc/hostname; echo told >&2; exit 7", |_| {});
-    let told = monitored(&house, &bundle, &[]);
+    let fixture = Fixture::new();
+    let bundle = bundle(&fixture, "id -u; cat /etc/hostname; echo told >&2; exit 7", |_| {});
+    let told = monitored(&fixture, &bundle, &[]);
     assert_eq!(told["create"], 0, "{told:#}");
     assert_eq!((told["states"].clone(), told["code"].clone()), (json!(["created", "stopped"]), json!(7)), "{told:#}");
     assert_eq!((told["out"].as_str(), told["err"].as_str()), (Some("0\nbox\n"), Some("told\n")), "{told:#}");
     assert_eq!((told["again"].clone(), told["kill of an ended one"].clone()), (json!(125), json!(125)), "{told:#}");
     assert_eq!((told["list"].clone(), told["delete"].clone()), (json!(["one"]), json!(0)), "{told:#}");
     assert_eq!(told["unknown"], json!([125, 125, 0]), "{told:#}");
-    assert!(!house.path("engine/one").exists());
+    assert!(!fixture.path("engine/one").exists());
 }
 
 /// Who is root inside has nothing of root's: each line is an attempt that works for root of the host.
@@ -111,15 +111,15 @@ fn a_program_has_no_privilege_and_sees_nothing_of_the_host() {
     if !is_root() {
         return;
     }
-    let house = House::new();
-    std::fs::write(house.path("outside"), "secret").unwrap();
+    let fixture = Fixture::new();
+    std::fs::write(fixture.path("outside"), "secret").unwrap();
     let script = format!(
         "touch /x && echo root-written; touch /bin/x && echo bin-written; mount -t tmpfs t /tmp && echo mounted; \
          cat {} && echo seen; cat /proc/kcore && echo kcore; grep -c : /proc/net/dev; \
          grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t'; touch /tmp/x && echo tmp",
-        house.path("outside").display()
+        fixture.path("outside").display()
     );
-    let told = monitored(&house, &bundle(&house, &script, |_| {}), &[]);
+    let told = monitored(&fixture, &bundle(&fixture, &script, |_| {}), &[]);
     let wanted = "1\nCapEff:0000000000000000\nCapBnd:0000000000000000\nNoNewPrivs:1\nSeccomp:2\ntmp\n";
     assert_eq!(told["out"].as_str(), Some(wanted), "{told:#}");
 }
@@ -131,13 +131,13 @@ fn a_filter_of_the_document_is_in_force() {
         return;
     }
     for (closed, out) in [(true, "no\n"), (false, "made\n")] {
-        let house = House::new();
-        let bundle = bundle(&house, "mkdir /tmp/x 2>/dev/null && echo made || echo no", |document| {
+        let fixture = Fixture::new();
+        let bundle = bundle(&fixture, "mkdir /tmp/x 2>/dev/null && echo made || echo no", |document| {
             let names = if closed { json!(["mkdir", "mkdirat"]) } else { json!(["swapon"]) };
             let rule = json!({ "names": names, "action": "SCMP_ACT_ERRNO" });
             document["linux"]["seccomp"] = json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [rule] });
         });
-        let told = monitored(&house, &bundle, &[]);
+        let told = monitored(&fixture, &bundle, &[]);
         assert_eq!(told["out"].as_str(), Some(out), "{told:#}");
     }
 }
@@ -147,15 +147,15 @@ fn a_field_that_is_not_held_refuses_the_container_and_leaves_nothing() {
     if !is_root() {
         return;
     }
-    let house = House::new();
+    let fixture = Fixture::new();
     let told =
-        monitored(&house, &bundle(&house, "echo ran", |document| document["root"]["readonly"] = json!(false)), &[]);
+        monitored(&fixture, &bundle(&fixture, "echo ran", |document| document["root"]["readonly"] = json!(false)), &[]);
     assert_eq!((told["create"].clone(), told["out"].as_str()), (json!(126), Some("")), "{told:#}");
     assert!(told["err"].as_str().unwrap().contains("`root.readonly` cannot be had"), "{told:#}");
     let line: Value = serde_json::from_str(told["log"].as_str().unwrap().lines().next().unwrap()).unwrap();
     assert_eq!(line["level"], "error");
     assert!(line["msg"].as_str().unwrap().contains("root.readonly"), "{line}");
-    assert!(!house.path("engine/one").exists());
+    assert!(!fixture.path("engine/one").exists());
 }
 
 #[test]
@@ -166,8 +166,8 @@ fn a_container_is_killed_before_and_after_its_start() {
     for (then, code, states) in
         [("kill", 137, json!(["created", "running", "stopped"])), ("unstarted", 143, json!(["created", "stopped"]))]
     {
-        let house = House::new();
-        let told = monitored(&house, &bundle(&house, "sleep 1000", |_| {}), &[then]);
+        let fixture = Fixture::new();
+        let told = monitored(&fixture, &bundle(&fixture, "sleep 1000", |_| {}), &[then]);
         assert_eq!((told["code"].clone(), told["states"].clone()), (json!(code), states), "{told:#}");
         if then == "kill" {
             assert_eq!(told["delete of a running one"], 125, "{told:#}");
@@ -181,11 +181,11 @@ fn the_engines_group_holds_the_container() {
     if !is_root() {
         return;
     }
-    let house = House::new();
+    let fixture = Fixture::new();
     let group = format!("/fumehood-test-{}", std::process::id());
     let told = monitored(
-        &house,
-        &bundle(&house, "true", |document| document["linux"]["cgroupsPath"] = json!(group.clone())),
+        &fixture,
+        &bundle(&fixture, "true", |document| document["linux"]["cgroupsPath"] = json!(group.clone())),
         &[],
     );
     assert_eq!((told["code"].clone(), told["delete"].clone()), (json!(0), json!(0)), "{told:#}");
@@ -208,15 +208,15 @@ fn no_group_is_left_by_a_crash_or_a_refusal() {
         return;
     }
     for crashes in [true, false] {
-        let house = House::new();
+        let fixture = Fixture::new();
         let group = format!("/fumehood-test-{}-{crashes}", std::process::id());
-        let bundle = bundle(&house, "sleep 1000", |document| {
+        let bundle = bundle(&fixture, "sleep 1000", |document| {
             document["linux"]["cgroupsPath"] = json!(group.clone());
             if !crashes {
                 document["hostname"] = json!("no name of a host");
             }
         });
-        let told = monitored(&house, &bundle, &["crash"]);
+        let told = monitored(&fixture, &bundle, &["crash"]);
         if crashes {
             assert_eq!((told["code"].clone(), told["delete"].clone()), (json!(-9), json!(0)), "{told:#}");
         } else {
@@ -248,8 +248,8 @@ told("inet", inet)
     if !is_root() {
         return;
     }
-    let house = House::new();
-    let bundle = bundle(&house, "", |document| {
+    let fixture = Fixture::new();
+    let bundle = bundle(&fixture, "", |document| {
         document["process"]["args"] = json!(["/usr/bin/python3", "-c", REACH, "/srv/socket"]);
         document["mounts"] =
             json!([{ "destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro"] }]);
@@ -262,9 +262,9 @@ told("inet", inet)
     let socket = root.join("srv/socket");
     let _listening = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     std::fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    let outside = house.said(&python(&house, REACH, socket.as_os_str()).output().unwrap());
+    let outside = fixture.said(&python(&fixture, REACH, socket.as_os_str()).output().unwrap());
     assert_eq!((outside.code, outside.out.as_str()), (0, "socket\npair\ninet\n"), "{outside:?}");
-    let told = monitored(&house, &bundle, &[]);
+    let told = monitored(&fixture, &bundle, &[]);
     assert_eq!(told["out"].as_str(), Some("no socket\npair\ninet\n"), "{told:#}");
 }
 
@@ -274,14 +274,14 @@ fn only_root_creates_and_starts() {
     if !is_root() {
         return;
     }
-    let house = House::new();
+    let fixture = Fixture::new();
     for word in ["create", "start"] {
         let mut command = std::process::Command::new("unshare");
-        command.args(["--user", env!("CARGO_BIN_EXE_fumehood"), "oci", "--root"]).arg(house.path("engine"));
-        let said = house.said(&command.args([word, "one"]).output().unwrap());
+        command.args(["--user", env!("CARGO_BIN_EXE_fumehood"), "oci", "--root"]).arg(fixture.path("engine"));
+        let said = fixture.said(&command.args([word, "one"]).output().unwrap());
         assert_eq!(said.code, 125, "{said:?}");
         assert!(said.err.contains("is root's alone"), "{said:?}");
-        assert!(!house.path("engine").exists());
+        assert!(!fixture.path("engine").exists());
     }
 }
 
@@ -308,11 +308,11 @@ fn podman_runs_what_is_held_and_says_what_is_refused() {
     if std::env::var_os("FUMEHOOD_OWN_PODMAN").is_none() {
         return println!("skip: podman starts containers of its own below scripts/with-podman alone");
     }
-    let house = House::new();
-    bundle(&house, "", |_| {});
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_fumehood"), house.path("fumehood-oci")).unwrap();
+    let fixture = Fixture::new();
+    bundle(&fixture, "", |_| {});
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_fumehood"), fixture.path("fumehood-oci")).unwrap();
     let group = format!("/fumehood-test-{}-podman", std::process::id());
-    let said = house.said(&crate::script(ENGINE, &house).env("GROUP", &group).output().unwrap());
+    let said = fixture.said(&crate::script(ENGINE, &fixture).env("GROUP", &group).output().unwrap());
     assert_eq!((said.code, said.out.as_str()), (0, "0\n7\n126\nup\n137\n"), "{said:?}");
     assert!(said.err.contains("`root.readonly` cannot be had"), "{said:?}");
     assert_eq!(left(&group), Vec::<PathBuf>::new());
@@ -351,20 +351,20 @@ fn containerd_runs_what_is_held_and_says_what_is_refused() {
     let Some(programs) = std::env::var_os("FUMEHOOD_OWN_CONTAINERD") else {
         return println!("skip: containerd starts containers of its own below scripts/with-containerd alone");
     };
-    let house = House::new();
-    std::fs::write(house.path("work/told"), "told\n").unwrap();
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_fumehood"), house.path("fumehood-oci")).unwrap();
-    let (saved, exported) = (house.path("saved.tar"), house.path("exported.tar"));
+    let fixture = Fixture::new();
+    std::fs::write(fixture.path("work/told"), "told\n").unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_fumehood"), fixture.path("fumehood-oci")).unwrap();
+    let (saved, exported) = (fixture.path("saved.tar"), fixture.path("exported.tar"));
     crate::image_runs::saved(&saved, IMAGE, &crate::image_runs::layer(Vec::new()), &json!({ "Env": ["PATH=/bin"] }));
     for words in [&["import", saved.to_str().unwrap()][..], &["export", IMAGE, exported.to_str().unwrap()]] {
-        let said = house.run(&[&["image"], words].concat());
+        let said = fixture.run(&[&["image"], words].concat());
         assert_eq!(said.code, 0, "{said:?}");
     }
     let path = format!("{}:/usr/local/bin:/usr/bin:/bin", programs.display());
     let store = std::env::var_os("CONTAINERD_NAMESPACE").unwrap();
-    let mut engine = crate::script(ENGINE, &house);
+    let mut engine = crate::script(ENGINE, &fixture);
     engine.env("PATH", path).env("CONTAINERD_NAMESPACE", store).env("IMAGE", IMAGE);
-    let said = house.said(&engine.output().unwrap());
+    let said = fixture.said(&engine.output().unwrap());
     let wanted = "0\n7\n124\nhad\n0\ntold\n8\n1\n1\n1\nslowed\n0\n";
     assert_eq!(said.out.as_str(), wanted, "{said:?}");
     for words in [
@@ -381,13 +381,13 @@ fn containerd_runs_what_is_held_and_says_what_is_refused() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test starts the product as its users do")]
 fn a_record_that_cannot_be_read_is_not_forgotten() {
-    let house = House::new();
-    let record = house.path("engine/one/state.json");
+    let fixture = Fixture::new();
+    let record = fixture.path("engine/one/state.json");
     std::fs::create_dir_all(record.parent().unwrap()).unwrap();
     std::fs::write(&record, "{").unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fumehood"));
-    command.args(["oci", "--root"]).arg(house.path("engine")).args(["delete", "--force", "one"]);
-    let said = house.said(&command.output().unwrap());
+    command.args(["oci", "--root"]).arg(fixture.path("engine")).args(["delete", "--force", "one"]);
+    let said = fixture.said(&command.output().unwrap());
     assert_eq!(said.code, 125, "{said:?}");
     assert!(record.exists());
 }

@@ -1,18 +1,18 @@
 //! `fumehood plan`
 
-use crate::House;
+use crate::Fixture;
 
 #[test]
 fn a_plan_names_who_holds_each_clause() {
-    let house = House::new();
-    let said = house.run(&["plan"]);
+    let fixture = Fixture::new();
+    let said = fixture.run(&["plan"]);
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
     for part in
         ["policy `strict` holds on tier container", "limits.memory", "256M", "seccomp", "preset strict", "digest "]
     {
         assert!(said.out.contains(part), "{part} in {}", said.out);
     }
-    let json = house.run(&["plan", "--json", "--", "true"]).json();
+    let json = fixture.run(&["plan", "--json", "--", "true"]).json();
     let keys: Vec<_> = json.as_object().unwrap().keys().take(6).map(String::as_str).collect();
     assert_eq!(keys, ["schema", "digest", "tier", "backend", "clauses", "weakened"]);
     let first = &json["clauses"][0];
@@ -23,13 +23,13 @@ fn a_plan_names_who_holds_each_clause() {
 
 #[test]
 fn the_same_policy_has_the_same_digest_in_every_language() {
-    let house = House::new();
-    let write = |name: &str, text: &str| std::fs::write(house.path("work").join(name), text).unwrap();
+    let fixture = Fixture::new();
+    let write = |name: &str, text: &str| std::fs::write(fixture.path("work").join(name), text).unwrap();
     write("p.toml", "version = 1\nname = \"p\"\n[limits]\npids = 9\nwall = \"10s\"\n");
     write("p.yaml", "version: 1\nname: p\nlimits:\n  wall: 10 s\n  pids: 9\n");
     write("p.json", r#"{"version": 1, "limits": {"wall": "10000ms", "pids": 9}, "name": "p"}"#);
     let digest = |args: &[&str]| {
-        let said = house.run(&[&["plan", "--json"], args].concat());
+        let said = fixture.run(&[&["plan", "--json"], args].concat());
         said.json()["digest"].as_str().unwrap_or_else(|| panic!("{said:?}")).to_owned()
     };
     let toml = digest(&["-p", "p.toml"]);
@@ -41,15 +41,15 @@ fn the_same_policy_has_the_same_digest_in_every_language() {
 
 #[test]
 fn a_refusal_tells_every_unmet_clause_at_once() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let args = ["plan", "--tier=process", "-w", ".:overlay", "--net=loopback", "--set", "process.label=apparmor:x"];
-    let said = house.run(&args);
+    let said = fixture.run(&args);
     assert_eq!((said.code, said.out.as_str()), (126, ""), "{said:?}");
     assert!(said.err.starts_with("refused: tier `process` cannot hold "), "{}", said.err);
     for part in ["workspace/overlay-needs-container", "net.mode/loopback-needs-container", "process.label/", "fix: "] {
         assert!(said.err.contains(part), "{part} in {}", said.err);
     }
-    let json = house.run(&[&args[..], &["--json"]].concat()).json();
+    let json = fixture.run(&[&args[..], &["--json"]].concat()).json();
     let refused = json["refused"].as_array().unwrap();
     assert!(refused.len() >= 3, "{json:#}");
     for key in ["id", "clause", "what", "where", "why", "fix"] {
@@ -59,17 +59,17 @@ fn a_refusal_tells_every_unmet_clause_at_once() {
 
 #[test]
 fn nothing_is_started_and_nothing_recorded() {
-    let house = House::new();
-    assert_eq!(house.run(&["plan", "--lang", "sh", "--code", "touch /tmp/x"]).code, 0);
-    assert!(!house.state().join("audit").exists());
+    let fixture = Fixture::new();
+    assert_eq!(fixture.run(&["plan", "--lang", "sh", "--code", "touch /tmp/x"]).code, 0);
+    assert!(!fixture.state().join("audit").exists());
 }
 
 #[test]
 fn a_core_that_this_host_does_not_have_is_refused_before_anything_is_made() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for command in ["plan", "run"] {
         for tier in ["container", "process"] {
-            let said = house.run(&[command, "--tier", tier, "--set", "limits.cpuset=0,4095", "--", "true"]);
+            let said = fixture.run(&[command, "--tier", tier, "--set", "limits.cpuset=0,4095", "--", "true"]);
             assert_eq!((said.code, said.out.as_str()), (126, ""), "{said:?}");
             assert!(said.err.contains("this host has no core 4095: those that are switched on are 0"), "{said:?}");
         }
@@ -78,12 +78,12 @@ fn a_core_that_this_host_does_not_have_is_refused_before_anything_is_made() {
 
 #[test]
 fn a_folder_that_is_not_there_is_a_refusal_in_the_shape_of_any_other() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for args in
         [&["-w", "/nowhere/at/all"][..], &["--read", "/nowhere/at/all"], &["-w", ".", "--set", "workspace.at=/usr"]]
     {
-        let plan = house.run(&[&["plan", "--json"], args, &["--", "true"]].concat());
-        let run = house.run(&[&["run", "--json"], args, &["--", "true"]].concat());
+        let plan = fixture.run(&[&["plan", "--json"], args, &["--", "true"]].concat());
+        let run = fixture.run(&[&["run", "--json"], args, &["--", "true"]].concat());
         assert_eq!((plan.code, run.code), (126, 126), "{plan:?}");
         assert_eq!(plan.json()["refused"], run.json()["refused"], "{plan:?}");
         for key in ["id", "what", "where", "why", "fix"] {
@@ -94,17 +94,17 @@ fn a_folder_that_is_not_there_is_a_refusal_in_the_shape_of_any_other() {
 
 #[test]
 fn the_plan_names_what_the_process_tier_leaves_open() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let open = |tier: &str| {
-        let json = house.run(&["plan", "--json", "--tier", tier]).json();
-        (json["not_promised"].to_string(), house.run(&["plan", "--tier", tier]).out)
+        let json = fixture.run(&["plan", "--json", "--tier", tier]).json();
+        (json["not_promised"].to_string(), fixture.run(&["plan", "--tier", tier]).out)
     };
     let (json, text) = open("process");
     for part in ["targets of links", "times and attributes", "no `/dev/shm` and no `/run`"] {
         assert!(json.contains(part) && text.contains(part), "{part} in {text}");
     }
     // What is not there has no size that anything holds.
-    let clauses = |tier: &str| house.run(&["plan", "--json", "--tier", tier]).json()["clauses"].to_string();
+    let clauses = |tier: &str| fixture.run(&["plan", "--json", "--tier", tier]).json()["clauses"].to_string();
     for clause in ["\"fs.shm\"", "\"fs.run\""] {
         assert!(!clauses("process").contains(clause) && clauses("container").contains(clause), "{clause}");
     }
@@ -113,21 +113,21 @@ fn the_plan_names_what_the_process_tier_leaves_open() {
 }
 
 /// The product as the caller of these tests, or as the ordinary user 1000.
-fn ask(house: &House, as_user: bool, words: &[&str]) -> crate::CommandOutput {
+fn ask(fixture: &Fixture, as_user: bool, words: &[&str]) -> crate::CommandOutput {
     if !as_user {
-        return house.run(words);
+        return fixture.run(words);
     }
     let script = "ln -f \"$1\" product 2>/dev/null || cp \"$1\" product; shift; mkdir -p ../users && chmod 755 .. && chown 1000:1000 ../users &&
                   exec setpriv --reuid 1000 --regid 1000 --clear-groups ./product \"$@\"";
-    let mut command = crate::script(script, house);
-    command.args(words).env("FUMEHOOD_STATE", house.path("users")).env("FUMEHOOD_IN_PRIVATE_MOUNTS", "1");
-    house.said(&command.output().unwrap())
+    let mut command = crate::script(script, fixture);
+    command.args(words).env("FUMEHOOD_STATE", fixture.path("users")).env("FUMEHOOD_IN_PRIVATE_MOUNTS", "1");
+    fixture.said(&command.output().unwrap())
 }
 
 #[test]
 fn a_grant_in_the_workspaces_place_is_planned_as_it_is_run() {
-    let house = House::new();
-    let tree = house.path("work/tree");
+    let fixture = Fixture::new();
+    let tree = fixture.path("work/tree");
     std::fs::create_dir(&tree).unwrap();
     std::fs::write(tree.join("note"), "here").unwrap();
     let root = rustix::process::geteuid().is_root();
@@ -143,10 +143,10 @@ fn a_grant_in_the_workspaces_place_is_planned_as_it_is_run() {
             let both = |grant: [&str; 2]| {
                 let flags =
                     ["-p", "coding-agent", "-w", &workspace, "--prefer", "limits.disk", "--prefer", "limits.files"];
-                let plan = ask(&house, as_user, &[&["plan"], &flags[..], &grant].concat());
+                let plan = ask(&fixture, as_user, &[&["plan"], &flags[..], &grant].concat());
                 (
                     plan,
-                    ask(&house, as_user, &[&["run", "-q"], &flags[..], &grant, &["--", "sh", "-c", &write]].concat()),
+                    ask(&fixture, as_user, &[&["run", "-q"], &flags[..], &grant, &["--", "sh", "-c", &write]].concat()),
                 )
             };
             for grant in [["--read", &tree], ["--read", &itself], ["--dangerous-read", &tree]] {
@@ -173,8 +173,8 @@ fn a_grant_in_the_workspaces_place_is_planned_as_it_is_run() {
 /// The ends of what clauses take: a plan of them was none, or the run failed as ours.
 #[test]
 fn what_has_a_plan_at_the_ends_of_its_range_can_be_started() {
-    let house = House::new();
-    std::fs::write(house.path("work/one"), "1").unwrap();
+    let fixture = Fixture::new();
+    std::fs::write(fixture.path("work/one"), "1").unwrap();
     let (disk, files) = ("limits.disk=84M", |count: u32| format!("limits.files={count}"));
     let mut rows = vec![("container", ".:ro".to_owned(), "limits.pids=4194304".to_owned(), 0)];
     rows.extend([16, 17, 30, 48].map(|count| ("container", ".:overlay".to_owned(), files(count), 0)));
@@ -187,8 +187,8 @@ fn what_has_a_plan_at_the_ends_of_its_range_can_be_started() {
     for (tier, workspace, set, code) in rows {
         let flags = ["--tier", tier, "-w", workspace.as_str(), "--set", set.as_str()];
         let (plan, run) = (
-            house.run(&[&["plan"], &flags[..], &["--", "true"]].concat()),
-            house.run(&[&["run", "-q"], &flags[..], &["--", "true"]].concat()),
+            fixture.run(&[&["plan"], &flags[..], &["--", "true"]].concat()),
+            fixture.run(&[&["run", "-q"], &flags[..], &["--", "true"]].concat()),
         );
         assert_eq!(run.code, code, "{tier} {workspace} {set}: {run:?}");
         assert_eq!(plan.code, code, "{tier} {workspace} {set}: {plan:?}");

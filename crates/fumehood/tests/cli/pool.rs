@@ -12,14 +12,14 @@ use live::words::{Ask, Report};
 use sandbox::Environment;
 use serde_json::Value;
 
-use crate::{House, files_below};
+use crate::{Fixture, files_below};
 
 const OWNER: &str = "a";
 
-fn pool(house: &House, count: usize) -> Pool {
-    let variables = [("HOME", house.dir.path().to_owned()), ("FUMEHOOD_STATE", house.state())];
+fn pool(fixture: &Fixture, count: usize) -> Pool {
+    let variables = [("HOME", fixture.dir.path().to_owned()), ("FUMEHOOD_STATE", fixture.state())];
     let env: BTreeMap<_, _> = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-    let environment = Environment::new(Some(house.path("work")), env, rustix::process::geteuid().as_raw());
+    let environment = Environment::new(Some(fixture.path("work")), env, rustix::process::geteuid().as_raw());
     let settings = Settings { count, ..Settings::default() };
     Pool::new(Path::new(env!("CARGO_BIN_EXE_fumehood")), &environment, settings, Box::new(|_| ())).unwrap()
 }
@@ -44,11 +44,11 @@ fn ready(pool: &Pool, count: usize) {
 }
 
 /// A sandbox that is ended with its test.
-struct Live<'a>(&'a House, Option<Created>);
+struct Live<'a>(&'a Fixture, Option<Created>);
 
 impl<'a> Live<'a> {
-    fn of(house: &'a House, pool: &Pool, owner: &str, request: &Request) -> Self {
-        Self(house, Some(pool.create(owner, request).unwrap().unwrap()))
+    fn of(fixture: &'a Fixture, pool: &Pool, owner: &str, request: &Request) -> Self {
+        Self(fixture, Some(pool.create(owner, request).unwrap().unwrap()))
     }
 
     fn info(&self) -> &live::words::Info {
@@ -71,67 +71,69 @@ impl Drop for Live<'_> {
 }
 
 /// The events of a run, by kind.
-fn kinds(house: &House, run: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(house.state().join("audit/audit.jsonl")).unwrap();
+fn kinds(fixture: &Fixture, run: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(fixture.state().join("audit/audit.jsonl")).unwrap();
     let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     events.filter(|event| event["run"] == run).map(|event| event["kind"].as_str().unwrap().to_owned()).collect()
 }
 
 /// Who owns a journal.
-pub(crate) fn supervisors(house: &House) -> Vec<i64> {
+pub(crate) fn supervisors(fixture: &Fixture) -> Vec<i64> {
     let text = |path: &std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-    let journals = files_below(&house.state().join("runs"));
+    let journals = files_below(&fixture.state().join("runs"));
     let first = journals.iter().filter_map(|path| serde_json::from_str::<Value>(text(path).lines().next()?).ok());
     first.filter_map(|journal| journal["pid"].as_i64()).collect()
 }
 
 /// What live sandboxes and runs have in the state folder.
-fn left(house: &House) -> Vec<std::path::PathBuf> {
-    let runs = files_below(&house.state().join("runs"));
-    let live = files_below(&house.state().join("live"));
-    runs.into_iter().chain(live.into_iter().filter(|path| path.parent() != Some(&house.state().join("live")))).collect()
+fn left(fixture: &Fixture) -> Vec<std::path::PathBuf> {
+    let runs = files_below(&fixture.state().join("runs"));
+    let live = files_below(&fixture.state().join("live"));
+    runs.into_iter()
+        .chain(live.into_iter().filter(|path| path.parent() != Some(&fixture.state().join("live"))))
+        .collect()
 }
 
 #[test]
 fn one_that_is_ready_is_taken_as_what_is_asked_for_and_its_time_begins_then() {
-    let house = &House::new();
-    let pool = &pool(house, 2);
+    let fixture = &Fixture::new();
+    let pool = &pool(fixture, 2);
     let request = asked(&["limits.wall=\"1h\"", "limits.pids=17"]);
-    let cold = [Live::of(house, pool, OWNER, &request), Live::of(house, pool, OWNER, &request)];
+    let cold = [Live::of(fixture, pool, OWNER, &request), Live::of(fixture, pool, OWNER, &request)];
     assert_eq!((pool.status().taken, pool.status().cold), (0, 2));
     ready(pool, 2);
-    assert!(house.run(&["ps", "--json"]).out.matches("\"id\"").count() <= 2, "what is ready is nobody's sandbox yet");
+    assert!(fixture.run(&["ps", "--json"]).out.matches("\"id\"").count() <= 2, "what is ready is nobody's sandbox yet");
     let before = jiff::Timestamp::now().as_millisecond();
     let labels = BTreeMap::from([("team".to_owned(), "red".to_owned())]);
     let named = Request { name: Some("warm".to_owned()), labels, idle_ms: Some(600_000), ..request.clone() };
-    let warm = Live::of(house, pool, OWNER, &named);
+    let warm = Live::of(fixture, pool, OWNER, &named);
     assert_eq!((pool.status().taken, pool.status().cold), (1, 2));
     let info = warm.info();
     assert_eq!((info.name.as_deref(), info.idle_ms, info.labels.len()), (Some("warm"), Some(600_000), 1));
     assert!(info.created_ms >= before && info.ends_ms == Some(info.created_ms + 3_600_000), "{info:?}");
     assert_eq!((&info.policy, &info.plan), (&cold[0].info().policy, &cold[0].info().plan));
     assert_eq!(warm.exec(&["sh", "-c", "echo $((6 * 7))"]), (0, "42\n".to_owned()));
-    assert_eq!(house.run(&["exec", "warm", "--", "true"]).code, 0);
+    assert_eq!(fixture.run(&["exec", "warm", "--", "true"]).code, 0);
     let again = pool.create(OWNER, &named).unwrap().unwrap_err();
     assert!(
         again.code == 126 && again.text.contains("a name stands for one sandbox"),
         "a name is taken once: {again:?}"
     );
-    assert_eq!(kinds(house, &info.run)[..2], ["run.planned", "run.started"]);
-    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+    assert_eq!(kinds(fixture, &info.run)[..2], ["run.planned", "run.started"]);
+    assert_eq!(fixture.run(&["audit", "verify"]).code, 0);
 }
 
 #[test]
 fn nobody_is_given_what_was_made_ready_for_another_or_for_something_else() {
-    let house = &House::new();
-    let pool = &pool(house, 4);
+    let fixture = &Fixture::new();
+    let pool = &pool(fixture, 4);
     let request = asked(&["limits.pids=17"]);
-    let cold = [Live::of(house, pool, OWNER, &request), Live::of(house, pool, OWNER, &request)];
+    let cold = [Live::of(fixture, pool, OWNER, &request), Live::of(fixture, pool, OWNER, &request)];
     ready(pool, 2);
     let others = [
-        Live::of(house, pool, "b", &request),
-        Live::of(house, pool, OWNER, &asked(&["limits.pids=18"])),
-        Live::of(house, pool, OWNER, &Request { template: "t".to_owned(), ..request.clone() }),
+        Live::of(fixture, pool, "b", &request),
+        Live::of(fixture, pool, OWNER, &asked(&["limits.pids=18"])),
+        Live::of(fixture, pool, OWNER, &Request { template: "t".to_owned(), ..request.clone() }),
     ];
     assert_eq!((pool.status().taken, pool.status().cold), (0, 5));
     let pids = |one: &Live<'_>| one.exec(&["cat", "/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/pids.max"]).1;
@@ -143,15 +145,15 @@ fn nobody_is_given_what_was_made_ready_for_another_or_for_something_else() {
 
 #[test]
 fn a_policy_that_changed_in_its_file_since_is_started_cold() {
-    let house = &House::new();
-    let pool = &pool(house, 2);
-    let file = house.path("work/p.toml");
+    let fixture = &Fixture::new();
+    let pool = &pool(fixture, 2);
+    let file = fixture.path("work/p.toml");
     std::fs::write(&file, "version = 1\nextends = \"strict\"\nlimits.pids = 17\n").unwrap();
     let request = Request { layers: vec![Layer::Document("./p.toml".to_owned())], ..Request::default() };
-    let old = [Live::of(house, pool, OWNER, &request), Live::of(house, pool, OWNER, &request)];
+    let old = [Live::of(fixture, pool, OWNER, &request), Live::of(fixture, pool, OWNER, &request)];
     ready(pool, 2);
     std::fs::write(&file, "version = 1\nextends = \"strict\"\nlimits.pids = 9\n").unwrap();
-    let new = Live::of(house, pool, OWNER, &request);
+    let new = Live::of(fixture, pool, OWNER, &request);
     assert_eq!(pool.status().taken, 0, "the file says something else now");
     assert_ne!(new.info().policy, old[0].info().policy);
     std::fs::write(&file, "version = 1\nlimits.pids = \"none of it\"\n").unwrap();
@@ -161,40 +163,41 @@ fn a_policy_that_changed_in_its_file_since_is_started_cold() {
 
 #[test]
 fn what_is_ready_ends_with_its_pool_and_says_so_in_the_log() {
-    let house = &House::new();
-    let pool = pool(house, 3);
+    let fixture = &Fixture::new();
+    let pool = pool(fixture, 3);
     let request = asked(&["limits.pids=17"]);
-    drop([0, 1, 2].map(|_| Live::of(house, &pool, OWNER, &request)));
+    drop([0, 1, 2].map(|_| Live::of(fixture, &pool, OWNER, &request)));
     ready(&pool, 3);
-    let held = left(house);
+    let held = left(fixture);
     assert!(
-        held.iter().any(|path| path.starts_with(house.state().join("runs"))),
+        held.iter().any(|path| path.starts_with(fixture.state().join("runs"))),
         "a journal says what is there: {held:?}"
     );
     drop(pool);
     let records = |paths: Vec<std::path::PathBuf>| -> Vec<_> {
-        let ours = |path: &std::path::PathBuf| path.starts_with(house.state().join("runs")) || path.ends_with("socket");
+        let ours =
+            |path: &std::path::PathBuf| path.starts_with(fixture.state().join("runs")) || path.ends_with("socket");
         paths.into_iter().filter(ours).collect()
     };
-    assert_eq!(records(left(house)), Vec::<std::path::PathBuf>::new());
-    let text = std::fs::read_to_string(house.state().join("audit/audit.jsonl")).unwrap();
+    assert_eq!(records(left(fixture)), Vec::<std::path::PathBuf>::new());
+    let text = std::fs::read_to_string(fixture.state().join("audit/audit.jsonl")).unwrap();
     assert_eq!(text.matches("run/unused").count(), 3, "{text}");
-    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+    assert_eq!(fixture.run(&["audit", "verify"]).code, 0);
 }
 
 #[test]
 fn one_that_was_ended_meanwhile_is_not_given_out() {
-    let house = &House::new();
-    let pool = &pool(house, 1);
+    let fixture = &Fixture::new();
+    let pool = &pool(fixture, 1);
     let request = asked(&["limits.pids=17"]);
-    let cold = [Live::of(house, pool, OWNER, &request), Live::of(house, pool, OWNER, &request)];
+    let cold = [Live::of(fixture, pool, OWNER, &request), Live::of(fixture, pool, OWNER, &request)];
     ready(pool, 1);
     let used = cold.iter().map(|one| i64::from(one.info().pid)).collect::<Vec<_>>();
-    let spare = supervisors(house).into_iter().find(|pid| !used.contains(pid)).unwrap();
+    let spare = supervisors(fixture).into_iter().find(|pid| !used.contains(pid)).unwrap();
     let spare = i32::try_from(spare).unwrap();
     let spare = rustix::process::Pid::from_raw(spare).unwrap();
     rustix::process::kill_process(spare, rustix::process::Signal::KILL).unwrap();
-    let next = Live::of(house, pool, OWNER, &request);
+    let next = Live::of(fixture, pool, OWNER, &request);
     assert_eq!(next.exec(&["true"]).0, 0);
 }
 
@@ -208,12 +211,12 @@ struct Serve {
 }
 
 impl Serve {
-    fn new(house: &House, pool: &str) -> Self {
+    fn new(fixture: &Fixture, pool: &str) -> Self {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let name = format!("k{}", COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-        let key = |more: &[&str]| house.run(&[&["keys", "add", "--name"], more].concat()).out.trim().to_owned();
+        let key = |more: &[&str]| fixture.run(&[&["keys", "add", "--name"], more].concat()).out.trim().to_owned();
         let (key, person) = (key(&[&name]), key(&[&format!("{name}-person"), "--operator"]));
-        let mut command = house.command(&["serve", "--listen", "127.0.0.1:0", "--pool", pool]);
+        let mut command = fixture.command(&["serve", "--listen", "127.0.0.1:0", "--pool", pool]);
         let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
@@ -265,8 +268,8 @@ impl Drop for Serve {
 
 #[test]
 fn a_server_that_is_killed_takes_what_is_ready_with_it_and_no_sandbox_that_somebody_has() {
-    let house = &House::new();
-    let served = Serve::new(house, "3");
+    let fixture = &Fixture::new();
+    let served = Serve::new(fixture, "3");
     let ids = [served.create(), served.create(), served.create()];
     // What is being made when the server dies may be found by the next start alone.
     let mut page = String::new();
@@ -276,21 +279,21 @@ fn a_server_that_is_killed_takes_what_is_ready_with_it_and_no_sandbox_that_someb
     });
     assert!(three, "three are had and three are ready: {page}");
     drop(served);
-    assert!(until(|| supervisors(house).len() == 3), "{:?}", supervisors(house));
+    assert!(until(|| supervisors(fixture).len() == 3), "{:?}", supervisors(fixture));
     for id in &ids {
-        assert_eq!(house.run(&["exec", id, "--", "true"]).code, 0, "{id}");
+        assert_eq!(fixture.run(&["exec", id, "--", "true"]).code, 0, "{id}");
     }
-    assert_eq!(house.run(&[&["kill"][..], &ids.each_ref().map(String::as_str)].concat()).code, 0);
-    assert_eq!(supervisors(house), Vec::<i64>::new());
-    let text = std::fs::read_to_string(house.state().join("audit/audit.jsonl")).unwrap();
+    assert_eq!(fixture.run(&[&["kill"][..], &ids.each_ref().map(String::as_str)].concat()).code, 0);
+    assert_eq!(supervisors(fixture), Vec::<i64>::new());
+    let text = std::fs::read_to_string(fixture.state().join("audit/audit.jsonl")).unwrap();
     assert_eq!(text.matches("run/unused").count(), 3, "{text}");
-    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+    assert_eq!(fixture.run(&["audit", "verify"]).code, 0);
 }
 
 /// Runs code in the Python that waits; its exit code and what it printed.
-fn python(house: &House, one: &Live<'_>, code: &str) -> (Option<i32>, String) {
+fn python(fixture: &Fixture, one: &Live<'_>, code: &str) -> (Option<i32>, String) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let socket = house.state().join("live").join(&one.info().id).join("socket");
+    let socket = fixture.state().join("live").join(&one.info().id).join("socket");
     runtime.block_on(async {
         let client = Client::connect(&socket).await.unwrap();
         let mut stream = client.open(&Ask::Python { code: code.to_owned(), timeout_ms: Some(20_000) }).unwrap();
@@ -310,30 +313,30 @@ fn python(house: &House, one: &Live<'_>, code: &str) -> (Option<i32>, String) {
 
 #[test]
 fn a_python_that_waits_has_imported_and_each_piece_of_code_has_one_of_its_own() {
-    let house = &House::new();
-    let pool = &pool(house, 1);
+    let fixture = &Fixture::new();
+    let pool = &pool(fixture, 1);
     let request =
         Request { imports: Some(vec!["json".to_owned(), "os.path".to_owned()]), ..asked(&["limits.wall=\"1h\""]) };
-    drop([Live::of(house, pool, OWNER, &request), Live::of(house, pool, OWNER, &request)]);
+    drop([Live::of(fixture, pool, OWNER, &request), Live::of(fixture, pool, OWNER, &request)]);
     ready(pool, 1);
-    assert!(!house.run(&["ps", "-a", "--json"]).out.contains("never used"), "what is ready is nobody's sandbox");
+    assert!(!fixture.run(&["ps", "-a", "--json"]).out.contains("never used"), "what is ready is nobody's sandbox");
     let before = jiff::Timestamp::now().as_millisecond();
     let named = Request { name: Some("warm".to_owned()), ..request.clone() };
-    let one = Live::of(house, pool, OWNER, &named);
+    let one = Live::of(fixture, pool, OWNER, &named);
     assert_eq!(pool.status().taken, 1);
     assert!(one.info().created_ms >= before && one.info().ends_ms == Some(one.info().created_ms + 3_600_000));
     let loaded = "import sys; print('json' in sys.modules, sys.argv, __name__, 'x' in globals()); x = 1";
     let said = (Some(0), "True ['-c'] __main__ False\n".to_owned());
-    assert_eq!(python(house, &one, loaded), said);
-    assert_eq!(python(house, &one, loaded), said, "no state is kept");
-    let (code, told) = python(house, &one, "import sys; print(sys.stdin.read()); sys.exit(7)");
+    assert_eq!(python(fixture, &one, loaded), said);
+    assert_eq!(python(fixture, &one, loaded), said, "no state is kept");
+    let (code, told) = python(fixture, &one, "import sys; print(sys.stdin.read()); sys.exit(7)");
     assert_eq!((code, told.as_str()), (Some(7), "\n"));
-    assert!(python(house, &one, "1 / 0").1.contains("ZeroDivisionError"));
+    assert!(python(fixture, &one, "1 / 0").1.contains("ZeroDivisionError"));
     assert_eq!(one.exec(&["true"]).0, 0);
-    let kept = house.run(&["exec", "warm", "--", "python3", "-c", "print(6 * 7)"]);
+    let kept = fixture.run(&["exec", "warm", "--", "python3", "-c", "print(6 * 7)"]);
     assert_eq!(kept.out, "42\n");
     let other = Request { imports: Some(vec!["json".to_owned()]), ..request.clone() };
-    let _other = Live::of(house, pool, OWNER, &other);
+    let _other = Live::of(fixture, pool, OWNER, &other);
     assert_eq!(pool.status().taken, 1, "other modules are another sandbox");
     let code = Request { imports: Some(vec!["os; print(1)".to_owned()]), ..request };
     assert_eq!(pool.create(OWNER, &code).unwrap().unwrap_err().code, 126);
@@ -341,13 +344,13 @@ fn a_python_that_waits_has_imported_and_each_piece_of_code_has_one_of_its_own() 
 
 #[test]
 fn a_module_that_is_not_there_is_told_by_the_code_that_needs_it() {
-    let house = &House::new();
-    let one = house.run(&["create", "--name", "a", "--import", "no_such_module"]);
+    let fixture = &Fixture::new();
+    let one = fixture.run(&["create", "--name", "a", "--import", "no_such_module"]);
     assert_eq!(one.code, 0, "{one:?}");
-    let plain = house.run(&["create", "--name", "b"]);
+    let plain = fixture.run(&["create", "--name", "b"]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let said = |id: &str| {
-        let socket = house.state().join("live").join(id.trim()).join("socket");
+        let socket = fixture.state().join("live").join(id.trim()).join("socket");
         runtime.block_on(async {
             let client = Client::connect(&socket).await.unwrap();
             client.call::<Report>(&Ask::Python { code: "1".to_owned(), timeout_ms: None }).await
@@ -355,7 +358,7 @@ fn a_module_that_is_not_there_is_told_by_the_code_that_needs_it() {
     };
     assert_eq!(said(&one.out).unwrap().code, Some(1));
     assert!(said(&plain.out).unwrap_err().to_string().contains("imports"));
-    assert_eq!(house.run(&["kill", "a", "b"]).code, 0);
+    assert_eq!(fixture.run(&["kill", "a", "b"]).code, 0);
 }
 
 /// How often a server and a supervisor are killed: few here, as many as `FUMEHOOD_FAULTS` (`SERVERS,SUPERVISORS`) says in
@@ -388,11 +391,11 @@ pub(crate) fn random(state: &mut u64, most: u64) -> Duration {
 
 #[test]
 fn a_server_killed_at_any_moment_loses_no_sandbox_and_leaves_nothing_of_its_pool() {
-    let house = &House::new();
+    let fixture = &Fixture::new();
     let mut state = seed();
     println!("FUMEHOOD_FUZZ_SEED={state}");
     for _ in 0..kills().0 {
-        let mut served = Serve::new(house, "2");
+        let mut served = Serve::new(fixture, "2");
         let (address, key) = (served.address.clone(), served.key.clone());
         let creating =
             std::thread::spawn(move || std::iter::from_fn(|| created_at(&address, &key)).take(20).collect::<Vec<_>>());
@@ -401,40 +404,40 @@ fn a_server_killed_at_any_moment_loses_no_sandbox_and_leaves_nothing_of_its_pool
         let ids = creating.join().unwrap();
         drop(served);
         for id in &ids {
-            assert_eq!(house.run(&["exec", id, "--", "true"]).code, 0, "what was answered lives: {id}");
+            assert_eq!(fixture.run(&["exec", id, "--", "true"]).code, 0, "what was answered lives: {id}");
         }
-        let listed: Value = serde_json::from_str(&house.run(&["ps", "--json"]).out).unwrap();
+        let listed: Value = serde_json::from_str(&fixture.run(&["ps", "--json"]).out).unwrap();
         // One whose answer was on its way lives too, and is found.
         for one in listed["sandboxes"].as_array().unwrap() {
-            assert_eq!(house.run(&["kill", one["id"].as_str().unwrap()]).code, 0);
+            assert_eq!(fixture.run(&["kill", one["id"].as_str().unwrap()]).code, 0);
         }
     }
     // What a server was just making, its next start removes.
-    assert_eq!(house.run(&["run", "-q", "--", "true"]).code, 0);
-    assert!(until(|| supervisors(house).is_empty()), "{:?}", supervisors(house));
-    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+    assert_eq!(fixture.run(&["run", "-q", "--", "true"]).code, 0);
+    assert!(until(|| supervisors(fixture).is_empty()), "{:?}", supervisors(fixture));
+    assert_eq!(fixture.run(&["audit", "verify"]).code, 0);
 }
 
 #[test]
 fn a_supervisor_killed_at_any_moment_ends_its_own_sandbox_alone() {
-    let house = &House::new();
+    let fixture = &Fixture::new();
     let mut state = seed();
     println!("FUMEHOOD_FUZZ_SEED={state}");
-    let other = house.run(&["create", "--name", "other"]);
+    let other = fixture.run(&["create", "--name", "other"]);
     assert_eq!(other.code, 0, "{other:?}");
     for _ in 0..kills().1 {
-        let id = house.run(&["create"]).out.trim().to_owned();
-        let info: Value = serde_json::from_str(&house.run(&["info", "--json", &id]).out).unwrap();
+        let id = fixture.run(&["create"]).out.trim().to_owned();
+        let info: Value = serde_json::from_str(&fixture.run(&["info", "--json", &id]).out).unwrap();
         let pid = rustix::process::Pid::from_raw(i32::try_from(info["pid"].as_i64().unwrap()).unwrap()).unwrap();
-        assert_eq!(house.run(&["exec", "-d", &id, "--", "sh", "-c", "setsid sleep 60 & sleep 60"]).code, 0);
+        assert_eq!(fixture.run(&["exec", "-d", &id, "--", "sh", "-c", "setsid sleep 60 & sleep 60"]).code, 0);
         drop(sys::channel::wait(&[], Some(random(&mut state, 60))));
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-        let lost = || house.run(&["info", "--json", &id]).out.contains("\"lost\"");
+        let lost = || fixture.run(&["info", "--json", &id]).out.contains("\"lost\"");
         assert!(until(lost), "{id}");
-        assert_eq!(house.run(&["exec", "other", "--", "true"]).code, 0);
+        assert_eq!(fixture.run(&["exec", "other", "--", "true"]).code, 0);
     }
-    assert_eq!(house.run(&["kill", "other"]).code, 0);
-    assert_eq!(house.run(&["run", "-q", "--", "true"]).code, 0);
-    assert!(until(|| supervisors(house).is_empty()), "{:?}", supervisors(house));
-    assert_eq!(house.run(&["audit", "verify"]).code, 0);
+    assert_eq!(fixture.run(&["kill", "other"]).code, 0);
+    assert_eq!(fixture.run(&["run", "-q", "--", "true"]).code, 0);
+    assert!(until(|| supervisors(fixture).is_empty()), "{:?}", supervisors(fixture));
+    assert_eq!(fixture.run(&["audit", "verify"]).code, 0);
 }

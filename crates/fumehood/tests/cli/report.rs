@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::Read as _;
 use std::process::Stdio;
 
-use crate::House;
+use crate::Fixture;
 
 #[test]
 fn limits_are_told_in_the_unit_in_which_policies_write_them() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let of = |args: &[&str]| {
-        let said = house.run(&[&["run", "--json"], args].concat());
+        let said = fixture.run(&[&["run", "--json"], args].concat());
         let report = said.json();
         let of = |value: &serde_json::Value, key| value[key].as_str().unwrap_or_default().to_owned();
         (of(&report["outcome"], "message"), of(&report["violations"][0], "why"))
@@ -34,9 +34,9 @@ fn limits_are_told_in_the_unit_in_which_policies_write_them() {
 
 #[test]
 fn on_a_terminal_the_report_begins_on_a_line_of_its_own() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let run = |flags: &[&str], program: &str| {
-        crate::on_terminal(&house, &[&["run", "--color", "never"], flags, &["--", "sh", "-c", program]].concat(), "")
+        crate::on_terminal(&fixture, &[&["run", "--color", "never"], flags, &["--", "sh", "-c", program]].concat(), "")
     };
     for flags in [&[][..], &["-t"]] {
         for (program, begins) in [
@@ -64,19 +64,19 @@ fn on_a_terminal_the_report_begins_on_a_line_of_its_own() {
 
 #[test]
 fn in_a_pipe_only_stderr_itself_gets_an_end_of_line() {
-    let house = House::new();
-    let run = |program| house.run(&["run", "--", "sh", "-c", program]);
+    let fixture = Fixture::new();
+    let run = |program| fixture.run(&["run", "--", "sh", "-c", program]);
     let said = run("printf end");
     assert!(said.out == "end" && said.err.starts_with("exited: "), "{said:?}");
     let said = run("printf end >&2");
     assert!(said.out.is_empty() && said.err.starts_with("end\nexited: "), "{said:?}");
     let said = run("echo end >&2");
     assert!(said.err.starts_with("end\nexited: "), "{said:?}");
-    house.run(&["run", "-q", "--", "sh", "-c", "printf out; printf err >&2"]).is(0, "out", "err");
+    fixture.run(&["run", "-q", "--", "sh", "-c", "printf out; printf err >&2"]).is(0, "out", "err");
     // A terminal for our words alone shows nothing of what went elsewhere.
     let (mut master, name) = crate::terminal();
     let screen = File::options().read(true).write(true).open(&name).unwrap();
-    let mut command = house.command(&["run", "--color", "never", "--", "printf", "end"]);
+    let mut command = fixture.command(&["run", "--color", "never", "--", "printf", "end"]);
     let mut child = command.stdout(Stdio::piped()).stderr(screen).spawn().unwrap();
     drop(command);
     let mut buffer = [0; 9];
@@ -87,9 +87,9 @@ fn in_a_pipe_only_stderr_itself_gets_an_end_of_line() {
 
 #[test]
 fn what_to_do_about_a_missing_program_fits_the_root_of_the_policy() {
-    let house = House::new();
-    std::fs::create_dir(house.path("work/tree")).unwrap();
-    let run = |flags: &[&str], program| house.run(&[&["run"], flags, &["--", program]].concat());
+    let fixture = Fixture::new();
+    std::fs::create_dir(fixture.path("work/tree")).unwrap();
+    let run = |flags: &[&str], program| fixture.run(&[&["run"], flags, &["--", program]].concat());
     let fix = |flags: &[&str], program| {
         let said = run(flags, program);
         assert_eq!(said.code, 127, "{said:?}");
@@ -113,16 +113,16 @@ fn what_to_do_about_a_missing_program_fits_the_root_of_the_policy() {
 }
 
 /// The first hint of a run that printed `line` on its error stream.
-fn hint(house: &House, flags: &[&str], line: &str) -> Option<(String, String)> {
+fn hint(fixture: &Fixture, flags: &[&str], line: &str) -> Option<(String, String)> {
     let words = [&["run", "--json"], flags, &["--", "sh", "-c", "printf '%s\\n' \"$1\" >&2", "sh", line]].concat();
-    let report = house.run(&words).json();
+    let report = fixture.run(&words).json();
     let found = report["violations"].get(0)?;
     Some((found["id"].as_str()?.to_owned(), found["why"].as_str()?.to_owned()))
 }
 
 #[test]
 fn runtimes_that_find_no_network_are_told_why() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for line in [
         "npm error code ENOTFOUND",
         "Error: getaddrinfo ENOTFOUND example.org",
@@ -135,7 +135,7 @@ fn runtimes_that_find_no_network_are_told_why() {
         "java.net.UnknownHostException: repo.maven.apache.org",
         "error: failed to lookup address information: Temporary failure in name resolution",
     ] {
-        let (id, why) = hint(&house, &["--net", "loopback"], line).unwrap_or_default();
+        let (id, why) = hint(&fixture, &["--net", "loopback"], line).unwrap_or_default();
         assert_eq!(
             (id.as_str(), why.as_str()),
             ("net.mode/closed", "the policy has no network but the run's own `lo`"),
@@ -147,19 +147,19 @@ fn runtimes_that_find_no_network_are_told_why() {
         "ModuleNotFoundError: No module named 'x'",
         "ERR_MODULE_NOT_FOUND",
     ] {
-        assert_eq!(hint(&house, &["--net", "loopback"], line), None, "{line}");
+        assert_eq!(hint(&fixture, &["--net", "loopback"], line), None, "{line}");
     }
 }
 
 #[test]
 fn what_may_not_be_executed_is_told_apart_from_what_is_not_granted() {
-    let house = House::new();
-    let script = house.path("work/t.sh");
+    let fixture = Fixture::new();
+    let script = fixture.path("work/t.sh");
     std::fs::write(&script, "#!/bin/sh\necho ran\n").unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let of = |noexec: &str, command: &[&str]| {
         let set = format!("fs.noexec={noexec}");
-        house.run(&[&["run", "--json", "-w", ".", "--set", &set, "--"], command].concat()).json()
+        fixture.run(&[&["run", "--json", "-w", ".", "--set", &set, "--"], command].concat()).json()
     };
     let python = "import subprocess; subprocess.run(['./t.sh'])";
     for command in [&["sh", "-c", "./t.sh; true"][..], &["env", "./t.sh"], &["python3", "-c", python]] {
@@ -173,46 +173,46 @@ fn what_may_not_be_executed_is_told_apart_from_what_is_not_granted() {
 #[test]
 fn a_warning_that_names_no_path_is_no_violation() {
     let gdb = "warning: Error disabling address space randomization: Operation not permitted";
-    assert_eq!(hint(&House::new(), &[], gdb), None);
+    assert_eq!(hint(&Fixture::new(), &[], gdb), None);
 }
 
 #[test]
 fn a_python_program_that_is_ended_leaves_what_it_said() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let code = "import time; print('first', flush=False); time.sleep(9)";
     for preset in ["strict", "python", "coding-agent"] {
-        let ended = house.run(&["run", "-p", preset, "--timeout", "700ms", "--", "python3", "-c", code]);
+        let ended = fixture.run(&["run", "-p", preset, "--timeout", "700ms", "--", "python3", "-c", code]);
         assert_eq!((ended.code, ended.out.as_str()), (124, "first\n"), "{ended:?}");
     }
     let buffered = ["run", "--timeout", "700ms", "--env", "PYTHONUNBUFFERED=", "--", "python3", "-c", code];
-    let lost = house.run(&buffered);
+    let lost = fixture.run(&buffered);
     assert_eq!((lost.code, lost.out.as_str()), (124, ""), "who sets it is not overruled: {lost:?}");
 }
 
 #[test]
 fn a_clone_within_a_layer_is_told_how_it_works() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let made = "git init -q a && cd a && echo x >f && git add f && git -c user.name=a -c user.email=a@b commit -qm x";
-    assert!(crate::script(made, &house).status().unwrap().success());
+    assert!(crate::script(made, &fixture).status().unwrap().success());
     let text = "git config --global --add safe.directory '*'; git clone -q --no-hardlinks a b && cat b/f";
-    let cloned = house.run(&["run", "-p", "coding-agent", "-w", ".", "--", "sh", "-c", text]);
+    let cloned = fixture.run(&["run", "-p", "coding-agent", "-w", ".", "--", "sh", "-c", text]);
     let line = "fatal: hardlink different from source at 'copy/.git/objects/56/5968'";
     let flags = ["-w", ".", "--net", "loopback"];
-    assert_eq!(hint(&house, &flags, line).map(|(id, _)| id).as_deref(), Some("workspace/hard-link"));
-    assert_eq!(hint(&house, &["--net", "loopback"], line), None, "without a layer it is something else");
+    assert_eq!(hint(&fixture, &flags, line).map(|(id, _)| id).as_deref(), Some("workspace/hard-link"));
+    assert_eq!(hint(&fixture, &["--net", "loopback"], line), None, "without a layer it is something else");
     assert_eq!((cloned.code, cloned.out.as_str()), (0, "x\n"), "what is advised works: {cloned:?}");
 }
 
 #[test]
 fn a_repository_made_in_place_is_put_aside_and_what_is_advised_works() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let make = |at: &str| {
         format!(
             "git init -q -b main {at} && cd {at} && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one"
         )
     };
     let run = |flags: &[&str], program: &str| {
-        house.run(&[&["run", "-p", "coding-agent", "--json"], flags, &["--", "sh", "-c", program]].concat())
+        fixture.run(&[&["run", "-p", "coding-agent", "--json"], flags, &["--", "sh", "-c", program]].concat())
     };
     let rw = ["-w", ".:rw", "--prefer", "limits.disk", "--prefer", "limits.files"];
     let report = run(&rw, &format!("{}; sleep 0.5", make("aside"))).json();
@@ -222,42 +222,42 @@ fn a_repository_made_in_place_is_put_aside_and_what_is_advised_works() {
         ["`overlay` (`-w PATH`)", "`fumehood apply --take-protected`"].iter().all(|it| instead.contains(it)),
         "{instead}"
     );
-    assert!(house.path("work/aside").exists() && !house.path("work/aside/.git").exists(), "{report}");
+    assert!(fixture.path("work/aside").exists() && !fixture.path("work/aside/.git").exists(), "{report}");
 
     let layered = run(&["-w", "."], &make("taken"));
     assert_eq!(layered.code, 0, "{layered:?}");
-    assert!(!house.path("work/taken").exists(), "nothing reaches the host unasked");
-    let taken = house.run(&["apply", "--take-protected", "taken/.git"]);
+    assert!(!fixture.path("work/taken").exists(), "nothing reaches the host unasked");
+    let taken = fixture.run(&["apply", "--take-protected", "taken/.git"]);
     assert_eq!(taken.code, 0, "{taken:?}");
     let open = run(&[&rw[..], &["--set", "fs.protect=false"]].concat(), &make("open"));
     assert_eq!(open.code, 0, "{open:?}");
     for at in ["taken", "open"] {
         let log = format!("git -c safe.directory='*' -C {at} log --format=%s");
-        let said = house.said(&crate::script(&log, &house).output().unwrap());
+        let said = fixture.said(&crate::script(&log, &fixture).output().unwrap());
         assert_eq!((said.code, said.out.as_str()), (0, "one\n"), "{at}: {said:?}");
     }
 }
 
 #[test]
 fn a_folder_that_cannot_give_its_group_says_why() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let run =
-        house.run(&["run", "-p", "coding-agent", "-w", ".", "--", "sh", "-c", "mkdir d; chmod g+s d; chmod 775 d"]);
+        fixture.run(&["run", "-p", "coding-agent", "-w", ".", "--", "sh", "-c", "mkdir d; chmod g+s d; chmod 775 d"]);
     assert!(run.code == 0 && run.err.contains("a set-user-id or set-group-id bit on d"), "{run:?}");
     let line = "chmod: changing permissions of 'd': Operation not permitted";
-    assert_eq!(hint(&house, &["-w", "."], line).map(|(id, _)| id).as_deref(), Some("syscalls/set-id"));
+    assert_eq!(hint(&fixture, &["-w", "."], line).map(|(id, _)| id).as_deref(), Some("syscalls/set-id"));
     let line = "chmod: changing permissions of '/usr/bin/env': Operation not permitted";
-    assert_ne!(hint(&house, &["-w", "."], line).map(|(id, _)| id).as_deref(), Some("syscalls/set-id"), "of others");
+    assert_ne!(hint(&fixture, &["-w", "."], line).map(|(id, _)| id).as_deref(), Some("syscalls/set-id"), "of others");
 }
 
 #[test]
 fn message_queues_work_and_are_the_runs_own() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let code = "import ctypes, os
 rt = ctypes.CDLL('librt.so.1', use_errno=True)
 queue = rt.mq_open(b'/fumehood', os.O_RDWR | os.O_CREAT, 0o600, None)
 print(queue >= 0 and rt.mq_send(queue, b'hello', 5, 0) == 0, sorted(os.listdir('/dev/mqueue')))";
-    let run = |flags: &[&str]| house.run(&[&["run", "-q"], flags, &["--", "python3", "-c", code]].concat());
+    let run = |flags: &[&str]| fixture.run(&[&["run", "-q"], flags, &["--", "python3", "-c", code]].concat());
     for _ in 0..2 {
         let own = run(&["-p", "coding-agent", "-w", "."]);
         assert_eq!((own.code, own.out.as_str()), (0, "True ['fumehood']\n"), "{own:?}");
@@ -271,105 +271,105 @@ print(queue >= 0 and rt.mq_send(queue, b'hello', 5, 0) == 0, sorted(os.listdir('
 
 #[test]
 fn a_configuration_of_git_that_is_guarded_is_told_by_the_name_of_its_clause() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let line = "error: could not lock config file .git/config: File exists";
-    assert_eq!(hint(&house, &[], line).map(|(id, _)| id).as_deref(), Some("fs.protect/git-config"));
-    assert_eq!(hint(&house, &["--set", "fs.protect=false"], line), None, "then it is somebody else's lock");
+    assert_eq!(hint(&fixture, &[], line).map(|(id, _)| id).as_deref(), Some("fs.protect/git-config"));
+    assert_eq!(hint(&fixture, &["--set", "fs.protect=false"], line), None, "then it is somebody else's lock");
 }
 
 #[test]
 fn a_submodule_made_in_place_is_told_what_makes_it_and_that_works() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let git = "git -c user.name=a -c user.email=a@b -c protocol.file.allow=always -c safe.directory='*'";
     let made = format!(
         "git init -q -b main lib && {git} -C lib commit -q --allow-empty -m one && git init -q -b main top && cd top && \
          {git} submodule --quiet add ../lib sub && {git} commit -qm two && cd .. && {git} clone -q top tree && chmod -R a+rX lib tree && \
          if [ \"$(id -u)\" = 0 ]; then chown -R 1000:1000 lib tree; fi"
     );
-    assert!(crate::script(&made, &house).status().unwrap().success());
-    let (tree, lib) = (house.path("work/tree").display().to_string(), house.path("work/lib").display().to_string());
+    assert!(crate::script(&made, &fixture).status().unwrap().success());
+    let (tree, lib) = (fixture.path("work/tree").display().to_string(), fixture.path("work/lib").display().to_string());
     let update = format!("cd '{tree}' && {git} -c submodule.sub.url='{lib}' submodule update --init && sleep 0.5");
     let run = |flags: &[&str]| {
         let workspace = format!("{tree}{}", flags[0]);
         let words = ["run", "-p", "coding-agent", "--json", "--read", &lib, "-w", &workspace];
-        house.run(&[&words[..], &flags[1..], &["--", "sh", "-c", &update]].concat())
+        fixture.run(&[&words[..], &flags[1..], &["--", "sh", "-c", &update]].concat())
     };
     let report = run(&[":rw", "--prefer", "limits.disk", "--prefer", "limits.files"]).json();
     let told = report["violations"].as_array().unwrap().iter().find(|told| told["id"] == "fs.protect/slipped");
     let instead = told.unwrap_or_else(|| panic!("{report}"))["instead"].as_str().unwrap();
     assert!(instead.contains("`git submodule update --init`") && !instead.contains("new repository"), "{instead}");
-    assert!(!house.path("work/tree/sub/.git").exists(), "{report}");
+    assert!(!fixture.path("work/tree/sub/.git").exists(), "{report}");
 
     let restored =
         format!("cd '{tree}' && rm -rf sub && mkdir sub && if [ \"$(id -u)\" = 0 ]; then chown 1000:1000 sub; fi");
-    assert!(crate::script(&restored, &house).status().unwrap().success());
+    assert!(crate::script(&restored, &fixture).status().unwrap().success());
     let layered = run(&[""]);
     assert_eq!(layered.code, 0, "{layered:?}");
     let id = layered.json()["run"].as_str().unwrap().to_owned();
-    let taken = house.run(&["apply", &id, "--take-protected", ".git", "--take-protected", "sub/.git"]);
+    let taken = fixture.run(&["apply", &id, "--take-protected", ".git", "--take-protected", "sub/.git"]);
     assert_eq!(taken.code, 0, "{taken:?}");
     let log = format!("git -c safe.directory='*' -C '{tree}/sub' log --format=%s");
-    let said = house.said(&crate::script(&log, &house).output().unwrap());
+    let said = fixture.said(&crate::script(&log, &fixture).output().unwrap());
     assert_eq!((said.code, said.out.as_str()), (0, "one\n"), "{said:?}");
 }
 
 #[test]
 fn a_control_file_is_told_apart_from_a_place_that_is_read_only() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let rw = ["-w", ".:rw", "--prefer", "limits.disk", "--prefer", "limits.files"];
-    let of = |line: &str| hint(&house, &rw, line).unwrap_or_default().0;
+    let of = |line: &str| hint(&fixture, &rw, line).unwrap_or_default().0;
     assert_eq!(of("sh: 1: cannot create .envrc: Read-only file system"), "fs.protect/read-only");
     assert_eq!(of("touch: cannot touch '/usr/x': Read-only file system"), "fs.write/read-only");
 }
 
 #[test]
 fn the_report_goes_to_a_file_too() {
-    let house = House::new();
-    assert_eq!(house.run(&["run", "-q", "--report", "r.json", "--", "true"]).code, 0);
-    let text = std::fs::read(house.path("work/r.json")).unwrap();
+    let fixture = Fixture::new();
+    assert_eq!(fixture.run(&["run", "-q", "--report", "r.json", "--", "true"]).code, 0);
+    let text = std::fs::read(fixture.path("work/r.json")).unwrap();
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&text).unwrap()["outcome"]["kind"], "exited");
 }
 
 #[test]
 fn a_report_that_cannot_be_written_is_told_before_anything_runs() {
-    let house = House::new();
-    rustix::fs::mkfifoat(rustix::fs::CWD, house.path("work/pipe"), rustix::fs::Mode::RWXU).unwrap();
-    std::fs::create_dir(house.path("work/folder")).unwrap();
-    std::os::unix::fs::symlink("nowhere", house.path("work/link")).unwrap();
+    let fixture = Fixture::new();
+    rustix::fs::mkfifoat(rustix::fs::CWD, fixture.path("work/pipe"), rustix::fs::Mode::RWXU).unwrap();
+    std::fs::create_dir(fixture.path("work/folder")).unwrap();
+    std::os::unix::fs::symlink("nowhere", fixture.path("work/link")).unwrap();
     for (place, why) in [
         ("pipe", "a pipe that nobody reads"),
         ("folder", "is a directory"),
         ("no/such/dir.json", "no such file"),
         ("link", "a link that leads nowhere"),
     ] {
-        let said = house.run(&["run", "--report", place, "--", "echo", "ran"]);
+        let said = fixture.run(&["run", "--report", place, "--", "echo", "ran"]);
         assert!(said.code == 125 && said.err.contains(why) && said.err.contains("nothing was run"), "{said:?}");
         assert_eq!(said.out, "", "{place}");
     }
-    assert!(!house.path("work/nowhere").exists());
+    assert!(!fixture.path("work/nowhere").exists());
     // Open to be read before it is written, and to its end.
     let text = "exec 3<> pipe; \"$1\" run -q --report pipe -- true; exec 4< pipe 3>&-; cat <&4";
-    let read = house.said(&crate::script(text, &house).output().unwrap());
+    let read = fixture.said(&crate::script(text, &fixture).output().unwrap());
     assert_eq!(read.json()["outcome"]["kind"], "exited", "a pipe with a reader: {read:?}");
 }
 
 #[test]
 fn a_report_follows_no_link_that_a_program_left() {
-    let house = House::new();
-    std::fs::write(house.path("work/victim"), "precious").unwrap();
-    std::fs::create_dir(house.path("work/w")).unwrap();
+    let fixture = Fixture::new();
+    std::fs::write(fixture.path("work/victim"), "precious").unwrap();
+    std::fs::create_dir(fixture.path("work/w")).unwrap();
     let run = |more: &[&str], code: &str| {
         let mut args = vec!["run", "-w", ".:rw", "--prefer", "limits.disk", "--prefer", "limits.files"];
         if !more.contains(&"--report") {
             args.extend(["--report", "out.json"]);
         }
         args.extend(more);
-        let mut command = house.command(&[&args[..], &["--", "sh", "-c", code]].concat());
-        house.said(&command.current_dir(house.path("work/w")).output().unwrap())
+        let mut command = fixture.command(&[&args[..], &["--", "sh", "-c", code]].concat());
+        fixture.said(&command.current_dir(fixture.path("work/w")).output().unwrap())
     };
     let plant = run(&[], "ln -sf ../victim out.json");
     assert!(plant.code == 125 && plant.err.contains("taken away while the run lasted"), "{plant:?}");
-    let planted = std::fs::symlink_metadata(house.path("work/w/out.json")).unwrap();
+    let planted = std::fs::symlink_metadata(fixture.path("work/w/out.json")).unwrap();
     assert!(planted.is_symlink(), "the control: a program can leave a link");
     // The file that was opened has lost its name, and nothing else was written.
     let later = run(&[], "true");
@@ -377,12 +377,12 @@ fn a_report_follows_no_link_that_a_program_left() {
     let refused = run(&["--memory", "0"], "true");
     assert!(refused.code == 126 && refused.err.contains("a link leads it out of"), "{refused:?}");
     // The same name by other ways: back from above, and through a link of the caller's own.
-    std::os::unix::fs::symlink(house.path("work/w"), house.path("work/way")).unwrap();
+    std::os::unix::fs::symlink(fixture.path("work/w"), fixture.path("work/way")).unwrap();
     for way in ["../w/out.json", "../way/out.json", "./../../work/w/out.json"] {
         let later = run(&["--report", way], "true");
         assert!(later.code == 125 && later.err.contains("a link leads it out of"), "{way}: {later:?}");
     }
-    let mut above = house.command(&[
+    let mut above = fixture.command(&[
         "run",
         "-w",
         "./w:rw",
@@ -395,11 +395,11 @@ fn a_report_follows_no_link_that_a_program_left() {
         "--",
         "true",
     ]);
-    let above = house.said(&above.current_dir(house.path("work")).output().unwrap());
+    let above = fixture.said(&above.current_dir(fixture.path("work")).output().unwrap());
     assert!(above.code == 125 && above.err.contains("a link leads it out of"), "{above:?}");
     // A folder that a program has exchanged for a link leads out as well.
     assert_eq!(run(&["--report", "../fine.json"], "rm out.json; ln -s .. up").code, 0, "outside of what it may write");
     let up = run(&["--report", "up/victim"], "true");
     assert!(up.code == 125 && up.err.contains("a link leads it out of"), "{up:?}");
-    assert_eq!(std::fs::read_to_string(house.path("work/victim")).unwrap(), "precious");
+    assert_eq!(std::fs::read_to_string(fixture.path("work/victim")).unwrap(), "precious");
 }

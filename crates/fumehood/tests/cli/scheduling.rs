@@ -1,6 +1,6 @@
 //! A caller with a real-time scheduling policy (sched(7)).
 
-use crate::House;
+use crate::Fixture;
 
 /// 0 is the ordinary one.
 const OWN_POLICY: &str = "import os; print(os.sched_getscheduler(0))";
@@ -15,14 +15,14 @@ const CALLERS: [(&str, &str); 4] = [
 /// What `run` says when it is started by `caller`; `None` where this host allows no such caller.
 #[expect(clippy::print_stdout, reason = "what was skipped is part of the report of the test")]
 fn started_by(caller: &str, flags: &str) -> Option<crate::CommandOutput> {
-    let house = House::new();
-    let may = crate::script(&format!("{caller} true"), &house).output().unwrap();
+    let fixture = Fixture::new();
+    let may = crate::script(&format!("{caller} true"), &fixture).output().unwrap();
     if !may.status.success() {
         println!("skip: this host does not let the test do `{caller}`");
         return None;
     }
     let text = format!("exec {caller} \"$1\" run -q {flags} -- python3 -c '{OWN_POLICY}'");
-    Some(house.said(&crate::script(&text, &house).output().unwrap()))
+    Some(fixture.said(&crate::script(&text, &fixture).output().unwrap()))
 }
 
 /// Else it escapes `limits.cpus`, which holds ordinary programs alone, and keeps the supervisor, which is to end it, from

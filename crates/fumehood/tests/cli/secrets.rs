@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::House;
+use super::Fixture;
 
 pub(crate) const VALUE: &str = "canary-0123456789abcdef";
 
@@ -46,9 +46,9 @@ fn flags(port: u16, from: &str, more: &str) -> Vec<String> {
     sets.into_iter().flat_map(|set| ["--set".to_owned(), set.to_owned()]).collect()
 }
 
-fn run(house: &House, first: &[&str], flags: &[String], last: &[&str]) -> super::CommandOutput {
+fn run(fixture: &Fixture, first: &[&str], flags: &[String], last: &[&str]) -> super::CommandOutput {
     let own = |list: &[&str]| list.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-    house.run(&[own(first), flags.to_vec(), own(last)].concat())
+    fixture.run(&[own(first), flags.to_vec(), own(last)].concat())
 }
 
 /// Calls `look(what, data)` for what a program inside can read of itself and others: environment, arguments, files.
@@ -105,10 +105,10 @@ for host in ['served.test', 'other.test']:
 
 #[test]
 fn a_secret_is_used_outside_and_is_nowhere_inside() {
-    let (house, (port, sent)) = (House::new().with("API_TOKEN", VALUE), echoing());
+    let (fixture, (port, sent)) = (Fixture::new().with("API_TOKEN", VALUE), echoing());
     let flags = flags(port, "env:API_TOKEN", ", env = \"TOKEN\"");
     let code = format!("{ASK}{}\nprint(sorted(found))", scan());
-    let said = run(&house, &["run", "--json"], &flags, &["--", "python3", "-c", &code]);
+    let said = run(&fixture, &["run", "--json"], &flags, &["--", "python3", "-c", &code]);
     let report = said.json();
     assert_eq!(report["stdout"], "stands in\nTrue False\nFalse True\n[]\n", "{report}");
     let got = sent.lock().unwrap().clone();
@@ -116,14 +116,15 @@ fn a_secret_is_used_outside_and_is_nowhere_inside() {
     assert!(!got[1].contains("canary") && got[1].contains("Bearer fumehood-"), "{got:?}");
     // Neither what is printed nor what is kept has it.
     assert!(!format!("{said:?}").contains(VALUE), "{said:?}");
-    assert_eq!(keeping(&house.state()), Vec::<String>::new());
-    let plan = run(&house, &["plan", "--json"], &flags, &["--", "true"]);
+    assert_eq!(keeping(&fixture.state()), Vec::<String>::new());
+    let plan = run(&fixture, &["plan", "--json"], &flags, &["--", "true"]);
     let clauses = plan.json()["clauses"].as_array().unwrap().clone();
     let clause = clauses.iter().find(|one| one["clause"] == "secrets").unwrap();
     assert!(clause.to_string().contains("broker:secrets") && !plan.out.contains(VALUE), "{plan:?}");
     // The scan finds it where it is: given by `env.set`.
     let code = format!("{}\nprint(len(found) > 1)", scan());
-    let shown = house.run(&["run", "-q", "--set", &format!("env.set={{X=\"{VALUE}\"}}"), "--", "python3", "-c", &code]);
+    let shown =
+        fixture.run(&["run", "-q", "--set", &format!("env.set={{X=\"{VALUE}\"}}"), "--", "python3", "-c", &code]);
     assert_eq!((shown.code, shown.out.as_str()), (0, "True\n"), "{shown:?}");
 }
 
@@ -143,39 +144,39 @@ fn keeping(folder: &Path) -> Vec<String> {
 
 #[test]
 fn files_and_commands_are_sources_too_also_of_a_live_sandbox() {
-    let (house, (port, sent)) = (House::new().with("PATH", "/usr/bin:/bin").with("API_TOKEN", VALUE), echoing());
-    std::fs::write(house.path("token"), format!("{VALUE}\n")).unwrap();
-    let file = format!("file:{}", house.path("token").display());
+    let (fixture, (port, sent)) = (Fixture::new().with("PATH", "/usr/bin:/bin").with("API_TOKEN", VALUE), echoing());
+    std::fs::write(fixture.path("token"), format!("{VALUE}\n")).unwrap();
+    let file = format!("file:{}", fixture.path("token").display());
     let ask = "import urllib.request as u; print('***' in u.urlopen('http://served.test/', timeout=9).read().decode())";
-    for from in [file.as_str(), &format!("command:cat {}", house.path("token").display())] {
+    for from in [file.as_str(), &format!("command:cat {}", fixture.path("token").display())] {
         sent.lock().unwrap().clear();
-        let said = run(&house, &["run", "-q"], &flags(port, from, ""), &["--", "python3", "-c", ask]);
+        let said = run(&fixture, &["run", "-q"], &flags(port, from, ""), &["--", "python3", "-c", ask]);
         assert_eq!((said.code, said.out.as_str()), (0, "True\n"), "{from}: {said:?}");
         assert!(sent.lock().unwrap()[0].contains(VALUE), "{from}");
     }
-    let created = run(&house, &["create"], &flags(port, "env:API_TOKEN", ", env = \"TOKEN\""), &[]);
+    let created = run(&fixture, &["create"], &flags(port, "env:API_TOKEN", ", env = \"TOKEN\""), &[]);
     assert_eq!(created.code, 0, "{created:?}");
     let id = created.out.trim_end();
     let code = format!("{ASK}{}\nprint(sorted(found))", scan());
     sent.lock().unwrap().clear();
-    let said = house.run(&["exec", id, "--", "python3", "-c", &code]);
+    let said = fixture.run(&["exec", id, "--", "python3", "-c", &code]);
     assert_eq!(said.out, "stands in\nTrue False\nFalse True\n[]\n", "{said:?}");
     assert!(sent.lock().unwrap()[0].contains(VALUE));
-    assert_eq!(keeping(&house.state()), Vec::<String>::new());
-    assert_eq!(house.run(&["kill", id]).code, 0);
+    assert_eq!(keeping(&fixture.state()), Vec::<String>::new());
+    assert_eq!(fixture.run(&["kill", id]).code, 0);
 }
 
 #[test]
 fn a_secret_that_cannot_be_read_or_used_is_refused_by_its_name() {
-    let house = House::new().with("PATH", "/usr/bin:/bin").with("EMPTY", "").with("SHORT", "canary");
-    let house = house.with("LINES", &format!("{VALUE}\n{VALUE}"));
-    std::fs::write(house.path("work/token"), VALUE).unwrap();
-    let below = house.path("work/token").display().to_string();
-    let folder = house.path("work").display().to_string();
+    let fixture = Fixture::new().with("PATH", "/usr/bin:/bin").with("EMPTY", "").with("SHORT", "canary");
+    let fixture = fixture.with("LINES", &format!("{VALUE}\n{VALUE}"));
+    std::fs::write(fixture.path("work/token"), VALUE).unwrap();
+    let below = fixture.path("work/token").display().to_string();
+    let folder = fixture.path("work").display().to_string();
     // Its other name is inside.
-    std::fs::write(house.path("linked"), VALUE).unwrap();
-    std::fs::hard_link(house.path("linked"), house.path("work/linked")).unwrap();
-    let linked = house.path("linked").display().to_string();
+    std::fs::write(fixture.path("linked"), VALUE).unwrap();
+    std::fs::hard_link(fixture.path("linked"), fixture.path("work/linked")).unwrap();
+    let linked = fixture.path("linked").display().to_string();
     for (from, why) in [
         ("env:UNSET", "is not set"),
         ("env:EMPTY", "is empty"),
@@ -190,15 +191,15 @@ fn a_secret_that_cannot_be_read_or_used_is_refused_by_its_name() {
         ("command:no-such-program-here", "which is not found"),
         ("command:true", "is empty"),
     ] {
-        let said = run(&house, &["run", "-q", "-w", "."], &flags(1, from, ""), &["--", "true"]);
+        let said = run(&fixture, &["run", "-q", "-w", "."], &flags(1, from, ""), &["--", "true"]);
         assert_eq!(said.code, 126, "{from}: {said:?}");
         assert!(said.err.contains("`secrets.api` cannot be used") && said.err.contains(why), "{from}: {said:?}");
         assert!(said.err.contains("fix: ") && !said.err.contains("canary"), "{from}: {said:?}");
         // A plan reads nothing.
-        let plan = run(&house, &["plan", "-w", "."], &flags(1, from, ""), &["--", "true"]);
+        let plan = run(&fixture, &["plan", "-w", "."], &flags(1, from, ""), &["--", "true"]);
         assert_eq!(plan.code, 0, "{from}: {plan:?}");
     }
-    assert_eq!(keeping(&house.state()), Vec::<String>::new());
+    assert_eq!(keeping(&fixture.state()), Vec::<String>::new());
     // What a policy says that would bring one inside, or could not be held.
     let set = |more: &str| [flags(1, "env:SHORT", more), vec!["--set".into(), "env.pass=[\"SHORT\"]".into()]].concat();
     for (flags, id) in [
@@ -206,7 +207,7 @@ fn a_secret_that_cannot_be_read_or_used_is_refused_by_its_name() {
         (flags(1, "env:UNSET", ", env = \"A\""), ""),
         (flags(1, "env:UNSET", ", as = \"placeholder\""), "secrets/no-placeholder"),
     ] {
-        let plan = run(&house, &["plan"], &flags, &["--", "true"]);
+        let plan = run(&fixture, &["plan"], &flags, &["--", "true"]);
         let refused = !id.is_empty();
         assert_eq!(plan.code == 126, refused, "{id}: {plan:?}");
         assert!(format!("{plan:?}").contains(id), "{id}: {plan:?}");

@@ -6,29 +6,29 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value as Json, json};
 
-use crate::House;
+use crate::Fixture;
 
 /// A server; it ends with this, and its sandboxes with it.
 pub(crate) struct Served<'a> {
-    house: &'a House,
+    fixture: &'a Fixture,
     child: Child,
     pub(crate) address: String,
 }
 
 impl<'a> Served<'a> {
-    pub(crate) fn new(house: &'a House) -> Self {
-        Self::with(house, &[])
+    pub(crate) fn new(fixture: &'a Fixture) -> Self {
+        Self::with(fixture, &[])
     }
 
     /// One that is told more at its start.
-    pub(crate) fn with(house: &'a House, more: &[&str]) -> Self {
+    pub(crate) fn with(fixture: &'a Fixture, more: &[&str]) -> Self {
         let args = [&["serve", "--listen", "127.0.0.1:0"], more].concat();
-        let mut child = house.command(&args).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = fixture.command(&args).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
         let first = told.next().unwrap().unwrap();
         let address = first.strip_prefix("listening on http://").unwrap_or_else(|| panic!("{first}")).to_owned();
         std::thread::spawn(move || for _line in told {});
-        Self { house, child, address }
+        Self { fixture, child, address }
     }
 
     /// Ends it as a crash does: it says good-bye to nobody, and its sandboxes live on.
@@ -43,7 +43,7 @@ impl<'a> Served<'a> {
     }
 
     pub(crate) fn key(&self, name: &str, more: &[&str]) -> String {
-        let said = self.house.run(&[&["keys", "add", "--name", name], more].concat());
+        let said = self.fixture.run(&[&["keys", "add", "--name", name], more].concat());
         assert_eq!(said.code, 0, "{}", said.err);
         said.out.trim().to_owned()
     }
@@ -81,17 +81,17 @@ impl Drop for Served<'_> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         self.child.wait().unwrap();
-        let listed = self.house.run(&["ps", "--json"]).json();
+        let listed = self.fixture.run(&["ps", "--json"]).json();
         for one in listed["sandboxes"].as_array().into_iter().flatten() {
-            self.house.run(&["kill", one["id"].as_str().unwrap()]);
+            self.fixture.run(&["kill", one["id"].as_str().unwrap()]);
         }
     }
 }
 
 #[test]
 fn snapshots_and_forks_begin_as_the_sandbox_was_and_are_their_keys() {
-    let house = &House::new();
-    let served = Served::new(house);
+    let fixture = &Fixture::new();
+    let served = Served::new(fixture);
     let (one, other) = (served.key("one", &[]), served.key("other", &[]));
     let (status, made) = served.ask(&one, "POST /v1/sandboxes", &json!({ "name": "box", "timeout": "5m" }));
     assert_eq!(status, 201, "{made}");
@@ -135,8 +135,8 @@ fn snapshots_and_forks_begin_as_the_sandbox_was_and_are_their_keys() {
 
 #[test]
 fn audit_and_approvals_are_seen_by_whom_they_concern() {
-    let house = &House::new();
-    let served = Served::new(house);
+    let fixture = &Fixture::new();
+    let served = Served::new(fixture);
     let (one, other) = (served.key("one", &[]), served.key("other", &[]));
     let person = served.key("person", &["--operator"]);
     let (status, made) = served.ask(&one, "POST /v1/runs", &json!({ "cmd": ["true"], "timeout": 20 }));
@@ -165,10 +165,10 @@ fn audit_and_approvals_are_seen_by_whom_they_concern() {
 /// Places for questions, and what is remembered, are of one agent: two keys must not be one.
 #[test]
 fn a_question_about_a_destination_is_of_the_key_whose_sandbox_asks() {
-    let house = &House::new();
+    let fixture = &Fixture::new();
     let ask = "version = 1\nextends = \"strict\"\nnet = { mode = \"allow\", unknown = \"ask\" }\nlimits.wall = \"5m\"\nsyscalls.profile = \"default\"\n";
-    std::fs::write(house.path("work/ask.toml"), ask).unwrap();
-    let served = Served::new(house);
+    std::fs::write(fixture.path("work/ask.toml"), ask).unwrap();
+    let served = Served::new(fixture);
     let keys = ["one", "two"].map(|name| served.key(name, &["-p", "ask.toml"]));
     let net = json!({ "mode": "allow", "unknown": "ask" });
     let policy = json!({ "extends": "strict", "net": net, "syscalls": { "profile": "default" } });
@@ -183,7 +183,7 @@ fn a_question_about_a_destination_is_of_the_key_whose_sandbox_asks() {
     }
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let agents = loop {
-        let listed = house.run(&["approvals", "ls", "--json"]).json();
+        let listed = fixture.run(&["approvals", "ls", "--json"]).json();
         let calls = listed["calls"].as_array().unwrap().iter();
         let mut agents: Vec<String> = calls.map(|call| call["agent"].as_str().unwrap().to_owned()).collect();
         agents.sort();
@@ -199,10 +199,10 @@ fn a_question_about_a_destination_is_of_the_key_whose_sandbox_asks() {
 /// What a broker counted is told while its sandbox lives, and stays in the sums of the server after it.
 #[test]
 fn what_brokers_count_is_in_the_metrics() {
-    let house = &House::new();
+    let fixture = &Fixture::new();
     let ceiling = "version = 1\nextends = \"strict\"\nnet = { mode = \"allow\", allow = [\"a.invalid\"] }\nlimits.wall = \"5m\"\nsyscalls.profile = \"default\"\n";
-    std::fs::write(house.path("work/net.toml"), ceiling).unwrap();
-    let served = Served::new(house);
+    std::fs::write(fixture.path("work/net.toml"), ceiling).unwrap();
+    let served = Served::new(fixture);
     let (key, person) = (served.key("one", &["-p", "net.toml"]), served.key("person", &["--operator"]));
     let net = json!({ "mode": "allow", "allow": ["a.invalid"] });
     let policy = json!({ "extends": "strict", "net": net, "syscalls": { "profile": "default" } });
@@ -232,8 +232,8 @@ fn what_brokers_count_is_in_the_metrics() {
 /// With real layers and a freezer: whoever comes first, the sandbox has one end, and of its forks none is lost.
 #[test]
 fn pause_fork_snapshot_and_kill_at_once_have_one_end_and_leave_nothing() {
-    let house = &House::new();
-    let served = &Served::new(house);
+    let fixture = &Fixture::new();
+    let served = &Served::new(fixture);
     let key = &served.key("one", &[]);
     let none = |status: u16| matches!(status, 404 | 409 | 501);
     for round in 0..6 {
@@ -275,17 +275,17 @@ fn pause_fork_snapshot_and_kill_at_once_have_one_end_and_leave_nothing() {
             assert_eq!(served.ask(key, &format!("DELETE /v1/sandboxes/{id}"), &Json::Null).0, 200);
         }
     }
-    assert!(crate::pool::until(|| crate::files_below(&house.state().join("runs")).is_empty()));
+    assert!(crate::pool::until(|| crate::files_below(&fixture.state().join("runs")).is_empty()));
 }
 
 #[test]
 fn a_key_for_a_template_that_is_not_there_is_made_and_warns() {
-    let house = House::new();
-    let said = house.run(&["keys", "add", "--name", "a", "--templates", "base,nosuch"]);
+    let fixture = Fixture::new();
+    let said = fixture.run(&["keys", "add", "--name", "a", "--templates", "base,nosuch"]);
     assert_eq!((said.code, said.out.trim().len()), (0, 44), "{said:?}");
     assert!(said.err.starts_with("warning: no template is called nosuch now;"), "{}", said.err);
-    let said = house.run(&["keys", "add", "--name", "b", "--templates", "base,strict"]);
+    let said = fixture.run(&["keys", "add", "--name", "b", "--templates", "base,strict"]);
     assert_eq!((said.code, said.err.as_str()), (0, ""));
-    let told = house.run(&["keys", "add", "--name", "c", "--templates", "base,nosuch", "--json"]);
+    let told = fixture.run(&["keys", "add", "--name", "c", "--templates", "base,nosuch", "--json"]);
     assert_eq!((&told.json()["missing_templates"], told.err.as_str()), (&json!(["nosuch"]), ""));
 }

@@ -2,22 +2,22 @@
 
 use std::os::unix::fs::symlink;
 
-use super::{CommandOutput, House};
+use super::{CommandOutput, Fixture};
 
 const RW: [&str; 4] = ["--prefer", "limits.disk", "--prefer", "limits.files"];
 
-fn write(house: &House, name: &str, text: &str) {
-    let path = house.path("work").join(name);
+fn write(fixture: &Fixture, name: &str, text: &str) {
+    let path = fixture.path("work").join(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
 }
 
-fn read(house: &House, name: &str) -> String {
-    std::fs::read_to_string(house.path("work").join(name)).unwrap()
+fn read(fixture: &Fixture, name: &str) -> String {
+    std::fs::read_to_string(fixture.path("work").join(name)).unwrap()
 }
 
-fn run(house: &House, options: &[&str], script: &str) -> CommandOutput {
-    house.run(&[&["run"], options, &["--", "sh", "-c", script]].concat())
+fn run(fixture: &Fixture, options: &[&str], script: &str) -> CommandOutput {
+    fixture.run(&[&["run"], options, &["--", "sh", "-c", script]].concat())
 }
 
 /// Two runs by the same command: the first one writes into the policy of both.
@@ -30,81 +30,81 @@ fn a_run_does_not_rewrite_the_policy_of_the_next() {
         )
     };
     for name in ["fumehood.toml", "conf/mine.toml"] {
-        let house = House::new();
-        write(&house, name, text);
+        let fixture = Fixture::new();
+        write(&fixture, name, text);
         let options = |mode| [&["-q", "-p", name, "-w", mode][..], &RW].concat();
-        let live = run(&house, &options(".:rw"), &edit(name));
+        let live = run(&fixture, &options(".:rw"), &edit(name));
         assert!(!live.out.contains("edited") && live.err.contains("Read-only file system"), "{live:?}");
-        assert_eq!((read(&house, name).as_str(), read(&house, "other").as_str()), (text, "x\n"));
+        assert_eq!((read(&fixture, name).as_str(), read(&fixture, "other").as_str()), (text, "x\n"));
         // In a layer it may, and `apply` holds it.
-        std::fs::remove_file(house.path("work/other")).unwrap();
-        let layer = run(&house, &["-q", "-p", name, "-w", "."], &edit(name));
+        std::fs::remove_file(fixture.path("work/other")).unwrap();
+        let layer = run(&fixture, &["-q", "-p", name, "-w", "."], &edit(name));
         assert!(layer.code == 0 && layer.out.contains("edited"), "the control: {layer:?}");
-        let shown = house.run(&["diff"]);
+        let shown = fixture.run(&["diff"]);
         assert!(shown.out.contains("! protected: policy") || shown.out.contains("! protected: a policy"), "{shown:?}");
-        let applied = house.run(&["apply"]);
+        let applied = fixture.run(&["apply"]);
         assert!(applied.code == 1 && applied.err.contains(name), "{applied:?}");
-        assert_eq!(house.run(&["apply", "--", "other"]).code, 0);
-        assert_eq!((read(&house, name).as_str(), read(&house, "other").as_str()), (text, "x\n"));
-        assert!(!house.path("work/ran").exists());
+        assert_eq!(fixture.run(&["apply", "--", "other"]).code, 0);
+        assert_eq!((read(&fixture, name).as_str(), read(&fixture, "other").as_str()), (text, "x\n"));
+        assert!(!fixture.path("work/ran").exists());
     }
 }
 
 #[test]
 fn what_an_extended_policy_says_is_not_rewritten_either_nor_what_a_grant_reaches() {
-    let house = House::new();
-    write(&house, "conf/base.toml", "version = 1\nextends = \"python\"\n");
-    write(&house, "conf/top.toml", "version = 1\nextends = \"./base.toml\"\n");
+    let fixture = Fixture::new();
+    write(&fixture, "conf/base.toml", "version = 1\nextends = \"python\"\n");
+    write(&fixture, "conf/top.toml", "version = 1\nextends = \"./base.toml\"\n");
     let said =
-        run(&house, &[&["-q", "-p", "conf/top.toml", "-w", ".:rw"][..], &RW].concat(), "echo x >> conf/base.toml");
+        run(&fixture, &[&["-q", "-p", "conf/top.toml", "-w", ".:rw"][..], &RW].concat(), "echo x >> conf/base.toml");
     assert!(said.code != 0 && said.err.contains("Read-only file system"), "{said:?}");
-    let grant = house.path("work/conf").display().to_string();
-    let said = run(&house, &[&["-q", "-p", "conf/top.toml", "--write", &grant][..], &RW].concat(), "true");
+    let grant = fixture.path("work/conf").display().to_string();
+    let said = run(&fixture, &[&["-q", "-p", "conf/top.toml", "--write", &grant][..], &RW].concat(), "true");
     assert!(said.code == 126 && said.err.contains("fs.protect"), "{said:?}");
-    let said = run(&house, &[&["-q", "-p", "python", "--write", &grant][..], &RW].concat(), "echo x >> base.toml");
+    let said = run(&fixture, &[&["-q", "-p", "python", "--write", &grant][..], &RW].concat(), "echo x >> base.toml");
     assert_ne!(said.code, 126, "the control: a folder without a policy of this run is granted: {said:?}");
 }
 
 #[test]
 fn a_log_that_the_run_could_write_is_refused() {
-    let house = House::new();
-    std::fs::create_dir(house.path("log")).unwrap();
-    let inside = format!("audit.path={}", house.path("work/new/log").display());
-    let outside = format!("audit.path={}", house.path("log").display());
+    let fixture = Fixture::new();
+    std::fs::create_dir(fixture.path("log")).unwrap();
+    let inside = format!("audit.path={}", fixture.path("work/new/log").display());
+    let outside = format!("audit.path={}", fixture.path("log").display());
     let options = |log| [&["-q", "-w", ".:rw", "--set", log][..], &RW].concat();
-    let said = run(&house, &options(&inside), "true");
+    let said = run(&fixture, &options(&inside), "true");
     assert!(said.code == 126 && said.err.contains("where the log is kept"), "{said:?}");
-    let grant = house.path("work").display().to_string();
-    let said = run(&house, &[&["-q", "--write", &grant, "--set", &inside][..], &RW].concat(), "true");
+    let grant = fixture.path("work").display().to_string();
+    let said = run(&fixture, &[&["-q", "--write", &grant, "--set", &inside][..], &RW].concat(), "true");
     assert!(said.code == 126 && said.err.contains("where the log is kept"), "{said:?}");
-    assert_eq!(run(&house, &options(&outside), "true").code, 0);
-    assert!(house.path("log/audit.jsonl").exists());
+    assert_eq!(run(&fixture, &options(&outside), "true").code, 0);
+    assert!(fixture.path("log/audit.jsonl").exists());
 }
 
 #[test]
 fn a_report_that_the_program_replaced_is_told() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let options = [&["-q", "-w", ".:rw", "--report", "r.json"][..], &RW].concat();
     for script in ["rm r.json; echo '{}' > r.json", "rm r.json", "mv r.json s.json; ln -s s2.json r.json"] {
-        let said = run(&house, &options, script);
+        let said = run(&fixture, &options, script);
         assert!(said.code == 125 && said.err.contains("taken away while the run lasted"), "{script}: {said:?}");
-        drop(std::fs::remove_file(house.path("work/r.json")));
+        drop(std::fs::remove_file(fixture.path("work/r.json")));
     }
     // What only writes to it is written over.
-    let said = run(&house, &options, "echo forged > r.json");
-    assert!(said.code == 0 && read(&house, "r.json").contains("exited"), "{said:?}");
+    let said = run(&fixture, &options, "echo forged > r.json");
+    assert!(said.code == 0 && read(&fixture, "r.json").contains("exited"), "{said:?}");
 }
 
 #[test]
 fn a_link_of_the_workspace_that_leads_into_a_write_grant_is_refused() {
     for mode in [".:ro", ".:overlay"] {
-        let house = House::new();
-        std::fs::create_dir_all(house.path("shared/claude")).unwrap();
-        let grant = house.path("shared").display().to_string();
+        let fixture = Fixture::new();
+        std::fs::create_dir_all(fixture.path("shared/claude")).unwrap();
+        let grant = fixture.path("shared").display().to_string();
         let options = [&["-q", "-w", mode, "--write", &grant][..], &RW].concat();
-        assert_eq!(run(&house, &options, "true").code, 0, "the control");
-        symlink(house.path("shared/claude"), house.path("work/.claude")).unwrap();
-        let said = run(&house, &options, "true");
+        assert_eq!(run(&fixture, &options, "true").code, 0, "the control");
+        symlink(fixture.path("shared/claude"), fixture.path("work/.claude")).unwrap();
+        let said = run(&fixture, &options, "true");
         assert!(said.code == 126 && said.err.contains("would make") && said.err.contains("claude"), "{said:?}");
     }
 }
@@ -112,17 +112,17 @@ fn a_link_of_the_workspace_that_leads_into_a_write_grant_is_refused() {
 #[test]
 fn a_write_grant_in_which_gits_configuration_names_a_program_is_refused() {
     for mode in [".:ro", ".:overlay", ".:rw"] {
-        let house = House::new();
-        std::fs::create_dir_all(house.path("shared/hooks")).unwrap();
-        std::fs::create_dir_all(house.path("work/.git")).unwrap();
-        let grant = house.path("shared").display().to_string();
+        let fixture = Fixture::new();
+        std::fs::create_dir_all(fixture.path("shared/hooks")).unwrap();
+        std::fs::create_dir_all(fixture.path("work/.git")).unwrap();
+        let grant = fixture.path("shared").display().to_string();
         let options = [&["-q", "-w", mode, "--write", &grant][..], &RW].concat();
-        let config = |text: &str| std::fs::write(house.path("work/.git/config"), text).unwrap();
+        let config = |text: &str| std::fs::write(fixture.path("work/.git/config"), text).unwrap();
         config("[core]\n\tbare = false\n");
-        assert_eq!(run(&house, &options, "true").code, 0, "the control");
+        assert_eq!(run(&fixture, &options, "true").code, 0, "the control");
         for named in [format!("hooksPath = {grant}/hooks"), format!("fsmonitor = sh \\\"{grant}/later\\\"")] {
             config(&format!("[core]\n\t{named}\n"));
-            let said = run(&house, &options, "true");
+            let said = run(&fixture, &options, "true");
             assert!(said.code == 126 && said.err.contains("would make"), "{mode} {named}: {said:?}");
         }
     }
@@ -130,31 +130,31 @@ fn a_write_grant_in_which_gits_configuration_names_a_program_is_refused() {
 
 #[test]
 fn a_run_that_makes_control_files_again_and_again_is_ended() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let script = "i=0; while [ $i -lt 2000 ]; do echo x > .envrc; sleep .005; i=$((i+1)); done; echo done";
-    let said = run(&house, &[&["-w", ".:rw"][..], &RW].concat(), script);
+    let said = run(&fixture, &[&["-w", ".:rw"][..], &RW].concat(), script);
     assert!(said.code == 125 && said.err.contains("again and again") && !said.out.contains("done"), "{said:?}");
-    assert!(said.err.contains("changes/") && !house.path("work/.envrc").exists(), "it says where: {said:?}");
-    assert_eq!(house.run(&["discard", "--all"]).code, 0);
-    let left = std::fs::read_dir(house.path("state/changes")).unwrap();
+    assert!(said.err.contains("changes/") && !fixture.path("work/.envrc").exists(), "it says where: {said:?}");
+    assert_eq!(fixture.run(&["discard", "--all"]).code, 0);
+    let left = std::fs::read_dir(fixture.path("state/changes")).unwrap();
     assert!(left.flatten().all(|entry| !entry.file_name().to_string_lossy().ends_with("-aside")));
 }
 
 #[test]
 fn a_workspace_in_a_folder_of_control_files_is_refused_under_rw_and_held_in_a_layer() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for folder in [".config/nvim", ".vscode/x", ".github/hooks", ".husky/_"] {
-        write(&house, &format!("{folder}/config"), "old\n");
+        write(&fixture, &format!("{folder}/config"), "old\n");
         let place = |mode: &str| format!("{folder}{mode}");
-        let said = run(&house, &[&["-q", "-w", &place(":rw")][..], &RW].concat(), "echo new > config");
+        let said = run(&fixture, &[&["-q", "-w", &place(":rw")][..], &RW].concat(), "echo new > config");
         assert!(said.code == 126 && said.err.contains("or lies in one"), "{folder}: {said:?}");
-        assert_eq!(run(&house, &["-q", "-w", &place(":overlay")], "echo new > config").code, 0);
-        let runs = house.run(&["changes", "--json"]).json()["runs"].clone();
-        let said = house.run(&["apply", runs[0]["run"].as_str().unwrap()]);
+        assert_eq!(run(&fixture, &["-q", "-w", &place(":overlay")], "echo new > config").code, 0);
+        let runs = fixture.run(&["changes", "--json"]).json()["runs"].clone();
+        let said = fixture.run(&["apply", runs[0]["run"].as_str().unwrap()]);
         assert!(said.code == 1 && said.err.contains("a folder of control files"), "{folder}: {said:?}");
-        assert_eq!(read(&house, &format!("{folder}/config")), "old\n", "{folder}");
+        assert_eq!(read(&fixture, &format!("{folder}/config")), "old\n", "{folder}");
     }
-    write(&house, ".config/other/config", "old\n");
-    let said = run(&house, &[&["-q", "-w", ".config/other:rw"][..], &RW].concat(), "echo new > config");
-    assert!(said.code == 0 && read(&house, ".config/other/config") == "new\n", "{said:?}");
+    write(&fixture, ".config/other/config", "old\n");
+    let said = run(&fixture, &[&["-q", "-w", ".config/other:rw"][..], &RW].concat(), "echo new > config");
+    assert!(said.code == 0 && read(&fixture, ".config/other/config") == "new\n", "{said:?}");
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::House;
+use crate::Fixture;
 
 const UNITS: [&str; 2] = ["fumehood.service", "fumehood.socket"];
 
@@ -36,17 +36,17 @@ fn words(service: &str) -> Vec<&str> {
 
 /// What `systemd-analyze` complains of; none where it is not installed.
 #[expect(clippy::disallowed_methods, reason = "systemd's own reader is the judge")]
-fn complaints(house: &House, changed: impl Fn(&str) -> String) -> Option<String> {
-    let bin = house.path(".local/bin");
+fn complaints(fixture: &Fixture, changed: impl Fn(&str) -> String) -> Option<String> {
+    let bin = fixture.path(".local/bin");
     std::fs::create_dir_all(&bin).unwrap();
     if !bin.join("fumehood").exists() {
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_fumehood"), bin.join("fumehood")).unwrap();
     }
-    let folder = house.path("units");
+    let folder = fixture.path("units");
     std::fs::create_dir_all(&folder).unwrap();
     let mut command = Command::new("systemd-analyze");
     command.args(["--user", "verify", "--man=no"]).env_clear().env("PATH", "/usr/bin:/bin");
-    command.env("HOME", house.path("")).env("XDG_RUNTIME_DIR", &folder);
+    command.env("HOME", fixture.path("")).env("XDG_RUNTIME_DIR", &folder);
     for name in UNITS {
         std::fs::write(folder.join(name), changed(&unit(name))).unwrap();
         command.arg(folder.join(name));
@@ -64,22 +64,22 @@ fn complaints(house: &House, changed: impl Fn(&str) -> String) -> Option<String>
 
 #[test]
 fn systemd_understands_every_line_of_the_units() {
-    let house = &House::new();
-    let Some(said) = complaints(house, str::to_owned) else {
+    let fixture = &Fixture::new();
+    let Some(said) = complaints(fixture, str::to_owned) else {
         return println!("skip: systemd-analyze is not installed");
     };
     assert_eq!(said, "");
     // The control: a line that it does not know is told.
-    let odd = complaints(house, |unit| unit.replace("[Unit]", "[Unit]\nNoSuchKey=1")).unwrap();
+    let odd = complaints(fixture, |unit| unit.replace("[Unit]", "[Unit]\nNoSuchKey=1")).unwrap();
     assert!(odd.contains("NoSuchKey"), "{odd}");
 }
 
 #[test]
 fn what_the_units_start_is_there_and_is_what_the_pages_say() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let (service, socket) = (unit(UNITS[0]), unit(UNITS[1]));
     let words = words(&service);
-    let said = house.run(&[&words[..1], &["--help"]].concat());
+    let said = fixture.run(&[&words[..1], &["--help"]].concat());
     assert_eq!(said.code, 0, "{said:?}");
     for word in &words[1..] {
         let flag = word.split('=').next().unwrap_or_default();
@@ -93,10 +93,10 @@ fn what_the_units_start_is_there_and_is_what_the_pages_say() {
 }
 
 /// The server as systemd starts it: with a socket as descriptor 3, and a place where it says how it is doing.
-fn activated(house: &House, door: &TcpListener, place: &Path) -> Child {
+fn activated(fixture: &Fixture, door: &TcpListener, place: &Path) -> Child {
     let service = unit(UNITS[0]);
     let start = format!("exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$1\" {}", words(&service).join(" "));
-    let mut command = crate::script(&start, house);
+    let mut command = crate::script(&start, fixture);
     command.env("NOTIFY_SOCKET", place).env("FUMEHOOD_IN_PRIVATE_MOUNTS", "1");
     command.stdin(Stdio::from(OwnedFd::from(door.try_clone().unwrap()))).stderr(Stdio::piped());
     command.spawn().unwrap()
@@ -110,10 +110,10 @@ fn heard(ear: &UnixDatagram) -> String {
 
 #[test]
 fn the_socket_of_systemd_is_taken_over_and_what_waits_at_it_is_answered_by_the_next_server() {
-    let house = &House::new();
+    let fixture = &Fixture::new();
     let door = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = door.local_addr().unwrap();
-    let place = house.path("notify");
+    let place = fixture.path("notify");
     let ear = UnixDatagram::bind(&place).unwrap();
     ear.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     for _server in 0..2 {
@@ -121,7 +121,7 @@ fn the_socket_of_systemd_is_taken_over_and_what_waits_at_it_is_answered_by_the_n
         let mut first = TcpStream::connect(at).unwrap();
         first.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         first.write_all(format!("GET /health HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
-        let mut server = activated(house, &door, &place);
+        let mut server = activated(fixture, &door, &place);
         assert_eq!(heard(&ear), "READY=1");
         let mut answer = String::new();
         first.read_to_string(&mut answer).unwrap();

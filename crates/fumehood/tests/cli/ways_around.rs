@@ -1,6 +1,6 @@
 //! Ways around what a plan says, each seen to work once: what is held now, and that the same work passes where it may.
 
-use crate::House;
+use crate::Fixture;
 
 const PREFER: [&str; 4] = ["--prefer", "limits.disk", "--prefer", "limits.files"];
 
@@ -11,14 +11,14 @@ fn copy_and_execute(to: &str, from: &str) -> String {
 
 #[test]
 fn what_can_be_written_cannot_be_executed_through_another_place() {
-    let house = House::new();
-    std::fs::create_dir_all(house.path("work/tree/out")).unwrap();
+    let fixture = Fixture::new();
+    std::fs::create_dir_all(fixture.path("work/tree/out")).unwrap();
     // As root the process tier gives up its rights, and writes to nothing of root's.
     for folder in ["work/tree", "work/tree/out"] {
-        let owned = std::os::unix::fs::chown(house.path(folder), Some(1000), Some(1000));
+        let owned = std::os::unix::fs::chown(fixture.path(folder), Some(1000), Some(1000));
         drop(owned.or_else(|refused| if refused.raw_os_error() == Some(1) { Ok(()) } else { Err(refused) }));
     }
-    let tree = house.path("work/tree").to_str().unwrap().to_owned();
+    let tree = fixture.path("work/tree").to_str().unwrap().to_owned();
     let shown_twice = |noexec: &str| {
         let write = format!("{tree}:/w");
         let set = format!("fs.noexec={noexec}");
@@ -26,7 +26,7 @@ fn what_can_be_written_cannot_be_executed_through_another_place() {
         let mut args = vec!["run", "-q", "--write", &write, "--read", &tree, "--set", &set];
         args.extend(PREFER);
         args.extend(["--", "sh", "-c", &script]);
-        house.run(&args).code
+        fixture.run(&args).code
     };
     assert_eq!(shown_twice("true"), 70, "written through one mount, executed through the other");
     assert_eq!(shown_twice("false"), 0, "where it may be executed, it is");
@@ -36,7 +36,7 @@ fn what_can_be_written_cannot_be_executed_through_another_place() {
         let mut args = vec!["run", "-q", "--tier", "process", "--read", &tree, "--write", &out, "--set", &set];
         args.extend(PREFER);
         args.extend(["--", "sh", "-c", &script]);
-        house.run(&args).code
+        fixture.run(&args).code
     };
     assert_eq!(below("true"), 70, "Landlock adds the rights of a path up");
     assert_eq!(below("false"), 0);
@@ -44,19 +44,19 @@ fn what_can_be_written_cannot_be_executed_through_another_place() {
 
 #[test]
 fn a_writable_place_among_the_hosts_programs_is_refused_where_nothing_writable_may_be_executed() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for tier in ["container", "process"] {
         let mut args = vec!["run", "-q", "--tier", tier, "--set", "net.mode=none", "--write", "/usr/src"];
         args.extend(PREFER);
         args.extend(["--", "true"]);
-        let run = house.run(&args);
+        let run = fixture.run(&args);
         assert_eq!(run.code, 126, "{tier}: {run:?}");
     }
 }
 
 #[test]
 fn a_memory_file_cannot_be_executed_where_nothing_writable_may_be() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let program = "import os, sys
 try:
     fd = os.memfd_create('m', 0)
@@ -66,7 +66,7 @@ os.write(fd, open('/bin/true', 'rb').read())
 os.execv(f'/proc/self/fd/{fd}', ['true'])";
     let run = |noexec: &str| {
         let set = format!("fs.noexec={noexec}");
-        house.run(&["run", "-q", "--set", &set, "--lang", "python", "--code", program]).code
+        fixture.run(&["run", "-q", "--set", &set, "--lang", "python", "--code", program]).code
     };
     assert_eq!((run("true"), run("false")), (70, 0));
 }
@@ -88,8 +88,8 @@ def give(users): return said(os.setxattr, file, 'system.posix_acl_access', acl(u
 def have(flags): return said(mmap.mmap, -1, 1 << 21, flags=flags)
 print(give(100), give(8000), have(0x22), have(0x40022 | 13 << 26))
 os.unlink(file)";
-    let house = House::new();
-    let inside = house.run(&["run", "-q", "--set", "syscalls.profile=python", "--lang", "python", "--code", program]);
+    let fixture = Fixture::new();
+    let inside = fixture.run(&["run", "-q", "--set", "syscalls.profile=python", "--lang", "python", "--code", program]);
     assert_eq!(inside.out, "0 28 0 12\n", "{inside:?}");
     let file = format!("/dev/shm/fumehood-test-{}", std::process::id());
     #[expect(clippy::disallowed_methods, reason = "what the same program has without a sandbox")]
@@ -99,36 +99,36 @@ os.unlink(file)";
 
 #[test]
 fn what_the_guest_needs_cannot_be_denied_and_what_a_clause_narrows_cannot_be_allowed() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for call in ["kill", "wait4", "prctl", "ppoll"] {
-        let run = house.run(&["run", "-q", "--set", &format!("syscalls.deny=[\"{call}\"]"), "--", "true"]);
+        let run = fixture.run(&["run", "-q", "--set", &format!("syscalls.deny=[\"{call}\"]"), "--", "true"]);
         assert_eq!(run.code, 126, "{call}: {run:?}");
         assert!(run.err.contains(call), "{run:?}");
     }
     for call in ["shmget", "prlimit64"] {
         let set = format!("syscalls.allow=[\"{call}\"]");
-        let process = house.run(&["run", "-q", "--tier", "process", "--set", &set, "--", "true"]);
+        let process = fixture.run(&["run", "-q", "--tier", "process", "--set", &set, "--", "true"]);
         assert_eq!(process.code, 126, "{call}: {process:?}");
-        let container = house.run(&["run", "-q", "--set", &set, "--", "true"]);
+        let container = fixture.run(&["run", "-q", "--set", &set, "--", "true"]);
         assert_eq!(container.code, 0, "{call}: {container:?}");
     }
     let only = "fs.exec=[\"/usr/bin/true\"]";
-    let run = house.run(&["run", "-q", "--set", only, "--set", "syscalls.allow=[\"memfd_create\"]", "--", "true"]);
+    let run = fixture.run(&["run", "-q", "--set", only, "--set", "syscalls.allow=[\"memfd_create\"]", "--", "true"]);
     assert_eq!(run.code, 126, "{run:?}");
 }
 
 #[test]
 fn what_is_hidden_is_covered_before_anything_looks_at_it() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for number in 0..600 {
-        let folder = house.path(&format!("work/{number}"));
+        let folder = fixture.path(&format!("work/{number}"));
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join(".env"), "secret\n").unwrap();
     }
-    std::fs::create_dir(house.path("other")).unwrap();
-    let grant = format!("{}:/workspace/599", house.path("other").to_str().unwrap());
+    std::fs::create_dir(fixture.path("other")).unwrap();
+    let grant = format!("{}:/workspace/599", fixture.path("other").to_str().unwrap());
     for _ in 0..5 {
-        let hidden = house.run(&[
+        let hidden = fixture.run(&[
             "run",
             "-q",
             "-w",
@@ -144,25 +144,25 @@ fn what_is_hidden_is_covered_before_anything_looks_at_it() {
         ]);
         assert!(!hidden.out.contains("secret"), "{hidden:?}");
     }
-    let shown = house.run(&["run", "-q", "-w", ".", "--", "sh", "-c", "cat /workspace/*/.env | head -1"]);
+    let shown = fixture.run(&["run", "-q", "-w", ".", "--", "sh", "-c", "cat /workspace/*/.env | head -1"]);
     assert_eq!(shown.out, "secret\n", "{shown:?}");
 }
 
 #[test]
 fn a_link_that_cannot_be_hidden_is_a_refusal_before_anything_runs() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for name in ["work", "grant"] {
-        std::fs::create_dir_all(house.path(name)).unwrap();
-        std::fs::write(house.path(name).join("a.pem"), "secret\n").unwrap();
-        std::os::unix::fs::symlink("a.pem", house.path(name).join("link.pem")).unwrap();
+        std::fs::create_dir_all(fixture.path(name)).unwrap();
+        std::fs::write(fixture.path(name).join("a.pem"), "secret\n").unwrap();
+        std::os::unix::fs::symlink("a.pem", fixture.path(name).join("link.pem")).unwrap();
     }
-    let grant = house.path("grant");
+    let grant = fixture.path("grant");
     let grant = grant.to_str().unwrap();
     let script = format!("cat {grant}/a.pem /workspace/a.pem; ls {grant} /workspace");
     let run = |command: &str, glob: &str, shown: &[&str]| {
         let set = format!("fs.hide=[\"{glob}\"]");
         let program: &[&str] = if command == "run" { &["--", "sh", "-c", &script] } else { &[] };
-        house.run(&[&[command, "--set", &set], shown, program].concat())
+        fixture.run(&[&[command, "--set", &set], shown, program].concat())
     };
     for command in ["plan", "run"] {
         let refused = run(command, "**/*.pem", &["--read", grant]);
@@ -179,12 +179,12 @@ fn a_link_that_cannot_be_hidden_is_a_refusal_before_anything_runs() {
 
 #[test]
 fn what_is_granted_is_not_hidden_by_its_own_name() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for name in ["work/sub", "grant/sub", "other"] {
-        std::fs::create_dir_all(house.path(name)).unwrap();
-        std::fs::write(house.path(name).join(".env"), "secret\n").unwrap();
+        std::fs::create_dir_all(fixture.path(name)).unwrap();
+        std::fs::write(fixture.path(name).join(".env"), "secret\n").unwrap();
     }
-    let path = |name: &str| house.path(name).to_str().unwrap().to_owned();
+    let path = |name: &str| fixture.path(name).to_str().unwrap().to_owned();
     let (grant, file) = (path("grant"), path("other/.env"));
     let in_workspace = format!("{}:/workspace/sub", path("other"));
     let in_grant = format!("{}:{grant}/sub", path("other"));
@@ -192,7 +192,7 @@ fn what_is_granted_is_not_hidden_by_its_own_name() {
         let set = format!("fs.hide=[\"{glob}\"]");
         let script = format!("cat {grant}/.env {grant}/sub/.env {file} /workspace/sub/.env .env");
         let program: &[&str] = if command == "run" { &["--", "sh", "-c", &script] } else { &[] };
-        house.run(&[&[command, "--set", &set], shown, program].concat())
+        fixture.run(&[&[command, "--set", &set], shown, program].concat())
     };
     for command in ["plan", "run"] {
         for (glob, shown) in [
@@ -219,9 +219,9 @@ fn what_is_granted_is_not_hidden_by_its_own_name() {
 
 #[test]
 fn a_read_only_grant_in_a_writable_one_is_held() {
-    let house = House::new();
-    std::fs::create_dir_all(house.path("work/tree/ro")).unwrap();
-    let (tree, ro) = (house.path("work/tree"), house.path("work/tree/ro"));
+    let fixture = Fixture::new();
+    std::fs::create_dir_all(fixture.path("work/tree/ro")).unwrap();
+    let (tree, ro) = (fixture.path("work/tree"), fixture.path("work/tree/ro"));
     let (tree, ro) = (tree.to_str().unwrap(), ro.to_str().unwrap());
     let run = |args: &[&str]| {
         let script = format!("touch {ro}/new && exit 60; exit 0");
@@ -229,7 +229,7 @@ fn a_read_only_grant_in_a_writable_one_is_held() {
         all.extend(args);
         all.extend(PREFER);
         all.extend(["--", "sh", "-c", &script]);
-        house.run(&all).code
+        fixture.run(&all).code
     };
     assert_eq!(run(&["--read", ro, "--write", tree]), 0, "whatever the order of the flags, it lies on top");
     assert_eq!(run(&["--write", tree, "--read", ro]), 0);
@@ -239,59 +239,59 @@ fn a_read_only_grant_in_a_writable_one_is_held() {
 
 #[test]
 fn a_session_keyring_that_was_revoked_keeps_nobody_from_running() {
-    let house = House::new();
+    let fixture = Fixture::new();
     // KEYCTL_JOIN_SESSION_KEYRING and KEYCTL_REVOKE of the session's, then the product.
     let script = "import ctypes, os, sys
 libc = ctypes.CDLL(None)
 if libc.syscall(250, 1, 0) < 0 or libc.syscall(250, 3, ctypes.c_int(-3)) < 0: sys.exit(77)
 os.execv(sys.argv[1], [sys.argv[1], 'run', '-q', '--', 'true'])";
-    let mut command = house.command::<&str>(&[]);
+    let mut command = fixture.command::<&str>(&[]);
     let product = command.get_program().to_owned();
-    command = crate::python(&house, script, &product);
+    command = crate::python(&fixture, script, &product);
     let ended = command.output().unwrap();
-    assert_eq!(house.said(&ended).code, 0, "{:?}", house.said(&ended));
+    assert_eq!(fixture.said(&ended).code, 0, "{:?}", fixture.said(&ended));
 }
 
 #[test]
 fn a_folder_that_is_granted_for_reading_and_for_writing_can_be_written() {
-    let house = House::new();
-    std::fs::create_dir(house.path("work/both")).unwrap();
+    let fixture = Fixture::new();
+    std::fs::create_dir(fixture.path("work/both")).unwrap();
     let prefer = ["--prefer", "limits.disk", "--prefer", "limits.files"];
     for grants in [["--read", "both", "--write", "both"], ["--write", "both", "--read", "both"]] {
         let script =
-            ["--", "sh", "-c", "echo x >> \"$0\"/file", house.path("work/both").to_str().unwrap()].map(str::to_owned);
+            ["--", "sh", "-c", "echo x >> \"$0\"/file", fixture.path("work/both").to_str().unwrap()].map(str::to_owned);
         let args: Vec<String> =
             ["run"].iter().chain(&grants).chain(&prefer).map(|word| (*word).to_owned()).chain(script).collect();
-        let said = house.run(&args);
+        let said = fixture.run(&args);
         assert_eq!(said.code, 0, "{said:?}");
     }
-    assert_eq!(std::fs::read_to_string(house.path("work/both/file")).unwrap(), "x\nx\n");
+    assert_eq!(std::fs::read_to_string(fixture.path("work/both/file")).unwrap(), "x\nx\n");
 }
 
 #[test]
 fn the_preset_for_agents_says_how_it_wants_a_workspace_that_is_written_in_place() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let write = ["--", "sh", "-c", "echo x > made"];
-    let said = house.run(&[&["run", "-p", "coding-agent", "-w", ".:rw"], &write[..]].concat());
+    let said = fixture.run(&[&["run", "-p", "coding-agent", "-w", ".:rw"], &write[..]].concat());
     assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(std::fs::read_to_string(house.path("work/made")).unwrap(), "x\n");
+    assert_eq!(std::fs::read_to_string(fixture.path("work/made")).unwrap(), "x\n");
     let told = said.err.matches("limits.disk").count();
     assert!(told <= 1, "told once: {said:?}");
     // The control: what is demanded is refused where the file system has no quota.
     let demanded =
-        house.run(&[&["run", "-p", "coding-agent", "-w", ".:rw", "--set", "prefer=[]"], &write[..]].concat());
+        fixture.run(&[&["run", "-p", "coding-agent", "-w", ".:rw", "--set", "prefer=[]"], &write[..]].concat());
     assert_eq!(demanded.code, if told == 1 { 126 } else { 0 }, "{demanded:?}");
 }
 
 #[test]
 fn an_absolute_path_to_be_hidden_that_lies_in_nothing_shown_is_a_mistake() {
-    let house = House::new();
-    std::fs::create_dir(house.path("grant")).unwrap();
-    std::fs::write(house.path("grant/key.pem"), "secret\n").unwrap();
-    let grant = house.path("grant").to_str().unwrap().to_owned();
+    let fixture = Fixture::new();
+    std::fs::create_dir(fixture.path("grant")).unwrap();
+    std::fs::write(fixture.path("grant/key.pem"), "secret\n").unwrap();
+    let grant = fixture.path("grant").to_str().unwrap().to_owned();
     let run = |command: &str, path: &str| {
         let hide = format!("fs.hide=[\"{path}\"]");
-        house.run(&[command, "--read", &grant, "--set", &hide, "--", "cat", &format!("{grant}/key.pem")])
+        fixture.run(&[command, "--read", &grant, "--set", &hide, "--", "cat", &format!("{grant}/key.pem")])
     };
     for command in ["plan", "run"] {
         for path in [format!("{grant}2/key.pem"), "/nowhere/**/*.pem".to_owned()] {
@@ -307,34 +307,34 @@ fn an_absolute_path_to_be_hidden_that_lies_in_nothing_shown_is_a_mistake() {
 }
 
 /// An executable of this name below the test's own folder, first in the caller's `PATH`.
-fn own_toolchain(house: House) -> House {
+fn own_toolchain(fixture: Fixture) -> Fixture {
     use std::os::unix::fs::PermissionsExt as _;
-    let folder = house.path("tools/bin");
+    let folder = fixture.path("tools/bin");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("python3"), "#!/bin/sh\necho own\n").unwrap();
     std::fs::set_permissions(folder.join("python3"), std::fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", folder.display());
-    house.with("PATH", &path)
+    fixture.with("PATH", &path)
 }
 
 #[test]
 fn a_toolchain_of_the_callers_that_is_another_inside_is_told() {
-    let house = own_toolchain(House::new());
-    let folder = house.path("tools/bin").to_str().unwrap().to_owned();
+    let fixture = own_toolchain(Fixture::new());
+    let folder = fixture.path("tools/bin").to_str().unwrap().to_owned();
     let words = "`python3` is `/usr/bin/python3` inside, and `$DIR/tools/bin/python3` where you stand";
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     for args in [&["--", "python3", "-c", "print(6 * 7)"][..], &["--lang", "python", "--code", "print(6 * 7)"]] {
-        let said = house.run(&[&["run"][..], args].concat());
+        let said = fixture.run(&[&["run"][..], args].concat());
         assert!(said.out == "42\n" && one_line(&said.err).contains(words), "{said:?}");
-        assert!(one_line(&house.run(&[&["plan"][..], args].concat()).out).contains(words));
+        assert!(one_line(&fixture.run(&[&["plan"][..], args].concat()).out).contains(words));
     }
     // What the words say to do, and what is the same program anyhow.
     let path = format!("PATH={folder}:/usr/bin:/bin");
     let granted =
-        house.run(&["run", "--read", &folder, "--set", "fs.noexec=false", "--env", &path, "--", "python3", "-V"]);
+        fixture.run(&["run", "--read", &folder, "--set", "fs.noexec=false", "--env", &path, "--", "python3", "-V"]);
     assert!(granted.out == "own\n" && !one_line(&granted.err).contains("where you stand"), "{granted:?}");
     for args in [["run", "--", "true"], ["run", "--", "/usr/bin/true"]] {
-        let said = house.run(&args);
+        let said = fixture.run(&args);
         assert!(said.code == 0 && !one_line(&said.err).contains("where you stand"), "{said:?}");
     }
 }

@@ -16,7 +16,7 @@ use crate::engine::{BoxFuture, CallResult, Engine, Run, ToolRequest, ToolRoute, 
 use crate::record::{Event, Record};
 
 #[derive(Debug)]
-struct House(Approvals, Arc<std::sync::Mutex<Vec<String>>>);
+struct Fixture(Approvals, Arc<std::sync::Mutex<Vec<String>>>);
 
 #[derive(Debug)]
 struct Nowhere;
@@ -27,7 +27,7 @@ impl Record for Nowhere {
     }
 }
 
-impl Engine for House {
+impl Engine for Fixture {
     fn check(&self, tool: &str, args: Json, _: &Caller, _: Option<&ToolFacts>) -> Verdict {
         let decision = match tool {
             "open" => Decision::Allow,
@@ -106,7 +106,7 @@ impl End {
         let approvals = Approvals::open(dir.path()).unwrap();
         let caller = Caller { agent: "local".into(), session: "p".into(), key: None };
         let ended = Arc::default();
-        let engine = Arc::new(House(approvals.clone(), Arc::clone(&ended)));
+        let engine = Arc::new(Fixture(approvals.clone(), Arc::clone(&ended)));
         let pipe = Pipe { engine, caller, answers, hello: json!({ "ready": true }) };
         let (near, far) = tokio::io::duplex(1 << 16);
         let (input, output) = tokio::io::split(far);

@@ -10,7 +10,7 @@ use sys::command::Command;
 
 use super::*;
 
-struct House {
+struct Fixture {
     folder: tempfile::TempDir,
     store: Store,
     tools: Tools,
@@ -49,7 +49,7 @@ cp "$TMPDIR/arguments" "$prefix/arguments"
 /// Where a test's own programs are shown inside: `/tmp` is the sandbox's.
 const PLACE: &str = "/var/tmp";
 
-fn house() -> House {
+fn fixture() -> Fixture {
     let folder = tempfile::tempdir_in(PLACE).unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = |name: &str, text: &str| {
@@ -66,10 +66,10 @@ fn house() -> House {
     let env: BTreeMap<_, _> = env.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
     let caller = Environment::new(None, env, rustix::process::geteuid().as_raw());
     let tools = Tools { python, npm, limit: Duration::from_secs(30), ..Tools::new(&caller) };
-    House { store: Store::new(&state), folder, tools }
+    Fixture { store: Store::new(&state), folder, tools }
 }
 
-impl House {
+impl Fixture {
     fn source(&self, text: &str) -> Source {
         let path = self.folder.path().join("template.toml");
         fs::write(&path, text).unwrap();
@@ -88,56 +88,56 @@ const NUMPY: &str = "policy = [\"python\"]\nenv.A = \"1\"\n[packages]\npip = [\"
 
 #[test]
 fn a_template_is_made_once_and_kept_by_its_content() {
-    let house = house();
-    let made = house.store.build("one", &house.source(NUMPY), &house.tools).unwrap();
-    let again = house.store.build("two", &house.source(NUMPY), &house.tools).unwrap();
+    let fixture = fixture();
+    let made = fixture.store.build("one", &fixture.source(NUMPY), &fixture.tools).unwrap();
+    let again = fixture.store.build("two", &fixture.source(NUMPY), &fixture.tools).unwrap();
     assert_eq!((again.built_ms, &again.digest, again.name.as_str()), (made.built_ms, &made.digest, "two"));
-    assert_eq!(house.store.find("one").unwrap(), made);
+    assert_eq!(fixture.store.find("one").unwrap(), made);
     assert_eq!(made.installed, ["numpy==2.4.6"]);
-    let other = house.store.build("one", &house.source(&NUMPY.replace("\"1\"", "\"2\"")), &house.tools).unwrap();
+    let other = fixture.store.build("one", &fixture.source(&NUMPY.replace("\"1\"", "\"2\"")), &fixture.tools).unwrap();
     assert_ne!(other.digest, made.digest);
-    assert_eq!(house.left().len(), 3, "{:?}", house.left());
+    assert_eq!(fixture.left().len(), 3, "{:?}", fixture.left());
     let live = [("box".to_owned(), "two:latest".to_owned())];
-    assert!(matches!(house.store.remove("two", &live), Err(TemplateError::Used { by, .. }) if by == ["box"]));
-    house.store.remove("two", &[("box".to_owned(), "other".to_owned())]).unwrap();
-    assert_eq!(house.left(), [other.digest.as_str(), "names"], "nothing leads to it any more");
-    assert!(matches!(house.store.find("two"), Err(TemplateError::Unknown(_))));
-    assert!(matches!(house.store.remove("two", &[]), Err(TemplateError::Unknown(_))));
+    assert!(matches!(fixture.store.remove("two", &live), Err(TemplateError::Used { by, .. }) if by == ["box"]));
+    fixture.store.remove("two", &[("box".to_owned(), "other".to_owned())]).unwrap();
+    assert_eq!(fixture.left(), [other.digest.as_str(), "names"], "nothing leads to it any more");
+    assert!(matches!(fixture.store.find("two"), Err(TemplateError::Unknown(_))));
+    assert!(matches!(fixture.store.remove("two", &[]), Err(TemplateError::Unknown(_))));
 }
 
 #[test]
 fn what_is_not_kept_leaves_nothing_and_takes_nothing_from_a_name_that_leads_to_the_same() {
-    let house = house();
-    let made = |name: &str| drop(house.store.make(name, &house.source(NUMPY), &house.tools).unwrap());
+    let fixture = fixture();
+    let made = |name: &str| drop(fixture.store.make(name, &fixture.source(NUMPY), &fixture.tools).unwrap());
     made("one");
-    assert_eq!(house.left(), ["names"]);
-    let kept = house.store.build("two", &house.source(NUMPY), &house.tools).unwrap();
+    assert_eq!(fixture.left(), ["names"]);
+    let kept = fixture.store.build("two", &fixture.source(NUMPY), &fixture.tools).unwrap();
     made("one");
     made("two");
-    assert_eq!(house.store.find("two").unwrap(), kept);
+    assert_eq!(fixture.store.find("two").unwrap(), kept);
     assert!(kept.folder().unwrap().join(RECORD).exists());
-    assert!(matches!(house.store.find("one"), Err(TemplateError::Unknown(_))));
+    assert!(matches!(fixture.store.find("one"), Err(TemplateError::Unknown(_))));
 }
 
 #[test]
 fn two_names_for_one_thing_keep_it_until_both_are_gone() {
-    let house = house();
+    let fixture = fixture();
     for name in ["one", "two"] {
-        house.store.build(name, &house.source(NUMPY), &house.tools).unwrap();
+        fixture.store.build(name, &fixture.source(NUMPY), &fixture.tools).unwrap();
     }
     // One who lives by the other name is shown the same folder.
     let live = [("box".to_owned(), "two".to_owned())];
-    assert!(matches!(house.store.remove("one", &live), Err(TemplateError::Used { .. })));
-    house.store.remove("one", &[]).unwrap();
-    assert_eq!(house.store.find("two").unwrap().installed.len(), 1);
-    let names: Vec<_> = house.store.list().unwrap().into_iter().map(|template| template.name).collect();
+    assert!(matches!(fixture.store.remove("one", &live), Err(TemplateError::Used { .. })));
+    fixture.store.remove("one", &[]).unwrap();
+    assert_eq!(fixture.store.find("two").unwrap().installed.len(), 1);
+    let names: Vec<_> = fixture.store.list().unwrap().into_iter().map(|template| template.name).collect();
     assert_eq!(names, ["base", "two"]);
 }
 
 #[test]
 fn what_is_made_is_readable_for_all_and_names_the_place_where_it_is_seen() {
-    let house = house();
-    let made = house.store.build("one", &house.source(NUMPY), &house.tools).unwrap();
+    let fixture = fixture();
+    let made = fixture.store.build("one", &fixture.source(NUMPY), &fixture.tools).unwrap();
     let folder = made.folder.unwrap();
     let tool = folder.join("venv/bin/tool");
     assert_eq!(fs::read_to_string(&tool).unwrap(), format!("#!{INSIDE}/venv/bin/python3\nprint(1)\n"));
@@ -150,9 +150,9 @@ fn what_is_made_is_readable_for_all_and_names_the_place_where_it_is_seen() {
 
 #[test]
 fn npm_runs_no_script_and_its_packages_are_found_first() {
-    let house = house();
+    let fixture = fixture();
     let text = "[packages]\nnpm = [\"typescript@5\"]\npip = [\"six\"]\n";
-    let made = house.store.build("one", &house.source(text), &house.tools).unwrap();
+    let made = fixture.store.build("one", &fixture.source(text), &fixture.tools).unwrap();
     assert_eq!(made.installed, ["numpy==2.4.6", "typescript@5.0.2"]);
     let folder = made.folder().unwrap();
     let arguments = fs::read_to_string(folder.join("node/arguments")).unwrap();
@@ -172,25 +172,25 @@ fn npm_runs_no_script_and_its_packages_are_found_first() {
 /// A client that whoever answered it has taken over: what it could do to the caller. It leaves what came of it in its folder.
 const TAKEN: &str = r#"#!/bin/bash
 for word; do [ "$last" = --prefix ] && prefix=$word; last=$word; done
-cat HOUSE/secret > "$prefix/read" 2>/dev/null
-echo planted > HOUSE/planted 2>/dev/null
+cat FOLDER/secret > "$prefix/read" 2>/dev/null
+echo planted > FOLDER/planted 2>/dev/null
 (exec 3<>/dev/tcp/127.0.0.1/PORT) 2>/dev/null && echo connected > "$prefix/connected"
 printf '#!/bin/sh\necho executed' > "$prefix/written"; chmod 755 "$prefix/written"
 "$prefix/written" > "$prefix/executed" 2>/dev/null
-ln -s HOUSE/secret "$prefix/../template.json" 2>/dev/null && echo linked > "$prefix/linked"
-mkdir -p "$prefix/node_modules" && ln -s HOUSE/secret "$prefix/node_modules/.package-lock.json"
+ln -s FOLDER/secret "$prefix/../template.json" 2>/dev/null && echo linked > "$prefix/linked"
+mkdir -p "$prefix/node_modules" && ln -s FOLDER/secret "$prefix/node_modules/.package-lock.json"
 echo "$CALLERS" > "$prefix/variable"
 exit 0
 "#;
 
 #[test]
 fn a_client_that_was_taken_over_reaches_nothing_of_the_caller() {
-    let house = house();
-    let folder = house.folder.path();
+    let fixture = fixture();
+    let folder = fixture.folder.path();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     fs::write(folder.join("secret"), "{\"packages\": {\"secret\": {\"version\": \"1\"}}}").unwrap();
-    fs::write(folder.join("npm"), TAKEN.replace("HOUSE", folder.to_str().unwrap()).replace("PORT", &port)).unwrap();
+    fs::write(folder.join("npm"), TAKEN.replace("FOLDER", folder.to_str().unwrap()).replace("PORT", &port)).unwrap();
     let found = |prefix: &Path| {
         let text = |name: &str| fs::read_to_string(prefix.join(name)).unwrap_or_default().trim().to_owned();
         ["read", "connected", "executed", "linked", "variable"].map(text).map(|text| !text.is_empty())
@@ -204,35 +204,35 @@ fn a_client_that_was_taken_over_reaches_nothing_of_the_caller() {
     assert_eq!((found(&plain), folder.join("planted").exists()), ([true; 5], true));
     fs::remove_file(folder.join("planted")).unwrap();
 
-    let mut tools = house.tools.clone();
+    let mut tools = fixture.tools.clone();
     tools.caller.env.insert("CALLERS".into(), "x".into());
-    let made = house.store.build("one", &house.source("packages.npm = [\"x\"]"), &tools).unwrap();
+    let made = fixture.store.build("one", &fixture.source("packages.npm = [\"x\"]"), &tools).unwrap();
     assert_eq!((found(&made.folder().unwrap().join("node")), folder.join("planted").exists()), ([false; 5], false));
     assert!(made.installed.is_empty(), "a link leads the reader of its list to no file of the host: {made:?}");
 }
 
 #[test]
 fn without_a_way_to_hold_it_a_registry_is_not_asked() {
-    let house = house();
-    let mut tools = house.tools.clone();
+    let fixture = fixture();
+    let mut tools = fixture.tools.clone();
     tools.caller.env.remove(std::ffi::OsStr::new("npm_config_offline"));
-    let source = house.source("packages.npm = [\"x\"]");
+    let source = fixture.source("packages.npm = [\"x\"]");
     // Without a broker there is no network by name, and none is taken instead.
-    let error = house.store.build("one", &source, &tools).unwrap_err();
+    let error = fixture.store.build("one", &source, &tools).unwrap_err();
     assert!(matches!(error.error(), sandbox::Error::Failed(faults) if faults[0].id == "net/no-program"), "{error:?}");
     // A way out that the broker does not know is refused by its name.
     tools.caller.env.insert("https_proxy".into(), "socks5://127.0.0.1:1080".into());
-    let error = house.store.build("one", &source, &tools).unwrap_err();
+    let error = fixture.store.build("one", &source, &tools).unwrap_err();
     assert!(error.error().is_refusal() && error.fault().id == "template/sandbox", "{error:?}");
-    assert_eq!(house.left(), ["names"]);
+    assert_eq!(fixture.left(), ["names"]);
 }
 
 #[test]
 fn layers_show_it_and_put_its_programs_first() {
-    let house = house();
-    fs::write(house.folder.path().join("x.py"), "x").unwrap();
+    let fixture = fixture();
+    fs::write(fixture.folder.path().join("x.py"), "x").unwrap();
     let text = format!("{NUMPY}[files]\n\"/opt/x.py\" = \"x.py\"\n");
-    let made = house.store.build("one", &house.source(&text), &house.tools).unwrap();
+    let made = fixture.store.build("one", &fixture.source(&text), &fixture.tools).unwrap();
     let folder = made.folder.clone().unwrap().display().to_string();
     let flag = |name: &str, value: String| PolicyLayer::Flag { name: name.to_owned(), value };
     let expected = vec![
@@ -244,30 +244,30 @@ fn layers_show_it_and_put_its_programs_first() {
     ];
     assert_eq!(made.layers(), expected);
     assert_eq!(fs::read_to_string(format!("{folder}/files/0")).unwrap(), "x");
-    fs::write(house.folder.path().join("x.py"), "y").unwrap();
-    let changed = house.store.build("one", &house.source(&text), &house.tools).unwrap();
+    fs::write(fixture.folder.path().join("x.py"), "y").unwrap();
+    let changed = fixture.store.build("one", &fixture.source(&text), &fixture.tools).unwrap();
     assert_ne!(changed.digest, made.digest, "a file is part of the content");
-    assert_eq!(house.store.find("base").unwrap().layers(), []);
+    assert_eq!(fixture.store.find("base").unwrap().layers(), []);
 }
 
 #[test]
 fn a_build_that_fails_leaves_nothing_and_says_why() {
-    let house = house();
-    let broken = house.source("packages.pip = [\"broken\"]");
-    let error = house.store.build("one", &broken, &house.tools).unwrap_err();
+    let fixture = fixture();
+    let broken = fixture.source("packages.pip = [\"broken\"]");
+    let error = fixture.store.build("one", &broken, &fixture.tools).unwrap_err();
     assert!(error.to_string().contains("ERROR: no such version"), "{error}");
-    assert_eq!(house.left(), ["names"]);
-    let none = Tools { python: PathBuf::from("/usr/bin/no-such-python3"), ..house.tools.clone() };
-    assert!(matches!(house.store.build("one", &house.source(NUMPY), &none), Err(TemplateError::Tools { .. })));
-    assert!(matches!(house.store.find("one"), Err(TemplateError::Unknown(_))));
-    let fault = house.store.find("code-interpreter-v1").unwrap_err().fault();
+    assert_eq!(fixture.left(), ["names"]);
+    let none = Tools { python: PathBuf::from("/usr/bin/no-such-python3"), ..fixture.tools.clone() };
+    assert!(matches!(fixture.store.build("one", &fixture.source(NUMPY), &none), Err(TemplateError::Tools { .. })));
+    assert!(matches!(fixture.store.find("one"), Err(TemplateError::Unknown(_))));
+    let fault = fixture.store.find("code-interpreter-v1").unwrap_err().fault();
     assert_eq!(fault.fix, "`fumehood template build code-interpreter-v1`");
 }
 
 #[test]
 fn content_that_is_not_what_was_installed_is_noticed() {
-    let house = house();
-    let made = house.store.build("one", &house.source(NUMPY), &house.tools).unwrap();
+    let fixture = fixture();
+    let made = fixture.store.build("one", &fixture.source(NUMPY), &fixture.tools).unwrap();
     assert_eq!(made.content.len(), 64);
     let folder = made.folder().unwrap().to_owned();
     let tool = folder.join("venv/bin/tool");
@@ -285,7 +285,7 @@ fn content_that_is_not_what_was_installed_is_noticed() {
     for (name, change) in changes {
         made.check().unwrap();
         change();
-        assert!(matches!(house.store.find("one").unwrap().check(), Err(TemplateError::Content(_))), "{name}");
+        assert!(matches!(fixture.store.find("one").unwrap().check(), Err(TemplateError::Content(_))), "{name}");
         drop((fs::remove_file(&tool), fs::remove_file(folder.join("venv/more"))));
         fs::write(&tool, &text).unwrap();
         fs::set_permissions(&tool, mode.clone()).unwrap();
@@ -295,12 +295,15 @@ fn content_that_is_not_what_was_installed_is_noticed() {
 
 #[test]
 fn names_lead_nowhere_else() {
-    let house = house();
+    let fixture = fixture();
     for name in ["", "..", "../x", "a/b", ".hidden", "-f", "a b", &"x".repeat(64)] {
-        assert!(matches!(house.store.find(name), Err(TemplateError::Name(_))), "{name}");
-        assert!(matches!(house.store.build(name, &house.source(NUMPY), &house.tools), Err(TemplateError::Name(_))));
+        assert!(matches!(fixture.store.find(name), Err(TemplateError::Name(_))), "{name}");
+        assert!(matches!(
+            fixture.store.build(name, &fixture.source(NUMPY), &fixture.tools),
+            Err(TemplateError::Name(_))
+        ));
     }
-    assert!(!house.folder.path().join("state/templates").exists());
+    assert!(!fixture.folder.path().join("state/templates").exists());
 }
 
 #[test]

@@ -84,13 +84,13 @@ impl Sandboxes for Stub {
     }
 }
 
-struct House {
+struct Fixture {
     folder: TempDir,
     app: Arc<AppState>,
     stub: Arc<Stub>,
 }
 
-fn house() -> House {
+fn fixture() -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     std::fs::create_dir(&state).unwrap();
@@ -99,10 +99,10 @@ fn house() -> House {
     let stub = Arc::new(Stub::default());
     let sandboxes: Arc<dyn Sandboxes> = Arc::<Stub>::clone(&stub);
     let app = AppState::new(sandboxes, Keys::open(&state).unwrap(), &environment, Settings::default()).unwrap();
-    House { folder, app: Arc::new(app.with_room(Headroom::default)), stub }
+    Fixture { folder, app: Arc::new(app.with_room(Headroom::default)), stub }
 }
 
-impl House {
+impl Fixture {
     fn key(&self, name: &str, wall: Option<&str>, sandboxes: Option<u32>) -> Key {
         let ceiling = wall.map(|wall| {
             let path = self.folder.path().join(format!("{name}.toml"));
@@ -142,22 +142,22 @@ fn order(life_ms: Option<u64>, pauses_at_end: bool) -> Order {
 
 #[tokio::test]
 async fn a_creation_that_ends_while_another_reads_the_list_counts_against_the_share_of_the_key() {
-    let [first, second] = house().two(1, false).await;
+    let [first, second] = fixture().two(1, false).await;
     assert!(first.is_ok(), "{first:?}");
     let refused = second.unwrap_err();
     assert_eq!((refused[0].status.as_u16(), &*refused[0].id), (429, "serve/too-many"));
-    assert_eq!(house().two(2, false).await.map(|made| made.is_ok()), [true, true]);
+    assert_eq!(fixture().two(2, false).await.map(|made| made.is_ok()), [true, true]);
 }
 
 #[tokio::test]
 async fn one_that_is_in_the_list_and_still_on_its_way_counts_once() {
-    assert_eq!(house().two(2, true).await.map(|made| made.is_ok()), [true, true]);
-    assert_eq!(house().two(1, true).await.map(|made| made.is_ok()), [true, false]);
+    assert_eq!(fixture().two(2, true).await.map(|made| made.is_ok()), [true, true]);
+    assert_eq!(fixture().two(1, true).await.map(|made| made.is_ok()), [true, false]);
 }
 
 #[tokio::test]
 async fn a_host_without_room_makes_nothing_and_says_when_to_come_again() {
-    let House { folder: _folder, app, stub } = house();
+    let Fixture { folder: _folder, app, stub } = fixture();
     let app = Arc::into_inner(app).unwrap().with_room(|| Headroom { memory: Some(1 << 20), processes: None });
     let token = app.keys.add("one", None, None).unwrap();
     let key = app.keys.who(&token).unwrap().unwrap();
@@ -171,40 +171,40 @@ async fn a_host_without_room_makes_nothing_and_says_when_to_come_again() {
 #[tokio::test]
 async fn one_that_is_paused_at_its_end_fits_below_a_ceiling_and_is_kept_as_long_as_that_leaves() {
     const MINUTES: u64 = 60 * 1000;
-    let house = house();
+    let fixture = fixture();
     let hour = 60 * MINUTES;
     for (wall, kept) in [(None, KEPT_MS), (Some("1h"), hour - 5 * MINUTES), (Some("30h"), KEPT_MS)] {
-        let key = house.key(&format!("w{}", wall.unwrap_or("none")), wall, None);
-        let made = house.app.create(&key, order(Some(5 * MINUTES), true), None).await.unwrap();
-        let wanted = locked(&house.stub.wanted).pop().unwrap();
+        let key = fixture.key(&format!("w{}", wall.unwrap_or("none")), wall, None);
+        let made = fixture.app.create(&key, order(Some(5 * MINUTES), true), None).await.unwrap();
+        let wanted = locked(&fixture.stub.wanted).pop().unwrap();
         assert_eq!(wanted.timeout_ms, Some(5 * MINUTES + kept), "{wall:?}");
         assert_eq!((&wanted.labels[LIFE], &wanted.labels[KEPT]), (&(5 * MINUTES).to_string(), &kept.to_string()));
         assert_eq!(labels::ends_ms(&made), Some(5 * 60 * 1000), "its caller sees its own end");
         assert_eq!((wanted.labels.contains_key(LATEST), wanted.no_links), (wall.is_some(), wall.is_some()));
         if wall.is_some() {
             // Its life is the caller's, and no longer than the wall.
-            let refused = house.app.create(&key, order(Some(31 * hour), true), None).await.unwrap_err();
+            let refused = fixture.app.create(&key, order(Some(31 * hour), true), None).await.unwrap_err();
             assert_eq!((refused[0].status.as_u16(), &*refused[0].clause), (400, "timeout"), "a day is the most");
         }
     }
-    let key = house.key("small", Some("1h"), None);
-    let refused = house.app.create(&key, order(Some(2 * hour), true), None).await.unwrap_err();
+    let key = fixture.key("small", Some("1h"), None);
+    let refused = fixture.app.create(&key, order(Some(2 * hour), true), None).await.unwrap_err();
     assert_eq!((refused[0].status.as_u16(), &*refused[0].clause), (403, "limits.wall"));
     // Who asks for no life gets the usual one, or what the ceiling allows.
     for (wall, life) in [(None, LIFE_MS), (Some("1h"), LIFE_MS), (Some("2m"), 2 * MINUTES)] {
-        let key = house.key(&format!("d{}", wall.unwrap_or("none")), wall, None);
-        house.app.create(&key, order(None, false), None).await.unwrap();
-        assert_eq!(locked(&house.stub.wanted).pop().unwrap().timeout_ms, Some(life), "{wall:?}");
+        let key = fixture.key(&format!("d{}", wall.unwrap_or("none")), wall, None);
+        fixture.app.create(&key, order(None, false), None).await.unwrap();
+        assert_eq!(locked(&fixture.stub.wanted).pop().unwrap().timeout_ms, Some(life), "{wall:?}");
     }
 }
 
 #[tokio::test]
 async fn what_the_server_wants_beyond_a_life_stays_below_the_ceiling() {
-    let house = house();
+    let fixture = fixture();
     for (wall, all) in [(None, 90_000), (Some("70s"), 70_000)] {
-        let key = house.key(&format!("b{}", wall.unwrap_or("none")), wall, None);
+        let key = fixture.key(&format!("b{}", wall.unwrap_or("none")), wall, None);
         let order = Order { beyond_ms: 30_000, ..order(Some(60_000), false) };
-        house.app.create(&key, order, None).await.unwrap();
-        assert_eq!(locked(&house.stub.wanted).pop().unwrap().timeout_ms, Some(all), "{wall:?}");
+        fixture.app.create(&key, order, None).await.unwrap();
+        assert_eq!(locked(&fixture.stub.wanted).pop().unwrap().timeout_ms, Some(all), "{wall:?}");
     }
 }

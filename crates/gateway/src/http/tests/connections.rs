@@ -125,7 +125,7 @@ async fn the_end_waits_for_nobody_who_says_nothing_and_for_requests_a_moment() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     stop.send(()).unwrap();
-    // Two seconds for those on their way, whose person may still answer; the calls of this house wait for a minute.
+    // Two seconds for those on their way, whose person may still answer; the calls of this fixture wait for a minute.
     timeout(4 * PROMPT, serving).await.expect("it ends").unwrap();
     drop((crowd, waiting));
 }

@@ -29,7 +29,7 @@ use crate::record::{Event, Record};
 
 /// `open` is allowed, `ask` is asked about, the rest denied; counts what runs.
 #[derive(Debug)]
-struct House {
+struct Fixture {
     approvals: Approvals,
     ran: Arc<AtomicUsize>,
     log: Log,
@@ -60,7 +60,7 @@ fn verdict(decision: Decision, tool: &str, args: &Json) -> Verdict {
     Verdict { decision, rule: "r".into(), reasons, instead: String::new(), args: Some(args.clone()), hash }
 }
 
-impl Engine for House {
+impl Engine for Fixture {
     fn check(&self, tool: &str, args: Json, _: &Caller, _: Option<&ToolFacts>) -> Verdict {
         let decision = match tool {
             "open" | "bare" => Decision::Allow,
@@ -139,7 +139,7 @@ impl Engine for House {
     }
 }
 
-/// A served house, and what a client needs.
+/// A served fixture, and what a client needs.
 struct Street {
     dir: tempfile::TempDir,
     address: String,
@@ -171,13 +171,13 @@ async fn street_until(
     let dir = folder();
     let approvals = Approvals::open(dir.path()).unwrap();
     let (ran, log) = (Arc::new(AtomicUsize::new(0)), Log::default());
-    let house = House { approvals: approvals.clone(), ran: Arc::clone(&ran), log: log.clone() };
+    let fixture = Fixture { approvals: approvals.clone(), ran: Arc::clone(&ran), log: log.clone() };
     let mut keys = Keys::open(dir.path()).unwrap();
     keys.agent("other", &dir.path().join("other.token")).unwrap();
     let listener = bind(&listen(dir.path())).await.unwrap();
     let address = listener.address().replace("http://", "");
     let origins = origins.iter().map(|origin| (*origin).to_owned()).collect();
-    let serving = tokio::spawn(async move { serve(listener, Arc::new(house), keys, origins, stop).await.unwrap() });
+    let serving = tokio::spawn(async move { serve(listener, Arc::new(fixture), keys, origins, stop).await.unwrap() });
     let (agent, person) = (read(dir.path(), "tools.token"), read(dir.path(), "approvals.token"));
     (Street { dir, address, ran, approvals, log, agent, person }, serving)
 }

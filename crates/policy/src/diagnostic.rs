@@ -158,6 +158,12 @@ pub fn without_login(text: &str) -> String {
     out
 }
 
+/// The place that a text names, of which a login may be written before an `@`: in a URL or without a scheme, and of any characters.
+#[must_use]
+pub fn behind_login(text: &str) -> String {
+    text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, place)| format!("***@{place}"))
+}
+
 /// Marks that turn the direction of text or cannot be seen: a message must show what is there.
 pub(crate) const fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')

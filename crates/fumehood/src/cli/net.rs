@@ -7,6 +7,7 @@ use egress::denial::{Reason, To};
 use egress::host::{AuthorityHost, authority};
 use egress::judge::{Connect, Granted, LookUp, NotBuilt, Request, Rules, not_built};
 use egress::wire::Denied;
+use policy::diagnostic::behind_login;
 use policy::value::{Net, NetMode, is_loopback_name};
 use serde_json::json;
 
@@ -252,7 +253,11 @@ fn text(call: &Call<'_>, asked: &Destination, denied: Option<&Denied>, said: &Ne
 fn nothing(word: &str) -> Fault {
     usage(
         "usage/no-destination",
-        if word.is_empty() { "no destination".to_owned() } else { format!("`{word}` is no destination") },
+        if word.is_empty() {
+            "no destination".to_owned()
+        } else {
+            format!("`{}` is no destination", behind_login(word))
+        },
         "a decision is about one URL of HTTP, or one host and port; with `--udp` about a host and port alone"
             .to_owned(),
         "`fumehood net check -p POLICY https://example.org/`, or example.org:5432".to_owned(),

@@ -30,6 +30,11 @@ fn a_destination_is_judged_without_a_connection() {
     let asked = ["a.test:80", "a.test:22", "a.test:5432", "a.test:26", "a.test:9000", "a.test:7000"].map(unnamed);
     assert_eq!((asked, ["a.test:27", "a.test:8080"].map(unnamed)), ([3; 6], [1; 2]));
     assert_eq!(check(&["ftp://a.test"]).code, 125);
+    let pasted = check(&["--allow-host", "example.org", "https://user:hunter22@example.org/"]);
+    assert!(
+        pasted.code == 125 && pasted.err.contains("***@example.org") && !pasted.err.contains("hunter22"),
+        "{pasted:?}"
+    );
     // What is inside itself no rule can name.
     for own in ["localhost:8080", "127.0.0.1:8080", "[::1]:80"] {
         let said = check(&["--allow-host", "example.org", own]);

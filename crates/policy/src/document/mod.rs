@@ -324,22 +324,35 @@ impl Source {
         Some(SourceSpan::new(place.source, start.checked_add(range.start.min(end))?..start.checked_add(end)?))
     }
 
+    /// The line in which a range begins, or the flag.
+    pub(crate) fn line_of(&self, range: &std::ops::Range<usize>) -> &str {
+        match self.kind {
+            Kind::Flag => &self.text,
+            Kind::Preset | Kind::File => {
+                let start = floor_boundary(&self.text, range.start);
+                let before = self.text.get(..start).unwrap_or_default();
+                let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+                self.text.get(line_start..).unwrap_or_default().lines().next().unwrap_or_default()
+            }
+        }
+    }
+
     /// Where a range lies, in the words of this kind of source.
     pub(crate) fn place_of(&self, range: std::ops::Range<usize>) -> SourceLocation {
+        let excerpt = excerpt(self.line_of(&range));
         match self.kind {
-            Kind::Flag => SourceLocation { name: self.name.clone(), line_column: None, excerpt: excerpt(&self.text) },
+            Kind::Flag => SourceLocation { name: self.name.clone(), line_column: None, excerpt },
             Kind::Preset | Kind::File => {
                 let start = floor_boundary(&self.text, range.start);
                 let before = self.text.get(..start).unwrap_or_default();
                 let line_start = before.rfind('\n').map_or(0, |at| at + 1);
                 let line = before.matches('\n').count() + 1;
                 let column = before.get(line_start..).unwrap_or_default().chars().count() + 1;
-                let text = self.text.get(line_start..).unwrap_or_default().lines().next().unwrap_or_default();
                 let name = match self.kind {
                     Kind::Preset => format!("preset {}", self.name),
                     Kind::File | Kind::Flag => self.name.clone(),
                 };
-                SourceLocation { name, line_column: Some((line, column)), excerpt: excerpt(text) }
+                SourceLocation { name, line_column: Some((line, column)), excerpt }
             }
         }
     }

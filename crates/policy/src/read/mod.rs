@@ -61,6 +61,11 @@ pub(crate) struct Reader<'a> {
     pub(crate) mistakes: &'a mut Diagnostics,
 }
 
+/// Clauses of which no line is repeated.
+const SECRET: [&str; 2] = ["secrets", "net.proxy"];
+/// Clauses of hosts: who pastes an address has a login in it.
+const HOSTS: [&str; 3] = ["net.allow", "net.deny", "net.programs"];
+
 /// The parts of a mistake that the place does not say.
 pub(crate) struct Fault {
     pub(crate) id: &'static str,
@@ -97,7 +102,9 @@ impl<'a> Reader<'a> {
     pub(crate) fn note(&mut self, path: &str, place: SourceSpan, fault: Fault) {
         let mut at = document::locate(self.sources, place);
         // What was written there may be the secret itself, or a login.
-        if path == "secrets" || path.starts_with("secrets.") || path == "net.proxy" {
+        let is_below = |of: &&str| path.strip_prefix(*of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let has_login = || self.source(place).is_some_and(|source| source.line_of(&place.range()).contains('@'));
+        if SECRET.iter().any(is_below) || (HOSTS.iter().any(is_below) && has_login()) {
             at.excerpt.clear();
         }
         let Fault { id, what, why, fix } = fault;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{Reader, fault};
-use crate::diagnostic::quote;
+use crate::diagnostic::{behind_login, quote};
 use crate::document::Node;
 use crate::value::is_loopback_name;
 
@@ -46,6 +46,12 @@ impl Reader<'_> {
             )
         } else if text.contains("://") || text.contains('/') {
             ("a host is a name, not an address of a page", "write the name alone, and `paths` for the rest".to_owned())
+        } else if text.contains('@') {
+            (
+                "a host is a name without a login, which is a secret",
+                "write the name alone, and in `[secrets]` where the password is found, with as = { basic = \"USER\" }"
+                    .to_owned(),
+            )
         } else if is_address(text) {
             ("an address is no name", "in `net.allow` and `net.deny`, write `cidr` instead of `host`".to_owned())
         } else if wide || text == "*" || text == "**" {
@@ -55,7 +61,11 @@ impl Reader<'_> {
         } else {
             ("it is not a host name", "write example.org or *.example.org".to_owned())
         };
-        self.note(path, node.place, fault("value/host", format!("`{path}` names {}", quote(text)), why, fix));
+        self.note(
+            path,
+            node.place,
+            fault("value/host", format!("`{path}` names {}", quote(&behind_login(text))), why, fix),
+        );
         None
     }
 

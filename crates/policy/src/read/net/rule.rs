@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Reader, fault};
-use crate::diagnostic::quote;
+use crate::diagnostic::{behind_login, quote};
 use crate::document::{Node, Value};
 use crate::net::WEB_PORTS;
 use crate::value::{Cidr, NetDenial, NetRule, Protocol, Target, TlsUse};
@@ -150,6 +150,9 @@ impl Reader<'_> {
         if let Some((cidr, _)) = Cidr::parse(&text) {
             return self.range(path, node, &text).map(|()| (Target::Cidr(cidr), None));
         }
+        if text.contains('@') {
+            return self.host(path, node, &text).map(|host| (Target::Host(host), None));
+        }
         let in_brackets = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
         let (host, port) = match (in_brackets, text.rsplit_once(':')) {
             (Some((host, rest)), _) => (host, rest.strip_prefix(':')),
@@ -206,7 +209,7 @@ impl Reader<'_> {
 
     /// Notes what is wrong with a range of addresses.
     fn range(&mut self, path: &str, node: &Node, text: &str) -> Option<()> {
-        let what = format!("`{path}` has the range {}", quote(text));
+        let what = format!("`{path}` has the range {}", quote(&behind_login(text)));
         let (why, fix) = match Cidr::parse(text) {
             None => ("it is no address and no range of them", "write it as in 192.0.2.0/24".to_owned()),
             Some((cidr, written)) if cidr.first != written => {
@@ -295,7 +298,7 @@ impl Reader<'_> {
         let text = self.text(path, node)?;
         let address = text.parse::<SocketAddr>().ok().filter(|address| address.port() > 0);
         if address.is_none() {
-            let what = format!("`{path}` is {}", quote(&text));
+            let what = format!("`{path}` is {}", quote(&behind_login(&text)));
             let fix = "write it as in address = \"10.1.2.3:5432\" or \"[2001:db8::1]:5432\"";
             self.note(path, node.place, fault("value/address", what, "it is an address and a port", fix));
         }

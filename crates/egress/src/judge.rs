@@ -12,7 +12,7 @@ use crate::denial::{Reason, To};
 use crate::hello::Hello;
 use crate::host::{self, AuthorityHost};
 use crate::http::path::Read;
-use crate::{address, http, pattern, wire};
+use crate::{address, http, wire};
 
 /// Ports on which a program speaks first, TLS or HTTP, and is read before it is passed on.
 const WEB: [u16; 2] = [80, 443];
@@ -391,9 +391,7 @@ fn pinned<'a>(rules: impl Iterator<Item = &'a NetRule>) -> Option<SocketAddr> {
 
 /// Whether a rule has a path, in every reading that it may have.
 fn has_path(rule: &NetRule, path: &Result<Read, &'static str>) -> bool {
-    let named = |path: &String| rule.paths.iter().any(|glob| pattern::path(glob, path));
-    let Ok(Read { decoded, kept }) = path else { return false };
-    named(decoded) && kept.as_ref().is_none_or(|kept| rule.encoded_slashes && named(kept))
+    path.as_ref().is_ok_and(|path| path.is_of(&rule.paths, rule.encoded_slashes))
 }
 
 /// Why no rule has a path: what is wrong with it, else the path itself.

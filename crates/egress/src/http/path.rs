@@ -4,6 +4,8 @@
 //! another path (dots that climb, backslashes, `;` parameters, empty segments, anything decoded twice), there is no reading at
 //! all, and a rule with paths does not let it through. An encoded slash has two readings: a rule may say that it means both.
 
+use crate::pattern;
+
 /// What servers may take a path for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
@@ -11,6 +13,15 @@ pub struct Read {
     pub decoded: String,
     /// Where slashes are encoded: for servers that leave these as they are. They are written as `%2F`, which nothing else is.
     pub kept: Option<String>,
+}
+
+impl Read {
+    /// Whether globs name it, in every reading that it may have. `two`: whether an encoded slash is taken at all, which has two.
+    #[must_use]
+    pub fn is_of(&self, globs: &[String], two: bool) -> bool {
+        let named = |path: &String| globs.iter().any(|glob| pattern::path(glob, path));
+        named(&self.decoded) && self.kept.as_ref().is_none_or(|kept| two && named(kept))
+    }
 }
 
 /// An encoded slash that was left as it is.

@@ -18,7 +18,7 @@ use policy::value::{Secret, SecretUse, host_matches};
 use zeroize::Zeroizing;
 
 use crate::denial::To;
-use crate::{http, pattern};
+use crate::http;
 
 /// Fewest bytes of a value: shorter ones could not be told from ordinary text in answers.
 pub const LEAST: usize = 8;
@@ -143,10 +143,10 @@ impl LoadedSecret {
         safe && self.is_for(asked.to, asked.port) && by_method && self.has_path(asked.path)
     }
 
+    /// Whether a request with an encoded slash goes out at all is said by its rule; here both readings of it have to fit.
     fn has_path(&self, path: &str) -> bool {
         let globs = &self.secret.paths;
-        globs.is_empty()
-            || http::path::plain(path).is_ok_and(|path| globs.iter().any(|glob| pattern::path(glob, &path)))
+        globs.is_empty() || http::path::read(path).is_ok_and(|path| path.is_of(globs, true))
     }
 }
 

@@ -151,6 +151,7 @@ fn nothing_is_put_where_one_of_host_port_method_path_or_tls_does_not_fit() {
     };
     assert!(fitting("api.test", 443, true, "GET", "/v1/a"));
     assert!(fitting("api.test", 80, false, "GET", "/v1/%61"), "plain HTTP where `ports` says so");
+    assert!(fitting("api.test", 443, true, "GET", "/v1/@s%2fn"), "each of its two readings fits");
     for (host, port, verified, method, path) in [
         ("evil.test", 443, true, "GET", "/v1/a"),
         ("x.api.test", 443, true, "GET", "/v1/a"),
@@ -161,6 +162,9 @@ fn nothing_is_put_where_one_of_host_port_method_path_or_tls_does_not_fit() {
         ("api.test", 443, true, "GET", "/v2/a"),
         ("api.test", 443, true, "GET", "/v1/../v2"),
         ("api.test", 443, true, "GET", "/v1/%2e%2e/v2"),
+        // A server that decodes it takes it for a path that fits, and another one does not; or it climbs.
+        ("api.test", 443, true, "GET", "/v1%2fa"),
+        ("api.test", 443, true, "GET", "/v1/..%2fv2"),
     ] {
         assert!(!fitting(host, port, verified, method, path), "{host} {port} {verified} {method} {path}");
     }

@@ -53,7 +53,7 @@ pub(crate) struct Secrets {
     _locked: Vec<Locked>,
     digest: Option<String>,
     bodies: Bodies,
-    /// How often each was put into a request, and what of it was said.
+    /// In how many requests each went to a server, and what of it was said.
     used: RefCell<BTreeMap<String, u64>>,
     said: RefCell<BTreeMap<String, u64>>,
 }
@@ -66,6 +66,15 @@ impl Default for Bodies {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(MAX_BODIES)))
     }
+}
+
+/// A request that may go out, with what is put into it.
+pub(crate) struct Put<'a> {
+    pub(crate) request: Request<Body>,
+    /// What its answer is searched for, where any secret is for this host at all.
+    pub(crate) search: Option<Search>,
+    /// The secrets that are in it, for [`Secrets::sent`].
+    pub(crate) names: Vec<&'a str>,
 }
 
 /// Why a request does not go out.
@@ -117,10 +126,13 @@ impl Secrets {
         Some(used.clone())
     }
 
-    fn count(&self, held: &LoadedSecret) {
+    /// Counts those that are in a request which goes to a server now: of one that nobody was reached for none was used.
+    pub(crate) fn sent(&self, names: &[&str]) {
         let mut used = self.used.borrow_mut();
-        let count = used.entry(held.name().to_owned()).or_default();
-        *count = count.saturating_add(1);
+        for name in names {
+            let count = used.entry((*name).to_owned()).or_default();
+            *count = count.saturating_add(1);
+        }
     }
 
     /// The digest of which ones they are, if there are any.
@@ -138,26 +150,26 @@ impl Secrets {
         self.held.iter().any(|held| held.is_for(to, port))
     }
 
-    /// Puts secrets into a request that may go out. Also gives what its answer is searched for, where secrets are for this
-    /// host at all.
+    /// Puts secrets into a request that may go out.
     pub(crate) async fn put(
         &self,
         (to, port): (&To, u16),
         verified: bool,
         request: Request<Body>,
-    ) -> Result<(Request<Body>, Option<Search>), NotPut> {
+    ) -> Result<Put<'_>, NotPut> {
         let near: Vec<&LoadedSecret> = self.held.iter().filter(|held| held.is_for(to, port)).collect();
         if near.is_empty() {
-            return Ok((request, None));
+            return Ok(Put { request, search: None, names: Vec::new() });
         }
         let denied = |why| not_put(why, PLAINLY);
         let (mut parts, mut body) = request.into_parts();
-        if parts.headers.contains_key(UPGRADE) {
+        let is_searched = near.iter().any(|held| !held.is_public());
+        if is_searched && parts.headers.contains_key(UPGRADE) {
             let why = "a WebSocket cannot be searched for them";
             return Err(not_put(why, "do without a WebSocket, as most clients do by HTTPS"));
         }
         // What a server is never sent it cannot say back: of such its answers may come in parts, or compressed.
-        let can_return = near.iter().any(|held| !held.stays_here());
+        let can_return = near.iter().any(|held| !held.is_public() && !held.stays_here());
         if can_return {
             if is_part_asked(&parts.headers) {
                 let why = "it asks for a part of an answer (`Range`), which could not be searched for them";
@@ -191,10 +203,9 @@ impl Secrets {
             body = self.sign(signer, &asked, &mut parts, body).await?;
             *put = true;
         }
-        for (held, _) in fitting.iter().zip(&put).filter(|(_, put)| **put) {
-            self.count(held);
-        }
-        Ok((Request::from_parts(parts, body), Some(Search { forms: Arc::new(Forms::of(near)), can_return })))
+        let names = fitting.iter().zip(&put).filter(|(_, put)| **put).map(|(held, _)| held.name()).collect();
+        let search = is_searched.then(|| Search { forms: Arc::new(Forms::of(near)), can_return });
+        Ok(Put { request: Request::from_parts(parts, body), search, names })
     }
 }
 

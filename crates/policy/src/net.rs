@@ -237,6 +237,22 @@ pub const FRAMING: [&str; 14] = [
     "request-range",
     "a-im",
 ];
+/// Headers in which no server asks for a credential: what is said in them everybody may see. In lower case.
+pub const NO_CREDENTIALS: [&str; 13] = [
+    "accept",
+    "accept-language",
+    "anthropic-beta",
+    "anthropic-version",
+    "cache-control",
+    "content-language",
+    "content-type",
+    "dnt",
+    "pragma",
+    "prefer",
+    "user-agent",
+    "x-github-api-version",
+    "x-requested-with",
+];
 /// `kind` of a secret that signs.
 pub(crate) const SIGV4: &str = "aws-sigv4";
 
@@ -312,6 +328,8 @@ pub enum SecretUse {
         name: String,
         /// Value.
         format: String,
+        /// Everybody may see it: answers are not searched for it, and variables inside may have it.
+        public: bool,
     },
     /// The password of this user, in `Authorization: Basic`.
     Basic(String),
@@ -321,6 +339,14 @@ pub enum SecretUse {
     Placeholder,
     /// `kind = "aws-sigv4"`: it signs the request, and is not part of it.
     Sign(Signing),
+}
+
+impl SecretUse {
+    /// Whether everybody may see what is put, so that it is no secret but in that nobody inside has to know it.
+    #[must_use]
+    pub const fn is_public(&self) -> bool {
+        matches!(self, Self::Header { public: true, .. })
+    }
 }
 
 /// What AWS' signature (version 4) is made with beside the secret access key itself.
@@ -498,7 +524,10 @@ fn secret(secret: &Secret) -> Value {
     texts(&mut map, "methods", &secret.methods);
     texts(&mut map, "paths", &secret.paths);
     let put = match &secret.put {
-        SecretUse::Header { name, format } => json!({ "header": name, "format": format }),
+        SecretUse::Header { name, format, public: false } => json!({ "header": name, "format": format }),
+        SecretUse::Header { name, format, public: true } => {
+            json!({ "header": name, "format": format, "public": true })
+        }
         SecretUse::Basic(user) => json!({ "basic": user }),
         SecretUse::Query(key) => json!({ "query": key }),
         SecretUse::Placeholder => json!("placeholder"),

@@ -78,7 +78,7 @@ fn shape_text(shape: Shape) -> String {
         Shape::HostsOf => "a table of lists of hosts by the absolute path of a program inside".to_owned(),
         Shape::EnvSet => "a table of names and texts; in a flag `NAME=VALUE`".to_owned(),
         Shape::Inputs => "a table by name of `type`, `max_length`, `enum`, `pattern`, `required`; in a flag `NAME=VALUE`".to_owned(),
-        Shape::Secrets => "a table by name of `from` (`env:NAME`, `file:PATH`, `command:WORDS`), `hosts`, `ports` (443), `methods`, `paths`, `as` (`{ header, format }`, `{ basic = USER }`, `{ query = KEY }`, `placeholder`; `Authorization: Bearer` unless said) and `env`; `kind = \"aws-sigv4\"` signs instead, with `key_id`, `session_token` (sources as `from`), `region` and `service`".to_owned(),
+        Shape::Secrets => "a table by name of `from` (`env:NAME`, `file:PATH`, `command:WORDS`), `hosts`, `ports` (443), `methods`, `paths`, `as` (`{ header, format, public }`, `{ basic = USER }`, `{ query = KEY }`, `placeholder`; `Authorization: Bearer` unless said) and `env`; `kind = \"aws-sigv4\"` signs instead, with `key_id`, `session_token` (sources as `from`), `region` and `service`".to_owned(),
         Shape::Umask => "octal digits as text".to_owned(),
         Shape::Tools => "a table, see [tools](tools.md); `[mcp]` beside it".to_owned(),
         Shape::Free => "a table".to_owned(),

@@ -148,7 +148,7 @@ fn place_keys() -> Map<String, Value> {
 fn secret() -> Value {
     let text = || json!({ "type": "string" });
     let one = |key: &str| table(&json!({ key: text() }), &[key]);
-    let header = table(&json!({ "header": text(), "format": text() }), &["header"]);
+    let header = table(&json!({ "header": text(), "format": text(), "public": { "type": "boolean" } }), &["header"]);
     let put = json!({ "anyOf": [{ "const": "placeholder" }, header, one("basic"), one("query")] });
     let source = || json!({ "type": "string", "pattern": "^(env|file|command):" });
     let keys = json!({

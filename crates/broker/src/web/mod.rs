@@ -38,7 +38,7 @@ use tokio::time::timeout_at;
 use crate::meter::Carried;
 use crate::reach::{Aim, reached};
 use crate::run::{ApprovalRequest, Run};
-use crate::secrets::{Body, NotPut};
+use crate::secrets::{Body, NotPut, Put};
 use crate::stop::ConnectionEnd;
 use crate::tls;
 use guard::{FramingState, Guarded};
@@ -276,7 +276,7 @@ impl Proxy {
         let request = Request::from_parts(parts, request::Trailed::new(body, self.aim.way.reading).boxed());
         let own = |answer: Response<Body>| Ok(self.heard_out(&left, answer));
         let put = self.run.secrets.put((&self.aim.to, self.aim.port), verified, request).await;
-        let (mut request, search) = match put {
+        let Put { mut request, search, names } = match put {
             Ok(put) => put,
             Err(NotPut::Denied(reason)) => return own(self.denied(StatusCode::FORBIDDEN, &reason)),
             Err(NotPut::Broken(error)) => return Err(error),
@@ -303,6 +303,7 @@ impl Proxy {
             }
             Server::One(_) => request::in_one(&mut request),
         };
+        self.run.secrets.sent(&names);
         let mut response = match server.send(request).await {
             Ok(response) => response,
             // A server may close a kept connection while a request is on its way: the program learns it as it would without us.

@@ -162,6 +162,22 @@ fn a_header_is_put_where_it_is_for_and_never_comes_back() {
 
 /// What stands in an answer otherwise than it is searched for: in another charset, or in part. Nobody is to write a whole one in the
 /// place of a part.
+/// What is no secret by its policy's word is put on, and neither what comes back nor how it is asked for is another one for it.
+#[test]
+fn a_public_header_is_put_and_answers_may_have_it() {
+    staged("secrets::a_public_header_is_put_and_answers_may_have_it", |stage| {
+        let (engine, sent) = scene(stage, &json!({ "header": "User-Agent", "format": "{}", "public": true }));
+        let more = "User-Agent: mine\r\nAccept-Encoding: br\r\nRange: bytes=0-3\r\n";
+        let (said, got) = ask(stage, &sent, (HOST, 80), "GET /v1/coded", more);
+        assert!(said.starts_with("HTTP/1.1 200") && said.contains(VALUE), "{said}");
+        assert!(got.contains(VALUE) && !got.contains("mine"), "{got}");
+        assert!(got.contains(": br") && got.contains("bytes=0-3"), "{got}");
+        let (said, got) = ask(stage, &sent, (OTHER, 80), "GET /v1/a", more);
+        assert!(got.contains("mine") && !said.contains(VALUE), "{said} {got}");
+        engine.end();
+    });
+}
+
 #[test]
 fn an_answer_comes_whole_and_in_a_charset_in_which_it_is_searched() {
     staged("secrets::an_answer_comes_whole_and_in_a_charset_in_which_it_is_searched", |stage| {
@@ -248,20 +264,29 @@ fn over_tls_a_secret_goes_to_a_server_that_was_verified() {
             });
         }
         let mut held = secrets(&json!({ "header": "X-Api", "format": "{}" }));
-        held.table["api"]["hosts"] = json!([HOST, OTHER]);
         held.table["api"]["ports"] = json!([443]);
+        held.table["other"] = held.table["api"].clone();
+        held.table["other"]["hosts"] = json!([OTHER]);
+        held.table["other"]["env"] = json!("OTHER");
+        held.values.insert("other".to_owned(), Hidden(VALUE.to_owned().into()));
+        held.placeholders.insert("other".to_owned(), STAND_IN.to_owned());
         let rules = json!([{ "host": HOST }, { "host": OTHER, "address": "93.184.216.34:9443" }]);
         let mut engine = stage.broker_holding(&json!({ "allow": rules }), &[80, 443], held);
         engine.ready();
         let trusted = stage.trusted.borrow().clone().unwrap();
         let get = |host: &str| format!("GET /v1/a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         let ask = |host: &str| stage.program(|| tls::ask(&mut tls::client(&trusted, host, host), &get(host)).unwrap());
+        let said = ask(OTHER);
+        assert!(said.starts_with("HTTP/1.1 502"), "{said}");
         let said = ask(HOST);
         assert!(said.starts_with("HTTP/1.1 200") && !said.contains("s3cr3t"), "{said}");
         assert!(sent.lock().unwrap()[0].contains(VALUE));
+        let used = engine.wait(|frame| {
+            let FromBroker::Used { secrets } = frame else { return None };
+            secrets.contains_key("api").then(|| secrets.clone())
+        });
+        assert_eq!(used, BTreeMap::from([("api".to_owned(), 1)]), "no server was sent the other");
         sent.lock().unwrap().clear();
-        let said = ask(OTHER);
-        assert!(said.starts_with("HTTP/1.1 502"), "{said}");
         // Without TLS on this port it is put nowhere.
         let said = stage.program(|| exchange(connect(HOST, 443), get(HOST).as_bytes(), true));
         assert!(sent.lock().unwrap().is_empty(), "{said:?} {sent:?}");

@@ -80,7 +80,7 @@ impl LoadedSecret {
         if value.trim() != value.as_str() {
             return Err("begins or ends with a blank");
         }
-        if value.len() < LEAST {
+        if value.len() < LEAST && !secret.put.is_public() {
             return Err("is shorter than 8 bytes, so answers could not be searched for it");
         }
         if value.len() > MAX_VALUE {
@@ -94,6 +94,7 @@ impl LoadedSecret {
             }
         };
         let sent = match &secret.put {
+            SecretUse::Header { public: true, .. } => Zeroizing::default(),
             SecretUse::Header { format, .. } => Zeroizing::new(format.replacen("{}", &value, 1)),
             SecretUse::Basic(_) | SecretUse::Query(_) | SecretUse::Placeholder => value.clone(),
             SecretUse::Sign(_) => Zeroizing::default(),
@@ -111,9 +112,16 @@ impl LoadedSecret {
 
     /// What nobody inside may see of it: the value, and each part that a server reads by itself.
     pub fn values(&self) -> impl Iterator<Item = &str> {
+        let value = (!self.is_public()).then_some(self.value.as_str());
         let token = self.signer.as_ref().and_then(sign::Signer::token);
         let parts = self.parts.iter().map(|part| part.as_str());
-        std::iter::once(self.value.as_str()).chain(token).chain(parts)
+        value.into_iter().chain(token).chain(parts)
+    }
+
+    /// Whether everybody may see it: it is put on outside, and looked for nowhere.
+    #[must_use]
+    pub fn is_public(&self) -> bool {
+        self.secret.put.is_public()
     }
 
     /// Whether nothing of it is in any request, so that no server can say it back: it signs, without a session token.

@@ -125,7 +125,7 @@ pub(super) fn check(put: &SecretUse, placeholder: Option<&str>) -> Result<(), &'
 
 impl LoadedSecret {
     /// Puts the value into a request that it fits; says whether it did. What it then asks of the server is that the answer
-    /// can be searched: not compressed, and whole.
+    /// can be searched: not compressed, and whole; but for one that everybody may see.
     ///
     /// # Errors
     /// The request cannot carry the value: it may not be sent.
@@ -134,7 +134,7 @@ impl LoadedSecret {
             return Ok(false);
         }
         let is_put = match &self.secret.put {
-            SecretUse::Header { name, format } => {
+            SecretUse::Header { name, format, public: _ } => {
                 let name =
                     HeaderName::from_bytes(name.as_bytes()).map_err(|_unusable| "its header has no usable name")?;
                 let whole = Zeroizing::new(format.replacen("{}", &self.value, 1));
@@ -160,7 +160,7 @@ impl LoadedSecret {
             // It is signed when nothing else of it changes: `sign`.
             SecretUse::Sign(_) => false,
         };
-        if is_put {
+        if is_put && !self.is_public() {
             searchable(&mut parts.headers);
         }
         Ok(is_put)

@@ -29,7 +29,7 @@ fn held(put: SecretUse) -> LoadedSecret {
 }
 
 fn bearer() -> LoadedSecret {
-    held(SecretUse::Header { name: "authorization".to_owned(), format: "Bearer {}".to_owned() })
+    held(SecretUse::Header { name: "authorization".to_owned(), format: "Bearer {}".to_owned(), public: false })
 }
 
 fn parts(uri: &str, headers: &[(&str, &str)]) -> Parts {
@@ -48,7 +48,7 @@ fn put(held: &LoadedSecret, parts: &mut Parts) -> bool {
 
 fn loaded(value: &str, format: &str) -> Result<LoadedSecret, &'static str> {
     let LoadedSecret { secret, .. } = bearer();
-    let put = SecretUse::Header { name: "x-key".to_owned(), format: format.to_owned() };
+    let put = SecretUse::Header { name: "x-key".to_owned(), format: format.to_owned(), public: false };
     LoadedSecret::new("token".to_owned(), Secret { put, ..secret }, value, None)
 }
 
@@ -74,6 +74,24 @@ fn what_a_server_says_back_of_a_part_is_overwritten() {
     for blank in ["sk-live-Zq83LmX0 ", " sk-live-Zq83LmX0", "sk-live-Zq83LmX0\u{a0}\n"] {
         assert_eq!(loaded(blank, "{}").unwrap_err(), "begins or ends with a blank");
     }
+}
+
+/// What everybody may see is put, and nothing more is asked of the request or of its answer.
+#[test]
+fn a_public_header_is_put_and_searched_for_nowhere() {
+    let header = |public| SecretUse::Header { name: "accept".to_owned(), format: "{}".to_owned(), public };
+    for (public, encoding) in [(true, "gzip"), (false, "identity")] {
+        let held = held(header(public));
+        let mut parts = parts("/v1/a", &[("Accept", "text/html"), ("Accept-Encoding", "gzip")]);
+        assert!(put(&held, &mut parts));
+        assert_eq!(parts.headers["accept"], VALUE);
+        assert_eq!(parts.headers["accept-encoding"], encoding);
+        assert_eq!((held.values().next().is_none(), masked(&held, VALUE) == VALUE), (public, public));
+    }
+    let LoadedSecret { secret, .. } = bearer();
+    let short =
+        |public| LoadedSecret::new("n".to_owned(), Secret { put: header(public), ..secret.clone() }, "en", None);
+    assert!(short(true).is_ok() && short(false).is_err());
 }
 
 #[test]
@@ -181,7 +199,7 @@ fn nothing_is_put_where_one_of_host_port_method_path_or_tls_does_not_fit() {
 
 #[test]
 fn what_the_program_sent_by_another_spelling_is_replaced_as_well() {
-    let key = held(SecretUse::Header { name: "x-api-key".to_owned(), format: "{}".to_owned() });
+    let key = held(SecretUse::Header { name: "x-api-key".to_owned(), format: "{}".to_owned(), public: false });
     let mut one = parts("/v1/a", &[("X_Api_Key", "mine"), ("x.api-key", "mine"), ("x-api-key2", "2")]);
     assert!(put(&key, &mut one));
     let mut names: Vec<_> = one.headers.keys().map(::http::HeaderName::as_str).collect();

@@ -179,18 +179,18 @@ fn shown_by<'a>(text: &str, policy: &'a Policy, environment: &Environment) -> Op
     set.or_else(|| given().map(|(name, _)| name)).or_else(passed)
 }
 
-/// Whether a value can be kept as a secret that is a whole header of requests.
+/// Whether a value can be kept as a secret that is a whole header of requests; `public`: one that everybody may see.
 ///
 /// # Errors
 /// Why not, without a word of it.
-pub fn fits_header(name: &str, value: &str) -> Result<(), &'static str> {
+pub fn fits_header(name: &str, value: &str, public: bool) -> Result<(), &'static str> {
     let secret = Secret {
         from: SecretSource::Env(String::new()),
         hosts: vec!["example.org".to_owned()],
         ports: vec![443],
         methods: Vec::new(),
         paths: Vec::new(),
-        put: SecretUse::Header { name: name.to_owned(), format: "{}".to_owned() },
+        put: SecretUse::Header { name: name.to_owned(), format: "{}".to_owned(), public },
         env: None,
     };
     LoadedSecret::new(String::new(), secret, value, None).map(drop)

@@ -187,7 +187,8 @@ pub(super) async fn network(
         let instead = "send the same `rules` again, or create another sandbox";
         return Err(Problem::cannot(StatusCode::BAD_REQUEST, "rules", "`rules` cannot be held", why, instead));
     }
-    match app.set_rules(&key, &info, (outside.layers(), Part::Hosts)).await {
+    // Of these the hosts alone count: the secrets stay as they are.
+    match app.set_rules(&key, &info, (outside.layers(&BTreeSet::new()), Part::Hosts)).await {
         Ok(_) => Ok(empty(StatusCode::NO_CONTENT)),
         Err(problems) => match Problem::all(problems) {
             problem if problem.status == StatusCode::NOT_IMPLEMENTED && outside.is_closed() => {

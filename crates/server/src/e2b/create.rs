@@ -1,15 +1,17 @@
 //! `POST /sandboxes` and `POST /v2/sandboxes`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
 use axum::http::{Response, StatusCode};
+use sandbox::PolicyLayer;
 use serde_json::{Map, Value as Json};
 
 use super::{headers, network, objects};
 use crate::answer::{Problem, json_response};
-use crate::app::{AppState, Once, Order};
+use crate::app::{AppState, Once, Order, load};
 use crate::json;
 use crate::keys::Key;
 use crate::request::body;
@@ -75,7 +77,8 @@ async fn order(app: &AppState, key: &Key, asked: &Map<String, Json>, life: u64) 
         Some(_) | None => Map::new(),
     };
     let outside = network::of_new(&network, json::flag(asked, "allow_internet_access")?)?;
-    let outward = outside.layers();
+    let taken = if outside.headers.is_empty() { BTreeSet::new() } else { own_secrets(app, &base.layers).await? };
+    let outward = outside.layers(&taken);
     Ok(Order {
         layers: base.layers.into_iter().chain(outward).collect(),
         headers: headers::given(outside.headers, &app.tokens),
@@ -87,6 +90,16 @@ async fn order(app: &AppState, key: &Key, asked: &Map<String, Json>, life: u64) 
         private_ports: json::flag(&network, "allowPublicTraffic")? == Some(false),
         ..base
     })
+}
+
+/// The names of the secrets that layers have.
+async fn own_secrets(app: &AppState, layers: &[PolicyLayer]) -> Result<BTreeSet<String>, Problem> {
+    let (layers, environment) = (layers.to_vec(), Arc::clone(app.environment()));
+    let read = tokio::task::spawn_blocking(move || {
+        load(&layers, &environment).map(|loaded| loaded.policy.secrets.into_keys().collect())
+    });
+    let read = read.await.map_err(|_lost| crate::backend::failed("the template could not be read"))?;
+    read.map_err(Problem::all)
 }
 
 /// # Errors

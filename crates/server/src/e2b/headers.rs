@@ -3,9 +3,9 @@
 //! # Promises
 //! No value is part of a layer, a label, a record or an answer, and none goes inside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use policy::value::FRAMING;
+use policy::value::{FRAMING, NO_CREDENTIALS};
 use sandbox::{Hidden, PolicyLayer, fits_header};
 use serde_json::{Map, Value as Json, json};
 
@@ -61,7 +61,8 @@ pub(super) fn of(network: &Map<String, Json>) -> Result<Vec<Header>, Problem> {
                     );
                     return Err(cannot("rules", &why));
                 }
-                fits_header(&name, value).map_err(|why| cannot("rules", &format!("the value of `{name}` {why}")))?;
+                fits_header(&name, value, is_public(&name))
+                    .map_err(|why| cannot("rules", &format!("the value of `{name}` {why}")))?;
                 found.insert((host.clone(), name), Hidden(value.to_owned().into()));
             }
         }
@@ -92,13 +93,20 @@ fn variable(number: usize) -> String {
     format!("FUMEHOOD_HEADER_{number}")
 }
 
-/// Where each is put, as a clause of a policy.
-pub(super) fn layer(headers: &[Header]) -> Option<PolicyLayer> {
-    let one = |(number, header): (usize, &Header)| {
+/// Whether a header is one in which nobody is asked for a credential: it is put on, and answers may have it.
+fn is_public(name: &str) -> bool {
+    NO_CREDENTIALS.contains(&name)
+}
+
+/// Where each is put, as a clause of a policy. `taken` are the names of the template's own secrets, none of which gives way.
+pub(super) fn layer(headers: &[Header], taken: &BTreeSet<String>) -> Option<PolicyLayer> {
+    let free = (0_usize..).map(|number| format!("header_{number}")).filter(|name| !taken.contains(name));
+    let one = |((number, header), key): ((usize, &Header), String)| {
         let (from, Header { host, name, value: _ }) = (variable(number), header);
-        format!("header_{number}={{from=\"env:{from}\",hosts=[\"{host}\"],as={{header=\"{name}\",format=\"{{}}\"}}}}")
+        let public = if is_public(name) { ",public=true" } else { "" };
+        format!("{key}={{from=\"env:{from}\",hosts=[\"{host}\"],as={{header=\"{name}\",format=\"{{}}\"{public}}}}}")
     };
-    let all = headers.iter().enumerate().map(one).collect::<Vec<_>>().join(",");
+    let all = headers.iter().enumerate().zip(free).map(one).collect::<Vec<_>>().join(",");
     (!headers.is_empty()).then(|| PolicyLayer::Set(format!("secrets={{{all}}}")))
 }
 
@@ -146,6 +154,24 @@ mod tests {
         }
         assert_eq!(mark(json!({ "a.test": [{}] })), None);
         assert!(!format!("{found:?}").contains("second-value"));
+    }
+
+    #[test]
+    fn what_is_no_credential_is_public_and_a_secret_of_the_template_keeps_its_name() {
+        let rules = [rule("Accept", "text"), rule("X-Key", "long-enough"), rule("User-Agent", "example/1")];
+        let found = read(json!({ "a.test": rules })).unwrap();
+        let own =
+            ["secrets={header_0={from=\"env:OWN\",hosts=[\"own.test\"]}}"].map(|one| PolicyLayer::Set(one.to_owned()));
+        let taken = BTreeSet::from(["header_0".to_owned()]);
+        let environment = sandbox::Environment { cwd: Some("/".into()), ..sandbox::Environment::default() };
+        let layers: Vec<_> = own.into_iter().chain(layer(&found, &taken)).collect();
+        let secrets = crate::app::load(&layers, &environment).unwrap().policy.secrets;
+        let of = |name: &str| (secrets[name].hosts[0].as_str(), secrets[name].put.is_public());
+        assert_eq!(secrets.len(), 4, "{secrets:?}");
+        assert_eq!(of("header_0"), ("own.test", false), "the template's own");
+        // In the order of their names: accept, user-agent, x-key.
+        let given = ["header_1", "header_2", "header_3"].map(of);
+        assert_eq!(given, [("a.test", true), ("a.test", true), ("a.test", false)]);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! There `allowOut` wins over `denyOut`, hosts are those of ports 80 and 443 (by Host and by TLS's server name), and `*.` stands for
 //! any number of labels. What would mean more than that is refused by name. Headers that `rules` adds: [`headers`].
 
+use std::collections::BTreeSet;
+
 use policy::value::{Net, NetMode, NetRule, Protocol, Target, TlsUse};
 use sandbox::PolicyLayer;
 use serde_json::{Map, Value as Json, json};
@@ -36,8 +38,8 @@ impl Outside {
         self.hosts.is_empty()
     }
 
-    /// The same as clauses of a policy: they take the place of all rules below.
-    pub(super) fn layers(&self) -> Vec<PolicyLayer> {
+    /// The same as clauses of a policy: they take the place of all rules below. `taken`: names of secrets that stand below them.
+    pub(super) fn layers(&self, taken: &BTreeSet<String>) -> Vec<PolicyLayer> {
         if !self.is_said {
             return Vec::new();
         }
@@ -50,7 +52,7 @@ impl Outside {
         let hosts = self.hosts.iter().map(rule).collect::<Vec<_>>().join(",");
         let clauses = [format!("mode=\"{mode}\""), "presets=[]".to_owned(), format!("allow=[{hosts}]")];
         let net = clauses.into_iter().map(|clause| PolicyLayer::Set(format!("net.{clause}")));
-        net.chain(headers::layer(&self.headers)).collect()
+        net.chain(headers::layer(&self.headers, taken)).collect()
     }
 }
 
@@ -151,14 +153,14 @@ mod tests {
         let asked = json!({ "allowOut": ["api.example.org", "*.example.net"], "denyOut": ["0.0.0.0/0"] });
         let found = new(asked, None).unwrap();
         assert_eq!(found.hosts, ["api.example.org", "**.example.net"]);
-        let layers = found.layers();
+        let layers = found.layers(&BTreeSet::new());
         assert!(layers.contains(&PolicyLayer::Set("net.mode=\"allow\"".to_owned())), "{layers:?}");
         assert_eq!(new(json!({ "allowOut": ["a.test"] }), Some(false)).unwrap().hosts, ["a.test"]);
         for nothing in [json!({ "denyOut": ["0.0.0.0/0"] }), json!({ "denyOut": ["10.0.0.0/8"] })] {
-            let layers = new(nothing, None).unwrap().layers();
+            let layers = new(nothing, None).unwrap().layers(&BTreeSet::new());
             assert!(layers.contains(&PolicyLayer::Set("net.mode=\"none\"".to_owned())), "{layers:?}");
         }
-        assert_eq!(new(json!({}), Some(true)).unwrap().layers(), [], "what the template says holds");
+        assert_eq!(new(json!({}), Some(true)).unwrap().layers(&BTreeSet::new()), [], "what the template says holds");
     }
 
     fn with_header() -> Json {
@@ -170,7 +172,7 @@ mod tests {
         let rules = json!({ "a.test": [with_header()], "b.test": [{}] });
         let found =
             new(json!({ "rules": rules, "allowOut": ["a.test", "b.test"], "denyOut": ["0.0.0.0/0"] }), None).unwrap();
-        let layers = found.layers();
+        let layers = found.layers(&BTreeSet::new());
         let said = |text: &str| layers.contains(&PolicyLayer::Set(text.to_owned()));
         assert!(said("net.allow=[{host=\"a.test\",ports=[443]},\"b.test\"]"), "{layers:?}");
         assert!(!format!("{layers:?}").contains("long-enough"), "{layers:?}");

@@ -123,6 +123,11 @@ async fn create(state: Folder, home: PathBuf, wanted: SandboxRequest) -> Info {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let broker = wanted.layers.contains(&PolicyLayer::Set("net.mode=\"allow\"".to_owned()));
     let told = home.with_extension("rules");
+    let secrets = wanted.layers.iter().filter_map(|layer| match layer {
+        PolicyLayer::Set(clause) => clause.strip_prefix("secrets="),
+        PolicyLayer::Document(_) | PolicyLayer::Flag { .. } => None,
+    });
+    std::fs::write(home.with_extension("secrets"), secrets.collect::<String>()).unwrap();
     let run = Arc::new(Bare { end: watch::channel(None).0, frozen: AtomicBool::new(false), broker, told });
     let end = ended(run.end.subscribe());
     std::thread::spawn(move || agent::serve(theirs.into(), &home));

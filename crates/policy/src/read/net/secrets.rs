@@ -27,7 +27,7 @@ const SECRET: &[&str] = &[
 const OF_SIGNING: [&str; 4] = ["key_id", "session_token", "region", "service"];
 /// Hosts whose names say region and service.
 const AWS: [&str; 2] = [".amazonaws.com", ".amazonaws.com.cn"];
-const USE: &[&str] = &["header", "format", "basic", "query"];
+const USE: &[&str] = &["header", "format", "public", "basic", "query"];
 const HTTPS: u16 = 443;
 const HTTP: u16 = 80;
 /// Where the secret stands in `format`.
@@ -82,7 +82,7 @@ impl Reader<'_> {
         } else if let Some(node) = node.get("as") {
             self.secret_use(&at("as"), node)?
         } else {
-            SecretUse::Header { name: "authorization".to_owned(), format: "Bearer {}".to_owned() }
+            SecretUse::Header { name: "authorization".to_owned(), format: "Bearer {}".to_owned(), public: false }
         };
         let env = match node.get("env") {
             Some(node) => {
@@ -181,11 +181,14 @@ impl Reader<'_> {
             Some(node) => Some((self.text(path, node)?, node)),
             None => None,
         };
-        if let (true, Some(node), None) = (one, table.get("basic"), &format) {
+        let public = table.get("public");
+        // Both are said of a header alone.
+        let bare = format.is_none() && public.is_none();
+        if let (true, Some(node), true) = (one, table.get("basic"), bare) {
             let user = self.text(path, node)?;
             return self.printable(path, node, &user, |c| c != ':').map(|()| SecretUse::Basic(user));
         }
-        if let (true, Some(node), None) = (one, table.get("query"), &format) {
+        if let (true, Some(node), true) = (one, table.get("query"), bare) {
             let key = self.text(path, node)?;
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_.~".contains(c);
             return self.printable(path, node, &key, plain).map(|()| SecretUse::Query(key));
@@ -217,7 +220,8 @@ impl Reader<'_> {
             return None;
         }
         self.printable(path, node, &format, |_| true)?;
-        Some(SecretUse::Header { name, format })
+        let public = public.map_or(Some(false), |node| self.truth(&format!("{path}.public"), node))?;
+        Some(SecretUse::Header { name, format, public })
     }
 
     /// A text of a request: nothing that could end a line, and no more than fits.

@@ -79,7 +79,12 @@ const ROOMS: [Room; 19] = [
             "url",
         ]),
     },
-    Room { package: "fumehood-gateway", rooms: &["fumehood-policy", "fumehood-sys", "fumehood-gate"], others: None },
+    Room {
+        package: "fumehood-gateway",
+        // `egress`: what a server says back of our headers is overwritten by what the broker overwrites secrets by.
+        rooms: &["fumehood-policy", "fumehood-sys", "fumehood-gate", "fumehood-egress"],
+        others: None,
+    },
     Room {
         package: "fumehood-sandbox",
         // The gate, since a run judges its own command: a caller could forget to. `egress`, to speak with the broker.

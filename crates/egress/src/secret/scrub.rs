@@ -13,8 +13,8 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::LoadedSecret;
 use super::windows::Windows;
+use super::{LEAST, LoadedSecret, parts};
 
 const MASK: u8 = b'*';
 /// Most bytes that one byte of a form is written as: `\u0026`.
@@ -58,6 +58,26 @@ impl Forms {
         }
         forms.windows = Windows::of(forms.all.iter().map(|form| form.text.as_str()));
         forms
+    }
+
+    /// All forms of headers that are sent as they are, and of what of them a server reads by itself. What is too short to be told
+    /// from ordinary text is left out.
+    ///
+    /// # Errors
+    /// One has too many parts, in words that end a sentence "the header ...".
+    pub fn of_headers<'a>(sent: impl IntoIterator<Item = &'a str>) -> Result<Self, &'static str> {
+        let mut forms = Self::default();
+        // Servers cut blanks from both ends.
+        for value in sent.into_iter().map(str::trim) {
+            if value.len() >= LEAST {
+                forms.add(value);
+            }
+            for part in parts::of(value)? {
+                forms.add(&part);
+            }
+        }
+        forms.windows = Windows::of(forms.all.iter().map(|form| form.text.as_str()));
+        Ok(forms)
     }
 
     fn add(&mut self, value: &str) {

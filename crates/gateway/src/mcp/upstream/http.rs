@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::header_mask::HeaderMask;
 use super::process::Queue;
 use crate::mcp::peer::{Handler, Peer};
 use crate::mcp::text;
@@ -38,6 +39,7 @@ pub(super) fn start(
     stop: &CancellationToken,
     tasks: &TaskTracker,
 ) -> Result<Peer, String> {
+    let mask = Arc::new(HeaderMask::of(headers)?);
     let mut named = HashMap::new();
     for (name, value) in headers {
         let name = HeaderName::try_from(name.as_str())
@@ -63,24 +65,24 @@ pub(super) fn start(
     let transport = StreamableHttpClientTransport::with_client(client, config);
     let (sender, receiver) = mpsc::channel(QUEUE);
     let peer = Peer::new(Arc::new(Queue(sender)), handler);
-    tasks.spawn(carry(transport, receiver, peer.clone(), stop.child_token()));
+    tasks.spawn(carry(transport, receiver, (peer.clone(), mask), stop.child_token()));
     Ok(peer)
 }
 
 async fn carry(
     mut transport: impl Transport<RoleClient> + 'static,
     mut frames: mpsc::Receiver<Json>,
-    peer: Peer,
+    (peer, mask): (Peer, Arc<HeaderMask>),
     quit: CancellationToken,
 ) {
     let why = loop {
         tokio::select! {
             frame = frames.recv() => match frame {
-                Some(frame) => send(&mut transport, frame, &peer),
+                Some(frame) => send(&mut transport, frame, (&peer, &mask)),
                 None => break "the gateway let go of it".to_owned(),
             },
             message = transport.receive() => match message {
-                Some(message) => hear(&message, &peer),
+                Some(message) => hear(&message, (&peer, &mask)),
                 None => break "it closed the connection, or cannot be reached".to_owned(),
             },
             () = quit.cancelled() => break "the gateway ended".to_owned(),
@@ -94,14 +96,14 @@ async fn carry(
     }
 }
 
-fn hear(message: &ServerJsonRpcMessage, peer: &Peer) {
+fn hear(message: &ServerJsonRpcMessage, (peer, mask): (&Peer, &HeaderMask)) {
     if let Ok(value) = serde_json::to_value(message) {
-        peer.accept_silently(value);
+        peer.accept_silently(mask.frame(value));
     }
 }
 
 /// Sending goes on in a task of its own: it waits for the answer's headers, and others must not wait behind it.
-fn send(transport: &mut impl Transport<RoleClient>, frame: Json, peer: &Peer) {
+fn send(transport: &mut impl Transport<RoleClient>, frame: Json, (peer, mask): (&Peer, &Arc<HeaderMask>)) {
     let id = frame.get("id").and_then(Id::of).filter(|_| frame.get("method").is_some());
     let failed = move |peer: &Peer, why: String| {
         if let Some(id) = &id {
@@ -112,10 +114,12 @@ fn send(transport: &mut impl Transport<RoleClient>, frame: Json, peer: &Peer) {
         Ok(message) => message,
         Err(error) => return failed(peer, format!("it cannot be sent: {error}")),
     };
-    let (sending, peer) = (transport.send(message), peer.clone());
+    let (sending, peer, mask) = (transport.send(message), peer.clone(), Arc::clone(mask));
     tokio::spawn(async move {
         if let Err(error) = sending.await {
-            failed(&peer, format!("it cannot be reached: {}", text::shown(&error.to_string(), 300)));
+            // Of an answer that is no message the transport repeats the words.
+            let why = mask.text(error.to_string());
+            failed(&peer, format!("it cannot be reached: {}", text::shown(&why, 300)));
         }
     });
 }

@@ -1,6 +1,7 @@
 //! One upstream server: started when it is needed, started again with back-off when it ended, and never waited for by
 //! those that do not need it.
 
+mod header_mask;
 mod hello;
 mod http;
 pub mod process;

@@ -1,0 +1,112 @@
+//! What a server may not tell its clients: the values of our own headers, which it was sent and they were not.
+
+use std::collections::BTreeMap;
+
+use egress::secret::LEAST;
+use egress::secret::scrub::Forms;
+use policy::value::NO_CREDENTIALS;
+use serde_json::{Map, Value as Json};
+
+/// The values of headers, in the forms in which a server may say them back, as the broker of a sandbox searches for its secrets.
+#[derive(Debug)]
+pub(super) struct HeaderMask(Forms);
+
+impl HeaderMask {
+    /// Those of these headers; but for headers in which nobody is asked for a credential.
+    ///
+    /// # Errors
+    /// A value has more parts than are searched for; without a word of it.
+    pub(super) fn of(headers: &BTreeMap<String, String>) -> Result<Self, String> {
+        let is_hidden = |name: &&String| !NO_CREDENTIALS.iter().any(|plain| name.eq_ignore_ascii_case(plain));
+        let names: Vec<&String> = headers.keys().filter(is_hidden).collect();
+        let forms = |names: &[&String]| {
+            Forms::of_headers(names.iter().filter_map(|name| headers.get(*name)).map(String::as_str))
+        };
+        for name in &names {
+            forms(&[name]).map_err(|why| format!("its header `{name}` {why}"))?;
+        }
+        forms(&names).map(Self).map_err(str::to_owned)
+    }
+
+    /// A frame without them. Its id stays: by it an answer finds its request, and no client sees it.
+    pub(super) fn frame(&self, frame: Json) -> Json {
+        match frame {
+            Json::Object(parts) => {
+                let without = |(key, part)| if key == "id" { (key, part) } else { (key, self.value(part)) };
+                Json::Object(parts.into_iter().map(without).collect())
+            }
+            other => self.value(other),
+        }
+    }
+
+    /// A text without them.
+    pub(super) fn text(&self, text: String) -> String {
+        if text.len() < LEAST {
+            return text;
+        }
+        let mut bytes = text.into_bytes();
+        self.0.mask(&mut bytes);
+        // What is overwritten is whole characters.
+        String::from_utf8(bytes).unwrap_or_default()
+    }
+
+    fn value(&self, value: Json) -> Json {
+        match value {
+            Json::String(text) => Json::String(self.text(text)),
+            Json::Number(number) => {
+                let (digits, written) = (self.text(number.to_string()), number.to_string());
+                if digits == written { Json::Number(number) } else { Json::String(digits) }
+            }
+            Json::Array(items) => items.into_iter().map(|item| self.value(item)).collect(),
+            Json::Object(map) => {
+                let without = |(key, value)| (self.text(key), self.value(value));
+                Json::Object(map.into_iter().map(without).collect::<Map<_, _>>())
+            }
+            Json::Null | Json::Bool(_) => value,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(headers: &[(&str, &str)]) -> HeaderMask {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        HeaderMask::of(&headers.collect()).unwrap()
+    }
+
+    #[test]
+    fn a_value_and_what_a_server_reads_of_it_is_in_no_part_of_a_frame() {
+        let ours =
+            of(&[("Authorization", "Bearer sk-live-Zq83LmX0"), ("X-Number", "4096819200"), ("Accept", "text/html")]);
+        let frame = json!({
+            "jsonrpc": "2.0", "id": "sk-live-Zq83LmX0", "result": {
+                "content": [{ "type": "text", "text": "you came with Bearer sk-live-Zq83LmX0\u{fc}" }],
+                "structuredContent": { "sk-live-Zq83LmX0": [4096819200_u64, 4096819201_u64, null, true] },
+                "json": "{\"key\":\"\\u0073k-live-Zq83LmX0\"}", "hex": "736b2d6c6976652d5a7138334c6d5830", "takes": "text/html",
+            },
+        });
+        let expected = json!({
+            "jsonrpc": "2.0", "id": "sk-live-Zq83LmX0", "result": {
+                "content": [{ "type": "text", "text": "you came with ***********************\u{fc}" }],
+                "structuredContent": { "****************": ["**********", 4096819201_u64, null, true] },
+                "json": "{\"key\":\"*********************\"}", "hex": "********************************", "takes": "text/html",
+            },
+        });
+        assert_eq!(ours.frame(frame.clone()), expected);
+        assert_eq!(of(&[]).frame(frame.clone()), frame, "the control");
+        assert_eq!(of(&[("X-Key", "short")]).frame(frame.clone()), frame, "no ordinary text is taken for one");
+        let basic = of(&[("Authorization", "Basic c3ZjOmh1bnRlcjItaHVudGVyMg==")]);
+        assert_eq!(basic.text("no hunter2-hunter2".to_owned()), "no ***************");
+    }
+
+    #[test]
+    fn what_has_too_many_parts_is_refused_by_its_name_alone() {
+        let value = (0..17).map(|n| format!("name{n}=1234 ")).collect::<String>();
+        let why = HeaderMask::of(&BTreeMap::from([("Cookie".to_owned(), value)])).unwrap_err();
+        assert!(why.contains("`Cookie` has more than 16") && !why.contains("name1"), "{why}");
+    }
+}

@@ -1,11 +1,12 @@
 //! `POST /sandboxes` and `POST /v2/sandboxes`.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
 use axum::http::{Response, StatusCode};
+use policy::value::Secret;
 use sandbox::PolicyLayer;
 use serde_json::{Map, Value as Json};
 
@@ -77,8 +78,9 @@ async fn order(app: &AppState, key: &Key, asked: &Map<String, Json>, life: u64) 
         Some(_) | None => Map::new(),
     };
     let outside = network::of_new(&network, json::flag(asked, "allow_internet_access")?)?;
-    let taken = if outside.headers.is_empty() { BTreeSet::new() } else { own_secrets(app, &base.layers).await? };
-    let outward = outside.layers(&taken);
+    let own = if outside.headers.is_empty() { BTreeMap::new() } else { own_secrets(app, &base.layers).await? };
+    headers::beside(&outside.headers, &own).map_err(|problem| problem.below("network"))?;
+    let outward = outside.layers(&own.into_keys().collect());
     Ok(Order {
         layers: base.layers.into_iter().chain(outward).collect(),
         headers: headers::given(outside.headers, &app.tokens),
@@ -92,12 +94,10 @@ async fn order(app: &AppState, key: &Key, asked: &Map<String, Json>, life: u64) 
     })
 }
 
-/// The names of the secrets that layers have.
-async fn own_secrets(app: &AppState, layers: &[PolicyLayer]) -> Result<BTreeSet<String>, Problem> {
+/// The secrets that layers have.
+async fn own_secrets(app: &AppState, layers: &[PolicyLayer]) -> Result<BTreeMap<String, Secret>, Problem> {
     let (layers, environment) = (layers.to_vec(), Arc::clone(app.environment()));
-    let read = tokio::task::spawn_blocking(move || {
-        load(&layers, &environment).map(|loaded| loaded.policy.secrets.into_keys().collect())
-    });
+    let read = tokio::task::spawn_blocking(move || load(&layers, &environment).map(|loaded| loaded.policy.secrets));
     let read = read.await.map_err(|_lost| crate::backend::failed("the template could not be read"))?;
     read.map_err(Problem::all)
 }

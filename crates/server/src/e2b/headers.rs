@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use policy::value::{FRAMING, NO_CREDENTIALS};
+use policy::value::{FRAMING, NO_CREDENTIALS, Secret, SecretUse, host_matches};
 use sandbox::{Hidden, PolicyLayer, fits_header};
 use serde_json::{Map, Value as Json, json};
 
-use super::hosts::{cannot, pattern};
+use super::hosts::{cannot, covers, pattern};
 use crate::answer::Problem;
 use crate::app::Headers;
 use crate::tokens::{Purpose, Tokens};
@@ -93,6 +93,32 @@ fn variable(number: usize) -> String {
     format!("FUMEHOOD_HEADER_{number}")
 }
 
+/// Whether each header stands beside the secrets of its template: of two in one header of a request one would be gone.
+///
+/// # Errors
+/// A header that one of them is put into as well, for a host of its own.
+pub(super) fn beside(headers: &[Header], own: &BTreeMap<String, Secret>) -> Result<(), Problem> {
+    let is_same = |header: &Header, secret: &Secret| {
+        let name = match &secret.put {
+            SecretUse::Header { name, .. } => name.as_str(),
+            SecretUse::Basic(_) | SecretUse::Sign(_) => "authorization",
+            SecretUse::Query(_) | SecretUse::Placeholder => return false,
+        };
+        let meets = |host: &String| {
+            host_matches(host, &header.host)
+                || covers(host, &header.host)
+                || covers(&header.host, host.trim_start_matches(['*', '.']))
+        };
+        name == header.name && secret.hosts.iter().any(meets)
+    };
+    match headers.iter().find(|header| own.values().any(|secret| is_same(header, secret))) {
+        Some(Header { host, name, .. }) => {
+            Err(cannot("rules", &format!("a secret of the template is put into the header `{name}` for `{host}`")))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Whether a header is one in which nobody is asked for a credential: it is put on, and answers may have it.
 fn is_public(name: &str) -> bool {
     NO_CREDENTIALS.contains(&name)
@@ -168,6 +194,16 @@ mod tests {
         let secrets = crate::app::load(&layers, &environment).unwrap().policy.secrets;
         let of = |name: &str| (secrets[name].hosts[0].as_str(), secrets[name].put.is_public());
         assert_eq!(secrets.len(), 4, "{secrets:?}");
+        for (host, name, fits) in [
+            ("own.test", "Authorization", false),
+            ("*.test", "authorization", false),
+            ("own.test", "X-Key", true),
+            ("b.own.test", "Authorization", true),
+        ] {
+            let asked = read(json!({ host: [rule(name, "long-enough")] })).unwrap();
+            let own = BTreeMap::from([("own".to_owned(), secrets["header_0"].clone())]);
+            assert_eq!(beside(&asked, &own).is_ok(), fits, "{host} {name}");
+        }
         assert_eq!(of("header_0"), ("own.test", false), "the template's own");
         // In the order of their names: accept, user-agent, x-key.
         let given = ["header_1", "header_2", "header_3"].map(of);

@@ -73,5 +73,10 @@ async fn a_secret_of_the_template_stays_beside_the_headers_of_rules() {
         assert!(entry(names[0], "header=\"accept\",format=\"{}\",public=true}"), "{template}: {given}");
         assert!(entry(names[1], "header=\"x-key\",format=\"{}\"}"), "{template}: {given}");
         assert_eq!(given.contains("header_0={"), template == "base", "{given}");
+        // Of two in one header of a request one would be gone.
+        let mut same = network.clone();
+        same["rules"]["a.test"][0]["transform"]["headers"]["X-Own"] = json!("long-enough");
+        let answer = caller.json("POST", "/v2/sandboxes", json!({ "templateID": template, "network": same })).await;
+        assert_eq!(answer.status, if template == "own" { 400 } else { 201 }, "{template}: {}", answer.json());
     }
 }

@@ -7,6 +7,10 @@ use egress::secret::scrub::Forms;
 use policy::value::NO_CREDENTIALS;
 use serde_json::{Map, Value as Json};
 
+/// Headers by which clients choose among a server's tools, or the revision: their words stand in what it answers, names of tools
+/// among them, and without these nothing could be called.
+const CHOICES: [&str; 4] = ["mcp-protocol-version", "x-mcp-exclude-tools", "x-mcp-tools", "x-mcp-toolsets"];
+
 /// The values of headers, in the forms in which a server may say them back, as the broker of a sandbox searches for its secrets.
 #[derive(Debug)]
 pub(super) struct HeaderMask(Forms);
@@ -17,7 +21,8 @@ impl HeaderMask {
     /// # Errors
     /// A value has more parts than are searched for; without a word of it.
     pub(super) fn of(headers: &BTreeMap<String, String>) -> Result<Self, String> {
-        let is_hidden = |name: &&String| !NO_CREDENTIALS.iter().any(|plain| name.eq_ignore_ascii_case(plain));
+        let is_hidden =
+            |name: &&String| !NO_CREDENTIALS.iter().chain(&CHOICES).any(|plain| name.eq_ignore_ascii_case(plain));
         let names: Vec<&String> = headers.keys().filter(is_hidden).collect();
         let forms = |names: &[&String]| {
             Forms::of_headers(names.iter().filter_map(|name| headers.get(*name)).map(String::as_str))
@@ -99,6 +104,8 @@ mod tests {
         assert_eq!(ours.frame(frame.clone()), expected);
         assert_eq!(of(&[]).frame(frame.clone()), frame, "the control");
         assert_eq!(of(&[("X-Key", "short")]).frame(frame.clone()), frame, "no ordinary text is taken for one");
+        let tools = of(&[("X-MCP-Toolsets", "issues,pull_requests"), ("X-Other", "code_security")]);
+        assert_eq!(tools.text("list_pull_requests of code_security".to_owned()), "list_pull_requests of *************");
         let basic = of(&[("Authorization", "Basic c3ZjOmh1bnRlcjItaHVudGVyMg==")]);
         assert_eq!(basic.text("no hunter2-hunter2".to_owned()), "no ***************");
     }

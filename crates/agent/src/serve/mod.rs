@@ -163,8 +163,7 @@ impl Agent {
                 stream.task.waits(&flow, &mut |fd, flags| add(For::Stream(*number), fd, flags));
             }
         }
-        let limit = if due { Some(Duration::ZERO) } else { at.map(|at| at.saturating_duration_since(Instant::now())) };
-        poll(&mut list, limit).map_err(Broken::Call)?;
+        poll(&mut list, limit(due, at, Instant::now())).map_err(Broken::Call)?;
         let mut ready: Vec<For> =
             list.iter().zip(whom).filter(|(fd, _)| !fd.revents().is_empty()).map(|(_, whom)| whom).collect();
         drop(list);
@@ -351,12 +350,14 @@ impl Agent {
     }
 }
 
-fn poll(list: &mut [PollFd<'_>], limit: Option<Duration>) -> Result<(), Errno> {
-    let limit = limit.map(|limit| {
-        // Rounded up: to wake before the time is to wake twice.
-        let limit = limit.saturating_add(Duration::from_micros(999));
-        Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
-    });
+/// How long to wait at most; without, until something comes. What is due is not waited for: a file is read in as many steps as it
+/// has frames.
+fn limit(due: bool, at: Option<Instant>, now: Instant) -> Option<Timespec> {
+    let limit = if due { Some(Duration::ZERO) } else { at.map(|at| at.saturating_duration_since(now)) };
+    limit.map(|limit| Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 }))
+}
+
+fn poll(list: &mut [PollFd<'_>], limit: Option<Timespec>) -> Result<(), Errno> {
     match rustix::event::poll(list, limit.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(errno) => Err(errno),
@@ -367,6 +368,17 @@ fn poll(list: &mut [PollFd<'_>], limit: Option<Duration>) -> Result<(), Errno> {
 mod tests {
     use super::*;
     use crate::flow::FULL;
+
+    #[test]
+    fn what_is_due_is_not_waited_for() {
+        let now = Instant::now();
+        let later = now + Duration::from_micros(1);
+        let in_ns = |ns| Some(Timespec { tv_sec: 0, tv_nsec: ns });
+        assert_eq!(limit(true, Some(later), now), in_ns(0));
+        assert_eq!(limit(false, Some(now), later), in_ns(0));
+        assert_eq!(limit(false, Some(later), now), in_ns(1000));
+        assert_eq!(limit(false, None, now), None);
+    }
 
     #[test]
     fn a_stream_whose_own_reply_filled_the_queue_goes_on() {

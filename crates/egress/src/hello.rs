@@ -192,7 +192,8 @@ fn server_name(data: &[u8]) -> Option<Result<String, &'static str>> {
 }
 
 fn host(name: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(name).ok()?;
+    // With a dot at its end (RFC 6066 has none) it is another name for whoever compares letters.
+    let text = std::str::from_utf8(name).ok().filter(|text| !text.ends_with('.'))?;
     crate::host::plain(text)
 }
 
@@ -273,9 +274,10 @@ mod tests {
 
     #[test]
     fn the_name_is_read_in_one_form() {
-        for written in ["example.org", "EXAMPLE.org", "example.org."] {
+        for written in ["example.org", "EXAMPLE.org"] {
             assert_eq!(read(&[name(written)]), named("example.org"), "{written}");
         }
+        assert!(matches!(read(&[name("example.org.")]), First::Malformed(_)));
         assert_eq!(read(&[]), First::Hello(Hello::default()));
     }
 

@@ -39,6 +39,18 @@ pub enum AuthorityHost {
     Address(IpAddr),
 }
 
+/// In its one form.
+impl std::fmt::Display for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.host {
+            AuthorityHost::Name(name) => f.write_str(name)?,
+            AuthorityHost::Address(IpAddr::V4(address)) => write!(f, "{address}")?,
+            AuthorityHost::Address(IpAddr::V6(address)) => write!(f, "[{address}]")?,
+        }
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
 /// Reads `HOST`, `HOST:PORT`, `1.2.3.4` or `[::1]:PORT`; users, paths and anything else are `None`.
 #[must_use]
 pub fn authority(text: &str) -> Option<Authority> {

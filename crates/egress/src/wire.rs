@@ -336,6 +336,8 @@ pub struct Head {
     pub method: String,
     /// The path as it was sent, without the query.
     pub path: String,
+    /// It opens a WebSocket, behind which nothing is judged.
+    pub websocket: bool,
 }
 
 /// A connection that was passed on, or a request that was read on it.
@@ -389,7 +391,11 @@ impl FromBroker {
                 secrets: secrets.into_iter().take(MAX_USED).map(|(name, count)| (cut(name), count)).collect(),
             },
             Self::Ask { id, host, port, request } => {
-                let request = request.map(|Head { method, path }| Head { method: cut(method), path: cut(path) });
+                let request = request.map(|head| Head {
+                    method: cut(head.method),
+                    path: cut(head.path),
+                    websocket: head.websocket,
+                });
                 Self::Ask { id, host: cut(host), port, request }
             }
             Self::Whose { id, from, to } => Self::Whose { id, from, to },

@@ -36,7 +36,7 @@ pub use error::Error;
 pub use image::{Images, LeasedTree};
 pub use load::{Inputs, PolicyLayer, here, load, profiles};
 pub use run::{
-    AllowedAccess, Asker, Event, Finished, Handle, Options, Parked, Planned, Question, Reply, Sandbox, Screen, Sink,
-    Stdin, Stdio, UsageNow, Visitor, fits_header, hints, out_of_memory, park, plan, run_here, start,
+    AllowedAccess, Asker, Event, Finished, Handle, Options, Parked, Planned, Question, Reply, RequestHead, Sandbox,
+    Screen, Sink, Stdin, Stdio, UsageNow, Visitor, fits_header, hints, out_of_memory, park, plan, run_here, start,
 };
 pub use workload::{Code, Interpreter, Script, Workload};

@@ -43,7 +43,7 @@ use crate::stop::ConnectionEnd;
 use crate::tls;
 use guard::{FramingState, Guarded};
 use sending::Sending;
-use server::{Server, Tasks};
+use server::{Server, Tasks, Unanswered};
 use wire::{Metered, Shared};
 
 /// One connection of a program, with the one to its server.
@@ -301,13 +301,13 @@ impl Proxy {
                 request::in_two(&mut request, trailers);
                 false
             }
-            Server::One(_) => request::in_one(&mut request),
+            Server::One(..) => request::in_one(&mut request),
         };
         self.run.secrets.sent(&names);
         let mut response = match server.send(request).await {
             Ok(response) => response,
             // A server may close a kept connection while a request is on its way: the program learns it as it would without us.
-            Err(error) if again => return Err(error),
+            Err(Unanswered::Broke(error)) if again => return Err(error),
             Err(error) => return own(unreached(&error.to_string())),
         };
         if !is_last {
@@ -343,7 +343,8 @@ impl Proxy {
         let (method, path) = (request.method().as_str().to_owned(), request.uri().path());
         // As rules judge it: a letter that is written as `%70` is nobody's to decode. What cannot be shown so is shown as it came.
         let decoded = egress::http::path::plain(path).ok().filter(|path| path.bytes().all(|b| b.is_ascii_graphic()));
-        let head = Head { method: method.clone(), path: decoded.unwrap_or_else(|| path.to_owned()) };
+        let websocket = request::wants_websocket(request);
+        let head = Head { method: method.clone(), path: decoded.unwrap_or_else(|| path.to_owned()), websocket };
         // Git asks with a small request whether a large one would be taken: that one is meant as well, and no third.
         if self.agreed.borrow_mut().remove(&head).is_some_and(|agreed| agreed.elapsed() < AGAIN) {
             return Ok(());
@@ -405,7 +406,7 @@ impl Proxy {
             let connected = proxy.connected(kept, until).await;
             match &connected {
                 Ok(Server::Two(server)) => *proxy.server.borrow_mut() = Some(Server::Two(server.clone())),
-                Ok(Server::One(_)) => proxy.speaks_one.set(true),
+                Ok(Server::One(..)) => proxy.speaks_one.set(true),
                 Err(_) => {}
             }
             drop(turn);

@@ -131,6 +131,7 @@ pub(crate) fn prepare<B>(request: &mut Request<B>, reading: Reading) -> bool {
     {
         request.headers_mut().insert(header::HOST, value);
     }
+    one_form(request.headers_mut());
     strip(request.headers_mut());
     if reading == Reading::Requests {
         strip_overrides(request.headers_mut());
@@ -145,6 +146,16 @@ pub(crate) fn prepare<B>(request: &mut Request<B>, reading: Reading) -> bool {
     *request.uri_mut() = Uri::from(path);
     *request.version_mut() = http::Version::HTTP_11;
     socket
+}
+
+/// Writes the host in the form in which it was judged: many a server compares letters, and a dot at the end, and leads what it does
+/// not know to its first site.
+fn one_form(headers: &mut HeaderMap) {
+    let text = headers.get(header::HOST).and_then(|value| value.to_str().ok());
+    let plain = text.and_then(egress::host::authority).map(|host| host.to_string());
+    if let Some(value) = plain.and_then(|plain| HeaderValue::from_str(&plain).ok()) {
+        headers.insert(header::HOST, value);
+    }
 }
 
 /// Whether the program takes trailers, which gRPC needs.
@@ -301,7 +312,7 @@ fn is_one_of(list: &[&str], name: &str) -> bool {
 }
 
 /// Only WebSocket is switched to: any other protocol would leave the judge behind.
-fn wants_websocket<B>(request: &Request<B>) -> bool {
+pub(crate) fn wants_websocket<B>(request: &Request<B>) -> bool {
     let has = |name: HeaderName, word: &str| {
         let values = request.headers().get_all(name);
         values
@@ -382,6 +393,25 @@ mod tests {
             // And the host, which is made of the target.
             assert_eq!(asked.headers().len(), left + 1, "{reading:?}");
         }
+    }
+
+    #[test]
+    fn a_server_hears_the_host_in_the_form_that_was_judged() {
+        for (sent, heard) in [
+            ("A.Example", "a.example"),
+            ("a.example.", "a.example"),
+            ("A.example.:8080", "a.example:8080"),
+            ("127.0.0.1:08080", "127.0.0.1:8080"),
+            ("[::1]:8080", "[::1]:8080"),
+        ] {
+            let mut asked = request(&[("Host", sent)]);
+            prepare(&mut asked, Reading::Names);
+            assert_eq!(asked.headers().get_all("host").iter().collect::<Vec<_>>(), [heard]);
+        }
+        // Of the target, where there is no such header.
+        let mut asked = Request::builder().uri("http://A.Example:8080/x").body(()).unwrap();
+        prepare(&mut asked, Reading::Names);
+        assert_eq!(asked.headers().get("host").unwrap(), "a.example:8080");
     }
 
     #[test]

@@ -1,17 +1,35 @@
 //! The connection to a server, by either version of HTTP.
 
 use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinSet;
 
 use super::wire::Io;
-use super::{Body, MAX_HEADER_BYTES, MAX_STREAMS};
+use super::{Body, MAX_HEADER_BYTES, MAX_READ, MAX_STREAMS};
+
+/// Most heads (1xx) before the answer of a request.
+const MAX_BEFORE: usize = 32;
+
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unanswered {
+    #[error(transparent)]
+    Broke(hyper::Error),
+    #[error("it says what comes before an answer (1xx) without end")]
+    Endless,
+}
 
 /// Tasks of one connection of a program; they end with it.
 #[derive(Clone, Default)]
@@ -38,8 +56,8 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Tasks {
 
 /// Sends requests to a server.
 pub(super) enum Server {
-    /// HTTP/1: one request at a time.
-    One(http1::SendRequest<Body>),
+    /// HTTP/1: one request at a time; what ends the connection.
+    One(http1::SendRequest<Body>, Arc<AtomicBool>),
     /// HTTP/2.
     Two(http2::SendRequest<Body>),
 }
@@ -47,10 +65,12 @@ pub(super) enum Server {
 impl Server {
     /// Speaks HTTP/1.
     pub(super) async fn one<T: 'static>(io: Box<dyn Io>, (tasks, kept): (&Tasks, T)) -> hyper::Result<Self> {
+        let ended = Arc::new(AtomicBool::new(false));
         let (mut server, connection) = http1::Builder::new()
             .preserve_header_case(true)
             .max_headers(egress::http::framing::MAX_HEADERS)
-            .handshake(TokioIo::new(io))
+            .max_buf_size(MAX_READ)
+            .handshake(TokioIo::new(Ending { io, ended: Arc::clone(&ended) }))
             .await?;
         tasks.spawn(async move {
             // How it ended is what the request on it is told.
@@ -58,7 +78,7 @@ impl Server {
             drop(kept);
         });
         server.ready().await?;
-        Ok(Self::One(server))
+        Ok(Self::One(server, ended))
     }
 
     /// Speaks HTTP/2.
@@ -79,16 +99,75 @@ impl Server {
     /// Whether another request can go on it; `wait`: as soon as the one before is answered.
     pub(super) async fn is_free(&mut self, wait: bool) -> bool {
         match self {
-            Self::One(server) if wait => server.ready().await.is_ok(),
-            Self::One(server) => server.is_ready(),
+            Self::One(server, _) if wait => server.ready().await.is_ok(),
+            Self::One(server, _) => server.is_ready(),
             Self::Two(server) => server.ready().await.is_ok(),
         }
     }
 
-    pub(super) async fn send(&mut self, request: Request<Body>) -> hyper::Result<Response<Incoming>> {
+    pub(super) async fn send(&mut self, mut request: Request<Body>) -> Result<Response<Incoming>, Unanswered> {
         match self {
-            Self::One(server) => server.send_request(request).await,
-            Self::Two(server) => server.send_request(request).await,
+            Self::One(server, ended) => {
+                end_what_never_begins(&mut request, ended);
+                let answer = server.send_request(request).await;
+                answer.map_err(|error| match ended.load(Ordering::Relaxed) {
+                    true => Unanswered::Endless,
+                    false => Unanswered::Broke(error),
+                })
+            }
+            Self::Two(server) => server.send_request(request).await.map_err(Unanswered::Broke),
         }
+    }
+}
+
+/// Ends the connection where there are too many heads (1xx) before the answer of a request. They are read one after the other, for
+/// as long as they come, and nobody else has a turn meanwhile.
+fn end_what_never_begins(request: &mut Request<Body>, ended: &Arc<AtomicBool>) {
+    let (ended, count) = (Arc::clone(ended), AtomicUsize::new(0));
+    hyper::ext::on_informational(request, move |_head| {
+        if count.fetch_add(1, Ordering::Relaxed) >= MAX_BEFORE {
+            ended.store(true, Ordering::Relaxed);
+        }
+    });
+}
+
+/// A connection of which nothing more is read when it has ended.
+struct Ending {
+    io: Box<dyn Io>,
+    ended: Arc<AtomicBool>,
+}
+
+impl AsyncRead for Ending {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.ended.load(Ordering::Relaxed) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Ending {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

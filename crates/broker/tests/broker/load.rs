@@ -83,6 +83,44 @@ fn heads_that_never_end_take_little_and_hold_nobody_up() {
     });
 }
 
+/// What comes before an answer, without end: the program is told, and nobody else waits.
+#[test]
+fn an_answer_that_never_begins_holds_nobody_up() {
+    staged("load::an_answer_that_never_begins_holds_nobody_up", |stage| {
+        stage.server((WORLD, 80), |mut stream| {
+            let mut head = [0; 1024];
+            let read = stream.read(&mut head).unwrap_or(0);
+            if head[..read].starts_with(b"GET /x") {
+                drop(
+                    stream.write_all(b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
+                );
+                return;
+            }
+            let hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(1000);
+            while stream.write_all(&hints).is_ok() {}
+        });
+        let rule = json!({"host": HOST, "ports": [80], "methods": ["GET"]});
+        let mut engine = stage.broker(&json!({"allow": [rule]}));
+        engine.ready();
+        let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+        let ask = |path: &str| stage.program(|| exchange(connect(HOST, 80), get(path).as_bytes(), false)).unwrap();
+        let endless = ask("/hints");
+        assert!(endless.starts_with("HTTP/1.1 502") && endless.contains("without end"), "{endless}");
+        let mut flooded: Vec<TcpStream> = stage.program(|| {
+            let at = address(HOST);
+            (0..6).map(|_| TcpStream::connect((at, 80)).unwrap()).collect()
+        });
+        for stream in &mut flooded {
+            stream.write_all(get("/hints").as_bytes()).unwrap();
+        }
+        let begun = Instant::now();
+        let said = ask("/x");
+        assert!(said.starts_with("HTTP/1.1 200") && begun.elapsed() < SOON, "{:?}: {said}", begun.elapsed());
+        drop(flooded);
+        engine.end();
+    });
+}
+
 /// A program of HTTP/2 that trusts the run's authority.
 fn two(trusted: &str) -> Client {
     let mut roots = RootCertStore::empty();

@@ -412,8 +412,9 @@ fn a_person_is_asked_about_a_request_where_a_rule_says_so() {
     staged("a_person_is_asked_about_a_request_where_a_rule_says_so", |stage| {
         stage.server((WORLD, 80), web);
         let mut engine = stage.broker(&json!({"allow": [
-            {"host": HOST, "ports": [80], "methods": ["GET"]},
+            {"host": HOST, "ports": [80], "methods": ["GET"], "paths": ["/push/*"]},
             {"host": HOST, "ports": [80], "methods": ["POST"], "paths": ["/push/*"], "decision": "ask"},
+            {"host": HOST, "ports": [80], "methods": ["PUT", "GET"], "paths": ["/ws"], "decision": "ask", "websocket": true},
         ]}));
         engine.ready();
         let line = |line: &str| format!("{line} HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 0\r\n\r\n");
@@ -464,6 +465,22 @@ fn a_person_is_asked_about_a_request_where_a_rule_says_so() {
         say(&mut other, "POST /push/one");
         let (id, _) = asked(&mut engine);
         engine.send(&ToBroker::Answer { id, allow: false, scope: Scope::Once });
+        assert!(hear(&mut other).contains("403 Forbidden"));
+        // Who agrees to a request has not agreed to a WebSocket of the same method and path, behind which nothing is judged.
+        let websocket = |engine: &mut stage::Engine, allow: bool| {
+            let (id, is_one) = engine.wait(|frame| match frame {
+                FromBroker::Ask { id, request: Some(head), .. } => Some((*id, head.websocket)),
+                _ => None,
+            });
+            engine.send(&ToBroker::Answer { id, allow, scope: Scope::Once });
+            is_one
+        };
+        say(&mut other, "GET /ws");
+        assert!(!websocket(&mut engine, true));
+        assert!(hear(&mut other).contains("200 OK"));
+        let upgrade = line("GET /ws").replace("Content-Length: 0", "Connection: Upgrade\r\nUpgrade: websocket");
+        other.write_all(upgrade.as_bytes()).unwrap();
+        assert!(websocket(&mut engine, false));
         assert!(hear(&mut other).contains("403 Forbidden"));
         // Nobody is asked about what could not be shown whole.
         say(&mut other, &format!("POST /push/{}", "x".repeat(600)));

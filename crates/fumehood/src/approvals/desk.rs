@@ -9,7 +9,7 @@ use gateway::approvals::{ApprovalAnswer, ApprovalError, Approvals, Ask, DESTINAT
 use policy::tools::{Approval, ApprovalBy};
 use sandbox::audit::{Kind, Log, Options};
 use sandbox::state::{Places, State};
-use sandbox::{Question, Reply};
+use sandbox::{Question, Reply, RequestHead};
 use serde_json::{Value as Json, json};
 use tokio::time::Instant;
 
@@ -235,8 +235,13 @@ fn write_count(opened: Option<&Opened>, known: &RefCell<HashMap<Question, KnownA
 fn arguments(question: &Question) -> Json {
     match &question.request {
         None => json!({ "host": question.host, "port": question.port }),
-        Some((method, path)) => {
-            json!({ "host": question.host, "port": question.port, "method": method, "path": path })
+        Some(RequestHead { method, path, websocket }) => {
+            let mut args = json!({ "host": question.host, "port": question.port, "method": method, "path": path });
+            // Who agrees to a request has not agreed to what goes through a WebSocket.
+            if let Some(args) = args.as_object_mut().filter(|_| *websocket) {
+                args.insert("websocket".to_owned(), json!(true));
+            }
+            args
         }
     }
 }
@@ -256,4 +261,21 @@ async fn waited(opened: &Opened, question: &Question, parked: Parked) -> Option<
     let (said, id) = spelled(&answer);
     opened.record(question, said, id, 1)?;
     Some(answer.is_approved())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_about_a_websocket_is_another_one() {
+        let of = |websocket| {
+            let request = RequestHead { method: "GET".to_owned(), path: "/ws".to_owned(), websocket };
+            let (run, policy, host) = ("r".to_owned(), "p".to_owned(), "a.test".to_owned());
+            arguments(&Question { run, policy, host, port: 80, request: Some(request) })
+        };
+        assert_eq!(of(false), json!({ "host": "a.test", "port": 80, "method": "GET", "path": "/ws" }));
+        assert_eq!(of(true)["websocket"], json!(true));
+        assert_ne!(gate::json::hash(REQUEST, &of(false)), gate::json::hash(REQUEST, &of(true)));
+    }
 }

@@ -11,8 +11,19 @@ pub struct Question {
     pub host: String,
     /// The port.
     pub port: u16,
-    /// Method and path (without its query) of the request of which a rule asks; none: the connection.
-    pub request: Option<(String, String)>,
+    /// The request of which a rule asks; none: the connection.
+    pub request: Option<RequestHead>,
+}
+
+/// What rules judge of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RequestHead {
+    /// The method.
+    pub method: String,
+    /// The path, without its query.
+    pub path: String,
+    /// It opens a WebSocket, behind which nothing is judged.
+    pub websocket: bool,
 }
 
 /// Something that was let through: a connection, or a request that was read on it. The broker says it, and it is believed in

@@ -60,7 +60,7 @@ use policy::Plan;
 use policy::value::{NetMode, Unknown};
 
 pub use asked::{AskedLayer, asked_layer};
-pub use asker::{AllowedAccess, Asker, Question, Reply};
+pub use asker::{AllowedAccess, Asker, Question, Reply, RequestHead};
 pub use broker::WORD as BROKER_WORD;
 pub use commands::around as commands_around;
 pub use earlier::Earlier;

@@ -9,7 +9,7 @@ use egress::wire::{self, AllowedTraffic, Head};
 use policy::Plan;
 
 use super::rules::Rules;
-use crate::run::asker::{AllowedAccess, Asker, Question};
+use crate::run::asker::{AllowedAccess, Asker, Question, RequestHead};
 
 /// Most questions that wait at once, as the broker has it.
 const MAX_WAITING: usize = 64;
@@ -54,7 +54,10 @@ impl Questions {
             drop(waits);
             rules.answer(id, allow);
         };
-        let request = head.map(|head| (head.method.clone(), head.path.clone()));
+        let request = head.map(|head| {
+            let Head { method, path, websocket } = head.clone();
+            RequestHead { method, path, websocket }
+        });
         asker.ask(Question { run, policy, host, port, request }, Box::new(reply));
         true
     }

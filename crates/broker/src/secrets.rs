@@ -36,7 +36,7 @@ pub(crate) type Body = BoxBody<Bytes, hyper::Error>;
 
 /// Most bytes of a body in which placeholders are looked for; in what is longer they stay what they are.
 const MAX_BODY: usize = 1 << 20;
-/// Most such bodies at once; in more of them placeholders stay what they are.
+/// Most such bodies at once; others wait for them.
 const MAX_BODIES: usize = 32;
 /// How long such a body may take to come.
 const BODY_TIME: Duration = Duration::from_secs(30);
@@ -44,6 +44,9 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 const NO_CODINGS: [&str; 5] = ["identity", "none", "utf-8", "utf8", "us-ascii"];
 /// What to do where a secret cannot be put into a request.
 const PLAINLY: &str = "send a plain request over TLS, whole and at once";
+
+/// What to do where a body cannot have one.
+const IN_TEXT: &str = "send it in a header, or in a text of a body of JSON or of a form, in UTF-8";
 
 /// The secrets of the run.
 #[derive(Debug, Default)]
@@ -184,11 +187,9 @@ impl Secrets {
         let asked = RequestTarget { to, port, verified, method: &method, path: &path };
         let fitting: Vec<&LoadedSecret> = near.iter().copied().filter(|held| held.fits(&asked)).collect();
         let mut put = vec![false; fitting.len()];
-        if fitting.iter().any(|held| held.is_placeholder())
-            && let Ok(place) = Arc::clone(&self.bodies.0).try_acquire_owned()
-        {
-            let held = timeout(BODY_TIME, in_body((&fitting, &mut put), &mut parts, body, place)).await;
-            body = held.map_err(|_late| denied("its body did not come in time"))?.map_err(NotPut::Broken)?;
+        if fitting.iter().any(|held| held.is_placeholder()) && !body.is_end_stream() {
+            let held = timeout(BODY_TIME, in_body((&fitting, &mut put), &mut parts, body, &self.bodies)).await;
+            body = held.map_err(|_late| denied("its body did not come in time"))??;
         }
         for (held, put) in fitting.iter().zip(&mut put) {
             *put |= held.put(&asked, &mut parts).map_err(denied)?;
@@ -278,19 +279,22 @@ async fn in_body(
     (fitting, put): (&[&LoadedSecret], &mut [bool]),
     parts: &mut Parts,
     body: Body,
-    place: OwnedSemaphorePermit,
-) -> Result<Body, hyper::Error> {
+    bodies: &Bodies,
+) -> Result<Body, NotPut> {
     let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if length.is_some_and(|length| length > MAX_BODY) || body.is_end_stream() {
+    if length.is_some_and(|length| length > MAX_BODY) {
         return Ok(body);
     }
-    let mut read = Read::of(body).await?;
+    let place = Arc::clone(&bodies.0).acquire_owned().await;
+    let place = place.map_err(|_closed| not_put("too many bodies are read at once", PLAINLY))?;
+    let mut read = Read::of(body).await.map_err(NotPut::Broken)?;
     if read.rest.is_some() {
         return Ok(read.replayed(place));
     }
     let media = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     for (held, put) in fitting.iter().zip(put) {
-        if let Some(with) = held.in_body(&media, &read.whole) {
+        let with = held.in_body(&media, &read.whole).map_err(|why| not_put(why, IN_TEXT))?;
+        if let Some(with) = with {
             read.whole = with;
             *put = true;
         }

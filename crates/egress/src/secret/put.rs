@@ -70,45 +70,97 @@ pub fn searchable(headers: &mut HeaderMap) {
 }
 
 /// A list of media types without their charsets, by which many a server chooses the one of its answer. `None`: it is no text.
+/// Readers differ in where a quoted text ends: where a charset stands anywhere, nothing but types and their weights is kept.
 fn without_charset(value: &HeaderValue) -> Option<HeaderValue> {
     let text = value.to_str().ok()?;
     if !text.to_ascii_lowercase().contains("charset") {
         return Some(value.clone());
     }
-    let one =
-        |media: &str| parted(media, ';').into_iter().filter(|part| !is_charset(part)).collect::<Vec<_>>().join(";");
-    let list: Vec<String> = parted(text, ',').into_iter().map(one).collect();
+    let is_weight = |parameter: &str| {
+        parameter.trim().strip_prefix(['q', 'Q']).is_some_and(|rest| rest.trim_start().starts_with('='))
+    };
+    let one = |media: &str| {
+        let parts = media.split(';').enumerate().filter(|(at, part)| *at == 0 || is_weight(part));
+        parts.map(|(_, part)| part).collect::<Vec<_>>().join(";")
+    };
+    let has_type = |media: &&str| media.split(';').next().is_some_and(|name| name.contains('/') && !name.contains('"'));
+    let list: Vec<String> = text.split(',').filter(has_type).map(one).collect();
     HeaderValue::from_str(&list.join(",")).ok()
 }
 
-fn is_charset(parameter: &str) -> bool {
-    let name = parameter.split('=').next().unwrap_or_default().trim();
-    name.get(..7).is_some_and(|begin| begin.eq_ignore_ascii_case("charset"))
+/// The names that stand behind `word =` in a text in small letters, quoted or not.
+fn named<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> {
+    text.split(word).skip(1).filter_map(|rest| {
+        let name = rest.trim_start().strip_prefix('=')?.trim_start().trim_start_matches(['"', '\'', '\\']);
+        Some(name).filter(|name| !name.is_empty() && !name.starts_with(';'))
+    })
 }
 
-/// The parts of a text between marks that are in no quotes.
-fn parted(text: &str, mark: char) -> Vec<&str> {
-    let (mut quoted, mut escaped) = (false, false);
-    text.split(|letter: char| {
-        let ends = letter == mark && !quoted;
-        quoted ^= letter == '"' && !escaped;
-        escaped = letter == '\\' && quoted && !escaped;
-        ends
-    })
-    .collect()
+/// Whether a text in small letters names a charset in which a value would have other bytes.
+fn names_other_charset(text: &str, word: &str) -> bool {
+    named(text, word).any(|name| !CHARSETS.iter().any(|known| name.starts_with(known)))
 }
 
 /// Whether a body of these headers says of itself that it is in a charset in which a value would have other bytes.
 #[must_use]
 pub fn is_in_other_charset(headers: &HeaderMap) -> bool {
-    let is_other = |value: &HeaderValue| {
+    headers.get_all(CONTENT_TYPE).iter().any(|value| {
         let text = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
-        let charsets = parted(&text, ';').into_iter().filter(|part| is_charset(part));
-        let names = charsets.filter_map(|part| part.split_once('=')).map(|(_, name)| name.trim().trim_matches('"'));
-        let mut names = names.filter(|name| !name.is_empty());
-        names.any(|name| !CHARSETS.iter().any(|known| name.starts_with(known)))
+        names_other_charset(&text, "charset")
+    })
+}
+
+/// Whether the end of a text may be the beginning of an escape, which would swallow the first letters of what stands behind it:
+/// `%`, `%4`, `\\u00`, `&#`.
+fn opens_escape(before: &str) -> bool {
+    let Some((at, mark)) = before.char_indices().rev().take(9).find(|(_, c)| matches!(c, '%' | '\\' | '&')) else {
+        return false;
     };
-    headers.get_all(CONTENT_TYPE).iter().any(is_other)
+    let rest = before.get(at.saturating_add(1)..).unwrap_or_default();
+    let has_less = |count: usize| rest.len() < count;
+    match (mark, rest.chars().next()) {
+        ('&', first) => first == Some('#') && rest.chars().skip(1).all(|c| c.is_ascii_alphanumeric()),
+        ('%' | '\\', None) => true,
+        ('%' | '\\', Some('u' | 'U')) => has_less(9),
+        ('%', Some(first)) => first.is_ascii_hexdigit() && has_less(2),
+        (_, Some('x' | '0'..='7')) => has_less(3),
+        (_, _) => false,
+    }
+}
+
+/// Whether a value can stand wherever a text has its placeholder.
+fn may_stand(text: &str, placeholder: &str) -> Result<(), &'static str> {
+    let opened = text.match_indices(placeholder).any(|(at, _)| text.get(..at).is_none_or(opens_escape));
+    if opened { Err("an escape begins before it, and would swallow some of it") } else { Ok(()) }
+}
+
+/// Why a value may not stand in a body: whoever reads it would not read the value, and could say it back in other letters.
+fn objection(media: &str, body: &[u8], placeholder: &str) -> Option<&'static str> {
+    let Some(text) = std::str::from_utf8(body).ok().filter(|text| !text.contains('\0')) else {
+        return Some(
+            "its body is no text in UTF-8, so that its readers would read something else than what stands there",
+        );
+    };
+    if let Err(why) = may_stand(text, placeholder) {
+        return Some(why);
+    }
+    if ["grpc", "proto", "msgpack", "cbor"].iter().any(|binary| media.contains(binary)) {
+        return Some("its body says its own lengths, which the value would not keep");
+    }
+    let lower = Zeroizing::new(text.to_ascii_lowercase());
+    let is_multipart = media.starts_with("multipart/");
+    if is_multipart && lower.contains("content-transfer-encoding") {
+        return Some("a part of its body says a coding, which its readers would undo");
+    }
+    let words = [("charset", is_multipart || media.contains("html")), ("encoding", media.contains("xml"))];
+    if words.iter().any(|(word, counts)| *counts && names_other_charset(&lower, word)) {
+        return Some("its body is in a charset in which ASCII is not ASCII");
+    }
+    let mut values = serde_json::Deserializer::from_slice(body).into_iter::<serde::de::IgnoredAny>();
+    if media.contains("json") && values.any(|value| value.is_err()) {
+        return Some("its body says that it is JSON, and is none: the value is to stand within a text");
+    }
+    None
 }
 
 /// Whether a place can be used.
@@ -168,10 +220,20 @@ impl LoadedSecret {
 
     /// A body in which the value stands for the placeholder, written as a body of this type writes text; `None` where no
     /// placeholder is.
-    #[must_use]
-    pub fn in_body(&self, media: &str, body: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-        let placeholder = self.placeholder.as_deref().filter(|_| self.secret.put == SecretUse::Placeholder)?.as_bytes();
+    ///
+    /// # Errors
+    /// There is one, where its readers would not read the value as it is: in other bytes than UTF-8's, in what says its own lengths or
+    /// codings, in JSON beside texts.
+    pub fn in_body(&self, media: &str, body: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>, &'static str> {
+        let Some(placeholder) = self.placeholder.as_deref().filter(|_| self.is_placeholder()) else { return Ok(None) };
         let media = media.to_ascii_lowercase();
+        match self.filled(placeholder.as_bytes(), &media, body) {
+            Some(filled) => objection(&media, body, placeholder).map_or(Ok(Some(filled)), Err),
+            None => Ok(None),
+        }
+    }
+
+    fn filled(&self, placeholder: &[u8], media: &str, body: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let value = if media.contains("json") {
             let quoted = Zeroizing::new(serde_json::to_string(self.value.as_str()).ok()?);
             Zeroizing::new(quoted.strip_prefix('"')?.strip_suffix('"')?.to_owned())
@@ -226,11 +288,12 @@ impl LoadedSecret {
                 continue;
             }
             let Ok(text) = header.to_str() else { continue };
-            let Some(new) = self.in_header(placeholder, text) else { continue };
+            let Some(new) = self.in_header(placeholder, text)? else { continue };
             *header = hidden(new.as_bytes())?;
             is_put = true;
         }
         if let Some(query) = parts.uri.query().filter(|query| query.contains(placeholder)) {
+            may_stand(query, placeholder)?;
             let value = Zeroizing::new(utf8_percent_encode(&self.value, PARAMETER).to_string());
             let query = Zeroizing::new(query.replace(placeholder, &value));
             parts.uri = with_query(&parts.uri, &query)?;
@@ -240,21 +303,24 @@ impl LoadedSecret {
     }
 
     /// A header with the value in the placeholder's stead, also where it is the password of `Basic`.
-    fn in_header(&self, placeholder: &str, text: &str) -> Option<Zeroizing<String>> {
-        if text.contains(placeholder) {
-            return Some(Zeroizing::new(text.replace(placeholder, &self.value)));
-        }
-        let (scheme, coded) = text.split_once(' ')?;
-        if !scheme.eq_ignore_ascii_case("basic") {
-            return None;
-        }
-        let pair = String::from_utf8(STANDARD.decode(coded.trim()).ok()?).ok()?;
-        let (user, password) = pair.split_once(':')?;
-        if !user.contains(placeholder) && !password.contains(placeholder) {
-            return None;
-        }
+    ///
+    /// # Errors
+    /// It is a part of what the server decodes: it would read something else.
+    fn in_header(&self, placeholder: &str, text: &str) -> Result<Option<Zeroizing<String>>, &'static str> {
         let filled = |text: &str| Zeroizing::new(text.replace(placeholder, &self.value));
-        Some(basic(&filled(user), &filled(password)))
+        let basic_pair = text.trim().split_once([' ', '\t']).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("basic"));
+        let Some(coded) = basic_pair.map(|(_, coded)| coded.trim()).filter(|coded| *coded != placeholder) else {
+            may_stand(text, placeholder)?;
+            return Ok(text.contains(placeholder).then(|| filled(text)));
+        };
+        if coded.contains(placeholder) {
+            return Err("it stands within what is coded of `Basic`, which the server would decode");
+        }
+        let pair = STANDARD.decode(coded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let pair = pair.as_deref().and_then(|pair| pair.split_once(':'));
+        pair.map_or(Ok(()), |(user, password)| may_stand(user, placeholder).and(may_stand(password, placeholder)))?;
+        let with = pair.filter(|(user, password)| user.contains(placeholder) || password.contains(placeholder));
+        Ok(with.map(|(user, password)| basic(&filled(user), &filled(password))))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each byte of a value is overwritten with `*`, so no length changes. It is searched for as it is, in hexadecimal digits, and in
 //! base64 at each of the three places where it can begin (so also in `Basic`), there with the letters at its ends that share bits with
-//! what stands beside it. Large and small letters are one where it stands as it is. Each character of these may stand as it is,
+//! what stands beside it. Large and small letters are one where it stands as it is. What is beyond ASCII is searched for in UTF-8 and Latin-1. Each character of these may stand as it is,
 //! percent-encoded or escaped as in JSON (a `'` also as in shells and SQL), whichever a writer takes for which: writers differ in what they escape. Not in other
 //! codings, which a server that means to give a secret away can always find.
 
@@ -21,6 +21,8 @@ const MASK: u8 = b'*';
 const MAX_ESCAPE: usize = 6;
 /// What is held back is rounded up to these: it says little of how long a value is.
 const HELD: usize = 1 << 10;
+/// What Windows 1252 has from 0x80 to 0x9f; a blank is none.
+const WINDOWS_1252: &str = "€ ‚ƒ„…†‡ˆ‰Š‹Œ Ž  ‘’“”•–—˜™š›œ žŸ";
 
 /// The forms of values that are searched for.
 #[derive(Default)]
@@ -34,6 +36,8 @@ pub struct Forms {
 /// A value in one coding.
 struct Form {
     text: Zeroizing<String>,
+    /// Each character is one byte ([`latin`]).
+    is_latin: bool,
     /// Large and small letters are one.
     folds: bool,
     /// The letter before it, and the one behind it, have some bits of the value.
@@ -56,7 +60,7 @@ impl Forms {
                 forms.add(value);
             }
         }
-        forms.windows = Windows::of(forms.all.iter().map(|form| form.text.as_str()));
+        forms.windows = Windows::of(forms.all.iter().map(Form::bytes));
         forms
     }
 
@@ -76,7 +80,7 @@ impl Forms {
                 forms.add(&part);
             }
         }
-        forms.windows = Windows::of(forms.all.iter().map(|form| form.text.as_str()));
+        forms.windows = Windows::of(forms.all.iter().map(Form::bytes));
         Ok(forms)
     }
 
@@ -87,6 +91,13 @@ impl Forms {
             // Many a server reads headers as Latin-1, and says that back.
             let misread: Zeroizing<String> = Zeroizing::new(value.bytes().map(char::from).collect());
             self.text(&misread);
+            // Small and large letters are one there, too; and many a one that reads them rightly writes Latin-1.
+            for text in [value.to_owned(), value.to_lowercase(), value.to_uppercase()].map(Zeroizing::new) {
+                self.text(&text);
+                if text.chars().all(|character| latin(character).is_some()) {
+                    self.all.push(Form { text, is_latin: true, folds: true, shares: (false, false) });
+                }
+            }
         }
     }
 
@@ -103,7 +114,7 @@ impl Forms {
 
     fn form(&mut self, text: Zeroizing<String>, folds: bool, shares: (bool, bool)) {
         if !text.is_empty() && !self.all.iter().any(|form| *form.text == *text) {
-            self.all.push(Form { text, folds, shares });
+            self.all.push(Form { text, is_latin: false, folds, shares });
         }
     }
 
@@ -167,6 +178,15 @@ fn is_of_token(byte: u8) -> bool {
 }
 
 impl Form {
+    /// As it stands where nothing of it is escaped.
+    fn bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut all = Zeroizing::new(Vec::with_capacity(self.text.len()));
+        for character in self.text.chars() {
+            all.extend_from_slice(plain(character, self.is_latin, &mut [0; 4]));
+        }
+        all
+    }
+
     /// Where it stands in a text, with the letters beside it that have bits of the value. At the end of a text that has only begun
     /// the last one comes with the next piece, in which the form is met again.
     fn with_shared(&self, text: &[u8], met: Range<usize>) -> Range<usize> {
@@ -186,7 +206,7 @@ impl Form {
         for character in self.text.chars() {
             let mut next = Vec::new();
             for at in reached {
-                written(character, (text, at), folds, &mut next);
+                written((character, self.is_latin), (text, at), folds, &mut next);
             }
             if next.is_empty() {
                 return None;
@@ -200,24 +220,42 @@ impl Form {
 }
 
 /// Adds the places behind a character that is written at a place of a text, in each writing that fits.
-fn written(character: char, (text, at): (&[u8], usize), folds: bool, reached: &mut Vec<usize>) {
+fn written((character, is_latin): (char, bool), (text, at): (&[u8], usize), folds: bool, reached: &mut Vec<usize>) {
     let rest = text.get(at..).unwrap_or_default();
     let other =
         if character.is_ascii_lowercase() { character.to_ascii_uppercase() } else { character.to_ascii_lowercase() };
     // The letter of the other case has another number.
     for character in [Some(character), Some(other).filter(|other| folds && *other != character)].into_iter().flatten() {
-        let counts = writings(character, rest, folds).into_iter().flatten();
+        let counts = writings((character, is_latin), rest, folds).into_iter().flatten();
         reached.extend(counts.map(|count| at.saturating_add(count)));
     }
 }
 
+/// The bytes of a character that is not escaped.
+fn plain(character: char, is_latin: bool, bytes: &mut [u8; 4]) -> &[u8] {
+    match latin(character).filter(|_| is_latin) {
+        Some(byte) => {
+            bytes.fill(byte);
+            bytes.get(..1).unwrap_or_default()
+        }
+        None => character.encode_utf8(bytes).as_bytes(),
+    }
+}
+
+/// A character as ISO 8859-1 has it, or as Windows 1252 has it where the first has controls.
+fn latin(character: char) -> Option<u8> {
+    let at = || WINDOWS_1252.chars().position(|known| known == character && known != ' ');
+    let beyond = || u8::try_from(at()?).ok()?.checked_add(0x80);
+    u8::try_from(u32::from(character)).ok().or_else(beyond)
+}
+
 /// How many bytes each writing of a character has with which a text begins.
-fn writings(character: char, rest: &[u8], folds: bool) -> [Option<usize>; 6] {
+fn writings((character, is_latin): (char, bool), rest: &[u8], folds: bool) -> [Option<usize>; 6] {
     let next = rest.first().copied().unwrap_or_default();
     let (mut bytes, mut units) = ([0; 4], [0; 2]);
-    let plain: &str = character.encode_utf8(&mut bytes);
+    let plain = plain(character, is_latin, &mut bytes);
     let units: &[u16] = character.encode_utf16(&mut units);
-    let percent = || plain.bytes().flat_map(|byte| [b'%', digit(byte >> 4), digit(byte & 15)]);
+    let percent = || plain.iter().flat_map(|byte| [b'%', digit(byte >> 4), digit(byte & 15)]);
     let number = || {
         units.iter().flat_map(|unit| {
             let [high, low] = unit.to_be_bytes();
@@ -226,12 +264,12 @@ fn writings(character: char, rest: &[u8], folds: bool) -> [Option<usize>; 6] {
     };
     let is_short = next == b'\\' && matches!(character, '"' | '\\' | '/' | '\'');
     [
-        begun(plain.bytes(), rest, folds),
+        begun(plain.iter().copied(), rest, folds),
         // As forms write it.
         (next == b'+' && character == ' ').then_some(1),
         (next == b'%').then(|| begun(percent(), rest, true)).flatten(),
         (next == b'\\').then(|| begun(number(), rest, true)).flatten(),
-        is_short.then(|| begun(std::iter::once(b'\\').chain(plain.bytes()), rest, true)).flatten(),
+        is_short.then(|| begun(std::iter::once(b'\\').chain(plain.iter().copied()), rest, true)).flatten(),
         // As SQL writes it.
         (character == '\'').then(|| begun(b"''".iter().copied(), rest, true)).flatten(),
     ]

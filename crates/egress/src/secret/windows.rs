@@ -45,10 +45,10 @@ struct Window {
 
 impl Windows {
     /// Those of forms, in their order.
-    pub(super) fn of<'a>(forms: impl Iterator<Item = &'a str>) -> Self {
+    pub(super) fn of(forms: impl Iterator<Item = Zeroizing<Vec<u8>>>) -> Self {
         let mut all = Self { base: RandomState::new().build_hasher().finish() | 1, ..Self::default() };
         for (form, text) in forms.enumerate() {
-            let text = Zeroizing::new(text.bytes().map(folded).collect::<Vec<u8>>());
+            let text = Zeroizing::new(text.iter().copied().map(folded).collect::<Vec<u8>>());
             match window(&text) {
                 Some((before, window)) => all.add(form, before, window),
                 None => all.without.push(form),

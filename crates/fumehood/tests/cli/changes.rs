@@ -1,6 +1,8 @@
 //! `fumehood diff | apply | discard`
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use sandbox::changes::{Baseline, Bounds, Store, copy_in, read_copy};
 use sandbox::state::{Dir, Places, RunId, State};
@@ -80,6 +82,50 @@ fn apply_takes_exactly_what_was_shown() {
     let log = fixture.run(&["audit", "show", "--json"]).json();
     assert_eq!(log["events"][0]["kind"], "workspace.applied");
     assert_eq!(fixture.run(&["diff"]).code, 0, "nothing is left of it");
+}
+
+const GIT: &str = "export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b; ";
+
+/// What a script in the workspace says on the host.
+#[track_caller]
+fn on_the_host(fixture: &Fixture, text: &str) -> String {
+    let said = fixture.said(&crate::script(&format!("set -e; {GIT}{text}"), fixture).output().unwrap());
+    assert_eq!(said.code, 0, "{text}: {said:?}");
+    said.out
+}
+
+/// A run that commits, once this was done on the host.
+fn committed_while(fixture: &Fixture, mode: &str, meanwhile: &str) -> crate::CommandOutput {
+    on_the_host(fixture, "git init -q -b main .; echo 1 > a; echo 1 > b; git add .; git commit -qm first");
+    let program = format!("{GIT}echo up; cat; echo 2 > a; git commit -qam second");
+    let options = ["run", "-p", "coding-agent", "--prefer", "limits.disk", "--prefer", "limits.files", "-w", mode];
+    let mut command = fixture.command(&[&options[..], &["--", "sh", "-ec", &program]].concat());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut up = [0; 3];
+    child.stdout.as_mut().unwrap().read_exact(&mut up).unwrap();
+    on_the_host(fixture, meanwhile);
+    drop(child.stdin.take());
+    fixture.said(&child.wait_with_output().unwrap())
+}
+
+#[test]
+fn git_status_on_the_host_while_a_run_goes_on_is_no_conflict() {
+    for mode in [".", ".:copy", ".:rw"] {
+        let fixture = Fixture::new();
+        let meanwhile = "before=$(stat -c %i .git/index); touch -d @1 b; git status > /dev/null; test $before != $(stat -c %i .git/index)";
+        let said = committed_while(&fixture, mode, meanwhile);
+        assert_eq!(said.code, 0, "{mode}: {said:?}");
+        let applied = fixture.run(&["apply"]);
+        assert!(applied.code == 0 || mode == ".:rw", "{mode}: {applied:?}");
+        let now = on_the_host(&fixture, "git log --format=%s; cat a; git status --porcelain");
+        assert_eq!(now, "second\nfirst\n2\n", "{mode}: {said:?}");
+    }
+    // Where it has another entry, it is one.
+    let fixture = Fixture::new();
+    assert_eq!(committed_while(&fixture, ".", "echo mine > mine; git add mine").code, 0);
+    let applied = fixture.run(&["apply"]);
+    assert!(applied.code == 1 && applied.err.contains(".git/index"), "{applied:?}");
+    assert_eq!(on_the_host(&fixture, "git log --format=%s; git status --porcelain"), "first\nA  mine\n");
 }
 
 #[test]

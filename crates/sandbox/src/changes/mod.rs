@@ -14,6 +14,7 @@ mod error;
 mod exchange;
 mod guarded;
 mod honest;
+mod indices;
 mod manifest;
 mod marks;
 mod order;
@@ -38,6 +39,7 @@ pub use diff::{Diff, DiffEntry, MarkedPath, diff, marked};
 pub use error::ChangesError;
 pub(crate) use guarded::PARTIAL;
 pub(crate) use honest::LIES;
+pub use indices::Indices;
 pub(crate) use manifest::{ASIDE, must_have_ended, read as read_list, target_bytes};
 pub use manifest::{
     BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, aside_folder, discard, discard_at, load, newest,

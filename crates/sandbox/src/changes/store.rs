@@ -73,11 +73,13 @@ impl Until {
     }
 }
 
-/// What is known of a layer that is read while its sandbox lives.
+/// What is known of a layer before it is read.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// What `apply` put on the host since the sandbox began: no change by somebody else.
     pub applied: BTreeMap<PathBuf, Fingerprint>,
+    /// What indices of git's listed when the run began, where another file is there now.
+    pub replaced: BTreeMap<PathBuf, String>,
     /// Paths that are covered for the run: a mark of a removal there is ours, and no change of it.
     pub covered: BTreeSet<PathBuf>,
     /// When to give up.
@@ -169,7 +171,7 @@ impl Store {
         self
     }
 
-    /// For a layer of a sandbox that lives, before anything is read.
+    /// Before anything is read.
     #[must_use]
     pub fn knowing(mut self, known: Known) -> Self {
         self.known = known;
@@ -279,7 +281,11 @@ impl Store {
         self.left.entries -= 1;
         // A folder changes whenever something in it does: that alone is no conflict.
         let ours = |base: &Fingerprint| self.known.applied.get(&entry.path).is_some_and(|then| then.is_same(base));
-        let touched = |base: &Fingerprint| base.kind != Kind::Dir && base.ctime > self.started && !ours(base);
+        // git writes anew what it remembers of files; what an index lists is what it says.
+        let listed = self.known.replaced.get(&entry.path);
+        let refreshed = |base: &Fingerprint| listed.is_some() && listed == base.listed.as_ref();
+        let touched =
+            |base: &Fingerprint| base.kind != Kind::Dir && base.ctime > self.started && !ours(base) && !refreshed(base);
         entry.touched = entry.base.as_ref().is_some_and(touched);
         self.manifest.entries.push(entry);
     }

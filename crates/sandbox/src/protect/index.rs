@@ -14,6 +14,7 @@ use policy::protected::folded;
 use super::hash::Hash;
 
 const UNKNOWN: &str = "it is no index of git's that is understood here";
+const UNKNOWN_BEFORE: &str = "the index that the host has is none that is understood here (a split one is not): nobody can say what of it would be lost";
 /// Bytes before the first entry.
 const HEADER: usize = 12;
 /// Bytes of an entry before the hash: times, device, inode, mode, ids and size.
@@ -51,6 +52,9 @@ pub struct WorkTree<'a> {
 pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>, tree: &WorkTree<'_>) -> Option<String> {
     let Some(hash) = hash.map(Hash::bytes) else { return Some(UNKNOWN.to_owned()) };
     let Some(entries) = entries(now, hash) else { return Some(UNKNOWN.to_owned()) };
+    if !before.is_empty() && self::entries(before, hash).is_none() {
+        return Some(UNKNOWN_BEFORE.to_owned());
+    }
     let hosts: BTreeMap<(Vec<u8>, u16), Entry<'_>> =
         entries_of_host(before, hash).map(|entry| ((entry.path.clone(), entry.stage()), entry)).collect();
     let refused = |path: &[u8], why: &str| Some(format!("its entry {} {why}", crate::fault::show_bytes(path)));
@@ -243,14 +247,15 @@ impl<'a> Reader<'a> {
         Some(Entry { raw, path: self.path.clone(), flags_at, path_at })
     }
 
-    /// Extensions may follow; one whose name is in lower case changes what the entries mean (`link`: another file has more).
+    /// Extensions may follow; one whose name is in lower case changes what the entries mean (`link`: another file has more). What the
+    /// others remember is not taken.
     fn extensions(&mut self) -> bool {
         while let Some((name, length)) = self.rest.get(..4).zip(u32_at(self.rest, 4)) {
             let known = name.iter().all(u8::is_ascii_uppercase) || name == b"sdir";
             let Some(rest) = usize::try_from(length).ok().and_then(|n| self.rest.get(n.checked_add(8)?..)) else {
                 return false;
             };
-            if !known || name == b"FSMN" {
+            if !known {
                 return false;
             }
             self.rest = rest;
@@ -507,6 +512,10 @@ mod tests {
         let at = linked.len() - 30;
         linked[at..at + 4].copy_from_slice(b"link");
         assert!(objection(b"", &linked).is_some());
+        assert!(objection(&linked, &whole).is_some_and(|why| why == UNKNOWN_BEFORE), "nor is what the host's says");
+        let mut watched = index(2, &["a"]);
+        watched[at..at + 4].copy_from_slice(b"FSMN");
+        assert_eq!(objection(&watched, &watched), None, "what another program remembers of files is left out");
         assert!(objection(b"", &index(5, &["a"])).is_some() && objection(b"", b"").is_some());
     }
 

@@ -11,8 +11,8 @@ use super::moment::Moment;
 use super::record::Recorded;
 use super::trees::bounds;
 use crate::changes::{
-    Applied, BLOBS, Conflict, Entry, Guarded, KeysLeft, Kind, LIES, Manifest, PARTIAL, Request, Store, apply_own, load,
-    read_upper,
+    Applied, BLOBS, Conflict, Entry, Guarded, Indices, KeysLeft, Kind, Known, LIES, Manifest, PARTIAL, Request, Store,
+    apply_own, load, read_upper,
 };
 use crate::error::Error;
 use crate::fault::{Fault, show_path};
@@ -42,12 +42,14 @@ pub(super) struct GitLayers {
     paths: Vec<PathBuf>,
     uppers: Vec<Dir>,
     began: Moment,
+    /// The host's indices as they were then.
+    indices: Indices,
 }
 
 impl GitLayers {
     pub(super) fn new(root: PathBuf, paths: Vec<PathBuf>, own: Option<PathBuf>) -> Result<Self, Error> {
         let below = Dir::open(&root).map_err(|errno| unread(&root, &errno.to_string()))?;
-        Ok(Self { root, below, own, paths, uppers: Vec::new(), began: Moment::now() })
+        Ok(Self { root, below, own, paths, uppers: Vec::new(), began: Moment::now(), indices: Indices::default() })
     }
 
     /// The upper layers, as the guest handed them out.
@@ -55,6 +57,7 @@ impl GitLayers {
         layers.sort_by_key(|(number, _)| *number);
         self.uppers = layers.into_iter().map(|(_, fd)| Dir::from(fd)).collect();
         self.began = Moment::now();
+        self.indices = Indices::of(&self.below, self.paths.iter().map(PathBuf::as_path));
     }
 
     /// After the end. What was taken over, in words, and what was not.
@@ -64,7 +67,9 @@ impl GitLayers {
         let bounds = bounds(plan);
         let own = self.own.as_ref().zip(self.paths.first()).map(|(own, git)| git.join(own));
         let began = self.began.on_files();
-        let mut store = Store::begin(&recorded.state, &recorded.id, &self.root, root, began, bounds)?.in_worktree(own);
+        let known = Known { replaced: self.indices.replaced(root), ..Known::default() };
+        let store = Store::begin(&recorded.state, &recorded.id, &self.root, root, began, bounds)?;
+        let mut store = store.in_worktree(own).knowing(known);
         // Until all is taken: what the program closed, the top or on the way to git's folder, stands open.
         let _open = root.look_into("", Cross::Yes).map_err(failed)?;
         let lowers = self.paths.iter().map(|path| root.look_into(path, Cross::Yes).map_err(failed));

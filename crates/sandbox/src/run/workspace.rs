@@ -20,8 +20,8 @@ use super::record::Recorded;
 use super::trees::{Trees, bounds, copied};
 use super::watches::Watches;
 use crate::changes::{
-    Applied, Baseline, Change, Fingerprint, Kind, Known, MAX_DEPTH, Manifest, Request, Store, Until, apply_own,
-    copy_in, read_copy, read_upper,
+    Applied, Baseline, Change, Fingerprint, Indices, Kind, Known, MAX_DEPTH, Manifest, Request, Store, Until,
+    apply_own, copy_in, read_copy, read_upper,
 };
 use crate::error::Error;
 use crate::fault::{Fault, show_bytes, show_path, show_text};
@@ -54,12 +54,15 @@ pub(super) struct Layer {
     applied: BTreeMap<PathBuf, Fingerprint>,
     /// Just before the run: what changes on the host afterwards is a conflict.
     began: Moment,
+    /// Of an overlay: the host's indices of git as they were then.
+    indices: Indices,
 }
 
 impl Layer {
     /// The upper of an overlay, or the empty file system of a copy.
     pub(super) fn new(fd: OwnedFd, root: PathBuf) -> Self {
-        Self::of(Dir::from(fd), root)
+        let indices = Dir::open(&root).map(|top| Indices::of(&top, [Path::new(".git")])).unwrap_or_default();
+        Self { indices, ..Self::of(Dir::from(fd), root) }
     }
 
     fn of(place: Dir, root: PathBuf) -> Self {
@@ -75,6 +78,7 @@ impl Layer {
             held_before: Default::default(),
             applied: BTreeMap::new(),
             began: Moment::now(),
+            indices: Indices::default(),
         }
     }
 
@@ -120,6 +124,8 @@ impl Layer {
         let from = self.source()?;
         let _rights = rights(Some(&from), owner, host)?;
         self.baseline = Some(copy_in(&from, &self.place, copied(plan))?);
+        // What was copied says it.
+        self.indices = Indices::default();
         Ok(())
     }
 
@@ -185,7 +191,8 @@ impl Layer {
         let bounds = bounds(plan);
         // In an overlay our mark is that of a removal. What the run put in its place stays, as a change of the run.
         let covered = if self.baseline.is_none() { self.hidden.iter().cloned().collect() } else { BTreeSet::new() };
-        let known = Known { applied: self.applied.clone(), covered, until: until.clone() };
+        let replaced = self.indices.replaced(&root);
+        let known = Known { applied: self.applied.clone(), replaced, covered, until: until.clone() };
         let (state, run) = (&recorded.state, &recorded.id);
         let mut store = Store::begin(state, run, &self.root, &root, self.began.on_files(), bounds)?.knowing(known);
         let [mut policies, mut hidden] = self.held_before.clone();
@@ -297,6 +304,7 @@ impl Layer {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(errno) => Err(errno),
         };
+        self.indices.forget(path);
         let Some(mut host) = there(root)? else {
             self.applied.remove(path);
             self.baseline.iter_mut().for_each(|baseline| drop(baseline.entries.remove(path)));

@@ -14,6 +14,7 @@ mod access;
 mod git;
 mod half_done;
 mod hard_links;
+mod indices;
 mod links;
 mod objects;
 mod races;

@@ -1,0 +1,113 @@
+//! What the host's indices of git listed when a run began. `git status`, and every prompt that asks git, writes an index anew and changes
+//! nothing of what it lists: at the end of the run the file alone does not say whether somebody did more than that.
+//!
+//! They are kept open, and read only where another file is there at the end: git never writes into an index, it puts a new one in
+//! its place.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::exchange::parent;
+use super::manifest::{Fingerprint, HASHED, Kind, listed};
+use crate::state::{Cross, Dir};
+
+/// So many are kept open.
+const MAX_INDICES: usize = 64;
+/// So many folders of submodules are looked at, and so many names in one.
+const MAX_FOLDERS: usize = 512;
+const MAX_NAMES: usize = 256;
+/// How an index is called.
+const INDEX: &str = "index";
+
+/// The indices of a workspace, open since the run began.
+#[derive(Debug, Default)]
+pub struct Indices(Vec<OpenIndex>);
+
+#[derive(Debug)]
+struct OpenIndex {
+    /// Relative to the workspace.
+    path: PathBuf,
+    file: File,
+    /// As it was opened.
+    then: Fingerprint,
+}
+
+impl Indices {
+    /// Opens those of the folders of git's at these paths, of their worktrees and of their submodules. One that cannot be opened is
+    /// not known afterwards: what happens to it is a change.
+    #[must_use]
+    pub fn of<'a>(root: &Dir, folders: impl IntoIterator<Item = &'a Path>) -> Self {
+        let mut all = Self::default();
+        let mut ahead: Vec<(PathBuf, bool)> = folders.into_iter().map(|folder| (folder.to_owned(), true)).collect();
+        for _ in 0..MAX_FOLDERS {
+            let Some((folder, is_whole)) = ahead.pop() else { break };
+            let has_one = all.open(root, folder.join(INDEX)).is_some();
+            for worktree in below(root, &folder.join("worktrees")) {
+                all.open(root, worktree.join(INDEX));
+            }
+            let modules = below(root, &folder.join("modules"));
+            // A submodule whose name has a slash lies a folder deeper.
+            let deeper = if has_one || is_whole { Vec::new() } else { below(root, &folder) };
+            ahead.extend(modules.into_iter().chain(deeper).map(|module| (module, false)));
+        }
+        all
+    }
+
+    fn open(&mut self, root: &Dir, path: PathBuf) -> Option<()> {
+        let file = root.open_file(&path, OFlags::RDONLY, Mode::empty()).ok()?;
+        let then = Fingerprint::from_stat(&rustix::fs::fstat(&file).ok()?);
+        if then.kind == Kind::File && then.size <= HASHED && self.0.len() < MAX_INDICES {
+            self.0.push(OpenIndex { path, file, then });
+        }
+        Some(())
+    }
+
+    /// From here on the index at this path is another one, by us.
+    pub fn forget(&mut self, path: &Path) {
+        self.0.retain(|index| index.path != path);
+    }
+
+    /// What those listed that were replaced since.
+    #[must_use]
+    pub fn replaced(&self, root: &Dir) -> BTreeMap<PathBuf, String> {
+        let is_replaced = |index: &&OpenIndex| {
+            let now = parent(root, &index.path).and_then(|(dir, name)| dir.stat(&name));
+            // The same file still: where somebody wrote into it, nobody knows what it listed.
+            matches!(now, Ok(Some(now)) if now.st_ino != index.then.inode)
+        };
+        let found = self.0.iter().filter(is_replaced);
+        found.filter_map(|index| Some((index.path.clone(), index.listed()?))).collect()
+    }
+}
+
+impl OpenIndex {
+    /// `None` where somebody wrote into it.
+    fn listed(&self) -> Option<String> {
+        let mut content = vec![0; usize::try_from(self.then.size).ok()?];
+        self.file.read_exact_at(&mut content, 0).ok()?;
+        // Losing its name is a change of the inode, and none of the contents.
+        let now = Fingerprint::from_stat(&rustix::fs::fstat(&self.file).ok()?);
+        let is_same = (now.size, now.mtime) == (self.then.size, self.then.mtime);
+        listed(INDEX.as_ref(), &content).filter(|_| is_same)
+    }
+}
+
+/// The paths below a folder.
+fn below(root: &Dir, folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    if let Ok(dir) = root.enter(folder, Cross::No) {
+        let read = dir.each_name(|name| {
+            found.push(folder.join(OsStr::from_bytes(name)));
+            found.len() < MAX_NAMES
+        });
+        // What could not be read is not known.
+        read.unwrap_or_default();
+    }
+    found
+}

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::changes::ASIDE;
+use crate::changes::{ASIDE, interrupted};
 use crate::protect::{Slipped, late};
 use crate::state::{
     BEGINNING_SECONDS, Cross, Dir, Resource, RunId, State, StateError, Watched, carries, cgroup, dead, path_text,
@@ -196,7 +196,9 @@ impl Sweep {
             let made = changes.stat(&name).unwrap_or(None).and_then(|s| Timestamp::from_second(s.st_mtime).ok());
             let keep =
                 if is_half_kept(&changes, &name) { SignedDuration::from_secs(BEGINNING_SECONDS) } else { KEEP_CHANGES };
-            if lives || made.is_none_or(|made| now.duration_since(made) < keep) {
+            // The other half of an `apply` that was killed: nobody else has it.
+            let is_half_applied = || !matches!(interrupted(state, &id), Ok(None));
+            if lives || made.is_none_or(|made| now.duration_since(made) < keep) || is_half_applied() {
                 continue;
             }
             match changes.remove_tree(&name) {

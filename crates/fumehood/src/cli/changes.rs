@@ -13,7 +13,8 @@ use crate::changes::{self, failed, relative, state};
 use crate::ui::{Failure, Palette, Role, Table, count, hang};
 use sandbox::audit::{Kind, Log, Options};
 use sandbox::changes::{
-    Applied, ChangesError, Conflict, Guarded, Manifest, MarkedPath, Request, discard, discard_at, load, newest,
+    Applied, ChangesError, Conflict, Guarded, Manifest, MarkedPath, Request, discard, discard_at, interrupted, load,
+    newest,
 };
 use sandbox::fault::{Fault, show_bytes, show_path, show_text};
 use sandbox::state::{RunId, State};
@@ -196,6 +197,9 @@ fn show(call: &mut Call<'_>) -> Result<u8, Failure> {
     } else {
         call.console.data(coloured(&found.text(), call.console.out).as_bytes())?;
     }
+    if let Some(half) = found.interrupted.as_ref().filter(|_| !call.json) {
+        call.console.eprint(&format!("note: {}\n", half.told()));
+    }
     Ok(u8::from(!found.entries.is_empty() || !found.refused.is_empty()))
 }
 
@@ -353,6 +357,7 @@ fn drop_all(call: &mut Call<'_>) -> Result<u8, Failure> {
             fix: format!("undo them inside by `fumehood exec {id}`; or `fumehood kill {id}`, and then discard"),
         }));
     }
+    let half = interrupted(&state, &run).map_err(|error| failed(&error))?;
     let log = Log::open(&state, None, Options::default()).map_err(|error| Failure::own(error.fault()))?;
     let named = if call.parsed.after.as_ref().is_some_and(|named| !named.is_empty()) {
         let (manifest, _) = load(&state, &run).map_err(|error| failed(&error))?;
@@ -377,7 +382,8 @@ fn drop_all(call: &mut Call<'_>) -> Result<u8, Failure> {
             Some(1) => format!("1 path of {run} is gone"),
             Some(number) => format!("{} of {run} are gone", paths_of(number)),
         };
-        call.console.eprint(&format!("{what}\n"));
+        let stays = "; what an `apply` took of them before it was ended half-way stays in the workspace";
+        call.console.eprint(&format!("{what}{}\n", half.map_or("", |_| stays)));
     }
     Ok(0)
 }

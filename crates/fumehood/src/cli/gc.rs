@@ -5,8 +5,10 @@ use serde_json::json;
 
 use super::args::Positionals;
 use super::spec::{Call, Spec};
+use crate::changes::failed;
 use crate::ui::{Failure, Role, Table, count};
 use sandbox::audit::{Kind, Log, Options};
+use sandbox::changes::all_interrupted;
 use sandbox::fault::{show_path, show_text};
 use sandbox::gc::{Scope, Sweep, sweep};
 use sandbox::state::{State, Stray, strays};
@@ -15,7 +17,8 @@ pub(super) const SPEC: Spec = Spec {
     path: &["gc"],
     about: "Remove what dead runs left: processes, cgroups, old changes, halves of images",
     usage: "",
-    more: "Runs that live are never touched; each start sweeps a little by itself. Changes are kept for 14 days.\n\
+    more: "Runs that live are never touched; each start sweeps a little by itself. Changes are kept for 14 days, and those\n\
+           that an `apply` took half until it is done again.\n\
            Workload a run of another state folder left is named (`elsewhere`) and never removed.\n\
            Exit code 0, or 1 if something stays that should go.",
     tables: &[],
@@ -52,12 +55,17 @@ fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
             .and_then(|log| log.append("", &Kind::gc(), &body))
             .map_err(|error| Failure::own(error.fault()))?;
     }
+    let halves = all_interrupted(&state).map_err(|error| failed(&error))?;
     if call.json {
         call.console.json(&json!({
             "schema": 1, "removed": sweep.removed, "kept": sweep.kept, "live": sweep.live, "elsewhere": elsewhere, "images": images,
+            "interrupted": halves,
         }))?;
     } else {
         call.console.data(text(&sweep, images, &elsewhere, call).as_bytes())?;
+        for half in halves {
+            call.console.eprint(&format!("note: {}\n", half.told()));
+        }
     }
     Ok(u8::from(!sweep.kept.is_empty()))
 }

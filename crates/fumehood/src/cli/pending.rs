@@ -11,7 +11,7 @@ use super::spec::{Call, Spec};
 use crate::changes::{failed, state};
 use crate::ui::{Failure, Role, Table, count};
 use sandbox::audit::{Kind, Log, Options};
-use sandbox::changes::{ChangesError, aside_folder, discard, load, put_aside, runs};
+use sandbox::changes::{ChangesError, Interrupted, aside_folder, discard, interrupted, load, put_aside, runs};
 use sandbox::fault::{show_path, show_text};
 use sandbox::state::{RunId, State};
 
@@ -35,6 +35,8 @@ struct Pending {
     changes: Changes,
     /// Names of what was put aside.
     aside: Vec<OsString>,
+    /// An `apply` of it was killed half-way.
+    interrupted: Option<Interrupted>,
 }
 
 /// The list of a run's changes.
@@ -62,12 +64,13 @@ fn pending(state: &State, path: Option<&Path>) -> Result<Vec<Pending>, Failure> 
         let aside = aside.remove(&run).unwrap_or_default();
         let fits = path.is_none_or(|path| matches!(&changes, Changes::Listed(of, ..) if path.starts_with(of)));
         if fits {
-            found.push(Pending { run, changes, aside });
+            let interrupted = interrupted(state, &run).map_err(|error| failed(&error))?;
+            found.push(Pending { run, changes, aside, interrupted });
         }
     }
     // Of which workspace these are is not written down.
     if path.is_none() {
-        let rest = |(run, aside)| Pending { run, changes: Changes::Absent, aside };
+        let rest = |(run, aside)| Pending { run, changes: Changes::Absent, aside, interrupted: None };
         found.extend(BTreeMap::into_iter(aside).rev().map(rest));
     }
     Ok(found)
@@ -93,7 +96,7 @@ fn list(call: &mut Call<'_>) -> Result<u8, Failure> {
         return Ok(0);
     }
     let mut table = Table::new(&["run", "changed", "put aside", "workspace"]);
-    for Pending { run, changes, aside } in &found {
+    for Pending { run, changes, aside, .. } in &found {
         let (changed, workspace) = match changes {
             Changes::Listed(workspace, paths, _) => (paths.to_string(), show_path(workspace)),
             Changes::Damaged => ("?".to_owned(), "its list is damaged".to_owned()),
@@ -108,6 +111,9 @@ fn list(call: &mut Call<'_>) -> Result<u8, Failure> {
         ]);
     }
     call.console.data(table.render(call.console.out, 0, call.console.columns).as_bytes())?;
+    for half in found.iter().filter_map(|one| one.interrupted.as_ref()) {
+        call.console.eprint(&format!("note: {}\n", half.told()));
+    }
     for Pending { run, .. } in found.iter().filter(|one| !one.aside.is_empty()) {
         let folder = show_path(&aside_folder(&state, run));
         call.console.eprint(&format!("note: what was put aside of {run} lies in {folder}\n"));
@@ -115,7 +121,7 @@ fn list(call: &mut Call<'_>) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn row(Pending { run, changes, aside }: &Pending) -> Value {
+fn row(Pending { run, changes, aside, interrupted }: &Pending) -> Value {
     let (workspace, paths, refused) = match changes {
         Changes::Listed(workspace, paths, refused) => {
             (json!(show_text(&workspace.to_string_lossy())), json!(paths), json!(refused))
@@ -124,7 +130,8 @@ fn row(Pending { run, changes, aside }: &Pending) -> Value {
         Changes::Absent => (Value::Null, json!(0), json!(0)),
     };
     let aside: Vec<String> = aside.iter().map(|name| show_text(&name.to_string_lossy())).collect();
-    json!({ "run": run.as_str(), "workspace": workspace, "paths": paths, "refused": refused, "aside": aside })
+    let half = interrupted.is_some();
+    json!({ "run": run.as_str(), "workspace": workspace, "paths": paths, "refused": refused, "aside": aside, "interrupted": half })
 }
 
 /// `discard --all [PATH]`: each is recorded before the next is looked at.

@@ -6,6 +6,7 @@ use backends::{Capabilities, CgroupSource, Kernel};
 use sys::proc::Process;
 
 use super::{Finding, Severity};
+use sandbox::changes::{Interrupted, all_interrupted};
 use sandbox::fault::show_text;
 use sandbox::state::{Places, State};
 
@@ -26,6 +27,7 @@ pub fn causes(host: &Capabilities, places: &Places) -> Vec<Finding> {
     found.extend(qemu(host));
     found.extend(host.machine().ok().and_then(|emulation| machine_kernel(&emulation.kernel)));
     found.extend(state(places));
+    found.extend(half_applied(places));
     found
 }
 
@@ -302,6 +304,21 @@ fn state(places: &Places) -> Option<Finding> {
         why: fault.why,
         fix: fault.fix,
     })
+}
+
+/// What is wrong with the state folder is said by [`state`].
+fn half_applied(places: &Places) -> Vec<Finding> {
+    let halves = State::open(places).ok().and_then(|state| all_interrupted(&state).ok()).unwrap_or_default();
+    let told = |half: Interrupted| {
+        finding(
+            "changes/interrupted",
+            Severity::Note,
+            format!("an `apply` of {} was ended half-way", half.run),
+            &format!("a part of it may be in {}, and the rest is not", half.workspace),
+            format!("the same `fumehood apply {}` again finishes it", half.run),
+        )
+    };
+    halves.into_iter().map(told).collect()
 }
 
 #[cfg(test)]

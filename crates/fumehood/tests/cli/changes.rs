@@ -129,6 +129,36 @@ fn git_status_on_the_host_while_a_run_goes_on_is_no_conflict() {
 }
 
 #[test]
+fn an_apply_that_was_killed_is_told_until_it_is_done_again() {
+    let fixture = changed();
+    let half = r#"{"by":"r-20261122-013045-000000","paths":["kept.txt"]}"#;
+    std::fs::write(fixture.state().join("changes").join(RUN).join("applying.json"), half).unwrap();
+    let told = format!("the same `fumehood apply {RUN}` again finishes it");
+    for (words, code) in [(&["diff"][..], 1), (&["diff", "--names"], 1), (&["changes"], 0), (&["gc"], 0)] {
+        let said = fixture.run(words);
+        assert!(said.code == code && said.err.contains(&told), "{words:?}: {said:?}");
+    }
+    for (words, place) in [
+        (&["diff", "--json"][..], "/interrupted/run"),
+        (&["changes", "--json"], "/runs/0/interrupted"),
+        (&["gc", "--json"], "/interrupted/0/run"),
+    ] {
+        assert!(fixture.run(words).json().pointer(place).is_some(), "{words:?}");
+    }
+    let found = fixture.run(&["doctor", "--json"]).json();
+    let is_told = |found: &serde_json::Value| {
+        found["id"] == "changes/interrupted" && found["fix"].as_str().unwrap().contains(&told)
+    };
+    assert!(found["host"]["findings"].as_array().unwrap().iter().any(is_told), "{found}");
+    assert_eq!(fixture.run(&["apply"]).code, 0);
+    assert_eq!(fixture.run(&["gc"]).err, "");
+    let fixture = changed();
+    std::fs::write(fixture.state().join("changes").join(RUN).join("applying.json"), half).unwrap();
+    let said = fixture.run(&["discard"]);
+    assert!(said.err.ends_with("stays in the workspace\n"), "{said:?}");
+}
+
+#[test]
 fn apply_tells_what_runs_or_is_obeyed_of_what_it_took_and_of_nothing_else() {
     let fixture = left_by(|copy| {
         for (name, text) in [("Makefile", "all:\n"), ("CLAUDE.md", "obey\n"), ("kept.txt", "two\n"), (".envrc", "x\n")]

@@ -165,13 +165,13 @@ pub(crate) fn apply_own(
         Err(ExchangeError::Conflict(conflict)) => return Ok(Applied::Conflicts(vec![conflict])),
         Err(ExchangeError::Failed(error)) => return Err(error),
     }
-    let paths = chosen.iter().map(|e| PathText(e.path.clone())).collect();
+    let paths: Vec<PathText> = chosen.iter().map(|e| PathText(e.path.clone())).collect();
     let gone = chosen.iter().chain(&remembered);
     let taken: BTreeSet<(PathBuf, Change)> = gone.map(|e| (e.path.clone(), e.change)).collect();
     let left = left.len().saturating_add(parted.len());
     manifest.entries.retain(|e| !taken.contains(&(e.path.clone(), e.change)));
     let keys = parts::keep(&mut manifest, parted, &root);
-    keep_rest(state, run, &manifest, &store)?;
+    keep_rest(state, run, &manifest, &store, &paths)?;
     Ok(Applied::Done { digest, paths, left, keys, refused })
 }
 
@@ -327,6 +327,17 @@ fn is_done(entry: &Entry, found: Option<&Fingerprint>) -> bool {
 }
 
 /// What was not taken stays with the run; if nothing did, the run's changes are gone.
-fn keep_rest(state: &State, run: &RunId, manifest: &Manifest, store: &Dir) -> Result<(), ChangesError> {
-    if manifest.entries.is_empty() { super::manifest::forget(state, run) } else { keep(state, run, manifest, store) }
+fn keep_rest(
+    state: &State,
+    run: &RunId,
+    manifest: &Manifest,
+    store: &Dir,
+    taken: &[PathText],
+) -> Result<(), ChangesError> {
+    if manifest.entries.is_empty() {
+        return super::manifest::forget(state, run);
+    }
+    keep(state, run, manifest, store)?;
+    let failed = |errno| ChangesError::Write { path: state.path().join("changes").join(run.as_str()), errno };
+    super::interrupted::settle(store, taken).map_err(failed)
 }

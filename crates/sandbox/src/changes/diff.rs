@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::ChangesError;
 use super::guarded::Guarding;
+use super::interrupted::{Interrupted, interrupted};
 use super::manifest::{BLOBS, Change, Entry, Kind, Manifest, Refused, load, target_bytes};
 use super::marks::{Mark, marks};
 use crate::fault::{is_unsafe_to_show, show_bytes};
@@ -33,6 +34,9 @@ pub struct Diff {
     pub entries: Vec<DiffEntry>,
     /// Not carried over, of what was asked for.
     pub refused: Vec<Refused>,
+    /// An `apply` of it was killed half-way: a part may be in the workspace already.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interrupted: Option<Interrupted>,
 }
 
 /// One change as it is shown.
@@ -61,6 +65,7 @@ pub fn diff(
     search: &[PathBuf],
 ) -> Result<Diff, ChangesError> {
     let (manifest, dir) = load(state, run)?;
+    let interrupted = interrupted(state, run)?;
     let chosen = manifest.choose(paths)?;
     let digest = manifest.digest(&chosen);
     let host = Dir::open(&manifest.workspace).ok();
@@ -92,7 +97,7 @@ pub fn diff(
     let refused = manifest.left_behind(paths);
     let Manifest { run, workspace, .. } = &manifest;
     let workspace = show_bytes(workspace.as_os_str().as_encoded_bytes());
-    Ok(Diff { schema: 1, run: run.clone(), workspace, digest, entries, refused })
+    Ok(Diff { schema: 1, run: run.clone(), workspace, digest, entries, refused, interrupted })
 }
 
 /// A path with what to look at before, or after, it is taken.

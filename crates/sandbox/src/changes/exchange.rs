@@ -18,6 +18,7 @@ use rustix::io::{Errno, Result as KernelResult};
 use super::ChangesError;
 use super::access::AccessList;
 use super::apply::Conflict;
+use super::interrupted::UnderWay;
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, target_bytes};
 use super::store::stream;
 use super::turns::in_turn;
@@ -58,6 +59,7 @@ type OneFile<'e> = (u64, u64, Option<&'e str>, u32);
 /// One `apply` under way.
 pub(super) struct Work<'a> {
     journal: Journal,
+    under_way: UnderWay<'a>,
     workspace: &'a Path,
     root: &'a Dir,
     blobs: Dir,
@@ -75,7 +77,7 @@ impl<'a> Work<'a> {
         state: &State,
         manifest: &'a Manifest,
         root: &'a Dir,
-        store: &Dir,
+        store: &'a Dir,
         (todo, now): (&[&Entry], Timestamp),
     ) -> Result<Self, ChangesError> {
         let workspace = manifest.workspace.as_path();
@@ -83,6 +85,7 @@ impl<'a> Work<'a> {
         let id = RunId::new(now)?;
         let (name, above) = (format!(".fumehood-apply-{id}"), staged_in(root, todo));
         let (place, staging_path) = (root.enter(&above, Cross::No).map_err(failed)?, above.join(&name));
+        let under_way = UnderWay::new(store, &manifest.run, &id);
         let mut journal = Journal::begin(state, id, Some(workspace), now)?;
         journal.note(&Resource::Temp(workspace.join(&staging_path)))?;
         let stat = rustix::fs::fstat(root).map_err(failed)?;
@@ -98,7 +101,8 @@ impl<'a> Work<'a> {
                 });
             }
         };
-        Ok(Self { journal, workspace, root, blobs, place, staging_path, staging, owner, undo: Vec::new(), next: 0 })
+        let (undo, next) = (Vec::new(), 0);
+        Ok(Self { journal, under_way, workspace, root, blobs, place, staging_path, staging, owner, undo, next })
     }
 
     /// Brings all contents to the disk of the workspace, under names `0`, `1`, ... in the order of `todo`.
@@ -199,6 +203,7 @@ impl<'a> Work<'a> {
     }
 
     pub(super) fn commit(&mut self, todo: &[&Entry]) -> Result<(), ExchangeError> {
+        self.under_way.begin(todo).map_err(ExchangeError::Failed)?;
         let _rights = rights_of(self.root).map_err(|errno| self.failed(Path::new(""), errno))?;
         for (at, entry) in in_turn(todo) {
             match (entry.change, entry.kind) {
@@ -337,6 +342,9 @@ impl<'a> Work<'a> {
         let failed = |errno| ChangesError::Write { path: self.workspace.join(&self.staging_path), errno };
         self.place.remove_tree(self.staging_path.file_name().unwrap_or_default()).map_err(failed)?;
         drop(rights);
+        if back {
+            self.under_way.taken_back()?;
+        }
         self.journal.end().map_err(ChangesError::State)
     }
 

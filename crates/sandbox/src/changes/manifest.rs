@@ -18,7 +18,7 @@ use policy::json::{canonical, hex, sha256_hex};
 /// Contents of the host up to this size are hashed, so that a conflict can be told from a touch.
 pub(super) const HASHED: u64 = 8 << 20;
 /// No manifest that we wrote is larger.
-const MAX_MANIFEST: u64 = 256 << 20;
+pub(super) const MAX_MANIFEST: u64 = 256 << 20;
 pub(super) const MANIFEST: &str = "manifest.json";
 /// How the name of the folder ends for what a run made and was put aside.
 pub(crate) const ASIDE: &str = "-aside";

@@ -15,6 +15,7 @@ mod exchange;
 mod guarded;
 mod honest;
 mod indices;
+mod interrupted;
 mod manifest;
 mod marks;
 mod order;
@@ -40,6 +41,7 @@ pub use error::ChangesError;
 pub(crate) use guarded::PARTIAL;
 pub(crate) use honest::LIES;
 pub use indices::Indices;
+pub use interrupted::{Interrupted, all_interrupted, interrupted};
 pub(crate) use manifest::{ASIDE, must_have_ended, read as read_list, target_bytes};
 pub use manifest::{
     BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, aside_folder, discard, discard_at, load, newest,

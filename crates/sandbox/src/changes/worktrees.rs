@@ -116,12 +116,14 @@ impl Guarding<'_> {
         changed.is_some_and(|entry| self.why(entry).is_none()) || protect::is_blob(&tree.below, path, name, hash)
     }
 
-    /// Whether the submodule that the host has at a path has a commit by this run, or one that a branch of it or its `HEAD` is on.
+    /// Whether the submodule that the host has at a path has a commit by this run (one that it fetched, too), or one that a branch of
+    /// it or its `HEAD` is on, or the branch that its server has as `HEAD`.
     pub(super) fn has_commit(&self, tree: Option<&Tree>, path: &Path, id: &[u8]) -> bool {
         let Some(folder) = tree.and_then(|tree| self.submodule(tree, path)) else { return false };
         let branches = self.host.map(|host| Branches::of(host, &folder.join("config")));
         let is_there = |branches: Branches| {
-            branches.tips().values().any(|tip| tip == id) || branches.detached().is_some_and(|at| at == id)
+            let mut tips = branches.tips().into_values().chain(branches.detached()).chain(branches.defaults());
+            tips.any(|tip| tip == id)
         };
         self.commits.get(folder.as_path()).is_some_and(|commits| commits.contains(id)) || branches.is_some_and(is_there)
     }
@@ -169,10 +171,14 @@ impl Guarding<'_> {
             let has = |path: &[u8]| self.has_commit(tree.as_ref(), Path::new(OsStr::from_bytes(path)), id);
             links.iter().any(|(path, known)| known == *id || has(path))
         };
-        let other = new.links.iter().find(|id| !is_known(id))?;
+        let (other, name) = new.links.iter().find(|(id, _)| !is_known(id))?;
+        let called = |path: &&Vec<u8>| path.rsplit(|byte| *byte == b'/').next() == Some(name.as_slice());
+        let path = links.iter().map(|(path, _)| path).find(called).unwrap_or(name);
         Some(format!(
-            "version control: a new commit has a submodule at {}, which is no commit of this run nor one of the host's: its files would come \
-             from a server",
+            "version control: a new commit has the submodule `{}` at {}, which is no commit of this run nor where the host's submodule or a \
+             branch of it is: its files would come from a server, and nobody looked at them. Fetch it into the submodule on the host, \
+             look at it, make a branch there (`git branch NAME ID`), and take this again",
+            crate::fault::show_bytes(path),
             policy::json::hex(other)
         ))
     }

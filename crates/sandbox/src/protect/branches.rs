@@ -1,6 +1,8 @@
 //! The branches that a repository on the host has, and which other names.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
@@ -72,6 +74,26 @@ impl Branches {
         id_of(&self.folder.as_ref()?.read("HEAD", MAX_REFERENCE).ok()?)
     }
 
+    /// Where the branches are that servers have as their own `HEAD`, as the host fetched them last.
+    #[must_use]
+    pub fn defaults(&self) -> Vec<Vec<u8>> {
+        let Some(folder) = &self.folder else { return Vec::new() };
+        let remotes = Path::new("refs").join("remotes");
+        let servers = folder.enter(&remotes, Cross::No).and_then(|remotes| remotes.names()).unwrap_or_default();
+        let head = |server| {
+            let head = folder.read(remotes.join(server).join("HEAD"), MAX_REFERENCE).ok()?;
+            let name = head.trim_ascii_end().strip_prefix(b"ref: ")?.to_vec();
+            let path = Path::new(OsStr::from_bytes(&name));
+            if !path.starts_with(&remotes) || path.iter().any(|part| part == "..") {
+                return None;
+            }
+            let loose = folder.read(path, MAX_REFERENCE).ok();
+            let packed = || references_of(&self.list).find(|(known, _)| *known == name).and_then(|(_, id)| id_of(id));
+            loose.map_or_else(packed, |id| id_of(&id))
+        };
+        servers.into_iter().filter_map(head).collect()
+    }
+
     /// Whether there is a reference of this whole name (`refs/tags/NAME`), or may be.
     #[must_use]
     pub fn has_reference(&self, name: &str) -> bool {
@@ -115,6 +137,20 @@ mod tests {
         assert!(known.has_reference("refs/heads/a/b") && known.has_reference("refs/tags/tag"));
         assert!(!known.has_reference("refs/heads/a") && !known.has_reference("refs/heads/packed"));
         assert_eq!(known.detached(), Some(vec![1; 20]));
+        assert_eq!(known.defaults(), [[0; 0]; 0]);
+        std::fs::create_dir_all(git.join("refs/remotes/origin")).unwrap();
+        std::fs::write(git.join("refs/remotes/origin/HEAD"), "ref: refs/remotes/origin/main\n").unwrap();
+        let list =
+            format!("{} refs/remotes/origin/main\n{} refs/remotes/origin/pr\n", "02".repeat(20), "03".repeat(20));
+        std::fs::write(git.join("packed-refs"), list).unwrap();
+        let defaults = || Branches::of(&host, Path::new(".git/config")).defaults();
+        assert_eq!(defaults(), [vec![2; 20]]);
+        std::fs::write(git.join("refs/remotes/origin/main"), format!("{}\n", "04".repeat(20))).unwrap();
+        assert_eq!(defaults(), [vec![4; 20]]);
+        std::fs::write(git.join("refs/remotes/origin/HEAD"), "ref: refs/heads/packed\n").unwrap();
+        let list = format!("{} refs/heads/packed\n", "05".repeat(20));
+        std::fs::write(git.join("packed-refs"), list).unwrap();
+        assert_eq!(defaults(), [[0; 0]; 0], "no branch of a server's");
         let heads = git.join("refs").join("heads");
         std::fs::remove_dir_all(&heads).unwrap();
         assert!(!has("a/b"));

@@ -67,8 +67,8 @@ pub struct NewObjects {
     /// git and git LFS read such a file of a commit as if it stood in the working tree. Of every new tree: which one is a commit's, a
     /// later run may say.
     pub files: ServerFiles,
-    /// The commits of submodules that new trees name: git takes them from a server.
-    pub links: BTreeSet<Vec<u8>>,
+    /// The commits of submodules that new trees name, each with the name by which one does: git takes them from a server.
+    pub links: BTreeMap<Vec<u8>, Vec<u8>>,
     trees: BTreeSet<Vec<u8>>,
     /// With their trees.
     commits: Vec<(Vec<u8>, Vec<u8>)>,
@@ -103,7 +103,7 @@ impl NewObjects {
                 files.insert(file);
                 let known = READ_AS_FILES.into_iter().find(|known| *known == file);
                 self.files.extend(known.map(|known| (known, is.to_vec())));
-                self.links.extend((mode == b"160000").then(|| is.to_vec()));
+                self.links.extend((mode == b"160000").then(|| (is.to_vec(), file.to_vec())));
                 rest = behind;
             }
         }

@@ -174,6 +174,20 @@ fn an_index_has_what_is_there_and_what_is_left_to_do_is_whole() {
 }
 
 #[test]
+fn an_index_may_have_what_git_lfs_makes_of_a_file() {
+    let entry = |size: u32| {
+        format!(
+            "b=$(printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:%s\\nsize {size}\\n' $(sha256sum < a | cut -c1-64) | \
+             git hash-object -w --stdin); git update-index --cacheinfo 100644,$b,a"
+        )
+    };
+    let begun = format!("{BEGUN} && echo 'a filter=lfs' > .gitattributes");
+    assert_eq!(held_after(&begun, &entry(2)), [""; 0]);
+    assert_eq!(held_after(&begun, &entry(3)), ["index"], "it is the pointer of another file");
+    assert_eq!(held(&entry(2)), ["index"], "git knows of no filter");
+}
+
+#[test]
 fn where_a_branch_was_before_is_in_the_hosts_log() {
     let mut host = Host::new(&[("a", "a\n")]);
     let own = shell(

@@ -126,9 +126,44 @@ fn a_submodule_is_at_a_commit_of_the_run_or_of_the_hosts() {
     {
         assert_eq!(held_after(SUBMODULE, script), [""; 0], "{script}");
     }
+    // What the server has as its own, as the host fetched it.
+    let fetched = format!("{SUBMODULE} && (cd ../srv && echo 4 > f && git commit -qam 4) && git -C lib fetch -q");
+    assert_eq!(held_after(&fetched, &format!("{}; git commit -qm bump", to("origin/main"))), [""; 0]);
+    assert!(held_after(&fetched, &format!("{}; git commit -qm bump", to("origin/pr"))).contains(&"index".to_owned()));
     // What is held of the submodule is not there.
     let held = held_after(SUBMODULE, &commit.replace("git add n;", "echo x > .lfsconfig; git add -f n .lfsconfig;"));
     assert!(["index", "refs/heads/main"].iter().all(|path| held.iter().any(|one| one == path)), "{held:?}");
+}
+
+/// Of a `git pull` inside that moves a submodule: what git fetched of it by itself comes along, and without that it is told what to do.
+#[test]
+fn a_submodule_that_others_moved_comes_with_what_was_fetched_of_it() {
+    let server = "git init -q -b main ../srv && (cd ../srv && echo 1 > f && git add f && git commit -qm 1) && git init -q -b main ../top && \
+                  (cd ../top && ALLOW submodule add -q $PWD/../srv lib && git commit -qm top) && rm a && \
+                  ALLOW clone -q --recurse-submodules $PWD/../top . && (cd ../srv && echo 2 > f && git commit -qam 2) && \
+                  (cd ../top && git -C lib pull -q && git commit -qam bump)"
+        .replace("ALLOW", "git -c protocol.file.allow=always");
+    let pulled = |options: &str| {
+        let mut host = Host::new(&[("a", "a\n")]);
+        shell(&host, &server);
+        host.begin();
+        host.overlay(&format!("{AS}git -c protocol.file.allow=always pull -q {options}"));
+        host.read();
+        host
+    };
+    let host = pulled("");
+    assert_eq!(held_of(&host), [""; 0]);
+    // Without any server.
+    shell(&host, "mv ../srv ../gone; git submodule update -q --no-fetch");
+    assert_eq!(shell(&host, "cat lib/f; git log --format=%s -1; git status --porcelain"), "2\nbump");
+    let host = pulled("--no-recurse-submodules");
+    let Applied::Conflicts(held) = host.apply() else { panic!("applied") };
+    assert!(
+        held.iter().any(|one| one.why.contains("submodule `lib`") && one.why.contains("git branch NAME ID")),
+        "{held:?}"
+    );
+    shell(&host, "git -C lib fetch -q origin main && git -C lib branch seen FETCH_HEAD");
+    assert_eq!(held_of(&host), [""; 0]);
 }
 
 #[test]

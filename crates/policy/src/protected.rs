@@ -366,6 +366,9 @@ mod tests {
             ".config/Code/User/settings.json",
             ".gradle/init.d/x.gradle",
             ".local/bin/git",
+            ".gdbinit.py",
+            ".config/go/env",
+            "a/.ctags.d/x.ctags",
         ] {
             assert!(why(Path::new(path)).is_some(), "{path}");
         }
@@ -382,6 +385,15 @@ mod tests {
             "project/plugins.sbt",
             "psalm.xml",
             "install.conf.yaml",
+            "a/.classpath",
+            ".clj-kondo/config.edn",
+            ".clj-kondo/hooks/x.clj",
+            ".perlcriticrc",
+            "a/.clang-tidy",
+            ".vale.ini",
+            "build/compile_commands.json",
+            ".zellij.kdl",
+            "sorbet/config",
         ];
         for path in marked {
             assert!(list().executes(Path::new(path)).is_some() && why(Path::new(path)).is_none(), "{path}");
@@ -389,6 +401,19 @@ mod tests {
         assert!(
             list().executes(Path::new("rules")).is_none() && list().executes(Path::new("debian/control")).is_none()
         );
+        // Read by programs that run nothing for it (decision 0096).
+        for path in [
+            ".mailmap",
+            ".gitignore",
+            ".a.swp",
+            ".a.un~",
+            "pyrightconfig.json",
+            ".watchmanconfig",
+            "go.env",
+            ".stow-local-ignore",
+        ] {
+            assert!(list().executes(Path::new(path)).is_none() && why(Path::new(path)).is_none(), "{path}");
+        }
     }
 
     #[test]

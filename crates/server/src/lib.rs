@@ -43,5 +43,6 @@ pub mod traces;
 mod v1;
 mod watchers;
 
+pub use ceiling::written as written_by_itself;
 pub use docker::signal_number;
 pub use labels::owner;

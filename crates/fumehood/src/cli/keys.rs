@@ -186,7 +186,13 @@ fn images(patterns: &str) -> Result<Vec<String>, Failure> {
 
 /// A ceiling that can be read now, and found from anywhere.
 fn judged(call: &Call<'_>, ceiling: &str) -> Result<String, Failure> {
-    crate::load::policy_alone(&[PolicyLayer::Document(ceiling.to_owned())], call.environment)?;
+    let loaded = crate::load::policy_alone(&[PolicyLayer::Document(ceiling.to_owned())], call.environment)?;
+    if let Some((document, place)) = server::written_by_itself(&loaded.policy) {
+        let (document, place) = (show_bytes(document.as_os_str().as_bytes()), show_bytes(place.as_os_str().as_bytes()));
+        let what = format!("the ceiling is read from {document}, and lets programs write {place}");
+        let why = "a program of a sandbox of this key would say itself what the key may".to_owned();
+        return Err(Failure::own(usage("usage/bad-value", what, why, "keep it in another folder".to_owned())));
+    }
     if policy::presets::preset(ceiling).is_some() {
         return Ok(ceiling.to_owned());
     }

@@ -279,6 +279,19 @@ fn pause_fork_snapshot_and_kill_at_once_have_one_end_and_leave_nothing() {
 }
 
 #[test]
+fn a_ceiling_lies_where_its_own_sandboxes_write_nothing() {
+    let fixture = Fixture::new();
+    let ceiling =
+        "version = 1\n[workspace]\npath = \".\"\nmode = \"MODE\"\n[limits]\ndisk = \"none\"\nfiles = \"none\"\n";
+    for (mode, code) in [("rw", 125), ("overlay", 125), ("ro", 0)] {
+        std::fs::write(fixture.path("work/ceiling.toml"), ceiling.replace("MODE", mode)).unwrap();
+        let said = fixture.run(&["keys", "add", "--name", mode, "-p", "ceiling.toml"]);
+        assert_eq!(said.code, code, "{said:?}");
+        assert!(code == 0 || said.err.contains("keep it in another folder"), "{said:?}");
+    }
+}
+
+#[test]
 fn a_key_for_a_template_that_is_not_there_is_made_and_warns() {
     let fixture = Fixture::new();
     let said = fixture.run(&["keys", "add", "--name", "a", "--templates", "base,nosuch"]);

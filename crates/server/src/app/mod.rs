@@ -309,10 +309,20 @@ impl AppState {
     pub(crate) async fn ceiling_of(&self, key: &Key) -> Result<Option<Policy>, Problem> {
         let Some(top) = key.ceiling.clone() else { return Ok(None) };
         let environment = Arc::clone(&self.environment);
-        let read =
-            move || load(&[PolicyLayer::Document(top)], &environment).map(|loaded| Some(ceiling::led(loaded.policy)));
+        let read = move || {
+            let ceiling = load(&[PolicyLayer::Document(top)], &environment).map_err(Problem::all)?.policy;
+            match ceiling::written(&ceiling) {
+                Some((document, place)) => {
+                    let (document, place) = (document.display(), place.display());
+                    let told =
+                        format!("the ceiling of the key is read from {document}, and lets programs write {place}");
+                    Err(crate::backend::failed(&told).into())
+                }
+                None => Ok(Some(ceiling::led(ceiling))),
+            }
+        };
         match tokio::task::spawn_blocking(read).await {
-            Ok(read) => read.map_err(Problem::all),
+            Ok(read) => read,
             Err(_lost) => Err(crate::backend::failed("the ceiling of the key could not be read").into()),
         }
     }

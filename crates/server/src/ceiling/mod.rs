@@ -74,6 +74,23 @@ pub(crate) fn led(ceiling: Policy) -> Policy {
     Policy { workspace: Workspace { path, ..ceiling.workspace }, ..ceiling }
 }
 
+/// A document of a ceiling that lies where the ceiling lets programs write, and that place: they would say what they may.
+#[must_use]
+pub fn written(ceiling: &Policy) -> Option<(PathBuf, PathBuf)> {
+    let workspace = ceiling.workspace.path.as_ref().filter(|_| match ceiling.workspace.mode {
+        WorkspaceMode::Rw | WorkspaceMode::Overlay | WorkspaceMode::Copy => true,
+        WorkspaceMode::None | WorkspaceMode::Ro => false,
+    });
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_gone| path.to_owned());
+    let written: Vec<&PathBuf> =
+        workspace.into_iter().chain(ceiling.fs.write.iter().map(|grant| &grant.from)).collect();
+    ceiling.documents.0.iter().find_map(|document| {
+        let lies = |place: &Path| document.starts_with(place) || real(document).starts_with(real(place));
+        let place = written.iter().find(|place| lies(place))?;
+        Some((document.clone(), PathBuf::clone(place)))
+    })
+}
+
 /// Whether it is the ceiling's proxy. Documents have no login: without one, none of another is asked for.
 fn is_proxy_of(ceiling: Option<&Proxy>, asked: Option<&Proxy>) -> bool {
     match (ceiling, asked) {

@@ -172,8 +172,8 @@ pub struct Policy {
     pub documents: ReadFrom,
 }
 
-/// The files that a policy was read from, absolute, as they were named: nothing that it confines may write them. Two policies
-/// are equal wherever they were read.
+/// The files that a policy was read from, absolute, as they were named, and those that decide with it who is trusted: nothing that it
+/// confines may write them. Two policies are equal wherever they were read.
 #[derive(Clone, Debug, Default)]
 pub struct ReadFrom(pub BTreeSet<PathBuf>);
 

@@ -1,6 +1,6 @@
 //! The circumstances of a caller, as values: nothing in this crate asks the process for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
@@ -33,6 +33,8 @@ pub struct Environment {
     pub state: Places,
     /// Files and folders of which a grant of this run has a copy, so that what is in them is shown: settings of an agent.
     pub copied: Vec<PathBuf>,
+    /// Documents of whoever starts this run by a policy of its own, as a gateway does: held as those of that policy are.
+    pub documents: BTreeSet<PathBuf>,
     /// An executable that is the broker when its first argument is [`crate::run::BROKER_WORD`]; without one no run reaches
     /// hosts.
     pub broker: Option<PathBuf>,
@@ -72,6 +74,7 @@ impl Environment {
             state,
             given: BTreeMap::new(),
             copied: Vec::new(),
+            documents: BTreeSet::new(),
             broker: None,
             images: None,
         }

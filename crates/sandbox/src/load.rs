@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use policy::diagnostic::{Diagnostic, SourceLocation, did_you_mean};
 use policy::document::MAX_BYTES;
+use policy::tools::Reach;
 use policy::value::{NetMode, ReadFrom};
 use policy::{Caller, ClauseId, Diagnostics, Layers, Loaded, Policy};
 use rustix::fs::{Mode, OFlags};
@@ -80,11 +81,40 @@ pub fn load(layers: &[PolicyLayer], environment: &Environment, inputs: Inputs) -
     Ok(loaded)
 }
 
-/// Files that say which servers get what the policy sends, its secrets too: as much a part of it as its documents.
+/// Files that say which servers get what the policy sends, its secrets too, and who is confined how: as much a part of it as its
+/// documents.
 fn trusts(policy: &Policy, environment: &Environment) -> Vec<PathBuf> {
-    let stores = TRUST_STORES.iter().filter_map(|name| environment.variable(name)).map(PathBuf::from);
-    let stores = stores.filter(|path| policy.net.mode == NetMode::Allow && path.is_absolute());
-    policy.net.ca.iter().cloned().chain(stores).collect()
+    let stores = if policy.net.mode == NetMode::Allow { stores(environment) } else { Vec::new() };
+    let servers = policy.tools.iter().flat_map(|tools| tools.mcp.servers.values());
+    let of_servers = servers.flat_map(|server| {
+        let import = match &server.value.reach {
+            Reach::Import(path) => Some(path.clone()),
+            Reach::Command { .. } | Reach::Url { .. } => None,
+        };
+        // A preset is no file.
+        let policy = Some(PathBuf::from(&server.value.policy.value)).filter(|path| path.is_absolute());
+        import.into_iter().chain(policy)
+    });
+    let beside = environment.documents.iter().cloned();
+    policy.net.ca.iter().cloned().chain(stores).chain(of_servers).chain(beside).collect()
+}
+
+/// What the variables of a store of certificates name, as whoever verifies servers reads them: a file, and a list of folders, from
+/// where the caller stands; with the links in such a folder, which lead where they like.
+fn stores(environment: &Environment) -> Vec<PathBuf> {
+    let [file, folders] = TRUST_STORES.map(|name| environment.variable(name));
+    let here = environment.cwd.as_deref().unwrap_or(Path::new("/"));
+    let named = |path: &PathBuf| !path.as_os_str().is_empty();
+    let file = file.map(PathBuf::from).filter(named).map(|path| here.join(path));
+    let folders = folders.into_iter().flat_map(std::env::split_paths).filter(named).map(|path| here.join(path));
+    let mut all: Vec<PathBuf> = file.into_iter().collect();
+    for folder in folders {
+        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+        all.extend(links.map(|link| link.path()));
+        all.push(folder);
+    }
+    all
 }
 
 /// Where the caller stands, or why it matters that there is no such place.
@@ -185,5 +215,22 @@ mod tests {
         assert_eq!(read_from(&[]), BTreeSet::new());
         let with = ["net.mode=allow", "net.allow=[\"a.test\"]", "net.ca=[\"/w/corp.pem\"]"];
         assert_eq!(read_from(&with), ["/w/corp.pem", "/w/roots.pem"].map(PathBuf::from).into());
+    }
+
+    #[test]
+    fn a_store_is_read_as_whoever_verifies_servers_reads_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, at) = (folder.path(), |name: &str| folder.path().join(name));
+        std::fs::create_dir(at("certs")).unwrap();
+        std::fs::write(at("certs/plain.0"), "").unwrap();
+        std::os::unix::fs::symlink("../corp.pem", at("certs/link.0")).unwrap();
+        let named = |variables: &[(&str, &str)]| {
+            let mut environment = Environment { cwd: Some(here.to_owned()), ..Environment::default() };
+            environment.env.extend(variables.iter().map(|(name, value)| (name.into(), value.into())));
+            stores(&environment)
+        };
+        assert_eq!(named(&[("SSL_CERT_FILE", "corp.pem"), ("SSL_CERT_DIR", "")]), [at("corp.pem")]);
+        let folders = [at("certs/link.0"), at("certs"), PathBuf::from("/nowhere")];
+        assert_eq!(named(&[("SSL_CERT_FILE", ""), ("SSL_CERT_DIR", "certs::/nowhere")]), folders);
     }
 }

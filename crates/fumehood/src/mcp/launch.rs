@@ -1,7 +1,8 @@
 //! An upstream server in a sandbox of its own: its own policy, and nothing of our environment but what a run needs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use gateway::engine::BoxFuture;
 use gateway::mcp::servers::{Server, Transport};
@@ -37,6 +38,8 @@ pub struct Launcher {
     asked: BTreeMap<String, ServerPolicy>,
     /// By server: what was fetched of it.
     fetched: BTreeMap<String, Origin>,
+    /// What decides how the gateway's next start goes: its documents, and those of each server's policy. No server writes them.
+    documents: BTreeSet<PathBuf>,
 }
 
 /// What a server's policy says that its start depends on.
@@ -50,12 +53,13 @@ struct ServerPolicy {
 }
 
 impl Launcher {
-    /// A launcher for these servers; each policy is read now, so that a mistake in it is told before a client waits.
+    /// A launcher for these servers of a gateway with these documents; each policy is read now, so that a mistake in it is told before
+    /// a client waits.
     ///
     /// # Errors
     /// The mistakes of a policy.
-    pub fn new(environment: &Environment, servers: &[Server]) -> Result<Self, Failure> {
-        let mut asked = BTreeMap::new();
+    pub fn new(environment: &Environment, servers: &[Server], documents: &BTreeSet<PathBuf>) -> Result<Self, Failure> {
+        let (mut asked, mut documents) = (BTreeMap::new(), documents.clone());
         for server in servers {
             if asked.contains_key(&server.policy) || matches!(server.transport, Transport::Url { .. }) {
                 continue;
@@ -66,9 +70,11 @@ impl Launcher {
             // What its secrets are read from stays outside: only `env.pass` goes in.
             let sources = loaded.policy.secrets.values().flat_map(|secret| secret.variables());
             let passed = loaded.policy.env.pass.iter().map(String::as_str).chain(sources).map(OsString::from).collect();
+            documents.extend(loaded.policy.documents.0.iter().cloned());
             asked.insert(server.policy.clone(), ServerPolicy { passed, unlimited, policy: loaded.policy });
         }
-        Ok(Self { runner: Runner::new(environment), environment: environment.clone(), asked, fetched: BTreeMap::new() })
+        let (runner, fetched) = (Runner::new(environment), BTreeMap::new());
+        Ok(Self { runner, environment: environment.clone(), asked, fetched, documents })
     }
 
     /// The same with what was fetched of these servers, which their sandboxes are shown.
@@ -108,6 +114,7 @@ impl Launcher {
         layers.extend(without.map(|clause| PolicyLayer::Set(format!("{}=none", clause.path()))));
         let mut environment = Environment::new(self.environment.cwd.clone(), env, self.environment.euid);
         environment.entries = entries;
+        environment.documents.clone_from(&self.documents);
         let environment = environment.with_broker(self.environment.broker.clone()).with_images(self.environment.images);
         (layers, environment)
     }

@@ -19,7 +19,6 @@ use gateway::mcp::servers::{self, Server, ServerError};
 use gateway::mcp::{Gateway, GatewayPolicy, packages, pinning};
 use live::template::Store;
 use policy::Loaded;
-use policy::span::Documents;
 use policy::tools::Tools;
 
 use crate::environment::Environment;
@@ -46,9 +45,8 @@ pub struct GatewayOptions {
 /// Everything that is wrong with the policy, its servers or theirs.
 pub fn gateway(layers: &[PolicyLayer], environment: &Environment, options: GatewayOptions) -> Result<Gateway, Failure> {
     let (loaded, gate) = crate::load::gated(layers, environment)?;
-    let Loaded { policy, documents, .. } = &loaded;
-    let (Some(tools), Some(gate)) = (&policy.tools, gate) else { return Err(no_tools(layers)) };
-    let behind = Upstreams::of(tools, documents, layers, environment)?;
+    let (Some(tools), Some(gate)) = (&loaded.policy.tools, gate) else { return Err(no_tools(layers)) };
+    let behind = Upstreams::of(tools, &loaded, layers, environment)?;
     let state = State::open(&environment.state).map_err(|error| Failure::own(error.fault()))?;
     let folder = environment.cwd.clone().unwrap_or_default();
     let broker = crate::broker::open(gate, &loaded, tools, &state, &folder)?;
@@ -70,13 +68,14 @@ impl Upstreams {
     /// Everything that is wrong with the servers or their policies.
     pub fn of(
         tools: &Tools,
-        documents: &Documents,
+        loaded: &Loaded,
         layers: &[PolicyLayer],
         environment: &Environment,
     ) -> Result<Self, Failure> {
-        let mut asked = GatewayPolicy::of(tools, documents, &HostSurroundings { environment }).map_err(all_wrong)?;
+        let mut asked =
+            GatewayPolicy::of(tools, &loaded.documents, &HostSurroundings { environment }).map_err(all_wrong)?;
         let fetched = fetched_before(&mut asked.servers, environment)?;
-        let launcher = Launcher::new(environment, &asked.servers)?.with(fetched);
+        let launcher = Launcher::new(environment, &asked.servers, &loaded.policy.documents.0)?.with(fetched);
         Ok(Self { asked, launcher, scope: scope(layers, environment) })
     }
 

@@ -1,7 +1,8 @@
 //! Runs for our servers: each in a sandbox of its own in this process, its report read as a value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use sandbox::{
@@ -34,6 +35,11 @@ impl Runner {
     /// The same host for another caller.
     pub(crate) fn with(&self, environment: Environment) -> Self {
         Self { environment: Arc::new(environment), host: Arc::clone(&self.host) }
+    }
+
+    /// The same where these documents, of whoever starts the sandboxes, are held too.
+    pub(crate) fn holding(&self, documents: &BTreeSet<PathBuf>) -> Self {
+        self.with(Environment { documents: documents.clone(), ..Environment::clone(&self.environment) })
     }
 
     /// Starts something; a refusal is recorded, as that of any run.

@@ -3,7 +3,7 @@
 //!
 //! No shell, no arguments on a command line: nothing of a call is ever read as anything but JSON by anybody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -40,6 +40,14 @@ impl Commands {
         let own = Environment::new(environment.cwd.clone(), env, environment.euid);
         let environment = own.with_broker(environment.broker.clone()).with_images(environment.images);
         Self { files, how: Arc::new(Launcher { runner: Runner::new(&environment), policy }) }
+    }
+
+    /// The same where these documents, of whoever offers the tools, are held too: no tool says what may be called.
+    #[must_use]
+    pub fn holding(self, documents: &BTreeSet<PathBuf>) -> Self {
+        let Self { files, how } = self;
+        let how = Launcher { runner: how.runner.holding(documents), policy: how.policy.clone() };
+        Self { files, how: Arc::new(how) }
     }
 
     /// Whether a tool is one of these.

@@ -53,9 +53,9 @@ pub fn tool_server(
     commands: Commands,
 ) -> Result<ToolServer, Failure> {
     let (loaded, gate) = crate::load::gated(layers, environment)?;
-    let Loaded { policy, documents, .. } = &loaded;
+    let Loaded { policy, .. } = &loaded;
     let (Some(tools), Some(gate)) = (&policy.tools, gate) else { return Err(crate::mcp::no_tools(layers)) };
-    let configured = crate::mcp::Upstreams::of(tools, documents, layers, environment)?;
+    let configured = crate::mcp::Upstreams::of(tools, &loaded, layers, environment)?;
     if let Some(both) = commands.names().find(|name| configured.has(name)) {
         return Err(two_ways(both));
     }
@@ -72,7 +72,7 @@ pub fn tool_server(
         broker,
         upstreams,
         named: named.collect(),
-        commands,
+        commands: commands.holding(&policy.documents.0),
         facts: ToolFacts::default(),
         about: json!({ "fumehood": env!("CARGO_PKG_VERSION"), "protocol": 1, "policy": { "name": policy.name, "tools": digest } }),
     })

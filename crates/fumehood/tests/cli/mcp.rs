@@ -355,3 +355,32 @@ fn variables_of_an_entry_reach_no_program_outside_of_the_sandbox() {
     assert!(ran.exists(), "the secret's command was started: {said:?}");
     assert!(!taken.exists(), "{said:?}");
 }
+
+/// What the gateway's next start goes by: its policy, what that extends and imports, and the policies of its servers.
+#[test]
+fn a_server_writes_no_document_of_the_gateway_that_starts_it() {
+    let fixture = Fixture::new();
+    let inside = "version = 1\n[fs]\nroot = \"host\"\n[workspace]\npath = \".\"\nmode = \"rw\"\n[limits]\ndisk = \"none\"\nfiles = \"none\"\n";
+    let gateway = "version = 1\nextends = \"./base.toml\"\n[mcp.servers.w]\ncommand = \"sh\"\nargs = [\"s.sh\"]\npolicy = \"./inside.toml\"\n\
+                   [mcp.servers.v]\ncommand = \"cat\"\npolicy = \"./other.toml\"\n[mcp.servers.team]\nimport = \"./servers.json\"\n\
+                   [[tools.tool]]\nname = \"w.*\"\ndecision = \"allow\"\neffect = \"read\"\n";
+    let documents = [
+        ("gw.toml", gateway),
+        ("base.toml", "version = 1\n"),
+        ("servers.json", "{\"mcpServers\":{}}"),
+        ("inside.toml", inside),
+        ("other.toml", "version = 1\nextends = \"./lower.toml\"\n"),
+        ("lower.toml", "version = 1\n"),
+    ];
+    let names = documents.map(|(name, _)| name).join(" ");
+    let script = format!("for name in {names} plain; do (echo '#x' >> $name) 2>> said; done\n");
+    for (name, text) in documents.into_iter().chain([("s.sh", script.as_str())]) {
+        std::fs::write(fixture.path("work").join(name), text).unwrap();
+    }
+    let said = fixture.run(&["tools", "ls", "-p", "gw.toml", "--server", "w"]);
+    let read = |name: &str| std::fs::read_to_string(fixture.path("work").join(name)).unwrap_or_default();
+    assert!(read("plain").starts_with("#x\n"), "the control: {said:?}");
+    for (name, text) in documents {
+        assert_eq!(read(name), text, "{name}: {}", read("said"));
+    }
+}

@@ -65,6 +65,101 @@ fn what_an_extended_policy_says_is_not_rewritten_either_nor_what_a_grant_reaches
     assert_ne!(said.code, 126, "the control: a folder without a policy of this run is granted: {said:?}");
 }
 
+/// `out/p.toml -> work/link.toml -> out/real.toml`: whoever turns the link between them has the next run read another policy.
+#[test]
+fn a_link_of_the_workspace_on_the_way_to_a_policy_is_not_turned() {
+    let fixture = Fixture::new();
+    let (link, real) = (fixture.path("work/link.toml"), fixture.path("out/real.toml"));
+    std::fs::create_dir(fixture.path("out")).unwrap();
+    std::fs::write(&real, "version = 1\nextends = \"python\"\n").unwrap();
+    symlink(&real, &link).unwrap();
+    symlink(&link, fixture.path("out/p.toml")).unwrap();
+    let policy = fixture.path("out/p.toml").display().to_string();
+    let turn = "echo version = 1 > mine.toml; ln -sf mine.toml free; ln -sf mine.toml link.toml; echo turned";
+    let options = |mode| [&["-q", "-p", policy.as_str(), "-w", mode][..], &RW].concat();
+    run(&fixture, &options(".:rw"), turn);
+    assert_eq!(std::fs::read_link(&link).unwrap(), real);
+    assert_eq!(std::fs::read_link(fixture.path("work/free")).unwrap().to_str(), Some("mine.toml"), "the control");
+    let layer = run(&fixture, &options("."), "rm link.toml free; cp mine.toml link.toml; echo turned");
+    assert!(layer.code == 0 && layer.out.contains("turned"), "{layer:?}");
+    let applied = fixture.run(&["apply"]);
+    assert!(applied.code == 1 && applied.err.contains("link.toml"), "{applied:?}");
+    assert_eq!(std::fs::read_link(&link).unwrap(), real);
+    // In a grant nothing can be held.
+    let grant = fixture.path("work").display().to_string();
+    let said = run(&fixture, &[&["-q", "-p", policy.as_str(), "--write", &grant][..], &RW].concat(), "true");
+    assert!(said.code == 126 && said.err.contains("link.toml"), "{said:?}");
+}
+
+/// As whoever verifies servers reads the two variables: a file, and a list of folders, from where the caller stands.
+#[test]
+fn no_store_of_certificates_that_a_variable_names_is_written() {
+    let net = ["--set", "net.mode=allow", "--set", "net.allow=[\"a.test\"]"];
+    let script = "echo x >> corp.pem; echo x > certs/new.0; mkdir -p later && echo x > later/new.0; ln -sf new.0 certs/link.0; true";
+    let with = |variable: &str, value: &str| {
+        let fixture = Fixture::new();
+        let value = value.replace("WORK", &fixture.path("work").display().to_string());
+        let fixture = fixture.with(variable, &value);
+        write(&fixture, "corp.pem", "");
+        write(&fixture, "certs/old.0", "");
+        write(&fixture, "apart/real.pem", "");
+        symlink("../apart/real.pem", fixture.path("work/certs/link.0")).unwrap();
+        fixture
+    };
+    let written = |fixture: &Fixture| {
+        let link = std::fs::read_link(fixture.path("work/certs/link.0")).unwrap();
+        let there = |name: &str| fixture.path("work").join(name).exists();
+        let turned = link.to_str() != Some("../apart/real.pem");
+        [read(fixture, "corp.pem") == "x\n", there("certs/new.0"), turned, there("later/new.0")]
+    };
+    for (variable, value, free) in [
+        ("LANG", "C", [true, true, true, true]),
+        ("SSL_CERT_FILE", "WORK/corp.pem", [false, true, true, true]),
+        ("SSL_CERT_FILE", "corp.pem", [false, true, true, true]),
+        ("SSL_CERT_DIR", "certs", [true, false, false, true]),
+        ("SSL_CERT_DIR", "WORK/certs", [true, false, false, true]),
+        ("SSL_CERT_DIR", "/etc/ssl/certs:WORK/certs", [true, false, false, true]),
+        ("SSL_CERT_DIR", "/etc/ssl/certs:later", [true, true, true, false]),
+    ] {
+        let fixture = with(variable, value);
+        let said = run(&fixture, &[&["-q", "-w", ".:rw"][..], &net, &RW].concat(), script);
+        assert_eq!((said.code, written(&fixture)), (0, free), "{variable}={value}: {said:?}");
+    }
+    // What a link in such a folder leads to, which lies in another one.
+    let fixture = with("SSL_CERT_DIR", "certs");
+    let options = [&["-q", "-w", ".:rw"][..], &net, &RW].concat();
+    let said = run(&fixture, &options, "echo x > apart/other; echo x > apart/real.pem");
+    assert!(read(&fixture, "apart/real.pem").is_empty() && read(&fixture, "apart/other") == "x\n", "{said:?}");
+    run(&fixture, &[&["-q", "-w", "."][..], &net].concat(), "echo x > certs/new.0");
+    let applied = fixture.run(&["apply"]);
+    assert!(applied.code == 1 && applied.err.contains("certs/new.0"), "{applied:?}");
+    let grant = fixture.path("work/certs").display().to_string();
+    let said = run(&fixture, &[&["-q", "--write", &grant][..], &net, &RW].concat(), "true");
+    assert!(said.code == 126 && said.err.contains("would make"), "{said:?}");
+    // What cannot be held is refused.
+    write(&fixture, "certs/.git/HEAD", "ref: refs/heads/main\n");
+    for fixture in [fixture, with("SSL_CERT_DIR", ".")] {
+        let said = run(&fixture, &options, "true");
+        assert!(said.code == 126 && said.err.contains("decides how runs are confined or whom they trust"), "{said:?}");
+    }
+}
+
+/// Servers of an import are started by the gateway as it says, and a program of such a server is confined as its policy says.
+#[test]
+fn what_a_policy_names_of_servers_is_not_rewritten() {
+    let fixture = Fixture::new();
+    let text = "version = 1\n[mcp.servers.team]\nimport = \"./servers.json\"\npolicy = \"./inside.toml\"\n\
+                [[tools.tool]]\nname = \"a.b\"\ndecision = \"allow\"\n";
+    let (servers, inside) = ("{\"mcpServers\":{\"a\":{\"command\":\"cat\"}}}", "version = 1\n");
+    for (name, text) in [("gw.toml", text), ("servers.json", servers), ("inside.toml", inside)] {
+        write(&fixture, name, text);
+    }
+    let script = "for name in gw.toml servers.json inside.toml other; do echo x >> $name; done; true";
+    let said = run(&fixture, &[&["-q", "-p", "gw.toml", "-w", ".:rw"][..], &RW].concat(), script);
+    assert_eq!([read(&fixture, "servers.json"), read(&fixture, "inside.toml")], [servers, inside], "{said:?}");
+    assert_eq!((read(&fixture, "gw.toml").as_str(), read(&fixture, "other").as_str()), (text, "x\n"), "{said:?}");
+}
+
 #[test]
 fn a_log_that_the_run_could_write_is_refused() {
     let fixture = Fixture::new();

@@ -12,6 +12,7 @@ use super::links::files;
 use super::list::List;
 use super::plan::{Top, expand, follow};
 use super::{git, home, users};
+use crate::links::passed;
 use crate::mounts::Mounts;
 use crate::state::{Cross, Dir};
 
@@ -208,16 +209,20 @@ pub(super) fn in_its_folder(path: &Path) -> Option<PathBuf> {
     Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
 }
 
-/// Where in a workspace the documents of a policy lie, relative to it: by their names, by every link of the way, and where
-/// they lead.
+/// Where in a workspace the documents of a policy lie, relative to it, by whichever mount: by every link of the way, and where they
+/// lead, whether anything is there or not. The empty path where the workspace itself is one, a folder of certificates.
 #[must_use]
 pub fn documents(root: &Path, documents: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
-    let spelled = documents.iter().flat_map(|path| path.ancestors()).filter_map(|path| {
-        let here = in_its_folder(path)?;
+    let mounts = Mounts::default();
+    let mut within = BTreeSet::new();
+    for path in documents {
+        let passed = passed(path);
         // A folder that is none of a link is no way for another document.
-        (documents.contains(path) || here.is_symlink()).then_some(here)
-    });
-    let led = documents.iter().filter_map(|path| path.canonicalize().ok());
-    let within = spelled.chain(led).filter_map(|path| path.strip_prefix(root).map(Path::to_owned).ok());
-    within.filter(|path| !path.as_os_str().is_empty()).collect()
+        let steps = passed.iter().filter(|step| step.is_symlink()).chain(passed.last());
+        within.extend(steps.filter_map(|step| match step.strip_prefix(root) {
+            Ok(inner) => Some(inner.to_owned()),
+            Err(_out) => mounts.within(root, step)?.strip_prefix(root).map(Path::to_owned).ok(),
+        }));
+    }
+    within
 }

@@ -89,6 +89,12 @@ pub struct ProtectPlan {
     pub unlooked: bool,
     /// Control files with other names (hard links) that were not all found: such a name could be written.
     pub linked: Vec<PathBuf>,
+    /// Documents of the policy, and links on the way to them.
+    #[serde(skip)]
+    pub documents: BTreeSet<PathBuf>,
+    /// One of them that can be written all the same: a folder that nothing can be mounted on.
+    #[serde(skip)]
+    pub unheld: Option<PathBuf>,
     /// What was there at start, by path.
     #[serde(skip)]
     pub before: BTreeMap<PathBuf, PathStat>,
@@ -119,9 +125,14 @@ pub fn plan(root: &Path, below: &Dir, list: &List, documents: &BTreeSet<PathBuf>
         plan.lead(&ways, &path, true, "a control file above the workspace leads to it");
     }
     plan.led_to(&ways);
-    for path in super::documents(root, documents) {
-        plan.lead(&ways, &path, false, DOCUMENT);
+    plan.documents = super::documents(root, documents);
+    for path in plan.documents.clone() {
+        // A link is no more than a way, whatever it leads to.
+        let is_end = link_target(below, &path).is_none();
+        plan.lead(&ways, &path, is_end, DOCUMENT);
+        plan.awaited(below, &path);
     }
+    plan.unheld = plan.documents.iter().find(|path| !plan.holds(below, path)).cloned();
     plan.other_names(below, &outside)?;
     let held: Vec<&PathBuf> = plan.binds.iter().map(|bind| &bind.path).chain(&plan.layers).collect();
     let links = plan.standing_links(below);
@@ -161,6 +172,17 @@ impl ProtectPlan {
     pub fn control_files(&self) -> impl Iterator<Item = &Path> {
         let binds = self.binds.iter().map(|bind| bind.path.as_path());
         binds.chain(self.layers.iter().map(PathBuf::as_path)).chain(self.git_links.keys().map(PathBuf::as_path))
+    }
+
+    /// Whether what has this path cannot be written; links and free names are watched.
+    fn holds(&self, below: &Dir, path: &Path) -> bool {
+        match look(below, path) {
+            Ok(PathKind::Is(_)) => {
+                self.binds.iter().map(|bind| &bind.path).chain(&self.layers).any(|held| path.starts_with(held))
+            }
+            Ok(PathKind::Link | PathKind::Nothing) => true,
+            Ok(PathKind::Special) | Err(_) => false,
+        }
     }
 
     fn entry(&mut self, ways: &Ways<'_>, top: &Top, entry: &Protected) -> Result<()> {

@@ -169,6 +169,9 @@ impl Guard {
         {
             return Err(of_git(path));
         }
+        if let Some(there) = &plan.unheld {
+            return Err(unheld(&root, there));
+        }
         guard.protect.extend(plan.pins.iter().cloned().map(Protect::Pinned));
         guard.protect.extend(plan.binds.iter().map(|bind| Protect::ReadOnly(bind.path.clone())));
         guard.layers(&plan, resources)?;
@@ -197,10 +200,10 @@ impl Guard {
             let protected = self.protected.get_or_insert_default();
             // What is missing is refused by whoever shows it; a file is named by whoever grants it.
             let Ok(root) = grant.from.canonicalize() else { continue };
+            if let Some(there) = protect::documents(&root, &plan.policy.documents.0).first() {
+                return Err(holds_control_files(&root, there));
+            }
             if !root.is_dir() {
-                if plan.policy.documents.0.iter().any(|path| path.canonicalize().is_ok_and(|path| path == root)) {
-                    return Err(holds_control_files(&root, Path::new("")));
-                }
                 continue;
             }
             if let Some(there) = within_control_files(&root, trees) {
@@ -480,6 +483,19 @@ fn of_git(path: &Path) -> Error {
         why: "all that is in it steers other programs, and none of it could be protected where it can be written"
             .to_owned(),
         fix: "use workspace mode `overlay`, work in a clone, or ask for `fs.protect = false`".to_owned(),
+    })
+}
+
+/// A `rw` workspace with a folder in it that decides how runs are confined or whom they trust, and in which some can be written.
+fn unheld(root: &Path, there: &Path) -> Error {
+    Error::refused(Fault {
+        id: "fs.protect/unheld",
+        what: format!("{} could be written", show_path(&root.join(there))),
+        place: "the workspace".to_owned(),
+        why: "it decides how runs are confined or whom they trust (`SSL_CERT_DIR`, or what a policy names), and is the workspace \
+              itself, has a folder of git's in it, or is neither a file nor a folder"
+            .to_owned(),
+        fix: "keep it out of the workspace, use workspace mode `overlay`, or ask for `fs.protect = false`".to_owned(),
     })
 }
 

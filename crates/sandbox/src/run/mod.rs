@@ -52,6 +52,7 @@ mod unseen;
 mod violations;
 mod watches;
 mod workspace;
+mod writable;
 
 use std::path::Path;
 

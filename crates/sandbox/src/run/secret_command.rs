@@ -13,31 +13,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use policy::Policy;
-use policy::value::WorkspaceMode;
 use zeroize::Zeroizing;
 
+use super::writable::WritablePlaces;
 use crate::environment::Environment;
 use crate::fault::show_text;
-use crate::mounts::Mounts;
 
 /// How long a command may take.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Where it runs.
 const FOLDER: &str = "/";
-/// Links on the way to a file that are followed, as the kernel does.
-const MAX_LINKS: usize = 40;
 /// Folders from which the words of a command are read.
 const MAX_FOLDERS: usize = 64;
 /// The folder of the caller by name, which is not the command's.
 const FOLDERS: [&str; 2] = ["PWD", "OLDPWD"];
 /// What stands between paths, or before one, in a word, a list or a script.
 const BETWEEN: [char; 14] = ['=', ':', ',', '@', ';', '&', '|', '<', '>', '(', ')', '\'', '"', '`'];
-
-/// Where programs inside may write, by whichever mount.
-struct WritablePlaces {
-    roots: Vec<PathBuf>,
-    mounts: Mounts,
-}
 
 /// What a command prints, with the caller's own variables. What it says on its error stream is not repeated: it may have the value.
 pub(super) fn printed(
@@ -50,10 +41,10 @@ pub(super) fn printed(
     let program =
         found(first, environment).ok_or_else(|| format!("runs `{}`, which is not found", show_text(first)))?;
     let here = environment.cwd.as_deref().unwrap_or(Path::new(FOLDER));
-    let places = WritablePlaces { roots: writable(policy), mounts: Mounts::default() };
+    let places = WritablePlaces::of(policy);
     let folders = folders(rest, here).ok_or_else(|| format!("names more than {MAX_FOLDERS} folders"))?;
     let named = rest.iter().find_map(|word| written_place(word, &folders, &places));
-    if let Some(place) = place_of(&program, &places).or(named) {
+    if let Some(place) = places.met_by(&program).or(named) {
         let place = show_text(&place.to_string_lossy());
         return Err(format!("runs what lies in `{place}`, where programs inside may write"));
     }
@@ -87,45 +78,6 @@ fn found(word: &str, environment: &Environment) -> Option<PathBuf> {
     folders.filter(|folder| folder.is_absolute()).map(|folder| folder.join(word)).find(|path| path.is_file())
 }
 
-/// Places of the host that programs inside may change, at once or when changes are applied.
-fn writable(policy: &Policy) -> Vec<PathBuf> {
-    let changes = !matches!(policy.workspace.mode, WorkspaceMode::None | WorkspaceMode::Ro);
-    let workspace = policy.workspace.path.iter().filter(|_| changes);
-    let grants = policy.fs.write.iter().map(|grant| &grant.from);
-    workspace.chain(grants).filter_map(|path| path.canonicalize().ok()).collect()
-}
-
-/// In which of these places a path lies, or one of the links and folders on the way to it.
-fn place_of<'a>(path: &Path, places: &'a WritablePlaces) -> Option<&'a PathBuf> {
-    let passed = passed(path);
-    places.roots.iter().find(|root| passed.iter().any(|step| places.mounts.shows(root, step)))
-}
-
-/// Each folder and link that the kernel comes through on its way to a path, by its own place, and the end. A link in the middle of a
-/// chain is in no path that is there whole: whoever may write it leads on to what he likes.
-fn passed(path: &Path) -> Vec<PathBuf> {
-    let (mut passed, mut real, mut links) = (Vec::new(), PathBuf::from(FOLDER), 0_usize);
-    let mut left: Vec<OsString> = path.components().rev().map(|part| part.as_os_str().to_owned()).collect();
-    while let Some(part) = left.pop() {
-        if part == "/" {
-            real = PathBuf::from(FOLDER);
-        } else if part == ".." {
-            real.pop();
-        } else if part != "." {
-            let next = real.join(&part);
-            passed.push(next.clone());
-            match next.read_link() {
-                Ok(target) if links < MAX_LINKS => {
-                    links = links.saturating_add(1);
-                    left.extend(target.components().rev().map(|part| part.as_os_str().to_owned()));
-                }
-                Ok(_) | Err(_) => real = next,
-            }
-        }
-    }
-    passed
-}
-
 /// The folders from which a word may name something: the caller's, the command's own, and those that words name, since many
 /// programs go there first (`env -C`, `git -C`, `cd` in a script). `None` where there are too many.
 fn folders(words: &[String], here: &Path) -> Option<Vec<PathBuf>> {
@@ -151,9 +103,9 @@ fn folders(words: &[String], here: &Path) -> Option<Vec<PathBuf>> {
 fn written_place<'a>(word: &str, folders: &[PathBuf], places: &'a WritablePlaces) -> Option<&'a PathBuf> {
     let parts: Vec<&str> = parts_of(word).into_iter().filter(|part| !part.is_empty()).collect();
     let near = parts.iter().flat_map(|part| folders.iter().map(move |folder| folder.join(part)));
-    near.filter(|path| path.symlink_metadata().is_ok()).find_map(|path| place_of(&path, places)).or_else(|| {
+    near.filter(|path| path.symlink_metadata().is_ok()).find_map(|path| places.met_by(&path)).or_else(|| {
         let mut far = paths_in(word).into_iter();
-        far.find_map(|path| place_of(path, places))
+        far.find_map(|path| places.met_by(path))
     })
 }
 
@@ -193,11 +145,11 @@ fn handed(name: &OsStr, value: &OsStr, places: &WritablePlaces) -> Option<OsStri
         return None;
     }
     if name == OsStr::new("PATH") {
-        let folders = std::env::split_paths(value).filter(|folder| place_of(folder, places).is_none());
+        let folders = std::env::split_paths(value).filter(|folder| places.met_by(folder).is_none());
         return std::env::join_paths(folders).ok();
     }
     let text = value.to_string_lossy();
-    let names_none = paths_in(&text).into_iter().all(|path| place_of(path, places).is_none());
+    let names_none = paths_in(&text).into_iter().all(|path| places.met_by(path).is_none());
     names_none.then(|| value.to_owned())
 }
 
@@ -215,7 +167,6 @@ mod tests {
             layers.set(&set);
         }
         let policy = layers.finish().unwrap().policy;
-        assert_eq!(writable(&policy), [work.canonicalize().unwrap()]);
         let mut environment = Environment { cwd: Some(work.to_owned()), ..Environment::default() };
         environment.env.insert("PATH".into(), "/usr/bin:/bin".into());
         environment.env.extend(variables.iter().map(|(name, value)| (name.into(), value.into())));

@@ -24,6 +24,7 @@ use zeroize::Zeroizing;
 
 use super::secret_command;
 use super::secret_marks::Marks;
+use super::writable::WritablePlaces;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::{Fault, show_text};
@@ -231,6 +232,11 @@ fn from_file(path: &Path, policy: &Policy, copied: &[PathBuf]) -> Result<Zeroizi
     if let Some(shown) = shown(policy).into_iter().chain(copied).find(|place| mounts.shows(place, &real)) {
         return Err(format!("lies in `{}`, which the policy shows inside", show_text(&shown.to_string_lossy())));
     }
+    // Whoever may turn a link on the way says which of the caller's files the next run reads.
+    if let Some(place) = WritablePlaces::of(policy).met_by(path) {
+        let place = show_text(&place.to_string_lossy());
+        return Err(format!("is reached by a link in `{place}`, where programs inside may write"));
+    }
     // Neither a pipe that nobody writes to nor a device may hold the start up.
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::NOFOLLOW;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
@@ -383,6 +389,39 @@ mod tests {
         assert!(!shadow.is_err_and(|why| why.contains("shows inside")), "this is no part that is shown");
         policy.fs.root = Root::Empty;
         assert!(!shown(&policy).iter().any(|place| place.starts_with("/etc")));
+    }
+
+    /// `work/token -> aside/token`: whoever may turn that link has the next run read what it likes of the caller's.
+    #[test]
+    fn a_file_that_a_link_leads_to_which_programs_inside_may_turn_is_refused() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let (work, at) = (folder.path().join("work"), |name: &str| folder.path().join(name));
+        for name in ["work", "aside"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        std::fs::write(at("aside/token"), VALUE).unwrap();
+        symlink("../aside/token", at("work/token")).unwrap();
+        // One that leads there, and a folder by which the way goes.
+        symlink(at("work/token"), at("aside/far")).unwrap();
+        symlink("../aside", at("work/folder")).unwrap();
+        let read = |mode: &str, name: &str| {
+            let mut layers =
+                Layers::new(Caller { dir: work.clone(), home: None, profiles: vec!["default".to_owned()] });
+            for set in [format!("workspace.mode={mode:?}"), format!("workspace.path={work:?}")] {
+                layers.set(&set);
+            }
+            from_file(&at(name), &layers.finish().unwrap().policy, &[])
+        };
+        for (mode, name) in ["rw", "overlay", "copy"]
+            .iter()
+            .flat_map(|mode| ["work/token", "aside/far", "work/folder/token"].map(|name| (mode, name)))
+        {
+            let why = read(mode, name).unwrap_err();
+            assert!(why.contains("where programs inside may write"), "{mode} {name}: {why}");
+        }
+        assert_eq!(read("rw", "aside/token").unwrap().as_slice(), VALUE.as_bytes());
+        assert_eq!(read("ro", "work/token").unwrap().as_slice(), VALUE.as_bytes(), "nobody inside turns it");
     }
 
     /// What another mount of its folder shows is shown: the policy here shows `bm` alone.

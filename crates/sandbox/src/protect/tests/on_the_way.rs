@@ -95,3 +95,27 @@ fn what_such_links_lead_to_is_held_by_apply_alone_where_it_counts() {
     assert!(has(&led.within, "dots/bundle/config") && has(&led.within, "dots/hg"), "{led:?}");
     assert!(!has(&led.within, "dots/bundle") && led.out.contains(&out), "{led:?}");
 }
+
+#[test]
+fn each_link_of_a_chain_to_a_document_is_known_and_a_folder_among_them_is_bound() {
+    let work = Work::new(&[("certs/a.0", ""), ("with/.git/HEAD", ""), ("plain/x", ""), ("conf/x", "")]);
+    let out = work.folder.path().canonicalize().unwrap();
+    let root = work.root.canonicalize().unwrap();
+    std::fs::write(out.join("real.toml"), "").unwrap();
+    symlink(out.join("real.toml"), root.join("plain/link")).unwrap();
+    symlink(root.join("plain/link"), out.join("far")).unwrap();
+    symlink(out.join("far"), root.join("conf/mine.toml")).unwrap();
+    let of = |names: &[PathBuf]| {
+        let documents = names.iter().cloned().collect();
+        plan(&root, &Dir::open(&root).unwrap(), list(), &documents).unwrap()
+    };
+    let found = of(&[root.join("conf/mine.toml"), root.join("certs"), root.join("later/new")]);
+    assert!(has(&found.documents, "plain/link") && has(&found.links, "plain/link"), "{found:?}");
+    assert!(has(&found.pins, "plain") && has(&found.pins, "conf") && has(&found.links, "conf/mine.toml"), "{found:?}");
+    assert!(has(found.binds.iter().map(|bind| &bind.path), "certs") && has(&found.links, "later/new"), "{found:?}");
+    assert_eq!((found.unheld, found.binds.len()), (None, 1));
+    assert_eq!(of(&[root.join("with")]).unheld, Some(PathBuf::from("with")), "nothing is mounted over git's folder");
+    assert_eq!(of(&[root.clone()]).unheld, Some(PathBuf::new()));
+    assert_eq!(of(&[root.join("with/.git/HEAD")]).unheld, None, "that lies below a layer");
+    assert_eq!(of(&[out.join("real.toml"), out]).documents.len(), 0);
+}

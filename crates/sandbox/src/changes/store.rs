@@ -97,6 +97,8 @@ pub struct Store {
     left: Bounds,
     /// Files with more names than one: their content is taken once. With the first of them.
     linked: BTreeMap<(u64, u64), Linked>,
+    /// Folders of the host's that somebody put in their places since the run began: what lies there is older, and was not there.
+    moved_in: BTreeSet<PathBuf>,
     /// Names that become files of their own.
     parted: u64,
     /// Paths for which there was no room.
@@ -148,6 +150,7 @@ impl Store {
             started,
             left: bounds,
             linked: BTreeMap::new(),
+            moved_in: BTreeSet::new(),
             parted: 0,
             unlisted: 0,
             owner: None,
@@ -286,8 +289,19 @@ impl Store {
         let refreshed = |base: &Fingerprint| listed.is_some() && listed == base.listed.as_ref();
         let touched =
             |base: &Fingerprint| base.kind != Kind::Dir && base.ctime > self.started && !ours(base) && !refreshed(base);
-        entry.touched = entry.base.as_ref().is_some_and(touched);
+        let is_moved_in = || entry.path.ancestors().skip(1).any(|above| self.moved_in.contains(above));
+        entry.touched =
+            entry.base.as_ref().is_some_and(|base| touched(base) || base.kind != Kind::Dir && is_moved_in());
         self.manifest.entries.push(entry);
+    }
+
+    /// Looks at a folder of the host's before what is in it: one that was renamed since the run began has another time of its change than
+    /// of its contents (as after chmod), until something is made or removed in it.
+    pub(super) fn passes(&mut self, path: &Path, base: &Fingerprint) {
+        let is_ours = self.known.applied.get(path).is_some_and(|then| then.inode == base.inode);
+        if base.kind == Kind::Dir && base.ctime > self.started && base.ctime != base.mtime && !is_ours {
+            self.moved_in.insert(path.to_owned());
+        }
     }
 
     /// Everything at this path of the host is gone: one entry for each file and folder.
@@ -305,6 +319,7 @@ impl Store {
                 Ok(dir) => dir,
                 Err(errno) => return self.leave(path, format!("what it held cannot be told: {errno}")),
             };
+            self.passes(path, &base);
             for child in dir.names()? {
                 self.removed(&dir, &child, &path.join(&child), depth + 1)?;
             }

@@ -114,6 +114,7 @@ fn folder(
     if let Some(why) = too_deep(at, depth) {
         return store.leave(at, why);
     }
+    base.iter().for_each(|base| store.passes(at, base));
     let dir = match upper.enter_to_list(name) {
         Ok(dir) => dir,
         Err(errno) => return store.leave(at, format!("it cannot be read: {errno}")),

@@ -50,6 +50,48 @@ fn a_folder_swapped_for_a_link_during_apply_never_leads_outside() {
     assert!(done > 0, "the race must sometimes be won by the work, or it shows nothing");
 }
 
+/// What lies in it is older than the run.
+#[test]
+fn a_folder_that_somebody_put_in_the_place_of_another_is_not_what_the_run_changed() {
+    let begun = || {
+        let mut host = Host::new(&[("d/a", "1"), ("d/b", "1"), ("d/in/c", "1"), ("e/a", "1"), ("e/b", "1")]);
+        for name in ["a", "b", "in/c"] {
+            put(&host.at("mine"), name, "mine");
+        }
+        host.begin();
+        host
+    };
+    let swap = |host: &Host, name: &str| {
+        if host.work(name).exists() {
+            std::fs::rename(host.work(name), host.at("before")).unwrap();
+        }
+        std::fs::rename(host.at("mine"), host.work(name)).unwrap();
+    };
+    for (script, name, found) in [
+        ("echo run >> d/a; rm d/b", "d", &["d/a", "d/b"][..]),
+        ("echo run >> d/in/c", "d", &["d/in/c"]),
+        ("rm -r d", "d", &["d/a", "d/b", "d/in/c"]),
+        ("rm -r d; mkdir d; echo run > d/a", "d", &["d/a", "d/b", "d/in/c"]),
+        ("mkdir n; echo run > n/a", "n", &["n/a"]),
+    ] {
+        let host = begun();
+        host.overlay(script);
+        swap(&host, name);
+        host.read();
+        let touched = host.conflicts().into_iter().filter(|(_, id)| *id == "touched").map(|(path, _)| path);
+        assert_eq!(touched.collect::<Vec<_>>(), found.iter().map(PathBuf::from).collect::<Vec<_>>(), "{script}");
+    }
+    // Somebody who saves and makes files beside is in nobody's way, nor is a folder that was moved before.
+    let mut host = begun();
+    swap(&host, "d");
+    host.begin();
+    host.overlay("echo run >> d/a; rm d/b; echo run >> e/a");
+    std::fs::write(host.work("e/new"), "mine").unwrap();
+    std::fs::rename(host.work("e/new"), host.work("e/b")).unwrap();
+    host.read();
+    assert!(matches!(host.apply(), Applied::Done { .. }));
+}
+
 #[test]
 fn an_edit_that_races_with_apply_is_never_lost() {
     let host = Host::new(&[("f", "0")]);

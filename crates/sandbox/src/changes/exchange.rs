@@ -428,11 +428,11 @@ fn may_keep(given: KernelResult<()>) -> KernelResult<()> {
     if given == Err(Errno::PERM) && !rustix::process::geteuid().is_root() { Ok(()) } else { given }
 }
 
-/// The mode that a folder had before.
+/// The mode that a folder had before. Its set-group-id and sticky bits stay: without them others could remove what is in it.
 fn set_mode(dir: &Dir, name: &OsStr, mode: Mode) -> KernelResult<u32> {
     let folder = dir.enter(name, Cross::No)?;
     let before = rustix::fs::fstat(&folder)?.st_mode & 0o7777;
-    rustix::fs::fchmod(&folder, mode)?;
+    rustix::fs::fchmod(&folder, mode | Mode::from_raw_mode(before & 0o7000))?;
     Ok(before)
 }
 

@@ -220,6 +220,20 @@ fn who_may_not_read_or_write_a_file_may_not_afterwards() {
 }
 
 #[test]
+fn a_folder_keeps_what_it_says_of_files_of_others() {
+    let host = Host::new(&[("drop/a", ""), ("team/a", "")]);
+    for (name, mode, given) in [("drop", 0o1777, 0o757), ("team", 0o2775, 0o755)] {
+        std::fs::set_permissions(host.work(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        std::fs::create_dir(host.at("upper").join(name)).unwrap();
+        std::fs::set_permissions(host.at("upper").join(name), std::fs::Permissions::from_mode(given)).unwrap();
+    }
+    host.read();
+    assert!(matches!(host.apply(), Applied::Done { .. }));
+    let mode = |name: &str| std::fs::metadata(host.work(name)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(["drop", "team"].map(mode), [0o1757, 0o2755]);
+}
+
+#[test]
 fn a_folder_of_the_project_may_be_called_as_one_of_gits() {
     let host =
         Host::new(&[("src/sequencer/a", ""), ("src/sequencer/b", ""), ("rebase-merge/c", ""), ("rebase-merge/d", "")]);

@@ -156,7 +156,7 @@ pub(crate) fn apply_own(
     if !conflicts.is_empty() {
         return Ok(Applied::Conflicts(conflicts));
     }
-    let tips = Tips::of(&root, &todo);
+    let tips = Tips::of(&root, &todo, &guarding.repositories);
     let mut work = Work::begin(state, &manifest, &root, &store, (&todo, now))?;
     let result = work.stage(&todo).and_then(|()| work.commit(&todo));
     work.end(result.is_err())?;

@@ -9,54 +9,69 @@ use jiff::Timestamp;
 use policy::json::hex;
 use rustix::fs::{Mode, OFlags};
 
+use super::guarded::in_git;
 use super::manifest::Entry;
-use crate::protect::{Branches, branch_of, id_of, split};
-use crate::state::{Dir, RunId};
+use crate::protect::{Branches, branch_of, id_of};
+use crate::state::{Cross, Dir, RunId, rights_of};
 
 /// `HEAD` is no larger.
 const MAX_HEAD: u64 = 4096;
+/// No branch is called so.
+const HEAD: &str = "HEAD";
+/// Where git keeps what is a linked worktree's own.
+const WORKTREES: &str = "worktrees";
+/// Where it remembers.
+const LOGS: &str = "logs";
 
-/// Where `HEAD` and the branches of each repository were before.
-pub(super) struct Tips(Vec<(PathBuf, BTreeMap<String, Vec<u8>>)>);
+/// Where `HEAD`, those of linked worktrees and the branches of each repository were before, by their logs.
+pub(super) struct Tips(Vec<(PathBuf, Moved)>);
+
+/// What is named, by the path of its log in git's folder.
+type Moved = BTreeMap<PathBuf, Vec<u8>>;
 
 impl Tips {
-    /// Of the repositories of which this is taken.
-    pub(super) fn of(root: &Dir, chosen: &[&Entry]) -> Self {
-        let folders: BTreeSet<PathBuf> =
-            chosen.iter().filter_map(|entry| split(&entry.path)).map(|(folder, _)| folder).collect();
-        Self(folders.into_iter().map(|folder| (folder.clone(), tips(root, &folder))).collect())
+    /// Of the repositories of which this is taken; `repositories`: those that have another name than `.git`.
+    pub(super) fn of(root: &Dir, chosen: &[&Entry], repositories: &BTreeSet<&Path>) -> Self {
+        let folders: BTreeSet<&Path> =
+            chosen.iter().filter_map(|entry| in_git(repositories, &entry.path)).map(|(folder, _)| folder).collect();
+        Self(folders.into_iter().map(|folder| (folder.to_owned(), tips(root, folder))).collect())
     }
 
-    /// Adds a line to each log that the host keeps. Nothing of the changes depends on it, so what cannot be written is left out.
+    /// Adds a line to each log that the host keeps. Nothing of the changes depends on it, so what cannot be written is left out, as is
+    /// a file that has other names: what it is there nobody knows.
     pub(super) fn log(self, root: &Dir, run: &RunId, now: Timestamp) {
+        let Ok(_rights) = rights_of(root) else { return };
         for (folder, before) in self.0 {
-            for (name, is) in tips(root, &folder) {
-                let was = before.get(&name);
+            for (log, is) in tips(root, &folder) {
+                let was = before.get(&log);
                 if was == Some(&is) {
                     continue;
                 }
                 let none = vec![0; is.len()];
                 let (was, is) = (hex(was.unwrap_or(&none)), hex(&is));
                 let line = format!("{was} {is} fumehood <fumehood> {} +0000\tfumehood apply: {run}\n", now.as_second());
-                let log = if name == HEAD { PathBuf::from(HEAD) } else { Path::new("refs").join("heads").join(&name) };
-                let flags = OFlags::WRONLY | OFlags::APPEND;
-                let log = root.open_file(folder.join("logs").join(log), flags, Mode::empty());
-                let _written = log.map(|mut log| log.write_all(line.as_bytes()));
+                let log = root.open_file(folder.join(log), OFlags::WRONLY | OFlags::APPEND, Mode::empty());
+                let is_one = |log: &std::fs::File| rustix::fs::fstat(log).is_ok_and(|stat| stat.st_nlink == 1);
+                let _written = log.ok().filter(is_one).map(|mut log| log.write_all(line.as_bytes()));
             }
         }
     }
 }
 
-/// No branch is called so.
-const HEAD: &str = "HEAD";
-
-fn tips(root: &Dir, folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let mut tips = Branches::of(root, &folder.join("config")).tips();
-    let head = root.read(folder.join(HEAD), MAX_HEAD).unwrap_or_default();
-    let is = match branch_of(&head) {
-        Some(branch) => tips.get(&branch).cloned(),
-        None => id_of(&head),
+fn tips(root: &Dir, folder: &Path) -> Moved {
+    let tips = Branches::of(root, &folder.join("config")).tips();
+    let at = |own: &Path| {
+        let head = root.read(folder.join(own).join(HEAD), MAX_HEAD).unwrap_or_default();
+        let is = match branch_of(&head) {
+            Some(branch) => tips.get(&branch).cloned(),
+            None => id_of(&head),
+        };
+        is.map(|is| (own.join(LOGS).join(HEAD), is))
     };
-    tips.extend(is.map(|is| (HEAD.to_owned(), is)));
-    tips
+    let linked = root.enter(folder.join(WORKTREES), Cross::No).and_then(|linked| linked.names()).unwrap_or_default();
+    let heads = linked.into_iter().map(|name| Path::new(WORKTREES).join(name)).chain([PathBuf::new()]);
+    let mut moved: Moved = heads.filter_map(|own| at(&own)).collect();
+    let heads = Path::new(LOGS).join("refs").join("heads");
+    moved.extend(tips.iter().map(|(branch, is)| (heads.join(branch), is.clone())));
+    moved
 }

@@ -203,6 +203,36 @@ fn where_a_branch_was_before_is_in_the_hosts_log() {
     assert!(shell(&host, "git reflog -1").contains("fumehood apply"));
 }
 
+/// Root writes with the owner's rights, and nobody into a file that has another name.
+#[test]
+fn a_line_is_added_to_logs_of_the_owners_alone() {
+    let begun = "git init -q -b main . && git add a && git commit -qm first";
+    let commit = "git config --global safe.directory '*'; echo n > n; git add n; git commit -qm n";
+    let is_root = rustix::process::geteuid().is_root();
+    for (is_other, is_linked) in [(true, false), (false, true)] {
+        let mut host = Host::new(&[("a", "a\n")]);
+        shell(&host, begun);
+        let log = host.work(".git/logs/HEAD");
+        if is_linked {
+            std::fs::hard_link(&log, host.at("other")).unwrap();
+        }
+        if is_other && is_root {
+            std::fs::set_permissions(host.at(""), std::fs::Permissions::from_mode(0o755)).unwrap();
+            shell(&host, "chown -R 4242:4242 .; chown 0:0 .git/logs/HEAD; chmod 600 .git/logs/HEAD");
+        } else if is_other {
+            continue;
+        }
+        let before = std::fs::read_to_string(&log).unwrap();
+        host.begin();
+        host.overlay(&format!("{AS}export GIT_CONFIG_GLOBAL=$PWD/../g; {commit}"));
+        host.read();
+        assert!(matches!(host.apply(), Applied::Done { .. }));
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), before);
+        let other = std::fs::read_to_string(host.work(".git/logs/refs/heads/main")).unwrap();
+        assert!(other.contains("fumehood apply"), "{other}");
+    }
+}
+
 #[test]
 fn who_may_not_read_or_write_a_file_may_not_afterwards() {
     let host = Host::new(&[("secret", "s"), ("tool", "t"), ("open", "o")]);

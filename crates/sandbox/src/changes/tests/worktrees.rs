@@ -166,6 +166,30 @@ fn a_submodule_that_others_moved_comes_with_what_was_fetched_of_it() {
     assert_eq!(held_of(&host), [""; 0]);
 }
 
+/// Where an undo in a linked worktree or a submodule finds what was there before.
+#[test]
+fn what_a_run_moves_in_worktrees_and_submodules_is_in_their_logs() {
+    for (begun, own, script) in [
+        (
+            "git init -q -b main . && git add a && git commit -qm first && git worktree add -q -b W w".to_owned(),
+            "w",
+            format!("export GIT_DIR=$PWD/.git/worktrees/w GIT_WORK_TREE=$PWD/w; cd w; {COMMIT}"),
+        ),
+        (SUBMODULE.to_owned(), "lib", format!("cd lib; {COMMIT}")),
+    ] {
+        let mut host = Host::new(&[("a", "a\n")]);
+        shell(&host, &format!("{begun} && git -C {own} commit -qm own --allow-empty"));
+        let before = shell(&host, &format!("git -C {own} rev-parse HEAD"));
+        host.begin();
+        host.overlay(&format!("{AS}{script}"));
+        host.read();
+        assert_eq!(held_of(&host), [""; 0], "{own}");
+        assert_eq!(shell(&host, &format!("git -C {own} log --format=%s -1")), "n");
+        assert_eq!(shell(&host, &format!("git -C {own} rev-parse HEAD@{{1}}")), before, "{own}");
+        assert!(shell(&host, &format!("git -C {own} reflog -1")).contains("fumehood apply"), "{own}");
+    }
+}
+
 #[test]
 fn a_folder_of_gits_by_another_name_has_the_working_tree_from_which_a_link_leads_to_it() {
     for (link, is_taken) in [("ln -s repo.git .git", true), ("true", false)] {

@@ -2,11 +2,15 @@
 //! which somebody works elsewhere, and none by which git would not know which of two is meant.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::path::Path;
+
+use rustix::fs::FileType;
 
 use super::guarded::{Guarding, MAX_JUDGED, in_git};
 use super::manifest::{Change, Entry, Kind};
 use crate::protect::{self, Branches, Verdict};
+use crate::state::{Cross, Dir};
 
 /// Why a branch stays where it is.
 const OTHER_COMMIT: &str = "it names a commit that is neither new, with a tree of its own, nor where a branch of the host's is: nobody looked at what \
@@ -16,6 +20,13 @@ const CHECKED_OUT: &str =
     "a worktree out of the workspace is on that branch: git itself moves none that is checked out elsewhere";
 /// Why a new name stays with the run.
 const AMBIGUOUS: &str = "a branch, a tag or a server's branch has that name too: git would take the one for the other";
+/// Why a new name stays with the run.
+const WHOLE: &str = "it begins as the whole name of another reference does (`refs/`, `heads/`, `tags/`, `remotes/`, or a server's name): git \
+                     would take the one for the other";
+/// Why a new name stays with the run.
+const IN_THE_WAY: &str = "one of it and of another reference would be a folder of the other: git could write neither";
+/// Why a branch of git-annex stays where it is.
+const SYNCED: &str = "git-annex takes it over by itself the next time that it syncs, and sends it on";
 /// Why `HEAD` stays on its branch.
 const OTHER_REMOTE: &str =
     "the host has that branch, and pulls it from or pushes it to another server than the one that it is on";
@@ -26,12 +37,17 @@ const ON_BRANCH: &str =
 /// Where branches stand, and tags.
 const PREFIXES: [&str; 2] = ["refs/heads/", "refs/tags/"];
 
+/// How names of references begin, beside those of servers.
+const WHOLE_NAMES: [&str; 4] = ["refs", "heads", "tags", "remotes"];
+
 /// What the host has of the references of one repository, and what its list becomes.
 pub(super) struct References {
     host: Branches,
     tips: BTreeMap<String, Vec<u8>>,
     /// Branches on which somebody works where the run did not.
     checked_out: BTreeSet<String>,
+    /// Servers that the host has names for.
+    servers: BTreeSet<String>,
     /// `packed-refs` as it becomes.
     list: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
@@ -40,6 +56,12 @@ impl References {
     fn is_moved_elsewhere(&self, name: &str, to: Option<&Vec<u8>>) -> bool {
         let branch = name.strip_prefix("refs/heads/").filter(|branch| self.checked_out.contains(*branch));
         branch.is_some_and(|branch| self.tips.get(branch) != to)
+    }
+
+    /// Whether a short name begins as whole ones do.
+    fn begins_as_whole(&self, short: &str) -> bool {
+        let mut firsts = WHOLE_NAMES.into_iter().chain(self.servers.iter().map(String::as_str));
+        firsts.any(|first| short.strip_prefix(first).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
     }
 }
 
@@ -55,7 +77,11 @@ impl<'a> Guarding<'a> {
             let list = protect::references_of(&list).map(|(name, id)| (name.to_vec(), protect::id_of(id))).collect();
             let known = Branches::of(host, &folder.join("config"));
             let (tips, checked_out) = (known.tips(), self.checked_out(host, folder));
-            (folder, References { host: known, tips, checked_out, list })
+            let config = host.read(folder.join("config"), MAX_JUDGED).unwrap_or_default();
+            let fetched = host.enter(folder.join("refs").join("remotes"), Cross::No).and_then(|dir| dir.names());
+            let fetched = fetched.unwrap_or_default().into_iter().map(|name| name.to_string_lossy().into_owned());
+            let servers = protect::servers_named(&config).into_iter().chain(fetched).collect();
+            (folder, References { host: known, tips, checked_out, servers, list })
         };
         folders.collect::<BTreeSet<_>>().into_iter().map(of).collect()
     }
@@ -172,7 +198,19 @@ impl<'a> Guarding<'a> {
         if refs.is_moved_elsewhere(name, id) {
             return Some(CHECKED_OUT);
         }
+        if self.is_synced(folder, refs, name) {
+            return Some(SYNCED);
+        }
         let short = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or_default();
+        if short.is_empty() || refs.host.has_reference(name) {
+            return None;
+        }
+        if refs.begins_as_whole(short) {
+            return Some(WHOLE);
+        }
+        if self.is_in_the_way(folder, refs, name) {
+            return Some(IN_THE_WAY);
+        }
         // As git looks for a name.
         let others = [
             format!("refs/{short}"),
@@ -185,8 +223,50 @@ impl<'a> Guarding<'a> {
         let is_there = |other: &String| {
             refs.host.has_reference(other) || refs.list.contains_key(other.as_bytes()) || is_made(other)
         };
-        let is_new = !short.is_empty() && !refs.host.has_reference(name);
-        (is_new && others.iter().any(|other| other != name && is_there(other))).then_some(AMBIGUOUS)
+        others.iter().any(|other| other != name && is_there(other)).then_some(AMBIGUOUS)
+    }
+
+    /// Whether git-annex on the host merges a branch, and sends it on, without anybody who asks for it.
+    fn is_synced(&self, folder: &Path, refs: &References, name: &str) -> bool {
+        let Some(branch) = name.strip_prefix("refs/heads/") else { return false };
+        // Where somebody works on one, it is a branch like others.
+        let is_own = || {
+            let head = self.host.and_then(|host| host.read(folder.join("HEAD"), MAX_JUDGED).ok()).unwrap_or_default();
+            protect::branch_of(&head).is_some_and(|own| own == branch)
+        };
+        let is_synced = branch.starts_with("synced/") || branch.starts_with("adjusted/") && !is_own();
+        is_synced && refs.host.has("git-annex")
+    }
+
+    /// Whether a new name has another reference above or below it, as files and folders are.
+    fn is_in_the_way(&self, folder: &Path, refs: &References, name: &str) -> bool {
+        let is_list_held = self.without_list.contains(folder);
+        // A file of the host's that the run left there; each branch of the host's where its list stays as well.
+        let stays = |other: &str| {
+            let path = folder.join(other);
+            let is_file = |host: &Dir| matches!(host.kind(&path), Ok(Some(kind)) if kind != FileType::Directory);
+            let removed = (path.as_path(), Change::Removed);
+            let is_removed = || {
+                let entries = &self.manifest.entries;
+                entries.binary_search_by(|entry| (entry.path.as_path(), entry.change).cmp(&removed)).is_ok()
+            };
+            let branch = other.strip_prefix("refs/heads/").filter(|_| is_list_held);
+            branch.is_some_and(|branch| refs.tips.contains_key(branch))
+                || self.host.is_some_and(is_file) && !is_removed()
+        };
+        let is_made = |other: &str| self.changed.get(folder.join(other).as_path()).is_some_and(is_file);
+        let mut above = name.match_indices('/').skip(2).filter_map(|(at, _)| name.get(..at));
+        if above.any(|above| refs.list.contains_key(above.as_bytes()) || is_made(above) || stays(above)) {
+            return true;
+        }
+        let (below, path) = (format!("{name}/"), folder.join(name));
+        let mut listed = refs.list.range(below.as_bytes().to_vec()..);
+        let mut made = self.changed.range::<Path, _>((Bound::Excluded(path.as_path()), Bound::Unbounded));
+        let tips = name.strip_prefix("refs/heads/").map(|short| refs.tips.range(format!("{short}/")..));
+        let mut tips = tips.into_iter().flatten().map(|(branch, _)| format!("refs/heads/{branch}"));
+        listed.next().is_some_and(|(other, _)| other.starts_with(below.as_bytes()))
+            || made.next().is_some_and(|(other, entry)| other.starts_with(&path) && is_file(&entry))
+            || tips.by_ref().take_while(|other| other.starts_with(&below)).any(|other| stays(&other))
     }
 
     /// Why a list does not take the place of the host's.

@@ -160,7 +160,8 @@ const fn own_folder(what: NodeChange) -> Verdict {
 }
 
 /// Whether it is what git remembers of its own work, or was told by a server: git on the host remembers and is told by itself, and
-/// believes it where somebody undoes, rebases or compares with what was sent.
+/// believes it where somebody undoes, rebases or compares with what was sent. `AUTO_MERGE` stays behind when a merge, rebase or stash is
+/// at its end, and `gc.log` is what git shows of its last cleanup until there is another.
 #[must_use]
 pub fn is_remembered(rest: &Path) -> bool {
     let parts: Vec<&[u8]> = rest.components().map(|part| part.as_os_str().as_bytes()).collect();
@@ -168,7 +169,7 @@ pub fn is_remembered(rest: &Path) -> bool {
         [b"worktrees", _, inner @ ..] => inner,
         parts => parts,
     };
-    matches!(own, [b"logs" | b"FETCH_HEAD" | b"ORIG_HEAD", ..] | [b"refs", b"remotes", ..])
+    matches!(own, [b"logs" | b"FETCH_HEAD" | b"ORIG_HEAD" | b"AUTO_MERGE" | b"gc.log", ..] | [b"refs", b"remotes", ..])
 }
 
 /// Why a merge and the like that is not at its end is held.
@@ -176,14 +177,16 @@ const HALF_DONE: &str =
     "a merge, cherry-pick or revert that was begun and not ended: the next commit outside would end it";
 
 /// Files that are harmless at the top of a folder of git's.
-const TOP: [&[u8]; 7] =
-    [b"HEAD", b"packed-refs", b"index", b"COMMIT_EDITMSG", b"TAG_EDITMSG", b"description", b"gc.log"];
+const TOP: [&[u8]; 6] = [b"HEAD", b"packed-refs", b"COMMIT_EDITMSG", b"TAG_EDITMSG", b"description", b"AUTO_MERGE"];
 
 fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
     let harmless = match parts {
         [] => false,
         [b"config"] if is_file(what) => return Verdict::Contents(Kind::Config),
         [b"index"] if is_file(what) => return Verdict::Contents(Kind::Index),
+        [b"index"] if what == NodeChange::Removed => {
+            return Verdict::Held("what it says is not to be committed, and what is ready to be, would be gone");
+        }
         [b"HEAD"] if is_file(what) => return Verdict::Contents(Kind::Head),
         [b"packed-refs"] if is_file(what) => return Verdict::Contents(Kind::PackedRefs),
         // What somebody had not yet committed, and is nowhere else.
@@ -212,10 +215,13 @@ fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
             return Verdict::Held("git-annex reads from it which servers it asks and sends to");
         }
         [b"refs", other, ..] if !is_folder(what) && *other != b"heads" && *other != b"tags" => false,
+        [b"gc.log"] if what != NodeChange::Removed => {
+            return Verdict::Held("git shows it to whoever works there, and tidies up no more");
+        }
         [b"packed-refs"] if what == NodeChange::Removed => return Verdict::Held("all that it lists would be gone"),
         [b"refs", _, ..] if is_file(what) => return Verdict::Contents(Kind::Reference),
-        [b"MERGE_MODE" | b"AUTO_MERGE" | b"MERGE_MSG" | b"SQUASH_MSG"] if what == NodeChange::Removed => true,
-        [b"MERGE_MODE" | b"AUTO_MERGE" | b"MERGE_MSG" | b"SQUASH_MSG"] => return Verdict::Held(HALF_DONE),
+        [b"MERGE_MODE" | b"MERGE_MSG" | b"SQUASH_MSG"] if what == NodeChange::Removed => true,
+        [b"MERGE_MODE" | b"MERGE_MSG" | b"SQUASH_MSG"] => return Verdict::Held(HALF_DONE),
         [name]
             if what != NodeChange::Removed && is_head(name) && !is_remembered(Path::new(OsStr::from_bytes(name))) =>
         {
@@ -230,7 +236,7 @@ fn in_folder(parts: &[&[u8]], what: NodeChange) -> Verdict {
         // For readers over plain HTTP.
         [b"info", b"refs"] => true,
         // What git writes as a file it could not write any more where a folder stands.
-        [name] => !is_folder(what) && (TOP.contains(name) || is_head(name)),
+        [name] => !is_folder(what) && (TOP.contains(name) || is_head(name) || *name == b"gc.log"),
         [_, _, ..] => false,
     };
     if harmless { Verdict::Harmless } else { Verdict::Held(UNKNOWN) }
@@ -336,15 +342,23 @@ mod tests {
 
     #[test]
     fn what_git_remembers_is_the_hosts_own() {
-        for path in
-            ["logs/HEAD", "worktrees/w/logs/HEAD", "refs/remotes/origin/main", "FETCH_HEAD", "worktrees/w/ORIG_HEAD"]
-        {
+        for path in [
+            "logs/HEAD",
+            "worktrees/w/logs/HEAD",
+            "refs/remotes/origin/main",
+            "FETCH_HEAD",
+            "worktrees/w/ORIG_HEAD",
+            "worktrees/w/AUTO_MERGE",
+            "gc.log",
+        ] {
             assert!(is_remembered(Path::new(path)), "{path}");
         }
+        assert!(matches!(of("gc.log", NodeChange::NewFile), Verdict::Held(_)), "where it is taken by name");
+        assert_eq!(of("gc.log", NodeChange::Removed), Verdict::Harmless);
         for path in ["refs/heads/logs", "HEAD", "refs/stash", "worktrees/logs", "MERGE_HEAD", "refs/tags/remotes"] {
             assert!(!is_remembered(Path::new(path)), "{path}");
         }
-        for path in ["MERGE_HEAD", "CHERRY_PICK_HEAD", "worktrees/w/REVERT_HEAD", "MERGE_MODE", "AUTO_MERGE"] {
+        for path in ["MERGE_HEAD", "CHERRY_PICK_HEAD", "worktrees/w/REVERT_HEAD", "MERGE_MODE"] {
             assert_eq!(of(path, NodeChange::NewFile), Verdict::Held(HALF_DONE), "{path}");
             assert_eq!(of(path, NodeChange::Removed), Verdict::Harmless, "{path}");
         }
@@ -461,7 +475,9 @@ mod tests {
             assert!(matches!(of(folder, NodeChange::NewFolder), Verdict::Held(_)), "{folder}");
         }
         assert_eq!(of("refs/heads/--x", NodeChange::Removed), Verdict::Harmless);
-        assert!(matches!(of("HEAD", NodeChange::Removed), Verdict::Held(_)));
+        for path in ["HEAD", "index", "worktrees/w/index"] {
+            assert!(matches!(of(path, NodeChange::Removed), Verdict::Held(_)), "{path}");
+        }
         assert!(
             matches!(of("", NodeChange::NewFolder), Verdict::Held(_))
                 && of("", NodeChange::Folder) == Verdict::Harmless

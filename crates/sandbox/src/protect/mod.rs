@@ -32,7 +32,7 @@ pub use blob::is_blob;
 pub use branches::Branches;
 pub use check::{Slipped, check};
 pub use git::{GitElsewhere, GitProblem, MAX_POINTER, elsewhere, resolve, worktree_of};
-pub use gitconfig::{Part, config_objection, part, remotes_of, taken};
+pub use gitconfig::{Part, config_objection, part, remotes_of, servers_named, taken};
 pub use gitdir::{
     DATA, Kind, NEW_REPOSITORY, NodeChange, REPOSITORY, is_remembered, makes_repository, objection, split,
 };

@@ -95,7 +95,8 @@ impl NewObjects {
                 let (mode, file) = (parts.next()?, parts.next()?);
                 let (is, behind) = behind.get(1..)?.split_at_checked(name.len())?;
                 // In git's order no name is there twice: which of two is read depends on who reads.
-                let here = [file, if mode == b"40000" { b"/" } else { b"\0" }].concat();
+                let mode = TreeMode::of(mode)?;
+                let here = [file, if mode == TreeMode::Folder { b"/" } else { b"\0" }].concat();
                 if before >= here || files.contains(file) {
                     return None;
                 }
@@ -103,11 +104,33 @@ impl NewObjects {
                 files.insert(file);
                 let known = READ_AS_FILES.into_iter().find(|known| *known == file);
                 self.files.extend(known.map(|known| (known, is.to_vec())));
-                self.links.extend((mode == b"160000").then(|| (is.to_vec(), file.to_vec())));
+                self.links.extend((mode == TreeMode::Submodule).then(|| (is.to_vec(), file.to_vec())));
                 rest = behind;
             }
         }
         Some(())
+    }
+}
+
+/// What an entry of a tree is, as git reads its mode.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TreeMode {
+    Folder,
+    FileOrLink,
+    Submodule,
+}
+
+impl TreeMode {
+    /// git takes zeros before it, and whatever is no file, link or folder for a submodule. Of a number that does not fit, versions of git
+    /// make different ones.
+    fn of(digits: &[u8]) -> Option<Self> {
+        let is_octal = (1..=7).contains(&digits.len()) && digits.iter().all(|digit| (b'0'..=b'7').contains(digit));
+        let mode = u16::from_str_radix(std::str::from_utf8(digits).ok().filter(|_| is_octal)?, 8).ok()?;
+        Some(match mode >> 12 {
+            0o04 => Self::Folder,
+            0o10 | 0o12 => Self::FileOrLink,
+            0..=3 | 5..=7 | 9 | 11.. => Self::Submodule,
+        })
     }
 }
 

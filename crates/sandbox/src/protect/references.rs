@@ -85,14 +85,15 @@ fn is_hosts(name: &[u8]) -> bool {
     matches!(parts.next(), Some(b"stash" | b"remotes"))
 }
 
-/// The list that is taken: of the run's what git does not remember by itself (`refs/remotes`, `refs/stash`), of the host's that and
-/// its tags; and nothing of which objects tags stand for, for git believes it, and looks at the tags where it is not there.
+/// The list that is taken: of the run's its branches, and what the host's has not, which is judged; of the host's all that is no branch
+/// (tags, `refs/notes`, `refs/remotes`), for whoever changes such a file is held; and nothing of which objects tags stand for, for git
+/// believes it, and looks at the tags where it is not there.
 #[must_use]
 pub fn merged(before: &[u8], now: &[u8]) -> Vec<u8> {
     let named = |line: &[u8]| at_space(line).map(|(_, name)| name.to_owned());
-    let tags: BTreeSet<Vec<u8>> =
-        lines(before).filter_map(named).filter(|name| name.starts_with(b"refs/tags/")).collect();
-    let is_hosts = |line: &&[u8]| named(line).is_some_and(|name| is_hosts(&name) || tags.contains(&name));
+    let is_branch = |name: &[u8]| name.starts_with(b"refs/heads/") && name != b"refs/heads/git-annex";
+    let kept: BTreeSet<Vec<u8>> = lines(before).filter_map(named).filter(|name| !is_branch(name)).collect();
+    let is_hosts = |line: &&[u8]| named(line).is_some_and(|name| is_hosts(&name) || kept.contains(&name));
     let is_reference = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"^") && !line.starts_with(b"#");
     let of_run = lines(now).filter(is_reference).filter(|line| !is_hosts(line));
     let of_host = lines(before).filter(is_reference).filter(is_hosts);
@@ -318,6 +319,14 @@ mod tests {
             "# pack-refs with: sorted \n{two} refs/heads/main\n{one} refs/remotes/origin/main\n{two} refs/tags/a\n"
         );
         assert_eq!(merged(host.as_bytes(), run.as_bytes()), both.as_bytes());
+        // Of what is no branch the host's lines stay, whether they were changed or removed.
+        let others = ["refs/heads/git-annex", "refs/notes/commits", "refs/tags/v1", "refs/x"];
+        let list = |id: &str| others.map(|name| format!("{id} {name}\n")).concat();
+        let host = format!("# pack-refs with: sorted \n{}", list(&one));
+        for run in [list(&two), String::new()] {
+            let run = format!("# pack-refs with: sorted \n{run}");
+            assert_eq!(merged(host.as_bytes(), run.as_bytes()), host.as_bytes());
+        }
         assert_eq!(merged(b"", b"# pack-refs with: peeled\n"), b"# pack-refs with: \n");
         assert_eq!(merged(b"", b""), b"");
     }

@@ -6,7 +6,7 @@ use super::*;
 /// Two commits, the first of which nothing names but a tag; what the host keeps to itself; a private file.
 const BEGUN: &str = "git init -q -b main . && git add a && git commit -qm first && git tag v1.0 && echo b > a && \
                      git commit -qam second && git branch release && git branch fetched && git pack-refs --all && \
-                     git config branch.main.remote private && git config branch.release.remote public && \
+                     git config branch.main.remote private && git config remote.private.url ../private && git config branch.release.remote public && \
                      echo local > l && git add l && git commit -qm third && git update-index --skip-worktree l && \
                      echo .env > .git/info/exclude && echo KEY=x > .env && mkdir .git/rebase-apply && \
                      touch .git/rebase-apply/0001 .git/rebase-apply/0002";
@@ -92,15 +92,106 @@ fn a_new_name_stands_for_one_reference_alone() {
         ("git tag release; git pack-refs --all", &["packed-refs"][..]),
         ("git update-ref refs/remotes/up/x HEAD; git branch up/x", &["refs/heads/up/x"][..]),
         ("git update-ref refs/tags/ORIG_HEAD HEAD", &["refs/tags/ORIG_HEAD"][..]),
+        // As scripts write a tag, and what the host has not fetched yet.
+        ("git update-ref refs/heads/refs/tags/v1.0 HEAD", &["refs/heads/refs/tags/v1.0"][..]),
+        ("git update-ref refs/heads/heads/x HEAD", &["refs/heads/heads/x"][..]),
+        ("git update-ref refs/heads/private/hotfix HEAD", &["refs/heads/private/hotfix"][..]),
+        ("git tag private/hotfix; git pack-refs --all", &["packed-refs"][..]),
     ] {
         let held = held(script);
         assert!(paths.iter().all(|path| held.iter().any(|one| one == path)), "{script}: {held:?}");
+    }
+    for script in ["git branch headset/x", "git branch privately"] {
+        assert_eq!(held(script), [""; 0], "{script}");
     }
     // Who has both already goes on with both.
     let begun = format!("{BEGUN} && git update-ref refs/tags/release main~1 && git pack-refs --all");
     for script in ["git update-ref refs/heads/release main", "git tag m; git pack-refs --all"] {
         assert_eq!(held_after(&begun, script), [""; 0], "{script}");
     }
+}
+
+#[test]
+fn no_new_name_is_a_folder_of_another_reference() {
+    let nested = format!("{BEGUN} && git branch p/q && git branch loose && git pack-refs --all && git branch l/m");
+    let at = |name: &str| format!("mkdir -p $(dirname .git/refs/{name}); git rev-parse HEAD > .git/refs/{name}");
+    for (script, path) in [
+        (at("heads/fetched/x"), "refs/heads/fetched/x"),
+        (format!("rm -rf .git/refs/heads/p; {}", at("heads/p")), "refs/heads/p"),
+        (at("tags/v1.0/x"), "refs/tags/v1.0/x"),
+        ("echo $(git rev-parse HEAD) refs/heads/l >> .git/packed-refs".to_owned(), "packed-refs"),
+        ("echo $(git rev-parse HEAD) refs/heads/l/m/n >> .git/packed-refs".to_owned(), "packed-refs"),
+        ("echo $(git rev-parse HEAD) refs/heads/loose/n >> .git/packed-refs".to_owned(), "packed-refs"),
+    ] {
+        // Not held because of its order.
+        let script = format!("{script}; sed -i '1s/.*/# pack-refs with: /' .git/packed-refs");
+        let held = held_after(&nested, &script);
+        assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
+    }
+    for script in ["git branch -m loose loose/x", "git branch -m p/q p", "git branch -m l/m l", "git branch fetched-x"]
+    {
+        assert_eq!(held_after(&nested, script), [""; 0], "{script}");
+    }
+}
+
+/// Notes, what text conversions are kept as, and where git-annex asks.
+#[test]
+fn of_a_list_the_run_moves_branches_alone() {
+    let names = ["refs/notes/commits", "refs/notes/textconv/x", "refs/heads/git-annex", "refs/tags/v1.0"];
+    let made = names.map(|name| format!("git update-ref {name} v1.0")).join(" && ");
+    let mut host = Host::new(&[("a", "a\n")]);
+    shell(&host, &format!("{BEGUN} && {made} && git pack-refs --all"));
+    let said = |host: &Host| names.map(|name| shell(host, &format!("git rev-parse {name}")));
+    let before = said(&host);
+    host.begin();
+    let changed = names.map(|name| format!("sed -i \"s,.* {name}$,$(git rev-parse HEAD) {name},\" .git/packed-refs"));
+    host.overlay(&format!("{AS}{}; git branch -f fetched main; git pack-refs --all", changed.join("; ")));
+    host.read();
+    assert_eq!(held_of(&host), [""; 0]);
+    assert_eq!(said(&host), before);
+    assert_eq!(shell(&host, "git rev-parse fetched"), shell(&host, "git rev-parse main"));
+}
+
+/// `git annex sync` merges them into the branch that somebody is on, and sends them on.
+#[test]
+fn what_git_annex_takes_over_by_itself_stays_with_the_run() {
+    let annex = format!("{BEGUN} && git branch git-annex && git branch synced/main");
+    for (script, path) in [
+        ("git branch -f synced/main release", "refs/heads/synced/main"),
+        ("git branch synced/release", "refs/heads/synced/release"),
+        ("git branch -f synced/main HEAD~1; git pack-refs --all", "packed-refs"),
+        ("git branch adjusted/main", "refs/heads/adjusted/main"),
+    ] {
+        let held = held_after(&annex, script);
+        assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
+    }
+    let adjusted = format!("{annex} && git checkout -qb adjusted/main");
+    let commit = "echo n > n; git add n; git commit -qm n";
+    assert_eq!(held_after(&adjusted, commit), [""; 0]);
+    for script in ["git branch synced/main", "git branch adjusted/main"] {
+        assert_eq!(held(script), [""; 0], "without git-annex: {script}");
+    }
+}
+
+#[test]
+fn a_stash_or_a_rebase_that_is_at_its_end_holds_nothing() {
+    let begun = "git init -q -b main . && git add a && git commit -qm first";
+    let rebased = "git checkout -qb dev; echo d > d; git add d; git commit -qm d; git checkout -q main; echo e > e; git add e; \
+                   git commit -qm e; git rebase -q main dev";
+    for script in ["echo z >> a; git stash -q; git stash pop -q", rebased] {
+        // As several versions of git leave it.
+        let script =
+            format!("{script}; git rev-parse HEAD^{{tree}} > .git/AUTO_MERGE; echo 'error: run this' > .git/gc.log");
+        assert_eq!(held_after(begun, &script), [""; 0], "{script}");
+    }
+    let mut host = Host::new(&[("a", "a\n")]);
+    shell(&host, begun);
+    host.begin();
+    host.overlay(&format!("{AS}{rebased}; echo 'error: run this' > .git/gc.log; git rev-parse HEAD > .git/AUTO_MERGE"));
+    host.read();
+    assert!(matches!(host.apply(), Applied::Done { .. }));
+    assert_eq!(shell(&host, "git log --format=%s -1; git branch --show-current"), "d\ndev");
+    assert!(["gc.log", "AUTO_MERGE"].iter().all(|name| !host.work(".git").join(name).exists()));
 }
 
 #[test]
@@ -154,6 +245,9 @@ fn an_index_has_what_is_there_and_what_is_left_to_do_is_whole() {
         (entry("x", ".envrc"), "index"),
         (format!("echo x > .envrc; {}", entry("x\\n", ".envrc")), "index"),
         ("git update-index --no-skip-worktree l".to_owned(), "index"),
+        // With it the host's marks would be gone.
+        ("rm .git/index".to_owned(), "index"),
+        ("rm .git/index; git update-ref refs/heads/fetched main".to_owned(), "refs/heads/fetched"),
         ("rm .git/rebase-apply/0002".to_owned(), "rebase-apply/0002"),
         // One without the other would take back what was committed.
         (format!("echo n > n; git add n; git commit -qm n; {}", entry("", ".env")), "refs/heads/main"),

@@ -120,6 +120,21 @@ fn a_submodule_is_at_a_commit_of_the_run_or_of_the_hosts() {
         let held = held_after(SUBMODULE, &script);
         assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
     }
+    // As git reads the mode of an entry.
+    let tree = |mode: &str, id: &str| {
+        format!(
+            "t=$( (printf '{mode} lib\\000'; perl -e 'print pack \"H*\", shift' $(git {id})) | \
+             git hash-object -t tree -w --literally --stdin); git update-ref refs/heads/x $(git commit-tree -m x $t)"
+        )
+    };
+    for mode in ["0160000", "60000", "170000", "160644", "40000000000"] {
+        let held = held_after(SUBMODULE, &tree(mode, "-C lib rev-parse origin/pr"));
+        assert!(held.contains(&"refs/heads/x".to_owned()), "{mode}: {held:?}");
+    }
+    assert_eq!(held_after(SUBMODULE, &tree("040000", "rev-parse HEAD^{tree}")), [""; 0], "as others once wrote it");
+    let both = format!("{SUBMODULE} && git worktree add -q -b W w");
+    let held = held_after(&both, "rm .git/modules/lib/index .git/worktrees/w/index");
+    assert_eq!(held, ["modules/lib/index", "worktrees/w/index"]);
     let commit = "cd lib; echo n > n; git add n; git commit -qm n; cd ..; git add lib; git commit -qm bump";
     for script in
         [commit, &to("old"), &format!("{}; git commit -qm back", to("old")), "echo b > b; git add b; git commit -qm b"]

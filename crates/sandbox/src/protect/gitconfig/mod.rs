@@ -1,7 +1,7 @@
 //! git's configuration, key by key: what a run wrote there is taken over as far as it can name no program, folder, file or
 //! server; the lines of the host stay as they are, in their order and with their comments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::references::is_plain_part;
 use crate::fault::show_text;
@@ -61,6 +61,13 @@ pub fn remotes_of(config: &[u8], branch: &str) -> Option<(String, Option<String>
     let keys = keys(config)?;
     let last = |key: &str| keys.get(&(format!("branch.{branch}"), key.to_owned()))?.last().cloned();
     Some((last("remote").unwrap_or_else(|| "origin".to_owned()), last("pushremote")))
+}
+
+/// The names that it has for servers.
+#[must_use]
+pub fn servers_named(config: &[u8]) -> BTreeSet<String> {
+    let sections = keys(config).unwrap_or_default().into_keys().map(|(section, _)| section);
+    sections.filter_map(|section| section.strip_prefix("remote.").map(str::to_owned)).collect()
 }
 
 /// The keys that differ and are harmless, as in [`Part::left`]; `None` where there is none.

@@ -269,13 +269,12 @@ impl Proxy {
         let trailers = self.two && request::wants_trailers(request.headers());
         let waits = request.headers().contains_key(EXPECT);
         let upgrade = request::prepare(&mut request, self.aim.way.reading).then(|| hyper::upgrade::on(&mut request));
-        // Where its TLS was opened, ours to the server is verified before the request is sent.
-        let verified = self.opened.is_some();
         let (parts, body) = request.into_parts();
         let (body, left) = Sending::new(body, waits);
         let request = Request::from_parts(parts, request::Trailed::new(body, self.aim.way.reading).boxed());
         let own = |answer: Response<Body>| Ok(self.heard_out(&left, answer));
-        let put = self.run.secrets.put((&self.aim.to, self.aim.port), verified, request).await;
+        // Where its TLS was opened, ours to the server is verified before the request is sent.
+        let put = self.run.secrets.put((&self.aim.to, self.aim.port), self.opened.is_some(), request).await;
         let Put { mut request, search, names } = match put {
             Ok(put) => put,
             Err(NotPut::Denied(reason)) => return own(self.denied(StatusCode::FORBIDDEN, &reason)),

@@ -265,7 +265,7 @@ impl<'a> Guarding<'a> {
         let tips = name.strip_prefix("refs/heads/").map(|short| refs.tips.range(format!("{short}/")..));
         let mut tips = tips.into_iter().flatten().map(|(branch, _)| format!("refs/heads/{branch}"));
         listed.next().is_some_and(|(other, _)| other.starts_with(below.as_bytes()))
-            || made.next().is_some_and(|(other, entry)| other.starts_with(&path) && is_file(&entry))
+            || made.next().is_some_and(|(other, entry)| other.starts_with(&path) && is_file(entry))
             || tips.by_ref().take_while(|other| other.starts_with(&below)).any(|other| stays(&other))
     }
 

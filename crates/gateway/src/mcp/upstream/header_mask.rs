@@ -35,13 +35,9 @@ impl HeaderMask {
 
     /// A frame without them. Its id stays: by it an answer finds its request, and no client sees it.
     pub(super) fn frame(&self, frame: Json) -> Json {
-        match frame {
-            Json::Object(parts) => {
-                let without = |(key, part)| if key == "id" { (key, part) } else { (key, self.value(part)) };
-                Json::Object(parts.into_iter().map(without).collect())
-            }
-            other => self.value(other),
-        }
+        let Json::Object(parts) = frame else { return self.value(frame) };
+        let without = |(key, part)| if key == "id" { (key, part) } else { (key, self.value(part)) };
+        Json::Object(parts.into_iter().map(without).collect())
     }
 
     /// A text without them.

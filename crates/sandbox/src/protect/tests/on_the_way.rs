@@ -115,7 +115,7 @@ fn each_link_of_a_chain_to_a_document_is_known_and_a_folder_among_them_is_bound(
     assert!(has(found.binds.iter().map(|bind| &bind.path), "certs") && has(&found.links, "later/new"), "{found:?}");
     assert_eq!((found.unheld, found.binds.len()), (None, 1));
     assert_eq!(of(&[root.join("with")]).unheld, Some(PathBuf::from("with")), "nothing is mounted over git's folder");
-    assert_eq!(of(&[root.clone()]).unheld, Some(PathBuf::new()));
+    assert_eq!(of(std::slice::from_ref(&root)).unheld, Some(PathBuf::new()));
     assert_eq!(of(&[root.join("with/.git/HEAD")]).unheld, None, "that lies below a layer");
     assert_eq!(of(&[out.join("real.toml"), out]).documents.len(), 0);
 }

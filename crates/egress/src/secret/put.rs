@@ -69,7 +69,7 @@ pub fn searchable(headers: &mut HeaderMap) {
     }
 }
 
-/// A list of media types without their charsets, by which many a server chooses the one of its answer. `None`: it is no text.
+/// A list of media types without their charsets, by which many a server chooses the one of its answer. `None`: there is none.
 /// Readers differ in where a quoted text ends: where a charset stands anywhere, nothing but types and their weights is kept.
 fn without_charset(value: &HeaderValue) -> Option<HeaderValue> {
     let text = value.to_str().ok()?;
@@ -85,7 +85,7 @@ fn without_charset(value: &HeaderValue) -> Option<HeaderValue> {
     };
     let has_type = |media: &&str| media.split(';').next().is_some_and(|name| name.contains('/') && !name.contains('"'));
     let list: Vec<String> = text.split(',').filter(has_type).map(one).collect();
-    HeaderValue::from_str(&list.join(",")).ok()
+    HeaderValue::from_str(&list.join(",")).ok().filter(|left| !left.is_empty())
 }
 
 /// The names that stand behind `word =` in a text in small letters, quoted or not.
@@ -117,12 +117,13 @@ fn opens_escape(before: &str) -> bool {
         return false;
     };
     let rest = before.get(at.saturating_add(1)..).unwrap_or_default();
-    let has_less = |count: usize| rest.len() < count;
+    let has_less = |count: usize| rest.len() < count && rest.chars().skip(1).all(|c| c.is_ascii_hexdigit());
     match (mark, rest.chars().next()) {
         ('&', first) => first == Some('#') && rest.chars().skip(1).all(|c| c.is_ascii_alphanumeric()),
         ('%' | '\\', None) => true,
-        ('%' | '\\', Some('u' | 'U')) => has_less(9),
+        ('%' | '\\', Some('u')) => has_less(5) || (rest.starts_with("u{") && !rest.contains('}')),
         ('%', Some(first)) => first.is_ascii_hexdigit() && has_less(2),
+        (_, Some('U')) => has_less(9),
         (_, Some('x' | '0'..='7')) => has_less(3),
         (_, _) => false,
     }
@@ -152,8 +153,10 @@ fn objection(media: &str, body: &[u8], placeholder: &str) -> Option<&'static str
     if is_multipart && lower.contains("content-transfer-encoding") {
         return Some("a part of its body says a coding, which its readers would undo");
     }
-    let words = [("charset", is_multipart || media.contains("html")), ("encoding", media.contains("xml"))];
-    if words.iter().any(|(word, counts)| *counts && names_other_charset(&lower, word)) {
+    // Of XML the first line alone says it.
+    let prolog = lower.split_once("?>").map_or("", |(prolog, _)| prolog);
+    let in_parts = (is_multipart || media.contains("html")) && names_other_charset(&lower, "charset");
+    if in_parts || (media.contains("xml") && names_other_charset(prolog, "encoding")) {
         return Some("its body is in a charset in which ASCII is not ASCII");
     }
     let mut values = serde_json::Deserializer::from_slice(body).into_iter::<serde::de::IgnoredAny>();

@@ -38,6 +38,9 @@ fn a_body_whose_readers_would_not_read_the_value_is_refused() {
     }
     for (media, body) in [
         ("application/json", text("{\"key\":\"a\\n@\"}")),
+        ("application/json", text("{\"key\":\"\\u00e4@\"}")),
+        ("application/json", text("{\"key\":\"\\u00e4 \\\"@\"}")),
+        ("text/xml", text("<a encoding=\"base64\">@</a>")),
         ("application/x-ndjson", text("{\"key\":\"@\"}\n{\"key\":1}\n")),
         ("application/x-www-form-urlencoded", text("a=%20&key=@&b=%2F")),
         ("text/plain; charset=utf-8", text("a @ b")),

@@ -173,26 +173,31 @@ impl Secrets {
         }
         // What a server is never sent it cannot say back: of such its answers may come in parts, or compressed.
         let can_return = near.iter().any(|held| !held.is_public() && !held.stays_here());
-        if can_return {
-            if is_part_asked(&parts.headers) {
-                let why = "it asks for a part of an answer (`Range`), which could not be searched for them";
-                return Err(not_put(why, "ask for the whole: a client that loads parts has a setting for it"));
-            }
-            if is_in_other_charset(&parts.headers) {
-                return Err(denied("its body is in a charset in which ASCII is not ASCII"));
-            }
-            searchable(&mut parts.headers);
+        if can_return && is_part_asked(&parts.headers) {
+            let why = "it asks for a part of an answer (`Range`), which could not be searched for them";
+            return Err(not_put(why, "ask for the whole: a client that loads parts has a setting for it"));
         }
         let (method, path) = (parts.method.as_str().to_owned(), parts.uri.path().to_owned());
         let asked = RequestTarget { to, port, verified, method: &method, path: &path };
         let fitting: Vec<&LoadedSecret> = near.iter().copied().filter(|held| held.fits(&asked)).collect();
         let mut put = vec![false; fitting.len()];
-        if fitting.iter().any(|held| held.is_placeholder()) && !body.is_end_stream() {
-            let held = timeout(BODY_TIME, in_body((&fitting, &mut put), &mut parts, body, &self.bodies)).await;
-            body = held.map_err(|_late| denied("its body did not come in time"))??;
-        }
+        // Before the head is looked at: one that is put into a header may be what says how the body is read.
         for (held, put) in fitting.iter().zip(&mut put) {
             *put |= held.put(&asked, &mut parts).map_err(denied)?;
+        }
+        if can_return {
+            if is_in_other_charset(&parts.headers) {
+                return Err(denied("its body is in a charset in which ASCII is not ASCII"));
+            }
+            searchable(&mut parts.headers);
+        }
+        if fitting.iter().any(|held| held.is_placeholder()) && !body.is_end_stream() {
+            let place = timeout(BODY_TIME, Arc::clone(&self.bodies.0).acquire_owned()).await;
+            let place = place.ok().and_then(Result::ok);
+            let place =
+                place.ok_or_else(|| denied("too many bodies are read at once, in which a placeholder may be"))?;
+            let held = timeout(BODY_TIME, in_body((&fitting, &mut put), &mut parts, body, place)).await;
+            body = held.map_err(|_late| denied("its body did not come in time"))??;
         }
         let mut signers = fitting.iter().zip(&mut put).filter(|(held, _)| held.signs());
         if let Some((signer, put)) = signers.next()
@@ -270,7 +275,7 @@ impl Read {
 
     fn replayed(self, place: OwnedSemaphorePermit) -> Body {
         let first = [Some(Frame::data(Bytes::from_owner(self.whole))), self.trailers].into_iter().flatten().collect();
-        BodyExt::boxed(Replayed { first, rest: self.rest, _place: place })
+        BodyExt::boxed(Replayed { first, rest: self.rest, place: Some(place) })
     }
 }
 
@@ -279,14 +284,12 @@ async fn in_body(
     (fitting, put): (&[&LoadedSecret], &mut [bool]),
     parts: &mut Parts,
     body: Body,
-    bodies: &Bodies,
+    place: OwnedSemaphorePermit,
 ) -> Result<Body, NotPut> {
     let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > MAX_BODY) {
         return Ok(body);
     }
-    let place = Arc::clone(&bodies.0).acquire_owned().await;
-    let place = place.map_err(|_closed| not_put("too many bodies are read at once", PLAINLY))?;
     let mut read = Read::of(body).await.map_err(NotPut::Broken)?;
     if read.rest.is_some() {
         return Ok(read.replayed(place));
@@ -309,8 +312,8 @@ async fn in_body(
 struct Replayed {
     first: VecDeque<Frame<Bytes>>,
     rest: Option<Body>,
-    /// Free again when it is gone.
-    _place: OwnedSemaphorePermit,
+    /// Free again when what was read went on.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl hyper::body::Body for Replayed {
@@ -322,6 +325,7 @@ impl hyper::body::Body for Replayed {
         if let Some(frame) = this.first.pop_front() {
             return Poll::Ready(Some(Ok(frame)));
         }
+        this.place = None;
         match &mut this.rest {
             Some(rest) => Pin::new(rest).poll_frame(cx),
             None => Poll::Ready(None),

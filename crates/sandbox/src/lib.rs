@@ -27,6 +27,7 @@ pub mod snapshot;
 mod sparse;
 mod start_fault;
 pub mod state;
+mod steps;
 mod workload;
 
 pub use backends::{Capabilities, Remembered, unshown_program};
@@ -37,6 +38,7 @@ pub use image::{Images, LeasedTree};
 pub use load::{Inputs, PolicyLayer, here, load, profiles};
 pub use run::{
     AllowedAccess, Asker, Event, Finished, Handle, Options, Parked, Planned, Question, Reply, RequestHead, Sandbox,
-    Screen, Sink, Stdin, Stdio, UsageNow, Visitor, fits_header, hints, out_of_memory, park, plan, run_here, start,
+    Screen, Sink, Stdin, Stdio, UsageNow, Visitor, WritablePlaces, fits_header, hints, out_of_memory, park, plan,
+    run_here, start,
 };
 pub use workload::{Code, Interpreter, Script, Workload};

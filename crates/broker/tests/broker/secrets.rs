@@ -160,8 +160,6 @@ fn a_header_is_put_where_it_is_for_and_never_comes_back() {
     });
 }
 
-/// What stands in an answer otherwise than it is searched for: in another charset, or in part. Nobody is to write a whole one in the
-/// place of a part.
 /// What is no secret by its policy's word is put on, and neither what comes back nor how it is asked for is another one for it.
 #[test]
 fn a_public_header_is_put_and_answers_may_have_it() {
@@ -178,6 +176,8 @@ fn a_public_header_is_put_and_answers_may_have_it() {
     });
 }
 
+/// What stands in an answer otherwise than it is searched for: in another charset, or in part. Nobody is to write a whole one in the
+/// place of a part.
 #[test]
 fn an_answer_comes_whole_and_in_a_charset_in_which_it_is_searched() {
     staged("secrets::an_answer_comes_whole_and_in_a_charset_in_which_it_is_searched", |stage| {

@@ -110,13 +110,52 @@ pub fn is_in_other_charset(headers: &HeaderMap) -> bool {
     })
 }
 
+/// Most letters before a placeholder that are looked at for an escape.
+const MAX_BEFORE: usize = 64;
+/// How often an escape that was escaped is undone; deeper ones are refused.
+const MAX_DEPTH: usize = 4;
+/// What begins an escape, escaped itself.
+const MARKS_ESCAPED: [(&str, &str); 20] = [
+    ("%25", "%"),
+    ("%5c", "\\"),
+    ("%5C", "\\"),
+    ("%26", "&"),
+    ("%23", "#"),
+    ("%u0025", "%"),
+    ("%u005c", "\\"),
+    ("%u005C", "\\"),
+    ("\\u0025", "%"),
+    ("\\u005c", "\\"),
+    ("\\u005C", "\\"),
+    ("\\u0026", "&"),
+    ("\\u0023", "#"),
+    ("\\x25", "%"),
+    ("\\x5c", "\\"),
+    ("\\x5C", "\\"),
+    ("\\x26", "&"),
+    ("\\x23", "#"),
+    ("&amp;", "&"),
+    ("\\\\", "\\"),
+];
+
 /// Whether the end of a text may be the beginning of an escape, which would swallow the first letters of what stands behind it:
-/// `%`, `%4`, `\\u00`, `&#`.
+/// `%`, `%4`, `\u00`, `&#`; also of one that is escaped itself, for who reads a text twice.
 fn opens_escape(before: &str) -> bool {
-    let Some((at, mark)) = before.char_indices().rev().take(9).find(|(_, c)| matches!(c, '%' | '\\' | '&')) else {
-        return false;
+    let window = before.char_indices().rev().nth(MAX_BEFORE).and_then(|(at, _)| before.get(at..));
+    let mut near = window.unwrap_or(before).to_owned();
+    let undone =
+        |text: &str| MARKS_ESCAPED.iter().fold(text.to_owned(), |text, (escaped, mark)| text.replace(escaped, mark));
+    for _ in 0..MAX_DEPTH {
+        near = undone(&near);
+    }
+    if undone(&near) != near {
+        return true;
+    }
+    let Some((at, mark)) = near.char_indices().rev().find(|(_, c)| matches!(c, '%' | '\\' | '&')) else {
+        // One whose beginning is farther away.
+        return window.is_some() && near.chars().all(|c| c.is_ascii_alphanumeric());
     };
-    let rest = before.get(at.saturating_add(1)..).unwrap_or_default();
+    let rest = near.get(at.saturating_add(1)..).unwrap_or_default();
     let has_less = |count: usize| rest.len() < count && rest.chars().skip(1).all(|c| c.is_ascii_hexdigit());
     match (mark, rest.chars().next()) {
         ('&', first) => first == Some('#') && rest.chars().skip(1).all(|c| c.is_ascii_alphanumeric()),
@@ -150,7 +189,12 @@ fn objection(media: &str, body: &[u8], placeholder: &str) -> Option<&'static str
     }
     let lower = Zeroizing::new(text.to_ascii_lowercase());
     let is_multipart = media.starts_with("multipart/");
-    if is_multipart && lower.contains("content-transfer-encoding") {
+    let codings = lower.split("content-transfer-encoding").skip(1);
+    let is_plain = |rest: &str| {
+        let coding = rest.trim_start().strip_prefix(':').unwrap_or_default().trim_start();
+        ["binary", "8bit", "7bit"].iter().any(|plain| coding.starts_with(plain))
+    };
+    if is_multipart && !codings.into_iter().all(is_plain) {
         return Some("a part of its body says a coding, which its readers would undo");
     }
     // Of XML the first line alone says it.

@@ -407,9 +407,11 @@ fn a_server_killed_at_any_moment_loses_no_sandbox_and_leaves_nothing_of_its_pool
             assert_eq!(fixture.run(&["exec", id, "--", "true"]).code, 0, "what was answered lives: {id}");
         }
         let listed: Value = serde_json::from_str(&fixture.run(&["ps", "--json"]).out).unwrap();
-        // One whose answer was on its way lives too, and is found.
+        // One whose answer was on its way is found too, and may be about to end: nobody was told of it.
         for one in listed["sandboxes"].as_array().unwrap() {
-            assert_eq!(fixture.run(&["kill", one["id"].as_str().unwrap()]).code, 0);
+            let id = one["id"].as_str().unwrap();
+            let killed = fixture.run(&["kill", id]);
+            assert!(killed.code == 0 || !ids.iter().any(|answered| answered == id), "{killed:?}");
         }
     }
     // What a server was just making, its next start removes.

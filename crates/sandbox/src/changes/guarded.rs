@@ -221,7 +221,10 @@ impl<'a> Guarding<'a> {
     fn without(&self, manifest: &Manifest, name: &str) -> BTreeSet<PathBuf> {
         let called = manifest.entries.iter().filter_map(|entry| {
             let (folder, rest) = in_git(&self.repositories, &entry.path).filter(|(_, rest)| rest.ends_with(name))?;
-            let is_own = rest.iter().count() == 1 || rest.starts_with("worktrees") && rest.iter().count() == 3;
+            // A worktree that is gone as a whole (`git worktree remove`) is no index that is kept back.
+            let is_worktrees =
+                rest.starts_with("worktrees") && rest.iter().count() == 3 && entry.change != Change::Removed;
+            let is_own = rest.iter().count() == 1 || is_worktrees;
             is_own.then_some((folder, entry))
         });
         called.filter(|(_, entry)| self.why(entry).is_some()).map(|(folder, _)| folder.to_owned()).collect()

@@ -12,9 +12,9 @@ use super::links::files;
 use super::list::List;
 use super::plan::{Top, expand, follow};
 use super::{git, home, users};
-use crate::links::passed;
 use crate::mounts::Mounts;
 use crate::state::{Cross, Dir};
+use crate::steps::passed;
 
 /// How many folders are looked through for links.
 const MAX_FOLDERS: usize = 1_000_000;

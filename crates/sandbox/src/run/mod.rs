@@ -79,6 +79,7 @@ pub use secrets::fits_header;
 pub use streams::{CapturedStream, Last};
 pub use tools::{NoResult, Tools};
 pub use violations::{from_output as hints, out_of_memory};
+pub use writable::WritablePlaces;
 
 use begin::Stage;
 use frozen::Files;

@@ -6,17 +6,20 @@ use std::path::{Path, PathBuf};
 use policy::Policy;
 use policy::value::WorkspaceMode;
 
-use crate::links::passed;
 use crate::mounts::Mounts;
+use crate::steps::passed;
 
 /// Places of the host that programs inside may change, at once or when changes are applied, by whichever mount.
-pub(super) struct WritablePlaces {
+#[derive(Debug)]
+pub struct WritablePlaces {
     roots: Vec<PathBuf>,
     mounts: Mounts,
 }
 
 impl WritablePlaces {
-    pub(super) fn of(policy: &Policy) -> Self {
+    /// Those of a policy.
+    #[must_use]
+    pub fn of(policy: &Policy) -> Self {
         let changes = !matches!(policy.workspace.mode, WorkspaceMode::None | WorkspaceMode::Ro);
         let workspace = policy.workspace.path.iter().filter(|_| changes);
         let grants = policy.fs.write.iter().map(|grant| &grant.from);
@@ -25,7 +28,8 @@ impl WritablePlaces {
     }
 
     /// In which of them a path lies, or one of the links and folders on the way to it.
-    pub(super) fn met_by(&self, path: &Path) -> Option<&PathBuf> {
+    #[must_use]
+    pub fn met_by(&self, path: &Path) -> Option<&PathBuf> {
         let passed = passed(path);
         self.roots.iter().find(|root| passed.iter().any(|step| self.mounts.shows(root, step)))
     }

@@ -14,7 +14,7 @@ use policy::value::Root;
 use sandbox::{Capabilities, Planned, PolicyLayer, Workload};
 use serde_json::{Value as Json, json};
 
-use super::{AppState, LIFE_MS, MAX_LIFE_MS, Once, Order, load, locked, problems};
+use super::{AppState, LIFE_MS, MAX_LIFE_MS, Once, Order, load, locked, problems, read_ceiling};
 use crate::admission::admit;
 use crate::answer::Problem;
 use crate::app::Headers;
@@ -292,8 +292,8 @@ impl AppState {
             let mut asked = load(&layers, &environment)?;
             // What the caller handed over itself is nothing of the host's.
             asked.policy.secrets.retain(|_, secret| !secret.variables().any(|name| given.contains(name)));
-            let top = top.map(|top| load(&[PolicyLayer::Document(top)], &environment)).transpose()?;
-            let top = top.as_ref().map(|loaded| &loaded.policy);
+            let top = top.map(|top| read_ceiling(&[PolicyLayer::Document(top)], &environment)).transpose()?;
+            let top = top.as_ref();
             let CeilingResult { mut found, layers } =
                 ceiling::beyond(top, &asked.policy, &ours.of(&asked.policy.fs.root));
             let wall = top.and_then(|top| top.limits.wall).map(|wall| wall.0);

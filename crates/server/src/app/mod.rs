@@ -309,18 +309,8 @@ impl AppState {
     pub(crate) async fn ceiling_of(&self, key: &Key) -> Result<Option<Policy>, Problem> {
         let Some(top) = key.ceiling.clone() else { return Ok(None) };
         let environment = Arc::clone(&self.environment);
-        let read = move || {
-            let ceiling = load(&[PolicyLayer::Document(top)], &environment).map_err(Problem::all)?.policy;
-            match ceiling::written(&ceiling) {
-                Some((document, place)) => {
-                    let (document, place) = (document.display(), place.display());
-                    let told =
-                        format!("the ceiling of the key is read from {document}, and lets programs write {place}");
-                    Err(crate::backend::failed(&told).into())
-                }
-                None => Ok(Some(ceiling::led(ceiling))),
-            }
-        };
+        let layers = [PolicyLayer::Document(top)];
+        let read = move || read_ceiling(&layers, &environment).map(ceiling::led).map(Some).map_err(Problem::all);
         match tokio::task::spawn_blocking(read).await {
             Ok(read) => read,
             Err(_lost) => Err(crate::backend::failed("the ceiling of the key could not be read").into()),
@@ -393,6 +383,17 @@ pub(crate) fn is_id(id: &str) -> bool {
 
 pub(crate) fn load(layers: &[PolicyLayer], environment: &Environment) -> Result<Loaded, Vec<Problem>> {
     sandbox::load(layers, environment, Inputs::Now).map_err(|error| problems(&error))
+}
+
+/// A policy that others may not exceed, which nothing that it confines may write.
+pub(crate) fn read_ceiling(layers: &[PolicyLayer], environment: &Environment) -> Result<Policy, Vec<Problem>> {
+    let ceiling = load(layers, environment)?.policy;
+    if ceiling::written(&ceiling).is_some() {
+        // Where that is on the host is nothing for whoever asks.
+        let why = "the ceiling lies where it lets programs write: it is to be kept in another folder";
+        return Err(vec![crate::backend::failed(why).into()]);
+    }
+    Ok(ceiling)
 }
 
 /// Everything that is wrong with a policy.

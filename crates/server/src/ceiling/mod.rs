@@ -16,7 +16,7 @@ use policy::value::{
     Audit, EnforcerDemand, Env, Fs, Grant, Language, Limits, Net, NetMode, NetRule, Over, Policy, Process, Proxy, Root,
     Sockets, Syscalls, Threat, Tier, TierChoice, Unknown, Workspace, WorkspaceMode,
 };
-use sandbox::PolicyLayer;
+use sandbox::{PolicyLayer, WritablePlaces};
 
 use crate::answer::Problem;
 use names::Names;
@@ -74,21 +74,13 @@ pub(crate) fn led(ceiling: Policy) -> Policy {
     Policy { workspace: Workspace { path, ..ceiling.workspace }, ..ceiling }
 }
 
-/// A document of a ceiling that lies where the ceiling lets programs write, and that place: they would say what they may.
+/// A file that decides what a ceiling says (a document of it, whom it trusts) and lies where the ceiling lets programs write, and that
+/// place: they would say what they may.
 #[must_use]
 pub fn written(ceiling: &Policy) -> Option<(PathBuf, PathBuf)> {
-    let workspace = ceiling.workspace.path.as_ref().filter(|_| match ceiling.workspace.mode {
-        WorkspaceMode::Rw | WorkspaceMode::Overlay | WorkspaceMode::Copy => true,
-        WorkspaceMode::None | WorkspaceMode::Ro => false,
-    });
-    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_gone| path.to_owned());
-    let written: Vec<&PathBuf> =
-        workspace.into_iter().chain(ceiling.fs.write.iter().map(|grant| &grant.from)).collect();
-    ceiling.documents.0.iter().find_map(|document| {
-        let lies = |place: &Path| document.starts_with(place) || real(document).starts_with(real(place));
-        let place = written.iter().find(|place| lies(place))?;
-        Some((document.clone(), PathBuf::clone(place)))
-    })
+    let places = WritablePlaces::of(ceiling);
+    let met = |document: &PathBuf| Some((document.clone(), places.met_by(document)?.clone()));
+    ceiling.documents.0.iter().find_map(met)
 }
 
 /// Whether it is the ceiling's proxy. Documents have no login: without one, none of another is asked for.

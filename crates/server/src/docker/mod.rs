@@ -178,7 +178,7 @@ impl Docker {
                 CEILING.iter().map(set).chain(binds).collect()
             }
         };
-        let ceiling = app::load(&layers, app.environment())?.policy;
+        let ceiling = app::read_ceiling(&layers, app.environment())?;
         let folder = app.state().join("docker");
         let lock = own(&folder).map_err(|problem| vec![problem])?;
         remove_builds(&folder);

@@ -109,7 +109,9 @@ pub(super) fn beside(headers: &[Header], own: &BTreeMap<String, Secret>) -> Resu
                 || covers(host, &header.host)
                 || covers(&header.host, host.trim_start_matches(['*', '.']))
         };
-        name == header.name && secret.hosts.iter().any(meets)
+        // Gateways that make variables of headers take both for one, and so does who puts them on.
+        let is_one = name.replace('_', "-").eq_ignore_ascii_case(&header.name.replace('_', "-"));
+        is_one && secret.hosts.iter().any(meets)
     };
     match headers.iter().find(|header| own.values().any(|secret| is_same(header, secret))) {
         Some(Header { host, name, .. }) => {

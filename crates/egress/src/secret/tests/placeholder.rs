@@ -26,6 +26,13 @@ fn a_body_whose_readers_would_not_read_the_value_is_refused() {
         ("application/x-www-form-urlencoded", text("key=%4@")),
         ("application/x-www-form-urlencoded", text("key=%u00@")),
         ("text/html", text("&#x@")),
+        ("text/html", text("&#x00000000000@")),
+        ("application/x-www-form-urlencoded", text("json={%5C@")),
+        ("application/x-www-form-urlencoded", text("json={%5Cu006@")),
+        ("application/x-www-form-urlencoded", text("key=%25@")),
+        ("application/x-www-form-urlencoded", text("key=%252525252525@")),
+        ("application/json", text("{\"json\":\"\\u005c@\"}")),
+        ("application/json", text("{\"json\":\"\\u005Cu006@\"}")),
         ("application/grpc-web-text", text("@")),
         ("application/xml", text("<?xml version='1.0' encoding='utf-16'?><a>@</a>")),
         ("multipart/form-data; boundary=b", part("Content-Type: text/plain; charset=utf-16le")),
@@ -46,6 +53,8 @@ fn a_body_whose_readers_would_not_read_the_value_is_refused() {
         ("text/plain; charset=utf-8", text("a @ b")),
         ("application/xml", text("<?xml version=\"1.0\" encoding=\"UTF-8\"?><a>@</a>")),
         ("multipart/form-data; boundary=b", part("Content-Type: text/plain; charset=utf-8")),
+        ("multipart/form-data; boundary=b", part("Content-Transfer-Encoding: 8bit")),
+        ("application/x-www-form-urlencoded", text("a=100%25&key=@")),
         ("", text("100%\nkey: @")),
     ] {
         assert!(

@@ -26,6 +26,8 @@ use crate::app::AppState;
 use crate::backend;
 use crate::sessions::{Visit, from_own_page};
 
+/// How long a client that goes on typing is listened to when its program has ended.
+const LINGER: Duration = Duration::from_secs(5);
 /// The protocol that is agreed on.
 const PROTOCOL: &str = "fumehood.terminal";
 /// Most bytes of one message to us.
@@ -142,6 +144,9 @@ impl TerminalSession {
         typing.abort();
         // Who hung up hears nothing.
         let _told = self.send(Message::Close(None)).await;
+        // A connection that is closed with something unread is reset, and what was shown last would be lost on its way.
+        let rest = async { while let Some(Ok(_)) = self.socket.recv().await {} };
+        let _over = tokio::time::timeout(LINGER, rest).await;
     }
 
     async fn shown(&mut self, incoming: Option<Incoming>) -> bool {

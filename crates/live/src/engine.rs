@@ -57,6 +57,10 @@ impl Run for Engine {
         self.handle.set_wall(wall);
     }
 
+    fn taken(&self) {
+        self.handle.taken();
+    }
+
     fn freeze(&self, frozen: bool) -> Result<(), Failure> {
         self.handle.freeze(frozen).map_err(|message| Failure { code: Code::Unsupported, message })
     }
@@ -81,8 +85,13 @@ impl Run for Engine {
         self.files.apply(&self.handle, wanted)
     }
 
-    fn snapshot(&self, name: Option<String>, labels: BTreeMap<String, String>) -> Result<Snapshotted, Failure> {
-        self.files.snapshot(&self.handle, name, labels)
+    fn snapshot(
+        &self,
+        name: Option<String>,
+        labels: BTreeMap<String, String>,
+        idle_ms: Option<u64>,
+    ) -> Result<Snapshotted, Failure> {
+        self.files.snapshot(&self.handle, name, (labels, idle_ms))
     }
 }
 

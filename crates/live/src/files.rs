@@ -149,12 +149,12 @@ impl Files {
         &self,
         handle: &Handle,
         name: Option<String>,
-        labels: BTreeMap<String, String>,
+        (labels, idle_ms): (BTreeMap<String, String>, Option<u64>),
     ) -> Result<Snapshotted, Failure> {
         let failed = |message: &str| Failure { code: Code::Failed, message: message.to_owned() };
         let run = handle.id().parse().map_err(|_odd| failed("the id of the run cannot be read"))?;
         let state = State::open(&self.places).map_err(|error| failure(error.into()))?;
-        let mut kept = RestoreSettings { labels, ..self.kept.clone() };
+        let mut kept = RestoreSettings { labels, idle_ms, ..self.kept.clone() };
         // What begins as this begins under its rules as they are now, and not as they were once.
         let present = self.present();
         if present.replaced {

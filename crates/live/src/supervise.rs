@@ -20,10 +20,9 @@ use sandbox::{Asker, Capabilities, Environment, Error, Planned, PolicyLayer};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::unix::pipe::Receiver;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::begin::Begin;
-use crate::create::{CreateReply, MAX_LINE, Order, Parked, Refusal, Request, Taking};
+use crate::create::{CreateReply, MAX_LINE, Order, Parked, Refusal, Request};
 use crate::engine;
 use crate::error::LiveError;
 use crate::files::Files;
@@ -54,7 +53,7 @@ pub fn supervise(environment: &Environment, caller: &dyn Caller) -> u8 {
     let Ok(runtime) = runtime else { return 125 };
     runtime.block_on(async {
         let Some(mut orders) = orders() else { return 125 };
-        let (mut request, waits) = match next(&mut orders).await {
+        let (request, waits) = match next(&mut orders).await {
             Some(Order::Create(request)) => (request, false),
             Some(Order::Park(request)) => (request, true),
             Some(Order::Take(_)) | None => return 125,
@@ -63,20 +62,15 @@ pub fn supervise(environment: &Environment, caller: &dyn Caller) -> u8 {
             Ok(ready) => ready,
             Err(stop) => return refuse(caller, stop, &request),
         };
-        if waits && request.imports.is_some() {
-            return warm(ready, orders, &request, (environment, caller)).await;
-        }
         if waits {
-            let Some(taking) = taken(&ready, &mut orders).await else { return 0 };
-            let Taking { name, labels, idle_ms } = taking;
-            request = Request { name, labels, idle_ms, ..request };
+            return spare(ready, orders, &request, (environment, caller)).await;
         }
         drop(orders);
         let supervisor = match ready.go(&request, environment).await {
             Ok(supervisor) => supervisor,
             Err(stop) => return refuse(caller, stop, &request),
         };
-        serve(supervisor, waits).await
+        serve(supervisor, false).await
     })
 }
 
@@ -92,8 +86,8 @@ async fn serve(supervisor: Supervisor, has_let_go: bool) -> u8 {
     0
 }
 
-/// One that waits with a Python in it: it was let go, and is nobody's until it is taken.
-async fn warm(
+/// One that waits: its agent has answered, and with it a Python if one is wanted. It is nobody's, and runs nothing, until it is taken.
+async fn spare(
     ready: Ready,
     mut orders: Orders,
     request: &Request,
@@ -109,11 +103,13 @@ async fn warm(
         Ok((supervisor, _)) => supervisor,
         Err(stop) => return refuse(caller, stop, request),
     };
-    supervisor.warm(request.imports.clone().unwrap_or_default());
+    if let Some(imports) = request.imports.clone() {
+        supervisor.warm(imports);
+    }
     let said = let_go() && answer(&CreateReply::Parked(parked));
     let wanted = async { if said { next(&mut orders).await.and_then(Order::taking) } else { None } };
     let Some((supervisor, taking)) = supervisor.wait(wanted).await else { return 0 };
-    let taken = supervisor.taken(life, |claim, info| {
+    let taken = supervisor.taken((life, taking.idle_ms), |claim, info| {
         if let Some(name) = &taking.name {
             home.name(claim, name)?;
         }
@@ -163,24 +159,6 @@ async fn next(orders: &mut Orders) -> Option<Order> {
     let mut line = Vec::new();
     orders.take(MAX_LINE).read_until(b'\n', &mut line).await.ok()?;
     serde_json::from_slice(&line).ok()
-}
-
-/// Says that all is ready, and waits until somebody takes it; none where nobody will.
-async fn taken(ready: &Ready, orders: &mut Orders) -> Option<Taking> {
-    let parked = ready.said();
-    // Whoever dies is told by the pipe, so that nothing is left: a death signal would leave it to the next sweep.
-    let mut terminate = signal(SignalKind::terminate()).ok()?;
-    let mut interrupt = signal(SignalKind::interrupt()).ok()?;
-    let mut hangup = signal(SignalKind::hangup()).ok()?;
-    if !let_go() || !answer(&CreateReply::Parked(parked)) {
-        return None;
-    }
-    tokio::select! {
-        order = next(orders) => order.and_then(Order::taking),
-        _ = terminate.recv() => None,
-        _ = interrupt.recv() => None,
-        _ = hangup.recv() => None,
-    }
 }
 
 /// A sandbox in which everything is in force and proven. Dropped, it is ended.
@@ -351,8 +329,8 @@ fn kept(request: &Request, environment: &Environment) -> RestoreSettings {
         cwd: environment.cwd.clone(),
         layers: request.layers.clone(),
         template: request.template.clone(),
-        idle_ms: request.idle_ms,
         imports: request.imports.clone(),
+        idle_ms: None,
         labels: BTreeMap::new(),
     }
 }

@@ -33,7 +33,7 @@ impl Shape {
             no_links,
             name: _,
             labels: _,
-            idle_ms,
+            idle_ms: _,
             template,
             begin,
             from,
@@ -42,11 +42,9 @@ impl Shape {
             columns: _,
             colour: _,
         } = request;
-        // One with a Python in it was let go, and its snapshots say with what.
-        let idle_ms = idle_ms.filter(|_| imports.is_some());
         let (layers, template, begin) = (layers.clone(), template.clone(), begin.clone());
         let imports = imports.clone();
-        let request = Request { layers, no_links: *no_links, template, begin, imports, idle_ms, ..Request::default() };
+        let request = Request { layers, no_links: *no_links, template, begin, imports, ..Request::default() };
         (from.is_none() && given.is_empty()).then(|| Self { owner: owner.to_owned(), request })
     }
 }

@@ -176,8 +176,9 @@ impl Hub {
             Ask::Apply(wanted) => return self.files((id, stream), move |run| value(run.apply(&wanted))),
             Ask::Snapshot { name } => {
                 // As they are now: one that was made ready gets them when it is taken.
-                let labels = self.setup.info.labels.clone();
-                return self.files((id, stream), move |run| value(run.snapshot(name, labels)));
+                let Info { labels, idle_ms, .. } = &self.setup.info;
+                let (labels, idle_ms) = (labels.clone(), *idle_ms);
+                return self.files((id, stream), move |run| value(run.snapshot(name, labels, idle_ms)));
             }
             Ask::Timeout { ms, only_later, labels } => {
                 self.set_life(ms, only_later, labels)?;

@@ -37,6 +37,8 @@ pub trait Run: Send + Sync {
     fn kill(&self);
     /// Its wall time is over so long from now; without, never.
     fn set_wall(&self, from_now: Option<Duration>);
+    /// It is somebody's from now on: usage of its time begins.
+    fn taken(&self) {}
     /// Freezes everything inside, or thaws it.
     ///
     /// # Errors
@@ -78,11 +80,16 @@ pub trait Run: Send + Sync {
     fn apply(&self, _wanted: &Apply) -> Result<Taken, Failure> {
         Err(no_files())
     }
-    /// Keeps its files as a snapshot.
+    /// Keeps its files as a snapshot, which says these labels and this idle time.
     ///
     /// # Errors
     /// As [`Run::changes`]; and `exists` where the name is taken.
-    fn snapshot(&self, _name: Option<String>, _labels: BTreeMap<String, String>) -> Result<Snapshotted, Failure> {
+    fn snapshot(
+        &self,
+        _name: Option<String>,
+        _labels: BTreeMap<String, String>,
+        _idle_ms: Option<u64>,
+    ) -> Result<Snapshotted, Failure> {
         Err(no_files())
     }
 }

@@ -196,7 +196,7 @@ impl Supervisor {
     /// What `name` says, or as [`Supervisor::begin`]; nothing runs any more then.
     pub(crate) async fn taken(
         mut self,
-        life: Option<Duration>,
+        (life, idle_ms): (Option<Duration>, Option<u64>),
         tell: impl FnOnce(&mut Claim, &mut Info) -> Result<(), LiveError>,
     ) -> Result<Self, LiveError> {
         let setup = &mut self.hub.setup;
@@ -207,8 +207,10 @@ impl Supervisor {
         }
         let now = Instant::now();
         (self.hub.busy, self.hub.setup.life) = (now, life);
+        (self.hub.setup.idle, self.hub.setup.info.idle_ms) = (idle_ms.map(Duration::from_millis), idle_ms);
         self.hub.ends = life.and_then(|life| now.checked_add(life));
         self.hub.run.set_wall(life);
+        self.hub.run.taken();
         self.opened().await
     }
 

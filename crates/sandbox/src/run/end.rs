@@ -72,7 +72,7 @@ fn counters(watched: &Watched) -> Counters {
 /// Ends a run: everything that it made is gone when this returns.
 pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Recorded) -> Finished {
     let mut failed = Vec::new();
-    let wall = stage.started.elapsed().saturating_sub(watched.handing_on).as_secs_f64();
+    let wall = stage.started.elapsed().saturating_sub(watched.apart).as_secs_f64();
     let within = left(&stage, watched);
     let Stage { mut running, broker, std_streams, mut resources, layer, mut protected, git, program, image, .. } =
         stage;

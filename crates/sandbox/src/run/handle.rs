@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -51,6 +51,8 @@ pub(super) struct Mailbox {
 #[derive(Debug)]
 struct Now {
     started: Instant,
+    /// How long after that it was nobody's, once it is somebody's.
+    waited: OnceLock<Duration>,
     /// What the supervisor saw last; none before its first look.
     last: Mutex<Option<UsageSample>>,
     /// Somebody asked for its end, which a long look at its files does not hold up.
@@ -134,6 +136,11 @@ impl<'a> OrderSource<'a> {
         }
     }
 
+    /// How long it was nobody's.
+    pub(super) fn waited(&self) -> Duration {
+        self.mailbox.now.waited.get().copied().unwrap_or_default()
+    }
+
     /// Set when somebody asks for the end.
     pub(super) fn killed(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.mailbox.now.killed)
@@ -141,7 +148,7 @@ impl<'a> OrderSource<'a> {
 
     /// What callers are told of usage until the next time.
     pub(super) fn tell(&mut self, sample: Sample, (output, disk): (u64, Option<u64>)) {
-        let Now { started, last, killed: _ } = &*self.mailbox.now;
+        let Now { started, last, waited: _, killed: _ } = &*self.mailbox.now;
         if self.visitor.is_some() && !self.given_back && started.elapsed() > LONG {
             self.given_back = true;
             sys::memory::unmap_program();
@@ -194,7 +201,8 @@ impl Handle {
     /// What is used, as the supervisor last saw it: it looks every 100 ms, and every 20 ms where a limit is held by that.
     #[must_use]
     pub fn usage(&self) -> UsageNow {
-        let wall = self.now.started.elapsed().as_secs_f64();
+        let waited = self.now.waited.get().copied().unwrap_or_default();
+        let wall = self.elapsed().saturating_sub(waited).as_secs_f64();
         let with_net = |used| Usage { net: self.rules.as_ref().map(Rules::used), ..used };
         let Some(seen) = self.seen() else {
             return UsageNow::unseen(with_net(usage(&Sample::default(), (0, 0, 0), wall, None, 0)));
@@ -211,6 +219,12 @@ impl Handle {
     #[must_use]
     pub fn out_of_memory(&self) -> u64 {
         self.seen().map_or(0, |seen| seen.sample.oom_kills)
+    }
+
+    /// It is somebody's from now on: the time before counts for no usage. Only the first call counts.
+    pub fn taken(&self) {
+        // A second owner would have what the first one used.
+        let _first = self.now.waited.set(self.elapsed());
     }
 
     /// How long it has run.
@@ -408,7 +422,7 @@ pub(super) fn sides(id: &str, pid: i32, started: Instant) -> Result<(Handle, Mai
     // One that is full wakes the other side already.
     sys::channel::set_nonblocking(&ours)?;
     let (sender, orders) = channel();
-    let now = Arc::new(Now { started, last: Mutex::default(), killed: Arc::default() });
+    let now = Arc::new(Now { started, waited: OnceLock::new(), last: Mutex::default(), killed: Arc::default() });
     let handle =
         Handle { orders: sender, wake: Arc::new(ours), now: Arc::clone(&now), id: id.into(), pid, rules: None };
     Ok((handle, Mailbox { wake: theirs, orders, now }))

@@ -66,8 +66,8 @@ pub(super) struct Watched {
     pub(super) full: Vec<Exhausted>,
     /// Bytes that the places of limited size held at the end.
     pub(super) written: u64,
-    /// So long whoever reads the output was waited for, when nothing ran any more.
-    pub(super) handing_on: Duration,
+    /// Time that is nobody's usage: before it was taken, and while whoever reads the output was waited for at its end.
+    pub(super) apart: Duration,
 }
 
 /// Why a look at the host ends the run.
@@ -219,7 +219,7 @@ impl<'a, 'v> Watch<'a, 'v> {
         if let Some(terminal) = &mut self.std_streams.terminal {
             terminal.finish(&mut self.std_streams.budget, &mut buffer);
         }
-        self.result.handing_on = ended.elapsed();
+        self.result.apart = ended.elapsed().saturating_add(self.orders.waited());
         // What was still on its way when the program ended counts as well.
         let passed = self.std_streams.budget.passed(self.watches.output).map(|message| (Limit::Output, message));
         self.result.facts.ended_for = self.result.facts.ended_for.or(passed);

@@ -4,9 +4,12 @@
 //! which tells the living from the dead across pid namespaces too; `socket` is where it answers. A record that does not say
 //! `ended` and whose lock is free is of a supervisor that was killed: whoever reads it says so.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
@@ -34,6 +37,9 @@ const ID: usize = 20;
 const KEEP_SECONDS: i64 = 24 * 60 * 60;
 /// And so many of them.
 const KEEP: usize = 1000;
+/// Who makes a sandbox looks for what is too old, unless somebody did so lately: with a thousand that ended the looking takes longer
+/// than all else of a start's records.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
 /// A folder without a record is one that is being begun, unless it is older than this.
 const BEGINNING_SECONDS: i64 = 60;
 
@@ -67,6 +73,8 @@ struct Record {
 pub struct Home {
     folder: Dir,
     path: PathBuf,
+    /// Those that were seen to have ended: none of them lives again, so who lists the living asks no second time.
+    ended: Mutex<BTreeSet<String>>,
 }
 
 /// What a sweep did.
@@ -84,7 +92,7 @@ impl Home {
     /// # Errors
     /// [`LiveError::State`].
     pub fn new(state: &State) -> Result<Self, LiveError> {
-        Ok(Self { folder: state.live()?, path: state.path().join("live") })
+        Ok(Self { folder: state.live()?, path: state.path().join("live"), ended: Mutex::default() })
     }
 
     /// The sandboxes, the newest first; with `all` also those that ended.
@@ -93,9 +101,19 @@ impl Home {
     /// [`LiveError::Folder`].
     pub fn list(&self, all: bool) -> Result<Vec<Info>, LiveError> {
         let names = self.folder.names().map_err(|errno| self.failed(None, errno))?;
-        let mut found: Vec<Info> = names.iter().filter_map(|name| self.read(name.to_str()?, all)).collect();
+        let names: BTreeSet<&str> = names.iter().filter_map(|name| name.to_str()).collect();
+        let ended = if all { BTreeSet::new() } else { self.ended_of(&names) };
+        let living = names.into_iter().filter(|name| !ended.contains(*name));
+        let mut found: Vec<Info> = living.filter_map(|name| self.read(name, all)).collect();
         found.sort_by(|a, b| (b.created_ms, &b.id).cmp(&(a.created_ms, &a.id)));
         Ok(found)
+    }
+
+    /// Those of these names that are known to have ended; what has no folder any more is forgotten.
+    fn ended_of(&self, names: &BTreeSet<&str>) -> BTreeSet<String> {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.retain(|id| names.contains(id.as_str()));
+        ended.clone()
     }
 
     /// The sandbox with this id, or the one with this name: the live one, else the newest.
@@ -142,8 +160,8 @@ impl Home {
         if let Some(name) = name.filter(|name| !is_name(name)) {
             return Err(LiveError::Name { name: name.to_owned() });
         }
-        let _held = self.hold()?;
-        self.remove_old(Timestamp::now())?;
+        let held = self.hold()?;
+        self.remove_old_now_and_then(&held)?;
         if let Some(name) = name {
             self.is_free(name)?;
         }
@@ -235,6 +253,18 @@ impl Home {
         written.map_err(|errno| self.failed(Some(&lost.id), errno))
     }
 
+    /// Unless it was done lately: the lock of all says when, by its time.
+    fn remove_old_now_and_then(&self, all: &File) -> Result<(), LiveError> {
+        let failed = |error: std::io::Error| self.failed(Some(ALL), errno_of(&error));
+        let (now, last) = (SystemTime::now(), all.metadata().and_then(|about| about.modified()).map_err(failed)?);
+        // A time that is still to come is of a clock that was set back.
+        if now.duration_since(last).is_ok_and(|since| since < SWEEP_EVERY) {
+            return Ok(());
+        }
+        all.set_modified(now).map_err(failed)?;
+        self.remove_old(Timestamp::now()).map(drop)
+    }
+
     fn remove_old(&self, now: Timestamp) -> Result<Vec<String>, LiveError> {
         let mut ended = Vec::new();
         let mut removed = Vec::new();
@@ -293,6 +323,10 @@ impl Home {
         // Asked before the record is read: one that ends in between has said so in it.
         let held = is_locked(&folder);
         if !held && !ended_too {
+            // Without a record it may be one that is being begun.
+            if folder.stat(RECORD).is_ok_and(|record| record.is_some()) {
+                self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned());
+            }
             return None;
         }
         let Record { mut info, .. } = serde_json::from_slice(&folder.read(RECORD, MAX_RECORD).ok()?).ok()?;
@@ -465,6 +499,59 @@ mod tests {
         let near = [id.split_at(1).1, "r-20261122-013045", "r-box", "a", "Postgres.1_x-y"];
         for name in near.into_iter().chain([&*format!("{id}-")]) {
             assert!(is_name(name), "{name}");
+        }
+    }
+
+    fn home(folder: &std::path::Path) -> Home {
+        let euid = rustix::process::geteuid().as_raw();
+        let places = sandbox::state::Places { fumehood_state: Some(folder.to_owned()), euid, ..Default::default() };
+        Home::new(&State::open(&places).unwrap()).unwrap()
+    }
+
+    /// Ids with their folder, as those leave that ended long ago and were told: `count` of them.
+    fn ended(home: &Home, count: usize, days: u64) -> Vec<String> {
+        let made = |_| {
+            let id = new_id().unwrap();
+            std::fs::create_dir(home.path.join(&id)).unwrap();
+            std::fs::write(home.path.join(&id).join(RECORD), "{}").unwrap();
+            let file = File::open(home.path.join(&id).join(RECORD)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(days * 86_400)).unwrap();
+            id
+        };
+        (0..count).map(made).collect()
+    }
+
+    #[test]
+    fn what_is_being_begun_is_listed_as_soon_as_it_lives_and_what_has_ended_is_asked_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = home(folder.path());
+        let begun = home.claim(None).unwrap();
+        let gone = ended(&home, 1, 0);
+        // The moment between its folder and its lock.
+        let early = new_id().unwrap();
+        std::fs::create_dir(home.path.join(&early)).unwrap();
+        assert!(home.list(false).unwrap().is_empty());
+        let known = || home.ended.lock().unwrap().iter().cloned().collect::<Vec<_>>();
+        assert_eq!(known(), gone, "neither the one that is begun nor the one without a record");
+        std::fs::remove_dir_all(home.path.join(&gone[0])).unwrap();
+        assert!(home.list(false).unwrap().is_empty());
+        assert_eq!(known(), [""; 0], "what has no folder is forgotten");
+        drop(begun);
+    }
+
+    #[test]
+    fn what_is_too_old_goes_with_a_start_that_is_not_just_after_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = home(folder.path());
+        drop(home.claim(None).unwrap());
+        for moment in [SystemTime::now() - SWEEP_EVERY, SystemTime::now() + Duration::from_secs(3600)] {
+            let old = ended(&home, 3, 2);
+            let there = || old.iter().filter(|id| home.path.join(id).exists()).count();
+            drop(home.claim(None).unwrap());
+            assert_eq!(there(), 3, "just after another");
+            File::options().write(true).open(home.path.join(ALL)).unwrap().set_modified(moment).unwrap();
+            drop(home.claim(None).unwrap());
+            assert_eq!(there(), 0);
         }
     }
 }

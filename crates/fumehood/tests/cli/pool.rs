@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -103,6 +104,7 @@ fn one_that_is_ready_is_taken_as_what_is_asked_for_and_its_time_begins_then() {
     assert_eq!((pool.status().taken, pool.status().cold), (0, 2));
     ready(pool, 2);
     assert!(fixture.run(&["ps", "--json"]).out.matches("\"id\"").count() <= 2, "what is ready is nobody's sandbox yet");
+    drop(sys::channel::wait(&[], Some(Duration::from_secs(1))));
     let before = jiff::Timestamp::now().as_millisecond();
     let labels = BTreeMap::from([("team".to_owned(), "red".to_owned())]);
     let named = Request { name: Some("warm".to_owned()), labels, idle_ms: Some(600_000), ..request.clone() };
@@ -111,6 +113,7 @@ fn one_that_is_ready_is_taken_as_what_is_asked_for_and_its_time_begins_then() {
     let info = warm.info();
     assert_eq!((info.name.as_deref(), info.idle_ms, info.labels.len()), (Some("warm"), Some(600_000), 1));
     assert!(info.created_ms >= before && info.ends_ms == Some(info.created_ms + 3_600_000), "{info:?}");
+    assert!(info.usage["wall"].as_f64().is_some_and(|wall| wall < 0.9), "it was ready for a second: {}", info.usage);
     assert_eq!((&info.policy, &info.plan), (&cold[0].info().policy, &cold[0].info().plan));
     assert_eq!(warm.exec(&["sh", "-c", "echo $((6 * 7))"]), (0, "42\n".to_owned()));
     assert_eq!(fixture.run(&["exec", "warm", "--", "true"]).code, 0);
@@ -119,6 +122,15 @@ fn one_that_is_ready_is_taken_as_what_is_asked_for_and_its_time_begins_then() {
         again.code == 126 && again.text.contains("a name stands for one sandbox"),
         "a name is taken once: {again:?}"
     );
+    ready(pool, 2);
+    let brief = pool.create(OWNER, &Request { idle_ms: Some(200), ..request.clone() }).unwrap().unwrap();
+    assert_eq!((pool.status().taken, pool.status().cold), (3, 2), "the one that was refused was taken, too");
+    // Whoever asks keeps it busy.
+    let ended = sys::channel::Interest { fd: brief.process.as_fd(), write: false };
+    assert_eq!(sys::channel::wait(&[ended], Some(Duration::from_secs(20))).unwrap(), [true]);
+    let told = fixture.run(&["info", "--json", &brief.info.id]).out;
+    assert!(told.contains("nothing was asked of it and nothing ran for 0.2 s"), "{told}");
+    brief.reap();
     assert_eq!(kinds(fixture, &info.run)[..2], ["run.planned", "run.started"]);
     assert_eq!(fixture.run(&["audit", "verify"]).code, 0);
 }
@@ -181,7 +193,7 @@ fn what_is_ready_ends_with_its_pool_and_says_so_in_the_log() {
     };
     assert_eq!(records(left(fixture)), Vec::<std::path::PathBuf>::new());
     let text = std::fs::read_to_string(fixture.state().join("audit/audit.jsonl")).unwrap();
-    assert_eq!(text.matches("run/unused").count(), 3, "{text}");
+    assert_eq!(text.matches("run.ended").count(), 6, "three that were had, and three that nobody took: {text}");
     assert_eq!(fixture.run(&["audit", "verify"]).code, 0);
 }
 
@@ -286,7 +298,7 @@ fn a_server_that_is_killed_takes_what_is_ready_with_it_and_no_sandbox_that_someb
     assert_eq!(fixture.run(&[&["kill"][..], &ids.each_ref().map(String::as_str)].concat()).code, 0);
     assert_eq!(supervisors(fixture), Vec::<i64>::new());
     let text = std::fs::read_to_string(fixture.state().join("audit/audit.jsonl")).unwrap();
-    assert_eq!(text.matches("run/unused").count(), 3, "{text}");
+    assert_eq!(text.matches("run.ended").count(), 6, "{text}");
     assert_eq!(fixture.run(&["audit", "verify"]).code, 0);
 }
 

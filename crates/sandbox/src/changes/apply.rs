@@ -116,12 +116,24 @@ pub(crate) fn apply_own(
     list: &List,
     now: Timestamp,
 ) -> Result<Applied, ChangesError> {
+    apply_telling(state, run, request, list, now).map(|(applied, _)| applied)
+}
+
+/// [`apply_own`], and why the first path was left that is none of an object.
+pub(crate) fn apply_telling(
+    state: &State,
+    run: &RunId,
+    request: &Request,
+    list: &List,
+    now: Timestamp,
+) -> Result<(Applied, Option<String>), ChangesError> {
     let (mut manifest, store) = load(state, run)?;
     let chosen = manifest.choose(request.paths.as_deref())?;
     let digest = manifest.digest(&chosen);
     if let Some(wanted) = request.digest.as_ref().filter(|wanted| **wanted != digest) {
         return Err(ChangesError::Digest { wanted: wanted.clone(), found: digest });
     }
+    let request = &with_logs(request, &manifest);
     let root = open_root(&manifest)?;
     let refused = manifest.left_behind(request.paths.as_deref());
     let blobs = store.enter(BLOBS, Cross::No).ok();
@@ -130,8 +142,11 @@ pub(crate) fn apply_own(
         Guarded::Leave => parts::part(&mut manifest, request.paths.as_deref(), list, (&root, blobs.as_ref()))?,
         Guarded::Refuse | Guarded::Take(_) => Vec::new(),
     };
-    let chosen = manifest.choose(request.paths.as_deref())?;
-    let guarding = Guarding::of(list, &manifest, Some(&root), blobs.as_ref());
+    // What is not taken is not there, for what is.
+    let cut = request.paths.as_deref().map(|paths| manifest.cut_to(paths));
+    let judged = cut.as_ref().unwrap_or(&manifest);
+    let guarding = Guarding::of(list, judged, Some(&root), blobs.as_ref());
+    let chosen = judged.entries.iter().collect();
     let Selection { chosen, left, remembered, mut conflicts } = judge(chosen, request, &guarding, &manifest.workspace);
     // What is named is taken, or nothing is.
     let named_alone = |path: &&PathBuf| !manifest.has(path);
@@ -139,30 +154,25 @@ pub(crate) fn apply_own(
         conflicts.extend(refused.iter().filter(|refused| refused.path.starts_with(named)).map(Conflict::not_carried));
     }
     if chosen.is_empty() && conflicts.is_empty() && (remembered.is_empty() || !left.is_empty()) {
-        return Ok(Applied::Conflicts(left.into_iter().chain(refused.iter().map(Conflict::not_carried)).collect()));
+        let found = left.into_iter().chain(refused.iter().map(Conflict::not_carried));
+        return Ok((Applied::Conflicts(found.collect()), None));
     }
+    let of_objects = |path: &Path| split(path).is_some_and(|(_, rest)| rest.starts_with("objects"));
+    let why = left.iter().find(|one| !of_objects(&one.path)).map(|first| first.why.clone());
     conflicts.extend(locked(&root, &chosen, &guarding));
-    let mut todo = Vec::new();
-    let removed: BTreeSet<&Path> =
-        chosen.iter().filter(|e| e.change == Change::Removed).map(|e| e.path.as_path()).collect();
-    for entry in chosen.iter().filter(|entry| !is_listed_so(&root, entry, blobs.as_ref())) {
-        match standing(&root, entry, &removed) {
-            Ok(ApplyState::Ready) => todo.push(*entry),
-            Ok(ApplyState::Done) => {}
-            Ok(ApplyState::Conflict(id, why)) => conflicts.push(Conflict { path: entry.path.clone(), id, why }),
-            Err(errno) => return Err(ChangesError::Read { path: manifest.workspace.join(&entry.path), errno }),
-        }
-    }
+    let (todo, changed) = compared(&root, &chosen, &guarding)?;
+    conflicts.extend(changed);
     if !conflicts.is_empty() {
-        return Ok(Applied::Conflicts(conflicts));
+        return Ok((Applied::Conflicts(conflicts), None));
     }
     let tips = Tips::of(&root, &todo, &guarding.repositories);
+    drop(guarding);
     let mut work = Work::begin(state, &manifest, &root, &store, (&todo, now))?;
     let result = work.stage(&todo).and_then(|()| work.commit(&todo));
     work.end(result.is_err())?;
     match result {
         Ok(()) => tips.log(&root, run, now),
-        Err(ExchangeError::Conflict(conflict)) => return Ok(Applied::Conflicts(vec![conflict])),
+        Err(ExchangeError::Conflict(conflict)) => return Ok((Applied::Conflicts(vec![conflict]), None)),
         Err(ExchangeError::Failed(error)) => return Err(error),
     }
     let paths: Vec<PathText> = chosen.iter().map(|e| PathText(e.path.clone())).collect();
@@ -172,7 +182,48 @@ pub(crate) fn apply_own(
     manifest.entries.retain(|e| !taken.contains(&(e.path.clone(), e.change)));
     let keys = parts::keep(&mut manifest, parted, &root);
     keep_rest(state, run, &manifest, &store, &paths)?;
-    Ok(Applied::Done { digest, paths, left, keys, refused })
+    Ok((Applied::Done { digest, paths, left, keys, refused }, why))
+}
+
+/// What is to be done, and what somebody changed on the host meanwhile.
+fn compared<'a>(
+    root: &Dir,
+    chosen: &[&'a Entry],
+    guarding: &Guarding<'_>,
+) -> Result<(Vec<&'a Entry>, Vec<Conflict>), ChangesError> {
+    let (mut todo, mut conflicts) = (Vec::new(), Vec::new());
+    let removed: BTreeSet<&Path> =
+        chosen.iter().filter(|e| e.change == Change::Removed).map(|e| e.path.as_path()).collect();
+    for entry in chosen.iter().filter(|entry| !is_listed_so(root, entry, guarding.blobs)) {
+        let conflict = |id, why| Conflict { path: entry.path.clone(), id, why };
+        match standing(root, entry, &removed) {
+            Ok(ApplyState::Ready) => match guarding.is_elsewhere(entry) {
+                None => todo.push(*entry),
+                Some(why) => conflicts.push(conflict("changed", why.to_owned())),
+            },
+            Ok(ApplyState::Done) => {}
+            Ok(ApplyState::Conflict(id, why)) => conflicts.push(conflict(id, why)),
+            Err(errno) => {
+                return Err(ChangesError::Read { path: guarding.manifest.workspace.join(&entry.path), errno });
+            }
+        }
+    }
+    Ok((todo, conflicts))
+}
+
+/// Of a stash that is taken by its name its log is, too: in that git looks for it.
+fn with_logs(request: &Request, manifest: &Manifest) -> Request {
+    let mut request = request.clone();
+    let Guarded::Take(named) = request.guarded else { return request };
+    let is_asked_for = |log: &Path| {
+        let stash = log.ancestors().nth(3).map(|folder| folder.join("refs").join("stash"));
+        log.ends_with("logs/refs/stash") && stash.is_some_and(|stash| named.iter().any(|path| stash.starts_with(path)))
+    };
+    let paths = manifest.entries.iter().map(|entry| &entry.path);
+    let logs: Vec<PathBuf> = paths.filter(|path| is_asked_for(path)).cloned().collect();
+    request.paths.iter_mut().for_each(|paths| paths.extend(logs.iter().cloned()));
+    request.guarded = Guarded::Take(named.into_iter().chain(logs).collect());
+    request
 }
 
 fn open_root(manifest: &Manifest) -> Result<Dir, ChangesError> {

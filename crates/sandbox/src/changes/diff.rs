@@ -83,7 +83,7 @@ pub fn diff(
         let new = if entry.change == Change::Removed { Some(Vec::new()) } else { new };
         let text = if is_text { old.zip(new).and_then(|(old, new)| unified(&name, entry, &old, &new)) } else { None };
         let mut entry = (*entry).clone();
-        let hidden = guarding.hides(&entry);
+        let hidden = guarding.hides(&entry.path);
         if hidden {
             // Nor the size and the hash of what the host has there.
             entry.base = None;

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use super::honest::{Honest, Judged, LIES};
 use super::manifest::{Change, Entry, Kind, Manifest};
 use super::references::References;
+use super::together::Checkout;
 use super::worktrees::other_worktrees;
 use crate::protect::{
-    self, DATA, Led, List, NEW_REPOSITORY, NewObjects, NodeChange, Part, REPOSITORY, Verdict, WorkTree,
+    self, DATA, Led, List, NEW_REPOSITORY, NewObjects, NodeChange, Part, REPOSITORY, StoredObjects, Verdict, WorkTree,
     config_objection, index_objection, judge, makes_repository, named_by_git, objection, part, split, with_links,
 };
 use crate::state::{Cross, Dir};
@@ -18,7 +19,7 @@ pub(super) const MAX_JUDGED: u64 = 256 << 20;
 
 /// Judges the changes of one run.
 pub(super) struct Guarding<'a> {
-    list: &'a List,
+    pub(super) list: &'a List,
     pub(super) manifest: &'a Manifest,
     /// Folders that are held with all that is in them.
     folders: Vec<(&'a Path, String)>,
@@ -36,9 +37,12 @@ pub(super) struct Guarding<'a> {
     pub(super) commits: BTreeMap<&'a Path, BTreeSet<Vec<u8>>>,
     /// What the host and the run have of references, by their folder of git's.
     pub(super) references: BTreeMap<&'a Path, References>,
-    /// Folders of git's of which an index is held, and those of which `packed-refs` is.
-    pub(super) without_index: BTreeSet<PathBuf>,
-    pub(super) without_list: BTreeSet<PathBuf>,
+    /// And of objects.
+    pub(super) objects: BTreeMap<&'a Path, StoredObjects<'a>>,
+    /// Folders of git's of which `packed-refs` is held.
+    pub(super) without_list: BTreeSet<&'a Path>,
+    /// The working trees of which something changed.
+    pub(super) checkouts: Vec<Checkout<'a>>,
 }
 
 /// Why nothing of a repository is taken.
@@ -183,13 +187,18 @@ impl<'a> Guarding<'a> {
             changed,
             commits: BTreeMap::new(),
             references: BTreeMap::new(),
-            without_index: BTreeSet::new(),
+            objects: BTreeMap::new(),
             without_list: BTreeSet::new(),
+            checkouts: Vec::new(),
         };
-        all.look_into_objects();
         all.references = all.references();
-        all.without_index = all.without(manifest, "index");
-        all.without_list = all.without(manifest, "packed-refs");
+        all.objects = all.references.keys().filter_map(|folder| Some((*folder, all.stored(folder)?))).collect();
+        all.look_into_objects();
+        let lists = manifest.entries.iter().filter(|entry| entry.path.file_name().is_some_and(|n| n == "packed-refs"));
+        let own = lists.filter(|entry| entry.path.parent() == Some(all.of_git(&entry.path)));
+        all.without_list =
+            own.filter(|entry| all.alone(entry).is_some()).map(|entry| all.of_git(&entry.path)).collect();
+        all.bring_together();
         all
     }
 
@@ -217,19 +226,6 @@ impl<'a> Guarding<'a> {
         }
     }
 
-    /// Folders of git's of which a file of this name is held, a worktree's own too.
-    fn without(&self, manifest: &Manifest, name: &str) -> BTreeSet<PathBuf> {
-        let called = manifest.entries.iter().filter_map(|entry| {
-            let (folder, rest) = in_git(&self.repositories, &entry.path).filter(|(_, rest)| rest.ends_with(name))?;
-            // A worktree that is gone as a whole (`git worktree remove`) is no index that is kept back.
-            let is_worktrees =
-                rest.starts_with("worktrees") && rest.iter().count() == 3 && entry.change != Change::Removed;
-            let is_own = rest.iter().count() == 1 || is_worktrees;
-            is_own.then_some((folder, entry))
-        });
-        called.filter(|(_, entry)| self.why(entry).is_some()).map(|(folder, _)| folder.to_owned()).collect()
-    }
-
     /// The folder of git's that a path lies in.
     pub(super) fn of_git<'b>(&self, path: &'b Path) -> &'b Path {
         in_git(&self.repositories, path).map_or(path, |(folder, _)| folder)
@@ -247,12 +243,34 @@ impl<'a> Guarding<'a> {
     }
 
     /// Whether nobody is shown what is at a path.
-    pub(super) fn hides(&self, entry: &Entry) -> bool {
-        entry.path.ancestors().any(|path| self.steering.get(path) == Some(&HIDDEN))
+    pub(super) fn hides(&self, path: &Path) -> bool {
+        path.ancestors().any(|path| self.steering.get(path) == Some(&HIDDEN))
+    }
+
+    /// Whether a new file at a path is held though it is on no list.
+    pub(super) fn steers(&self, path: &Path) -> bool {
+        path.ancestors().any(|path| self.steering.contains_key(path))
+    }
+
+    /// What the run removed at a path.
+    pub(super) fn removed_at(&self, path: &Path) -> Option<&'a Entry> {
+        let (entries, removed) = (&self.manifest.entries, (path, Change::Removed));
+        let at = entries.binary_search_by(|entry| (entry.path.as_path(), entry.change).cmp(&removed)).ok()?;
+        entries.get(at)
+    }
+
+    /// What the run did at a path.
+    pub(super) fn entry_at(&self, path: &Path) -> Option<&'a Entry> {
+        self.changed.get(path).copied().or_else(|| self.removed_at(path))
     }
 
     /// Why an entry is held, if it is.
     pub(super) fn why(&self, entry: &Entry) -> Option<String> {
+        self.alone(entry).or_else(|| self.with_others(entry))
+    }
+
+    /// Why an entry is held by itself.
+    pub(super) fn alone(&self, entry: &Entry) -> Option<String> {
         if let Some((_, why)) = self.folders.iter().find(|(folder, _)| entry.path.starts_with(folder)) {
             return Some(why.clone());
         }
@@ -261,19 +279,16 @@ impl<'a> Guarding<'a> {
             Verdict::Contents(kind) if kind.holds_objects() => Verdict::Free,
             other @ (Verdict::Contents(_) | Verdict::Free | Verdict::Held(_)) => other,
         };
-        let steered = self.steered(entry).map(str::to_owned).or_else(|| self.waits(entry, &verdict));
+        let steered = self.steered(entry).map(str::to_owned).or_else(|| self.waits(entry));
         match verdict {
             Verdict::Held(why) => Some(why),
             Verdict::Free | Verdict::Contents(_) if steered.is_some() => steered,
-            Verdict::Free => None,
+            Verdict::Free => self.gives_up(entry).or_else(|| self.with_stash(entry)),
             Verdict::Contents(kind) => {
                 let why = match self.contents(entry) {
                     Some((before, now)) if kind == protect::Kind::Index => {
                         let hash = self.host.and_then(|host| protect::Hash::of(host, &entry.path));
-                        let tree = self.tree_of(&entry.path);
-                        let has_commit = |path: &Path, id: &[u8]| self.has_commit(tree.as_ref(), path, id);
-                        let is_seen = |path: &Path, name: &[u8]| self.is_seen(tree.as_ref(), path, (hash, name));
-                        index_objection(&before, &now, hash, &WorkTree { has_commit: &has_commit, is_seen: &is_seen })
+                        self.index_objection(&entry.path, (&before, &now), hash)
                     }
                     Some((before, now)) if kind == protect::Kind::Config => {
                         config_objection(&before, &now, &self.has_branch(entry))
@@ -286,6 +301,23 @@ impl<'a> Guarding<'a> {
                 why.map(|why| format!("version control: {why}"))
             }
         }
+    }
+
+    fn index_objection(
+        &self,
+        index: &Path,
+        (before, now): (&[u8], &[u8]),
+        hash: Option<protect::Hash>,
+    ) -> Option<String> {
+        let (tree, folder) = (self.tree_of(index), self.of_git(index));
+        let tree = tree.as_ref();
+        let has_commit = |path: &Path, id: &[u8]| self.has_commit((folder, tree), path, id);
+        let is_seen = |path: &Path, name: Option<&[u8]>| self.is_seen(tree, path, (hash, name));
+        let is_committed = |path: &Path, is_there: bool| self.is_committed((index, tree), path, is_there);
+        let is_gone = |path: &Path| self.is_gone(tree, path);
+        let tree =
+            WorkTree { has_commit: &has_commit, is_seen: &is_seen, is_committed: &is_committed, is_gone: &is_gone };
+        index_objection(before, now, hash, &tree)
     }
 
     /// Of a configuration of git's that is held: what of it may be taken.
@@ -305,7 +337,8 @@ impl<'a> Guarding<'a> {
 
     /// Whether an entry is of what git on the host remembers by itself: it stays with the run, and nobody need be asked.
     pub(super) fn is_remembered(&self, entry: &Entry) -> bool {
-        in_git(&self.repositories, &entry.path).is_some_and(|(_, rest)| protect::is_remembered(&rest))
+        let is_remembered = |(_, rest): (_, PathBuf)| protect::is_remembered(&rest);
+        in_git(&self.repositories, &entry.path).is_some_and(is_remembered) && self.with_stash(entry).is_none()
     }
 
     /// The file by which git says that it is about to change another one.

@@ -2,7 +2,7 @@
 //! nothing of what it lists: at the end of the run the file alone does not say whether somebody did more than that.
 //!
 //! They are kept open, and read only where another file is there at the end: git never writes into an index, it puts a new one in
-//! its place.
+//! its place. And where each working tree was: another `HEAD` at the end is somebody's work, too.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,20 +14,28 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use super::exchange::parent;
-use super::manifest::{Fingerprint, HASHED, Kind, listed};
+use super::manifest::{Fingerprint, HASHED, Kind, NotedHead, listed};
+use crate::protect::Branches;
 use crate::state::{Cross, Dir};
+use policy::json::hex;
 
 /// So many are kept open.
 const MAX_INDICES: usize = 64;
 /// So many folders of submodules are looked at, and so many names in one.
 const MAX_FOLDERS: usize = 512;
 const MAX_NAMES: usize = 256;
+/// `HEAD` is no larger.
+const MAX_HEAD: u64 = 4096;
+const HEAD: &str = "HEAD";
 /// How an index is called.
 const INDEX: &str = "index";
 
-/// The indices of a workspace, open since the run began.
+/// The indices of a workspace, open since the run began, and the commits that its working trees were on.
 #[derive(Debug, Default)]
-pub struct Indices(Vec<OpenIndex>);
+pub struct Indices {
+    open: Vec<OpenIndex>,
+    heads: BTreeMap<PathBuf, NotedHead>,
+}
 
 #[derive(Debug)]
 struct OpenIndex {
@@ -48,8 +56,10 @@ impl Indices {
         for _ in 0..MAX_FOLDERS {
             let Some((folder, is_whole)) = ahead.pop() else { break };
             let has_one = all.open(root, folder.join(INDEX)).is_some();
+            all.note(root, &folder, &folder);
             for worktree in below(root, &folder.join("worktrees")) {
                 all.open(root, worktree.join(INDEX));
+                all.note(root, &folder, &worktree);
             }
             let modules = below(root, &folder.join("modules"));
             // A submodule whose name has a slash lies a folder deeper.
@@ -62,15 +72,46 @@ impl Indices {
     fn open(&mut self, root: &Dir, path: PathBuf) -> Option<()> {
         let file = root.open_file(&path, OFlags::RDONLY, Mode::empty()).ok()?;
         let then = Fingerprint::from_stat(&rustix::fs::fstat(&file).ok()?);
-        if then.kind == Kind::File && then.size <= HASHED && self.0.len() < MAX_INDICES {
-            self.0.push(OpenIndex { path, file, then });
+        if then.kind == Kind::File && then.size <= HASHED && self.open.len() < MAX_INDICES {
+            self.open.push(OpenIndex { path, file, then });
         }
         Some(())
     }
 
-    /// From here on the index at this path is another one, by us.
-    pub fn forget(&mut self, path: &Path) {
-        self.0.retain(|index| index.path != path);
+    /// Where a working tree is: `own` has its `HEAD`, and `folder` the branches.
+    fn note(&mut self, root: &Dir, folder: &Path, own: &Path) {
+        let Ok(head) = root.read(own.join(HEAD), MAX_HEAD) else { return };
+        let commit = Branches::of(root, &folder.join("config")).commit_of(&head);
+        let noted = NotedHead { own: own.to_owned(), head: hex(&head), commit: commit.map(|id| hex(&id)) };
+        self.heads.insert(own.to_owned(), noted);
+    }
+
+    /// From here on the index at this path is another one, by us, or the working trees of the repository that it lies in are where we
+    /// put them.
+    pub fn forget(&mut self, root: &Dir, path: &Path) {
+        self.open.retain(|index| index.path != path);
+        let repository = |own: &Path| match own.parent() {
+            Some(above) if above.ends_with("worktrees") => above.parent().unwrap_or(own).to_owned(),
+            Some(_) | None => own.to_owned(),
+        };
+        let is_put = |own: &PathBuf| {
+            let folder = repository(own);
+            path == own.join(HEAD) || path == folder.join("packed-refs") || path.starts_with(folder.join("refs"))
+        };
+        let put: Vec<PathBuf> = self.heads.keys().filter(|own| is_put(own)).cloned().collect();
+        put.iter().for_each(|own| self.note(root, &repository(own), own));
+    }
+
+    /// What a copy of the workspace need not know: it says itself what was copied.
+    #[must_use]
+    pub fn but_files(self) -> Self {
+        Self { open: Vec::new(), ..self }
+    }
+
+    /// Where the working trees were.
+    #[must_use]
+    pub fn heads(&self) -> Vec<NotedHead> {
+        self.heads.values().cloned().collect()
     }
 
     /// What those listed that were replaced since.
@@ -81,7 +122,7 @@ impl Indices {
             // The same file still: where somebody wrote into it, nobody knows what it listed.
             matches!(now, Ok(Some(now)) if now.st_ino != index.then.inode)
         };
-        let found = self.0.iter().filter(is_replaced);
+        let found = self.open.iter().filter(is_replaced);
         found.filter_map(|index| Some((index.path.clone(), index.listed()?))).collect()
     }
 }

@@ -169,6 +169,21 @@ pub struct Manifest {
     /// Paths that the policy hides (`fs.hide`): the run saw nothing there.
     #[serde(default)]
     pub hidden: Vec<PathText>,
+    /// Where the host's working trees of git were when the run began.
+    #[serde(default)]
+    pub heads: Vec<NotedHead>,
+}
+
+/// Where a working tree was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotedHead {
+    /// git's folder of it, relative to the workspace: the one with its `HEAD` and its index.
+    #[serde(with = "path_text")]
+    pub own: PathBuf,
+    /// What `HEAD` said, hex of the bytes.
+    pub head: String,
+    /// The commit that it was on, hex.
+    pub commit: Option<String>,
 }
 
 impl Fingerprint {
@@ -261,6 +276,13 @@ impl Manifest {
             }
         }
         Ok(self.entries.iter().filter(|entry| is_named(paths, &entry.path)).collect())
+    }
+
+    /// The list with the entries alone at or below these paths.
+    pub(super) fn cut_to(&self, paths: &[PathBuf]) -> Self {
+        let mut cut = self.clone();
+        cut.entries.retain(|entry| is_named(paths, &entry.path));
+        cut
     }
 
     /// Whether there is an entry at or below a path.

@@ -12,6 +12,7 @@ mod copy;
 mod diff;
 mod error;
 mod exchange;
+mod git_objects;
 mod guarded;
 mod honest;
 mod indices;
@@ -23,6 +24,7 @@ mod parts;
 mod references;
 mod reflog;
 mod store;
+mod together;
 mod turns;
 #[cfg(test)]
 mod again {
@@ -34,7 +36,7 @@ mod upper;
 mod worktrees;
 
 pub use apply::{Applied, Conflict, Guarded, KeysLeft, Request, apply};
-pub(crate) use apply::{ApplyState, apply_own, standing};
+pub(crate) use apply::{ApplyState, apply_own, apply_telling, standing};
 pub use copy::{Baseline, MOUNTED, copy_in, read_copy};
 pub use diff::{Diff, DiffEntry, MarkedPath, diff, marked};
 pub use error::ChangesError;
@@ -44,8 +46,8 @@ pub use indices::Indices;
 pub use interrupted::{Interrupted, all_interrupted, interrupted};
 pub(crate) use manifest::{ASIDE, must_have_ended, read as read_list, target_bytes};
 pub use manifest::{
-    BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused, aside_folder, discard, discard_at, load, newest,
-    put_aside, runs,
+    BLOBS, Change, Entry, Fingerprint, Kind, Manifest, NotedHead, Refused, aside_folder, discard, discard_at, load,
+    newest, put_aside, runs,
 };
 pub use marks::{Mark, climbs, leaves, marks};
 pub use store::{Bounds, Known, MAX_DEPTH, Store, Until};

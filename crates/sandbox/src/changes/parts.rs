@@ -37,13 +37,13 @@ pub(super) fn part(
     (root, blobs): (&Dir, Option<&Dir>),
 ) -> Result<Vec<Parted>, ChangesError> {
     let Some(blobs) = blobs else { return Ok(Vec::new()) };
-    let guarding = Guarding::of(list, manifest, Some(root), Some(blobs));
-    let found: Vec<(PathBuf, Part)> = manifest
-        .choose(paths)?
-        .into_iter()
-        .filter(|entry| guarding.why(entry).is_some())
-        .filter_map(|entry| Some((entry.path.clone(), guarding.part(entry)?)))
-        .collect();
+    let cut = paths.map(|paths| manifest.cut_to(paths));
+    let judged = cut.as_ref().unwrap_or(&*manifest);
+    let guarding = Guarding::of(list, judged, Some(root), Some(blobs));
+    let held = judged.entries.iter().filter(|entry| guarding.why(entry).is_some());
+    let found: Vec<(PathBuf, Part)> =
+        held.filter_map(|entry| Some((entry.path.clone(), guarding.part(entry)?))).collect();
+    drop(guarding);
     let mut parted = Vec::new();
     for (path, Part { merged, left }) in found {
         for entry in manifest.entries.iter_mut().filter(|entry| entry.path == path && entry.base.is_some()) {

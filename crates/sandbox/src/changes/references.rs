@@ -1,6 +1,7 @@
 //! Which branches, tags and `HEAD`s of the host's a run moves: to commits that were looked into or that a branch of the host's has, none on
 //! which somebody works elsewhere, and none by which git would not know which of two is meant.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::Path;
@@ -9,12 +10,12 @@ use rustix::fs::FileType;
 
 use super::guarded::{Guarding, MAX_JUDGED, in_git};
 use super::manifest::{Change, Entry, Kind};
-use crate::protect::{self, Branches, Verdict};
+use crate::protect::{self, Branches, History, READ_AS_FILES};
 use crate::state::{Cross, Dir};
 
 /// Why a branch stays where it is.
-const OTHER_COMMIT: &str = "it names a commit that is neither new, with a tree of its own, nor where a branch of the host's is: nobody looked at what \
-                            that one says of servers";
+const OTHER_COMMIT: &str = "it names a commit that is neither new, with a tree of its own, nor one that a branch of the host's or of its servers has, or \
+                            whose tree one has: nobody looked at it, or it says of other servers than the host";
 /// Why a branch stays where it is, and `HEAD` on its own.
 const CHECKED_OUT: &str =
     "a worktree out of the workspace is on that branch: git itself moves none that is checked out elsewhere";
@@ -25,6 +26,9 @@ const WHOLE: &str = "it begins as the whole name of another reference does (`ref
                      would take the one for the other";
 /// Why a new name stays with the run.
 const IN_THE_WAY: &str = "one of it and of another reference would be a folder of the other: git could write neither";
+/// Why a new branch stays with the run.
+const AS_FILE: &str = "a file is called so: `git checkout` of that name would go to the branch, and `git log` and `git diff` would not know which \
+                       is meant";
 /// Why a branch of git-annex stays where it is.
 const SYNCED: &str = "git-annex takes it over by itself the next time that it syncs, and sends it on";
 /// Why `HEAD` stays on its branch.
@@ -43,13 +47,15 @@ const WHOLE_NAMES: [&str; 4] = ["refs", "heads", "tags", "remotes"];
 /// What the host has of the references of one repository, and what its list becomes.
 pub(super) struct References {
     host: Branches,
-    tips: BTreeMap<String, Vec<u8>>,
+    pub(super) tips: BTreeMap<String, Vec<u8>>,
     /// Branches on which somebody works where the run did not.
     checked_out: BTreeSet<String>,
     /// Servers that the host has names for.
     servers: BTreeSet<String>,
     /// `packed-refs` as it becomes.
-    list: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    pub(super) list: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// What its branches have, and those of its servers, once somebody asked.
+    history: OnceCell<History>,
 }
 
 impl References {
@@ -81,22 +87,15 @@ impl<'a> Guarding<'a> {
             let fetched = host.enter(folder.join("refs").join("remotes"), Cross::No).and_then(|dir| dir.names());
             let fetched = fetched.unwrap_or_default().into_iter().map(|name| name.to_string_lossy().into_owned());
             let servers = protect::servers_named(&config).into_iter().chain(fetched).collect();
-            (folder, References { host: known, tips, checked_out, servers, list })
+            (folder, References { host: known, tips, checked_out, servers, list, history: OnceCell::new() })
         };
         folders.collect::<BTreeSet<_>>().into_iter().map(of).collect()
     }
 
     /// Why a reference waits for another file of its repository's, or is not removed.
-    pub(super) fn waits(&self, entry: &Entry, verdict: &Verdict) -> Option<String> {
+    pub(super) fn waits(&self, entry: &Entry) -> Option<String> {
         let folder = self.of_git(&entry.path);
         let told = |why: &str| Some(format!("version control: {why}"));
-        let is_reference = matches!(
-            verdict,
-            Verdict::Contents(protect::Kind::Reference | protect::Kind::Head | protect::Kind::PackedRefs)
-        );
-        if is_reference && self.without_index.contains(folder) {
-            return told("its index is held, and without it the next commit would take the new ones back");
-        }
         let name = entry.path.strip_prefix(folder).ok().filter(|_| entry.change == Change::Removed)?.to_string_lossy();
         let is_listed_so = |refs: &References| {
             let listed = refs.list.get(name.as_bytes()).and_then(Option::as_ref);
@@ -108,7 +107,10 @@ impl<'a> Guarding<'a> {
         if name.starts_with("refs/") && self.without_list.contains(folder) {
             return told("`packed-refs` is held, and says where it is now");
         }
-        None
+        // What an older list says of it comes to light.
+        let refs = self.references.get(folder).filter(|_| name.starts_with("refs/heads/"))?;
+        let listed = refs.list.get(name.as_bytes())?.as_ref()?;
+        (!self.is_known(folder, listed)).then(|| format!("version control: {OTHER_COMMIT}"))
     }
 
     /// Why a branch, a tag or `HEAD` stays where it is: what it would name is neither of the run nor of a branch of the host's, it is
@@ -149,11 +151,32 @@ impl<'a> Guarding<'a> {
             | protect::Kind::BesidePack
             | protect::Kind::Large(_) => return None,
         };
-        let is_known = |id: &Vec<u8>| {
-            let is_new = self.commits.get(folder).is_some_and(|commits| commits.contains(id));
-            is_new || refs.is_some_and(|refs| refs.tips.values().any(|tip| tip == id))
+        (!named.iter().all(|id| self.is_known(folder, id))).then(|| OTHER_COMMIT.to_owned())
+    }
+
+    /// Whether a commit is one that was looked into, where a branch of the host's is, or as good: what that has, or a server's branch as
+    /// the host fetched it, or of the same tree, and says the same of servers as the host.
+    fn is_known(&self, folder: &Path, id: &[u8]) -> bool {
+        if self.commits.get(folder).is_some_and(|commits| commits.contains(id)) {
+            return true;
+        }
+        let Some(refs) = self.references.get(folder) else { return false };
+        let is_as_good = || {
+            let stored = self.objects.get(folder)?;
+            let tree = stored.tree_of(id)?;
+            let history = refs.history.get_or_init(|| {
+                let mut history = History::default();
+                history.walk(stored, refs.tips.values().cloned());
+                history.walk(stored, refs.host.fetched().into_values());
+                history
+            });
+            let is_hosts = history.has(id) || history.has_tree(&tree);
+            let hosts = self.servers(folder);
+            let top = stored.tree(&tree).filter(|_| is_hosts)?;
+            let mut says = READ_AS_FILES.iter().filter_map(|name| Some((*name, &top.get(*name)?.1)));
+            Some(says.all(|(name, is)| hosts.get(name) == Some(is)))
         };
-        (!named.iter().all(is_known)).then(|| OTHER_COMMIT.to_owned())
+        refs.tips.values().any(|tip| tip == id) || is_as_good().unwrap_or(false)
     }
 
     /// Why `HEAD` stays where it is, whatever is there.
@@ -211,6 +234,10 @@ impl<'a> Guarding<'a> {
         if self.is_in_the_way(folder, refs, name) {
             return Some(IN_THE_WAY);
         }
+        let is_called_so = || self.tree_of(&folder.join("index")).is_some_and(|tree| tree.has_file(Path::new(short)));
+        if name.starts_with("refs/heads/") && is_called_so() {
+            return Some(AS_FILE);
+        }
         // As git looks for a name.
         let others = [
             format!("refs/{short}"),
@@ -245,14 +272,9 @@ impl<'a> Guarding<'a> {
         let stays = |other: &str| {
             let path = folder.join(other);
             let is_file = |host: &Dir| matches!(host.kind(&path), Ok(Some(kind)) if kind != FileType::Directory);
-            let removed = (path.as_path(), Change::Removed);
-            let is_removed = || {
-                let entries = &self.manifest.entries;
-                entries.binary_search_by(|entry| (entry.path.as_path(), entry.change).cmp(&removed)).is_ok()
-            };
             let branch = other.strip_prefix("refs/heads/").filter(|_| is_list_held);
             branch.is_some_and(|branch| refs.tips.contains_key(branch))
-                || self.host.is_some_and(is_file) && !is_removed()
+                || self.host.is_some_and(is_file) && self.removed_at(&path).is_none()
         };
         let is_made = |other: &str| self.changed.get(folder.join(other).as_path()).is_some_and(is_file);
         let mut above = name.match_indices('/').skip(2).filter_map(|(at, _)| name.get(..at));

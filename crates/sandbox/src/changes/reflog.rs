@@ -26,8 +26,8 @@ const LOGS: &str = "logs";
 /// Where `HEAD`, those of linked worktrees and the branches of each repository were before, by their logs.
 pub(super) struct Tips(Vec<(PathBuf, Moved)>);
 
-/// What is named, by the path of its log in git's folder.
-type Moved = BTreeMap<PathBuf, Vec<u8>>;
+/// What is named, by the path of its log in git's folder; and of `HEAD` the branch that it is on, or the commit.
+type Moved = BTreeMap<PathBuf, (Vec<u8>, Option<String>)>;
 
 impl Tips {
     /// Of the repositories of which this is taken; `repositories`: those that have another name than `.git`.
@@ -42,14 +42,21 @@ impl Tips {
     pub(super) fn log(self, root: &Dir, run: &RunId, now: Timestamp) {
         let Ok(_rights) = rights_of(root) else { return };
         for (folder, before) in self.0 {
-            for (log, is) in tips(root, &folder) {
+            for (log, now_is) in tips(root, &folder) {
                 let was = before.get(&log);
-                if was == Some(&is) {
+                if was == Some(&now_is) {
                     continue;
                 }
+                let (is, to) = now_is;
+                // By these words git finds where `git checkout -` goes.
+                let on = was.and_then(|(_, on)| on.as_ref()).zip(to).filter(|(from, to)| *from != to);
+                let said = match on {
+                    Some((from, to)) => format!("checkout: moving from {from} to {to} (fumehood apply: {run})"),
+                    None => format!("fumehood apply: {run}"),
+                };
                 let none = vec![0; is.len()];
-                let (was, is) = (hex(was.unwrap_or(&none)), hex(&is));
-                let line = format!("{was} {is} fumehood <fumehood> {} +0000\tfumehood apply: {run}\n", now.as_second());
+                let (was, is) = (hex(was.map_or(&none, |(was, _)| was)), hex(&is));
+                let line = format!("{was} {is} fumehood <fumehood> {} +0000\t{said}\n", now.as_second());
                 let log = root.open_file(folder.join(log), OFlags::WRONLY | OFlags::APPEND, Mode::empty());
                 let is_one = |log: &std::fs::File| rustix::fs::fstat(log).is_ok_and(|stat| stat.st_nlink == 1);
                 let _written = log.ok().filter(is_one).map(|mut log| log.write_all(line.as_bytes()));
@@ -62,16 +69,16 @@ fn tips(root: &Dir, folder: &Path) -> Moved {
     let tips = Branches::of(root, &folder.join("config")).tips();
     let at = |own: &Path| {
         let head = root.read(folder.join(own).join(HEAD), MAX_HEAD).unwrap_or_default();
-        let is = match branch_of(&head) {
-            Some(branch) => tips.get(&branch).cloned(),
-            None => id_of(&head),
+        let (is, on) = match branch_of(&head) {
+            Some(branch) => (tips.get(&branch)?.clone(), branch),
+            None => id_of(&head).map(|id| (id.clone(), hex(&id)))?,
         };
-        is.map(|is| (own.join(LOGS).join(HEAD), is))
+        Some((own.join(LOGS).join(HEAD), (is, Some(on))))
     };
     let linked = root.enter(folder.join(WORKTREES), Cross::No).and_then(|linked| linked.names()).unwrap_or_default();
     let heads = linked.into_iter().map(|name| Path::new(WORKTREES).join(name)).chain([PathBuf::new()]);
     let mut moved: Moved = heads.filter_map(|own| at(&own)).collect();
     let heads = Path::new(LOGS).join("refs").join("heads");
-    moved.extend(tips.iter().map(|(branch, is)| (heads.join(branch), is.clone())));
+    moved.extend(tips.iter().map(|(branch, is)| (heads.join(branch), (is.clone(), None))));
     moved
 }

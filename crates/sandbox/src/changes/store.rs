@@ -14,7 +14,7 @@ use rustix::io::{Errno, Result as KernelResult};
 use sha2::{Digest as _, Sha256};
 
 use super::ChangesError;
-use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, Refused};
+use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, NotedHead, Refused};
 use crate::fault::show_path;
 use crate::state::{Cross, Dir, PathText, RunId, State, StateError, changes_of, errno_of};
 use policy::json::hex;
@@ -80,6 +80,8 @@ pub struct Known {
     pub applied: BTreeMap<PathBuf, Fingerprint>,
     /// What indices of git's listed when the run began, where another file is there now.
     pub replaced: BTreeMap<PathBuf, String>,
+    /// Where working trees of git were when the run began.
+    pub heads: Vec<NotedHead>,
     /// Paths that are covered for the run: a mark of a removal there is ours, and no change of it.
     pub covered: BTreeSet<PathBuf>,
     /// When to give up.
@@ -142,6 +144,7 @@ impl Store {
             policies: Vec::new(),
             worktree: None,
             hidden: Vec::new(),
+            heads: Vec::new(),
         };
         Ok(Self {
             dir,
@@ -176,7 +179,8 @@ impl Store {
 
     /// Before anything is read.
     #[must_use]
-    pub fn knowing(mut self, known: Known) -> Self {
+    pub fn knowing(mut self, mut known: Known) -> Self {
+        self.manifest.heads = std::mem::take(&mut known.heads);
         self.known = known;
         self
     }

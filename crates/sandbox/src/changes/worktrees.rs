@@ -1,17 +1,20 @@
 //! Where the working trees lie of the indices that a run changed, and who else works in the same repository.
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
+use rustix::io::{Errno, Result as KernelResult};
 
 use super::guarded::{Guarding, MAX_JUDGED, in_git};
-use super::manifest::Manifest;
-use crate::protect::{self, Branches, Hash, MAX_POINTER, NewObjects, split};
+use super::manifest::{Entry, Kind, Manifest, target_bytes};
+use crate::protect::{self, Branches, Hash, History, MAX_POINTER, NewObjects, SUBMODULE, split};
 use crate::state::{Cross, Dir};
 
+/// The trees of so many branches say where submodules are.
+const MAX_TIPS: usize = 1000;
 /// A larger configuration says of no working tree where it lies.
 const MAX_CONFIG: u64 = 1 << 20;
 /// Why what belongs to a worktree is held.
@@ -28,6 +31,23 @@ pub(super) struct Tree {
     within: Option<PathBuf>,
 }
 
+impl Tree {
+    /// The path of one of its files in the list of changes.
+    pub(super) fn at(&self, path: &Path) -> Option<PathBuf> {
+        Some(self.within.as_ref()?.join(path))
+    }
+
+    fn kind(&self, path: &Path) -> KernelResult<Option<FileType>> {
+        let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
+        self.below.enter(folder, Cross::Yes)?.kind(name)
+    }
+
+    /// Whether the host has a file at a path.
+    pub(super) fn has_file(&self, path: &Path) -> bool {
+        matches!(self.kind(path), Ok(Some(kind)) if kind != FileType::Directory)
+    }
+}
+
 /// What git keeps here of worktrees that lie elsewhere, and why that is held.
 pub(super) fn other_worktrees<'a>(manifest: &'a Manifest, host: &Dir) -> Vec<(&'a Path, String)> {
     let folders: BTreeSet<&Path> = manifest.entries.iter().flat_map(|entry| entry.path.ancestors()).collect();
@@ -39,7 +59,7 @@ pub(super) fn other_worktrees<'a>(manifest: &'a Manifest, host: &Dir) -> Vec<(&'
 }
 
 /// Whether a worktree, by what git keeps of it, is none in which the run worked.
-fn is_elsewhere(manifest: &Manifest, host: &Dir, folder: &Path) -> bool {
+pub(super) fn is_elsewhere(manifest: &Manifest, host: &Dir, folder: &Path) -> bool {
     match &manifest.worktree {
         Some(own) if own.0 == folder => false,
         Some(own) if own.0.parent() == folder.parent() => true,
@@ -107,25 +127,74 @@ impl Guarding<'_> {
         }
     }
 
-    /// Whether the run changed the file of a new entry of an index, or the host's file is what the entry says. Of a tree that is not
-    /// known nobody can say it.
-    pub(super) fn is_seen(&self, tree: Option<&Tree>, path: &Path, (hash, name): (Option<Hash>, &[u8])) -> bool {
+    /// Whether the file at a path is what an object of this name is made of, as the host has it or the run leaves it; without a name,
+    /// whether the run changed it. Of a tree that is not known nobody can say it, and of what is hidden the run is not told.
+    pub(super) fn is_seen(
+        &self,
+        tree: Option<&Tree>,
+        path: &Path,
+        (hash, name): (Option<Hash>, Option<&[u8]>),
+    ) -> bool {
         let Some((tree, hash)) = tree.zip(hash) else { return false };
-        let changed = tree.within.as_ref().and_then(|within| self.changed.get(within.join(path).as_path()));
-        // A file that is held is not there.
-        changed.is_some_and(|entry| self.why(entry).is_none()) || protect::is_blob(&tree.below, path, name, hash)
+        let place = tree.at(path);
+        if place.as_ref().is_some_and(|place| self.hides(place)) {
+            return false;
+        }
+        let changed = place.and_then(|place| self.changed.get(place.as_path()));
+        // A file that is held is not there, and none of git's own says what an index may have.
+        let changed = changed.filter(|entry| !self.is_of_git(&entry.path) && self.why(entry).is_none());
+        let Some(name) = name else { return changed.is_some() };
+        let is_left = |entry: &Entry| {
+            let contents = match entry.kind {
+                Kind::Symlink => entry.target.as_deref().and_then(target_bytes).map(OsString::into_vec),
+                Kind::File => entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok()),
+                Kind::Dir | Kind::Special => None,
+            };
+            contents.is_some_and(|contents| protect::is_made_of(&contents, (&tree.below, path), name, hash))
+        };
+        changed.is_some_and(|entry| is_left(entry)) || protect::is_blob(&tree.below, path, name, hash)
+    }
+
+    /// Whether no file is at a path, as the host has it or the run leaves it.
+    pub(super) fn is_gone(&self, tree: Option<&Tree>, path: &Path) -> bool {
+        let Some(tree) = tree else { return false };
+        let there = || !matches!(tree.kind(path), Ok(None) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP));
+        let Some(place) = tree.at(path) else { return !there() };
+        if self.changed.get(place.as_path()).is_some_and(|entry| entry.kind != Kind::Dir) {
+            return false;
+        }
+        let removed = self.removed_at(&place).filter(|_| !self.is_of_git(&place));
+        removed.is_some_and(|entry| self.why(entry).is_none()) || !there()
+    }
+
+    fn is_of_git(&self, path: &Path) -> bool {
+        in_git(&self.repositories, path).is_some()
     }
 
     /// Whether the submodule that the host has at a path has a commit by this run (one that it fetched, too), or one that a branch of
-    /// it or its `HEAD` is on, or the branch that its server has as `HEAD`.
-    pub(super) fn has_commit(&self, tree: Option<&Tree>, path: &Path, id: &[u8]) -> bool {
+    /// it, its `HEAD` or the branch that its server has as `HEAD` has; or a branch of the repository around it has it there.
+    pub(super) fn has_commit(&self, (around, tree): (&Path, Option<&Tree>), path: &Path, id: &[u8]) -> bool {
+        let is_said = || {
+            let (refs, stored) = self.references.get(around).zip(self.objects.get(around))?;
+            let at = |tip: &Vec<u8>| stored.at(&stored.tree_of(tip)?, path.as_os_str().as_bytes());
+            let mut said = refs.tips.values().take(MAX_TIPS).filter_map(at);
+            Some(said.any(|is| is == (SUBMODULE, id.to_vec())))
+        };
         let Some(folder) = tree.and_then(|tree| self.submodule(tree, path)) else { return false };
         let branches = self.host.map(|host| Branches::of(host, &folder.join("config")));
         let is_there = |branches: Branches| {
-            let mut tips = branches.tips().into_values().chain(branches.detached()).chain(branches.defaults());
-            tips.any(|tip| tip == id)
+            let tips: Vec<_> =
+                branches.tips().into_values().chain(branches.detached()).chain(branches.defaults()).collect();
+            let is_older = || {
+                let mut history = History::default();
+                history.walk(&self.stored(&folder)?, tips.iter().cloned());
+                Some(history.has(id))
+            };
+            tips.iter().any(|tip| tip == id) || is_older().unwrap_or(false)
         };
-        self.commits.get(folder.as_path()).is_some_and(|commits| commits.contains(id)) || branches.is_some_and(is_there)
+        self.commits.get(folder.as_path()).is_some_and(|commits| commits.contains(id))
+            || branches.is_some_and(is_there)
+            || is_said().unwrap_or(false)
     }
 
     /// The folder of git's of a submodule on the host, if it lies in the workspace.
@@ -150,14 +219,26 @@ impl Guarding<'_> {
         folder.canonicalize().ok()?.strip_prefix(&self.manifest.workspace).ok().map(Path::to_owned)
     }
 
+    /// The index of the working tree of a repository in which the run was.
+    fn own_index(&self, folder: &Path) -> PathBuf {
+        let worktree = self.manifest.worktree.as_ref().filter(|own| own.0.starts_with(folder));
+        worktree.map_or(folder, |own| own.0.as_path()).join("index")
+    }
+
+    /// What the host's index says of the files that say which servers are asked.
+    pub(super) fn servers(&self, folder: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let index = self.own_index(folder);
+        let text = self.host.and_then(|host| host.read(&index, MAX_JUDGED).ok()).unwrap_or_default();
+        let hash = self.host.and_then(|host| Hash::of(host, &index));
+        hash.map(|hash| protect::servers(&text, hash)).unwrap_or_default()
+    }
+
     /// Why all of a repository is held: a new tree says of other servers than the host's index, or names a commit of a submodule that
     /// nobody looked at.
     pub(super) fn other_servers(&self, folder: &Path, new: &NewObjects) -> Option<String> {
-        let worktree = self.manifest.worktree.as_ref().filter(|own| own.0.starts_with(folder));
-        let index = worktree.map_or(folder, |own| own.0.as_path()).join("index");
+        let (index, hosts) = (self.own_index(folder), self.servers(folder));
         let text = self.host.and_then(|host| host.read(&index, MAX_JUDGED).ok()).unwrap_or_default();
         let hash = self.host.and_then(|host| Hash::of(host, &index));
-        let hosts = hash.map(|hash| protect::servers(&text, hash)).unwrap_or_default();
         if let Some((name, _)) = new.files.iter().find(|(name, is)| hosts.get(*name) != Some(is)) {
             let name = String::from_utf8_lossy(name);
             return Some(format!(
@@ -168,7 +249,7 @@ impl Guarding<'_> {
         let links = hash.map(|hash| protect::submodules(&text, hash)).unwrap_or_default();
         let tree = self.tree_of(&index);
         let is_known = |id: &&Vec<u8>| {
-            let has = |path: &[u8]| self.has_commit(tree.as_ref(), Path::new(OsStr::from_bytes(path)), id);
+            let has = |path: &[u8]| self.has_commit((folder, tree.as_ref()), Path::new(OsStr::from_bytes(path)), id);
             links.iter().any(|(path, known)| known == *id || has(path))
         };
         let (other, name) = new.links.iter().find(|(id, _)| !is_known(id))?;

@@ -18,22 +18,17 @@ const MAX_ATTRIBUTES: u64 = 1 << 20;
 /// How they tell of that of git LFS.
 const LFS: &[u8] = b"filter=lfs";
 
-/// Whether the file at a path, or the link, is what an object of this name holds, or the object is the pointer that git LFS makes of
-/// the file. What other filters change of a file is another one.
+/// Whether the file at a path, or the link, is what an object of this name holds, or what git makes of it ([`is_made_of`]).
 #[must_use]
 pub fn is_blob(below: &Dir, path: &Path, name: &[u8], hash: Hash) -> bool {
-    let is_named = |contents: &[u8]| {
-        let head = format!("blob {}\0", contents.len());
-        hash.sum(&[head.as_bytes(), contents]) == name
-    };
     let found = || {
         let (parent, last) = parent_of(below, path).ok()??;
         match parent.kind(&last).ok()?? {
             FileType::RegularFile => {
                 let contents = parent.read(&last, MAX_SIZE).ok()?;
-                Some(is_named(&contents) || is_named(pointer_to(&contents).as_bytes()) && is_of_lfs(below, path))
+                Some(is_made_of(&contents, (below, path), name, hash))
             }
-            FileType::Symlink => Some(is_named(link_target(below, path)?.as_os_str().as_bytes())),
+            FileType::Symlink => Some(is_named(link_target(below, path)?.as_os_str().as_bytes(), name, hash)),
             FileType::Directory
             | FileType::Fifo
             | FileType::Socket
@@ -43,6 +38,27 @@ pub fn is_blob(below: &Dir, path: &Path, name: &[u8], hash: Hash) -> bool {
         }
     };
     found().unwrap_or(false)
+}
+
+/// Whether an object is what git makes of a file that has, or will have, these contents: the same, with its lines ended as in the
+/// repository, or the pointer that git LFS makes. What other filters change of a file is another one.
+#[must_use]
+pub fn is_made_of(contents: &[u8], (below, path): (&Dir, &Path), name: &[u8], hash: Hash) -> bool {
+    is_named(contents, name, hash)
+        || is_named(&with_plain_ends(contents), name, hash)
+        || is_named(pointer_to(contents).as_bytes(), name, hash) && is_of_lfs(below, path)
+}
+
+fn is_named(contents: &[u8], name: &[u8], hash: Hash) -> bool {
+    let head = format!("blob {}\0", contents.len());
+    hash.sum(&[head.as_bytes(), contents]) == name
+}
+
+/// Without the first byte of each end of a line that has two (`eol=crlf`, `core.autocrlf`).
+fn with_plain_ends(contents: &[u8]) -> Vec<u8> {
+    let next = contents.iter().skip(1).map(Some).chain([None]);
+    let kept = contents.iter().zip(next).filter(|(byte, next)| (**byte, *next) != (b'\r', Some(&b'\n')));
+    kept.map(|(byte, _)| *byte).collect()
 }
 
 /// What git LFS keeps in a repository in the place of a file, byte for byte: it says the hash of the contents, so that it can be the
@@ -82,6 +98,12 @@ mod tests {
         for other in [&pointer_to(b"other\n"), &pointer.replace("size 6", "size 7"), &format!("{pointer}\n")] {
             assert!(!is("large", &of(other)), "{other}");
         }
+        std::fs::write(folder.path().join("lines"), "a\r\nb\rc\n\r\n\r").unwrap();
+        assert!(
+            is("lines", &of("a\nb\rc\n\n\r"))
+                && is("lines", &of("a\r\nb\rc\n\r\n\r"))
+                && !is("lines", &of("a\nb\nc\n\n"))
+        );
         assert!(!is("link", &of(&pointer)) && is("link", &of("large")), "a link has no filter");
     }
 }

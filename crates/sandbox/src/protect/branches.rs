@@ -9,7 +9,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::links::files;
-use super::references::{branches_of, id_of, references_of};
+use super::references::{branch_of, id_of, references_of};
 use crate::state::{Cross, Dir};
 
 /// A larger list is not read.
@@ -54,18 +54,38 @@ impl Branches {
     /// What each names, by its name.
     #[must_use]
     pub fn tips(&self) -> BTreeMap<String, Vec<u8>> {
-        let packed = branches_of(&self.list).filter_map(|(name, text)| {
-            let name = name.strip_prefix(b"refs/heads/").unwrap_or(name);
+        self.named(b"refs/heads/", self.heads.as_ref())
+    }
+
+    /// What the branches of servers are, as the host fetched them last.
+    #[must_use]
+    pub fn fetched(&self) -> BTreeMap<String, Vec<u8>> {
+        let folder = self.folder.as_ref().and_then(|folder| folder.enter("refs/remotes", Cross::No).ok());
+        self.named(b"refs/remotes/", folder.as_ref())
+    }
+
+    fn named(&self, prefix: &[u8], folder: Option<&Dir>) -> BTreeMap<String, Vec<u8>> {
+        let packed = references_of(&self.list).filter_map(|(name, text)| {
+            let name = name.strip_prefix(prefix)?;
             Some((String::from_utf8_lossy(name).into_owned(), id_of(text)?))
         });
-        let loose = self.heads.iter().flat_map(|heads| {
-            let paths = files(heads, Path::new(""), &[], FileType::RegularFile);
+        let loose = folder.into_iter().flat_map(|folder| {
+            let paths = files(folder, Path::new(""), &[], FileType::RegularFile);
             let named = |path: PathBuf| {
-                Some((path.to_string_lossy().into_owned(), id_of(&heads.read(path, MAX_REFERENCE).ok()?)?))
+                Some((path.to_string_lossy().into_owned(), id_of(&folder.read(path, MAX_REFERENCE).ok()?)?))
             };
             paths.into_iter().filter_map(named)
         });
         packed.chain(loose).collect()
+    }
+
+    /// The commit of what a `HEAD` says.
+    #[must_use]
+    pub fn commit_of(&self, head: &[u8]) -> Option<Vec<u8>> {
+        match branch_of(head) {
+            Some(branch) => self.tips().remove(&branch),
+            None => id_of(head),
+        }
     }
 
     /// The commit that `HEAD` is on, where it is on no branch.
@@ -147,6 +167,11 @@ mod tests {
         assert_eq!(defaults(), [vec![2; 20]]);
         std::fs::write(git.join("refs/remotes/origin/main"), format!("{}\n", "04".repeat(20))).unwrap();
         assert_eq!(defaults(), [vec![4; 20]]);
+        let fetched = Branches::of(&host, Path::new(".git/config")).fetched();
+        assert_eq!(
+            fetched,
+            [("origin/main", 4), ("origin/pr", 3)].map(|(name, id)| (name.to_owned(), vec![id; 20])).into()
+        );
         std::fs::write(git.join("refs/remotes/origin/HEAD"), "ref: refs/heads/packed\n").unwrap();
         let list = format!("{} refs/heads/packed\n", "05".repeat(20));
         std::fs::write(git.join("packed-refs"), list).unwrap();

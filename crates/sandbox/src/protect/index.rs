@@ -22,7 +22,7 @@ const FIXED: usize = 40;
 /// Where in them the mode stands, which is no memory but what is to be there.
 const MODE: Range<usize> = 24..28;
 /// The mode of a submodule.
-const SUBMODULE: u32 = 0o160_000;
+pub const SUBMODULE: u32 = 0o160_000;
 /// In the flags of an entry: it is taken to be unchanged.
 const UNCHANGED: u16 = 0x8000;
 /// More flags follow.
@@ -34,7 +34,7 @@ const INTENDED: u16 = 0x2000;
 /// Of which side of a conflict the entry is.
 const STAGE: u16 = 0x3000;
 /// Where git LFS sends contents, and where git fetches submodules: both read the entry of this name where no file is there.
-pub(super) const READ_AS_FILES: [&[u8]; 2] = [b".lfsconfig", b".gitmodules"];
+pub const READ_AS_FILES: [&[u8]; 2] = [b".lfsconfig", b".gitmodules"];
 /// The length of the path, or that it is longer.
 const LENGTH: u16 = 0x0fff;
 
@@ -43,14 +43,20 @@ const LENGTH: u16 = 0x0fff;
 pub struct WorkTree<'a> {
     /// Whether the host has a repository at a path, with a branch, its `HEAD` or a commit of the run's of this id.
     pub has_commit: &'a dyn Fn(&Path, &[u8]) -> bool,
-    /// Whether the file at a path is what an entry of this hash says, or becomes what the run made of it.
-    pub is_seen: &'a dyn Fn(&Path, &[u8]) -> bool,
+    /// Whether the file at a path is what an entry of this hash says, or becomes that; without a hash, whether the run changed it.
+    pub is_seen: &'a dyn Fn(&Path, Option<&[u8]>) -> bool,
+    /// Whether the index has at a path what the commit has to which `HEAD` comes by the run; with `true` for what is there.
+    pub is_committed: &'a dyn Fn(&Path, bool) -> bool,
+    /// Whether no file is at a path, or none will be.
+    pub is_gone: &'a dyn Fn(&Path) -> bool,
 }
 
 /// Why git's index may not take the place of another; what is not understood may not.
 #[must_use]
 pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>, tree: &WorkTree<'_>) -> Option<String> {
-    let Some(hash) = hash.map(Hash::bytes) else { return Some(UNKNOWN.to_owned()) };
+    let Some((empty, hash)) = hash.map(|hash| (hash.sum(&[b"blob 0\0"]), hash.bytes())) else {
+        return Some(UNKNOWN.to_owned());
+    };
     let Some(entries) = entries(now, hash) else { return Some(UNKNOWN.to_owned()) };
     if !before.is_empty() && self::entries(before, hash).is_none() {
         return Some(UNKNOWN_BEFORE.to_owned());
@@ -62,10 +68,17 @@ pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>, tree: &Wor
         let host = hosts.get(&(entry.path.clone(), entry.stage()));
         let is_same = host.is_some_and(|host| host.content() == entry.content());
         let path = Path::new(OsStr::from_bytes(&entry.path));
+        let is_seen = |name: &[u8]| {
+            // One that is only to be added (`git add -N`) has nothing.
+            let is_nothing = entry.is_intended() && name == empty;
+            (tree.is_seen)(path, (!is_nothing).then_some(name))
+        };
         let why = if !is_plain(&entry.path) {
             "would be written where git writes nothing"
         } else if entry.is_unseen() && !host.is_some_and(Entry::is_unseen) {
             "is one that git does not look at any more, whatever the file becomes"
+        } else if entry.is_intended() && host.is_some_and(|host| !host.is_intended()) {
+            "is only to be added by now, though the host has it: the next commit would remove it"
         } else if is_same {
             return None;
         } else if READ_AS_FILES.contains(&entry.path.as_slice()) {
@@ -73,36 +86,44 @@ pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>, tree: &Wor
         } else if entry.is_submodule() && !entry.content().is_some_and(|(_, id)| (tree.has_commit)(path, id)) {
             "names a commit of a submodule that is neither of this run nor where the host's submodule or a branch of it is: git looks at \
              no file there, and takes them from a server"
-        } else if !entry.is_submodule() && !entry.content().is_some_and(|(_, hash)| (tree.is_seen)(path, hash)) {
-            "is of other contents than the file there, which the run did not change: the next commit would have them"
+        } else if !entry.is_submodule()
+            && !(tree.is_committed)(path, true)
+            && !entry.content().is_some_and(|(_, name)| is_seen(name))
+        {
+            "is of other contents than the file there, and no commit of the run has them so: the next commit would have them"
         } else {
             return None;
         };
         refused(&entry.path, why)
     });
-    let kept: BTreeMap<&[u8], &Entry<'_>> = entries.iter().map(|entry| (entry.path.as_slice(), entry)).collect();
-    let mut unseen = hosts.values().filter(|host| host.is_unseen());
     found.or_else(|| {
-        let is_kept = |host: &&Entry<'_>| {
-            kept.get(host.path.as_slice()).is_some_and(|now| now.is_unseen() && now.content() == host.content())
-        };
-        let lost = unseen.find(|host| !is_kept(host))?;
-        refused(&lost.path, "is one that git is told not to look at, on the host: it would be looked at")
+        let (lost, why) = lost(&entries, &hosts, tree)?;
+        refused(&lost.path, why)
     })
 }
 
-/// What an index says of the files that are read where none is there, by their hashes.
-#[must_use]
-pub fn servers(index: &[u8], hash: Hash) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let found = entries_of_host(index, hash.bytes()).filter(|entry| READ_AS_FILES.contains(&entry.path.as_slice()));
-    found.filter_map(|entry| Some((entry.path.clone(), entry.content()?.1.to_vec()))).collect()
-}
-
-/// The submodules of an index: where they lie, and the ids of their commits.
-#[must_use]
-pub fn submodules(index: &[u8], hash: Hash) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let found = entries_of_host(index, hash.bytes()).filter(Entry::is_submodule);
-    found.filter_map(|entry| Some((entry.path.clone(), entry.content()?.1.to_vec()))).collect()
+/// An entry of the host's that an index lacks, or whose file git would look at again, and why it does not go.
+fn lost<'h, 'a>(
+    entries: &[Entry<'_>],
+    hosts: &'h BTreeMap<(Vec<u8>, u16), Entry<'a>>,
+    tree: &WorkTree<'_>,
+) -> Option<(&'h Entry<'a>, &'static str)> {
+    let kept: BTreeMap<&[u8], &Entry<'_>> = entries.iter().map(|entry| (entry.path.as_slice(), entry)).collect();
+    let is_unseen = |host: &&Entry<'_>| {
+        let now = kept.get(host.path.as_slice()).filter(|now| now.is_unseen());
+        host.is_unseen() && !now.is_some_and(|now| now.content() == host.content())
+    };
+    let is_lost = |host: &&Entry<'_>| {
+        let path = Path::new(OsStr::from_bytes(&host.path));
+        !kept.contains_key(host.path.as_slice()) && !(tree.is_gone)(path) && !(tree.is_committed)(path, false)
+    };
+    let unseen = hosts.values().find(is_unseen);
+    let unseen =
+        unseen.map(|host| (host, "is one that git is told not to look at, on the host: it would be looked at"));
+    unseen.or_else(|| {
+        let lost = hosts.values().find(is_lost)?;
+        Some((lost, "is no more there, and the file is: the next commit would remove it"))
+    })
 }
 
 /// An index without what git would believe of it unseen: its entries, those that the host has not in the same way without time
@@ -182,8 +203,14 @@ impl Entry<'_> {
     }
 
     /// Of which side of a conflict it is.
-    fn stage(&self) -> u16 {
+    pub(super) fn stage(&self) -> u16 {
         u16_at(self.raw, self.flags_at).unwrap_or_default() & STAGE
+    }
+
+    /// Whether it is only to be added.
+    pub(super) fn is_intended(&self) -> bool {
+        let flags = |at: usize| u16_at(self.raw, at).unwrap_or_default();
+        flags(self.flags_at) & EXTENDED != 0 && flags(self.flags_at.saturating_add(2)) & INTENDED != 0
     }
 
     /// Whether git does not look at the file.
@@ -300,6 +327,8 @@ mod tests {
         let tree = WorkTree {
             has_commit: &|path, id| path == Path::new("sub") && id == [0; 20],
             is_seen: &|path, _| path != Path::new("unseen"),
+            is_committed: &|_, _| false,
+            is_gone: &|path| path != Path::new("kept"),
         };
         index_objection(before, now, Some(Hash::Sha1), &tree)
     }
@@ -359,14 +388,19 @@ mod tests {
         };
         assert_eq!(objection(b"", &of("sub")), None);
         assert!(objection(b"", &of("src")).is_some_and(|why| why.contains("looks at no file")));
-        assert!(objection(b"", &index(2, &["unseen"])).is_some_and(|why| why.contains("did not change")));
+        assert!(objection(b"", &index(2, &["unseen"])).is_some_and(|why| why.contains("other contents")));
         assert_eq!(objection(&index(2, &["unseen"]), &index(2, &["unseen"])), None, "the host has it so");
         assert!(objection(&index(2, &["src"]), &of("src")).is_some(), "it was a file");
         assert_eq!(objection(&of("src"), &of("src")), None, "the host has it so");
+        assert!(objection(&index(2, &["a", "kept"]), &index(2, &["a"])).is_some_and(|why| why.contains("remove it")));
+        assert_eq!(objection(&index(2, &["a", "kept"]), &index(2, &["kept"])), None, "its file is gone, too");
         let mut other = of("sub");
         other[HEADER + FIXED] = 1;
         assert!(objection(&of("sub"), &other).is_some_and(|why| why.contains("takes them from a server")));
-        assert_eq!(submodules(&other, Hash::Sha1), [(b"sub".to_vec(), [&[1][..], &[0; 19]].concat())]);
+        assert_eq!(
+            super::super::staged::submodules(&other, Hash::Sha1),
+            [(b"sub".to_vec(), [&[1][..], &[0; 19]].concat())]
+        );
     }
 
     #[test]
@@ -429,7 +463,12 @@ mod tests {
         // With the shorter one the path is `[10 bytes][flags].git/x`, which is plain; with the longer one `.git/x`, and as long as said.
         let mut both = index(2, &["0123456789\u{1}\u{6}.git/x"]);
         both.extend([0; 12]);
-        let tree = WorkTree { has_commit: &|_, _| false, is_seen: &|_, _| true };
+        let tree = WorkTree {
+            has_commit: &|_, _| false,
+            is_seen: &|_, _| true,
+            is_committed: &|_, _| false,
+            is_gone: &|_| true,
+        };
         let reads = |hash| index_objection(b"", &both, Some(hash), &tree);
         assert!(reads(Hash::Sha256).is_some());
         assert_eq!(objection(b"", &index(2, &["0123456789\u{1}\u{6}.git/x"])), None, "the control");
@@ -473,6 +512,7 @@ mod tests {
             all
         };
         assert_eq!(objection(b"", &with(INTENDED)), None);
+        assert!(objection(&plain, &with(INTENDED)).is_some_and(|why| why.contains("remove it")));
         assert!(objection(b"", &with(INTENDED | 1)).is_some_and(|why| why == UNKNOWN));
     }
 

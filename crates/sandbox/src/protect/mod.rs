@@ -24,11 +24,13 @@ mod objects;
 mod plan;
 mod references;
 mod sentry;
+mod staged;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod users;
 
-pub use blob::is_blob;
+pub use blob::{is_blob, is_made_of};
 pub use branches::Branches;
 pub use check::{Slipped, check};
 pub use git::{GitElsewhere, GitProblem, MAX_POINTER, elsewhere, resolve, worktree_of};
@@ -38,7 +40,7 @@ pub use gitdir::{
 };
 pub use hash::Hash;
 pub use hold::Hold;
-pub use index::{WorkTree, index_objection, servers, settled, submodules};
+pub use index::{READ_AS_FILES, SUBMODULE, WorkTree, index_objection, settled};
 pub use led::{Led, documents, led, with_links};
 pub use list::{List, Marked, Protected, Shape, Verdict, is_short, judge, list, steers};
 pub use listed::listed;
@@ -47,3 +49,5 @@ pub use objects::{MAX_UNPACKED, Name, NewObjects, ServerFiles, beside, is_loose}
 pub use plan::{Bind, DOCUMENT, PathStat, ProtectPlan, plan};
 pub use references::{branch_of, branches_of, id_of, merged, references_of};
 pub use sentry::{Sentry, late};
+pub use staged::{Staged, contents_of, servers, staged, submodules};
+pub use stored::{History, ObjectsFolder, StoredObjects, TreeEntry};

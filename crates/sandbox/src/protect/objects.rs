@@ -149,7 +149,7 @@ pub fn is_loose(name: &Name, file: &[u8], left: &mut u64, seen: &mut NewObjects)
 }
 
 /// What an object says of itself that it is, and its contents, if they have the size that it says.
-fn sized(object: &[u8]) -> Option<(&str, &[u8])> {
+pub(super) fn sized(object: &[u8]) -> Option<(&str, &[u8])> {
     let (head, content) = object.split_at_checked(object.iter().position(|byte| *byte == 0)?)?;
     let content = content.get(1..)?;
     let (kind, size) = std::str::from_utf8(head).ok()?.split_once(' ')?;
@@ -316,7 +316,7 @@ fn resolve(format: Hash, packed: Vec<PackObject<'_>>, left: &mut u64, seen: &mut
 }
 
 /// Unpacks a stream, and goes on behind it.
-fn inflate(rest: &mut &[u8], left: &mut u64) -> Option<Vec<u8>> {
+pub(super) fn inflate(rest: &mut &[u8], left: &mut u64) -> Option<Vec<u8>> {
     let most = MAX_OBJECT.min(*left);
     let mut decoder = ZlibDecoder::new(*rest);
     let mut out = Vec::new();
@@ -327,7 +327,7 @@ fn inflate(rest: &mut &[u8], left: &mut u64) -> Option<Vec<u8>> {
 }
 
 /// Makes an object from another one.
-fn patch(base: &[u8], delta: &[u8], left: &mut u64) -> Option<Vec<u8>> {
+pub(super) fn patch(base: &[u8], delta: &[u8], left: &mut u64) -> Option<Vec<u8>> {
     let mut rest = delta;
     let (from, size) = (number(&mut rest)?, number(&mut rest)?);
     if usize::try_from(from).ok()? != base.len() || size > MAX_OBJECT {
@@ -363,7 +363,7 @@ fn field(rest: &mut &[u8], there: u8, bytes: u32) -> Option<usize> {
 }
 
 /// The kind and the size of a packed object.
-fn head(rest: &mut &[u8]) -> Option<(u8, u64)> {
+pub(super) fn head(rest: &mut &[u8]) -> Option<(u8, u64)> {
     let first = byte(rest)?;
     let size = if first & 0x80 == 0 { 0 } else { number(rest)? };
     // The lowest four bits stand in the first byte.
@@ -385,7 +385,7 @@ fn number(rest: &mut &[u8]) -> Option<u64> {
 }
 
 /// How far before it the object lies that one is made from.
-fn distance(rest: &mut &[u8]) -> Option<usize> {
+pub(super) fn distance(rest: &mut &[u8]) -> Option<usize> {
     let mut next = byte(rest)?;
     let mut sum = usize::from(next & 0x7f);
     while next & 0x80 != 0 {
@@ -401,7 +401,7 @@ fn byte(rest: &mut &[u8]) -> Option<u8> {
     Some(*first)
 }
 
-fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+pub(super) fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (part, more) = rest.split_at_checked(length)?;
     *rest = more;
     Some(part)

@@ -12,7 +12,7 @@ use super::record::Recorded;
 use super::trees::bounds;
 use crate::changes::{
     Applied, BLOBS, Conflict, Entry, Guarded, Indices, KeysLeft, Kind, Known, LIES, Manifest, PARTIAL, Request, Store,
-    apply_own, load, read_upper,
+    apply_own, apply_telling, load, read_upper,
 };
 use crate::error::Error;
 use crate::fault::{Fault, show_path};
@@ -29,6 +29,9 @@ const MAX_REF: u64 = 4096;
 /// Why what is left in `objects` did not reach the host.
 const OBJECTS: &str =
     "objects are only added, each looked into, and what git makes from them for speed it makes again on the host";
+
+/// Why something else did not, where nobody says.
+const UNKNOWN: &str = "it is not known to be harmless to git";
 
 /// The layers of one run.
 #[derive(Debug)]
@@ -67,7 +70,8 @@ impl GitLayers {
         let bounds = bounds(plan);
         let own = self.own.as_ref().zip(self.paths.first()).map(|(own, git)| git.join(own));
         let began = self.began.on_files();
-        let known = Known { replaced: self.indices.replaced(root), ..Known::default() };
+        let (replaced, heads) = (self.indices.replaced(root), self.indices.heads());
+        let known = Known { replaced, heads, ..Known::default() };
         let store = Store::begin(&recorded.state, &recorded.id, &self.root, root, began, bounds)?;
         let mut store = store.in_worktree(own).knowing(known);
         // Until all is taken: what the program closed, the top or on the way to git's folder, stands open.
@@ -99,16 +103,19 @@ impl GitLayers {
             [number].into_iter().filter(|_| !paths.is_empty()).chain(keys).collect()
         };
         let request = Request { paths, digest: None, guarded: Guarded::Leave, leaving_links: false };
-        let applied = apply_own(&recorded.state, &recorded.id, &request, protect::list(), jiff::Timestamp::now())?;
+        let now = jiff::Timestamp::now();
+        let (applied, why) = apply_telling(&recorded.state, &recorded.id, &request, protect::list(), now)?;
         Ok(match applied {
             Applied::Done { paths, left: 0, .. } => (notes(&paths), Vec::new()),
             Applied::Done { paths, keys, .. } => {
                 let (rest, _) = load(&recorded.state, &recorded.id)?;
                 let in_part = |entry: &&Entry| keys.iter().any(|left| left.path == entry.path);
-                let left = rest.entries.iter().filter(|entry| !in_part(entry));
+                // The log of a stash goes where that goes.
+                let is_told = |entry: &&Entry| !in_part(entry) && !entry.path.ends_with("logs/refs/stash");
+                let left = rest.entries.iter().filter(is_told);
                 let left: Vec<&PathBuf> = left.map(|entry| &entry.path).collect();
                 let mut told: Vec<Violation> = keys.iter().map(|left| keys_left(run, left)).collect();
-                told.extend(left_told(run, &left));
+                told.extend(left_told(run, &left, why.as_deref()));
                 (notes(&paths), told)
             }
             Applied::Conflicts(conflicts) => {
@@ -116,7 +123,9 @@ impl GitLayers {
                 let Some(first) = changed.first() else {
                     let paths: Vec<&PathBuf> = conflicts.iter().map(|one| &one.path).collect();
                     let whole = [LIES, PARTIAL].into_iter().find(|why| conflicts.iter().any(|one| one.why == **why));
-                    let told = whole.map_or_else(|| left_told(run, &paths), |why| vec![violation(run, &paths, why)]);
+                    let first = conflicts.iter().find(|one| !is_of_objects(&one.path)).map(|first| first.why.as_str());
+                    let told =
+                        whole.map_or_else(|| left_told(run, &paths, first), |why| vec![violation(run, &paths, why)]);
                     return Ok((Vec::new(), told));
                 };
                 let paths: Vec<&PathBuf> = changed.iter().map(|one| &one.path).collect();
@@ -186,12 +195,16 @@ fn keys_left(run: &RunId, left: &KeysLeft) -> Violation {
     Violation { what: format!("{} of {path} did not reach the host; its other keys did", left.keys), ..named }
 }
 
-/// What stays with the run: what `git gc` did inside is told apart from what steers git.
-fn left_told(run: &RunId, left: &[&PathBuf]) -> Vec<Violation> {
-    let of_objects = |path: &PathBuf| protect::split(path).is_some_and(|(_, rest)| rest.starts_with("objects"));
-    let (objects, others): (Vec<&PathBuf>, Vec<&PathBuf>) = left.iter().copied().partition(|path| of_objects(path));
-    let told = [(others, "it is not known to be harmless to git"), (objects, OBJECTS)];
+/// What stays with the run, and why the first of it does: what `git gc` did inside is told apart from what steers git.
+fn left_told(run: &RunId, left: &[&PathBuf], why: Option<&str>) -> Vec<Violation> {
+    let (objects, others): (Vec<&PathBuf>, Vec<&PathBuf>) = left.iter().copied().partition(|path| is_of_objects(path));
+    let why = why.map_or(UNKNOWN, |why| why.strip_prefix("version control: ").unwrap_or(why));
+    let told = [(others, why), (objects, OBJECTS)];
     told.into_iter().filter(|(paths, _)| !paths.is_empty()).map(|(paths, why)| violation(run, &paths, why)).collect()
+}
+
+fn is_of_objects(path: &Path) -> bool {
+    protect::split(path).is_some_and(|(_, rest)| rest.starts_with("objects"))
 }
 
 fn violation(run: &RunId, paths: &[&PathBuf], why: &str) -> Violation {

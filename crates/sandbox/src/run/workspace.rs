@@ -54,7 +54,7 @@ pub(super) struct Layer {
     applied: BTreeMap<PathBuf, Fingerprint>,
     /// Just before the run: what changes on the host afterwards is a conflict.
     began: Moment,
-    /// Of an overlay: the host's indices of git as they were then.
+    /// The host's indices of git as they were then, of an overlay, and where its working trees were.
     indices: Indices,
 }
 
@@ -125,7 +125,7 @@ impl Layer {
         let _rights = rights(Some(&from), owner, host)?;
         self.baseline = Some(copy_in(&from, &self.place, copied(plan))?);
         // What was copied says it.
-        self.indices = Indices::default();
+        self.indices = Indices::of(&from, [Path::new(".git")]).but_files();
         Ok(())
     }
 
@@ -192,7 +192,8 @@ impl Layer {
         // In an overlay our mark is that of a removal. What the run put in its place stays, as a change of the run.
         let covered = if self.baseline.is_none() { self.hidden.iter().cloned().collect() } else { BTreeSet::new() };
         let replaced = self.indices.replaced(&root);
-        let known = Known { applied: self.applied.clone(), replaced, covered, until: until.clone() };
+        let (applied, heads) = (self.applied.clone(), self.indices.heads());
+        let known = Known { applied, replaced, heads, covered, until: until.clone() };
         let (state, run) = (&recorded.state, &recorded.id);
         let mut store = Store::begin(state, run, &self.root, &root, self.began.on_files(), bounds)?.knowing(known);
         let [mut policies, mut hidden] = self.held_before.clone();
@@ -304,7 +305,7 @@ impl Layer {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(errno) => Err(errno),
         };
-        self.indices.forget(path);
+        self.indices.forget(root, path);
         let Some(mut host) = there(root)? else {
             self.applied.remove(path);
             self.baseline.iter_mut().for_each(|baseline| drop(baseline.entries.remove(path)));

@@ -150,7 +150,7 @@ fn folders_of_submodules_are_judged_from_where_they_begin_on_the_host() {
         ".git/modules/lib/own/COMMIT_EDITMSG",
         ".git/modules/lib/own/refs/heads/index",
         ".git/modules/src/logs/COMMIT_EDITMSG",
-        ".git/modules/src/logs/refs/heads/main",
+        ".git/modules/src/logs/refs/heads/other",
     ];
     held.iter().for_each(|name| put(&host.at("upper"), name, "evil"));
     taken.iter().for_each(|name| put(&host.at("upper"), name, COMMIT));

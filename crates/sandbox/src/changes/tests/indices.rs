@@ -18,8 +18,9 @@ fn run_while(meanwhile: &str, known: bool) -> Host {
     assert!(done.0, "{}", done.1);
     assert!(std::fs::read(host.work(".git/index")).unwrap() != before, "{meanwhile}: git wrote it anew");
     let replaced = if known { indices.replaced(&root) } else { BTreeMap::new() };
+    let heads = indices.heads();
     let store = Store::begin(&host.state, &host.run, &host.at("work"), &root, host.started, Bounds::default());
-    let mut store = store.unwrap().knowing(Known { replaced, ..Known::default() });
+    let mut store = store.unwrap().knowing(Known { replaced, heads, ..Known::default() });
     read_upper(&mut store, &Dir::open(&host.at("upper")).unwrap(), &root, Path::new("")).unwrap();
     store.finish(&host.state).unwrap();
     host
@@ -88,7 +89,7 @@ fn those_of_worktrees_and_submodules_are_known_too() {
     // One that we put there ourselves, and one into which somebody wrote before it was replaced.
     let mut indices = Indices::of(&root, [Path::new(".git")]);
     std::fs::write(host.work(all[1]), "DIRC").unwrap();
-    indices.forget(Path::new(all[0]));
+    indices.forget(&root, Path::new(all[0]));
     all.iter().for_each(|path| anew(path));
     let found: Vec<PathBuf> = indices.replaced(&root).into_keys().collect();
     assert_eq!(found, [PathBuf::from(all[2]), all[3].into()]);

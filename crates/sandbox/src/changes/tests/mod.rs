@@ -20,6 +20,7 @@ mod objects;
 mod races;
 mod references;
 mod steering;
+mod together;
 mod worktrees;
 
 use super::*;

@@ -61,7 +61,8 @@ fn a_branch_whose_commit_names_other_servers_stays_with_the_run() {
         [("--object-format=sha1", ""), ("--object-format=sha256", "; git repack -adq; git pack-refs --all")]
     {
         for (name, held) in [(".lfsconfig", true), (".gitmodules", true), ("lfsconfig", false)] {
-            let commit = "t=$(printf '100644 blob %s\\t%s\\n' $b NAME | git mktree); git update-ref HEAD $(git commit-tree -m x -p HEAD $t)";
+            let commit = "t=$(printf '100644 blob %s\\t%s\\n' $b NAME | git mktree); git update-ref HEAD $(git commit-tree -m x -p HEAD $t); \
+                          git reset -q --hard";
             let commit = commit.replace("NAME", name);
             let script = format!("b=$(echo x | git hash-object -w --stdin); {commit}{pack}");
             let host = repository(options, &script);

@@ -78,9 +78,15 @@ fn an_index_of_a_worktree_has_what_is_there() {
         assert_eq!(held, ["worktrees/w/index"], "{path}");
     }
     assert_eq!(held_after(begun, &entry("echo x > w/b; git hash-object -w w/b", "b")), [""; 0]);
-    // A branch waits for it, as for the repository's own.
-    let script = format!("{COMMIT} {}", entry("echo x | git hash-object -w --stdin", "b"));
-    assert!(held_after(begun, &script).contains(&"refs/heads/main".to_owned()));
+    // Its branch waits for it, and no other.
+    let script =
+        format!("{COMMIT} git update-ref refs/heads/W HEAD; {}", entry("echo x | git hash-object -w --stdin", "b"));
+    assert_eq!(held_after(begun, &script), ["refs/heads/W", "worktrees/w/index"]);
+    assert_eq!(
+        held_after(begun, &format!("{COMMIT} git update-ref refs/heads/W HEAD")),
+        ["refs/heads/W"],
+        "its index stays"
+    );
     // Where nothing is, nothing is compared.
     let script = "echo x > n; b=$(git hash-object -w n); GIT_INDEX_FILE=$PWD/.git/worktrees/gone/index git update-index --add \
                   --cacheinfo 100644,$b,n";

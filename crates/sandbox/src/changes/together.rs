@@ -1,0 +1,310 @@
+//! What of one working tree of git's is taken together or not at all: `HEAD`, the branches that it is on, before and after, and the index.
+//! Of a part of them the next commit on the host would take back what the rest brought, or what was there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use policy::json::hex;
+use rustix::io::Errno;
+
+use super::guarded::{Guarding, MAX_JUDGED, in_git};
+use super::manifest::{Change, Entry};
+use super::references::References;
+use super::worktrees::{Tree, is_elsewhere};
+use crate::protect::{self, History, SUBMODULE, Staged, Verdict};
+use crate::state::{Cross, Dir};
+
+/// `HEAD` is no larger, nor another reference.
+const MAX_HEAD: u64 = 4096;
+const NOWHERE: &str =
+    "`HEAD` would be on a branch that is not there: the next commit would begin without all that was before";
+const UNREAD: &str = "`HEAD`, the commit that it comes to or the index cannot be read here: nobody can say what the next commit would take back";
+/// What says that a merge, cherry-pick or revert was begun.
+const BEGUN: [&str; 3] = ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"];
+/// What belongs to it.
+const BESIDE_BEGUN: [&str; 2] = ["MERGE_MODE", "MERGE_MSG"];
+const GIVEN_UP: &str = "version control: a merge, cherry-pick or revert that was begun on the host would be given up: the next commit would be an ordinary one, \
+                        with all its changes";
+/// Why nothing of a working tree is taken now.
+const ELSEWHERE: &str = "the host is on another branch or commit than when the run began";
+
+/// One working tree: the one around a repository, a linked one or a submodule's.
+pub(super) struct Checkout<'a> {
+    /// git's folder with the branches.
+    folder: &'a Path,
+    /// git's folder with `HEAD` and the index.
+    own: PathBuf,
+    /// What is taken together.
+    paths: BTreeSet<PathBuf>,
+    /// Whether `packed-refs` comes to say where one of its branches is.
+    is_listed: bool,
+    /// The commit that it is on.
+    was: Option<Vec<u8>>,
+    /// The commit that it comes to.
+    is: Option<Vec<u8>>,
+    /// Where it comes to another: what is staged then; `None` where nobody can say.
+    staged: Option<BTreeMap<Vec<u8>, Staged>>,
+    /// Whether somebody on the host went elsewhere since the run began.
+    is_elsewhere: bool,
+    /// Why none of it is taken.
+    why: Option<String>,
+}
+
+impl Checkout<'_> {
+    fn has(&self, path: &Path) -> bool {
+        self.paths.contains(path)
+    }
+
+    fn index(&self) -> PathBuf {
+        self.own.join("index")
+    }
+
+    fn is_moved(&self) -> bool {
+        self.was != self.is
+    }
+}
+
+impl<'a> Guarding<'a> {
+    /// Finds the working trees of which something changed, and what of them is held.
+    pub(super) fn bring_together(&mut self) {
+        let Some(host) = self.host else { return };
+        let mut found = Vec::new();
+        for (folder, refs) in &self.references {
+            let linked = folder.join("worktrees");
+            let names = host.enter(&linked, Cross::No).and_then(|linked| linked.names()).unwrap_or_default();
+            let others = names.into_iter().map(|name| linked.join(name));
+            let others = others.filter(|own| !is_elsewhere(self.manifest, host, own));
+            let is_around = self.manifest.worktree.as_ref().is_some_and(|own| own.0.parent() == Some(linked.as_path()));
+            let main = Some(folder.to_path_buf()).filter(|_| !is_around);
+            found.extend(others.chain(main).filter_map(|own| self.checkout((host, *folder, refs), own)));
+        }
+        self.without_list.extend(found.iter().filter(|one| one.why.is_some()).map(|one| one.folder));
+        self.checkouts = found;
+        // What holds one may hold the list of references, and with that another one.
+        loop {
+            let open = self.checkouts.iter().enumerate().filter(|(_, checkout)| checkout.why.is_none());
+            let found: Vec<(usize, String)> = open.filter_map(|(at, one)| Some((at, self.apart(one)?))).collect();
+            if found.is_empty() {
+                return;
+            }
+            for (at, why) in found {
+                if let Some(checkout) = self.checkouts.get_mut(at) {
+                    checkout.why = Some(why);
+                    self.without_list.extend(Some(checkout.folder).filter(|_| checkout.is_listed));
+                }
+            }
+        }
+    }
+
+    fn checkout(&self, (host, folder, refs): (&Dir, &'a Path, &References), own: PathBuf) -> Option<Checkout<'a>> {
+        let head = own.join("HEAD");
+        let before = match host.read(&head, MAX_HEAD) {
+            Ok(before) => before,
+            Err(Errno::NOENT) => return None,
+            // Such as a link, as git once made it.
+            Err(_other) => return Some(self.unread(folder, own)),
+        };
+        let after = self.changed.get(head.as_path()).and_then(|entry| self.contents(entry)).map(|(_, now)| now);
+        let noted = self.manifest.heads.iter().find(|noted| noted.own == own);
+        let then = noted.and_then(|noted| policy::json::unhex(&noted.head));
+        let heads = [Some(&before), after.as_ref(), then.as_ref()];
+        let names = heads.into_iter().flatten().filter_map(|head| protect::branch_of(head));
+        let branches: BTreeSet<String> = names.map(|name| format!("refs/heads/{name}")).collect();
+        let after = after.as_ref().unwrap_or(&before);
+        let commit_of = |head: &[u8], of: &dyn Fn(&str) -> Option<Vec<u8>>| match protect::branch_of(head) {
+            Some(name) => of(&name),
+            None => protect::id_of(head),
+        };
+        let was = commit_of(&before, &|name| refs.tips.get(name).cloned());
+        let is = commit_of(after, &|name| self.after((host, folder, refs), &format!("refs/heads/{name}")).0);
+        let is_listed = branches.iter().any(|name| self.after((host, folder, refs), name).1);
+        let begun = BEGUN.map(|name| own.join(name));
+        let list = is_listed.then(|| folder.join("packed-refs"));
+        let moving: BTreeSet<PathBuf> = branches.iter().map(|name| folder.join(name)).chain(list).collect();
+        let is_there = |path: &PathBuf| self.entry_at(path).is_some();
+        let [is_head, is_branch] = [is_there(&head), moving.iter().any(is_there)];
+        let [is_index, is_ended] = [is_there(&own.join("index")), begun.iter().any(is_there)];
+        if !(is_head || is_branch || is_index || is_ended) {
+            return None;
+        }
+        // What is as the run left it came by an `apply` that was ended half-way.
+        let is_elsewhere = noted.is_some_and(|noted| {
+            let is_other_commit = noted.commit != was.as_deref().map(hex);
+            let is_put = (is_head || is_branch) && was == is;
+            hex(&before) != noted.head && !(is_head && before == *after) || is_other_commit && !is_put
+        });
+        let paths = moving.into_iter().chain(begun).chain([head, own.join("index")]).collect();
+        let mut checkout = Checkout { folder, own, paths, is_listed, was, is, staged: None, is_elsewhere, why: None };
+        if checkout.is.is_some() && (checkout.is_moved() || is_ended) {
+            checkout.staged = self.staged(host, &checkout);
+        }
+        Some(checkout)
+    }
+
+    /// A working tree of which nobody can say where it is: each branch may be the one.
+    fn unread(&self, folder: &'a Path, own: PathBuf) -> Checkout<'a> {
+        let of_it = self.manifest.entries.iter().map(|entry| entry.path.clone());
+        let of_it = of_it.filter(|path| path.starts_with(folder.join("refs")) || path.ends_with("packed-refs"));
+        let paths = of_it.chain(["HEAD", "index"].map(|name| own.join(name))).collect();
+        let why = Some(format!("version control: {UNREAD}"));
+        let (was, is, staged) = (None, None, None);
+        Checkout { folder, own, paths, is_listed: true, was, is, staged, is_elsewhere: false, why }
+    }
+
+    /// What a branch becomes, and whether a new `packed-refs` says it.
+    fn after(&self, (host, folder, refs): (&Dir, &Path, &References), name: &str) -> (Option<Vec<u8>>, bool) {
+        let path = folder.join(name);
+        if let Some(entry) = self.changed.get(path.as_path()) {
+            return (self.contents(entry).and_then(|(_, now)| protect::id_of(&now)), false);
+        }
+        let there = host.read(&path, MAX_HEAD).ok().filter(|_| self.removed_at(&path).is_none());
+        match there {
+            Some(text) => (protect::id_of(&text), false),
+            None => {
+                let is_new = self.changed.contains_key(folder.join("packed-refs").as_path());
+                (refs.list.get(name.as_bytes()).cloned().flatten(), is_new)
+            }
+        }
+    }
+
+    /// What is staged when a working tree comes to another commit.
+    fn staged(&self, host: &Dir, checkout: &Checkout<'_>) -> Option<BTreeMap<Vec<u8>, Staged>> {
+        let (index, stored) = (checkout.index(), self.objects.get(checkout.folder)?);
+        let now = match self.changed.get(index.as_path()) {
+            Some(entry) => self.contents(entry)?.1,
+            None => index_of(host, &index)?,
+        };
+        if now.is_empty() {
+            // None was there, and none is made: there is no working tree, or nothing is checked out in it.
+            return Some(BTreeMap::new());
+        }
+        protect::staged(&now, Some(&stored.tree_of(checkout.is.as_deref()?)?), stored)
+    }
+
+    /// Why nothing of a working tree is taken: a part is held, or its commit and its index do not fit.
+    fn apart(&self, checkout: &Checkout<'_>) -> Option<String> {
+        let mut of_it = checkout.paths.iter().filter_map(|path| self.entry_at(path));
+        let held = of_it.find_map(|entry| self.why(entry));
+        let unfit = || {
+            let why = match (&checkout.was, &checkout.is) {
+                (None, None) => return None,
+                (Some(_), None) => NOWHERE.to_owned(),
+                (_, Some(_)) if !checkout.is_moved() => return None,
+                (_, Some(_)) => self.unfit(checkout)?,
+            };
+            Some(format!("version control: {why}"))
+        };
+        held.or_else(unfit)
+    }
+
+    /// A path that the index has otherwise than the commit that `HEAD` comes to: neither did the host have it staged, nor does the run.
+    fn unfit(&self, checkout: &Checkout<'_>) -> Option<String> {
+        let Some(staged) = &checkout.staged else { return Some(UNREAD.to_owned()) };
+        if staged.is_empty() {
+            return None;
+        }
+        let known = || {
+            let (host, stored) = (self.host?, self.objects.get(checkout.folder)?);
+            let index = index_of(host, &checkout.index())?;
+            let tree = match &checkout.was {
+                Some(was) => Some(stored.tree_of(was)?),
+                None => None,
+            };
+            let before = protect::staged(&index, tree.as_deref(), stored)?;
+            Some((before, protect::contents_of(&index, stored.hash())?, stored.hash()))
+        };
+        let Some((before, hosts, hash)) = known() else { return Some(UNREAD.to_owned()) };
+        let tree = self.tree_of(&checkout.index());
+        let is_by_run = |path: &[u8], index: Option<&protect::TreeEntry>| {
+            let (host, name) = (hosts.get(path), Path::new(OsStr::from_bytes(path)));
+            host != index
+                && match index {
+                    Some((SUBMODULE, id)) => self.has_commit((checkout.folder, tree.as_ref()), name, id),
+                    Some((_, id)) => self.is_seen(tree.as_ref(), name, (Some(hash), Some(id.as_slice()))),
+                    None => self.is_gone(tree.as_ref(), name),
+                }
+        };
+        let mut other = staged.iter().filter(|(path, is)| before.get(*path) != Some(*is));
+        let other = other.find(|(path, is)| !is_by_run(path, is.index.as_ref()));
+        other.map(|(path, _)| {
+            format!(
+                "the index has {} otherwise than the commit that `HEAD` comes to: the next commit would take that back",
+                crate::fault::show_bytes(path)
+            )
+        })
+    }
+
+    /// Why what says that somebody began a merge and the like does not go: neither has the commit what was merged, nor is the index as if
+    /// nothing had been.
+    pub(super) fn gives_up(&self, entry: &Entry) -> Option<String> {
+        let mut names = BEGUN.iter().chain(&BESIDE_BEGUN);
+        if entry.change != Change::Removed || !names.any(|name| entry.path.ends_with(name)) {
+            return None;
+        }
+        in_git(&self.repositories, &entry.path)?;
+        let (own, host) = (entry.path.parent()?, self.host?);
+        let checkout = self.checkouts.iter().find(|checkout| checkout.own == own);
+        let is_ended = |checkout: &Checkout<'_>| {
+            if !checkout.is_moved() {
+                return Some(checkout.staged.as_ref()?.is_empty());
+            }
+            if !entry.path.ends_with("MERGE_HEAD") {
+                return Some(true);
+            }
+            let begun = host.read(&entry.path, MAX_HEAD).ok()?;
+            let mut history = History::default();
+            history.walk(self.objects.get(checkout.folder)?, checkout.is.clone());
+            let mut merged = begun.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            Some(merged.all(|line| protect::id_of(line).is_some_and(|id| history.has(&id))))
+        };
+        (!checkout.and_then(is_ended).unwrap_or(false)).then(|| GIVEN_UP.to_owned())
+    }
+
+    /// Why what git remembers of a stash does not go without it, nor the stash without that.
+    pub(super) fn with_stash(&self, entry: &Entry) -> Option<String> {
+        let folder = entry.path.ancestors().nth(3).filter(|_| entry.path.ends_with("logs/refs/stash"))?;
+        self.alone(self.entry_at(&folder.join("refs").join("stash"))?)
+    }
+
+    /// Why an entry is held because of what belongs to it.
+    pub(super) fn with_others(&self, entry: &Entry) -> Option<String> {
+        self.checkouts.iter().filter(|checkout| checkout.has(&entry.path)).find_map(|checkout| checkout.why.clone())
+    }
+
+    /// Why an entry is a conflict though it is as it was itself.
+    pub(super) fn is_elsewhere(&self, entry: &Entry) -> Option<&'static str> {
+        let mut of_it = self.checkouts.iter().filter(|checkout| checkout.has(&entry.path));
+        of_it.any(|checkout| checkout.is_elsewhere).then_some(ELSEWHERE)
+    }
+
+    /// Whether an index has at a path what the commit has to which its working tree comes by the run; and, of a file that is there in
+    /// it, whether the file may be there unseen.
+    pub(super) fn is_committed(&self, (index, tree): (&Path, Option<&Tree>), path: &Path, is_there: bool) -> bool {
+        let of_it = self.checkouts.iter().find(|checkout| index.parent() == Some(checkout.own.as_path()));
+        let Some(checkout) = of_it else { return false };
+        let staged = checkout.staged.as_ref().filter(|_| checkout.is_moved());
+        if staged.is_none_or(|staged| staged.contains_key(path.as_os_str().as_bytes())) {
+            return false;
+        }
+        let Some(place) = tree.map(|tree| tree.at(path)) else { return false };
+        let place = place.as_deref().unwrap_or(path);
+        // git reads attributes from the index where the file is not there; and control files are written out by the next checkout.
+        let is_read = || {
+            path.file_name().is_some_and(|name| name == ".gitattributes")
+                || protect::judge(self.list, place, protect::NodeChange::NewFile) != Verdict::Free
+                || self.steers(place)
+        };
+        !self.hides(place) && !(is_there && is_read())
+    }
+}
+
+/// `b""` where there is none.
+fn index_of(host: &Dir, path: &Path) -> Option<Vec<u8>> {
+    match host.read(path, MAX_JUDGED) {
+        Ok(index) => Some(index),
+        Err(Errno::NOENT) => Some(Vec::new()),
+        Err(_other) => None,
+    }
+}

@@ -7,8 +7,10 @@ use super::hash::Hash;
 use super::index::{Entry, READ_AS_FILES, SUBMODULE, entries};
 use super::stored::{FOLDER, StoredObjects, TreeEntry};
 
-/// So many paths are told.
+/// A longer index is not compared, and so many paths are told.
 const MAX_STAGED: usize = 1 << 20;
+/// So many trees are read: one that has others again and again would have no end.
+const MAX_TREES: usize = 1 << 16;
 /// Deeper folders are not looked into.
 const MAX_FOLDERS: usize = 512;
 
@@ -26,8 +28,11 @@ pub struct Staged {
 #[must_use]
 pub fn staged(index: &[u8], tree: Option<&[u8]>, stored: &StoredObjects<'_>) -> Option<BTreeMap<Vec<u8>, Staged>> {
     let entries: Vec<(Vec<u8>, TreeEntry)> = contents_of(index, stored.hash())?.into_iter().collect();
+    if entries.len() > MAX_STAGED {
+        return None;
+    }
     let folder = IndexFolder::of(&entries, 0, MAX_FOLDERS, stored.hash())?;
-    let mut comparing = Comparing { stored, found: BTreeMap::new() };
+    let mut comparing = Comparing { stored, left: MAX_TREES, found: BTreeMap::new() };
     comparing.compare(Some(&folder), tree, (&[], MAX_FOLDERS))?;
     Some(comparing.found)
 }
@@ -106,6 +111,8 @@ impl IndexFolder {
 
 struct Comparing<'a> {
     stored: &'a StoredObjects<'a>,
+    /// Trees that may still be read.
+    left: usize,
     found: BTreeMap<Vec<u8>, Staged>,
 }
 
@@ -116,7 +123,10 @@ impl Comparing<'_> {
         }
         let left = left.checked_sub(1)?;
         let mut there = match tree {
-            Some(tree) => self.stored.tree(tree)?,
+            Some(tree) => {
+                self.left = self.left.checked_sub(1)?;
+                self.stored.tree(tree)?
+            }
             None => BTreeMap::new(),
         };
         let below = |name: &[u8]| if at.is_empty() { name.to_vec() } else { [at, b"/", name].concat() };

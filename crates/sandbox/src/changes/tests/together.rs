@@ -306,6 +306,15 @@ fn a_fetched_commit_says_of_no_other_server() {
     assert_eq!(held_after(&dangling, "git branch x t"), ["refs/heads/x"], "no branch has it");
 }
 
+/// A tree that has another one ten times, and that another one ten times, and so on.
+#[test]
+fn a_tree_without_an_end_is_held_in_time() {
+    let bomb = "t=$(git mktree < /dev/null); for n in 1 2 3 4 5 6 7 8 9; do \
+                t=$(for m in 0 1 2 3 4 5 6 7 8 9; do printf '040000 tree %s\\t%s\\n' $t $m; done | git mktree); done; \
+                git update-ref refs/heads/main $(git commit-tree -m x -p HEAD $t)";
+    assert_eq!(held_after(BEGUN, bomb), ["refs/heads/main"]);
+}
+
 #[test]
 fn what_a_repository_borrows_is_read_as_well() {
     let borrowed = format!(

@@ -1,15 +1,18 @@
-//! Access lists (POSIX ACLs). Of a run's none is taken. A file of the host's keeps the one that it has, whose mode speaks of no group
-//! but of the most that the list gives; what is new has what its folder says of new things; and none comes by way of the folder in
-//! which things are staged.
+//! Access lists (POSIX ACLs), extended attributes and groups. Of a run's none is taken. A file of the host's keeps the list that it has,
+//! whose mode speaks of no group but of the most that the list gives, and its attributes; what is new has what its folder says of new
+//! things, its group too where that has a set-group-id bit; and none comes by way of the folder in which things are staged.
 
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use rustix::fs::{Mode, XattrFlags, fgetxattr, fgetxattr_query, fremovexattr, fsetxattr, lgetxattr, lgetxattr_query};
+use rustix::fs::{
+    Gid, Mode, XattrFlags, fgetxattr, fgetxattr_query, fremovexattr, fsetxattr, lgetxattr, lgetxattr_query, llistxattr,
+    llistxattr_query,
+};
 use rustix::io::{Errno, Result as KernelResult};
 
 use super::exchange::parent;
-use super::manifest::{Change, Entry};
+use super::manifest::{Change, Entry, Kind};
 use crate::state::{Cross, Dir, own_link};
 
 /// Of a file or folder.
@@ -73,6 +76,63 @@ impl AccessList {
         }
         self.put(folder, mode)
     }
+}
+
+/// The mode bit by which a folder gives its group on.
+pub(super) const SET_GROUP: u32 = 0o2000;
+/// Attributes of the host's files that stay: what people and programs noted, and the label of the file.
+const USERS: &[u8] = b"user.";
+const LABEL: &[u8] = b"security.selinux";
+
+/// Attributes of what an entry changes on the host, by name.
+pub(super) struct Attributes(Vec<(Vec<u8>, Vec<u8>)>);
+
+impl Attributes {
+    pub(super) fn of(root: &Dir, entry: &Entry) -> KernelResult<Self> {
+        let none = Self(Vec::new());
+        if entry.change != Change::Modified {
+            return Ok(none);
+        }
+        let Ok((dir, name)) = parent(root, &entry.path) else { return Ok(none) };
+        let path = Path::new(&own_link(&dir)).join(name);
+        let names = there(llistxattr_query(path.as_path()), |names| llistxattr(path.as_path(), names))?;
+        let names = names.unwrap_or_default();
+        let names = names.split(|byte| *byte == 0).filter(|name| name.starts_with(USERS) || *name == LABEL);
+        let read = |name: &[u8]| {
+            let value = there(lgetxattr_query(path.as_path(), name), |value| lgetxattr(path.as_path(), name, value))?;
+            Ok((name.to_vec(), value.unwrap_or_default()))
+        };
+        names.map(read).collect::<KernelResult<_>>().map(Self)
+    }
+
+    pub(super) fn put(&self, file: impl AsFd) -> KernelResult<()> {
+        for (name, value) in &self.0 {
+            match fsetxattr(&file, name.as_slice(), value, XattrFlags::empty()) {
+                // Labels are the system's to give.
+                Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) if name.as_slice() == LABEL => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Who owns a file that an entry changes, if it is somebody else than the owner of the workspace and the caller: exchanged, it would be
+/// another's. Root keeps owners, but in somebody's tree.
+pub(super) fn of_another(root: &Dir, entry: &Entry) -> KernelResult<Option<u32>> {
+    let Ok((dir, name)) = parent(root, &entry.path) else { return Ok(None) };
+    let is_put = entry.change == Change::Modified && entry.kind != Kind::Dir;
+    let Some(stat) = dir.stat(&name)?.filter(|_| is_put) else { return Ok(None) };
+    let (owner, caller) = (rustix::fs::fstat(root)?.st_uid, rustix::process::geteuid().as_raw());
+    let is_kept = caller == 0 && owner == 0;
+    Ok((!is_kept && ![owner, caller].contains(&stat.st_uid)).then_some(stat.st_uid))
+}
+
+/// The group of what is new at a path, where the folder on the host that it is made in gives its own on.
+pub(super) fn given_group(root: &Dir, path: &Path) -> KernelResult<Option<Gid>> {
+    let above = path.ancestors().skip(1).find_map(|above| root.enter(above, Cross::No).ok());
+    let Some(stat) = above.map(rustix::fs::fstat).transpose()? else { return Ok(None) };
+    Ok((stat.st_mode & SET_GROUP != 0).then(|| Gid::from_raw(stat.st_gid)))
 }
 
 /// A list, if there is one.

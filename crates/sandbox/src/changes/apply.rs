@@ -11,6 +11,7 @@ use rustix::io::{Errno, Result as KernelResult};
 use serde::Serialize;
 
 use super::ChangesError;
+use super::access::of_another;
 use super::exchange::{ExchangeError, Work, parent};
 use super::guarded::Guarding;
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, HASHED, Kind, Manifest, Refused, listed, load};
@@ -56,7 +57,7 @@ pub struct Conflict {
     /// Relative to the workspace.
     #[serde(with = "path_text")]
     pub path: PathBuf,
-    /// `changed`, `exists`, `missing`, `touched`, `protected`, `link-leaves`, `not-empty`, `folder`, `not-carried`, `locked`.
+    /// `changed`, `exists`, `missing`, `touched`, `protected`, `link-leaves`, `not-empty`, `folder`, `not-carried`, `locked`, `owner`.
     pub id: &'static str,
     /// Why.
     pub why: String,
@@ -196,13 +197,14 @@ fn compared<'a>(
         chosen.iter().filter(|e| e.change == Change::Removed).map(|e| e.path.as_path()).collect();
     for entry in chosen.iter().filter(|entry| !is_listed_so(root, entry, guarding.blobs)) {
         let conflict = |id, why| Conflict { path: entry.path.clone(), id, why };
-        match standing(root, entry, &removed) {
-            Ok(ApplyState::Ready) => match guarding.is_elsewhere(entry) {
+        match standing(root, entry, &removed).and_then(|stands| Ok((stands, of_another(root, entry)?))) {
+            Ok((ApplyState::Ready, Some(owner))) => conflicts.push(Conflict::owner(entry, owner)),
+            Ok((ApplyState::Ready, None)) => match guarding.is_elsewhere(entry) {
                 None => todo.push(*entry),
                 Some(why) => conflicts.push(conflict("changed", why.to_owned())),
             },
-            Ok(ApplyState::Done) => {}
-            Ok(ApplyState::Conflict(id, why)) => conflicts.push(conflict(id, why)),
+            Ok((ApplyState::Done, _)) => {}
+            Ok((ApplyState::Conflict(id, why), _)) => conflicts.push(conflict(id, why)),
             Err(errno) => {
                 return Err(ChangesError::Read { path: guarding.manifest.workspace.join(&entry.path), errno });
             }
@@ -235,6 +237,12 @@ fn open_root(manifest: &Manifest) -> Result<Dir, ChangesError> {
 }
 
 impl Conflict {
+    fn owner(entry: &Entry, owner: u32) -> Self {
+        let why =
+            format!("it belongs to somebody else (user {owner}), and would become another's: write into it yourself");
+        Self { path: entry.path.clone(), id: "owner", why }
+    }
+
     fn not_carried(refused: &Refused) -> Self {
         Self { path: refused.path.clone(), id: "not-carried", why: refused.why.clone() }
     }

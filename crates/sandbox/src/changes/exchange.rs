@@ -16,14 +16,14 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::{Errno, Result as KernelResult};
 
 use super::ChangesError;
-use super::access::AccessList;
+use super::access::{AccessList, Attributes, SET_GROUP, given_group};
 use super::apply::Conflict;
 use super::interrupted::UnderWay;
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, target_bytes};
 use super::store::stream;
 use super::turns::in_turn;
 use crate::protect::split;
-use crate::state::{Cross, Dir, Journal, Resource, RunId, State, rights_of};
+use crate::state::{Cross, Dir, Journal, Resource, RunId, State, own_link, rights_of};
 
 pub(super) fn parent(root: &Dir, path: &Path) -> KernelResult<(Dir, OsString)> {
     let name = path.file_name().ok_or(Errno::INVAL)?.to_owned();
@@ -51,6 +51,8 @@ enum Undo {
     MakeDir(PathBuf, u32),
     /// A folder's mode.
     Mode(PathBuf, u32),
+    /// A file's.
+    FileMode(PathBuf, u32),
 }
 
 /// A file of the host's (device, inode), what it will hold, and its mode.
@@ -111,6 +113,7 @@ impl<'a> Work<'a> {
         for (at, entry) in todo.iter().enumerate() {
             let made = match (entry.change, entry.kind) {
                 (Change::Removed, _) | (_, Kind::Dir | Kind::Special) => Ok(()),
+                (Change::Modified, Kind::File) if is_of_mode_alone(entry) => Ok(()),
                 (Change::Added | Change::Modified, Kind::Symlink) => self.stage_link(entry, at),
                 (Change::Added | Change::Modified, Kind::File) => self.stage_name(&mut names, entry, at),
             };
@@ -160,7 +163,7 @@ impl<'a> Work<'a> {
             return Ok(());
         }
         // A link has no descriptor to change its owner on; here the staging folder is the caller's alone.
-        let (uid, gid) = self.belonged(entry)?.unwrap_or(self.owner);
+        let (uid, gid) = self.belongs(entry)?;
         may_keep(rustix::fs::chownat(&self.staging, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW))
     }
 
@@ -175,31 +178,27 @@ impl<'a> Work<'a> {
             Some((found, _)) if found == sum => {}
             Some(_) | None => return Err(Errno::BADMSG),
         }
-        let belonged = self.belonged(entry)?;
+        let (uid, gid) = self.belongs(entry)?;
         let theirs = rights.is_some();
         drop(rights);
-        match belonged {
-            // A file of the owner's keeps the group that the owner gave it, and nothing becomes somebody else's.
-            Some((uid, gid)) if theirs && uid == self.owner.0 => rustix::fs::fchown(&file, None, Some(gid))?,
-            Some(_) | None if theirs => {}
-            other => {
-                let (uid, gid) = other.unwrap_or(self.owner);
-                may_keep(rustix::fs::fchown(&file, Some(uid), Some(gid)))?;
-            }
-        }
+        // In somebody's tree nothing becomes another's, and it has the group that its owner, or the folder, gave it.
+        let keeps = !theirs || uid == self.owner.0;
+        may_keep(rustix::fs::fchown(&file, (!theirs).then_some(uid), keeps.then_some(gid)))?;
+        Attributes::of(self.root, entry)?.put(&file)?;
         rustix::fs::fchmod(&file, AccessList::of(self.root, entry)?.put(&file, entry.mode)?)?;
         rustix::fs::fsync(&file)
     }
 
     /// New files belong to the owner of the workspace, changed ones to whom they belonged.
-    fn belonged(&self, entry: &Entry) -> KernelResult<Option<(Uid, Gid)>> {
+    fn belongs(&self, entry: &Entry) -> KernelResult<(Uid, Gid)> {
+        let (uid, gid) = self.owner;
         if entry.change == Change::Modified
             && let Ok((dir, base)) = parent(self.root, &entry.path)
             && let Some(stat) = dir.stat(&base)?
         {
-            return Ok(Some((Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid))));
+            return Ok((Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
         }
-        Ok(None)
+        Ok((uid, given_group(self.root, &entry.path)?.unwrap_or(gid)))
     }
 
     pub(super) fn commit(&mut self, todo: &[&Entry]) -> Result<(), ExchangeError> {
@@ -209,6 +208,7 @@ impl<'a> Work<'a> {
             match (entry.change, entry.kind) {
                 (Change::Removed, _) => self.remove(entry)?,
                 (_, Kind::Dir) => self.folder(entry)?,
+                (_, Kind::File) if is_of_mode_alone(entry) => self.mode(entry)?,
                 (_, Kind::File | Kind::Symlink) => self.put(entry, &at.to_string())?,
                 (_, Kind::Special) => return Err(self.failed(&entry.path, Errno::INVAL)),
             }
@@ -244,9 +244,7 @@ impl<'a> Work<'a> {
         if entry.change == Change::Added {
             // It is given away where nobody can put another in its place, and only then put there.
             let staged = self.fresh();
-            let list = AccessList::of(self.root, entry);
-            list.and_then(|list| self.fresh_folder(&staged, mode, &list))
-                .map_err(|errno| self.failed(&entry.path, errno))?;
+            self.fresh_folder(&staged, mode, entry).map_err(|errno| self.failed(&entry.path, errno))?;
             self.place(entry, &staged, RenameFlags::NOREPLACE)?;
             self.undo.push(Undo::RemoveDir(entry.path.clone()));
             return Ok(());
@@ -258,13 +256,35 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
+    /// The file stays the one that it is, with all that is noted of it.
+    fn mode(&mut self, entry: &Entry) -> Result<(), ExchangeError> {
+        let (dir, name) = self.parent(entry)?;
+        let failed = |errno| self.failed(&entry.path, errno);
+        let file = dir.open_file(&name, OFlags::PATH, Mode::empty()).map_err(failed)?;
+        let (stat, found) = (rustix::fs::fstat(&file).map_err(failed)?, Fingerprint::of(&dir, &name).map_err(failed)?);
+        let is_it = |(now, base): (Fingerprint, &Fingerprint)| now.inode == stat.st_ino && base.is_same(&now);
+        if !found.zip(entry.base.as_ref()).is_some_and(is_it) {
+            return Err(conflict(entry, "changed", "it was changed on the host just now"));
+        }
+        rustix::fs::chmod(own_link(&file), Mode::from_raw_mode(entry.mode & 0o777)).map_err(failed)?;
+        self.undo.push(Undo::FileMode(entry.path.clone(), stat.st_mode & 0o7777));
+        Ok(())
+    }
+
     /// A folder of the workspace's owner, in our own.
-    fn fresh_folder(&self, name: &str, mode: u32, list: &AccessList) -> KernelResult<()> {
+    fn fresh_folder(&self, name: &str, mode: u32, entry: &Entry) -> KernelResult<()> {
+        let (list, given) = (AccessList::of(self.root, entry)?, given_group(self.root, &entry.path)?);
         self.staging.make(name, Mode::RWXU)?;
         let made = self.staging.enter(name, Cross::No)?;
         // In a foreign workspace it was made with the owner's ids, and this changes nothing.
         may_keep(rustix::fs::fchown(&made, Some(self.owner.0), Some(self.owner.1)))?;
-        rustix::fs::fchmod(&made, list.put_on_folder(&made, mode)?)
+        let mut mode = list.put_on_folder(&made, mode)?;
+        if let Some(group) = given {
+            // Whoever is not in the group can give nothing to it.
+            let is_given = rustix::fs::fchown(&made, None, Some(group)).is_ok();
+            mode |= Mode::from_raw_mode(if is_given { SET_GROUP } else { 0 });
+        }
+        rustix::fs::fchmod(&made, mode)
     }
 
     /// Puts what is staged where it belongs.
@@ -372,6 +392,10 @@ impl<'a> Work<'a> {
                 rustix::fs::mkdirat(&dir, Path::new(&name), Mode::RWXU)?;
                 rustix::fs::fchmod(dir.enter(&name, Cross::No)?, Mode::from_raw_mode(*mode))
             }
+            Undo::FileMode(path, mode) => {
+                let (dir, name) = parent(self.root, path)?;
+                dir.set_mode(&name, Mode::from_raw_mode(*mode))
+            }
             Undo::Mode(path, mode) => {
                 let (dir, name) = parent(self.root, path)?;
                 rustix::fs::fchmod(dir.enter(&name, Cross::No)?, Mode::from_raw_mode(*mode))
@@ -387,6 +411,14 @@ impl<'a> Work<'a> {
     fn failed(&self, path: &Path, errno: Errno) -> ExchangeError {
         ExchangeError::Failed(ChangesError::Write { path: self.workspace.join(path), errno })
     }
+}
+
+/// Whether nothing but the mode of a file is another. One with other names is taken apart from them, as ever.
+fn is_of_mode_alone(entry: &Entry) -> bool {
+    let same = |base: &Fingerprint| {
+        base.kind == Kind::File && !base.has_other_names && base.sha256.is_some() && base.sha256 == entry.sha256
+    };
+    entry.change == Change::Modified && entry.kind == Kind::File && entry.base.as_ref().is_some_and(same)
 }
 
 /// Where the staging folder stands: in a folder of git's that stays, else at the top.

@@ -12,7 +12,7 @@ use super::{answered, home, stopped, wait_for};
 use crate::ui::Failure;
 
 /// What a conflict can be; another word is of a supervisor that is newer than we are.
-const CONFLICTS: [&str; 10] = [
+const CONFLICTS: [&str; 11] = [
     "changed",
     "exists",
     "missing",
@@ -23,6 +23,7 @@ const CONFLICTS: [&str; 10] = [
     "folder",
     "not-carried",
     "locked",
+    "owner",
 ];
 
 /// The live sandbox whose run this is.

@@ -63,3 +63,104 @@ fn a_file_keeps_its_list_and_new_ones_have_their_folders() {
     }
     assert_eq!(of(&host.work("d/f"), NEW), Some(list(5)));
 }
+
+fn noted(path: &Path) -> Option<Vec<u8>> {
+    of(path, "user.comment")
+}
+
+#[test]
+fn what_the_host_noted_of_a_file_stays() {
+    let mut host = Host::new(&[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")]);
+    for name in ["a", "b", "c"] {
+        setxattr(host.work(name), "user.comment", b"of the host", XattrFlags::empty()).unwrap();
+    }
+    std::fs::hard_link(host.work("c"), host.at("outside")).unwrap();
+    host.begin();
+    let inode = |name: &str| std::fs::metadata(host.work(name)).unwrap().ino();
+    let before = ["b", "c"].map(inode);
+    host.overlay("echo 2 >> a; chmod 600 b; chmod 600 c; echo 2 > d; echo 2 > new");
+    for name in ["d", "new"] {
+        setxattr(host.at("upper").join(name), "user.comment", b"of the run", XattrFlags::empty()).unwrap();
+    }
+    host.read();
+    assert!(matches!(host.apply(), Applied::Done { .. }));
+    assert_eq!(std::fs::read_to_string(host.work("a")).unwrap(), "12\n");
+    for name in ["a", "b", "c"] {
+        assert_eq!(noted(&host.work(name)).as_deref(), Some(&b"of the host"[..]), "{name}");
+    }
+    assert_eq!([noted(&host.work("d")), noted(&host.work("new"))], [None, None]);
+    assert_eq!(["b", "c"].map(|name| mode(&host.work(name))), [0o600; 2]);
+    assert_eq!(
+        (inode("b"), inode("c") == before[1]),
+        (before[0], false),
+        "one with another name is taken apart from it"
+    );
+    assert_eq!(mode(&host.at("outside")), 0o644);
+}
+
+#[test]
+fn a_mode_that_was_changed_goes_back_with_all_else() {
+    let host = Host::new(&[("a", "1"), ("dir/x", "1")]);
+    host.overlay("chmod 600 a; rm -r dir");
+    host.read();
+    // What keeps the last step from being done.
+    std::fs::write(host.work("dir/more"), "").unwrap();
+    assert_eq!(host.conflicts(), [(PathBuf::from("dir"), "not-empty")]);
+    assert_eq!(mode(&host.work("a")), 0o644);
+}
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("skip: needs root");
+    }
+    is_root
+}
+
+#[test]
+fn what_is_new_in_a_folder_that_gives_its_group_on_has_it() {
+    if !is_root() {
+        return;
+    }
+    let mut host = Host::new(&[("shared/x", "1"), ("plain/x", "1")]);
+    chown(host.work("shared"), None, Some(4243)).unwrap();
+    std::fs::set_permissions(host.work("shared"), std::fs::Permissions::from_mode(0o2775)).unwrap();
+    host.begin();
+    host.overlay("mkdir shared/d plain/d; for f in shared shared/d plain plain/d; do echo 2 > $f/new; done");
+    host.read();
+    assert!(matches!(host.apply(), Applied::Done { .. }));
+    let of = |name: &str| {
+        let meta = std::fs::metadata(host.work(name)).unwrap();
+        (meta.gid(), meta.mode() & 0o7000)
+    };
+    for name in ["shared/new", "shared/d/new"] {
+        assert_eq!(of(name), (4243, 0), "{name}");
+    }
+    assert_eq!(of("shared/d"), (4243, 0o2000));
+    for name in ["plain/new", "plain/d", "plain/d/new"] {
+        assert_eq!(of(name), (0, 0), "{name}");
+    }
+}
+
+#[test]
+fn a_file_of_a_third_user_is_given_to_nobody() {
+    if !is_root() {
+        return;
+    }
+    let mut host = Host::new(&[("theirs", "1"), ("own", "1")]);
+    chown(host.work("theirs"), Some(4711), Some(4711)).unwrap();
+    host.begin();
+    host.overlay("echo 2 >> theirs; echo 2 >> own");
+    host.read();
+    let owner = |name: &str| std::fs::metadata(host.work(name)).unwrap().uid();
+    for path in [host.work(""), host.work("own")] {
+        chown(path, Some(4242), Some(4242)).unwrap();
+    }
+    std::fs::set_permissions(host.at(""), std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(host.conflicts(), [(PathBuf::from("theirs"), "owner")]);
+    // In a workspace of root's own it keeps its owner.
+    chown(host.work(""), Some(0), Some(0)).unwrap();
+    let applied = host.apply();
+    assert!(matches!(applied, Applied::Done { .. }), "{applied:?}");
+    assert_eq!((owner("theirs"), std::fs::read_to_string(host.work("theirs")).unwrap().as_str()), (4711, "12\n"));
+}

@@ -277,12 +277,12 @@ fn set_user_id_bits_and_owners_stay_behind() {
     let mut host = Host::new(&[("old", "1")]);
     if rustix::process::geteuid().is_root() {
         chown(host.at("work"), Some(1234), Some(4321)).unwrap();
-        chown(host.work("old"), Some(77), Some(78)).unwrap();
+        chown(host.work("old"), Some(1234), Some(78)).unwrap();
     }
     host.begin();
     let owner = |name: &str| std::fs::metadata(host.at(name)).map(|m| (m.uid(), m.gid())).unwrap();
-    // In somebody's workspace root has that user's rights alone: what was a third one's is written anew by its owner.
-    let (of_new, of_old) = (owner("work"), owner("work"));
+    // In somebody's workspace root has that user's rights alone; a file keeps its group.
+    let (of_new, of_old) = (owner("work"), owner("work/old"));
     for name in ["new", "old"] {
         put(&host.at("upper"), name, "#!/bin/sh\n");
         std::fs::set_permissions(host.at("upper").join(name), std::fs::Permissions::from_mode(0o6755)).unwrap();

@@ -417,6 +417,41 @@ mod tests {
     }
 
     #[test]
+    fn names_that_an_attacker_tried_are_as_others_of_their_kind() {
+        for path in [
+            "a/.run/x.run.xml",
+            "x.ipr",
+            ".replit",
+            ".codesandbox/tasks.json",
+            "devfile.yaml",
+            ".vibe/config.toml",
+            ".codebuddy/settings.json",
+            "conductor.json",
+            "gptme.toml",
+            ".flox/env/manifest.toml",
+            ".lando.local.yml",
+            ".jj/repo/store/git_target",
+        ] {
+            assert!(why(Path::new(path)).is_some(), "{path}");
+        }
+        for path in [
+            "a/poetry.lock",
+            "bun.lockb",
+            "constraints-dev.txt",
+            "app/app.gradle.kts",
+            "gradle/libs.versions.toml",
+            "buildSrc/src/main/kotlin/x.kt",
+            "x.vcxproj",
+            "Dockerfile.dev",
+            "Makefile.am",
+            "docs/conf.py",
+            "PKGBUILD",
+        ] {
+            assert!(list().executes(Path::new(path)).is_some() && why(Path::new(path)).is_none(), "{path}");
+        }
+    }
+
+    #[test]
     fn the_shipped_list_parses_and_each_entry_says_why() {
         let list = list();
         assert!(list.path.len() > 40 && list.executes.len() > 40);

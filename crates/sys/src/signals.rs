@@ -122,6 +122,20 @@ pub fn block_all() {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut()) };
 }
 
+/// Whether somebody asked this process to end (SIGTERM, SIGINT) by a signal that is blocked in this thread and was not taken yet: for
+/// long work between [`Signals::take`] and the first look at them.
+#[must_use]
+pub fn asked_to_end() -> bool {
+    // SAFETY: `sigset_t` is plain data for which all zero bytes are a value.
+    let mut pending: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `pending` is valid for writing.
+    let told = unsafe { libc::sigpending(&raw mut pending) } == 0;
+    // SAFETY: the set was initialised.
+    told && [libc::SIGTERM, libc::SIGINT]
+        .iter()
+        .any(|number| unsafe { libc::sigismember(&raw const pending, *number) } == 1)
+}
+
 /// Sends a signal by number, those of real time included: to one process, or to the group that it leads. Numbers of processes
 /// below 2 mean something else to kill(2), and are refused here.
 ///
@@ -167,6 +181,16 @@ mod tests {
         assert_eq!(blocked(), expected);
         drop(taken);
         assert_eq!(blocked(), before);
+    }
+
+    #[test]
+    fn who_is_asked_to_end_knows_before_it_takes_the_signal() {
+        let taken = Signals::take(&[libc::SIGINT]).unwrap();
+        assert!(!super::asked_to_end());
+        // SAFETY: to this thread alone, which blocks it.
+        assert_eq!(unsafe { libc::raise(libc::SIGINT) }, 0);
+        assert!(super::asked_to_end());
+        assert_eq!((taken.next(), super::asked_to_end()), (Some(libc::SIGINT), false));
     }
 
     #[test]

@@ -23,6 +23,7 @@ const MAX_KEPT: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Hold {
     below: Dir,
+    /// By path.
     held: Vec<ControlFile>,
 }
 
@@ -77,7 +78,8 @@ impl Hold {
     pub fn take(plan: &ProtectPlan, below: Dir) -> Result<Self> {
         let binds = plan.binds.iter().map(|bind| &bind.path);
         let paths = plan.pins.iter().chain(binds).chain(&plan.layers);
-        let held = paths.map(|path| ControlFile::take(&below, path)).collect::<Result<_>>()?;
+        let mut held = paths.map(|path| ControlFile::take(&below, path)).collect::<Result<Vec<_>>>()?;
+        held.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(Self { below, held })
     }
 
@@ -89,7 +91,8 @@ impl Hold {
 
     /// What was held at this path of the workspace.
     pub(super) fn of(&self, path: &Path) -> Option<&ControlFile> {
-        self.held.iter().find(|held| held.path == path)
+        let at = self.held.binary_search_by(|held| held.path.as_path().cmp(path)).ok()?;
+        self.held.get(at)
     }
 }
 

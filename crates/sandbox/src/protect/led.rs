@@ -173,13 +173,23 @@ impl<'a> Ways<'a> {
         found
     }
 
+    /// The folders above the workspace, and the home folders of those who work in it.
+    fn homes(&self) -> impl Iterator<Item = PathBuf> {
+        let owner = std::fs::metadata(self.root).ok().map(|stat| stat.uid());
+        users::homes(self.root, owner).into_iter().filter(|folder| !folder.starts_with(self.root))
+    }
+
+    /// Files there that programs read by themselves and that have other names, without links on the way.
+    pub(super) fn of_homes(&self) -> BTreeSet<PathBuf> {
+        let found = self.homes().flat_map(|home| home::with_other_names(&home, self.root));
+        found.filter_map(|path| in_its_folder(&path)).collect()
+    }
+
     /// Where control files of the folders above the workspace, and of home folders, lead into it, the empty path where all of it is what
     /// one leads to; and whether there is more than was looked at.
     pub(super) fn led_from_above(&self, list: &List) -> (BTreeSet<PathBuf>, bool) {
-        let owner = std::fs::metadata(self.root).ok().map(|stat| stat.uid());
-        let folders = users::homes(self.root, owner).into_iter().filter(|folder| !folder.starts_with(self.root));
         let (mut found, mut cut) = (BTreeSet::new(), false);
-        for above in folders {
+        for above in self.homes() {
             let Ok(dir) = Dir::open(&above) else { continue };
             let top = Top::of(&dir);
             let entries = list.path.iter().filter(|entry| top.may_have(&entry.pattern));

@@ -51,8 +51,8 @@ fn steering(below: &Dir, layer: &Path) -> Vec<PathBuf> {
 impl ProtectPlan {
     /// Binds every other name of a bound file too. What is not found within the workspace lies outside, where nobody
     /// inside can reach it, unless the search was cut short.
-    /// `outside`: files out of it of which no name here may be written either.
-    pub(super) fn other_names(&mut self, below: &Dir, outside: &[PathBuf]) -> Result<()> {
+    /// `outside`: files out of it of which no name here may be written either, those of home folders with a `true`, each name once.
+    pub(super) fn other_names(&mut self, below: &Dir, outside: &[(PathBuf, bool)]) -> Result<()> {
         let mut linked = BTreeMap::new();
         let mut look = |path: &Path, category: &str, why: &str| -> Result<()> {
             let Some((parent, name)) = parent_of(below, path)? else { return Ok(()) };
@@ -75,15 +75,7 @@ impl ProtectPlan {
         for path in self.layers.iter().flat_map(|layer| steering(below, layer)) {
             look(&path, "version control", "git obeys it")?;
         }
-        for path in outside {
-            let Ok(stat) = std::fs::metadata(path) else { continue };
-            if stat.is_file() && stat.nlink() > 1 {
-                let why = "another name of a file out of the workspace that git obeys".to_owned();
-                let one =
-                    Linked { path: path.clone(), left: stat.nlink(), category: "version control".to_owned(), why };
-                linked.entry((stat.dev(), stat.ino())).or_insert(one);
-            }
-        }
+        add_outside(&mut linked, outside);
         if linked.is_empty() {
             return Ok(());
         }
@@ -107,11 +99,33 @@ impl ProtectPlan {
                 let (path, category, why) = (at.join(&name), one.category.clone(), one.why.clone());
                 // What lies in a layer cannot be reached by its own name.
                 let layered = self.layers.iter().any(|layer| path.starts_with(layer));
-                if !layered && self.binds.iter().all(|bind| bind.path != path) {
-                    self.binds.push(Bind { path, kind: Shape::File, category, why });
+                if !layered && !self.bound.contains(&path) {
+                    self.bind(Bind { path, kind: Shape::File, category, why });
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Files out of the workspace that have other names. All names of one at home may be there: then none is here.
+fn add_outside(linked: &mut BTreeMap<(u64, u64), Linked>, outside: &[(PathBuf, bool)]) {
+    let mut at_home = BTreeMap::new();
+    for (path, of_home) in outside {
+        let Ok(stat) = std::fs::metadata(path) else { continue };
+        if !stat.is_file() || stat.nlink() < 2 {
+            continue;
+        }
+        let (category, why) = if *of_home {
+            ("shell", "another name of a file in a home folder that programs read by themselves")
+        } else {
+            ("version control", "another name of a file out of the workspace that git obeys")
+        };
+        let file = (stat.dev(), stat.ino());
+        let names: &mut u64 = at_home.entry(file).or_default();
+        *names = names.saturating_add(u64::from(*of_home));
+        let (category, why) = (category.to_owned(), why.to_owned());
+        linked.entry(file).or_insert(Linked { path: path.clone(), left: stat.nlink(), category, why });
+    }
+    linked.retain(|file, one| at_home.get(file).is_none_or(|names| *names < one.left));
 }

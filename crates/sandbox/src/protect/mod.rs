@@ -29,6 +29,7 @@ mod stored;
 #[cfg(test)]
 mod tests;
 mod users;
+mod words;
 
 pub use blob::{is_blob, is_made_of};
 pub use branches::Branches;

@@ -64,6 +64,9 @@ pub struct ProtectPlan {
     pub root: PathBuf,
     /// Exist: bind read-only.
     pub binds: Vec<Bind>,
+    /// Their paths. A configuration may name thousands.
+    #[serde(skip)]
+    pub(super) bound: BTreeSet<PathBuf>,
     /// Folders of git's, relative to the workspace: shown below a layer, from which what is harmless is taken over at the
     /// end.
     pub layers: Vec<PathBuf>,
@@ -73,7 +76,7 @@ pub struct ProtectPlan {
     #[serde(skip)]
     pub folders: Vec<PathBuf>,
     /// Links on the way from a control file to what it says: one that is made anew is put aside, as a control file is.
-    pub links: Vec<PathBuf>,
+    pub links: BTreeSet<PathBuf>,
     /// Folders above a free name that a control file leads to: as a link one would lead it elsewhere.
     pub ways: BTreeSet<PathBuf>,
     /// What is called `.git` and is a link, and where each leads: it stays while it leads there, and what it leads to is bound.
@@ -85,7 +88,7 @@ pub struct ProtectPlan {
     pub sockets: Option<Vec<PathBuf>>,
     /// There are more of them than can be watched.
     pub too_many: bool,
-    /// There is more in a home folder than was looked at for links that lead in.
+    /// There is more in a home folder than was looked at for links that lead in, or more in git's configuration.
     pub unlooked: bool,
     /// Control files with other names (hard links) that were not all found: such a name could be written.
     pub linked: Vec<PathBuf>,
@@ -119,7 +122,7 @@ pub fn plan(root: &Path, below: &Dir, list: &List, documents: &BTreeSet<PathBuf>
     plan.within_git = plan.within_git.or_else(|| gitdir::split(root).map(|_| root.to_owned()));
     let outside = plan.named(&ways);
     let (led, is_cut) = ways.led_from_above(list);
-    plan.unlooked = is_cut;
+    plan.unlooked |= is_cut;
     plan.within_git = plan.within_git.or_else(|| led.contains(Path::new("")).then(|| root.to_owned()));
     for path in led {
         plan.lead(&ways, &path, true, "a control file above the workspace leads to it");
@@ -133,6 +136,8 @@ pub fn plan(root: &Path, below: &Dir, list: &List, documents: &BTreeSet<PathBuf>
         plan.awaited(below, &path);
     }
     plan.unheld = plan.documents.iter().find(|path| !plan.holds(below, path)).cloned();
+    let home = ways.of_homes().into_iter().map(|path| (path, true));
+    let outside: Vec<_> = outside.into_iter().map(|path| (path, false)).chain(home).collect();
     plan.other_names(below, &outside)?;
     let held: Vec<&PathBuf> = plan.binds.iter().map(|bind| &bind.path).chain(&plan.layers).collect();
     let links = plan.standing_links(below);
@@ -190,10 +195,10 @@ impl ProtectPlan {
             match look(ways.below, &path)? {
                 PathKind::Is(Shape::Dir) if entry.unless_folder => {}
                 // Two names with `*` may mean one file, which is mounted once.
-                PathKind::Is(_) if self.binds.iter().any(|bind| bind.path == path) => {}
+                PathKind::Is(_) if self.bound.contains(&path) => {}
                 // A file where a folder is expected (or the other way round) is still read by somebody.
                 PathKind::Is(kind) => {
-                    self.binds.push(Bind { path, kind, category: entry.category.clone(), why: entry.why.clone() });
+                    self.bind(Bind { path, kind, category: entry.category.clone(), why: entry.why.clone() });
                 }
                 // Nothing is found where a folder on the way is a link, too.
                 PathKind::Link | PathKind::Nothing => self.lead(ways, &path, true, &entry.why),
@@ -208,7 +213,7 @@ impl ProtectPlan {
     fn git_within(&mut self, git: &GitElsewhere) {
         for path in [&git.git_dir, &git.common_dir] {
             let Ok(path) = path.strip_prefix(&self.root) else { continue };
-            if gitdir::split(path).is_none() && self.binds.iter().all(|bind| bind.path != path) {
+            if gitdir::split(path).is_none() && !self.bound.contains(path) {
                 self.bind_git(path.to_owned(), Shape::Dir, "steers git: the folder that `.git` leads to");
             }
         }
@@ -218,7 +223,7 @@ impl ProtectPlan {
     fn bare(&mut self, path: PathBuf) {
         if path.as_os_str().is_empty() {
             self.within_git = Some(self.root.clone());
-        } else if self.binds.iter().all(|bind| bind.path != path) {
+        } else if !self.bound.contains(&path) {
             self.bind_git(path, Shape::Dir, "git takes it for a folder of its own");
         }
     }
@@ -235,8 +240,18 @@ impl ProtectPlan {
         });
         let tops: BTreeSet<&Path> =
             repositories.filter_map(|git| git.parent()).chain(bare).chain([Path::new("")]).collect();
+        let found = named(ways, tops);
+        if found.cut {
+            // Then nothing is written here, and nobody need know the rest.
+            self.unlooked = true;
+            return Vec::new();
+        }
         let mut outside = Vec::new();
-        for one in named(ways, tops) {
+        for one in found.paths {
+            if sys::signals::asked_to_end() {
+                self.unlooked = true;
+                return outside;
+            }
             outside.extend(one.outside(&self.root));
             if one.is_all(&self.root) {
                 self.within_git = Some(self.root.clone());
@@ -253,9 +268,9 @@ impl ProtectPlan {
     /// A name that may be free: what is made there is put aside.
     fn awaited(&mut self, below: &Dir, path: &Path) {
         // In a folder of git's nothing of the run's appears.
-        let known = self.links.iter().any(|link| link == path) || gitdir::split(path).is_some();
+        let known = self.links.contains(path) || gitdir::split(path).is_some();
         if !known && matches!(look(below, path), Ok(PathKind::Nothing)) {
-            self.links.push(path.to_owned());
+            self.links.insert(path.to_owned());
             self.ways.extend(path.ancestors().skip(1).filter(|way| !way.as_os_str().is_empty()).map(Path::to_owned));
         }
     }
@@ -287,9 +302,8 @@ impl ProtectPlan {
     fn lead(&mut self, ways: &Ways<'_>, path: &Path, folders: bool, why: &str) {
         let (layers, links) = (&self.layers, &mut self.links);
         let led = follow(ways, path, |link| {
-            let held = layers.iter().any(|layer| link.starts_with(layer));
-            if !held && !links.contains(&link) {
-                links.push(link);
+            if !is_within(&link, |above| layers.binary_search_by(|layer| layer.as_path().cmp(above)).is_ok()) {
+                links.insert(link);
             }
         });
         if let Some(led) = led {
@@ -302,22 +316,32 @@ impl ProtectPlan {
     }
 
     fn bind_led(&mut self, below: &Dir, path: PathBuf, folders: bool, why: &str) {
-        let held = |one: &Path| path.starts_with(one);
-        if path.as_os_str().is_empty() || self.layers.iter().any(|layer| held(layer) || layer.starts_with(&path)) {
+        let Ok(PathKind::Is(kind)) = look(below, &path) else { return };
+        // They are sorted: what lies in one comes after it.
+        let at = self.layers.partition_point(|layer| *layer < path);
+        let is_around = self.layers.get(at).is_some_and(|layer| layer.starts_with(&path));
+        let layers = &self.layers;
+        let in_layer = is_within(&path, |above| layers.binary_search_by(|layer| layer.as_path().cmp(above)).is_ok());
+        let is_held = is_around || in_layer || is_within(&path, |above| self.bound.contains(above));
+        if path.as_os_str().is_empty() || is_held || !(folders || kind == Shape::File) {
             return;
         }
-        if self.binds.iter().all(|bind| !held(&bind.path))
-            && let Ok(PathKind::Is(kind)) = look(below, &path)
-            && (folders || kind == Shape::File)
-        {
-            // What lies in it is held by it, and a mount below another one would be none.
+        // What lies in it is held by it, and a mount below another one would be none.
+        let inner = self.bound.range(path.clone()..).next();
+        if inner.is_some_and(|inner| inner.starts_with(&path)) {
             self.binds.retain(|bind| !bind.path.starts_with(&path));
-            self.bind_git(path, kind, why);
+            self.bound.retain(|bound| !bound.starts_with(&path));
         }
+        self.bind_git(path, kind, why);
     }
 
     fn bind_git(&mut self, path: PathBuf, kind: Shape, why: &str) {
-        self.binds.push(Bind { path, kind, category: "version control".into(), why: why.to_owned() });
+        self.bind(Bind { path, kind, category: "version control".into(), why: why.to_owned() });
+    }
+
+    pub(super) fn bind(&mut self, bind: Bind) {
+        self.bound.insert(bind.path.clone());
+        self.binds.push(bind);
     }
 
     /// Every folder, and what is called `.git` in it.
@@ -468,6 +492,11 @@ pub(super) fn follow(ways: &Ways<'_>, path: &Path, mut on_link: impl FnMut(PathB
         at = Path::new("/").join(to.strip_prefix(ways.root).ok()?);
     }
     None
+}
+
+/// Whether a path is one of some, or lies in one.
+fn is_within(path: &Path, is_one: impl Fn(&Path) -> bool) -> bool {
+    path.ancestors().any(is_one)
 }
 
 /// What has a path; `None` where there is nothing, or it is reached by a link.

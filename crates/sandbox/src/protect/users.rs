@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+const PASSWD: &str = "/etc/passwd";
 /// What a git of Debian's, or one that was built by hand, reads for everybody.
 const OF_THE_MACHINE: [&str; 2] = ["/etc/gitconfig", "/usr/local/etc/gitconfig"];
 /// Where git looks in a home folder.
@@ -11,10 +12,20 @@ const OF_A_HOME: [&str; 2] = [".gitconfig", ".config/git/config"];
 /// What `~` may be: the home folders of the owner and the caller, and each folder that the workspace is or lies in, since
 /// whoever works there may have said so by `HOME`.
 pub(super) fn homes(root: &Path, owner: Option<u32>) -> BTreeSet<PathBuf> {
-    let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
+    let passwd = std::fs::read(PASSWD).unwrap_or_default();
     let caller = rustix::process::geteuid().as_raw();
     let known = owner.into_iter().chain([caller]).filter_map(|uid| home(&passwd, uid));
     root.ancestors().map(Path::to_owned).chain(known).collect()
+}
+
+/// The caller's.
+pub(super) fn own_home() -> Option<PathBuf> {
+    home(&std::fs::read(PASSWD).ok()?, rustix::process::geteuid().as_raw())
+}
+
+/// Whether a file is one that the machine gives all of them.
+pub(super) fn is_of_the_machine(file: &Path) -> bool {
+    OF_THE_MACHINE.iter().any(|one| file == Path::new(one))
 }
 
 /// Who is believed about a configuration that is not the repository's, beside the owner of the workspace.

@@ -10,8 +10,9 @@ use policy::{ClauseId, Plan, Violation};
 
 use super::git_layers::GitLayers;
 use super::host_resources::HostResources;
+use super::others_files;
 use super::record::Recorded;
-use super::trees::{Trees, WorkspaceView};
+use super::trees::{Trees, WorkspaceView, is_overlaid};
 use crate::changes::ASIDE;
 use crate::error::Error;
 use crate::fault::{Fault, show_path, show_text};
@@ -160,6 +161,8 @@ impl Guard {
                 problem.why
             )),
         }
+        let words = others_files::told(&below).filter(|_| is_overlaid(plan));
+        words.into_iter().for_each(|words| resources.tell(words));
         if *view != WorkspaceView::Written || !trees.mounted {
             return Ok(guard);
         }
@@ -422,7 +425,8 @@ fn leads_into_a_grant(trees: &Trees) -> Result<(), Error> {
     if led.cut {
         return Err(unwatched(&root, rustix::io::Errno::NOSPC));
     }
-    let named = protect::named_elsewhere(&root, &below, led.repositories.iter().map(PathBuf::as_path));
+    let repositories = led.repositories.iter().map(PathBuf::as_path);
+    let named = protect::named_elsewhere(&root, &below, repositories).ok_or_else(|| unlooked(&root))?;
     let led = led.out.into_iter().chain(led.within.iter().map(|path| root.join(path)));
     for (there, is_folder) in led.map(|path| (path, true)).chain(named) {
         let meets = |grant: &&PathBuf| there.starts_with(grant) || is_folder && grant.starts_with(&there);
@@ -515,13 +519,14 @@ fn unwatched(root: &Path, errno: rustix::io::Errno) -> Error {
     })
 }
 
-/// A `rw` workspace into which a home folder may have links that nobody found.
+/// A folder that can be written, into which a home folder may have links, or git's configuration may lead, and nobody found where.
 fn unlooked(root: &Path) -> Error {
     Error::refused(Fault {
         id: "fs.protect/unlooked",
-        what: format!("not all links that may lead into {} could be looked for", show_path(root)),
+        what: format!("not all that may lead into {} could be looked for", show_path(root)),
         place: "fs.protect".to_owned(),
-        why: "a home folder has more entries among its hidden folders than are looked at: what a link there leads to, programs read"
+        why: "a home folder has more entries among its hidden folders than are looked at, or git's configuration more words (or \
+              files that the owner may not read), or the start was ended: what links and words there lead to, programs read or run"
             .to_owned(),
         fix: "use workspace mode `overlay`; or ask for `fs.protect = false`".to_owned(),
     })
@@ -550,11 +555,13 @@ fn instead_of_making(slipped: &protect::Slipped) -> &'static str {
     let is_file = |path: &String| Path::new(path).symlink_metadata().is_ok_and(|meta| meta.is_file());
     let is_git = slipped.path.file_name().is_some_and(|name| name.eq_ignore_ascii_case(".git"));
     if is_git && slipped.moved_to.as_ref().is_some_and(is_file) {
-        "it belongs to a submodule or a linked worktree: run `git submodule update --init` or `git worktree add` outside, before the run, \
-         which can then work in it; or run it in workspace mode `overlay` (`-w PATH`), where `fumehood apply --take-protected .git \
-         --take-protected PATH/.git` takes both its parts; or ask for `fs.protect = false`"
+        "look at the repository around it, into which went what git did there afterwards; it belongs to a submodule or a linked worktree: \
+         run `git submodule update --init` or `git worktree add` outside, before the run, which can then work in it; or run it in \
+         workspace mode `overlay` (`-w PATH`), where `fumehood apply --take-protected .git --take-protected PATH/.git` takes both its \
+         parts; or ask for `fs.protect = false`"
     } else if is_git {
-        "make a new repository in workspace mode `overlay` (`-w PATH`), where it works and `fumehood apply --take-protected` takes it; \
+        "look at the repository around it: what git did there afterwards went into that one (`git status`, `git log`); make a new one in \
+         workspace mode `overlay` (`-w PATH`), where it works and `fumehood apply --take-protected` takes it; \
          in `rw` make it below /tmp, or run `git init` there before the run; or ask for `fs.protect = false`"
     } else {
         "leave control files alone, or ask for `fs.protect = false`"

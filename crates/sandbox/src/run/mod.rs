@@ -33,6 +33,7 @@ mod locks;
 mod moment;
 mod now;
 mod options;
+mod others_files;
 mod outcome;
 mod pace;
 mod parked;

@@ -117,6 +117,11 @@ pub(super) fn is_read_only(plan: &Plan) -> bool {
     Trees::of(plan).workspace.is_some_and(|(_, view)| view == WorkspaceView::Read)
 }
 
+/// Whether the program sees its workspace through a layer of the kernel's.
+pub(super) fn is_overlaid(plan: &Plan) -> bool {
+    of_clause(plan, ClauseId::Workspace).any(|control| matches!(control, Control::Overlay { .. }))
+}
+
 /// How much of a workspace is copied: as much as the place of the copy holds, or as is watched in the run's folder.
 pub(super) fn copied(plan: &Plan) -> Bounds {
     let mut all = Bounds::default();

@@ -1,6 +1,7 @@
 //! What git's configuration names in a workspace, however it is written and wherever it lies.
 
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 
 use super::*;
 
@@ -69,14 +70,136 @@ fn a_command_names_what_a_shell_would_find() {
 
 /// A repository that somebody sent may have such a configuration: what is made of it grows as it does.
 #[test]
-fn a_command_that_enters_thousands_of_folders_names_no_more_than_its_words_and_some() {
-    let enters: String = (0..5_000).map(|at| format!("cd f{at}; ")).collect();
-    let work = with(&format!("[filter \"f\"]\n\tclean = cd tools && cd more && ./run; {enters}\n"), "hooks");
+fn a_command_that_enters_hundreds_of_folders_names_no_more_than_its_words_and_some() {
+    let enters = |many: usize| (0..many).map(|at| format!("cd f{at}; ")).collect::<String>();
+    let work = with(&format!("[filter \"f\"]\n\tclean = cd tools && cd more && ./run; {}\n", enters(500)), "hooks");
     let below = Dir::open(&work.root).unwrap();
-    let named = crate::protect::named::named(&crate::protect::led::Ways::of(&work.root, &below), [Path::new("")]);
-    assert!((10_000..1_000_000).contains(&named.len()), "{}", named.len());
-    let has = |path: &str| named.iter().any(|one| one.within(&work.root) == Some(Path::new(path)));
-    assert!(has("tools/run") && has("more/run") && has("f4999"));
+    let named = || crate::protect::named::named(&crate::protect::led::Ways::of(&work.root, &below), [Path::new("")]);
+    let found = named();
+    assert!((1_000..100_000).contains(&found.paths.len()) && !found.cut, "{}", found.paths.len());
+    let has = |path: &str| found.paths.iter().any(|one| one.within(&work.root) == Some(Path::new(path)));
+    assert!(has("tools/run") && has("more/run") && has("f499"));
+    work.put(".git/config", &format!("[filter \"f\"]\n\tclean = {}\n", enters(50_000)));
+    assert!(named().cut);
+}
+
+#[test]
+fn a_configuration_with_more_words_than_are_looked_at_opens_nothing() {
+    let more = |many: usize| (0..many).map(|at| format!("\tk{at} = some/path/w{at} x y z\n")).collect::<String>();
+    let of = |many: usize| {
+        let work = Work::new(&REPO);
+        work.put(".git/config", "[include]\n\tpath = ../a\n\tpath = ../b\n");
+        work.put("a", &format!("[a]\n{}", more(many)));
+        symlink("a", work.root.join("b")).unwrap();
+        let began = std::time::Instant::now();
+        let is_refused = work.plan().unlooked;
+        let below = Dir::open(&work.root).unwrap();
+        let held = named_by_git(&work.root, &below, [Path::new("")]);
+        let elsewhere = named_elsewhere(&work.root, &below, [Path::new("")]);
+        (is_refused, has(held, ""), elsewhere.is_none(), began.elapsed())
+    };
+    let (refused, held, unknown, _) = of(50);
+    assert!(!refused && !held && !unknown);
+    // Too many words, and too many bytes.
+    for many in [10_000, 60_000] {
+        let (refused, held, unknown, took) = of(many);
+        assert!(refused && held && unknown && took.as_secs() < 20, "{many}: {refused} {held} {unknown} {took:?}");
+    }
+}
+
+#[test]
+fn the_time_for_names_grows_with_their_number_and_no_faster() {
+    let took = |many: usize| {
+        let work = Work::new(&REPO);
+        let keys: String = (0..many).map(|at| format!("\tk{at} = some/path/w{at} x y z\n")).collect();
+        work.put(".git/config", &format!("[a]\n{keys}"));
+        let began = std::time::Instant::now();
+        assert!(!work.plan().unlooked);
+        began.elapsed()
+    };
+    let (few, many) = (took(400), took(3_200));
+    assert!(many < few * 24, "{few:?} for 400 keys, {many:?} for 3200");
+}
+
+/// A path that no include says is a program's: what is in it are no words.
+#[test]
+fn the_path_of_a_program_is_no_further_configuration() {
+    let work = Work::new(&REPO);
+    work.put(".git/config", "[mergetool \"m\"]\n\tpath = ../bin/merge\n");
+    work.put("bin/merge", &"[core]\n\tfsmonitor = ./src/x\n".repeat(50_000));
+    work.put("src/x", "");
+    let plan = work.plan();
+    assert!(!plan.unlooked && !has(plan.binds.iter().map(|bind| &bind.path), "src/x"));
+}
+
+/// Root looks through somebody's workspace: what its owner may not know is read for no run, or the run would learn it from what is held.
+#[test]
+fn what_the_owner_of_a_workspace_may_not_read_names_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skip: needs root");
+        return;
+    }
+    let work = Work::new(&REPO);
+    let (folder, owner) = (work.folder.path().canonicalize().unwrap(), 4242);
+    let put = |name: &str, mode: u32| {
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, format!("[core]\n\tfsmonitor = ./{}\n", name.replace('/', "-"))).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    put("closed/secret", 0o600);
+    put("closed/open", 0o644);
+    work.put(
+        ".git/config",
+        &format!("[include]\n\tpath = {0}/closed/secret\n\tpath = {0}/closed/open\n", folder.display()),
+    );
+    for name in ["closed-secret", "closed-open"] {
+        work.put(name, "");
+    }
+    let give = |path: &Path| chown(path, Some(owner), Some(owner)).unwrap();
+    let mut queue = vec![work.root.clone()];
+    while let Some(path) = queue.pop() {
+        give(&path);
+        queue.extend(std::fs::read_dir(&path).into_iter().flatten().map(|entry| entry.unwrap().path()));
+    }
+    let found = binds(&work);
+    assert!(has(&found, "closed-open") && !has(&found, "closed-secret"), "{found:?}");
+    // The control: root's own workspace, with the same file.
+    chown(&work.root, Some(0), Some(0)).unwrap();
+    assert!(has(binds(&work), "closed-secret"));
+    // A file of the workspace itself that its owner may not read: what it names is not known, so nothing is opened.
+    give(&work.root);
+    work.put(".git/config", "[core]\n\tfsmonitor = ./closed-open\n");
+    assert!(!work.plan().unlooked);
+    chown(work.root.join(".git/config"), Some(0), Some(0)).unwrap();
+    std::fs::set_permissions(work.root.join(".git/config"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(work.plan().unlooked);
+    // Whoever closed a folder above it.
+    give(&work.root.join(".git/config"));
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(has(binds(&work), "closed-open") && !work.plan().unlooked);
+}
+
+#[test]
+fn objects_beside_those_beside_the_repositorys_own_are_believed_too() {
+    let work = Work::new(&REPO);
+    for (path, text) in [
+        (".git/objects/info/alternates", "../../one\n"),
+        ("one/info/alternates", "../two\n\"../odd one\"\n"),
+        ("two/info/alternates", "../three\n"),
+        ("three/aa/bb", ""),
+        ("odd one/aa/bb", ""),
+        ("other/aa/bb", ""),
+    ] {
+        work.put(path, text);
+    }
+    let (found, below) = (binds(&work), Dir::open(&work.root).unwrap());
+    let held = named_by_git(&work.root, &below, [Path::new("")]);
+    for path in ["one", "two", "three", "odd one"] {
+        assert!(has(&found, path) && has(&held, path), "{path}: {found:?} {held:?}");
+    }
+    assert!(!has(&found, "other") && !has(&held, "other"));
 }
 
 #[test]
@@ -103,7 +226,7 @@ fn a_path_is_found_from_where_git_looks_for_it() {
 fn what_is_named_out_of_the_workspace_is_told() {
     let config = "[core]\n\thooksPath = ../hooks\n\tfsmonitor = \"~/../watch/x --all\"\n[alias]\n\tx = !/etc/x\n";
     let work = with(config, "tools");
-    let named = named_elsewhere(&work.root, &Dir::open(&work.root).unwrap(), [Path::new("")]);
+    let named = named_elsewhere(&work.root, &Dir::open(&work.root).unwrap(), [Path::new("")]).unwrap();
     let at = |name: &str| work.folder.path().canonicalize().unwrap().join(name);
     assert!(named.contains(&(at("hooks"), true)) && named.contains(&(at("watch/x"), true)), "{named:?}");
     assert!(!named.iter().any(|(path, _)| path == Path::new("/etc/x") || path.starts_with(&work.root)), "{named:?}");

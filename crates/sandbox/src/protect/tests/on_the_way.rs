@@ -119,3 +119,21 @@ fn each_link_of_a_chain_to_a_document_is_known_and_a_folder_among_them_is_bound(
     assert_eq!(of(&[root.join("with/.git/HEAD")]).unheld, None, "that lies below a layer");
     assert_eq!(of(&[out.join("real.toml"), out]).documents.len(), 0);
 }
+
+/// The folder around a workspace may be somebody's home, so this one is.
+#[test]
+fn another_name_of_a_file_that_programs_read_at_home_is_protected() {
+    let work = Work::new(&[("dots/bashrc", ""), ("dots/settings", ""), ("dots/plain", "")]);
+    let home = work.folder.path();
+    std::fs::create_dir_all(home.join(".config/x")).unwrap();
+    for (here, there) in [("dots/bashrc", ".bashrc"), ("dots/settings", ".config/x/rc"), ("dots/plain", "plain")] {
+        std::fs::hard_link(work.root.join(here), home.join(there)).unwrap();
+    }
+    // Both names of this one are there.
+    std::fs::write(home.join(".config/a"), "").unwrap();
+    std::fs::hard_link(home.join(".config/a"), home.join(".config/b")).unwrap();
+    let plan = work.plan();
+    let binds: Vec<_> = plan.binds.iter().map(|bind| &bind.path).collect();
+    assert!(has(&binds, "dots/bashrc") && has(&binds, "dots/settings") && !has(&binds, "dots/plain"), "{binds:?}");
+    assert!(has(&plan.pins, "dots") && plan.linked.is_empty());
+}

@@ -1,5 +1,6 @@
 //! Showing changes to a person or a program. Nothing in it can act on a terminal.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -10,8 +11,8 @@ use super::guarded::Guarding;
 use super::interrupted::{Interrupted, interrupted};
 use super::manifest::{BLOBS, Change, Entry, Kind, Manifest, Refused, load, target_bytes};
 use super::marks::{Mark, marks};
-use crate::fault::{is_unsafe_to_show, show_bytes};
-use crate::protect::List;
+use crate::fault::{is_unsafe_to_show, show_bytes, show_path};
+use crate::protect::{self, List, Verdict};
 use crate::state::{Cross, Dir, RunId, State, path_text};
 
 /// Larger files are shown by their sizes.
@@ -71,13 +72,14 @@ pub fn diff(
     let host = Dir::open(&manifest.workspace).ok();
     let blobs = dir.enter(BLOBS, Cross::No).ok();
     let guarding = Guarding::of(list, &manifest, host.as_ref(), blobs.as_ref());
+    let seen = Seen::of(list, &guarding, &chosen);
     let show = |entry: &&Entry| {
         let new = content(blobs.as_ref(), entry.sha256.as_deref().map(Path::new), entry.kind, entry.size);
         let old = match &entry.base {
             Some(base) => content(host.as_ref(), Some(&entry.path), base.kind, base.size),
             None => Some(Vec::new()),
         };
-        let found = marks((list, guarding.why(entry)), &manifest.workspace, search, entry, new.as_deref());
+        let found = seen.marks(list, search, entry, new.as_deref());
         let name = show_bytes(entry.path.as_os_str().as_encoded_bytes());
         let is_text = entry.kind == Kind::File || entry.base.as_ref().is_some_and(|b| b.kind == Kind::File);
         let new = if entry.change == Change::Removed { Some(Vec::new()) } else { new };
@@ -98,6 +100,38 @@ pub fn diff(
     let Manifest { run, workspace, .. } = &manifest;
     let workspace = show_bytes(workspace.as_os_str().as_encoded_bytes());
     Ok(Diff { schema: 1, run: run.clone(), workspace, digest, entries, refused, interrupted })
+}
+
+/// What is known of all changes together.
+struct Seen<'a> {
+    guarding: &'a Guarding<'a>,
+    /// What control files name, and which.
+    mentioned: BTreeMap<PathBuf, PathBuf>,
+}
+
+impl<'a> Seen<'a> {
+    fn of(list: &List, guarding: &'a Guarding<'a>, chosen: &[&Entry]) -> Self {
+        let folders = chosen.iter().flat_map(|entry| entry.path.ancestors().skip(1));
+        let root = &guarding.manifest.workspace;
+        let mentioned = guarding.host.map(|host| protect::mentioned(root, host, list, folders)).unwrap_or_default();
+        Self { guarding, mentioned }
+    }
+
+    fn marks(&self, list: &List, search: &[PathBuf], entry: &Entry, content: Option<&[u8]>) -> Vec<Mark> {
+        let Self { guarding, mentioned } = self;
+        let mut found = marks((list, guarding.why(entry)), &guarding.manifest.workspace, search, entry, content);
+        if let Some(by) = mentioned.get(&entry.path).filter(|_| entry.kind != Kind::Dir) {
+            found.push(Mark { id: "executes", why: format!("{} names it", show_path(by)) });
+        }
+        if let Verdict::Contents(protect::Kind::Config) = guarding.verdict(entry) {
+            let keys = guarding
+                .contents(entry)
+                .and_then(|(before, now)| protect::taken(&before, &now, &guarding.has_branch(entry)));
+            found.extend(keys.map(|keys| Mark { id: "configures", why: keys }));
+        }
+        found.sort();
+        found
+    }
 }
 
 /// A path with what to look at before, or after, it is taken.
@@ -126,9 +160,10 @@ pub fn marked(
     let blobs = dir.enter(BLOBS, Cross::No).ok();
     let guarding = Guarding::of(list, &manifest, host.as_ref(), blobs.as_ref());
     let chosen = manifest.choose(paths)?;
+    let seen = Seen::of(list, &guarding, &chosen);
     let looked_at = chosen.into_iter().map(|entry| {
         let new = content(blobs.as_ref(), entry.sha256.as_deref().map(Path::new), entry.kind, entry.size);
-        let marks = marks((list, guarding.why(entry)), &manifest.workspace, search, entry, new.as_deref());
+        let marks = seen.marks(list, search, entry, new.as_deref());
         MarkedPath { path: entry.path.clone(), marks }
     });
     Ok(looked_at.filter(|one| !one.marks.is_empty()).collect())

@@ -15,7 +15,7 @@ const MAX_LINKS: usize = 40;
 /// One thing to look at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Mark {
-    /// `protected`, `executes`, `instructs`, `shadows`, `repository`, `hidden-text`, `hard-name`, `link-leaves`,
+    /// `protected`, `executes`, `instructs`, `configures`, `shadows`, `repository`, `hidden-text`, `hard-name`, `link-leaves`,
     /// `executable`, `stripped`, `touched`.
     pub id: &'static str,
     /// Why.

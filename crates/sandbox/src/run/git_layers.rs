@@ -191,7 +191,7 @@ impl GitLayers {
 /// A configuration of which the harmless keys were taken over.
 fn keys_left(run: &RunId, left: &KeysLeft) -> Violation {
     let path = show_path(&left.path);
-    let named = violation(run, &[&left.path], "they can name a program or another place");
+    let named = violation(run, &[&left.path], "they can name a program or another place, or say who commits");
     Violation { what: format!("{} of {path} did not reach the host; its other keys did", left.keys), ..named }
 }
 

@@ -121,3 +121,46 @@ fn what_was_put_aside_goes_with_the_changes() {
     discard(&host.state, &host.run).unwrap();
     assert!(!aside.exists() && discard(&host.state, &host.run).is_err());
 }
+
+#[test]
+fn what_control_files_name_is_marked_and_taken() {
+    let host = Host::new(&[
+        (".envrc", "source scripts/env.sh\n"),
+        ("scripts/env.sh", "x"),
+        ("scripts/other.sh", "x"),
+        ("sub/.mcp.json", r#"{"mcpServers": {"x": {"command": "node", "args": ["tools/server.js"]}}}"#),
+        ("sub/tools/server.js", "x"),
+    ]);
+    host.overlay("for f in scripts/env.sh scripts/other.sh sub/tools/server.js; do echo y >> $f; done");
+    host.read();
+    let marks: Vec<(String, String)> = host
+        .diff()
+        .entries
+        .into_iter()
+        .flat_map(|shown| {
+            shown.marks.into_iter().map(move |mark| (shown.name.clone(), format!("{}: {}", mark.id, mark.why)))
+        })
+        .collect();
+    let expected = [
+        ("scripts/env.sh", "executes: `.envrc` names it"),
+        ("sub/tools/server.js", "executes: `sub/.mcp.json` names it"),
+    ];
+    assert_eq!(marks, expected.map(|(name, mark)| (name.to_owned(), mark.to_owned())));
+    assert!(matches!(host.apply(), Applied::Done { .. }));
+}
+
+#[test]
+fn keys_of_gits_configuration_are_shown_before_they_are_taken() {
+    let config = "[core]\n\tbare = false\n[init]\n\tdefaultbranch = x\n";
+    let host = Host::new(&[(".git/HEAD", "ref: refs/heads/main\n"), (".git/config", config)]);
+    put(&host.at("upper"), ".git/config", "[core]\n\tbare = false\n[user]\n\tname = Chief\n");
+    host.read();
+    let marks: Vec<Mark> = host.diff().entries.into_iter().flat_map(|shown| shown.marks).collect();
+    let why = "`init.defaultbranch` (removed), `user.name`".to_owned();
+    assert_eq!(marks, [Mark { id: "configures", why }]);
+    assert!(matches!(host.apply(), Applied::Done { .. }));
+    // Another name for who commits is nothing that is taken.
+    put(&host.at("upper"), ".git/config", "[core]\n\tbare = false\n[user]\n\tname = Other\n");
+    host.read();
+    assert_eq!(host.conflicts(), [(PathBuf::from(".git/config"), "protected")]);
+}

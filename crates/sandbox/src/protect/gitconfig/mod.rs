@@ -46,7 +46,13 @@ pub fn config_objection(before: &[u8], now: &[u8], has_branch: HasBranch<'_>) ->
     let (old, new) = (keys_of(&before), keys_of(&now));
     let (harmless, held) = judged(&old, &new, has_branch);
     if !held.is_empty() {
-        return Some(format!("{} can name a program or another place", named(&held)));
+        let of_people = held.iter().all(|(section, _)| ["user", "author", "committer"].contains(&section.as_str()));
+        let why = if of_people {
+            "say who commits, which is the host's to say"
+        } else {
+            "can name a program or another place"
+        };
+        return Some(format!("{} {why}", named(&held)));
     }
     // Of what two files and two keys say git believes the later one.
     let others = |lines: &[Line]| -> Vec<(Key, String)> {
@@ -70,12 +76,13 @@ pub fn servers_named(config: &[u8]) -> BTreeSet<String> {
     sections.filter_map(|section| section.strip_prefix("remote.").map(str::to_owned)).collect()
 }
 
-/// The keys that differ and are harmless, as in [`Part::left`]; `None` where there is none.
+/// The keys that differ and are harmless, as in [`Part::left`], and which of them were removed; `None` where there is none.
 #[must_use]
 pub fn taken(before: &[u8], now: &[u8], has_branch: HasBranch<'_>) -> Option<String> {
     let (before, now) = (keys(before)?, keys(now)?);
     let (harmless, _) = judged(&before, &now, has_branch);
-    (!harmless.is_empty()).then(|| named(&harmless))
+    let shown: Vec<(&Key, bool)> = harmless.into_iter().map(|key| (key, !now.contains_key(key))).collect();
+    (!shown.is_empty()).then(|| shown_keys(&shown))
 }
 
 /// The host's configuration with what is harmless of the run's; `None` where all of it is, or nothing.
@@ -111,10 +118,18 @@ fn judged<'a>(before: &'a Keys, now: &'a Keys, has_branch: HasBranch<'_>) -> (Ve
 }
 
 fn named(keys: &[&Key]) -> String {
+    shown_keys(&keys.iter().map(|key| (*key, false)).collect::<Vec<_>>())
+}
+
+/// With whether each was removed.
+fn shown_keys(keys: &[(&Key, bool)]) -> String {
     let shown: Vec<String> = keys
         .iter()
         .take(MAX_NAMED)
-        .map(|(section, key)| format!("`{}`", show_text(&format!("{section}.{key}"))))
+        .map(|((section, key), removed)| {
+            let removed = if *removed { " (removed)" } else { "" };
+            format!("`{}`{removed}", show_text(&format!("{section}.{key}")))
+        })
         .collect();
     match keys.len().saturating_sub(MAX_NAMED) {
         0 => shown.join(", "),
@@ -154,7 +169,9 @@ fn is_harmless(key: &Key, before: &Keys, now: &Keys, has_branch: HasBranch<'_>) 
     match (section, key_name.as_str()) {
         // Their keys stand in the section itself.
         ("user" | "author" | "committer" | "init" | "core", _) if !below.is_empty() => false,
-        ("user" | "author" | "committer", "name" | "email") | ("init", "defaultbranch") => true,
+        // Who commits as whom stays, or the next commits would be by the name of another configuration.
+        ("user" | "author" | "committer", "name" | "email") => !before.contains_key(key),
+        ("init", "defaultbranch") => true,
         // `filemode`, `ignorecase` and `symlinks` say which changes of files git does not see.
         ("core", "logallrefupdates") => values().all(|value| ["true", "false", "always"].contains(&value.as_str())),
         // Without a name git stops reading.

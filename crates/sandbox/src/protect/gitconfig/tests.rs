@@ -137,6 +137,25 @@ fn harmless_keys_alone_are_taken_over_and_the_hosts_lines_stay() {
     assert_eq!(objection(host.as_bytes(), expected.as_bytes()), None);
 }
 
+/// Where the repository says nothing any more another configuration counts: the next commit would be by another name.
+#[test]
+fn who_commits_stays_and_may_be_said_where_nothing_was() {
+    let host = "[user]\n\tname = nick\n\temail = nick@users.noreply.example\n";
+    for section in ["user", "author", "committer"] {
+        let host = host.replace("user]", &format!("{section}]"));
+        let of = |now: &str| objection(host.as_bytes(), now.replace("user]", &format!("{section}]")).as_bytes());
+        for now in ["", "[user]\n\tname = nick\n", "[user]\n\temail = nick@users.noreply.example\n"] {
+            assert!(of(now).is_some_and(|why| why.contains(section)), "{section}: {now:?}");
+        }
+        let (other, twice) = (host.replace("= nick\n", "= Chief\n"), format!("{host}\tname = Chief\n"));
+        assert!(of(&other).is_some() && of(&twice).is_some(), "{section}");
+        assert_eq!(objection(b"", host.as_bytes()), None);
+        assert_eq!(objection(b"[user]\n\tname = nick\n", b"[user]\n\tname = nick\n\temail = x\n"), None);
+    }
+    let gone = super::taken(b"[init]\n\tdefaultbranch = x\n", b"[user]\n\tname = x\n", &|_| false);
+    assert_eq!(gone.unwrap(), "`init.defaultbranch` (removed), `user.name`");
+}
+
 #[test]
 fn a_part_is_taken_only_where_there_is_one() {
     let part = |before: &str, now: &str| part(before.as_bytes(), now.as_bytes());
@@ -152,8 +171,8 @@ fn a_part_is_taken_only_where_there_is_one() {
         assert_eq!(part("", held), None, "{held}");
         assert!(objection(b"", held.as_bytes()).is_some(), "{held}");
     }
-    let gone = part("[a]\n\tb = c\n[user]\n\tname = x\n\temail = y\n", "[user]\n\temail = y\n").unwrap();
-    assert_eq!((gone.merged, gone.left), (b"[a]\n\tb = c\n[user]\n\temail = y\n".to_vec(), "`a.b`".to_owned()));
+    let gone = part("[a]\n\tb = c\n[init]\n\tdefaultbranch = x\n[core]\n", "[core]\n").unwrap();
+    assert_eq!((gone.merged, gone.left), (b"[a]\n\tb = c\n[init]\n[core]\n".to_vec(), "`a.b`".to_owned()));
     let many: String = (0..9).map(|n| format!("[x{n}]\n\ty = z\n")).collect();
     let left = part("", &format!("{many}[user]\n\tname = x\n")).unwrap().left;
     assert!(left.ends_with("`x4.y` and 4 more"), "{left}");

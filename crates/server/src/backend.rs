@@ -195,8 +195,8 @@ pub struct RememberedApproval {
     pub what: String,
     /// Arguments that may be anything.
     pub any: Vec<String>,
-    /// For so many milliseconds.
-    pub millis: u64,
+    /// For so many milliseconds; where nothing is said, as the flags have it.
+    pub millis: Option<u64>,
 }
 
 /// Asks, and waits for the result.

@@ -178,7 +178,7 @@ mod tests {
         let calls = approvals.list(false).unwrap();
         assert_eq!(calls.len(), 8);
         let first = calls.iter().find(|call| call.args.contains("\"h0.example\"")).unwrap();
-        let remember = Remember { args: Wide::But(Vec::new()), holder: Holder::Agent, millis: 60_000 };
+        let remember = Remember { args: Wide::But(Vec::new()), holder: Holder::Agent, millis: Some(60_000) };
         approvals.approve(&first.id, "test", Some(&remember)).unwrap();
         assert_eq!(waiting.first().unwrap().recv_timeout(LONG), Ok(true));
         let begun = std::time::Instant::now();

@@ -116,7 +116,7 @@ impl ParkedCall {
     /// Whether it is about a destination of the network ([`DESTINATION`], [`REQUEST`]).
     #[must_use]
     pub fn is_destination(&self) -> bool {
-        self.server.is_none() && [DESTINATION, REQUEST].contains(&self.tool.as_str())
+        is_destination(&self.tool, self.server.as_deref())
     }
 
     /// The form of `approvals show --json`, HTTP and webhook.
@@ -137,6 +137,11 @@ impl ParkedCall {
         }
         json
     }
+}
+
+/// Whether a tool is a destination of the network: no server's own tool, whatever it is called.
+pub(super) fn is_destination(tool: &str, server: Option<&str>) -> bool {
+    server.is_none() && [DESTINATION, REQUEST].contains(&tool)
 }
 
 /// RFC 3339 in UTC.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::call::time;
+use super::call::{is_destination, time};
 
 /// What is remembered with an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub struct Remember {
     pub args: Wide,
     /// Whose calls it covers.
     pub holder: Holder,
-    /// For how long, in milliseconds.
-    pub millis: u64,
+    /// For how long, in milliseconds. Where nothing is said: an hour, or in one run's network until the run ends.
+    pub millis: Option<u64>,
 }
 
 /// Which arguments a memory covers.
@@ -39,6 +39,8 @@ pub enum Holder {
     Session,
 }
 
+/// What is remembered without a time lasts an hour.
+pub(super) const MEMORY_MS: u64 = 3600 * 1000;
 /// Longest life of a memory: 30 days.
 pub const MAX_MEMORY_MS: u64 = 30 * 24 * 3600 * 1000;
 
@@ -140,6 +142,13 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Whether it lasts until the one run ends whose network it is about: no time was said.
+    #[must_use]
+    pub fn lasts_with_its_run(&self) -> bool {
+        let is_longest = self.expires == self.created.saturating_add(MAX_MEMORY_MS);
+        is_longest && self.session.is_some() && is_destination(&self.tool, self.server.as_deref())
+    }
+
     /// The form of `approvals remembered --json` and HTTP.
     #[must_use]
     pub fn to_json(&self) -> Json {

@@ -43,7 +43,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 fn remember(args: Wide, holder: Holder) -> Remember {
-    Remember { args, holder, millis: 3_600_000 }
+    Remember { args, holder, millis: None }
 }
 
 /// The best of several: a busy machine keeps anybody waiting, but a store that looks too seldom is never in time.
@@ -372,6 +372,42 @@ fn a_destination_is_remembered_by_its_host_and_port_and_never_wider() {
     assert!(!known(&to("b.test", "s1")) && !known(&to("a.test", "s2")));
 }
 
+/// `session` of a run's network is for the run, however long it lasts; with a time it is for that time, and of a tool for an hour.
+#[test]
+fn what_is_remembered_for_a_run_lasts_until_the_run_ends() {
+    static NOW: AtomicU64 = AtomicU64::new(1_000_000);
+    const HOUR: u64 = 3_600_000;
+    fn clock() -> u64 {
+        NOW.load(Ordering::Relaxed)
+    }
+    let dir = folder();
+    let settings = Settings { clock, ..Settings::default() };
+    let approvals = Approvals::open_with(dir.path(), settings).unwrap();
+    let to = |host: &str| {
+        let args = json!({"host": host, "port": 443});
+        let hash = gate::json::hash(DESTINATION, &args);
+        Ask { tool: DESTINATION.to_owned(), server: None, hash, session: "r-1".to_owned(), ..ask(args) }
+    };
+    let tool = || Ask { session: "r-1".to_owned(), ..ask(json!({"to": "a"})) };
+    let session = remember(Wide::Any, Holder::Session);
+    let timed = Remember { millis: Some(2 * HOUR), ..session.clone() };
+    for (asked, what) in [(to("a.test"), &session), (to("b.test"), &timed), (tool(), &session)] {
+        let parked = approvals.ask(&asked).unwrap();
+        approvals.approve(parked.id(), "alice", Some(what)).unwrap();
+    }
+    let known = || [to("a.test"), to("b.test"), tool()].map(|ask| approvals.remembered(&ask).unwrap().is_some());
+    let lasting = || approvals.memories(false).unwrap().iter().filter(|one| one.lasts_with_its_run()).count();
+    assert_eq!((known(), lasting()), ([true, true, true], 1));
+    NOW.fetch_add(HOUR, Ordering::Relaxed);
+    assert_eq!(known(), [true, true, false]);
+    NOW.fetch_add(9 * HOUR, Ordering::Relaxed);
+    assert_eq!(known(), [true, false, false]);
+    approvals.withdraw("r-2").unwrap();
+    assert_eq!(known(), [true, false, false], "another run's end");
+    approvals.withdraw("r-1").unwrap();
+    assert_eq!((known(), approvals.memories(false).unwrap().len()), ([false; 3], 0));
+}
+
 #[test]
 fn what_cannot_be_remembered_is_not_approved_either() {
     let dir = folder();
@@ -379,8 +415,8 @@ fn what_cannot_be_remembered_is_not_approved_either() {
     let parked = approvals.ask(&ask(json!({"to": "a"}))).unwrap();
     let odd = [
         remember(Wide::But(vec!["bcc".into()]), Holder::Agent),
-        Remember { args: Wide::Any, holder: Holder::Agent, millis: MAX_MEMORY_MS + 1 },
-        Remember { args: Wide::Any, holder: Holder::Agent, millis: 0 },
+        Remember { args: Wide::Any, holder: Holder::Agent, millis: Some(MAX_MEMORY_MS + 1) },
+        Remember { args: Wide::Any, holder: Holder::Agent, millis: Some(0) },
     ];
     for remember in odd {
         let said = approvals.approve(parked.id(), "alice", Some(&remember));

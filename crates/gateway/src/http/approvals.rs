@@ -187,7 +187,7 @@ fn remember(wanted: Option<&Json>) -> Result<Option<Remember>, Problem> {
         Some(_) | None => return Err(bad("`for` is neither agent nor session")),
     };
     let seconds = table.get("seconds").and_then(Json::as_u64).ok_or_else(|| bad("`seconds` is no whole number"))?;
-    Ok(Some(Remember { args, holder, millis: seconds.saturating_mul(1000) }))
+    Ok(Some(Remember { args, holder, millis: Some(seconds.saturating_mul(1000)) }))
 }
 
 fn too_late(lost: &AnswerError) -> Problem {

@@ -15,9 +15,6 @@ use crate::json as read;
 use crate::keys::Key;
 use crate::request::Query;
 
-/// What is remembered without a time, milliseconds: an hour.
-const REMEMBERED_MS: u64 = 60 * 60 * 1000;
-
 /// The store, for who may use it.
 fn store(app: &AppState, key: &Key) -> Result<Arc<dyn Approvals>, Problem> {
     key.must_be_operator("approvals")?;
@@ -99,8 +96,8 @@ fn remembered(asked: &Map<String, Json>) -> Result<Option<RememberedApproval>, P
         return Err(Problem::invalid("remember.any", "the others take any arguments already"));
     }
     let millis = match read::text(table, "for")? {
-        None => REMEMBERED_MS,
-        Some(text) => Millis::parse(text).map_err(|error| Problem::invalid("remember.for", &error.why))?.0,
+        None => None,
+        Some(text) => Some(Millis::parse(text).map_err(|error| Problem::invalid("remember.for", &error.why))?.0),
     };
     Ok(Some(RememberedApproval { what: what.to_owned(), any, millis }))
 }

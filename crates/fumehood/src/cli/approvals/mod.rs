@@ -39,7 +39,12 @@ const REMEMBER: &[Flag] = &[
         "With `--remember args`: this argument may be anything; may be repeated",
     )
     .many(),
-    Flag::new("for", Some("TIME"), To::Ours, "How long that is remembered, e.g. 1h; at most 30 days"),
+    Flag::new(
+        "for",
+        Some("TIME"),
+        To::Ours,
+        "How long that is remembered, at most 30 days; default 1h, for `session` of a run's network until it ends",
+    ),
 ];
 const WHY: &[Flag] = &[Flag::new("why", Some("TEXT"), To::Ours, "What the agent is told")];
 
@@ -151,7 +156,7 @@ impl ReviewContext {
             ReviewAnswer::Yes(Some(Remember { args, holder, millis })) => json!({
                 "args": match args { Wide::Any => json!("any"), Wide::But(any) => json!({ "any": any }) },
                 "for": match holder { Holder::Agent => "agent", Holder::Session => "session" },
-                "seconds": millis / 1000,
+                "seconds": millis.map(|millis| millis / 1000),
             }),
             ReviewAnswer::Yes(None) | ReviewAnswer::No(_) => Json::Null,
         };
@@ -299,9 +304,11 @@ fn remember(call: &Call<'_>) -> Result<Option<Remember>, Failure> {
     if !any.is_empty() && args == Wide::Any {
         return bad("`--any` without `--remember args`".to_owned(), "the others take any arguments already", "drop it");
     }
-    let text = call.parsed.value("for").map_or_else(|| "1h".to_owned(), |text| show_bytes(text.as_bytes()));
+    let Some(text) = call.parsed.value("for").map(|text| show_bytes(text.as_bytes())) else {
+        return Ok(Some(Remember { args, holder, millis: None }));
+    };
     match Millis::parse(&text) {
-        Ok(Millis(millis)) => Ok(Some(Remember { args, holder, millis })),
+        Ok(Millis(millis)) => Ok(Some(Remember { args, holder, millis: Some(millis) })),
         Err(_) => bad(format!("`--for {text}`"), "it is no duration", "--for 1h"),
     }
 }

@@ -91,6 +91,8 @@ pub(super) fn memories(memories: &[Memory], palette: Palette, columns: usize) ->
         };
         let ends = if memory.revoked.is_some() {
             "revoked".to_owned()
+        } else if memory.lasts_with_its_run() {
+            "with its run".to_owned()
         } else if let Ok(Ok(time)) = i64::try_from(memory.expires).map(jiff::Timestamp::from_millisecond) {
             time.strftime("%Y-%m-%d %H:%M").to_string()
         } else {

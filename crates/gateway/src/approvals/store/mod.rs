@@ -17,7 +17,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, Trans
 use serde_json::Value as Json;
 use sha2::{Digest as _, Sha256};
 
-use super::memory::{Holder, MAX_MEMORY_MS, Memory, Pattern, Remember, Wide};
+use super::memory::{Holder, MAX_MEMORY_MS, MEMORY_MS, Memory, Pattern, Remember, Wide};
 use super::{AnswerError, Ask, ParkedCall, State, StoreError};
 use rows::{CALL, MEMORY, call_of, memory_of};
 
@@ -131,7 +131,8 @@ impl Store {
             };
             let first: bool = t.query_row("SELECT first FROM calls WHERE id = ?1", [id], |row| row.get(0))?;
             // `approval = "first"`: the answer is also for the same call later in this session.
-            let session = Remember { args: Wide::But(Vec::new()), holder: Holder::Session, millis: 24 * 3600 * 1000 };
+            let day = Some(24 * 3600 * 1000);
+            let session = Remember { args: Wide::But(Vec::new()), holder: Holder::Session, millis: day };
             let Some(remember) = remember.or(first.then_some(&session)) else { return Ok(Ok(call)) };
             match memory(&call, memory_id, by, remember, now) {
                 Ok(memory) => keep(t, &memory).map(|()| Ok(call)),
@@ -159,11 +160,15 @@ impl Store {
         self.write(|t| t.execute(sql, params![id, int(now)]).map(|_| Ok(())))
     }
 
-    /// The same of all that a session asked and nobody used.
+    /// The same of all that a session asked and nobody used; what is remembered for it alone ends as well.
     pub(super) fn withdraw_of(&self, session: &str, now: u64) -> Result<(), StoreError> {
-        let sql = "UPDATE calls SET state = 'cancelled', answered = ?2
-                   WHERE session = ?1 AND state IN ('waiting', 'approved') AND used IS NULL";
-        self.write(|t| t.execute(sql, params![session, int(now)]).map(|_| Ok(())))
+        let calls = "UPDATE calls SET state = 'cancelled', answered = ?2
+                     WHERE session = ?1 AND state IN ('waiting', 'approved') AND used IS NULL";
+        let memories = "UPDATE memories SET expires = ?2 WHERE session = ?1 AND expires > ?2";
+        self.write(|t| {
+            t.execute(calls, params![session, int(now)])?;
+            t.execute(memories, params![session, int(now)]).map(|_| Ok(()))
+        })
     }
 
     /// Uses an approval up; `false` if it is none or was used.
@@ -273,7 +278,13 @@ fn one(connection: &Connection, id: &str) -> rusqlite::Result<Option<ParkedCall>
 
 /// What is remembered of a call, if that can be.
 fn memory(call: &ParkedCall, id: String, by: &str, remember: &Remember, now: u64) -> Result<Memory, String> {
-    if remember.millis == 0 || remember.millis > MAX_MEMORY_MS {
+    let lasts = match (remember.millis, remember.holder) {
+        (Some(millis), _) => millis,
+        // No other run has its name, so that it covers nothing when the run is over.
+        (None, Holder::Session) if call.is_destination() => MAX_MEMORY_MS,
+        (None, Holder::Session | Holder::Agent) => MEMORY_MS,
+    };
+    if lasts == 0 || lasts > MAX_MEMORY_MS {
         return Err("an approval is remembered for at most 30 days".to_owned());
     }
     // A destination is agreed to by its name and port, a request by method and path too: none may be anything.
@@ -296,7 +307,7 @@ fn memory(call: &ParkedCall, id: String, by: &str, remember: &Remember, now: u64
         pattern: Pattern::of(wide, &args)?,
         bound_to: call.bound_to.clone(),
         created: now,
-        expires: now.saturating_add(remember.millis),
+        expires: now.saturating_add(lasts),
         by: by.to_owned(),
         call: call.id.clone(),
         revoked: None,

@@ -204,6 +204,22 @@ fn framed(head: &[u8]) -> Result<State, &'static str> {
     }
 }
 
+/// The path (without its query) by which a request is judged whose line says these words; by the reader of connections, so that
+/// who asks beforehand is told the same.
+///
+/// # Errors
+/// As [`Framing::feed`], which lets no such request through.
+pub fn path_of((method, target): (&str, &str), host: &str) -> Result<String, &'static str> {
+    let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    Framing::default().feed(head.as_bytes())?;
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let (request, _) = parsed(head.as_bytes(), &mut headers)?;
+    // Words that have a blank or an end of a line in them say another request.
+    let uri =
+        target.parse::<::http::Uri>().ok().filter(|_| (request.method, request.path) == (Some(method), Some(target)));
+    uri.map(|uri| uri.path().to_owned()).ok_or("a malformed request head")
+}
+
 /// What there is of a head, and its length once it is whole.
 fn parsed<'a, 'b>(
     head: &'b [u8],

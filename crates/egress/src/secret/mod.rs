@@ -138,8 +138,7 @@ impl LoadedSecret {
     /// Whether requests to this host and port may be meant for it, so that they have to be read one by one.
     #[must_use]
     pub fn is_for(&self, to: &To, port: u16) -> bool {
-        let To::Name(name) = to else { return false };
-        self.secret.ports.contains(&port) && self.secret.hosts.iter().any(|host| host_matches(host, name))
+        is_for(&self.secret, to, port)
     }
 
     /// Whether this request is one that it is put into.
@@ -156,6 +155,13 @@ impl LoadedSecret {
         let globs = &self.secret.paths;
         globs.is_empty() || http::path::read(path).is_ok_and(|path| path.is_of(globs, true))
     }
+}
+
+/// Whether requests to this host and port are read one by one for a secret, whoever has its value.
+#[must_use]
+pub fn is_for(secret: &Secret, to: &To, port: u16) -> bool {
+    let To::Name(name) = to else { return false };
+    secret.ports.contains(&port) && secret.hosts.iter().any(|host| host_matches(host, name))
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use egress::denial::{Reason, To};
 use egress::host::{AuthorityHost, authority};
-use egress::judge::{Connect, Granted, LookUp, NotBuilt, Request, Rules, not_built};
+use egress::http::framing;
+use egress::judge::{Connect, Granted, LookUp, NotBuilt, Reading, Request, Rules, not_built};
 use egress::wire::Denied;
 use policy::diagnostic::behind_login;
 use policy::value::{Net, NetMode, is_loopback_name};
@@ -47,8 +48,10 @@ pub(super) const CHECK: Spec = Spec {
 struct Destination {
     to: To,
     port: u16,
-    /// The path, where it is a URL.
-    path: Option<String>,
+    /// Path and query, where it is a URL.
+    target: Option<String>,
+    /// It is one of `https`.
+    tls: bool,
     /// Datagrams.
     udp: bool,
 }
@@ -65,7 +68,7 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
     let word = call.parsed.words.first().map(|word| show_bytes(word.as_bytes())).unwrap_or_default();
     let udp = call.parsed.has("udp");
     // A URL asks for HTTP over a connection.
-    let asked = read(&word).filter(|asked| !udp || asked.path.is_none()).map(|asked| Destination { udp, ..asked });
+    let asked = read(&word).filter(|asked| !udp || asked.target.is_none()).map(|asked| Destination { udp, ..asked });
     let asked = asked.ok_or_else(|| Failure::own(nothing(&word)))?;
     let method = call.parsed.value("method").map_or_else(|| "GET".to_owned(), |text| show_bytes(text.as_bytes()));
     let loaded = load::policy(&asked_layers(call, REFUSED)?, call.environment)?;
@@ -74,7 +77,8 @@ fn check(call: &mut Call<'_>) -> Result<u8, Failure> {
         held(&loaded.policy.net)?;
     }
     let rules = Rules::of(loaded.policy.net);
-    let said = if udp { datagrams(&rules, &asked) } else { judge(&rules, &asked, &method) };
+    let has_secret = loaded.policy.secrets.values().any(|secret| egress::secret::is_for(secret, &asked.to, asked.port));
+    let said = if udp { datagrams(&rules, &asked) } else { judge((&rules, has_secret), &asked, &method) };
     let denied = match &said {
         NetVerdict::Refused(reason) => Some(record(reason, &asked, closed)),
         NetVerdict::Allowed(_) | NetVerdict::Asked => None,
@@ -116,8 +120,11 @@ fn read(word: &str) -> Option<Destination> {
         // The kernel connects to an IPv4 address in either form, and the broker is told the one.
         AuthorityHost::Address(address) => To::Address(address.to_canonical()),
     };
-    let path = path.split(['?', '#']).next().filter(|path| !path.is_empty()).unwrap_or("/");
-    Some(Destination { to, port: found.port.unwrap_or(default), path: url.then(|| path.to_owned()), udp: false })
+    // What stands behind `#` no client sends; and it sends a path where there is none.
+    let sent = path.split('#').next().unwrap_or_default();
+    let target = if sent.starts_with('/') { sent.to_owned() } else { format!("/{sent}") };
+    let (port, tls) = (found.port.unwrap_or(default), default == 443);
+    Some(Destination { to, port, target: url.then_some(target), tls, udp: false })
 }
 
 /// Refuses rules that the broker of each run would refuse: of them nothing can be said.
@@ -137,8 +144,42 @@ fn held(net: &Net) -> Result<(), Failure> {
 }
 
 /// Where no rule has a name, a person is asked if anybody hears the connection; else the kernel refuses it.
-fn unnamed(rules: &Rules, port: u16) -> NetVerdict {
-    if rules.is_asked_at(port) { NetVerdict::Asked } else { NetVerdict::Refused(Reason::UnknownName) }
+fn unnamed((rules, has_secret): (&Rules, bool), asked: &Destination, method: &str) -> NetVerdict {
+    if !rules.is_asked_at(asked.port) {
+        return NetVerdict::Refused(Reason::UnknownName);
+    }
+    let reading = match (has_secret, asked.port) {
+        (true, _) => Reading::Requests,
+        (false, 80 | 443) => Reading::Names,
+        (false, _) => Reading::Nothing,
+    };
+    // Who is asked agrees to the host: what is no request to it is refused all the same.
+    match head(reading, asked, method) {
+        Some(Err(reason)) => NetVerdict::Refused(reason),
+        Some(Ok((host, path))) => {
+            let request = Request { method, authority: None, hosts: vec![&host], path: &path, opens_websocket: false };
+            let meant = egress::judge::meant_for(&asked.to, asked.port, &request);
+            meant.map_or_else(NetVerdict::Refused, |()| NetVerdict::Asked)
+        }
+        None => NetVerdict::Asked,
+    }
+}
+
+/// The host and the path that a request says, where one is read at all: by the reader that the broker has.
+fn head(reading: Reading, asked: &Destination, method: &str) -> Option<Result<(String, String), Reason>> {
+    let is_read = match reading {
+        Reading::Nothing => false,
+        // TLS is passed on once its server name was read.
+        Reading::Names => !asked.tls,
+        Reading::Requests => true,
+    };
+    let target = asked.target.as_ref().filter(|_| is_read)?;
+    let host = match &asked.to {
+        To::Address(address) if address.is_ipv6() => format!("[{address}]"),
+        to @ (To::Name(_) | To::Address(_)) => to.to_string(),
+    };
+    let path = framing::path_of((method, target), &host);
+    Some(path.map(|path| (host, path)).map_err(|why| Reason::Malformed(why.to_owned())))
 }
 
 /// Whether it may really lead where a rule has it: an address is asked for itself, and what a range allows may still lead inside.
@@ -164,17 +205,17 @@ fn datagrams(rules: &Rules, asked: &Destination) -> NetVerdict {
     judged.map_or_else(NetVerdict::Refused, |()| NetVerdict::Allowed(None))
 }
 
-fn judge(rules: &Rules, asked: &Destination, method: &str) -> NetVerdict {
+fn judge((rules, has_secret): (&Rules, bool), asked: &Destination, method: &str) -> NetVerdict {
     if let To::Name(name) = &asked.to {
         match rules.look_up(name) {
             LookUp::Denied(reason) => return NetVerdict::Refused(reason),
-            LookUp::Ask => return unnamed(rules, asked.port),
+            LookUp::Ask => return unnamed((rules, has_secret), asked, method),
             LookUp::Known { pinned: _ } => {}
         }
     }
     let way = match rules.connect(&asked.to, asked.port) {
         Connect::Denied(reason) => return NetVerdict::Refused(reason),
-        Connect::Ask => return unnamed(rules, asked.port),
+        Connect::Ask => return unnamed((rules, has_secret), asked, method),
         Connect::Way(way) => way,
     };
     if let Err(reason) = leads(rules, asked, way.pin) {
@@ -182,12 +223,12 @@ fn judge(rules: &Rules, asked: &Destination, method: &str) -> NetVerdict {
     }
     let by_name = way.pin.is_none() && matches!(asked.to, To::Name(_));
     let proxy = rules.net().proxy.as_ref().filter(|_| by_name).map(policy::value::Proxy::place);
-    let Some(path) = &asked.path else { return NetVerdict::Allowed(proxy) };
-    let host = match &asked.to {
-        To::Address(address) if address.is_ipv6() => format!("[{address}]"),
-        to @ (To::Name(_) | To::Address(_)) => to.to_string(),
+    let (host, path) = match head(if has_secret { Reading::Requests } else { way.reading }, asked, method) {
+        Some(Ok(head)) => head,
+        Some(Err(reason)) => return NetVerdict::Refused(reason),
+        None => return NetVerdict::Allowed(proxy),
     };
-    let request = Request { method, authority: None, hosts: vec![&host], path, opens_websocket: false };
+    let request = Request { method, authority: None, hosts: vec![&host], path: &path, opens_websocket: false };
     match rules.request(&asked.to, asked.port, &request) {
         Ok(Granted::Allowed) => NetVerdict::Allowed(proxy),
         Ok(Granted::Ask) => NetVerdict::Asked,

@@ -1,7 +1,7 @@
 //! `fumehood net check`: what a policy says of a place, without a connection.
 
 use super::Fixture;
-use super::net::{flags, words};
+use super::net::{flags, served, words};
 
 #[test]
 fn a_destination_is_judged_without_a_connection() {
@@ -159,4 +159,94 @@ fn an_allowed_host_that_is_not_reached_stands_in_the_report() {
     let told = |one: &&serde_json::Value| one["what"].as_str().is_some_and(|what| what.starts_with(said));
     assert_eq!(warnings.iter().filter(told).count(), 1, "{report}");
     assert!(report["violations"].as_array().unwrap().is_empty(), "{report}");
+}
+
+/// Methods and targets as a program may write them: one reader judges both, so that what is said before is what happens.
+#[test]
+fn what_is_said_of_a_request_is_what_becomes_of_it() {
+    let (fixture, port) = (Fixture::new(), served());
+    let rules = format!(
+        "net.allow=[{{ host = \"any.test\", ports = [80, 9000], address = \"127.0.0.1:{port}\" }}, \
+         {{ host = \"some.test\", ports = [80, 9000], address = \"127.0.0.1:{port}\", methods = [\"GET\", \"PURGE\"], paths = [\"/ok/**\"] }}]"
+    );
+    let net = ["--set", "net.mode=allow", "--set", &rules].map(str::to_owned).to_vec();
+    let flags = words(&[], &net, &["--set", "syscalls.profile=default", "--memory", "512M"]);
+    let targets = [
+        "/ok/1",
+        "/ok/`x`",
+        "/ok/<x>",
+        "/ok/\"x\"",
+        "/ok/{x}",
+        "/ok/|^[]",
+        "/ok/\u{e9}",
+        "/ok/%c3%a9",
+        "/ok/%ff",
+        "/ok/%25",
+        "/ok/a%20b",
+        "/ok/a%09b",
+        "/ok/%2fx",
+        "/ok//x",
+        "/ok/x;y",
+        "/ok/%3fx",
+        "/ok/../x",
+        "/ok/x%5cy",
+        "/ok?q=`<>\"",
+        "/no",
+        "/no`x`",
+    ];
+    let methods =
+        ["GET", "PURGE", "POST", "get", "CONNECT", "PRI", "M-SEARCH", "A`B", "1GET", "G(T", "G T", "G\u{e9}T"];
+    let urls = ["http://any.test", "http://some.test", "http://any.test:9000", "http://some.test:9000"];
+    let mut asked: Vec<(&str, String)> = Vec::new();
+    for url in urls {
+        asked.extend(targets.map(|target| ("GET", format!("{url}{target}"))));
+        asked.extend(methods.map(|method| (method, format!("{url}/ok/1"))));
+    }
+    let code = "
+import json, socket, sys
+for method, url in json.load(sys.stdin):
+    at, path = url[7:].split('/', 1)
+    name, _, port = at.partition(':')
+    try:
+        s = socket.create_connection((name, int(port or 80)), 9); s.settimeout(9)
+        s.sendall(f'{method} /{path} HTTP/1.1\\r\\nHost: {at}\\r\\nConnection: close\\r\\n\\r\\n'.encode())
+        print(s.recv(12).decode()[-3:] == '200')
+    except OSError: print(False)";
+    let run = words(&["run", "-q"], &flags, &["--", "python3", "-c", code]);
+    let run: Vec<&str> = run.iter().map(String::as_str).collect();
+    let said = fixture.run_with_stdin(&run, serde_json::json!(asked).to_string().as_bytes());
+    let happened: Vec<bool> = said.out.lines().map(|line| line == "True").collect();
+    assert_eq!(happened.len(), asked.len(), "{said:?}");
+    let differs = |((method, url), happened): &(&(&str, String), &bool)| {
+        let checked = fixture.run(&words(&["net", "check"], &net, &["--method", method, url]));
+        (checked.code == 0) != **happened
+    };
+    let differing: Vec<_> = asked.iter().zip(&happened).filter(differs).collect();
+    assert!(differing.is_empty(), "reached, though `net check` says otherwise, or the other way round: {differing:?}");
+    assert!(happened.contains(&true) && happened.contains(&false));
+}
+
+/// The recipe for S3: one bucket and no other of its region, loads in parts, and nothing that deletes.
+#[test]
+fn the_recipe_for_a_bucket_has_its_objects_alone() {
+    let fixture = Fixture::new();
+    let page = include_str!("../../../../docs/cookbook/secrets.md").split("## An AWS access key").nth(1).unwrap();
+    let recipe = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    std::fs::write(fixture.path("work/s3.toml"), recipe).unwrap();
+    let region = "s3.eu-central-1.amazonaws.com";
+    for (method, url, code) in [
+        ("GET", format!("https://my-bucket.{region}/any/a.csv"), 0),
+        ("GET", format!("https://my-bucket.{region}/?list-type=2&prefix=data%2F"), 0),
+        ("PUT", format!("https://my-bucket.{region}/data/a.csv?partNumber=1&uploadId=x"), 0),
+        ("POST", format!("https://my-bucket.{region}/data/a.csv?uploads"), 0),
+        ("POST", format!("https://my-bucket.{region}/data/a.csv?uploadId=x"), 0),
+        ("POST", format!("https://my-bucket.{region}/?delete"), 1),
+        ("DELETE", format!("https://my-bucket.{region}/data/a.csv"), 1),
+        ("PUT", format!("https://theirs.{region}/a"), 1),
+        ("PUT", format!("https://{region}/theirs/a"), 1),
+        ("POST", "https://sts.amazonaws.com/".to_owned(), 1),
+    ] {
+        let checked = fixture.run(&["net", "check", "-p", "s3.toml", "--method", method, &url]);
+        assert_eq!(checked.code, code, "{method} {url}: {checked:?}");
+    }
 }

@@ -16,6 +16,11 @@ const MAX_FILE: u64 = 1 << 20;
 const MAX_DEPTH: usize = 8;
 /// What follows `Bearer` and is shorter is a word of prose.
 const MIN_CREDENTIALS: usize = 8;
+/// Fewest characters of a word that is taken for a random one, and of a part of an address.
+const MIN_RANDOM: usize = 20;
+const MIN_RANDOM_PART: usize = 16;
+/// So often such a word goes from letters to digits or back.
+const MIN_TURNS: usize = 4;
 /// Words in the name of a file or a value that is left out.
 const SECRET: [&str; 20] = [
     "apikey",
@@ -198,13 +203,15 @@ fn holds_secret(text: &str) -> bool {
     text.contains(['=', ':']) && is_secret(text) || holds_key(text)
 }
 
-/// Whether a word in it begins as the keys of vendors do, is a token of three parts (JWT), follows `Bearer` or `Basic`, or is the login of
-/// an address.
+/// Whether a word in it begins as the keys of vendors do, is a token of three parts (JWT), follows `Bearer` or `Basic`, is random, or is
+/// the login of an address; or an address in it is one that whoever knows it may use.
 fn holds_key(text: &str) -> bool {
     let words = |others: &'static [char]| text.split(move |c: char| !c.is_ascii_alphanumeric() && !others.contains(&c));
     words(&['-', '_']).any(|word| KEYS.iter().any(|key| word.starts_with(key)))
         || words(&['-', '_', '.']).any(|word| word.starts_with("eyJ") && word.matches('.').count() >= 2)
+        || words(&[]).any(is_random)
         || holds_credentials(text)
+        || text.split("://").skip(1).any(is_a_key_itself)
         || text.split("://").zip(text.split("://").skip(1)).any(|(before, rest)| has_login(before, rest))
 }
 
@@ -214,6 +221,39 @@ fn holds_credentials(text: &str) -> bool {
     let is_scheme = |word: &str| ["bearer", "basic"].iter().any(|scheme| word.eq_ignore_ascii_case(scheme));
     let is_long = |word: &str| word.len() >= MIN_CREDENTIALS && word.chars().any(|c| c.is_ascii_digit());
     words.iter().zip(words.iter().skip(1)).any(|(scheme, word)| is_scheme(scheme) && is_long(word))
+}
+
+/// Whether a word is of letters of both cases and digits as nobody writes them.
+fn is_random(word: &str) -> bool {
+    let has = |is: fn(&u8) -> bool| word.as_bytes().iter().any(is);
+    word.len() >= MIN_RANDOM && has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase) && turns(word) >= MIN_TURNS
+}
+
+/// How often a word goes from letters to digits or back.
+fn turns(word: &str) -> usize {
+    word.bytes().zip(word.bytes().skip(1)).filter(|(one, next)| one.is_ascii_digit() != next.is_ascii_digit()).count()
+}
+
+/// Whether an address, of which this is what stands behind `://`, is one that whoever knows it may use: by a signature or a key in its
+/// query, by a random part of its path, or as one of those to which programs post (webhooks).
+fn is_a_key_itself(rest: &str) -> bool {
+    let end = |c: char| c.is_whitespace() || ['"', '\'', '<', '>', '`', ')', '|'].contains(&c);
+    let address = rest.split(end).next().unwrap_or_default();
+    let (place, query) = address.split_once(['?', '#']).unwrap_or((address, ""));
+    let is_named = |name: &str| {
+        let name = name.to_lowercase();
+        is_secret(&name) || name.ends_with("signature") || ["sig", "sas", "key", "code"].contains(&name.as_str())
+    };
+    let mut values = query.split(['&', '#', ';']).filter_map(|part| part.split_once('='));
+    let is_hook = place.to_lowercase().contains("hook");
+    let is_part = |part: &str| {
+        let words = || part.split(|c: char| !c.is_ascii_alphanumeric());
+        let is_long = |word: &str| word.len() >= MIN_RANDOM_PART && turns(word) >= MIN_TURNS;
+        let is_uuid = words().map(str::len).eq([8, 4, 4, 4, 12]);
+        is_uuid || words().any(is_long) || is_hook && part.len() >= MIN_CREDENTIALS && turns(part) > 0
+    };
+    values.any(|(name, value)| is_named(name) && value.len() >= MIN_CREDENTIALS)
+        || place.split('/').skip(1).any(is_part)
 }
 
 /// Whether an address has a login: a password, or of the web whatever stands before its `@`.
@@ -315,6 +355,37 @@ mod tests {
         let yaml = format!("a: {jwt}\nproxy: http://u:pw@h.test\nmodel: x\n");
         assert_eq!(copy.cleaned("a.yml", &yaml).unwrap(), "model: x\n");
         assert_eq!(copy.left, 4);
+    }
+
+    #[test]
+    fn an_address_that_is_a_key_itself_stays_and_others_go_along() {
+        let hooks = [
+            "https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX",
+            "https://discord.com/api/webhooks/112233445566778899/Zq83LmX0vTa7Pw2k9dRb-_x",
+            "https://x.webhook.office.com/webhookb2/11111111-2222-3333-4444-555555555555@x/IncomingWebhook/ab12cd34",
+            "https://maker.ifttt.test/trigger/x/with/zq83lmx0vta7pw2k9d",
+            "https://hc-ping.test/11111111-2222-3333-4444-555555555555",
+            "https://h.test/a?sv=1&sig=Zq83LmX0vTa7",
+            "https://h.test/a?code=Zq83LmX0vTa7#x",
+            "https://h.test/a?X-Amz-Signature=0123456789ab",
+            "curl -H 'X-Key: Zq83LmX0vTa7Pw2k9dRb' https://h.test",
+        ];
+        let plain = [
+            "https://h.test/v1/models/claude-sonnet-4-20250514",
+            "https://docs.h.test/webhooks/using-webhooks?page=2",
+            "https://h.test/a/b/0123456789/c?sort=name&sig=1",
+            "https://h.test/openai/deployments/gpt4o20240806",
+            "mcp__Server2__ReadTheWholeFileAtOnce",
+        ];
+        let left = |texts: &[&str]| {
+            let mut copy = Copy { leave: &[], files: 0, left: 0 };
+            let json = copy.cleaned("a.json", &serde_json::json!({ "all": texts }).to_string()).unwrap();
+            let prose = copy.cleaned("a.md", &texts.join("\n")).unwrap();
+            let yaml =
+                copy.cleaned("a.yml", &texts.iter().map(|text| format!("- {text}\n")).collect::<String>()).unwrap();
+            texts.iter().filter(|text| [&json, &prose, &yaml].iter().any(|clean| clean.contains(**text))).count()
+        };
+        assert_eq!((left(&hooks), left(&plain)), (0, plain.len()));
     }
 
     #[test]

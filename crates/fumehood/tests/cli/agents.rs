@@ -16,6 +16,7 @@ const STAND_IN: &str = r#"#!/usr/bin/env python3
 import json, os, sys, urllib.request as u, urllib.error as e
 home = os.path.expanduser('~')
 print('theme', json.load(open(home + '/.claude/settings.json'))['theme'])
+print('hooks', [name for name in ('slack', 'sig', 'docs') if name in open(home + '/.claude/settings.json').read()])
 print('login', os.path.exists(home + '/.claude/.credentials.json'))
 key = os.environ['ANTHROPIC_API_KEY']
 print('stands in', key.startswith('fumehood-'))
@@ -81,7 +82,10 @@ fn an_agent_works_with_its_key_outside_and_a_copy_of_its_settings() {
     std::fs::create_dir(fixture.path(".claude")).unwrap();
     let settings = fixture.path(".claude/settings.json");
     let home = fixture.dir.path().display();
-    let text = format!("{{\"theme\":\"dark\",\"home\":\"{home}\",\"apiKeyHelper\":\"cat ~/key\"}}");
+    let hooks = r#""a":"https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX","b":"https://h.test/?sig=Zq83LmX0vTa7""#;
+    let text = format!(
+        "{{\"theme\":\"dark\",\"home\":\"{home}\",\"apiKeyHelper\":\"cat ~/key\",{hooks},\"c\":\"https://docs.h.test/x\"}}"
+    );
     std::fs::write(&settings, text).unwrap();
     std::fs::write(fixture.path(".claude/.credentials.json"), KEY).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -94,7 +98,7 @@ fn an_agent_works_with_its_key_outside_and_a_copy_of_its_settings() {
     let report = said.json();
     let stars = "*".repeat(KEY.len());
     let wanted = format!(
-        "theme dark\nlogin False\nstands in True\nanswer {stars} False\nelsewhere closed\nargs ['-p', 'do it']\n"
+        "theme dark\nhooks ['docs']\nlogin False\nstands in True\nanswer {stars} False\nelsewhere closed\nargs ['-p', 'do it']\n"
     );
     assert_eq!(report["stdout"], wanted, "{report}");
     assert!(sent.lock().unwrap()[0].to_lowercase().contains(&format!("x-api-key: {KEY}\r\n")), "{sent:?}");

@@ -11,19 +11,27 @@ use serde_json::{Map, Value as Json};
 /// among them, and without these nothing could be called.
 const CHOICES: [&str; 4] = ["mcp-protocol-version", "x-mcp-exclude-tools", "x-mcp-tools", "x-mcp-toolsets"];
 
+/// Parts of names of headers whose values are credentials, whatever these look like.
+const CREDENTIALS: [&str; 11] =
+    ["auth", "cookie", "credential", "key", "pass", "pat", "pwd", "secret", "session", "signature", "token"];
+/// Most bytes of an ordinary word: what is longer may be a credential of words.
+const MAX_WORD: usize = 24;
+
 /// The values of headers, in the forms in which a server may say them back, as the broker of a sandbox searches for its secrets.
 #[derive(Debug)]
 pub(super) struct HeaderMask(Forms);
 
 impl HeaderMask {
-    /// Those of these headers; but for headers in which nobody is asked for a credential.
+    /// Those of these headers; but for headers in which nobody is asked for a credential, and for ordinary words in headers whose
+    /// names say nothing of one: they stand in names of tools and in texts of their own accord.
     ///
     /// # Errors
     /// A value has more parts than are searched for; without a word of it.
     pub(super) fn of(headers: &BTreeMap<String, String>) -> Result<Self, String> {
-        let is_hidden =
-            |name: &&String| !NO_CREDENTIALS.iter().chain(&CHOICES).any(|plain| name.eq_ignore_ascii_case(plain));
-        let names: Vec<&String> = headers.keys().filter(is_hidden).collect();
+        let is_plain = |name: &str| NO_CREDENTIALS.iter().chain(&CHOICES).any(|plain| name.eq_ignore_ascii_case(plain));
+        let hidden =
+            headers.iter().filter(|(name, value)| !is_plain(name) && (is_of_credentials(name) || !is_word(value)));
+        let names: Vec<&String> = hidden.map(|(name, _)| name).collect();
         let forms = |names: &[&String]| {
             Forms::of_headers(names.iter().filter_map(|name| headers.get(*name)).map(String::as_str))
         };
@@ -68,6 +76,21 @@ impl HeaderMask {
     }
 }
 
+/// Whether the name of a header says that it has a credential.
+fn is_of_credentials(name: &str) -> bool {
+    let name = name.to_lowercase();
+    CREDENTIALS.iter().any(|part| name.contains(part))
+}
+
+/// Whether a value is one ordinary word, or a name of a few: letters of one case, or with a large one at their beginning.
+fn is_word(value: &str) -> bool {
+    let is_plain = |word: &str| {
+        let rest = word.strip_prefix(|first: char| first.is_ascii_uppercase()).unwrap_or(word);
+        word.bytes().all(|byte| byte.is_ascii_uppercase()) || rest.bytes().all(|byte| byte.is_ascii_lowercase())
+    };
+    value.trim().len() <= MAX_WORD && value.trim().split(['-', '_', '.', ' ']).all(is_plain)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -100,8 +123,23 @@ mod tests {
         assert_eq!(ours.frame(frame.clone()), expected);
         assert_eq!(of(&[]).frame(frame.clone()), frame, "the control");
         assert_eq!(of(&[("X-Key", "short")]).frame(frame.clone()), frame, "no ordinary text is taken for one");
-        let tools = of(&[("X-MCP-Toolsets", "issues,pull_requests"), ("X-Other", "code_security")]);
+        let tools = of(&[("X-MCP-Toolsets", "issues,pull_requests"), ("X-Api-Key", "code_security")]);
         assert_eq!(tools.text("list_pull_requests of code_security".to_owned()), "list_pull_requests of *************");
+        // An ordinary word is a credential by the name of its header alone.
+        for (name, value, is_hidden) in [
+            ("X-Team", "platform", false),
+            ("X-Team", "Data-Platform", false),
+            ("X-Env", "PRODUCTION", false),
+            ("X-Team", "platform7", true),
+            ("X-Team", "pLatform", true),
+            ("X-Team", "correct-horse-battery-staple", true),
+            ("X-Api-Key", "platform", true),
+            ("Authorization", "Basic platform", true),
+            ("Session-Id", "platform", true),
+        ] {
+            let text = format!("list_{value}_items");
+            assert_eq!(of(&[(name, value)]).text(text.clone()) != text, is_hidden, "{name}: {value}");
+        }
         let basic = of(&[("Authorization", "Basic c3ZjOmh1bnRlcjItaHVudGVyMg==")]);
         assert_eq!(basic.text("no hunter2-hunter2".to_owned()), "no ***************");
     }

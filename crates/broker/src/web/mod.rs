@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod fuzz;
 mod guard;
+mod heads;
 mod request;
 mod sending;
 mod server;
@@ -80,6 +81,11 @@ const MAX_STREAMS_U32: u32 = 128;
 const MAX_READ: usize = 2 * egress::http::framing::MAX_HEAD;
 /// Most bytes of one request's headers (HTTP/2).
 const MAX_HEADER_BYTES: u32 = 64 << 10;
+/// Most bytes of one request's body that wait here (HTTP/2): a program may send so much before it is read.
+const MAX_WAITING: u32 = 16 << 10;
+/// The same of a whole connection: each stream has its part, so that bodies which wait for something hold up no other one. A program
+/// may begin with 64 KiB, before it knows how much one stream may have.
+const MAX_ALL_WAITING: u32 = MAX_STREAMS_U32 * MAX_WAITING + (64 << 10);
 /// Most bytes of one answer that wait for the program (HTTP/2).
 const MAX_SEND: usize = 32 << 10;
 /// How long a server may take from the connection to its answer to our hello.
@@ -158,6 +164,7 @@ fn reader_of_one() -> http1::Builder {
 fn reader_of_two(tasks: Tasks) -> http2::Builder<Tasks> {
     let mut builder = http2::Builder::new(tasks);
     builder.max_concurrent_streams(MAX_STREAMS_U32).max_header_list_size(MAX_HEADER_BYTES);
+    builder.initial_stream_window_size(MAX_WAITING).initial_connection_window_size(MAX_ALL_WAITING);
     builder.max_send_buf_size(MAX_SEND).max_pending_accept_reset_streams(Some(MAX_STREAMS));
     builder.auto_date_header(false);
     builder
@@ -296,7 +303,7 @@ impl Proxy {
             self.run.seen(&self.aim.to, self.aim.port, read);
         }
         let is_last = match server {
-            Server::Two(_) => {
+            Server::Two(..) => {
                 request::in_two(&mut request, trailers);
                 false
             }
@@ -387,8 +394,8 @@ impl Proxy {
         if let Some(mut server) = kept
             && server.is_free(!self.two).await
         {
-            if let Server::Two(server) = &server {
-                *self.server.borrow_mut() = Some(Server::Two(server.clone()));
+            if let Some(again) = server.again() {
+                *self.server.borrow_mut() = Some(again);
             }
             return Ok((server, true));
         }
@@ -404,7 +411,7 @@ impl Proxy {
         self.tasks.spawn(async move {
             let connected = proxy.connected(kept, until).await;
             match &connected {
-                Ok(Server::Two(server)) => *proxy.server.borrow_mut() = Some(Server::Two(server.clone())),
+                Ok(server @ Server::Two(..)) => *proxy.server.borrow_mut() = server.again(),
                 Ok(Server::One(..)) => proxy.speaks_one.set(true),
                 Err(_) => {}
             }

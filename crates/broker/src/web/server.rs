@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -16,11 +16,12 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinSet;
 
+use super::heads::Heads;
 use super::wire::Io;
 use super::{Body, MAX_HEADER_BYTES, MAX_READ, MAX_STREAMS};
 
 /// Most heads (1xx) before the answer of a request.
-const MAX_BEFORE: usize = 32;
+pub(super) const MAX_BEFORE: usize = 32;
 
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -58,8 +59,8 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Tasks {
 pub(super) enum Server {
     /// HTTP/1: one request at a time; what ends the connection.
     One(http1::SendRequest<Body>, Arc<AtomicBool>),
-    /// HTTP/2.
-    Two(http2::SendRequest<Body>),
+    /// HTTP/2; what ends the connection.
+    Two(http2::SendRequest<Body>, Arc<AtomicBool>),
 }
 
 impl Server {
@@ -70,7 +71,7 @@ impl Server {
             .preserve_header_case(true)
             .max_headers(egress::http::framing::MAX_HEADERS)
             .max_buf_size(MAX_READ)
-            .handshake(TokioIo::new(Ending { io, ended: Arc::clone(&ended) }))
+            .handshake(TokioIo::new(Ending { io, ended: Arc::clone(&ended), heads: None }))
             .await?;
         tasks.spawn(async move {
             // How it ended is what the request on it is told.
@@ -83,17 +84,27 @@ impl Server {
 
     /// Speaks HTTP/2.
     pub(super) async fn two<T: 'static>(io: Box<dyn Io>, (tasks, kept): (&Tasks, T)) -> hyper::Result<Self> {
+        let ended = Arc::new(AtomicBool::new(false));
+        let ending = Ending { io, ended: Arc::clone(&ended), heads: Some(Heads::default()) };
         let (mut server, connection) = http2::Builder::new(tasks.clone())
             .initial_max_send_streams(MAX_STREAMS)
             .max_header_list_size(MAX_HEADER_BYTES)
-            .handshake(TokioIo::new(io))
+            .handshake(TokioIo::new(ending))
             .await?;
         tasks.spawn(async move {
             drop(connection.await);
             drop(kept);
         });
         server.ready().await?;
-        Ok(Self::Two(server))
+        Ok(Self::Two(server, ended))
+    }
+
+    /// The same connection again, where several requests may be on it at once.
+    pub(super) fn again(&self) -> Option<Self> {
+        match self {
+            Self::One(..) => None,
+            Self::Two(server, ended) => Some(Self::Two(server.clone(), Arc::clone(ended))),
+        }
     }
 
     /// Whether another request can go on it; `wait`: as soon as the one before is answered.
@@ -101,22 +112,22 @@ impl Server {
         match self {
             Self::One(server, _) if wait => server.ready().await.is_ok(),
             Self::One(server, _) => server.is_ready(),
-            Self::Two(server) => server.ready().await.is_ok(),
+            Self::Two(server, _) => server.ready().await.is_ok(),
         }
     }
 
     pub(super) async fn send(&mut self, mut request: Request<Body>) -> Result<Response<Incoming>, Unanswered> {
-        match self {
+        let (answer, ended) = match self {
             Self::One(server, ended) => {
                 end_what_never_begins(&mut request, ended);
-                let answer = server.send_request(request).await;
-                answer.map_err(|error| match ended.load(Ordering::Relaxed) {
-                    true => Unanswered::Endless,
-                    false => Unanswered::Broke(error),
-                })
+                (server.send_request(request).await, ended)
             }
-            Self::Two(server) => server.send_request(request).await.map_err(Unanswered::Broke),
-        }
+            Self::Two(server, ended) => (server.send_request(request).await, ended),
+        };
+        answer.map_err(|error| match ended.load(Ordering::Relaxed) {
+            true => Unanswered::Endless,
+            false => Unanswered::Broke(error),
+        })
     }
 }
 
@@ -135,6 +146,8 @@ fn end_what_never_begins(request: &mut Request<Body>, ended: &Arc<AtomicBool>) {
 struct Ending {
     io: Box<dyn Io>,
     ended: Arc<AtomicBool>,
+    /// Of HTTP/2, whose client tells nobody what comes before an answer.
+    heads: Option<Heads>,
 }
 
 impl AsyncRead for Ending {
@@ -142,7 +155,15 @@ impl AsyncRead for Ending {
         if self.ended.load(Ordering::Relaxed) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        Pin::new(&mut self.io).poll_read(cx, buf)
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
+        let read = buf.filled().get(before..).unwrap_or_default();
+        if self.heads.as_mut().is_some_and(|heads| !heads.follow(read)) {
+            self.ended.store(true, Ordering::Relaxed);
+            buf.set_filled(before);
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

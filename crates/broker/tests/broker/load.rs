@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection, St
 use serde_json::json;
 
 use crate::stage::{WORLD, address, connect, exchange, staged, wait, web};
-use crate::tls::{Client, ask, client, provider, serve, serve_two};
+use crate::tls::{Client, ask, ask_two, client, provider, serve, serve_two, two_of};
 use crate::{HOST, resident};
 
 /// What the broker may take for all of it, in KiB: a quarter of what it has.
@@ -117,6 +117,43 @@ fn an_answer_that_never_begins_holds_nobody_up() {
         let said = ask("/x");
         assert!(said.starts_with("HTTP/1.1 200") && begun.elapsed() < SOON, "{:?}: {said}", begun.elapsed());
         drop(flooded);
+        engine.end();
+    });
+}
+
+/// The same of HTTP/2, where the heads are frames; a few of them are as ever.
+#[test]
+fn an_answer_of_http_2_that_never_begins_is_told_and_holds_nobody_up() {
+    staged("load::an_answer_of_http_2_that_never_begins_is_told_and_holds_nobody_up", |stage| {
+        let (config, begun) = (two_of(&stage.authority.server(HOST, |_| {})), Arc::new(AtomicUsize::new(0)));
+        stage.server((WORLD, 443), move |stream| {
+            let mut stream = StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream);
+            let hint = frame(1, 4, 1, b"\x08\x03103");
+            drop(stream.write_all(&frame(4, 0, 0, &[])));
+            // The request comes behind the client's own beginning.
+            let mut heard = Vec::new();
+            while !heard.windows(9).any(|head| head[..2] == [0, 0] && head[3] == 1 && head[5..] == [0, 0, 0, 1]) {
+                let mut buffer = [0; 4096];
+                let Ok(count @ 1..) = stream.read(&mut buffer) else { return };
+                heard.extend_from_slice(&buffer[..count]);
+            }
+            if begun.fetch_add(1, Ordering::SeqCst) > 0 {
+                drop(stream.write_all(&[hint.repeat(3), frame(1, 5, 1, b"\x88")].concat()));
+                drop(stream.read(&mut [0; 64]));
+                return;
+            }
+            let hints = hint.repeat(1000);
+            while stream.write_all(&hints).is_ok() {}
+        });
+        let rule = json!({"host": HOST, "ports": [443], "methods": ["GET"]});
+        let mut engine = stage.broker(&json!({"allow": [rule]}));
+        engine.ready();
+        let trusted = stage.trusted.borrow().clone().unwrap();
+        let begun = Instant::now();
+        let get = || stage.program(|| ask_two(&trusted, &[("GET", &format!("https://{HOST}/v1/a"))])).remove(0);
+        let (endless, other) = (get(), get());
+        assert!(endless.0 == 502 && endless.1.contains("without end"), "{endless:?}");
+        assert!(other.0 == 200 && begun.elapsed() < 2 * SOON, "{:?}: {other:?}", begun.elapsed());
         engine.end();
     });
 }

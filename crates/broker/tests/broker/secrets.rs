@@ -250,6 +250,26 @@ fn a_placeholder_is_replaced_where_the_secret_is_for_and_stays_elsewhere() {
     });
 }
 
+/// Places for bodies that are read whole are few. Those that wait for one leave the connection to those that have one.
+#[test]
+fn bodies_that_wait_on_one_connection_hold_up_none_that_is_read() {
+    staged("secrets::bodies_that_wait_on_one_connection_hold_up_none_that_is_read", |stage| {
+        stage.server((WORLD, 443), tls::serve_two(&stage.authority.server(HOST, |_| {})));
+        let mut held = secrets(&json!("placeholder"));
+        held.table["api"]["ports"] = json!([443]);
+        let mut engine = stage.broker_holding(&json!({ "allow": [{ "host": HOST }] }), &[80, 443], held);
+        engine.ready();
+        let trusted = stage.trusted.borrow().clone().unwrap();
+        let begun = std::time::Instant::now();
+        // The first have all places, and begin when the others have sent all that they may.
+        let after = (0..80).map(|number| if number < 32 { 1000 } else { 100 });
+        let said = stage.program(|| tls::post_two(&trusted, &format!("https://{HOST}/v1/a"), after));
+        assert!(said.iter().all(|status| *status == 200), "{said:?}");
+        assert!(begun.elapsed() < std::time::Duration::from_secs(15), "{:?}", begun.elapsed());
+        engine.end();
+    });
+}
+
 /// On port 443 it goes over TLS alone, to a server that was verified.
 #[test]
 fn over_tls_a_secret_goes_to_a_server_that_was_verified() {

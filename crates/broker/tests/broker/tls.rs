@@ -198,11 +198,16 @@ fn servers_are_verified_and_their_failure_is_no_denial() {
     });
 }
 
-/// A server of HTTP/2 that says what it was asked for, with a trailer as gRPC has them.
-pub(crate) fn serve_two(config: &Arc<ServerConfig>) -> impl Fn(TcpStream) + Send + Sync + Clone + 'static {
+/// The same server, of HTTP/2 alone.
+pub(crate) fn two_of(config: &Arc<ServerConfig>) -> Arc<ServerConfig> {
     let mut config = ServerConfig::clone(config);
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let config = Arc::new(config);
+    Arc::new(config)
+}
+
+/// A server of HTTP/2 that says what it was asked for, with a trailer as gRPC has them.
+pub(crate) fn serve_two(config: &Arc<ServerConfig>) -> impl Fn(TcpStream) + Send + Sync + Clone + 'static {
+    let config = two_of(config);
     move |stream| {
         let config = Arc::clone(&config);
         alone(async move {
@@ -267,7 +272,7 @@ where
 }
 
 /// Asks by HTTP/2, all at once; status, body and `grpc-status` of each.
-fn ask_two(trusted: &str, asked: &[(&str, &str)]) -> Vec<(u16, String, Option<String>)> {
+pub(crate) fn ask_two(trusted: &str, asked: &[(&str, &str)]) -> Vec<(u16, String, Option<String>)> {
     alone(async move {
         let (sender, driver) = begin_two(trusted).await;
         let mut answers = Vec::new();
@@ -285,6 +290,45 @@ fn ask_two(trusted: &str, asked: &[(&str, &str)]) -> Vec<(u16, String, Option<St
             let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap();
             let trailer = body.trailers().map(|all| all["grpc-status"].to_str().unwrap().to_owned());
             said.push((status, String::from_utf8_lossy(&body.to_bytes()).into_owned(), trailer));
+        }
+        driver.abort();
+        said
+    })
+}
+
+/// A body that comes after a while.
+struct Late(Option<std::pin::Pin<Box<tokio::time::Sleep>>>, Option<bytes::Bytes>);
+
+impl hyper::body::Body for Late {
+    type Data = bytes::Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<bytes::Bytes>, Self::Error>>> {
+        if let Some(wait) = &mut self.0 {
+            std::task::ready!(wait.as_mut().poll(cx));
+            self.0 = None;
+        }
+        std::task::Poll::Ready(self.1.take().map(|data| Ok(hyper::body::Frame::data(data))))
+    }
+}
+
+/// Posts bodies, all at once on one connection of HTTP/2, each after so many milliseconds; the statuses.
+pub(crate) fn post_two(trusted: &str, target: &str, after: impl Iterator<Item = u64>) -> Vec<u16> {
+    alone(async move {
+        let (sender, driver) = begin_two(trusted).await;
+        let mut answers = Vec::new();
+        for millis in after {
+            let wait = Box::pin(tokio::time::sleep(std::time::Duration::from_millis(millis)));
+            let body = Late(Some(wait), Some(bytes::Bytes::from_static(&[b'x'; 60 << 10])));
+            let request = http::Request::post(target).body(body).unwrap();
+            answers.push(tokio::task::spawn_local(sender.clone().send_request(request)));
+        }
+        let mut said = Vec::new();
+        for answer in answers {
+            said.push(answer.await.unwrap().unwrap().status().as_u16());
         }
         driver.abort();
         said

@@ -176,8 +176,8 @@ fn commands(call: &Call<'_>) -> Result<Commands, Failure> {
     let policy =
         call.parsed.value("sandbox").map_or_else(|| "strict".to_owned(), |policy| show_bytes(policy.as_bytes()));
     // A mistake in it is told now, and not to the first who calls.
-    crate::load::policy(&[sandbox::PolicyLayer::Document(policy.clone())], call.environment)?;
-    Ok(Commands::new(files, policy, call.environment))
+    let loaded = crate::load::policy(&[sandbox::PolicyLayer::Document(policy.clone())], call.environment)?;
+    Ok(Commands::new(files, (policy, loaded.policy.documents.0), call.environment))
 }
 
 fn webhook(call: &Call<'_>) -> Result<Option<Webhook>, Failure> {

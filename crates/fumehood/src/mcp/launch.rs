@@ -39,7 +39,7 @@ pub struct Launcher {
     /// By server: what was fetched of it.
     fetched: BTreeMap<String, Origin>,
     /// What decides how the gateway's next start goes: its documents, and those of each server's policy. No server writes them.
-    documents: BTreeSet<PathBuf>,
+    pub(super) documents: BTreeSet<PathBuf>,
 }
 
 /// What a server's policy says that its start depends on.

@@ -7,8 +7,8 @@ mod launch;
 pub mod pulled;
 pub mod server;
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gate::call::Caller;
@@ -77,6 +77,19 @@ impl Upstreams {
         let fetched = fetched_before(&mut asked.servers, environment)?;
         let launcher = Launcher::new(environment, &asked.servers, &loaded.policy.documents.0)?.with(fetched);
         Ok(Self { asked, launcher, scope: scope(layers, environment) })
+    }
+
+    /// The same where these documents are held too, of whatever else its front door starts.
+    #[must_use]
+    pub fn holding(mut self, documents: &BTreeSet<PathBuf>) -> Self {
+        self.launcher.documents.extend(documents.iter().cloned());
+        self
+    }
+
+    /// What no server writes: the gateway's documents, those of each server's policy, and what it was told to hold.
+    #[must_use]
+    pub const fn documents(&self) -> &BTreeSet<PathBuf> {
+        &self.launcher.documents
     }
 
     /// Whether there is none.

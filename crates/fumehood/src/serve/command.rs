@@ -22,6 +22,8 @@ const TOLD: usize = 2000;
 #[derive(Clone, Debug)]
 pub struct Commands {
     files: BTreeMap<String, PathBuf>,
+    /// Those of the policy that they are under.
+    documents: BTreeSet<PathBuf>,
     how: Arc<Launcher>,
 }
 
@@ -33,21 +35,30 @@ struct Launcher {
 }
 
 impl Commands {
-    /// Tools by name, each a file, all under one policy (a preset or a file).
+    /// Tools by name, each a file, all under one policy (a preset or a file) of these documents.
     #[must_use]
-    pub fn new(files: BTreeMap<String, PathBuf>, policy: String, environment: &Environment) -> Self {
+    pub fn new(
+        files: BTreeMap<String, PathBuf>,
+        (policy, documents): (String, BTreeSet<PathBuf>),
+        environment: &Environment,
+    ) -> Self {
         let env = only_needed(&environment.env);
         let own = Environment::new(environment.cwd.clone(), env, environment.euid);
         let environment = own.with_broker(environment.broker.clone()).with_images(environment.images);
-        Self { files, how: Arc::new(Launcher { runner: Runner::new(&environment), policy }) }
+        Self { files, documents, how: Arc::new(Launcher { runner: Runner::new(&environment), policy }) }
     }
 
     /// The same where these documents, of whoever offers the tools, are held too: no tool says what may be called.
     #[must_use]
     pub fn holding(self, documents: &BTreeSet<PathBuf>) -> Self {
-        let Self { files, how } = self;
-        let how = Launcher { runner: how.runner.holding(documents), policy: how.policy.clone() };
-        Self { files, how: Arc::new(how) }
+        let how = Launcher { runner: self.how.runner.holding(documents), policy: self.how.policy.clone() };
+        Self { how: Arc::new(how), ..self }
+    }
+
+    /// The documents of their own policy.
+    #[must_use]
+    pub const fn documents(&self) -> &BTreeSet<PathBuf> {
+        &self.documents
     }
 
     /// Whether a tool is one of these.

@@ -55,7 +55,9 @@ pub fn tool_server(
     let (loaded, gate) = crate::load::gated(layers, environment)?;
     let Loaded { policy, .. } = &loaded;
     let (Some(tools), Some(gate)) = (&policy.tools, gate) else { return Err(crate::mcp::no_tools(layers)) };
-    let configured = crate::mcp::Upstreams::of(tools, &loaded, layers, environment)?;
+    // What the next start goes by is one for all: neither a tool nor a server writes what the other is under.
+    let configured = crate::mcp::Upstreams::of(tools, &loaded, layers, environment)?.holding(commands.documents());
+    let commands = commands.holding(configured.documents());
     if let Some(both) = commands.names().find(|name| configured.has(name)) {
         return Err(two_ways(both));
     }
@@ -72,7 +74,7 @@ pub fn tool_server(
         broker,
         upstreams,
         named: named.collect(),
-        commands: commands.holding(&policy.documents.0),
+        commands,
         facts: ToolFacts::default(),
         about: json!({ "fumehood": env!("CARGO_PKG_VERSION"), "protocol": 1, "policy": { "name": policy.name, "tools": digest } }),
     })

@@ -1,6 +1,6 @@
 //! The tools of a policy for a program of the language tier: the gate judges each call, and the policy's MCP servers make it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gate::call::Caller;
@@ -43,7 +43,7 @@ pub(crate) fn script_tools(
     if !plan.controls().any(calls) {
         return Ok(None);
     }
-    let none = Commands::new(BTreeMap::new(), "strict".to_owned(), environment);
+    let none = Commands::new(BTreeMap::new(), ("strict".to_owned(), BTreeSet::new()), environment);
     let server = tool_server(layers, environment, none)?;
     let runtime = gateway::mcp::run::runtime().map_err(|error| {
         Failure::own(Fault {

@@ -165,7 +165,7 @@ async fn what_cannot_be_built_is_refused_before_anything_is_done() {
 
 /// A store with one image, `python:3`; what was brought is written down, and is not there.
 #[derive(Default)]
-struct OneImage(Mutex<Vec<String>>);
+pub(crate) struct OneImage(Mutex<Vec<String>>);
 
 fn absent() -> Problem {
     Problem::of(400, "image/registry", "the registry has it not", "it is no registry", "ask another")

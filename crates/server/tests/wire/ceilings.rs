@@ -1,9 +1,20 @@
 //! Keys with a ceiling: what of the host their sandboxes may be made of.
 
-use std::os::unix::fs::symlink;
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::Path;
+use std::sync::Arc;
 
+use live::Home;
+use sandbox::Environment;
+use sandbox::state::State;
 use serde_json::{Value, json};
+use server::app::AppState;
+use server::folder::Folder;
+use server::http::{Server, Settings};
+use server::keys::Keys;
 
+use crate::builds::OneImage;
 use crate::stage::{Caller, Stage, stage, stage_with};
 
 /// A key whose ceiling is this document.
@@ -55,6 +66,90 @@ async fn no_link_below_a_ceiling_leads_a_sandbox_out_of_it() {
             assert_eq!(asked(caller, policy(&at(name))).await.0, 201, "{clause} {name}");
         }
     }
+}
+
+/// What is said of a ceiling that its own sandboxes could write.
+const WRITTEN: &str = "the ceiling lies where it lets programs write";
+
+/// Ceilings below which programs may write in `work`: three that they could change there, by a document, one that it extends and a
+/// link on the way, and one that they could not.
+fn ceilings(root: &Path) -> ([String; 3], String) {
+    let work = root.join("work");
+    let text = |extends: &str| {
+        format!(
+            "version = 1\nextends = \"{extends}\"\nlimits.wall = \"20m\"\nworkspace = {{ path = {:?}, mode = \"rw\" }}\n",
+            work.to_str().unwrap()
+        )
+    };
+    std::fs::create_dir_all(&work).unwrap();
+    let write = |name: &str, text: &str| {
+        std::fs::write(root.join(name), text).unwrap();
+        root.join(name).to_str().unwrap().to_owned()
+    };
+    write("work/below.toml", "version = 1\nextends = \"strict\"\n");
+    let within = [write("work/top.toml", &text("strict")), write("extends.toml", &text("./work/below.toml"))];
+    let beside = write("beside.toml", &text("strict"));
+    symlink(&beside, work.join("led.toml")).unwrap();
+    symlink("work/led.toml", root.join("link.toml")).unwrap();
+    let [top, extends] = within;
+    ([top, extends, root.join("link.toml").to_str().unwrap().to_owned()], beside)
+}
+
+/// Of `fumehood`'s own interface and E2B's: nothing is made, planned or changed below such a ceiling.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ceiling_that_its_sandboxes_could_write_is_refused_at_every_door() {
+    let stage = stage().await;
+    let (written, beside) = ceilings(&stage.home.canonicalize().unwrap());
+    let key = |name: &str, top: &str| {
+        let key = stage.keys.add(name, Some(top.to_owned()), None).unwrap();
+        Caller { base: stage.base.clone(), headers: vec![("x-api-key".to_owned(), key)] }
+    };
+    let doors = [
+        ("/v1/sandboxes", json!({ "policy": { "extends": "strict" }, "timeout": "1m" })),
+        ("/v1/plan", json!({ "policy": { "extends": "strict" }, "timeout": "1m" })),
+        ("/v1/runs", json!({ "cmd": ["true"], "policy": { "extends": "strict" } })),
+        ("/v2/sandboxes", json!({ "templateID": "strict", "timeout": 60 })),
+    ];
+    let good = key("good", &beside);
+    for (number, top) in written.iter().enumerate() {
+        let caller = key(&format!("k{number}"), top);
+        for (path, body) in &doors {
+            let refused = caller.json("POST", path, body.clone()).await;
+            let said = String::from_utf8_lossy(&refused.body).into_owned();
+            assert!(refused.status == 500 && said.contains(WRITTEN) && !said.contains("work"), "{path} {top}: {said}");
+        }
+        assert_eq!(caller.json("GET", "/v1/sandboxes", Value::Null).await.json()["sandboxes"], json!([]), "{top}");
+    }
+    for (path, body) in &doors {
+        let taken = good.json("POST", path, body.clone()).await;
+        let said = String::from_utf8_lossy(&taken.body).into_owned();
+        assert!(matches!(taken.status, 200 | 201) && !said.contains(WRITTEN), "{path}: {said}");
+    }
+}
+
+/// Docker's door has one ceiling, which is read when the server starts.
+#[tokio::test]
+async fn a_ceiling_that_its_containers_could_write_opens_no_door_of_docker() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let (written, beside) = ceilings(&root);
+    let opened = |name: &str, ceiling: &str| {
+        let state = root.join(name).into();
+        let euid = std::fs::metadata(&root).unwrap().uid();
+        let environment =
+            Environment::new(Some(root.clone()), BTreeMap::from([("FUMEHOOD_STATE".into(), state)]), euid);
+        let state = State::open(&environment.state).unwrap();
+        let keys = Keys::open(state.path()).unwrap();
+        let folder = Folder::new(Home::new(&state).unwrap(), Arc::new(|_| panic!("nothing is asked for")));
+        let app = AppState::new(Arc::new(folder), keys, &environment, Settings::default()).unwrap();
+        let server = Server::new(app).with_docker(Arc::new(OneImage::default()), Some(ceiling.to_owned()));
+        server.map(drop).map_err(|problems| problems[0].line())
+    };
+    for (number, top) in written.iter().enumerate() {
+        let said = opened(&format!("s{number}"), top).unwrap_err();
+        assert!(said.contains(WRITTEN), "{top}: {said}");
+    }
+    assert_eq!(opened("good", &beside), Ok(()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -60,8 +60,7 @@ impl Forms {
                 forms.add(value);
             }
         }
-        forms.windows = Windows::of(forms.all.iter().map(Form::bytes));
-        forms
+        forms.ready()
     }
 
     /// All forms of headers that are sent as they are, and of what of them a server reads by itself. What is too short to be told
@@ -80,8 +79,13 @@ impl Forms {
                 forms.add(&part);
             }
         }
-        forms.windows = Windows::of(forms.all.iter().map(Form::bytes));
-        Ok(forms)
+        Ok(forms.ready())
+    }
+
+    /// All of them are known: they can be searched for.
+    fn ready(mut self) -> Self {
+        self.windows = Windows::of(self.all.iter().map(Form::bytes));
+        self
     }
 
     fn add(&mut self, value: &str) {
@@ -95,7 +99,7 @@ impl Forms {
             for text in [value.to_owned(), value.to_lowercase(), value.to_uppercase()].map(Zeroizing::new) {
                 self.text(&text);
                 if text.chars().all(|character| latin(character).is_some()) {
-                    self.all.push(Form { text, is_latin: true, folds: true, shares: (false, false) });
+                    self.form((text, true), true, (false, false));
                 }
             }
         }
@@ -103,18 +107,19 @@ impl Forms {
 
     fn text(&mut self, value: &str) {
         // A server may write what it was sent in small letters: the digits of an id.
-        self.form(Zeroizing::new(value.to_owned()), true, (false, false));
-        self.form(hex(value), true, (false, false));
+        self.form((Zeroizing::new(value.to_owned()), false), true, (false, false));
+        self.form((hex(value), false), true, (false, false));
         for before in 0..3_usize {
             let shares = (before != 0, before.saturating_add(value.len()) % 3 != 0);
-            self.form(coded_after(&STANDARD_NO_PAD, before, value), false, shares);
-            self.form(coded_after(&URL_SAFE_NO_PAD, before, value), false, shares);
+            self.form((coded_after(&STANDARD_NO_PAD, before, value), false), false, shares);
+            self.form((coded_after(&URL_SAFE_NO_PAD, before, value), false), false, shares);
         }
     }
 
-    fn form(&mut self, text: Zeroizing<String>, folds: bool, shares: (bool, bool)) {
-        if !text.is_empty() && !self.all.iter().any(|form| *form.text == *text) {
-            self.all.push(Form { text, is_latin: false, folds, shares });
+    fn form(&mut self, (text, is_latin): (Zeroizing<String>, bool), folds: bool, shares: (bool, bool)) {
+        let is_there = |form: &Form| form.is_latin == is_latin && *form.text == *text;
+        if !text.is_empty() && !self.all.iter().any(is_there) {
+            self.all.push(Form { text, is_latin, folds, shares });
         }
     }
 

@@ -324,14 +324,18 @@ impl Source {
         Some(SourceSpan::new(place.source, start.checked_add(range.start.min(end))?..start.checked_add(end)?))
     }
 
+    /// What stands before a place, and where its line begins.
+    fn before(&self, at: usize) -> (&str, usize) {
+        let before = self.text.get(..floor_boundary(&self.text, at)).unwrap_or_default();
+        (before, before.rfind('\n').map_or(0, |at| at + 1))
+    }
+
     /// The line in which a range begins, or the flag.
     pub(crate) fn line_of(&self, range: &std::ops::Range<usize>) -> &str {
         match self.kind {
             Kind::Flag => &self.text,
             Kind::Preset | Kind::File => {
-                let start = floor_boundary(&self.text, range.start);
-                let before = self.text.get(..start).unwrap_or_default();
-                let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+                let (_, line_start) = self.before(range.start);
                 self.text.get(line_start..).unwrap_or_default().lines().next().unwrap_or_default()
             }
         }
@@ -343,9 +347,7 @@ impl Source {
         match self.kind {
             Kind::Flag => SourceLocation { name: self.name.clone(), line_column: None, excerpt },
             Kind::Preset | Kind::File => {
-                let start = floor_boundary(&self.text, range.start);
-                let before = self.text.get(..start).unwrap_or_default();
-                let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+                let (before, line_start) = self.before(range.start);
                 let line = before.matches('\n').count() + 1;
                 let column = before.get(line_start..).unwrap_or_default().chars().count() + 1;
                 let name = match self.kind {

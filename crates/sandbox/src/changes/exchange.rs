@@ -87,7 +87,7 @@ impl<'a> Work<'a> {
         let id = RunId::new(now)?;
         let (name, above) = (format!(".fumehood-apply-{id}"), staged_in(root, todo));
         let (place, staging_path) = (root.enter(&above, Cross::No).map_err(failed)?, above.join(&name));
-        let under_way = UnderWay::new(store, &manifest.run, &id);
+        let under_way = UnderWay::new((state, store), &manifest.run, &id);
         let mut journal = Journal::begin(state, id, Some(workspace), now)?;
         journal.note(&Resource::Temp(workspace.join(&staging_path)))?;
         let stat = rustix::fs::fstat(root).map_err(failed)?;

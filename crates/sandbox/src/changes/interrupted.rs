@@ -25,7 +25,7 @@ struct Exchanging {
 
 /// What an `apply` writes down before it exchanges anything.
 pub(super) struct UnderWay<'a> {
-    /// Of the run's changes, and its place in the state folder.
+    /// Of the run's changes, and its place.
     folder: &'a Dir,
     place: PathBuf,
     by: RunId,
@@ -34,8 +34,8 @@ pub(super) struct UnderWay<'a> {
 }
 
 impl<'a> UnderWay<'a> {
-    pub(super) fn new(folder: &'a Dir, run: &str, by: &RunId) -> Self {
-        let place = PathBuf::from("changes").join(run);
+    pub(super) fn new((state, folder): (&State, &'a Dir), run: &str, by: &RunId) -> Self {
+        let place = state.path().join("changes").join(run);
         Self { folder, place, by: by.clone(), before: read(folder).unwrap_or_default() }
     }
 

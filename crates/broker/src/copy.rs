@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::io;
 
 use rustix::net::Shutdown;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::meter::{Direction, Meter};
@@ -16,6 +17,9 @@ pub(crate) const BUFFER: usize = 128 << 10;
 
 /// What is read at once of a connection whose first records are followed.
 const TURN: usize = 16 << 10;
+
+/// What is less is a message, behind which mostly nothing comes for now; where much comes, more is there by the next read.
+const MESSAGE: usize = 4 << 10;
 
 thread_local! {
     static SHARED: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
@@ -79,6 +83,9 @@ fn turn(from: &TcpStream, to: &TcpStream, meter: &Meter) -> io::Result<Turn> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Turn::Nothing),
             Err(error) => return Err(error),
         };
+        if count < room.min(MESSAGE) {
+            drained(from);
+        }
         let taken = match to.try_write(buffer.get(..count).unwrap_or_default()) {
             Ok(taken) => taken,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
@@ -86,6 +93,12 @@ fn turn(from: &TcpStream, to: &TcpStream, meter: &Meter) -> io::Result<Turn> {
         };
         Ok(Turn::Moved(count, buffer.get(taken..count).unwrap_or_default().to_vec()))
     })
+}
+
+/// A read that had room left has taken all that was there: to be told so by one more would cost as much again. What comes later
+/// is an event of its own, which nobody but this thread takes, and that the side has closed stays known.
+fn drained(from: &TcpStream) {
+    drop(from.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into())));
 }
 
 /// What comes next, counted, at most a turn's worth; nothing at the end. Where it is given up nothing was taken.

@@ -408,8 +408,8 @@ fn brokered(
     plan: &Plan,
     armed: &mut Armed,
 ) -> Result<Option<Keeper>, Error> {
-    let sockets = started.sockets()?;
-    let (mut broker, mut keeper) = (broker, None);
+    let mut broker = broker.map(broker::StartingBroker::go).transpose()?;
+    let (sockets, mut keeper) = (started.sockets()?, None);
     armed.each(
         plan,
         |control| *control == Control::Broker,

@@ -85,6 +85,18 @@ pub(super) struct StartingBroker {
     denials: Arc<Denials>,
 }
 
+/// A broker that was verified as any run and waits for its orders.
+pub(super) struct WaitingBroker {
+    running: Box<dyn Running>,
+    bounds: Bounds,
+    folder: Folder,
+    run: String,
+    secrets: LockedSecrets,
+    opening: Option<Opening>,
+    asker: Option<Arc<dyn Asker>>,
+    denials: Arc<Denials>,
+}
+
 /// Whether a plan has one.
 fn is_planned(plan: &Plan) -> bool {
     plan.controls().any(|control| *control == Control::Broker)
@@ -178,10 +190,18 @@ impl PreparedBroker {
 }
 
 impl StartingBroker {
-    /// Verifies it as any run, gives it its orders with the sandbox's sockets, and waits until it holds them.
-    pub(super) fn ready(self, plan: &Plan, sockets: &[OwnedFd]) -> Result<Keeper, Error> {
+    /// Verifies it as any run, and lets it go: it begins while the sandbox's sockets are made.
+    pub(super) fn go(self) -> Result<WaitingBroker, Error> {
         let Self { started, bounds, folder, run, secrets, opening, asker, denials } = self;
-        let mut running = started.verify(&bounds.armed(), &FoundPaths::default())?.go()?;
+        let running = started.verify(&bounds.armed(), &FoundPaths::default())?.go()?;
+        Ok(WaitingBroker { running, bounds, folder, run, secrets, opening, asker, denials })
+    }
+}
+
+impl WaitingBroker {
+    /// Gives it its orders with the sandbox's sockets, and waits until it holds them.
+    pub(super) fn ready(self, plan: &Plan, sockets: &[OwnedFd]) -> Result<Keeper, Error> {
+        let Self { mut running, bounds, folder, run, secrets, opening, asker, denials } = self;
         let socket = running.take_streams().socket.ok_or_else(|| failed("it has no socket to us"))?;
         let net = plan.policy.net.document();
         let questions = Questions::new(plan, &run, asker);

@@ -296,7 +296,7 @@ impl<'a> Guarding<'a> {
                 || protect::judge(self.list, place, protect::NodeChange::NewFile) != Verdict::Free
                 || self.steers(place)
         };
-        !self.hides(place) && !(is_there && is_read())
+        !(self.hides(place) || is_there && is_read())
     }
 }
 

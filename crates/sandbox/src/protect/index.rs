@@ -111,7 +111,7 @@ fn lost<'h, 'a>(
     let kept: BTreeMap<&[u8], &Entry<'_>> = entries.iter().map(|entry| (entry.path.as_slice(), entry)).collect();
     let is_unseen = |host: &&Entry<'_>| {
         let now = kept.get(host.path.as_slice()).filter(|now| now.is_unseen());
-        host.is_unseen() && !now.is_some_and(|now| now.content() == host.content())
+        host.is_unseen() && now.is_none_or(|now| now.content() != host.content())
     };
     let is_lost = |host: &&Entry<'_>| {
         let path = Path::new(OsStr::from_bytes(&host.path));

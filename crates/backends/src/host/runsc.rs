@@ -57,7 +57,8 @@ impl Engine {
         let said = said.map_err(unusable)?;
         let (version, date) =
             version(&said).ok_or_else(|| unusable(format!("{} says no version that is known", path.display())))?;
-        let flags = flags.unwrap_or_else(|_| Err(format!("{} could not be asked", path.display()))).map_err(unusable)?;
+        let flags =
+            flags.unwrap_or_else(|_| Err(format!("{} could not be asked", path.display()))).map_err(unusable)?;
         let platform = platform(&flags).ok_or_else(|| unusable(format!("{} names no platform", path.display())))?;
         let says_platform = !flags.contains(&format!("(default \"{platform}\")"));
         let layers_root = flags.contains("-overlay2 ");

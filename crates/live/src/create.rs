@@ -123,7 +123,7 @@ pub(crate) enum CreateReply {
     Refused(Refusal),
 }
 
-/// A sandbox in which everything is in force and proven, and nothing was let go.
+/// A sandbox in which everything is in force and proven, and whose agent has answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parked {
     /// Name and digest of the policy that it was made ready with, as in [`Info`].
@@ -173,7 +173,7 @@ pub fn create(
 pub(crate) enum Order {
     /// Make this sandbox.
     Create(Request),
-    /// Make it as far as *go*, and wait for `Take`. Who closes stdin instead has no use for it.
+    /// Make it as nobody's, and wait for `Take`. Who closes stdin instead has no use for it.
     Park(Request),
     /// Let it go, as this one's.
     Take(Taking),

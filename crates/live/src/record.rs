@@ -104,7 +104,9 @@ impl Home {
         let names: BTreeSet<&str> = names.iter().filter_map(|name| name.to_str()).collect();
         let ended = if all { BTreeSet::new() } else { self.ended_of(&names) };
         let living = names.into_iter().filter(|name| !ended.contains(*name));
-        let mut found: Vec<Info> = living.filter_map(|name| self.read(name, all)).collect();
+        let read = |name: &str| self.read(name, all).map_err(|errno| self.failed(Some(name), errno));
+        let found: Result<Vec<_>, _> = living.map(read).collect();
+        let mut found: Vec<Info> = found?.into_iter().flatten().collect();
         found.sort_by(|a, b| (b.created_ms, &b.id).cmp(&(a.created_ms, &a.id)));
         Ok(found)
     }
@@ -121,7 +123,7 @@ impl Home {
     /// # Errors
     /// [`LiveError::Unknown`], [`LiveError::Folder`].
     pub fn find(&self, word: &str) -> Result<Info, LiveError> {
-        if let Some(info) = self.read(word, true) {
+        if let Some(info) = self.read(word, true).map_err(|errno| self.failed(Some(word), errno))? {
             return Ok(info);
         }
         for ended_too in [false, true] {
@@ -315,11 +317,11 @@ impl Home {
 
     /// What is known of a sandbox, with what its supervisor could not say any more. One that has ended is only read if it is
     /// asked for: there may be many, with long records.
-    fn read(&self, id: &str, ended_too: bool) -> Option<Info> {
+    fn read(&self, id: &str, ended_too: bool) -> Result<Option<Info>, Errno> {
         if !is_id(id) {
-            return None;
+            return Ok(None);
         }
-        let folder = self.folder.enter(id, Cross::No).ok()?;
+        let Some(folder) = there(self.folder.enter(id, Cross::No))? else { return Ok(None) };
         // Asked before the record is read: one that ends in between has said so in it.
         let held = is_locked(&folder);
         if !held && !ended_too {
@@ -327,12 +329,13 @@ impl Home {
             if folder.stat(RECORD).is_ok_and(|record| record.is_some()) {
                 self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned());
             }
-            return None;
+            return Ok(None);
         }
-        let Record { mut info, .. } = serde_json::from_slice(&folder.read(RECORD, MAX_RECORD).ok()?).ok()?;
+        let Some(text) = there(folder.read(RECORD, MAX_RECORD))? else { return Ok(None) };
+        let Ok(Record { mut info, .. }) = serde_json::from_slice(&text) else { return Ok(None) };
         if info.state == Doing::Ended {
             // Its supervisor is not quite gone yet.
-            return ended_too.then_some(info);
+            return Ok(ended_too.then_some(info));
         }
         if !held {
             // When, nobody knows: its record is as old as its last change.
@@ -343,7 +346,7 @@ impl Home {
                     .to_owned(),
             );
         }
-        Some(info)
+        Ok(Some(info))
     }
 
     fn is_held(&self, id: &str) -> bool {
@@ -364,6 +367,15 @@ impl Home {
 
     fn failed(&self, below: Option<&str>, errno: Errno) -> LiveError {
         LiveError::Folder { path: below.map_or_else(|| self.path.clone(), |below| self.path.join(below)), errno }
+    }
+}
+
+/// None of what is not there. That a caller has no descriptor left says nothing of what is.
+fn there<T>(found: Result<T, Errno>) -> Result<Option<T>, Errno> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -536,6 +548,9 @@ mod tests {
         std::fs::remove_dir_all(home.path.join(&gone[0])).unwrap();
         assert!(home.list(false).unwrap().is_empty());
         assert_eq!(known(), [""; 0], "what has no folder is forgotten");
+        // As where no descriptor is left: that nobody can read it does not say that nothing lives.
+        std::fs::create_dir(home.path.join(begun.id()).join(RECORD)).unwrap();
+        assert!(home.list(false).is_err() && home.find(begun.id()).is_err());
         drop(begun);
     }
 

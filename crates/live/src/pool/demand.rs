@@ -55,7 +55,7 @@ struct Entry {
     asked: VecDeque<Instant>,
     /// The oldest first.
     ready: VecDeque<Spare>,
-    /// No new try before this, after a failure.
+    /// No new try before this, after a failure or after one that ended by itself.
     wait: Option<(Instant, Duration)>,
 }
 
@@ -64,6 +64,12 @@ impl Entry {
         let within = |time: Duration| self.asked.iter().filter(|asked| at.duration_since(**asked) < time).count();
         // What was asked for once may never be again: an owner who never asks twice fills no pool.
         if within(EVER) < 2 { 0 } else { within(LATELY).max(1) }
+    }
+
+    /// None could be made ready, or one did not last: the next try waits.
+    fn failed(&mut self, at: Instant) {
+        let wait = self.wait.map_or(FIRST_WAIT, |(_, before)| before.saturating_mul(2).min(MAX_WAIT));
+        self.wait = at.checked_add(wait).map(|until| (until, wait));
     }
 }
 
@@ -90,7 +96,11 @@ impl Demand {
 
     /// One that is ready.
     pub(super) fn take(&mut self, shape: &Shape) -> Option<Spare> {
-        self.entries.iter_mut().find(|entry| entry.shape == *shape)?.ready.pop_front()
+        let entry = self.entries.iter_mut().find(|entry| entry.shape == *shape)?;
+        let spare = entry.ready.pop_front()?;
+        // It lasted until it was wanted.
+        entry.wait = None;
+        Some(spare)
     }
 
     /// How many are ready, and their memory in bytes.
@@ -141,14 +151,8 @@ impl Demand {
     pub(super) fn made(&mut self, shape: &Shape, spare: Option<Spare>, at: Instant) {
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.shape == *shape) else { return };
         match spare {
-            Some(spare) => {
-                entry.ready.push_back(spare);
-                entry.wait = None;
-            }
-            None => {
-                let wait = entry.wait.map_or(FIRST_WAIT, |(_, before)| before.saturating_mul(2).min(MAX_WAIT));
-                entry.wait = at.checked_add(wait).map(|until| (until, wait));
-            }
+            Some(spare) => entry.ready.push_back(spare),
+            None => entry.failed(at),
         }
     }
 
@@ -160,6 +164,9 @@ impl Demand {
             let is_good = |spare: &Spare| at.duration_since(spare.since) <= settings.age && !spare.has_ended();
             let (good, old): (Vec<_>, Vec<_>) = std::mem::take(&mut entry.ready).into_iter().partition(is_good);
             entry.ready = good.into();
+            if old.iter().any(Spare::has_ended) {
+                entry.failed(at);
+            }
             found.extend(old);
             while entry.ready.len() > target {
                 found.extend(entry.ready.pop_front());

@@ -1,4 +1,5 @@
-//! Sandboxes that were made ready before anybody asked for them: everything in force and proven, nothing let go.
+//! Sandboxes that were made ready before anybody asked for them: everything in force and proven, the agent started, no
+//! program of anybody.
 //!
 //! One that is taken is exactly what was asked for: the same owner and layers, the same policy once they are read again, the
 //! same files of the host behind it. Anything else, and a pool that is empty, is a cold start, never a weaker sandbox. None is

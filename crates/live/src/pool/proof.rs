@@ -7,9 +7,13 @@ use policy::planning::policy_digest;
 use policy::value::{Policy, Root, Tier, WorkspaceMode};
 use policy::{Loaded, value::Fs};
 use sandbox::{Environment, Inputs, PolicyLayer, load};
+use sys::proc::{Mount, parse_mountinfo};
 
 use super::spare::Spare;
 use crate::create::Request;
+
+/// Folders of the host that `fs.root = "host"` shows.
+const SHOWN: [&str; 2] = ["/usr", "/etc"];
 
 /// A path of the host that a policy names, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +21,12 @@ struct PathStamp {
     path: PathBuf,
     /// Device and inode.
     file: (u64, u64),
+    /// Its mode, owner and group: whether a start could read it.
+    rights: (u32, u32, u32),
     /// Its last change, where its content was copied.
     changed: Option<(i64, i64)>,
+    /// Numbers and places of what is mounted there and below: a start shows none of it, or is refused.
+    mounts: Vec<(u64, String)>,
 }
 
 /// The files of the host behind a policy.
@@ -64,14 +72,18 @@ impl Files {
         if !write.is_empty() || !hide.is_empty() || given {
             return None;
         }
+        let mounted = parse_mountinfo(&std::fs::read_to_string("/proc/self/mountinfo").ok()?)?;
+        let one = |path: &Path| one(path, &mounted);
+        let read_then = |path: &Path| read_then(path, &mounted);
         let mut named = Vec::new();
         match (policy.workspace.mode, &policy.workspace.path) {
             (WorkspaceMode::None, _) => {}
-            (WorkspaceMode::Copy, Some(path)) => named.push(empty(path)?),
+            (WorkspaceMode::Copy, Some(path)) => named.push(empty(read_then(path)?)?),
             (WorkspaceMode::Copy | WorkspaceMode::Ro | WorkspaceMode::Rw | WorkspaceMode::Overlay, _) => return None,
         }
         match root {
-            Root::Host | Root::Empty => {}
+            Root::Empty => {}
+            Root::Host => named.extend(SHOWN.iter().filter_map(|path| one(Path::new(path)))),
             // Which names it has was read.
             Root::Dir(path) => named.push(read_then(path)?),
             // Its digest is in that of the policy, and its tree is read for each that is made ready.
@@ -87,22 +99,29 @@ impl Files {
     }
 }
 
-fn one(path: &Path) -> Option<PathStamp> {
+fn one(path: &Path, mounted: &[Mount]) -> Option<PathStamp> {
     let meta = path.metadata().ok()?;
-    Some(PathStamp { path: path.to_owned(), file: (meta.dev(), meta.ino()), changed: None })
+    let (file, rights) = ((meta.dev(), meta.ino()), (meta.mode(), meta.uid(), meta.gid()));
+    Some(PathStamp { path: path.to_owned(), file, rights, changed: None, mounts: mounts(path, mounted)? })
+}
+
+/// What is mounted at a path or below it.
+fn mounts(path: &Path, mounted: &[Mount]) -> Option<Vec<(u64, String)>> {
+    let real = path.canonicalize().ok()?;
+    let below = mounted.iter().filter(|mount| Path::new(&mount.point).starts_with(&real));
+    Some(below.map(|mount| (mount.id, mount.point.clone())).collect())
 }
 
 /// What was read of it is in the sandbox that is ready: a later change is not, and moves its time.
-fn read_then(path: &Path) -> Option<PathStamp> {
+fn read_then(path: &Path, mounted: &[Mount]) -> Option<PathStamp> {
     let meta = path.metadata().ok()?;
-    Some(PathStamp { changed: Some((meta.ctime(), meta.ctime_nsec())), ..one(path)? })
+    Some(PathStamp { changed: Some((meta.ctime(), meta.ctime_nsec())), ..one(path, mounted)? })
 }
 
 /// A folder with nothing in it; any name that comes or goes changes its time.
-fn empty(path: &Path) -> Option<PathStamp> {
-    let stamp = read_then(path)?;
-    let nothing = path.read_dir().ok()?.next().is_none();
-    nothing.then_some(stamp)
+fn empty(folder: PathStamp) -> Option<PathStamp> {
+    let nothing = folder.path.read_dir().ok()?.next().is_none();
+    nothing.then_some(folder)
 }
 
 #[cfg(test)]
@@ -179,13 +198,31 @@ mod tests {
     #[test]
     fn a_folder_that_was_not_empty_meanwhile_is_another() {
         let folder = tempfile::tempdir().unwrap();
-        let before = empty(folder.path()).unwrap();
-        assert_eq!(empty(folder.path()).unwrap(), before);
+        let now = || empty(read_then(folder.path(), &[])?);
+        let before = now().unwrap();
+        assert_eq!(now().unwrap(), before);
         let file = folder.path().join("file");
         // The clock of a file system is coarse.
-        while empty(folder.path()).is_none_or(|now| now == before) {
+        while now().is_none_or(|now| now == before) {
             std::fs::write(&file, "").unwrap();
             std::fs::remove_file(&file).unwrap();
         }
+    }
+
+    #[test]
+    fn what_a_start_would_refuse_is_seen_rights_and_what_is_mounted_below() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let read = format!("fs.read=[\"{}\"]", folder.path().display());
+        let before = proof(folder.path(), &[&read]).unwrap().files;
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o500)).unwrap();
+        assert_ne!(proof(folder.path(), &[&read]).unwrap().files, before);
+        let real = folder.path().canonicalize().unwrap();
+        let mounted = |id: u64, at: &str| {
+            parse_mountinfo(&format!("{id} 1 0:1 / {}{at} rw - tmpfs none rw\n", real.display())).unwrap()
+        };
+        let below = |mounted: &[Mount]| mounts(folder.path(), mounted).unwrap().len();
+        assert_eq!([below(&mounted(7, "/under")), below(&mounted(7, "")), below(&mounted(7, "-beside"))], [1, 1, 0]);
+        assert_ne!(mounts(folder.path(), &mounted(7, "/under")), mounts(folder.path(), &mounted(8, "/under")));
     }
 }

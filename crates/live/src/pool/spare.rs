@@ -14,6 +14,8 @@ use crate::error::LiveError;
 /// What the kernel holds for one beside its processes' own memory: namespaces, groups, mounts. An estimate, bytes.
 const KERNEL: u64 = 512 << 10;
 const PAGE: u64 = 4096;
+/// So many processes of one are looked at.
+const MOST: usize = 256;
 /// One that was told to end has done so by then, or is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -26,7 +28,7 @@ pub(super) struct Spare {
     pub(super) files: Files,
     /// When it was begun.
     pub(super) since: Instant,
-    /// What it holds, bytes.
+    /// What it held when it was ready, bytes; a Python in it had not imported then.
     pub(super) memory: u64,
 }
 
@@ -53,7 +55,7 @@ impl Spare {
                 return Err(format!("it did not wait to be taken ({said:?})"));
             }
         };
-        let memory = private(started.child.pid).saturating_add(private(parked.guest)).saturating_add(KERNEL);
+        let memory = tree(started.child.pid).into_iter().map(private).fold(KERNEL, u64::saturating_add);
         let spare = Self { started, parked, files: before.files.clone(), since, memory };
         // What lay behind it while it was made is what was there before and is there after.
         let after = read().ok().filter(|after| after.is_of(&spare) && before.is_of(&spare));
@@ -98,6 +100,20 @@ pub(super) fn reap(child: &Child) {
         drop(sys::pidfd::send_signal(&child.pidfd, 9));
     }
     drop(sys::pidfd::wait(&child.pidfd));
+}
+
+/// A process and those that it and they started: the guest, the agent, the broker of its network.
+fn tree(pid: i32) -> Vec<i32> {
+    let mut all = vec![pid];
+    let mut at = 0;
+    while let Some(pid) = all.get(at).copied().filter(|_| all.len() < MOST) {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let text: String =
+            tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default()).collect();
+        all.extend(text.split_ascii_whitespace().filter_map(|word| word.parse::<i32>().ok()));
+        at = at.saturating_add(1);
+    }
+    all
 }
 
 /// Memory that a process shares with no other, bytes; 0 where it cannot be told.

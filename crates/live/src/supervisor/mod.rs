@@ -167,10 +167,12 @@ impl Supervisor {
         self.hub.warm_up();
     }
 
-    /// Lives on as nobody's sandbox, and with no end of its own, until `wanted` says whose it is; none where nobody will, and it
+    /// Lives on as nobody's sandbox, and with no end of its own but where a Python in it has run what its modules say, until `wanted` says whose it is; none where nobody will, and it
     /// has ended.
     pub(crate) async fn wait<T>(mut self, wanted: impl Future<Output = Option<T>>) -> Option<(Self, T)> {
-        self.hub.run.set_wall(None);
+        if self.hub.imports.is_none() {
+            self.hub.run.set_wall(None);
+        }
         let mut wanted = std::pin::pin!(wanted);
         loop {
             tokio::select! {

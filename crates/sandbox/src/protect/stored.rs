@@ -38,7 +38,7 @@ pub type TreeEntry = (u32, Vec<u8>);
 pub(super) const FOLDER: u32 = 0o040_000;
 
 /// How a file is opened, by its path in a folder.
-pub type OpenObject<'a> = Box<dyn Fn(&Path) -> Option<File> + 'a>;
+pub(super) type OpenObject<'a> = Box<dyn Fn(&Path) -> Option<File> + 'a>;
 
 /// A folder of objects: how a file in it is opened, and the indices of its packs.
 #[expect(missing_debug_implementations, reason = "functions have none")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -151,14 +152,15 @@ def clauses(
     timeout: float | None,
     envs: Mapping[str, str] | None,
     flags: Sequence[str],
+    keep: bool = False,
 ) -> Iterator[list[str]]:
-    """Arguments of ``run`` and ``create``. Mappings and variables go through files that only we may read, not through arguments."""
+    """Arguments of ``run`` and ``create``. Mappings and variables go through files that only we may read, not through arguments; with
+    ``keep`` they stay, since a fork or a snapshot of what is created reads them again."""
     with contextlib.ExitStack() as files:
         made: list[str] = []
-        for layer in _layers(policy):
-            made += ["--policy", file_of(layer, files)]
-        if envs:
-            made += ["--policy", file_of({"env": {"set": dict(envs)}}, files)]
+        layers = _layers(policy) + ([{"env": {"set": dict(envs)}}] if envs else [])
+        for layer in layers:
+            made += ["--policy", kept(layer) if keep else file_of(layer, files)]
         if workspace is not None:
             made += ["--workspace", _workspace(workspace)]
         if timeout is not None:
@@ -184,6 +186,25 @@ def duration(seconds: float, what: str = "timeout") -> str:
     if given < 1:
         raise InvalidArgumentException(f"`{what}` is {seconds} seconds: give more than 0", code="invalid")
     return f"{given}ms"
+
+
+def kept(policy: Any) -> str:
+    """As :func:`file_of`; a mapping is written beside what ``fumehood`` knows, under the digest of what it says: nobody else can put
+    another one there, and the same one is there once."""
+    if not isinstance(policy, Mapping):
+        return str(os.fspath(policy))
+    text = json.dumps({"version": 1, **policy}, allow_nan=False, sort_keys=True).encode()
+    folder = os.path.join(state_folder(), "documents")
+    path = os.path.join(folder, hashlib.sha256(text).hexdigest() + ".json")
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        new, name = tempfile.mkstemp(dir=folder)
+        with open(new, "wb") as out:
+            out.write(text)
+        os.replace(name, path)
+    except OSError as error:
+        raise FumehoodError(f"the policy cannot be kept in {folder}: {error}", code="no_state") from error
+    return path
 
 
 def file_of(policy: Any, files: contextlib.ExitStack) -> str:

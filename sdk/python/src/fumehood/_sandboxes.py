@@ -62,7 +62,7 @@ def create_command(
         # The preset is this template's own: what it is for is in there.
         template = _INTERPRETER
     unsaid = isinstance(timeout, Unsaid)
-    with clauses(policy, workspace, None if unsaid else timeout, envs, flags) as arguments:
+    with clauses(policy, workspace, None if unsaid else timeout, envs, flags, keep=True) as arguments:
         command = [find_program(binary), "create", "--json", *arguments]
         command += ["--default-timeout", duration(timeout)] if timeout is not None and unsaid else []
         command += [] if idle is None else ["--idle", duration(idle, "idle")]

@@ -331,7 +331,12 @@ impl Home {
             }
             return Ok(None);
         }
-        let Some(text) = there(folder.read(RECORD, MAX_RECORD))? else { return Ok(None) };
+        let text = match folder.read(RECORD, MAX_RECORD) {
+            // Of one that has ended nothing is counted.
+            Err(_) if !held => None,
+            read => there(read)?,
+        };
+        let Some(text) = text else { return Ok(None) };
         let Ok(Record { mut info, .. }) = serde_json::from_slice(&text) else { return Ok(None) };
         if info.state == Doing::Ended {
             // Its supervisor is not quite gone yet.

@@ -15,7 +15,7 @@ use crate::error::LiveError;
 const KERNEL: u64 = 512 << 10;
 const PAGE: u64 = 4096;
 /// So many processes of one are looked at.
-const MOST: usize = 256;
+const MAX_PROCESSES: usize = 256;
 /// One that was told to end has done so by then, or is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -106,7 +106,7 @@ pub(super) fn reap(child: &Child) {
 fn tree(pid: i32) -> Vec<i32> {
     let mut all = vec![pid];
     let mut at = 0;
-    while let Some(pid) = all.get(at).copied().filter(|_| all.len() < MOST) {
+    while let Some(pid) = all.get(at).copied().filter(|_| all.len() < MAX_PROCESSES) {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         let text: String =
             tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default()).collect();

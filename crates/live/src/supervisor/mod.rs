@@ -167,8 +167,8 @@ impl Supervisor {
         self.hub.warm_up();
     }
 
-    /// Lives on as nobody's sandbox, and with no end of its own but where a Python in it has run what its modules say, until `wanted` says whose it is; none where nobody will, and it
-    /// has ended.
+    /// Lives on as nobody's sandbox until `wanted` says whose it is; none where nobody will, and it has ended. It has no end of its own
+    /// but where a Python in it runs what its modules say.
     pub(crate) async fn wait<T>(mut self, wanted: impl Future<Output = Option<T>>) -> Option<(Self, T)> {
         if self.hub.imports.is_none() {
             self.hub.run.set_wall(None);

@@ -24,6 +24,8 @@ impl<'a> Guarding<'a> {
         let hash = Hash::of(host, &folder.join("index"))?;
         let below = (Bound::Included(top.as_path()), Bound::Unbounded);
         let added = self.changed.range::<Path, _>(below).take_while(|(path, _)| path.starts_with(&top));
+        // What nobody looked into may say anything of what it is.
+        let added = added.filter(|(_, entry)| self.is_looked_into(entry));
         let added = added
             .filter_map(|(path, entry)| Some((path.strip_prefix(&top).ok()?.to_owned(), entry.sha256.as_deref()?)));
         let added: BTreeMap<PathBuf, &'a str> = added.collect();

@@ -192,8 +192,9 @@ impl<'a> Guarding<'a> {
             checkouts: Vec::new(),
         };
         all.references = all.references();
+        let seen = all.look_into_objects();
         all.objects = all.references.keys().filter_map(|folder| Some((*folder, all.stored(folder)?))).collect();
-        all.look_into_objects();
+        all.look_into_servers(seen);
         let lists = manifest.entries.iter().filter(|entry| entry.path.file_name().is_some_and(|n| n == "packed-refs"));
         let own = lists.filter(|entry| entry.path.parent() == Some(all.of_git(&entry.path)));
         all.without_list =
@@ -202,12 +203,13 @@ impl<'a> Guarding<'a> {
         all
     }
 
-    /// Looks at what the run added to folders of git's.
-    fn look_into_objects(&mut self) {
+    /// Looks at what the run added to folders of git's: what is new in each of which nothing lies.
+    fn look_into_objects(&mut self) -> BTreeMap<&'a Path, NewObjects> {
         // In what is held already, such as a new repository, nobody needs to look.
-        let open = |entry: &&Entry| !self.folders.iter().any(|(folder, _)| entry.path.starts_with(folder));
-        let objects = self.manifest.entries.iter().filter(open).filter_map(|entry| match self.verdict(entry) {
-            Verdict::Contents(kind) if kind.holds_objects() => Some((entry.path.as_path(), (entry, kind))),
+        let objects = self.manifest.entries.iter().filter_map(|entry| match self.verdict(entry) {
+            Verdict::Contents(kind) if kind.holds_objects() && !self.is_in_held(&entry.path) => {
+                Some((entry.path.as_path(), (entry, kind)))
+            }
             Verdict::Contents(_) | Verdict::Free | Verdict::Held(_) => None,
         });
         let Judged { lies, mut seen } = Honest::of(self.blobs, objects.collect()).judged(|path| self.of_git(path));
@@ -215,6 +217,11 @@ impl<'a> Guarding<'a> {
         seen.retain(|folder, _| !lied.contains(folder));
         self.folders.extend(lied.into_iter().map(|folder| (folder, LIES.to_owned())));
         self.commits = seen.iter().map(|(folder, new)| (*folder, new.commits())).collect();
+        seen
+    }
+
+    /// Holds all of what has other servers, or commits of submodules that nobody looked at.
+    fn look_into_servers(&mut self, mut seen: BTreeMap<&'a Path, NewObjects>) {
         // What is held of a submodule is not there for the repository around it.
         let held = |all: &Self, seen: &BTreeMap<&'a Path, NewObjects>| {
             seen.iter().find_map(|(folder, new)| Some((*folder, all.other_servers(folder, new)?)))
@@ -224,6 +231,16 @@ impl<'a> Guarding<'a> {
             self.commits.remove(folder);
             self.folders.push((folder, why));
         }
+    }
+
+    /// Whether it lies in a folder of which all is held.
+    fn is_in_held(&self, path: &Path) -> bool {
+        self.folders.iter().any(|(folder, _)| path.starts_with(folder))
+    }
+
+    /// Whether it is an object, or a pack of them, that was looked into and is what it is called.
+    pub(super) fn is_looked_into(&self, entry: &Entry) -> bool {
+        matches!(self.verdict(entry), Verdict::Contents(kind) if kind.holds_objects()) && !self.is_in_held(&entry.path)
     }
 
     /// The folder of git's that a path lies in.

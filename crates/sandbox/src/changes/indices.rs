@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::exchange::parent;
 use super::manifest::{Fingerprint, HASHED, Kind, NotedHead, listed};
-use crate::protect::Branches;
+use crate::protect::{Branches, branch_of};
 use crate::state::{Cross, Dir};
 use policy::json::hex;
 
@@ -94,11 +94,15 @@ impl Indices {
             Some(above) if above.ends_with("worktrees") => above.parent().unwrap_or(own).to_owned(),
             Some(_) | None => own.to_owned(),
         };
-        let is_put = |own: &PathBuf| {
+        // A branch that it is not on says nothing of where it is.
+        let is_put = |own: &PathBuf, noted: &NotedHead| {
             let folder = repository(own);
-            path == own.join(HEAD) || path == folder.join("packed-refs") || path.starts_with(folder.join("refs"))
+            let branch = policy::json::unhex(&noted.head).and_then(|head| branch_of(&head));
+            let is_on = || branch.is_some_and(|name| path == folder.join("refs").join("heads").join(name));
+            path == own.join(HEAD) || path == folder.join("packed-refs") || is_on()
         };
-        let put: Vec<PathBuf> = self.heads.keys().filter(|own| is_put(own)).cloned().collect();
+        let put: Vec<PathBuf> =
+            self.heads.iter().filter(|(own, noted)| is_put(own, noted)).map(|(own, _)| own.clone()).collect();
         put.iter().for_each(|own| self.note(root, &repository(own), own));
     }
 

@@ -73,7 +73,15 @@ impl<'a> Guarding<'a> {
         let mut found = Vec::new();
         for (folder, refs) in &self.references {
             let linked = folder.join("worktrees");
-            let names = host.enter(&linked, Cross::No).and_then(|linked| linked.names()).unwrap_or_default();
+            let names = match host.enter(&linked, Cross::No).and_then(|linked| linked.names()) {
+                Ok(names) => names,
+                Err(Errno::NOENT | Errno::NOTDIR) => Vec::new(),
+                // There may be any, each on any branch.
+                Err(_other) => {
+                    found.push(self.unread(folder, folder.to_path_buf()));
+                    continue;
+                }
+            };
             let others = names.into_iter().map(|name| linked.join(name));
             let others = others.filter(|own| !is_elsewhere(self.manifest, host, own));
             let is_around = self.manifest.worktree.as_ref().is_some_and(|own| own.0.parent() == Some(linked.as_path()));

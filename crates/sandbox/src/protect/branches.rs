@@ -60,7 +60,8 @@ impl Branches {
     /// What the branches of servers are, as the host fetched them last.
     #[must_use]
     pub fn fetched(&self) -> BTreeMap<String, Vec<u8>> {
-        let folder = self.folder.as_ref().and_then(|folder| folder.enter("refs/remotes", Cross::No).ok());
+        let folder =
+            self.folder.as_ref().and_then(|folder| folder.enter(Path::new("refs").join("remotes"), Cross::No).ok());
         self.named(b"refs/remotes/", folder.as_ref())
     }
 

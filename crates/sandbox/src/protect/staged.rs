@@ -11,6 +11,10 @@ use super::stored::{FOLDER, StoredObjects, TreeEntry};
 const MAX_STAGED: usize = 1 << 20;
 /// So many trees are read: one that has others again and again would have no end.
 const MAX_TREES: usize = 1 << 16;
+/// So many folders of an index are made trees of.
+const MAX_INDEX_FOLDERS: usize = 1 << 17;
+/// So many bytes of paths are told.
+const MAX_TOLD: usize = 64 << 20;
 /// Deeper folders are not looked into.
 const MAX_FOLDERS: usize = 512;
 
@@ -31,8 +35,9 @@ pub fn staged(index: &[u8], tree: Option<&[u8]>, stored: &StoredObjects<'_>) -> 
     if entries.len() > MAX_STAGED {
         return None;
     }
-    let folder = IndexFolder::of(&entries, 0, MAX_FOLDERS, stored.hash())?;
-    let mut comparing = Comparing { stored, left: MAX_TREES, found: BTreeMap::new() };
+    let mut folders = MAX_INDEX_FOLDERS;
+    let folder = IndexFolder::of(&entries, 0, (MAX_FOLDERS, &mut folders), stored.hash())?;
+    let mut comparing = Comparing { stored, left: MAX_TREES, told: MAX_TOLD, found: BTreeMap::new() };
     comparing.compare(Some(&folder), tree, (&[], MAX_FOLDERS))?;
     Some(comparing.found)
 }
@@ -79,8 +84,9 @@ enum IndexNode {
 
 impl IndexFolder {
     /// Of entries that stand in git's order: those of one folder stand together.
-    fn of(entries: &[(Vec<u8>, TreeEntry)], skip: usize, left: usize, hash: Hash) -> Option<Self> {
+    fn of(entries: &[(Vec<u8>, TreeEntry)], skip: usize, (left, all): (usize, &mut usize), hash: Hash) -> Option<Self> {
         let left = left.checked_sub(1)?;
+        *all = all.checked_sub(1)?;
         let (mut rest, mut nodes, mut content) = (entries, BTreeMap::new(), Vec::new());
         while let Some((path, entry)) = rest.first() {
             let tail = path.get(skip..)?;
@@ -89,7 +95,7 @@ impl IndexFolder {
                 let within = path.get(..upto)?;
                 let count = rest.partition_point(|(path, _)| path.starts_with(within));
                 let (here, behind) = rest.split_at_checked(count)?;
-                let inner = Self::of(here, upto, left, hash)?;
+                let inner = Self::of(here, upto, (left, &mut *all), hash)?;
                 let (name, is) = (tail.get(..at)?, inner.tree.clone());
                 nodes.insert(name.to_vec(), IndexNode::Folder(inner));
                 rest = behind;
@@ -113,6 +119,8 @@ struct Comparing<'a> {
     stored: &'a StoredObjects<'a>,
     /// Trees that may still be read.
     left: usize,
+    /// Bytes of paths that may still be told.
+    told: usize,
     found: BTreeMap<Vec<u8>, Staged>,
 }
 
@@ -157,8 +165,25 @@ impl Comparing<'_> {
 
     fn tell(&mut self, path: &[u8], index: Option<TreeEntry>, commit: Option<TreeEntry>) -> Option<()> {
         if index != commit {
+            self.told = self.told.checked_sub(path.len())?;
             self.found.insert(path.to_vec(), Staged { index, commit });
         }
         (self.found.len() <= MAX_STAGED).then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_of_more_folders_than_any_tree_has_is_given_up() {
+        let of = |count: usize| {
+            let path = |n: usize| format!("{n:05}/{}f", "a/".repeat(500)).into_bytes();
+            let entries: Vec<(Vec<u8>, TreeEntry)> = (0..count).map(|n| (path(n), (0o100_644, vec![7; 20]))).collect();
+            let mut left = MAX_INDEX_FOLDERS;
+            IndexFolder::of(&entries, 0, (MAX_FOLDERS, &mut left), Hash::Sha1).is_some()
+        };
+        assert!(of(200) && !of(MAX_INDEX_FOLDERS / 500 + 1));
     }
 }

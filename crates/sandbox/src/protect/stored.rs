@@ -25,6 +25,8 @@ const MAX_OBJECT: u64 = 64 << 20;
 const MAX_CHAIN: usize = 4096;
 /// Bytes of an object of a pack before what is packed of it.
 const MAX_HEAD: usize = 64;
+/// No name in a tree is longer: no file system has one.
+const MAX_NAME: usize = 4096;
 /// So many commits are walked from one set of branches.
 const MAX_COMMITS: usize = 10_000;
 /// How the index of a pack begins, and where its names do, behind how many there are up to each first byte.
@@ -83,12 +85,6 @@ impl<'a> StoredObjects<'a> {
         Some(self.commit(commit)?.tree)
     }
 
-    /// The commits that one is made on.
-    #[must_use]
-    pub fn parents_of(&self, commit: &[u8]) -> Vec<Vec<u8>> {
-        self.commit(commit).map(|commit| commit.parents).unwrap_or_default()
-    }
-
     fn commit(&self, name: &[u8]) -> Option<StoredCommit> {
         let content = self.read("commit", name)?;
         let mut lines = content.split(|byte| *byte == b'\n');
@@ -113,6 +109,9 @@ impl<'a> StoredObjects<'a> {
             let (head, behind) = rest.split_at_checked(rest.iter().position(|byte| *byte == 0)?)?;
             let at = head.iter().position(|byte| *byte == b' ')?;
             let (mode, file) = (head.get(..at)?, head.get(at.checked_add(1)?..)?);
+            if file.len() > MAX_NAME {
+                return None;
+            }
             let (is, behind) = behind.get(1..)?.split_at_checked(self.hash.bytes())?;
             let mode = u32::from_str_radix(std::str::from_utf8(mode).ok()?, 8).ok()?;
             found.insert(file.to_vec(), (canonical(mode), is.to_vec()));
@@ -387,7 +386,7 @@ mod tests {
                 }
                 assert_eq!(stored.at(&tree, b"l/x").or(stored.at(&tree, b"d/z")), None);
             }
-            assert_eq!(stored.parents_of(&id("main")), [id("main~1")]);
+            assert_eq!(stored.commit(&id("main")).unwrap().parents, [id("main~1")]);
             assert!(stored.tree_of(&id("main^{tree}")).is_none() && stored.tree_of(&vec![7; hash.bytes()]).is_none());
             let mut history = History::default();
             history.walk(&stored, [id("other")]);

@@ -23,6 +23,10 @@ const MAKES_NAMES: [&str; 9] = ["$(", "`", "/$", "PATH=", "-exec", "xargs", "pri
 const KNOWN_FOLDERS: [&str; 3] = ["$(git rev-parse --show-toplevel)", "$(pwd)", "`pwd`"];
 /// What node looks for beside a name that is not there.
 const OF_NODE: [&str; 3] = [".js", ".cjs", ".mjs"];
+/// No path is longer, in bytes.
+const MAX_PATH: usize = 4096;
+/// So many bytes of words behind folders that are entered are looked at.
+const MAX_JOINED: usize = 64 << 20;
 /// So many folders may be entered by one command: what comes after them may be meant from each.
 const MAX_ENTERED: usize = 16;
 
@@ -242,8 +246,16 @@ pub(super) fn of_command(command: &str) -> Vec<String> {
     if each.len() > MAX_WORDS {
         return words;
     }
-    let from_there: Vec<String> =
-        entered.iter().flat_map(|folder| each.iter().map(move |word| format!("{folder}/{word}"))).collect();
+    let (mut from_there, mut left) = (Vec::new(), MAX_JOINED);
+    for (folder, word) in entered.iter().flat_map(|folder| each.iter().map(move |word| (folder, word))) {
+        let length = folder.len().saturating_add(word.len());
+        // What is longer is no path.
+        if length < MAX_PATH {
+            let Some(rest) = left.checked_sub(length) else { break };
+            left = rest;
+            from_there.push(format!("{folder}/{word}"));
+        }
+    }
     words.extend(from_there);
     words
 }

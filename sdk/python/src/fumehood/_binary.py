@@ -154,13 +154,15 @@ def clauses(
     flags: Sequence[str],
     keep: bool = False,
 ) -> Iterator[list[str]]:
-    """Arguments of ``run`` and ``create``. Mappings and variables go through files that only we may read, not through arguments; with
-    ``keep`` they stay, since a fork or a snapshot of what is created reads them again."""
+    """Arguments of ``run`` and ``create``. Mappings and variables go through files that only we may read, not through arguments. With
+    ``keep`` a policy stays, since a fork or a snapshot of what is created reads it again; variables do not: they may be keys."""
     with contextlib.ExitStack() as files:
         made: list[str] = []
-        layers = _layers(policy) + ([{"env": {"set": dict(envs)}}] if envs else [])
-        for layer in layers:
+        for layer in _layers(policy):
             made += ["--policy", kept(layer) if keep else file_of(layer, files)]
+        if envs:
+            # What is created names this file to its end: nobody else may make one there.
+            made += ["--policy", file_of({"env": {"set": dict(envs)}}, files, _documents() if keep else None)]
         if workspace is not None:
             made += ["--workspace", _workspace(workspace)]
         if timeout is not None:
@@ -188,30 +190,43 @@ def duration(seconds: float, what: str = "timeout") -> str:
     return f"{given}ms"
 
 
+def _documents() -> str:
+    """A folder beside what ``fumehood`` knows, which only we may write."""
+    folder = os.path.join(state_folder(), "documents")
+    try:
+        os.makedirs(os.path.dirname(state_folder()), exist_ok=True)
+        for one in (state_folder(), folder):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(one, 0o700)
+    except OSError as error:
+        raise FumehoodError(f"{folder} cannot be made: {error}", code="no_state") from error
+    return folder
+
+
 def kept(policy: Any) -> str:
     """As :func:`file_of`; a mapping is written beside what ``fumehood`` knows, under the digest of what it says: nobody else can put
     another one there, and the same one is there once."""
     if not isinstance(policy, Mapping):
         return str(os.fspath(policy))
     text = json.dumps({"version": 1, **policy}, allow_nan=False, sort_keys=True).encode()
-    folder = os.path.join(state_folder(), "documents")
+    folder = _documents()
     path = os.path.join(folder, hashlib.sha256(text).hexdigest() + ".json")
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        new, name = tempfile.mkstemp(dir=folder)
-        with open(new, "wb") as out:
-            out.write(text)
-        os.replace(name, path)
+        with tempfile.TemporaryDirectory(dir=folder) as beside:
+            new = os.path.join(beside, "policy.json")
+            with open(new, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as out:
+                out.write(text)
+            os.replace(new, path)
     except OSError as error:
         raise FumehoodError(f"the policy cannot be kept in {folder}: {error}", code="no_state") from error
     return path
 
 
-def file_of(policy: Any, files: contextlib.ExitStack) -> str:
+def file_of(policy: Any, files: contextlib.ExitStack, folder: str | None = None) -> str:
     """A policy as the name of a file; a mapping is written to one that only we may read, until the program has read it."""
     if not isinstance(policy, Mapping):
         return str(os.fspath(policy))
-    folder = files.enter_context(tempfile.TemporaryDirectory(prefix="fumehood-"))
+    folder = files.enter_context(tempfile.TemporaryDirectory(prefix="fumehood-", dir=folder))
     path = os.path.join(folder, "policy.json")
     with open(path, "w", encoding="utf-8") as out:
         json.dump({"version": 1, **policy}, out, allow_nan=False)

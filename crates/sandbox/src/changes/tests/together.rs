@@ -42,6 +42,12 @@ fn a_branch_that_is_checked_out_moves_with_an_index_that_fits() {
         let held = held_after(BEGUN, script);
         assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
     }
+    // A pack that nobody looks into, for it is not called as git calls one, and so stays with the run.
+    let unseen = "n=$(git commit-tree HEAD^{tree} -p HEAD -m n); cd .git/objects; echo $n | git pack-objects -q pack/pack > /dev/null; \
+                  for f in pack/pack-*; do mv $f pack/x.${f##*.}; done; rm -f $(echo $n | sed 's|..|&/|'); cd ../..; \
+                  echo $n > .git/refs/heads/main; git cat-file -e main";
+    let held = held_after(BEGUN, unseen);
+    assert!(held.iter().any(|one| one == "refs/heads/main"), "{held:?}");
     // As git once wrote it.
     let linked = format!("{BEGUN} && ln -sf refs/heads/main .git/HEAD");
     let held = held_after(&linked, "git update-ref refs/heads/main dev");

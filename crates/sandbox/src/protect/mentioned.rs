@@ -45,16 +45,14 @@ pub fn mentioned<'a>(
         let listed = list.path.iter().filter(|entry| runs(entry)).map(|entry| (entry.pattern.as_str(), entry.kind));
         let of_editors = OF_EDITORS.iter().map(|pattern| (*pattern, Shape::File));
         for (pattern, kind) in listed.chain(of_editors).filter(|(pattern, _)| top.may_have(pattern)) {
-            for path in expand(&dir, &top, pattern) {
-                for file in control_files(&dir, path, kind) {
-                    let Ok(text) = dir.read(&file, MAX_SIZE) else { continue };
-                    let named = named(&root.join(folder), &file, &String::from_utf8_lossy(&text));
-                    for path in named {
-                        let inner = path.strip_prefix(root).ok().filter(|inner| !inner.as_os_str().is_empty());
-                        if let Some(inner) = inner.filter(|_| found.len() < MAX_NAMED) {
-                            found.entry(inner.to_owned()).or_insert_with(|| folder.join(&file));
-                        }
-                    }
+            let of_it = expand(&dir, &top, pattern).into_iter().flat_map(|path| control_files(&dir, path, kind));
+            for file in of_it {
+                let Ok(text) = dir.read(&file, MAX_SIZE) else { continue };
+                let named = named(&root.join(folder), &file, &String::from_utf8_lossy(&text));
+                let inner = named.iter().filter_map(|path| path.strip_prefix(root).ok());
+                let inner = inner.filter(|inner| !inner.as_os_str().is_empty());
+                for inner in inner.take(MAX_NAMED.saturating_sub(found.len())) {
+                    found.entry(inner.to_owned()).or_insert_with(|| folder.join(&file));
                 }
             }
         }

@@ -226,13 +226,10 @@ impl<'a> Host<'a> {
             let mut next = Vec::new();
             for objects in now.drain(..).filter(|_| self.goes_on()) {
                 let Some((_, list)) = self.read(&objects.join("info/alternates"), read_as) else { continue };
-                for line in list.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                    // git writes a path with odd letters in quotes.
-                    let quoted = line.strip_prefix(b"\"").and_then(|line| line.strip_suffix(b"\""));
-                    for other in [line].into_iter().chain(quoted).map(|line| Path::new(OsStr::from_bytes(line))) {
-                        let led = self.spelled_and_led(&objects, other);
-                        next.extend(led.filter(|path| found.insert(path.clone())));
-                    }
+                let lines = list.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+                for other in lines.flat_map(as_written_and_quoted) {
+                    let led = self.spelled_and_led(&objects, Path::new(OsStr::from_bytes(other)));
+                    next.extend(led.filter(|path| found.insert(path.clone())));
                 }
                 if found.len() > MAX_ALL_WORDS {
                     self.cut.set(true);
@@ -408,4 +405,10 @@ fn ways(link: &Path) -> Vec<PathBuf> {
     }
     found.extend(real(link));
     found
+}
+
+/// git writes a path with odd letters in quotes.
+fn as_written_and_quoted(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let quoted = line.strip_prefix(b"\"").and_then(|line| line.strip_suffix(b"\""));
+    [line].into_iter().chain(quoted)
 }

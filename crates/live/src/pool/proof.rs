@@ -7,7 +7,7 @@ use policy::planning::policy_digest;
 use policy::value::{Policy, Root, Tier, WorkspaceMode};
 use policy::{Loaded, value::Fs};
 use sandbox::{Environment, Inputs, PolicyLayer, load};
-use sys::proc::{Mount, parse_mountinfo};
+use sys::proc::{Mount, Process};
 
 use super::spare::Spare;
 use crate::create::Request;
@@ -72,7 +72,7 @@ impl Files {
         if !write.is_empty() || !hide.is_empty() || given {
             return None;
         }
-        let mounted = parse_mountinfo(&std::fs::read_to_string("/proc/self/mountinfo").ok()?)?;
+        let mounted = Process::own().and_then(|own| own.mounts()).ok()?;
         let one = |path: &Path| one(path, &mounted);
         let read_then = |path: &Path| read_then(path, &mounted);
         let mut named = Vec::new();
@@ -219,7 +219,7 @@ mod tests {
         assert_ne!(proof(folder.path(), &[&read]).unwrap().files, before);
         let real = folder.path().canonicalize().unwrap();
         let mounted = |id: u64, at: &str| {
-            parse_mountinfo(&format!("{id} 1 0:1 / {}{at} rw - tmpfs none rw\n", real.display())).unwrap()
+            sys::proc::parse_mountinfo(&format!("{id} 1 0:1 / {}{at} rw - tmpfs none rw\n", real.display())).unwrap()
         };
         let below = |mounted: &[Mount]| mounts(folder.path(), mounted).unwrap().len();
         assert_eq!([below(&mounted(7, "/under")), below(&mounted(7, "")), below(&mounted(7, "-beside"))], [1, 1, 0]);

@@ -14,8 +14,6 @@ use crate::error::LiveError;
 /// What the kernel holds for one beside its processes' own memory: namespaces, groups, mounts. An estimate, bytes.
 const KERNEL: u64 = 512 << 10;
 const PAGE: u64 = 4096;
-/// So many processes of one are looked at.
-const MAX_PROCESSES: usize = 256;
 /// One that was told to end has done so by then, or is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -55,7 +53,9 @@ impl Spare {
                 return Err(format!("it did not wait to be taken ({said:?})"));
             }
         };
-        let memory = tree(started.child.pid).into_iter().map(private).fold(KERNEL, u64::saturating_add);
+        // The guest, the agent and the broker of its network descend from it.
+        let processes = sys::proc::tree(started.child.pid).unwrap_or_default();
+        let memory = processes.into_iter().map(private).fold(KERNEL, u64::saturating_add);
         let spare = Self { started, parked, files: before.files.clone(), since, memory };
         // What lay behind it while it was made is what was there before and is there after.
         let after = read().ok().filter(|after| after.is_of(&spare) && before.is_of(&spare));
@@ -100,20 +100,6 @@ pub(super) fn reap(child: &Child) {
         drop(sys::pidfd::send_signal(&child.pidfd, 9));
     }
     drop(sys::pidfd::wait(&child.pidfd));
-}
-
-/// A process and those that it and they started: the guest, the agent, the broker of its network.
-fn tree(pid: i32) -> Vec<i32> {
-    let mut all = vec![pid];
-    let mut at = 0;
-    while let Some(pid) = all.get(at).copied().filter(|_| all.len() < MAX_PROCESSES) {
-        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        let text: String =
-            tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default()).collect();
-        all.extend(text.split_ascii_whitespace().filter_map(|word| word.parse::<i32>().ok()));
-        at = at.saturating_add(1);
-    }
-    all
 }
 
 /// Memory that a process shares with no other, bytes; 0 where it cannot be told.

@@ -61,9 +61,8 @@ impl Drop for Folder {
     }
 }
 
-/// A broker that could be started.
-pub(super) struct PreparedBroker {
-    prepared: Box<dyn Prepared>,
+/// What goes with a broker until it holds its orders.
+struct BrokerParts {
     bounds: Bounds,
     folder: Folder,
     run: String,
@@ -71,30 +70,24 @@ pub(super) struct PreparedBroker {
     opening: Option<Opening>,
     asker: Option<Arc<dyn Asker>>,
     denials: Arc<Denials>,
+}
+
+/// A broker that could be started.
+pub(super) struct PreparedBroker {
+    prepared: Box<dyn Prepared>,
+    parts: BrokerParts,
 }
 
 /// A broker on its way.
 pub(super) struct StartingBroker {
     started: Box<dyn Started>,
-    bounds: Bounds,
-    folder: Folder,
-    run: String,
-    secrets: LockedSecrets,
-    opening: Option<Opening>,
-    asker: Option<Arc<dyn Asker>>,
-    denials: Arc<Denials>,
+    parts: BrokerParts,
 }
 
 /// A broker that was verified as any run and waits for its orders.
 pub(super) struct WaitingBroker {
     running: Box<dyn Running>,
-    bounds: Bounds,
-    folder: Folder,
-    run: String,
-    secrets: LockedSecrets,
-    opening: Option<Opening>,
-    asker: Option<Arc<dyn Asker>>,
-    denials: Arc<Denials>,
+    parts: BrokerParts,
 }
 
 /// Whether a plan has one.
@@ -178,30 +171,32 @@ pub(super) fn begin(
     let opening = trust.and_then(|trust| trust.opening);
     let bounds = Bounds::of(&own);
     let (run, denials) = (recorded.id.to_string(), recorded.denials());
-    Ok(Some(PreparedBroker { prepared, bounds, folder, run, secrets, opening, asker, denials }))
+    let parts = BrokerParts { bounds, folder, run, secrets, opening, asker, denials };
+    Ok(Some(PreparedBroker { prepared, parts }))
 }
 
 impl PreparedBroker {
     /// Starts it; it confines itself while the sandbox is made.
     pub(super) fn start(self, host: &Capabilities) -> Result<StartingBroker, Error> {
-        let Self { prepared, bounds, folder, run, secrets, opening, asker, denials } = self;
-        Ok(StartingBroker { started: prepared.start(host)?, bounds, folder, run, secrets, opening, asker, denials })
+        let Self { prepared, parts } = self;
+        Ok(StartingBroker { started: prepared.start(host)?, parts })
     }
 }
 
 impl StartingBroker {
     /// Verifies it as any run, and lets it go: it begins while the sandbox's sockets are made.
     pub(super) fn go(self) -> Result<WaitingBroker, Error> {
-        let Self { started, bounds, folder, run, secrets, opening, asker, denials } = self;
-        let running = started.verify(&bounds.armed(), &FoundPaths::default())?.go()?;
-        Ok(WaitingBroker { running, bounds, folder, run, secrets, opening, asker, denials })
+        let Self { started, parts } = self;
+        let running = started.verify(&parts.bounds.armed(), &FoundPaths::default())?.go()?;
+        Ok(WaitingBroker { running, parts })
     }
 }
 
 impl WaitingBroker {
     /// Gives it its orders with the sandbox's sockets, and waits until it holds them.
     pub(super) fn ready(self, plan: &Plan, sockets: &[OwnedFd]) -> Result<Keeper, Error> {
-        let Self { mut running, bounds, folder, run, secrets, opening, asker, denials } = self;
+        let Self { mut running, parts } = self;
+        let BrokerParts { bounds, folder, run, secrets, opening, asker, denials } = parts;
         let socket = running.take_streams().socket.ok_or_else(|| failed("it has no socket to us"))?;
         let net = plan.policy.net.document();
         let questions = Questions::new(plan, &run, asker);

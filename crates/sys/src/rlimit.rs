@@ -1,5 +1,8 @@
 //! Resource limits of this process, to know what a child could be given at most.
 
+use std::os::fd::RawFd;
+
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 
 /// (soft, hard); `None` is no limit.
@@ -51,9 +54,30 @@ pub fn raise_open_files(least: u64) {
     }
 }
 
+/// Makes room for so many descriptors in this process's table. The kernel lets a table grow at once while one thread uses it;
+/// afterwards each doubling waits until every processor has let go of the old one, 10 to 20 ms at the first file beyond the
+/// 64th. For a program about itself, before it has threads.
+pub fn reserve_descriptors(count: u32) {
+    let last = RawFd::try_from(count.saturating_sub(1)).unwrap_or(RawFd::MAX);
+    let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    // Where the limit is lower, the table stays as it is, and so does the wait.
+    drop(root.map(|root| rustix::io::fcntl_dupfd_cloexec(root, last)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_table_has_the_room_that_was_made() {
+        let room = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap().trim().parse::<u32>().unwrap()
+        };
+        let asked = 2 * room();
+        reserve_descriptors(asked);
+        assert!(room() >= asked.min(u32::try_from(open_files()).unwrap()), "{asked}");
+    }
 
     #[test]
     fn numbers_are_the_kernels() {

@@ -146,12 +146,16 @@ pub const COMMANDS: &[&Spec] = &[
     &attack::NEIGHBOUR,
 ];
 
+/// Descriptors that the table of a process has room for from its begin: what a sandbox with hosts by name needs, and a few clients.
+const RESERVED_DESCRIPTORS: u32 = 256;
+
 /// Runs the program that this process is.
 #[must_use]
 pub fn main() -> u8 {
     sys::caller::keep_owner_rights();
     sys::signals::ignore_file_size();
     sys::rlimit::raise_open_files(sandbox::run::DESCRIPTORS);
+    sys::rlimit::reserve_descriptors(RESERVED_DESCRIPTORS);
     let environment = Environment::read();
     // Engines call a runtime by its path alone.
     let as_runtime = environment.argv0.file_name().is_some_and(|name| name == oci::CALLED);

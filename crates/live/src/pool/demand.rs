@@ -16,6 +16,9 @@ const SHAPES: usize = 256;
 /// After a failure the next try waits at least so long, and twice as long each time.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(60);
+/// After a taking nothing is made for so long while half of what is wanted is ready: a start takes the processors from the
+/// first program of who took one.
+pub(super) const CALM: Duration = Duration::from_millis(50);
 
 /// What makes sandboxes interchangeable: whose they are, and what they are made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +80,8 @@ impl Entry {
 #[derive(Default)]
 pub(super) struct Demand {
     entries: Vec<Entry>,
+    /// When one was taken last.
+    taken: Option<Instant>,
 }
 
 impl Demand {
@@ -95,11 +100,12 @@ impl Demand {
     }
 
     /// One that is ready.
-    pub(super) fn take(&mut self, shape: &Shape) -> Option<Spare> {
+    pub(super) fn take(&mut self, shape: &Shape, at: Instant) -> Option<Spare> {
         let entry = self.entries.iter_mut().find(|entry| entry.shape == *shape)?;
         let spare = entry.ready.pop_front()?;
         // It lasted until it was wanted.
         entry.wait = None;
+        self.taken = Some(at);
         Some(spare)
     }
 
@@ -136,12 +142,19 @@ impl Demand {
         targets
     }
 
+    /// Whether who took one last has had time for a first program.
+    pub(super) fn is_calm(&self, at: Instant) -> bool {
+        self.taken.is_none_or(|taken| at.duration_since(taken) >= CALM)
+    }
+
     /// What is to be made next: of what lacks most.
     pub(super) fn next(&self, at: Instant, most: usize) -> Option<Shape> {
         let targets = self.targets(at, most);
+        let is_calm = self.is_calm(at);
         let lacks = self.entries.iter().zip(targets).map(|(entry, target)| {
-            let waits = entry.wait.is_some_and(|(until, _)| until > at);
-            (if waits { 0 } else { target.saturating_sub(entry.ready.len()) }, entry)
+            let ready = entry.ready.len();
+            let waits = entry.wait.is_some_and(|(until, _)| until > at) || (!is_calm && ready >= target.div_ceil(2));
+            (if waits { 0 } else { target.saturating_sub(ready) }, entry)
         });
         let (lack, entry) = lacks.max_by_key(|(lack, _)| *lack)?;
         (lack > 0).then(|| entry.shape.clone())
@@ -253,6 +266,16 @@ mod tests {
         assert_eq!((demand.next(at, 8), demand.next(later(at, 1), 8).is_some()), (None, true));
         demand.made(&wanted, None, later(at, 1));
         assert_eq!((demand.next(later(at, 2), 8), demand.next(later(at, 3), 8).is_some()), (None, true));
+    }
+
+    #[test]
+    fn after_a_taking_what_is_empty_is_filled_at_once_and_all_else_a_moment_later() {
+        let (mut demand, at) = (Demand { taken: Some(Instant::now()), ..Demand::default() }, Instant::now());
+        let wanted = shape("a", "1G");
+        (0..4).for_each(|_| demand.asked(wanted.clone(), at, 8));
+        assert!(!demand.is_calm(at));
+        assert_eq!(demand.next(at, 8), Some(wanted), "nothing is ready: who asks next would start cold");
+        assert!(demand.is_calm(later(at, 1)));
     }
 
     #[test]

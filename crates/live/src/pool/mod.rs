@@ -173,7 +173,7 @@ impl Pool {
 
     /// One that is ready for this shape.
     fn next(&self, shape: &Shape) -> Option<Spare> {
-        self.shared.locked().demand.take(shape)
+        self.shared.locked().demand.take(shape, Instant::now())
     }
 
     /// Takes one, if it is what is asked for; else it is ended.
@@ -247,7 +247,8 @@ fn due(shared: &Shared) -> Option<(Option<Shape>, Vec<Spare>)> {
         if next.is_some() || !old.is_empty() {
             return Some((next, old));
         }
-        now = shared.changed.wait_timeout(now, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        let pause = if now.demand.is_calm(at) { LOOK } else { demand::CALM };
+        now = shared.changed.wait_timeout(now, pause).unwrap_or_else(PoisonError::into_inner).0;
     }
 }
 

@@ -16,8 +16,8 @@ use serde::de::DeserializeOwned;
 const CHUNK: usize = 64 * 1024;
 /// How long nothing may come of what is being fetched.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Most bytes of an answer to one of our own questions.
-const MAX_DATA: usize = 192 * 1024;
+/// Most bytes of an answer to one of our own questions: the longest are a root's certificates (4 MiB) with those of a run.
+const MAX_DATA: usize = 5 << 20;
 
 /// Both directions.
 #[derive(Debug)]
@@ -230,14 +230,17 @@ impl Link {
 
     fn answer<T: DeserializeOwned>(&mut self, stream: u32, limit: Duration) -> Result<(T, Vec<u8>), String> {
         let until = Instant::now() + limit;
-        let mut data = Vec::new();
+        let (mut data, mut owed) = (Vec::new(), 0_u32);
         loop {
             while let Some(came) = self.take()? {
                 if came.stream != stream {
                     return Err("the agent answers what was not asked".to_owned());
                 }
                 match (came.kind, Lane::split(&came.payload)) {
-                    (Kind::Data, Some((Lane::Out, bytes))) => data.extend_from_slice(bytes),
+                    (Kind::Data, Some((Lane::Out, bytes))) => {
+                        data.extend_from_slice(bytes);
+                        owed = owed.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+                    }
                     (Kind::End, _) => return ended(&came.payload).map(|ok| (ok, data)),
                     (Kind::Reply | Kind::Event | Kind::Credit | Kind::Eof, _) => {}
                     (Kind::Data | Kind::Open | Kind::Control | Kind::Cancel, _) => {
@@ -248,6 +251,7 @@ impl Link {
                     return Err("the agent's answer is too long".to_owned());
                 }
             }
+            self.give(stream, &mut owed)?;
             self.wait(until, limit)?;
         }
     }
@@ -268,11 +272,17 @@ impl Link {
                     return Ok(lacks);
                 }
             }
-            if fetched.owed >= WINDOW / 4 {
-                self.put(Kind::Credit, stream, &std::mem::take(&mut fetched.owed).to_le_bytes())?;
-            }
+            self.give(stream, &mut fetched.owed)?;
             self.wait(silent, SILENCE)?;
         }
+    }
+
+    /// Says that so much was taken, once it is a good part of what may be on its way.
+    fn give(&mut self, stream: u32, owed: &mut u32) -> Result<(), String> {
+        if *owed < WINDOW / 4 {
+            return Ok(());
+        }
+        self.put(Kind::Credit, stream, &std::mem::take(owed).to_le_bytes())
     }
 
     /// Until something came or went, or that time, which is `limit` after it began.
@@ -304,5 +314,64 @@ pub(super) fn ended<T: DeserializeOwned>(payload: &[u8]) -> Result<T, String> {
         Ok(Ended::Ok(result)) => Ok(result),
         Ok(Ended::Error(failure)) => Err(failure.message),
         Err(error) => Err(format!("the agent's answer cannot be read: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Sends `size` bytes as an agent does: no more on their way than it may.
+    fn agent(mut line: UnixStream, size: usize) {
+        let (mut came, mut may, mut left) = (Vec::new(), usize::try_from(WINDOW).unwrap(), size);
+        let mut opened = None;
+        while opened.is_none() || left > 0 {
+            if let Some((frame, length)) = frame::first(&came).unwrap() {
+                match frame.kind {
+                    Kind::Open => opened = Some(frame.stream),
+                    Kind::Credit => {
+                        may += usize::try_from(u32::from_le_bytes(frame.payload.try_into().unwrap())).unwrap()
+                    }
+                    other => panic!("{other:?}"),
+                }
+                came.drain(..length);
+            } else if let Some(stream) = opened.filter(|_| may > 0) {
+                let (mut out, part) = (Vec::new(), may.min(left).min(CHUNK / 2));
+                assert!(frame::put_data(&mut out, stream, Lane::Out, &vec![7; part]));
+                if line.write_all(&out).is_err() {
+                    return;
+                }
+                (may, left) = (may - part, left - part);
+            } else {
+                let mut bytes = [0; 256];
+                let count = line.read(&mut bytes).unwrap();
+                if count == 0 {
+                    return;
+                }
+                came.extend_from_slice(&bytes[..count]);
+            }
+        }
+        let (mut out, end) = (Vec::new(), serde_json::to_vec(&Ended::Ok(())).unwrap());
+        frame::put(&mut out, Frame { kind: Kind::End, stream: opened.unwrap(), payload: &end });
+        // Who takes no more has left.
+        drop(line.write_all(&out));
+    }
+
+    #[test]
+    fn an_answer_may_be_longer_than_what_is_on_its_way_at_once_and_has_a_bound() {
+        for (size, whole) in [(219_597, true), (3 << 20, true), (MAX_DATA + CHUNK, false)] {
+            let (here, there) = UnixStream::pair().unwrap();
+            here.set_nonblocking(true).unwrap();
+            let sends = std::thread::spawn(move || agent(there, size));
+            let mut link = Link::new(here.into()).unwrap();
+            let request =
+                Request::Read { path: "/etc/ssl/certs/ca-certificates.crt".to_owned(), offset: 0, length: None };
+            let answer = link.ask::<()>(&request, Duration::from_secs(20));
+            assert_eq!(answer.map(|((), data)| data.len()).ok(), whole.then_some(size), "{size}");
+            drop(link);
+            drop(sends.join());
+        }
     }
 }

@@ -403,13 +403,21 @@ impl Proxy {
         let more = self.two && Rc::strong_count(&self.servers) > 1;
         let place =
             more.then(|| self.run.place(&self.aim.to, self.aim.port)).transpose().map_err(ConnectionEnd::Denied)?;
-        let kept = (place, Rc::clone(&self.servers));
+        let servers = Rc::clone(&self.servers);
+        // Both are held for as long as it lives. The first one goes with the program's own.
+        let cut = async move {
+            match &place {
+                Some(place) => place.open.cut.notified().await,
+                None => std::future::pending().await,
+            }
+            drop(servers);
+        };
         // A request that is taken back meanwhile leaves its connection to the next one: else a program that asks and takes back
         // would have a server begin a connection for each.
         let (told, heard) = oneshot::channel();
         let proxy = Rc::clone(self);
         self.tasks.spawn(async move {
-            let connected = proxy.connected(kept, until).await;
+            let connected = proxy.connected(cut, until).await;
             match &connected {
                 Ok(server @ Server::Two(..)) => *proxy.server.borrow_mut() = server.again(),
                 Ok(Server::One(..)) => proxy.speaks_one.set(true),
@@ -434,20 +442,24 @@ impl Proxy {
         Ok(Some(turn).filter(|_| !self.speaks_one.get()))
     }
 
-    /// A new connection to the server, which has `kept` for as long as it lives.
-    async fn connected<T: 'static>(&self, kept: T, until: tokio::time::Instant) -> Result<Server, ConnectionEnd> {
+    /// A new connection to the server, which ends with `cut` and holds it for as long as it lives.
+    async fn connected(
+        &self,
+        cut: impl Future<Output = ()> + 'static,
+        until: tokio::time::Instant,
+    ) -> Result<Server, ConnectionEnd> {
         let late = |_| Err(ConnectionEnd::Failed(format!("{} cannot be reached in time", self.aim.to)));
         let stream = timeout_at(until, reached(&self.run, &self.aim)).await.unwrap_or_else(late)?;
         let stream = Metered::outside(stream, Arc::clone(&self.carried));
-        let kept = (&self.tasks, kept);
+        let life = (&self.tasks, cut);
         let server = match (&self.opened, &self.run.tls) {
             (Some(name), Some(tls)) => {
                 let stream = tls.connect((name, self.two), stream, until).await.map_err(ConnectionEnd::Failed)?;
                 let two = stream.get_ref().1.alpn_protocol() == Some(tls::TWO);
-                if two { Server::two(Box::new(stream), kept).await } else { Server::one(Box::new(stream), kept).await }
+                if two { Server::two(Box::new(stream), life).await } else { Server::one(Box::new(stream), life).await }
             }
             (Some(_), None) => return Err(ConnectionEnd::Failed("this run has no authority".to_owned())),
-            (None, _) => Server::one(Box::new(stream), kept).await,
+            (None, _) => Server::one(Box::new(stream), life).await,
         };
         let server = server.map_err(|error| ConnectionEnd::Failed(error.to_string()))?;
         self.run.passed();

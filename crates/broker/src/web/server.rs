@@ -63,9 +63,21 @@ pub(super) enum Server {
     Two(http2::SendRequest<Body>, Arc<AtomicBool>),
 }
 
+/// What comes of the first before the second has ended.
+async fn race<T>(work: impl Future<Output = T>, until: impl Future<Output = ()>) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = until => None,
+        done = work => Some(done),
+    }
+}
+
 impl Server {
-    /// Speaks HTTP/1.
-    pub(super) async fn one<T: 'static>(io: Box<dyn Io>, (tasks, kept): (&Tasks, T)) -> hyper::Result<Self> {
+    /// Speaks HTTP/1, until that time.
+    pub(super) async fn one<T>(io: Box<dyn Io>, (tasks, until): (&Tasks, T)) -> hyper::Result<Self>
+    where
+        T: Future<Output = ()> + 'static,
+    {
         let ended = Arc::new(AtomicBool::new(false));
         let (mut server, connection) = http1::Builder::new()
             .preserve_header_case(true)
@@ -75,15 +87,17 @@ impl Server {
             .await?;
         tasks.spawn(async move {
             // How it ended is what the request on it is told.
-            drop(connection.with_upgrades().await);
-            drop(kept);
+            drop(race(connection.with_upgrades(), until).await);
         });
         server.ready().await?;
         Ok(Self::One(server, ended))
     }
 
-    /// Speaks HTTP/2.
-    pub(super) async fn two<T: 'static>(io: Box<dyn Io>, (tasks, kept): (&Tasks, T)) -> hyper::Result<Self> {
+    /// Speaks HTTP/2, until that time.
+    pub(super) async fn two<T>(io: Box<dyn Io>, (tasks, until): (&Tasks, T)) -> hyper::Result<Self>
+    where
+        T: Future<Output = ()> + 'static,
+    {
         let ended = Arc::new(AtomicBool::new(false));
         let ending = Ending { io, ended: Arc::clone(&ended), heads: Some(Heads::default()) };
         let (mut server, connection) = http2::Builder::new(tasks.clone())
@@ -92,8 +106,7 @@ impl Server {
             .handshake(TokioIo::new(ending))
             .await?;
         tasks.spawn(async move {
-            drop(connection.await);
-            drop(kept);
+            drop(race(connection, until).await);
         });
         server.ready().await?;
         Ok(Self::Two(server, ended))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use egress::wire::ToBroker;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection, StreamOwned};
@@ -13,7 +14,7 @@ use serde_json::json;
 
 use crate::stage::{WORLD, address, connect, exchange, staged, wait, web};
 use crate::tls::{Client, ask, ask_two, client, provider, serve, serve_two, two_of};
-use crate::{HOST, resident};
+use crate::{HOST, full, resident};
 
 /// What the broker may take for all of it, in KiB: a quarter of what it has.
 const MAX_TAKEN: u64 = 64 << 10;
@@ -320,6 +321,53 @@ fn headers_that_are_short_inside_and_long_outside_count_as_they_are_sent() {
         println!("{asked} requests, {heard} bytes");
         assert!((MAX_BYTES / 2..=MAX_BYTES).contains(&heard), "{heard} bytes for {asked} requests");
         engine.denied("net.bytes/used");
+        engine.end();
+    });
+}
+
+/// Each request at once of a program of HTTP/2 has a connection of its own to a server of HTTP/1: fewer that may be open are
+/// fewer of these too.
+#[test]
+fn connections_for_requests_at_once_are_cut_as_others_are() {
+    staged("load::connections_for_requests_at_once_are_cut_as_others_are", |stage| {
+        let open = Arc::new(AtomicUsize::new(0));
+        let (config, counted) = (stage.authority.server(HOST, |_| {}), Arc::clone(&open));
+        stage.server((WORLD, 443), move |stream| {
+            let mut stream = StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream);
+            let mut buffer = [0; 4096];
+            if matches!(stream.read(&mut buffer), Ok(1..)) {
+                counted.fetch_add(1, Ordering::SeqCst);
+                // Nothing is answered; what it is told is that it is over.
+                while matches!(stream.read(&mut buffer), Ok(1..)) {}
+                counted.fetch_sub(1, Ordering::SeqCst);
+            }
+        });
+        let net = |connections: u32| {
+            let rule = json!({"host": HOST, "ports": [443], "methods": ["GET"], "paths": ["/v1/**"]});
+            json!({"allow": [rule], "connections": connections})
+        };
+        let mut engine = stage.broker(&net(20));
+        engine.ready();
+        let trusted = stage.trusted.borrow().clone().unwrap();
+        let _program = stage.program(|| {
+            let mut program = two(&trusted);
+            let requests = (0..6).flat_map(|number| request(2 * number + 1)).collect();
+            let begin = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(4, 0, 0, &[]), requests].concat();
+            program.write_all(&begin).unwrap();
+            program.flush().unwrap();
+            program
+        });
+        let is = |count: usize| {
+            let until = Instant::now() + Duration::from_secs(10);
+            while open.load(Ordering::SeqCst) != count {
+                assert!(Instant::now() < until, "{open:?} are open, and not {count}");
+                wait(Duration::from_millis(10));
+            }
+        };
+        is(6);
+        engine.send(&ToBroker::Rules { net: full(&net(2)) });
+        // The program's own counts as the first of them.
+        is(2);
         engine.end();
     });
 }

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use policy::planning::policy_digest;
-use policy::value::{Policy, Root, Tier, WorkspaceMode};
+use policy::value::{NetMode, Policy, Root, Tier, WorkspaceMode};
 use policy::{Loaded, value::Fs};
 use sandbox::{Environment, Inputs, PolicyLayer, load};
 use sys::proc::{Mount, Process};
@@ -14,6 +14,9 @@ use crate::create::Request;
 
 /// Folders of the host that `fs.root = "host"` shows.
 const SHOWN: [&str; 2] = ["/usr", "/etc"];
+
+/// Where hosts have the certificates that are trusted where no variable says so.
+const SYSTEM_STORES: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
 /// A path of the host that a policy names, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +98,10 @@ impl Files {
         for path in &policy.net.ca {
             named.push(read_then(path)?);
         }
+        // Whom its network trusts was read when it was made ready. What is not there is no part of it, and is once it comes.
+        let stores = SYSTEM_STORES.iter().map(Path::new).filter(|_| policy.net.mode == NetMode::Allow);
+        let read = policy.documents.0.iter().map(PathBuf::as_path).chain(stores);
+        named.extend(read.filter_map(read_then));
         Some(Self(named))
     }
 }
@@ -193,6 +200,28 @@ mod tests {
             std::fs::write(&name, "").unwrap();
             std::fs::remove_file(&name).unwrap();
         });
+    }
+
+    #[test]
+    fn whom_the_network_trusts_is_another_when_its_store_was_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("store.pem");
+        let variables = [("SSL_CERT_FILE".into(), store.clone().into())].into();
+        let environment = Environment::new(Some(folder.path().to_owned()), variables, 1000);
+        let now = |net: &str| {
+            let layers = vec![crate::create::Layer::Set(net.to_owned())];
+            Proof::now(&Request { layers, ..Request::default() }, &environment).unwrap().files
+        };
+        let hosts = "net={ mode = \"allow\", allow = [\"a.test\"] }";
+        let (missing, closed) = (now(hosts), now("net.mode=\"none\""));
+        std::fs::write(&store, "1").unwrap();
+        let before = now(hosts);
+        assert_ne!(before, missing);
+        // The clock of a file system is coarse.
+        while now(hosts) == before {
+            std::fs::write(&store, "2").unwrap();
+        }
+        assert_eq!(now("net.mode=\"none\""), closed, "no network, no store");
     }
 
     #[test]

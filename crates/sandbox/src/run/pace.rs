@@ -9,11 +9,13 @@ const CLOSE: Duration = Duration::from_millis(20);
 const EASY: Duration = Duration::from_millis(100);
 /// A look may cost so much of one core: after a longer one there is a longer pause, named as overshoot.
 const LOOKING_PERCENT: u32 = 10;
+/// And no pause is longer: what a look takes is the program's to say, and what it takes meanwhile is held by nobody.
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// The pause after a look that took so much processor time. `close`: something is held by looking.
 pub(super) fn pause(close: bool, looking: Duration) -> Duration {
     let least = if close { CLOSE } else { EASY };
-    least.max(looking.saturating_mul(100 / LOOKING_PERCENT))
+    least.max(looking.saturating_mul(100 / LOOKING_PERCENT)).min(MAX_PAUSE)
 }
 
 /// Whether a run ran between two looks.
@@ -63,8 +65,15 @@ mod tests {
         let (many, percent) = looks(true, Duration::from_millis(13), minute);
         assert!(few > 2900 && many < few / 6, "{few} looks at one process, {many} at 250");
         assert!(percent <= LOOKING_PERCENT, "{percent}");
-        for each in [1, 10, 100, 1000, 10_000].map(Duration::from_millis) {
+        for each in [1, 10, 100, 200].map(Duration::from_millis) {
             assert!(looks(false, each, minute).1 <= LOOKING_PERCENT, "{each:?}");
+        }
+    }
+
+    #[test]
+    fn a_look_that_takes_long_leaves_nobody_unlooked_at_for_long() {
+        for each in [1, 10, 100].map(Duration::from_secs) {
+            assert_eq!(pause(true, each), MAX_PAUSE);
         }
     }
 }

@@ -48,7 +48,10 @@ impl Blindness {
         }
         self.last.push_back((seen.waiting, seen.processes));
         if seen.memory {
-            return Err("it has shared memory whose size nobody outside can tell".to_owned());
+            return Err(
+                "it has shared memory whose size nobody outside can tell, or more sockets than can be looked through"
+                    .to_owned(),
+            );
         }
         let least = |of: fn(&(u64, u64)) -> u64| {
             if self.last.len() < LOOKS { 0 } else { self.last.iter().map(of).min().unwrap_or(0) }

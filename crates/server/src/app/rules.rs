@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent::words::Failure;
 use axum::http::StatusCode;
 use live::words::{Ask, Info, Replaced, RulesRefused};
-use policy::value::{Net, secrets_document};
+use policy::value::{Net, NetMode, secrets_document};
 use sandbox::PolicyLayer;
 
 use super::{AppState, load};
@@ -65,9 +65,10 @@ impl AppState {
             let top = top.as_ref().map(|top| &top.net);
             let mut judged = asked.clone();
             if part == Part::Hosts {
-                // Roots and proxy stay those of its start, whoever asks for other hosts.
+                // Roots stay those of its start, whoever asks for other hosts; a proxy that the key could not ask for carries no
+                // hosts of its choice: which addresses they have is judged by the proxy alone.
                 judged.ca = top.map_or_else(Vec::new, |top| top.ca.clone());
-                judged.proxy = top.and_then(|top| top.proxy.clone());
+                judged.proxy = judged.proxy.filter(|_| judged.mode == NetMode::Allow);
             }
             let found = ceiling::beyond_net(top, &judged);
             if found.is_empty() { Ok((asked.document(), secrets)) } else { Err(found) }

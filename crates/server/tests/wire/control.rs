@@ -348,6 +348,14 @@ async fn rules_of_the_network_are_replaced_below_the_ceiling_of_the_key() {
         assert_eq!((answer.status, &answer.json()["fumehood"]["clause"]), (400, &json!(clause)), "{body}");
     }
 
+    // A proxy that the key could not ask for decides by itself what addresses a name has: it carries no hosts of the key's choice.
+    let proxied = json!({ "allowOut": ["proxied.test"], "denyOut": ["0.0.0.0/0"] });
+    let made = created(&caller, json!({ "templateID": "base", "network": proxied })).await;
+    let proxied = format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap());
+    let answer = set(&proxied, hosts.clone()).await;
+    assert_eq!((answer.status, &answer.json()["fumehood"]["clause"]), (403, &json!("net.proxy")));
+    assert_eq!(set(&proxied, json!({})).await.status, 204, "it may be closed");
+
     let policy = |allow: Value| json!({ "policy": { "net": { "mode": "allow", "allow": allow } } });
     let v1 = format!("/v1{open}/network");
     let answer = caller.json("PUT", &v1, policy(json!(["b.test:443"]))).await;

@@ -28,6 +28,8 @@ struct Bare {
     frozen: AtomicBool,
     /// It was made with a broker.
     broker: bool,
+    /// Its network goes by a proxy of the server's owner.
+    proxied: bool,
     /// Where the rules are written down that it was given last.
     told: PathBuf,
 }
@@ -70,6 +72,9 @@ impl Run for Bare {
         let mut present = policy::value::Net::closed().document();
         let kept = json!({ "deny": ["denied.test"], "bytes": "1048576B", "bandwidth": "4096B/s", "connections": 7 });
         present.as_object_mut().unwrap().extend(kept.as_object().unwrap().clone());
+        if self.proxied {
+            present["proxy"] = json!("http://proxy.example:3128");
+        }
         Ok(present)
     }
 }
@@ -128,7 +133,8 @@ async fn create(state: Folder, home: PathBuf, wanted: SandboxRequest) -> Info {
         PolicyLayer::Document(_) | PolicyLayer::Flag { .. } => None,
     });
     std::fs::write(home.with_extension("secrets"), secrets.collect::<String>()).unwrap();
-    let run = Arc::new(Bare { end: watch::channel(None).0, frozen: AtomicBool::new(false), broker, told });
+    let proxied = format!("{:?}", wanted.layers).contains("proxied.test");
+    let run = Arc::new(Bare { end: watch::channel(None).0, frozen: AtomicBool::new(false), broker, proxied, told });
     let end = ended(run.end.subscribe());
     std::thread::spawn(move || agent::serve(theirs.into(), &home));
     let setup = Setup {

@@ -12,6 +12,10 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{LARGE, Process, SMALL};
+
+/// The longest table of sockets that is read, bytes: some 16,000 lines. The kernel begins one anew for each 4 KiB of it, so that
+/// twice the sockets take four times as long.
+const MAX_TABLE: usize = 2 << 20;
 use crate::error::{Error, ErrorContext as _, Result};
 
 /// An open file without a name.
@@ -215,7 +219,7 @@ impl Process {
 
     /// A table of its network namespace; empty where the kernel has no such protocol.
     fn network_text(&self, file: &str) -> Result<String> {
-        match self.text(file, LARGE) {
+        match self.text(file, MAX_TABLE) {
             Err(error) if error.errno == Errno::NOENT => Ok(String::new()),
             read => read,
         }
@@ -386,6 +390,27 @@ fn lock_of(line: &str) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_of_sockets_without_end_is_not_read_to_its_end() {
+        const MANY: u64 = 18_000;
+        crate::rlimit::raise_open_files(MANY + 1000);
+        if crate::rlimit::open_files() < MANY + 1000 {
+            println!("skipped: this caller may not have {MANY} files open");
+            return;
+        }
+        let own = Process::own().unwrap();
+        assert!(own.socket_bytes(0, 0).is_ok());
+        // On as many addresses, so that no port is taken from anybody.
+        let bound = |number: u64| {
+            let [.., high, low] = number.to_be_bytes();
+            std::net::UdpSocket::bind((std::net::Ipv4Addr::new(127, 77, high, low), 19_999)).unwrap()
+        };
+        let sockets: Vec<_> = (0..MANY).map(bound).collect();
+        assert_eq!(own.socket_bytes(0, 0).unwrap_err().errno, Errno::FBIG);
+        drop(sockets);
+        assert!(own.socket_bytes(0, 0).is_ok());
+    }
 
     /// It may unmap all of it, and keeps it.
     #[test]

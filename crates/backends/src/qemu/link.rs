@@ -354,7 +354,7 @@ mod tests {
             }
         }
         let (mut out, end) = (Vec::new(), serde_json::to_vec(&Ended::Ok(())).unwrap());
-        frame::put(&mut out, Frame { kind: Kind::End, stream: opened.unwrap(), payload: &end });
+        assert!(frame::put(&mut out, Frame { kind: Kind::End, stream: opened.unwrap(), payload: &end }));
         // Who takes no more has left.
         drop(line.write_all(&out));
     }

@@ -62,25 +62,25 @@ impl Watch {
         match self {
             Self::Wall(_) | Self::Output { .. } => None,
             Self::CpuTime { counted: true, .. } => Some(
-                "what all cores use between two looks, 20 ms apart or ten times what a look takes, 2 s at most; also what workers of the kernel do for sockets that are sent in sockets, and on the container tier for terminals that the program makes (`/dev/ptmx`)",
+                "what all cores use between two looks, 20 ms apart or ten times what a look takes, 1 s at most; also what workers of the kernel do for sockets that are sent in sockets, and on the container tier for terminals that the program makes (`/dev/ptmx`)",
             ),
             Self::CpuTime { counted: false, .. } => Some(
-                "what all cores use between two looks, 20 ms apart or ten times what a look takes, 2 s at most; without a control group also children that nobody waited for",
+                "what all cores use between two looks, 20 ms apart or ten times what a look takes, 1 s at most; without a control group also children that nobody waited for",
             ),
             Self::Memory(_) => Some(
-                "what the tree allocates between two looks, 20 ms apart or ten times what a look takes, 2 s at most, for 1 s when its processes come and go faster; memory files that are handed from process to process while a look goes on; the first 64 sockets, 416 KiB each; arguments of programs that are just being started: 6 MiB times `limits.pids`; 2 KiB of ACLs for each of `limits.files`; what pipes, timers and epoll hold, and rule sets of Landlock in a live sandbox: 5 MiB times `limits.open_files` times `limits.pids`; where the host gives huge pages unasked (`transparent_hugepage/enabled` is `always`), what is left of them",
+                "what the tree allocates between two looks, 20 ms apart or ten times what a look takes, 1 s at most, for 1 s when its processes come and go faster; memory files that are handed from process to process while a look goes on; the first 64 sockets, 416 KiB each; arguments of programs that are just being started: 6 MiB times `limits.pids`; 2 KiB of ACLs for each of `limits.files`; what pipes, timers and epoll hold, and rule sets of Landlock in a live sandbox: 5 MiB times `limits.open_files` times `limits.pids`; where the host gives huge pages unasked (`transparent_hugepage/enabled` is `always`), what is left of them",
             ),
             Self::Locks(_) => {
                 Some("16384 byte-range locks, 4 MiB, and what is locked within 110 ms, or ten times what a look takes")
             }
             Self::Waiting(_) => Some(
-                "a quarter more, in connections that nobody accepted and in netlink sockets, and what is sent between two looks, 100 ms apart or ten times what a look takes, 2 s at most, 20 ms when something waits",
+                "a quarter more, in connections that nobody accepted and in netlink sockets, and what is sent between two looks, 100 ms apart or ten times what a look takes, 1 s at most, 20 ms when something waits",
             ),
             Self::Pids(_) => {
-                Some("what is started between two looks, 20 ms apart or ten times what a look takes, 2 s at most")
+                Some("what is started between two looks, 20 ms apart or ten times what a look takes, 1 s at most")
             }
             Self::Disk(_) | Self::Files(_) | Self::Tmp(_) => Some(
-                "what is written between two looks, 20 ms apart or ten times what a look takes, 2 s at most, for 1 s when its processes come and go faster; removed files that rules of Landlock keep in a live sandbox",
+                "what is written between two looks, 20 ms apart or ten times what a look takes, 1 s at most, for 1 s when its processes come and go faster; removed files that rules of Landlock keep in a live sandbox",
             ),
             Self::Warn(_) | Self::Kill(_) => Some(
                 "what is used between two looks, 100 ms apart; without a control group also what children use that nobody waits for; of processor time also what workers of the kernel do for sockets that are sent in sockets, and on the container tier for terminals that the program makes (`/dev/ptmx`)",

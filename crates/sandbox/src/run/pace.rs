@@ -10,7 +10,7 @@ const EASY: Duration = Duration::from_millis(100);
 /// A look may cost so much of one core: after a longer one there is a longer pause, named as overshoot.
 const LOOKING_PERCENT: u32 = 10;
 /// And no pause is longer: what a look takes is the program's to say, and what it takes meanwhile is held by nobody.
-const MAX_PAUSE: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause after a look that took so much processor time. `close`: something is held by looking.
 pub(super) fn pause(close: bool, looking: Duration) -> Duration {
@@ -65,7 +65,7 @@ mod tests {
         let (many, percent) = looks(true, Duration::from_millis(13), minute);
         assert!(few > 2900 && many < few / 6, "{few} looks at one process, {many} at 250");
         assert!(percent <= LOOKING_PERCENT, "{percent}");
-        for each in [1, 10, 100, 200].map(Duration::from_millis) {
+        for each in [1, 10, 50, 100].map(Duration::from_millis) {
             assert!(looks(false, each, minute).1 <= LOOKING_PERCENT, "{each:?}");
         }
     }

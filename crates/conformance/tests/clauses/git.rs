@@ -125,14 +125,16 @@ fn keys(scene: &Fixture) -> CaseResult {
     let config = main.join(".git/config");
     let before = format!("# by hand\n{}", text(&config)?);
     std::fs::write(&config, &before)?;
-    let work = "git config user.name agent; git remote add up https://git.example/x.git; git config branch.main.description d; \
+    let work = "git config user.name agent; git config init.defaultbranch trunk; git remote add up https://git.example/x.git; git config branch.main.description d; \
                 git config core.fsmonitor ./planted; git config alias.st '!./planted'; git config remote.evil.url ./planted";
     let ended = run(scene, &main, "rw", work)?;
     check(ended.code == Some(0), || ended.said())?;
     let after = text(&config)?;
-    check(!after.contains("planted") && after.starts_with(&before), || format!("the host's lines: {after}"))?;
+    check(!after.contains("planted") && !after.contains("agent") && after.starts_with(&before), || {
+        format!("the host's lines: {after}")
+    })?;
     let git = |words: &str| scene.control_shell(&format!("{ANYBODYS} git -C {} {words}", main.display()));
-    let of_git = [("user.name", "agent"), ("branch.main.description", "d")];
+    let of_git = [("init.defaultbranch", "trunk"), ("branch.main.description", "d")];
     for (key, value) in of_git {
         check(git(&format!("config {key}"))?.out() == value, || format!("{key} was not taken over: {after}"))?;
     }

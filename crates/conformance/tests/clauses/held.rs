@@ -111,7 +111,7 @@ fn go(scene: &Fixture) -> CaseResult {
     scene.file("tree/go", "").map(drop)
 }
 
-/// A configuration that names a program stays with the run, and one that names nobody is taken over.
+/// A configuration that names a program stays with the run, and one that names none is taken over.
 fn locked(scene: &Fixture) -> CaseResult {
     let tree = tree(scene)?;
     let before = text(&tree.join(".git/config"))?;
@@ -124,11 +124,11 @@ fn locked(scene: &Fixture) -> CaseResult {
     for name in ["ready", "go"] {
         std::fs::remove_file(tree.join(name))?;
     }
-    let live = begin(scene, &tree, &[], "git config user.name inside")?;
+    let live = begin(scene, &tree, &[], "git config init.defaultbranch inside")?;
     go(scene)?;
     let ended = live.end()?;
     check(ended.code == Some(0) && ended.violations().is_empty(), || ended.said())?;
-    check(text(&tree.join(".git/config"))?.contains("name = inside"), || "a plain key was not taken over".to_owned())?;
+    check(text(&tree.join(".git/config"))?.contains("branch = inside"), || "a plain key was not taken over".to_owned())?;
     scene.control_shell(&format!("{GIT} cd {} && {evil}", tree.display()))?;
     check(text(&tree.join(".git/config"))?.contains("planted"), || "the control changed nothing".to_owned())
 }

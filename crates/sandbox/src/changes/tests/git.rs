@@ -14,7 +14,7 @@ fn of_gits_folder_what_is_harmless_is_taken_and_the_rest_stays_with_the_run() {
         (".git/objects/k", ""),
         (".git/refs/heads/k", COMMIT),
     ]);
-    let plain = "[core]\n\tbare = false\n[user]\n\tname = x\n";
+    let plain = "[core]\n\tbare = false\n[init]\n\tdefaultbranch = x\n";
     for (name, text) in [
         (".git/config", plain),
         (".git/ORIG_HEAD", "2"),
@@ -167,8 +167,10 @@ fn folders_of_submodules_are_judged_from_where_they_begin_on_the_host() {
 
 #[test]
 fn of_a_configuration_the_harmless_keys_are_taken_and_the_others_stay_with_the_run() {
-    let (host_text, run) =
-        ("# ours\n[core]\n\tbare = false\n", "[core]\n\tbare = false\n\tfsmonitor = evil\n[user]\n\tname = x\n");
+    let (host_text, run) = (
+        "# ours\n[core]\n\tbare = false\n",
+        "[core]\n\tbare = false\n\tfsmonitor = evil\n[init]\n\tdefaultbranch = x\n",
+    );
     let host = Host::new(&[(".git/HEAD", "ref: refs/heads/main\n"), (".git/config", host_text)]);
     put(&host.at("upper"), ".git/config", run);
     host.read();
@@ -178,7 +180,7 @@ fn of_a_configuration_the_harmless_keys_are_taken_and_the_others_stay_with_the_r
     assert_eq!((paths.len(), left, keys.len()), (1, 1, 1));
     assert_eq!((keys[0].path.as_path(), keys[0].keys.as_str()), (Path::new(".git/config"), "`core.fsmonitor`"));
     let config = || std::fs::read_to_string(host.work(".git/config")).unwrap();
-    assert_eq!(config(), "# ours\n[core]\n\tbare = false\n[user]\n\tname = x\n");
+    assert_eq!(config(), "# ours\n[core]\n\tbare = false\n[init]\n\tdefaultbranch = x\n");
     assert!(matches!(host.apply_with(&leave), Ok(Applied::Conflicts(left)) if left.len() == 1), "nothing more");
     assert!(host.diff().text().contains("+\tfsmonitor = evil"), "{}", host.diff().text());
     let take = Request { guarded: Guarded::Take(vec![".git/config".into()]), ..all() };

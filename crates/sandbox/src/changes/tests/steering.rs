@@ -153,13 +153,13 @@ fn what_control_files_name_is_marked_and_taken() {
 fn keys_of_gits_configuration_are_shown_before_they_are_taken() {
     let config = "[core]\n\tbare = false\n[init]\n\tdefaultbranch = x\n";
     let host = Host::new(&[(".git/HEAD", "ref: refs/heads/main\n"), (".git/config", config)]);
-    put(&host.at("upper"), ".git/config", "[core]\n\tbare = false\n[user]\n\tname = Chief\n");
+    put(&host.at("upper"), ".git/config", "[core]\n\tbare = false\n[branch \"x\"]\n\trebase = true\n");
     host.read();
     let marks: Vec<Mark> = host.diff().entries.into_iter().flat_map(|shown| shown.marks).collect();
-    let why = "`init.defaultbranch` (removed), `user.name`".to_owned();
+    let why = "`init.defaultbranch` (removed), `branch.x.rebase`".to_owned();
     assert_eq!(marks, [Mark { id: "configures", why }]);
     assert!(matches!(host.apply(), Applied::Done { .. }));
-    // Another name for who commits is nothing that is taken.
+    // A name for who commits is nothing that is taken, also where the file had none.
     put(&host.at("upper"), ".git/config", "[core]\n\tbare = false\n[user]\n\tname = Other\n");
     host.read();
     assert_eq!(host.conflicts(), [(PathBuf::from(".git/config"), "protected")]);

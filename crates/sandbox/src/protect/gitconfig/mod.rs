@@ -48,7 +48,7 @@ pub fn config_objection(before: &[u8], now: &[u8], has_branch: HasBranch<'_>) ->
     if !held.is_empty() {
         let of_people = held.iter().all(|(section, _)| ["user", "author", "committer"].contains(&section.as_str()));
         let why = if of_people {
-            "say who commits, which is the host's to say"
+            "say who commits, which is the host's to say (`git.identity` brings in yours)"
         } else {
             "can name a program or another place"
         };
@@ -168,9 +168,7 @@ fn is_harmless(key: &Key, before: &Keys, now: &Keys, has_branch: HasBranch<'_>) 
     };
     match (section, key_name.as_str()) {
         // Their keys stand in the section itself.
-        ("user" | "author" | "committer" | "init" | "core", _) if !below.is_empty() => false,
-        // Who commits as whom stays, or the next commits would be by the name of another configuration.
-        ("user" | "author" | "committer", "name" | "email") => !before.contains_key(key),
+        ("init" | "core", _) if !below.is_empty() => false,
         ("init", "defaultbranch") => true,
         // `filemode`, `ignorecase` and `symlinks` say which changes of files git does not see.
         ("core", "logallrefupdates") => values().all(|value| ["true", "false", "always"].contains(&value.as_str())),
@@ -186,6 +184,7 @@ fn is_harmless(key: &Key, before: &Keys, now: &Keys, has_branch: HasBranch<'_>) 
             values().all(|value| ["true", "false", "merges", "interactive"].contains(&value.as_str()))
         }
         ("branch", "description" | "vscode-merge-base" | "gh-merge-base") => true,
+        // Who commits (`user`, `author`, `committer`) among them: where this file says nothing of it, another one of the host's does.
         _ => false,
     }
 }

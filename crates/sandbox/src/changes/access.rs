@@ -6,13 +6,14 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use rustix::fs::{
-    Gid, Mode, XattrFlags, fgetxattr, fgetxattr_query, fremovexattr, fsetxattr, lgetxattr, lgetxattr_query, llistxattr,
-    llistxattr_query,
+    Gid, Mode, Uid, XattrFlags, fgetxattr, fgetxattr_query, fremovexattr, fsetxattr, lgetxattr, lgetxattr_query,
+    llistxattr, llistxattr_query,
 };
 use rustix::io::{Errno, Result as KernelResult};
 
 use super::exchange::parent;
 use super::manifest::{Change, Entry, Kind};
+use crate::protect::split;
 use crate::state::{Cross, Dir, own_link};
 
 /// Of a file or folder.
@@ -117,15 +118,32 @@ impl Attributes {
     }
 }
 
-/// Who owns a file that an entry changes, if it is somebody else than the owner of the workspace and the caller: exchanged, it would be
-/// another's. Root keeps owners, but in somebody's tree.
+/// Who owns a file that an entry changes, if it would be another's, exchanged: the caller's, or, where root works in somebody's tree,
+/// theirs. Root keeps owners in a tree of its own. Files of git's own folder git itself exchanges in the same way.
 pub(super) fn of_another(root: &Dir, entry: &Entry) -> KernelResult<Option<u32>> {
     let Ok((dir, name)) = parent(root, &entry.path) else { return Ok(None) };
-    let is_put = entry.change == Change::Modified && entry.kind != Kind::Dir;
+    let is_put = entry.change == Change::Modified && entry.kind != Kind::Dir && split(&entry.path).is_none();
     let Some(stat) = dir.stat(&name)?.filter(|_| is_put) else { return Ok(None) };
-    let (owner, caller) = (rustix::fs::fstat(root)?.st_uid, rustix::process::geteuid().as_raw());
-    let is_kept = caller == 0 && owner == 0;
-    Ok((!is_kept && ![owner, caller].contains(&stat.st_uid)).then_some(stat.st_uid))
+    let becomes = match (rustix::process::geteuid().as_raw(), rustix::fs::fstat(root)?.st_uid) {
+        (0, 0) => return Ok(None),
+        (0, owner) => owner,
+        (caller, _) => caller,
+    };
+    Ok((stat.st_uid != becomes).then_some(stat.st_uid))
+}
+
+/// Gives what is staged an owner and a group, as far as the caller may: who is not root can give nothing away, and need not, for it is the
+/// caller's already; but a group that the caller is in.
+pub(super) fn give(
+    (uid, gid): (Option<Uid>, Option<Gid>),
+    chown: impl Fn(Option<Uid>, Option<Gid>) -> KernelResult<()>,
+) -> KernelResult<()> {
+    let may_keep = |given| match given {
+        Err(Errno::PERM) if !rustix::process::geteuid().is_root() => Ok(()),
+        other => other,
+    };
+    may_keep(chown(None, gid))?;
+    may_keep(chown(uid, None))
 }
 
 /// The group of what is new at a path, where the folder on the host that it is made in gives its own on.

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::{Errno, Result as KernelResult};
 
 use super::ChangesError;
-use super::access::{AccessList, Attributes, SET_GROUP, given_group};
+use super::access::{AccessList, Attributes, SET_GROUP, give, given_group};
 use super::apply::Conflict;
 use super::interrupted::UnderWay;
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, target_bytes};
@@ -51,8 +51,8 @@ enum Undo {
     MakeDir(PathBuf, u32),
     /// A folder's mode.
     Mode(PathBuf, u32),
-    /// A file's.
-    FileMode(PathBuf, u32),
+    /// A file's, by its inode.
+    FileMode(PathBuf, u64, u32),
 }
 
 /// A file of the host's (device, inode), what it will hold, and its mode.
@@ -164,7 +164,8 @@ impl<'a> Work<'a> {
         }
         // A link has no descriptor to change its owner on; here the staging folder is the caller's alone.
         let (uid, gid) = self.belongs(entry)?;
-        may_keep(rustix::fs::chownat(&self.staging, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW))
+        let chown = |uid, gid| rustix::fs::chownat(&self.staging, name.as_str(), uid, gid, AtFlags::SYMLINK_NOFOLLOW);
+        give((Some(uid), Some(gid)), chown)
     }
 
     fn stage_file(&self, entry: &Entry, at: usize) -> KernelResult<()> {
@@ -183,7 +184,7 @@ impl<'a> Work<'a> {
         drop(rights);
         // In somebody's tree nothing becomes another's, and it has the group that its owner, or the folder, gave it.
         let keeps = !theirs || uid == self.owner.0;
-        may_keep(rustix::fs::fchown(&file, (!theirs).then_some(uid), keeps.then_some(gid)))?;
+        give(((!theirs).then_some(uid), keeps.then_some(gid)), |uid, gid| rustix::fs::fchown(&file, uid, gid))?;
         Attributes::of(self.root, entry)?.put(&file)?;
         rustix::fs::fchmod(&file, AccessList::of(self.root, entry)?.put(&file, entry.mode)?)?;
         rustix::fs::fsync(&file)
@@ -267,7 +268,7 @@ impl<'a> Work<'a> {
             return Err(conflict(entry, "changed", "it was changed on the host just now"));
         }
         rustix::fs::chmod(own_link(&file), Mode::from_raw_mode(entry.mode & 0o777)).map_err(failed)?;
-        self.undo.push(Undo::FileMode(entry.path.clone(), stat.st_mode & 0o7777));
+        self.undo.push(Undo::FileMode(entry.path.clone(), stat.st_ino, stat.st_mode & 0o7777));
         Ok(())
     }
 
@@ -277,7 +278,7 @@ impl<'a> Work<'a> {
         self.staging.make(name, Mode::RWXU)?;
         let made = self.staging.enter(name, Cross::No)?;
         // In a foreign workspace it was made with the owner's ids, and this changes nothing.
-        may_keep(rustix::fs::fchown(&made, Some(self.owner.0), Some(self.owner.1)))?;
+        give((Some(self.owner.0), Some(self.owner.1)), |uid, gid| rustix::fs::fchown(&made, uid, gid))?;
         let mut mode = list.put_on_folder(&made, mode)?;
         if let Some(group) = given {
             // Whoever is not in the group can give nothing to it.
@@ -392,9 +393,14 @@ impl<'a> Work<'a> {
                 rustix::fs::mkdirat(&dir, Path::new(&name), Mode::RWXU)?;
                 rustix::fs::fchmod(dir.enter(&name, Cross::No)?, Mode::from_raw_mode(*mode))
             }
-            Undo::FileMode(path, mode) => {
+            Undo::FileMode(path, inode, mode) => {
                 let (dir, name) = parent(self.root, path)?;
-                dir.set_mode(&name, Mode::from_raw_mode(*mode))
+                let file = dir.open_file(&name, OFlags::PATH, Mode::empty())?;
+                // Another one that somebody put there meanwhile is as they want it.
+                if rustix::fs::fstat(&file)?.st_ino != *inode {
+                    return Ok(());
+                }
+                rustix::fs::chmod(own_link(&file), Mode::from_raw_mode(*mode))
             }
             Undo::Mode(path, mode) => {
                 let (dir, name) = parent(self.root, path)?;
@@ -453,11 +459,6 @@ fn staging_folder(root: &Dir, name: &str, (uid, gid): (Uid, Gid)) -> KernelResul
         rustix::fs::fchown(&staging, Some(uid), Some(gid))?;
     }
     Ok(staging)
-}
-
-/// Who is not root can give nothing away, and need not: it is the caller's already.
-fn may_keep(given: KernelResult<()>) -> KernelResult<()> {
-    if given == Err(Errno::PERM) && !rustix::process::geteuid().is_root() { Ok(()) } else { given }
 }
 
 /// The mode that a folder had before. Its set-group-id and sticky bits stay: without them others could remove what is in it.

@@ -142,6 +142,62 @@ fn what_is_new_in_a_folder_that_gives_its_group_on_has_it() {
     }
 }
 
+/// As somebody who works in another's folder, on a thread of its own.
+fn as_somebody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    use rustix::fs::{Gid, Uid};
+    let somebody = || {
+        let (uid, gid) = (Uid::from_raw(4711), Gid::from_raw(4711));
+        rustix::thread::set_thread_groups(&[Gid::from_raw(4243)]).unwrap();
+        rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
+        rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(somebody).join().unwrap())
+}
+
+#[test]
+fn a_file_of_the_workspaces_owner_is_not_given_to_whoever_applies() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new(&[("alices", "1"), ("own", "1"), ("roots", "1"), (".git/index", "1")]);
+    for name in ["", "alices", ".git/index"] {
+        chown(host.work(name), Some(4242), Some(4243)).unwrap();
+    }
+    chown(host.work("own"), Some(4711), Some(4711)).unwrap();
+    std::fs::set_permissions(host.work(""), std::fs::Permissions::from_mode(0o2775)).unwrap();
+    let root = Dir::open(&host.work("")).unwrap();
+    let owner =
+        |name| super::super::access::of_another(&root, &Entry::plain(name, Change::Modified, Kind::File)).unwrap();
+    let names = ["alices", "own", "roots", ".git/index"];
+    assert_eq!(as_somebody(|| names.map(owner)), [Some(4242), None, Some(0), None]);
+    // Root works there as their owner.
+    assert_eq!(names.map(owner), [None, Some(4711), Some(0), None]);
+    chown(host.work(""), Some(0), Some(0)).unwrap();
+    assert_eq!(names.map(owner), [None; 4]);
+}
+
+#[test]
+fn whoever_may_give_no_owner_gives_a_group_all_the_same() {
+    use rustix::fs::{Gid, OFlags, Uid};
+    if !is_root() {
+        return;
+    }
+    let host = Host::new(&[]);
+    std::fs::set_permissions(host.work(""), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let root = Dir::open(&host.work("")).unwrap();
+    as_somebody(|| {
+        let file = root.open_file("new", OFlags::WRONLY | OFlags::CREATE, Mode::RUSR).unwrap();
+        let owner = Some(Uid::from_raw(4242));
+        for group in [4243, 4244] {
+            let chown = |uid, gid| rustix::fs::fchown(&file, uid, gid);
+            super::super::access::give((owner, Some(Gid::from_raw(group))), chown).unwrap();
+        }
+    });
+    let meta = std::fs::metadata(host.work("new")).unwrap();
+    assert_eq!((meta.uid(), meta.gid()), (4711, 4243), "one that they are not in is none");
+}
+
 #[test]
 fn a_file_of_a_third_user_is_given_to_nobody() {
     if !is_root() {

@@ -14,6 +14,7 @@ use super::ChangesError;
 use super::access::of_another;
 use super::exchange::{ExchangeError, Work, parent};
 use super::guarded::Guarding;
+use super::indices::note_put;
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, HASHED, Kind, Manifest, Refused, listed, load};
 use super::marks::leaves;
 use super::parts;
@@ -181,6 +182,8 @@ pub(crate) fn apply_telling(
     let taken: BTreeSet<(PathBuf, Change)> = gone.map(|e| (e.path.clone(), e.change)).collect();
     let left = left.len().saturating_add(parted.len());
     manifest.entries.retain(|e| !taken.contains(&(e.path.clone(), e.change)));
+    // Where they are now is no work of somebody else's when the rest is taken.
+    note_put(&mut manifest.heads, &root, &paths.iter().map(|path| path.0.as_path()).collect::<Vec<_>>());
     let keys = parts::keep(&mut manifest, parted, &root);
     keep_rest(state, run, &manifest, &store, &paths)?;
     Ok((Applied::Done { digest, paths, left, keys, refused }, why))

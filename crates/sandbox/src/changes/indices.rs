@@ -56,11 +56,11 @@ impl Indices {
         for _ in 0..MAX_FOLDERS {
             let Some((folder, is_whole)) = ahead.pop() else { break };
             let has_one = all.open(root, folder.join(INDEX)).is_some();
-            all.note(root, &folder, &folder);
-            for worktree in below(root, &folder.join("worktrees")) {
+            let worktrees = below(root, &folder.join("worktrees"));
+            for worktree in &worktrees {
                 all.open(root, worktree.join(INDEX));
-                all.note(root, &folder, &worktree);
             }
+            all.note(root, &folder, [folder.clone()].into_iter().chain(worktrees));
             let modules = below(root, &folder.join("modules"));
             // A submodule whose name has a slash lies a folder deeper.
             let deeper = if has_one || is_whole { Vec::new() } else { below(root, &folder) };
@@ -78,32 +78,24 @@ impl Indices {
         Some(())
     }
 
-    /// Where a working tree is: `own` has its `HEAD`, and `folder` the branches.
-    fn note(&mut self, root: &Dir, folder: &Path, own: &Path) {
-        let Ok(head) = root.read(own.join(HEAD), MAX_HEAD) else { return };
-        let commit = Branches::of(root, &folder.join("config")).commit_of(&head);
-        let noted = NotedHead { own: own.to_owned(), head: hex(&head), commit: commit.map(|id| hex(&id)) };
-        self.heads.insert(own.to_owned(), noted);
+    /// Where working trees are: each `own` has the `HEAD` of one, and `folder` the branches.
+    fn note(&mut self, root: &Dir, folder: &Path, own: impl Iterator<Item = PathBuf>) {
+        let mut heads = own.filter_map(|own| Some((root.read(own.join(HEAD), MAX_HEAD).ok()?, own))).peekable();
+        if heads.peek().is_none() {
+            return;
+        }
+        let branches = Branches::of(root, &folder.join("config"));
+        for (head, own) in heads {
+            let (commit, _) = branches.commit_of(&head);
+            let noted = NotedHead { own: own.clone(), head: hex(&head), commit: commit.map(|id| hex(&id)) };
+            self.heads.insert(own, noted);
+        }
     }
 
-    /// From here on the index at this path is another one, by us, or the working trees of the repository that it lies in are where we
-    /// put them.
+    /// From here on the index at this path is another one, by us, or working trees are where we put them.
     pub fn forget(&mut self, root: &Dir, path: &Path) {
         self.open.retain(|index| index.path != path);
-        let repository = |own: &Path| match own.parent() {
-            Some(above) if above.ends_with("worktrees") => above.parent().unwrap_or(own).to_owned(),
-            Some(_) | None => own.to_owned(),
-        };
-        // A branch that it is not on says nothing of where it is.
-        let is_put = |own: &PathBuf, noted: &NotedHead| {
-            let folder = repository(own);
-            let branch = policy::json::unhex(&noted.head).and_then(|head| branch_of(&head));
-            let is_on = || branch.is_some_and(|name| path == folder.join("refs").join("heads").join(name));
-            path == own.join(HEAD) || path == folder.join("packed-refs") || is_on()
-        };
-        let put: Vec<PathBuf> =
-            self.heads.iter().filter(|(own, noted)| is_put(own, noted)).map(|(own, _)| own.clone()).collect();
-        put.iter().for_each(|own| self.note(root, &repository(own), own));
+        note_put(self.heads.values_mut(), root, &[path]);
     }
 
     /// What a copy of the workspace need not know: it says itself what was copied.
@@ -140,6 +132,33 @@ impl OpenIndex {
         let now = Fingerprint::from_stat(&rustix::fs::fstat(&self.file).ok()?);
         let is_same = (now.size, now.mtime) == (self.then.size, self.then.mtime);
         listed(INDEX.as_ref(), &content).filter(|_| is_same)
+    }
+}
+
+/// After these paths were put there by us: working trees are where they lead. A branch that one is not on says nothing of where it is,
+/// nor does a list that has it while a file of its own says it; and whoever went to another branch meanwhile is somewhere else still.
+pub(super) fn note_put<'a>(noted: impl IntoIterator<Item = &'a mut NotedHead>, root: &Dir, paths: &[&Path]) {
+    let mut known = BTreeMap::new();
+    for noted in noted {
+        let own = noted.own.clone();
+        let folder = match own.parent() {
+            Some(above) if above.ends_with("worktrees") => above.parent().unwrap_or(&own),
+            Some(_) | None => &own,
+        };
+        let branch = policy::json::unhex(&noted.head).and_then(|head| branch_of(&head));
+        let branch = branch.map(|name| folder.join("refs").join("heads").join(name));
+        let has = |put: &Path| paths.contains(&put);
+        let is_head = has(&own.join(HEAD));
+        let [is_branch, is_list] = [branch.is_some_and(|branch| has(&branch)), has(&folder.join("packed-refs"))];
+        if !(is_head || is_branch || is_list) {
+            continue;
+        }
+        let Ok(head) = root.read(own.join(HEAD), MAX_HEAD) else { continue };
+        let branches = known.entry(folder.to_owned()).or_insert_with(|| Branches::of(root, &folder.join("config")));
+        let (commit, is_listed) = branches.commit_of(&head);
+        if is_head || hex(&head) == noted.head && (is_branch || is_list && is_listed) {
+            (noted.head, noted.commit) = (hex(&head), commit.map(|id| hex(&id)));
+        }
     }
 }
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::links::files;
-use super::references::{branch_of, id_of, references_of};
+use super::references::{id_of, references_of};
 use crate::state::{Cross, Dir};
 
 /// A larger list is not read.
@@ -80,13 +80,20 @@ impl Branches {
         packed.chain(loose).collect()
     }
 
-    /// The commit of what a `HEAD` says.
+    /// The commit of what a `HEAD` says, and whether the list alone says it. No other reference is read for it: there may be many, and
+    /// as many working trees.
     #[must_use]
-    pub fn commit_of(&self, head: &[u8]) -> Option<Vec<u8>> {
-        match branch_of(head) {
-            Some(branch) => self.tips().remove(&branch),
-            None => id_of(head),
+    pub fn commit_of(&self, head: &[u8]) -> (Option<Vec<u8>>, bool) {
+        let Some(name) = head.trim_ascii_end().strip_prefix(b"ref: refs/heads/") else { return (id_of(head), false) };
+        let path = Path::new(OsStr::from_bytes(name));
+        let is_plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+        let heads = self.heads.as_ref().filter(|_| is_plain);
+        if let Some(loose) = heads.and_then(|heads| id_of(&heads.read(path, MAX_REFERENCE).ok()?)) {
+            return (Some(loose), false);
         }
+        let whole = [b"refs/heads/", name].concat();
+        let listed = references_of(&self.list).filter(|(known, _)| *known == whole).last();
+        (listed.and_then(|(_, id)| id_of(id)), true)
     }
 
     /// The commit that `HEAD` is on, where it is on no branch.
@@ -158,6 +165,26 @@ mod tests {
         assert!(known.has_reference("refs/heads/a/b") && known.has_reference("refs/tags/tag"));
         assert!(!known.has_reference("refs/heads/a") && !known.has_reference("refs/heads/packed"));
         assert_eq!(known.detached(), Some(vec![1; 20]));
+        std::fs::write(git.join("refs/heads/loose"), format!("{}\n", "02".repeat(20))).unwrap();
+        std::fs::write(
+            git.join("packed-refs"),
+            ["loose", "listed"].map(|name| format!("{} refs/heads/{name}\n", "03".repeat(20))).concat(),
+        )
+        .unwrap();
+        let known = Branches::of(&host, Path::new(".git/config"));
+        let id = "04".repeat(20);
+        for (head, commit) in [
+            ("ref: refs/heads/loose\n", (Some(vec![2; 20]), false)),
+            ("ref: refs/heads/listed\n", (Some(vec![3; 20]), true)),
+            ("ref: refs/heads/a/../loose\n", (None, true)),
+            ("ref: refs/heads/none\n", (None, true)),
+            (id.as_str(), (Some(vec![4; 20]), false)),
+        ] {
+            assert_eq!(known.commit_of(head.as_bytes()), commit, "{head}");
+        }
+        std::fs::remove_file(git.join("refs/heads/loose")).unwrap();
+        std::fs::write(git.join("packed-refs"), format!("{} refs/tags/tag\n", "01".repeat(20))).unwrap();
+        let known = Branches::of(&host, Path::new(".git/config"));
         assert_eq!(known.defaults(), [[0; 0]; 0]);
         std::fs::create_dir_all(git.join("refs/remotes/origin")).unwrap();
         std::fs::write(git.join("refs/remotes/origin/HEAD"), "ref: refs/remotes/origin/main\n").unwrap();

@@ -68,6 +68,32 @@ fn an_index_with_another_entry_is() {
 }
 
 #[test]
+fn a_working_tree_is_where_we_put_it_and_not_where_somebody_else_went() {
+    let (commit, switch) = ("git commit -qm second --allow-empty", "git checkout -q other");
+    let listed = format!("{commit}; git pack-refs --all");
+    for (meanwhile, put, is_known) in [
+        (commit, ".git/refs/heads/main", true),
+        (listed.as_str(), ".git/packed-refs", true),
+        (switch, ".git/HEAD", true),
+        (commit, ".git/packed-refs", false),
+        (commit, ".git/refs/heads/other", false),
+        (switch, ".git/packed-refs", false),
+        (switch, ".git/refs/heads/main", false),
+        (switch, ".git/refs/heads/x", false),
+    ] {
+        let host = Host::new(&[("a", "1\n")]);
+        assert!(shell(&host, "git init -q -b main . && git add . && git commit -qm first && git branch other").0);
+        let root = Dir::open(&host.at("work")).unwrap();
+        let mut indices = Indices::of(&root, [Path::new(".git")]);
+        let before = indices.heads();
+        assert!(before.len() == 1 && before[0].commit.is_some());
+        assert!(shell(&host, meanwhile).0);
+        indices.forget(&root, Path::new(put));
+        assert_eq!(indices.heads() != before, is_known, "{meanwhile}, {put}");
+    }
+}
+
+#[test]
 fn those_of_worktrees_and_submodules_are_known_too() {
     let host = Host::new(&[("a", "1\n")]);
     assert!(shell(&host, "git init -q -b main . && git add .").0);

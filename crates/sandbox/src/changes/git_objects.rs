@@ -64,7 +64,8 @@ fn borrowed<'a>(host: &'a Dir, (own, place): (&Dir, PathBuf)) -> Vec<ObjectsFold
     let listed = |dir: &Dir, place: &Path| {
         let list = dir.read(Path::new("info").join("alternates"), MAX_LIST).unwrap_or_default();
         let lines = list.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && !line.starts_with(b"#"));
-        lines.filter_map(|line| protect::resolve(place, Path::new(OsStr::from_bytes(line)))).collect::<Vec<_>>()
+        let paths = lines.flat_map(protect::as_written_and_quoted);
+        paths.filter_map(|path| protect::resolve(place, Path::new(OsStr::from_bytes(path)))).collect::<Vec<_>>()
     };
     let (mut ahead, mut found) = (listed(own, &place), Vec::new());
     while let Some(place) = ahead.pop().filter(|_| found.len() < MAX_BORROWED) {

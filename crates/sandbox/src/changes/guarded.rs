@@ -1,13 +1,15 @@
 //! Which changes are not taken unless they are named.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::honest::{Honest, Judged, LIES};
 use super::manifest::{Change, Entry, Kind, Manifest};
 use super::references::References;
 use super::together::Checkout;
-use super::worktrees::other_worktrees;
+use super::worktrees::{HostSubmodule, other_worktrees};
 use crate::protect::{
     self, DATA, Led, List, NEW_REPOSITORY, NewObjects, NodeChange, Part, REPOSITORY, StoredObjects, Verdict, WorkTree,
     config_objection, index_objection, judge, makes_repository, named_by_git, objection, part, split, with_links,
@@ -39,6 +41,8 @@ pub(super) struct Guarding<'a> {
     pub(super) references: BTreeMap<&'a Path, References>,
     /// And of objects.
     pub(super) objects: BTreeMap<&'a Path, StoredObjects<'a>>,
+    /// Submodules that somebody asked for: by the folder of git's around them, and where they lie.
+    pub(super) submodules: RefCell<BTreeMap<(PathBuf, PathBuf), Option<Rc<HostSubmodule>>>>,
     /// Folders of git's of which `packed-refs` is held.
     pub(super) without_list: BTreeSet<&'a Path>,
     /// The working trees of which something changed.
@@ -188,6 +192,7 @@ impl<'a> Guarding<'a> {
             commits: BTreeMap::new(),
             references: BTreeMap::new(),
             objects: BTreeMap::new(),
+            submodules: RefCell::default(),
             without_list: BTreeSet::new(),
             checkouts: Vec::new(),
         };
@@ -230,6 +235,7 @@ impl<'a> Guarding<'a> {
             seen.remove(folder);
             self.commits.remove(folder);
             self.folders.push((folder, why));
+            self.submodules.get_mut().clear();
         }
     }
 

@@ -17,8 +17,8 @@ use crate::state::{Cross, Dir};
 const OTHER_COMMIT: &str = "it names a commit that is neither new, with a tree of its own, nor one that a branch of the host's or of its servers has, or \
                             whose tree one has: nobody looked at it, or it says of other servers than the host";
 /// Why a branch stays where it is, and `HEAD` on its own.
-const CHECKED_OUT: &str =
-    "a worktree out of the workspace is on that branch: git itself moves none that is checked out elsewhere";
+const CHECKED_OUT: &str = "a worktree out of the workspace is on that branch, or nobody can read whether one is: git itself moves none that is checked out \
+     elsewhere";
 /// Why a new name stays with the run.
 const AMBIGUOUS: &str = "a branch, a tag or a server's branch has that name too: git would take the one for the other";
 /// Why a new name stays with the run.
@@ -48,8 +48,8 @@ const WHOLE_NAMES: [&str; 4] = ["refs", "heads", "tags", "remotes"];
 pub(super) struct References {
     host: Branches,
     pub(super) tips: BTreeMap<String, Vec<u8>>,
-    /// Branches on which somebody works where the run did not.
-    checked_out: BTreeSet<String>,
+    /// Branches on which somebody works where the run did not; any, where that cannot be read.
+    checked_out: Option<BTreeSet<String>>,
     /// Servers that the host has names for.
     servers: BTreeSet<String>,
     /// `packed-refs` as it becomes.
@@ -60,8 +60,12 @@ pub(super) struct References {
 
 impl References {
     fn is_moved_elsewhere(&self, name: &str, to: Option<&Vec<u8>>) -> bool {
-        let branch = name.strip_prefix("refs/heads/").filter(|branch| self.checked_out.contains(*branch));
+        let branch = name.strip_prefix("refs/heads/").filter(|branch| self.is_checked_out(branch));
         branch.is_some_and(|branch| self.tips.get(branch) != to)
+    }
+
+    fn is_checked_out(&self, branch: &str) -> bool {
+        self.checked_out.as_ref().is_none_or(|all| all.contains(branch))
     }
 
     /// Whether a short name begins as whole ones do.
@@ -171,8 +175,8 @@ impl<'a> Guarding<'a> {
                 history
             });
             let is_hosts = history.has(id) || history.has_tree(&tree);
-            let hosts = self.servers(folder);
             let top = stored.tree(&tree).filter(|_| is_hosts)?;
+            let hosts = self.servers(folder);
             let mut says = READ_AS_FILES.iter().filter_map(|name| Some((*name, &top.get(*name)?.1)));
             Some(says.all(|(name, is)| hosts.get(name) == Some(is)))
         };
@@ -185,7 +189,7 @@ impl<'a> Guarding<'a> {
         if was == is {
             return None;
         }
-        let is_checked_out = |refs: &References| is.as_ref().is_some_and(|branch| refs.checked_out.contains(branch));
+        let is_checked_out = |refs: &References| is.as_ref().is_some_and(|branch| refs.is_checked_out(branch));
         let own = entry.path.parent().unwrap_or(folder);
         let depends =
             || self.host.is_none_or(|host| protect::depends_on_branch(&self.manifest.workspace, host, [folder, own]));

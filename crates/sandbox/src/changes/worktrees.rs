@@ -1,16 +1,20 @@
 //! Where the working trees lie of the indices that a run changed, and who else works in the same repository.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::FileType;
 use rustix::io::{Errno, Result as KernelResult};
 
 use super::guarded::{Guarding, MAX_JUDGED, in_git};
 use super::manifest::{Entry, Kind, Manifest, target_bytes};
-use crate::protect::{self, Branches, Hash, History, MAX_POINTER, NewObjects, SUBMODULE, split};
+use crate::protect::{
+    self, Branches, Hash, History, MAX_POINTER, NewObjects, READ_AS_FILES, SUBMODULE, ServerFile, TreeEntry, split,
+};
 use crate::state::{Cross, Dir};
 
 /// The trees of so many branches say where submodules are.
@@ -19,6 +23,11 @@ const MAX_TIPS: usize = 1000;
 const MAX_CONFIG: u64 = 1 << 20;
 /// Why what belongs to a worktree is held.
 const OTHER_WORKTREE: &str = "version control: it is of a worktree that lies out of the workspace";
+/// Why all of a repository is held.
+const UNREAD_INDEX: &str = "version control: new trees name submodules or servers, and the host's index, which says what it has of them, is not understood \
+                            here (`git update-index --no-split-index` makes a split one whole)";
+/// What says where a linked worktree lies.
+const POINTER: &str = "gitdir";
 /// Where git keeps which branch is being rebased: `HEAD` is on none meanwhile.
 const REBASED: [&str; 2] = ["rebase-merge/head-name", "rebase-apply/head-name"];
 
@@ -48,6 +57,19 @@ impl Tree {
     }
 }
 
+/// A submodule that the host has at a path of a working tree. It is looked at once: a tree of a run may name a commit of it in thousands
+/// of entries.
+pub(super) struct HostSubmodule {
+    /// git's folder of it.
+    folder: PathBuf,
+    /// Where its branches and its `HEAD` are, and what its servers have as theirs.
+    tips: BTreeSet<Vec<u8>>,
+    /// What these have.
+    history: OnceCell<History>,
+    /// What the branches of the repository around it have at its path.
+    said: OnceCell<BTreeSet<Vec<u8>>>,
+}
+
 /// What git keeps here of worktrees that lie elsewhere, and why that is held.
 pub(super) fn other_worktrees<'a>(manifest: &'a Manifest, host: &Dir) -> Vec<(&'a Path, String)> {
     let folders: BTreeSet<&Path> = manifest.entries.iter().flat_map(|entry| entry.path.ancestors()).collect();
@@ -63,35 +85,43 @@ pub(super) fn is_elsewhere(manifest: &Manifest, host: &Dir, folder: &Path) -> bo
     match &manifest.worktree {
         Some(own) if own.0 == folder => false,
         Some(own) if own.0.parent() == folder.parent() => true,
-        Some(_) | None => {
-            top_of_worktree(manifest, host, folder).is_some_and(|top| !top.starts_with(&manifest.workspace))
-        }
+        Some(_) | None => match host.read(folder.join(POINTER), MAX_POINTER) {
+            Ok(pointer) => top_by(manifest, folder, &pointer).is_some_and(|top| !top.starts_with(&manifest.workspace)),
+            Err(Errno::NOENT | Errno::NOTDIR) => false,
+            // Nobody can say where it is.
+            Err(_other) => true,
+        },
     }
 }
 
 /// Where a worktree lies, by what git keeps of it; where nothing is there, as it is spelled.
 fn top_of_worktree(manifest: &Manifest, host: &Dir, folder: &Path) -> Option<PathBuf> {
-    let pointer = host.read(folder.join("gitdir"), MAX_POINTER).ok()?;
+    top_by(manifest, folder, &host.read(folder.join(POINTER), MAX_POINTER).ok()?)
+}
+
+fn top_by(manifest: &Manifest, folder: &Path, pointer: &[u8]) -> Option<PathBuf> {
     let pointer = Path::new(OsStr::from_bytes(pointer.trim_ascii_end()));
     let top = protect::resolve(&manifest.workspace.join(folder), pointer.parent()?)?;
     Some(top.canonicalize().unwrap_or(top))
 }
 
 impl Guarding<'_> {
-    /// The branches of a repository on which somebody works where the run did not.
-    pub(super) fn checked_out(&self, host: &Dir, folder: &Path) -> BTreeSet<String> {
+    /// The branches of a repository on which somebody works where the run did not; `None` where that cannot be read.
+    pub(super) fn checked_out(&self, host: &Dir, folder: &Path) -> Option<BTreeSet<String>> {
         let linked = folder.join("worktrees");
-        let names = host.enter(&linked, Cross::No).and_then(|dir| dir.names()).unwrap_or_default();
+        let names = there(host.enter(&linked, Cross::No).and_then(|dir| dir.names()))?;
         let others = names.into_iter().map(|name| linked.join(name));
         let others = others.filter(|other| is_elsewhere(self.manifest, host, other));
         let is_around = self.manifest.worktree.as_ref().is_some_and(|own| own.0.parent() == Some(linked.as_path()));
         let own = is_around.then(|| folder.to_owned());
-        let read = |path: PathBuf| host.read(path, MAX_POINTER).unwrap_or_default();
-        let branches = others.chain(own).flat_map(|other| {
-            let rebased = REBASED.map(|name| [&b"ref: "[..], &read(other.join(name))].concat());
-            rebased.into_iter().chain([read(other.join("HEAD"))]).filter_map(|head| protect::branch_of(&head))
-        });
-        branches.collect()
+        let mut branches = BTreeSet::new();
+        for other in others.chain(own) {
+            for (name, begins) in REBASED.map(|name| (name, "ref: ")).into_iter().chain([("HEAD", "")]) {
+                let head = there(host.read(other.join(name), MAX_POINTER))?;
+                branches.extend(protect::branch_of(&[begins.as_bytes(), &head].concat()));
+            }
+        }
+        Some(branches)
     }
 
     /// The working tree of an index: around git's folder, or where the host's configuration or git's own file of a worktree says.
@@ -174,27 +204,42 @@ impl Guarding<'_> {
     /// Whether the submodule that the host has at a path has a commit by this run (one that it fetched, too), or one that a branch of
     /// it, its `HEAD` or the branch that its server has as `HEAD` has; or a branch of the repository around it has it there.
     pub(super) fn has_commit(&self, (around, tree): (&Path, Option<&Tree>), path: &Path, id: &[u8]) -> bool {
-        let is_said = || {
-            let (refs, stored) = self.references.get(around).zip(self.objects.get(around))?;
-            let at = |tip: &Vec<u8>| stored.at(&stored.tree_of(tip)?, path.as_os_str().as_bytes());
-            let mut said = refs.tips.values().take(MAX_TIPS).filter_map(at);
-            Some(said.any(|is| is == (SUBMODULE, id.to_vec())))
+        let Some(submodule) = tree.and_then(|tree| self.host_submodule(around, tree, path)) else { return false };
+        let history = || {
+            let mut history = History::default();
+            if let Some(stored) = self.stored(&submodule.folder) {
+                history.walk(&stored, submodule.tips.iter().cloned());
+            }
+            history
         };
-        let Some(folder) = tree.and_then(|tree| self.submodule(tree, path)) else { return false };
-        let branches = self.host.map(|host| Branches::of(host, &folder.join("config")));
-        let is_there = |branches: Branches| {
-            let tips: Vec<_> =
-                branches.tips().into_values().chain(branches.detached()).chain(branches.defaults()).collect();
-            let is_older = || {
-                let mut history = History::default();
-                history.walk(&self.stored(&folder)?, tips.iter().cloned());
-                Some(history.has(id))
-            };
-            tips.iter().any(|tip| tip == id) || is_older().unwrap_or(false)
+        self.commits.get(submodule.folder.as_path()).is_some_and(|commits| commits.contains(id))
+            || submodule.tips.contains(id)
+            || submodule.history.get_or_init(history).has(id)
+            || submodule.said.get_or_init(|| self.said(around, path)).contains(id)
+    }
+
+    /// The commits of a submodule that the branches of the repository around it have at its path.
+    fn said(&self, around: &Path, path: &Path) -> BTreeSet<Vec<u8>> {
+        let Some((refs, stored)) = self.references.get(around).zip(self.objects.get(around)) else {
+            return BTreeSet::new();
         };
-        self.commits.get(folder.as_path()).is_some_and(|commits| commits.contains(id))
-            || branches.is_some_and(is_there)
-            || is_said().unwrap_or(false)
+        let at = |tip: &Vec<u8>| stored.at(&stored.tree_of(tip)?, path.as_os_str().as_bytes());
+        let said = refs.tips.values().take(MAX_TIPS).filter_map(at);
+        said.filter(|(mode, _)| *mode == SUBMODULE).map(|(_, id)| id).collect()
+    }
+
+    fn host_submodule(&self, around: &Path, tree: &Tree, path: &Path) -> Option<Rc<HostSubmodule>> {
+        let place = (around.to_owned(), tree.top.join(path));
+        if let Some(known) = self.submodules.borrow().get(&place) {
+            return known.clone();
+        }
+        let found = self.submodule(tree, path).zip(self.host).map(|(folder, host)| {
+            let branches = Branches::of(host, &folder.join("config"));
+            let tips = branches.tips().into_values().chain(branches.detached()).chain(branches.defaults()).collect();
+            Rc::new(HostSubmodule { folder, tips, history: OnceCell::new(), said: OnceCell::new() })
+        });
+        self.submodules.borrow_mut().insert(place, found.clone());
+        found
     }
 
     /// The folder of git's of a submodule on the host, if it lies in the workspace.
@@ -236,17 +281,26 @@ impl Guarding<'_> {
     /// Why all of a repository is held: a new tree says of other servers than the host's index, or names a commit of a submodule that
     /// nobody looked at.
     pub(super) fn other_servers(&self, folder: &Path, new: &NewObjects) -> Option<String> {
-        let (index, hosts) = (self.own_index(folder), self.servers(folder));
-        let text = self.host.and_then(|host| host.read(&index, MAX_JUDGED).ok()).unwrap_or_default();
-        let hash = self.host.and_then(|host| Hash::of(host, &index));
-        if let Some((name, _)) = new.files.iter().find(|(name, is)| hosts.get(*name) != Some(is)) {
+        if new.files.is_empty() && new.links.is_empty() {
+            return None;
+        }
+        let index = self.own_index(folder);
+        let read = || {
+            let host = self.host?;
+            Some((there(host.read(&index, MAX_JUDGED))?, Hash::of(host, &index)?))
+        };
+        let Some(listed) = read().and_then(|(text, hash)| protect::contents_of(&text, hash)) else {
+            return Some(UNREAD_INDEX.to_owned());
+        };
+        if let Some(ServerFile { name, .. }) = other_file(new, &listed) {
             let name = String::from_utf8_lossy(name);
             return Some(format!(
                 "version control: a new commit has another `{name}` than the host, which is read from there too and says which \
                  server is asked"
             ));
         }
-        let links = hash.map(|hash| protect::submodules(&text, hash)).unwrap_or_default();
+        let links = listed.into_iter().filter(|(_, (mode, _))| *mode == SUBMODULE);
+        let links: Vec<(Vec<u8>, Vec<u8>)> = links.map(|(path, (_, id))| (path, id)).collect();
         let tree = self.tree_of(&index);
         let is_known = |id: &&Vec<u8>| {
             let has = |path: &[u8]| self.has_commit((folder, tree.as_ref()), Path::new(OsStr::from_bytes(path)), id);
@@ -262,6 +316,32 @@ impl Guarding<'_> {
             crate::fault::show_bytes(path),
             policy::json::hex(other)
         ))
+    }
+}
+
+/// A file of servers that the host's index has not so: neither at the top nor, where no new commit has its tree at the top, under this
+/// name anywhere. Below the top git reads none (a library that was copied in has its own), and no later run makes an older tree a
+/// branch's.
+fn other_file<'n>(new: &'n NewObjects, listed: &BTreeMap<Vec<u8>, TreeEntry>) -> Option<&'n ServerFile> {
+    let tops = new.tops();
+    let name_of = |path: &[u8]| {
+        let name = path.rsplit(|byte| *byte == b'/').next();
+        READ_AS_FILES.into_iter().find(|known| name == Some(*known))
+    };
+    let anywhere = listed.iter().filter_map(|(path, (_, id))| Some((name_of(path)?, id.as_slice())));
+    let anywhere: BTreeSet<(&[u8], &[u8])> = anywhere.collect();
+    let is_hosts = |file: &&ServerFile| {
+        listed.get(file.name).is_some_and(|(_, id)| *id == file.is)
+            || !tops.contains(file.tree.as_slice()) && anywhere.contains(&(file.name, file.is.as_slice()))
+    };
+    new.files.iter().find(|file| !is_hosts(file))
+}
+
+/// Nothing where nothing is; `None` where it cannot be read.
+fn there<T: Default>(read: KernelResult<T>) -> Option<T> {
+    match read {
+        Err(Errno::NOENT | Errno::NOTDIR) => Some(T::default()),
+        other => other.ok(),
     }
 }
 

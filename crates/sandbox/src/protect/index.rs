@@ -397,10 +397,9 @@ mod tests {
         let mut other = of("sub");
         other[HEADER + FIXED] = 1;
         assert!(objection(&of("sub"), &other).is_some_and(|why| why.contains("takes them from a server")));
-        assert_eq!(
-            super::super::staged::submodules(&other, Hash::Sha1),
-            [(b"sub".to_vec(), [&[1][..], &[0; 19]].concat())]
-        );
+        let contents = super::super::staged::contents_of(&other, Hash::Sha1).unwrap();
+        let expected = (b"sub".to_vec(), (SUBMODULE, [&[1][..], &[0; 19]].concat()));
+        assert_eq!(contents.into_iter().collect::<Vec<_>>(), [expected]);
     }
 
     #[test]

@@ -81,8 +81,8 @@ fn control_files(dir: &Dir, path: PathBuf, kind: Shape) -> Vec<PathBuf> {
 /// The words of a text that may be paths, from the folder that it stands for, and from its own.
 fn named(folder: &Path, file: &Path, text: &str) -> BTreeSet<PathBuf> {
     let spaced = text.replace(['"', '\'', '\\', '[', ']'], " ");
-    let mut words: BTreeSet<String> = of_command(&spaced).into_iter().collect();
-    words.extend(of_command(&text.replace(['"', '\'', '\\'], "")));
+    let mut words: BTreeSet<String> = of_command(&spaced).words.into_iter().collect();
+    words.extend(of_command(&text.replace(['"', '\'', '\\'], "")).words);
     for name in modules(&spaced) {
         words.extend([format!("{name}.py"), format!("{name}/__main__.py"), format!("{name}/__init__.py")]);
     }

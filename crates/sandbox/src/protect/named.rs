@@ -22,7 +22,7 @@ use rustix::io::Errno;
 
 use super::led::{Ways, in_its_folder, real};
 use super::plan::{MAX_LINKS, follow};
-use super::words::{ConfigWord, KeyKind, MAX_WORDS, words};
+use super::words::{ConfigWord, KeyKind, words};
 use super::{git, gitdir, users};
 use crate::state::{Cross, Dir, rights_of};
 
@@ -313,12 +313,11 @@ impl<'a> Host<'a> {
         while let Some(path) = queue.pop().filter(|_| self.goes_on()) {
             let Some((above, text)) = self.read(&path, read_as).filter(|_| seen.insert(path.clone())) else { continue };
             let named = path.parent().map(Path::to_owned);
-            let words = words(&text);
             let (bytes, many) = self.left.get();
             let bytes = bytes.checked_sub(u64::try_from(text.len()).unwrap_or(u64::MAX));
-            // One that has too many is not looked through to its end.
-            let many = many.checked_sub(words.len()).filter(|_| words.len() <= MAX_WORDS);
-            let Some(left) = bytes.zip(many) else {
+            let words = words(&text);
+            let many = words.as_ref().and_then(|words| many.checked_sub(words.len()));
+            let Some((words, left)) = words.zip(bytes.zip(many)) else {
                 self.cut.set(true);
                 return Vec::new();
             };
@@ -408,7 +407,7 @@ fn ways(link: &Path) -> Vec<PathBuf> {
 }
 
 /// git writes a path with odd letters in quotes.
-fn as_written_and_quoted(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn as_written_and_quoted(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let quoted = line.strip_prefix(b"\"").and_then(|line| line.strip_suffix(b"\""));
     [line].into_iter().chain(quoted)
 }

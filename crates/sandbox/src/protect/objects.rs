@@ -21,6 +21,9 @@ const MAX_OBJECT: u64 = 256 << 20;
 /// How many bytes of objects are kept at one time, because others are made from them.
 const MAX_KEPT: usize = 512 << 20;
 
+/// So many files of servers, and commits of submodules, may new trees have.
+const MAX_NAMED: usize = 1 << 19;
+
 /// The name of an object, a pack or a file of git-lfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
@@ -58,15 +61,23 @@ impl Name {
     }
 }
 
-/// What new trees have under the names of files that say which servers are asked, and its hash.
-pub type ServerFiles = BTreeSet<(&'static [u8], Vec<u8>)>;
+/// A file of a new tree that says which servers are asked.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServerFile {
+    /// What it is called.
+    pub name: &'static [u8],
+    /// Its hash.
+    pub is: Vec<u8>,
+    /// The tree that has it.
+    pub tree: Vec<u8>,
+}
 
 /// What was seen of new objects.
 #[derive(Debug, Default)]
 pub struct NewObjects {
     /// git and git LFS read such a file of a commit as if it stood in the working tree. Of every new tree: which one is a commit's, a
     /// later run may say.
-    pub files: ServerFiles,
+    pub files: BTreeSet<ServerFile>,
     /// The commits of submodules that new trees name, each with the name by which one does: git takes them from a server.
     pub links: BTreeMap<Vec<u8>, Vec<u8>>,
     trees: BTreeSet<Vec<u8>>,
@@ -81,7 +92,13 @@ impl NewObjects {
         self.commits.iter().filter(|(_, tree)| self.trees.contains(tree)).map(|(commit, _)| commit.clone()).collect()
     }
 
-    /// `None` if it is no whole tree or commit.
+    /// The trees that new commits have at the top.
+    #[must_use]
+    pub fn tops(&self) -> BTreeSet<&[u8]> {
+        self.commits.iter().map(|(_, tree)| tree.as_slice()).collect()
+    }
+
+    /// `None` if it is no whole tree or commit, or there is more in them than is kept.
     fn note(&mut self, kind: &str, name: &[u8], content: &[u8]) -> Option<()> {
         if kind == "commit" {
             let line = content.split(|byte| *byte == b'\n').next()?.strip_prefix(b"tree ")?;
@@ -103,12 +120,13 @@ impl NewObjects {
                 before = here;
                 files.insert(file);
                 let known = READ_AS_FILES.into_iter().find(|known| *known == file);
-                self.files.extend(known.map(|known| (known, is.to_vec())));
+                let of_servers = |known| ServerFile { name: known, is: is.to_vec(), tree: name.to_vec() };
+                self.files.extend(known.map(of_servers));
                 self.links.extend((mode == TreeMode::Submodule).then(|| (is.to_vec(), file.to_vec())));
                 rest = behind;
             }
         }
-        Some(())
+        (self.files.len() <= MAX_NAMED && self.links.len() <= MAX_NAMED).then_some(())
     }
 }
 
@@ -217,13 +235,28 @@ struct PackEntry {
 }
 
 /// What an object of a pack is made from.
-enum ObjectBase {
+pub(super) enum ObjectBase {
     /// Itself.
     Whole(&'static str),
-    /// The object at a place.
+    /// The one that lies so far before it.
     Distance(usize),
     /// The object of a name.
     Name(Vec<u8>),
+}
+
+/// How an object of a pack begins: what it is made from, and the size of what is packed of it.
+pub(super) fn packed_head(rest: &mut &[u8], format: Hash) -> Option<(ObjectBase, u64)> {
+    let (kind, size) = head(rest)?;
+    let from = match kind {
+        1 => ObjectBase::Whole("commit"),
+        2 => ObjectBase::Whole("tree"),
+        3 => ObjectBase::Whole("blob"),
+        4 => ObjectBase::Whole("tag"),
+        6 => ObjectBase::Distance(distance(rest)?),
+        7 => ObjectBase::Name(take(rest, format.bytes())?.to_vec()),
+        0 | 5 | 8.. => return None,
+    };
+    Some((from, size))
 }
 
 /// An object as it stands in a pack.
@@ -247,16 +280,7 @@ fn scan<'a>(format: Hash, body: &'a [u8], left: &mut u64) -> Option<Vec<PackObje
     let mut found = Vec::new();
     for _ in 0..count {
         let (at, begins) = (body.len().checked_sub(rest.len())?, rest);
-        let (kind, size) = head(&mut rest)?;
-        let from = match kind {
-            1 => ObjectBase::Whole("commit"),
-            2 => ObjectBase::Whole("tree"),
-            3 => ObjectBase::Whole("blob"),
-            4 => ObjectBase::Whole("tag"),
-            6 => ObjectBase::Distance(at.checked_sub(distance(&mut rest)?)?),
-            7 => ObjectBase::Name(take(&mut rest, format.bytes())?.to_vec()),
-            0 | 5 | 8.. => return None,
-        };
+        let (from, size) = packed_head(&mut rest, format)?;
         let stream = rest;
         // Where it ends is known when it is unpacked.
         if u64::try_from(inflate(&mut rest, left)?.len()).ok()? != size {
@@ -282,7 +306,7 @@ fn resolve(format: Hash, packed: Vec<PackObject<'_>>, left: &mut u64, seen: &mut
     for object in packed {
         match &object.from {
             ObjectBase::Whole(_) => queue.push((object, None)),
-            ObjectBase::Distance(at) => by_place.entry(*at).or_default().push(object),
+            ObjectBase::Distance(far) => by_place.entry(object.at.checked_sub(*far)?).or_default().push(object),
             ObjectBase::Name(name) => by_name.entry(name.clone()).or_default().push(object),
         }
     }
@@ -363,7 +387,7 @@ fn field(rest: &mut &[u8], there: u8, bytes: u32) -> Option<usize> {
 }
 
 /// The kind and the size of a packed object.
-pub(super) fn head(rest: &mut &[u8]) -> Option<(u8, u64)> {
+fn head(rest: &mut &[u8]) -> Option<(u8, u64)> {
     let first = byte(rest)?;
     let size = if first & 0x80 == 0 { 0 } else { number(rest)? };
     // The lowest four bits stand in the first byte.
@@ -385,7 +409,7 @@ fn number(rest: &mut &[u8]) -> Option<u64> {
 }
 
 /// How far before it the object lies that one is made from.
-pub(super) fn distance(rest: &mut &[u8]) -> Option<usize> {
+fn distance(rest: &mut &[u8]) -> Option<usize> {
     let mut next = byte(rest)?;
     let mut sum = usize::from(next & 0x7f);
     while next & 0x80 != 0 {
@@ -401,7 +425,7 @@ fn byte(rest: &mut &[u8]) -> Option<u8> {
     Some(*first)
 }
 
-pub(super) fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (part, more) = rest.split_at_checked(length)?;
     *rest = more;
     Some(part)

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::hash::Hash;
-use super::index::{Entry, READ_AS_FILES, SUBMODULE, entries};
+use super::index::{Entry, READ_AS_FILES, entries};
 use super::stored::{FOLDER, StoredObjects, TreeEntry};
 
 /// A longer index is not compared, and so many paths are told.
@@ -61,13 +61,6 @@ pub fn contents_of(index: &[u8], hash: Hash) -> Option<BTreeMap<Vec<u8>, TreeEnt
 pub fn servers(index: &[u8], hash: Hash) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut found = contents_of(index, hash).unwrap_or_default();
     READ_AS_FILES.into_iter().filter_map(|name| Some((name.to_vec(), found.remove(name)?.1))).collect()
-}
-
-/// The submodules of an index: where they lie, and the ids of their commits.
-#[must_use]
-pub fn submodules(index: &[u8], hash: Hash) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let found = contents_of(index, hash).unwrap_or_default().into_iter();
-    found.filter(|(_, (mode, _))| *mode == SUBMODULE).map(|(path, (_, id))| (path, id)).collect()
 }
 
 /// A folder as an index has it.

@@ -3,20 +3,24 @@
 //! Promises: bounded in bytes and steps; nothing comes of what does not read. Must not: say whether an object is what it is called: of
 //! new ones `objects` does, and those of the host git itself believes.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::{BufReader, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use flate2::bufread::ZlibDecoder;
 
 use super::hash::Hash;
-use super::objects::{distance, head, inflate, patch, sized, take};
+use super::objects::{ObjectBase, inflate, packed_head, patch, sized};
 
-/// So many packs are opened.
+/// So many packs are looked into.
 const MAX_PACKS: usize = 256;
+/// So many of them are open at one time, each with its index: others need descriptors too.
+const MAX_OPEN: usize = 64;
 /// How many bytes are unpacked, in all.
 const MAX_UNPACKED: u64 = 1 << 30;
 /// No commit or tree is larger, nor what it is made from, in bytes.
@@ -56,7 +60,8 @@ pub struct ObjectsFolder<'a> {
 pub struct StoredObjects<'a> {
     hash: Hash,
     folders: Vec<ObjectsFolder<'a>>,
-    packs: OnceCell<Vec<StoredPack>>,
+    /// The packs that are open, by their numbers in all folders; the one that had an object last is the first.
+    open: RefCell<VecDeque<(usize, Rc<StoredPack>)>>,
     left: Cell<u64>,
 }
 
@@ -70,7 +75,7 @@ impl<'a> StoredObjects<'a> {
     /// Of these folders.
     #[must_use]
     pub const fn new(hash: Hash, folders: Vec<ObjectsFolder<'a>>) -> Self {
-        Self { hash, folders, packs: OnceCell::new(), left: Cell::new(MAX_UNPACKED) }
+        Self { hash, folders, open: RefCell::new(VecDeque::new()), left: Cell::new(MAX_UNPACKED) }
     }
 
     /// By which its objects have their names.
@@ -154,10 +159,10 @@ impl<'a> StoredObjects<'a> {
                 return None;
             }
             match from {
-                PackedFrom::Itself(is) if is == kind => break content,
-                PackedFrom::Itself(_other) => return None,
-                PackedFrom::Distance(far) => at = at.checked_sub(u64::try_from(far).ok()?)?,
-                PackedFrom::Name(name) => (pack, at) = self.find(&name)?,
+                ObjectBase::Whole(is) if is == kind => break content,
+                ObjectBase::Whole(_other) => return None,
+                ObjectBase::Distance(far) => at = at.checked_sub(u64::try_from(far).ok()?)?,
+                ObjectBase::Name(name) => (pack, at) = self.find(&name)?,
             }
             changes.push(content);
         };
@@ -167,12 +172,42 @@ impl<'a> StoredObjects<'a> {
         Some(content)
     }
 
-    fn find(&self, name: &[u8]) -> Option<(&StoredPack, u64)> {
-        let opened = |folder: &ObjectsFolder<'_>| {
-            folder.indices.iter().filter_map(|path| StoredPack::open(folder, path)).collect::<Vec<_>>()
-        };
-        let packs = self.packs.get_or_init(|| self.folders.iter().flat_map(opened).take(MAX_PACKS).collect());
-        packs.iter().find_map(|pack| Some((pack, pack.place(name)?)))
+    /// Folder by folder; in each the packs that are open are asked first.
+    fn find(&self, name: &[u8]) -> Option<(Rc<StoredPack>, u64)> {
+        let mut first = 0_usize;
+        for folder in &self.folders {
+            let indices = || folder.indices.iter().zip(first..MAX_PACKS);
+            if let Some(found) = self.find_open(first..first.saturating_add(indices().count()), name) {
+                return Some(found);
+            }
+            for (path, number) in indices() {
+                if self.open.borrow().iter().any(|(open, _)| *open == number) {
+                    continue;
+                }
+                let Some(pack) = StoredPack::open(folder, path).map(Rc::new) else { continue };
+                let place = pack.place(name);
+                let mut open = self.open.borrow_mut();
+                if let Some(place) = place {
+                    open.push_front((number, Rc::clone(&pack)));
+                    open.truncate(MAX_OPEN);
+                    return Some((pack, place));
+                }
+                if open.len() < MAX_OPEN {
+                    open.push_back((number, pack));
+                }
+            }
+            first = first.saturating_add(folder.indices.len());
+        }
+        None
+    }
+
+    fn find_open(&self, numbers: Range<usize>, name: &[u8]) -> Option<(Rc<StoredPack>, u64)> {
+        let mut open = self.open.borrow_mut();
+        let mut those = open.iter().enumerate().filter(|(_, (number, _))| numbers.contains(number));
+        let (at, place) = those.find_map(|(at, (_, pack))| Some((at, pack.place(name)?)))?;
+        let (number, pack) = open.remove(at)?;
+        open.push_front((number, Rc::clone(&pack)));
+        Some((pack, place))
     }
 
     fn counted<T>(&self, step: impl FnOnce(&mut u64) -> Option<T>) -> Option<T> {
@@ -200,16 +235,8 @@ struct StoredPack {
     pack: File,
 }
 
-/// What an object of a pack is made from.
-enum PackedFrom {
-    Itself(&'static str),
-    /// The one that lies so far before it.
-    Distance(usize),
-    Name(Vec<u8>),
-}
-
 struct PackedObject {
-    from: PackedFrom,
+    from: ObjectBase,
     content: Vec<u8>,
 }
 
@@ -266,16 +293,7 @@ impl StoredPack {
         let most = u64::try_from(MAX_HEAD).ok()?;
         PackReader { pack: &self.pack, at }.take(most).read_to_end(&mut begins).ok()?;
         let mut rest = begins.as_slice();
-        let (kind, size) = head(&mut rest)?;
-        let from = match kind {
-            1 => PackedFrom::Itself("commit"),
-            2 => PackedFrom::Itself("tree"),
-            3 => PackedFrom::Itself("blob"),
-            4 => PackedFrom::Itself("tag"),
-            6 => PackedFrom::Distance(distance(&mut rest)?),
-            7 => PackedFrom::Name(take(&mut rest, hash.bytes())?.to_vec()),
-            0 | 5 | 8.. => return None,
-        };
+        let (from, size) = packed_head(&mut rest, hash)?;
         let at = at.checked_add(u64::try_from(begins.len().checked_sub(rest.len())?).ok()?)?;
         if size > MAX_OBJECT {
             return None;
@@ -344,6 +362,44 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is in a pack that is closed again is found all the same.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "git itself says what it writes")]
+    fn few_packs_are_open_at_one_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!(
+            "export GIT_CONFIG_GLOBAL=/dev/null GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b; \
+             git init -q .; t=$(git mktree < /dev/null); for n in $(seq {}); do c=$(git commit-tree -m $n $t); echo $c; \
+             echo $c | git pack-objects -q .git/objects/pack/pack > /dev/null; done; git prune-packed",
+            MAX_OPEN + 6
+        );
+        let mut shell = std::process::Command::new("sh");
+        let done = shell.args(["-ec", &script]).current_dir(folder.path()).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        let commits: Vec<Vec<u8>> =
+            String::from_utf8(done.stdout).unwrap().lines().map(|line| policy::json::unhex(line).unwrap()).collect();
+        let objects = folder.path().join(".git/objects");
+        let packs = std::fs::read_dir(objects.join("pack")).unwrap().map(|entry| entry.unwrap().path());
+        let indices: Vec<PathBuf> = packs.filter(|path| path.extension().is_some_and(|end| end == "idx")).collect();
+        assert_eq!((indices.len(), commits.len()), (MAX_OPEN + 6, MAX_OPEN + 6));
+        let opened = Cell::new(0);
+        let open = |path: &Path| {
+            opened.set(opened.get() + 1);
+            File::open(objects.join(path)).ok()
+        };
+        let stored = StoredObjects::new(Hash::Sha1, vec![ObjectsFolder { open: Box::new(open), indices }]);
+        for commit in commits.iter().chain(commits.iter().rev()) {
+            assert!(stored.tree_of(commit).is_some());
+            assert!(stored.open.borrow().len() <= MAX_OPEN);
+        }
+        assert!(stored.tree_of(&[7; 20]).is_none());
+        // One that is open is not opened again.
+        let last = commits.first().unwrap();
+        opened.set(0);
+        assert!(stored.tree_of(last).is_some() && stored.tree_of(last).is_some());
+        assert_eq!(opened.get(), 2, "loose ones are looked for, and not there");
+    }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "git itself says what it writes")]

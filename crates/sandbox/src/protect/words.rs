@@ -1,5 +1,6 @@
 //! Words of git's configuration that may be paths: values whole, and what a shell would make of commands.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -7,8 +8,8 @@ use std::path::PathBuf;
 
 use super::gitconfig;
 
-/// Of a configuration with more words not all are found.
-pub(super) const MAX_WORDS: usize = 20_000;
+/// A configuration has no more words.
+const MAX_WORDS: usize = 20_000;
 /// So many words behind `cd` may be the folder that it enters.
 const MAX_BEHIND: usize = 8;
 /// Words behind which a folder is entered.
@@ -27,7 +28,7 @@ const OF_NODE: [&str; 3] = [".js", ".cjs", ".mjs"];
 const MAX_PATH: usize = 4096;
 /// So many bytes of words behind folders that are entered are looked at.
 const MAX_JOINED: usize = 64 << 20;
-/// So many folders may be entered by one command: what comes after them may be meant from each.
+/// So often may one command enter a folder: what comes after it may be meant from there.
 const MAX_ENTERED: usize = 16;
 
 /// A word of a configuration that may be a path.
@@ -72,24 +73,31 @@ impl KeyKind {
     }
 }
 
-/// The words of a configuration that may be paths: values whole, and words of commands. Where there are more than [`MAX_WORDS`], not all.
-pub(super) fn words(config: &[u8]) -> Vec<ConfigWord> {
-    let Some(keys) = gitconfig::keys(config) else { return all_words(config) };
+/// The words of a configuration that may be paths: values whole, and words of commands; `None` where it has more than is looked at.
+pub(super) fn words(config: &[u8]) -> Option<Vec<ConfigWord>> {
+    let cut = Cell::new(false);
+    let found = known_words(config, &cut);
+    (found.len() <= MAX_WORDS && !cut.get()).then_some(found)
+}
+
+fn known_words(config: &[u8], cut: &Cell<bool>) -> Vec<ConfigWord> {
+    let Some(keys) = gitconfig::keys(config) else { return all_words(config, cut) };
     let named = keys.iter().flat_map(|((section, key), values)| {
         let values = values.iter().filter(move |value| !names_nothing(section, key, value));
         let of = KeyKind::of(section, key, true);
-        values.flat_map(move |value| words_of((section, key, of), value, |word| PathBuf::from(word)))
+        values.flat_map(move |value| words_of((section, key, of), value, cut, |word| PathBuf::from(word)))
     });
     // An address that begins with a helper stands in a section's name (`url "ext::sh x".insteadOf`).
     let sections =
         keys.keys().filter_map(|(section, _)| section.split_once('.')).filter(|(_, name)| name.contains("::"));
-    let of_sections = sections
-        .flat_map(|(section, name)| words_of((section, "helper", KeyKind::Other), name, |word| PathBuf::from(word)));
+    let of_sections = sections.flat_map(|(section, name)| {
+        words_of((section, "helper", KeyKind::Other), name, cut, |word| PathBuf::from(word))
+    });
     named.chain(of_sections).take(MAX_WORDS.saturating_add(1)).collect()
 }
 
 /// Of a configuration that is not understood here. It is read byte by byte: it need not be text.
-fn all_words(config: &[u8]) -> Vec<ConfigWord> {
+fn all_words(config: &[u8], cut: &Cell<bool>) -> Vec<ConfigWord> {
     let text: String = config.iter().copied().map(char::from).collect();
     let text = text.replace("\\\r\n", "").replace("\\\n", "");
     let bytes = |word: &str| word.chars().filter_map(|c| u8::try_from(u32::from(c)).ok()).collect::<Vec<u8>>();
@@ -101,7 +109,7 @@ fn all_words(config: &[u8]) -> Vec<ConfigWord> {
         let (key, value) = line.split_once('=').unwrap_or((line, line));
         let key = key.trim_ascii().to_ascii_lowercase();
         let of = KeyKind::of(&section, &key, false);
-        found.extend(words_of((&section, &key, of), value, |word| OsString::from_vec(bytes(word)).into()));
+        found.extend(words_of((&section, &key, of), value, cut, |word| OsString::from_vec(bytes(word)).into()));
         if found.len() > MAX_WORDS {
             break;
         }
@@ -110,17 +118,18 @@ fn all_words(config: &[u8]) -> Vec<ConfigWord> {
 }
 
 /// An alias has words of all kinds, and does not run by itself.
-fn words_of((section, key, of): (&str, &str, KeyKind), value: &str, path: impl Fn(&str) -> PathBuf) -> Vec<ConfigWord> {
+fn words_of(
+    (section, key, of): (&str, &str, KeyKind),
+    value: &str,
+    cut: &Cell<bool>,
+    path: impl Fn(&str) -> PathBuf,
+) -> Vec<ConfigWord> {
     let whole = unquoted(value);
-    let mut all: BTreeSet<String> = [whole.clone()].into();
-    // Quotes belong to the configuration or to a shell: with and without what they hold together.
-    for text in BTreeSet::from([value, &whole]) {
-        let spaced = text.replace(['"', '\''], " ");
-        all.extend(spaced.split_ascii_whitespace().map(|word| word.trim_start_matches('!').to_owned()));
-        all.extend(of_command(&text.replace(['"', '\'', '\\'], "")));
-    }
-    of_shell(&whole, MAX_QUOTED, &mut all);
-    let words = all.into_iter().filter(|word| word.bytes().any(|b| b.is_ascii_alphanumeric()) && !is_a_value(word));
+    let unsaid = Cell::new(false);
+    let cut = if section == "alias" { &unsaid } else { cut };
+    let words = every_word(value, &whole, cut)
+        .into_iter()
+        .filter(|word| word.bytes().any(|b| b.is_ascii_alphanumeric()) && !is_a_value(word));
     let exact = |word: &str| match of {
         KeyKind::Hooks | KeyKind::Further | KeyKind::FurtherOnBranch => true,
         KeyKind::Tree => false,
@@ -176,6 +185,20 @@ fn words_of((section, key, of): (&str, &str, KeyKind), value: &str, path: impl F
     found
 }
 
+/// With and without what quotes hold together, for they belong to the configuration or to a shell.
+fn every_word(value: &str, whole: &str, cut: &Cell<bool>) -> BTreeSet<String> {
+    let mut all: BTreeSet<String> = [whole.to_owned()].into();
+    for text in BTreeSet::from([value, whole]) {
+        let spaced = text.replace(['"', '\''], " ");
+        all.extend(spaced.split_ascii_whitespace().map(|word| word.trim_start_matches('!').to_owned()));
+        let CommandWords { words, is_cut } = of_command(&text.replace(['"', '\'', '\\'], ""));
+        all.extend(words);
+        cut.set(cut.get() || is_cut);
+    }
+    of_shell(whole, MAX_QUOTED, &mut all);
+    all
+}
+
 /// What Python looks for where it is started, before it looks where programs are installed: `-m a.b` is `a/b.py`, or `a`.
 pub(super) fn modules(command: &str) -> impl Iterator<Item = String> {
     let words: Vec<&str> = command.split(|c: char| c.is_ascii_whitespace() || "'\"\\;|&()".contains(c)).collect();
@@ -216,9 +239,16 @@ fn of_shell(command: &str, deep: usize, found: &mut BTreeSet<String>) {
     }
 }
 
+/// The words of a command.
+pub(super) struct CommandWords {
+    pub(super) words: Vec<String>,
+    /// It enters more folders, or has more behind them, than is looked at.
+    pub(super) is_cut: bool,
+}
+
 /// The words of a command: a variable or a substitution may be the top or the home folder, and what comes after `cd` may be meant
 /// from there.
-pub(super) fn of_command(command: &str) -> Vec<String> {
+pub(super) fn of_command(command: &str) -> CommandWords {
     let of_shell = |c: char| c.is_ascii_whitespace() || "=;|&()<>{},:`#!$".contains(c);
     let (mut words, mut before) = (Vec::new(), None);
     for part in command.split_inclusive(of_shell) {
@@ -234,30 +264,37 @@ pub(super) fn of_command(command: &str) -> Vec<String> {
         .filter(|(_, word)| ENTERS.contains(&word.as_str()))
         .map(|(at, _)| at.saturating_add(1));
     let enters: Vec<usize> = enters.collect();
-    // The nearest first, so that each `cd` has its folder.
+    // The folder of each `cd` first, then what else behind it may be one, the nearest first.
+    let own =
+        enters.iter().filter_map(|at| words.get(*at..)?.iter().take(MAX_BEHIND).find(|word| !word.starts_with('-')));
+    let own: BTreeSet<&String> = own.collect();
     let behind = (0..MAX_BEHIND).flat_map(|more| enters.iter().map(move |at| at.saturating_add(more)));
     let mut entered: Vec<&String> = Vec::new();
-    for folder in behind.filter_map(|at| words.get(at)) {
+    for folder in own.iter().copied().chain(behind.filter_map(|at| words.get(at))) {
         if entered.len() < MAX_ENTERED && !entered.contains(&folder) {
             entered.push(folder);
         }
     }
     let each: BTreeSet<&String> = words.iter().collect();
     if each.len() > MAX_WORDS {
-        return words;
+        return CommandWords { words, is_cut: true };
     }
+    let mut is_cut = own.len() > MAX_ENTERED;
     let (mut from_there, mut left) = (Vec::new(), MAX_JOINED);
     for (folder, word) in entered.iter().flat_map(|folder| each.iter().map(move |word| (folder, word))) {
         let length = folder.len().saturating_add(word.len());
         // What is longer is no path.
         if length < MAX_PATH {
-            let Some(rest) = left.checked_sub(length) else { break };
+            let Some(rest) = left.checked_sub(length) else {
+                is_cut = true;
+                break;
+            };
             left = rest;
             from_there.push(format!("{folder}/{word}"));
         }
     }
     words.extend(from_there);
-    words
+    CommandWords { words, is_cut }
 }
 
 /// A value as git reads it.

@@ -83,6 +83,27 @@ fn a_branch_whose_commit_names_other_servers_stays_with_the_run() {
     leave(&host);
     let tree = shell(&host, "cat t").1;
     assert!(!shell(&host, &format!("git cat-file -e {tree}")).0, "{}", host.diff().text());
+    // A library with one of its own, which git reads of no commit but of one that has it at the top; and what the host says is not known.
+    let vendored = "mkdir -p third/x && echo l > third/x/l && printf '[submodule \"q\"]\n\tpath=q\n' > third/x/.gitmodules && git add . && \
+                    git commit -qm second";
+    for (more, script, expected) in [
+        ("", "", &[][..]),
+        ("", "git branch x $(git commit-tree -m x HEAD:third/x); ", &["which server is asked"][..]),
+        ("", "echo >> third/x/.gitmodules; git commit -qam x; ", &["which server is asked"][..]),
+        ("&& git update-index --split-index", "", &["--no-split-index"][..]),
+    ] {
+        let mut host = Host::new(&[("a", "1")]);
+        assert!(shell(&host, &format!("git init -q -b main . && {vendored} {more}")).0);
+        host.begin();
+        host.overlay(&format!("{AS}echo fix >> third/x/l; git commit -qam third; {script}"));
+        host.read();
+        let Applied::Conflicts(held) = host.apply() else {
+            assert!(expected.is_empty(), "{script}");
+            continue;
+        };
+        let is_said = |why: &&&str| held.iter().any(|one| one.why.contains(**why));
+        assert!(!expected.is_empty() && expected.iter().all(|why| is_said(&why)), "{more} {script}: {held:?}");
+    }
     // What the host has so is no other.
     let mut host = Host::new(&[(".lfsconfig", "[lfs]\n\turl = https://a.example/x\n")]);
     assert!(shell(&host, "git init -q -b main . && git add .lfsconfig && git commit -qm first").0);

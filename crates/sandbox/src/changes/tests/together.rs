@@ -219,6 +219,28 @@ fn where_the_host_went_to_another_branch_nothing_of_its_working_tree_is_taken() 
     }
 }
 
+/// The objects and the branch of a run that ended, then the rest.
+#[test]
+fn what_was_taken_by_its_name_first_is_nobody_elses_work() {
+    let mut host = Host::new(&[("a", "a\n")]);
+    shell(&host, BEGUN);
+    host.begin();
+    let root = Dir::open(&host.at("work")).unwrap();
+    let heads = Indices::of(&root, [Path::new(".git")]).heads();
+    host.overlay(&format!("{AS}{COMMIT}"));
+    let store = Store::begin(&host.state, &host.run, &host.at("work"), &root, host.started, Bounds::default());
+    let mut store = store.unwrap().knowing(Known { heads, ..Known::default() });
+    read_upper(&mut store, &Dir::open(&host.at("upper")).unwrap(), &root, Path::new("")).unwrap();
+    store.finish(&host.state).unwrap();
+    let paths = [".git/objects", ".git/refs"].map(PathBuf::from).to_vec();
+    let branch = Guarded::Take(vec![".git/refs/heads/main".into()]);
+    let taken = host.apply_with(&Request { paths: Some(paths), guarded: branch, ..all() }).unwrap();
+    assert!(matches!(taken, Applied::Done { .. }), "{taken:?}");
+    let rest = host.apply();
+    assert!(matches!(rest, Applied::Done { .. }), "{rest:?}");
+    assert_eq!(shell(&host, "git status --porcelain; git log --format=%s -1"), "n");
+}
+
 /// An answer to whoever guesses what is hidden, and from then on it is committed.
 #[test]
 fn no_entry_of_an_index_is_for_what_is_hidden() {
@@ -327,7 +349,10 @@ fn what_a_repository_borrows_is_read_as_well() {
         "{BEGUN} && mv .git/objects ../borrowed && mkdir -p .git/objects/info .git/objects/pack && \
                             echo ../../../borrowed > .git/objects/info/alternates && git status"
     );
-    assert_eq!(held_after(&borrowed, COMMIT), [""; 0]);
-    assert_eq!(held_after(&borrowed, "git checkout -q dev"), [""; 0]);
+    let quoted = borrowed.replace("echo ../../../borrowed", "echo '\"../../../borrowed\"'");
+    for borrowed in [&borrowed, &quoted] {
+        assert_eq!(held_after(borrowed, COMMIT), [""; 0], "{borrowed}");
+        assert_eq!(held_after(borrowed, "git checkout -q dev"), [""; 0], "{borrowed}");
+    }
     assert!(!held_after(&borrowed, "git update-ref refs/heads/main dev").is_empty());
 }

@@ -34,6 +34,15 @@ fn a_branch_that_is_checked_out_elsewhere_stays_where_it_is() {
     }
 }
 
+/// Who cannot be read may be on any branch.
+#[test]
+fn no_branch_moves_while_nobody_can_read_where_a_worktree_is() {
+    let unread = format!("{OUTER} && truncate -s 9000 .git/worktrees/outer/HEAD");
+    let moved = "git rev-parse HEAD > c; git commit-tree -m x -p HEAD HEAD^{tree} > .git/refs/heads/free";
+    assert_eq!(held_after(OUTER, moved), [""; 0]);
+    assert_eq!(held_after(&unread, moved), ["refs/heads/free"]);
+}
+
 /// A run in a worktree whose repository lies out of the workspace: its own files are the host's, and git's folder has the layer.
 fn in_outer(script: &str) -> Vec<String> {
     let mut host = Host::new(&[("a", "a\n")]);
@@ -185,6 +194,28 @@ fn a_submodule_that_others_moved_comes_with_what_was_fetched_of_it() {
     );
     shell(&host, "git -C lib fetch -q origin main && git -C lib branch seen FETCH_HEAD");
     assert_eq!(held_of(&host), [""; 0]);
+}
+
+/// As a run could make the host read the history of a submodule for each entry of a tree.
+#[test]
+fn a_tree_with_a_thousand_commits_of_a_submodule_is_judged_in_time() {
+    let many = format!(
+        "{SUBMODULE} && seq 1000 | (echo 'reset refs/heads/many'; while read n; do \
+         printf 'commit refs/heads/many\ncommitter a <a@b> %s +0000\ndata 1\nx\n\n' $n; done) | git -C lib fast-import --quiet"
+    );
+    let mut host = Host::new(&[("a", "a\n")]);
+    shell(&host, &many);
+    assert_eq!(shell(&host, "git -C lib rev-list many | wc -l"), "1000");
+    host.begin();
+    host.overlay(&format!(
+        "{AS}t=$(git -C lib rev-list many | awk '{{printf \"160000 commit %s\\ts%s\\n\", $1, NR}}' | git mktree); \
+         git update-ref refs/heads/x $(git commit-tree -m x $t)"
+    ));
+    host.read();
+    let begun = std::time::Instant::now();
+    assert_eq!(held_of(&host), [""; 0]);
+    // Each by itself takes a minute.
+    assert!(begun.elapsed() < std::time::Duration::from_secs(15), "{:?}", begun.elapsed());
 }
 
 /// Where an undo in a linked worktree or a submodule finds what was there before.

@@ -1,5 +1,6 @@
 //! What git's configuration names in a workspace, however it is written and wherever it lies.
 
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 
@@ -37,6 +38,19 @@ fn hooks_are_found_however_the_configuration_is_written() {
     assert!(has(binds(&with("[core]\n\thooksPath = my hooks\n", "my hooks")), "my hooks"));
 }
 
+/// What is behind one more `cd` than is looked at could be anything.
+#[test]
+fn a_command_that_enters_more_folders_than_are_looked_at_holds_all() {
+    let named = |count: usize| {
+        let enter: Vec<String> = (0..count).map(|n| format!("cd -P d{n:02} && ./run")).collect();
+        let work = with(&format!("[filter \"f\"]\n\tclean = {}\n", enter.join(" && ")), "hooks");
+        named_by_git(&work.root, &Dir::open(&work.root).unwrap(), [Path::new("")])
+    };
+    let found = named(16);
+    assert!(["d00/run", "d15/run"].iter().all(|path| found.contains(Path::new(path))), "{found:?}");
+    assert_eq!(named(17), BTreeSet::from([PathBuf::new()]));
+}
+
 #[test]
 fn a_command_names_what_a_shell_would_find() {
     // As `git config` writes them: with the quotes of the shell behind a backslash.
@@ -72,13 +86,16 @@ fn a_command_names_what_a_shell_would_find() {
 #[test]
 fn a_command_that_enters_hundreds_of_folders_names_no_more_than_its_words_and_some() {
     let enters = |many: usize| (0..many).map(|at| format!("cd f{at}; ")).collect::<String>();
-    let work = with(&format!("[filter \"f\"]\n\tclean = cd tools && cd more && ./run; {}\n", enters(500)), "hooks");
+    let work = with(&format!("[filter \"f\"]\n\tclean = cd tools && cd more && ./run; {}\n", enters(14)), "hooks");
     let below = Dir::open(&work.root).unwrap();
     let named = || crate::protect::named::named(&crate::protect::led::Ways::of(&work.root, &below), [Path::new("")]);
     let found = named();
-    assert!((1_000..100_000).contains(&found.paths.len()) && !found.cut, "{}", found.paths.len());
+    assert!((100..10_000).contains(&found.paths.len()) && !found.cut, "{}", found.paths.len());
     let has = |path: &str| found.paths.iter().any(|one| one.within(&work.root) == Some(Path::new(path)));
-    assert!(has("tools/run") && has("more/run") && has("f499"));
+    assert!(has("tools/run") && has("more/run") && has("f13"));
+    work.put(".git/config", &format!("[alias]\n\tx = !{}\n", enters(500)));
+    let found = named();
+    assert!((1_000..100_000).contains(&found.paths.len()) && !found.cut, "{}", found.paths.len());
     work.put(".git/config", &format!("[filter \"f\"]\n\tclean = {}\n", enters(50_000)));
     assert!(named().cut);
 }

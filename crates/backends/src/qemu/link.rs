@@ -369,7 +369,8 @@ mod tests {
             let request =
                 Request::Read { path: "/etc/ssl/certs/ca-certificates.crt".to_owned(), offset: 0, length: None };
             let answer = link.ask::<()>(&request, Duration::from_secs(20));
-            assert_eq!(answer.map(|((), data)| data.len()).ok(), whole.then_some(size), "{size}");
+            let told = format!("{size}: {:?}", answer.as_ref().err());
+            assert_eq!(answer.map(|((), data)| data.len()).ok(), whole.then_some(size), "{told}");
             drop(link);
             drop(sends.join());
         }

@@ -128,7 +128,9 @@ fn locked(scene: &Fixture) -> CaseResult {
     go(scene)?;
     let ended = live.end()?;
     check(ended.code == Some(0) && ended.violations().is_empty(), || ended.said())?;
-    check(text(&tree.join(".git/config"))?.contains("branch = inside"), || "a plain key was not taken over".to_owned())?;
+    check(text(&tree.join(".git/config"))?.contains("branch = inside"), || {
+        "a plain key was not taken over".to_owned()
+    })?;
     scene.control_shell(&format!("{GIT} cd {} && {evil}", tree.display()))?;
     check(text(&tree.join(".git/config"))?.contains("planted"), || "the control changed nothing".to_owned())
 }

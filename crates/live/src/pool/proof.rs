@@ -208,12 +208,12 @@ mod tests {
         let store = folder.path().join("store.pem");
         let variables = [("SSL_CERT_FILE".into(), store.clone().into())].into();
         let environment = Environment::new(Some(folder.path().to_owned()), variables, 1000);
-        let now = |net: &str| {
-            let layers = vec![crate::create::Layer::Set(net.to_owned())];
+        let now = |net: &[&str]| {
+            let layers = net.iter().map(|set| crate::create::Layer::Set((*set).to_owned())).collect();
             Proof::now(&Request { layers, ..Request::default() }, &environment).unwrap().files
         };
-        let hosts = "net={ mode = \"allow\", allow = [\"a.test\"] }";
-        let (missing, closed) = (now(hosts), now("net.mode=\"none\""));
+        let (hosts, none) = (&["net.mode=\"allow\"", "net.allow=[\"a.test\"]"], &["net.mode=\"none\""]);
+        let (missing, closed) = (now(hosts), now(none));
         std::fs::write(&store, "1").unwrap();
         let before = now(hosts);
         assert_ne!(before, missing);
@@ -221,7 +221,7 @@ mod tests {
         while now(hosts) == before {
             std::fs::write(&store, "2").unwrap();
         }
-        assert_eq!(now("net.mode=\"none\""), closed, "no network, no store");
+        assert_eq!(now(none), closed, "no network, no store");
     }
 
     #[test]

@@ -396,7 +396,7 @@ mod tests {
         const MANY: u64 = 18_000;
         crate::rlimit::raise_open_files(MANY + 1000);
         if crate::rlimit::open_files() < MANY + 1000 {
-            println!("skipped: this caller may not have {MANY} files open");
+            println!("skip: open files: this caller may not have {MANY} files open");
             return;
         }
         let own = Process::own().unwrap();

@@ -1,6 +1,7 @@
 //! Resource limits of this process, to know what a child could be given at most.
 
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
@@ -64,9 +65,54 @@ pub fn reserve_descriptors(count: u32) {
     drop(root.map(|root| rustix::io::fcntl_dupfd_cloexec(root, last)));
 }
 
+/// How many files this process could have open before it raised that for itself alone; 0: it has not.
+static BEFORE: AtomicU64 = AtomicU64::new(0);
+
+/// As [`raise_open_files`], for this process alone: what it starts from then on has as many as this one had before.
+pub fn raise_own_open_files(least: u64) {
+    let before = open_files();
+    if before >= least {
+        return;
+    }
+    // Once: what was given to us first is what is handed on. In place before the limit is another one.
+    let _known = BEFORE.compare_exchange(0, before, Ordering::Relaxed, Ordering::Relaxed);
+    raise_open_files(least);
+}
+
+/// Soft and hard limit of open files for a new process, where they are to be others than this one's.
+pub(crate) fn open_files_of_children() -> Option<[u64; 2]> {
+    let before = BEFORE.load(Ordering::Relaxed);
+    let hard = rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    (before > 0).then(|| [before.min(hard), hard])
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, PoisonError};
+
     use super::*;
+
+    /// One test after the other: they are about this process.
+    static TURN: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn what_is_raised_for_this_process_alone_is_none_of_what_it_starts() {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = || {
+            let limit = std::time::Duration::from_secs(60);
+            let said =
+                crate::command::Command::new("/bin/sh").args(["-c", "ulimit -Sn; ulimit -Hn"]).output(b"", 99, limit);
+            String::from_utf8(said.unwrap().stdout).unwrap()
+        };
+        let (before, (soft, hard)) = (shown(), get(7).unwrap());
+        let wanted = hard.unwrap_or(u64::MAX).min(soft.unwrap() + 1);
+        raise_own_open_files(wanted);
+        assert_eq!((open_files(), get(7).unwrap().1), (wanted, hard));
+        assert_eq!(shown(), before);
+        // Again: it is still what was there first.
+        raise_own_open_files(hard.unwrap_or(u64::MAX).min(wanted + 1));
+        assert_eq!(shown(), before);
+    }
 
     #[test]
     fn the_table_has_the_room_that_was_made() {
@@ -81,6 +127,7 @@ mod tests {
 
     #[test]
     fn numbers_are_the_kernels() {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let text = std::fs::read_to_string("/proc/self/limits").unwrap();
         let shown = |name: &str| {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap();

@@ -47,6 +47,8 @@ pub(super) struct Job<'a> {
     pub(super) reset_signals: bool,
     pub(super) directory: Option<&'a CStr>,
     pub(super) session: Option<Session>,
+    /// Soft and hard limit of open files, where they are others than the maker's.
+    pub(super) open_files: Option<[u64; 2]>,
     /// (source, target); every source is above every target.
     pub(super) fds: &'a [(i32, i32)],
     pub(super) program: Program,
@@ -235,6 +237,9 @@ fn place_descriptors(job: &Job<'_>) {
             call(libc::SYS_close, [number(unnamed), 0, 0, 0, 0]);
         }
     }
+    if let Some(limit) = &job.open_files {
+        job.must(call(libc::SYS_prlimit64, [0, RLIMIT_NOFILE, limit.as_ptr().addr(), 0, 0]));
+    }
 }
 
 fn execute(job: &Job<'_>) -> ! {
@@ -251,6 +256,8 @@ fn execute(job: &Job<'_>) -> ! {
 
 /// asm-generic/ioctls.h.
 const TIOCSCTTY: usize = 0x540e;
+/// asm-generic/resource.h; x86 and ARM use it.
+const RLIMIT_NOFILE: usize = 7;
 const AT_FDCWD: usize = 0usize.wrapping_sub(100);
 const MOVE_MOUNT_F_EMPTY_PATH: usize = 4;
 const MS_NOSUID: usize = 2;

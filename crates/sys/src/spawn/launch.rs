@@ -133,6 +133,7 @@ impl Launch<'_> {
             reset_signals: self.reset_signals,
             directory: self.directory,
             session: self.session,
+            open_files: crate::rlimit::open_files_of_children(),
             fds,
             program,
             argv,

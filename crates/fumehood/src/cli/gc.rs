@@ -33,7 +33,7 @@ const ELSEWHERE: &str = "elsewhere: nothing runs in these groups, and they are o
 fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
     let state = State::open(&call.environment.state).map_err(|error| Failure::own(error.fault()))?;
     let sweep = sweep(&state, Timestamp::now(), Scope::All).map_err(|error| Failure::own(error.fault()))?;
-    live_records(&state)?;
+    let begun = live_records(&state)?;
     let images = images::Store::open(&state)
         .and_then(|store| store.sweep_unfinished())
         .map_err(|error| Failure::own(error.fault()))?;
@@ -58,11 +58,11 @@ fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
     let halves = all_interrupted(&state).map_err(|error| failed(&error))?;
     if call.json {
         call.console.json(&json!({
-            "schema": 1, "removed": sweep.removed, "kept": sweep.kept, "live": sweep.live, "elsewhere": elsewhere, "images": images,
-            "interrupted": halves,
+            "schema": 1, "removed": sweep.removed, "kept": sweep.kept, "live": sweep.live, "begun": begun, "elsewhere": elsewhere,
+            "images": images, "interrupted": halves,
         }))?;
     } else {
-        call.console.data(text(&sweep, images, &elsewhere, call).as_bytes())?;
+        call.console.data(text(&sweep, (images, begun), &elsewhere, call).as_bytes())?;
         for half in halves {
             call.console.eprint(&format!("note: {}\n", half.told()));
         }
@@ -70,8 +70,9 @@ fn gc(call: &mut Call<'_>) -> Result<u8, Failure> {
     Ok(u8::from(!sweep.kept.is_empty()))
 }
 
-/// Records of live sandboxes: who was killed is told to the log, and what ended long ago or never came to be is removed.
-fn live_records(state: &State) -> Result<(), Failure> {
+/// Records of live sandboxes: who was killed is told to the log, and what ended long ago or never came to be is removed. How many are
+/// nobody's yet.
+fn live_records(state: &State) -> Result<u64, Failure> {
     let own = |error: live::LiveError| Failure::own(error.fault());
     let home = live::Home::new(state).map_err(own)?;
     for lost in home.lost().map_err(own)? {
@@ -82,10 +83,10 @@ fn live_records(state: &State) -> Result<(), Failure> {
             .map_err(|error| Failure::own(error.fault()))?;
         home.told(&lost).map_err(own)?;
     }
-    home.sweep(Timestamp::now()).map(drop).map_err(own)
+    home.sweep(Timestamp::now()).map(|swept| swept.begun).map_err(own)
 }
 
-fn text(sweep: &Sweep, images: u64, elsewhere: &[Stray], call: &Call<'_>) -> String {
+fn text(sweep: &Sweep, (images, begun): (u64, u64), elsewhere: &[Stray], call: &Call<'_>) -> String {
     let Sweep { removed, kept, live } = sweep;
     let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     let mut table = Table::new(&["", "run", "path"]);
@@ -111,10 +112,12 @@ fn text(sweep: &Sweep, images: u64, elsewhere: &[Stray], call: &Call<'_>) -> Str
     let mut out =
         if table.is_empty() { String::new() } else { table.render(call.console.out, 0, call.console.columns) };
     out.push_str(&format!(
-        "{} removed, {} stay, {} live\n",
+        "{} removed, {} stay, {} live{}\n",
         count(number(removed.len()), "thing", "things"),
         kept.len(),
         count(*live, "run", "runs"),
+        // What waits in a pool is in no list of sandboxes.
+        if begun > 0 { format!(", {begun} of them ready in a pool, or being begun") } else { String::new() },
     ));
     if images > 0 {
         out.push_str(&format!("{} of the store of images removed\n", count(images, "leftover", "leftovers")));

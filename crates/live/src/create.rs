@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sandbox::{Environment, Hidden, PolicyLayer};
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,8 @@ use crate::words::Info;
 
 /// The hidden command by which the program becomes a supervisor.
 pub const COMMAND: &str = "supervise";
+/// [`Refusal::code`] of our own failures.
+const FAILED: u8 = 125;
 /// No request and no answer is longer.
 pub(crate) const MAX_LINE: u64 = 16 << 20;
 
@@ -111,6 +113,13 @@ pub struct Refusal {
     pub text: String,
 }
 
+impl Refusal {
+    /// Whether something of ours failed: another try may do.
+    pub(crate) const fn is_ours(&self) -> bool {
+        self.code == FAILED
+    }
+}
+
 /// What a supervisor says when it has started, or why it did not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -119,6 +128,8 @@ pub(crate) enum CreateReply {
     Created(Box<Info>),
     /// It is ready, and waits to be taken.
     Parked(Parked),
+    /// It was taken, and begins as its template says, which takes as long as that takes.
+    Begins,
     /// It does not run.
     Refused(Refusal),
 }
@@ -163,8 +174,8 @@ pub fn create(
 ) -> Result<Result<Created, Refusal>, LiveError> {
     let mut started = SupervisorProcess::new(program, environment)?;
     // One that ended before it read says so by its answer, or by none.
-    drop(started.say(&Order::Create(request.clone())));
-    started.created()
+    drop(started.say(&Order::Create(request.clone()), None));
+    started.created(None)
 }
 
 /// What a supervisor is told on its stdin, each in a line of its own.
@@ -222,43 +233,83 @@ impl SupervisorProcess {
             .directory(directory)
             .start(their_orders.as_fd(), their_answers.as_fd(), null.as_fd())
             .map_err(|error| failed(&error))?;
+        // One that is stopped reads nothing: who tells it something waits no longer than he says.
+        sys::channel::set_nonblocking(&our_orders).map_err(|error| failed(&error))?;
         Ok(Self { orders: File::from(our_orders), answers: BufReader::new(File::from(our_answers)), child })
     }
 
-    /// Tells it something.
-    pub(crate) fn say(&mut self, order: &Order) -> std::io::Result<()> {
+    /// Tells it something, in this time.
+    pub(crate) fn say(&mut self, order: &Order, within: Option<Duration>) -> std::io::Result<()> {
+        let until = within.and_then(|within| Instant::now().checked_add(within));
         let mut line = serde_json::to_vec(order)?;
         line.push(b'\n');
-        self.orders.write_all(&line)
+        let mut rest = line.as_slice();
+        while !rest.is_empty() {
+            match self.orders.write(rest) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => ready(self.orders.as_fd(), true, until)?,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
-    /// Its next answer. One that says nothing is ended.
-    pub(crate) fn answer(&mut self) -> Result<CreateReply, LiveError> {
-        let mut line = Vec::new();
-        let read = (&mut self.answers).take(MAX_LINE).read_until(b'\n', &mut line);
-        match read.map(|_| serde_json::from_slice(&line)) {
+    /// Its next answer. One that says nothing, or nothing in the time that it has, is ended.
+    pub(crate) fn answer(&mut self, within: Option<Duration>) -> Result<CreateReply, LiveError> {
+        let said = self.line(within);
+        let in_time = !said.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut);
+        match said.map(|line| serde_json::from_slice(&line)) {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) | Err(_) => {
                 let killed = sys::pidfd::send_signal(&self.child.pidfd, 9);
                 let ended = sys::pidfd::wait(&self.child.pidfd);
-                let why = format!("it ended without an answer: {ended:?} (killed: {})", killed.is_ok());
+                let said = if in_time { "it ended without an answer" } else { "it did not answer in time" };
+                let why = format!("{said}: {ended:?} (killed: {})", killed.is_ok());
                 Err(LiveError::Start { why })
             }
         }
     }
 
-    /// A sandbox of it, or why there is none.
-    pub(crate) fn created(mut self) -> Result<Result<Created, Refusal>, LiveError> {
-        match self.answer()? {
-            CreateReply::Created(info) => Ok(Ok(Created { info: *info, process: self.child.pidfd })),
-            CreateReply::Refused(refusal) => {
-                drop(sys::pidfd::wait(&self.child.pidfd));
-                Ok(Err(refusal))
+    fn line(&mut self, within: Option<Duration>) -> std::io::Result<Vec<u8>> {
+        let until = within.and_then(|within| Instant::now().checked_add(within));
+        let mut line = Vec::new();
+        while u64::try_from(line.len()).is_ok_and(|length| length < MAX_LINE) {
+            if self.answers.buffer().is_empty() {
+                ready(self.answers.get_ref().as_fd(), false, until)?;
             }
-            CreateReply::Parked(_) => {
-                let child = self.leave();
-                drop(sys::pidfd::wait(&child.pidfd));
-                Err(LiveError::Start { why: "it waits to be taken, which nobody asked for".to_owned() })
+            let some = match self.answers.fill_buf() {
+                Ok(some) => some,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let end = some.iter().position(|byte| *byte == b'\n').map(|at| at.saturating_add(1));
+            let taken = end.unwrap_or(some.len());
+            line.extend_from_slice(some.get(..taken).unwrap_or_default());
+            self.answers.consume(taken);
+            if end.is_some() || taken == 0 {
+                break;
+            }
+        }
+        Ok(line)
+    }
+
+    /// A sandbox of it, or why there is none; `within`: how long it may take to say that it was heard.
+    pub(crate) fn created(mut self, mut within: Option<Duration>) -> Result<Result<Created, Refusal>, LiveError> {
+        loop {
+            match self.answer(within)? {
+                CreateReply::Created(info) => return Ok(Ok(Created { info: *info, process: self.child.pidfd })),
+                CreateReply::Refused(refusal) => {
+                    drop(sys::pidfd::wait(&self.child.pidfd));
+                    return Ok(Err(refusal));
+                }
+                CreateReply::Begins => within = None,
+                CreateReply::Parked(_) => {
+                    let child = self.leave();
+                    drop(sys::pidfd::wait(&child.pidfd));
+                    return Err(LiveError::Start { why: "it waits to be taken, which nobody asked for".to_owned() });
+                }
             }
         }
     }
@@ -266,6 +317,21 @@ impl SupervisorProcess {
     /// Nobody wants anything of it any more: it ends by that.
     pub(crate) fn leave(self) -> Child {
         self.child
+    }
+}
+
+/// Waits until something can be written or read, to this moment at most.
+fn ready(fd: BorrowedFd<'_>, write: bool, until: Option<Instant>) -> std::io::Result<()> {
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let found = sys::channel::wait(&[sys::channel::Interest { fd, write }], left).map_err(std::io::Error::other)?;
+        if found.contains(&true) {
+            return Ok(());
+        }
+        // Else it was a signal.
+        if left == Some(Duration::ZERO) {
+            return Err(ErrorKind::TimedOut.into());
+        }
     }
 }
 

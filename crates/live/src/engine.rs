@@ -47,6 +47,10 @@ impl Run for Engine {
         self.handle.count(done)
     }
 
+    fn has_lost_network(&self) -> bool {
+        self.handle.has_lost_network()
+    }
+
     fn kill(&self) {
         self.handle.kill();
     }

@@ -119,7 +119,7 @@ async fn spare(
         Ok(())
     });
     let begun = match taken.await {
-        Ok(supervisor) => begun(supervisor, request, environment).await,
+        Ok(supervisor) => begun(supervisor, request, environment, true).await,
         Err(error) => Err(own(error)),
     };
     match begun {
@@ -128,8 +128,14 @@ async fn spare(
     }
 }
 
-/// Lets a sandbox begin as its template says, where that says anything. One that waits for somebody has not begun.
-async fn begun(supervisor: Supervisor, request: &Request, environment: &Environment) -> Result<Supervisor, Error> {
+/// Lets a sandbox begin as its template says, where that says anything. One that waits for somebody has not begun; who takes it is
+/// told that it was heard.
+async fn begun(
+    supervisor: Supervisor,
+    request: &Request,
+    environment: &Environment,
+    was_taken: bool,
+) -> Result<Supervisor, Error> {
     let begin = match &request.begin {
         Some(begin) => Some(begin.clone()),
         None => {
@@ -139,6 +145,9 @@ async fn begun(supervisor: Supervisor, request: &Request, environment: &Environm
         }
     };
     let Some(begin) = begin else { return Ok(supervisor) };
+    if was_taken && !answer(&CreateReply::Begins) {
+        return Err(own(LiveError::Start { why: "nobody hears it any more".to_owned() }));
+    }
     let template = request.template.clone();
     supervisor.begun(begin).await.map_err(|why| own(LiveError::Begin { template, why }))
 }
@@ -243,7 +252,7 @@ impl Ready {
             supervisor = restored.map_err(|why| own(LiveError::Restore { id, why }))?;
         }
         if !goes_on {
-            supervisor = begun(supervisor, request, environment).await?;
+            supervisor = begun(supervisor, request, environment, false).await?;
         }
         if let Some(imports) = request.imports.clone() {
             supervisor.warm(imports);

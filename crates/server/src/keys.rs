@@ -28,6 +28,8 @@ const SECRET: &str = "secret";
 const MAX_BYTES: u64 = 1 << 20;
 /// Most keys.
 const MAX_KEYS: usize = 1000;
+/// Who asks by the socket of Docker's clients, where a key's mark would stand.
+pub(crate) const DOCKER_CALLER: &str = "docker-socket";
 
 /// Why keys cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -261,6 +263,13 @@ impl Keys {
         Ok(self.known()?.iter().find(|key| key.created(labels)).cloned())
     }
 
+    /// Whether what carries this mark is still somebody's: a key's, or that of whoever may use the socket of Docker's clients. Nobody's
+    /// where the keys cannot be read.
+    #[must_use]
+    pub fn has_owner(&self, mark: &str) -> bool {
+        mark == DOCKER_CALLER || self.known().is_ok_and(|keys| keys.iter().any(|key| key.mark() == mark))
+    }
+
     /// Those of these templates that cannot be had now. One may be built later, and a key that names it is good then.
     #[must_use]
     pub fn missing_templates(&self, names: &[String]) -> Vec<String> {
@@ -459,8 +468,10 @@ mod tests {
         let file = std::fs::read_to_string(folder.path().join("server/keys.json")).unwrap();
         assert!(!file.contains(token.strip_prefix("e2b_").unwrap()));
         assert_eq!(std::fs::metadata(folder.path().join("server/keys.json")).unwrap().mode() & 0o777, 0o600);
+        assert!(other.has_owner(&found.mark()) && other.has_owner(DOCKER_CALLER) && !other.has_owner("ci"));
         keys.remove("ci").unwrap();
         assert_eq!(other.who(&token).unwrap(), None);
+        assert!(!other.has_owner(&found.mark()), "nothing is kept for it any more");
         assert!(matches!(keys.remove("ci"), Err(KeysError::Unknown(_))));
     }
 

@@ -142,7 +142,7 @@ impl Page {
             "1 while something hinders the pool from being filled.",
             u8::from(trouble.is_some()),
         );
-        self.family("pool_creates_total", "counter", "Sandboxes that were asked for, by whether one was ready.");
+        self.family("pool_creates_total", "counter", "Sandboxes that were created, by whether one was ready.");
         self.sample("pool_creates_total", &[("start", "ready")], taken);
         self.sample("pool_creates_total", &[("start", "cold")], cold);
     }

@@ -20,6 +20,7 @@ use server::app::AppState;
 use server::backend::{Images, SandboxRequest};
 use server::folder::{Create, Folder};
 use server::http::{Listen, Server, Settings, TlsFiles, bind, serve};
+use server::keys::Keys;
 use server::traces::{Traces, Unfit};
 
 use super::approvals::Served;
@@ -80,6 +81,8 @@ pub(super) const SPEC: Spec = Spec {
 const OURSELVES: &str = "/proc/self/exe";
 /// Most sandboxes that are kept ready.
 const MAX_READY: usize = 1000;
+/// So many files the server itself has open at most, where the host lets it: each connection is one, and a limit of 1,024 is usual.
+const OPEN_FILES: u64 = 65_536;
 /// Stack of a thread that only waits, bytes.
 const REAPER_STACK: usize = 64 << 10;
 
@@ -92,6 +95,7 @@ fn places(listen: &Listen) -> String {
 }
 
 fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
+    sys::rlimit::raise_own_open_files(OPEN_FILES);
     let listen = listen(call)?;
     let place = places(&listen);
     let domain = call.parsed.value("domain").map(|name| show_bytes(name.as_bytes()));
@@ -106,7 +110,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed("the server cannot run", "at its start", &error))?;
     let environment = Arc::new(sandboxed(call.environment));
-    let pool = Arc::new(pool(call, &environment)?);
+    let pool = Arc::new(pool(call, &environment, keys.clone())?);
     let folder = Folder::new(home, creator(Arc::clone(&pool)));
     let settings = Settings { domain };
     let app = AppState::new(Arc::new(folder), keys, &environment, settings).map_err(|error| keys::unusable(&error))?;
@@ -190,8 +194,8 @@ fn traces(call: &Call<'_>) -> Result<Option<Traces>, Failure> {
     })
 }
 
-/// What is kept ready. What hinders it is told on stderr, by which a service manager keeps it.
-fn pool(call: &Call<'_>, environment: &Environment) -> Result<Pool, Failure> {
+/// What is kept ready for those who have a key. What hinders it is told on stderr, by which a service manager keeps it.
+fn pool(call: &Call<'_>, environment: &Environment, keys: Keys) -> Result<Pool, Failure> {
     let value = |name: &str| call.parsed.value(name).map(|value| show_bytes(value.as_bytes()));
     let wrong = |flag: &str, text: &str, why: String, fix: &str| {
         Failure::own(usage("usage/bad-value", format!("`--{flag} {text}`"), why, fix.to_owned()))
@@ -203,10 +207,17 @@ fn pool(call: &Call<'_>, environment: &Environment) -> Result<Pool, Failure> {
         settings.count = count.ok_or_else(bad)?;
     }
     if let Some(memory) = size(call, "pool-memory")? {
+        if value("pool").is_none() {
+            let what = "`--pool-memory` belongs to `--pool`".to_owned();
+            let why = "without `--pool N` nothing is kept ready".to_owned();
+            return Err(Failure::own(usage("usage/two-flags", what, why, "give both, or neither".to_owned())));
+        }
         settings.memory = memory;
     }
     let tell: pool::Tell = Box::new(|words| drop(std::io::stderr().write_all(format!("{words}\n").as_bytes())));
-    Pool::new(Path::new(OURSELVES), environment, settings, tell).map_err(|error| Failure::own(error.fault()))
+    let is_owner: pool::IsOwner = Box::new(move |owner| keys.has_owner(owner));
+    Pool::new(Path::new(OURSELVES), environment, settings, (tell, is_owner))
+        .map_err(|error| Failure::own(error.fault()))
 }
 
 /// The caller in a folder that stays: sandboxes outlive the one in which the server was started.

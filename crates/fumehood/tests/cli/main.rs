@@ -61,6 +61,7 @@ mod scheduling;
 mod secrets;
 mod served;
 mod shell;
+mod spares;
 mod steered;
 mod streams;
 mod templates;

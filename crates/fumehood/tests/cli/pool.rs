@@ -15,17 +15,26 @@ use serde_json::Value;
 
 use crate::{Fixture, files_below};
 
-const OWNER: &str = "a";
+pub(crate) const OWNER: &str = "a";
 
 fn pool(fixture: &Fixture, count: usize) -> Pool {
+    pool_of(fixture, Settings { count, ..Settings::default() }, |_| true)
+}
+
+/// A pool of these settings, for those of whom is said that they are somebody.
+pub(crate) fn pool_of(
+    fixture: &Fixture,
+    settings: Settings,
+    is_owner: impl Fn(&str) -> bool + Send + Sync + 'static,
+) -> Pool {
     let variables = [("HOME", fixture.dir.path().to_owned()), ("FUMEHOOD_STATE", fixture.state())];
     let env: BTreeMap<_, _> = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
     let environment = Environment::new(Some(fixture.path("work")), env, rustix::process::geteuid().as_raw());
-    let settings = Settings { count, ..Settings::default() };
-    Pool::new(Path::new(env!("CARGO_BIN_EXE_fumehood")), &environment, settings, Box::new(|_| ())).unwrap()
+    let program = Path::new(env!("CARGO_BIN_EXE_fumehood"));
+    Pool::new(program, &environment, settings, (Box::new(|_| ()), Box::new(is_owner))).unwrap()
 }
 
-fn asked(layers: &[&str]) -> Request {
+pub(crate) fn asked(layers: &[&str]) -> Request {
     Request { layers: layers.iter().map(|set| Layer::Set((*set).to_owned())).collect(), ..Request::default() }
 }
 
@@ -40,23 +49,23 @@ pub(crate) fn until(mut so: impl FnMut() -> bool) -> bool {
     false
 }
 
-fn ready(pool: &Pool, count: usize) {
+pub(crate) fn ready(pool: &Pool, count: usize) {
     assert!(until(|| pool.status().ready == count), "{:?}", pool.status());
 }
 
 /// A sandbox that is ended with its test.
-struct Live<'a>(&'a Fixture, Option<Created>);
+pub(crate) struct Live<'a>(&'a Fixture, Option<Created>);
 
 impl<'a> Live<'a> {
-    fn of(fixture: &'a Fixture, pool: &Pool, owner: &str, request: &Request) -> Self {
+    pub(crate) fn of(fixture: &'a Fixture, pool: &Pool, owner: &str, request: &Request) -> Self {
         Self(fixture, Some(pool.create(owner, request).unwrap().unwrap()))
     }
 
-    fn info(&self) -> &live::words::Info {
+    pub(crate) fn info(&self) -> &live::words::Info {
         &self.1.as_ref().unwrap().info
     }
 
-    fn exec(&self, command: &[&str]) -> (i32, String) {
+    pub(crate) fn exec(&self, command: &[&str]) -> (i32, String) {
         let args: Vec<&str> = ["exec", &self.info().id, "--"].into_iter().chain(command.iter().copied()).collect();
         let said = self.0.run(&args);
         (said.code, said.out)
@@ -124,7 +133,7 @@ fn one_that_is_ready_is_taken_as_what_is_asked_for_and_its_time_begins_then() {
     );
     ready(pool, 2);
     let brief = pool.create(OWNER, &Request { idle_ms: Some(200), ..request.clone() }).unwrap().unwrap();
-    assert_eq!((pool.status().taken, pool.status().cold), (3, 2), "the one that was refused was taken, too");
+    assert_eq!((pool.status().taken, pool.status().cold), (2, 2), "what was refused was given to nobody");
     // Whoever asks keeps it busy.
     let ended = sys::channel::Interest { fd: brief.process.as_fd(), write: false };
     assert_eq!(sys::channel::wait(&[ended], Some(Duration::from_secs(20))).unwrap(), [true]);
@@ -214,16 +223,18 @@ fn one_that_was_ended_meanwhile_is_not_given_out() {
 }
 
 /// `fumehood serve`, killed with its test.
-struct Serve {
+pub(crate) struct Serve {
     child: std::process::Child,
     address: String,
+    /// The name of a key, and the key.
+    pub(crate) name: String,
     key: String,
     /// The key of a person who operates it.
     person: String,
 }
 
 impl Serve {
-    fn new(fixture: &Fixture, pool: &str) -> Self {
+    pub(crate) fn new(fixture: &Fixture, pool: &str) -> Self {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let name = format!("k{}", COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let key = |more: &[&str]| fixture.run(&[&["keys", "add", "--name"], more].concat()).out.trim().to_owned();
@@ -233,11 +244,11 @@ impl Serve {
         let mut line = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().rsplit('/').next().unwrap_or_default().rsplit(' ').next().unwrap().to_owned();
-        Self { child, address, key, person }
+        Self { child, address, name, key, person }
     }
 
     /// Creates one; its id.
-    fn create(&self) -> String {
+    pub(crate) fn create(&self) -> String {
         self.try_create().unwrap()
     }
 
@@ -246,12 +257,12 @@ impl Serve {
         created_at(&self.address, &self.key)
     }
 
-    fn metrics(&self) -> Option<String> {
+    pub(crate) fn metrics(&self) -> Option<String> {
         answer(&self.address, &self.person, "GET /metrics", "", "200")
     }
 }
 
-fn created_at(address: &str, key: &str) -> Option<String> {
+pub(crate) fn created_at(address: &str, key: &str) -> Option<String> {
     let body = answer(address, key, "POST /v1/sandboxes", r#"{"policy": "strict"}"#, "201")?;
     Some(serde_json::from_str::<Value>(&body).ok()?["id"].as_str()?.to_owned())
 }

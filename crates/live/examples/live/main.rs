@@ -101,8 +101,13 @@ impl Scene {
 
     fn pool(&self, count: usize) -> Pool {
         let settings = Settings { count, memory: 4 << 30, ..Settings::default() };
-        let pool =
-            Pool::new(&self.program, &self.environment, settings, Box::new(|words| println!("{words}"))).unwrap();
+        let pool = Pool::new(
+            &self.program,
+            &self.environment,
+            settings,
+            (Box::new(|words| println!("{words}")), Box::new(|_| true)),
+        )
+        .unwrap();
         for _ in 0..count.max(2) {
             self.end(pool.create("bench", &Self::request()).unwrap().unwrap());
         }

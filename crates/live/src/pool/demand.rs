@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::Settings;
-use super::spare::Spare;
+use super::spare::{NotMade, Spare};
 use crate::create::Request;
 
 /// As many are ready as were asked for in this time.
@@ -19,6 +19,8 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 /// After a taking nothing is made for so long while half of what is wanted is ready: a start takes the processors from the
 /// first program of who took one.
 pub(super) const CALM: Duration = Duration::from_millis(50);
+/// Of so many the memory is looked at in one go.
+const LOOKS: usize = 32;
 
 /// What makes sandboxes interchangeable: whose they are, and what they are made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +62,21 @@ struct Entry {
     ready: VecDeque<Spare>,
     /// No new try before this, after a failure or after one that ended by itself.
     wait: Option<(Instant, Duration)>,
+    /// What one of them holds, bytes, and when that was seen.
+    weight: Option<(u64, Instant)>,
 }
 
 impl Entry {
+    /// What one more of them will hold, as far as one was seen lately.
+    fn weight(&self, at: Instant) -> Option<u64> {
+        self.weight.filter(|(_, seen)| at.saturating_duration_since(*seen) < EVER).map(|(bytes, _)| bytes)
+    }
+
+    /// What its modules take is not known yet: the first one shows it, before there are others.
+    fn is_unknown(&self, at: Instant) -> bool {
+        self.shape.request.imports.is_some() && !self.ready.is_empty() && self.weight(at).is_none()
+    }
+
     fn wants(&self, at: Instant) -> usize {
         let within = |time: Duration| self.asked.iter().filter(|asked| at.duration_since(**asked) < time).count();
         // What was asked for once may never be again: an owner who never asks twice fills no pool.
@@ -90,7 +104,7 @@ impl Demand {
         let known = self.entries.iter().position(|entry| entry.shape == shape);
         let mut entry = match known {
             Some(known) => self.entries.remove(known),
-            None => Entry { shape, asked: VecDeque::new(), ready: VecDeque::new(), wait: None },
+            None => Entry { shape, asked: VecDeque::new(), ready: VecDeque::new(), wait: None, weight: None },
         };
         entry.asked.push_back(at);
         if entry.asked.len() > most.max(2) {
@@ -147,29 +161,71 @@ impl Demand {
         self.taken.is_none_or(|taken| at.duration_since(taken) >= CALM)
     }
 
-    /// What is to be made next: of what lacks most.
-    pub(super) fn next(&self, at: Instant, most: usize) -> Option<Shape> {
-        let targets = self.targets(at, most);
+    /// What is to be made next: of what lacks most, and fits into the memory that they may have if anything does.
+    pub(super) fn next(&self, at: Instant, (most, memory): (usize, u64)) -> Option<Shape> {
+        let (targets, held) = (self.targets(at, most), self.ready().1);
         let is_calm = self.is_calm(at);
         let lacks = self.entries.iter().zip(targets).map(|(entry, target)| {
             let ready = entry.ready.len();
-            let waits = entry.wait.is_some_and(|(until, _)| until > at) || (!is_calm && ready >= target.div_ceil(2));
-            (if waits { 0 } else { target.saturating_sub(ready) }, entry)
+            let is_early = entry.is_unknown(at) || (!is_calm && ready >= target.div_ceil(2));
+            let waits = entry.wait.is_some_and(|(until, _)| until > at) || is_early;
+            let lack = if waits { 0 } else { target.saturating_sub(ready) };
+            (lack > 0 && held.saturating_add(entry.weight(at).unwrap_or(0)) < memory, lack, entry)
         });
-        let (lack, entry) = lacks.max_by_key(|(lack, _)| *lack)?;
+        let (_, lack, entry) = lacks.max_by_key(|(fits, lack, _)| (*fits, *lack))?;
         (lack > 0).then(|| entry.shape.clone())
     }
 
-    /// One was made ready, or could not be.
-    pub(super) fn made(&mut self, shape: &Shape, spare: Option<Spare>, at: Instant) {
-        let Some(entry) = self.entries.iter_mut().find(|entry| entry.shape == *shape) else { return };
-        match spare {
-            Some(spare) => entry.ready.push_back(spare),
-            None => entry.failed(at),
+    /// One was made ready, or could not be. What is refused is forgotten: who asks for it again is told so, and nothing is kept for it.
+    pub(super) fn made(&mut self, shape: &Shape, made: Result<Spare, NotMade>, at: Instant) {
+        let Some(known) = self.entries.iter().position(|entry| entry.shape == *shape) else { return };
+        match (made, self.entries.get_mut(known)) {
+            (Ok(spare), Some(entry)) => {
+                if shape.request.imports.is_none() {
+                    entry.weight = Some((spare.memory, at));
+                }
+                entry.ready.push_back(spare);
+            }
+            (Err(NotMade::Hindered(_)), Some(entry)) => entry.failed(at),
+            // Those that are ready are compared when they are taken, and end when nobody wants them.
+            (Err(NotMade::Refused(_)), Some(entry)) => entry.asked.clear(),
+            (_, None) => {}
         }
     }
 
-    /// Those that are too old, ended by themselves, or more than are wanted; what nobody asks for any more is forgotten.
+    /// Whose memory is to be looked at, by their supervisors.
+    pub(super) fn due(&self, at: Instant) -> Vec<i32> {
+        let spares = self.entries.iter().flat_map(|entry| &entry.ready);
+        spares.filter(|spare| spare.is_due(at)).map(Spare::pid).take(LOOKS).collect()
+    }
+
+    /// So much the one with this supervisor holds, if it is still here.
+    pub(super) fn weighed(&mut self, pid: i32, memory: u64, at: Instant) {
+        for entry in &mut self.entries {
+            let Some(spare) = entry.ready.iter_mut().find(|spare| spare.pid() == pid) else { continue };
+            spare.weighed(memory, at);
+            if spare.is_settled() {
+                entry.weight = Some((memory, at));
+            }
+        }
+    }
+
+    /// How much memory there will be with one more of a shape, as far as that is known.
+    pub(super) fn with_one_more(&self, shape: &Shape, at: Instant) -> u64 {
+        let entry = self.entries.iter().find(|entry| entry.shape == *shape);
+        self.ready().1.saturating_add(entry.and_then(|entry| entry.weight(at)).unwrap_or(0))
+    }
+
+    /// What was kept for those who are nobody any more.
+    pub(super) fn of_nobody(&mut self, is_owner: &dyn Fn(&str) -> bool) -> Vec<Spare> {
+        let gone: BTreeSet<String> =
+            self.entries.iter().map(|entry| entry.shape.owner.clone()).filter(|owner| !is_owner(owner)).collect();
+        let theirs = |entry: &mut Entry| gone.contains(&entry.shape.owner);
+        self.entries.extract_if(.., theirs).flat_map(|entry| entry.ready).collect()
+    }
+
+    /// Those that are too old, ended by themselves, more than are wanted, or more than may have memory; what nobody asks for any more
+    /// is forgotten.
     pub(super) fn surplus(&mut self, at: Instant, settings: Settings) -> Vec<Spare> {
         let targets = self.targets(at, settings.count);
         let mut found = Vec::new();
@@ -184,6 +240,11 @@ impl Demand {
             while entry.ready.len() > target {
                 found.extend(entry.ready.pop_front());
             }
+        }
+        // What was asked for last stays longest.
+        while self.ready().1 > settings.memory {
+            let Some(entry) = self.entries.iter_mut().find(|entry| !entry.ready.is_empty()) else { break };
+            found.extend(entry.ready.pop_back());
         }
         let too_many = self.entries.len().saturating_sub(SHAPES);
         found.extend(self.entries.drain(..too_many).flat_map(|entry| entry.ready));
@@ -216,7 +277,7 @@ mod tests {
     fn as_many_are_wanted_as_were_asked_for_lately_and_none_of_what_was_asked_for_once() {
         let (mut demand, at) = (Demand::default(), Instant::now());
         demand.asked(shape("a", "1G"), at, 8);
-        assert_eq!((demand.wanted(at, 8), demand.next(at, 8)), (0, None));
+        assert_eq!((demand.wanted(at, 8), demand.next(at, (8, u64::MAX))), (0, None));
         demand.asked(shape("a", "1G"), at, 8);
         demand.asked(shape("a", "1G"), at, 8);
         assert_eq!((demand.wanted(at, 8), demand.wanted(at, 2)), (3, 2));
@@ -261,11 +322,28 @@ mod tests {
         let wanted = shape("a", "1G");
         demand.asked(wanted.clone(), at, 8);
         demand.asked(wanted.clone(), at, 8);
-        assert_eq!(demand.next(at, 8), Some(wanted.clone()));
-        demand.made(&wanted, None, at);
-        assert_eq!((demand.next(at, 8), demand.next(later(at, 1), 8).is_some()), (None, true));
-        demand.made(&wanted, None, later(at, 1));
-        assert_eq!((demand.next(later(at, 2), 8), demand.next(later(at, 3), 8).is_some()), (None, true));
+        assert_eq!(demand.next(at, (8, u64::MAX)), Some(wanted.clone()));
+        let failed = || Err(NotMade::Hindered(String::new()));
+        demand.made(&wanted, failed(), at);
+        assert_eq!((demand.next(at, (8, u64::MAX)), demand.next(later(at, 1), (8, u64::MAX)).is_some()), (None, true));
+        demand.made(&wanted, failed(), later(at, 1));
+        assert_eq!(
+            (demand.next(later(at, 2), (8, u64::MAX)), demand.next(later(at, 3), (8, u64::MAX)).is_some()),
+            (None, true)
+        );
+    }
+
+    #[test]
+    fn what_is_refused_and_whose_owner_is_gone_is_wanted_no_more() {
+        let (mut demand, at) = (Demand::default(), Instant::now());
+        let (bad, good) = (shape("a", "1G"), shape("b", "1G"));
+        for wanted in [&bad, &bad, &good, &good] {
+            demand.asked(wanted.clone(), at, 8);
+        }
+        demand.made(&bad, Err(NotMade::Refused(String::new())), at);
+        assert_eq!((demand.next(at, (8, u64::MAX)), demand.wanted(at, 8)), (Some(good.clone()), 2));
+        assert!(demand.of_nobody(&|owner| owner != "b").is_empty());
+        assert_eq!((demand.next(at, (8, u64::MAX)), demand.wanted(at, 8)), (None, 0));
     }
 
     #[test]
@@ -274,7 +352,7 @@ mod tests {
         let wanted = shape("a", "1G");
         (0..4).for_each(|_| demand.asked(wanted.clone(), at, 8));
         assert!(!demand.is_calm(at));
-        assert_eq!(demand.next(at, 8), Some(wanted), "nothing is ready: who asks next would start cold");
+        assert_eq!(demand.next(at, (8, u64::MAX)), Some(wanted), "nothing is ready: who asks next would start cold");
         assert!(demand.is_calm(later(at, 1)));
     }
 

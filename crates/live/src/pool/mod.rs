@@ -16,13 +16,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sandbox::Environment;
+use sandbox::fault::show_text;
 
 use crate::create::{Created, Refusal, Request, Taking, create};
 use crate::error::LiveError;
 use crate::headroom::Headroom;
 use demand::{Demand, Shape};
 use proof::Proof;
-use spare::Spare;
+use spare::{NotMade, Spare};
 
 /// How often what is due is looked for when nothing is asked.
 const LOOK: Duration = Duration::from_secs(1);
@@ -57,7 +58,7 @@ pub struct Status {
     pub memory: u64,
     /// How many were given out.
     pub taken: u64,
-    /// How many were asked for and started cold.
+    /// How many started cold.
     pub cold: u64,
     /// Why it is not full, if something hinders it.
     pub trouble: Option<String>,
@@ -65,6 +66,8 @@ pub struct Status {
 
 /// Hears why a pool cannot be filled, once for each reason; and when it can again.
 pub type Tell = Box<dyn Fn(&str) + Send + Sync>;
+/// Whether an owner is somebody still: what is ready for others is ended.
+pub type IsOwner = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// Sandboxes that are ready. Dropped, they are ended.
 pub struct Pool {
@@ -77,6 +80,7 @@ struct Shared {
     environment: Environment,
     settings: Settings,
     tell: Tell,
+    is_owner: IsOwner,
     now: Mutex<Now>,
     changed: Condvar,
 }
@@ -122,12 +126,18 @@ impl Pool {
     ///
     /// # Errors
     /// [`LiveError::Start`]: there is no thread to fill it.
-    pub fn new(program: &Path, environment: &Environment, settings: Settings, tell: Tell) -> Result<Self, LiveError> {
+    pub fn new(
+        program: &Path,
+        environment: &Environment,
+        settings: Settings,
+        (tell, is_owner): (Tell, IsOwner),
+    ) -> Result<Self, LiveError> {
         let shared = Arc::new(Shared {
             program: program.to_owned(),
             environment: environment.clone(),
             settings,
             tell,
+            is_owner,
             now: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -145,30 +155,40 @@ impl Pool {
         // What cannot be read is refused by the start, with every reason; what no pool can hold starts cold.
         let shape = Shape::of(owner, request).filter(|_| self.shared.settings.count > 0);
         let proof = shape.as_ref().and_then(|shape| Proof::now(&shape.request, &self.shared.environment));
-        let created = shape.zip(proof).and_then(|(shape, proof)| self.ready(shape, &proof, request));
-        if let Some(created) = created {
-            return Ok(created);
+        let shape = shape.zip(proof);
+        let ready = shape.as_ref().and_then(|(shape, proof)| self.ready(shape, proof, request));
+        let was_ready = ready.is_some();
+        let created = match ready {
+            Some(created) => created,
+            None => create(request, &self.shared.program, &self.shared.environment)?,
+        };
+        if created.is_ok() {
+            self.count(shape.map(|(shape, _)| shape), was_ready);
         }
-        let mut now = self.shared.locked();
-        now.cold = now.cold.saturating_add(1);
-        drop(now);
-        create(request, &self.shared.program, &self.shared.environment)
+        Ok(created)
     }
 
     /// One that is ready and is what is asked for.
-    fn ready(&self, shape: Shape, proof: &Proof, request: &Request) -> Option<Result<Created, Refusal>> {
-        let mut taken = None;
-        while taken.is_none() {
-            let Some(spare) = self.next(&shape) else { break };
-            taken = self.take(spare, proof, request);
+    fn ready(&self, shape: &Shape, proof: &Proof, request: &Request) -> Option<Result<Created, Refusal>> {
+        loop {
+            let taken = self.take(self.next(shape)?, proof, request);
+            if taken.is_some() {
+                return taken;
+            }
         }
+    }
+
+    /// One was created. What is refused is no wish that could be made ready.
+    fn count(&self, shape: Option<Shape>, was_ready: bool) {
         let mut now = self.shared.locked();
-        now.taken = now.taken.saturating_add(u64::from(taken.is_some()));
-        now.demand.asked(shape, Instant::now(), self.shared.settings.count);
+        let of_its_kind = if was_ready { &mut now.taken } else { &mut now.cold };
+        *of_its_kind = of_its_kind.saturating_add(1);
+        if let Some(shape) = shape {
+            now.demand.asked(shape, Instant::now(), self.shared.settings.count);
+        }
         drop(now);
         // Not before: what is made ready takes the processors from who waits.
         self.shared.changed.notify_one();
-        taken
     }
 
     /// One that is ready for this shape.
@@ -183,8 +203,9 @@ impl Pool {
             return None;
         }
         let Request { name, labels, idle_ms, .. } = request;
-        // One that is gone was ended meanwhile: the host's memory, or somebody by a signal.
-        spare.take(Taking { name: name.clone(), labels: labels.clone(), idle_ms: *idle_ms }).ok()
+        // One that is gone was ended meanwhile: the host's memory, or somebody by a signal. One that fails is none that was asked for.
+        let taken = spare.take(Taking { name: name.clone(), labels: labels.clone(), idle_ms: *idle_ms }).ok()?;
+        (!taken.as_ref().is_err_and(Refusal::is_ours)).then_some(taken)
     }
 
     /// Ends what is ready, and makes nothing ready any more; returns when nothing of it is left. Who asks then starts cold.
@@ -222,15 +243,23 @@ fn fill(shared: &Shared) {
     while let Some((shape, old)) = due(shared) {
         old.into_iter().map(Spare::leave).collect::<Vec<_>>().iter().for_each(spare::reap);
         let Some(shape) = shape else { continue };
-        if let Some(why) = short(shared) {
+        if let Some(why) = short(shared, &shape) {
             shared.hindered(Some(why));
             pause(shared);
             continue;
         }
         let made = Spare::make(&shape.request, &shared.program, &shared.environment);
-        let trouble = made.as_ref().err().cloned();
-        shared.locked().demand.made(&shape, made.ok(), Instant::now());
-        shared.hindered(trouble);
+        let not_made = made.as_ref().err().cloned();
+        shared.locked().demand.made(&shape, made, Instant::now());
+        match not_made {
+            None => shared.hindered(None),
+            Some(NotMade::Hindered(why)) => shared.hindered(Some(why)),
+            // That is nothing of the pool's: others are made ready, and who asks for it is told by the start.
+            Some(NotMade::Refused(why)) => {
+                let whose = show_text(&shape.owner);
+                (shared.tell)(&format!("nothing is made ready any more of what {whose} asked for: {why}"));
+            }
+        }
     }
 }
 
@@ -241,14 +270,30 @@ fn due(shared: &Shared) -> Option<(Option<Shape>, Vec<Spare>)> {
         if now.stops {
             return None;
         }
+        drop(now);
+        weigh(shared);
+        now = shared.locked();
         let at = Instant::now();
-        let old = now.demand.surplus(at, shared.settings);
-        let next = now.demand.next(at, shared.settings.count);
+        let mut old = now.demand.of_nobody(&shared.is_owner);
+        old.extend(now.demand.surplus(at, shared.settings));
+        let next = now.demand.next(at, (shared.settings.count, shared.settings.memory));
         if next.is_some() || !old.is_empty() {
             return Some((next, old));
         }
+        if now.stops {
+            return None;
+        }
         let pause = if now.demand.is_calm(at) { LOOK } else { demand::CALM };
         now = shared.changed.wait_timeout(now, pause).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+/// Looks at the memory of those that were not looked at for a while; nobody waits for that.
+fn weigh(shared: &Shared) {
+    let due = shared.locked().demand.due(Instant::now());
+    for pid in due {
+        let memory = spare::memory(pid);
+        shared.locked().demand.weighed(pid, memory, Instant::now());
     }
 }
 
@@ -261,7 +306,7 @@ fn pause(shared: &Shared) {
 }
 
 /// Why nothing is made ready now.
-fn short(shared: &Shared) -> Option<String> {
+fn short(shared: &Shared, next: &Shape) -> Option<String> {
     let room = Headroom::read();
     if room.memory.is_some_and(|free| free < FREE_MEMORY) {
         return Some(format!("the host has less than {} MiB of memory left", FREE_MEMORY >> 20));
@@ -269,7 +314,9 @@ fn short(shared: &Shared) -> Option<String> {
     if room.processes.is_some_and(|(there, most)| there > most.saturating_sub(most / 4)) {
         return Some("three quarters of the processes that the host may have exist".to_owned());
     }
-    let (_, memory) = shared.locked().demand.ready();
+    let memory = shared.locked().demand.with_one_more(next, Instant::now());
     let most = shared.settings.memory;
-    (memory >= most).then(|| format!("what is ready holds {} MiB, and {} are the most", memory >> 20, most >> 20))
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    (memory >= most)
+        .then(|| format!("with one more what is ready holds {} MiB, and {} are the most", mib(memory), mib(most)))
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sandbox::Environment;
+use sys::proc::Process;
 use sys::spawn::Child;
 
 use super::proof::{Files, Proof};
@@ -14,6 +15,13 @@ use crate::error::LiveError;
 /// What the kernel holds for one beside its processes' own memory: namespaces, groups, mounts. An estimate, bytes.
 const KERNEL: u64 = 512 << 10;
 const PAGE: u64 = 4096;
+/// How long one may take to be made ready.
+const MAKING: Duration = Duration::from_secs(60);
+/// How long one that is ready may take to be somebody's; one that is stopped never is.
+const TAKING: Duration = Duration::from_secs(5);
+/// Its memory is looked at again after this time, and each time twice as late.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+const LAST_LOOK: Duration = Duration::from_secs(30);
 /// One that was told to end has done so by then, or is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -26,53 +34,85 @@ pub(super) struct Spare {
     pub(super) files: Files,
     /// When it was begun.
     pub(super) since: Instant,
-    /// What it held when it was ready, bytes; a Python in it had not imported then.
+    /// What it held when somebody looked last, bytes.
     pub(super) memory: u64,
+    /// When that was.
+    looked: Instant,
+}
+
+/// Why none could be made ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NotMade {
+    /// What is asked for is refused, whoever starts it.
+    Refused(String),
+    /// Something hinders the pool.
+    Hindered(String),
 }
 
 impl Spare {
-    /// Makes one ready; in words why not.
-    pub(super) fn make(request: &Request, program: &Path, environment: &Environment) -> Result<Self, String> {
+    /// Makes one ready.
+    pub(super) fn make(request: &Request, program: &Path, environment: &Environment) -> Result<Self, NotMade> {
         let since = Instant::now();
-        let told = |error: LiveError| error.to_string();
+        let told = |error: LiveError| NotMade::Hindered(format!("{error}: {}", error.fault().why));
         let read = || {
-            let none = "what is asked for cannot be made ready any more";
-            Proof::now(request, environment).ok_or_else(|| none.to_owned())
+            let none = "it is refused, or a file that it names is gone or not as it was";
+            Proof::now(request, environment).ok_or_else(|| NotMade::Refused(none.to_owned()))
         };
         let before = read()?;
         let mut started = SupervisorProcess::new(program, environment).map_err(told)?;
-        let said = started.say(&Order::Park(request.clone()));
-        let parked = match started.answer().map_err(told)? {
+        let said = started.say(&Order::Park(request.clone()), Some(MAKING));
+        let parked = match started.answer(Some(MAKING)).map_err(told)? {
             CreateReply::Parked(parked) => parked,
             CreateReply::Refused(refusal) => {
                 reap(&started.leave());
-                return Err(refusal.text.lines().next().unwrap_or_default().to_owned());
+                let why = refusal.text.lines().next().unwrap_or_default().to_owned();
+                return Err(if refusal.is_ours() { NotMade::Hindered(why) } else { NotMade::Refused(why) });
             }
-            CreateReply::Created(_) => {
+            CreateReply::Created(_) | CreateReply::Begins => {
                 reap(&started.leave());
-                return Err(format!("it did not wait to be taken ({said:?})"));
+                return Err(NotMade::Hindered(format!("it did not wait to be taken ({said:?})")));
             }
         };
-        // The guest, the agent and the broker of its network descend from it.
-        let processes = sys::proc::tree(started.child.pid).unwrap_or_default();
-        let memory = processes.into_iter().map(private).fold(KERNEL, u64::saturating_add);
-        let spare = Self { started, parked, files: before.files.clone(), since, memory };
+        let memory = memory(started.child.pid);
+        let spare = Self { started, parked, files: before.files.clone(), since, memory, looked: Instant::now() };
         // What lay behind it while it was made is what was there before and is there after.
         let after = read().ok().filter(|after| after.is_of(&spare) && before.is_of(&spare));
         if after.is_none() {
             spare.bury();
-            return Err("its policy, or a file of the host behind it, changed while it was made ready".to_owned());
+            let why = "its policy, or a file of the host behind it, changed while it was made ready";
+            return Err(NotMade::Hindered(why.to_owned()));
         }
         Ok(spare)
     }
 
     /// Lets it go as what is said.
     pub(super) fn take(mut self, taking: Taking) -> Result<Result<Created, Refusal>, LiveError> {
-        if let Err(error) = self.started.say(&Order::Take(taking)) {
+        if let Err(error) = self.started.say(&Order::Take(taking), Some(TAKING)) {
             self.bury();
             return Err(LiveError::Start { why: error.to_string() });
         }
-        self.started.created()
+        self.started.created(Some(TAKING))
+    }
+
+    /// Its supervisor, by its number here.
+    pub(super) const fn pid(&self) -> i32 {
+        self.started.child.pid
+    }
+
+    /// Whether its memory is to be looked at again.
+    pub(super) fn is_due(&self, at: Instant) -> bool {
+        let age = self.looked.saturating_duration_since(self.since);
+        at.saturating_duration_since(self.looked) >= age.clamp(FIRST_LOOK, LAST_LOOK)
+    }
+
+    /// So much it holds now.
+    pub(super) const fn weighed(&mut self, memory: u64, at: Instant) {
+        (self.memory, self.looked) = (memory, at);
+    }
+
+    /// Whether its memory was looked at after it was ready: a Python in it imports meanwhile.
+    pub(super) fn is_settled(&self) -> bool {
+        self.looked.saturating_duration_since(self.since) >= FIRST_LOOK
     }
 
     /// Whether its supervisor has ended by itself.
@@ -100,6 +140,17 @@ pub(super) fn reap(child: &Child) {
         drop(sys::pidfd::send_signal(&child.pidfd, 9));
     }
     drop(sys::pidfd::wait(&child.pidfd));
+}
+
+/// What one holds, by the number of its supervisor: the guest, the agent, its programs and the broker of its network descend from it.
+pub(super) fn memory(supervisor: i32) -> u64 {
+    let processes = sys::proc::tree(supervisor).unwrap_or_default();
+    processes.into_iter().map(held).fold(KERNEL, u64::saturating_add)
+}
+
+/// Memory of a process, bytes: of what n processes share a n-th. Where that may not be seen, what it shares with no other.
+fn held(pid: i32) -> u64 {
+    Process::open(pid).and_then(|process| process.proportional_bytes()).unwrap_or_else(|_| private(pid))
 }
 
 /// Memory that a process shares with no other, bytes; 0 where it cannot be told.

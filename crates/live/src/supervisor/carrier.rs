@@ -33,6 +33,10 @@ pub trait Run: Send + Sync {
     fn count(&self, _done: Box<dyn FnOnce() + Send>) -> bool {
         false
     }
+    /// Whether it had a broker of its network, which has ended: programs inside reach nothing.
+    fn has_lost_network(&self) -> bool {
+        false
+    }
     /// Ends everything inside.
     fn kill(&self);
     /// Its wall time is over so long from now; without, never.

@@ -20,12 +20,14 @@ mod tests;
 mod warm;
 
 use std::future::Future;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use policy::Policy;
+use rustix::net::RecvFlags;
 use sandbox::audit::Log;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
@@ -57,6 +59,8 @@ const NOTES: usize = 32;
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Where the host gives no more descriptors, it is asked again after this time.
 const NO_DESCRIPTORS: Duration = Duration::from_millis(100);
+/// How often one that waits for somebody is looked at: whether it is whole.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What a supervisor is told about its sandbox.
 #[derive(Debug)]
@@ -90,6 +94,8 @@ pub struct Supervisor {
     last_client: ClientId,
     /// The next one is accepted then.
     accepts: Instant,
+    /// The socket to the agent, of one that is nobody's yet.
+    agent: Option<OwnedFd>,
 }
 
 impl std::fmt::Debug for Supervisor {
@@ -124,12 +130,13 @@ impl Supervisor {
             }
         };
         let (sender, notes) = channel(NOTES);
+        let agent = socket.as_fd().try_clone_to_owned().ok();
         let (from, to) = socket.into_split();
         let (out, queued, _writer) = writer(to);
         tokio::spawn(read_agent(Frames::new(from), sender.clone()));
         let hub = Hub::new(setup, run, Agent::new(out, queued), sender.clone());
         let accepts = Instant::now();
-        let mut supervisor = Self { hub, notes, sender, ended, listener, signals, last_client: 0, accepts };
+        let mut supervisor = Self { hub, notes, sender, ended, listener, signals, last_client: 0, accepts, agent };
         supervisor.hub.spare = true;
         supervisor.hub.greet();
         while !supervisor.hub.is_ready() {
@@ -145,6 +152,7 @@ impl Supervisor {
     /// Somebody's sandbox from now on.
     async fn opened(mut self) -> Result<Self, LiveError> {
         self.hub.spare = false;
+        self.agent = None;
         let info = self.hub.info();
         if let Err(error) = self.hub.setup.claim.write(&info) {
             self.hub.end(EndReason::Failed, error.to_string());
@@ -174,35 +182,60 @@ impl Supervisor {
             self.hub.run.set_wall(None);
         }
         let mut wanted = std::pin::pin!(wanted);
-        loop {
+        let mut looks = tokio::time::interval(LOOK);
+        let why = loop {
             tokio::select! {
                 said = &mut wanted => match said {
                     Some(said) => return Some((self, said)),
-                    None => break,
+                    None => break (EndReason::Killed, "it was made ready and never used".to_owned()),
                 },
+                _ = looks.tick() => {
+                    if let Some(why) = self.lost() {
+                        break (EndReason::Failed, format!("it was made ready, and before anybody used it {why}"));
+                    }
+                }
                 () = self.step(false) => {
                     if self.hub.over {
                         return None;
                     }
                 }
             }
-        }
-        self.hub.end(EndReason::Killed, "it was made ready and never used".to_owned());
+        };
+        self.hub.end(why.0, why.1);
         self.ended().await;
         None
+    }
+
+    /// What one that waits for somebody has not any more, so that it is nobody's sandbox.
+    fn lost(&self) -> Option<String> {
+        if let Some((_, why)) = &self.hub.ending {
+            return Some(why.clone());
+        }
+        let mut byte = [0; 1];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        // What the agent says is for its reader, who may not have been told of its end yet.
+        let has_left = |agent: &OwnedFd| rustix::net::recv(agent, &mut byte, flags).is_ok_and(|(_, count)| count == 0);
+        if self.agent.as_ref().is_some_and(has_left) {
+            return Some("its agent has ended".to_owned());
+        }
+        if std::fs::symlink_metadata(self.hub.setup.claim.socket()).is_err() {
+            return Some("its folder, or the socket in it, is not there".to_owned());
+        }
+        self.hub.run.has_lost_network().then(|| "the broker of its network has ended".to_owned())
     }
 
     /// Its place, its life and all that is said of it, when it is taken.
     ///
     /// # Errors
-    /// What `name` says, or as [`Supervisor::begin`]; nothing runs any more then.
+    /// What `name` says, or as [`Supervisor::begin`], also where it is not whole any more; nothing runs then.
     pub(crate) async fn taken(
         mut self,
         (life, idle_ms): (Option<Duration>, Option<u64>),
         tell: impl FnOnce(&mut Claim, &mut Info) -> Result<(), LiveError>,
     ) -> Result<Self, LiveError> {
+        let lost = self.lost().map(|why| LiveError::Start { why });
         let setup = &mut self.hub.setup;
-        if let Err(error) = tell(&mut setup.claim, &mut setup.info) {
+        if let Err(error) = lost.map_or_else(|| tell(&mut setup.claim, &mut setup.info), Err) {
             self.hub.end(EndReason::Failed, error.to_string());
             self.ended().await;
             return Err(error);

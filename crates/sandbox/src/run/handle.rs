@@ -276,6 +276,12 @@ impl Handle {
         self.rules.as_ref().map(|rules| rules.count(done)).is_some()
     }
 
+    /// Whether its broker has ended before it: nothing is reached from inside any more.
+    #[must_use]
+    pub fn has_lost_network(&self) -> bool {
+        self.rules.as_ref().is_some_and(Rules::are_lost)
+    }
+
     /// Ends it so long after its start, instead of what `limits.wall` of the policy says.
     pub fn set_wall(&self, wall: Duration) {
         self.order(Order::Wall(Millis(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX))));

@@ -56,7 +56,7 @@ const OLDEST: (u32, u32) = (1, 24);
 const API_TEXT: &str = "1.44";
 const OLDEST_TEXT: &str = "1.24";
 /// As whom requests of the socket stand in the audit log.
-const CALLER: &str = "docker-socket";
+const CALLER: &str = crate::keys::DOCKER_CALLER;
 
 /// The ceiling where no policy is named: what its caller could grant with flags of `run`. Dangerous places are not among it,
 /// since no bind is spelled as one.

@@ -32,6 +32,8 @@ pub(super) struct FakeRun {
     pub(super) counts: Mutex<Option<Counts>>,
     /// Rules that it was given, in their order.
     pub(super) rules: Mutex<Vec<Value>>,
+    /// Its broker has ended.
+    pub(super) lost: AtomicBool,
     /// While this is so, nothing that takes its time is done.
     held: Mutex<bool>,
     released: Condvar,
@@ -51,7 +53,8 @@ impl FakeRun {
         let (walls, freezer, kills) = (Mutex::default(), AtomicBool::new(true), AtomicU64::new(0));
         let (stopped, counts) = (Mutex::new(Arc::from([])), Mutex::default());
         let (rules, held, released) = (Mutex::default(), Mutex::default(), Condvar::new());
-        Self { end: watch::channel(None).0, walls, freezer, kills, stopped, counts, rules, held, released }
+        let lost = AtomicBool::new(false);
+        Self { end: watch::channel(None).0, walls, freezer, kills, stopped, counts, rules, lost, held, released }
     }
 
     pub(super) fn hold(&self, held: bool) {
@@ -103,6 +106,10 @@ impl Run for FakeRun {
             }
             None => false,
         }
+    }
+
+    fn has_lost_network(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
     }
 
     fn kill(&self) {

@@ -7,6 +7,7 @@ mod hostile;
 mod life;
 mod programs;
 mod recorded;
+mod spares;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -95,6 +96,15 @@ fn info(id: &str) -> Info {
 
 async fn begin(folder: &Arc<TempDir>, state: &Folder, with: With) -> Result<Live, crate::LiveError> {
     let home = Home::new(state).unwrap();
+    let (setup, carrier, run) = made(&home, state, with)?;
+    let id = setup.info.id.clone();
+    let supervisor = Supervisor::begin(setup, carrier).await?;
+    let serving = tokio::spawn(supervisor.serve());
+    Ok(Live { home, id, run, serving, _folder: Arc::clone(folder) })
+}
+
+/// What a supervisor is made of.
+fn made(home: &Home, state: &Folder, with: With) -> Result<(Setup, Carrier, Arc<FakeRun>), crate::LiveError> {
     let claim = home.claim(with.name)?;
     let id = claim.id().to_owned();
     let run = Arc::new(FakeRun::new());
@@ -128,9 +138,7 @@ async fn begin(folder: &Arc<TempDir>, state: &Folder, with: With) -> Result<Live
     };
     let engine: Arc<dyn super::Run> = Arc::<FakeRun>::clone(&run);
     let carrier = Carrier { socket: ours, run: engine, ended: Box::pin(ended) };
-    let supervisor = Supervisor::begin(setup, carrier).await?;
-    let serving = tokio::spawn(supervisor.serve());
-    Ok(Live { home, id, run, serving, _folder: Arc::clone(folder) })
+    Ok((setup, carrier, run))
 }
 
 async fn live(with: With) -> Live {

@@ -79,10 +79,9 @@ impl Keeper {
     ) -> Result<Self, Error> {
         let told = |error: &dyn std::fmt::Display| failed(&error.to_string());
         let (read, write) = sys::channel::pipe().map_err(|error| told(&error))?;
-        let lost = Arc::new(AtomicBool::new(false));
         let summary = Summary::default();
         let (rules, replacing) = rules::sides(policy, marks).map_err(|error| told(&error))?;
-        let (over, inside) = (read, Inside::default());
+        let (over, inside, lost) = (read, Inside::default(), Arc::clone(&rules.lost));
         let mut listener = Listener {
             running,
             bounds,

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub(in crate::run) struct Rules {
     used: Arc<Mutex<NetUsage>>,
     /// What it stopped, as far as it said so.
     stopped: Arc<Mutex<Arc<[Violation]>>>,
+    /// It has ended before the run.
+    pub(super) lost: Arc<AtomicBool>,
 }
 
 /// The keeper's side.
@@ -78,7 +81,7 @@ pub(super) fn sides(policy: &Policy, marks: Marks) -> Result<(Rules, Replacing),
     let (sender, asked) = channel();
     let (used, stopped) = (Arc::default(), Arc::new(Mutex::new(Arc::from([]))));
     let (policy, marks) = (Arc::new(policy.clone()), Arc::new(marks));
-    let rules = Rules { asked: sender, wake: Arc::new(ours), policy, marks, used, stopped };
+    let rules = Rules { asked: sender, wake: Arc::new(ours), policy, marks, used, stopped, lost: Arc::default() };
     Ok((rules, Replacing { wake: theirs, asked, waiting: VecDeque::new(), counting: VecDeque::new() }))
 }
 
@@ -109,6 +112,11 @@ impl Rules {
     /// The broker counted.
     pub(super) fn told(&self, used: NetUsage) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = used;
+    }
+
+    /// Whether the broker that judges by them has ended.
+    pub(in crate::run) fn are_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
 
     /// The secret whose value stands in a text.

@@ -8,7 +8,9 @@ import pathlib
 
 import pytest
 
-from fumehood import AsyncSandbox, FumehoodError, Refused, Sandbox, TimeoutException, UnsupportedException
+from fumehood import (
+    AsyncSandbox, FumehoodError, Refused, Sandbox, SandboxNotRunningException, TimeoutException, UnsupportedException,
+)
 from fumehood._code import Execution, _take
 from serving import served
 
@@ -149,6 +151,27 @@ def test_a_document_that_a_fork_reads_can_be_made_by_nobody_else(house, request)
         files = [one for one in (state / "documents").rglob("*") if one.is_file()]
         assert len(files) == 1 and b"value of a key" not in files[0].read_bytes(), "a policy stays, a variable does not"
         assert [one.stat().st_mode & 0o077 for one in (state, state / "documents", files[0])] == [0, 0, 0]
+        # What begins as it would miss the variable: refused with why, and what to do.
+        box.snapshot("of-keys")
+        for another in (box.fork, lambda: Sandbox(snapshot="of-keys", timeout=60)):
+            with pytest.raises(Refused, match=r"nothing keeps them(.|\n)*commands\.run"):
+                another()
+
+
+def test_changes_of_one_without_a_workspace_say_what_is_missing(house):
+    with Sandbox(timeout=60) as box, pytest.raises(FumehoodError, match=r"no workspace(.|\n)*-w PATH") as told:
+        box.diff()
+    assert "doctor" not in str(told.value), "nothing is wrong with the host"
+
+
+def test_who_connects_to_one_that_has_ended_is_told_how(house):
+    with Sandbox(timeout=60, name="mine") as box:
+        pass
+    for word in ("mine", box.sandbox_id):
+        with pytest.raises(SandboxNotRunningException, match="has ended: .*kill"):
+            Sandbox.connect(word)
+        with pytest.raises(SandboxNotRunningException, match="has ended: .*kill"):
+            asyncio.run(AsyncSandbox.connect(word))
 
 
 def test_the_same_in_an_event_loop(there):

@@ -206,3 +206,12 @@ fn a_snapshot_that_does_not_fit_ends_the_new_sandbox_and_says_why() {
     let made = Live { fixture, id: done(&from(&["--timeout", "1m"])) };
     assert_eq!(made.exec(&[], &["cat", "kept"]).1, "old");
 }
+
+#[test]
+fn changes_of_one_without_a_workspace_are_no_fault_of_the_host() {
+    let fixture = &Fixture::new();
+    let live = Live::new(fixture, &[]);
+    let (code, _, err) = call(fixture, &["diff", &live.id]);
+    assert!(code == 125 && err.contains("it has no workspace") && err.contains("-w PATH"), "{err}");
+    assert!(!err.contains("doctor"), "{err}");
+}

@@ -122,10 +122,15 @@ class AsyncSandbox:
         """
         place = _sandboxes.server_of(url, key, LoopWire.dial) or _sandboxes.direct(sandbox_id)
         if place is None:
-            answer = await acall([find_program(binary), "info", sandbox_id, "--json"])
-            place = _sandboxes.socket_of(_sandboxes.found(answer, sandbox_id))
+            place = _sandboxes.place_of(await acall(_sandboxes.info_command(sandbox_id, binary)), sandbox_id)
         box = cls(binary=binary)
-        await box._set_up(sandbox_id, place)
+        try:
+            await box._set_up(sandbox_id, place)
+        except SandboxNotRunningException:
+            # Its supervisor was killed, or ended just now: how, is known by now.
+            if isinstance(place, str):
+                _sandboxes.place_of(await acall(_sandboxes.info_command(sandbox_id, binary)), sandbox_id)
+            raise
         try:
             found = (await _sandboxes.settle(box._link, timeout)).sandbox_id
         except BaseException:

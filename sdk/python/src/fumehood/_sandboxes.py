@@ -18,7 +18,9 @@ from ._names import Path
 from ._results import Record, SandboxInfo, SandboxList, SandboxState, info_of
 from ._times import milliseconds
 from ._wire import Dial
-from .errors import FumehoodError, InvalidArgumentException, SandboxNotFoundException, SandboxNotRunningException
+from .errors import (
+    FumehoodError, InvalidArgumentException, Reason, Refused, SandboxNotFoundException, SandboxNotRunningException,
+)
 
 class Unsaid(float):
     """A time that nobody said: what a policy says goes before it."""
@@ -119,9 +121,27 @@ def order(
     }
 
 
+def _kept_nowhere(error: FumehoodError) -> FumehoodError:
+    """The same error; or that what is to begin as another one misses the variables of that one, where that is all that is wrong."""
+    if os.path.join(state_folder(), "documents", "fumehood-") not in str(error):
+        return error
+    reason = Reason(
+        id="env.set/not-kept",
+        what="the variables (`envs`) that the first sandbox was created with are not there any more",
+        where="envs",
+        why="they may be keys, so that nothing keeps them, and another sandbox cannot have them",
+        fix='give what may be kept in the policy (`{"env": {"set": {...}}}`), and the rest with each command (`commands.run(..., envs=...)`)',
+        clause="env.set",
+    )
+    return Refused([reason])
+
+
 def created(answer: Answer) -> Mapping[str, Any]:
     """The ``Info`` of a new sandbox."""
-    info = answer.json()
+    try:
+        info = answer.json()
+    except FumehoodError as error:
+        raise _kept_nowhere(error) from error
     if not isinstance(info, dict) or "id" not in info:
         raise FumehoodError(f"the program ended with {answer.code} and named no sandbox")
     return info
@@ -151,6 +171,19 @@ def found(answer: Answer, word: str) -> Mapping[str, Any]:
     return info
 
 
+def place_of(answer: Answer, word: str) -> str:
+    """Where the supervisor of one answers that ``fumehood info`` knows; raises how it ended where it has."""
+    info = found(answer, word)
+    if info.get("state") == "ended":
+        how = info.get("message") or info.get("reason") or "nobody knows how"
+        raise SandboxNotRunningException(f"the sandbox {info['id']} has ended: {how}", code="ended")
+    return socket_of(info)
+
+
+def info_command(word: str, binary: str | os.PathLike[str] | None) -> list[str]:
+    return [find_program(binary), "info", word, "--json"]
+
+
 def listed(answer: Answer) -> SandboxList:
     """What ``fumehood ps`` gives."""
     value = answer.json()
@@ -168,7 +201,10 @@ def fork_command(sandbox_id: str, binary: str | os.PathLike[str] | None) -> list
 
 def forked(answer: Answer) -> str:
     """The id of the new sandbox."""
-    value = answer.json()
+    try:
+        value = answer.json()
+    except FumehoodError as error:
+        raise _kept_nowhere(error) from error
     ids = value.get("sandboxes") if isinstance(value, dict) else value
     if not ids:
         raise FumehoodError(f"the program ended with {answer.code} and named no sandbox")

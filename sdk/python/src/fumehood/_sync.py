@@ -120,10 +120,15 @@ class Sandbox:
         """
         place = _sandboxes.server_of(url, key, BlockingWire.dial) or _sandboxes.direct(sandbox_id)
         if place is None:
-            answer = call([find_program(binary), "info", sandbox_id, "--json"])
-            place = _sandboxes.socket_of(_sandboxes.found(answer, sandbox_id))
+            place = _sandboxes.place_of(call(_sandboxes.info_command(sandbox_id, binary)), sandbox_id)
         box = cls.__new__(cls)
-        box._set_up(sandbox_id, place, binary)
+        try:
+            box._set_up(sandbox_id, place, binary)
+        except SandboxNotRunningException:
+            # Its supervisor was killed, or ended just now: how, is known by now.
+            if isinstance(place, str):
+                _sandboxes.place_of(call(_sandboxes.info_command(sandbox_id, binary)), sandbox_id)
+            raise
         try:
             found = drive(_sandboxes.settle(box._link, timeout)).sandbox_id
         except BaseException:

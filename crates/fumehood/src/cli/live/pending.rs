@@ -5,6 +5,7 @@ use live::client::{Client, Error};
 use live::words::{Apply, Ask, Changed, Info, Left, State, Taken};
 use live::{Home, LiveError};
 use sandbox::changes::{Applied, Conflict, Guarded, KeysLeft, Refused, Request};
+use sandbox::fault::{Fault, show_text};
 use sandbox::state::{PathText, RunId};
 
 use super::super::spec::Call;
@@ -51,8 +52,17 @@ fn ask<T: serde::de::DeserializeOwned>(call: &Call<'_>, run: &RunId, ask: &Ask) 
     })
 }
 
-/// What was looked at is not what is there: as with a conflict nothing is applied.
+/// What was looked at is not what is there: as with a conflict nothing is applied. What cannot be had at all says itself why, and what to
+/// do: the host may well have all that it takes.
 fn said(error: Error, id: &str) -> Failure {
+    if let Error::Failed(failure) = &error
+        && failure.code == Code::Unsupported
+        && let Some((what, rest)) = failure.message.split_once(": ")
+        && let Some((why, fix)) = rest.rsplit_once("; ")
+    {
+        let [what, why, fix] = [what, why, fix].map(show_text);
+        return Failure::own(Fault { id: "live/unsupported", what, place: format!("sandbox {id}"), why, fix });
+    }
     let differs = matches!(&error, Error::Failed(failure) if failure.code == Code::Invalid);
     let failure = answered(error, id);
     if differs { Failure::Faults { code: 1, faults: failure.into_faults() } } else { failure }

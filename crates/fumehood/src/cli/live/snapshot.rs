@@ -124,8 +124,7 @@ fn fork(call: &mut Call<'_>) -> Result<u8, Failure> {
 }
 
 fn forks(call: &Call<'_>, snapshot: &str, number: u32) -> Result<u8, Failure> {
-    let mut made = Vec::new();
-    let mut code = 0;
+    let (mut made, mut code, mut refusal_json) = (Vec::new(), 0, Value::Null);
     for _ in 0..number {
         let (wanted, environment) = of_snapshot(call, snapshot)?;
         match started(&wanted, &environment)? {
@@ -134,12 +133,20 @@ fn forks(call: &Call<'_>, snapshot: &str, number: u32) -> Result<u8, Failure> {
             Ok(created) => drop(call.console.data(format!("{}\n", created.info.id).as_bytes())?),
             Err(refusal) => {
                 code = if call.json { refusal.code } else { refused(call, &refusal)? };
+                refusal_json = refusal.json;
                 break;
             }
         }
     }
     if call.json {
-        call.console.json(&json!({ "schema": 1, "sandboxes": made, "code": code }))?;
+        let mut told = json!({ "schema": 1, "sandboxes": made, "code": code });
+        // Why there are no more, as of `create`.
+        for part in ["refused", "errors"] {
+            if let (Some(why), Some(told)) = (refusal_json.get(part), told.as_object_mut()) {
+                told.insert(part.to_owned(), why.clone());
+            }
+        }
+        call.console.json(&told)?;
     }
     Ok(code)
 }

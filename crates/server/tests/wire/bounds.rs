@@ -155,7 +155,7 @@ async fn http2_is_spoken_without_tls() {
 async fn a_listing_of_few_and_long_links_is_refused_before_it_fills_the_server() {
     let stage = stage().await;
     let caller = Caller::new(&stage, "one");
-    let made = caller.json("POST", "/sandboxes", json!({ "templateID": "base" })).await.json();
+    let made = caller.json("POST", "/sandboxes", json!({ "templateID": "base", "timeout": 300 })).await.json();
     let (inside, line) =
         (caller.inside(&made), format!("/v1/sandboxes/{}/files/list?path=many", made["sandboxID"].as_str().unwrap()));
     let folder = stage.home.join("many");

@@ -11,8 +11,9 @@ use super::references::References;
 use super::together::Checkout;
 use super::worktrees::{HostSubmodule, other_worktrees};
 use crate::protect::{
-    self, DATA, Led, List, NEW_REPOSITORY, NewObjects, NodeChange, Part, REPOSITORY, StoredObjects, Verdict, WorkTree,
-    config_objection, index_objection, judge, makes_repository, named_by_git, objection, part, split, with_links,
+    self, DATA, Led, List, NEW_REPOSITORY, NewObjects, NodeChange, Part, REPOSITORY, StoredObjects, TreeEntry, Verdict,
+    WorkTree, config_objection, index_objection, judge, makes_repository, named_by_git, objection, part, split,
+    with_links,
 };
 use crate::state::{Cross, Dir};
 
@@ -37,6 +38,8 @@ pub(super) struct Guarding<'a> {
     pub(super) changed: BTreeMap<&'a Path, &'a Entry>,
     /// New commits that were looked into, by their folder of git's.
     pub(super) commits: BTreeMap<&'a Path, BTreeSet<Vec<u8>>>,
+    /// All new commits, of which the trees need not be new, by their folder of git's.
+    pub(super) made: BTreeMap<&'a Path, BTreeSet<Vec<u8>>>,
     /// What the host and the run have of references, by their folder of git's.
     pub(super) references: BTreeMap<&'a Path, References>,
     /// And of objects.
@@ -190,6 +193,7 @@ impl<'a> Guarding<'a> {
             steering,
             changed,
             commits: BTreeMap::new(),
+            made: BTreeMap::new(),
             references: BTreeMap::new(),
             objects: BTreeMap::new(),
             submodules: RefCell::default(),
@@ -221,6 +225,7 @@ impl<'a> Guarding<'a> {
         let lied: BTreeSet<&'a Path> = lies.into_iter().map(|entry| self.of_git(&entry.path)).collect();
         seen.retain(|folder, _| !lied.contains(folder));
         self.folders.extend(lied.into_iter().map(|folder| (folder, LIES.to_owned())));
+        self.made = seen.iter().map(|(folder, new)| (*folder, new.made())).collect();
         self.commits = seen.iter().map(|(folder, new)| (*folder, new.commits())).collect();
         seen
     }
@@ -234,6 +239,7 @@ impl<'a> Guarding<'a> {
         while let Some((folder, why)) = held(self, &seen) {
             seen.remove(folder);
             self.commits.remove(folder);
+            self.made.remove(folder);
             self.folders.push((folder, why));
             self.submodules.get_mut().clear();
         }
@@ -335,7 +341,7 @@ impl<'a> Guarding<'a> {
         let (tree, folder) = (self.tree_of(index), self.of_git(index));
         let tree = tree.as_ref();
         let has_commit = |path: &Path, id: &[u8]| self.has_commit((folder, tree), path, id);
-        let is_seen = |path: &Path, name: Option<&[u8]>| self.is_seen(tree, path, (hash, name));
+        let is_seen = |path: &Path, is: Option<&TreeEntry>| self.is_seen(tree, path, (hash, is));
         let is_committed = |path: &Path, is_there: bool| self.is_committed((index, tree), path, is_there);
         let is_gone = |path: &Path| self.is_gone(tree, path);
         let tree =

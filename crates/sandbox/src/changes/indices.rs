@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::exchange::parent;
 use super::manifest::{Fingerprint, HASHED, Kind, NotedHead, listed};
-use crate::protect::{Branches, branch_of};
+use crate::protect::{Branches, branches_of_head};
 use crate::state::{Cross, Dir};
 use policy::json::hex;
 
@@ -145,11 +145,12 @@ pub(super) fn note_put<'a>(noted: impl IntoIterator<Item = &'a mut NotedHead>, r
             Some(above) if above.ends_with("worktrees") => above.parent().unwrap_or(&own),
             Some(_) | None => &own,
         };
-        let branch = policy::json::unhex(&noted.head).and_then(|head| branch_of(&head));
-        let branch = branch.map(|name| folder.join("refs").join("heads").join(name));
+        let branches = policy::json::unhex(&noted.head).and_then(|head| branches_of_head(root, folder, &head));
+        let on = branches.unwrap_or_default().into_iter().map(|name| folder.join("refs").join("heads").join(name));
+        let on: Vec<PathBuf> = on.collect();
         let has = |put: &Path| paths.contains(&put);
         let is_head = has(&own.join(HEAD));
-        let [is_branch, is_list] = [branch.is_some_and(|branch| has(&branch)), has(&folder.join("packed-refs"))];
+        let [is_branch, is_list] = [on.iter().any(|branch| has(branch)), has(&folder.join("packed-refs"))];
         if !(is_head || is_branch || is_list) {
             continue;
         }

@@ -16,6 +16,11 @@ use crate::state::{Cross, Dir};
 /// Why a branch stays where it is.
 const OTHER_COMMIT: &str = "it names a commit that is neither new, with a tree of its own, nor one that a branch of the host's or of its servers has, or \
                             whose tree one has: nobody looked at it, or it says of other servers than the host";
+/// Why a list does not take the place of the host's.
+const OTHER_TAG: &str = "a new tag of it names a commit that is neither new, with a tree of its own, nor one that a branch of the host's or of its servers \
+                         has: nobody looked at it";
+/// git follows a tag of a tag so far here.
+const MAX_TAGS: usize = 5;
 /// Why a branch stays where it is, and `HEAD` on its own.
 const CHECKED_OUT: &str = "a worktree out of the workspace is on that branch, or nobody can read whether one is: git itself moves none that is checked out \
      elsewhere";
@@ -26,8 +31,8 @@ const WHOLE: &str = "it begins as the whole name of another reference does (`ref
                      would take the one for the other";
 /// Why a new name stays with the run.
 const IN_THE_WAY: &str = "one of it and of another reference would be a folder of the other: git could write neither";
-/// Why a new branch stays with the run.
-const AS_FILE: &str = "a file is called so: `git checkout` of that name would go to the branch, and `git log` and `git diff` would not know which \
+/// Why a new branch or tag stays with the run.
+const AS_FILE: &str = "a file is called so: `git checkout` of that name would go to it, and `git log` and `git diff` would not know which \
                        is meant";
 /// Why a branch of git-annex stays where it is.
 const SYNCED: &str = "git-annex takes it over by itself the next time that it syncs, and sends it on";
@@ -133,14 +138,25 @@ impl<'a> Guarding<'a> {
             protect::Kind::Reference => {
                 let (name, id) = (entry.path.strip_prefix(folder).ok()?.to_string_lossy(), protect::id_of(now));
                 let why = refs.and_then(|refs| self.keeps_name(folder, refs, (name.as_ref(), id.as_ref())));
-                if why.is_some() || !name.starts_with("refs/heads/") {
+                if why.is_some() {
                     return why.map(str::to_owned);
+                }
+                // Nobody looked into what a new tag names either, and `git push --tags` sends it.
+                if name.starts_with("refs/tags/") {
+                    let is_known = id.is_some_and(|id| self.is_known_to_tag(folder, id));
+                    return (!is_known).then(|| OTHER_COMMIT.to_owned());
+                }
+                if !name.starts_with("refs/heads/") {
+                    return None;
                 }
                 id.into_iter().collect()
             }
             protect::Kind::PackedRefs => {
                 if let Some(why) = refs.and_then(|refs| self.keeps_list(folder, refs, before)) {
                     return Some(why.to_owned());
+                }
+                if !refs.is_none_or(|refs| self.has_known_tags(folder, refs, before)) {
+                    return Some(OTHER_TAG.to_owned());
                 }
                 let known: BTreeSet<_> = protect::branches_of(before).collect();
                 protect::branches_of(now)
@@ -181,6 +197,29 @@ impl<'a> Guarding<'a> {
             Some(says.all(|(name, is)| hosts.get(name) == Some(is)))
         };
         refs.tips.values().any(|tip| tip == id) || is_as_good().unwrap_or(false)
+    }
+
+    /// The same of what a tag names, which may be a tag in turn.
+    fn is_known_to_tag(&self, folder: &Path, mut id: Vec<u8>) -> bool {
+        let stored = self.objects.get(folder);
+        for _ in 0..=MAX_TAGS {
+            match stored.and_then(|stored| stored.tagged(&id)) {
+                Some(named) => id = named,
+                None => return self.is_known(folder, &id),
+            }
+        }
+        false
+    }
+
+    /// Whether each tag is known that a list has and neither the host's list nor a file of the host's.
+    fn has_known_tags(&self, folder: &Path, refs: &References, before: &[u8]) -> bool {
+        let known: BTreeSet<&[u8]> = protect::references_of(before).map(|(name, _)| name).collect();
+        let mut new =
+            refs.list.iter().filter(|(name, _)| name.starts_with(b"refs/tags/") && !known.contains(name.as_slice()));
+        new.all(|(name, id)| {
+            std::str::from_utf8(name).is_ok_and(|name| refs.host.has_reference(name))
+                || id.clone().is_some_and(|id| self.is_known_to_tag(folder, id))
+        })
     }
 
     /// Why `HEAD` stays where it is, whatever is there.
@@ -239,7 +278,7 @@ impl<'a> Guarding<'a> {
             return Some(IN_THE_WAY);
         }
         let is_called_so = || self.tree_of(&folder.join("index")).is_some_and(|tree| tree.has_file(Path::new(short)));
-        if name.starts_with("refs/heads/") && is_called_so() {
+        if is_called_so() {
             return Some(AS_FILE);
         }
         // As git looks for a name.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use super::guarded::{Guarding, MAX_JUDGED, in_git};
 use super::manifest::{Change, Entry};
 use super::references::References;
 use super::worktrees::{Tree, is_elsewhere};
-use crate::protect::{self, History, SUBMODULE, Staged, Verdict};
+use crate::protect::{self, Hash, History, SUBMODULE, Staged, StoredObjects, TreeEntry, Verdict};
 use crate::state::{Cross, Dir};
 
 /// `HEAD` is no larger, nor another reference.
@@ -25,10 +26,29 @@ const UNREAD: &str = "`HEAD`, the commit that it comes to or the index cannot be
 const BEGUN: [&str; 3] = ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"];
 /// What belongs to it.
 const BESIDE_BEGUN: [&str; 2] = ["MERGE_MODE", "MERGE_MSG"];
+/// What of a rebase, a bisect and the like tells git that it is under way. It stays with the run.
+const HALF_DONE: [&str; 4] = ["rebase-merge", "rebase-apply", "sequencer", "BISECT_START"];
+/// git follows so many names of branches to others.
+const MAX_NAMES: usize = 5;
 const GIVEN_UP: &str = "version control: a merge, cherry-pick or revert that was begun on the host would be given up: the next commit would be an ordinary one, \
                         with all its changes";
 /// Why nothing of a working tree is taken now.
 const ELSEWHERE: &str = "the host is on another branch or commit than when the run began";
+
+/// What an index has, by path.
+type Contents = BTreeMap<Vec<u8>, TreeEntry>;
+const UNSTAGED: &str =
+    "what was staged on the host is staged no more, and neither committed nor in the file: it would be lost";
+const LEFT_BEHIND: &str = "the commit that `HEAD` comes to has it otherwise, by somebody else's work, and the file stays as it was: `git commit -a` would take \
+                           that back";
+
+/// The host's index.
+struct HostsIndex {
+    /// What it has otherwise than the commit that `HEAD` is on.
+    staged: BTreeMap<Vec<u8>, Staged>,
+    contents: Contents,
+    hash: Hash,
+}
 
 /// One working tree: the one around a repository, a linked one or a submodule's.
 pub(super) struct Checkout<'a> {
@@ -118,15 +138,22 @@ impl<'a> Guarding<'a> {
         let noted = self.manifest.heads.iter().find(|noted| noted.own == own);
         let then = noted.and_then(|noted| policy::json::unhex(&noted.head));
         let heads = [Some(&before), after.as_ref(), then.as_ref()];
-        let names = heads.into_iter().flatten().filter_map(|head| protect::branch_of(head));
-        let branches: BTreeSet<String> = names.map(|name| format!("refs/heads/{name}")).collect();
+        let mut branches = BTreeSet::new();
+        for head in heads.into_iter().flatten() {
+            let Some(names) = protect::branches_of_head(host, folder, head) else {
+                return Some(self.unread(folder, own));
+            };
+            branches.extend(names.into_iter().map(|name| format!("refs/heads/{name}")));
+        }
         let after = after.as_ref().unwrap_or(&before);
-        let commit_of = |head: &[u8], of: &dyn Fn(&str) -> Option<Vec<u8>>| match protect::branch_of(head) {
-            Some(name) => of(&name),
-            None => protect::id_of(head),
+        let was = match protect::branches_of_head(host, folder, &before).and_then(|mut names| names.pop()) {
+            Some(name) => refs.tips.get(&name).cloned(),
+            None => protect::id_of(&before),
         };
-        let was = commit_of(&before, &|name| refs.tips.get(name).cloned());
-        let is = commit_of(after, &|name| self.after((host, folder, refs), &format!("refs/heads/{name}")).0);
+        let is = match protect::branch_of(after) {
+            Some(name) => self.after((host, folder, refs), &format!("refs/heads/{name}")).0,
+            None => protect::id_of(after),
+        };
         let is_listed = branches.iter().any(|name| self.after((host, folder, refs), name).1);
         let begun = BEGUN.map(|name| own.join(name));
         let list = is_listed.then(|| folder.join("packed-refs"));
@@ -143,7 +170,8 @@ impl<'a> Guarding<'a> {
             let is_put = (is_head || is_branch) && was == is;
             hex(&before) != noted.head && !(is_head && before == *after) || is_other_commit && !is_put
         });
-        let paths = moving.into_iter().chain(begun).chain([head, own.join("index")]).collect();
+        let half = HALF_DONE.iter().flat_map(|name| self.changed_below(&own.join(name)));
+        let paths = moving.into_iter().chain(begun).chain([head, own.join("index")]).chain(half).collect();
         let mut checkout = Checkout { folder, own, paths, is_listed, was, is, staged: None, is_elsewhere, why: None };
         if checkout.is.is_some() && (checkout.is_moved() || is_ended) {
             checkout.staged = self.staged(host, &checkout);
@@ -163,18 +191,29 @@ impl<'a> Guarding<'a> {
 
     /// What a branch becomes, and whether a new `packed-refs` says it.
     fn after(&self, (host, folder, refs): (&Dir, &Path, &References), name: &str) -> (Option<Vec<u8>>, bool) {
-        let path = folder.join(name);
-        if let Some(entry) = self.changed.get(path.as_path()) {
-            return (self.contents(entry).and_then(|(_, now)| protect::id_of(&now)), false);
-        }
-        let there = host.read(&path, MAX_HEAD).ok().filter(|_| self.removed_at(&path).is_none());
-        match there {
-            Some(text) => (protect::id_of(&text), false),
-            None => {
+        let mut name = name.to_owned();
+        for _ in 0..=MAX_NAMES {
+            let path = folder.join(&name);
+            let there = match self.changed.get(path.as_path()) {
+                Some(entry) => Some(self.contents(entry).map(|(_, now)| now).unwrap_or_default()),
+                None => host.read(&path, MAX_HEAD).ok().filter(|_| self.removed_at(&path).is_none()),
+            };
+            let Some(text) = there else {
                 let is_new = self.changed.contains_key(folder.join("packed-refs").as_path());
-                (refs.list.get(name.as_bytes()).cloned().flatten(), is_new)
+                return (refs.list.get(name.as_bytes()).cloned().flatten(), is_new);
+            };
+            match protect::branch_of(&text) {
+                Some(other) => name = format!("refs/heads/{other}"),
+                None => return (protect::id_of(&text), false),
             }
         }
+        (None, false)
+    }
+
+    /// What the run made or changed at a path and below it.
+    fn changed_below(&self, path: &Path) -> Vec<PathBuf> {
+        let from = self.changed.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
+        from.take_while(|(at, _)| at.starts_with(path)).map(|(at, _)| at.to_path_buf()).collect()
     }
 
     /// What is staged when a working tree comes to another commit.
@@ -207,41 +246,133 @@ impl<'a> Guarding<'a> {
         held.or_else(unfit)
     }
 
+    /// The host's index, and what it has otherwise than the commit that `HEAD` is on.
+    fn hosts_index(&self, checkout: &Checkout<'_>) -> Option<HostsIndex> {
+        let (host, stored) = (self.host?, self.objects.get(checkout.folder)?);
+        let index = index_of(host, &checkout.index())?;
+        let tree = match &checkout.was {
+            Some(was) => Some(stored.tree_of(was)?),
+            None => None,
+        };
+        let staged = protect::staged(&index, tree.as_deref(), stored)?;
+        Some(HostsIndex { staged, contents: protect::contents_of(&index, stored.hash())?, hash: stored.hash() })
+    }
+
     /// A path that the index has otherwise than the commit that `HEAD` comes to: neither did the host have it staged, nor does the run.
     fn unfit(&self, checkout: &Checkout<'_>) -> Option<String> {
         let Some(staged) = &checkout.staged else { return Some(UNREAD.to_owned()) };
-        if staged.is_empty() {
-            return None;
-        }
-        let known = || {
-            let (host, stored) = (self.host?, self.objects.get(checkout.folder)?);
-            let index = index_of(host, &checkout.index())?;
-            let tree = match &checkout.was {
-                Some(was) => Some(stored.tree_of(was)?),
-                None => None,
-            };
-            let before = protect::staged(&index, tree.as_deref(), stored)?;
-            Some((before, protect::contents_of(&index, stored.hash())?, stored.hash()))
-        };
-        let Some((before, hosts, hash)) = known() else { return Some(UNREAD.to_owned()) };
+        let Some(hosts) = self.hosts_index(checkout) else { return Some(UNREAD.to_owned()) };
         let tree = self.tree_of(&checkout.index());
-        let is_by_run = |path: &[u8], index: Option<&protect::TreeEntry>| {
-            let (host, name) = (hosts.get(path), Path::new(OsStr::from_bytes(path)));
+        let is_by_run = |path: &[u8], index: Option<&TreeEntry>| {
+            let (host, name) = (hosts.contents.get(path), Path::new(OsStr::from_bytes(path)));
             host != index
                 && match index {
                     Some((SUBMODULE, id)) => self.has_commit((checkout.folder, tree.as_ref()), name, id),
-                    Some((_, id)) => self.is_seen(tree.as_ref(), name, (Some(hash), Some(id.as_slice()))),
+                    Some((mode, id)) => {
+                        let is = (protect::mode_beside(*mode, host.map(|(mode, _)| *mode)), id.clone());
+                        self.is_seen(tree.as_ref(), name, (Some(hosts.hash), Some(&is)))
+                    }
                     None => self.is_gone(tree.as_ref(), name),
                 }
         };
-        let mut other = staged.iter().filter(|(path, is)| before.get(*path) != Some(*is));
-        let other = other.find(|(path, is)| !is_by_run(path, is.index.as_ref()));
-        other.map(|(path, _)| {
-            format!(
-                "the index has {} otherwise than the commit that `HEAD` comes to: the next commit would take that back",
-                crate::fault::show_bytes(path)
-            )
-        })
+        let mut other = staged.iter().filter(|(path, is)| hosts.staged.get(*path) != Some(*is));
+        if let Some((path, _)) = other.find(|(path, is)| !is_by_run(path, is.index.as_ref())) {
+            let path = crate::fault::show_bytes(path);
+            return Some(format!(
+                "the index has {path} otherwise than the commit that `HEAD` comes to: the next commit would take that back"
+            ));
+        }
+        let known = || {
+            let stored = self.objects.get(checkout.folder)?;
+            let index = match self.changed.get(checkout.index().as_path()) {
+                Some(entry) => self.contents(entry)?.1,
+                None => index_of(self.host?, &checkout.index())?,
+            };
+            let now = protect::contents_of(&index, stored.hash())?;
+            // Nothing is checked out.
+            let Some(tree) = tree.as_ref().filter(|_| !(now.is_empty() && hosts.contents.is_empty())) else {
+                return Some(None);
+            };
+            if let Some(path) = self.unstaged((&hosts, &now), tree) {
+                return Some(Some((path, UNSTAGED)));
+            }
+            Some(self.left_behind(checkout, (&hosts, &now), (tree, stored))?.map(|path| (path, LEFT_BEHIND)))
+        };
+        match known() {
+            None => Some(UNREAD.to_owned()),
+            Some(found) => found.map(|(path, why)| format!("{}: {why}", crate::fault::show_bytes(&path))),
+        }
+    }
+
+    /// A path that somebody had staged and that is so no more: neither is it in the commit, nor in the file.
+    fn unstaged(&self, (hosts, now): (&HostsIndex, &Contents), tree: &Tree) -> Option<Vec<u8>> {
+        let is_lost = |path: &[u8], staged: &Staged| {
+            let Some(is) = &staged.index else { return false };
+            let (mode, id) = is;
+            now.get(path) != Some(is)
+                && now.get(path) == staged.commit.as_ref()
+                && *mode != SUBMODULE
+                && !self.is_seen(
+                    Some(tree),
+                    Path::new(OsStr::from_bytes(path)),
+                    (Some(hosts.hash), Some(&(protect::mode_beside(*mode, Some(*mode)), id.clone()))),
+                )
+        };
+        hosts.staged.iter().find(|(path, staged)| is_lost(path, staged)).map(|(path, _)| path.clone())
+    }
+
+    /// A path that a commit changes which is neither of the run nor one that the branch had, while its file stays as it was; the outer
+    /// `None` where something does not read.
+    fn left_behind(
+        &self,
+        checkout: &Checkout<'_>,
+        (hosts, now): (&HostsIndex, &Contents),
+        (tree, stored): (&Tree, &StoredObjects<'_>),
+    ) -> Option<Option<Vec<u8>>> {
+        let mut theirs = self.nearest_of_others(checkout, stored)?;
+        let Some(was) = &checkout.was else { return Some(None) };
+        theirs.retain(|commit| commit != was);
+        if theirs.is_empty() {
+            return Some(None);
+        }
+        let mut history = History::default();
+        history.walk(stored, [was.clone()]);
+        theirs.retain(|commit| !history.has(commit));
+        let trees = theirs.iter().map(|commit| stored.tree_of(commit)).collect::<Option<Vec<_>>>()?;
+        let old = stored.tree_of(was)?;
+        let paths: BTreeSet<&Vec<u8>> = hosts.contents.keys().chain(now.keys()).filter(|_| !trees.is_empty()).collect();
+        for path in paths {
+            let (before, after) = (hosts.contents.get(path), now.get(path));
+            let is_submodule = [before, after].into_iter().flatten().any(|(mode, _)| *mode == SUBMODULE);
+            let is_so = |is| self.stays((tree, Path::new(OsStr::from_bytes(path))), (is, hosts.hash));
+            if before == after || is_submodule || !is_so(before) || is_so(after) {
+                continue;
+            }
+            let before = stored.found_at(&old, path)?;
+            for tree in &trees {
+                if stored.found_at(tree, path)? != before {
+                    return Some(Some(path.clone()));
+                }
+            }
+        }
+        Some(None)
+    }
+
+    /// The commits of others nearest to the one that `HEAD` comes to: itself, or what those that the run made are made from. All of them
+    /// are there.
+    fn nearest_of_others(&self, checkout: &Checkout<'_>, stored: &StoredObjects<'_>) -> Option<BTreeSet<Vec<u8>>> {
+        let made = self.made.get(checkout.folder);
+        let (mut seen, mut found) = (BTreeSet::new(), BTreeSet::new());
+        let mut ahead: Vec<Vec<u8>> = checkout.is.iter().cloned().collect();
+        while let Some(commit) = ahead.pop() {
+            let parents = stored.parents_of(&commit)?;
+            if made.is_some_and(|made| made.contains(&commit)) {
+                ahead.extend(parents.into_iter().filter(|parent| seen.insert(parent.clone())));
+            } else {
+                found.insert(commit);
+            }
+        }
+        Some(found)
     }
 
     /// Why what says that somebody began a merge and the like does not go: neither has the commit what was merged, nor is the index as if
@@ -259,7 +390,8 @@ impl<'a> Guarding<'a> {
                 return Some(checkout.staged.as_ref()?.is_empty());
             }
             if !entry.path.ends_with("MERGE_HEAD") {
-                return Some(true);
+                let is_begun = BEGUN.iter().any(|name| entry.path.ends_with(name));
+                return if is_begun { self.has_staged(checkout) } else { Some(true) };
             }
             let begun = host.read(&entry.path, MAX_HEAD).ok()?;
             let mut history = History::default();
@@ -268,6 +400,19 @@ impl<'a> Guarding<'a> {
             Some(merged.all(|line| protect::id_of(line).is_some_and(|id| history.has(&id))))
         };
         (!checkout.and_then(is_ended).unwrap_or(false)).then(|| GIVEN_UP.to_owned())
+    }
+
+    /// Whether what was staged for a cherry-pick or a revert is in the commit, resolved in whatever way.
+    fn has_staged(&self, checkout: &Checkout<'_>) -> Option<bool> {
+        let (staged, hosts) = (checkout.staged.as_ref()?, self.hosts_index(checkout)?);
+        let (stored, is) = (self.objects.get(checkout.folder)?, checkout.is.as_ref()?);
+        let tree = stored.tree_of(is)?;
+        for (path, was) in &hosts.staged {
+            if staged.contains_key(path) || was.index.is_some() && stored.found_at(&tree, path)? == was.commit {
+                return Some(false);
+            }
+        }
+        Some(true)
     }
 
     /// Why what git remembers of a stash does not go without it, nor the stash without that.

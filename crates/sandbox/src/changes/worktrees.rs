@@ -15,7 +15,7 @@ use super::manifest::{Entry, Kind, Manifest, target_bytes};
 use crate::protect::{
     self, Branches, Hash, History, MAX_POINTER, NewObjects, READ_AS_FILES, SUBMODULE, ServerFile, TreeEntry, split,
 };
-use crate::state::{Cross, Dir};
+use crate::state::{Cross, Dir, rights_of};
 
 /// The trees of so many branches say where submodules are.
 const MAX_TIPS: usize = 1000;
@@ -118,7 +118,10 @@ impl Guarding<'_> {
         for other in others.chain(own) {
             for (name, begins) in REBASED.map(|name| (name, "ref: ")).into_iter().chain([("HEAD", "")]) {
                 let head = there(host.read(other.join(name), MAX_POINTER))?;
-                branches.extend(protect::branch_of(&[begins.as_bytes(), &head].concat()));
+                let head = [begins.as_bytes(), &head].concat();
+                if protect::branch_of(&head).is_some() {
+                    branches.extend(protect::branches_of_head(host, folder, &head)?);
+                }
             }
         }
         Some(branches)
@@ -157,32 +160,62 @@ impl Guarding<'_> {
         }
     }
 
-    /// Whether the file at a path is what an object of this name is made of, as the host has it or the run leaves it; without a name,
-    /// whether the run changed it. Of a tree that is not known nobody can say it, and of what is hidden the run is not told.
+    /// Whether the file at a path is what this says, as the host has it or the run leaves it; without it, whether the run changed it. Of a
+    /// tree that is not known nobody can say it, and of what is hidden the run is not told.
     pub(super) fn is_seen(
         &self,
         tree: Option<&Tree>,
         path: &Path,
-        (hash, name): (Option<Hash>, Option<&[u8]>),
+        (hash, is): (Option<Hash>, Option<&TreeEntry>),
     ) -> bool {
         let Some((tree, hash)) = tree.zip(hash) else { return false };
-        let place = tree.at(path);
-        if place.as_ref().is_some_and(|place| self.hides(place)) {
+        if tree.at(path).is_some_and(|place| self.hides(&place)) {
             return false;
         }
-        let changed = place.and_then(|place| self.changed.get(place.as_path()));
+        let changed = self.left_at(tree, path);
+        let Some(is) = is else { return changed.is_some() };
+        changed.is_some_and(|entry| self.is_left(entry, (tree, path), (is, hash)))
+            || self.is_hosts((tree, path), (is, hash))
+    }
+
+    /// Whether the file at a path is what this says when the run's changes are taken; `None` for that nothing is there.
+    pub(super) fn stays(&self, (tree, path): (&Tree, &Path), (is, hash): (Option<&TreeEntry>, Hash)) -> bool {
+        let Some(is) = is else { return self.is_gone(Some(tree), path) };
+        match self.left_at(tree, path) {
+            Some(entry) => self.is_left(entry, (tree, path), (is, hash)),
+            None => !self.is_gone(Some(tree), path) && self.is_hosts((tree, path), (is, hash)),
+        }
+    }
+
+    /// What the run made or changed at a path of a working tree.
+    fn left_at(&self, tree: &Tree, path: &Path) -> Option<&Entry> {
+        let place = tree.at(path)?;
         // A file that is held is not there, and none of git's own says what an index may have.
-        let changed = changed.filter(|entry| !self.is_of_git(&entry.path) && self.why(entry).is_none());
-        let Some(name) = name else { return changed.is_some() };
-        let is_left = |entry: &Entry| {
-            let contents = match entry.kind {
-                Kind::Symlink => entry.target.as_deref().and_then(target_bytes).map(OsString::into_vec),
-                Kind::File => entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok()),
-                Kind::Dir | Kind::Special => None,
-            };
-            contents.is_some_and(|contents| protect::is_made_of(&contents, (&tree.below, path), name, hash))
+        let changed = self.changed.get(place.as_path()).copied();
+        changed.filter(|entry| !self.is_of_git(&entry.path) && self.why(entry).is_none())
+    }
+
+    fn is_left(&self, entry: &Entry, (tree, path): (&Tree, &Path), ((mode, name), hash): (&TreeEntry, Hash)) -> bool {
+        let contents = match entry.kind {
+            Kind::Symlink => entry.target.as_deref().and_then(target_bytes).map(OsString::into_vec),
+            Kind::File => entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok()),
+            Kind::Dir | Kind::Special => None,
         };
-        changed.is_some_and(|entry| is_left(entry)) || protect::is_blob(&tree.below, path, name, hash)
+        let is_link = entry.kind == Kind::Symlink;
+        let contents = contents.filter(|_| protect::is_mode_of(*mode, is_link, entry.mode));
+        self.with_rights(|| {
+            contents.is_some_and(|contents| protect::is_made_of(&contents, (&tree.below, path), name, hash))
+        })
+    }
+
+    fn is_hosts(&self, (tree, path): (&Tree, &Path), (is, hash): (&TreeEntry, Hash)) -> bool {
+        self.with_rights(|| protect::is_blob(&tree.below, path, is, hash))
+    }
+
+    /// Reads with the rights of the workspace's owner: of what they may not read, nobody answers a guess.
+    fn with_rights(&self, read: impl FnOnce() -> bool) -> bool {
+        let rights = self.host.map(rights_of).transpose();
+        rights.is_ok() && read()
     }
 
     /// Whether no file is at a path, as the host has it or the run leaves it.

@@ -7,6 +7,7 @@ use rustix::fs::FileType;
 
 use super::hash::Hash;
 use super::plan::{link_target, parent_of};
+use super::stored::TreeEntry;
 use crate::state::Dir;
 use policy::json::sha256_hex;
 
@@ -18,17 +19,46 @@ const MAX_ATTRIBUTES: u64 = 1 << 20;
 /// How they tell of that of git LFS.
 const LFS: &[u8] = b"filter=lfs";
 
-/// Whether the file at a path, or the link, is what an object of this name holds, or what git makes of it ([`is_made_of`]).
+/// In an index, of a file of which it says nothing whether it can be executed.
+const ANY_RIGHTS: u32 = 0o100_000;
+/// Of a link.
+const LINK: u32 = 0o120_000;
+/// The owner may execute it.
+const EXECUTE: u32 = 0o100;
+
+/// Whether a mode of git's is one of a link, or of a file that its owner may execute or not.
 #[must_use]
-pub fn is_blob(below: &Dir, path: &Path, name: &[u8], hash: Hash) -> bool {
+pub const fn is_mode_of(mode: u32, is_link: bool, rights: u32) -> bool {
+    if is_link {
+        return mode == LINK;
+    }
+    mode >> 12 == ANY_RIGHTS >> 12 && (mode == ANY_RIGHTS || mode & EXECUTE == rights & EXECUTE)
+}
+
+/// The mode that the file of an entry is to have, where the host has this for it. Where rights say nothing (`core.filemode`) git leaves
+/// that of a file as it was, and makes none that can be executed: that takes nothing from anybody.
+#[must_use]
+pub fn mode_beside(mode: u32, host: Option<u32>) -> u32 {
+    let is_file = mode >> 12 == ANY_RIGHTS >> 12;
+    if is_file && host.map_or(mode & EXECUTE == 0, |host| host == mode) { ANY_RIGHTS } else { mode }
+}
+
+/// Whether the file at a path, or the link, is what an object of this name holds, or what git makes of it ([`is_made_of`]), and has its
+/// mode.
+#[must_use]
+pub fn is_blob(below: &Dir, path: &Path, (mode, name): &TreeEntry, hash: Hash) -> bool {
     let found = || {
         let (parent, last) = parent_of(below, path).ok()??;
         match parent.kind(&last).ok()?? {
             FileType::RegularFile => {
-                let contents = parent.read(&last, MAX_SIZE).ok()?;
+                let rights = parent.stat(&last).ok()??.st_mode;
+                let contents = parent.read(&last, MAX_SIZE).ok().filter(|_| is_mode_of(*mode, false, rights))?;
                 Some(is_made_of(&contents, (below, path), name, hash))
             }
-            FileType::Symlink => Some(is_named(link_target(below, path)?.as_os_str().as_bytes(), name, hash)),
+            FileType::Symlink => {
+                let is_target = is_named(link_target(below, path)?.as_os_str().as_bytes(), name, hash);
+                Some(is_mode_of(*mode, true, 0) && is_target)
+            }
             FileType::Directory
             | FileType::Fifo
             | FileType::Socket
@@ -91,7 +121,10 @@ mod tests {
         let large = "f60ccf3732fd547d393fe12095261c4d49cc94be";
         let pointer = pointer_to(b"large\n");
         let of = |text: &str| Hash::Sha1.sum(&[format!("blob {}\0", text.len()).as_bytes(), text.as_bytes()]);
-        let is = |path: &str, name: &[u8]| is_blob(&below, Path::new(path), name, Hash::Sha1);
+        let is = |path: &str, name: &[u8]| {
+            let mode = if path == "link" { LINK } else { ANY_RIGHTS };
+            is_blob(&below, Path::new(path), &(mode, name.to_vec()), Hash::Sha1)
+        };
         assert!(is("large", &policy::json::unhex(large).unwrap()) && !is("large", &of(&pointer)));
         std::fs::write(folder.path().join(".gitattributes"), "large filter=lfs diff=lfs merge=lfs -text\n").unwrap();
         assert!(is("large", &policy::json::unhex(large).unwrap()) && is("large", &of(&pointer)));
@@ -104,6 +137,8 @@ mod tests {
                 && is("lines", &of("a\r\nb\rc\n\r\n\r"))
                 && !is("lines", &of("a\nb\nc\n\n"))
         );
+        let plain = |mode: u32| is_blob(&below, Path::new("large"), &(mode, of("large\n")), Hash::Sha1);
+        assert!(plain(0o100_644) && !plain(0o100_755) && !plain(LINK) && mode_beside(0o100_755, None) == 0o100_755);
         assert!(!is("link", &of(&pointer)) && is("link", &of("large")), "a link has no filter");
     }
 }

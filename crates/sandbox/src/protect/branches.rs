@@ -1,6 +1,7 @@
 //! The branches that a repository on the host has, and which other names.
 
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -9,7 +10,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::links::files;
-use super::references::{id_of, references_of};
+use super::references::{branch_of, id_of, references_of};
 use crate::state::{Cross, Dir};
 
 /// A larger list is not read.
@@ -17,6 +18,9 @@ const MAX_LIST: u64 = 64 << 20;
 
 /// No reference is larger.
 const MAX_REFERENCE: u64 = 4096;
+
+/// git follows so many names to others.
+const MAX_NAMES: usize = 5;
 
 /// The branches of the repository whose configuration this is.
 #[derive(Debug)]
@@ -27,6 +31,8 @@ pub struct Branches {
     heads: Option<Dir>,
     /// `packed-refs`.
     list: Vec<u8>,
+    /// The names in it, once somebody asked.
+    names: OnceCell<BTreeSet<Vec<u8>>>,
     /// It cannot be said which there are.
     unknown: bool,
 }
@@ -35,7 +41,7 @@ impl Branches {
     /// `config`: its path below `host`.
     #[must_use]
     pub fn of(host: &Dir, config: &Path) -> Self {
-        let unknown = Self { folder: None, heads: None, list: Vec::new(), unknown: true };
+        let unknown = Self { folder: None, heads: None, list: Vec::new(), names: OnceCell::new(), unknown: true };
         let Ok(folder) = host.enter(config.parent().unwrap_or(Path::new("")), Cross::No) else { return unknown };
         let heads = match folder.enter(Path::new("refs").join("heads"), Cross::No) {
             Ok(heads) => Some(heads),
@@ -48,7 +54,7 @@ impl Branches {
             Err(Errno::NOENT) => Vec::new(),
             Err(_) => return unknown,
         };
-        Self { folder: Some(folder), heads, list, unknown: false }
+        Self { folder: Some(folder), heads, list, names: OnceCell::new(), unknown: false }
     }
 
     /// What each names, by its name.
@@ -84,15 +90,16 @@ impl Branches {
     /// as many working trees.
     #[must_use]
     pub fn commit_of(&self, head: &[u8]) -> (Option<Vec<u8>>, bool) {
-        let Some(name) = head.trim_ascii_end().strip_prefix(b"ref: refs/heads/") else { return (id_of(head), false) };
-        let path = Path::new(OsStr::from_bytes(name));
-        let is_plain = path.components().all(|part| matches!(part, Component::Normal(_)));
-        let heads = self.heads.as_ref().filter(|_| is_plain);
-        if let Some(loose) = heads.and_then(|heads| id_of(&heads.read(path, MAX_REFERENCE).ok()?)) {
+        if branch_of(head).is_none() {
+            return (id_of(head), false);
+        }
+        let names = self.folder.as_ref().and_then(|folder| branches_of_head(folder, Path::new(""), head));
+        let Some(name) = names.and_then(|mut names| names.pop()) else { return (None, true) };
+        if let Some(loose) = self.heads.as_ref().and_then(|heads| id_of(&heads.read(&name, MAX_REFERENCE).ok()?)) {
             return (Some(loose), false);
         }
-        let whole = [b"refs/heads/", name].concat();
-        let listed = references_of(&self.list).filter(|(known, _)| *known == whole).last();
+        let whole = format!("refs/heads/{name}");
+        let listed = references_of(&self.list).filter(|(known, _)| *known == whole.as_bytes()).last();
         (listed.and_then(|(_, id)| id_of(id)), true)
     }
 
@@ -126,9 +133,12 @@ impl Branches {
     #[must_use]
     pub fn has_reference(&self, name: &str) -> bool {
         let is_file = |folder: &Dir| matches!(folder.kind(name), Ok(Some(kind)) if kind != FileType::Directory);
-        self.unknown
-            || self.folder.as_ref().is_some_and(is_file)
-            || references_of(&self.list).any(|(known, _)| known == name.as_bytes())
+        self.unknown || self.folder.as_ref().is_some_and(is_file) || self.is_listed(name)
+    }
+
+    fn is_listed(&self, name: &str) -> bool {
+        let names = || references_of(&self.list).map(|(name, _)| name.to_vec()).collect();
+        self.names.get_or_init(names).contains(name.as_bytes())
     }
 
     /// Whether there is one of this name, or may be.
@@ -140,6 +150,28 @@ impl Branches {
             || self.heads.as_ref().is_some_and(is_loose)
             || self.list.split(|byte| *byte == b'\n').any(|known| known.trim_ascii_end().ends_with(&line))
     }
+}
+
+/// The branches that a `HEAD` leads to, by the files of the folder of git's at a path: one may be another name of another one, as where
+/// `master` was renamed, and the last is where the commit is. `None` where nobody can say.
+#[must_use]
+pub fn branches_of_head(host: &Dir, folder: &Path, head: &[u8]) -> Option<Vec<String>> {
+    let (mut found, mut text) = (Vec::new(), head.to_vec());
+    while let Some(name) = branch_of(&text) {
+        let is_plain = Path::new(&name).components().all(|part| matches!(part, Component::Normal(_)));
+        if found.len() > MAX_NAMES || !is_plain {
+            return None;
+        }
+        text = match host.read(folder.join("refs").join("heads").join(&name), MAX_REFERENCE) {
+            Ok(text) => text,
+            // A folder is none.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL) => Vec::new(),
+            Err(_other) => return None,
+        };
+        found.push(name);
+    }
+    // It names what is no branch.
+    (!text.starts_with(b"ref:")).then_some(found)
 }
 
 #[cfg(test)]

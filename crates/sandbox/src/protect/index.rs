@@ -11,7 +11,9 @@ use std::path::Path;
 
 use policy::protected::folded;
 
+use super::blob::mode_beside;
 use super::hash::Hash;
+use super::stored::TreeEntry;
 
 const UNKNOWN: &str = "it is no index of git's that is understood here";
 const UNKNOWN_BEFORE: &str = "the index that the host has is none that is understood here (a split one is not): nobody can say what of it would be lost";
@@ -43,8 +45,8 @@ const LENGTH: u16 = 0x0fff;
 pub struct WorkTree<'a> {
     /// Whether the host has a repository at a path, with a branch, its `HEAD` or a commit of the run's of this id.
     pub has_commit: &'a dyn Fn(&Path, &[u8]) -> bool,
-    /// Whether the file at a path is what an entry of this hash says, or becomes that; without a hash, whether the run changed it.
-    pub is_seen: &'a dyn Fn(&Path, Option<&[u8]>) -> bool,
+    /// Whether the file at a path is what this says, or becomes that; without it, whether the run changed it.
+    pub is_seen: &'a dyn Fn(&Path, Option<&TreeEntry>) -> bool,
     /// Whether the index has at a path what the commit has to which `HEAD` comes by the run; with `true` for what is there.
     pub is_committed: &'a dyn Fn(&Path, bool) -> bool,
     /// Whether no file is at a path, or none will be.
@@ -68,10 +70,10 @@ pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>, tree: &Wor
         let host = hosts.get(&(entry.path.clone(), entry.stage()));
         let is_same = host.is_some_and(|host| host.content() == entry.content());
         let path = Path::new(OsStr::from_bytes(&entry.path));
-        let is_seen = |name: &[u8]| {
-            // One that is only to be added (`git add -N`) has nothing.
-            let is_nothing = entry.is_intended() && name == empty;
-            (tree.is_seen)(path, (!is_nothing).then_some(name))
+        let is_seen = |(_, name): (&[u8], &[u8])| {
+            let is_nothing = entry.is_intended() && name == empty; // `git add -N`
+            let seen = |mode| (mode_beside(mode, host.and_then(Entry::mode)), name.to_vec());
+            (tree.is_seen)(path, entry.mode().filter(|_| !is_nothing).map(seen).as_ref())
         };
         let why = if !is_plain(&entry.path) {
             "would be written where git writes nothing"
@@ -88,9 +90,9 @@ pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>, tree: &Wor
              no file there, and takes them from a server"
         } else if !entry.is_submodule()
             && !(tree.is_committed)(path, true)
-            && !entry.content().is_some_and(|(_, name)| is_seen(name))
+            && !entry.content().is_some_and(is_seen)
         {
-            "is of other contents than the file there, and no commit of the run has them so: the next commit would have them"
+            "is of other contents, or another kind, than the file there, and no commit of the run has them so: the next commit would have them"
         } else {
             return None;
         };
@@ -194,12 +196,16 @@ impl Entry<'_> {
     }
 
     fn is_submodule(&self) -> bool {
-        self.raw.get(MODE).is_some_and(|mode| mode == SUBMODULE.to_be_bytes())
+        self.mode() == Some(SUBMODULE)
     }
 
     /// What is there: its mode and its hash.
     pub(super) fn content(&self) -> Option<(&[u8], &[u8])> {
         self.raw.get(MODE).zip(self.raw.get(FIXED..self.flags_at))
+    }
+
+    fn mode(&self) -> Option<u32> {
+        u32_at(self.raw, MODE.start)
     }
 
     /// Of which side of a conflict it is.

@@ -32,8 +32,8 @@ mod tests;
 mod users;
 mod words;
 
-pub use blob::{is_blob, is_made_of};
-pub use branches::Branches;
+pub use blob::{is_blob, is_made_of, is_mode_of, mode_beside};
+pub use branches::{Branches, branches_of_head};
 pub use check::{Slipped, check};
 pub use git::{GitElsewhere, GitProblem, MAX_POINTER, elsewhere, resolve, worktree_of};
 pub use gitconfig::{Part, config_objection, part, remotes_of, servers_named, taken};

@@ -18,6 +18,8 @@ use super::index::READ_AS_FILES;
 pub const MAX_UNPACKED: u64 = 4 << 30;
 /// No larger object is unpacked.
 const MAX_OBJECT: u64 = 256 << 20;
+/// Each object counts as so many at least: what is noted of it takes memory, too.
+const MIN_COUNTED: u64 = 1 << 10;
 /// How many bytes of objects are kept at one time, because others are made from them.
 const MAX_KEPT: usize = 512 << 20;
 
@@ -96,6 +98,12 @@ impl NewObjects {
     #[must_use]
     pub fn tops(&self) -> BTreeSet<&[u8]> {
         self.commits.iter().map(|(_, tree)| tree.as_slice()).collect()
+    }
+
+    /// All new commits.
+    #[must_use]
+    pub fn made(&self) -> BTreeSet<Vec<u8>> {
+        self.commits.iter().map(|(commit, _)| commit.clone()).collect()
     }
 
     /// `None` if it is no whole tree or commit, or there is more in them than is kept.
@@ -279,6 +287,7 @@ fn scan<'a>(format: Hash, body: &'a [u8], left: &mut u64) -> Option<Vec<PackObje
     let count = u32::from_be_bytes(take(&mut rest, 4)?.try_into().ok()?);
     let mut found = Vec::new();
     for _ in 0..count {
+        *left = left.checked_sub(MIN_COUNTED)?;
         let (at, begins) = (body.len().checked_sub(rest.len())?, rest);
         let (from, size) = packed_head(&mut rest, format)?;
         let stream = rest;

@@ -23,6 +23,8 @@ const MAX_PACKS: usize = 256;
 const MAX_OPEN: usize = 64;
 /// How many bytes are unpacked, in all.
 const MAX_UNPACKED: u64 = 1 << 30;
+/// Each step of unpacking counts as so many bytes at least: a long chain of changes that say nothing has an end, too.
+const MIN_COUNTED: u64 = 1 << 10;
 /// No commit or tree is larger, nor what it is made from, in bytes.
 const MAX_OBJECT: u64 = 64 << 20;
 /// Of so many objects one is made at most.
@@ -90,6 +92,20 @@ impl<'a> StoredObjects<'a> {
         Some(self.commit(commit)?.tree)
     }
 
+    /// The commits that one is made from.
+    #[must_use]
+    pub fn parents_of(&self, commit: &[u8]) -> Option<Vec<Vec<u8>>> {
+        Some(self.commit(commit)?.parents)
+    }
+
+    /// What a tag names that is an object of its own.
+    #[must_use]
+    pub fn tagged(&self, tag: &[u8]) -> Option<Vec<u8>> {
+        let content = self.read("tag", tag)?;
+        let line = content.split(|byte| *byte == b'\n').next()?.strip_prefix(b"object ")?;
+        policy::json::unhex(std::str::from_utf8(line).ok()?)
+    }
+
     fn commit(&self, name: &[u8]) -> Option<StoredCommit> {
         let content = self.read("commit", name)?;
         let mut lines = content.split(|byte| *byte == b'\n');
@@ -128,9 +144,18 @@ impl<'a> StoredObjects<'a> {
     /// What is at a path below a tree.
     #[must_use]
     pub fn at(&self, tree: &[u8], path: &[u8]) -> Option<TreeEntry> {
-        path.split(|byte| *byte == b'/').try_fold((FOLDER, tree.to_vec()), |(mode, name), part| {
-            self.tree(&name).filter(|_| mode == FOLDER)?.remove(part)
-        })
+        self.found_at(tree, path)?
+    }
+
+    /// The same, if anything; `None` where that cannot be read.
+    #[must_use]
+    pub fn found_at(&self, tree: &[u8], path: &[u8]) -> Option<Option<TreeEntry>> {
+        let mut here = Some((FOLDER, tree.to_vec()));
+        for part in path.split(|byte| *byte == b'/') {
+            let Some((FOLDER, name)) = here else { return Some(None) };
+            here = self.tree(&name)?.remove(part);
+        }
+        Some(here)
     }
 
     fn read(&self, kind: &str, name: &[u8]) -> Option<Vec<u8>> {
@@ -298,7 +323,7 @@ impl StoredPack {
         if size > MAX_OBJECT {
             return None;
         }
-        *left = left.checked_sub(size)?;
+        *left = left.checked_sub(size.max(MIN_COUNTED))?;
         let mut content = Vec::new();
         let packed = ZlibDecoder::new(BufReader::new(PackReader { pack: &self.pack, at }));
         packed.take(size.checked_add(1)?).read_to_end(&mut content).ok()?;

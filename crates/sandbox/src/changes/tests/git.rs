@@ -335,8 +335,9 @@ fn of_a_history_that_is_not_whole_nothing_is_taken() {
 
 #[test]
 fn what_a_list_says_of_tags_is_not_taken_and_no_file_of_any_repository_is_for_others_to_write() {
-    let host =
-        Host::new(&[&WHOLE[..], &[("m/HEAD", "ref: refs/heads/x\n"), ("m/objects/k", ""), ("m/refs/k", "")]].concat());
+    let host = Host::new(
+        &[&WHOLE[..], &[("m/HEAD", "ref: refs/heads/x\n"), ("m/objects/k", ""), ("m/refs/heads/k", COMMIT)]].concat(),
+    );
     let (one, other) = ("01".repeat(20), "23".repeat(20));
     let list = format!("# pack-refs with: peeled fully-peeled sorted \n{one} refs/tags/v1\n^{other}\n");
     for name in [".git/packed-refs", "m/packed-refs", "packed-refs"] {

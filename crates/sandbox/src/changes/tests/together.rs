@@ -315,7 +315,8 @@ fn a_stash_that_is_taken_by_its_name_is_one_that_git_lists() {
 #[test]
 fn a_new_branch_is_called_as_no_file() {
     assert_eq!(held_after(BEGUN, "git branch a"), ["refs/heads/a"]);
-    assert_eq!(held_after(BEGUN, "git branch aa; git tag a"), [""; 0]);
+    assert_eq!(held_after(BEGUN, "git tag a"), ["refs/tags/a"], "nor is a tag");
+    assert_eq!(held_after(BEGUN, "git branch aa; git tag ab"), [""; 0]);
 }
 
 /// A branch of a server's that the host fetched is as good as its own, but for what it says of servers.
@@ -355,4 +356,139 @@ fn what_a_repository_borrows_is_read_as_well() {
         assert_eq!(held_after(borrowed, "git checkout -q dev"), [""; 0], "{borrowed}");
     }
     assert!(!held_after(&borrowed, "git update-ref refs/heads/main dev").is_empty());
+}
+
+/// `git reset dev` moves `HEAD`, the branch and the index, and no file.
+#[test]
+fn a_file_of_before_takes_back_nothing_of_somebody_else() {
+    // What a run makes on top of somebody's commit is its own, that commit is not.
+    let on_top = "git checkout -q dev; echo n > n; git add n; git commit -qm n; git checkout -q main; git reset -q dev~0; rm -f n";
+    for (script, path) in [
+        ("git reset -q dev", "refs/heads/main"),
+        ("git reset -q pr-7", "index"),
+        ("git reset -q --hard dev; rm fix", "refs/heads/main"),
+        (on_top, "refs/heads/main"),
+        ("git checkout -q --detach dev; rm fix", "HEAD"),
+    ] {
+        let held = held_after(BEGUN, script);
+        assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
+    }
+    for script in [
+        "git reset -q HEAD~1",
+        "git reset -q --hard dev; echo more >> fix",
+        "git merge -q dev; rm a",
+        "git rm -q --cached b; git commit -qm untracked",
+    ] {
+        assert_eq!(held_after(BEGUN, script), [""; 0], "{script}");
+    }
+}
+
+#[test]
+fn a_branch_that_is_another_name_of_one_leads_to_that() {
+    let renamed = format!(
+        "{BEGUN} && git symbolic-ref refs/heads/master refs/heads/main && git symbolic-ref HEAD refs/heads/master"
+    );
+    for script in ["git rev-parse dev > .git/refs/heads/main", "git rev-parse dev > .git/refs/heads/master"] {
+        assert!(!held_after(&renamed, script).is_empty(), "{script}");
+    }
+    assert_eq!(held_after(&renamed, COMMIT), [""; 0]);
+    assert_eq!(held_after(&renamed, "git checkout -q dev"), [""; 0]);
+    // One that leads to itself says nothing.
+    let circle = format!(
+        "{BEGUN} && printf 'ref: refs/heads/y' > .git/refs/heads/x && printf 'ref: refs/heads/x' > .git/refs/heads/y"
+    );
+    let circle = format!("{circle} && printf 'ref: refs/heads/x' > .git/HEAD");
+    assert!(!held_after(&circle, "git rev-parse dev > .git/refs/heads/main").is_empty());
+}
+
+/// A stop at `edit` or `exec` has no `CHERRY_PICK_HEAD`.
+#[test]
+fn a_rebase_that_is_under_way_is_not_taken_by_half() {
+    for script in [
+        "GIT_SEQUENCE_EDITOR='sed -i 1s/pick/edit/' git rebase -q -i HEAD~1",
+        "git rebase -q -x false HEAD~1 || true",
+        "git rebase -q -x false HEAD~1 || true; echo z > z; git add z; git commit -qm z",
+    ] {
+        let held = held_after(BEGUN, script);
+        assert!(
+            ["HEAD", "index"].iter().all(|path| held.iter().any(|one| one == path)) || !script.contains('z'),
+            "{script}: {held:?}"
+        );
+        assert!(held.iter().any(|one| one == "HEAD"), "{script}: {held:?}");
+    }
+    assert_eq!(held_after(BEGUN, "git rebase -q -x true HEAD~1; git rebase -q dev"), [""; 0]);
+}
+
+#[test]
+fn an_entry_of_an_index_is_of_the_kind_that_its_file_is() {
+    let link = format!(
+        "{BEGUN} && printf ../../.bashrc > v && git add v && git commit -qm v && ln -s v l && git add l && git commit -qm l"
+    );
+    for script in [
+        "git update-index --cacheinfo 120000,$(git rev-parse HEAD:v),v",
+        "git update-index --chmod=+x v",
+        "git update-index --cacheinfo 100755,$(git rev-parse HEAD:l),l",
+        "git update-index --cacheinfo 100644,$(git rev-parse HEAD:l),l",
+        "chmod +x v; git update-index --add --cacheinfo 100755,$(git rev-parse HEAD:v),w; cp v w; chmod -x w",
+    ] {
+        assert_eq!(held_after(&link, script), ["index"], "{script}");
+    }
+    for script in [
+        "chmod +x v; git add v",
+        "rm v; ln -s l v; git add v",
+        "cp v w; chmod +x w; git add w",
+        "rm l; cp v l; git add l",
+    ] {
+        assert_eq!(held_after(&link, script), [""; 0], "{script}");
+    }
+}
+
+#[test]
+fn what_somebody_has_staged_or_begun_does_not_go_with_any_commit() {
+    let staged = format!(
+        "{BEGUN} && echo s >> a && git add a && git checkout -q HEAD~0 2>/dev/null; git show HEAD:a > a; git checkout -q main"
+    );
+    let held = held_after(&staged, "git reset -q; git commit -q --allow-empty -m tidy");
+    assert!(held.iter().any(|one| one == "refs/heads/main"), "{held:?}");
+    assert_eq!(held_after(&staged, "git commit -qm s; echo n > n"), [""; 0]);
+    let picked = format!(
+        "{BEGUN} && git checkout -q dev && echo o > a && git commit -qam O && git checkout -q main && echo p > a && git commit -qam P && \
+                          ! git cherry-pick dev > /dev/null 2>&1 && echo solved > a && git add a"
+    );
+    let held = held_after(
+        &picked,
+        "rm .git/CHERRY_PICK_HEAD; git update-ref HEAD $(git commit-tree HEAD^{tree} -p HEAD -m tidy)",
+    );
+    assert!(held.iter().any(|one| one == "CHERRY_PICK_HEAD"), "{held:?}");
+    for script in
+        ["git commit -qm picked", "git cherry-pick --abort", "echo other > a; git add a; git commit -qm picked"]
+    {
+        assert_eq!(held_after(&picked, script), [""; 0], "{script}");
+    }
+    let nowhere = "git update-ref HEAD $(git cat-file commit HEAD | sed '1a parent 1111111111111111111111111111111111111111' | \
+                   git hash-object -t commit -w --literally --stdin)";
+    let held = held_after(BEGUN, nowhere);
+    assert!(held.iter().any(|one| one == "refs/heads/main"), "{held:?}");
+}
+
+#[test]
+fn a_new_tag_names_what_was_looked_into() {
+    let fetched = format!("{BEGUN} && git branch -qD pr-7");
+    for (script, path) in [
+        ("git tag v3 refs/remotes/origin/pr", "refs/tags/v3"),
+        ("git tag -a -m x v3 refs/remotes/origin/pr", "refs/tags/v3"),
+        ("echo 1111111111111111111111111111111111111111 > .git/refs/tags/v3", "refs/tags/v3"),
+        ("git tag v3 refs/remotes/origin/pr; git pack-refs --all", "packed-refs"),
+    ] {
+        let held = held_after(&fetched, script);
+        assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
+    }
+    for script in [
+        "git tag v3",
+        "git tag -a -m x v3; git tag -a -m y v4 v3 2>/dev/null",
+        "echo n > n; git add n; git commit -qm n; git tag -a -m n v3; git tag v4",
+        "git tag v3 dev; git tag v4 refs/remotes/origin/main; git pack-refs --all",
+    ] {
+        assert_eq!(held_after(&fetched, script), [""; 0], "{script}");
+    }
 }

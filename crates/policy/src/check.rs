@@ -11,7 +11,7 @@ use crate::read::{Reader, fault, over};
 use crate::scale_tmpfs;
 use crate::units::Bytes;
 use crate::value::{
-    Grant, NetMode, NetRule, Policy, Root, SecretSource, Sockets, Target, Threat, Tier, TierChoice, Unknown,
+    Grant, NetMode, NetRule, Policy, Root, SecretSource, Sockets, TOOLS, Target, Threat, Tier, TierChoice, Unknown,
     WorkspaceMode, host_matches,
 };
 
@@ -567,9 +567,6 @@ impl Check<'_, '_> {
         }
     }
 }
-
-/// Where the host keeps its programs.
-const TOOLS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
 /// Whether the tier shows the host in a tree of its own.
 const fn moves(tier: TierChoice) -> bool {

@@ -207,10 +207,13 @@ pub struct Grant {
     pub dangerous: bool,
 }
 
+/// The host's trees of tools: what [`Root::Host`] shows read-only where it is, beside parts of `/etc`. Some are links into others.
+pub const TOOLS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+
 /// Where the root tree comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Root {
-    /// The host's `/usr` and friends read-only, synthetic `/etc`.
+    /// [`TOOLS`] of the host read-only, synthetic `/etc`.
     Host,
     /// Nothing but what is granted.
     Empty,

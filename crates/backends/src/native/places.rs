@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use guest::config::{Attrs, Lowers, OwnedOp as Op};
-use policy::value::{Grant, Root};
+use policy::value::{Grant, Root, TOOLS};
 
 use super::blueprint::{HostTree, TreeAccess};
 use super::landlock::Access;
 use super::source::{Resolved, resolve, text};
-use super::tree::{Builder, HOME, TOOLS, WORKSPACE_SLOT};
+use super::tree::{Builder, HOME, WORKSPACE_SLOT};
 use crate::StartError;
 use crate::sizes::Size;
 
@@ -72,11 +72,9 @@ impl Builder<'_> {
             Root::Image(image) => image.found.as_ref().ok()?.tree.as_path(),
             Root::Empty | Root::Dir(_) => return None,
         };
-        let (name, below) = TOOLS.iter().find_map(|name| {
-            let link = Path::new("/").join(name);
-            to.strip_prefix(&link).ok().map(|below| (name, below.to_owned()))
-        })?;
-        let target = Path::new("/").join(std::fs::read_link(root.join(name)).ok()?);
+        let (link, below) = TOOLS.iter().find_map(|link| to.strip_prefix(link).ok().map(|below| (link, below)))?;
+        let link = root.join(Path::new(link).strip_prefix("/").ok()?);
+        let target = Path::new("/").join(std::fs::read_link(link).ok()?);
         Some(if below == Path::new("") { target } else { target.join(below) })
     }
 
@@ -84,7 +82,7 @@ impl Builder<'_> {
     fn stands(&self, shown: &HostTree) -> Result<(), StartError> {
         let blueprint = self.blueprint;
         let to = self.really(&shown.at);
-        let tools = TOOLS.iter().map(|name| Path::new("/").join(name)).filter(|_| blueprint.root == Some(Root::Host));
+        let tools = TOOLS.iter().map(PathBuf::from).filter(|_| blueprint.root == Some(Root::Host));
         let tools = tools.map(|tools| (tools.clone(), tools));
         let read = blueprint.reads.iter().chain(&blueprint.workspace).filter(|outer| outer.how == TreeAccess::ReadOnly);
         let read = read.map(|outer| (self.really(&outer.at), outer.from.clone()));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::value::Grant;
+use policy::value::{Grant, TOOLS};
 
 use super::blueprint::{Blueprint, HostTree, TreeAccess};
 use super::folders::ShownTree;
@@ -11,7 +11,6 @@ use super::source::{Resolved, resolve, resolve_entry};
 use crate::StartError;
 use crate::etc;
 use crate::identity::Identity;
-use crate::support::TOOLS;
 
 /// Devices that programs expect.
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use guest::config::{Attrs, Identity, Lowers, OwnedOp as Op, OwnedSource as Source};
-use policy::value::{Grant, Image, Root, StoredImage};
+use policy::value::{Grant, Image, Root, StoredImage, TOOLS};
 
 use super::blueprint::{Blueprint, HostTree, TreeAccess};
 use super::folders::{self, ShownTree};
@@ -23,8 +23,6 @@ use crate::identity::Identity as Identities;
 use crate::sizes::Size;
 use crate::trust;
 
-/// Top-level names of the host that hold its tools.
-pub(crate) const TOOLS: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// Bytes of the root tmpfs: `/etc` and mount points only; it is read-only before anything runs.
 const ROOT_BYTES: u64 = 4 << 20;
 const ROOT_INODES: u64 = 8192;
@@ -286,21 +284,20 @@ impl Builder<'_> {
     }
 
     fn tools(&mut self) -> Result<(), StartError> {
-        for name in TOOLS {
-            let path = Path::new("/").join(name);
+        for path in TOOLS.map(Path::new) {
             let Ok(meta) = path.symlink_metadata() else { continue };
             if meta.is_symlink() {
-                let target = std::fs::read_link(&path).map_err(|e| StartError::path("fs.root", &path, &e))?;
-                self.op(Op::Symlink { path: text(&path), target: text(&target) });
+                let target = std::fs::read_link(path).map_err(|e| StartError::path("fs.root", path, &e))?;
+                self.op(Op::Symlink { path: text(path), target: text(&target) });
                 continue;
             }
-            let resolved = resolve("fs.root", &path)?;
+            let resolved = resolve("fs.root", path)?;
             if self.blueprint.noexec && self.blueprint.written(&resolved.path) {
                 return Err(StartError::among_tools(&resolved.path));
             }
-            self.bind(&resolved, &path, Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV);
+            self.bind(&resolved, path, Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV);
             if self.blueprint.exec.is_none() {
-                self.allow(&path, Access::READ | Access::EXECUTE, true);
+                self.allow(path, Access::READ | Access::EXECUTE, true);
             }
         }
         self.only_executables()

@@ -4,13 +4,10 @@ use std::path::{Path, PathBuf};
 
 use policy::Support;
 use policy::control::Control;
-use policy::value::{Policy, Root, WorkspaceMode};
+use policy::value::{Policy, Root, TOOLS, WorkspaceMode};
 
 use super::{held, held_with, shown, unmet};
 use crate::host::Capabilities;
-
-/// Tools of the host; links among them resolve to the same folders.
-pub(crate) const TOOLS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
 /// Whether a path lies in one of the system's own folders, of which every program may read what it needs.
 pub(crate) fn is_of_the_system(path: &Path) -> bool {

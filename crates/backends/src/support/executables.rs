@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use policy::Support;
-use policy::value::{Policy, Root};
+use policy::value::{Policy, Root, TOOLS};
 
-use super::{TOOLS, unmet};
+use super::unmet;
 
 /// The refusal of a list that names something elsewhere. It is the same whether anything is there or not: who asks learns nothing.
 pub(super) fn refused(policy: &Policy, own_tree: bool) -> Option<Support> {

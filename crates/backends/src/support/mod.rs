@@ -17,7 +17,7 @@ mod places;
 mod process;
 mod shown;
 
-pub(crate) use commands::{TOOLS, is_of_the_system};
+pub(crate) use commands::is_of_the_system;
 pub(crate) use container::{probe as container_probe, support as container};
 pub(crate) use crun::{probe as crun_probe, support as crun};
 pub(crate) use engine::{DOCKER, EngineRow, PODMAN, probe as engine_probe, support as engine};

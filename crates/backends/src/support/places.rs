@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::value::{Grant, Policy, Root, WorkspaceMode};
+use policy::value::{Grant, Policy, Root, TOOLS, WorkspaceMode};
 use policy::{ClauseId, Support};
 
-use super::{TOOLS, unmet};
+use super::unmet;
 use crate::etc;
 
 /// The refusal of a clause that shows something where it cannot be shown.

@@ -6,10 +6,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use policy::value::TOOLS;
 use sandbox::Environment;
 
-/// Trees of the host that every sandbox sees.
-const SHOWN: [&str; 4] = ["/usr", "/bin", "/lib", "/lib64"];
 /// The search path inside.
 const INSIDE: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -78,7 +77,7 @@ fn packages(package: &Path) -> Option<&Path> {
 }
 
 fn is_shown(path: &Path) -> bool {
-    SHOWN.iter().any(|tree| path.starts_with(tree))
+    TOOLS.iter().any(|tree| path.starts_with(tree))
 }
 
 fn in_path(name: &str, environment: &Environment) -> Option<PathBuf> {

@@ -4,16 +4,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use policy::planning::policy_digest;
-use policy::value::{NetMode, Policy, Root, Tier, WorkspaceMode};
+use policy::value::{NetMode, Policy, Root, TOOLS, Tier, WorkspaceMode};
 use policy::{Loaded, value::Fs};
 use sandbox::{Environment, Inputs, PolicyLayer, load};
 use sys::proc::{Mount, Process};
 
 use super::spare::Spare;
 use crate::create::Request;
-
-/// Folders of the host that `fs.root = "host"` shows.
-const SHOWN: [&str; 2] = ["/usr", "/etc"];
 
 /// Where hosts have the certificates that are trusted where no variable says so.
 const SYSTEM_STORES: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
@@ -86,7 +83,7 @@ impl Files {
         }
         match root {
             Root::Empty => {}
-            Root::Host => named.extend(SHOWN.iter().filter_map(|path| one(Path::new(path)))),
+            Root::Host => named.extend(TOOLS.iter().chain(&["/etc"]).filter_map(|path| one(Path::new(path)))),
             // Which names it has was read.
             Root::Dir(path) => named.push(read_then(path)?),
             // Its digest is in that of the policy, and its tree is read for each that is made ready.

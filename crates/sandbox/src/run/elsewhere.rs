@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use policy::Plan;
-use policy::value::{Policy, Root, Tier, WorkspaceMode};
+use policy::value::{Policy, Root, TOOLS, Tier, WorkspaceMode};
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::launch;
@@ -18,8 +18,6 @@ use crate::workload::Workload;
 
 /// Where programs are looked for inside, unless the policy says otherwise.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Trees of the host that are shown where they are.
-const TOOLS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
 /// Shells that take a text.
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use backends::{GitPart, Protect};
 use policy::report::DetectedBy;
-use policy::value::{Grant, Tier};
+use policy::value::{Grant, TOOLS, Tier};
 use policy::{ClauseId, Plan, Violation};
 
 use super::git_layers::GitLayers;
@@ -317,22 +317,8 @@ fn spelled(path: &Path) -> PathBuf {
 
 /// Whether a name may be made there: not within what is ours or the host's.
 fn free(path: &Path) -> bool {
-    let taken = [
-        "/usr",
-        "/bin",
-        "/sbin",
-        "/lib",
-        "/lib32",
-        "/lib64",
-        "/libx32",
-        "/etc",
-        "/dev",
-        "/proc",
-        "/sys",
-        "/run",
-        "/home/user",
-    ];
-    path.components().count() > 1 && !taken.iter().any(|name| path.starts_with(name))
+    let ours = ["/etc", "/dev", "/proc", "/sys", "/run", "/home/user"];
+    path.components().count() > 1 && !TOOLS.iter().chain(&ours).any(|name| path.starts_with(name))
 }
 
 /// Where what slipped in is moved: a folder in the changes of the run.

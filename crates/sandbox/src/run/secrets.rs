@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use egress::secret::{LoadedSecret, MAX_VALUE, sign};
 use egress::wire::{Hidden, Secrets};
 use policy::control::Control;
-use policy::value::{Root, Secret, SecretSource, SecretUse, WorkspaceMode, secrets_document};
+use policy::value::{Root, Secret, SecretSource, SecretUse, TOOLS, WorkspaceMode, secrets_document};
 use policy::{Plan, Policy};
 use sys::memory::Locked;
 use zeroize::Zeroizing;
@@ -31,8 +31,6 @@ use crate::fault::{Fault, show_text};
 
 /// What is read at most: a value, the end of its line, and a byte that shows that it is too long.
 const MAX_READ: usize = MAX_VALUE + 3;
-/// The host's tools, which are shown where the root is the host's, beside parts of its `/etc`.
-const TOOLS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 /// Random bytes of a placeholder.
 const RANDOM: usize = 16;
 

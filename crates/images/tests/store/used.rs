@@ -206,6 +206,21 @@ fn gzip_zstd_and_plain_layers_give_the_same_tree() {
     assert!(trees.iter().all(|tree| *tree == trees[0]), "{trees:?}");
 }
 
+/// As umoci's `insert` ends a layer: with the last byte of its last file. One that ends a byte before is none.
+#[test]
+fn a_layer_that_leaves_out_what_fills_its_last_block_is_whole() {
+    let bench = Bench::new();
+    let mut bytes = tar(&[file("first", "one"), file("last", "content")]);
+    bytes.truncate(3 * 512 + "content".len());
+    imported(&bench, &[Layer(bytes.clone(), gzip(&bytes))]);
+    assert_eq!(fs::read_to_string(tree(&bench.store, "app:1").join("last")).unwrap(), "content");
+    bytes.pop();
+    let cut = Layout::new(&bench.path("cut"), &[Layer(bytes.clone(), gzip(&bytes))]);
+    let refused = bench.store.import(&cut.0, None).unwrap_err();
+    let cut = |why: &str| why.contains("ends in the middle of a member");
+    assert!(matches!(&refused, ImageError::NotAnImage { why, .. } if cut(why)), "{refused:?}");
+}
+
 #[test]
 fn layouts_and_archives_keep_their_names() {
     let bench = Bench::new();

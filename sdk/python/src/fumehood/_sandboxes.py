@@ -126,7 +126,7 @@ def _kept_nowhere(error: FumehoodError) -> FumehoodError:
     if os.path.join(state_folder(), "documents", "fumehood-") not in str(error):
         return error
     reason = Reason(
-        id="env.set/not-kept",
+        id="live/unfit",
         what="the variables (`envs`) that the first sandbox was created with are not there any more",
         where="envs",
         why="they may be keys, so that nothing keeps them, and another sandbox cannot have them",

@@ -68,7 +68,7 @@ impl Watch {
                 "what all cores use between two looks, 20 ms apart or ten times what a look takes, 1 s at most; without a control group also children that nobody waited for",
             ),
             Self::Memory(_) => Some(
-                "what the tree allocates between two looks, 20 ms apart or ten times what a look takes, 1 s at most, for 1 s when its processes come and go faster; memory files that are handed from process to process while a look goes on; the first 64 sockets, 416 KiB each; arguments of programs that are just being started: 6 MiB times `limits.pids`; 2 KiB of ACLs for each of `limits.files`; what pipes, timers and epoll hold, and rule sets of Landlock in a live sandbox: 5 MiB times `limits.open_files` times `limits.pids`; where the host gives huge pages unasked (`transparent_hugepage/enabled` is `always`), what is left of them",
+                "what the tree allocates between two looks, 20 ms apart or ten times what a look takes, 1 s at most, for 1 s when its processes come and go faster; memory files that are handed from process to process while a look goes on; the first 64 sockets, 416 KiB each; arguments of programs that are just being started: 6 MiB times `limits.pids`; 2 KiB of ACLs for each of `limits.files`; what pipes, timers, epoll and poll(2) hold, and rule sets of Landlock in a live sandbox: 5 MiB times `limits.open_files` times `limits.pids`; where the host gives huge pages unasked (`transparent_hugepage/enabled` is `always`), what is left of them",
             ),
             Self::Locks(_) => {
                 Some("16384 byte-range locks, 4 MiB, and what is locked within 110 ms, or ten times what a look takes")

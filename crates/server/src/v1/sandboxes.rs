@@ -191,7 +191,7 @@ fn is_group(path: &str) -> bool {
 /// something (`commands = {}` lets nothing run), and a secret is one by all of its parts. What is no clause is laid as well, and
 /// refused by whoever reads it.
 fn lay(path: &str, value: &Json, layers: &mut Vec<PolicyLayer>) -> Result<(), Problem> {
-    if path.split('.').count() > 6 || path.contains(['=', '\n']) {
+    if path.split('.').count() > 6 || path.contains(['=', '\n']) || path.trim() != path {
         return Err(Problem::invalid("policy", &format!("{} is no clause", policy::diagnostic::quote(path))));
     }
     match value {
@@ -209,11 +209,21 @@ fn lay(path: &str, value: &Json, layers: &mut Vec<PolicyLayer>) -> Result<(), Pr
                 layers.push(PolicyLayer::Flag { name: "--env".to_owned(), value: format!("{name}={text}") });
             }
         }
+        Json::String(proxy) if path == ClauseId::NetProxy.path() && proxy.contains('@') => return Err(no_login()),
         Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Array(_) | Json::Object(_) => {
             layers.push(PolicyLayer::Set(format!("{path}={}", written(value))));
         }
     }
     Ok(())
+}
+
+/// Whether it is the ceiling's is not told: who holds a key could ask until one is.
+fn no_login() -> Problem {
+    let what = "`net.proxy` with a login goes beyond what this key may ask for";
+    let why =
+        "the login of a proxy is said by who keeps the server, in the document of a template, and is nobody's to guess";
+    let instead = "name the proxy without a login, or use a template whose document has it";
+    Problem::new(StatusCode::FORBIDDEN, "serve/beyond-ceiling", what, why, instead).about(ClauseId::NetProxy.path())
 }
 
 /// A value as TOML, which differs from JSON in tables: rules of the network are some.
@@ -365,5 +375,31 @@ mod tests {
             let problem = layers_of(&bad).unwrap_err();
             assert_eq!((problem.status, &*problem.clause), (StatusCode::BAD_REQUEST, clause), "{bad}");
         }
+    }
+
+    /// Before anybody looks whether it is the right one.
+    #[test]
+    fn a_login_of_a_proxy_is_no_word_of_a_keys_policy() {
+        let with = "http://joe:right@proxy.test:3128";
+        let problem = layers_of(&json!({ "net": { "mode": "allow", "proxy": with } })).unwrap_err();
+        assert_eq!((problem.status, &*problem.clause), (StatusCode::FORBIDDEN, "net.proxy"));
+        assert_eq!(&*problem.id, "serve/beyond-ceiling");
+        assert!(!format!("{problem:?}").contains("joe"), "{problem:?}");
+        assert_eq!(layers_of(&json!({ "net.proxy": with })).unwrap_err().status, StatusCode::FORBIDDEN);
+        for spaced in [
+            json!({ "net": { "proxy ": with } }),
+            json!({ " net": { "proxy": with } }),
+            json!({ "net": { "": { "proxy": with } } }),
+        ] {
+            let laid = layers_of(&spaced).ok();
+            let read = laid.map(|laid| {
+                crate::app::load(
+                    &laid,
+                    &sandbox::Environment { cwd: Some("/".into()), ..sandbox::Environment::default() },
+                )
+            });
+            assert!(!read.is_some_and(|read| read.is_ok()), "{spaced}");
+        }
+        assert_eq!(layers_of(&json!({ "net": { "proxy": "http://proxy.test:3128" } })).unwrap().len(), 1);
     }
 }

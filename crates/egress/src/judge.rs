@@ -5,7 +5,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use policy::value::{Net, NetDenial, NetMode, NetRule, Protocol, Target, TlsUse, Unknown, host_matches};
+use policy::value::{
+    Net, NetDenial, NetMode, NetRule, Protocol, Target, TlsUse, Unknown, host_matches, is_loopback_name,
+};
 use serde_json::Value;
 
 use crate::denial::{Reason, To};
@@ -216,7 +218,7 @@ impl Rules {
             (false, _) if self.net.mode == NetMode::Allow => {
                 LookUp::Known { pinned: named.iter().all(|rule| rule.address.is_some()) }
             }
-            (true, Unknown::Ask) if self.net.mode == NetMode::Allow => LookUp::Ask,
+            (true, Unknown::Ask) if self.asks_about(name) => LookUp::Ask,
             (_, Unknown::Ask | Unknown::Deny) => LookUp::Denied(Reason::UnknownName),
         }
     }
@@ -260,11 +262,17 @@ impl Rules {
         }
     }
 
+    /// Whether a person may be asked about a name that no rule has. Not about loopback: programs take it for their own, no rule can
+    /// name it, and a proxy would take it for its.
+    fn asks_about(&self, name: &str) -> bool {
+        self.net.mode == NetMode::Allow && !is_loopback_name(name)
+    }
+
     fn unknown(&self, to: &To, protocol: Protocol) -> Connect {
         let known = self.rules_of(to, protocol).next().is_some();
         match (known, self.net.unknown, to) {
             (true, ..) => Connect::Denied(Reason::Port),
-            (false, Unknown::Ask, To::Name(_)) if self.net.mode == NetMode::Allow => Connect::Ask,
+            (false, Unknown::Ask, To::Name(name)) if self.asks_about(name) => Connect::Ask,
             (false, _, To::Name(_)) => Connect::Denied(Reason::UnknownName),
             (false, _, To::Address(_)) => Connect::Denied(Reason::UnknownAddress),
         }

@@ -122,8 +122,19 @@ fn look_ups() {
         assert_eq!(looked_up(&some, name), expected, "{name:?}");
     }
     let asking = rules(&json!({"allow": [{"host": "a.example"}], "deny": [{"host": "b.example"}], "unknown": "ask"}));
-    for (name, expected) in [("a.example", "known"), ("b.example", "net.deny/denied"), ("c.example", "ask")] {
+    for (name, expected) in [
+        ("a.example", "known"),
+        ("b.example", "net.deny/denied"),
+        ("c.example", "ask"),
+        ("localhost", "net.allow/unknown-name"),
+        ("x.LOCALHOST.", "net.allow/unknown-name"),
+        ("localhost.example", "ask"),
+    ] {
         assert_eq!(looked_up(&asking, name), expected, "{name}");
+    }
+    for (name, asks) in [("c.example", true), ("localhost", false), ("x.localhost", false)] {
+        let connects = asking.connect(&To::Name(name.to_owned()), 80);
+        assert_eq!(connects == Connect::Ask, asks, "{name}: {connects:?}");
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use policy::value::{FRAMING, NO_CREDENTIALS, Secret, SecretUse, host_matches};
+use policy::value::{NO_CREDENTIALS, Secret, SecretUse, host_matches, is_framing, is_spelling};
 use sandbox::{Hidden, PolicyLayer, fits_header};
 use serde_json::{Map, Value as Json, json};
 
@@ -55,7 +55,7 @@ pub(super) fn of(network: &Map<String, Json>) -> Result<Vec<Header>, Problem> {
                 if name.is_empty() || !name.chars().all(plain) {
                     return Err(cannot("rules", "the name of a header has letters, digits, `-` and `_`"));
                 }
-                if FRAMING.contains(&name.as_str()) {
+                if is_framing(&name) {
                     let why = format!(
                         "the header `{name}` says how a request is read, whom it is for, or in which form its answer comes"
                     );
@@ -63,6 +63,12 @@ pub(super) fn of(network: &Map<String, Json>) -> Result<Vec<Header>, Problem> {
                 }
                 fits_header(&name, value, is_public(&name))
                     .map_err(|why| cannot("rules", &format!("the value of `{name}` {why}")))?;
+                // Gateways take both for one, and so does who puts them on: one of the two would be gone.
+                let is_other =
+                    |(at, known): &(String, String)| *at == host && *known != name && is_spelling(known, &name);
+                if let Some((_, other)) = found.keys().find(|key| is_other(key)) {
+                    return Err(cannot("rules", &format!("`{name}` is another spelling of the header `{other}`")));
+                }
                 found.insert((host.clone(), name), Hidden(value.to_owned().into()));
             }
         }
@@ -110,8 +116,7 @@ pub(super) fn beside(headers: &[Header], own: &BTreeMap<String, Secret>) -> Resu
                 || covers(&header.host, host.trim_start_matches(['*', '.']))
         };
         // Gateways that make variables of headers take both for one, and so does who puts them on.
-        let is_one = name.replace('_', "-").eq_ignore_ascii_case(&header.name.replace('_', "-"));
-        is_one && secret.hosts.iter().any(meets)
+        is_spelling(name, &header.name) && secret.hosts.iter().any(meets)
     };
     match headers.iter().find(|header| own.values().any(|secret| is_same(header, secret))) {
         Some(Header { host, name, .. }) => {
@@ -220,6 +225,12 @@ mod tests {
             rule("x-key", "Bearer ${e2b.identity.tokens.aws}"),
             rule("host", "elsewhere.test"),
             rule("content-length", "1000000000"),
+            rule("Content_Length", "1000000000"),
+            rule("Transfer_Encoding", "gzip, chunked"),
+            rule("Accept_Encoding", "gzip, and more"),
+            rule("Keep-Alive", "timeout=1000"),
+            rule("Proxy_Connection", "keep-alive"),
+            json!({ "transform": { "headers": { "X_Key": "long-enough", "X-Key": "long-enough" } } }),
             rule("x key", "long-enough"),
             rule("", "long-enough"),
             json!({ "transform": { "headers": { "x-key": 7 } } }),

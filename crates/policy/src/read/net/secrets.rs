@@ -6,7 +6,7 @@ use super::{Reader, fault};
 use crate::diagnostic::quote;
 use crate::document::{Node, Value};
 use crate::names::is_env_name;
-use crate::net::{FRAMING, SIGV4};
+use crate::net::{SIGV4, is_framing};
 use crate::value::{Secret, SecretSource, SecretUse, Signing};
 
 const SECRET: &[&str] = &[
@@ -202,7 +202,7 @@ impl Reader<'_> {
         let name = self.text(path, name_node)?.to_ascii_lowercase();
         let token = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         self.printable(path, name_node, &name, token)?;
-        if FRAMING.contains(&name.as_str()) {
+        if is_framing(&name) {
             let what = format!("`{path}` has {}", quote(&name));
             let why = "that header says how a request is read, whom it is for, or in which form its answer comes";
             self.note(

@@ -1,13 +1,13 @@
 //! The way out by a proxy of HTTP: CONNECT with the name, which the proxy resolves. What it answers is read to the end of its
 //! head and no further: the next byte is the server's.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use egress::wire::Hidden;
-use policy::value::Proxy;
+use policy::value::{Proxy, is_loopback_name};
 use tokio::net::TcpStream;
 use zeroize::Zeroizing;
 
@@ -39,6 +39,8 @@ pub(crate) async fn connect(
     // The policy names the proxy, so it may be anywhere, inside as well.
     let addresses = match proxy.host.parse::<IpAddr>() {
         Ok(address) => vec![address],
+        // No resolver is asked for it: it is this machine.
+        Err(_) if is_loopback_name(&proxy.host) => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
         Err(_) => match resolver.find(&proxy.host).await {
             Resolved::Addresses(addresses) => addresses,
             Resolved::NoName => return Err(failed("there is no proxy of this name")),

@@ -178,3 +178,26 @@ fn the_proxy_stays_that_of_the_start() {
         engine.end();
     });
 }
+
+/// As many have one there; no resolver is asked where that is.
+#[test]
+fn a_proxy_of_this_machine_is_found_by_the_name_of_its_loopback() {
+    staged("proxy::a_proxy_of_this_machine_is_found_by_the_name_of_its_loopback", |stage| {
+        for (host, at) in [("localhost", "127.0.0.1:0"), ("proxy.LOCALHOST", "[::1]:0")] {
+            let listener = std::net::TcpListener::bind(at).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            std::thread::spawn(move || {
+                let mut stream = listener.accept().unwrap().0;
+                while stream.read(&mut [0; 4096]).unwrap() == 4096 {}
+                stream.write_all(b"HTTP/1.1 200 ok\r\n\r\n").unwrap();
+                web(stream);
+            });
+            let mut engine = stage.broker(&rules(&json!({"proxy": format!("http://{host}:{port}")})));
+            engine.ready();
+            let said = stage.program(|| exchange(connect(ONLY, 80), get(ONLY).as_bytes(), false).unwrap());
+            assert!(said.starts_with("HTTP/1.1 200 OK"), "{host}: {said}");
+            assert_eq!(stage.asked(), 0, "{host}");
+            engine.end();
+        }
+    });
+}

@@ -66,7 +66,16 @@ impl PreparedNetwork {
         self.pair
     }
 
-    /// The namespace of the sockets.
+    /// The namespace of the sockets, to be held for as long as anything inside sends to it.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub(super) fn hold_outer(&self) -> Result<OwnedFd, StartError> {
+        let held = self.network.outer.namespace.try_clone();
+        held.map_err(|error| StartError::Network { why: format!("its namespace cannot be held: {error}") })
+    }
+
+    /// The namespace of the sockets, by its number.
     pub(super) const fn outer(&self) -> u64 {
         self.network.outer.number
     }

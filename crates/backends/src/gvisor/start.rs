@@ -65,6 +65,7 @@ pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
     let mut inner = begin::begin(inner, &bundle, &order, mounts_inner, host)?;
     inner.child.own_kernel = true;
     inner.seen.network = network.as_ref().map(PreparedNetwork::outer);
+    inner.child._outer_network = network.as_ref().map(PreparedNetwork::hold_outer).transpose()?;
     Ok(Started { inner, bundle, says_platform: engine.says_platform, mounts, nodes, network })
 }
 

@@ -71,6 +71,9 @@ pub(crate) struct GuestProcess {
     pub(crate) marked: Option<String>,
     /// Held until nothing shows the copy of `/etc` any more.
     pub(crate) _etc: Option<std::fs::File>,
+    /// The namespace of the broker's sockets, where another kernel's packets come out. Held until the end: without the broker it is
+    /// this kernel that refuses them there, and does not leave them unanswered.
+    pub(crate) _outer_network: Option<OwnedFd>,
 }
 
 /// Who started the guest.
@@ -187,6 +190,7 @@ impl GuestProcess {
             own_kernel: false,
             marked: None,
             _etc: None,
+            _outer_network: None,
         }
     }
 

@@ -1,5 +1,13 @@
 //! The synthetic `/etc`: what programs need, and nothing that tells who the host is.
 
+use std::net::IpAddr;
+use std::path::Path;
+
+use policy::value::{Policy, Root};
+use sys::paths::{self, Kind};
+
+use crate::trust;
+
 /// The data file of what is shown of the host's `/etc`, by which a kept one is known to be of this version.
 pub(crate) const TABLE: &str = include_str!("../../../resources/etc.toml");
 
@@ -65,6 +73,32 @@ pub(crate) fn synthetic(Names { user, hostname, resolver }: Names<'_>) -> Vec<(&
     ]
 }
 
+/// Whether a folder as root, whose `/etc` is shown as it is, names a resolver that is not on loopback: any other leads to the broker,
+/// and on the sandbox's own nobody listens, where whoever names none looks for one. Other roots have ours.
+#[must_use]
+pub fn names_resolver(policy: &Policy) -> bool {
+    let at = Path::new("/etc/resolv.conf");
+    let Root::Dir(folder) = &policy.fs.root else { return true };
+    if trust::is_shown(policy, at) {
+        return true;
+    }
+    let Ok(tree) = folder.canonicalize() else { return false };
+    let path =
+        trust::found(&tree, at, Kind::File).filter(|path| !trust::OURS.iter().any(|ours| path.starts_with(ours)));
+    let place = path.and_then(|path| paths::open_place_within(&tree, &path).ok());
+    let bytes = place.and_then(|place| paths::read_place(place, trust::MAX_FILE).ok()).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).lines().any(is_elsewhere)
+}
+
+/// Whether a line of `resolv.conf` names a resolver that is not on loopback.
+fn is_elsewhere(line: &str) -> bool {
+    let mut words = line.split_ascii_whitespace();
+    let named = words.next() == Some("nameserver");
+    let address = words.next().filter(|_| named).and_then(|text| text.split('%').next()?.parse::<IpAddr>().ok());
+    // To nowhere in particular is to itself.
+    address.is_some_and(|address| !address.to_canonical().is_loopback() && !address.is_unspecified())
+}
+
 /// Whom a run is, in the lists of an image.
 pub(crate) struct Account {
     pub(crate) name: String,
@@ -99,7 +133,38 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
-    use super::{Names, ROWS, Row, TABLE, shown, synthetic};
+    use super::{Names, ROWS, Root, Row, TABLE, names_resolver, shown, synthetic};
+    use crate::support::policy_of;
+
+    #[test]
+    fn of_a_folder_as_root_its_own_file_names_the_resolver() {
+        let folder = tempfile::tempdir().unwrap();
+        let etc = folder.path().join("etc");
+        std::fs::create_dir(&etc).unwrap();
+        let names = |more: &str| {
+            let mut policy = policy_of(more);
+            policy.fs.root = Root::Dir(folder.path().to_owned());
+            names_resolver(&policy)
+        };
+        assert!(!names(""), "it has none");
+        assert!(names("fs.read = [{ from = '/usr', to = '/etc/resolv.conf' }]"), "the policy shows one");
+        for (text, expected) in [
+            ("", false),
+            ("nameserver 127.0.0.53\noptions edns0\n", false),
+            ("nameserver ::1\n# nameserver 9.9.9.9\nnameserver 0.0.0.0\nnameserver nowhere\n", false),
+            ("nameserver 127.0.0.53\nnameserver\t9.9.9.9 \n", true),
+            ("nameserver fe80::1%eth0", true),
+        ] {
+            std::fs::write(etc.join("resolv.conf"), text).unwrap();
+            assert_eq!(names(""), expected, "{text:?}");
+        }
+        // Of what it leads to in a place of the run nothing is there.
+        std::fs::create_dir(folder.path().join("run")).unwrap();
+        std::fs::rename(etc.join("resolv.conf"), folder.path().join("run/resolv.conf")).unwrap();
+        std::os::unix::fs::symlink("../run/resolv.conf", etc.join("resolv.conf")).unwrap();
+        assert!(!names(""));
+        assert!(names_resolver(&policy_of("")), "a root of ours has our file");
+    }
 
     #[test]
     fn accounts_and_identity_of_the_host_are_never_shown() {

@@ -31,7 +31,7 @@ pub use backend::{
 };
 pub use engine::EngineBackend;
 pub use error::{Shut, StartError};
-pub use etc::shown as shown_of_etc;
+pub use etc::{names_resolver, shown as shown_of_etc};
 pub use gvisor::Gvisor;
 pub use host::{
     Assumed, CallerServices, Capabilities, CgroupSource, Daemon, DockerClient, Emulation, Engine, Fault, Kernel,

@@ -57,9 +57,9 @@ const OPENSSL: [(&str, &str); 3] = [
 /// Most entries of such a folder that are looked at.
 const MAX_ENTRIES: usize = 4096;
 /// What is the run's own, whatever a root has there.
-const OURS: [&str; 7] = ["/proc", "/sys", "/dev", "/tmp", "/run", "/home", "/var/tmp"];
+pub(crate) const OURS: [&str; 7] = ["/proc", "/sys", "/dev", "/tmp", "/run", "/home", "/var/tmp"];
 /// Most bytes of a root's own file.
-const MAX_FILE: usize = 4 << 20;
+pub(crate) const MAX_FILE: usize = 4 << 20;
 /// How the bundle is mounted in the place of a file.
 pub(crate) const ATTRS: Attrs = Attrs::RDONLY.and(Attrs::NOSUID).and(Attrs::NODEV).and(Attrs::NOEXEC);
 
@@ -93,7 +93,7 @@ pub(crate) fn places(policy: &Policy) -> Option<Vec<PathBuf>> {
 }
 
 /// Whether the policy shows something at a path, or above it.
-fn is_shown(policy: &Policy, path: &Path) -> bool {
+pub(crate) fn is_shown(policy: &Policy, path: &Path) -> bool {
     let mut shown = policy.fs.read.iter().chain(&policy.fs.write).map(|grant| &grant.to).chain(policy.workspace_at());
     shown.any(|other| path.starts_with(other))
 }
@@ -168,7 +168,7 @@ fn files(tree: &Path) -> Vec<PathBuf> {
 }
 
 /// The file or folder that a path leads to within a tree, as its path there without links.
-fn found(tree: &Path, path: &Path, kind: Kind) -> Option<PathBuf> {
+pub(crate) fn found(tree: &Path, path: &Path, kind: Kind) -> Option<PathBuf> {
     let place = paths::open_place_within(tree, path).ok()?;
     let fits = paths::facts(&place).ok()?.kind == kind;
     let path = paths::path_of(&place).ok().filter(|_| fits)?;

@@ -230,6 +230,17 @@ fn programs_without_variables_trust_the_broker_on_the_hosts_tools_and_on_a_folde
     assert!(!plan(&flags).contains(told));
     std::fs::write(root.join("etc/pki/tls/certs/5a4d6896.0"), &own).unwrap();
     assert!(plan(&flags).contains(told), "{}", plan(&flags));
+    // It names no resolver, and a folder's `/etc` is shown as it is.
+    let told = "programs inside cannot look names up";
+    assert!(plan(&flags).contains(told), "{}", plan(&flags));
+    let ran = fixture.run(&words(&["run", "--json"], &flags, &["--", "true"])).json();
+    assert!(ran["workspace"]["notes"].to_string().contains(told), "{ran}");
+    let look = ["python3", "-c", "import socket; print(socket.gethostbyname('served.test'))"];
+    assert_ne!(alone(&fixture, &flags, &look).0, 0);
+    std::fs::write(root.join("etc/resolv.conf"), "nameserver 198.18.0.1\n").unwrap();
+    assert!(!plan(&flags).contains(told), "{}", plan(&flags));
+    let (code, said) = alone(&fixture, &flags, &look);
+    assert!(code == 0 && said.starts_with("198.18."), "{said}");
     let flags = reading(&fixture, port, &[]);
     for client in installed() {
         let (code, said) = alone(&fixture, &flags, client);

@@ -48,7 +48,9 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
     let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
     let mounts = Mounts::default();
     layers(plan, &*prepared, host, &mounts)?;
-    for note in super::broker::trust_foreseen(plan).into_iter().chain(with_mounts(plan, host, &mounts)) {
+    let of_names = super::broker::unresolved(plan);
+    for note in super::broker::trust_foreseen(plan).into_iter().chain(of_names).chain(with_mounts(plan, host, &mounts))
+    {
         resources.tell(note);
     }
     if let Some(root) = prepared.workspace() {

@@ -95,6 +95,16 @@ fn is_planned(plan: &Plan) -> bool {
     plan.controls().any(|control| *control == Control::Broker)
 }
 
+/// What whoever reads the plan or the report should know where no name can be looked up, in words. A machine has our own file.
+pub(super) fn unresolved(plan: &Plan) -> Option<String> {
+    let known = !is_planned(plan) || plan.tier == policy::value::Tier::Vm || backends::names_resolver(&plan.policy);
+    (!known).then(|| {
+        "programs inside cannot look names up: `/etc/resolv.conf` of the root names no resolver but the sandbox's own loopback, where \
+         none is; write `nameserver 198.18.0.1` into it (any address leads to the broker)"
+            .to_owned()
+    })
+}
+
 /// Refuses what the broker itself says that it cannot hold, clause by clause as a plan does.
 pub(super) fn refuse(plan: &Plan) -> Result<(), Error> {
     let parts = egress::judge::not_built(&plan.policy.net).into_iter().filter(|_| is_planned(plan));

@@ -492,3 +492,21 @@ fn a_new_tag_names_what_was_looked_into() {
         assert_eq!(held_after(&fetched, script), [""; 0], "{script}");
     }
 }
+
+/// An entry is an answer to whoever guesses what a file has.
+#[test]
+fn what_the_owner_of_a_tree_may_not_read_answers_no_guess() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skip: needs root");
+        return;
+    }
+    let trusted = "export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'; ";
+    let guess = "git update-index --add --cacheinfo 100644,$(echo hunter2 | git hash-object -w --stdin),secret";
+    for (owner, expected) in [("0:0", &["index"][..]), ("2001:2001", &[][..])] {
+        let begun = format!(
+            "{BEGUN} && echo hunter2 > secret && chmod 600 secret && echo secret > .git/info/exclude && chown -R 2001:2001 . && \
+             chown {owner} secret"
+        );
+        assert_eq!(held_after(&begun, &format!("{trusted}{guess}")), expected, "{owner}");
+    }
+}

@@ -203,18 +203,25 @@ mod tests {
             ["loose", "listed"].map(|name| format!("{} refs/heads/{name}\n", "03".repeat(20))).concat(),
         )
         .unwrap();
+        for (name, other) in [("renamed", "loose"), ("circle", "circle")] {
+            std::fs::write(git.join("refs/heads").join(name), format!("ref: refs/heads/{other}\n")).unwrap();
+        }
         let known = Branches::of(&host, Path::new(".git/config"));
         let id = "04".repeat(20);
         for (head, commit) in [
             ("ref: refs/heads/loose\n", (Some(vec![2; 20]), false)),
             ("ref: refs/heads/listed\n", (Some(vec![3; 20]), true)),
+            ("ref: refs/heads/renamed\n", (Some(vec![2; 20]), false)),
+            ("ref: refs/heads/circle\n", (None, true)),
             ("ref: refs/heads/a/../loose\n", (None, true)),
             ("ref: refs/heads/none\n", (None, true)),
             (id.as_str(), (Some(vec![4; 20]), false)),
         ] {
             assert_eq!(known.commit_of(head.as_bytes()), commit, "{head}");
         }
-        std::fs::remove_file(git.join("refs/heads/loose")).unwrap();
+        for name in ["loose", "renamed", "circle"] {
+            std::fs::remove_file(git.join("refs/heads").join(name)).unwrap();
+        }
         std::fs::write(git.join("packed-refs"), format!("{} refs/tags/tag\n", "01".repeat(20))).unwrap();
         let known = Branches::of(&host, Path::new(".git/config"));
         assert_eq!(known.defaults(), [[0; 0]; 0]);

@@ -22,6 +22,7 @@ pub mod lint;
 pub mod load;
 pub mod names;
 mod net;
+mod net_headers;
 pub mod net_presets;
 pub mod part;
 pub mod plan;

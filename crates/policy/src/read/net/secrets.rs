@@ -6,7 +6,8 @@ use super::{Reader, fault};
 use crate::diagnostic::quote;
 use crate::document::{Node, Value};
 use crate::names::is_env_name;
-use crate::net::{SIGV4, is_framing};
+use crate::net::SIGV4;
+use crate::net_headers::is_framing;
 use crate::value::{Secret, SecretSource, SecretUse, Signing};
 
 const SECRET: &[&str] = &[

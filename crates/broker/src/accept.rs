@@ -15,7 +15,7 @@ use crate::listeners::Listener;
 use crate::meter;
 use crate::reach::{Aim, reached};
 use crate::run::{ApprovalRequest, OpenSlot, Run};
-use crate::stop::ConnectionEnd;
+use crate::stop::{ConnectionEnd, orderly, reset};
 use crate::{names, second, web};
 
 /// How long nothing is accepted after it failed for want of descriptors.
@@ -72,19 +72,21 @@ async fn accepted(run: Rc<Run>, stream: TcpStream) {
     };
     // The answers to small requests are not to wait for more.
     drop(stream.set_nodelay(true));
+    reset(&stream);
     let ended = tokio::select! {
         biased;
         () = place.open.cut.notified() => Err(ConnectionEnd::Broken),
         ended = judged(&run, &stream, &place, (&to, port)) => ended,
     };
-    if let Err(stop) = ended {
-        if let ConnectionEnd::Denied(reason) = stop {
+    match ended {
+        Ok(()) => orderly(&stream),
+        Err(ConnectionEnd::Denied(reason)) => {
             if reason == Reason::UnknownAddress {
                 run.whose(&stream).await;
             }
             run.denied(&reason, &to, port);
         }
-        reset(&stream);
+        Err(ConnectionEnd::Failed(_) | ConnectionEnd::Broken) => {}
     }
 }
 
@@ -176,15 +178,7 @@ async fn passed(
         }
         Ok(copy::both_ways(stream, &server, &run.meter).await?)
     };
-    let ended = through.await;
-    if ended.is_err() {
-        reset(&server);
-    }
-    ended
-}
-
-/// Makes the end of a connection a reset: the other side learns at once that nothing more comes.
-fn reset(stream: &TcpStream) {
-    // A socket that refuses this is closed all the same.
-    drop(stream.set_zero_linger());
+    through.await?;
+    orderly(&server);
+    Ok(())
 }

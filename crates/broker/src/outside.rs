@@ -9,6 +9,8 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::stop::reset;
+
 /// When there is no answer by then, the program inside is told so.
 const ALL: Duration = Duration::from_millis(2500);
 /// How long one address is alone before the next is tried beside it (RFC 8305).
@@ -46,7 +48,8 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_socket_keepalive(stream, true)?)
 }
 
-/// A connection to the first address that answers; families take turns, each try starts a moment after the one before.
+/// A connection to the first address that answers; families take turns, each try starts a moment after the one before. Until it is
+/// said to be orderly, its end is a reset.
 ///
 /// # Errors
 /// None answered in time, or what the last of them said.
@@ -58,6 +61,7 @@ pub(crate) async fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let stream = connected.unwrap_or_else(|_late| Err(io::ErrorKind::TimedOut.into()))?;
     stream.set_nodelay(true)?;
     keep_alive(&stream)?;
+    reset(&stream);
     Ok(stream)
 }
 

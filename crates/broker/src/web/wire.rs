@@ -13,6 +13,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::copy::BUFFER;
 use crate::meter::{Carried, Direction, Side};
+use crate::stop::orderly;
 
 /// What bytes go over.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -36,7 +37,7 @@ impl Metered {
         Self { stream, first, side: Side::Inside, carried, read_after: None, write_after: None }
     }
 
-    /// One to a server.
+    /// One to a server; its end is orderly, unless the broker itself comes to no end.
     pub(crate) fn outside(stream: TcpStream, carried: Arc<Carried>) -> Self {
         let (stream, first) = (Arc::new(stream), Vec::new());
         Self { stream, first, side: Side::Outside, carried, read_after: None, write_after: None }
@@ -92,6 +93,16 @@ impl Metered {
                 }
                 Err(error) => return Poll::Ready(Err(error)),
             }
+        }
+    }
+}
+
+impl Drop for Metered {
+    fn drop(&mut self) {
+        match self.side {
+            // Who accepted it says how it ends.
+            Side::Inside => {}
+            Side::Outside => orderly(&self.stream),
         }
     }
 }

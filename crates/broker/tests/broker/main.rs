@@ -13,6 +13,7 @@ mod addresses;
 mod flows;
 mod hellos;
 mod idle;
+mod killed;
 mod load;
 mod proxy;
 mod requests;

@@ -62,6 +62,19 @@ pub(crate) struct Stage {
     pub(crate) login: std::cell::RefCell<Option<String>>,
     /// The next broker is given no sockets of IPv6, as on a machine without it.
     pub(crate) no_six: std::cell::Cell<bool>,
+    /// The next broker is a process of its own, by [`serve_apart`] of this test.
+    pub(crate) apart: std::cell::Cell<Option<&'static str>>,
+}
+
+/// Where the resolvers of a broker that is a process of its own are named.
+const APART: &str = "FUMEHOOD_BROKER_APART";
+
+/// Is the broker of a test whose stage wants it apart; whether this process was begun for that.
+pub(crate) fn serve_apart() -> bool {
+    let Some(file) = std::env::var_os(APART) else { return false };
+    let socket = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    broker::serve_with(socket, std::path::Path::new(&file), broker::UNUSED).unwrap();
+    true
 }
 
 /// A network namespace, held by a process that waits.
@@ -145,6 +158,7 @@ impl Stage {
             trusted: std::cell::RefCell::default(),
             login: std::cell::RefCell::default(),
             no_six: std::cell::Cell::default(),
+            apart: std::cell::Cell::default(),
         }
     }
 
@@ -227,12 +241,18 @@ impl Stage {
     fn begun(&self, net: &Value, ports: &[u16], secrets: Secrets, unused: Duration) -> Engine {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let file = self.resolvers.path().to_owned();
-        let serve = move || broker::serve_with(theirs.into(), &file, unused).map_err(|e| e.to_string());
-        let broker = std::thread::spawn(serve);
+        let (mut broker, mut process) = (None, None);
+        match self.apart.take() {
+            Some(test) => process = Some(apart(test, theirs, &file)),
+            None => {
+                let serve = move || broker::serve_with(theirs.into(), &file, unused).map_err(|e| e.to_string());
+                broker = Some(std::thread::spawn(serve));
+            }
+        }
         let mut sockets = self.sandbox.inside(|| sockets(ports));
         let is_six = |kind| matches!(kind, SocketKind::Tcp6 | SocketKind::Udp6 | SocketKind::SpareTcp6);
         sockets.retain(|(socket, _)| !self.no_six.get() || !is_six(socket.kind));
-        let mut engine = Engine { socket: ours, bytes: Vec::new(), broker: Some(broker), passed: Vec::new() };
+        let mut engine = Engine { socket: ours, bytes: Vec::new(), broker, process, passed: Vec::new() };
         let hosts = secrets.table.as_object().into_iter().flat_map(|table| table.values());
         let hosts = hosts.flat_map(|secret| secret["hosts"].as_array().unwrap()).map(|host| host.as_str().unwrap());
         let rules = egress::judge::Rules::read(&full(net)).ok();
@@ -254,6 +274,17 @@ impl Stage {
     pub(crate) fn program<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.sandbox.inside(work)
     }
+}
+
+/// A broker that is this test program, begun anew.
+fn apart(test: &str, socket: UnixStream, resolvers: &std::path::Path) -> Child {
+    command(std::env::current_exe().unwrap().to_str().unwrap())
+        .args(["--exact", test])
+        .env(APART, resolvers)
+        .stdin(OwnedFd::from(socket))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 /// The table of a policy, as the engine sends it.
@@ -361,6 +392,8 @@ pub(crate) struct Engine {
     pub(crate) socket: UnixStream,
     bytes: Vec<u8>,
     pub(crate) broker: Option<std::thread::JoinHandle<Result<(), String>>>,
+    /// The broker, where it is a process of its own.
+    process: Option<Child>,
     /// Frames that nobody waited for yet.
     passed: Vec<FromBroker>,
 }
@@ -444,6 +477,13 @@ impl Engine {
         }
         self.broker.take().unwrap().join().unwrap().unwrap();
         frames
+    }
+
+    /// Kills a broker that is a process of its own.
+    pub(crate) fn kill(mut self) {
+        let mut process = self.process.take().unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 
 use crate::cidr::Cidr;
+pub use crate::net_headers::{FRAMING, NO_CREDENTIALS, is_framing, is_spelling};
 use crate::units::{Bytes, BytesPerSecond};
 use crate::words::words;
 

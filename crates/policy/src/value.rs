@@ -7,10 +7,9 @@ pub use crate::cidr::Cidr;
 use crate::clause::ClauseId;
 use crate::commands::Commands;
 pub use crate::net::{
-    Login, Net, NetDenial, NetMode, NetRule, Protocol, Proxy, Secret, SecretSource, SecretUse, Signing, Target, TlsUse,
-    Unknown, host_matches, is_loopback_name, secrets_document,
+    FRAMING, Login, NO_CREDENTIALS, Net, NetDenial, NetMode, NetRule, Protocol, Proxy, Secret, SecretSource, SecretUse,
+    Signing, Target, TlsUse, Unknown, host_matches, is_framing, is_loopback_name, is_spelling, secrets_document,
 };
-pub use crate::net_headers::{FRAMING, NO_CREDENTIALS, is_framing, is_spelling};
 use crate::units::{Bytes, BytesPerSecond, MilliCpus, Millis};
 use crate::words::words;
 

@@ -43,4 +43,4 @@ pub use native::{
 pub use oci::Crun;
 pub use qemu::{Qemu, sweep_machines};
 pub use support::{LANGUAGE_MODULES, unmet_rules, unshown_program};
-pub use trust::{certificates_of, hashed_certificates_of, host_has_certificates};
+pub use trust::{certificates_of, hashed_certificates_of, host_has_certificates, system_stores};

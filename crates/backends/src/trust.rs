@@ -54,6 +54,10 @@ const OPENSSL: [(&str, &str); 3] = [
     ("/etc/ssl/certs", "/etc/ssl/cert.pem"),
     ("/etc/pki/tls/certs", "/etc/pki/tls/cert.pem"),
 ];
+/// Where this machine may have the certificates that are trusted where no variable says so: files, and folders of them.
+pub fn system_stores() -> impl Iterator<Item = &'static Path> {
+    FILES.into_iter().chain(OPENSSL.into_iter().flat_map(|(folder, file)| [folder, file])).map(Path::new)
+}
 /// Most entries of such a folder that are looked at.
 const MAX_ENTRIES: usize = 4096;
 /// What is the run's own, whatever a root has there.

@@ -162,7 +162,8 @@ async fn passed(
     aim: &Aim,
     read: Option<(&str, &[u8])>,
 ) -> Result<(), ConnectionEnd> {
-    let server = reached(run, aim).await?;
+    let server = Server(run, reached(run, aim).await?);
+    let server = &server.1;
     run.passed();
     run.seen(&aim.to, aim.port, None);
     let through = async {
@@ -173,12 +174,23 @@ async fn passed(
             }
             run.meter.count(meter::Direction::Out, already.len());
             let (hello, behind) = already.split_at_checked(hello::length(already)).unwrap_or_default();
-            copy::all(&server, hello).await?;
-            second::judged(run, name, (stream, behind), &server).await?;
+            copy::all(server, hello).await?;
+            second::judged(run, name, (stream, behind), server).await?;
         }
-        Ok(copy::both_ways(stream, &server, &run.meter).await?)
+        Ok(copy::both_ways(stream, server, &run.meter).await?)
     };
     through.await?;
-    orderly(&server);
+    orderly(server);
     Ok(())
+}
+
+/// A connection to a server. At the end of the run what was said to it still goes, as the kernel does for a program that ends.
+struct Server<'a>(&'a Run, TcpStream);
+
+impl Drop for Server<'_> {
+    fn drop(&mut self) {
+        if self.0.has_ended.get() {
+            orderly(&self.1);
+        }
+    }
 }

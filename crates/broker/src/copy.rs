@@ -11,6 +11,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::meter::{Direction, Meter};
+use crate::stop::orderly;
 
 /// The shared buffer: what one read takes at most.
 pub(crate) const BUFFER: usize = 128 << 10;
@@ -52,6 +53,8 @@ async fn one_way(from: &TcpStream, to: &TcpStream, meter: &Meter, way: Direction
         match turn(from, to, meter)? {
             Turn::Nothing => {}
             Turn::End => {
+                // This way is whole: what is still on it goes, whatever ends the connection later.
+                orderly(to);
                 // The other side may be gone already: then there is nobody to tell.
                 return match rustix::net::shutdown(to, Shutdown::Write) {
                     Ok(()) | Err(rustix::io::Errno::NOTCONN) => Ok(()),

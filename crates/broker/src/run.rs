@@ -53,6 +53,8 @@ pub(crate) struct Run {
     /// What opens TLS, where rules need it.
     pub(crate) tls: Option<Tls>,
     open: RefCell<BTreeMap<u64, Rc<Open>>>,
+    /// The run has ended: its connections end as those of any program that has.
+    pub(crate) has_ended: Cell<bool>,
     asks: RefCell<HashMap<u64, PendingApproval>>,
     /// Answers that hold for the whole run.
     answered: RefCell<HashMap<ApprovalRequest, bool>>,
@@ -177,6 +179,7 @@ impl Run {
             credentials,
             tls,
             open: RefCell::default(),
+            has_ended: Cell::new(false),
             asks: RefCell::default(),
             answered: RefCell::default(),
             looked: RefCell::default(),
@@ -430,8 +433,9 @@ impl Run {
         }
     }
 
-    /// Cuts everything.
+    /// Cuts everything, at the end of the run.
     pub(crate) fn cut_all(&self) {
+        self.has_ended.set(true);
         for open in self.open.borrow().values() {
             open.cut.notify_one();
         }

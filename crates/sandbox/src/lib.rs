@@ -30,7 +30,7 @@ pub mod state;
 mod steps;
 mod workload;
 
-pub use backends::{Capabilities, Remembered, unshown_program};
+pub use backends::{Capabilities, Remembered, system_stores, unshown_program};
 pub use egress::wire::Hidden;
 pub use environment::Environment;
 pub use error::Error;

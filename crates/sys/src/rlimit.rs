@@ -87,13 +87,13 @@ pub(crate) fn open_files_of_children() -> Option<[u64; 2]> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::{Mutex, PoisonError};
 
     use super::*;
 
     /// One test after the other: they are about this process.
-    static TURN: Mutex<()> = Mutex::new(());
+    pub(crate) static TURN: Mutex<()> = Mutex::new(());
 
     #[test]
     fn what_is_raised_for_this_process_alone_is_none_of_what_it_starts() {

@@ -135,7 +135,12 @@ impl<'a> Scan<'a> {
     fn is_over(&self) -> bool {
         let waited = self.began.elapsed();
         // One thread has no more processor time than time: a call for each process is spared while there is enough of that.
-        waited > MAX_WAIT || waited > MAX_LOOK && sys::caller::thread_time().saturating_sub(self.spent) > MAX_LOOK
+        waited > MAX_WAIT || waited > MAX_LOOK && self.took() > MAX_LOOK
+    }
+
+    /// Processor time so far: of a host that is busy with others nobody here is the cause.
+    fn took(&self) -> Duration {
+        sys::caller::thread_time().saturating_sub(self.spent)
     }
 
     /// Whether it was looked at; else it is gone.
@@ -237,7 +242,7 @@ impl<'a> Scan<'a> {
         let besides = events.saturating_add(half_read);
         self.sum.memory = self.sum.memory.saturating_add(files.max(self.mapped)).saturating_add(besides);
         // What takes so long to look at is no more whole than what there was no time for.
-        self.sum.unseen.partly = self.sum.unseen.partly || self.is_over();
+        self.sum.unseen.partly = self.sum.unseen.partly || self.took() > MAX_LOOK;
         self.sum
     }
 

@@ -130,3 +130,34 @@ fn what_comes_to_its_own_end_is_whole_and_no_reset() {
         engine.end();
     });
 }
+
+#[test]
+fn what_was_said_before_the_end_of_a_run_arrives_after_it() {
+    staged("killed::what_was_said_before_the_end_of_a_run_arrives_after_it", |stage| {
+        const PORTS: [u16; 2] = [22, 25];
+        let servers = PORTS.map(|port| {
+            let ((told, heard), (go, goes)) = (channel(), channel());
+            stage.server_in_turn((WORLD, port), move |stream| {
+                // Slow to read: most of it waits in the broker's kernel.
+                goes.recv().unwrap();
+                told.send(to_the_end(stream)).unwrap();
+            });
+            (go, heard)
+        });
+        let mut engine = stage.broker_with(&json!({"allow": [{"host": HOST, "ports": PORTS}]}), &PORTS);
+        engine.ready();
+        let [closed, _open] = PORTS.map(|port| {
+            let mut stream = stage.program(|| connect(HOST, port));
+            stream.write_all(&[b'a'; MUCH]).unwrap();
+            stream
+        });
+        drop(closed);
+        // Until the broker has taken all of it.
+        wait(Duration::from_millis(500));
+        engine.end();
+        for ((go, heard), port) in servers.into_iter().zip(PORTS) {
+            go.send(()).unwrap();
+            assert_eq!(heard.recv_timeout(Duration::from_secs(8)).unwrap(), Ok(MUCH), "the server at {port}");
+        }
+    });
+}

@@ -7,7 +7,7 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use policy::value::{FRAMING, SecretUse};
+use policy::value::{SecretUse, is_framing};
 use zeroize::Zeroizing;
 
 use super::{LoadedSecret, MAX_VALUE, RequestTarget};
@@ -331,7 +331,7 @@ impl LoadedSecret {
         let Some(placeholder) = self.placeholder.as_deref() else { return Ok(false) };
         let mut is_put = false;
         for (name, header) in &mut parts.headers {
-            if FRAMING.contains(&name.as_str()) {
+            if is_framing(name.as_str()) {
                 continue;
             }
             let Ok(text) = header.to_str() else { continue };

@@ -90,6 +90,11 @@ impl Entry {
     }
 }
 
+/// Whether so many that are ready can wait for more of them.
+const fn has_half(ready: usize, target: usize) -> bool {
+    ready >= target.div_ceil(2)
+}
+
 /// All shapes, the one that was asked for last at the end.
 #[derive(Default)]
 pub(super) struct Demand {
@@ -117,10 +122,15 @@ impl Demand {
     pub(super) fn take(&mut self, shape: &Shape, at: Instant) -> Option<Spare> {
         let entry = self.entries.iter_mut().find(|entry| entry.shape == *shape)?;
         let spare = entry.ready.pop_front()?;
-        // It lasted until it was wanted.
-        entry.wait = None;
         self.taken = Some(at);
         Some(spare)
+    }
+
+    /// One of these was whole when it was taken: the next one is made without a pause.
+    pub(super) fn lasted(&mut self, shape: &Shape) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.shape == *shape) {
+            entry.wait = None;
+        }
     }
 
     /// How many are ready, and their memory in bytes.
@@ -167,7 +177,7 @@ impl Demand {
         let is_calm = self.is_calm(at);
         let lacks = self.entries.iter().zip(targets).map(|(entry, target)| {
             let ready = entry.ready.len();
-            let is_early = entry.is_unknown(at) || (!is_calm && ready >= target.div_ceil(2));
+            let is_early = entry.is_unknown(at) || (!is_calm && has_half(ready, target));
             let waits = entry.wait.is_some_and(|(until, _)| until > at) || is_early;
             let lack = if waits { 0 } else { target.saturating_sub(ready) };
             (lack > 0 && held.saturating_add(entry.weight(at).unwrap_or(0)) < memory, lack, entry)
@@ -354,6 +364,22 @@ mod tests {
         assert!(!demand.is_calm(at));
         assert_eq!(demand.next(at, (8, u64::MAX)), Some(wanted), "nothing is ready: who asks next would start cold");
         assert!(demand.is_calm(later(at, 1)));
+        assert_eq!(
+            [(0, 1), (1, 4), (2, 4), (1, 1)].map(|(ready, target)| has_half(ready, target)),
+            [false, false, true, true]
+        );
+    }
+
+    #[test]
+    fn only_one_that_was_whole_when_it_was_taken_ends_the_pause() {
+        let (mut demand, at) = (Demand::default(), Instant::now());
+        let wanted = shape("a", "1G");
+        (0..2).for_each(|_| demand.asked(wanted.clone(), at, 8));
+        demand.made(&wanted, Err(NotMade::Hindered(String::new())), at);
+        demand.asked(wanted.clone(), at, 8);
+        assert_eq!(demand.next(at, (8, u64::MAX)), None);
+        demand.lasted(&wanted);
+        assert_eq!(demand.next(at, (8, u64::MAX)), Some(wanted));
     }
 
     #[test]

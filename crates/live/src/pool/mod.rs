@@ -27,6 +27,8 @@ use spare::{NotMade, Spare};
 
 /// How often what is due is looked for when nothing is asked.
 const LOOK: Duration = Duration::from_secs(1);
+/// So long those that are ready are tried, one after the other, before a start is a cold one.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Nothing is made ready while the host has less memory than this, bytes: twice of what a server leaves free.
 const FREE_MEMORY: u64 = 512 << 20;
 
@@ -168,14 +170,16 @@ impl Pool {
         Ok(created)
     }
 
-    /// One that is ready and is what is asked for.
+    /// One that is ready and is what is asked for. Who asks waits for one that does not answer, and not for the next as well.
     fn ready(&self, shape: &Shape, proof: &Proof, request: &Request) -> Option<Result<Created, Refusal>> {
-        loop {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
             let taken = self.take(self.next(shape)?, proof, request);
             if taken.is_some() {
                 return taken;
             }
         }
+        None
     }
 
     /// One was created. What is refused is no wish that could be made ready.
@@ -184,6 +188,9 @@ impl Pool {
         let of_its_kind = if was_ready { &mut now.taken } else { &mut now.cold };
         *of_its_kind = of_its_kind.saturating_add(1);
         if let Some(shape) = shape {
+            if was_ready {
+                now.demand.lasted(&shape);
+            }
             now.demand.asked(shape, Instant::now(), self.shared.settings.count);
         }
         drop(now);

@@ -6,14 +6,11 @@ use std::path::{Path, PathBuf};
 use policy::planning::policy_digest;
 use policy::value::{NetMode, Policy, Root, TOOLS, Tier, WorkspaceMode};
 use policy::{Loaded, value::Fs};
-use sandbox::{Environment, Inputs, PolicyLayer, load};
+use sandbox::{Environment, Inputs, PolicyLayer, load, system_stores};
 use sys::proc::{Mount, Process};
 
 use super::spare::Spare;
 use crate::create::Request;
-
-/// Where hosts have the certificates that are trusted where no variable says so.
-const SYSTEM_STORES: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
 /// A path of the host that a policy names, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,9 +93,10 @@ impl Files {
             named.push(read_then(path)?);
         }
         // Whom its network trusts was read when it was made ready. What is not there is no part of it, and is once it comes.
-        let stores = SYSTEM_STORES.iter().map(Path::new).filter(|_| policy.net.mode == NetMode::Allow);
-        let read = policy.documents.0.iter().map(PathBuf::as_path).chain(stores);
-        named.extend(read.filter_map(read_then));
+        named.extend(policy.documents.0.iter().filter_map(|path| read_then(path)));
+        if policy.net.mode == NetMode::Allow {
+            named.extend(system_stores().filter_map(read_then));
+        }
         Some(Self(named))
     }
 }

@@ -394,6 +394,7 @@ mod tests {
     #[test]
     fn a_table_of_sockets_without_end_is_not_read_to_its_end() {
         const MANY: u64 = 18_000;
+        let _turn = crate::rlimit::tests::TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         crate::rlimit::raise_open_files(MANY + 1000);
         if crate::rlimit::open_files() < MANY + 1000 {
             println!("skip: open files: this caller may not have {MANY} files open");
@@ -401,10 +402,11 @@ mod tests {
         }
         let own = Process::own().unwrap();
         assert!(own.socket_bytes(0, 0).is_ok());
+        let port = 20_000 + u16::try_from(std::process::id() % 20_000).unwrap();
         // On as many addresses, so that no port is taken from anybody.
         let bound = |number: u64| {
             let [.., high, low] = number.to_be_bytes();
-            std::net::UdpSocket::bind((std::net::Ipv4Addr::new(127, 77, high, low), 19_999)).unwrap()
+            std::net::UdpSocket::bind((std::net::Ipv4Addr::new(127, 77, high, low), port)).unwrap()
         };
         let sockets: Vec<_> = (0..MANY).map(bound).collect();
         assert_eq!(own.socket_bytes(0, 0).unwrap_err().errno, Errno::FBIG);

@@ -1,6 +1,6 @@
 //! Where the objects of a repository lie: in what the run added, on the host, and in what the host's borrows from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use super::guarded::Guarding;
+use super::manifest::Change;
 use crate::protect::{self, Hash, ObjectsFolder, StoredObjects};
 use crate::state::{Cross, Dir, rights_of};
 
@@ -40,6 +41,25 @@ impl<'a> Guarding<'a> {
         }
         folders.push(ObjectsFolder { open: Box::new(open), indices });
         Some(StoredObjects::new(hash, folders))
+    }
+
+    /// What of them the host has by itself: without the files that the run added, for of these an `apply` that ended half-way may have
+    /// brought some.
+    pub(super) fn hosts_objects(&self, folder: &Path) -> Option<StoredObjects<'a>> {
+        let (host, top) = (self.host?, folder.join("objects"));
+        let hash = Hash::of(host, &folder.join("index"))?;
+        let Ok(dir) = host.enter(&top, Cross::No) else { return Some(StoredObjects::new(hash, Vec::new())) };
+        let below = (Bound::Included(top.as_path()), Bound::Unbounded);
+        let added = self.changed.range::<Path, _>(below).take_while(|(path, _)| path.starts_with(&top));
+        let added = added.filter(|(_, entry)| entry.change == Change::Added);
+        let added: BTreeSet<PathBuf> =
+            added.filter_map(|(path, _)| Some(path.strip_prefix(&top).ok()?.to_owned())).collect();
+        let borrowed = borrowed(host, (&dir, self.manifest.workspace.join(&top)));
+        let ObjectsFolder { open, mut indices } = of_host(host, dir);
+        indices.retain(|path| !added.contains(path));
+        let open = move |path: &Path| if added.contains(path) { None } else { open(path) };
+        let own = ObjectsFolder { open: Box::new(open), indices };
+        Some(StoredObjects::new(hash, std::iter::once(own).chain(borrowed).collect()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which branches, tags and `HEAD`s of the host's a run moves: to commits that were looked into or that a branch of the host's has, none on
 //! which somebody works elsewhere, and none by which git would not know which of two is meant.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::Path;
@@ -10,15 +10,18 @@ use rustix::fs::FileType;
 
 use super::guarded::{Guarding, MAX_JUDGED, in_git};
 use super::manifest::{Change, Entry, Kind};
-use crate::protect::{self, Branches, History, READ_AS_FILES};
+use crate::protect::{self, Branches, History, READ_AS_FILES, StoredObjects};
 use crate::state::{Cross, Dir};
 
 /// Why a branch stays where it is.
 const OTHER_COMMIT: &str = "it names a commit that is neither new, with a tree of its own, nor one that a branch of the host's or of its servers has, or \
                             whose tree one has: nobody looked at it, or it says of other servers than the host";
-/// Why a list does not take the place of the host's.
-const OTHER_TAG: &str = "a new tag of it names a commit that is neither new, with a tree of its own, nor one that a branch of the host's or of its servers \
-                         has: nobody looked at it";
+/// Why a new tag stays with the run.
+const OTHER_TAG: &str = "it names a commit that is neither new, with a tree of its own, nor one that a branch, a tag or a `HEAD` of the host's or a branch \
+                         of its servers has (10,000 from their ends are looked at): nobody looked at it, or it says of other servers than the host";
+/// Why a new tag stays with the run.
+const NO_COMMIT: &str = "it names no commit but a file, a folder or what is not there, and no tag of the host's names that: nobody looked at it, and \
+                         `git push --tags` sends it";
 /// git follows a tag of a tag so far here.
 const MAX_TAGS: usize = 5;
 /// Why a branch stays where it is, and `HEAD` on its own.
@@ -59,8 +62,24 @@ pub(super) struct References {
     servers: BTreeSet<String>,
     /// `packed-refs` as it becomes.
     pub(super) list: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// The commits where its branches are.
+    ends: BTreeSet<Vec<u8>>,
     /// What its branches have, and those of its servers, once somebody asked.
     history: OnceCell<History>,
+    /// What its tags and `HEAD`s are and have, once somebody asked.
+    tagged: OnceCell<Tagged>,
+    /// What the host's index says of servers, once somebody asked: it may be large, and references many.
+    files: OnceCell<BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// Which commits are as good as where a branch is, of those for which somebody asked.
+    as_good: RefCell<BTreeMap<Vec<u8>, bool>>,
+    /// Why no new tag is this, of what somebody asked for.
+    untagged: RefCell<BTreeMap<Vec<u8>, Option<&'static str>>>,
+}
+
+/// What tags of the host's and `HEAD`s that are on no branch name, in the end, and the commits that these have.
+struct Tagged {
+    ends: BTreeSet<Vec<u8>>,
+    history: History,
 }
 
 impl References {
@@ -96,7 +115,14 @@ impl<'a> Guarding<'a> {
             let fetched = host.enter(folder.join("refs").join("remotes"), Cross::No).and_then(|dir| dir.names());
             let fetched = fetched.unwrap_or_default().into_iter().map(|name| name.to_string_lossy().into_owned());
             let servers = protect::servers_named(&config).into_iter().chain(fetched).collect();
-            (folder, References { host: known, tips, checked_out, servers, list, history: OnceCell::new() })
+            let ends = tips.values().cloned().collect();
+            let (history, tagged, files) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+            let (as_good, untagged) = (RefCell::default(), RefCell::default());
+            let host = known;
+            (
+                folder,
+                References { host, tips, checked_out, servers, list, ends, history, tagged, files, as_good, untagged },
+            )
         };
         folders.collect::<BTreeSet<_>>().into_iter().map(of).collect()
     }
@@ -143,8 +169,9 @@ impl<'a> Guarding<'a> {
                 }
                 // Nobody looked into what a new tag names either, and `git push --tags` sends it.
                 if name.starts_with("refs/tags/") {
-                    let is_known = id.is_some_and(|id| self.is_known_to_tag(folder, id));
-                    return (!is_known).then(|| OTHER_COMMIT.to_owned());
+                    let alone = |id: &[u8]| (!self.is_known(folder, id)).then_some(OTHER_TAG);
+                    let why = |id: &Vec<u8>| refs.map_or_else(|| alone(id), |refs| self.untagged(folder, refs, id));
+                    return id.as_ref().map_or(Some(NO_COMMIT), why).map(str::to_owned);
                 }
                 if !name.starts_with("refs/heads/") {
                     return None;
@@ -155,8 +182,8 @@ impl<'a> Guarding<'a> {
                 if let Some(why) = refs.and_then(|refs| self.keeps_list(folder, refs, before)) {
                     return Some(why.to_owned());
                 }
-                if !refs.is_none_or(|refs| self.has_known_tags(folder, refs, before)) {
-                    return Some(OTHER_TAG.to_owned());
+                if let Some((name, why)) = refs.and_then(|refs| self.unknown_tag(folder, refs, before)) {
+                    return Some(format!("its new `{}`: {why}", crate::fault::show_bytes(name)));
                 }
                 let known: BTreeSet<_> = protect::branches_of(before).collect();
                 protect::branches_of(now)
@@ -181,44 +208,89 @@ impl<'a> Guarding<'a> {
             return true;
         }
         let Some(refs) = self.references.get(folder) else { return false };
-        let is_as_good = || {
-            let stored = self.objects.get(folder)?;
-            let tree = stored.tree_of(id)?;
-            let history = refs.history.get_or_init(|| {
-                let mut history = History::default();
-                history.walk(stored, refs.tips.values().cloned());
-                history.walk(stored, refs.host.fetched().into_values());
-                history
-            });
-            let is_hosts = history.has(id) || history.has_tree(&tree);
-            let top = stored.tree(&tree).filter(|_| is_hosts)?;
-            let hosts = self.servers(folder);
-            let mut says = READ_AS_FILES.iter().filter_map(|name| Some((*name, &top.get(*name)?.1)));
-            Some(says.all(|(name, is)| hosts.get(name) == Some(is)))
-        };
-        refs.tips.values().any(|tip| tip == id) || is_as_good().unwrap_or(false)
-    }
-
-    /// The same of what a tag names, which may be a tag in turn.
-    fn is_known_to_tag(&self, folder: &Path, mut id: Vec<u8>) -> bool {
-        let stored = self.objects.get(folder);
-        for _ in 0..=MAX_TAGS {
-            match stored.and_then(|stored| stored.tagged(&id)) {
-                Some(named) => id = named,
-                None => return self.is_known(folder, &id),
-            }
+        if refs.ends.contains(id) {
+            return true;
         }
-        false
+        let known = refs.as_good.borrow().get(id).copied();
+        known.unwrap_or_else(|| {
+            let is_as_good = self.is_as_good(folder, refs, id).unwrap_or(false);
+            refs.as_good.borrow_mut().insert(id.to_vec(), is_as_good);
+            is_as_good
+        })
     }
 
-    /// Whether each tag is known that a list has and neither the host's list nor a file of the host's.
-    fn has_known_tags(&self, folder: &Path, refs: &References, before: &[u8]) -> bool {
+    fn is_as_good(&self, folder: &Path, refs: &References, id: &[u8]) -> Option<bool> {
+        let stored = self.objects.get(folder)?;
+        let tree = stored.tree_of(id)?;
+        let history = refs.history.get_or_init(|| {
+            let mut history = History::default();
+            history.walk(stored, refs.tips.values().cloned());
+            history.walk(stored, refs.host.fetched().into_values());
+            history
+        });
+        let is_hosts = history.has(id) || history.has_tree(&tree);
+        Some(is_hosts && self.says_as_host((folder, refs), (stored, &tree))?)
+    }
+
+    /// Whether a tree says of servers what the host's index does, or nothing.
+    fn says_as_host(
+        &self,
+        (folder, refs): (&Path, &References),
+        (stored, tree): (&StoredObjects<'_>, &[u8]),
+    ) -> Option<bool> {
+        let top = stored.tree(tree)?;
+        let hosts = refs.files.get_or_init(|| self.servers(folder));
+        let mut says = READ_AS_FILES.iter().filter_map(|name| Some((*name, &top.get(*name)?.1)));
+        Some(says.all(|(name, is)| hosts.get(name) == Some(is)))
+    }
+
+    /// Why no new tag is this, which may be an object of its own.
+    fn untagged(&self, folder: &Path, refs: &References, id: &[u8]) -> Option<&'static str> {
+        let known = refs.untagged.borrow().get(id).copied();
+        known.unwrap_or_else(|| {
+            let why = self.not_to_tag(folder, refs, id);
+            refs.untagged.borrow_mut().insert(id.to_vec(), why);
+            why
+        })
+    }
+
+    /// Beside what a branch may name a tag may what the host's tags and `HEAD`s name, and the commits that these have.
+    fn not_to_tag(&self, folder: &Path, refs: &References, id: &[u8]) -> Option<&'static str> {
+        let stored = self.objects.get(folder);
+        let Some(id) = peeled(stored, id.to_vec()) else { return Some(NO_COMMIT) };
+        if self.is_known(folder, &id) {
+            return None;
+        }
+        let tagged = refs.tagged.get_or_init(|| {
+            let named = refs.host.tags().into_values().chain(refs.host.all_detached());
+            let ends: BTreeSet<Vec<u8>> = named.filter_map(|id| peeled(stored, id)).collect();
+            let mut history = History::default();
+            if let Some(stored) = stored {
+                history.walk(stored, ends.iter().cloned());
+            }
+            Tagged { ends, history }
+        });
+        if tagged.ends.contains(&id) {
+            return None;
+        }
+        let Some((stored, tree)) = stored.and_then(|stored| Some((stored, stored.tree_of(&id)?))) else {
+            return Some(NO_COMMIT);
+        };
+        let says_as_host = || self.says_as_host((folder, refs), (stored, &tree)).unwrap_or(false);
+        (!(tagged.history.has(&id) && says_as_host())).then_some(OTHER_TAG)
+    }
+
+    /// A tag that a list has and neither the host's list nor a file of the host's, and why it stays with the run.
+    fn unknown_tag<'r>(&self, folder: &Path, refs: &'r References, before: &[u8]) -> Option<(&'r [u8], &'static str)> {
         let known: BTreeSet<&[u8]> = protect::references_of(before).map(|(name, _)| name).collect();
         let mut new =
             refs.list.iter().filter(|(name, _)| name.starts_with(b"refs/tags/") && !known.contains(name.as_slice()));
-        new.all(|(name, id)| {
-            std::str::from_utf8(name).is_ok_and(|name| refs.host.has_reference(name))
-                || id.clone().is_some_and(|id| self.is_known_to_tag(folder, id))
+        new.find_map(|(name, id)| {
+            if std::str::from_utf8(name).is_ok_and(|name| refs.host.has_reference(name)) {
+                return None;
+            }
+            let why = id.as_ref().map_or(Some(NO_COMMIT), |id| self.untagged(folder, refs, id))?;
+            Some((name.as_slice(), why))
         })
     }
 
@@ -353,6 +425,17 @@ impl<'a> Guarding<'a> {
         let branches = self.host.map(|host| Branches::of(host, &config.path));
         move |name| branches.as_ref().is_none_or(|branches| branches.has(name))
     }
+}
+
+/// What a tag names in the end; `None` where that is a tag still.
+fn peeled(stored: Option<&StoredObjects<'_>>, mut id: Vec<u8>) -> Option<Vec<u8>> {
+    for _ in 0..=MAX_TAGS {
+        match stored.and_then(|stored| stored.tagged(&id)) {
+            Some(named) => id = named,
+            None => return Some(id),
+        }
+    }
+    None
 }
 
 fn is_file(entry: &&Entry) -> bool {

@@ -322,7 +322,8 @@ impl<'a> Guarding<'a> {
     }
 
     /// A path that a commit changes which is neither of the run nor one that the branch had, while its file stays as it was; the outer
-    /// `None` where something does not read.
+    /// `None` where something does not read. What the index lists no more `git commit -a` does not take back: so stays a control file
+    /// that the commit removes.
     fn left_behind(
         &self,
         checkout: &Checkout<'_>,
@@ -340,9 +341,8 @@ impl<'a> Guarding<'a> {
         theirs.retain(|commit| !history.has(commit));
         let trees = theirs.iter().map(|commit| stored.tree_of(commit)).collect::<Option<Vec<_>>>()?;
         let old = stored.tree_of(was)?;
-        let paths: BTreeSet<&Vec<u8>> = hosts.contents.keys().chain(now.keys()).filter(|_| !trees.is_empty()).collect();
-        for path in paths {
-            let (before, after) = (hosts.contents.get(path), now.get(path));
+        for (path, after) in now.iter().filter(|_| !trees.is_empty()) {
+            let (before, after) = (hosts.contents.get(path), Some(after));
             let is_submodule = [before, after].into_iter().flatten().any(|(mode, _)| *mode == SUBMODULE);
             let is_so = |is| self.stays((tree, Path::new(OsStr::from_bytes(path))), (is, hosts.hash));
             if before == after || is_submodule || !is_so(before) || is_so(after) {
@@ -361,12 +361,14 @@ impl<'a> Guarding<'a> {
     /// The commits of others nearest to the one that `HEAD` comes to: itself, or what those that the run made are made from. All of them
     /// are there.
     fn nearest_of_others(&self, checkout: &Checkout<'_>, stored: &StoredObjects<'_>) -> Option<BTreeSet<Vec<u8>>> {
-        let made = self.made.get(checkout.folder);
+        let (made, hosts) = (self.made.get(checkout.folder), self.hosts_objects(checkout.folder)?);
+        // What the host has the run only wrote once more, as `git gc` does.
+        let is_made = |commit: &Vec<u8>| made.is_some_and(|made| made.contains(commit)) && !hosts.may_have(commit);
         let (mut seen, mut found) = (BTreeSet::new(), BTreeSet::new());
         let mut ahead: Vec<Vec<u8>> = checkout.is.iter().cloned().collect();
         while let Some(commit) = ahead.pop() {
             let parents = stored.parents_of(&commit)?;
-            if made.is_some_and(|made| made.contains(&commit)) {
+            if is_made(&commit) {
                 ahead.extend(parents.into_iter().filter(|parent| seen.insert(parent.clone())));
             } else {
                 found.insert(commit);

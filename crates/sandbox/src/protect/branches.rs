@@ -71,6 +71,14 @@ impl Branches {
         self.named(b"refs/remotes/", folder.as_ref())
     }
 
+    /// What each tag is: what it names, or an object of its own that says so.
+    #[must_use]
+    pub fn tags(&self) -> BTreeMap<String, Vec<u8>> {
+        let folder =
+            self.folder.as_ref().and_then(|folder| folder.enter(Path::new("refs").join("tags"), Cross::No).ok());
+        self.named(b"refs/tags/", folder.as_ref())
+    }
+
     fn named(&self, prefix: &[u8], folder: Option<&Dir>) -> BTreeMap<String, Vec<u8>> {
         let packed = references_of(&self.list).filter_map(|(name, text)| {
             let name = name.strip_prefix(prefix)?;
@@ -107,6 +115,16 @@ impl Branches {
     #[must_use]
     pub fn detached(&self) -> Option<Vec<u8>> {
         id_of(&self.folder.as_ref()?.read("HEAD", MAX_REFERENCE).ok()?)
+    }
+
+    /// The same of each working tree, the linked ones too.
+    #[must_use]
+    pub fn all_detached(&self) -> Vec<Vec<u8>> {
+        let Some(folder) = &self.folder else { return Vec::new() };
+        let worktrees = Path::new("worktrees");
+        let linked = folder.enter(worktrees, Cross::No).and_then(|linked| linked.names()).unwrap_or_default();
+        let head = |name| id_of(&folder.read(worktrees.join(name).join("HEAD"), MAX_REFERENCE).ok()?);
+        self.detached().into_iter().chain(linked.into_iter().filter_map(head)).collect()
     }
 
     /// Where the branches are that servers have as their own `HEAD`, as the host fetched them last.
@@ -197,6 +215,12 @@ mod tests {
         assert!(known.has_reference("refs/heads/a/b") && known.has_reference("refs/tags/tag"));
         assert!(!known.has_reference("refs/heads/a") && !known.has_reference("refs/heads/packed"));
         assert_eq!(known.detached(), Some(vec![1; 20]));
+        assert_eq!(known.tags(), [("tag".to_owned(), vec![1; 20])].into());
+        for (name, head) in [("w", format!("{}\n", "06".repeat(20))), ("x", "ref: refs/heads/a/b\n".to_owned())] {
+            std::fs::create_dir_all(git.join("worktrees").join(name)).unwrap();
+            std::fs::write(git.join("worktrees").join(name).join("HEAD"), head).unwrap();
+        }
+        assert_eq!(Branches::of(&host, Path::new(".git/config")).all_detached(), [vec![1; 20], vec![6; 20]]);
         std::fs::write(git.join("refs/heads/loose"), format!("{}\n", "02".repeat(20))).unwrap();
         std::fs::write(
             git.join("packed-refs"),

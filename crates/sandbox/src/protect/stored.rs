@@ -158,15 +158,26 @@ impl<'a> StoredObjects<'a> {
         Some(here)
     }
 
+    /// Whether an object of this name is there, or may be: in more packs than are looked into there may be any.
+    #[must_use]
+    pub fn may_have(&self, name: &[u8]) -> bool {
+        let packs: usize = self.folders.iter().map(|folder| folder.indices.len()).sum();
+        packs > MAX_PACKS || self.open_loose(name).is_some() || self.find(name).is_some()
+    }
+
     fn read(&self, kind: &str, name: &[u8]) -> Option<Vec<u8>> {
         self.loose(kind, name).or_else(|| self.packed(kind, name))
     }
 
-    fn loose(&self, kind: &str, name: &[u8]) -> Option<Vec<u8>> {
+    fn open_loose(&self, name: &[u8]) -> Option<File> {
         let text = policy::json::hex(name);
         let (folder, file) = text.split_at_checked(2)?;
         let path = Path::new(folder).join(file);
-        let file = self.folders.iter().find_map(|folder| (folder.open)(&path))?;
+        self.folders.iter().find_map(|folder| (folder.open)(&path))
+    }
+
+    fn loose(&self, kind: &str, name: &[u8]) -> Option<Vec<u8>> {
+        let file = self.open_loose(name)?;
         let mut packed = Vec::new();
         file.take(MAX_OBJECT).read_to_end(&mut packed).ok()?;
         let object = self.counted(|left| inflate(&mut packed.as_slice(), left))?;
@@ -465,6 +476,8 @@ mod tests {
                 assert_eq!(stored.at(&tree, b"l/x").or(stored.at(&tree, b"d/z")), None);
             }
             assert_eq!(stored.commit(&id("main")).unwrap().parents, [id("main~1")]);
+            assert!(stored.may_have(&id("main")) && stored.may_have(&id("main~1")));
+            assert!(!stored.may_have(&vec![7; hash.bytes()]));
             assert!(stored.tree_of(&id("main^{tree}")).is_none() && stored.tree_of(&vec![7; hash.bytes()]).is_none());
             let mut history = History::default();
             history.walk(&stored, [id("other")]);

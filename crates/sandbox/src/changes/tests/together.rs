@@ -383,6 +383,49 @@ fn a_file_of_before_takes_back_nothing_of_somebody_else() {
     }
 }
 
+/// What is removed of these stays, and is untracked then.
+#[test]
+fn a_control_file_that_a_commit_removes_holds_nothing_else() {
+    let begun = "git init -q -b main . && mkdir .vscode && echo x > .envrc && echo '{}' > .vscode/tasks.json && git add . && \
+                 git commit -qm A && git checkout -qb dev && git rm -q .envrc .vscode/tasks.json && git commit -qm fix && \
+                 git update-ref refs/remotes/origin/main dev && git checkout -q main";
+    for script in ["git merge -q dev", "git merge -q --ff-only refs/remotes/origin/main", "git checkout -q dev"] {
+        assert_eq!(held_after(begun, script), [""; 0], "{script}");
+    }
+    let mut host = Host::new(&[("a", "a\n")]);
+    shell(&host, begun);
+    host.begin();
+    host.overlay(&format!("{AS}git merge -q dev"));
+    host.read();
+    let left = host.apply_with(&Request { guarded: Guarded::Leave, ..all() }).unwrap();
+    assert!(matches!(left, Applied::Done { .. }), "{left:?}");
+    assert_eq!(
+        shell(&host, "git log --format=%s -1; git status --porcelain; ls .envrc"),
+        "fix\n?? .envrc\n?? .vscode/\n.envrc"
+    );
+}
+
+#[test]
+fn what_the_host_has_is_not_the_runs_because_it_wrote_it_again() {
+    // Loose, beside a pack.
+    let again = "git init -q --bare s; cat .git/objects/pack/*.pack | git -C s unpack-objects -q; \
+                 for c in $(git rev-list --all | sed 's|..|&/|'); do mkdir -p .git/objects/${c%/*}; cp s/objects/$c .git/objects/$c; done; \
+                 rm -rf s; git reset -q dev";
+    let packed = format!("{BEGUN} && git repack -adq");
+    for (begun, script) in [
+        (BEGUN, "git gc -q; git reset -q dev"),
+        (&packed, "git commit -q --allow-empty -m e; git gc -q; git reset -q dev"),
+        (&packed, again),
+    ] {
+        let held = held_after(begun, script);
+        assert!(held.iter().any(|one| one == "index"), "{script}: {held:?}");
+    }
+    // What is its own is so in a pack too.
+    let own = "echo x > n; git add n; git commit -qm one; git repack -dq; rm n";
+    let held = held_after(&packed, own);
+    assert!(!held.iter().any(|one| one == "index"), "{held:?}");
+}
+
 #[test]
 fn a_branch_that_is_another_name_of_one_leads_to_that() {
     let renamed = format!(
@@ -490,6 +533,35 @@ fn a_new_tag_names_what_was_looked_into() {
         "git tag v3 dev; git tag v4 refs/remotes/origin/main; git pack-refs --all",
     ] {
         assert_eq!(held_after(&fetched, script), [""; 0], "{script}");
+    }
+}
+
+/// A tag of the host's, or its `HEAD`, may have what no branch has.
+#[test]
+fn a_new_tag_names_what_a_tag_or_a_head_of_the_hosts_has() {
+    let begun = format!(
+        "{BEGUN} && git tag old $(git commit-tree -m o -p $(git commit-tree -m p $(git ls-tree HEAD | tail -1 | git mktree)) HEAD:) && \
+         git tag -a -m r rare $(git commit-tree -m q $(printf '100644 blob %s\tq\n' $(echo q | git hash-object -w --stdin) | git mktree)) && \
+         git tag key HEAD:a && git pack-refs --all && git checkout -q --detach && echo d > d && git add d && git commit -qm D"
+    );
+    for script in [
+        "git tag mine",
+        "git tag -a -m x mine",
+        "git tag mine old~1",
+        "git tag mine rare; git tag other rare^{}",
+        "git tag keys key",
+        "git tag mine; git tag other rare; git tag keys key; git pack-refs --all",
+        "git branch x main; git pack-refs --all",
+    ] {
+        assert_eq!(held_after(&begun, script), [""; 0], "{script}");
+    }
+    for (script, path) in [
+        ("git tag blob HEAD:b", "refs/tags/blob"),
+        ("git tag blob HEAD:b; git pack-refs --all", "packed-refs"),
+        ("git branch x rare", "refs/heads/x"),
+    ] {
+        let held = held_after(&begun, script);
+        assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
     }
 }
 

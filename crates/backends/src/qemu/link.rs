@@ -329,12 +329,11 @@ mod tests {
         let mut opened = None;
         while opened.is_none() || left > 0 {
             if let Some((frame, length)) = frame::first(&came).unwrap() {
-                match frame.kind {
-                    Kind::Open => opened = Some(frame.stream),
-                    Kind::Credit => {
-                        may += usize::try_from(u32::from_le_bytes(frame.payload.try_into().unwrap())).unwrap()
-                    }
-                    other => panic!("{other:?}"),
+                if frame.kind == Kind::Open {
+                    opened = Some(frame.stream);
+                } else {
+                    assert_eq!(frame.kind, Kind::Credit);
+                    may += usize::try_from(u32::from_le_bytes(frame.payload.try_into().unwrap())).unwrap();
                 }
                 came.drain(..length);
             } else if let Some(stream) = opened.filter(|_| may > 0) {

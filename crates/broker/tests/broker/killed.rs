@@ -86,7 +86,9 @@ fn what_a_killed_broker_leaves_is_reset_on_both_sides() {
         let trusted = stage.trusted.borrow().clone().unwrap();
         let (mut passed, mut plain, mut opened) =
             stage.program(|| (connect(HOST, 22), connect(HOST, 80), client(&trusted, HOST, HOST)));
-        (some(&mut passed), some(&mut plain), some(&mut opened));
+        some(&mut passed);
+        some(&mut plain);
+        some(&mut opened);
         for stream in [&passed, &plain, opened.get_ref()] {
             stream.set_nonblocking(true).unwrap();
             assert_eq!(stream.peek(&mut [0]).map_err(|error| error.kind()).unwrap_or(1), 1, "it has ended by itself");

@@ -351,7 +351,7 @@ mod tests {
             demand.asked(wanted.clone(), at, 8);
         }
         demand.made(&bad, Err(NotMade::Refused(String::new())), at);
-        assert_eq!((demand.next(at, (8, u64::MAX)), demand.wanted(at, 8)), (Some(good.clone()), 2));
+        assert_eq!((demand.next(at, (8, u64::MAX)), demand.wanted(at, 8)), (Some(good), 2));
         assert!(demand.of_nobody(&|owner| owner != "b").is_empty());
         assert_eq!((demand.next(at, (8, u64::MAX)), demand.wanted(at, 8)), (None, 0));
     }

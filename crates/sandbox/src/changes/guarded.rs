@@ -45,12 +45,15 @@ pub(super) struct Guarding<'a> {
     /// And of objects.
     pub(super) objects: BTreeMap<&'a Path, StoredObjects<'a>>,
     /// Submodules that somebody asked for: by the folder of git's around them, and where they lie.
-    pub(super) submodules: RefCell<BTreeMap<(PathBuf, PathBuf), Option<Rc<HostSubmodule>>>>,
+    pub(super) submodules: RefCell<SubmodulesByPlace>,
     /// Folders of git's of which `packed-refs` is held.
     pub(super) without_list: BTreeSet<&'a Path>,
     /// The working trees of which something changed.
     pub(super) checkouts: Vec<Checkout<'a>>,
 }
+
+/// Submodules of the host, none where there is none, by the folder of git's around them and where they lie.
+type SubmodulesByPlace = BTreeMap<(PathBuf, PathBuf), Option<Rc<HostSubmodule>>>;
 
 /// Why nothing of a repository is taken.
 pub(crate) const PARTIAL: &str = "version control: the run fetched a part of the history alone (`--depth`, `--filter`): branches would name commits \

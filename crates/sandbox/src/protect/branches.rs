@@ -243,10 +243,17 @@ mod tests {
         ] {
             assert_eq!(known.commit_of(head.as_bytes()), commit, "{head}");
         }
-        for name in ["loose", "renamed", "circle"] {
-            std::fs::remove_file(git.join("refs/heads").join(name)).unwrap();
-        }
+    }
+
+    #[test]
+    fn what_a_server_begins_with_is_known_and_where_no_branch_can_be_read_all_are_there() {
+        let top = tempfile::tempdir().unwrap();
+        let git = top.path().join(".git");
+        std::fs::create_dir_all(git.join("refs/heads/a")).unwrap();
+        std::fs::write(git.join("refs/heads/a/b"), "0\n").unwrap();
         std::fs::write(git.join("packed-refs"), format!("{} refs/tags/tag\n", "01".repeat(20))).unwrap();
+        let host = Dir::open(top.path()).unwrap();
+        let has = |name: &str| Branches::of(&host, Path::new(".git/config")).has(name);
         let known = Branches::of(&host, Path::new(".git/config"));
         assert_eq!(known.defaults(), [[0; 0]; 0]);
         std::fs::create_dir_all(git.join("refs/remotes/origin")).unwrap();

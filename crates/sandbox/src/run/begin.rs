@@ -130,8 +130,7 @@ pub(super) fn begin(
     };
     let named = program.argv.first().map(|name| show_bytes(name.as_encoded_bytes())).unwrap_or_default();
     let trust = broker::trust(plan)?;
-    let of_trust = trust.iter().filter_map(|trust| trust.note.clone());
-    of_trust.chain(broker::unresolved(plan)).for_each(|note| resources.tell(note));
+    broker::notes(plan, trust.as_ref()).into_iter().for_each(|note| resources.tell(note));
     let guard = Guard::make(plan, &mut resources)?;
     let found = FoundPaths { protect: guard.protect, covered: super::covers::covered(plan, guard.protected.as_ref())? };
     let mut launch = Launch {

@@ -398,7 +398,7 @@ mod tests {
                     &sandbox::Environment { cwd: Some("/".into()), ..sandbox::Environment::default() },
                 )
             });
-            assert!(!read.is_some_and(|read| read.is_ok()), "{spaced}");
+            assert!(read.is_none_or(|read| read.is_err()), "{spaced}");
         }
         assert_eq!(layers_of(&json!({ "net": { "proxy": "http://proxy.test:3128" } })).unwrap().len(), 1);
     }

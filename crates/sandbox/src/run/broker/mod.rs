@@ -105,6 +105,11 @@ pub(super) fn unresolved(plan: &Plan) -> Option<String> {
     })
 }
 
+/// What the report says of whom programs trust and of what they look up.
+pub(super) fn notes(plan: &Plan, trust: Option<&Trust>) -> Vec<String> {
+    trust.and_then(|trust| trust.note.clone()).into_iter().chain(unresolved(plan)).collect()
+}
+
 /// Refuses what the broker itself says that it cannot hold, clause by clause as a plan does.
 pub(super) fn refuse(plan: &Plan) -> Result<(), Error> {
     let parts = egress::judge::not_built(&plan.policy.net).into_iter().filter(|_| is_planned(plan));

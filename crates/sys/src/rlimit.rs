@@ -86,14 +86,15 @@ pub(crate) fn open_files_of_children() -> Option<[u64; 2]> {
     (before > 0).then(|| [before.min(hard), hard])
 }
 
+/// One test after the other: they are about this process.
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::sync::{Mutex, PoisonError};
+pub(crate) static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+#[cfg(test)]
+mod tests {
+    use std::sync::PoisonError;
 
     use super::*;
-
-    /// One test after the other: they are about this process.
-    pub(crate) static TURN: Mutex<()> = Mutex::new(());
 
     #[test]
     fn what_is_raised_for_this_process_alone_is_none_of_what_it_starts() {

@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn a_table_of_sockets_without_end_is_not_read_to_its_end() {
         const MANY: u64 = 18_000;
-        let _turn = crate::rlimit::tests::TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _turn = crate::rlimit::TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         crate::rlimit::raise_open_files(MANY + 1000);
         if crate::rlimit::open_files() < MANY + 1000 {
             println!("skip: open files: this caller may not have {MANY} files open");

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Callable, TypeVar
@@ -22,7 +23,7 @@ from ._sandboxes import TIMEOUT
 from ._served import LoopHttpLink
 from ._times import milliseconds
 from ._wire import LoopWire
-from .errors import FumehoodError, SandboxNotRunningException
+from .errors import FumehoodError, SandboxNotFoundException, SandboxNotRunningException
 
 Self = TypeVar("Self", bound="AsyncSandbox")
 
@@ -127,9 +128,10 @@ class AsyncSandbox:
         try:
             await box._set_up(sandbox_id, place)
         except SandboxNotRunningException:
-            # Its supervisor was killed, or ended just now: how, is known by now.
+            # Its supervisor was killed, or ended just now: how, is known by now where anybody knows it.
             if isinstance(place, str):
-                _sandboxes.place_of(await acall(_sandboxes.info_command(sandbox_id, binary)), sandbox_id)
+                with contextlib.suppress(SandboxNotFoundException):
+                    _sandboxes.place_of(await acall(_sandboxes.info_command(sandbox_id, binary)), sandbox_id)
             raise
         try:
             found = (await _sandboxes.settle(box._link, timeout)).sandbox_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, TypeVar
@@ -22,7 +23,7 @@ from ._sync_files import Filesystem
 from ._threads import BlockingLink
 from ._times import milliseconds
 from ._wire import BlockingWire
-from .errors import FumehoodError, SandboxNotRunningException
+from .errors import FumehoodError, SandboxNotFoundException, SandboxNotRunningException
 
 Self = TypeVar("Self", bound="Sandbox")
 
@@ -125,9 +126,10 @@ class Sandbox:
         try:
             box._set_up(sandbox_id, place, binary)
         except SandboxNotRunningException:
-            # Its supervisor was killed, or ended just now: how, is known by now.
+            # Its supervisor was killed, or ended just now: how, is known by now where anybody knows it.
             if isinstance(place, str):
-                _sandboxes.place_of(call(_sandboxes.info_command(sandbox_id, binary)), sandbox_id)
+                with contextlib.suppress(SandboxNotFoundException):
+                    _sandboxes.place_of(call(_sandboxes.info_command(sandbox_id, binary)), sandbox_id)
             raise
         try:
             found = drive(_sandboxes.settle(box._link, timeout)).sandbox_id

@@ -56,7 +56,8 @@ const OPENSSL: [(&str, &str); 3] = [
 ];
 /// Where this machine may have the certificates that are trusted where no variable says so: files, and folders of them.
 pub fn system_stores() -> impl Iterator<Item = &'static Path> {
-    FILES.into_iter().chain(OPENSSL.into_iter().flat_map(|(folder, file)| [folder, file])).map(Path::new)
+    let beside = OPENSSL.into_iter().flat_map(|(folder, file)| [folder, file]).filter(|place| !FILES.contains(place));
+    FILES.into_iter().chain(beside).map(Path::new)
 }
 /// Most entries of such a folder that are looked at.
 const MAX_ENTRIES: usize = 4096;

@@ -1,5 +1,6 @@
 //! What a sandbox that is ready was proven with, and what is asked for: they must be the same.
 
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -102,7 +103,10 @@ impl Files {
 }
 
 fn one(path: &Path, mounted: &[Mount]) -> Option<PathStamp> {
-    let meta = path.metadata().ok()?;
+    stamp(path, &path.metadata().ok()?, mounted)
+}
+
+fn stamp(path: &Path, meta: &Metadata, mounted: &[Mount]) -> Option<PathStamp> {
     let (file, rights) = ((meta.dev(), meta.ino()), (meta.mode(), meta.uid(), meta.gid()));
     Some(PathStamp { path: path.to_owned(), file, rights, changed: None, mounts: mounts(path, mounted)? })
 }
@@ -117,7 +121,7 @@ fn mounts(path: &Path, mounted: &[Mount]) -> Option<Vec<(u64, String)>> {
 /// What was read of it is in the sandbox that is ready: a later change is not, and moves its time.
 fn read_then(path: &Path, mounted: &[Mount]) -> Option<PathStamp> {
     let meta = path.metadata().ok()?;
-    Some(PathStamp { changed: Some((meta.ctime(), meta.ctime_nsec())), ..one(path, mounted)? })
+    Some(PathStamp { changed: Some((meta.ctime(), meta.ctime_nsec())), ..stamp(path, &meta, mounted)? })
 }
 
 /// A folder with nothing in it; any name that comes or goes changes its time.

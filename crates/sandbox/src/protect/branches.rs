@@ -196,6 +196,10 @@ pub fn branches_of_head(host: &Dir, folder: &Path, head: &[u8]) -> Option<Vec<St
 mod tests {
     use super::*;
 
+    fn of(host: &Dir) -> Branches {
+        Branches::of(host, Path::new(".git/config"))
+    }
+
     #[test]
     fn a_branch_is_found_wherever_git_keeps_it() {
         let top = tempfile::tempdir().unwrap();
@@ -205,13 +209,13 @@ mod tests {
         std::fs::write(git.join("packed-refs"), "# pack-refs with: peeled\n00 refs/heads/packed\n00 refs/tags/tag\n")
             .unwrap();
         let host = Dir::open(top.path()).unwrap();
-        let has = |name: &str| Branches::of(&host, Path::new(".git/config")).has(name);
+        let has = |name: &str| of(&host).has(name);
         assert!(has("a/b") && has("packed") && has("a"));
         assert!(!has("b") && !has("tag") && !has("pack") && !has("a/c"));
         assert!(has("a/b/c"), "no branch can be made there");
         std::fs::write(git.join("HEAD"), format!("{}\n", "01".repeat(20))).unwrap();
         std::fs::write(git.join("packed-refs"), format!("{} refs/tags/tag\n", "01".repeat(20))).unwrap();
-        let known = Branches::of(&host, Path::new(".git/config"));
+        let known = of(&host);
         assert!(known.has_reference("refs/heads/a/b") && known.has_reference("refs/tags/tag"));
         assert!(!known.has_reference("refs/heads/a") && !known.has_reference("refs/heads/packed"));
         assert_eq!(known.detached(), Some(vec![1; 20]));
@@ -220,7 +224,7 @@ mod tests {
             std::fs::create_dir_all(git.join("worktrees").join(name)).unwrap();
             std::fs::write(git.join("worktrees").join(name).join("HEAD"), head).unwrap();
         }
-        assert_eq!(Branches::of(&host, Path::new(".git/config")).all_detached(), [vec![1; 20], vec![6; 20]]);
+        assert_eq!(of(&host).all_detached(), [vec![1; 20], vec![6; 20]]);
         std::fs::write(git.join("refs/heads/loose"), format!("{}\n", "02".repeat(20))).unwrap();
         std::fs::write(
             git.join("packed-refs"),
@@ -230,7 +234,7 @@ mod tests {
         for (name, other) in [("renamed", "loose"), ("circle", "circle")] {
             std::fs::write(git.join("refs/heads").join(name), format!("ref: refs/heads/{other}\n")).unwrap();
         }
-        let known = Branches::of(&host, Path::new(".git/config"));
+        let known = of(&host);
         let id = "04".repeat(20);
         for (head, commit) in [
             ("ref: refs/heads/loose\n", (Some(vec![2; 20]), false)),
@@ -253,19 +257,19 @@ mod tests {
         std::fs::write(git.join("refs/heads/a/b"), "0\n").unwrap();
         std::fs::write(git.join("packed-refs"), format!("{} refs/tags/tag\n", "01".repeat(20))).unwrap();
         let host = Dir::open(top.path()).unwrap();
-        let has = |name: &str| Branches::of(&host, Path::new(".git/config")).has(name);
-        let known = Branches::of(&host, Path::new(".git/config"));
+        let has = |name: &str| of(&host).has(name);
+        let known = of(&host);
         assert_eq!(known.defaults(), [[0; 0]; 0]);
         std::fs::create_dir_all(git.join("refs/remotes/origin")).unwrap();
         std::fs::write(git.join("refs/remotes/origin/HEAD"), "ref: refs/remotes/origin/main\n").unwrap();
         let list =
             format!("{} refs/remotes/origin/main\n{} refs/remotes/origin/pr\n", "02".repeat(20), "03".repeat(20));
         std::fs::write(git.join("packed-refs"), list).unwrap();
-        let defaults = || Branches::of(&host, Path::new(".git/config")).defaults();
+        let defaults = || of(&host).defaults();
         assert_eq!(defaults(), [vec![2; 20]]);
         std::fs::write(git.join("refs/remotes/origin/main"), format!("{}\n", "04".repeat(20))).unwrap();
         assert_eq!(defaults(), [vec![4; 20]]);
-        let fetched = Branches::of(&host, Path::new(".git/config")).fetched();
+        let fetched = of(&host).fetched();
         assert_eq!(
             fetched,
             [("origin/main", 4), ("origin/pr", 3)].map(|(name, id)| (name.to_owned(), vec![id; 20])).into()

@@ -33,6 +33,12 @@ pub(super) fn held_after(begun: &str, script: &str) -> Vec<String> {
     held_of(&host)
 }
 
+/// After a script this is among what is held.
+pub(super) fn assert_held(begun: &str, script: &str, path: &str) {
+    let held = held_after(begun, script);
+    assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
+}
+
 pub(super) fn held_of(host: &Host) -> Vec<String> {
     let held = match host.apply() {
         Applied::Done { .. } => Vec::new(),
@@ -78,8 +84,7 @@ fn a_branch_moves_to_what_was_looked_into_and_head_to_where_is_pushed_alike() {
         ("git checkout -q --detach v1.0", "HEAD"),
         ("git symbolic-ref HEAD refs/heads/release", "HEAD"),
     ] {
-        let held = held_after(&alone, script);
-        assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
+        assert_held(&alone, script, path);
     }
     for script in [
         "git update-ref refs/heads/fetched main",
@@ -133,8 +138,7 @@ fn no_new_name_is_a_folder_of_another_reference() {
     ] {
         // Not held because of its order.
         let script = format!("{script}; sed -i '1s/.*/# pack-refs with: /' .git/packed-refs");
-        let held = held_after(&nested, &script);
-        assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
+        assert_held(&nested, &script, path);
     }
     for script in ["git branch -m loose loose/x", "git branch -m p/q p", "git branch -m k/m k", "git branch fetched-x"]
     {
@@ -170,8 +174,7 @@ fn what_git_annex_takes_over_by_itself_stays_with_the_run() {
         ("git branch -f synced/main HEAD~1; git pack-refs --all", "packed-refs"),
         ("git branch adjusted/main", "refs/heads/adjusted/main"),
     ] {
-        let held = held_after(&annex, script);
-        assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
+        assert_held(&annex, script, path);
     }
     let adjusted = format!("{annex} && git checkout -qb adjusted/main");
     let commit = "echo n > n; git add n; git commit -qm n";

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::objects::AS;
-use super::references::{held_after, held_of, shell};
+use super::references::{assert_held, held_after, held_of, shell};
 use super::*;
 
 /// Two commits on `main`, a fix of somebody else's on `dev`, and what was fetched: one more commit, and one that says of a server.
@@ -39,15 +39,13 @@ fn a_branch_that_is_checked_out_moves_with_an_index_that_fits() {
         ("git update-ref refs/heads/main dev; git read-tree dev; git update-index --force-remove b", "refs/heads/main"),
         ("c=$(git rev-parse dev); echo $c > .git/HEAD", "HEAD"),
     ] {
-        let held = held_after(BEGUN, script);
-        assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
+        assert_held(BEGUN, script, path);
     }
     // A pack that nobody looks into, for it is not called as git calls one, and so stays with the run.
     let unseen = "n=$(git commit-tree HEAD^{tree} -p HEAD -m n); cd .git/objects; echo $n | git pack-objects -q pack/pack > /dev/null; \
                   for f in pack/pack-*; do mv $f pack/x.${f##*.}; done; rm -f $(echo $n | sed 's|..|&/|'); cd ../..; \
                   echo $n > .git/refs/heads/main; git cat-file -e main";
-    let held = held_after(BEGUN, unseen);
-    assert!(held.iter().any(|one| one == "refs/heads/main"), "{held:?}");
+    assert_held(BEGUN, unseen, "refs/heads/main");
     // As git once wrote it.
     let linked = format!("{BEGUN} && ln -sf refs/heads/main .git/HEAD");
     let held = held_after(&linked, "git update-ref refs/heads/main dev");
@@ -370,8 +368,7 @@ fn a_file_of_before_takes_back_nothing_of_somebody_else() {
         (on_top, "refs/heads/main"),
         ("git checkout -q --detach dev; rm fix", "HEAD"),
     ] {
-        let held = held_after(BEGUN, script);
-        assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
+        assert_held(BEGUN, script, path);
     }
     for script in [
         "git reset -q HEAD~1",
@@ -417,8 +414,7 @@ fn what_the_host_has_is_not_the_runs_because_it_wrote_it_again() {
         (&packed, "git commit -q --allow-empty -m e; git gc -q; git reset -q dev"),
         (&packed, again),
     ] {
-        let held = held_after(begun, script);
-        assert!(held.iter().any(|one| one == "index"), "{script}: {held:?}");
+        assert_held(begun, script, "index");
     }
     // What is its own is so in a pack too.
     let own = "echo x > n; git add n; git commit -qm one; git repack -dq; rm n";
@@ -510,8 +506,7 @@ fn what_somebody_has_staged_or_begun_does_not_go_with_any_commit() {
     }
     let nowhere = "git update-ref HEAD $(git cat-file commit HEAD | sed '1a parent 1111111111111111111111111111111111111111' | \
                    git hash-object -t commit -w --literally --stdin)";
-    let held = held_after(BEGUN, nowhere);
-    assert!(held.iter().any(|one| one == "refs/heads/main"), "{held:?}");
+    assert_held(BEGUN, nowhere, "refs/heads/main");
 }
 
 #[test]
@@ -523,8 +518,7 @@ fn a_new_tag_names_what_was_looked_into() {
         ("echo 1111111111111111111111111111111111111111 > .git/refs/tags/v3", "refs/tags/v3"),
         ("git tag v3 refs/remotes/origin/pr; git pack-refs --all", "packed-refs"),
     ] {
-        let held = held_after(&fetched, script);
-        assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
+        assert_held(&fetched, script, path);
     }
     for script in [
         "git tag v3",
@@ -560,8 +554,7 @@ fn a_new_tag_names_what_a_tag_or_a_head_of_the_hosts_has() {
         ("git tag blob HEAD:b; git pack-refs --all", "packed-refs"),
         ("git branch x rare", "refs/heads/x"),
     ] {
-        let held = held_after(&begun, script);
-        assert!(held.iter().any(|one| one == path), "{script}: {held:?}");
+        assert_held(&begun, script, path);
     }
 }
 

@@ -20,8 +20,6 @@ use crate::ended::Ended;
 const LACKS: &str = "language tier: ";
 /// How it ends.
 const NEEDS: &str = "; needs tier process or stronger";
-/// The largest program, bytes.
-const MAX_PROGRAM: u64 = 16 << 20;
 /// Stack of an interpreter. Their depth is bounded; the trees of their parsers are as deep as a program is long.
 const STACK: usize = 256 << 20;
 
@@ -63,8 +61,9 @@ fn program() -> Result<Vec<u8>, String> {
     let mut length = [0; 8];
     input.read_exact(&mut length).map_err(|error| format!("no program came: {error}"))?;
     let length = u64::from_le_bytes(length);
-    if length > MAX_PROGRAM {
-        return Err(format!("the program is larger than {MAX_PROGRAM} bytes"));
+    let most = Interpreter::MAX_PROGRAM;
+    if usize::try_from(length).map_or(true, |length| length > most) {
+        return Err(format!("the program is larger than {most} bytes"));
     }
     let mut program = Vec::new();
     input.by_ref().take(length).read_to_end(&mut program).map_err(|error| error.to_string())?;

@@ -46,6 +46,8 @@ pub struct Interpreter {
 }
 
 impl Interpreter {
+    /// The largest program, bytes.
+    pub const MAX_PROGRAM: usize = 64 << 20;
     /// The signal by which an interpreter ends itself when a value would pass `memory`: no program of it can send one.
     pub const OUT_OF_MEMORY: i32 = 10;
     /// As above, for `steps`.

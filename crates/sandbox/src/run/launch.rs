@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use backends::OwnProgram;
+use policy::control::Interpreter;
 use policy::value::{Image, Policy, Root, Tier, WorkspaceMode};
 
 use crate::environment::Environment;
@@ -13,8 +14,8 @@ use crate::error::Error;
 use crate::fault::{Fault, show_bytes, show_text};
 use crate::workload::{Code, Script, Workload};
 
-/// Largest script or piece of code, bytes.
-pub(super) const MAX_CODE: usize = 16 << 20;
+/// Largest script or piece of code, bytes: CPython as WebAssembly, with its library, has 26 MB.
+pub(super) const MAX_CODE: usize = Interpreter::MAX_PROGRAM;
 /// Where scripts and code are shown in the container tier.
 pub(super) const SHOWN: &str = "/run/fumehood";
 /// Shells for a terminal, the best first.

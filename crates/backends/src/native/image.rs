@@ -5,13 +5,15 @@
 
 use std::collections::BTreeSet;
 use std::fs::Metadata;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use guest::config::{Attrs, OwnedOp as Op};
 use policy::value::StoredImage;
+use sys::paths::Kind;
 
-use super::source::{resolve, resolve_entry, text};
+use super::source::{resolve, seen, text};
 use super::tree::Builder;
 use crate::StartError;
 use crate::backend::GitPart;
@@ -81,7 +83,7 @@ impl Builder<'_> {
                 self.op(Op::Symlink { path: text(&to), target: text(&target) });
                 continue;
             }
-            let resolved = resolve_entry("fs.root", &from)?;
+            let resolved = seen("fs.root", &from, &meta)?;
             let source = self.workspace_source(&resolved);
             let attrs = self.writable_attrs();
             self.op(Op::Bind { source, path: text(&to), attrs, file: !resolved.dir });
@@ -121,8 +123,12 @@ impl Builder<'_> {
         Some(at).filter(|at| !sys::paths::is_within(&found.tree, at))
     }
 
+    /// The tree may be somebody else's, who changes it meanwhile: what is looked at below a folder is looked at by its descriptor.
     fn merge(&mut self, from: &Path, at: &Path, places: &Places) -> Result<(), StartError> {
-        let entries = std::fs::read_dir(from).map_err(|e| StartError::path("fs.root", from, &e))?;
+        let unread = |path: &Path, e: &std::io::Error| StartError::path("fs.root", path, e);
+        let folder = sys::paths::open_folder(from).map_err(|e| unread(from, &e.errno.into()))?;
+        let held = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+        let entries = std::fs::read_dir(&held).map_err(|e| unread(from, &e))?;
         let mut names: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.file_name())).collect();
         names.sort();
         for name in names {
@@ -130,35 +136,35 @@ impl Builder<'_> {
             if places.takes(&to) {
                 continue;
             }
-            let meta = from.symlink_metadata().map_err(|e| StartError::path("fs.root", &from, &e))?;
+            let meta = held.join(&name).symlink_metadata().map_err(|e| unread(&from, &e))?;
             if at == Path::new("/") && !meta.is_symlink() {
                 self.allow(&to, self.readable(), meta.is_dir());
             }
-            self.entry(&from, &to, &meta, places)?;
+            if meta.is_symlink() {
+                // What is ours below needs a folder.
+                if !places.opens(&to) {
+                    let target = std::fs::read_link(held.join(&name)).map_err(|e| unread(&from, &e))?;
+                    self.op(Op::Symlink { path: text(&to), target: text(&target) });
+                }
+            } else if let Some(bytes) = to.starts_with("/etc").then(|| small(&folder, Path::new(&name))).flatten() {
+                self.copies(&from, bytes.len())?;
+                self.op(Op::File { path: text(&to), mode: meta.mode() & 0o777, bytes });
+            } else {
+                self.entry(&from, &to, &meta, places)?;
+            }
         }
         Ok(())
     }
 
     fn entry(&mut self, from: &Path, to: &Path, meta: &Metadata, places: &Places) -> Result<(), StartError> {
-        let unread = |e: std::io::Error| StartError::path("fs.root", from, &e);
-        if meta.is_symlink() && places.opens(to) {
-            // What is ours below needs a folder.
-            return Ok(());
-        }
-        if meta.is_symlink() {
-            let target = std::fs::read_link(from).map_err(unread)?;
-            self.op(Op::Symlink { path: text(to), target: text(&target) });
-        } else if meta.is_dir() && places.opens(to) {
+        if meta.is_dir() && places.opens(to) {
             self.op(Op::Dir { path: text(to), mode: meta.mode() & 0o777 });
-            self.merge(from, to, places)?;
-        } else if meta.is_file() && meta.len() <= MAX_COPIED && to.starts_with("/etc") {
-            let bytes = std::fs::read(from).map_err(unread)?;
-            self.copies(from, bytes.len())?;
-            self.op(Op::File { path: text(to), mode: meta.mode() & 0o777, bytes });
-        } else {
-            let resolved = resolve_entry("fs.root", from)?;
-            self.bind(&resolved, to, Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV);
+            // Shown whole, a folder that others may not enter would be closed to who the run is.
+            let open = meta.mode() & 0o1 != 0 || meta.uid() == self.identity.uid;
+            return if open { self.merge(from, to, places) } else { Ok(()) };
         }
+        let resolved = seen("fs.root", from, meta)?;
+        self.bind(&resolved, to, Attrs::RDONLY | Attrs::NOSUID | Attrs::NODEV);
         Ok(())
     }
 
@@ -185,7 +191,10 @@ impl Builder<'_> {
         for (name, content) in etc::synthetic(self.names()) {
             let images = etc.map(|etc| etc.join(name)).filter(|path| path.symlink_metadata().is_ok());
             let content = match (name, images) {
-                ("passwd" | "group", Some(images)) => account.added(name, &accounts(&images)?),
+                ("passwd" | "group", Some(images)) => {
+                    let listed = accounts(&images)?;
+                    account.added(name, listed.as_ref().unwrap_or(&content))
+                }
                 ("passwd" | "group", None) => account.added(name, &content),
                 ("nsswitch.conf", Some(_)) => continue,
                 (_, _) => content,
@@ -198,12 +207,61 @@ impl Builder<'_> {
     }
 }
 
-/// A list of accounts of an image, which must be a file: a link could lead to the host's.
-fn accounts(path: &Path) -> Result<Vec<u8>, StartError> {
-    let unread = |e: std::io::Error| StartError::path("fs.root", path, &e);
-    let meta = path.symlink_metadata().map_err(unread)?;
-    if !meta.is_file() || meta.len() > MAX_ACCOUNTS {
+/// A small file that everybody may read; any other is shown as it is, so that its mode and owner say who reads it.
+fn small(folder: &OwnedFd, name: &Path) -> Option<Vec<u8>> {
+    let place = sys::paths::open_place_below(folder, name).ok()?;
+    let facts = sys::paths::facts(&place).ok()?;
+    let copied = facts.kind == Kind::File && facts.mode & 0o4 != 0 && facts.size <= MAX_COPIED;
+    let most = usize::try_from(MAX_COPIED).ok()?;
+    copied.then(|| sys::paths::read_place(&place, most).ok()).flatten()
+}
+
+/// A list of accounts of an image, which must be a file: a link could lead to the host's. `None`: not everybody may read it.
+fn accounts(path: &Path) -> Result<Option<Vec<u8>>, StartError> {
+    let unread = |e: sys::error::Error| StartError::path("fs.root", path, &e.errno.into());
+    let Ok(place) = sys::paths::open_place(path) else { return Err(StartError::special("fs.root", path)) };
+    let facts = sys::paths::facts(&place).map_err(unread)?;
+    if facts.kind != Kind::File || facts.size > MAX_ACCOUNTS {
         return Err(StartError::special("fs.root", path));
     }
-    std::fs::read(path).map_err(unread)
+    if facts.mode & 0o4 == 0 {
+        return Ok(None);
+    }
+    let most = usize::try_from(MAX_ACCOUNTS).unwrap_or(usize::MAX);
+    sys::paths::read_place(&place, most).map(Some).map_err(unread)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn what_is_copied_is_a_small_file_of_everybody_s_and_no_link() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |name: &str| scratch.path().join(name);
+        let file = |name: &str, mode: u32, size: usize| {
+            std::fs::write(at(name), vec![b'x'; size]).unwrap();
+            std::fs::set_permissions(at(name), PermissionsExt::from_mode(mode)).unwrap();
+        };
+        file("open", 0o644, 3);
+        file("closed", 0o600, 3);
+        file("of-a-group", 0o640, 3);
+        file("large", 0o644, usize::try_from(MAX_COPIED).unwrap().saturating_add(1));
+        std::os::unix::fs::symlink("open", at("link")).unwrap();
+        // To open a pipe would be to wait for who writes to it.
+        assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        let folder = sys::paths::open_folder(&scratch.path().canonicalize().unwrap()).unwrap();
+        assert_eq!(small(&folder, Path::new("open")), Some(b"xxx".to_vec()));
+        for name in ["closed", "of-a-group", "large", "link", "pipe", "none"] {
+            assert_eq!(small(&folder, Path::new(name)), None, "{name}");
+        }
+        // What was looked at as a file is not looked at again, though a link stands there by now.
+        let meta = at("open").symlink_metadata().unwrap();
+        std::fs::rename(at("link"), at("open")).unwrap();
+        assert_eq!(seen("fs.root", &at("open"), &meta).unwrap().path, at("open"));
+        assert!(accounts(&at("open")).is_err() && accounts(&at("pipe")).is_err());
+        assert_eq!(accounts(&at("closed")).unwrap(), None);
+    }
 }

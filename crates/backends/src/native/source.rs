@@ -37,10 +37,16 @@ pub(crate) fn resolve(clause: &'static str, path: &Path) -> Result<Resolved, Sta
     found(clause, path, canonical, &meta)
 }
 
+/// As [`resolve`], of an entry that was looked at and is no link, in a folder that is canonical: it is not looked at again,
+/// for a link may stand there by now.
+pub(crate) fn seen(clause: &'static str, path: &Path, meta: &Metadata) -> Result<Resolved, StartError> {
+    found(clause, path, path.to_owned(), meta)
+}
+
 /// As [`resolve`], of an entry whose folder is known to be canonical: what is no link is what its name says.
 pub(crate) fn resolve_entry(clause: &'static str, path: &Path) -> Result<Resolved, StartError> {
     let meta = path.symlink_metadata().map_err(|e| StartError::path(clause, path, &e))?;
-    if meta.is_symlink() { resolve(clause, path) } else { found(clause, path, path.to_owned(), &meta) }
+    if meta.is_symlink() { resolve(clause, path) } else { seen(clause, path, &meta) }
 }
 
 fn found(clause: &'static str, path: &Path, canonical: PathBuf, meta: &Metadata) -> Result<Resolved, StartError> {

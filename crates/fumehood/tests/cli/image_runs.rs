@@ -126,6 +126,28 @@ fn a_program_sees_the_image_and_nothing_of_the_host() {
 }
 
 #[test]
+fn a_file_of_etc_is_for_whom_its_mode_lets_read_it() {
+    let fixture = Fixture::new();
+    let layer = layer(vec![
+        Member::File("etc/open", b"open\n", 0o644),
+        Member::File("etc/shadow", b"closed\n", 0o640),
+        Member::File("etc/key", b"closed\n", 0o600),
+        Member::File("etc/passwd", b"app:x:1234:1234:app:/srv:/bin/sh\n", 0o600),
+    ]);
+    let at = fixture.path("modes.tar");
+    saved(&at, "modes:1", &layer, &json!({ "Env": ["PATH=/bin"] }));
+    assert_eq!(fixture.run(&["image", "import", at.to_str().unwrap()]).code, 0);
+    let script = "cat /etc/open /etc/shadow /etc/key /etc/passwd";
+    let said = fixture.run(&["run", "-q", "--set=fs.root=image:modes:1", "--", "sh", "-c", script]);
+    assert!(said.out.starts_with("open\n"), "{said:?}");
+    // Who is not root is the owner of what was unpacked.
+    let read = if rustix::process::geteuid().is_root() { 0 } else { 2 };
+    assert_eq!(said.out.matches("closed").count(), read, "{said:?}");
+    assert!(!said.out.contains("app:x:1234"), "{said:?}");
+    assert_eq!(said.err.matches("Permission denied").count(), 2_usize.saturating_sub(read), "{said:?}");
+}
+
+#[test]
 fn user_environment_and_place_are_the_images_where_the_policy_says_nothing() {
     let fixture = Fixture::new();
     imported(&fixture);

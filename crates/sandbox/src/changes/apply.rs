@@ -20,6 +20,7 @@ use super::marks::leaves;
 use super::parts;
 use super::reflog::Tips;
 use super::store::keep;
+use super::tidied::Tidied;
 use crate::fault::show_path;
 use crate::protect::{List, split};
 use crate::state::{Cross, Dir, PathText, RunId, State, path_text};
@@ -162,8 +163,9 @@ pub(crate) fn apply_telling(
     let of_objects = |path: &Path| split(path).is_some_and(|(_, rest)| rest.starts_with("objects"));
     let why = left.iter().find(|one| !of_objects(&one.path)).map(|first| first.why.clone());
     conflicts.extend(locked(&root, &chosen, &guarding));
-    let (todo, changed) = compared(&root, &chosen, &guarding)?;
-    conflicts.extend(changed);
+    let tidied = Tidied::of(&root, &chosen, &guarding);
+    let (todo, changed) = compared(&root, &tidied.put(&chosen), &guarding)?;
+    conflicts.extend(tidied.conflicts.iter().cloned().chain(changed));
     if !conflicts.is_empty() {
         return Ok((Applied::Conflicts(conflicts), None));
     }
@@ -207,7 +209,9 @@ fn compared<'a>(
                 Some(why) => conflicts.push(conflict("changed", why.to_owned())),
             },
             Ok((ApplyState::Done, _)) => {}
-            Ok((ApplyState::Conflict(id, why), _)) => conflicts.push(conflict(id, why)),
+            Ok((ApplyState::Conflict(id, why), _)) => {
+                conflicts.push(conflict(id, guarding.packed_by_both(entry).unwrap_or(why)));
+            }
             Err(errno) => {
                 return Err(ChangesError::Read { path: guarding.manifest.workspace.join(&entry.path), errno });
             }

@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use rustix::io::Errno;
+
+use super::exchange::parent;
 use super::honest::{Honest, Judged, LIES};
 use super::manifest::{Change, Entry, Kind, Manifest};
 use super::references::References;
@@ -325,13 +328,28 @@ impl<'a> Guarding<'a> {
                     Some((before, now)) if kind == protect::Kind::Config => {
                         config_objection(&before, &now, &self.has_branch(entry))
                     }
-                    Some((before, now)) => {
+                    Some((mut before, now)) => {
+                        if kind == protect::Kind::PackedRefs {
+                            before = self.list_before(entry, before, &now);
+                        }
                         objection(kind, &before, &now).or_else(|| self.unmoved(entry, kind, (&before, &now)))
                     }
-                    None => Some("it is too large to be judged, or cannot be read".to_owned()),
+                    None => Some(self.unread_contents(entry).to_owned()),
                 };
                 why.map(|why| format!("version control: {why}"))
             }
+        }
+    }
+
+    /// Why nobody can say what a file was or is.
+    fn unread_contents(&self, entry: &Entry) -> &'static str {
+        let is_gone = |host: &Dir| {
+            matches!(parent(host, &entry.path).and_then(|(dir, name)| dir.kind(name)), Ok(None) | Err(Errno::NOENT))
+        };
+        if entry.base.is_some() && self.host.is_some_and(is_gone) {
+            "it was on the host when the run began, and is no more, nor where it was: somebody moved or removed it meanwhile"
+        } else {
+            "it is too large to be judged (256 MiB), or cannot be read"
         }
     }
 
@@ -371,6 +389,7 @@ impl<'a> Guarding<'a> {
     pub(super) fn is_remembered(&self, entry: &Entry) -> bool {
         let is_remembered = |(_, rest): (_, PathBuf)| protect::is_remembered(&rest);
         in_git(&self.repositories, &entry.path).is_some_and(is_remembered) && self.with_stash(entry).is_none()
+            || self.is_packed_inside(entry)
     }
 
     /// The file by which git says that it is about to change another one.
@@ -391,7 +410,10 @@ impl<'a> Guarding<'a> {
     pub(super) fn contents(&self, entry: &Entry) -> Option<(Vec<u8>, Vec<u8>)> {
         let before = match &entry.base {
             None => Some(Vec::new()),
-            Some(_) => self.host.and_then(|host| host.read(&entry.path, MAX_JUDGED).ok()),
+            Some(_) => {
+                let there = self.host.and_then(|host| host.read(&entry.path, MAX_JUDGED).ok());
+                there.or_else(|| self.packed_since(entry))
+            }
         };
         let now = entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok());
         before.zip(now)

@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::exchange::parent;
 use super::manifest::{Fingerprint, HASHED, Kind, NotedHead, listed};
-use crate::protect::{Branches, branches_of_head};
+use crate::protect::{Branches, MAX_REFERENCE, branches_of_head};
 use crate::state::{Cross, Dir};
 use policy::json::hex;
 
@@ -24,8 +24,6 @@ const MAX_INDICES: usize = 64;
 /// So many folders of submodules are looked at, and so many names in one.
 const MAX_FOLDERS: usize = 512;
 const MAX_NAMES: usize = 256;
-/// `HEAD` is no larger.
-const MAX_HEAD: u64 = 4096;
 const HEAD: &str = "HEAD";
 /// How an index is called.
 const INDEX: &str = "index";
@@ -80,7 +78,7 @@ impl Indices {
 
     /// Where working trees are: each `own` has the `HEAD` of one, and `folder` the branches.
     fn note(&mut self, root: &Dir, folder: &Path, own: impl Iterator<Item = PathBuf>) {
-        let mut heads = own.filter_map(|own| Some((root.read(own.join(HEAD), MAX_HEAD).ok()?, own))).peekable();
+        let mut heads = own.filter_map(|own| Some((root.read(own.join(HEAD), MAX_REFERENCE).ok()?, own))).peekable();
         if heads.peek().is_none() {
             return;
         }
@@ -154,7 +152,7 @@ pub(super) fn note_put<'a>(noted: impl IntoIterator<Item = &'a mut NotedHead>, r
         if !(is_head || is_branch || is_list) {
             continue;
         }
-        let Ok(head) = root.read(own.join(HEAD), MAX_HEAD) else { continue };
+        let Ok(head) = root.read(own.join(HEAD), MAX_REFERENCE) else { continue };
         let branches = known.entry(folder.to_owned()).or_insert_with(|| Branches::of(root, &folder.join("config")));
         let (commit, is_listed) = branches.commit_of(&head);
         if is_head || hex(&head) == noted.head && (is_branch || is_list && is_listed) {

@@ -24,6 +24,7 @@ mod parts;
 mod references;
 mod reflog;
 mod store;
+mod tidied;
 mod together;
 mod turns;
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::apply::KeysLeft;
 use super::exchange::parent;
 use super::guarded::{Guarding, MAX_JUDGED};
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest};
-use crate::protect::{self, Hash, List, Part, makes_repository, settled, split};
+use crate::protect::{self, Branches, Hash, List, Part, makes_repository, settled, split};
 use crate::state::{Cross, Dir};
 use policy::json::sha256_hex;
 
@@ -77,7 +77,10 @@ pub(super) fn settle(
             let sum = entry.sha256.as_deref().filter(|_| is_called(entry, name));
             sum.and_then(|sum| blobs?.read(sum, MAX_JUDGED).ok())
         };
-        let merged = of("packed-refs").map(|list| protect::merged(&before(), &list));
+        let merged = of("packed-refs").map(|list| {
+            let host = Branches::of(root, &entry.path);
+            protect::merged(&before(), &list, |name| host.loose(std::str::from_utf8(name).ok()?))
+        });
         let now = of("index");
         // What an index is read with is asked of indices alone.
         let index = now.and_then(|now| settled(&before(), &now, Hash::of(root, &entry.path)?));

@@ -54,7 +54,7 @@ const WHOLE_NAMES: [&str; 4] = ["refs", "heads", "tags", "remotes"];
 
 /// What the host has of the references of one repository, and what its list becomes.
 pub(super) struct References {
-    host: Branches,
+    pub(super) host: Branches,
     pub(super) tips: BTreeMap<String, Vec<u8>>,
     /// Branches on which somebody works where the run did not; any, where that cannot be read.
     checked_out: Option<BTreeSet<String>>,

@@ -11,11 +11,9 @@ use rustix::fs::{Mode, OFlags};
 
 use super::guarded::in_git;
 use super::manifest::Entry;
-use crate::protect::{Branches, branch_of, id_of};
+use crate::protect::{Branches, MAX_REFERENCE, branch_of, id_of};
 use crate::state::{Cross, Dir, RunId, rights_of};
 
-/// `HEAD` is no larger.
-const MAX_HEAD: u64 = 4096;
 /// No branch is called so.
 const HEAD: &str = "HEAD";
 /// Where git keeps what is a linked worktree's own.
@@ -68,7 +66,7 @@ impl Tips {
 fn tips(root: &Dir, folder: &Path) -> Moved {
     let tips = Branches::of(root, &folder.join("config")).tips();
     let at = |own: &Path| {
-        let head = root.read(folder.join(own).join(HEAD), MAX_HEAD).unwrap_or_default();
+        let head = root.read(folder.join(own).join(HEAD), MAX_REFERENCE).unwrap_or_default();
         let (is, on) = match branch_of(&head) {
             Some(branch) => (tips.get(&branch)?.clone(), branch),
             None => id_of(&head).map(|id| (id.clone(), hex(&id)))?,

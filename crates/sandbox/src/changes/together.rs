@@ -14,11 +14,9 @@ use super::guarded::{Guarding, MAX_JUDGED, in_git};
 use super::manifest::{Change, Entry};
 use super::references::References;
 use super::worktrees::{Tree, is_elsewhere};
-use crate::protect::{self, Hash, History, SUBMODULE, Staged, StoredObjects, TreeEntry, Verdict};
+use crate::protect::{self, Hash, History, LedTo, MAX_REFERENCE, SUBMODULE, Staged, StoredObjects, TreeEntry, Verdict};
 use crate::state::{Cross, Dir};
 
-/// `HEAD` is no larger, nor another reference.
-const MAX_HEAD: u64 = 4096;
 const NOWHERE: &str =
     "`HEAD` would be on a branch that is not there: the next commit would begin without all that was before";
 const UNREAD: &str = "`HEAD`, the commit that it comes to or the index cannot be read here: nobody can say what the next commit would take back";
@@ -28,8 +26,8 @@ const BEGUN: [&str; 3] = ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"];
 const BESIDE_BEGUN: [&str; 2] = ["MERGE_MODE", "MERGE_MSG"];
 /// What of a rebase, a bisect and the like tells git that it is under way. It stays with the run.
 const HALF_DONE: [&str; 4] = ["rebase-merge", "rebase-apply", "sequencer", "BISECT_START"];
-/// git follows so many names of branches to others.
-const MAX_NAMES: usize = 5;
+/// What stands for a branch of the run's that does not read: no commit.
+const UNREADABLE: &[u8] = b"?";
 const GIVEN_UP: &str = "version control: a merge, cherry-pick or revert that was begun on the host would be given up: the next commit would be an ordinary one, \
                         with all its changes";
 /// Why nothing of a working tree is taken now.
@@ -64,8 +62,10 @@ pub(super) struct Checkout<'a> {
     was: Option<Vec<u8>>,
     /// The commit that it comes to.
     is: Option<Vec<u8>>,
-    /// Where it comes to another: what is staged then; `None` where nobody can say.
+    /// What is staged then; `None` where nobody can say.
     staged: Option<BTreeMap<Vec<u8>, Staged>>,
+    /// Where it stays on its commit and nothing that was begun is ended: what the host has staged.
+    hosts_staged: Option<BTreeMap<Vec<u8>, Staged>>,
     /// Whether somebody on the host went elsewhere since the run began.
     is_elsewhere: bool,
     /// Why none of it is taken.
@@ -128,7 +128,7 @@ impl<'a> Guarding<'a> {
 
     fn checkout(&self, (host, folder, refs): (&Dir, &'a Path, &References), own: PathBuf) -> Option<Checkout<'a>> {
         let head = own.join("HEAD");
-        let before = match host.read(&head, MAX_HEAD) {
+        let before = match host.read(&head, MAX_REFERENCE) {
             Ok(before) => before,
             Err(Errno::NOENT) => return None,
             // Such as a link, as git once made it.
@@ -172,9 +172,14 @@ impl<'a> Guarding<'a> {
         });
         let half = HALF_DONE.iter().flat_map(|name| self.changed_below(&own.join(name)));
         let paths = moving.into_iter().chain(begun).chain([head, own.join("index")]).chain(half).collect();
-        let mut checkout = Checkout { folder, own, paths, is_listed, was, is, staged: None, is_elsewhere, why: None };
-        if checkout.is.is_some() && (checkout.is_moved() || is_ended) {
+        let (staged, hosts_staged) = (None, None);
+        let mut checkout =
+            Checkout { folder, own, paths, is_listed, was, is, staged, hosts_staged, is_elsewhere, why: None };
+        if checkout.is.is_some() && (checkout.is_moved() || is_ended || is_index) {
             checkout.staged = self.staged(host, &checkout);
+        }
+        if is_index && !checkout.is_moved() && !is_ended {
+            checkout.hosts_staged = self.hosts_index(&checkout).map(|index| index.staged);
         }
         Some(checkout)
     }
@@ -185,29 +190,28 @@ impl<'a> Guarding<'a> {
         let of_it = of_it.filter(|path| path.starts_with(folder.join("refs")) || path.ends_with("packed-refs"));
         let paths = of_it.chain(["HEAD", "index"].map(|name| own.join(name))).collect();
         let why = Some(format!("version control: {UNREAD}"));
-        let (was, is, staged) = (None, None, None);
-        Checkout { folder, own, paths, is_listed: true, was, is, staged, is_elsewhere: false, why }
+        let (was, is, staged, hosts_staged) = (None, None, None, None);
+        Checkout { folder, own, paths, is_listed: true, was, is, staged, hosts_staged, is_elsewhere: false, why }
     }
 
     /// What a branch becomes, and whether a new `packed-refs` says it.
     fn after(&self, (host, folder, refs): (&Dir, &Path, &References), name: &str) -> (Option<Vec<u8>>, bool) {
-        let mut name = name.to_owned();
-        for _ in 0..=MAX_NAMES {
-            let path = folder.join(&name);
-            let there = match self.changed.get(path.as_path()) {
-                Some(entry) => Some(self.contents(entry).map(|(_, now)| now).unwrap_or_default()),
-                None => host.read(&path, MAX_HEAD).ok().filter(|_| self.removed_at(&path).is_none()),
-            };
-            let Some(text) = there else {
-                let is_new = self.changed.contains_key(folder.join("packed-refs").as_path());
-                return (refs.list.get(name.as_bytes()).cloned().flatten(), is_new);
-            };
-            match protect::branch_of(&text) {
-                Some(other) => name = format!("refs/heads/{other}"),
-                None => return (protect::id_of(&text), false),
+        let read = |branch: &str| {
+            let path = folder.join("refs").join("heads").join(branch);
+            match self.changed.get(path.as_path()) {
+                Some(entry) => {
+                    let now = self.contents(entry).map(|(_, now)| now).filter(|now| !now.is_empty());
+                    Some(now.unwrap_or_else(|| UNREADABLE.to_vec()))
+                }
+                None if self.removed_at(&path).is_some() => Some(Vec::new()),
+                None => protect::read_branch(host, folder, branch),
             }
-        }
-        (None, false)
+        };
+        let led = protect::led_by(format!("ref: {name}").as_bytes(), read);
+        let Some(LedTo { names, text }) = led else { return (None, false) };
+        let Some(last) = names.last().filter(|_| text.is_empty()) else { return (protect::id_of(&text), false) };
+        let is_new = self.changed.contains_key(folder.join("packed-refs").as_path());
+        (refs.list.get(format!("refs/heads/{last}").as_bytes()).cloned().flatten(), is_new)
     }
 
     /// What the run made or changed at a path and below it.
@@ -228,6 +232,22 @@ impl<'a> Guarding<'a> {
             return Some(BTreeMap::new());
         }
         protect::staged(&now, Some(&stored.tree_of(checkout.is.as_deref()?)?), stored)
+    }
+
+    /// Whether what the host has staged at a path is in the file there as well, so that nothing is lost with it.
+    fn is_in_file(&self, checkout: &Checkout<'_>, tree: Option<&Tree>, path: &Path) -> bool {
+        let (Some(staged), Some(stored)) = (&checkout.hosts_staged, self.objects.get(checkout.folder)) else {
+            return false;
+        };
+        match staged.get(path.as_os_str().as_bytes()) {
+            None => true,
+            Some(Staged { index: None, .. }) => self.is_gone(tree, path),
+            Some(Staged { index: Some((SUBMODULE, _)), .. }) => false,
+            Some(Staged { index: Some((mode, id)), .. }) => {
+                let is = (protect::mode_beside(*mode, Some(*mode)), id.clone());
+                tree.is_some_and(|tree| self.stays((tree, path), (Some(&is), stored.hash())))
+            }
+        }
     }
 
     /// Why nothing of a working tree is taken: a part is held, or its commit and its index do not fit.
@@ -395,7 +415,7 @@ impl<'a> Guarding<'a> {
                 let is_begun = BEGUN.iter().any(|name| entry.path.ends_with(name));
                 return if is_begun { self.has_staged(checkout) } else { Some(true) };
             }
-            let begun = host.read(&entry.path, MAX_HEAD).ok()?;
+            let begun = host.read(&entry.path, MAX_REFERENCE).ok()?;
             let mut history = History::default();
             history.walk(self.objects.get(checkout.folder)?, checkout.is.clone());
             let mut merged = begun.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -434,13 +454,16 @@ impl<'a> Guarding<'a> {
         of_it.any(|checkout| checkout.is_elsewhere).then_some(ELSEWHERE)
     }
 
-    /// Whether an index has at a path what the commit has to which its working tree comes by the run; and, of a file that is there in
-    /// it, whether the file may be there unseen.
+    /// Whether an index has at a path what the commit has to which its working tree comes by the run, or on which it stays while what the
+    /// host has staged there is in the file; and, of a file that is there in it, whether the file may be there unseen.
     pub(super) fn is_committed(&self, (index, tree): (&Path, Option<&Tree>), path: &Path, is_there: bool) -> bool {
         let of_it = self.checkouts.iter().find(|checkout| index.parent() == Some(checkout.own.as_path()));
         let Some(checkout) = of_it else { return false };
-        let staged = checkout.staged.as_ref().filter(|_| checkout.is_moved());
-        if staged.is_none_or(|staged| staged.contains_key(path.as_os_str().as_bytes())) {
+        let is_other = |staged: &BTreeMap<_, _>| staged.contains_key(path.as_os_str().as_bytes());
+        if checkout.staged.as_ref().is_none_or(is_other) {
+            return false;
+        }
+        if !checkout.is_moved() && !self.is_in_file(checkout, tree, path) {
             return false;
         }
         let Some(place) = tree.map(|tree| tree.at(path)) else { return false };

@@ -1,7 +1,7 @@
 //! The branches that a repository on the host has, and which other names.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -16,8 +16,8 @@ use crate::state::{Cross, Dir};
 /// A larger list is not read.
 const MAX_LIST: u64 = 64 << 20;
 
-/// No reference is larger.
-const MAX_REFERENCE: u64 = 4096;
+/// No reference is larger, `HEAD` neither, in bytes.
+pub const MAX_REFERENCE: u64 = 4096;
 
 /// git follows so many names to others.
 const MAX_NAMES: usize = 5;
@@ -31,8 +31,8 @@ pub struct Branches {
     heads: Option<Dir>,
     /// `packed-refs`.
     list: Vec<u8>,
-    /// The names in it, once somebody asked.
-    names: OnceCell<BTreeSet<Vec<u8>>>,
+    /// What it says of each name, once somebody asked.
+    listed: OnceCell<BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
     /// It cannot be said which there are.
     unknown: bool,
 }
@@ -41,7 +41,7 @@ impl Branches {
     /// `config`: its path below `host`.
     #[must_use]
     pub fn of(host: &Dir, config: &Path) -> Self {
-        let unknown = Self { folder: None, heads: None, list: Vec::new(), names: OnceCell::new(), unknown: true };
+        let unknown = Self { folder: None, heads: None, list: Vec::new(), listed: OnceCell::new(), unknown: true };
         let Ok(folder) = host.enter(config.parent().unwrap_or(Path::new("")), Cross::No) else { return unknown };
         let heads = match folder.enter(Path::new("refs").join("heads"), Cross::No) {
             Ok(heads) => Some(heads),
@@ -54,7 +54,7 @@ impl Branches {
             Err(Errno::NOENT) => Vec::new(),
             Err(_) => return unknown,
         };
-        Self { folder: Some(folder), heads, list, names: OnceCell::new(), unknown: false }
+        Self { folder: Some(folder), heads, list, listed: OnceCell::new(), unknown: false }
     }
 
     /// What each names, by its name.
@@ -101,9 +101,11 @@ impl Branches {
         if branch_of(head).is_none() {
             return (id_of(head), false);
         }
-        let names = self.folder.as_ref().and_then(|folder| branches_of_head(folder, Path::new(""), head));
-        let Some(name) = names.and_then(|mut names| names.pop()) else { return (None, true) };
-        if let Some(loose) = self.heads.as_ref().and_then(|heads| id_of(&heads.read(&name, MAX_REFERENCE).ok()?)) {
+        let led = self.folder.as_ref().and_then(|folder| led_by(head, |name| read_branch(folder, Path::new(""), name)));
+        let Some((name, text)) = led.and_then(|mut led| Some((led.names.pop()?, led.text))) else {
+            return (None, true);
+        };
+        if let Some(loose) = id_of(&text) {
             return (Some(loose), false);
         }
         let whole = format!("refs/heads/{name}");
@@ -155,8 +157,24 @@ impl Branches {
     }
 
     fn is_listed(&self, name: &str) -> bool {
-        let names = || references_of(&self.list).map(|(name, _)| name.to_vec()).collect();
-        self.names.get_or_init(names).contains(name.as_bytes())
+        self.all_listed().contains_key(name.as_bytes())
+    }
+
+    fn all_listed(&self) -> &BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+        let all = || references_of(&self.list).map(|(name, id)| (name.to_vec(), id_of(id))).collect();
+        self.listed.get_or_init(all)
+    }
+
+    /// What the list says of a reference, by its whole name.
+    #[must_use]
+    pub fn listed(&self, name: &str) -> Option<&Vec<u8>> {
+        self.all_listed().get(name.as_bytes())?.as_ref()
+    }
+
+    /// What the file of a reference says, by its whole name.
+    #[must_use]
+    pub fn loose(&self, name: &str) -> Option<Vec<u8>> {
+        id_of(&self.folder.as_ref()?.read(name, MAX_REFERENCE).ok()?)
     }
 
     /// Whether there is one of this name, or may be.
@@ -170,26 +188,45 @@ impl Branches {
     }
 }
 
-/// The branches that a `HEAD` leads to, by the files of the folder of git's at a path: one may be another name of another one, as where
-/// `master` was renamed, and the last is where the commit is. `None` where nobody can say.
-#[must_use]
-pub fn branches_of_head(host: &Dir, folder: &Path, head: &[u8]) -> Option<Vec<String>> {
-    let (mut found, mut text) = (Vec::new(), head.to_vec());
+/// Where a `HEAD` leads.
+#[derive(Debug)]
+pub struct LedTo {
+    /// The branches: one may be another name of the next one, as where `master` was renamed, and the last is where the commit is.
+    pub names: Vec<String>,
+    /// What the file of the last one says (`b""` where it has none), or `HEAD` itself where it is on no branch.
+    pub text: Vec<u8>,
+}
+
+/// Follows a `HEAD`, by what `read` says of the file of a branch; `None` where nobody can say.
+pub fn led_by(head: &[u8], read: impl Fn(&str) -> Option<Vec<u8>>) -> Option<LedTo> {
+    let (mut names, mut text) = (Vec::new(), head.to_vec());
     while let Some(name) = branch_of(&text) {
         let is_plain = Path::new(&name).components().all(|part| matches!(part, Component::Normal(_)));
-        if found.len() > MAX_NAMES || !is_plain {
+        if names.len() > MAX_NAMES || !is_plain {
             return None;
         }
-        text = match host.read(folder.join("refs").join("heads").join(&name), MAX_REFERENCE) {
-            Ok(text) => text,
-            // A folder is none.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL) => Vec::new(),
-            Err(_other) => return None,
-        };
-        found.push(name);
+        text = read(&name)?;
+        names.push(name);
     }
     // It names what is no branch.
-    (!text.starts_with(b"ref:")).then_some(found)
+    (!text.starts_with(b"ref:")).then_some(LedTo { names, text })
+}
+
+/// What the file of a branch says in the folder of git's at a path, `b""` where there is none; `None` where it cannot be read.
+#[must_use]
+pub fn read_branch(host: &Dir, folder: &Path, name: &str) -> Option<Vec<u8>> {
+    match host.read(folder.join("refs").join("heads").join(name), MAX_REFERENCE) {
+        Ok(text) => Some(text),
+        // A folder is none.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL) => Some(Vec::new()),
+        Err(_other) => None,
+    }
+}
+
+/// The branches that a `HEAD` leads to, by the files of the folder of git's at a path; `None` where nobody can say.
+#[must_use]
+pub fn branches_of_head(host: &Dir, folder: &Path, head: &[u8]) -> Option<Vec<String>> {
+    led_by(head, |name| read_branch(host, folder, name)).map(|led| led.names)
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ mod users;
 mod words;
 
 pub use blob::{is_blob, is_made_of, is_mode_of, mode_beside};
-pub use branches::{Branches, branches_of_head};
+pub use branches::{Branches, LedTo, MAX_REFERENCE, branches_of_head, led_by, read_branch};
 pub use check::{Slipped, check};
 pub use git::{GitElsewhere, GitProblem, MAX_POINTER, elsewhere, resolve, worktree_of};
 pub use gitconfig::{Part, config_objection, part, remotes_of, servers_named, taken};

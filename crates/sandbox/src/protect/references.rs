@@ -87,17 +87,22 @@ fn is_hosts(name: &[u8]) -> bool {
 
 /// The list that is taken: of the run's its branches, and what the host's has not, which is judged; of the host's all that is no branch
 /// (tags, `refs/notes`, `refs/remotes`), for whoever changes such a file is held; and nothing of which objects tags stand for, for git
-/// believes it, and looks at the tags where it is not there.
+/// believes it, and looks at the tags where it is not there. What `loose` says that a file of the host's names is in it so, or not at all:
+/// git packed it inside.
 #[must_use]
-pub fn merged(before: &[u8], now: &[u8]) -> Vec<u8> {
-    let named = |line: &[u8]| at_space(line).map(|(_, name)| name.to_owned());
+pub fn merged(before: &[u8], now: &[u8], loose: impl Fn(&[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
     let is_branch = |name: &[u8]| name.starts_with(b"refs/heads/") && name != b"refs/heads/git-annex";
-    let kept: BTreeSet<Vec<u8>> = lines(before).filter_map(named).filter(|name| !is_branch(name)).collect();
-    let is_hosts = |line: &&[u8]| named(line).is_some_and(|name| is_hosts(&name) || kept.contains(&name));
+    let known: BTreeSet<&[u8]> =
+        lines(before).filter_map(at_space).map(|(_, name)| name).filter(|name| !is_branch(name)).collect();
     let is_reference = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"^") && !line.starts_with(b"#");
-    let of_run = lines(now).filter(is_reference).filter(|line| !is_hosts(line));
-    let of_host = lines(before).filter(is_reference).filter(is_hosts);
-    let mut all: Vec<&[u8]> = of_run.chain(of_host).collect();
+    let is_taken = |line: &&[u8]| {
+        let Some((id, name)) = at_space(line).filter(|(_, name)| !is_branch(name)) else { return true };
+        loose(name).map_or_else(|| !is_hosts(name) && !known.contains(name), |is| id_of(id) == Some(is))
+    };
+    let mut all: Vec<&[u8]> = lines(now).filter(is_reference).filter(is_taken).collect();
+    let taken: BTreeSet<&[u8]> = all.iter().copied().filter_map(at_space).map(|(_, name)| name).collect();
+    let is_kept = |line: &&[u8]| at_space(line).is_some_and(|(_, name)| !is_branch(name) && !taken.contains(name));
+    all.extend(lines(before).filter(is_reference).filter(is_kept));
     let head = lines(now).next().filter(|line| line.starts_with(HEAD));
     let sorted = head.is_some_and(is_sorted);
     if sorted {
@@ -308,8 +313,9 @@ mod tests {
             "# pack-refs with: peeled fully-peeled sorted \n{one} refs/heads/x\n{one} refs/tags/v1\n^{other}\n"
         );
         let left = format!("# pack-refs with: sorted \n{one} refs/heads/x\n{one} refs/tags/v1\n");
-        assert_eq!(merged(b"", list.as_bytes()), left.as_bytes());
-        assert_eq!(merged(b"", left.as_bytes()), left.as_bytes());
+        let none = |_: &[u8]| None;
+        assert_eq!(merged(b"", list.as_bytes(), none), left.as_bytes());
+        assert_eq!(merged(b"", left.as_bytes(), none), left.as_bytes());
         let (one, two) = ("01".repeat(20), "23".repeat(20));
         let host = format!("{one} refs/heads/main\n{one} refs/remotes/origin/main\n");
         let run = format!(
@@ -318,16 +324,27 @@ mod tests {
         let both = format!(
             "# pack-refs with: sorted \n{two} refs/heads/main\n{one} refs/remotes/origin/main\n{two} refs/tags/a\n"
         );
-        assert_eq!(merged(host.as_bytes(), run.as_bytes()), both.as_bytes());
+        assert_eq!(merged(host.as_bytes(), run.as_bytes(), none), both.as_bytes());
         // Of what is no branch the host's lines stay, whether they were changed or removed.
         let others = ["refs/heads/git-annex", "refs/notes/commits", "refs/tags/v1", "refs/x"];
         let list = |id: &str| others.map(|name| format!("{id} {name}\n")).concat();
         let host = format!("# pack-refs with: sorted \n{}", list(&one));
         for run in [list(&two), String::new()] {
             let run = format!("# pack-refs with: sorted \n{run}");
-            assert_eq!(merged(host.as_bytes(), run.as_bytes()), host.as_bytes());
+            assert_eq!(merged(host.as_bytes(), run.as_bytes(), none), host.as_bytes());
         }
-        assert_eq!(merged(b"", b"# pack-refs with: peeled\n"), b"# pack-refs with: \n");
-        assert_eq!(merged(b"", b""), b"");
+        assert_eq!(merged(b"", b"# pack-refs with: peeled\n", none), b"# pack-refs with: \n");
+        assert_eq!(merged(b"", b"", none), b"");
+        // What a file of the host's says is in it so, whatever an older list says, or as that says.
+        let loose = |name: &[u8]| (name == b"refs/notes/commits").then(|| vec![0x23; 20]);
+        let run = |id: &str| format!("{id} refs/notes/commits\n");
+        for (host, run, taken) in [
+            (String::new(), run(&two), run(&two)),
+            (run(&one), run(&two), run(&two)),
+            (run(&one), run(&one), run(&one)),
+            (String::new(), run(&one), String::new()),
+        ] {
+            assert_eq!(merged(host.as_bytes(), run.as_bytes(), loose), taken.as_bytes(), "{host} {run}");
+        }
     }
 }

@@ -23,8 +23,6 @@ use crate::state::{Cross, Dir, PathText, RunId};
 const MAX_NAMED: usize = 5;
 /// Of a configuration of git's that is larger no keys are named.
 const MAX_CONFIG: u64 = 1 << 20;
-/// No reference is larger.
-const MAX_REF: u64 = 4096;
 
 /// Why what is left in `objects` did not reach the host.
 const OBJECTS: &str =
@@ -169,7 +167,10 @@ impl GitLayers {
         for entry in manifest.entries.iter().filter(|entry| entry.kind == Kind::File) {
             let Some((_, rest)) = protect::split(&entry.path) else { continue };
             let Ok(name) = rest.strip_prefix(Path::new("refs").join("heads")) else { continue };
-            let Some(hash) = entry.sha256.as_deref().and_then(|sum| blobs.read(sum, MAX_REF).ok()) else { continue };
+            let Some(hash) = entry.sha256.as_deref().and_then(|sum| blobs.read(sum, protect::MAX_REFERENCE).ok())
+            else {
+                continue;
+            };
             let hash = String::from_utf8_lossy(&hash);
             let hash = hash.trim();
             if !hash.is_empty() && hash.bytes().all(|b| b.is_ascii_hexdigit()) {

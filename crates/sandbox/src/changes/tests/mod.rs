@@ -20,6 +20,7 @@ mod objects;
 mod races;
 mod references;
 mod steering;
+mod tidied;
 mod together;
 mod worktrees;
 

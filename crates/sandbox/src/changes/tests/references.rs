@@ -263,7 +263,7 @@ fn an_index_has_what_is_there_and_what_is_left_to_do_is_whole() {
         ("rm .git/rebase-apply/0002".to_owned(), "rebase-apply/0002"),
         // One without the other would take back what was committed.
         (format!("echo n > n; git add n; git commit -qm n; {}", entry("", ".env")), "refs/heads/main"),
-        ("git update-ref 'refs/heads/$(id)' HEAD; git pack-refs --all".to_owned(), "refs/heads/main"),
+        ("git update-ref 'refs/heads/$(id)' HEAD; git pack-refs --all".to_owned(), "packed-refs"),
     ] {
         let held = held(&script);
         assert!(held.iter().any(|one| one == path), "{script}: {held:?}");

@@ -29,7 +29,7 @@ fn a_branch_that_is_checked_out_moves_with_an_index_that_fits() {
         ("git rev-parse dev > .git/refs/heads/main", "refs/heads/main"),
         ("git update-ref refs/heads/main pr-7", "refs/heads/main"),
         ("git update-ref refs/heads/main dev; git pack-refs --all", "packed-refs"),
-        ("git update-ref refs/heads/main dev; git pack-refs --all", "refs/heads/dev"),
+        ("git update-ref refs/heads/main dev; git pack-refs --all", "refs/heads/main"),
         ("git reset -q --soft HEAD~1", "refs/heads/main"),
         ("git symbolic-ref HEAD refs/heads/dev", "HEAD"),
         ("git symbolic-ref HEAD refs/heads/nowhere", "HEAD"),

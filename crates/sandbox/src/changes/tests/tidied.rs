@@ -1,0 +1,153 @@
+//! What git tidies up, on the host while changes wait and in the run itself: none of it is a change that somebody asks about.
+
+use super::objects::AS;
+use super::references::{held_of, shell};
+use super::*;
+
+const BEGUN: &str = "git init -q -b main . && mkdir d && echo d > d/d && git add . && git commit -qm A && git branch topic/x && \
+                     git tag v1 && git tag -a -m v v2 && git update-ref refs/remotes/origin/main HEAD && git notes add -m note";
+/// All that a person asks git for.
+const ALL: &str = "git log --all --format=%H%d --decorate=full; git for-each-ref; git status --porcelain=v2 --branch; git ls-files -s; cat .git/HEAD";
+
+/// A run of a script, and what git says inside at its end.
+fn run(begun: &str, script: &str) -> (Host, String) {
+    let mut host = Host::new(&[("a", "a\n")]);
+    shell(&host, begun);
+    host.begin();
+    host.overlay(&format!("{AS}{script}\n({ALL}) > ../said"));
+    host.read();
+    let said = std::fs::read_to_string(host.at("said")).unwrap();
+    (host, said.trim().to_owned())
+}
+
+fn assert_taken(host: &Host, said: &str, of: &str) {
+    assert_eq!(held_of(host), [""; 0], "{of}: {:?}", host.diff().text());
+    assert_eq!(shell(host, &format!("git fsck --strict --no-dangling > /dev/null; {ALL}")), said, "{of}");
+}
+
+#[test]
+fn what_the_host_packs_while_changes_wait_is_where_it_was() {
+    let commit = "echo n > d/n; git add d; git commit -qm n; git update-ref refs/heads/topic/x HEAD; git tag v3";
+    for meanwhile in [
+        "git gc -q",
+        "git gc -q --prune=now",
+        "git repack -adq && git prune-packed",
+        "git pack-refs --all",
+        "git pack-refs --all --prune && find .git/refs/heads -type d -empty -delete; mkdir -p .git/refs/heads",
+        "git maintenance run --quiet --task=gc --task=commit-graph",
+    ] {
+        let (host, said) = run(BEGUN, commit);
+        shell(&host, meanwhile);
+        assert!(!host.diff().text().contains("! protected"), "{meanwhile}: {}", host.diff().text());
+        assert_taken(&host, &said, meanwhile);
+    }
+}
+
+#[test]
+fn what_somebody_moved_and_packed_is_a_conflict() {
+    let (host, _) = run(BEGUN, "echo n > n; git add n; git commit -qm n; git branch -qD topic/x");
+    shell(&host, "git pack-refs --all");
+    let found = host.conflicts();
+    assert_eq!(found, [(PathBuf::from(".git/refs/heads/topic/x"), "changed")], "what is removed is in the list still");
+    shell(&host, "git branch -qD topic/x");
+    assert_eq!(held_of(&host), [""; 0]);
+    let (host, _) = run(BEGUN, "echo n > n; git add n; git commit -qm n");
+    shell(&host, "echo m > m && git add m && git commit -qm M && git pack-refs --all");
+    let Applied::Conflicts(found) = host.apply() else { panic!("applied") };
+    assert!(
+        found.iter().any(|one| one.path.ends_with("refs/heads/main") && one.why.contains("meanwhile")),
+        "{found:?}"
+    );
+}
+
+/// Both lists are whole, and no list has both.
+#[test]
+fn where_the_run_packed_too_it_is_told_what_its_branches_are() {
+    let (host, _) = run(BEGUN, "echo n > n; git add n; git commit -qm n; git pack-refs --all");
+    shell(&host, "git gc -q");
+    let request = Request { guarded: Guarded::Leave, ..all() };
+    let (applied, why) = apply_telling(&host.state, &host.run, &request, list(), Timestamp::now()).unwrap();
+    let Applied::Conflicts(found) = applied else { panic!("applied, but {why:?}") };
+    let list = found.iter().find(|one| one.path.ends_with("packed-refs")).unwrap();
+    assert!(
+        list.why.contains("`fumehood apply -- .git/objects`") && list.why.contains("`git branch main "),
+        "{list:?}"
+    );
+    let objects = Request { paths: Some(vec![".git/objects".into()]), ..request };
+    assert!(matches!(host.apply_with(&objects).unwrap(), Applied::Done { .. }));
+    let id = list.why.split("`git branch main ").nth(1).unwrap().split('`').next().unwrap();
+    assert_eq!(shell(&host, &format!("git log -1 --format=%s {id}")), "n");
+}
+
+/// Tags, notes, what replaces objects and a stash among them, of which a run makes none, moves none and removes none.
+#[test]
+fn what_the_run_packs_is_where_it_was() {
+    let begun = format!(
+        "{BEGUN} && git tag rel/v1 && echo s >> a && git stash -q && git replace v1 $(git commit-tree -m r v1^{{tree}})"
+    );
+    let stale =
+        format!("{begun} && git pack-refs --all && git notes add -m other v1^{{tree}} && git branch -f topic/x HEAD");
+    for begun in [&begun, &stale] {
+        for script in [
+            "git pack-refs --all",
+            "echo n > n; git add n; git commit -qm n; git pack-refs --all",
+            "git checkout -qb f; echo n > n; git add n; git commit -qm n; git tag v3; git pack-refs --all; git branch -qD topic/x",
+        ] {
+            let (host, said) = run(begun, script);
+            assert_taken(&host, &said, script);
+        }
+        for (script, path) in [
+            ("git update-ref refs/tags/rel/v1 v2; git pack-refs --all", "refs/tags/rel/v1"),
+            ("git tag -d v1", "refs/tags/v1"),
+            ("git notes add -f -m evil; git pack-refs --all", "refs/notes/commits"),
+            ("git stash drop -q; git pack-refs --all", "refs/stash"),
+            ("git replace -d $(git rev-parse v1); git pack-refs --all", "refs/replace"),
+        ] {
+            let (host, _) = run(begun, script);
+            let before = shell(&host, "git for-each-ref");
+            let held = held_of(&host);
+            // What no file of the host's says its list says still, whatever the run's does.
+            let is_held = held.iter().any(|one| one.starts_with(path) || one == "packed-refs");
+            assert!(is_held || begun == &stale, "{script}: {held:?}");
+            let _left = host.apply_with(&Request { guarded: Guarded::Leave, ..all() });
+            assert_eq!(shell(&host, "git for-each-ref"), before, "{script}");
+        }
+    }
+}
+
+/// What somebody staged is in the files, so that nothing is lost, or stays staged.
+#[test]
+fn what_a_run_unstages_is_in_its_file() {
+    let begun = format!("{BEGUN} && echo s > n && echo s >> a && git add n a");
+    for script in [
+        "git reset -q",
+        "git reset -q -- n",
+        "git reset -q --mixed HEAD",
+        "git restore --staged a",
+        "echo m >> a; git add a; git reset -q -- n",
+    ] {
+        let (host, said) = run(&begun, script);
+        assert_taken(&host, &said, script);
+    }
+    for (begun, script) in [
+        (format!("{begun} && echo t > a"), "git reset -q"),
+        (begun.clone(), "git reset -q; echo other > n"),
+        (format!("{BEGUN} && git rm -q --cached a"), "git reset -q"),
+        (
+            format!(
+                "{BEGUN} && echo '* -filter' > .gitattributes && git add . && git commit -qm a && git rm -q .gitattributes"
+            ),
+            "git reset -q",
+        ),
+        (
+            format!(
+                "{BEGUN} && git checkout -qb o && echo o > o && git add o && git commit -qm o && git checkout -q main && git merge -q --no-ff --no-commit o"
+            ),
+            "git reset -q",
+        ),
+    ] {
+        let (host, _) = run(&begun, script);
+        let held = held_of(&host);
+        assert!(held.iter().any(|one| one == "index"), "{begun}: {script}: {held:?}");
+    }
+}

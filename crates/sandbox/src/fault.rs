@@ -107,7 +107,14 @@ pub fn show_bytes(bytes: &[u8]) -> String {
 /// A path for a message: in backticks, escaped, cut at 200 bytes.
 #[must_use]
 pub fn show_path(path: &Path) -> String {
-    let mut shown = show_bytes(path.as_os_str().as_bytes());
+    show_short(path.as_os_str().as_bytes())
+}
+
+/// Bytes that are mostly text, and may be many: in backticks, escaped, cut at 200 bytes.
+#[must_use]
+pub fn show_short(bytes: &[u8]) -> String {
+    // Escaped, no byte is shorter.
+    let mut shown = show_bytes(bytes.get(..=SHOWN).unwrap_or(bytes));
     if shown.len() > SHOWN {
         let cut = shown.floor_char_boundary(SHOWN);
         shown.truncate(cut);

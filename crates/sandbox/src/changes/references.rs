@@ -183,7 +183,10 @@ impl<'a> Guarding<'a> {
                     return Some(why.to_owned());
                 }
                 if let Some((name, why)) = refs.and_then(|refs| self.unknown_tag(folder, refs, before)) {
-                    return Some(format!("its new `{}`: {why}", crate::fault::show_bytes(name)));
+                    return Some(format!(
+                        "its new {}: {why}. Where a server has that tag, `git fetch --tags` on the host brings it, and the list can be taken",
+                        crate::fault::show_short(name)
+                    ));
                 }
                 let known: BTreeSet<_> = protect::branches_of(before).collect();
                 protect::branches_of(now)

@@ -21,6 +21,9 @@ const MAX_SIZE: u64 = 256 << 10;
 /// So many files are looked at in one folder of control files, and so many words kept of all.
 const MAX_FILES: usize = 256;
 const MAX_NAMED: usize = 200_000;
+/// So many bytes are read of all, and so many of names kept.
+const MAX_READ: usize = 64 << 20;
+const MAX_KEPT: usize = 64 << 20;
 /// So many folders are looked at.
 const MAX_FOLDERS: usize = 1000;
 /// What editors run when a folder is opened: the rest of their folders names files for other reasons.
@@ -39,6 +42,7 @@ pub fn mentioned<'a>(
 ) -> BTreeMap<PathBuf, PathBuf> {
     let folders: BTreeSet<&Path> = folders.into_iter().collect();
     let mut found = BTreeMap::new();
+    let (mut unread, mut room) = (MAX_READ, MAX_KEPT);
     for folder in folders.into_iter().take(MAX_FOLDERS) {
         let Ok(dir) = below.enter(folder, Cross::Yes) else { continue };
         let top = Top::of(&dir);
@@ -48,11 +52,17 @@ pub fn mentioned<'a>(
             let of_it = expand(&dir, &top, pattern).into_iter().flat_map(|path| control_files(&dir, path, kind));
             for file in of_it {
                 let Ok(text) = dir.read(&file, MAX_SIZE) else { continue };
+                let Some(rest) = unread.checked_sub(text.len()) else { return found };
+                unread = rest;
                 let named = named(&root.join(folder), &file, &String::from_utf8_lossy(&text));
                 let inner = named.iter().filter_map(|path| path.strip_prefix(root).ok());
                 let inner = inner.filter(|inner| !inner.as_os_str().is_empty());
                 for inner in inner.take(MAX_NAMED.saturating_sub(found.len())) {
-                    found.entry(inner.to_owned()).or_insert_with(|| folder.join(&file));
+                    let by = folder.join(&file);
+                    let length = inner.as_os_str().len().saturating_add(by.as_os_str().len());
+                    let Some(rest) = room.checked_sub(length) else { return found };
+                    room = rest;
+                    found.entry(inner.to_owned()).or_insert(by);
                 }
             }
         }

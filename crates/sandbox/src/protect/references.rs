@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use policy::protected::folded;
 
-use crate::fault::is_unsafe_to_show;
+use crate::fault::{is_unsafe_to_show, show_short};
 
 /// Why a name is held that looks like a commit's id.
 pub(super) const TAKEN_FOR_ID: &str = "git takes the name for it where somebody writes the beginning of a commit's id";
@@ -16,19 +16,46 @@ const HEAD: &[u8] = b"# pack-refs with:";
 /// Why `packed-refs` may not take the place of another: references that replace objects show other contents under ids that were
 /// reviewed; and a list that git does not read is the end of all branches.
 pub(super) fn packed_refs(before: &[u8], now: &[u8]) -> Option<String> {
-    let (mut is_plain, mut names) = (now.is_empty() || now.ends_with(b"\n"), Vec::new());
+    let (mut names, mut strange) = (Vec::new(), None);
     let head = lines(now).next().filter(|line| line.starts_with(HEAD));
     let mut may_peel = false;
     let whole = now.strip_suffix(b"\n").unwrap_or_default();
     for line in lines(whole).skip(usize::from(head.is_some())).filter(|_| !now.is_empty()) {
         let reference = at_space(line).filter(|(hash, name)| is_hash(hash) && is_refname(name));
-        is_plain &= reference.is_some() || may_peel && line.strip_prefix(b"^").is_some_and(is_hash);
+        if reference.is_none() && !(may_peel && line.strip_prefix(b"^").is_some_and(is_hash)) {
+            strange = strange.or(Some(line));
+        }
         may_peel = reference.is_some();
         names.extend(reference.map(|(_, name)| name));
     }
+    if let Some(line) = strange {
+        return Some(format!(
+            "its line {} is none that is understood here, and git stops at one that it does not know: a list that the host's own git writes \
+             is taken (`git pack-refs --all` with that version)",
+            show_short(line)
+        ));
+    }
+    if !(now.is_empty() || now.ends_with(b"\n")) {
+        return Some("its last line has no end: git does not read such a list".to_owned());
+    }
     // git looks for a name where it would stand.
-    if !is_plain || head.is_some_and(is_sorted) && !names.is_sorted() {
-        return Some("it is no list of references that is understood here".to_owned());
+    if head.is_some_and(is_sorted) && !names.is_sorted() {
+        return Some("it says that it is sorted, and is not: git would not find what stands elsewhere".to_owned());
+    }
+    let is_known = |line: &[u8]| {
+        let rest = line.strip_prefix(b"^").unwrap_or(line);
+        line.is_empty() || is_hash(rest) || at_space(line).is_some_and(|(id, _)| is_hash(id))
+    };
+    let is_head = |line: &[u8]| line.starts_with(HEAD);
+    if let Some(line) = lines(before)
+        .enumerate()
+        .find(|(at, line)| !(*at == 0 && is_head(line)) && !is_known(line))
+        .map(|(_, line)| line)
+    {
+        return Some(format!(
+            "the list that the host has is not understood here (its line {}), and what it says with that would be lost: `git pack-refs --all` on the host writes it anew",
+            show_short(line)
+        ));
     }
     let mut once = BTreeSet::new();
     if !names.iter().all(|name| once.insert(name)) {
@@ -300,10 +327,27 @@ mod tests {
             format!("\n{sum} refs/heads/x\n"),
             format!("{header}{sum} refs/tags/b\n{sum} refs/tags/a\n"),
             format!("{header}{sum} refs/tags/a\n{} refs/tags/a\n", "12345678".repeat(5)),
+            format!("{sum} refs/tags/a\n= {sum}\n"),
             format!("{sum} refs/tags/a\n{sum} refs/heads/x\n{sum} refs/tags/a\n"),
         ] {
             assert!(objection(Kind::PackedRefs, b"", held.as_bytes()).is_some(), "{held}");
         }
+    }
+
+    #[test]
+    fn words_of_a_newer_git_at_the_head_of_a_list_are_left_out_and_lines_of_it_are_named() {
+        let sum = "01234567".repeat(5);
+        let newer = format!("# pack-refs with: peeled newer sorted \n{sum} refs/heads/x\n");
+        assert_eq!(objection(Kind::PackedRefs, b"", newer.as_bytes()), None);
+        assert_eq!(
+            merged(b"", newer.as_bytes(), |_| None),
+            format!("# pack-refs with: sorted \n{sum} refs/heads/x\n").as_bytes()
+        );
+        let (line, plain) = (format!("{newer}={}\n", "x".repeat(1000)), format!("{sum} refs/heads/x\n"));
+        let said = objection(Kind::PackedRefs, b"", line.as_bytes()).unwrap();
+        assert!(said.contains("`=xxx") && said.contains("git pack-refs --all") && said.len() < 500, "{said}");
+        let said = objection(Kind::PackedRefs, line.as_bytes(), plain.as_bytes()).unwrap();
+        assert!(said.contains("the host") && said.contains("lost"), "{said}");
     }
 
     #[test]

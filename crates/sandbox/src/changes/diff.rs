@@ -129,6 +129,9 @@ impl<'a> Seen<'a> {
                 .and_then(|(before, now)| protect::taken(&before, &now, &guarding.has_branch(entry)));
             found.extend(keys.map(|keys| Mark { id: "configures", why: keys }));
         }
+        if let Verdict::Contents(protect::Kind::Index) = guarding.verdict(entry) {
+            found.extend(guarding.left_out(entry).map(|why| Mark { id: "left-out", why }));
+        }
         found.sort();
         found
     }

@@ -1,7 +1,9 @@
 //! Which changes are not taken unless they are named.
 
-use std::cell::RefCell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -13,15 +15,24 @@ use super::manifest::{Change, Entry, Kind, Manifest};
 use super::references::References;
 use super::together::Checkout;
 use super::worktrees::{HostSubmodule, other_worktrees};
+use crate::fault::show_path;
 use crate::protect::{
-    self, DATA, Led, List, NEW_REPOSITORY, NewObjects, NodeChange, Part, REPOSITORY, StoredObjects, TreeEntry, Verdict,
-    WorkTree, config_objection, index_objection, judge, makes_repository, named_by_git, objection, part, split,
-    with_links,
+    self, BlobNames, DATA, Hash, Led, LeftOut, List, NEW_REPOSITORY, NewObjects, NodeChange, Part, REPOSITORY,
+    StoredObjects, TreeEntry, Verdict, WorkTree, config_objection, index_objection, judge, makes_repository,
+    named_by_git, objection, part, split, with_links,
 };
 use crate::state::{Cross, Dir};
 
 /// A file of git's that is larger is not judged.
 pub(super) const MAX_JUDGED: u64 = 256 << 20;
+
+/// So many bytes of the host's files are read to compare them with the indices of a run.
+const MAX_HASHED: u64 = 16 << 30;
+/// Why an index is held of which nobody can say more.
+const TOO_MUCH: &str =
+    "it has more entries of large files on the host than are looked at (16 GiB): `git add` them on the host";
+/// So many paths are told of what no file shows.
+const MAX_TOLD: usize = 8;
 
 /// Judges the changes of one run.
 pub(super) struct Guarding<'a> {
@@ -49,6 +60,10 @@ pub(super) struct Guarding<'a> {
     pub(super) objects: BTreeMap<&'a Path, StoredObjects<'a>>,
     /// Submodules that somebody asked for: by the folder of git's around them, and where they lie.
     pub(super) submodules: RefCell<SubmodulesByPlace>,
+    /// What git may call contents of the run's, once somebody asked.
+    pub(super) named: RefCell<BTreeMap<(String, Hash), Option<BlobNames>>>,
+    /// So many bytes of the host's files may still be read to say what git calls them.
+    pub(super) unhashed: Cell<u64>,
     /// Folders of git's of which `packed-refs` is held.
     pub(super) without_list: BTreeSet<&'a Path>,
     /// The working trees of which something changed.
@@ -203,6 +218,8 @@ impl<'a> Guarding<'a> {
             references: BTreeMap::new(),
             objects: BTreeMap::new(),
             submodules: RefCell::default(),
+            named: RefCell::default(),
+            unhashed: Cell::new(MAX_HASHED),
             without_list: BTreeSet::new(),
             checkouts: Vec::new(),
         };
@@ -365,9 +382,38 @@ impl<'a> Guarding<'a> {
         let is_seen = |path: &Path, is: Option<&TreeEntry>| self.is_seen(tree, path, (hash, is));
         let is_committed = |path: &Path, is_there: bool| self.is_committed((index, tree), path, is_there);
         let is_gone = |path: &Path| self.is_gone(tree, path);
-        let tree =
-            WorkTree { has_commit: &has_commit, is_seen: &is_seen, is_committed: &is_committed, is_gone: &is_gone };
-        index_objection(before, now, hash, &tree)
+        let was_there = |path: &Path| tree.is_none_or(|tree| tree.may_have(path));
+        let (host, left_out) = (self.host, OnceCell::new());
+        let known = || LeftOut::of(host?, folder, index.parent()?);
+        let is_left_out = |path: &Path| left_out.get_or_init(known).as_ref().is_some_and(|known| known.has(path));
+        let tree = WorkTree {
+            has_commit: &has_commit,
+            is_seen: &is_seen,
+            is_committed: &is_committed,
+            is_gone: &is_gone,
+            was_there: &was_there,
+            is_left_out: &is_left_out,
+        };
+        let found = index_objection(before, now, hash, &tree);
+        found.map(|why| if self.unhashed.get() == 0 { TOO_MUCH.to_owned() } else { why })
+    }
+
+    /// What of an index changed that is left out of the working tree, as a sparse checkout does: no file among the changes shows it.
+    pub(super) fn left_out(&self, entry: &Entry) -> Option<String> {
+        let (hash, (before, now)) = (protect::Hash::of(self.host?, &entry.path)?, self.contents(entry)?);
+        let found = protect::unseen_changes(&before, &now, hash);
+        let named: Vec<String> =
+            found.iter().take(MAX_TOLD).map(|path| show_path(Path::new(OsStr::from_bytes(path)))).collect();
+        let more = found.len().saturating_sub(named.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let say = || {
+            format!(
+                "it changes what is left out of the working tree, so that no file here shows it: {}{more}. `git show --stat` tells what a \
+                 commit has of it",
+                named.join(", ")
+            )
+        };
+        (!found.is_empty()).then(say)
     }
 
     /// Of a configuration of git's that is held: what of it may be taken.

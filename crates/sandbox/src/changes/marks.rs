@@ -16,7 +16,7 @@ const MAX_LINKS: usize = 40;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Mark {
     /// `protected`, `executes`, `instructs`, `configures`, `shadows`, `repository`, `hidden-text`, `hard-name`, `link-leaves`,
-    /// `executable`, `stripped`, `touched`.
+    /// `executable`, `stripped`, `touched`, `left-out`.
     pub id: &'static str,
     /// Why.
     pub why: String,

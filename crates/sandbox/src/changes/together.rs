@@ -14,6 +14,7 @@ use super::guarded::{Guarding, MAX_JUDGED, in_git};
 use super::manifest::{Change, Entry};
 use super::references::References;
 use super::worktrees::{Tree, is_elsewhere};
+use crate::fault::show_path;
 use crate::protect::{self, Hash, History, LedTo, MAX_REFERENCE, SUBMODULE, Staged, StoredObjects, TreeEntry, Verdict};
 use crate::state::{Cross, Dir};
 
@@ -297,7 +298,7 @@ impl<'a> Guarding<'a> {
         };
         let mut other = staged.iter().filter(|(path, is)| hosts.staged.get(*path) != Some(*is));
         if let Some((path, _)) = other.find(|(path, is)| !is_by_run(path, is.index.as_ref())) {
-            let path = crate::fault::show_bytes(path);
+            let path = show_path(Path::new(OsStr::from_bytes(path)));
             return Some(format!(
                 "the index has {path} otherwise than the commit that `HEAD` comes to: the next commit would take that back"
             ));
@@ -308,7 +309,7 @@ impl<'a> Guarding<'a> {
                 Some(entry) => self.contents(entry)?.1,
                 None => index_of(self.host?, &checkout.index())?,
             };
-            let now = protect::contents_of(&index, stored.hash())?;
+            let (now, unseen) = (protect::contents_of(&index, stored.hash())?, protect::unseen(&index, stored.hash()));
             // Nothing is checked out.
             let Some(tree) = tree.as_ref().filter(|_| !(now.is_empty() && hosts.contents.is_empty())) else {
                 return Some(None);
@@ -316,11 +317,15 @@ impl<'a> Guarding<'a> {
             if let Some(path) = self.unstaged((&hosts, &now), tree) {
                 return Some(Some((path, UNSTAGED)));
             }
+            // What is left out of the working tree `git commit -a` takes back no more: which that may be says the host.
+            let now: Contents = now.into_iter().filter(|(path, _)| !unseen.contains(path)).collect();
             Some(self.left_behind(checkout, (&hosts, &now), (tree, stored))?.map(|path| (path, LEFT_BEHIND)))
         };
         match known() {
             None => Some(UNREAD.to_owned()),
-            Some(found) => found.map(|(path, why)| format!("{}: {why}", crate::fault::show_bytes(&path))),
+            Some(found) => {
+                found.map(|(path, why)| format!("{}: {why}", show_path(Path::new(OsStr::from_bytes(&path)))))
+            }
         }
     }
 

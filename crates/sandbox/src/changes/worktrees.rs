@@ -13,7 +13,8 @@ use rustix::io::{Errno, Result as KernelResult};
 use super::guarded::{Guarding, MAX_JUDGED, in_git};
 use super::manifest::{Entry, Kind, Manifest, target_bytes};
 use crate::protect::{
-    self, Branches, Hash, History, MAX_POINTER, NewObjects, READ_AS_FILES, SUBMODULE, ServerFile, TreeEntry, split,
+    self, BlobNames, Branches, Hash, History, MAX_POINTER, NewObjects, READ_AS_FILES, SUBMODULE, ServerFile, TreeEntry,
+    split,
 };
 use crate::state::{Cross, Dir, rights_of};
 
@@ -49,6 +50,11 @@ impl Tree {
     fn kind(&self, path: &Path) -> KernelResult<Option<FileType>> {
         let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
         self.below.enter(folder, Cross::Yes)?.kind(name)
+    }
+
+    /// Whether the host has something at a path, or nobody can say.
+    pub(super) fn may_have(&self, path: &Path) -> bool {
+        !matches!(self.kind(path), Ok(None) | Err(Errno::NOENT | Errno::NOTDIR))
     }
 
     /// Whether the host has a file at a path.
@@ -196,20 +202,34 @@ impl Guarding<'_> {
     }
 
     fn is_left(&self, entry: &Entry, (tree, path): (&Tree, &Path), ((mode, name), hash): (&TreeEntry, Hash)) -> bool {
-        let contents = match entry.kind {
-            Kind::Symlink => entry.target.as_deref().and_then(target_bytes).map(OsString::into_vec),
-            Kind::File => entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok()),
+        if !protect::is_mode_of(*mode, entry.kind == Kind::Symlink, entry.mode) {
+            return false;
+        }
+        let names = match entry.kind {
+            Kind::Symlink => {
+                let target = entry.target.as_deref().and_then(target_bytes).map(OsString::into_vec);
+                target.map(|target| BlobNames::of(&target, hash))
+            }
+            Kind::File => entry.sha256.as_deref().and_then(|sum| self.names_of(sum, hash)),
             Kind::Dir | Kind::Special => None,
         };
-        let is_link = entry.kind == Kind::Symlink;
-        let contents = contents.filter(|_| protect::is_mode_of(*mode, is_link, entry.mode));
-        self.with_rights(|| {
-            contents.is_some_and(|contents| protect::is_made_of(&contents, (&tree.below, path), name, hash))
-        })
+        self.with_rights(|| names.is_some_and(|names| names.has(name, (&tree.below, path))))
+    }
+
+    /// What git may call contents of the run's. Each is read once, whatever number of files has it.
+    fn names_of(&self, sum: &str, hash: Hash) -> Option<BlobNames> {
+        let key = (sum.to_owned(), hash);
+        if let Some(known) = self.named.borrow().get(&key) {
+            return known.clone();
+        }
+        let found = self.blobs.and_then(|blobs| blobs.read(sum, MAX_JUDGED).ok());
+        let found = found.map(|contents| BlobNames::of(&contents, hash));
+        self.named.borrow_mut().insert(key, found.clone());
+        found
     }
 
     fn is_hosts(&self, (tree, path): (&Tree, &Path), (is, hash): (&TreeEntry, Hash)) -> bool {
-        self.with_rights(|| protect::is_blob(&tree.below, path, is, hash))
+        self.with_rights(|| protect::is_blob(&tree.below, path, is, (hash, &self.unhashed)))
     }
 
     /// Reads with the rights of the workspace's owner: of what they may not read, nobody answers a guess.

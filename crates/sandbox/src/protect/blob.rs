@@ -1,5 +1,6 @@
 //! What git calls a file of a working tree.
 
+use std::cell::Cell;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -44,15 +45,17 @@ pub fn mode_beside(mode: u32, host: Option<u32>) -> u32 {
 }
 
 /// Whether the file at a path, or the link, is what an object of this name holds, or what git makes of it ([`is_made_of`]), and has its
-/// mode.
+/// mode. What is read of files is taken from `left`.
 #[must_use]
-pub fn is_blob(below: &Dir, path: &Path, (mode, name): &TreeEntry, hash: Hash) -> bool {
+pub fn is_blob(below: &Dir, path: &Path, (mode, name): &TreeEntry, (hash, left): (Hash, &Cell<u64>)) -> bool {
     let found = || {
         let (parent, last) = parent_of(below, path).ok()??;
         match parent.kind(&last).ok()?? {
             FileType::RegularFile => {
-                let rights = parent.stat(&last).ok()??.st_mode;
-                let contents = parent.read(&last, MAX_SIZE).ok().filter(|_| is_mode_of(*mode, false, rights))?;
+                let stat = parent.stat(&last).ok()?.filter(|stat| is_mode_of(*mode, false, stat.st_mode))?;
+                let rest = left.get().checked_sub(u64::try_from(stat.st_size).ok()?.min(MAX_SIZE));
+                left.set(rest.unwrap_or(0));
+                let contents = rest.and_then(|_| parent.read(&last, MAX_SIZE).ok())?;
                 Some(is_made_of(&contents, (below, path), name, hash))
             }
             FileType::Symlink => {
@@ -70,18 +73,47 @@ pub fn is_blob(below: &Dir, path: &Path, (mode, name): &TreeEntry, hash: Hash) -
     found().unwrap_or(false)
 }
 
-/// Whether an object is what git makes of a file that has, or will have, these contents: the same, with its lines ended as in the
-/// repository, or the pointer that git LFS makes. What other filters change of a file is another one.
-#[must_use]
-pub fn is_made_of(contents: &[u8], (below, path): (&Dir, &Path), name: &[u8], hash: Hash) -> bool {
+/// Whether an object is what git makes of a file that has these contents ([`BlobNames`]).
+fn is_made_of(contents: &[u8], (below, path): (&Dir, &Path), name: &[u8], hash: Hash) -> bool {
     is_named(contents, name, hash)
         || is_named(&with_plain_ends(contents), name, hash)
         || is_named(pointer_to(contents).as_bytes(), name, hash) && is_of_lfs(below, path)
 }
 
+/// What git may call contents: by what they are, with their lines ended as in the repository, or by the pointer that git LFS makes. What
+/// other filters change of a file is another one. A run may name the same contents in as many places as it likes: they are looked at once.
+#[derive(Clone, Debug)]
+pub struct BlobNames {
+    plain: Vec<u8>,
+    ends: Vec<u8>,
+    pointer: Vec<u8>,
+}
+
+impl BlobNames {
+    /// Of these contents.
+    #[must_use]
+    pub fn of(contents: &[u8], hash: Hash) -> Self {
+        Self {
+            plain: named(contents, hash),
+            ends: named(&with_plain_ends(contents), hash),
+            pointer: named(pointer_to(contents).as_bytes(), hash),
+        }
+    }
+
+    /// Whether an object of this name is what git makes of them at a path.
+    #[must_use]
+    pub fn has(&self, name: &[u8], (below, path): (&Dir, &Path)) -> bool {
+        self.plain == name || self.ends == name || self.pointer == name && is_of_lfs(below, path)
+    }
+}
+
 fn is_named(contents: &[u8], name: &[u8], hash: Hash) -> bool {
+    named(contents, hash) == name
+}
+
+fn named(contents: &[u8], hash: Hash) -> Vec<u8> {
     let head = format!("blob {}\0", contents.len());
-    hash.sum(&[head.as_bytes(), contents]) == name
+    hash.sum(&[head.as_bytes(), contents])
 }
 
 /// Without the first byte of each end of a line that has two (`eol=crlf`, `core.autocrlf`).
@@ -123,7 +155,7 @@ mod tests {
         let of = |text: &str| Hash::Sha1.sum(&[format!("blob {}\0", text.len()).as_bytes(), text.as_bytes()]);
         let is = |path: &str, name: &[u8]| {
             let mode = if path == "link" { LINK } else { ANY_RIGHTS };
-            is_blob(&below, Path::new(path), &(mode, name.to_vec()), Hash::Sha1)
+            is_blob(&below, Path::new(path), &(mode, name.to_vec()), (Hash::Sha1, &Cell::new(1000)))
         };
         assert!(is("large", &policy::json::unhex(large).unwrap()) && !is("large", &of(&pointer)));
         std::fs::write(folder.path().join(".gitattributes"), "large filter=lfs diff=lfs merge=lfs -text\n").unwrap();
@@ -137,8 +169,11 @@ mod tests {
                 && is("lines", &of("a\r\nb\rc\n\r\n\r"))
                 && !is("lines", &of("a\nb\nc\n\n"))
         );
-        let plain = |mode: u32| is_blob(&below, Path::new("large"), &(mode, of("large\n")), Hash::Sha1);
+        let left = Cell::new(1000);
+        let plain = |mode: u32| is_blob(&below, Path::new("large"), &(mode, of("large\n")), (Hash::Sha1, &left));
         assert!(plain(0o100_644) && !plain(0o100_755) && !plain(LINK) && mode_beside(0o100_755, None) == 0o100_755);
         assert!(!is("link", &of(&pointer)) && is("link", &of("large")), "a link has no filter");
+        left.set(11);
+        assert!(plain(0o100_644) && !plain(0o100_644) && left.get() == 0, "all that may be read was read");
     }
 }

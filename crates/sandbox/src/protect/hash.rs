@@ -16,7 +16,7 @@ use crate::state::Dir;
 const MAX_CONFIG: u64 = 1 << 20;
 
 /// How git reads the indices of a repository. Nothing in one says it, and a run could write one that reads in two ways.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hash {
     /// 20 bytes.
     Sha1,

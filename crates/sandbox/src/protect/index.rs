@@ -13,7 +13,8 @@ use policy::protected::folded;
 
 use super::blob::mode_beside;
 use super::hash::Hash;
-use super::stored::TreeEntry;
+use super::work_tree::{WorkTree, lost};
+use crate::fault::show_path;
 
 const UNKNOWN: &str = "it is no index of git's that is understood here";
 const UNKNOWN_BEFORE: &str = "the index that the host has is none that is understood here (a split one is not): nobody can say what of it would be lost";
@@ -40,19 +41,6 @@ pub const READ_AS_FILES: [&[u8]; 2] = [b".lfsconfig", b".gitmodules"];
 /// The length of the path, or that it is longer.
 const LENGTH: u16 = 0x0fff;
 
-/// What the host says of the working tree of an index.
-#[expect(missing_debug_implementations, reason = "functions have none")]
-pub struct WorkTree<'a> {
-    /// Whether the host has a repository at a path, with a branch, its `HEAD` or a commit of the run's of this id.
-    pub has_commit: &'a dyn Fn(&Path, &[u8]) -> bool,
-    /// Whether the file at a path is what this says, or becomes that; without it, whether the run changed it.
-    pub is_seen: &'a dyn Fn(&Path, Option<&TreeEntry>) -> bool,
-    /// Whether the index has at a path what the commit has to which `HEAD` comes by the run; with `true` for what is there.
-    pub is_committed: &'a dyn Fn(&Path, bool) -> bool,
-    /// Whether no file is at a path, or none will be.
-    pub is_gone: &'a dyn Fn(&Path) -> bool,
-}
-
 /// Why git's index may not take the place of another; what is not understood may not.
 #[must_use]
 pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>, tree: &WorkTree<'_>) -> Option<String> {
@@ -65,7 +53,8 @@ pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>, tree: &Wor
     }
     let hosts: BTreeMap<(Vec<u8>, u16), Entry<'_>> =
         entries_of_host(before, hash).map(|entry| ((entry.path.clone(), entry.stage()), entry)).collect();
-    let refused = |path: &[u8], why: &str| Some(format!("its entry {} {why}", crate::fault::show_bytes(path)));
+    let refused =
+        |path: &[u8], why: &str| Some(format!("its entry {} {why}", show_path(Path::new(OsStr::from_bytes(path)))));
     let found = entries.iter().find_map(|entry| {
         let host = hosts.get(&(entry.path.clone(), entry.stage()));
         let is_same = host.is_some_and(|host| host.content() == entry.content());
@@ -77,8 +66,9 @@ pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>, tree: &Wor
         };
         let why = if !is_plain(&entry.path) {
             "would be written where git writes nothing"
-        } else if entry.is_unseen() && !host.is_some_and(Entry::is_unseen) {
-            "is one that git does not look at any more, whatever the file becomes"
+        } else if entry.is_unseen() && !host.is_some_and(Entry::is_unseen) && !tree.leaves_out(entry) {
+            "is one that git does not look at any more, whatever the file becomes (a sparse checkout of the host's may leave out what no file \
+             is there for, as a commit of the run has it)"
         } else if entry.is_intended() && host.is_some_and(|host| !host.is_intended()) {
             "is only to be added by now, though the host has it: the next commit would remove it"
         } else if is_same {
@@ -101,30 +91,6 @@ pub fn index_objection(before: &[u8], now: &[u8], hash: Option<Hash>, tree: &Wor
     found.or_else(|| {
         let (lost, why) = lost(&entries, &hosts, tree)?;
         refused(&lost.path, why)
-    })
-}
-
-/// An entry of the host's that an index lacks, or whose file git would look at again, and why it does not go.
-fn lost<'h, 'a>(
-    entries: &[Entry<'_>],
-    hosts: &'h BTreeMap<(Vec<u8>, u16), Entry<'a>>,
-    tree: &WorkTree<'_>,
-) -> Option<(&'h Entry<'a>, &'static str)> {
-    let kept: BTreeMap<&[u8], &Entry<'_>> = entries.iter().map(|entry| (entry.path.as_slice(), entry)).collect();
-    let is_unseen = |host: &&Entry<'_>| {
-        let now = kept.get(host.path.as_slice()).filter(|now| now.is_unseen());
-        host.is_unseen() && now.is_none_or(|now| now.content() != host.content())
-    };
-    let is_lost = |host: &&Entry<'_>| {
-        let path = Path::new(OsStr::from_bytes(&host.path));
-        !kept.contains_key(host.path.as_slice()) && !(tree.is_gone)(path) && !(tree.is_committed)(path, false)
-    };
-    let unseen = hosts.values().find(is_unseen);
-    let unseen =
-        unseen.map(|host| (host, "is one that git is told not to look at, on the host: it would be looked at"));
-    unseen.or_else(|| {
-        let lost = hosts.values().find(is_lost)?;
-        Some((lost, "is no more there, and the file is: the next commit would remove it"))
     })
 }
 
@@ -151,7 +117,7 @@ pub fn settled(before: &[u8], now: &[u8], hash: Hash) -> Option<Vec<u8>> {
 }
 
 /// None of an index that is not understood.
-fn entries_of_host(index: &[u8], hash: usize) -> impl Iterator<Item = Entry<'_>> {
+pub(super) fn entries_of_host(index: &[u8], hash: usize) -> impl Iterator<Item = Entry<'_>> {
     entries(index, hash).unwrap_or_default().into_iter()
 }
 
@@ -204,7 +170,7 @@ impl Entry<'_> {
         self.raw.get(MODE).zip(self.raw.get(FIXED..self.flags_at))
     }
 
-    fn mode(&self) -> Option<u32> {
+    pub(super) fn mode(&self) -> Option<u32> {
         u32_at(self.raw, MODE.start)
     }
 
@@ -219,8 +185,13 @@ impl Entry<'_> {
         flags(self.flags_at) & EXTENDED != 0 && flags(self.flags_at.saturating_add(2)) & INTENDED != 0
     }
 
+    /// Whether it is left out of the working tree, and nothing else is said of it.
+    pub(super) fn is_skipped_alone(&self) -> bool {
+        self.is_unseen() && u16_at(self.raw, self.flags_at).unwrap_or(u16::MAX) & UNCHANGED == 0
+    }
+
     /// Whether git does not look at the file.
-    fn is_unseen(&self) -> bool {
+    pub(super) fn is_unseen(&self) -> bool {
         let flags = |at: usize| u16_at(self.raw, at).unwrap_or(u16::MAX);
         let first = flags(self.flags_at);
         first & UNCHANGED != 0 || first & EXTENDED != 0 && flags(self.flags_at.saturating_add(2)) & SKIPPED != 0
@@ -335,6 +306,8 @@ mod tests {
             is_seen: &|path, _| path != Path::new("unseen"),
             is_committed: &|_, _| false,
             is_gone: &|path| path != Path::new("kept"),
+            was_there: &|_| true,
+            is_left_out: &|_| true,
         };
         index_objection(before, now, Some(Hash::Sha1), &tree)
     }
@@ -473,6 +446,8 @@ mod tests {
             is_seen: &|_, _| true,
             is_committed: &|_, _| false,
             is_gone: &|_| true,
+            was_there: &|_| true,
+            is_left_out: &|_| false,
         };
         let reads = |hash| index_objection(b"", &both, Some(hash), &tree);
         assert!(reads(Hash::Sha256).is_some());

@@ -93,3 +93,20 @@ fn removing_one_of_two_names_is_no_link_that_is_lost() {
     let manifest = host.read();
     assert_eq!((manifest.entries.len(), manifest.refused.len()), (1, 0), "{:?}", manifest.refused);
 }
+
+/// A run has as many names for one file as it likes, and an index an entry for each.
+#[test]
+fn contents_that_many_entries_of_an_index_name_are_looked_at_once() {
+    let mut host = Host::new(&[("a", "a\n")]);
+    super::references::shell(&host, "git init -q . && git add a && git commit -qm A");
+    host.begin();
+    let script = "seq 10000 > big; for n in $(seq 50); do ln big l$n; done; git add .";
+    host.overlay(&format!("{}{script}", super::objects::AS));
+    let manifest = host.read();
+    let (root, dir) = (Dir::open(&host.at("work")).unwrap(), load(&host.state, &host.run).unwrap().1);
+    let blobs = dir.enter(BLOBS, Cross::No).unwrap();
+    let guarding = crate::changes::guarded::Guarding::of(list(), &manifest, Some(&root), Some(&blobs));
+    let index = manifest.entries.iter().find(|entry| entry.path == Path::new(".git/index")).unwrap();
+    assert_eq!(guarding.why(index), None);
+    assert_eq!(guarding.named.borrow().len(), 1);
+}

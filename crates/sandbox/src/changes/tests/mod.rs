@@ -19,6 +19,7 @@ mod links;
 mod objects;
 mod races;
 mod references;
+mod sparse;
 mod steering;
 mod tidied;
 mod together;

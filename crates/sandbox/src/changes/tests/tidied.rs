@@ -132,7 +132,6 @@ fn what_a_run_unstages_is_in_its_file() {
     for (begun, script) in [
         (format!("{begun} && echo t > a"), "git reset -q"),
         (begun.clone(), "git reset -q; echo other > n"),
-        (format!("{BEGUN} && git rm -q --cached a"), "git reset -q"),
         (
             format!(
                 "{BEGUN} && echo '* -filter' > .gitattributes && git add . && git commit -qm a && git rm -q .gitattributes"

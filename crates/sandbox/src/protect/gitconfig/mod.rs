@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::references::is_plain_part;
-use crate::fault::show_text;
+use crate::fault::show_short;
 
 /// A larger one is not taken: what it names could not be looked for any more.
 const MAX_SIZE: usize = 1 << 20;
@@ -69,6 +69,19 @@ pub fn remotes_of(config: &[u8], branch: &str) -> Option<(String, Option<String>
     Some((last("remote").unwrap_or_else(|| "origin".to_owned()), last("pushremote")))
 }
 
+/// Whether a working tree is a sparse checkout, by the configuration of its repository and its own, which counts where the first says so;
+/// `None` where that is not understood.
+pub(super) fn is_sparse(config: &[u8], of_tree: &[u8]) -> Option<bool> {
+    let (config, of_tree) = (keys(config)?, keys(of_tree)?);
+    let said = |keys: &Keys, section: &str, key: &str| {
+        let last = keys.get(&(section.to_owned(), key.to_owned()))?.last()?;
+        Some(last == NONE || ["true", "yes", "on", "1"].iter().any(|yes| last.eq_ignore_ascii_case(yes)))
+    };
+    let has_own = said(&config, "extensions", "worktreeconfig").unwrap_or(false);
+    let own = said(&of_tree, "core", "sparsecheckout").filter(|_| has_own);
+    Some(own.or_else(|| said(&config, "core", "sparsecheckout")).unwrap_or(false))
+}
+
 /// The names that it has for servers.
 #[must_use]
 pub fn servers_named(config: &[u8]) -> BTreeSet<String> {
@@ -128,7 +141,7 @@ fn shown_keys(keys: &[(&Key, bool)]) -> String {
         .take(MAX_NAMED)
         .map(|((section, key), removed)| {
             let removed = if *removed { " (removed)" } else { "" };
-            format!("`{}`{removed}", show_text(&format!("{section}.{key}")))
+            format!("{}{removed}", show_short(format!("{section}.{key}").as_bytes()))
         })
         .collect();
     match keys.len().saturating_sub(MAX_NAMED) {

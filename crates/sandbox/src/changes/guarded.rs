@@ -433,7 +433,9 @@ impl<'a> Guarding<'a> {
 
     /// Whether an entry is of what git on the host remembers by itself: it stays with the run, and nobody need be asked.
     pub(super) fn is_remembered(&self, entry: &Entry) -> bool {
-        let is_remembered = |(_, rest): (_, PathBuf)| protect::is_remembered(&rest);
+        let is_removed = entry.change == Change::Removed;
+        let is_remembered =
+            |(_, rest): (_, PathBuf)| protect::is_remembered(&rest) || protect::is_tidied(&rest, is_removed);
         in_git(&self.repositories, &entry.path).is_some_and(is_remembered) && self.with_stash(entry).is_none()
             || self.is_packed_inside(entry)
     }

@@ -160,8 +160,8 @@ const fn own_folder(what: NodeChange) -> Verdict {
 }
 
 /// Whether it is what git remembers of its own work, or was told by a server: git on the host remembers and is told by itself, and
-/// believes it where somebody undoes, rebases or compares with what was sent. `AUTO_MERGE` stays behind when a merge, rebase or stash is
-/// at its end, and `gc.log` is what git shows of its last cleanup until there is another.
+/// believes it where somebody undoes, rebases or compares with what was sent. `AUTO_MERGE` and `REBASE_HEAD` stay behind when a merge,
+/// rebase or stash is at its end (one that is under way says so elsewhere), and `gc.log` is what git shows of its last cleanup until there is another.
 #[must_use]
 pub fn is_remembered(rest: &Path) -> bool {
     let parts: Vec<&[u8]> = rest.components().map(|part| part.as_os_str().as_bytes()).collect();
@@ -169,7 +169,29 @@ pub fn is_remembered(rest: &Path) -> bool {
         [b"worktrees", _, inner @ ..] => inner,
         parts => parts,
     };
-    matches!(own, [b"logs" | b"FETCH_HEAD" | b"ORIG_HEAD" | b"AUTO_MERGE" | b"gc.log", ..] | [b"refs", b"remotes", ..])
+    matches!(
+        own,
+        [b"logs" | b"FETCH_HEAD" | b"ORIG_HEAD" | b"AUTO_MERGE" | b"REBASE_HEAD" | b"gc.log", ..]
+            | [b"refs", b"remotes", ..]
+    )
+}
+
+/// Whether it is what git makes from its objects for speed, or an object that it packed and removed: neither is ever taken, and git on the
+/// host does both by itself, so that nobody need be asked.
+#[must_use]
+pub fn is_tidied(rest: &Path, is_removed: bool) -> bool {
+    let parts: Vec<&[u8]> = rest.components().map(|part| part.as_os_str().as_bytes()).collect();
+    let is_for_speed = |name: &[u8]| {
+        name.starts_with(b"multi-pack-index") || [&b".bitmap"[..], b".mtimes"].iter().any(|end| name.ends_with(end))
+    };
+    match parts.as_slice() {
+        [b"objects", b"info", b"commit-graph" | b"commit-graphs" | b"packs", ..] => true,
+        [b"objects", b"pack", name, ..] if is_for_speed(name) => true,
+        [b"objects", b"pack", name] => is_removed && packed(name).is_some(),
+        [b"objects", two] => is_removed && is_byte(two),
+        [b"objects", two, name] => is_removed && is_byte(two) && Name::of(&[two, name]).is_some(),
+        [] | [_, ..] => false,
+    }
 }
 
 /// Why a merge and the like that is not at its end is held.
@@ -349,6 +371,7 @@ mod tests {
             "FETCH_HEAD",
             "worktrees/w/ORIG_HEAD",
             "worktrees/w/AUTO_MERGE",
+            "REBASE_HEAD",
             "gc.log",
         ] {
             assert!(is_remembered(Path::new(path)), "{path}");
@@ -530,6 +553,31 @@ mod tests {
         {
             assert_eq!(of(path, NodeChange::NewFolder), Verdict::Harmless, "{path}");
             assert!(matches!(of(path, NodeChange::Removed), Verdict::Held(_)), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_git_tidies_up_is_asked_of_nobody() {
+        let sum = format!("01{}", "23".repeat(19));
+        for path in
+            ["objects/info/commit-graph", "objects/pack/multi-pack-index", &format!("objects/pack/pack-{sum}.bitmap")]
+        {
+            assert!(is_tidied(Path::new(path), false) && is_tidied(Path::new(path), true), "{path}");
+        }
+        for path in ["objects/01", &format!("objects/01/{}", "23".repeat(19)), &format!("objects/pack/pack-{sum}.idx")]
+        {
+            assert!(!is_tidied(Path::new(path), false) && is_tidied(Path::new(path), true), "{path}");
+        }
+        for path in [
+            "objects",
+            "objects/pack",
+            "objects/info/alternates",
+            "objects/01/x",
+            "lfs/objects/01",
+            "refs/heads/01",
+            "objects/pack/x.pack",
+        ] {
+            assert!(!is_tidied(Path::new(path), true), "{path}");
         }
     }
 

@@ -16,7 +16,8 @@ use super::hash::Hash;
 use super::work_tree::{WorkTree, lost};
 use crate::fault::show_path;
 
-const UNKNOWN: &str = "it is no index of git's that is understood here";
+const UNKNOWN: &str = "it is no index of git's that is understood here (a split one is not, nor one with whole folders as entries: `git update-index \
+                       --no-split-index` and `git sparse-checkout reapply --no-sparse-index` make them plain)";
 const UNKNOWN_BEFORE: &str = "the index that the host has is none that is understood here (a split one is not): nobody can say what of it would be lost";
 /// Bytes before the first entry.
 const HEADER: usize = 12;

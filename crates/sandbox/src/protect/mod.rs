@@ -40,7 +40,7 @@ pub use check::{Slipped, check};
 pub use git::{GitElsewhere, GitProblem, MAX_POINTER, elsewhere, resolve, worktree_of};
 pub use gitconfig::{Part, config_objection, part, remotes_of, servers_named, taken};
 pub use gitdir::{
-    DATA, Kind, NEW_REPOSITORY, NodeChange, REPOSITORY, is_remembered, makes_repository, objection, split,
+    DATA, Kind, NEW_REPOSITORY, NodeChange, REPOSITORY, is_remembered, is_tidied, makes_repository, objection, split,
 };
 pub use hash::Hash;
 pub use hold::Hold;

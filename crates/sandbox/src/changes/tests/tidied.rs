@@ -115,6 +115,25 @@ fn what_the_run_packs_is_where_it_was() {
     }
 }
 
+#[test]
+fn what_git_leaves_behind_and_tidies_up_inside_holds_nothing() {
+    let begun = format!(
+        "{BEGUN} && echo one > a && git commit -qam one && git checkout -qb dev HEAD~1 && echo two > a && git commit -qam two"
+    );
+    for script in [
+        "git rebase -q main > /dev/null 2>&1 || true; echo solved > a; git add a; GIT_EDITOR=true git rebase --continue > /dev/null; git rev-parse REBASE_HEAD > /dev/null",
+        "echo n > n; git add n; git commit -qm n; git gc -q --prune=now",
+        "git repack -adq; git commit -q --allow-empty -m e; git commit-graph write --reachable; git multi-pack-index write",
+        "git maintenance run --quiet; echo n > n; git add n; git commit -qm n",
+    ] {
+        let (host, said) = run(&begun, script);
+        assert_taken(&host, &said, script);
+    }
+    let (host, _) = run(&begun, "git rebase -q main > /dev/null 2>&1 || true");
+    let held = held_of(&host);
+    assert!(held.iter().any(|one| one == "HEAD") && !held.iter().any(|one| one == "REBASE_HEAD"), "{held:?}");
+}
+
 /// What somebody staged is in the files, so that nothing is lost, or stays staged.
 #[test]
 fn what_a_run_unstages_is_in_its_file() {

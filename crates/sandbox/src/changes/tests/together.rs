@@ -97,7 +97,7 @@ fn what_daily_work_does_is_taken() {
         host.begin();
         host.overlay(&format!("{AS}{script}"));
         host.read();
-        // What `git gc` makes and removes stays with the run, and nothing else.
+        // Of what `git gc` packs once more, a commit of the host's with another `.lfsconfig`.
         let request = Request { guarded: Guarded::Leave, ..all() };
         let (applied, why) = telling(&host, &request);
         let Applied::Done { left, .. } = applied else { panic!("{script}: {applied:?}") };

@@ -198,6 +198,7 @@ pub struct LedTo {
 }
 
 /// Follows a `HEAD`, by what `read` says of the file of a branch; `None` where nobody can say.
+#[must_use]
 pub fn led_by(head: &[u8], read: impl Fn(&str) -> Option<Vec<u8>>) -> Option<LedTo> {
     let (mut names, mut text) = (Vec::new(), head.to_vec());
     while let Some(name) = branch_of(&text) {

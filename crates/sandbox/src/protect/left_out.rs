@@ -53,8 +53,8 @@ impl LeftOut {
         let fits = |at: &Path, is_folder: bool| {
             self.0.iter().rev().find(|one| (is_folder || !one.is_folder) && one.glob.is_match(at)).map(|one| one.is_in)
         };
-        let above = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
-        let is_in = fits(path, false).or_else(|| above.map(|above| fits(above, true)).find_map(|found| found));
+        let mut above = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+        let is_in = fits(path, false).or_else(|| above.find_map(|above| fits(above, true)));
         !is_in.unwrap_or(false)
     }
 }

@@ -7,6 +7,7 @@
 
 mod blob;
 mod branches;
+mod by_itself;
 mod check;
 mod git;
 mod gitconfig;
@@ -36,11 +37,12 @@ mod work_tree;
 
 pub use blob::{BlobNames, is_blob, is_mode_of, mode_beside};
 pub use branches::{Branches, LedTo, MAX_REFERENCE, branches_of_head, led_by, read_branch};
+pub use by_itself::is_tidied;
 pub use check::{Slipped, check};
 pub use git::{GitElsewhere, GitProblem, MAX_POINTER, elsewhere, resolve, worktree_of};
 pub use gitconfig::{Part, config_objection, part, remotes_of, servers_named, taken};
 pub use gitdir::{
-    DATA, Kind, NEW_REPOSITORY, NodeChange, REPOSITORY, is_remembered, is_tidied, makes_repository, objection, split,
+    DATA, Kind, NEW_REPOSITORY, NodeChange, REPOSITORY, is_remembered, makes_repository, objection, split,
 };
 pub use hash::Hash;
 pub use hold::Hold;

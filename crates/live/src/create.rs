@@ -322,17 +322,9 @@ impl SupervisorProcess {
 
 /// Waits until something can be written or read, to this moment at most.
 fn ready(fd: BorrowedFd<'_>, write: bool, until: Option<Instant>) -> std::io::Result<()> {
-    loop {
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let found = sys::channel::wait(&[sys::channel::Interest { fd, write }], left).map_err(std::io::Error::other)?;
-        if found.contains(&true) {
-            return Ok(());
-        }
-        // Else it was a signal.
-        if left == Some(Duration::ZERO) {
-            return Err(ErrorKind::TimedOut.into());
-        }
-    }
+    let interest = sys::channel::Interest { fd, write };
+    let ready = sys::channel::wait_until(&[interest], until).map_err(std::io::Error::other)?;
+    if ready == [true] { Ok(()) } else { Err(ErrorKind::TimedOut.into()) }
 }
 
 /// Ends a sandbox and waits until nothing is left of it, its supervisor included.

@@ -3,7 +3,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -213,6 +213,25 @@ pub fn wait(interests: &[Interest<'_>], limit: Option<Duration>) -> Result<Vec<b
     }
 }
 
+/// As [`wait`], until this moment: no signal ends it earlier, and when it is past none is ready any more, so that whoever waits again and
+/// again for one that always is comes to an end.
+///
+/// # Errors
+/// As [`wait`].
+pub fn wait_until(interests: &[Interest<'_>], until: Option<Instant>) -> Result<Vec<bool>> {
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Ok(vec![false; interests.len()]);
+        }
+        let ready = wait(interests, left)?;
+        // Else it was a signal, or it is late.
+        if ready.contains(&true) {
+            return Ok(ready);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,5 +252,10 @@ mod tests {
         let (read, write) = pipe().unwrap();
         let interests = [Interest { fd: read.as_fd(), write: false }, Interest { fd: write.as_fd(), write: true }];
         assert_eq!(wait(&interests, Some(Duration::ZERO)).unwrap(), [false, true]);
+        let now = Instant::now();
+        assert_eq!(wait_until(&interests, None).unwrap(), [false, true]);
+        assert_eq!(wait_until(&interests[..1], Some(now + Duration::from_millis(20))).unwrap(), [false]);
+        assert!(now.elapsed() >= Duration::from_millis(20), "it was not late yet");
+        assert_eq!(wait_until(&interests, Some(now)).unwrap(), [false, false], "it is late");
     }
 }

@@ -88,19 +88,16 @@ impl Control {
             if self.closed {
                 return Ok(None);
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let interest = sys::channel::Interest { fd: self.socket.as_fd(), write: false };
+            let ready = sys::channel::wait_until(&[interest], Some(until))
+                .map_err(|e| StartError::system("waiting for the guest", e))?;
+            if ready != [true] {
                 return Err(StartError::system(
                     "waiting for the guest",
                     format!("nothing came within {}", words::time(limit)),
                 ));
             }
-            let interest = sys::channel::Interest { fd: self.socket.as_fd(), write: false };
-            let ready = sys::channel::wait(&[interest], Some(left))
-                .map_err(|e| StartError::system("waiting for the guest", e))?;
-            if ready.first() == Some(&true) {
-                self.fill(true)?;
-            }
+            self.fill(true)?;
         }
     }
 

@@ -124,9 +124,8 @@ impl backend::Verified for Proven {
 
 /// Waits for a descriptor until a moment.
 fn wait(interest: Interest<'_>, until: Instant) -> Result<(), String> {
-    let left = until.saturating_duration_since(Instant::now());
-    let ready = sys::channel::wait(&[interest], Some(left)).map_err(|error| error.to_string())?;
-    if ready.first() == Some(&true) { Ok(()) } else { Err(format!("nothing came within {READY:?}")) }
+    let ready = sys::channel::wait_until(&[interest], Some(until)).map_err(|error| error.to_string())?;
+    if ready == [true] { Ok(()) } else { Err(format!("nothing came within {READY:?}")) }
 }
 
 /// One line, and nothing after it: whoever waits for its program has nothing more to say.

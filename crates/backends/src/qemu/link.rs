@@ -290,13 +290,12 @@ impl Link {
         if self.closed {
             return Err("the machine is off".to_owned());
         }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(format!("no answer came within {} s", limit.as_secs()));
-        }
         let mut interests = vec![sys::channel::Interest { fd: self.reads(), write: false }];
         interests.extend(self.writes().map(|fd| sys::channel::Interest { fd, write: true }));
-        let ready = sys::channel::wait(&interests, Some(left)).map_err(|error| error.to_string())?;
+        let ready = sys::channel::wait_until(&interests, Some(until)).map_err(|error| error.to_string())?;
+        if !ready.contains(&true) {
+            return Err(format!("no answer came within {} s", limit.as_secs()));
+        }
         let (reads, writes) = (ready.first() == Some(&true), ready.get(1) == Some(&true));
         if reads {
             self.fill();

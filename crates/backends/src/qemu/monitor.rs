@@ -107,13 +107,9 @@ impl Monitor {
             if self.inbox.len() > MAX_LINE {
                 return Err("the emulator's answer is too long".to_owned());
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(format!("the emulator says nothing for {} s", ANSWER.as_secs()));
-            }
             let interest = sys::channel::Interest { fd: self.socket.as_fd(), write: false };
-            if sys::channel::wait(&[interest], Some(left)).map_err(|error| error.to_string())? != [true] {
-                continue;
+            if sys::channel::wait_until(&[interest], Some(until)).map_err(|error| error.to_string())? != [true] {
+                return Err(format!("the emulator says nothing for {} s", ANSWER.as_secs()));
             }
             let mut part = [0; 4096];
             match sys::channel::receive(&self.socket, &mut part, true) {

@@ -120,12 +120,11 @@ impl Read for State {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 other => return other,
             }
-            let left = self.until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let interest = sys::channel::Interest { fd: self.pipe.as_fd(), write: false };
+            let ready = sys::channel::wait_until(&[interest], Some(self.until));
+            if ready.map_err(|error| std::io::Error::from(error.errno))? != [true] {
                 return Err(ErrorKind::TimedOut.into());
             }
-            let interest = sys::channel::Interest { fd: self.pipe.as_fd(), write: false };
-            sys::channel::wait(&[interest], Some(left)).map_err(|error| std::io::Error::from(error.errno))?;
         }
     }
 }

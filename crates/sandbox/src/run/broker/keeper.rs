@@ -297,9 +297,8 @@ impl Listener {
             match sys::channel::send_some(&self.socket, rest, &[]) {
                 Ok(count) => rest = rest.get(count..).unwrap_or_default(),
                 Err(error) if error.is_again() => {
-                    let left = until.saturating_duration_since(Instant::now());
                     let interest = [Interest { fd: self.socket.as_fd(), write: true }];
-                    if left.is_zero() || sys::channel::wait(&interest, Some(left)).is_err() {
+                    if !sys::channel::wait_until(&interest, Some(until)).is_ok_and(|ready| ready == [true]) {
                         return false;
                     }
                 }
@@ -331,10 +330,9 @@ impl Listener {
         }
         let Some(until) = Instant::now().checked_add(LAST_WORDS) else { return };
         loop {
-            let left = until.saturating_duration_since(Instant::now());
             let interest = [Interest { fd: self.socket.as_fd(), write: false }];
-            let ready = sys::channel::wait(&interest, Some(left)).unwrap_or_default();
-            if left.is_zero() || ready.first() != Some(&true) || !self.hear() {
+            let ready = sys::channel::wait_until(&interest, Some(until)).unwrap_or_default();
+            if ready != [true] || !self.hear() {
                 return;
             }
         }

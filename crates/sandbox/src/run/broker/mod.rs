@@ -226,7 +226,7 @@ impl WaitingBroker {
         let orders = Orders { version, run, net: net.clone(), sockets: named, opening, secrets, proxy_login, observe };
         send(&socket, &ToBroker::Orders(Box::new(orders)), sockets)?;
         let mut incoming = Incoming::default();
-        let until = Instant::now().checked_add(READY);
+        let until = Instant::now() + READY;
         loop {
             match incoming.next()? {
                 Some(FromBroker::Holds { digest }) if to_hold.as_ref() == Some(&digest) => to_hold = None,
@@ -260,8 +260,7 @@ impl WaitingBroker {
                 }
                 None => {}
             }
-            let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
-            wait(&*running, &socket, left)?;
+            wait(&*running, &socket, until)?;
             if !incoming.read(&socket) {
                 return Err(failed("it ended before it was ready"));
             }
@@ -271,9 +270,9 @@ impl WaitingBroker {
 }
 
 /// Waits for a word of the broker.
-fn wait(running: &dyn Running, socket: &OwnedFd, left: Duration) -> Result<(), Error> {
+fn wait(running: &dyn Running, socket: &OwnedFd, until: Instant) -> Result<(), Error> {
     let interests = [socket.as_fd(), running.frames()].map(|fd| sys::channel::Interest { fd, write: false });
-    let ready = sys::channel::wait(&interests, Some(left)).map_err(|error| failed(&error.to_string()))?;
+    let ready = sys::channel::wait_until(&interests, Some(until)).map_err(|error| failed(&error.to_string()))?;
     if ready.iter().any(|ready| *ready) { Ok(()) } else { Err(failed("it was not ready in time")) }
 }
 

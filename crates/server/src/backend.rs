@@ -54,6 +54,14 @@ pub trait Sandboxes: Send + Sync + 'static {
     /// The state folder cannot be read.
     fn list(&self, ended: bool) -> BoxFuture<'_, Result<Vec<Info>, Failure>>;
 
+    /// The same, and how many more there may be: whose they are, nobody can read.
+    ///
+    /// # Errors
+    /// As [`Sandboxes::list`].
+    fn list_and_count(&self, ended: bool) -> BoxFuture<'_, Result<(Vec<Info>, usize), Failure>> {
+        Box::pin(async move { Ok((self.list(ended).await?, 0)) })
+    }
+
     /// The one with this id, whether it lives or ended lately.
     ///
     /// # Errors

@@ -60,9 +60,13 @@ impl Folder {
 
 impl Sandboxes for Folder {
     fn list(&self, ended: bool) -> BoxFuture<'_, Result<Vec<Info>, Failure>> {
+        Box::pin(async move { Ok(self.list_and_count(ended).await?.0) })
+    }
+
+    fn list_and_count(&self, ended: bool) -> BoxFuture<'_, Result<(Vec<Info>, usize), Failure>> {
         let home = Arc::clone(&self.home);
         Box::pin(async move {
-            match tokio::task::spawn_blocking(move || home.list(ended)).await {
+            match tokio::task::spawn_blocking(move || home.list_and_count(ended)).await {
                 Ok(listed) => listed.map_err(|error| failed(&error.to_string())),
                 Err(_lost) => Err(failed("the state folder could not be read")),
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::Settings;
-use super::spare::{NotMade, Spare};
+use super::spare::{NotMade, Spare, SpareLook};
 use crate::create::Request;
 
 /// As many are ready as were asked for in this time.
@@ -203,17 +203,17 @@ impl Demand {
         }
     }
 
-    /// Whose memory is to be looked at, by their supervisors.
-    pub(super) fn due(&self, at: Instant) -> Vec<i32> {
+    /// Those that are to be looked at.
+    pub(super) fn due(&self, at: Instant) -> Vec<SpareLook> {
         let spares = self.entries.iter().flat_map(|entry| &entry.ready);
-        spares.filter(|spare| spare.is_due(at)).map(Spare::pid).take(LOOKS).collect()
+        spares.filter(|spare| spare.is_due(at)).map(Spare::to_look_at).take(LOOKS).collect()
     }
 
-    /// So much the one with this supervisor holds, if it is still here.
-    pub(super) fn weighed(&mut self, pid: i32, memory: u64, at: Instant) {
+    /// So much the one with this supervisor holds, if it is still here, and whether what it was made of is another now.
+    pub(super) fn weighed(&mut self, pid: i32, (memory, is_stale): (u64, bool), at: Instant) {
         for entry in &mut self.entries {
             let Some(spare) = entry.ready.iter_mut().find(|spare| spare.pid() == pid) else { continue };
-            spare.weighed(memory, at);
+            spare.weighed((memory, is_stale), at);
             if spare.is_settled() {
                 entry.weight = Some((memory, at));
             }
@@ -226,21 +226,25 @@ impl Demand {
         self.ready().1.saturating_add(entry.and_then(|entry| entry.weight(at)).unwrap_or(0))
     }
 
+    /// For whom something is kept.
+    pub(super) fn owners(&self) -> BTreeSet<String> {
+        self.entries.iter().map(|entry| entry.shape.owner.clone()).collect()
+    }
+
     /// What was kept for those who are nobody any more.
-    pub(super) fn of_nobody(&mut self, is_owner: &dyn Fn(&str) -> bool) -> Vec<Spare> {
-        let gone: BTreeSet<String> =
-            self.entries.iter().map(|entry| entry.shape.owner.clone()).filter(|owner| !is_owner(owner)).collect();
+    pub(super) fn of_these(&mut self, gone: &BTreeSet<String>) -> Vec<Spare> {
         let theirs = |entry: &mut Entry| gone.contains(&entry.shape.owner);
         self.entries.extract_if(.., theirs).flat_map(|entry| entry.ready).collect()
     }
 
-    /// Those that are too old, ended by themselves, more than are wanted, or more than may have memory; what nobody asks for any more
+    /// Those that are too old, made of what is another now, ended by themselves, more than are wanted, or more than may have memory; what nobody asks for any more
     /// is forgotten.
     pub(super) fn surplus(&mut self, at: Instant, settings: Settings) -> Vec<Spare> {
         let targets = self.targets(at, settings.count);
         let mut found = Vec::new();
         for (entry, target) in self.entries.iter_mut().zip(targets) {
-            let is_good = |spare: &Spare| at.duration_since(spare.since) <= settings.age && !spare.has_ended();
+            let is_good =
+                |spare: &Spare| at.duration_since(spare.since) <= settings.age && !spare.is_stale && !spare.has_ended();
             let (good, old): (Vec<_>, Vec<_>) = std::mem::take(&mut entry.ready).into_iter().partition(is_good);
             entry.ready = good.into();
             if old.iter().any(Spare::has_ended) {
@@ -352,7 +356,8 @@ mod tests {
         }
         demand.made(&bad, Err(NotMade::Refused(String::new())), at);
         assert_eq!((demand.next(at, (8, u64::MAX)), demand.wanted(at, 8)), (Some(good), 2));
-        assert!(demand.of_nobody(&|owner| owner != "b").is_empty());
+        assert_eq!(demand.owners(), ["a", "b"].map(str::to_owned).into());
+        assert!(demand.of_these(&["b".to_owned()].into()).is_empty());
         assert_eq!((demand.next(at, (8, u64::MAX)), demand.wanted(at, 8)), (None, 0));
     }
 

@@ -277,11 +277,14 @@ fn due(shared: &Shared) -> Option<(Option<Shape>, Vec<Spare>)> {
         if now.stops {
             return None;
         }
+        let mut gone = now.demand.owners();
         drop(now);
         weigh(shared);
+        // Whoever is asked may wait for a file: not while others wait for the pool.
+        gone.retain(|owner| !(shared.is_owner)(owner));
         now = shared.locked();
         let at = Instant::now();
-        let mut old = now.demand.of_nobody(&shared.is_owner);
+        let mut old = now.demand.of_these(&gone);
         old.extend(now.demand.surplus(at, shared.settings));
         let next = now.demand.next(at, (shared.settings.count, shared.settings.memory));
         if next.is_some() || !old.is_empty() {
@@ -295,12 +298,12 @@ fn due(shared: &Shared) -> Option<(Option<Shape>, Vec<Spare>)> {
     }
 }
 
-/// Looks at the memory of those that were not looked at for a while; nobody waits for that.
+/// Looks at those that were not looked at for a while: their memory, and the files behind them. Nobody waits for that.
 fn weigh(shared: &Shared) {
     let due = shared.locked().demand.due(Instant::now());
-    for pid in due {
-        let memory = spare::memory(pid);
-        shared.locked().demand.weighed(pid, memory, Instant::now());
+    for look in due {
+        let (memory, is_stale) = (look.memory(), look.is_stale());
+        shared.locked().demand.weighed(look.pid, (memory, is_stale), Instant::now());
     }
 }
 

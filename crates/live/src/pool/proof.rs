@@ -100,6 +100,16 @@ impl Files {
         }
         Some(Self(named))
     }
+
+    /// Whether each of them is the one that it was.
+    pub(super) fn are_still_there(&self) -> bool {
+        let Ok(mounted) = Process::own().and_then(|own| own.mounts()) else { return false };
+        let now = |then: &PathStamp| match then.changed {
+            Some(_) => read_then(&then.path, &mounted),
+            None => one(&then.path, &mounted),
+        };
+        self.0.iter().all(|then| now(then).as_ref() == Some(then))
+    }
 }
 
 fn one(path: &Path, mounted: &[Mount]) -> Option<PathStamp> {
@@ -199,6 +209,31 @@ mod tests {
             std::fs::write(&name, "").unwrap();
             std::fs::remove_file(&name).unwrap();
         });
+    }
+
+    /// The password of a proxy is in no digest.
+    #[test]
+    fn a_document_with_another_login_of_a_proxy_is_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("template.toml");
+        let write = |login: &str| {
+            let net =
+                format!("[net]\nmode = \"allow\"\nallow = [\"a.test\"]\nproxy = \"http://{login}@proxy.test:3128\"");
+            std::fs::write(&path, format!("version = 1\n{net}\n")).unwrap();
+        };
+        let environment = Environment::new(Some(folder.path().to_owned()), std::collections::BTreeMap::new(), 1000);
+        let layers = vec![crate::create::Layer::Document(path.to_str().unwrap().to_owned())];
+        let now = || Proof::now(&Request { layers: layers.clone(), ..Request::default() }, &environment).unwrap();
+        write("me:old");
+        let before = now();
+        assert!(before.files.are_still_there());
+        // The clock of a file system is coarse.
+        while before.files.are_still_there() {
+            write("me:new");
+        }
+        let after = now();
+        assert_eq!(after.policy_on("container"), before.policy_on("container"));
+        assert_ne!(after.files, before.files, "so that what was made ready with the old one is not taken");
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! One sandbox that is ready: its supervisor waits for the word, and ends when nobody can say it any more.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use policy::value::Tier;
 use sandbox::Environment;
 use sys::proc::Process;
 use sys::spawn::Child;
@@ -15,6 +17,8 @@ use crate::error::LiveError;
 /// What the kernel holds for one beside its processes' own memory: namespaces, groups, mounts. An estimate, bytes.
 const KERNEL: u64 = 512 << 10;
 const PAGE: u64 = 4096;
+/// Folders of a container that are memory.
+const IN_MEMORY: [&str; 3] = ["/tmp", "/dev/shm", "/run"];
 /// How long one may take to be made ready.
 const MAKING: Duration = Duration::from_secs(60);
 /// How long one that is ready may take to be somebody's; one that is stopped never is.
@@ -36,6 +40,8 @@ pub(super) struct Spare {
     pub(super) since: Instant,
     /// What it held when somebody looked last, bytes.
     pub(super) memory: u64,
+    /// Nobody takes it any more: a file behind it was another one then.
+    pub(super) is_stale: bool,
     /// When that was.
     looked: Instant,
 }
@@ -73,8 +79,9 @@ impl Spare {
                 return Err(NotMade::Hindered(format!("it did not wait to be taken ({said:?})")));
             }
         };
-        let memory = memory(started.child.pid);
-        let spare = Self { started, parked, files: before.files.clone(), since, memory, looked: Instant::now() };
+        let (files, looked) = (before.files.clone(), Instant::now());
+        let mut spare = Self { started, parked, files, since, memory: 0, is_stale: false, looked };
+        spare.memory = spare.to_look_at().memory();
         // What lay behind it while it was made is what was there before and is there after.
         let after = read().ok().filter(|after| after.is_of(&spare) && before.is_of(&spare));
         if after.is_none() {
@@ -105,9 +112,15 @@ impl Spare {
         at.saturating_duration_since(self.looked) >= age.clamp(FIRST_LOOK, LAST_LOOK)
     }
 
+    /// What somebody needs to look at it without it.
+    pub(super) fn to_look_at(&self) -> SpareLook {
+        let container = self.parked.tier == Tier::Container.as_str();
+        SpareLook { pid: self.pid(), guest: container.then_some(self.parked.guest), files: self.files.clone() }
+    }
+
     /// So much it holds now.
-    pub(super) const fn weighed(&mut self, memory: u64, at: Instant) {
-        (self.memory, self.looked) = (memory, at);
+    pub(super) const fn weighed(&mut self, (memory, is_stale): (u64, bool), at: Instant) {
+        (self.memory, self.is_stale, self.looked) = (memory, is_stale, at);
     }
 
     /// Whether its memory was looked at after it was ready: a Python in it imports meanwhile.
@@ -142,10 +155,31 @@ pub(super) fn reap(child: &Child) {
     drop(sys::pidfd::wait(&child.pidfd));
 }
 
-/// What one holds, by the number of its supervisor: the guest, the agent, its programs and the broker of its network descend from it.
-pub(super) fn memory(supervisor: i32) -> u64 {
-    let processes = sys::proc::tree(supervisor).unwrap_or_default();
-    processes.into_iter().map(held).fold(KERNEL, u64::saturating_add)
+/// One that is ready, for whoever looks at it while others take and make some.
+#[derive(Debug)]
+pub(super) struct SpareLook {
+    /// Its supervisor.
+    pub(super) pid: i32,
+    /// Its guest, where that has a root of its own.
+    guest: Option<i32>,
+    files: Files,
+}
+
+impl SpareLook {
+    /// What it holds: the guest, the agent, its programs and the broker of its network descend from the supervisor; and what lies in
+    /// the folders that are memory, of which a Python that waits may have filled some.
+    pub(super) fn memory(&self) -> u64 {
+        let processes = sys::proc::tree(self.pid).unwrap_or_default();
+        let guest = self.guest.and_then(|guest| Process::open(guest).ok());
+        let at = |place: &&str| guest.as_ref()?.used_bytes_at(place).ok();
+        let folders: BTreeMap<u64, u64> = IN_MEMORY.iter().filter_map(at).collect();
+        processes.into_iter().map(held).chain(folders.into_values()).fold(KERNEL, u64::saturating_add)
+    }
+
+    /// Whether what it was made of is another now: it would not be taken, and only keeps what was read then.
+    pub(super) fn is_stale(&self) -> bool {
+        !self.files.are_still_there()
+    }
 }
 
 /// Memory of a process, bytes: of what n processes share a n-th. Where that may not be seen, what it shares with no other.

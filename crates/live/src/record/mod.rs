@@ -102,15 +102,28 @@ impl Home {
     /// # Errors
     /// [`LiveError::Folder`].
     pub fn list(&self, all: bool) -> Result<Vec<Info>, LiveError> {
+        self.list_and_count(all).map(|(found, _)| found)
+    }
+
+    /// The same, and how many more there may be: somebody holds them, and their record cannot be read.
+    ///
+    /// # Errors
+    /// [`LiveError::Folder`]: that a caller, or the host, has nothing left to read with says nothing of what is there.
+    pub fn list_and_count(&self, all: bool) -> Result<(Vec<Info>, usize), LiveError> {
         let names = self.folder.names().map_err(|errno| self.failed(None, errno))?;
         let names: BTreeSet<&str> = names.iter().filter_map(|name| name.to_str()).collect();
         let ended = if all { BTreeSet::new() } else { self.ended_of(&names) };
-        let living = names.into_iter().filter(|name| !ended.contains(*name));
-        let read = |name: &str| one_of_many(self.read(name, all)).map_err(|errno| self.failed(Some(name), errno));
-        let found: Result<Vec<_>, _> = living.map(read).collect();
-        let mut found: Vec<Info> = found?.into_iter().flatten().collect();
-        found.sort_by(|a, b| (b.created_ms, &b.id).cmp(&(a.created_ms, &a.id)));
-        Ok(found)
+        let (mut found, mut unread) = (Vec::new(), 0_usize);
+        for name in names.into_iter().filter(|name| !ended.contains(*name)) {
+            match self.read(name, all) {
+                Ok(info) => found.extend(info),
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(self.failed(Some(name), errno)),
+                // What is wrong with one record alone leaves that one out.
+                Err(_) => unread = unread.saturating_add(1),
+            }
+        }
+        found.sort_by(|a: &Info, b: &Info| (b.created_ms, &b.id).cmp(&(a.created_ms, &a.id)));
+        Ok((found, unread))
     }
 
     /// Those of these names that are known to have ended; what has no folder any more is forgotten.
@@ -348,7 +361,9 @@ impl Home {
             read => there(read)?,
         };
         let Some(text) = text else { return Ok(None) };
-        let Ok(Record { mut info, .. }) = serde_json::from_slice(&text) else { return Ok(None) };
+        let Ok(Record { mut info, .. }) = serde_json::from_slice(&text) else {
+            return if held { Err(Errno::BADMSG) } else { Ok(None) };
+        };
         if info.state == Doing::Ended {
             // Its supervisor is not quite gone yet.
             return Ok(ended_too.then_some(info));
@@ -392,16 +407,6 @@ fn there<T>(found: Result<T, Errno>) -> Result<Option<T>, Errno> {
         Ok(found) => Ok(Some(found)),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(errno) => Err(errno),
-    }
-}
-
-/// Of a list: what is wrong with one record alone leaves that one out. That a caller, or the host, has nothing left to read with says
-/// nothing of what is there.
-fn one_of_many<T>(read: Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
-    match read {
-        Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => Err(errno),
-        Err(_) => Ok(None),
-        Ok(found) => Ok(found),
     }
 }
 

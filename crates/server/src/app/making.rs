@@ -99,13 +99,13 @@ impl AppState {
         let digests = once.map(|once| digests(key, &once, &self.tokens)).transpose().map_err(one)?;
         let creating = self.begin(key, digests.as_ref().map(|(once, _)| once.clone())).map_err(one)?;
         // Whether it was asked for before is also in the labels of those that ended.
-        let known = self.list(key, digests.is_some()).await.map_err(one)?;
+        let (known, unread) = self.list_and_count(key, digests.is_some()).await.map_err(one)?;
         if let Some((once, body)) = &digests
             && let Some(info) = known.iter().find(|info| info.labels.get(ONCE) == Some(once))
         {
             return if info.labels.get(BODY) == Some(body) { Ok(info.clone()) } else { Err(vec![another_body()]) };
         }
-        self.room_for(key, &creating, &known).map_err(one)?;
+        self.room_for(key, &creating, (&known, unread)).map_err(one)?;
         let ours = Ours {
             folders: std::iter::once(self.empty.clone()).chain(order.shown.clone()).collect(),
             root: order.root.clone(),
@@ -175,12 +175,16 @@ impl AppState {
         format!("{} {number}", self.since_ms)
     }
 
-    fn room_for(&self, key: &Key, creating: &Creating<'_>, known: &[Info]) -> Result<(), Problem> {
+    fn room_for(&self, key: &Key, creating: &Creating<'_>, known: (&[Info], usize)) -> Result<(), Problem> {
+        let (known, unread) = known;
         if let Some(most) = key.sandboxes {
-            let count = creating.count(known);
+            // Whose record nobody can read, but somebody holds it: it may be this key's.
+            let count = creating.count(known).saturating_add(unread);
             if count > usize::try_from(most).unwrap_or(usize::MAX) {
                 let there = count.saturating_sub(1);
-                let what = format!("this key has {there} sandboxes, and {most} are the most that it may have at once");
+                let has = if unread == 0 { String::new() } else { format!(", with {unread} that cannot be read") };
+                let what =
+                    format!("this key has {there} sandboxes{has}, and {most} are the most that it may have at once");
                 let why = "each key has its share of the machine";
                 let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "serve/too-many", what, why, "kill some");
                 return Err(problem.about("sandboxes"));

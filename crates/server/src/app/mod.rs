@@ -333,9 +333,14 @@ impl AppState {
 
     /// The sandboxes of a key.
     pub(crate) async fn list(&self, key: &Key, ended: bool) -> Result<Vec<Info>, Problem> {
-        let mut all = self.sandboxes.list(ended).await?;
+        Ok(self.list_and_count(key, ended).await?.0)
+    }
+
+    /// The same, and how many there are that may be this key's too, as nobody can read whose they are.
+    pub(crate) async fn list_and_count(&self, key: &Key, ended: bool) -> Result<(Vec<Info>, usize), Problem> {
+        let (mut all, unread) = self.sandboxes.list_and_count(ended).await?;
         all.retain(|info| key.created(&info.labels));
-        Ok(all)
+        Ok((all, unread))
     }
 
     /// A sandbox of a key that lives.

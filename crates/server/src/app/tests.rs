@@ -1,7 +1,7 @@
 //! Creating over sandboxes that a test holds up: what is counted, and how long what is made lives.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use agent::words::Failure;
 use live::client::Client;
@@ -39,6 +39,8 @@ struct Stub {
     creates: Gate,
     /// A sandbox is in the list before its creation is over.
     early: AtomicBool,
+    /// So many more are held by somebody, and their records are no records.
+    unread: AtomicUsize,
 }
 
 fn info(id: usize, wanted: &SandboxRequest) -> Info {
@@ -57,6 +59,10 @@ impl Sandboxes for Stub {
             self.lists.pass().await;
             Ok(all)
         })
+    }
+
+    fn list_and_count(&self, ended: bool) -> BoxFuture<'_, Result<(Vec<Info>, usize), Failure>> {
+        Box::pin(async move { Ok((self.list(ended).await?, self.unread.load(Ordering::Relaxed))) })
     }
 
     fn find<'a>(&'a self, _id: &'a str) -> BoxFuture<'a, Result<Option<Info>, Failure>> {
@@ -138,6 +144,21 @@ impl Fixture {
 fn order(life_ms: Option<u64>, pauses_at_end: bool) -> Order {
     let layers = vec![PolicyLayer::Document("strict".to_owned())];
     Order { template: "strict".to_owned(), layers, life_ms, pauses_at_end, ..Order::default() }
+}
+
+#[tokio::test]
+async fn a_sandbox_whose_record_nobody_can_read_counts_against_every_share() {
+    let fixture = fixture();
+    let (app, stub) = (&fixture.app, &fixture.stub);
+    let (key, free) = (fixture.key("k", None, Some(2)), fixture.key("f", None, None));
+    stub.unread.store(1, Ordering::Relaxed);
+    assert!(app.create(&key, order(None, false), None).await.is_ok());
+    let refused = app.create(&key, order(None, false), None).await.unwrap_err();
+    assert_eq!((refused[0].status.as_u16(), &*refused[0].id), (429, "serve/too-many"));
+    assert!(refused[0].what.contains("1 that cannot be read"), "{refused:?}");
+    assert!(app.create(&free, order(None, false), None).await.is_ok(), "who has no share has none of it");
+    stub.unread.store(0, Ordering::Relaxed);
+    assert!(app.create(&key, order(None, false), None).await.is_ok());
 }
 
 #[tokio::test]

@@ -219,12 +219,11 @@ impl Init<'_, '_> {
 }
 
 fn exited(end: End, used: Used) -> FromGuest {
-    let Used { utime_us, stime_us, maxrss_kb } = used;
-    FromGuest::Exited(Exited { end, utime_us, stime_us, maxrss_kb })
+    let Used { utime_us, stime_us } = used;
+    FromGuest::Exited(Exited { end, utime_us, stime_us })
 }
 
 fn add(used: &mut Used, its: Used) {
     used.utime_us = used.utime_us.saturating_add(its.utime_us);
     used.stime_us = used.stime_us.saturating_add(its.stime_us);
-    used.maxrss_kb = used.maxrss_kb.max(its.maxrss_kb);
 }

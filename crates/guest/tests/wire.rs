@@ -202,7 +202,7 @@ fn every_frame() -> Vec<FromGuest> {
     frames.extend(failures.map(|which| FromGuest::ExecFailed { errno: 2, which }));
     let ends =
         [End::Code(0), End::Code(255), End::Signal { number: 9, core: false }, End::Signal { number: 64, core: true }];
-    frames.extend(ends.map(|end| FromGuest::Exited(Exited { end, utime_us: 1, stime_us: u64::MAX, maxrss_kb: 3 })));
+    frames.extend(ends.map(|end| FromGuest::Exited(Exited { end, utime_us: 1, stime_us: u64::MAX })));
     frames
 }
 

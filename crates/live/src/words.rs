@@ -344,7 +344,7 @@ pub struct Report {
     pub cpu_user: f64,
     /// Seconds of processor time, in the kernel.
     pub cpu_system: f64,
-    /// Largest resident set of one of its processes, bytes.
+    /// Largest resident set of one of its processes, bytes, with what it shares with others: what all of the sandbox have is in its usage.
     pub memory_peak: u64,
     /// Bytes that it printed.
     pub output: u64,

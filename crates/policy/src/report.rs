@@ -84,14 +84,14 @@ pub struct Usage {
     pub cpu_user: f64,
     /// System time of the tree, seconds.
     pub cpu_system: f64,
-    /// Highest memory of the tree, bytes.
-    pub memory_peak: u64,
+    /// Highest memory of the tree, bytes, as `limits.memory` counts it. `None`: it ended before anybody looked.
+    pub memory_peak: Option<u64>,
     /// Most processes and threads at once; 0 = a kernel inside counts them and does not tell.
     pub pids_peak: u64,
-    /// Bytes read from block devices.
-    pub io_read: u64,
-    /// Bytes written to block devices.
-    pub io_written: u64,
+    /// Bytes read from block devices. `None`: no control group counts them.
+    pub io_read: Option<u64>,
+    /// Bytes written to block devices; as the other.
+    pub io_written: Option<u64>,
     /// Bytes held in writable places at the end. `None`: not counted, as of files that are written straight to the host.
     pub disk: Option<u64>,
     /// Bytes of stdout and stderr produced.

@@ -118,7 +118,7 @@ fn what_is_used_now_is_told_apart_from_the_peak() {
         let held = "(head -c 64M /dev/zero; sleep 1) | tail -c 64M >/dev/null; echo freed";
         assert_eq!(live.ask(held), "freed", "{tier}");
         let freed = |usage: &sandbox::UsageNow| {
-            let peak = usage.so_far.memory_peak;
+            let peak = usage.so_far.memory_peak.unwrap_or(0);
             peak >= 64 * MIB && usage.memory.is_some_and(|memory| memory + 32 * MIB < peak) && usage.pids.is_some()
         };
         assert!(comes(&live, freed), "{tier}: {:?}", live.sandbox.usage());

@@ -13,7 +13,7 @@ from fumehood._frames import encode_json
 def test_code_gives_its_output_its_usage_and_what_was_stopped():
     done = run("print(6 * 7)", language="python", policy="strict", timeout=5)
     assert (done.stdout, done.stderr, done.exit_code, done.outcome.kind) == ("42\n", "", 0, "exited")
-    assert done.usage.wall > 0 and done.usage["memory_peak"] > 0 and done.violations == () and done.error is None
+    assert done.usage.wall > 0 and done.usage["memory_peak"] != 0 and done.violations == () and done.error is None
     done = run("import socket; socket.create_connection(('192.0.2.1', 443))", language="python")
     assert done.exit_code == 1 and done.violations[0].clause == "net.mode" and "PermissionError" in done.stderr
     assert done.violations[0].instead and done.violations[0].seen == "output"

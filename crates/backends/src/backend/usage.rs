@@ -11,18 +11,16 @@ pub struct Sample {
     pub ran_us: Option<u64>,
     /// Memory of the tree now, bytes.
     pub memory: u64,
-    /// Highest memory of the tree known, bytes.
+    /// Highest memory of the tree known, bytes: of a control group that counts it, else of the looks so far, and 0 before the first.
     pub memory_peak: u64,
-    /// Nobody counts memory but who looks: what came and went between two looks is not in [`Self::memory_peak`].
-    pub memory_sampled: bool,
     /// Processes and threads now, the guest left out.
     pub pids: u64,
     /// Most processes and threads known.
     pub pids_peak: u64,
-    /// Bytes read from block devices.
-    pub io_read: u64,
-    /// Bytes written to block devices.
-    pub io_written: u64,
+    /// Bytes read from block devices, where a control group counts them.
+    pub io_read: Option<u64>,
+    /// Bytes written to block devices; as the other.
+    pub io_written: Option<u64>,
     /// Kernel out-of-memory kills in the tree.
     pub oom_kills: u64,
     /// Buffers of TCP and UDP have what they may have; more is thrown away.

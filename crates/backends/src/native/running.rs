@@ -115,7 +115,9 @@ impl backend::Running for Running {
         let counted = self.held.group.as_ref().and_then(|group| group.used().ok()).unwrap_or_default();
         let memory = counted.memory.or(counted.memory_peak).is_some();
         let pids = counted.pids.or(counted.pids_peak).is_some();
-        self.with_survey(&counted, memory && pids && counted.cpu_user_us.is_some())
+        let sample = self.with_survey(&counted, memory && pids && counted.cpu_user_us.is_some());
+        // Whoever looks now sees the guest alone, which says nothing of what there was.
+        Sample { memory_peak: counted.memory_peak.unwrap_or(0), ..sample }
     }
 
     fn locks(&self, most: u64) -> Result<u64, StartError> {
@@ -169,11 +171,10 @@ fn sample(counted: &sys::cgroup::Usage, tree: &super::survey::Survey, own: u64) 
         ran_us: counted.cpu_us,
         memory,
         memory_peak: counted.memory_peak.unwrap_or(memory),
-        memory_sampled: counted.memory_peak.is_none(),
         pids,
         pids_peak: counted.pids_peak.map_or(pids, |n| n.saturating_sub(own)),
-        io_read: counted.io_read.unwrap_or(0),
-        io_written: counted.io_written.unwrap_or(0),
+        io_read: counted.io_read,
+        io_written: counted.io_written,
         oom_kills: counted.oom_kills.unwrap_or(0),
         sockets_full: counted.sockets_full,
         waiting: 0,

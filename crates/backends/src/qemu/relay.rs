@@ -413,5 +413,5 @@ fn frame_of(exited: &Exited) -> frames::Exited {
         (_, None) => End::Signal { number: 9, core: false },
     };
     // What it used is the emulator's to show: a machine's own word on that is not taken.
-    frames::Exited { end, utime_us: 0, stime_us: 0, maxrss_kb: 0 }
+    frames::Exited { end, utime_us: 0, stime_us: 0 }
 }

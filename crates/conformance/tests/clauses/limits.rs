@@ -46,6 +46,12 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::LimitsMemory,
+        backends: LINUX,
+        sentence: "the peak in the report is what the limit counts, a file that is mapped many times once",
+        cell: Cell::Enforced(peak_of_mapped_file),
+    },
+    Case {
+        clause: ClauseId::LimitsMemory,
         backends: EVERY,
         sentence: "memory of children counts together",
         cell: Cell::Enforced(memory_of_children),
@@ -234,6 +240,25 @@ fn memory(scene: &Fixture) -> CaseResult {
     let held = ended.number("/usage/memory_peak");
     // What sampling lets through is named in the plan; it is a few pieces, not the whole.
     check(held <= f64::from(90 << 20), || format!("the peak was {held}"))
+}
+
+/// Its resident set is 192 MiB then, and nothing ends it.
+fn peak_of_mapped_file(scene: &Fixture) -> CaseResult {
+    let code = "
+import mmap, os, time
+with open(os.path.join(os.environ.get('TMPDIR', '/tmp'), 'f'), 'w+b') as file:
+    for _ in range(16):
+        file.write(bytes(1 << 20))
+    file.flush()
+    maps = [mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) for _ in range(12)]
+    print(sum(one[at] for one in maps for at in range(0, 16 << 20, 4096)), flush=True)
+    time.sleep(1)
+";
+    let ended =
+        scene.python(&["limits.memory=128M", "limits.disk=60M", "fs.tmp=40M", "fs.shm=4M", "fs.run=4M"], code)?;
+    check(ended.out() == "0", || ended.said())?;
+    let peak = ended.number("/usage/memory_peak");
+    check(peak >= f64::from(16 << 20) && peak <= f64::from(128 << 20), || format!("the peak was {peak}"))
 }
 
 const SMALL: [&str; 5] = ["limits.memory=64M", "limits.disk=30M", "fs.tmp=20M", "fs.shm=4M", "fs.run=4M"];

@@ -103,7 +103,10 @@ fn used(view: &View<'_>) -> String {
     let mut parts = vec![
         of(format!("time {}", seconds(wall)), limits.and_then(|l| l.wall).map(time)),
         of(format!("cpu {}", seconds(cpu_user + cpu_system)), limits.and_then(|l| l.cpu_time).map(time)),
-        of(format!("memory {}", bytes(memory_peak)), limits.and_then(|l| l.memory).map(size)),
+        of(
+            memory_peak.map_or_else(|| "memory unseen".to_owned(), |most| format!("memory {}", bytes(most))),
+            limits.and_then(|l| l.memory).map(size),
+        ),
         processes,
     ];
     match disk {

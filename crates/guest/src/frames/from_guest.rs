@@ -84,8 +84,6 @@ pub struct Exited {
     pub utime_us: u64,
     /// System time, microseconds.
     pub stime_us: u64,
-    /// Largest resident set of any one process, KiB.
-    pub maxrss_kb: u64,
 }
 
 /// One frame from the guest.
@@ -265,7 +263,6 @@ impl Exited {
         payload.u8(u8::from(core));
         payload.u64(self.utime_us);
         payload.u64(self.stime_us);
-        payload.u64(self.maxrss_kb);
     }
 
     fn read(r: &mut Reader<'_>) -> Option<Self> {
@@ -274,6 +271,6 @@ impl Exited {
             (1, number @ 1..=64, core) => End::Signal { number, core },
             _ => return None,
         };
-        Some(Self { end, utime_us: r.u64()?, stime_us: r.u64()?, maxrss_kb: r.u64()? })
+        Some(Self { end, utime_us: r.u64()?, stime_us: r.u64()? })
     }
 }

@@ -154,7 +154,6 @@ fn orphans_die_with_the_payload_and_count_in_its_usage() {
         assert!(started.elapsed() < Duration::from_secs(60));
         // The loop ran in the orphan alone.
         assert!(told.exited.utime_us + told.exited.stime_us > 30_000, "{:?}", told.exited);
-        assert!(told.exited.maxrss_kb > 500);
     }
 }
 

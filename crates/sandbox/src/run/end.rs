@@ -247,13 +247,7 @@ fn warning(what: &str) -> Warning {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "microseconds as seconds: 2^53 of them are 285 years")]
-pub(super) fn usage(
-    sample: &Sample,
-    (user, system, resident): (u64, u64, u64),
-    wall: f64,
-    disk: Option<u64>,
-    output: u64,
-) -> Usage {
+pub(super) fn usage(sample: &Sample, (user, system): (u64, u64), wall: f64, disk: Option<u64>, output: u64) -> Usage {
     let seconds = |micros: u64| micros as f64 / 1e6;
     // What another kernel inside calls time is no time of the host's: gVisor counts a task that waits for a processor.
     let (user, system) = if sample.uncounted_pids { (0, 0) } else { (user, system) };
@@ -261,12 +255,9 @@ pub(super) fn usage(
         wall,
         cpu_user: seconds(sample.user_us.max(user)),
         cpu_system: seconds(sample.system_us.max(system)),
-        // What was sampled may have missed the largest program, of whose pages the kernel tells at its end.
-        memory_peak: match sample.memory_peak {
-            0 => resident,
-            peak if sample.memory_sampled => peak.max(resident),
-            peak => peak,
-        },
+        // The guest has some, so that nobody has looked where there is none. What the kernel tells of the largest process at its end
+        // is something else: pages of files once for each place where they are mapped, and all that others have of them as well.
+        memory_peak: (sample.memory_peak > 0).then_some(sample.memory_peak),
         pids_peak: if sample.uncounted_pids { 0 } else { sample.pids_peak.max(1) },
         io_read: sample.io_read,
         io_written: sample.io_written,

@@ -205,9 +205,9 @@ impl Handle {
         let wall = self.elapsed().saturating_sub(waited).as_secs_f64();
         let with_net = |used| Usage { net: self.rules.as_ref().map(Rules::used), ..used };
         let Some(seen) = self.seen() else {
-            return UsageNow::unseen(with_net(usage(&Sample::default(), (0, 0, 0), wall, None, 0)));
+            return UsageNow::unseen(with_net(usage(&Sample::default(), (0, 0), wall, None, 0)));
         };
-        let so_far = usage(&seen.sample, (0, 0, 0), wall, seen.disk, seen.output);
+        let so_far = usage(&seen.sample, (0, 0), wall, seen.disk, seen.output);
         UsageNow::of(&seen, with_net(so_far))
     }
 

@@ -54,8 +54,8 @@ pub(super) struct Watched {
     pub(super) facts: ExitFacts,
     /// Last sample.
     pub(super) sample: Sample,
-    /// Usage of all that the guest reaped: user and system microseconds, largest resident set in bytes.
-    pub(super) reaped: (u64, u64, u64),
+    /// Processor time of all that the guest reaped: user and system microseconds.
+    pub(super) reaped: (u64, u64),
     /// The program could not be started.
     pub(super) exec: Option<(i32, ExecFailure)>,
     /// A step of the payload's own start failed.
@@ -338,7 +338,7 @@ impl<'a, 'v> Watch<'a, 'v> {
                         End::Code(code) => self.result.facts.code = Some(i32::from(code)),
                         End::Signal { number, core: _ } => self.result.facts.signal = Some(i32::from(number)),
                     }
-                    self.result.reaped = (exited.utime_us, exited.stime_us, exited.maxrss_kb.saturating_mul(1024));
+                    self.result.reaped = (exited.utime_us, exited.stime_us);
                     (self.done, self.ended) = (true, true);
                 }
                 FromGuest::ExecFailed { errno, which } => {

@@ -120,16 +120,21 @@ fn held(usage: &Json, memory_limit: u64) -> (Json, Json) {
     (memory, pids)
 }
 
+/// What was read and written. Nothing where nobody counts it, as Docker does.
+fn of_devices(usage: &Json) -> Json {
+    let number = |name: &str| usage.get(name).and_then(Json::as_u64);
+    let (Some(read), Some(written)) = (number("io_read"), number("io_written")) else { return Json::Null };
+    json!([
+        { "major": 0, "minor": 0, "op": "read", "value": read },
+        { "major": 0, "minor": 0, "op": "write", "value": written },
+    ])
+}
+
 fn shown(container: &Container, before: &Sample, now: &Sample) -> Json {
     let record = container.record();
     let mut body = Map::new();
-    let number = |name: &str| now.usage.get(name).and_then(Json::as_u64).unwrap_or(0);
     let ran = !now.usage.is_null();
     let (memory, pids) = held(&now.usage, now.memory_limit);
-    let io = json!([
-        { "major": 0, "minor": 0, "op": "read", "value": number("io_read") },
-        { "major": 0, "minor": 0, "op": "write", "value": number("io_written") },
-    ]);
     for (name, value) in [
         ("id", json!(record.id)),
         ("name", json!(format!("/{}", record.name))),
@@ -140,7 +145,7 @@ fn shown(container: &Container, before: &Sample, now: &Sample) -> Json {
         ("memory_stats", if ran { memory } else { json!({}) }),
         ("cpu_stats", cpu(now)),
         ("precpu_stats", cpu(before)),
-        ("blkio_stats", json!({ "io_service_bytes_recursive": if ran { io } else { Json::Null } })),
+        ("blkio_stats", json!({ "io_service_bytes_recursive": of_devices(&now.usage) })),
         ("storage_stats", json!({})),
         ("networks", json!({})),
     ] {
@@ -163,5 +168,7 @@ mod tests {
         assert_eq!(pids, json!({ "current": 3 }));
         let (memory, pids) = held(&json!({ "memory_peak": 4096 }), 0);
         assert_eq!((memory.get("usage"), pids), (None, json!({})));
+        assert_eq!(of_devices(&json!({ "io_read": null, "io_written": null })), Json::Null);
+        assert_eq!(of_devices(&json!({ "io_read": 7, "io_written": 8 }))[1]["value"], 8);
     }
 }

@@ -108,8 +108,6 @@ pub struct Used {
     pub utime_us: u64,
     /// System time, microseconds.
     pub stime_us: u64,
-    /// Largest resident set, KiB.
-    pub maxrss_kb: u64,
 }
 
 /// Whether to wait until something happens.
@@ -142,7 +140,6 @@ pub fn wait_any(wait: Wait) -> Result<Option<(i32, Change, Used)>> {
     let used = Used {
         utime_us: us(used.ru_utime.tv_sec, used.ru_utime.tv_usec),
         stime_us: us(used.ru_stime.tv_sec, used.ru_stime.tv_usec),
-        maxrss_kb: used.ru_maxrss.unsigned_abs(),
     };
     Ok(Some((small(pid), change(status), used)))
 }

@@ -56,7 +56,7 @@ class CommandResult:
     limit: str | None = None
     #: Bytes of output that are in neither ``stdout`` nor ``stderr``.
     dropped: int = 0
-    #: ``wall``, ``cpu_user``, ``cpu_system`` (seconds), ``memory_peak``, ``output`` (bytes).
+    #: ``wall``, ``cpu_user``, ``cpu_system`` (seconds), ``memory_peak`` (of its largest process, with what that shares), ``output`` (bytes).
     usage: Record = field(default_factory=Record)
     violations: tuple[Violation, ...] = ()
 
@@ -83,7 +83,8 @@ class RunResult:
     #: ``kind``, ``code``, ``signal``, ``limit``, ``message``.
     outcome: Record
     violations: tuple[Violation, ...]
-    #: ``wall``, ``cpu_user``, ``cpu_system`` (seconds), ``memory_peak``, ``disk``, ``output``, ... (bytes), ``pids_peak``.
+    #: ``wall``, ``cpu_user``, ``cpu_system`` (seconds), ``memory_peak``, ``disk``, ``output``, ... (bytes), ``pids_peak``. ``memory_peak``
+    #: is as ``limits.memory`` counts it; ``None`` where no control group counts and it ended before the first look.
     usage: Record
     #: What changed in the workspace; ``diff``, ``apply`` and ``discard`` take the run by ``report["run"]``.
     changes: list[Record]

@@ -26,7 +26,7 @@ pub use all::{ALL, of};
 #[cfg(feature = "mutation")]
 pub use backend::Mutation;
 pub use backend::{
-    Backend, Exhausted, ExhaustedResource, FoundPaths, GitPart, Launch, Memory, OwnProgram, Prepared, Protect,
+    Backend, Exhausted, ExhaustedResource, FoundPaths, GitPart, Killer, Launch, Memory, OwnProgram, Prepared, Protect,
     Remembered, Running, Sample, Started, Stdio, Streams, Trust, Unseen, Verified,
 };
 pub use engine::EngineBackend;

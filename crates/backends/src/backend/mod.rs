@@ -4,10 +4,12 @@
 //! Each is consumed by the next, so that no stage can be left out: only [`Verified`] has `go`, and only evidence for every
 //! control of the plan gives one. Dropping any of them from [`Started`] on ends everything inside.
 
+mod killer;
 mod launch;
 mod streams;
 mod usage;
 
+pub use killer::Killer;
 pub(crate) use launch::FIRST_EXTRA;
 #[cfg(feature = "mutation")]
 pub use launch::Mutation;
@@ -178,6 +180,12 @@ pub trait Running: Debug + Send {
 
     /// Ends everything inside at once.
     fn kill(&self);
+
+    /// What ends everything inside from another thread, while whoever has this looks at it.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    fn killer(&self) -> Result<Killer, StartError>;
 
     /// Ends the guest itself, for one that does not answer.
     fn kill_guest(&self);

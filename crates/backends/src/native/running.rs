@@ -9,7 +9,7 @@ use guest::frames::{FromGuest, ToGuest};
 use super::control::Control;
 use super::start::GuestProcess;
 use crate::StartError;
-use crate::backend::{self, Exhausted, Sample, Streams};
+use crate::backend::{self, Exhausted, Killer, Sample, Streams};
 use crate::label::Label;
 
 /// A payload that runs.
@@ -86,6 +86,11 @@ impl backend::Running for Running {
         let asked = self.control.send(ToGuest::Kill);
         let grouped = self.held.group.as_ref().map(|group| group.kill(std::time::Duration::from_secs(2)));
         drop((asked, grouped));
+    }
+
+    fn killer(&self) -> Result<Killer, StartError> {
+        let another = self.control.as_fd().try_clone_to_owned();
+        another.map(Killer::new).map_err(|error| StartError::system("keeping the control socket", error))
     }
 
     fn kill_guest(&self) {

@@ -18,7 +18,7 @@ use super::pump::Pump;
 use super::relay::{Changed, Relay, Workspace};
 use super::start::no_places;
 use crate::StartError;
-use crate::backend::{self, Exhausted, Memory, Sample, Streams};
+use crate::backend::{self, Exhausted, Killer, Memory, Sample, Streams};
 use crate::native::control::Control;
 
 /// How long a machine has to hand over the copy of its workspace, where no limit leaves it less.
@@ -154,6 +154,10 @@ impl backend::Running for Running {
 
     fn kill(&self) {
         self.emulator.kill();
+    }
+
+    fn killer(&self) -> Result<Killer, StartError> {
+        self.emulator.killer()
     }
 
     fn kill_guest(&self) {

@@ -20,6 +20,7 @@ use super::broker::Rules;
 use super::end::{Finished, usage};
 use super::frozen::{Reply, Task};
 use super::now::{UsageNow, UsageSample};
+use super::wall::Deadline;
 use crate::changes::{Applied, ChangesError, Request};
 use crate::error::Error;
 use crate::fault::Fault;
@@ -30,8 +31,8 @@ use crate::snapshot::{Snapshot, Writer};
 pub(super) enum Order {
     Signal(u8),
     Resize(u16, u16),
-    /// `limits.wall` is this from now on, counted from the start.
-    Wall(Millis),
+    /// `limits.wall` is another from now on.
+    Wall,
     /// Everything stands still, or goes on; how that went.
     Freeze(bool, Sender<Result<(), String>>),
     /// Something with its files, while everything stands still.
@@ -57,6 +58,8 @@ struct Now {
     last: Mutex<Option<UsageSample>>,
     /// Somebody asked for its end, which a long look at its files does not hold up.
     killed: Arc<AtomicBool>,
+    /// When it must have ended.
+    deadline: Arc<Deadline>,
 }
 
 /// Something of the caller that is waited for by a supervisor in the caller's own thread.
@@ -146,9 +149,14 @@ impl<'a> OrderSource<'a> {
         Arc::clone(&self.mailbox.now.killed)
     }
 
+    /// When it must have ended.
+    pub(super) fn deadline(&self) -> Arc<Deadline> {
+        Arc::clone(&self.mailbox.now.deadline)
+    }
+
     /// What callers are told of usage until the next time.
     pub(super) fn tell(&mut self, sample: Sample, (output, disk): (u64, Option<u64>)) {
-        let Now { started, last, waited: _, killed: _ } = &*self.mailbox.now;
+        let Now { started, last, waited: _, killed: _, deadline: _ } = &*self.mailbox.now;
         if self.visitor.is_some() && !self.given_back && started.elapsed() > LONG {
             self.given_back = true;
             sys::memory::unmap_program();
@@ -196,6 +204,7 @@ impl Handle {
     pub fn kill(&self) {
         self.now.killed.store(true, Ordering::Relaxed);
         self.order(Order::Kill);
+        self.now.deadline.end_now();
     }
 
     /// What is used, as the supervisor last saw it: it looks every 100 ms, and every 20 ms where a limit is held by that.
@@ -284,7 +293,8 @@ impl Handle {
 
     /// Ends it so long after its start, instead of what `limits.wall` of the policy says.
     pub fn set_wall(&self, wall: Duration) {
-        self.order(Order::Wall(Millis(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX))));
+        self.now.deadline.set(Millis(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)));
+        self.order(Order::Wall);
     }
 
     /// Stops everything inside at once, or lets it go on; limits of time go on counting.
@@ -428,7 +438,8 @@ pub(super) fn sides(id: &str, pid: i32, started: Instant) -> Result<(Handle, Mai
     // One that is full wakes the other side already.
     sys::channel::set_nonblocking(&ours)?;
     let (sender, orders) = channel();
-    let now = Arc::new(Now { started, waited: OnceLock::new(), last: Mutex::default(), killed: Arc::default() });
+    let (waited, last) = (OnceLock::new(), Mutex::default());
+    let now = Arc::new(Now { started, waited, last, killed: Arc::default(), deadline: Arc::default() });
     let handle =
         Handle { orders: sender, wake: Arc::new(ours), now: Arc::clone(&now), id: id.into(), pid, rules: None };
     Ok((handle, Mailbox { wake: theirs, orders, now }))

@@ -51,6 +51,7 @@ mod tools;
 mod trees;
 mod unseen;
 mod violations;
+mod wall;
 mod watches;
 mod workspace;
 mod writable;

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use backends::{Exhausted, Running, Sample};
 use guest::frames::{End, ExecFailure, FromGuest};
-use policy::Millis;
 use policy::report::Limit;
 use sys::channel::Interest;
 
@@ -20,6 +19,7 @@ use super::streams::{Budget, Input, ReadBuffer, Stream};
 use super::terminal::Terminal;
 use super::threshold::Lasting;
 use super::unseen::{self, Blindness};
+use super::wall::Wall;
 use super::watches::Watches;
 use crate::changes::Until;
 
@@ -89,9 +89,7 @@ pub(super) struct Watch<'a, 'v> {
     running: &'a mut dyn Running,
     std_streams: &'a mut StdStreams,
     orders: &'a mut OrderSource<'v>,
-    started: Instant,
-    /// `limits.wall`, as it is now.
-    wall: Option<Millis>,
+    wall: Wall,
     ended_at: Option<Instant>,
     sampled_at: Instant,
     judged_at: Instant,
@@ -126,7 +124,7 @@ pub(super) struct Hooks<'a> {
 
 impl std::fmt::Debug for Watch<'_, '_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch").field("started", &self.started).field("result", &self.result).finish_non_exhaustive()
+        f.debug_struct("Watch").field("wall", &self.wall).field("result", &self.result).finish_non_exhaustive()
     }
 }
 
@@ -151,6 +149,7 @@ impl<'a, 'v> Watch<'a, 'v> {
         hooks: Hooks<'a>,
     ) -> Self {
         let (now, ticks) = (Instant::now(), sys::proc::ticks_everywhere());
+        let wall = Wall::new(orders.deadline(), watches.wall, now);
         let mut result = Watched::default();
         result.facts.memory = watches.memory_limit;
         result.facts.cpu_limited = watches.cpu_limited;
@@ -160,8 +159,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             running,
             std_streams,
             orders,
-            started: now,
-            wall: watches.wall,
+            wall,
             ended_at: None,
             sampled_at: now,
             judged_at: now,
@@ -199,6 +197,12 @@ impl<'a, 'v> Watch<'a, 'v> {
                 }
             }
             self.limits();
+        }
+        // Nobody heard of it: what ended otherwise did so before.
+        let facts = &self.result.facts;
+        let by_kill = facts.code.is_none() && facts.signal.is_none_or(|signal| signal == KILL);
+        if self.wall.has_passed() && by_kill && facts.ended_for.is_none() {
+            self.end_for_wall();
         }
         if !self.ended
             && let Err(why) = self.running.end_left()
@@ -388,7 +392,8 @@ impl<'a, 'v> Watch<'a, 'v> {
                         terminal.resize(rows, columns);
                     }
                 }
-                Order::Wall(wall) => self.wall = Some(wall),
+                // It is there already, and counts from now on.
+                Order::Wall => {}
                 Order::Freeze(frozen, done) => {
                     let answer = self.running.freeze(frozen);
                     self.frozen = if answer.is_ok() { frozen } else { self.frozen };
@@ -411,7 +416,7 @@ impl<'a, 'v> Watch<'a, 'v> {
         if thaws && let Err(error) = self.running.freeze(true) {
             return task.refuse(&error);
         }
-        let at = self.wall.and_then(|wall| self.started.checked_add(Duration::from_millis(wall.0)));
+        let at = self.wall.at();
         (self.hooks.while_frozen)(task, &Until { ended: self.orders.killed(), at }, &mut *self.running);
         if thaws && let Err(error) = self.running.freeze(false) {
             self.result.failed.get_or_insert(format!("what was frozen does not go on: {error}"));
@@ -427,12 +432,7 @@ impl<'a, 'v> Watch<'a, 'v> {
     fn next_deadline(&self) -> Duration {
         let now = Instant::now();
         let sampling = self.period().saturating_sub(now.saturating_duration_since(self.sampled_at));
-        let wall = self.wall.map_or(sampling, |wall| self.left(wall, now));
-        sampling.min(wall).max(Duration::from_millis(1))
-    }
-
-    fn left(&self, wall: Millis, now: Instant) -> Duration {
-        Duration::from_millis(wall.0).saturating_sub(now.saturating_duration_since(self.started))
+        sampling.min(self.wall.left(now).unwrap_or(sampling)).max(Duration::from_millis(1))
     }
 
     /// Whether something is held by looking.
@@ -464,15 +464,11 @@ impl<'a, 'v> Watch<'a, 'v> {
             return;
         }
         // One that ended by itself did so in time, however late we hear of it.
-        if let Some(wall) = self.wall
-            && !self.ended
-            && self.left(wall, now).is_zero()
-        {
+        if !self.ended && self.wall.left(now).is_some_and(|left| left.is_zero()) {
             self.frames();
-            if self.ended {
-                return;
+            if !self.ended {
+                self.end_for_wall();
             }
-            self.end(Limit::Wall, format!("wall time reached its limit of {wall}"));
             return;
         }
         if let Some(message) = self.std_streams.budget.passed(self.watches.output) {
@@ -488,11 +484,21 @@ impl<'a, 'v> Watch<'a, 'v> {
     fn sample(&mut self, now: Instant) {
         let began = sys::caller::thread_time();
         self.sampled_at = now;
+        if (self.is_close() || self.watches.waiting.is_some())
+            && let Err(why) = self.wall.hold(&*self.running)
+        {
+            self.result.failed.get_or_insert(why);
+            return self.kill();
+        }
         let sleeps = self.sleeps(now);
         let sample = if sleeps { self.result.sample } else { self.look(now) };
         self.orders.tell(self.result.sample, (self.std_streams.budget.produced(), self.disk));
         let passed = if sleeps { (self.hooks.check_host)(sample.unlinked) } else { self.looked(&sample, now) };
         self.looking = sys::caller::thread_time().saturating_sub(began);
+        if self.wall.has_passed() {
+            // Everything was ended while it was looked at; the loop hears of it now, and says why.
+            return;
+        }
         match passed {
             None => {}
             Some(StopReason::Limit(limit, message)) => return self.end(limit, message),
@@ -575,5 +581,11 @@ impl<'a, 'v> Watch<'a, 'v> {
         self.result.facts.ended_for = Some((limit, message));
         self.running.kill();
         self.ended_at = Some(Instant::now());
+    }
+
+    fn end_for_wall(&mut self) {
+        if let Some(wall) = self.wall.limit() {
+            self.end(Limit::Wall, format!("wall time reached its limit of {wall}"));
+        }
     }
 }

@@ -225,7 +225,9 @@ impl CgroupLimit {
             ),
             Self::IoWrite { .. } if version == 1 => (
                 Threat::Mistakes,
-                Some("writes that the kernel carries out later: control groups v1 count none of them"),
+                Some(
+                    "writes that the kernel carries out later: control groups v1 count none of them; block devices that come while it runs",
+                ),
             ),
             // Measured: 1.4 cores under a limit of 0.2.
             Self::Cpu { .. } | Self::Cpuset(_) => (
@@ -234,7 +236,15 @@ impl CgroupLimit {
                     "what workers of the kernel do for sockets that are sent in sockets, and on the container tier for terminals that the program makes (`/dev/ptmx`)",
                 ),
             ),
-            Self::IoWrite { .. } | Self::IoRead { .. } | Self::Pids(_) => (Threat::Hostile, None),
+            // Each device is named by its number, and who writes back for such file systems is the kernel itself.
+            Self::IoWrite { .. } => (
+                Threat::Hostile,
+                Some(
+                    "block devices that come while it runs; what a file system without writeback by groups (vfat, exfat) writes later",
+                ),
+            ),
+            Self::IoRead { .. } => (Threat::Hostile, Some("block devices that come while it runs")),
+            Self::Pids(_) => (Threat::Hostile, None),
         }
     }
 }

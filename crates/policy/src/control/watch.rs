@@ -62,13 +62,13 @@ impl Watch {
         match self {
             Self::Wall(_) | Self::Output { .. } => None,
             Self::CpuTime { counted: true, .. } => Some(
-                "what all cores use between two looks, 20 ms apart or ten times what a look takes, 1 s at most; also what workers of the kernel do for sockets that are sent in sockets, and on the container tier for terminals that the program makes (`/dev/ptmx`)",
+                "what all cores use between two looks, 20 ms apart or ten times what a look takes, 1 s at most, and in a look at the files of the process tier, some 2 s for a million; also what workers of the kernel do for sockets that are sent in sockets, and on the container tier for terminals that the program makes (`/dev/ptmx`)",
             ),
             Self::CpuTime { counted: false, .. } => Some(
-                "what all cores use between two looks, 20 ms apart or ten times what a look takes, 1 s at most; without a control group also children that nobody waited for",
+                "what all cores use between two looks, 20 ms apart or ten times what a look takes, 1 s at most, and in a look at the files of the process tier, some 2 s for a million; without a control group also children that nobody waited for",
             ),
             Self::Memory(_) => Some(
-                "what the tree allocates between two looks, 20 ms apart or ten times what a look takes, 1 s at most, for 1 s when its processes come and go faster; memory files that are handed from process to process while a look goes on; the first 64 sockets, 416 KiB each; arguments of programs that are just being started: 6 MiB times `limits.pids`; 2 KiB of ACLs for each of `limits.files`; what pipes, timers, epoll and poll(2) hold, and rule sets of Landlock in a live sandbox: 5 MiB times `limits.open_files` times `limits.pids`; where the host gives huge pages unasked (`transparent_hugepage/enabled` is `always`), what is left of them",
+                "what the tree allocates between two looks, 20 ms apart or ten times what a look takes, 1 s at most, and in a look at the files of the process tier, some 2 s for a million, for 1 s when its processes come and go faster; memory files that are handed from process to process while a look goes on; the first 64 sockets, 416 KiB each; arguments of programs that are just being started: 6 MiB times `limits.pids`; 2 KiB of ACLs for each of `limits.files`; what pipes, timers, epoll and poll(2) hold, and rule sets of Landlock in a live sandbox: 5 MiB times `limits.open_files` times `limits.pids`; where the host gives huge pages unasked (`transparent_hugepage/enabled` is `always`), what is left of them",
             ),
             Self::Locks(_) => {
                 Some("16384 byte-range locks, 4 MiB, and what is locked within 110 ms, or ten times what a look takes")
@@ -76,14 +76,14 @@ impl Watch {
             Self::Waiting(_) => Some(
                 "a quarter more, in connections that nobody accepted and in netlink sockets, and what is sent between two looks, 100 ms apart or ten times what a look takes, 1 s at most, 20 ms when something waits",
             ),
-            Self::Pids(_) => {
-                Some("what is started between two looks, 20 ms apart or ten times what a look takes, 1 s at most")
-            }
+            Self::Pids(_) => Some(
+                "what is started between two looks, 20 ms apart or ten times what a look takes, 1 s at most, and in a look at the files of the process tier, some 2 s for a million",
+            ),
             Self::Disk(_) | Self::Files(_) | Self::Tmp(_) => Some(
-                "what is written between two looks, 20 ms apart or ten times what a look takes, 1 s at most, for 1 s when its processes come and go faster; removed files that rules of Landlock keep in a live sandbox",
+                "what is written while a look goes on and until the next one, 20 ms later or ten times what it took, 1 s at most: a look takes longer the more files there are, some 2 s for a million; what is written in 1 s when its processes come and go faster; removed files that rules of Landlock keep in a live sandbox",
             ),
             Self::Warn(_) | Self::Kill(_) => Some(
-                "what is used between two looks, 100 ms apart; without a control group also what children use that nobody waits for; of processor time also what workers of the kernel do for sockets that are sent in sockets, and on the container tier for terminals that the program makes (`/dev/ptmx`)",
+                "what is used between two looks, 100 ms apart or ten times what a look takes, 1 s at most, and in a look at the files of the process tier, some 2 s for a million; without a control group also what children use that nobody waits for; of processor time also what workers of the kernel do for sockets that are sent in sockets, and on the container tier for terminals that the program makes (`/dev/ptmx`)",
             ),
             Self::Protected => Some(
                 "names of the list are looked for at the top of the tree, `.git` at any depth; a control file that is made, or one that somebody outside replaces, stands for up to 100 ms each time, longer while folders are made or moved by the thousand: then it is put aside, and the 32nd, or 64 MiB of single files, ends the run",

@@ -376,6 +376,29 @@ pub struct Failure {
     pub code: Code,
     /// One line for people, without a newline.
     pub message: String,
+    /// The parts of that line, where they are known apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Box<Reason>>,
+}
+
+/// What went wrong, for whoever shows it in a form of his own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reason {
+    /// What was not done.
+    pub what: String,
+    /// Why.
+    pub why: String,
+    /// What to do.
+    pub fix: String,
+}
+
+impl Failure {
+    /// One of which the line is all that is known.
+    #[must_use]
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), reason: None }
+    }
 }
 
 impl std::fmt::Display for Failure {

@@ -40,7 +40,7 @@ impl Run for Engine {
     fn set_wall(&self, _from_now: Option<Duration>) {}
 
     fn freeze(&self, _frozen: bool) -> Result<(), Failure> {
-        Err(Failure { code: Code::Unsupported, message: "not here".to_owned() })
+        Err(Failure::new(Code::Unsupported, "not here".to_owned()))
     }
 }
 

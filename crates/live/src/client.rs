@@ -67,7 +67,7 @@ impl Error {
             Self::TooMany(_) => Code::TooMany,
             Self::Protocol(_) => Code::Failed,
         };
-        Failure { code, message: self.to_string() }
+        Failure::new(code, self.to_string())
     }
 }
 
@@ -436,7 +436,7 @@ fn take(table: &mut Table, frame: Owned) -> bool {
             let before = open.unread.fetch_add(size, Ordering::Relaxed);
             if before.saturating_add(size) > MAX_UNREAD {
                 let message = "64 MiB of events wait to be read".to_owned();
-                let end = Incoming::End(Err(Failure { code: Code::TooMany, message }));
+                let end = Incoming::End(Err(Failure::new(Code::TooMany, message)));
                 // Told once; what comes after it is not kept.
                 if before <= MAX_UNREAD {
                     drop(open.to.send(Got::Other(end, 0)));

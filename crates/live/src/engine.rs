@@ -66,7 +66,7 @@ impl Run for Engine {
     }
 
     fn freeze(&self, frozen: bool) -> Result<(), Failure> {
-        self.handle.freeze(frozen).map_err(|message| Failure { code: Code::Unsupported, message })
+        self.handle.freeze(frozen).map_err(|message| Failure::new(Code::Unsupported, message))
     }
 
     fn changes(&self) -> Result<Changed, Failure> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent::words::{Code, Failure};
+use agent::words::{Code, Failure, Reason};
 use policy::Policy;
 use policy::value::{Net, secrets_document};
 use rustix::io::Errno;
@@ -151,7 +151,7 @@ impl Files {
         name: Option<String>,
         (labels, idle_ms): (BTreeMap<String, String>, Option<u64>),
     ) -> Result<Snapshotted, Failure> {
-        let failed = |message: &str| Failure { code: Code::Failed, message: message.to_owned() };
+        let failed = |message: &str| Failure::new(Code::Failed, message.to_owned());
         let run = handle.id().parse().map_err(|_odd| failed("the id of the run cannot be read"))?;
         let state = State::open(&self.places).map_err(|error| failure(error.into()))?;
         let mut kept = RestoreSettings { labels, idle_ms, ..self.kept.clone() };
@@ -173,7 +173,7 @@ impl Files {
 fn read(net: &Value) -> Result<Net, Failure> {
     Net::from_document(net).map_err(|mistakes| {
         let first = mistakes.list.first().map_or("nothing says why", |mistake| mistake.what.as_str());
-        Failure { code: Code::Invalid, message: format!("`net` cannot be read: {first}") }
+        Failure::new(Code::Invalid, format!("`net` cannot be read: {first}"))
     })
 }
 
@@ -253,7 +253,7 @@ fn failure(error: Error) -> Failure {
     let refused = error.is_refusal();
     let faults = error.into_faults();
     let Some(Fault { id, what, why, fix, .. }) = faults.into_iter().next() else {
-        return Failure { code: Code::Failed, message: "it was refused, and nothing says why".to_owned() };
+        return Failure::new(Code::Failed, "it was refused, and nothing says why".to_owned());
     };
     let code = match id {
         "run/not-frozen" | "run/no-changes" | "net/no-rules" | "live/vm-snapshot" => Code::Unsupported,
@@ -270,7 +270,8 @@ fn failure(error: Error) -> Failure {
         _ if refused => Code::Invalid,
         _ => Code::Failed,
     };
-    Failure { code, message: format!("{what}: {why}; {fix}").replace('\n', " ") }
+    let message = format!("{what}: {why}; {fix}").replace('\n', " ");
+    Failure { reason: Some(Box::new(Reason { what, why, fix })), ..Failure::new(code, message) }
 }
 
 fn lower(errno: Errno) -> String {
@@ -287,6 +288,14 @@ mod tests {
             let fault = Fault { id, what: String::new(), place: String::new(), why, fix: String::new() };
             failure(Error::Failed(vec![fault])).code
         };
+        let [what, why, fix] = ["a: b", "c; d", "e\nf"].map(str::to_owned);
+        let fault = Fault { id: "net/no-rules", what, place: String::new(), why, fix };
+        let told = failure(Error::Failed(vec![fault]));
+        let reason = told.reason.unwrap();
+        assert_eq!(
+            (&*told.message, &*reason.what, &*reason.why, &*reason.fix),
+            ("a: b: c; d; e f", "a: b", "c; d", "e\nf")
+        );
         assert_eq!(code("run/workspace", lower(Errno::LOOP)), Code::Invalid);
         assert_eq!(code("run/workspace", lower(Errno::IO)), Code::Failed);
         for id in ["changes/ended", "snapshot/ended"] {

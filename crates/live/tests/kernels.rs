@@ -42,7 +42,7 @@ impl Programs for TestHost {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let started = command.spawn();
         Box::pin(async move {
-            let not_found = |error: std::io::Error| Failure { code: Code::NotFound, message: error.to_string() };
+            let not_found = |error: std::io::Error| Failure::new(Code::NotFound, error.to_string());
             let mut child = started.map_err(not_found)?;
             let (input, to_program) = mpsc::channel(8);
             let (said, output) = mpsc::channel(8);

@@ -147,7 +147,7 @@ impl Problem {
     #[must_use]
     pub(crate) fn all(problems: Vec<Self>) -> Self {
         let mut problems = problems.into_iter();
-        let none = || Failure { code: Code::Failed, message: "it was refused without a reason".to_owned() };
+        let none = || Failure::new(Code::Failed, "it was refused without a reason".to_owned());
         let mut first = problems.next().unwrap_or_else(|| none().into());
         for more in problems {
             first.instead = format!("{}; also: {}", first.instead, more.line());

@@ -247,11 +247,11 @@ pub fn read<T: DeserializeOwned>(value: Json) -> Result<T, Failure> {
 /// Our own failure.
 #[must_use]
 pub fn failed(why: &str) -> Failure {
-    Failure { code: Code::Failed, message: why.to_owned() }
+    Failure::new(Code::Failed, why.to_owned())
 }
 
 /// The supervisor is gone.
 #[must_use]
 pub fn gone() -> Failure {
-    Failure { code: Code::Ended, message: "the sandbox has ended".to_owned() }
+    Failure::new(Code::Ended, "the sandbox has ended".to_owned())
 }

@@ -100,7 +100,7 @@ impl Sandboxes for Folder {
     fn connect<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Client, Failure>> {
         Box::pin(async move {
             self.connected(id).await.map_err(|error| match error {
-                Error::Connect(why) => Failure { code: Code::Ended, message: format!("the sandbox has ended: {why}") },
+                Error::Connect(why) => Failure::new(Code::Ended, format!("the sandbox has ended: {why}")),
                 Error::Failed(_) | Error::Lost | Error::Protocol(_) | Error::TooMany(_) => error.failure(),
             })
         })

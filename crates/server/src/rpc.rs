@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn what_was_cancelled_has_the_status_of_connect() {
-        let error = RpcError::from(Failure { code: Code::Cancelled, message: "asked to stop".to_owned() });
+        let error = RpcError::from(Failure::new(Code::Cancelled, "asked to stop".to_owned()));
         assert_eq!((error.code.code_and_status().1.as_u16(), &error.json()["code"]), (499, &json!("canceled")));
     }
 }

@@ -16,7 +16,7 @@ pub(crate) fn failure(code: Code, message: impl AsRef<str>) -> Failure {
     if message.len() > MAX_MESSAGE {
         message = message.chars().take(MAX_MESSAGE / 4).chain("...".chars()).collect();
     }
-    Failure { code, message }
+    Failure::new(code, message)
 }
 
 /// What kind of failure an answer of the kernel is.

@@ -163,7 +163,7 @@ impl Channels {
     /// `invalid` where it is none; `not_found` when the context was removed.
     pub async fn say(&self, line: &[u8]) -> Result<(), Failure> {
         let (session, line) = read(line)?;
-        let removed = |_gone| Failure { code: Code::NotFound, message: "the context was removed".to_owned() };
+        let removed = |_gone| Failure::new(Code::NotFound, "the context was removed".to_owned());
         self.talk.send(ChannelCommand::Say { number: self.number, session, line }).await.map_err(removed)
     }
 }
@@ -181,9 +181,8 @@ struct Head {
 
 /// The session of a message, and the line for a driver.
 fn read(line: &[u8]) -> Result<(String, Vec<u8>), Failure> {
-    let invalid = |error: serde_json::Error| Failure {
-        code: Code::Invalid,
-        message: format!("what was said to a kernel is no message of Jupyter's: {error}"),
+    let invalid = |error: serde_json::Error| {
+        Failure::new(Code::Invalid, format!("what was said to a kernel is no message of Jupyter's: {error}"))
     };
     let spoken: Spoken = serde_json::from_slice(line).map_err(invalid)?;
     let head: Head = serde_json::from_str(spoken.header.get()).map_err(invalid)?;

@@ -188,10 +188,7 @@ impl Actor {
             let mut driver = Driver::start(&*self.programs, &self.wanted).await?;
             let Some(code) = driver::setup(&self.wanted.language) else { return Ok(driver) };
             let (id, line) = driver.execute(code, true);
-            let gone = |how: &str| Failure {
-                code: Code::Failed,
-                message: format!("the kernel ended while it started: {how}"),
-            };
+            let gone = |how: &str| Failure::new(Code::Failed, format!("the kernel ended while it started: {how}"));
             driver.input().send(line).await.map_err(|_gone| gone("its driver is gone"))?;
             loop {
                 match driver.next().await {
@@ -213,7 +210,7 @@ impl Actor {
             }
         };
         let seconds = self.settings.start.as_secs();
-        let late = || Failure { code: Code::Failed, message: format!("the kernel was not ready within {seconds} s") };
+        let late = || Failure::new(Code::Failed, format!("the kernel was not ready within {seconds} s"));
         self.driver = Some(timeout(self.settings.start, begin).await.map_err(|_gone| late())??);
         self.state.started();
         Ok(())

@@ -66,7 +66,7 @@ pub(super) fn language(asked: Option<&str>) -> Result<String, Failure> {
     };
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"+#_-".contains(&byte);
     if name.len() > 32 || !name.bytes().all(plain) || name.starts_with('-') {
-        return Err(Failure { code: Code::Invalid, message: "`language` is no name of a language".to_owned() });
+        return Err(Failure::new(Code::Invalid, "`language` is no name of a language".to_owned()));
     }
     Ok(name.to_owned())
 }
@@ -88,7 +88,7 @@ fn missing(language: &str, what: &str) -> Failure {
         "the sandbox cannot execute {language}: it has no {what}. The template `code-interpreter-v1` has what Python, bash, \
          JavaScript and TypeScript need: `fumehood template build code-interpreter-v1`, then create the sandbox with `--template code-interpreter-v1`"
     );
-    Failure { code: Code::Unsupported, message }
+    Failure::new(Code::Unsupported, message)
 }
 
 impl Driver {
@@ -134,7 +134,7 @@ impl Driver {
     /// Starts a kernel and waits until it answers. Bounded by whoever calls.
     pub(super) async fn start(programs: &dyn Programs, wanted: &KernelRequest) -> Result<Self, Failure> {
         let mut driver = Self::program(programs, wanted).await?;
-        let failed = |message| Failure { code: Code::Failed, message };
+        let failed = |message| Failure::new(Code::Failed, message);
         match driver.next().await {
             Ok(DriverMessage::Ready(_)) => {}
             Ok(DriverMessage::Missing { what }) => return Err(missing(&wanted.language, &what)),
@@ -287,10 +287,10 @@ pub(super) fn environment(language: &str, env: &BTreeMap<String, String>) -> Res
     };
     if let Some(name) = env.keys().find(|name| !is_name(name)) {
         let message = format!("`{}` can be no name of a variable", one_line(name));
-        return Err(Failure { code: Code::Invalid, message });
+        return Err(Failure::new(Code::Invalid, message));
     }
     if env.values().any(|value| value.contains('\0')) {
-        return Err(Failure { code: Code::Invalid, message: "a variable cannot hold a NUL".to_owned() });
+        return Err(Failure::new(Code::Invalid, "a variable cannot hold a NUL".to_owned()));
     }
     match language {
         "python" => Ok(Some(python_environment(env))),
@@ -298,7 +298,7 @@ pub(super) fn environment(language: &str, env: &BTreeMap<String, String>) -> Res
         "javascript" | "typescript" => Ok(Some(node_environment(env))),
         other => {
             let message = format!("variables of one execution cannot be set in {other}: give them to the context");
-            Err(Failure { code: Code::Unsupported, message })
+            Err(Failure::new(Code::Unsupported, message))
         }
     }
 }

@@ -148,14 +148,14 @@ impl Inner {
 }
 
 fn unknown(id: &str) -> Failure {
-    Failure { code: Code::NotFound, message: format!("Context {} not found", driver::one_line(id)) }
+    Failure::new(Code::NotFound, format!("Context {} not found", driver::one_line(id)))
 }
 
 /// 32 characters that nobody guesses.
 fn random_word() -> Result<String, Failure> {
     let mut bytes = [0; 16];
     if !sys::random::fill(&mut bytes) {
-        return Err(Failure { code: Code::Failed, message: "the kernel has no random bytes".to_owned() });
+        return Err(Failure::new(Code::Failed, "the kernel has no random bytes".to_owned()));
     }
     Ok(policy::json::hex(&bytes))
 }
@@ -178,7 +178,7 @@ impl Execution {
     /// # Errors
     /// Where there was no kernel for it, or its context was removed.
     pub async fn end(self) -> Result<Executed, Failure> {
-        let removed = || Failure { code: Code::Cancelled, message: "the context was removed".to_owned() };
+        let removed = || Failure::new(Code::Cancelled, "the context was removed".to_owned());
         self.done.await.map_err(|_gone| removed())?
     }
 }
@@ -253,7 +253,7 @@ impl Manager {
             let mut table = inner.table();
             if table.contexts.len().saturating_add(table.starting) >= MAX_CONTEXTS {
                 let message = format!("a sandbox has at most {MAX_CONTEXTS} contexts: remove one");
-                return Err(Failure { code: Code::TooMany, message });
+                return Err(Failure::new(Code::TooMany, message));
             }
             table.starting = table.starting.saturating_add(1);
         }
@@ -338,7 +338,7 @@ impl Manager {
         let (talk, shown) = self.with(id, |held| (held.talk.clone(), held.shown()))?;
         if shown.connections >= MAX_CHANNELS {
             let message = format!("{MAX_CHANNELS} speak with this kernel already");
-            return Err(Failure { code: Code::TooMany, message });
+            return Err(Failure::new(Code::TooMany, message));
         }
         let number = self.inner.speakers.fetch_add(1, Ordering::Relaxed);
         let (listener, from) = Listener::new(number, self.inner.settings.patience);
@@ -352,7 +352,7 @@ impl Manager {
     /// What the start of a program can say; `failed` where the programs that look do not answer.
     pub async fn languages(&self) -> Result<Languages, Failure> {
         let looked = tokio::time::timeout(self.inner.settings.start, driver::languages(&*self.inner.programs)).await;
-        let late = || Failure { code: Code::Failed, message: "nobody said which kernels there are".to_owned() };
+        let late = || Failure::new(Code::Failed, "nobody said which kernels there are".to_owned());
         Ok(Languages { languages: looked.map_err(|_late| late())?? })
     }
 
@@ -361,7 +361,7 @@ impl Manager {
     /// # Errors
     /// `not_found`, `invalid`, `too_many` where too much waits, and as [`Self::create`] where a default context is made.
     pub async fn execute(&self, ask: Execute) -> Result<Execution, Failure> {
-        let invalid = |message: &str| Failure { code: Code::Invalid, message: message.to_owned() };
+        let invalid = |message: &str| Failure::new(Code::Invalid, message.to_owned());
         let id = match (ask.context, ask.language) {
             (Some(_), Some(_)) => return Err(invalid("Only one of context_id or language can be provided")),
             (Some(context), None) => context,
@@ -375,7 +375,7 @@ impl Manager {
         jobs.try_send(job).map_err(|refused| match refused {
             mpsc::error::TrySendError::Full(_) => {
                 let message = format!("{MAX_QUEUED} executions wait for this context already");
-                Failure { code: Code::TooMany, message }
+                Failure::new(Code::TooMany, message)
             }
             mpsc::error::TrySendError::Closed(_) => unknown(&id),
         })?;
@@ -440,7 +440,7 @@ async fn converse(
     to: &mpsc::Sender<KernelReply>,
 ) -> Result<(), Failure> {
     let mut lines = driver::Lines::default();
-    let gone = |driver::DriverGone(_)| Failure { code: Code::Invalid, message: "a message is too long".to_owned() };
+    let gone = |driver::DriverGone(_)| Failure::new(Code::Invalid, "a message is too long".to_owned());
     let mut open = true;
     loop {
         tokio::select! {
@@ -464,11 +464,11 @@ async fn converse(
 }
 
 fn value(of: &impl serde::Serialize) -> Result<Value, Failure> {
-    serde_json::to_value(of).map_err(|error| Failure { code: Code::Failed, message: error.to_string() })
+    serde_json::to_value(of).map_err(|error| Failure::new(Code::Failed, error.to_string()))
 }
 
 async fn restart(urgent: &mpsc::Sender<Urgent>) -> Result<(), Failure> {
-    let removed = || Failure { code: Code::NotFound, message: "the context was removed".to_owned() };
+    let removed = || Failure::new(Code::NotFound, "the context was removed".to_owned());
     let (reply, answer) = oneshot::channel();
     urgent.send(Urgent::Restart(reply)).await.map_err(|_gone| removed())?;
     answer.await.map_err(|_gone| removed())?

@@ -23,7 +23,7 @@ impl Programs for Fake {
         assert!(exec.program.stdin && !exec.detach);
         Box::pin(async move {
             if exec.program.cwd.as_deref() == Some("/none") {
-                return Err(Failure { code: Code::NoCwd, message: "/none is not there".to_owned() });
+                return Err(Failure::new(Code::NoCwd, "/none is not there".to_owned()));
             }
             let lists = exec.program.argv.last().is_some_and(|word| word.starts_with("--list"));
             self.started.fetch_add(usize::from(!lists), Ordering::Relaxed);

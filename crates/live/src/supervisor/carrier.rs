@@ -61,21 +61,21 @@ pub trait Run: Send + Sync {
     /// # Errors
     /// The broker, or the log, failed.
     fn network(&self, _net: &Value, _secrets: Option<&Value>) -> Result<Replaced, Failure> {
-        Err(Failure { code: Code::Unsupported, message: "this sandbox has no broker, and reaches no host".to_owned() })
+        Err(Failure::new(Code::Unsupported, "this sandbox has no broker, and reaches no host".to_owned()))
     }
     /// The same of those whom a whole `[net]` table allows; the rest stays as it is.
     ///
     /// # Errors
     /// As [`Run::network`].
     fn hosts(&self, _net: &Value) -> Result<Replaced, Failure> {
-        Err(Failure { code: Code::Unsupported, message: "this sandbox has no broker, and reaches no host".to_owned() })
+        Err(Failure::new(Code::Unsupported, "this sandbox has no broker, and reaches no host".to_owned()))
     }
     /// The rules of its network as they are now: a whole `[net]` table. Does not wait.
     ///
     /// # Errors
     /// `unsupported` where nobody knows them.
     fn rules(&self) -> Result<Value, Failure> {
-        Err(Failure { code: Code::Unsupported, message: "this sandbox has no rules of a network".to_owned() })
+        Err(Failure::new(Code::Unsupported, "this sandbox has no rules of a network".to_owned()))
     }
     /// Takes changes to the host, which is recorded under the id of the run.
     ///
@@ -99,7 +99,7 @@ pub trait Run: Send + Sync {
 }
 
 fn no_files() -> Failure {
-    Failure { code: Code::Unsupported, message: "the files of this sandbox cannot be read from outside".to_owned() }
+    Failure::new(Code::Unsupported, "the files of this sandbox cannot be read from outside".to_owned())
 }
 
 /// How a run ended, when nothing of it is left.

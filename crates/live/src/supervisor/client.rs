@@ -143,5 +143,5 @@ pub(super) fn end_frame(stream: u32, result: Result<impl Serialize, Failure>) ->
 
 /// An error, in one line.
 pub(super) fn failure(code: Code, message: impl Into<String>) -> Failure {
-    Failure { code, message: message.into() }
+    Failure::new(code, message.into())
 }

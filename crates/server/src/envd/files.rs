@@ -144,7 +144,7 @@ async fn read(context: &Context, path: &str, method: &Method, headers: &HeaderMa
         let entry =
             backend::call::<Entry>(&*context.app.sandboxes, context.id(), &ask).await.map_err(|why| told(&why))?;
         if entry.kind == agent::words::FileKind::Dir {
-            return Err(told(&Failure { code: Code::IsADirectory, message: String::new() }));
+            return Err(told(&Failure::new(Code::IsADirectory, String::new())));
         }
         let modified = entry.modified.0;
         if let Some(status) = unmet(headers, modified) {

@@ -95,7 +95,7 @@ async fn ask<T: serde::de::DeserializeOwned>(app: &AppState, id: &str, ask: &Ker
 async fn sandbox(app: &AppState, key: &Key, word: &str) -> Result<Info, Problem> {
     let info = app.own(key, &app.id_of(key, word).await?).await?;
     if info.state == Doing::Paused {
-        return Err(Failure { code: Code::Paused, message: "the sandbox is paused".to_owned() }.into());
+        return Err(Failure::new(Code::Paused, "the sandbox is paused".to_owned()).into());
     }
     Ok(info)
 }

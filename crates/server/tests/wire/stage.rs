@@ -59,7 +59,7 @@ impl Run for Bare {
     }
 
     fn network(&self, net: &Value, _secrets: Option<&Value>) -> Result<Replaced, Failure> {
-        let none = || Failure { code: Code::Unsupported, message: "it has no broker".to_owned() };
+        let none = || Failure::new(Code::Unsupported, "it has no broker".to_owned());
         std::fs::write(&self.told, net.to_string()).unwrap();
         self.broker.then(|| Replaced::Done { digest: net.to_string() }).ok_or_else(none)
     }

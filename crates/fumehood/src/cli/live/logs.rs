@@ -42,7 +42,7 @@ async fn show(client: &Client, named: Option<String>, follow: bool) -> Result<()
         None => {
             let programs: Programs = client.call(&Ask::Programs {}).await?;
             let newest = programs.programs.last().map(|program| Which::Id(program.id.clone()));
-            let none = || Said { code: Code::NotFound, message: "no program was started in it".to_owned() };
+            let none = || Said::new(Code::NotFound, "no program was started in it");
             newest.ok_or_else(|| Error::Failed(none()))?
         }
     };

@@ -1,6 +1,6 @@
 //! `diff`, `apply` and `discard` of a sandbox that lives: its supervisor is asked first.
 
-use agent::words::Code;
+use agent::words::{Code, Failure as Failed};
 use live::client::{Client, Error};
 use live::words::{Apply, Ask, Changed, Info, Left, State, Taken};
 use live::{Home, LiveError};
@@ -55,12 +55,8 @@ fn ask<T: serde::de::DeserializeOwned>(call: &Call<'_>, run: &RunId, ask: &Ask) 
 /// What was looked at is not what is there: as with a conflict nothing is applied. What cannot be had at all says itself why, and what to
 /// do: the host may well have all that it takes.
 fn said(error: Error, id: &str) -> Failure {
-    if let Error::Failed(failure) = &error
-        && failure.code == Code::Unsupported
-        && let Some((what, rest)) = failure.message.split_once(": ")
-        && let Some((why, fix)) = rest.rsplit_once("; ")
-    {
-        let [what, why, fix] = [what, why, fix].map(show_text);
+    if let Error::Failed(Failed { code: Code::Unsupported, reason: Some(reason), .. }) = &error {
+        let [what, why, fix] = [&reason.what, &reason.why, &reason.fix].map(|part| show_text(part));
         return Failure::own(Fault { id: "live/unsupported", what, place: format!("sandbox {id}"), why, fix });
     }
     let differs = matches!(&error, Error::Failed(failure) if failure.code == Code::Invalid);
@@ -119,4 +115,27 @@ fn applied(taken: Taken) -> Applied {
 fn conflict(Left { path, id, why }: Left) -> Conflict {
     let known = CONFLICTS.into_iter().find(|known| *known == id);
     Conflict { path: path.0, id: known.unwrap_or("other"), why }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent::words::Reason;
+
+    use super::*;
+
+    #[test]
+    fn what_a_supervisor_refuses_is_told_in_the_parts_in_which_it_was_said() {
+        let parts = ["`a: b; c` keeps no changes", "its layer: none; never", "take `x: y`; or not"];
+        let [what, why, fix] = parts.map(str::to_owned);
+        let reason = Some(Box::new(Reason { what, why, fix }));
+        let told = |reason| {
+            let failure = Failed { reason, ..Failed::new(Code::Unsupported, "one: two; three") };
+            let Fault { id, what, why, fix, .. } = said(Error::Failed(failure), "s").into_faults().remove(0);
+            (id, [what, why, fix])
+        };
+        assert_eq!(told(reason), ("live/unsupported", parts.map(str::to_owned)));
+        // Of an older supervisor, which says it in one line.
+        let (id, [what, ..]) = told(None);
+        assert_eq!((id, &*what), ("live/unsupported", "one: two; three"));
+    }
 }

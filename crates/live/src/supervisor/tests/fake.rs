@@ -142,7 +142,7 @@ impl Run for FakeRun {
     fn freeze(&self, _frozen: bool) -> Result<(), Failure> {
         let can = self.freezer.load(Ordering::Relaxed);
         let message = "this host has no freezer".to_owned();
-        if can { Ok(()) } else { Err(Failure { code: Code::Unsupported, message }) }
+        if can { Ok(()) } else { Err(Failure::new(Code::Unsupported, message)) }
     }
 }
 
@@ -268,7 +268,7 @@ impl Agent {
                 self.end(stream, &ok(())).await?;
             }
             Kind::Cancel if self.jobs.get(&stream).is_some_and(|job| job.argv[0] == "slow") => {
-                let failure = Failure { code: Code::Cancelled, message: "it was given up".to_owned() };
+                let failure = Failure::new(Code::Cancelled, "it was given up".to_owned());
                 self.end(stream, &serde_json::to_vec(&Ended::<()>::Error(failure)).unwrap()).await?;
             }
             Kind::Cancel if self.jobs.contains_key(&stream) => {
@@ -308,7 +308,7 @@ impl Agent {
             | Request::Archive { .. }
             | Request::Extract { .. }
             | Request::Processes {} => {
-                let failure = Failure { code: Code::NotFound, message: "nothing is there".to_owned() };
+                let failure = Failure::new(Code::NotFound, "nothing is there".to_owned());
                 self.end(stream, &serde_json::to_vec(&Ended::<()>::Error(failure)).unwrap()).await
             }
         }
@@ -322,7 +322,7 @@ impl Agent {
 
     async fn start(&mut self, stream: u32, program: Program) -> Option<()> {
         if program.argv[0] == "missing" {
-            let failure = Failure { code: Code::NotFound, message: "no such program".to_owned() };
+            let failure = Failure::new(Code::NotFound, "no such program".to_owned());
             return self.end(stream, &serde_json::to_vec(&Ended::<()>::Error(failure)).unwrap()).await;
         }
         if program.argv[0] == "slow" {

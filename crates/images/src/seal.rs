@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::SystemTime;
 
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use sandbox::state::{Cross, Dir};
 use sha2::{Digest as _, Sha256};
@@ -50,6 +50,20 @@ pub(crate) fn holds(dir: &Dir, root: &Dir, tree: &str) -> bool {
     facts(root).is_some_and(|facts| text(&facts, tree).is_some_and(|now| now.as_bytes() == kept))
 }
 
+/// Whether a tree with this digest was sealed in this boot; not whether it is as it was then.
+pub(crate) fn is_kept(dir: &Dir, tree: &str) -> bool {
+    let (Ok(kept), Ok(boot)) = (dir.read(SEAL, MAX_SEAL), sys::machine::boot_id()) else { return false };
+    let kept = String::from_utf8_lossy(&kept);
+    kept.strip_prefix(&head(&boot)).is_some_and(|rest| rest.ends_with(&format!(" {tree}")))
+}
+
+/// The tree is not what was unpacked.
+pub(crate) fn forget(dir: &Dir) {
+    if rustix::fs::unlinkat(dir, SEAL, AtFlags::empty()).is_err() {
+        // It has none.
+    }
+}
+
 /// Reads a tree, and seals what was read where that is sure. A seal that cannot be written costs a reading.
 pub(crate) fn around(dir: &Dir, root: &Dir, read: impl FnOnce() -> Result<Sum, Errno>) -> Result<Sum, Errno> {
     let before = facts(root).filter(is_sure);
@@ -73,7 +87,11 @@ fn is_sure(facts: &TreeFingerprint) -> bool {
 
 fn text(facts: &TreeFingerprint, tree: &str) -> Option<String> {
     let boot = sys::machine::boot_id().ok()?;
-    Some(format!("1 {boot} {} {tree}", hex(&facts.digest)))
+    Some(format!("{}{} {tree}", head(&boot), hex(&facts.digest)))
+}
+
+fn head(boot: &str) -> String {
+    format!("1 {boot} ")
 }
 
 /// There whole or not at all; without it the next use reads all again.

@@ -216,13 +216,17 @@ impl Store {
         Ok(Some(stage.name))
     }
 
-    /// Gives an image that is there one more name; `None` if it is not, or not as it was unpacked.
+    /// Gives an image that is there one more name; `None` if it is not, or a use found it changed. That is no use: a tree that was
+    /// sealed in this boot is not looked at, and each use of it is.
     ///
     /// # Errors
     /// [`ImageError::Io`].
     pub fn call(&self, digest: &str, name: &str) -> Result<Option<Listed>, ImageError> {
         self.alone(|| {
-            if !self.has(digest)? {
+            let there = |about: About| {
+                self.folders(digest).is_ok_and(|(dir, _root)| seal::is_kept(&dir, &about.tree)) || self.is_whole(&about)
+            };
+            if !self.about(digest)?.is_some_and(there) {
                 return Ok(None);
             }
             let staged = Staged { stage: None, digest: digest.to_owned(), names: vec![name.to_owned()] };
@@ -433,9 +437,12 @@ impl Store {
     }
 
     fn is_read_whole(&self, about: &About) -> bool {
-        let read =
-            |(dir, root): (Dir, Dir)| seal::around(&dir, &root, || sum(&root)).map_err(|errno| self.io(ROOT, errno));
-        self.folders(&about.digest).and_then(read).is_ok_and(|found| found.digest == about.tree)
+        let Ok((dir, root)) = self.folders(&about.digest) else { return false };
+        let whole = seal::around(&dir, &root, || sum(&root)).is_ok_and(|found| found.digest == about.tree);
+        if !whole {
+            seal::forget(&dir);
+        }
+        whole
     }
 
     /// The folder of an image, and its tree.

@@ -78,8 +78,11 @@ fn by_tag_by_digest_and_through_an_index_the_same_image_comes() {
     assert_eq!(bench.store.find(&indexed.reference).unwrap().about.digest, registry.manifest);
     let blobs = registry.asked().iter().filter(|line| line.contains("/blobs/")).count();
     assert_eq!(blobs, 2, "what is there does not come again");
-    // Unless somebody changed it.
+    // Unless somebody changed it, which no use overlooks; no more than a pull that did.
     std::fs::write(root.join("hello"), "other").unwrap();
+    pull(&bench.store, &wanted(&registry, "me/app:1")).unwrap();
+    let unlike = std::fs::read_to_string(root.join("hello")).unwrap() != "there";
+    assert_eq!(bench.store.lease(&first.names[0]).is_err(), unlike);
     pull(&bench.store, &wanted(&registry, "me/app:1")).unwrap();
     assert_eq!(std::fs::read_to_string(root.join("hello")).unwrap(), "there");
 }

@@ -189,8 +189,8 @@ impl Store {
     /// Puts staged trees into their places, all or none of them.
     pub(crate) fn keep_all(&self, staged: Vec<Staged>) -> Result<Vec<Listed>, ImageError> {
         let _lock = self.lock(LOCK, FlockOperation::LockExclusive)?;
-        let mut names = self.names()?;
-        let mut kept = Vec::new();
+        let before = self.names()?;
+        let (mut names, mut kept) = (before.clone(), Vec::new());
         for Staged { stage, digest, names: called } in staged {
             self.keep(stage.as_deref(), &digest)?;
             for name in called {
@@ -200,7 +200,9 @@ impl Store {
             }
             kept.push(digest);
         }
-        self.write_names(&names)?;
+        if names != before {
+            self.write_names(&names)?;
+        }
         kept.iter().map(|digest| self.listed(&names, digest)).collect()
     }
 

@@ -131,9 +131,22 @@ pub trait Started: Debug {
 }
 
 /// A sandbox in which every control of the plan has left its evidence, and that still has no payload.
-pub trait Verified: Debug {
+pub trait Verified: Debug + Send {
     /// Number outside of the process that stands for the sandbox.
     fn pid(&self) -> i32;
+
+    /// Whether it is an interpreter that still waits for its program.
+    fn takes_program(&self) -> bool {
+        false
+    }
+
+    /// Gives it this one in the place of the one that it was started for.
+    ///
+    /// # Errors
+    /// It is no interpreter.
+    fn give(&mut self, _program: Vec<u8>) -> Result<(), StartError> {
+        Err(StartError::Internal("what was started takes no other program".to_owned()))
+    }
 
     /// Lets the payload go.
     ///

@@ -106,6 +106,17 @@ impl backend::Verified for Proven {
         self.running.held.child.pid
     }
 
+    fn takes_program(&self) -> bool {
+        // Its process is readable when it has ended.
+        let end = Interest { fd: self.running.held.child.pidfd.as_fd(), write: false };
+        sys::channel::wait(&[end], Some(Duration::ZERO)).is_ok_and(|ready| ready == [false])
+    }
+
+    fn give(&mut self, program: Vec<u8>) -> Result<(), StartError> {
+        self.program.code = program;
+        Ok(())
+    }
+
     fn go(self: Box<Self>) -> Result<Box<dyn backend::Running>, StartError> {
         let Self { mut running, input, program } = *self;
         let mut input = File::from(input);

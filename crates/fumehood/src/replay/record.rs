@@ -69,7 +69,8 @@ pub(super) fn read(run: &RunId, folder: Option<&Path>, environment: &Environment
     }
     let filter = Filter { run: Some(run.to_string()), ..Filter::default() };
     let events = show(&state, folder, &filter).map_err(failed)?;
-    let planned = events.iter().find(|event| event.kind == "run.planned");
+    // An interpreter that waited for its program was planned without it first.
+    let planned = events.iter().rfind(|event| event.kind == "run.planned");
     let Some(body) = planned.map(|event| event.body.clone()) else {
         let what = format!("no run {run} was planned");
         return Err(one(

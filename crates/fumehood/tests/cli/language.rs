@@ -1,6 +1,10 @@
 //! `fumehood run --tier language`
 
-use crate::Fixture;
+use serde_json::{Value, json};
+
+use crate::mcp::{Client, text};
+use crate::pool::{kinds, until};
+use crate::{Fixture, files_below};
 
 /// A file in the working directory.
 fn write(fixture: &Fixture, name: &str, content: impl AsRef<[u8]>) {
@@ -136,4 +140,53 @@ fn tools_of_the_policy_are_called_and_judged() {
     assert!(said.code == 1 && said.err.contains("needs tier process or stronger"), "{said:?}");
     let plan = fixture.run(&["plan", "--json", "-p", "p.toml", "--tier", "language"]).json();
     assert!(plan["clauses"].as_array().unwrap().iter().any(|one| one["clause"] == "tools"), "{plan}");
+}
+
+#[test]
+fn a_server_has_an_interpreter_ready_which_is_used_once_and_for_the_same_plan_alone() {
+    let fixture = Fixture::new();
+    let policy = |modules: &str| {
+        let text = format!("version = 1\nextends = \"strict\"\ntier = \"language\"\nlanguage.modules = [{modules}]\n");
+        write(&fixture, "p.toml", text);
+    };
+    policy("\"math\"");
+    let mut client = Client::new(&fixture, &["mcp", "serve", "-p", "p.toml"]);
+    let mut run = |code: &str| {
+        let answer = client.call("run_code", &json!({"language": "python", "code": code}));
+        let of = |key: &str| answer["result"]["structuredContent"][key].as_str().unwrap_or_default().to_owned();
+        (of("run"), of("stdout"), text(&answer).to_owned())
+    };
+    // One that waits has a journal, though no run goes on.
+    let waits = || {
+        let journal = files_below(&fixture.state().join("runs")).pop();
+        journal.and_then(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+    };
+    let cold = ["run.planned", "run.started", "run.ended"];
+    let (first, out, _) = run("import math\nx = 1\nprint(math.floor(6.5) * 7)");
+    assert_eq!((out.as_str(), kinds(&fixture, &first)), ("42\n", cold.map(str::to_owned).to_vec()));
+    let mut taken = String::new();
+    assert!(until(|| {
+        let ready = waits();
+        let (id, out, said) = run("print(x)");
+        assert!(out.is_empty() && said.contains("NameError"), "nothing of the first run is there: {said}");
+        taken = id;
+        ready.as_ref() == Some(&taken)
+    }));
+    assert_eq!(kinds(&fixture, &taken), ["run.planned", "run.planned", "run.started", "run.ended"]);
+    let log = std::fs::read_to_string(fixture.state().join("audit/audit.jsonl")).unwrap();
+    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let of = |event: Value| [event["body"]["digest"].to_string(), event["body"]["what"]["sha256"].to_string()];
+    let planned: Vec<_> = events.filter(|it| it["run"] == taken && it["kind"] == "run.planned").map(of).collect();
+    assert!(planned[0][0] == planned[1][0] && planned[0][1] != planned[1][1], "the program that ran: {planned:?}");
+
+    // The policy's file has other words now.
+    assert!(until(|| waits().is_some()));
+    policy("\"json\"");
+    let (other, _, said) = run("import math");
+    assert!(said.contains("module 'math'"), "{said}");
+    assert_eq!(kinds(&fixture, &other)[..2], cold[..2]);
+    // The end of the server is that of what waits.
+    assert_eq!(client.end(), 0);
+    assert!(until(|| waits().is_none()));
+    assert_eq!(fixture.run(&["audit", "verify"]).code, 0);
 }

@@ -81,7 +81,7 @@ impl Drop for Live<'_> {
 }
 
 /// The events of a run, by kind.
-fn kinds(fixture: &Fixture, run: &str) -> Vec<String> {
+pub(crate) fn kinds(fixture: &Fixture, run: &str) -> Vec<String> {
     let text = std::fs::read_to_string(fixture.state().join("audit/audit.jsonl")).unwrap();
     let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     events.filter(|event| event["run"] == run).map(|event| event["kind"].as_str().unwrap().to_owned()).collect()

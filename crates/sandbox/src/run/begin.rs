@@ -91,6 +91,16 @@ impl VerifiedRun {
     pub(super) fn pid(&self) -> i32 {
         self.verified.pid()
     }
+
+    /// Whether it is an interpreter that still waits for its program.
+    pub(super) fn takes_program(&self) -> bool {
+        self.verified.takes_program()
+    }
+
+    /// Gives the interpreter that it is this program.
+    pub(super) fn give(&mut self, program: Vec<u8>) -> Result<(), Error> {
+        Ok(self.verified.give(program)?)
+    }
 }
 
 /// What is to be run, as it was judged.
@@ -437,7 +447,7 @@ fn there_already(armed: &mut Armed, planned: &Planned, layered: bool) {
 }
 
 /// The streams as the backend makes them.
-const fn inner(stdio: &Stdio) -> backends::Stdio {
+pub(super) const fn inner(stdio: &Stdio) -> backends::Stdio {
     match stdio {
         Stdio::Terminal(screen) => backends::Stdio::Terminal(screen.size.0, screen.size.1),
         Stdio::Socket => backends::Stdio::Socket,

@@ -74,7 +74,7 @@ pub use handle::{Handle, Sandbox, Visitor};
 pub use live::{could_live, could_snapshot};
 pub use now::UsageNow;
 pub use options::{Event, OnEvent, Options, Screen, Sink, Stdin, Stdio};
-pub use parked::{Parked, park};
+pub use parked::{Interpreter, Parked, park};
 pub use planning::{Planned, plan};
 pub use record::{facts, plan_recorded, plan_without_values, refused};
 pub use secrets::fits_header;

@@ -1,7 +1,7 @@
 //! A sandbox before *go*: everything is in force and proven, and nothing of the caller's runs.
 
 use backends::Capabilities;
-use policy::value::Tier;
+use policy::value::{NetMode, Tier};
 
 use super::begin::{self, RunRequest, VerifiedRun};
 use super::broker::Keeper;
@@ -13,7 +13,7 @@ use super::{Handle, Live, could_start, supervised, unsupervised};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::workload::Workload;
+use crate::workload::{Code, Workload};
 
 /// A sandbox that waits for *go*: each control of the plan has left its evidence. Nobody watches its limits yet, since nothing
 /// in it runs; its clock begins with [`Parked::go`]. Dropped, it is ended, and the audit log says that it was never used.
@@ -94,6 +94,82 @@ impl Parked {
             handle::sides(recorded.id.as_str(), pid, stage.started).map_err(|error| lost(unsupervised(&error)))?;
         let handle = handle.with_rules(stage.broker.as_ref().map(Keeper::rules));
         Ok((Live { stage, recorded, plan: planned.plan, mailbox, events }, handle))
+    }
+}
+
+/// An interpreter of the language tier that has its limits, proven, and waits for a program that nobody knows yet. It is used once.
+/// Dropped, it is ended as [`Parked`] is.
+#[derive(Debug)]
+pub struct Interpreter {
+    parked: Parked,
+    /// All that it was started with but the code.
+    code: Code,
+}
+
+impl Interpreter {
+    /// Starts the one for what was planned as far as *go*. `None` where something of the run beside the program is read at its start:
+    /// on another tier, and with inputs or secrets.
+    ///
+    /// # Errors
+    /// As [`super::start`].
+    pub fn start(
+        mut planned: Planned,
+        environment: &Environment,
+        host: &Capabilities,
+        options: Options,
+    ) -> Result<Option<Self>, Error> {
+        let policy = &planned.plan.policy;
+        let alone = policy.inputs.is_empty() && policy.secrets.is_empty() && policy.net.mode == NetMode::None;
+        let (Tier::Language, true, Workload::Code(code)) = (planned.plan.tier, alone, &mut planned.judged.what) else {
+            return Ok(None);
+        };
+        code.text.clear();
+        let code = code.clone();
+        let parked = park(planned, environment, host, options)?;
+        Ok(Some(Self { parked, code }))
+    }
+
+    /// The id of the run that it will be.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.parked.id()
+    }
+
+    /// Whether it is there, and what would be started now for what was planned: by the same plan and the same controls, which were
+    /// proven, and the same words.
+    #[must_use]
+    pub fn is_for(&self, planned: &Planned, options: &Options) -> bool {
+        let (Some(waiting), Workload::Code(code)) = (&self.parked.waiting, &planned.judged.what) else { return false };
+        let (proven, plan) = (&waiting.planned.plan, &planned.plan);
+        let words = |code: &Code| (code.name.clone(), code.interpreter.clone(), code.args.clone());
+        proven.digest() == plan.digest()
+            && proven.controls().eq(plan.controls())
+            && words(&self.code) == words(code)
+            && begin::inner(&waiting.options.stdio) == begin::inner(&options.stdio)
+            && waiting.ready.takes_program()
+    }
+
+    /// Gives it the program of what was planned, for which it is ([`Interpreter::is_for`]), and lets it go as [`Parked::go`] does.
+    ///
+    /// # Errors
+    /// As [`super::start`].
+    pub fn go(
+        mut self,
+        mut planned: Planned,
+        environment: &Environment,
+        host: &Capabilities,
+        options: Options,
+    ) -> Result<Sandbox, Error> {
+        let Some(mut waiting) = self.parked.waiting.take() else { return Err(unused()) };
+        let recorded = waiting.recorded.taken(&planned, environment, host, &options);
+        let what = std::mem::replace(&mut planned.judged.what, Workload::Nothing);
+        let code = if let Workload::Code(code) = what { Ok(code.text) } else { Err(unused()) };
+        if let Err(stop) = recorded.and(code).and_then(|code| waiting.ready.give(code)) {
+            return Err(waiting.recorded.abort(stop, &planned));
+        }
+        (waiting.planned, waiting.options) = (planned, options);
+        self.parked.waiting = Some(waiting);
+        self.parked.go()
     }
 }
 

@@ -68,13 +68,23 @@ pub(super) fn open(
     let audit = &planned.plan.policy.audit;
     let log = Arc::new(Log::open(&state, audit.path.as_deref(), options(audit))?);
     let denials = Denials { log: Arc::clone(&log), run: id.to_string(), written: Mutex::default() };
-    let mut what = asked::program(&planned.judged.what, audit)?;
+    let beside = beside(planned, environment, host, start)?;
+    Ok(Recorded { state, id, log, denials: Arc::new(denials), beside: RefCell::new(Some(beside)) })
+}
+
+/// What is recorded beside a plan.
+fn beside(
+    planned: &Planned,
+    environment: &Environment,
+    host: &Capabilities,
+    start: &StartOptions,
+) -> Result<Value, Error> {
+    let mut what = asked::program(&planned.judged.what, &planned.plan.policy.audit)?;
     if let (Some(map), Some(earlier)) = (what.as_object_mut(), &start.earlier) {
         map.insert("on".to_owned(), json!({ "run": earlier.run(), "digest": earlier.digest() }));
     }
     let asked = start.asked.as_ref().map(|layers| asked::layers(layers, environment.cwd.as_deref()));
-    let beside = json!({ "what": what, "asked": asked, "host": facts(host) });
-    Ok(Recorded { state, id, log, denials: Arc::new(denials), beside: RefCell::new(Some(beside)) })
+    Ok(json!({ "what": what, "asked": asked, "host": facts(host) }))
 }
 
 /// How a policy wants its events written.
@@ -205,6 +215,18 @@ impl Recorded {
             map.extend(beside);
         }
         self.add(&Kind::run_planned(), &body).map(drop)
+    }
+
+    /// Writes again what is planned: for a program that was not known when the sandbox was made ready. Always before *go*.
+    pub(super) fn taken(
+        &self,
+        planned: &Planned,
+        environment: &Environment,
+        host: &Capabilities,
+        start: &StartOptions,
+    ) -> Result<(), Error> {
+        self.beside.replace(Some(beside(planned, environment, host, start)?));
+        self.plan(planned)
     }
 
     /// The payload was let go.

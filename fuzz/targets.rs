@@ -98,8 +98,7 @@ pub(crate) mod frames {
     pub(crate) fn seeds() -> Vec<Vec<u8>> {
         let mut seeds = Vec::new();
         let mut buffer = [0; MAX_OWN];
-        let exited =
-            Exited { end: End::Signal { number: 9, core: true }, utime_us: 1, stime_us: u64::MAX, maxrss_kb: 3 };
+        let exited = Exited { end: End::Signal { number: 9, core: true }, utime_us: 1, stime_us: u64::MAX };
         for (frame, request) in [
             (FromGuest::Pong, 5),
             (FromGuest::Started { pid: 7 }, 6),

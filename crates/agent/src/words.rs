@@ -379,6 +379,9 @@ pub struct Failure {
     /// The parts of that line, where they are known apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Box<Reason>>,
+    /// The kernel's number of why a program was not executed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errno: Option<i32>,
 }
 
 /// What went wrong, for whoever shows it in a form of his own.
@@ -397,7 +400,7 @@ impl Failure {
     /// One of which the line is all that is known.
     #[must_use]
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), reason: None }
+        Self { code, message: message.into(), reason: None, errno: None }
     }
 }
 

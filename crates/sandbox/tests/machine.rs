@@ -202,6 +202,21 @@ fn what_is_closed_in_a_machine_stays_closed_and_the_rest_works() {
     place.nothing_left();
 }
 
+/// It was started, and ran: that is never told as a refusal.
+#[test]
+fn who_ends_what_started_it_is_told_as_a_failure_of_the_run() {
+    let Some(place) = Fixture::new() else { return };
+    let ended = place.run(&[], "echo ran; kill -9 $PPID && sleep 2; echo still");
+    let outcome = &ended.report.outcome;
+    // From Linux 6.12 on no program can: there it goes on to its end.
+    if outcome.kind != OutcomeKind::Exited {
+        assert_eq!((outcome.kind, outcome.code), (OutcomeKind::Failed, Some(125)), "{outcome:?}");
+        assert!(!outcome.message.contains("nothing was run") && ended.not_started.is_none(), "{outcome:?}");
+    }
+    assert!(text(&ended).starts_with("ran\n"), "{}", text(&ended));
+    place.nothing_left();
+}
+
 /// The copy goes in, what was written comes back as changes, and nothing of the host is touched before `apply`.
 #[test]
 fn a_workspace_goes_in_as_a_copy_and_its_changes_come_back() {

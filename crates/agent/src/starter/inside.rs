@@ -299,6 +299,11 @@ fn find(name: &str, path: &OsString) -> Result<PathBuf, Failure> {
 
 /// Why a program was not started. `file` is where it should be, as seen from here.
 fn refused(error: SpawnError, name: &str, file: &Path, cwd: Option<&Path>) -> Failure {
+    let errno = (error.step == Step::Exec).then(|| error.errno.raw_os_error());
+    Failure { errno, ..refusal(error, name, file, cwd) }
+}
+
+fn refusal(error: SpawnError, name: &str, file: &Path, cwd: Option<&Path>) -> Failure {
     let why = failure::error_text(error.errno);
     match (error.step, error.errno) {
         (Step::Directory, errno) => {

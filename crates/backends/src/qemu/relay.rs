@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use agent::frame::{Kind, Lane, WINDOW};
-use agent::words::{Code, Ended, Exited, Program, ProgramControl, Request, Started};
+use agent::words::{Code, Ended, Exited, Failure, Program, ProgramControl, Request, Started};
 use guest::frames::{self, Address, End, ExecFailure, FromGuest, ToGuest};
 use sys::channel::Interest;
 
@@ -31,6 +31,14 @@ struct Output {
     waiting: Vec<u8>,
 }
 
+/// How it ended that the program ran.
+#[derive(Clone, Copy, Debug)]
+enum ProgramEnd {
+    Exited(Exited),
+    /// Who starts programs there was ended, by one of them or for want of memory: nobody knows how the program did.
+    Lost,
+}
+
 /// The thread's own.
 #[derive(Debug)]
 pub(super) struct Relay {
@@ -47,7 +55,7 @@ pub(super) struct Relay {
     owed: u32,
     /// The agent said that it has started.
     started: bool,
-    exited: Option<Exited>,
+    end: Option<ProgramEnd>,
     /// The stream on which the machine's counters are asked for, and what came of them.
     counters: Option<(u32, Vec<u8>)>,
     kills: Arc<AtomicU64>,
@@ -98,7 +106,7 @@ impl Relay {
             credit: WINDOW,
             owed: 0,
             started: false,
-            exited: None,
+            end: None,
             counters: None,
             kills,
             over: false,
@@ -113,7 +121,7 @@ impl Relay {
         if !self.started {
             return Ok(None);
         }
-        if self.exited.is_none() {
+        if !matches!(self.end, Some(ProgramEnd::Exited(_))) {
             return Err("the machine was ended before the program was, and what it had written went with it".to_owned());
         }
         let lacks = self.link.fetch(folder, most, &file)?;
@@ -196,7 +204,7 @@ impl Relay {
         if self.counters.as_ref().is_some_and(|(stream, _)| *stream == came.stream) {
             return self.counted(came);
         }
-        if came.stream != self.stream || self.exited.is_some() {
+        if came.stream != self.stream || self.end.is_some() {
             return false;
         }
         match came.kind {
@@ -253,7 +261,7 @@ impl Relay {
         }
         let carried = before.saturating_sub(output.waiting.len());
         self.owed = self.owed.saturating_add(u32::try_from(carried).unwrap_or(u32::MAX));
-        if self.owed >= WINDOW / 4 && self.exited.is_none() {
+        if self.owed >= WINDOW / 4 && self.end.is_none() {
             let owed = std::mem::take(&mut self.owed);
             drop(self.link.put(Kind::Credit, self.stream, &owed.to_le_bytes()));
         }
@@ -262,39 +270,25 @@ impl Relay {
     /// The program has ended, or never began.
     fn ended(&mut self, payload: &[u8]) -> bool {
         match serde_json::from_slice::<Ended<Exited>>(payload) {
-            Ok(Ended::Ok(exited)) => {
-                self.exited = Some(exited);
-                self.input = None;
-                // Who was ended for want of memory, only the machine's kernel knows.
-                let request = Request::Read { path: "/proc/vmstat".to_owned(), offset: 0, length: None };
-                self.counters = self.link.open(&request).ok().map(|stream| (stream, Vec::new()));
-                true
-            }
+            Ok(Ended::Ok(exited)) => self.over_with(ProgramEnd::Exited(exited)),
+            Ok(Ended::Error(_)) if self.started => self.over_with(ProgramEnd::Lost),
             Ok(Ended::Error(failure)) => {
-                let (errno, which) = match failure.code {
-                    Code::NotFound => (2, ExecFailure::NotFound),
-                    Code::NoCwd => (2, ExecFailure::Cwd),
-                    Code::TooMany | Code::NoSpace => (11, ExecFailure::Resources),
-                    Code::Exists
-                    | Code::NotADirectory
-                    | Code::IsADirectory
-                    | Code::Denied
-                    | Code::Secret
-                    | Code::Invalid
-                    | Code::NotExecutable
-                    | Code::Unsupported
-                    | Code::Closed
-                    | Code::Cancelled
-                    | Code::Paused
-                    | Code::Ended
-                    | Code::Failed => (13, ExecFailure::NotExecutable),
-                };
+                let (errno, which) = not_started(&failure);
                 self.tell(FromGuest::ExecFailed { errno, which });
                 self.over = true;
                 true
             }
             Err(_) => false,
         }
+    }
+
+    /// Nothing comes of the program any more. Who was ended for want of memory, only the machine's kernel knows.
+    fn over_with(&mut self, end: ProgramEnd) -> bool {
+        self.end = Some(end);
+        self.input = None;
+        let request = Request::Read { path: "/proc/vmstat".to_owned(), offset: 0, length: None };
+        self.counters = self.link.open(&request).ok().map(|stream| (stream, Vec::new()));
+        true
     }
 
     fn counted(&mut self, came: &ReceivedFrame) -> bool {
@@ -345,7 +339,7 @@ impl Relay {
     fn signal(&mut self, number: u8) {
         let control = ProgramControl::Signal { number, tree: false };
         if let Ok(words) = serde_json::to_vec(&control)
-            && self.exited.is_none()
+            && self.end.is_none()
         {
             drop(self.link.put(Kind::Control, self.stream, &words));
         }
@@ -374,11 +368,13 @@ impl Relay {
         self.link.flush();
         let carried = self.outputs.iter().all(|output| output.waiting.is_empty());
         let known = self.counters.is_none() || self.link.closed();
-        if let Some(exited) = self.exited.filter(|_| carried && known) {
+        if let Some(end) = self.end.filter(|_| carried && known) {
             self.outputs.iter_mut().for_each(|output| output.pipe = None);
-            self.tell(FromGuest::Exited(frame_of(&exited)));
+            if let ProgramEnd::Exited(exited) = end {
+                self.tell(FromGuest::Exited(frame_of(&exited)));
+            }
             self.over = true;
-        } else if self.link.closed() && self.exited.is_none() {
+        } else if self.link.closed() && self.end.is_none() {
             self.over = true;
         }
     }
@@ -405,6 +401,40 @@ impl Relay {
     }
 }
 
+/// Why a program did not start, as a guest would say it.
+fn not_started(failure: &Failure) -> (i32, ExecFailure) {
+    const ENOENT: i32 = 2;
+    const EAGAIN: i32 = 11;
+    const EACCES: i32 = 13;
+    const ELOOP: i32 = 40;
+    let which = match failure.code {
+        Code::NotFound => ExecFailure::NotFound,
+        Code::NoCwd => ExecFailure::Cwd,
+        Code::TooMany | Code::NoSpace => ExecFailure::Resources,
+        Code::NotExecutable if failure.errno == Some(ENOENT) => ExecFailure::NoInterpreter,
+        Code::NotExecutable if failure.errno == Some(ELOOP) => ExecFailure::NotFound,
+        Code::Exists
+        | Code::NotADirectory
+        | Code::IsADirectory
+        | Code::Denied
+        | Code::Secret
+        | Code::Invalid
+        | Code::NotExecutable
+        | Code::Unsupported
+        | Code::Closed
+        | Code::Cancelled
+        | Code::Paused
+        | Code::Ended
+        | Code::Failed => ExecFailure::NotExecutable,
+    };
+    let usual = match which {
+        ExecFailure::NotFound | ExecFailure::NoInterpreter | ExecFailure::Cwd => ENOENT,
+        ExecFailure::Resources => EAGAIN,
+        ExecFailure::NotExecutable => EACCES,
+    };
+    (failure.errno.unwrap_or(usual), which)
+}
+
 fn frame_of(exited: &Exited) -> frames::Exited {
     let end = match (exited.signal, exited.code) {
         (Some(number @ 1..=64), _) => End::Signal { number, core: false },
@@ -414,4 +444,20 @@ fn frame_of(exited: &Exited) -> frames::Exited {
     };
     // What it used is the emulator's to show: a machine's own word on that is not taken.
     frames::Exited { end, utime_us: 0, stime_us: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_program_did_not_start_is_told_as_the_kernel_said_it() {
+        let said = |code, errno| not_started(&Failure { errno, ..Failure::new(code, "why") });
+        assert_eq!(said(Code::NotExecutable, Some(2)), (2, ExecFailure::NoInterpreter));
+        assert_eq!(said(Code::NotExecutable, Some(8)), (8, ExecFailure::NotExecutable));
+        assert_eq!(said(Code::NotExecutable, Some(40)), (40, ExecFailure::NotFound));
+        assert_eq!(said(Code::NotExecutable, None), (13, ExecFailure::NotExecutable));
+        assert_eq!(said(Code::NotFound, None), (2, ExecFailure::NotFound));
+        assert_eq!(said(Code::TooMany, Some(7)), (7, ExecFailure::Resources));
+    }
 }

@@ -218,6 +218,10 @@ fn not_recorded(planned: &Planned) -> Vec<String> {
     if policy.workspace.path.is_some() || !policy.fs.read.is_empty() || !policy.fs.write.is_empty() {
         list.push("files of workspace and grants: they are as they are now".to_owned());
     }
+    // An image has a digest, which is the plan's.
+    if matches!(policy.fs.root, policy::value::Root::Host | policy::value::Root::Dir(_)) {
+        list.push("files of the root (`fs.root`): they are as they are now".to_owned());
+    }
     list
 }
 

@@ -1,7 +1,7 @@
 //! After the end: usage, violations, what changed, the report, and the removal of all that the run made.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backends::{Running, Sample};
@@ -291,6 +291,18 @@ fn unlisted(program: &str, policy: &Policy) -> bool {
     !list.iter().any(|path| if bare { path.ends_with(program) } else { really(path) == file })
 }
 
+/// The file of the host that a program is, where that is known: with another root it is that root's own.
+fn file(program: &str, policy: &Policy) -> Option<PathBuf> {
+    let path = outside(program.as_ref(), policy);
+    let granted = policy.fs.read.iter().chain(&policy.fs.write).any(|grant| path.starts_with(&grant.to));
+    let of_root = path == Path::new(program) && !granted;
+    match &policy.fs.root {
+        Root::Dir(folder) if of_root => path.strip_prefix("/").ok().map(|rest| folder.join(rest)),
+        Root::Image(_) | Root::Empty if of_root => None,
+        Root::Host | Root::Dir(_) | Root::Image(_) | Root::Empty => Some(path),
+    }
+}
+
 /// Exit code, what is wrong, and what to do.
 fn not_executed(which: ExecFailure, program: &str, policy: &Policy) -> (i32, &'static str, String) {
     let (code, what, fix) = match which {
@@ -306,7 +318,7 @@ fn not_executed(which: ExecFailure, program: &str, policy: &Policy) -> (i32, &'s
             let what = "its interpreter (`#!` line or ELF loader) is not there inside";
             return (127, what, in_root("install it", policy));
         }
-        ExecFailure::NotExecutable if outside(program.as_ref(), policy).is_dir() => {
+        ExecFailure::NotExecutable if file(program, policy).is_some_and(|file| file.is_dir()) => {
             (126, "it is a directory", "name a program in it; to look around, `fumehood shell`")
         }
         ExecFailure::NotExecutable if unlisted(program, policy) => (
@@ -314,11 +326,15 @@ fn not_executed(which: ExecFailure, program: &str, policy: &Policy) -> (i32, &'s
             "it is there, and not among what may be executed (`fs.exec`)",
             "name it in `fs.exec`, with the interpreter of its `#!` line, or remove `fs.exec`",
         ),
-        ExecFailure::NotExecutable if policy.fs.noexec && may_be_executed(&outside(program.as_ref(), policy)) => (
-            126,
-            "it is there, and nothing is executed from where one can write (`fs.noexec`)",
-            "give it to its interpreter (`fumehood run -w . SCRIPT`, or `-- sh SCRIPT`), or allow it by `--set fs.noexec=false`",
-        ),
+        ExecFailure::NotExecutable
+            if policy.fs.noexec && file(program, policy).is_some_and(|file| may_be_executed(&file)) =>
+        {
+            (
+                126,
+                "it is there, and nothing is executed from where one can write (`fs.noexec`)",
+                "give it to its interpreter (`fumehood run -w . SCRIPT`, or `-- sh SCRIPT`), or allow it by `--set fs.noexec=false`",
+            )
+        }
         ExecFailure::NotExecutable => {
             (126, "it is there, but may not be executed", "chmod +x it, or see `fs.noexec` and `fs.exec` of the policy")
         }
@@ -439,6 +455,30 @@ mod tests {
         assert!(
             fix("./none").contains("name a program below /usr") && fix("none").contains("name a program below /usr")
         );
+    }
+
+    #[test]
+    fn with_another_root_a_file_of_the_host_says_nothing() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("bin")).unwrap();
+        let caller = policy::Caller { dir: "/".into(), home: None, profiles: vec!["default".to_owned()] };
+        let of = |root: &str| {
+            let mut layers = policy::Layers::new(caller.clone());
+            layers.set(&format!("fs.root=\"{root}\""));
+            layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}")).policy
+        };
+        let what = |root: &str, program: &str| not_executed(ExecFailure::NotExecutable, program, &of(root)).1;
+        let dir = format!("dir:{}", root.display());
+        for (name, mode, is) in [("sh", 0o644, "may not be executed"), ("ls", 0o755, "where one can write")] {
+            std::fs::write(root.join("bin").join(name), "").unwrap();
+            std::fs::set_permissions(root.join("bin").join(name), PermissionsExt::from_mode(mode)).unwrap();
+            let said = what(&dir, &format!("/bin/{name}"));
+            assert!(said.contains(is), "{name}: {said}");
+        }
+        assert!(what(&dir, "/bin").contains("a directory") && !what(&dir, "/usr").contains("a directory"));
+        assert!(what("host", "/usr").contains("a directory") && what("empty", "/usr").contains("may not be executed"));
     }
 
     #[test]

@@ -5,15 +5,17 @@
 
 use rustix::io::Errno;
 
-/// While this is there, the calling thread may fork although its policy is `SCHED_DEADLINE`. Of any other nothing is changed.
+/// While this is there, the calling thread may fork, and start threads, although its policy is `SCHED_DEADLINE`. Of any other nothing is changed.
 #[derive(Debug)]
 #[must_use = "the thread is as before when this is dropped"]
-pub(crate) struct DeadlineForks(Option<libc::sched_attr>);
+pub struct DeadlineForks(Option<libc::sched_attr>);
 
 impl DeadlineForks {
+    /// For the calling thread.
+    ///
     /// # Errors
     /// EPERM: who has this policy may not change it without `CAP_SYS_NICE`; what the kernel cannot tell.
-    pub(crate) fn allow() -> Result<Self, Errno> {
+    pub fn allow() -> Result<Self, Errno> {
         // SAFETY: the call takes no pointers; 0 is this thread.
         let policy = unsafe { libc::sched_getscheduler(0) };
         if policy == -1 {

@@ -249,12 +249,9 @@ fn streams(linker: &mut Linker<StoreData>) -> Result<(), Error> {
     linker.func_wrap(MODULE, "fd_prestat_get", |_fd: i32, _at: i32| -> i32 { BADF })?;
     linker.func_wrap(MODULE, "fd_prestat_dir_name", |_fd: i32, _at: i32, _length: i32| -> i32 { BADF })?;
     linker.func_wrap(MODULE, "fd_fdstat_get", |mut caller: Caller<'_, StoreData>, fd: i32, at: u32| -> i32 {
-        // A character device, with the right to read (2) or to write (64).
+        // With the right to read (2) or to write (64). Of no kind: a character device would be taken for a terminal, which it is not.
         let right: u64 = if fd == 0 { 2 } else { 64 };
         let mut stat = [0; 24];
-        for (to, from) in stat.iter_mut().zip([2_u8]) {
-            *to = from;
-        }
         for (to, from) in stat.iter_mut().skip(8).zip(right.to_le_bytes()) {
             *to = from;
         }

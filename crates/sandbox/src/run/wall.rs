@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use backends::{Killer, Running};
 use policy::Millis;
+use sys::scheduling::DeadlineForks;
 
 /// The supervisor comes first where it hears, and waits until all have ended.
 const LATER: Duration = Duration::from_millis(20);
@@ -125,6 +126,7 @@ impl Wall {
             sys::signals::block_all();
             deadline.keep();
         };
+        let _forks = DeadlineForks::allow().map_err(|errno| failed(&errno))?;
         self.thread = Some(thread.spawn(keep).map_err(|error| failed(&error))?);
         Ok(())
     }

@@ -106,6 +106,22 @@ pub(crate) struct Account {
 }
 
 impl Account {
+    /// A list of ours, without lines that give its name another number.
+    #[must_use]
+    pub(crate) fn once(&self, ours: &[u8]) -> Vec<u8> {
+        let Self { name, id } = self;
+        let number = id.to_string();
+        let other = |line: &[u8]| {
+            let mut parts = line.split(|byte| *byte == b':');
+            parts.next() == Some(name.as_bytes()) && parts.nth(1) != Some(number.as_bytes())
+        };
+        ours.split_inclusive(|byte| *byte == b'\n')
+            .filter(|line| !other(line.trim_ascii_end()))
+            .flatten()
+            .copied()
+            .collect()
+    }
+
     /// `passwd` or `group` of an image, with a line for this one where it has none for the number.
     #[must_use]
     pub(crate) fn added(&self, list: &str, has: &[u8]) -> Vec<u8> {
@@ -133,7 +149,7 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
-    use super::{Names, ROWS, Root, Row, TABLE, names_resolver, shown, synthetic};
+    use super::{Account, Names, ROWS, Root, Row, TABLE, names_resolver, shown, synthetic};
     use crate::support::policy_of;
 
     #[test]
@@ -201,5 +217,22 @@ mod tests {
         let files = synthetic(Names { user: "user", hostname: "fumehood", resolver: false });
         let passwd = &files.iter().find(|(name, _)| *name == "passwd").unwrap().1;
         assert!(String::from_utf8_lossy(passwd).contains("user:x:1000:1000"));
+    }
+
+    /// Whom an engine asks for may be root, or have any number: an image without accounts gets ours, in which each name is once.
+    #[test]
+    fn in_lists_of_ours_a_user_has_one_number() {
+        for (user, id, root) in
+            [("root", 0, "root:x:0:"), ("user", 1234, "user:x:1234:"), ("user", 1000, "user:x:1000:")]
+        {
+            let account = Account { name: user.to_owned(), id };
+            for (list, ours) in synthetic(Names { user, hostname: "fumehood", resolver: false }) {
+                let all = String::from_utf8(account.added(list, &account.once(&ours))).unwrap();
+                let named: Vec<&str> = all.lines().filter(|line| line.starts_with(&format!("{user}:"))).collect();
+                if matches!(list, "passwd" | "group") {
+                    assert!(matches!(named.as_slice(), [line] if line.starts_with(root)), "{list}: {all}");
+                }
+            }
+        }
     }
 }

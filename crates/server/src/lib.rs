@@ -44,5 +44,5 @@ mod v1;
 mod watchers;
 
 pub use ceiling::written as written_by_itself;
-pub use docker::signal_number;
+pub use docker::{CAPABILITIES, signal_number};
 pub use labels::owner;

@@ -191,11 +191,10 @@ impl Builder<'_> {
         for (name, content) in etc::synthetic(self.names()) {
             let images = etc.map(|etc| etc.join(name)).filter(|path| path.symlink_metadata().is_ok());
             let content = match (name, images) {
-                ("passwd" | "group", Some(images)) => {
-                    let listed = accounts(&images)?;
-                    account.added(name, listed.as_ref().unwrap_or(&content))
+                ("passwd" | "group", images) => {
+                    let listed = images.map_or(Ok(None), |images| accounts(&images))?;
+                    account.added(name, &listed.unwrap_or_else(|| account.once(&content)))
                 }
-                ("passwd" | "group", None) => account.added(name, &content),
                 ("nsswitch.conf", Some(_)) => continue,
                 (_, _) => content,
             };

@@ -67,7 +67,7 @@ pub(crate) fn read(document: &Json, bundle: &Path, there: &dyn Fn(&Path) -> bool
     let top = Table::top(document)?;
     top.others_say_nothing(KNOWN)?;
     let version = top.text("ociVersion")?.unwrap_or_default();
-    if !version.starts_with("1.") {
+    if !is_known(version) {
         return Err(top.refused("ociVersion", format!("`{version}` is no version that is known here")));
     }
     top.say_nothing(&["hooks"], "nobody here runs programs of the host for a container")?;
@@ -83,6 +83,7 @@ pub(crate) fn read(document: &Json, bundle: &Path, there: &dyn Fn(&Path) -> bool
     let process = top.table("process")?;
     process.others_say_nothing(PROCESS)?;
     process.say_nothing(&["terminal"], "no terminal leads into a container in this version; leave out `-t`")?;
+    capabilities(&process)?;
     let user = user(&process, &mut layers)?;
     let cwd = inside(process.text("cwd")?.unwrap_or("/"))
         .ok_or_else(|| process.refused("cwd", "it is no absolute path without `..`"))?;
@@ -96,6 +97,31 @@ pub(crate) fn read(document: &Json, bundle: &Path, there: &dyn Fn(&Path) -> bool
     let group = linux::read(&top, &mut layers, there)?;
     limits::read(&process, &top, &places, &mut layers)?;
     Ok(ContainerSpec { layers, root, user, cwd, argv, group })
+}
+
+/// A version of the specification of the first kind, as `1.0.2` or `1.0.2-dev`: what is not known of a later one is refused by its name.
+fn is_known(version: &str) -> bool {
+    let numbers = version.split_once(['-', '+']).map_or(version, |(numbers, _)| numbers);
+    let mut parts = numbers.split('.');
+    let number = |part: &str| part.parse::<u16>().is_ok();
+    parts.next() == Some("1")
+        && parts.next().is_some_and(number)
+        && parts.next().is_none_or(number)
+        && parts.next().is_none()
+}
+
+/// An upper bound: a program here has none of them. What is no list of capabilities says nothing that could be one.
+fn capabilities(process: &Table<'_>) -> Result<(), Refused> {
+    const SETS: [&str; 5] = ["bounding", "effective", "inheritable", "permitted", "ambient"];
+    let sets = process.table("capabilities")?;
+    sets.others_say_nothing(&SETS)?;
+    for set in SETS {
+        let known = |name: &&str| name.strip_prefix("CAP_").is_some_and(|name| server::CAPABILITIES.contains(&name));
+        if let Some(name) = sets.texts(set)?.into_iter().find(|name| !known(name)) {
+            return Err(sets.refused(set, format!("`{name}` is no capability")));
+        }
+    }
+    process.flag("noNewPrivileges").map(drop)
 }
 
 /// Only a root that nobody writes to: what a program leaves is in memory, and ends with it.

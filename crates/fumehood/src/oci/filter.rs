@@ -66,7 +66,8 @@ struct Rule {
 /// Calls of our profile that the document's filter closes: where arguments decide, those that ours would let through for
 /// arguments that the document's does not.
 pub(super) fn denied(filter: &Table<'_>) -> Result<Vec<&'static str>, Refused> {
-    let Some(default) = filter.text("defaultAction")? else { return Ok(Vec::new()) };
+    let silent = || filter.refused("defaultAction", "a filter says what becomes of the calls that it does not name");
+    let default = filter.text("defaultAction")?.ok_or_else(silent)?;
     // Errnos, notes and other architectures, which are closed here, change nothing of what is open.
     filter.others_say_nothing(&["defaultAction", "defaultErrnoRet", "architectures", "archMap", "syscalls"])?;
     let default = is_open(filter, "defaultAction", default)?;

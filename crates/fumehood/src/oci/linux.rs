@@ -25,8 +25,18 @@ const NEEDED: [&str; 5] = ["pid", "mount", "ipc", "uts", "network"];
 const OWN: [&str; 2] = ["cgroup", "time"];
 /// Settings of the kernel that say nothing where no socket of IP leads anywhere.
 const IDLE: [&str; 1] = ["net.ipv4.ping_group_range"];
-/// Devices that are there.
-const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+/// Devices that are there, with their numbers: all of characters, which everybody may read and write.
+const DEVICES: [(&str, i64, i64); 6] = [
+    ("/dev/null", 1, 3),
+    ("/dev/zero", 1, 5),
+    ("/dev/full", 1, 7),
+    ("/dev/random", 1, 8),
+    ("/dev/urandom", 1, 9),
+    ("/dev/tty", 5, 0),
+];
+const EVERYBODYS: i64 = 0o666;
+/// The group of terminals.
+const TTY: i64 = 5;
 
 /// Reads it; the control group that was asked for.
 pub(super) fn read(
@@ -37,12 +47,7 @@ pub(super) fn read(
     let linux = top.table("linux")?;
     linux.others_say_nothing(KNOWN)?;
     namespaces(&linux)?;
-    for device in linux.tables("devices")? {
-        let path = device.text("path")?.unwrap_or_default();
-        if !DEVICES.contains(&path) {
-            return Err(device.refused("path", format!("`{path}`: of devices a container has {}", DEVICES.join(", "))));
-        }
-    }
+    linux.tables("devices")?.iter().try_for_each(device)?;
     if let Some((name, _)) = linux.pairs("sysctl")?.into_iter().find(|(name, _)| !IDLE.contains(name)) {
         return Err(linux.refused("sysctl", format!("`{name}` is not set here")));
     }
@@ -58,12 +63,45 @@ pub(super) fn read(
     if let Some(path) = linux.texts("readonlyPaths")?.into_iter().find(writable) {
         return Err(linux.refused("readonlyPaths", format!("`{path}` is not made read-only here")));
     }
-    let denied = filter::denied(&linux.table("seccomp")?)?;
+    // Without a filter of the document's ours holds alone.
+    let denied = match linux.said("seccomp") {
+        Some(_) => filter::denied(&linux.table("seccomp")?)?,
+        None => Vec::new(),
+    };
     if !denied.is_empty() {
         let list = denied.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
         set(layers, "syscalls.deny", &format!("[{list}]"));
     }
     group(&linux)
+}
+
+/// One that is there anyway, and is what it is called here.
+fn device(device: &Table<'_>) -> Result<(), Refused> {
+    device.others_say_nothing(&["path", "type", "major", "minor", "fileMode", "uid", "gid"])?;
+    let path = device.text("path")?.unwrap_or_default();
+    let Some((_, major, minor)) = DEVICES.iter().find(|(known, _, _)| *known == path) else {
+        let known = DEVICES.map(|(known, _, _)| known).join(", ");
+        return Err(device.refused("path", format!("`{path}`: of devices a container has {known}")));
+    };
+    if !matches!(device.text("type")?, Some("c" | "u")) {
+        return Err(device.refused("type", format!("{path} is a device of characters (`c`)")));
+    }
+    for (field, is) in [("major", *major), ("minor", *minor)] {
+        if device.number(field)?.unwrap_or(0) != is {
+            return Err(
+                device.refused(field, format!("{path} is {major}:{minor}, and no other device is shown by its name"))
+            );
+        }
+    }
+    if device.number("fileMode")?.is_some_and(|mode| mode != EVERYBODYS) {
+        return Err(device.refused("fileMode", format!("everybody may read and write {path} ({EVERYBODYS})")));
+    }
+    for (field, known) in [("uid", &[0][..]), ("gid", &[0, TTY][..])] {
+        if device.number(field)?.is_some_and(|owner| !known.contains(&owner)) {
+            return Err(device.refused(field, format!("{path} is nobody's of the container")));
+        }
+    }
+    Ok(())
 }
 
 fn namespaces(linux: &Table<'_>) -> Result<(), Refused> {

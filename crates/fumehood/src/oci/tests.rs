@@ -158,6 +158,15 @@ fn what_is_not_held_is_refused_by_its_name() {
         ("/domainname", json!("example"), "domainname"),
         ("/vm", json!({ "kernel": "x" }), "vm"),
         ("/ociVersion", json!("2.0"), "ociVersion"),
+        ("/ociVersion", json!("1.999.evil"), "ociVersion"),
+        ("/ociVersion", json!("1."), "ociVersion"),
+        ("/ociVersion", json!("1.0.2.5"), "ociVersion"),
+        ("/process/capabilities", json!({ "effective": ["CAP_EVIL"] }), "process.capabilities.effective"),
+        ("/process/capabilities", json!({ "inheritable": ["chown"] }), "process.capabilities.inheritable"),
+        ("/process/capabilities", json!({ "bounding": 5 }), "process.capabilities.bounding"),
+        ("/process/capabilities", json!({ "every": ["CAP_CHOWN"] }), "process.capabilities.every"),
+        ("/process/capabilities", json!(["CAP_CHOWN"]), "process.capabilities"),
+        ("/process/noNewPrivileges", json!("yes"), "process.noNewPrivileges"),
     ]);
     assert_eq!(asked(&json!([])).unwrap_err().field, "config.json");
 }
@@ -214,13 +223,31 @@ fn mounts_that_are_not_held_are_refused() {
     ]);
 }
 
+/// `/dev/null` as engines list it, with other values.
+fn null(more: Json) -> Json {
+    let mut device =
+        json!({ "path": "/dev/null", "type": "c", "major": 1, "minor": 3, "fileMode": 438, "uid": 0, "gid": 0 });
+    device.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!([device])
+}
+
 #[test]
 fn what_of_linux_is_not_held_is_refused() {
+    let closes_mkdir = json!([{ "names": ["mkdir"], "action": "SCMP_ACT_ERRNO" }]);
     refused(&[
         ("/linux/namespaces/-", json!({ "type": "user" }), "linux.namespaces[6].type"),
         ("/linux/namespaces/-", json!({ "type": "network", "path": "/run/netns/x" }), "linux.namespaces[6].path"),
         ("/linux/namespaces", json!([{ "type": "pid" }]), "linux.namespaces"),
         ("/linux/devices", json!([{ "path": "/dev/fuse", "type": "c" }]), "linux.devices[0].path"),
+        ("/linux/devices", null(json!({ "type": "b" })), "linux.devices[0].type"),
+        ("/linux/devices", null(json!({ "type": "" })), "linux.devices[0].type"),
+        ("/linux/devices", null(json!({ "major": 8 })), "linux.devices[0].major"),
+        ("/linux/devices", null(json!({ "minor": 5 })), "linux.devices[0].minor"),
+        ("/linux/devices", null(json!({ "minor": null })), "linux.devices[0].minor"),
+        ("/linux/devices", null(json!({ "fileMode": 0 })), "linux.devices[0].fileMode"),
+        ("/linux/devices", null(json!({ "uid": 77 })), "linux.devices[0].uid"),
+        ("/linux/devices", null(json!({ "gid": 6 })), "linux.devices[0].gid"),
+        ("/linux/devices", null(json!({ "other": 1 })), "linux.devices[0].other"),
         ("/linux/sysctl", json!({ "kernel.shmmax": "1" }), "linux.sysctl"),
         ("/linux/maskedPaths", json!(["/proc/uptime"]), "linux.maskedPaths"),
         ("/linux/readonlyPaths", json!(["/proc/uptime"]), "linux.readonlyPaths"),
@@ -246,6 +273,17 @@ fn what_of_linux_is_not_held_is_refused() {
         ("/linux/resources/cpu/shares", json!(2), "linux.resources.cpu.shares"),
         ("/linux/seccomp", json!({ "defaultAction": "SCMP_ACT_NOTIFY" }), "linux.seccomp.defaultAction"),
         ("/linux/seccomp", json!({ "defaultAction": "SCMP_ACT_ERRNO" }), "linux.seccomp.syscalls"),
+        // Whatever it lists, a filter without a default is none that engines agree on.
+        ("/linux/seccomp", json!({}), "linux.seccomp.defaultAction"),
+        ("/linux/seccomp", json!({ "syscalls": closes_mkdir }), "linux.seccomp.defaultAction"),
+        ("/linux/seccomp", json!({ "defaultAction": "", "syscalls": closes_mkdir }), "linux.seccomp.defaultAction"),
+        ("/linux/seccomp", json!({ "defaultAction": null, "syscalls": closes_mkdir }), "linux.seccomp.defaultAction"),
+        ("/linux/seccomp", json!({ "defaultAction": "SCMP_ACT_ALLOW", "flags": ["X"] }), "linux.seccomp.flags"),
+        (
+            "/linux/seccomp",
+            json!({ "defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/x" }),
+            "linux.seccomp.listenerPath",
+        ),
     ]);
 }
 
@@ -261,6 +299,11 @@ fn empty_fields_of_any_name_change_nothing() {
         ("/linux/netDevices", json!({})),
         ("/linux/resources/hugepageLimits", json!(null)),
         ("/linux/resources/cpu/shares", json!(1024)),
+        ("/linux/devices", null(json!({}))),
+        ("/linux/devices", null(json!({ "path": "/dev/tty", "major": 5, "minor": 0, "gid": 5 }))),
+        ("/linux/devices", json!([{ "path": "/dev/zero", "type": "u", "major": 1, "minor": 5 }])),
+        ("/process/capabilities", json!({ "bounding": [], "effective": ["CAP_SYS_ADMIN", "CAP_CHECKPOINT_RESTORE"] })),
+        ("/ociVersion", json!("1.2.1")),
     ] {
         assert_eq!(asked(&with(pointer, value)), Ok(same.clone()), "{pointer}");
     }

@@ -179,6 +179,16 @@ fn stop_signal(top: &Reader<'_>) -> Result<u8, Refused> {
     signal(text).ok_or_else(|| Refused::new("StopSignal", format!("`{text}` is no signal")))
 }
 
+/// Capabilities as the kernel knows them, without `CAP_`.
+#[rustfmt::skip]
+pub const CAPABILITIES: [&str; 41] = [
+    "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "LINUX_IMMUTABLE",
+    "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER", "SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT",
+    "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE", "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE",
+    "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP", "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ",
+    "PERFMON", "BPF", "CHECKPOINT_RESTORE",
+];
+
 /// A signal by number or name, with `SIG` or without.
 #[must_use]
 pub fn signal(text: &str) -> Option<u8> {

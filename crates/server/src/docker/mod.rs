@@ -45,7 +45,7 @@ use crate::app::{self, AppState};
 use crate::backend::Images;
 use crate::request::Query;
 use crate::{record, request as read};
-pub use body::signal as signal_number;
+pub use body::{CAPABILITIES, signal as signal_number};
 use body::{Fields, Refused};
 use container::Container;
 use exec::Exec;

@@ -119,6 +119,25 @@ def what_fails_says_so(box):
 
 
 @case
+def a_start_that_fails_ends_the_wait_for_its_removal(box):
+    for program, words in {"no-such-program": "executable file not found", "/etc/passwd": "permission denied"}.items():
+        container = box.client.containers.create(IMAGE, [program], auto_remove=True)
+        waits = threading.Thread(target=lambda: container.wait(timeout=60, condition="removed"), daemon=True)
+        waits.start()
+        error = refuses(APIError, container.start, words)
+        assert error.status_code == 400, error
+        waits.join(60)
+        assert not waits.is_alive()
+        refuses(NotFound, lambda: box.client.containers.get(container.id), "No such container")
+    # One that is not to remove itself stays, and says why.
+    container = box.client.containers.create(IMAGE, ["no-such-program"])
+    refuses(APIError, container.start, "no-such-program")
+    container.reload()
+    assert (container.status, container.attrs["State"]["ExitCode"]) == ("created", 127), container.attrs["State"]
+    container.remove()
+
+
+@case
 def a_timeout_is_the_callers_and_kill_ends_it(box):
     container = box.run(["sleep", "300"], detach=True)
     refuses((requests.exceptions.ConnectionError, requests.exceptions.ReadTimeout), lambda: container.wait(timeout=1))
@@ -395,6 +414,8 @@ def the_command_line_client_works(box):
     assert (ran.returncode, ran.stdout) == (0, "from the command line\n"), ran
     assert cli("run", "--rm", IMAGE, "sh", "-c", "exit 5").returncode == 5
     assert cli("run", "--rm", "-i", IMAGE, "cat", input="typed\n").stdout == "typed\n"
+    assert cli("run", "--rm", IMAGE, "no-such-program").returncode == 127
+    assert cli("run", "-d", "--rm", IMAGE, "/etc/passwd").returncode == 126
     refused = cli("run", "--rm", "--privileged", IMAGE, "true")
     assert refused.returncode == 125 and "HostConfig.Privileged" in refused.stderr, refused
     begun = cli("run", "-d", "--name", "cli", "--memory", "128m", "--cpus", "0.5", IMAGE, "sleep", "300")

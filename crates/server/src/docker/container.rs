@@ -72,7 +72,8 @@ impl Finished {
 
     /// It did not begin.
     pub(super) fn not_begun(failure: &Failure) -> Self {
-        let code = if failure.code == Code::NotExecutable { 126 } else { 127 };
+        let codes = [(Code::NotExecutable, 126), (Code::NotFound, 127)];
+        let code = codes.iter().find(|(code, _)| *code == failure.code).map_or(128, |(_, exit)| *exit);
         Self { at_ms: clock::now_ms(), code, oom: false, error: failure.message.clone() }
     }
 }
@@ -161,12 +162,13 @@ impl Container {
 
     fn with(folder: PathBuf, record: Record) -> Self {
         let phase = match (record.started_ms, &record.finished) {
-            (_, Some(_)) => Phase::Exited,
+            (Some(_), Some(_)) => Phase::Exited,
             (Some(_), None) => Phase::Running,
-            (None, None) => Phase::Created,
+            // A start that failed is none: it can be tried again.
+            (None, _) => Phase::Created,
         };
         Self {
-            log: Log::open(folder.join(LOG), record.finished.is_some()),
+            log: Log::open(folder.join(LOG), phase == Phase::Exited),
             folder,
             record: Mutex::new(record),
             phase: watch::Sender::new(phase),
@@ -191,7 +193,11 @@ impl Container {
     /// Its main program runs.
     pub(super) fn begun(&self, input: Option<Sender>) -> std::io::Result<()> {
         *locked(&self.input) = input;
-        locked(&self.record).started_ms = Some(clock::now_ms());
+        let mut record = locked(&self.record);
+        record.started_ms = Some(clock::now_ms());
+        // Of an earlier start, which failed.
+        record.finished = None;
+        drop(record);
         let saved = self.save();
         self.phase.send_replace(Phase::Running);
         saved
@@ -233,5 +239,31 @@ impl Container {
         let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
         file.write_all(&text)?;
         std::fs::rename(path, self.folder.join(RECORD))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_that_failed_is_none_and_is_told_by_docker_s_codes() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = serde_json::json!({
+            "id": "a", "name": "a", "sandbox": "s", "created_ms": 0, "image": "", "image_id": "", "config": {}, "host": {},
+            "program": agent::words::Program::default(), "labels": {}, "stop_signal": 15, "stop_seconds": 10,
+            "auto_remove": false, "stdin_once": false, "started_ms": null, "finished": null,
+        });
+        let container = Container::new(folder.path(), serde_json::from_value(record).unwrap()).unwrap();
+        for (code, exit) in [(Code::NotFound, 127), (Code::NotExecutable, 126), (Code::Failed, 128)] {
+            container.finished(Finished::not_begun(&Failure::new(code, "why".to_owned())), false).unwrap();
+            assert_eq!((container.phase(), container.exit_code()), (Phase::Created, exit));
+        }
+        let known = || Container::known(folder.path().join("a")).unwrap();
+        assert_eq!(known().phase(), Phase::Created, "the next server finds it so");
+        container.begun(None).unwrap();
+        assert_eq!((container.exit_code(), known().phase()), (0, Phase::Running));
+        container.finished(Finished::default(), true).unwrap();
+        assert_eq!((container.phase(), known().phase()), (Phase::Exited, Phase::Exited));
     }
 }

@@ -23,9 +23,35 @@ fn main() -> Which {
     Which::Tag(MAIN.to_owned())
 }
 
+/// What did not begin, kept and told. Docker's command line takes its exit code (127, 126) from these words.
+fn not_begun(container: &Container, failure: Failure) -> DockerError {
+    let words = [(Code::NotFound, "executable file not found: "), (Code::NotExecutable, "permission denied: ")];
+    let words = words.iter().find(|(code, _)| *code == failure.code).map_or("", |(_, words)| words);
+    let status = if failure.code.is_away() { StatusCode::CONFLICT } else { StatusCode::BAD_REQUEST };
+    let why = match container.finished(Finished::not_begun(&failure), false) {
+        Ok(()) => failure.message,
+        Err(error) => format!("{failure}; and that could not be kept: {error}"),
+    };
+    told(status, format!("failed to start the container's program: {words}{why}"))
+}
+
 impl Docker {
-    /// Starts the main program; false where it runs already.
+    /// Starts the main program; false where it runs already. A container that removes itself is gone after a start that failed, as
+    /// with Docker: clients wait for that.
     pub(super) async fn start(self: &Arc<Self>, container: &Arc<Container>) -> Result<bool, DockerError> {
+        let began = self.begin(container).await;
+        if began.is_err()
+            && container.phase() == Phase::Created
+            && container.record().auto_remove
+            && self.remove(container).await.is_err()
+        {
+            // Its sandbox ends by its own time; nobody is to wait for it.
+            self.forget(container);
+        }
+        began
+    }
+
+    async fn begin(self: &Arc<Self>, container: &Arc<Container>) -> Result<bool, DockerError> {
         let _turn = container.turn.lock().await;
         match container.phase() {
             Phase::Running => return Ok(false),
@@ -39,15 +65,11 @@ impl Docker {
         let takes_input = record.program.stdin || record.program.tty.is_some();
         let exec = Exec { program: record.program, timeout_ms: None, detach: true, tag: Some(MAIN.to_owned()) };
         self.app.meters.exec();
-        let mut stream = backend::open(&*self.app.sandboxes, &record.sandbox, &Ask::Exec(exec)).await?;
-        if let Err(failure) = backend::reply::<Running>(&mut stream).await {
-            let kept = container.finished(Finished::not_begun(&failure), false);
-            let why = match kept {
-                Ok(()) => failure.message,
-                Err(error) => format!("{failure}; and that could not be kept: {error}"),
-            };
-            return Err(told(StatusCode::BAD_REQUEST, format!("failed to start the container's program: {why}")));
-        }
+        let opened = match backend::open(&*self.app.sandboxes, &record.sandbox, &Ask::Exec(exec)).await {
+            Ok(mut stream) => backend::reply::<Running>(&mut stream).await.map(|_running| stream),
+            Err(failure) => Err(failure),
+        };
+        let stream = opened.map_err(|failure| not_begun(container, failure))?;
         let begun = container.begun(takes_input.then(|| stream.sender()));
         tokio::spawn(Arc::clone(self).keep(Arc::clone(container), stream));
         begun.map_err(|error| {
@@ -132,12 +154,16 @@ impl Docker {
     /// Ends it, with all that is known of it.
     pub(super) async fn remove(&self, container: &Arc<Container>) -> Result<(), DockerError> {
         let _turn = container.turn.lock().await;
-        let record = container.record();
-        self.app.kill(&record.sandbox).await?;
-        locked(&self.containers).remove(&record.id);
-        locked(&self.execs).retain(|_, exec| exec.container != record.id);
-        container.removed();
+        self.app.kill(&container.record().sandbox).await?;
+        self.forget(container);
         Ok(())
+    }
+
+    fn forget(&self, container: &Container) {
+        let id = container.record().id;
+        locked(&self.containers).remove(&id);
+        locked(&self.execs).retain(|_, exec| exec.container != id);
+        container.removed();
     }
 
     /// Takes over what earlier servers left: containers in their folders, and sandboxes of containers that nobody wrote down.

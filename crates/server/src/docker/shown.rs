@@ -63,10 +63,10 @@ impl Docker {
         let now = clock::now_ms();
         let ago = |ms: i64| duration(now.saturating_sub(ms));
         let words = match (&record.finished, record.started_ms) {
-            (Some(finished), _) => format!("Exited ({}) {} ago", finished.code, ago(finished.at_ms)),
+            (Some(finished), Some(_)) => format!("Exited ({}) {} ago", finished.code, ago(finished.at_ms)),
             (None, Some(started)) if status == "paused" => format!("Up {} (Paused)", ago(started)),
             (None, Some(started)) => format!("Up {}", ago(started)),
-            (None, None) => "Created".to_owned(),
+            (_, None) => "Created".to_owned(),
         };
         json!({
             "Id": record.id, "Names": [format!("/{}", record.name)], "Image": record.image, "ImageID": record.image_id,

@@ -222,7 +222,7 @@ fn healthcheck(top: &Reader<'_>) -> Result<(), Refused> {
     let Some(value) = top.fields.get("Healthcheck") else { return Ok(()) };
     let test = value.get("Test").and_then(Json::as_array);
     let is_none = test.is_some_and(|words| words.first().and_then(Json::as_str) == Some("NONE"));
-    if is_none || says_nothing(value) {
+    if is_none || fields_say_nothing(value) {
         return Ok(());
     }
     Err(Refused::new("Healthcheck", "nobody here runs health checks; use exec"))
@@ -241,7 +241,10 @@ fn networks(top: &Reader<'_>) -> Result<(), Refused> {
     let config = Reader { fields: config, table: "NetworkingConfig." };
     config.others_say_nothing(&["EndpointsConfig"])?;
     let Some(endpoints) = config.table("EndpointsConfig")? else { return Ok(()) };
-    match endpoints.iter().find(|(name, said)| !matches!(name.as_str(), "default" | "none") || !says_nothing(said)) {
+    match endpoints
+        .iter()
+        .find(|(name, said)| !matches!(name.as_str(), "default" | "none") || !fields_say_nothing(said))
+    {
         Some((name, _)) => {
             Err(Refused::new(format!("NetworkingConfig.EndpointsConfig.{name}"), "there are no networks to join"))
         }
@@ -314,16 +317,22 @@ pub(super) fn set(layers: &mut Vec<PolicyLayer>, clause: &str, value: &str) {
     layers.push(PolicyLayer::Set(format!("{clause}={value}")));
 }
 
-/// Whether a value says nothing: null, false, zero, and what is empty or holds nothing else.
+/// Whether a value says nothing: null, false, zero, and what is empty. Of a list each item is a wish, of a table each key: a port,
+/// a setting of the kernel, a group.
 pub(super) fn says_nothing(value: &Json) -> bool {
     match value {
         Json::Null | Json::Bool(false) => true,
         Json::Bool(true) => false,
         Json::Number(number) => number.as_f64() == Some(0.0),
         Json::String(text) => text.is_empty(),
-        Json::Array(items) => items.iter().all(says_nothing),
-        Json::Object(table) => table.values().all(says_nothing),
+        Json::Array(items) => items.is_empty(),
+        Json::Object(table) => table.is_empty(),
     }
+}
+
+/// The same of a table whose keys are fields that clients write out, whether they say something or not.
+fn fields_say_nothing(value: &Json) -> bool {
+    value.as_object().map_or_else(|| says_nothing(value), |fields| fields.values().all(says_nothing))
 }
 
 /// Fields of one table of the body; null and the empty are the same as none.

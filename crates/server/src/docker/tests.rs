@@ -138,6 +138,15 @@ fn each_field_that_widens_is_refused_by_its_name() {
         host("OomKillDisable", json!(true)),
         host("OomScoreAdj", json!(-500)),
         host("PortBindings", json!({ "80/tcp": [{ "HostPort": "80" }] })),
+        // A port that the daemon would choose, and other tables and lists in which the key or the item is the wish.
+        host("PortBindings", json!({ "80/tcp": [{ "HostIp": "", "HostPort": "" }] })),
+        host("PortBindings", json!({ "80/tcp": null })),
+        host("Sysctls", json!({ "net.ipv4.ip_unprivileged_port_start": "" })),
+        host("StorageOpt", json!({ "size": "" })),
+        host("Annotations", json!({ "run.oci.keep_original_groups": "" })),
+        host("GroupAdd", json!([""])),
+        host("Devices", json!([{}])),
+        host("LogConfig", json!({ "Type": "", "Config": { "max-size": "" } })),
         host("PublishAllPorts", json!(true)),
         host("VolumesFrom", json!(["other"])),
         host("Binds", json!(["data:/in"])),
@@ -183,6 +192,10 @@ fn each_field_that_widens_is_refused_by_its_name() {
         (
             json!({ "NetworkingConfig": { "EndpointsConfig": { "mine": {} } } }),
             "NetworkingConfig.EndpointsConfig.mine".to_owned(),
+        ),
+        (
+            json!({ "NetworkingConfig": { "EndpointsConfig": { "default": { "DriverOpts": { "a": "" } } } } }),
+            "NetworkingConfig.EndpointsConfig.default".to_owned(),
         ),
         (json!({ "Unheard": "of" }), "Unheard".to_owned()),
     ];

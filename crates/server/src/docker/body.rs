@@ -117,7 +117,7 @@ pub(super) fn map(body: &Fields, context: &BodyContext<'_>) -> Result<ContainerS
     };
     healthcheck(&top)?;
     networks(&top)?;
-    user(&top, context, &mut mapped)?;
+    let user = user(&top, context, &mut mapped)?;
     let hostname = top.text("Hostname")?.unwrap_or(context.hostname);
     set(&mut mapped.layers, "process.hostname", &toml_text(hostname));
     network(&top, &host, context, &mut mapped)?;
@@ -130,7 +130,7 @@ pub(super) fn map(body: &Fields, context: &BodyContext<'_>) -> Result<ContainerS
             mapped.layers.push(PolicyLayer::Flag { name: "--env".to_owned(), value: line });
         }
     }
-    Host { reader: host, context, top: &top, workdir: &workdir }.map(&mut mapped)?;
+    Host { reader: host, context, top: &top, workdir: &workdir, uid: user.number }.map(&mut mapped)?;
     let tty = top.flag("Tty")?.then(|| host::console(&host).unwrap_or(SIZE));
     let argv = argv(&top, context.image)?;
     mapped.program =
@@ -278,26 +278,36 @@ fn network(
     Ok(())
 }
 
+/// Who the program is.
+struct User {
+    /// As Docker would name him.
+    word: String,
+    number: u32,
+}
+
 /// A policy names who a program is, and gives him the number that the image has for him; or 1000.
-fn user(top: &Reader<'_>, context: &BodyContext<'_>, mapped: &mut ContainerSpec) -> Result<(), Refused> {
+fn user(top: &Reader<'_>, context: &BodyContext<'_>, mapped: &mut ContainerSpec) -> Result<User, Refused> {
     let no = |why: String| Err(Refused::new("User", why));
     let people = &context.image.people;
+    let found = |name: &str| match name.parse::<u32>() {
+        Ok(number) => people.iter().find(|(_, theirs)| *theirs == number).cloned(),
+        Err(_) => people.iter().find(|(theirs, _)| theirs == name).cloned(),
+    };
     let Some(text) = top.text("User")? else {
-        let of_image = context.image.user.as_deref().unwrap_or_default().split(':').next().unwrap_or_default();
-        if matches!(of_image, "" | "0" | "root") {
+        let of_image = context.image.user.as_deref().unwrap_or_default();
+        let name = of_image.split(':').next().unwrap_or_default();
+        if matches!(name, "" | "0" | "root") {
             mapped.warnings.push("the program is user 1000 with its own group, and not root".to_owned());
         }
-        return Ok(());
+        let known = found(name).filter(|(_, number)| *number != 0);
+        let (word, number) = known.map_or(("1000", 1000), |(_, number)| (of_image, number));
+        return Ok(User { word: word.to_owned(), number });
     };
     let (name, group) = text.split_once(':').map_or((text, None), |(name, group)| (name, Some(group)));
     if matches!(name, "0" | "root") {
         return no("nothing here runs as root; leave it out, or name another user".to_owned());
     }
-    let known = match name.parse::<u32>() {
-        Ok(number) => people.iter().find(|(_, theirs)| *theirs == number).cloned(),
-        Err(_) => people.iter().find(|(theirs, _)| theirs == name).cloned(),
-    };
-    let (word, number) = match known {
+    let (word, number) = match found(name) {
         Some(known) => known,
         None if name == "1000" => ("user".to_owned(), 1000),
         None => return no(format!("`{name}` is neither 1000 nor in the image's /etc/passwd")),
@@ -309,7 +319,7 @@ fn user(top: &Reader<'_>, context: &BodyContext<'_>, mapped: &mut ContainerSpec)
         return no(format!("the group of a user is the one of his number: `{name}:{number}`, or `{name}` alone"));
     }
     set(&mut mapped.layers, "process.user", &toml_text(&word));
-    Ok(())
+    Ok(User { word: text.to_owned(), number })
 }
 
 /// `CLAUSE=VALUE`

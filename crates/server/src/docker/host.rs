@@ -55,6 +55,8 @@ const WORK: u64 = 512 << 20;
 const UNCOUNTED: [&str; 2] = ["limits.disk", "limits.files"];
 /// The least size of a place that can be written to.
 const LEAST: u64 = 1 << 20;
+/// The modes of the places that are there.
+const MODES: [(&str, u32); 3] = [("/tmp", 0o1777), ("/dev/shm", 0o1777), ("/run", 0o755)];
 /// Period of a processor's quota where none is said, microseconds.
 const PERIOD: u64 = 100_000;
 
@@ -64,6 +66,8 @@ pub(super) struct Host<'a> {
     pub(super) context: &'a BodyContext<'a>,
     pub(super) top: &'a Reader<'a>,
     pub(super) workdir: &'a Workdir,
+    /// Number of the program's user.
+    pub(super) uid: u32,
 }
 
 /// Places that are written to.
@@ -333,8 +337,25 @@ impl Host<'_> {
                     Some(("size", text)) => {
                         size = Some(size_of(text).ok_or_else(|| wrong(format!("`{text}` is no size")))?);
                     }
-                    // It is the container's user's alone.
-                    Some(("mode" | "uid" | "gid", _)) => {}
+                    Some(("mode", text)) => {
+                        let mode = MODES.iter().find(|(place, _)| *place == at).map(|(_, mode)| *mode);
+                        if mode.is_none() || u32::from_str_radix(text, 8).ok() != mode {
+                            let is =
+                                mode.map_or_else(|| "it has".to_owned(), |mode| format!("it is {mode:o}, and has"));
+                            return Err(wrong(format!(
+                                "`{option}` is not held: {is} one owner, whom all programs are; leave it out"
+                            )));
+                        }
+                    }
+                    Some(("uid" | "gid", text)) => {
+                        if text.parse() != Ok(self.uid) {
+                            let why = format!(
+                                "`{option}`: it is the program's user's, {} with the group of that number",
+                                self.uid
+                            );
+                            return Err(wrong(why));
+                        }
+                    }
                     None if option == "exec" => exec = true,
                     None if option == "noexec" => places.noexec = true,
                     None if matches!(option, "rw" | "nosuid" | "nodev") => {}

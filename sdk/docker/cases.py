@@ -294,6 +294,10 @@ def limits_of_processes_hold(box):
     limits = "import resource as r, os; print(r.getrlimit(r.RLIMIT_NOFILE)[0], r.getrlimit(r.RLIMIT_CORE)[1] < 2, len(os.sched_getaffinity(0)))"
     ulimits = [Ulimit(name="nofile", soft=64, hard=64), Ulimit(name="core", soft=0, hard=0)]
     assert box.run(python(limits), ulimits=ulimits, cpuset_cpus="0", nano_cpus=500_000_000, remove=True) == b"64 True 1\n"
+    # With the least that is taken a program starts, and has its terminal and its input.
+    least = [Ulimit(name="nofile", soft=16, hard=16)]
+    assert box.run(["sh", "-c", "ulimit -n"], ulimits=least, tty=True, stdin_open=True, remove=True).split() == [b"16"]
+    refuses(APIError, lambda: box.run(["true"], ulimits=[Ulimit(name="nofile", soft=15, hard=15)]), "Ulimits")
     assert box.run(["df", "-k", "/dev/shm"], shm_size="8m", remove=True).split()[-5] == b"8192"
 
 

@@ -44,6 +44,8 @@ const KNOWN: &[&str] = &[
 const MEMORY: u64 = 2 << 30;
 const PIDS: u32 = 512;
 const OPEN_FILES: u32 = 1024;
+/// What starts a program in a sandbox that lives has some open itself.
+const LEAST_OPEN_FILES: u32 = 16;
 const FILE_SIZE: u64 = 1 << 30;
 const FILES: u64 = 200_000;
 const OUTPUT: u64 = 16 << 20;
@@ -204,6 +206,10 @@ impl Host<'_> {
                     return Err(host.refused("Ulimits", why));
                 }
             }
+        }
+        if open_files < LEAST_OPEN_FILES {
+            let why = format!("`nofile` at {open_files}: no program can be started with less than {LEAST_OPEN_FILES}");
+            return Err(host.refused("Ulimits", why));
         }
         if pids_asked.is_some_and(|asked| asked < 0) {
             mapped.warnings.push(format!("PidsLimit below zero is {pids}: nothing is unlimited here"));

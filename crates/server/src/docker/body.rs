@@ -121,21 +121,43 @@ pub(super) fn map(body: &Fields, context: &BodyContext<'_>) -> Result<ContainerS
     let hostname = top.text("Hostname")?.unwrap_or(context.hostname);
     set(&mut mapped.layers, "process.hostname", &toml_text(hostname));
     network(&top, &host, context, &mut mapped)?;
-    for line in top.list("Env")? {
-        // A variable without a value is one that Docker takes away; there is none to be taken.
-        if let Some((name, _)) = line.split_once('=') {
-            if name.is_empty() {
-                return Err(Refused::new("Env", format!("`{line}` names no variable")));
-            }
-            mapped.layers.push(PolicyLayer::Flag { name: "--env".to_owned(), value: line });
-        }
-    }
+    environment(&top, context, &mut mapped.layers)?;
     Host { reader: host, context, top: &top, workdir: &workdir, uid: user.number }.map(&mut mapped)?;
     let tty = top.flag("Tty")?.then(|| host::console(&host).unwrap_or(SIZE));
     let argv = argv(&top, context.image)?;
     mapped.program =
         Program { argv, cwd: Some(workdir.path), tty, stdin: top.flag("OpenStdin")?, ..Program::default() };
     Ok(mapped)
+}
+
+/// Variables that every program here has.
+const VARIABLES: [&str; 7] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "PYTHONUNBUFFERED"];
+
+/// The variables. One without a value is one that Docker takes away, which nothing here does.
+fn environment(top: &Reader<'_>, context: &BodyContext<'_>, layers: &mut Vec<PolicyLayer>) -> Result<(), Refused> {
+    let asked = top.list("Env")?;
+    let name = |line: &str| line.split_once('=').map(|(name, _)| name.to_owned());
+    for line in &asked {
+        let why = match name(line) {
+            Some(name) if name.is_empty() => format!("`{line}` names no variable"),
+            Some(_) if line.contains('\0') => "no variable can have a NUL".to_owned(),
+            Some(_) => {
+                layers.push(PolicyLayer::Flag { name: "--env".to_owned(), value: line.clone() });
+                continue;
+            }
+            None => {
+                let is_there = |one: &String| name(one).as_ref() == Some(line);
+                if !VARIABLES.contains(&line.as_str()) && !context.image.env.iter().chain(&asked).any(is_there) {
+                    continue;
+                }
+                format!(
+                    "`{line}` without a value would take it away, which nothing here does; give it one, or `{line}=`"
+                )
+            }
+        };
+        return Err(Refused::new("Env", why));
+    }
+    Ok(())
 }
 
 /// Where the program begins, and whether the body says so.

@@ -177,9 +177,8 @@ fn record(
     config.insert("WorkingDir".to_owned(), json!(program.cwd));
     config.insert("Tty".to_owned(), json!(program.tty.is_some()));
     config.insert("OpenStdin".to_owned(), json!(program.stdin));
-    let env = image.env.iter().map(|line| json!(line));
-    let theirs = body.get("Env").and_then(Json::as_array).into_iter().flatten().cloned();
-    config.insert("Env".to_owned(), env.chain(theirs).collect());
+    let theirs = body.get("Env").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str);
+    config.insert("Env".to_owned(), json!(environment(image.env.iter().map(String::as_str).chain(theirs))));
     config.entry("Cmd").or_insert_with(|| json!(image.cmd));
     config.entry("User").or_insert_with(|| json!(""));
     let record = Record {
@@ -203,7 +202,30 @@ fn record(
     (record, warnings)
 }
 
+/// Of each variable the last value, in the order of their first ones.
+fn environment<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut all: Vec<(&str, &str)> = Vec::new();
+    for (name, value) in lines.filter_map(|line| line.split_once('=')) {
+        match all.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known = value,
+            None => all.push((name, value)),
+        }
+    }
+    all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+}
+
 /// An answer without a body.
 pub(super) fn nothing(status: StatusCode) -> Response<Body> {
     crate::answer::empty(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::environment;
+
+    #[test]
+    fn each_variable_is_listed_once() {
+        let lines = ["PATH=/bin", "A=1", "PATH=/usr/bin", "GONE", "A=", "B=x=y"];
+        assert_eq!(environment(lines.into_iter()), ["PATH=/usr/bin", "A=", "B=x=y"]);
+    }
 }

@@ -9,7 +9,7 @@ use policy::value::{Sockets, TierChoice};
 use sandbox::PolicyLayer;
 use serde_json::Value as Json;
 
-use super::body::{BodyContext, ContainerSpec, Reader, Refused, Workdir, inside, set};
+use super::body::{BodyContext, CAPABILITIES, ContainerSpec, Reader, Refused, Workdir, inside, set};
 
 /// Fields that are read here, or in `body`.
 const KNOWN: &[&str] = &[
@@ -152,7 +152,14 @@ impl Host<'_> {
             true => Ok(()),
             false => Err(host.refused("Init", "it is neither true nor false")),
         })?;
-        host.list("CapDrop").map(drop)
+        for name in host.list("CapDrop")? {
+            let upper = name.to_ascii_uppercase();
+            let bare = upper.strip_prefix("CAP_").unwrap_or(&upper);
+            if bare != "ALL" && !CAPABILITIES.contains(&bare) {
+                return Err(host.refused("CapDrop", format!("`{name}` is no capability; none is there anyway")));
+            }
+        }
+        Ok(())
     }
 
     fn security(&self) -> Result<(), Refused> {
@@ -247,9 +254,12 @@ impl Host<'_> {
     /// The smaller of soft and hard: no program can raise it again.
     fn ulimits(&self) -> Result<Vec<(String, u64)>, Refused> {
         let wrong = |why: String| self.reader.refused("Ulimits", why);
-        let mut all = Vec::new();
+        let mut all: Vec<(String, u64)> = Vec::new();
         for table in self.reader.tables("Ulimits")? {
-            let name = table.get("Name").and_then(Json::as_str).unwrap_or_default();
+            let name = table.get("Name").and_then(Json::as_str).unwrap_or_default().to_ascii_lowercase();
+            if all.iter().any(|(known, _)| *known == name) {
+                return Err(wrong(format!("`{name}` is there twice")));
+            }
             let side = |field: &str| table.get(field).and_then(Json::as_u64);
             let value = match (side("Soft"), side("Hard")) {
                 (Some(soft), Some(hard)) => soft.min(hard),
@@ -258,7 +268,7 @@ impl Host<'_> {
                     return Err(wrong(format!("`{name}` has no number from 0 on; nothing is unlimited here")));
                 }
             };
-            all.push((name.to_ascii_lowercase(), value));
+            all.push((name, value));
         }
         Ok(all)
     }

@@ -19,6 +19,7 @@ fn image() -> Image {
         entrypoint: words(&["/entry"]),
         cmd: words(&["serve"]),
         workdir: Some("/srv".to_owned()),
+        env: words(&["OF_IMAGE=1"]),
         people: vec![("root".to_owned(), 0), ("app".to_owned(), 700), ("nobody".to_owned(), 65534)],
         ..Image::default()
     }
@@ -178,6 +179,8 @@ fn each_field_that_widens_is_refused_by_its_name() {
         host("Ulimits", json!([{ "Name": "memlock", "Soft": -1, "Hard": -1 }])),
         host("Ulimits", json!([{ "Name": "core", "Soft": 1, "Hard": 1 }])),
         host("Ulimits", json!([{ "Name": "nofile", "Soft": 15, "Hard": 64 }])),
+        host("Ulimits", json!([{ "Name": "nofile", "Soft": 64 }, { "Name": "NOFILE", "Soft": 128 }])),
+        host("CapDrop", json!(["NONSENSE"])),
         host("RestartPolicy", json!({ "Name": "always" })),
         host("LogConfig", json!({ "Type": "syslog" })),
         host("Runtime", json!("kata")),
@@ -189,6 +192,11 @@ fn each_field_that_widens_is_refused_by_its_name() {
         host("Dns", json!(["8.8.8.8"])),
         host("GroupAdd", json!(["0"])),
         host("SomethingNew", json!(1)),
+        // What is there cannot be taken away.
+        (json!({ "Env": ["PATH"] }), "Env".to_owned()),
+        (json!({ "Env": ["OF_IMAGE"] }), "Env".to_owned()),
+        (json!({ "Env": ["A=1", "A"] }), "Env".to_owned()),
+        (json!({ "Env": ["A=\u{0}"] }), "Env".to_owned()),
         (json!({ "User": "root" }), "User".to_owned()),
         (json!({ "User": "0:0" }), "User".to_owned()),
         (json!({ "User": "4242" }), "User".to_owned()),
@@ -241,7 +249,7 @@ fn what_says_nothing_is_accepted() {
         "Healthcheck": { "Test": ["NONE"] },
         "NetworkingConfig": { "EndpointsConfig": { "default": { "IPAMConfig": null, "Links": null, "Aliases": null } } },
         "HostConfig": {
-            "Privileged": false, "CapAdd": null, "CapDrop": ["ALL"], "PidMode": "", "IpcMode": "private", "Devices": [],
+            "Privileged": false, "CapAdd": null, "CapDrop": ["all", "cap_chown", "NET_RAW"], "PidMode": "", "IpcMode": "private", "Devices": [],
             "SecurityOpt": ["no-new-privileges:true"], "OomKillDisable": false, "PortBindings": {}, "Init": true,
             "RestartPolicy": { "Name": "no", "MaximumRetryCount": 0 }, "LogConfig": { "Type": "", "Config": {} },
             "Tmpfs": { "/tmp": "mode=01777,uid=1000,gid=1000", "/run": "mode=755" }, "MemorySwappiness": -1, "ConsoleSize": [24, 80], "Binds": ["/data:/in"], "NetworkMode": "default",

@@ -12,6 +12,7 @@ use policy::value::{NetMode, Policy};
 use sandbox::PolicyLayer;
 use serde_json::{Map, Value as Json};
 
+use super::held::Held;
 use super::host::{self, Host};
 use crate::backend::Image;
 
@@ -44,6 +45,8 @@ pub(super) struct ContainerSpec {
     pub(super) auto_remove: bool,
     /// Its input ends with the first who was attached.
     pub(super) stdin_once: bool,
+    /// What is so, whatever the body says.
+    pub(super) held: Held,
     /// What is stricter here than with Docker.
     pub(super) warnings: Vec<String>,
 }
@@ -117,12 +120,12 @@ pub(super) fn map(body: &Fields, context: &BodyContext<'_>) -> Result<ContainerS
     };
     healthcheck(&top)?;
     networks(&top)?;
-    let user = user(&top, context, &mut mapped)?;
+    user(&top, context, &mut mapped)?;
     let hostname = top.text("Hostname")?.unwrap_or(context.hostname);
     set(&mut mapped.layers, "process.hostname", &toml_text(hostname));
     network(&top, &host, context, &mut mapped)?;
     environment(&top, context, &mut mapped.layers)?;
-    Host { reader: host, context, top: &top, workdir: &workdir, uid: user.number }.map(&mut mapped)?;
+    Host { reader: host, context, top: &top, workdir: &workdir }.map(&mut mapped)?;
     let tty = top.flag("Tty")?.then(|| host::console(&host).unwrap_or(SIZE));
     let argv = argv(&top, context.image)?;
     mapped.program =
@@ -300,15 +303,8 @@ fn network(
     Ok(())
 }
 
-/// Who the program is.
-struct User {
-    /// As Docker would name him.
-    word: String,
-    number: u32,
-}
-
 /// A policy names who a program is, and gives him the number that the image has for him; or 1000.
-fn user(top: &Reader<'_>, context: &BodyContext<'_>, mapped: &mut ContainerSpec) -> Result<User, Refused> {
+fn user(top: &Reader<'_>, context: &BodyContext<'_>, mapped: &mut ContainerSpec) -> Result<(), Refused> {
     let no = |why: String| Err(Refused::new("User", why));
     let people = &context.image.people;
     let found = |name: &str| match name.parse::<u32>() {
@@ -323,7 +319,8 @@ fn user(top: &Reader<'_>, context: &BodyContext<'_>, mapped: &mut ContainerSpec)
         }
         let known = found(name).filter(|(_, number)| *number != 0);
         let (word, number) = known.map_or(("1000", 1000), |(_, number)| (of_image, number));
-        return Ok(User { word: word.to_owned(), number });
+        (mapped.held.user, mapped.held.uid) = (word.to_owned(), number);
+        return Ok(());
     };
     let (name, group) = text.split_once(':').map_or((text, None), |(name, group)| (name, Some(group)));
     if matches!(name, "0" | "root") {
@@ -341,7 +338,8 @@ fn user(top: &Reader<'_>, context: &BodyContext<'_>, mapped: &mut ContainerSpec)
         return no(format!("the group of a user is the one of his number: `{name}:{number}`, or `{name}` alone"));
     }
     set(&mut mapped.layers, "process.user", &toml_text(&word));
-    Ok(User { word: text.to_owned(), number })
+    (mapped.held.user, mapped.held.uid) = (text.to_owned(), number);
+    Ok(())
 }
 
 /// `CLAUSE=VALUE`

@@ -167,10 +167,19 @@ fn record(
     mapped: ContainerSpec,
     sandbox: &str,
 ) -> (Record, Vec<String>) {
-    let ContainerSpec { layers: _, program, labels, stop_signal, stop_seconds, auto_remove, stdin_once, warnings } =
-        mapped;
+    let ContainerSpec {
+        layers: _,
+        program,
+        labels,
+        stop_signal,
+        stop_seconds,
+        auto_remove,
+        stdin_once,
+        held,
+        warnings,
+    } = mapped;
     let mut config: Map<String, Json> = body.clone();
-    let host = config.remove("HostConfig").filter(Json::is_object).unwrap_or_else(|| json!({}));
+    let host = config.remove("HostConfig").and_then(|host| host.as_object().cloned()).unwrap_or_default();
     config.remove("NetworkingConfig");
     config.insert("Labels".to_owned(), json!(labels));
     config.insert("Image".to_owned(), json!(image_name));
@@ -180,7 +189,7 @@ fn record(
     let theirs = body.get("Env").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str);
     config.insert("Env".to_owned(), json!(environment(image.env.iter().map(String::as_str).chain(theirs))));
     config.entry("Cmd").or_insert_with(|| json!(image.cmd));
-    config.entry("User").or_insert_with(|| json!(""));
+    config.insert("User".to_owned(), json!(held.user));
     let record = Record {
         id: id.to_owned(),
         name: name.to_owned(),
@@ -189,7 +198,7 @@ fn record(
         image: image_name.to_owned(),
         image_id: image.digest.clone(),
         config: Json::Object(config),
-        host,
+        host: Json::Object(held.shown(host)),
         program,
         labels,
         stop_signal,

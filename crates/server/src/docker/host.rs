@@ -10,6 +10,7 @@ use sandbox::PolicyLayer;
 use serde_json::Value as Json;
 
 use super::body::{BodyContext, CAPABILITIES, ContainerSpec, Reader, Refused, Workdir, inside, set};
+use super::held::{Held, Place};
 
 /// Fields that are read here, or in `body`.
 const KNOWN: &[&str] = &[
@@ -68,8 +69,6 @@ pub(super) struct Host<'a> {
     pub(super) context: &'a BodyContext<'a>,
     pub(super) top: &'a Reader<'a>,
     pub(super) workdir: &'a Workdir,
-    /// Number of the program's user.
-    pub(super) uid: u32,
 }
 
 /// Places that are written to.
@@ -113,7 +112,7 @@ impl Host<'_> {
         let cpu_and_counts = self.amounts(mapped)?;
         let mut places = Places::default();
         self.binds(&mut places)?;
-        self.tmpfs(&mut places)?;
+        self.tmpfs(&mut places, mapped.held.uid)?;
         self.work(&mut places);
         self.sizes(&places, mapped)?;
         self.files(&places, mapped)?;
@@ -221,6 +220,11 @@ impl Host<'_> {
         if pids_asked.is_some_and(|asked| asked < 0) {
             mapped.warnings.push(format!("PidsLimit below zero is {pids}: nothing is unlimited here"));
         }
+        let cpuset = host.text("CpusetCpus")?.map(str::to_owned).or_else(|| {
+            let cores = most.cpuset.as_ref()?;
+            Some(cores.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
+        });
+        mapped.held = Held { cpus, cpuset, pids, open_files, file_size, cpu_time, ..std::mem::take(&mut mapped.held) };
         set(&mut layers, "limits.pids", &pids.to_string());
         set(&mut layers, "limits.open_files", &open_files.to_string());
         set(&mut layers, "limits.file_size", &toml_text(&format!("{file_size}B")));
@@ -341,7 +345,7 @@ impl Host<'_> {
         Ok(target)
     }
 
-    fn tmpfs(&self, places: &mut Places) -> Result<(), Refused> {
+    fn tmpfs(&self, places: &mut Places, uid: u32) -> Result<(), Refused> {
         let (mut exec, mut silent) = (false, false);
         for (path, options) in self.reader.texts("Tmpfs")? {
             let wrong = |why: String| self.reader.refused("Tmpfs", format!("`{path}`: {why}"));
@@ -364,10 +368,10 @@ impl Host<'_> {
                         }
                     }
                     Some(("uid" | "gid", text)) => {
-                        if text.parse() != Ok(self.uid) {
+                        if text.parse() != Ok(uid) {
                             let why = format!(
                                 "`{option}`: it is the program's user's, {} with the group of that number",
-                                self.uid
+                                uid
                             );
                             return Err(wrong(why));
                         }
@@ -445,6 +449,13 @@ impl Host<'_> {
                 mapped.warnings.push(told);
             }
         }
+        let place = |at: &str, size| {
+            let mode = MODES.iter().find(|(place, _)| *place == at).map(|(_, mode)| *mode);
+            Place { at: at.to_owned(), size, mode }
+        };
+        let more = Some(place(at, work)).filter(|_| !at.is_empty() && self.is_writable(at));
+        let places = [place("/tmp", tmp), place("/run", run)].into_iter().chain(more).collect();
+        mapped.held = Held { memory, shm, places, ..std::mem::take(&mut mapped.held) };
         for (clause, size) in
             [("limits.memory", memory), ("fs.tmp", tmp), ("fs.shm", shm), ("fs.run", run), ("limits.disk", disk)]
         {
@@ -477,13 +488,14 @@ impl Host<'_> {
         if places.noexec && !places.write.is_empty() {
             mapped.warnings.push("`noexec` of Tmpfs is held for binds as well".to_owned());
         }
+        mapped.held.noexec = noexec;
         set(layers, "fs.noexec", if noexec { "true" } else { "false" });
         if let Some((at, _)) = &places.work {
             let path = toml_text(&empty.to_string_lossy());
             // It is one of ours, and shown inside as it is: empty.
             let value = format!("{}:/mnt", empty.to_string_lossy());
             layers.push(PolicyLayer::Flag { name: "--dangerous-read".to_owned(), value });
-            let mode = if is_read_only && !self.is_tmpfs(at) { "ro" } else { "copy" };
+            let mode = if self.is_writable(at) { "copy" } else { "ro" };
             set(layers, "workspace", &format!("{{ path = {path}, at = {}, mode = \"{mode}\" }}", toml_text(at)));
         }
         let told = if is_read_only {
@@ -495,9 +507,11 @@ impl Host<'_> {
         Ok(())
     }
 
-    fn is_tmpfs(&self, at: &str) -> bool {
+    /// Whether the policy's workspace is written to: a working directory that was made is read-only as the root is asked to be.
+    fn is_writable(&self, at: &str) -> bool {
         let named = self.reader.fields.get("Tmpfs").and_then(Json::as_object);
-        named.into_iter().flatten().any(|(path, _)| inside(path).as_deref() == Some(at))
+        let is_tmpfs = named.into_iter().flatten().any(|(path, _)| inside(path).as_deref() == Some(at));
+        is_tmpfs || !self.reader.flag("ReadonlyRootfs").unwrap_or(false)
     }
 }
 

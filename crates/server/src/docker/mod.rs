@@ -9,6 +9,7 @@ mod container;
 mod containers;
 mod create;
 mod exec;
+mod held;
 mod host;
 mod images;
 mod keep;

@@ -36,7 +36,6 @@ impl Docker {
         let mut host = record.host.clone();
         if let Some(host) = host.as_object_mut() {
             host.entry("LogConfig").or_insert_with(|| json!({ "Type": "json-file", "Config": {} }));
-            host.entry("NetworkMode").or_insert_with(|| json!("none"));
         }
         let path = record.program.argv.first().cloned().unwrap_or_default();
         json!({

@@ -362,3 +362,66 @@ fn booleans_are_read_in_every_clients_way() {
     assert!(["0", "false", "False", ""].iter().all(|text| read(text) == Ok(false)));
     assert!(read("maybe").is_err());
 }
+
+/// What `inspect` shows of a body, below this ceiling: its table `HostConfig`, and the user.
+fn shown(body: &Json, ceiling: &Policy) -> (Json, String) {
+    let mapped = mapped_below(body, ceiling).unwrap();
+    let host = body.get("HostConfig").and_then(Json::as_object).cloned().unwrap_or_default();
+    (Json::Object(mapped.held.shown(host)), mapped.held.user)
+}
+
+#[test]
+fn inspect_says_what_is_so_where_the_body_asks_for_more_or_nothing() {
+    let body = json!({ "HostConfig": {
+        "Memory": 64 << 20, "PidsLimit": -1, "Ulimits": [{ "Name": "nofile", "Soft": 100, "Hard": 1000 }], "ShmSize": 1 << 30,
+        "Tmpfs": { "/tmp": "size=640m", "/data": "size=1m" }, "NetworkMode": "default", "MaskedPaths": [], "Binds": ["/data:/in"],
+        "CpuQuota": 25_000,
+    } });
+    let (host, user) = shown(&body, &ceiling(&[]));
+    let limit = |name: &str, value: u64| json!({ "Name": name, "Soft": value, "Hard": value });
+    for (field, value) in [
+        ("Memory", json!(64 << 20)),
+        ("MemorySwap", json!(64 << 20)),
+        ("PidsLimit", json!(512)),
+        ("Ulimits", json!([limit("core", 0), limit("fsize", 1 << 30), limit("nofile", 100)])),
+        ("ShmSize", json!(16 << 20)),
+        ("NetworkMode", json!("none")),
+        ("ReadonlyRootfs", json!(true)),
+        ("MaskedPaths", Json::Null),
+        ("CpuQuota", json!(25_000)),
+        ("NanoCpus", Json::Null),
+        ("Binds", json!(["/data:/in"])),
+    ] {
+        assert_eq!(host.get(field).unwrap_or(&Json::Null), &value, "{field}");
+    }
+    let places = |host: &Json| {
+        let mut at: Vec<String> = host["Tmpfs"].as_object().unwrap().keys().cloned().collect();
+        at.sort_unstable();
+        at
+    };
+    assert_eq!(host["Tmpfs"]["/tmp"], "rw,nosuid,nodev,size=33554432,mode=1777,uid=1000,gid=1000");
+    assert_eq!(host["Tmpfs"]["/data"], "rw,nosuid,nodev,size=1048576,uid=1000,gid=1000");
+    assert_eq!((places(&host).join(" "), user.as_str()), ("/data /run /tmp".to_owned(), "1000"));
+    // Where the body says nothing, the ceiling does, or we do.
+    let low = ceiling(&[
+        "limits.memory=128M",
+        "fs.tmp=32M",
+        "fs.run=4M",
+        "fs.shm=4M",
+        "limits.pids=8",
+        "limits.cpus=0.5",
+        "limits.cpuset=0",
+        "limits.cpu_time=5s",
+    ]);
+    let (host, _) =
+        shown(&json!({ "User": "app", "HostConfig": { "ReadonlyRootfs": true }, "WorkingDir": "/work" }), &low);
+    assert_eq!(
+        [&host["Memory"], &host["PidsLimit"], &host["NanoCpus"]],
+        [&json!(128 << 20), &json!(8), &json!(500_000_000)]
+    );
+    assert_eq!((&host["CpusetCpus"], &host["Ulimits"][3]), (&json!("0"), &limit("cpu", 5)));
+    assert_eq!(places(&host).join(" "), "/run /tmp", "a working directory that was made is read-only then");
+    assert_eq!(host["Tmpfs"]["/run"], "rw,nosuid,nodev,noexec,size=4194304,mode=755,uid=700,gid=700");
+    assert_eq!(shown(&json!({}), &ceiling(&[])).0["Memory"], json!(2_u64 << 30));
+    assert_eq!(shown(&json!({ "User": "1000:1000" }), &ceiling(&[])).1, "1000:1000");
+}

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -132,6 +134,16 @@ impl Docker {
         let judge = move || -> Result<Vec<PolicyLayer>, Vec<Problem>> {
             let life = PolicyLayer::Flag { name: "--timeout".to_owned(), value: format!("{life_ms}ms") };
             let asked = app::load(&layers.into_iter().chain([life]).collect::<Vec<_>>(), &environment)?.policy;
+            let shown = asked.fs.read.iter().chain(&asked.fs.write);
+            let is_missing =
+                |from: &Path| from.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+            if let Some(from) = shown.map(|grant| grant.from.as_path()).find(|from| is_missing(from)) {
+                let (why, instead) = ("nobody here makes a folder of the host", "make it first, or bind another");
+                let what = format!("bind source path does not exist: {}", from.display());
+                return Err(vec![
+                    Problem::new(StatusCode::BAD_REQUEST, "serve/invalid", what, why, instead).about("fs.read"),
+                ]);
+            }
             let CeilingResult { found, layers } = ceiling::beyond(Some(&below(ceiling, &asked)), &asked, &ours);
             if found.is_empty() { Ok(layers) } else { Err(found) }
         };

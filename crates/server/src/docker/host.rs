@@ -349,7 +349,8 @@ impl Host<'_> {
         let (mut exec, mut silent) = (false, false);
         for (path, options) in self.reader.texts("Tmpfs")? {
             let wrong = |why: String| self.reader.refused("Tmpfs", format!("`{path}`: {why}"));
-            let at = inside(&path).ok_or_else(|| wrong("it is no absolute path".to_owned()))?;
+            let at = inside(&path).filter(|at| at != "/");
+            let at = at.ok_or_else(|| wrong("it is no absolute path below `/`".to_owned()))?;
             let mut size = None;
             silent |= !options.split(',').any(|option| matches!(option, "exec" | "noexec"));
             for option in options.split(',').filter(|option| !option.is_empty()) {

@@ -15,6 +15,7 @@ mod images;
 mod keep;
 mod log;
 mod output;
+mod refusal;
 mod shown;
 mod stats;
 #[cfg(test)]
@@ -120,7 +121,7 @@ impl From<Vec<Problem>> for DockerError {
         let status = problems.first().map_or(StatusCode::INTERNAL_SERVER_ERROR, |problem| problem.status);
         // A refusal is the caller's to change, whoever says it.
         let status = if status == StatusCode::FORBIDDEN { StatusCode::BAD_REQUEST } else { status };
-        let lines: Vec<String> = problems.iter().map(Problem::line).collect();
+        let lines: Vec<String> = problems.iter().map(refusal::line).collect();
         Self(status, format!("fumehood refuses {}", lines.join("; also ")))
     }
 }

@@ -7,9 +7,10 @@ use sandbox::{Environment, PolicyLayer};
 use serde_json::{Value as Json, json};
 
 use super::body::{BodyContext, ContainerSpec, Refused, map};
-use super::{CEILING, yes};
+use super::{CEILING, DockerError, yes};
 use crate::app;
 use crate::backend::Image;
+use crate::ceiling::beyond;
 use crate::request::Query;
 
 fn image() -> Image {
@@ -25,13 +26,17 @@ fn image() -> Image {
     }
 }
 
-fn ceiling(more: &[&str]) -> Policy {
-    let folder = tempfile::tempdir().unwrap();
-    let environment = Environment {
-        state: sandbox::state::Places { fumehood_state: Some(folder.path().into()), ..Default::default() },
+fn environment(state: &Path) -> Environment {
+    Environment {
+        state: sandbox::state::Places { fumehood_state: Some(state.into()), ..Default::default() },
         cwd: Some("/".into()),
         ..Environment::default()
-    };
+    }
+}
+
+fn ceiling(more: &[&str]) -> Policy {
+    let folder = tempfile::tempdir().unwrap();
+    let environment = environment(folder.path());
     let layers: Vec<_> = CEILING.iter().chain(more).map(|text| PolicyLayer::Set((*text).to_owned())).collect();
     app::load(&layers, &environment).unwrap().policy
 }
@@ -161,6 +166,7 @@ fn each_field_that_widens_is_refused_by_its_name() {
             json!([{ "Type": "bind", "Source": "/a", "Target": "/b", "BindOptions": { "Propagation": "shared" } }]),
         ),
         host("Tmpfs", json!({ "/tmp": "suid" })),
+        host("Tmpfs", json!({ "/": "" })),
         host("Tmpfs", json!({ "/tmp": "mode=0700" })),
         host("Tmpfs", json!({ "/tmp": "mode=x" })),
         host("Tmpfs", json!({ "/run": "mode=1777" })),
@@ -424,4 +430,32 @@ fn inspect_says_what_is_so_where_the_body_asks_for_more_or_nothing() {
     assert_eq!(host["Tmpfs"]["/run"], "rw,nosuid,nodev,noexec,size=4194304,mode=755,uid=700,gid=700");
     assert_eq!(shown(&json!({}), &ceiling(&[])).0["Memory"], json!(2_u64 << 30));
     assert_eq!(shown(&json!({ "User": "1000:1000" }), &ceiling(&[])).1, "1000:1000");
+}
+
+/// What a policy refuses names the field of the body, and what can be written there; no clause, and no flag of ours.
+#[test]
+fn a_refusal_of_the_policy_names_docker_s_field_and_what_to_do() {
+    let ceiling = ceiling(&["limits.memory=128M", "fs.tmp=32M", "fs.run=4M", "fs.shm=4M"]);
+    let folder = tempfile::tempdir().unwrap();
+    let environment = environment(folder.path());
+    let told = |body: Json| {
+        let mut layers = mapped_below(&body, &ceiling).unwrap().layers;
+        layers.retain(|layer| !matches!(layer, PolicyLayer::Set(text) if text.starts_with("fs.root=")));
+        let judged = app::load(&layers, &environment).map(|loaded| beyond(Some(&ceiling), &loaded.policy, &[]).found);
+        DockerError::from(judged.unwrap_or_else(|problems| problems)).1
+    };
+    for (body, field) in [
+        (json!({ "HostConfig": { "Memory": 1 } }), "HostConfig.Memory: "),
+        (json!({ "HostConfig": { "Memory": 256 << 20 } }), "HostConfig.Memory: it goes beyond "),
+        (json!({ "HostConfig": { "PidsLimit": 1_u64 << 40 } }), "HostConfig.PidsLimit: "),
+        (json!({ "HostConfig": { "Binds": ["/etc:/host:ro"] } }), "HostConfig.Binds: "),
+        (json!({ "HostConfig": { "Binds": ["/:/host"] } }), "HostConfig.Binds: "),
+        (json!({ "Hostname": "a b" }), "Hostname: "),
+        (json!({ "Env": ["A B=1"] }), "Env: "),
+    ] {
+        let told = told(body);
+        assert!(told.starts_with(&format!("fumehood refuses {field}")), "{told}");
+        let ours = ["limits.", "fs.", "env.", "process.", "`fumehood", "--set", "keys add", "dangerous-"];
+        assert!(!ours.iter().any(|word| told.contains(word)), "{told}");
+    }
 }

@@ -200,6 +200,8 @@ def files_go_in_and_out(box):
     with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
         assert archive.extractfile("in.txt").read() == b"brought"
     refuses(NotFound, lambda: container.get_archive("/work/none"))
+    for path, why in {"/dev/null": "device", "/proc/1/environ": "nothing could be read"}.items():
+        refuses(APIError, lambda: container.get_archive(path), why)
     refuses(APIError, lambda: container.put_archive("/usr", tar_of(bad="x")), "read-only")
     container.remove()
 

@@ -8,7 +8,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use live::client::{Error, Incoming};
+use live::client::{Error, Incoming, Stream};
 use live::words::{Ask as Outside, Info};
 use serde_json::json;
 use tokio_stream::StreamExt as _;
@@ -110,40 +110,77 @@ pub(super) async fn stat(State(docker): State<Arc<Docker>>, Path(word): Path<Str
 pub(super) async fn read(State(docker): State<Arc<Docker>>, Path(word): Path<String>, uri: Uri) -> HttpResult {
     let (container, path) = (docker.find(&word)?, path(&uri)?);
     let thawed = docker.thawed(&container).await?;
-    let entry = match thawed.entry(&path).await {
-        Ok(entry) => entry,
+    let found = thawed.entry(&path).await.and_then(|entry| match entry.kind {
+        FileKind::Dir | FileKind::File | FileKind::Link => stat_header(&entry),
+        FileKind::Other => {
+            let message = format!("{path} is a device, a pipe or a socket: there is no archive of it");
+            Err(told(StatusCode::BAD_REQUEST, message))
+        }
+    });
+    let head = match found {
+        Ok(head) => head,
         Err(told) => {
             thawed.over().await;
             return Err(told);
         }
     };
     drop(thawed);
-    let head = stat_header(&entry)?;
     let (to, from) = tokio::sync::mpsc::channel::<Result<Bytes, std::io::Error>>(QUEUE);
+    let (begins, begun) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
         let Ok(thawed) = docker.thawed(&container).await else { return };
-        if let Ok(mut stream) = backend::open(&*docker.app.sandboxes, &thawed.sandbox, &Ask::Archive { path }).await {
-            loop {
-                let piece = match stream.next().await {
-                    Some(Incoming::Out(bytes)) => Ok(Bytes::from(bytes)),
-                    Some(Incoming::Event(_) | Incoming::Err(_)) => continue,
-                    Some(Incoming::End(Ok(_))) => break,
-                    // A client must not take it for whole.
-                    Some(Incoming::End(Err(_))) | None => Err(envd::broken()),
-                };
-                let is_last = piece.is_err();
-                if to.send(piece).await.is_err() || is_last {
-                    break;
-                }
-            }
+        if let Ok(stream) = backend::open(&*docker.app.sandboxes, &thawed.sandbox, &Ask::Archive { path }).await {
+            archived(stream, &to, begins).await;
         }
         thawed.over().await;
     });
+    match begun.await {
+        Ok(None) => {}
+        Ok(Some(why)) => return Err(told(StatusCode::FORBIDDEN, format!("nothing could be read there: {why}"))),
+        Err(_gone) => return Err(backend::gone().into()),
+    }
     let mut response = Response::new(Body::from_stream(ReceiverStream::new(from)));
     let headers: &mut HeaderMap = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-tar"));
     headers.insert("x-docker-container-path-stat", head);
     Ok(response)
+}
+
+/// Whom it is told to whether an archive begins.
+type Begins = tokio::sync::oneshot::Sender<Option<String>>;
+
+/// Passes an archive on. `begins`: that something of it comes, or why nothing does.
+async fn archived(mut stream: Stream, to: &tokio::sync::mpsc::Sender<Result<Bytes, std::io::Error>>, begins: Begins) {
+    let mut begins = Some(begins);
+    loop {
+        let piece = match stream.next().await {
+            // What begins with zeros is the end of an archive in which nothing is.
+            Some(Incoming::Out(bytes)) if begins.is_some() && bytes.first() == Some(&0) => continue,
+            Some(Incoming::Out(bytes)) => Ok(Bytes::from(bytes)),
+            Some(Incoming::Event(_) | Incoming::Err(_)) => continue,
+            Some(Incoming::End(Ok(ended))) => {
+                let why = backend::read::<Skipped>(ended).ok().and_then(|ended| ended.skipped.into_iter().next());
+                return begin(&mut begins, Some(why.unwrap_or_else(|| "it is gone".to_owned())));
+            }
+            Some(Incoming::End(Err(failure))) if begins.is_some() => return begin(&mut begins, Some(failure.message)),
+            // A client must not take it for whole.
+            Some(Incoming::End(Err(_))) | None => Err(envd::broken()),
+        };
+        begin(&mut begins, None);
+        let is_last = piece.is_err();
+        if to.send(piece).await.is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// Tells it once.
+fn begin(begins: &mut Option<Begins>, why: Option<String>) {
+    if let Some(begins) = begins.take()
+        && begins.send(why).is_err()
+    {
+        // Whoever asked is gone.
+    }
 }
 
 pub(super) async fn write(State(docker): State<Arc<Docker>>, Path(word): Path<String>, request: Request) -> HttpResult {
@@ -157,7 +194,8 @@ pub(super) async fn write(State(docker): State<Arc<Docker>>, Path(word): Path<St
         Some(first) => {
             let count = skipped.skipped.len();
             let message = format!(
-                "{count} entries were not unpacked in {path}, the first: {first}; the image itself is read-only"
+                "{count} entries were not unpacked in {path}, the first: {first}; {} were; the image itself is read-only",
+                skipped.taken
             );
             Err(told(StatusCode::BAD_REQUEST, message))
         }

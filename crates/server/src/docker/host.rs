@@ -358,24 +358,13 @@ impl Host<'_> {
                     Some(("size", text)) => {
                         size = Some(size_of(text).ok_or_else(|| wrong(format!("`{text}` is no size")))?);
                     }
-                    Some(("mode", text)) => {
-                        let mode = MODES.iter().find(|(place, _)| *place == at).map(|(_, mode)| *mode);
-                        if mode.is_none() || u32::from_str_radix(text, 8).ok() != mode {
-                            let is =
-                                mode.map_or_else(|| "it has".to_owned(), |mode| format!("it is {mode:o}, and has"));
-                            return Err(wrong(format!(
-                                "`{option}` is not held: {is} one owner, whom all programs are; leave it out"
-                            )));
-                        }
-                    }
-                    Some(("uid" | "gid", text)) => {
-                        if text.parse() != Ok(uid) {
-                            let why = format!(
-                                "`{option}`: it is the program's user's, {} with the group of that number",
-                                uid
-                            );
-                            return Err(wrong(why));
-                        }
+                    Some(("mode" | "uid" | "gid", _)) if is_so(option, &at, uid) => {}
+                    Some(("mode" | "uid" | "gid", _)) => {
+                        let mode = mode_of(&at).map_or_else(String::new, |mode| format!(", with mode {mode:o}"));
+                        let why = format!(
+                            "it is the user's whom all programs are, {uid} with the group of that number{mode}"
+                        );
+                        return Err(wrong(format!("`{option}`: {why}; leave it out")));
                     }
                     None if option == "exec" => exec = true,
                     None if option == "noexec" => places.noexec = true,
@@ -450,10 +439,7 @@ impl Host<'_> {
                 mapped.warnings.push(told);
             }
         }
-        let place = |at: &str, size| {
-            let mode = MODES.iter().find(|(place, _)| *place == at).map(|(_, mode)| *mode);
-            Place { at: at.to_owned(), size, mode }
-        };
+        let place = |at: &str, size| Place { at: at.to_owned(), size, mode: mode_of(at) };
         let more = Some(place(at, work)).filter(|_| !at.is_empty() && self.is_writable(at));
         let places = [place("/tmp", tmp), place("/run", run)].into_iter().chain(more).collect();
         mapped.held = Held { memory, shm, places, ..std::mem::take(&mut mapped.held) };
@@ -513,6 +499,19 @@ impl Host<'_> {
         let named = self.reader.fields.get("Tmpfs").and_then(Json::as_object);
         let is_tmpfs = named.into_iter().flatten().any(|(path, _)| inside(path).as_deref() == Some(at));
         is_tmpfs || !self.reader.flag("ReadonlyRootfs").unwrap_or(false)
+    }
+}
+
+fn mode_of(at: &str) -> Option<u32> {
+    MODES.iter().find(|(place, _)| *place == at).map(|(_, mode)| *mode)
+}
+
+/// Whether the mode or the owner that is asked for a place is the one that it has.
+fn is_so(option: &str, at: &str, uid: u32) -> bool {
+    match option.split_once('=') {
+        Some(("mode", text)) => mode_of(at).is_some_and(|mode| u32::from_str_radix(text, 8) == Ok(mode)),
+        Some((_, text)) => text.parse() == Ok(uid),
+        None => false,
     }
 }
 

@@ -24,12 +24,23 @@ pub(crate) struct Platform {
     pub(crate) os: String,
 }
 
+/// An index, a manifest and a configuration are three things, and no document is two of them: a digest would name two trees.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Index {
+    pub(crate) config: Option<IgnoredAny>,
+    pub(crate) layers: Option<IgnoredAny>,
+    pub(crate) rootfs: Option<IgnoredAny>,
     pub(crate) manifests: Vec<Descriptor>,
 }
 
-/// A manifest is no configuration at the same time: a digest would name two trees.
+/// What says of a document whether it is an index.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Kind {
+    #[serde(rename = "mediaType", default)]
+    pub(crate) media_type: String,
+    pub(crate) manifests: Option<IgnoredAny>,
+}
+
 #[derive(Debug, Deserialize)]
 pub(crate) struct Manifest {
     pub(crate) rootfs: Option<IgnoredAny>,
@@ -49,6 +60,7 @@ pub(crate) struct Saved {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Config {
     pub(crate) layers: Option<IgnoredAny>,
+    pub(crate) manifests: Option<IgnoredAny>,
     pub(crate) architecture: String,
     pub(crate) os: String,
     pub(crate) config: Option<Defaults>,

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
-use crate::config::{Config, Defaults, Descriptor, Index, Manifest, Saved, is_hex, sha256_of};
+use crate::config::{Config, Defaults, Descriptor, Index, Kind, Manifest, Saved, is_hex, sha256_of};
 use crate::decode::hex;
 use crate::error::ImageError;
 use crate::resolve::is_name;
@@ -23,8 +23,8 @@ pub(crate) const NAME: &str = "org.opencontainers.image.ref.name";
 /// Where BuildKit and containerd say the whole name; their other annotation has the tag alone.
 const WHOLE_NAME: &str = "io.containerd.image.name";
 
-/// Either could name an image here, and each another one.
-const TWO_THINGS: &str = "one of its documents is a manifest and a configuration at the same time";
+/// Each could name an image here, and each another one.
+const TWO_THINGS: &str = "one of its documents is two of index, manifest and configuration at the same time";
 
 /// One image, its documents read and checked; its layers not yet.
 #[derive(Debug)]
@@ -100,10 +100,19 @@ fn of_descriptor(source: &Source, top: &Descriptor) -> Result<Image, ImageError>
     let mut chosen = top.clone();
     for _ in 0..MAX_DEPTH {
         let text = blob(source, &chosen)?;
-        if !is_index(&chosen.media_type) {
+        // Who names it may say what it is, and changes nothing: what a digest means is in the document alone.
+        let kind: Kind = parse(source, &chosen.digest, &text)?;
+        let is_one = kind.manifests.is_some();
+        if [&chosen.media_type, &kind.media_type].iter().any(|said| !said.is_empty() && is_index(said) != is_one) {
+            return Err(source.wrong(format!("`{}` is called what it is not: an index, or none", chosen.digest)));
+        }
+        if !is_one {
             return of_manifest(source, &chosen.digest, names, &text);
         }
         let index: Index = parse(source, &chosen.digest, &text)?;
+        if index.config.is_some() || index.layers.is_some() || index.rootfs.is_some() {
+            return Err(source.wrong(TWO_THINGS));
+        }
         let ours = index.manifests.into_iter().find(is_ours);
         chosen = ours.ok_or_else(|| source.wrong(format!("it has no image for linux on {}", architecture())))?;
     }
@@ -155,7 +164,7 @@ fn finish(
     parts: Vec<Part>,
 ) -> Result<Image, ImageError> {
     let config: Config = parse(source, "the configuration", config)?;
-    if config.layers.is_some() {
+    if config.layers.is_some() || config.manifests.is_some() {
         return Err(source.wrong(TWO_THINGS));
     }
     if config.os != "linux" || config.architecture != architecture() {

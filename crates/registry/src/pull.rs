@@ -226,7 +226,11 @@ async fn document(client: &Client, named: &str, stated: Option<&str>) -> Result<
         .map_err(|error| client.failed(format!("its manifest cannot be read: {error}")))?;
     let media_type = document.media_type.clone().or(kind).unwrap_or_default();
     let media_type = media_type.split(';').next().unwrap_or_default().trim().to_owned();
-    let known = if document.manifests.is_some() { &INDEXES } else { &MANIFESTS };
+    let is_index = document.manifests.is_some();
+    if is_index && (document.config.is_some() || document.layers.is_some()) {
+        return Err(client.failed("its manifest is an index at the same time: a digest would name two images"));
+    }
+    let known = if is_index { &INDEXES } else { &MANIFESTS };
     if !known.contains(&media_type.as_str()) {
         return Err(client.failed(format!("its manifest is of the kind `{media_type}`, which is not read")));
     }

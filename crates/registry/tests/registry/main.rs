@@ -159,6 +159,7 @@ fn what_is_not_what_its_digest_says_is_not_kept() {
         (Behaviour::ToPlain, "is not spoken to without TLS"),
         (Behaviour::OtherMachine, "it has no image for linux"),
         (Behaviour::OldKind, "which is not read"),
+        (Behaviour::TwoThings, "is an index at the same time"),
         (Behaviour::Endless, "more than 4194304 bytes"),
     ] {
         let registry = Registry::start(way.clone());

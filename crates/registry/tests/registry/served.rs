@@ -42,6 +42,8 @@ pub(crate) enum Behaviour {
     ToPlain,
     OtherMachine,
     OldKind,
+    /// Its manifest is an index, too.
+    TwoThings,
     Endless,
 }
 
@@ -102,6 +104,10 @@ impl Registry {
         }
         if matches!(way, Behaviour::OldKind) {
             manifest["mediaType"] = json!("application/vnd.docker.distribution.manifest.v1+json");
+        }
+        if matches!(way, Behaviour::TwoThings) {
+            manifest["manifests"] = json!([]);
+            manifest["mediaType"] = json!(INDEX);
         }
         let text = manifest.to_string().into_bytes();
         let digest = format!("sha256:{}", hex(&text));

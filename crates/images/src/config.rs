@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// No such document is larger.
 pub(crate) const MAX_DOCUMENT: u64 = 4 << 20;
@@ -72,6 +73,42 @@ pub(crate) struct RootFs {
     pub(crate) diff_ids: Vec<String>,
 }
 
+/// What a configuration asks for and nothing here does.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Wishes {
+    config: Option<Unheeded>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Unheeded {
+    healthcheck: Value,
+    on_build: Value,
+    shell: Value,
+    stop_signal: Value,
+    volumes: Value,
+}
+
+impl Wishes {
+    /// By their instructions.
+    pub(crate) fn unheeded(self) -> Vec<String> {
+        let Unheeded { healthcheck, on_build, shell, stop_signal, volumes } = self.config.unwrap_or_default();
+        let all = [
+            ("HEALTHCHECK", healthcheck),
+            (ON_BUILD, on_build),
+            (SHELL, shell),
+            ("STOPSIGNAL", stop_signal),
+            ("VOLUME", volumes),
+        ];
+        let empty = [Value::Null, json!(""), json!([]), json!({})];
+        all.into_iter().filter(|(_, said)| !empty.contains(said)).map(|(name, _)| name.to_owned()).collect()
+    }
+}
+
+/// Those of a base that would change what a build does.
+pub(crate) const ON_BUILD: &str = "ONBUILD";
+pub(crate) const SHELL: &str = "SHELL";
+
 /// What an image says of how it is run, where a policy says nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -96,7 +133,7 @@ pub struct Defaults {
     pub labels: Option<BTreeMap<String, String>>,
     /// Ports that it says it listens on: told, and opened by nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub exposed_ports: Option<BTreeMap<String, serde_json::Value>>,
+    pub exposed_ports: Option<BTreeMap<String, Value>>,
 }
 
 /// The hexadecimal part of a digest that can be checked here; `None` for others.

@@ -54,8 +54,8 @@ pub enum ImageError {
         /// Which.
         reference: String,
     },
-    /// Its tree is not what was unpacked.
-    #[error("the tree of the image {digest} was changed")]
+    /// Its tree is not what was unpacked, or what is written of it is not what it says.
+    #[error("the image {digest} was changed in the store")]
     Changed {
         /// Its digest.
         digest: String,
@@ -150,7 +150,7 @@ impl ImageError {
             }
             Self::InUse { reference } => say("image/in-use", show_text(reference), "a run has its tree"),
             Self::Changed { digest } => {
-                say("image/changed", digest.clone(), "what lies in the store is not what was unpacked")
+                say("image/changed", digest.clone(), "what lies in the store is not what was imported")
             }
             Self::Packages { why, fix: _ } => say("image/packages", "apt".to_owned(), why),
             Self::Name { name } => {

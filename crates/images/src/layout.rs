@@ -3,9 +3,10 @@
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
-use crate::config::{Config, Defaults, Descriptor, Index, Kind, Manifest, Saved, is_hex, sha256_of};
+use crate::config::{Config, Descriptor, Index, Kind, Manifest, Saved, is_hex, sha256_of};
 use crate::decode::hex;
 use crate::error::ImageError;
+use crate::record::{Record, digest_of};
 use crate::resolve::is_name;
 use crate::source::Source;
 
@@ -32,7 +33,7 @@ pub(crate) struct Image {
     /// `sha256:HEX` of its manifest; of its configuration in a docker-archive, which has no manifest.
     pub(crate) digest: String,
     pub(crate) names: Vec<String>,
-    pub(crate) defaults: Defaults,
+    pub(crate) record: Record,
     pub(crate) layers: Vec<Layer>,
 }
 
@@ -137,7 +138,7 @@ fn of_manifest(source: &Source, digest: &str, names: Vec<String>, text: &[u8]) -
         .iter()
         .map(|layer| Ok((path_of(source, &layer.digest)?, Some((layer.digest.clone(), layer.size)))))
         .collect::<Result<_, ImageError>>()?;
-    finish(source, digest.to_owned(), names, &config, packed)
+    finish(source, digest.to_owned(), names, Record { manifest: Some(text.to_owned()), config }, packed)
 }
 
 fn of_saved(source: &Source, saved: Saved) -> Result<Image, ImageError> {
@@ -150,7 +151,8 @@ fn of_saved(source: &Source, saved: Saved) -> Result<Image, ImageError> {
         return Err(differs(&saved.config, stated, &found));
     }
     let layers = saved.layers.into_iter().map(|part| (part, None)).collect();
-    finish(source, format!("sha256:{found}"), saved.repo_tags.unwrap_or_default(), &text, layers)
+    let record = Record { manifest: None, config: text };
+    finish(source, format!("sha256:{found}"), saved.repo_tags.unwrap_or_default(), record, layers)
 }
 
 /// Where a layer lies, and what it is as packed.
@@ -160,10 +162,10 @@ fn finish(
     source: &Source,
     digest: String,
     names: Vec<String>,
-    config: &[u8],
+    record: Record,
     parts: Vec<Part>,
 ) -> Result<Image, ImageError> {
-    let config: Config = parse(source, "the configuration", config)?;
+    let config: Config = parse(source, "the configuration", &record.config)?;
     if config.layers.is_some() || config.manifests.is_some() {
         return Err(source.wrong(TWO_THINGS));
     }
@@ -187,7 +189,7 @@ fn finish(
     }
     let layers = parts.into_iter().zip(ids);
     let layers = layers.map(|((part, packed), unpacked)| Layer { part, packed, unpacked }).collect();
-    Ok(Image { digest, names, defaults: config.config.unwrap_or_default(), layers })
+    Ok(Image { digest, names, record, layers })
 }
 
 fn path_of(source: &Source, digest: &str) -> Result<String, ImageError> {
@@ -199,7 +201,7 @@ fn path_of(source: &Source, digest: &str) -> Result<String, ImageError> {
 fn blob(source: &Source, descriptor: &Descriptor) -> Result<Vec<u8>, ImageError> {
     let part = path_of(source, &descriptor.digest)?;
     let text = source.document(&part)?.ok_or_else(|| source.wrong(format!("`{part}` is missing")))?;
-    let found = format!("sha256:{}", hex(&Sha256::digest(&text)));
+    let found = digest_of(&text);
     if found != descriptor.digest {
         return Err(differs(&part, &descriptor.digest, &found));
     }

@@ -26,6 +26,7 @@ mod host;
 mod layout;
 mod made;
 mod pack;
+mod record;
 mod resolve;
 mod runs;
 mod seal;

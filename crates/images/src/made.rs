@@ -9,6 +9,7 @@ use sandbox::state::{Cross, Dir, errno_of};
 use crate::config::Defaults;
 use crate::error::ImageError;
 use crate::export::{documents, layer};
+use crate::record::Record;
 use crate::resolve::is_name;
 use crate::store::{Listed, Stage, Staged, Store};
 use crate::unpack::UnpackNotes;
@@ -65,13 +66,13 @@ impl Store {
             let stage = self.new_stage()?;
             let failed = |errno| ImageError::Io { path: stage.path.clone(), errno };
             let (told, defaults) = fill(&stage)?;
-            let written = layer(&stage.root, io::sink())
-                .and_then(|layer| documents(&defaults, &layer).map(|documents| (layer, documents)));
-            let (layer, documents) = written.map_err(|error| failed(errno_of(&error)))?;
+            let written = layer(&stage.root, io::sink()).and_then(|layer| documents(&defaults, &layer));
+            let documents = written.map_err(|error| failed(errno_of(&error)))?;
             let digest = documents.manifest.0.digest;
+            let record = Record { manifest: Some(documents.manifest.1), config: documents.config.1 };
             let there = self.has(&digest)?;
             if !there {
-                self.describe(&stage, &digest, vec![layer.digest], &defaults, told)?;
+                self.describe(&stage, &digest, &record, told)?;
             }
             let staged = Staged { stage: (!there).then_some(stage.name), digest, names: vec![name.to_owned()] };
             let mut kept = self.keep_all(vec![staged])?;

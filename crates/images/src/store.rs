@@ -1,6 +1,6 @@
 //! The store: `images/` of the state folder.
 //!
-//! `trees/HEX/` holds `root/`, `about.json` and `lease`; `names.json` says which names mean which digest. What is being made
+//! `trees/HEX/` holds `root/`, `about.json`, the documents of the image and `lease`; `names.json` says which names mean which digest. What is being made
 //! has a name with `.new-` before it, and is there whole or not at all.
 
 use std::collections::BTreeMap;
@@ -18,6 +18,7 @@ use crate::check::sum;
 use crate::config::{Defaults, sha256_of};
 use crate::error::ImageError;
 use crate::layout::{Image, images};
+use crate::record::{Record, Said};
 use crate::resolve::{digest_of, same};
 use crate::seal;
 use crate::source::Source;
@@ -213,8 +214,7 @@ impl Store {
         }
         let stage = self.new_stage()?;
         let told = unpack(source, image, &stage.root, limit)?;
-        let layers = image.layers.iter().map(|layer| layer.unpacked.clone()).collect();
-        self.describe(&stage, &image.digest, layers, &image.defaults, told)?;
+        self.describe(&stage, &image.digest, &image.record, told)?;
         Ok(Some(stage.name))
     }
 
@@ -260,11 +260,12 @@ impl Store {
         &self,
         stage: &Stage,
         digest: &str,
-        layers: Vec<String>,
-        config: &Defaults,
+        record: &Record,
         told: UnpackNotes,
     ) -> Result<(), ImageError> {
         let io = |errno| self.io(&stage.name, errno);
+        let Said { config, layers, unheeded } = record.said(digest).ok_or_else(|| changed(digest))?;
+        record.write(&stage.dir).map_err(io)?;
         let sum = seal::around(&stage.dir, &stage.root, || sum(&stage.root)).map_err(io)?;
         let about = About {
             schema: 1,
@@ -273,8 +274,8 @@ impl Store {
             files: sum.files,
             bytes: sum.bytes,
             layers,
-            config: config.clone(),
-            told,
+            config,
+            told: UnpackNotes { unheeded, ..told },
         };
         write(&stage.dir, ABOUT, &about).map_err(io)?;
         write(&stage.dir, LEASE, &()).map_err(io)
@@ -419,14 +420,17 @@ impl Store {
         Ok(Listed { names, about })
     }
 
-    /// What is written down of an image; `None` if there is none, or if it cannot be read.
+    /// What is written down of an image; `None` if there is none, or if it is not what the image says.
     fn about(&self, digest: &str) -> Result<Option<About>, ImageError> {
         let place = self.place(digest)?;
         match self.dir.read(format!("{place}/{ABOUT}"), MAX_OWN) {
             Err(Errno::NOENT) => Ok(None),
             Ok(text) => {
                 let about: Option<About> = serde_json::from_slice(&text).ok();
-                Ok(about.filter(|about| about.schema == 1 && about.digest == digest))
+                let about = about.filter(|about| about.schema == 1 && about.digest == digest);
+                let record = self.dir.enter(&place, Cross::No).and_then(|dir| Record::read(&dir));
+                let said = record.ok().and_then(|record| record.said(digest));
+                Ok(about.filter(|about| said.is_some_and(|said| said.is_in(about))))
             }
             Err(errno) => Err(self.io(&place, errno)),
         }

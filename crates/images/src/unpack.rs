@@ -45,6 +45,10 @@ pub struct UnpackNotes {
     /// Entries of the host that were not taken, since not everybody there may read them or no image holds their kind.
     #[serde(default)]
     pub left_out: u64,
+    /// What the configuration asks for and nothing here does, by its instruction: `HEALTHCHECK`, `ONBUILD`, `SHELL`, `STOPSIGNAL`,
+    /// `VOLUME`.
+    #[serde(default)]
+    pub unheeded: Vec<String>,
 }
 
 /// Unpacks an image into an empty folder. `limit`: the most bytes, if somebody said so.

@@ -281,6 +281,49 @@ fn what_older_docker_and_newer_containerd_write_is_read() {
     assert_eq!(bench.store.import(&layout.0, None).unwrap()[0].names, ["2", "docker.io/library/app:2"]);
 }
 
+/// What an image says of how it is run is as much its own as its tree: its documents have its digest.
+#[test]
+fn what_is_written_down_of_an_image_is_what_its_documents_say() {
+    let layers = [plain(&[file("a", "x")])];
+    let saved_at = |bench: &Bench| {
+        let at = bench.path("saved.tar");
+        fs::write(&at, saved(&layers, &["app:1"])).unwrap();
+        at
+    };
+    for (name, from, to) in [
+        ("about.json", "/bin/x", "/bin/y"),
+        ("about.json", "\"A=b\"", "\"A=c\""),
+        ("about.json", "\"User\":\"0\"", "\"User\":\"1\""),
+        ("config", "/bin/x", "/bin/y"),
+        ("manifest", "sha256:", "sha512:"),
+    ] {
+        for archive in [false, true] {
+            let bench = Bench::new();
+            let at = if archive { saved_at(&bench) } else { Layout::new(&bench.path("layout"), &layers).0 };
+            let listed = bench.store.import(&at, None).unwrap().remove(0);
+            assert!(bench.store.lease("app:1").is_ok());
+            let hex = listed.about.digest.strip_prefix("sha256:").unwrap();
+            let place = bench.path("state/images/trees").join(hex).join(name);
+            let Ok(text) = fs::read_to_string(&place) else {
+                assert!(archive && name == "manifest", "{name}");
+                continue;
+            };
+            assert!(text.contains(from), "{text}");
+            fs::write(&place, text.replace(from, to)).unwrap();
+            for done in [bench.store.lease("app:1").map(drop), bench.store.find("app:1").map(drop)] {
+                assert!(matches!(done, Err(ImageError::Changed { .. })), "{name}: {done:?}");
+            }
+            fs::write(&place, text).unwrap();
+            assert!(bench.store.lease("app:1").is_ok(), "{name}");
+            // Without them nothing is believed, and an import makes all of it anew.
+            fs::remove_file(&place).unwrap();
+            assert!(bench.store.lease("app:1").is_err(), "{name}");
+            bench.store.import(&at, None).unwrap();
+            assert!(bench.store.lease("app:1").is_ok(), "{name}");
+        }
+    }
+}
+
 /// What somebody does to a tree.
 type Change = fn(&std::path::Path);
 

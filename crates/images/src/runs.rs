@@ -67,7 +67,7 @@ fn packed(store: &Store, reference: &str) -> Result<Packed, ImageError> {
     let found = StoredImage {
         digest: about.digest,
         user: None,
-        workdir: config.working_dir.map(PathBuf::from).filter(|at| is_place(at)),
+        workdir: config.working_dir.filter(|at| !at.is_empty()).map(PathBuf::from),
         command: command.collect(),
         built: false,
         lent: false,
@@ -79,12 +79,6 @@ fn packed(store: &Store, reference: &str) -> Result<Packed, ImageError> {
         (!name.is_empty() && fits(name) && fits(value)).then(|| (name.to_owned(), value.to_owned()))
     });
     Ok(Packed { found, env: env.collect(), user: config.user, people: people(&tree) })
-}
-
-/// Whether a program can begin there.
-fn is_place(at: &std::path::Path) -> bool {
-    use std::path::Component::{Normal, RootDir};
-    at.is_absolute() && at.components().all(|part| matches!(part, RootDir | Normal(_)))
 }
 
 /// Names and numbers of the tree's `etc/passwd`, found through no link.

@@ -1,7 +1,7 @@
 //! From layers of documents and flags to one validated policy, with the origin of every clause.
 
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::clause::ClauseId;
 use crate::document::DEFAULT_ORIGIN;
@@ -138,7 +138,15 @@ impl Loaded {
         };
         let Packed { mut found, env, user, people } = packed;
         let origin = format!("image:{} ({at})", image.name);
-        let wish = user.filter(|_| unsaid).and_then(|user| person(&user, &people));
+        let wish = user.filter(|_| unsaid).map_or(Ok(None), |user| person(&user, &people));
+        let at = found.workdir.as_deref().filter(|_| policy.workspace.path.is_none());
+        let wish = match wish.and_then(|wish| at.map_or(Ok(()), is_place).map(|()| wish)) {
+            Ok(wish) => wish,
+            Err(lacking) => {
+                image.found = Err(lacking);
+                return;
+            }
+        };
         if let Some((name, number)) = wish {
             (policy.process.user, found.user) = (name, Some(number));
             self.origins.add(ClauseId::ProcessUser, &origin);
@@ -205,17 +213,48 @@ pub struct Packed {
     pub people: Vec<(String, u32)>,
 }
 
-/// Name and number of whom an image wants to be run as; none for user 0, and for a name that it does not have.
-fn person(user: &str, people: &[(String, u32)]) -> Option<(String, u32)> {
+/// Name and number of whom an image wants to be run as; none for user 0.
+fn person(user: &str, people: &[(String, u32)]) -> Result<Option<(String, u32)>, ImageNotFound> {
     let user = user.split(':').next().unwrap_or_default();
-    let known = match user.parse::<u32>() {
-        Ok(number) => {
+    if matches!(user, "" | "root") {
+        return Ok(None);
+    }
+    let is_number = user.bytes().all(|byte| byte.is_ascii_digit());
+    let known = match user.parse::<u32>().ok().filter(|_| is_number) {
+        Some(number) => {
             let name = people.iter().find(|(_, known)| *known == number).map(|(name, _)| name.as_str());
             Some((name.unwrap_or("user").to_owned(), number))
         }
-        Err(_no_number) => people.iter().find(|(name, _)| name == user).cloned(),
+        None => people.iter().find(|(name, _)| name == user).cloned(),
     };
-    known.filter(|(name, number)| is_person(*number) && is_user_name(name))
+    // Who it is, the number says; a name that none can have here stays outside.
+    match known.map(|(name, number)| (if is_user_name(&name) { name } else { "user".to_owned() }, number)) {
+        Some((_, 0)) => Ok(None),
+        Some(known) if is_person(known.1) => Ok(Some(known)),
+        Some(_) | None => Err(ImageNotFound {
+            id: "fs.root/image-user",
+            why: format!(
+                "the image is to be run as `{}`, and its `etc/passwd` has nobody of that name",
+                user.escape_debug()
+            ),
+            fix: "say who: `--set process.user=NAME`".to_owned(),
+        }),
+    }
+}
+
+/// Whether a program can begin there.
+fn is_place(at: &Path) -> Result<(), ImageNotFound> {
+    if at.is_absolute() && at.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_))) {
+        return Ok(());
+    }
+    Err(ImageNotFound {
+        id: "fs.root/image-workdir",
+        why: format!(
+            "the image's WORKDIR `{}` is no absolute path without `..`",
+            at.display().to_string().escape_debug()
+        ),
+        fix: "use a workspace, which is where a program begins then: `-w PATH`".to_owned(),
+    })
 }
 
 /// Whether a number can be a user's; the kernel takes the last one for none.

@@ -192,6 +192,37 @@ fn user_0_of_an_image_is_an_ordinary_user() {
 }
 
 #[test]
+fn a_user_or_place_of_an_image_that_is_none_is_refused_until_somebody_says_another() {
+    let fixture = Fixture::new();
+    let rows = [
+        (json!({ "User": "ghost" }), "has nobody of that name"),
+        (json!({ "User": "app\nroot" }), "has nobody of that name"),
+        (json!({ "User": "-1" }), "has nobody of that name"),
+        (json!({ "User": "4294967295" }), "has nobody of that name"),
+        (json!({ "User": "4294967296" }), "has nobody of that name"),
+        (json!({ "WorkingDir": "srv" }), "no absolute path"),
+        (json!({ "WorkingDir": "/srv/../etc" }), "no absolute path"),
+    ];
+    for (config, why) in rows {
+        saved(&fixture.path("odd.tar"), "odd:1", &layer(vec![]), &config);
+        assert_eq!(fixture.run(&["image", "import", fixture.path("odd.tar").to_str().unwrap()]).code, 0);
+        let said = fixture.run(&["run", "-q", "--set=fs.root=image:odd:1", "--", "/bin/id", "-u"]);
+        assert!(said.code == 126 && said.out.is_empty() && said.err.contains(why), "{config}: {said:?}");
+        let flags = ["run", "-q", "--set=fs.root=image:odd:1", "--set=process.user=someone", "-w", ".:copy"];
+        let said = fixture.run(&[&flags[..], &["--", "/bin/id", "-un"]].concat());
+        assert_eq!((said.code, said.out.as_str()), (0, "someone\n"), "{config}: {said:?}");
+    }
+    // A number needs no line, and a name that no user has here is its number.
+    for (user, id) in [("4242", "4242\n"), ("4242:7", "4242\n"), ("Odd.Name", "77\n")] {
+        let people = Member::File("etc/passwd", b"Odd.Name:x:77:77::/:/bin/sh\n", 0o644);
+        saved(&fixture.path("odd.tar"), "odd:1", &layer(vec![people]), &json!({ "User": user }));
+        assert_eq!(fixture.run(&["image", "import", fixture.path("odd.tar").to_str().unwrap()]).code, 0);
+        let said = fixture.run(&["run", "-q", "--set=fs.root=image:odd:1", "--", "/bin/id", "-u"]);
+        assert_eq!((said.code, said.out.as_str()), (0, id), "{user}: {said:?}");
+    }
+}
+
+#[test]
 fn the_tree_cannot_be_written_and_is_shared_as_it_is() {
     let fixture = Fixture::new();
     imported(&fixture);

@@ -113,6 +113,11 @@ impl<R: Read> Members<R> {
             let kind = header.entry_type();
             self.content(size);
             if kind.is_pax_global_extensions() {
+                let mut said = Extended::default();
+                said.take(EntryType::XHeader, &self.text(size)?)?;
+                if !said.is_empty() || said.owned.is_some() || said.attributes || said.sparse.any() {
+                    return Err(wrong("a header for all members says more of them than a comment"));
+                }
                 continue;
             }
             if kind.is_pax_local_extensions() || kind.is_gnu_longname() || kind.is_gnu_longlink() {
@@ -138,9 +143,12 @@ impl<R: Read> Members<R> {
         let link = || link.ok_or_else(|| wrong("a link without a target"));
         let of = header.entry_type();
         let is_file = of.is_file() || of.is_contiguous();
-        // Writers of before 1988 mark a folder by its slash alone.
-        let kind = if of.is_dir() || (is_file && name.ends_with(b"/")) {
+        // Writers of before 1988 mark a folder by its slash alone. Of content behind it some readers make headers.
+        let marked = is_file && name.ends_with(b"/");
+        let kind = if of.is_dir() || (marked && size == 0) {
             Kind::Folder
+        } else if marked {
+            Kind::Other("it is a file with the name of a folder")
         } else if (extended.sparse.any() || of.is_gnu_sparse()) && !self.fills {
             Kind::Other("it is a file in a form that leaves holes out")
         } else if is_file || of.is_gnu_sparse() {
@@ -240,8 +248,20 @@ impl<R: Read> Members<R> {
         if cut { Err(wrong("it ends in the middle of a member")) } else { Ok(()) }
     }
 
-    /// The next header; `None` at the end.
+    /// The next header; `None` at the end, which two blocks of zeros are, or one and nothing more: behind a single one some
+    /// readers go on.
     fn block(&mut self) -> io::Result<Option<[u8; BLOCK]>> {
+        let is_zero = |block: &[u8; BLOCK]| block.iter().all(|byte| *byte == 0);
+        let Some(block) = self.one_block()?.filter(|block| !is_zero(block)) else {
+            return match self.one_block()? {
+                Some(block) if !is_zero(&block) => Err(wrong("it goes on behind a block of zeros")),
+                Some(_) | None => Ok(None),
+            };
+        };
+        Ok(Some(block))
+    }
+
+    fn one_block(&mut self) -> io::Result<Option<[u8; BLOCK]>> {
         let mut block = [0; BLOCK];
         let mut filled = 0;
         while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -252,7 +272,7 @@ impl<R: Read> Members<R> {
             }
         }
         self.at = self.at.saturating_add(512);
-        Ok(Some(block).filter(|block| block.iter().any(|byte| *byte != 0)))
+        Ok(Some(block))
     }
 
     fn text(&mut self, size: u64) -> io::Result<Vec<u8>> {

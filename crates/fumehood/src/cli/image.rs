@@ -130,6 +130,9 @@ pub(super) fn made(call: &mut Call<'_>, done: &[Listed]) -> Result<u8, Failure> 
         for (number, one, many) in notes.into_iter().filter(|(number, _, _)| *number > 0) {
             call.console.eprint(&format!("{}\n", count(number, one, many)));
         }
+        if !told.unheeded.is_empty() {
+            call.console.eprint(&format!("asked for, and not done here: {}\n", told.unheeded.join(", ")));
+        }
     }
     let text = table(done).render(call.console.out, 0, call.console.columns);
     call.console.data(text.as_bytes()).map(|_| 0)
@@ -206,6 +209,7 @@ fn inspect(call: &mut Call<'_>) -> Result<u8, Failure> {
         ("workdir", word(&about.config.working_dir)),
         ("entrypoint", words(&about.config.entrypoint)),
         ("cmd", words(&about.config.cmd)),
+        ("not done here", about.told.unheeded.join(", ")),
     ];
     lines.extend(image.names.iter().map(|name| ("name", name.clone())));
     lines.extend(about.config.env.iter().flatten().map(|variable| ("env", variable.clone())));

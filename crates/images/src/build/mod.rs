@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use sandbox::state::{Cross, Dir};
 
-use crate::config::Defaults;
+use crate::config::{Defaults, ON_BUILD, SHELL};
 use crate::dockerfile::{Instruction, MAX_DOCKERFILE, Scope, Step, expand, parse};
 use crate::error::ImageError;
 use crate::store::{Listed, Stage, Store};
@@ -212,7 +212,11 @@ impl Works<'_> {
         let base = match find(parts, &part.base, index).and_then(|index| done.get(&index)) {
             Some(earlier) => Base::Stage(earlier),
             None if part.base == "scratch" => Base::Nothing,
-            None => Base::Image(Box::new(self.store.lease(&part.base)?)),
+            None => {
+                let lease = self.store.lease(&part.base)?;
+                self.heeds(part.from, &lease.about().told.unheeded)?;
+                Base::Image(Box::new(lease))
+            }
         };
         let mut building = Building::new(self, base, tree, globals);
         for step in part.steps {
@@ -220,6 +224,18 @@ impl Works<'_> {
             building.step(step, &from)?;
         }
         building.finish()
+    }
+
+    /// What a base asks for that nothing here does. Some of it would make another image.
+    fn heeds(&mut self, from: &Step, unheeded: &[String]) -> Result<(), ImageError> {
+        let changes = |word: &&String| [ON_BUILD, SHELL].contains(&word.as_str());
+        if let Some(word) = unheeded.iter().find(changes) {
+            return Err(refused(Some(from), format!("the image has `{word}`, which is not known here")));
+        }
+        if !unheeded.is_empty() {
+            self.steps.tells(&format!("not taken from the image of line {}: {}", from.line, unheeded.join(", ")));
+        }
+        Ok(())
     }
 }
 

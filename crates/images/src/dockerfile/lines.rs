@@ -21,19 +21,21 @@ impl Line {
 pub(super) fn lines(text: &str) -> Result<Vec<Line>, Refused> {
     let mut all = Vec::new();
     let mut open: Option<Line> = None;
-    for (index, raw) in text.lines().enumerate() {
+    // A mark of byte order is none of the text.
+    for (index, raw) in text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate() {
         let number = index.saturating_add(1);
-        let line = raw.trim();
-        if let Some(comment) = line.strip_prefix('#') {
+        if let Some(comment) = raw.trim_start().strip_prefix('#') {
             directive(number, comment, all.is_empty() && open.is_none())?;
             continue;
         }
-        if line.is_empty() {
+        if raw.trim().is_empty() {
             continue;
         }
-        let (line, goes_on) = match line.strip_suffix('\\') {
+        // Blanks in front stay where a line goes on: they are within the instruction.
+        let raw = if open.is_some() { raw } else { raw.trim_start() };
+        let (line, goes_on) = match goes_on(raw) {
             Some(line) => (line, true),
-            None => (line, false),
+            None => (raw, false),
         };
         let mut whole = match open.take() {
             Some(mut before) => {
@@ -52,6 +54,11 @@ pub(super) fn lines(text: &str) -> Result<Vec<Line>, Refused> {
     // A line that would go on and has nothing behind it ends there.
     all.extend(open);
     Ok(all)
+}
+
+/// A line that goes on, without what says so. Of two backslashes at the end the last one says nothing.
+fn goes_on(line: &str) -> Option<&str> {
+    line.trim_end_matches([' ', '\t']).strip_suffix('\\').filter(|line| !line.ends_with('\\'))
 }
 
 /// `# escape=` before the first instruction changes what follows, so it is not passed over.

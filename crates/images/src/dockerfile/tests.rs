@@ -21,8 +21,23 @@ fn lines_go_on_and_comments_are_gone() {
     let steps = parse(text).unwrap();
     assert_eq!(steps.iter().map(|step| step.line).collect::<Vec<_>>(), [2, 3, 6, 10]);
     assert_eq!(steps[1].does, Instruction::From { image: "base:${V}".to_owned(), name: Some("build".to_owned()) });
-    assert_eq!(steps[2].does, Instruction::Run(Command::Shell("one && two".to_owned())));
+    assert_eq!(steps[2].does, Instruction::Run(Command::Shell("one   && two".to_owned())));
     assert_eq!(steps[3].does, Instruction::Cmd(Command::Words(words(&["a", "b c"]))));
+}
+
+#[test]
+fn a_line_goes_on_with_its_blanks_and_not_behind_two_backslashes() {
+    let run = |text: &str| {
+        let steps = parse(&format!("FROM scratch\n{text}")).unwrap();
+        let of =
+            |step: &Step| if let Instruction::Run(Command::Shell(line)) = &step.does { line.clone() } else { panic!() };
+        steps.iter().skip(1).map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(run("RUN echo hello\\\n    world"), ["echo hello    world"]);
+    assert_eq!(run("  RUN apt-get install -y\\ \t\n  git\\\n\\\n# said\n\n ok  \n"), ["apt-get install -y  git ok"]);
+    assert_eq!(run("RUN echo a\\\\\nRUN echo b"), ["echo a\\\\", "echo b"]);
+    assert_eq!(run("RUN echo a\\\\\\\nRUN echo b\\"), ["echo a\\\\\\", "echo b"]);
+    assert_eq!(parse("\u{feff}FROM scratch").unwrap().len(), 1, "a mark of byte order");
 }
 
 #[test]
@@ -47,12 +62,24 @@ fn variables_stand_for_their_values() {
         ("${B:-no}${A:-no}${EMPTY:-no}", "no1no"),
         ("${A:+yes}${B:+yes}", "yes"),
         ("\\$A \\n $", "$A \\n $"),
+        ("${B:-${A}}${B:-$A}${A:+x$A}${B:+$A}", "11x1"),
+        ("${B:-${EMPTY:-${A:+deep}}}}", "deep}"),
+        ("{$A}${A}}", "{1}1}"),
     ] {
         assert_eq!(expand(text, &scope).as_deref(), Ok(value), "{text}");
     }
-    for text in ["${A", "${}", "${A#x}", "${A-x}"] {
-        assert!(expand(text, &scope).is_err(), "{text}");
+    let deep = format!("{}{}", "${B:-".repeat(100_000), "}".repeat(100_000));
+    for text in ["${A", "${}", "${A#x}", "${A-x}", "${B:-${A}", "${B:-$A", "${B:-${A#x}}", &deep] {
+        assert!(expand(text, &scope).is_err(), "{}", text.chars().take(20).collect::<String>());
     }
+    // What doubles with each line stays within what a program can be given.
+    let mut scope = Scope::from([("A".to_owned(), "x".repeat(100))]);
+    let doubled = (0..20).try_for_each(|_| {
+        let twice = expand("$A$A", &scope)?;
+        scope.insert("A".to_owned(), twice);
+        Ok::<_, &str>(())
+    });
+    assert!(doubled.unwrap_err().contains("longer than"));
 }
 
 #[test]

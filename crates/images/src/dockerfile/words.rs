@@ -96,51 +96,98 @@ fn unquoted(word: &str) -> String {
     out
 }
 
-/// `$NAME`, `${NAME}`, `${NAME:-otherwise}`, `${NAME:+instead}`; `\$` is a `$`.
+/// Words within words.
+const MAX_NESTED: usize = 16;
+/// Longest value: no program could be given a longer one.
+const MAX_VALUE: usize = 128 << 10;
+
+/// `$NAME`, `${NAME}`, `${NAME:-otherwise}`, `${NAME:+instead}`, whose words are expanded as all else is; `\$` is a `$`.
 ///
 /// # Errors
-/// Another form.
+/// Another form, or one too large.
 pub(crate) fn expand(text: &str, scope: &Scope) -> Result<String, &'static str> {
-    const FORM: &str = "a variable is `$NAME`, `${NAME}`, `${NAME:-WORD}` or `${NAME:+WORD}`";
-    let named = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(['$', '\\']) {
-        let (before, from) = rest.split_at(at);
-        out.push_str(before);
-        if let Some(after) = from.strip_prefix("\\$") {
-            out.push('$');
-            rest = after;
-        } else if let Some(after) = from.strip_prefix('\\') {
-            out.push('\\');
-            rest = after;
-        } else if let Some(inner) = from.strip_prefix("${") {
-            let (inner, after) = inner.split_once('}').ok_or(FORM)?;
-            let end = inner.find(|c| !named(c)).unwrap_or(inner.len());
-            let (name, how) = inner.split_at(end);
-            let value = scope.get(name).map(String::as_str).unwrap_or_default();
-            if name.is_empty() {
-                return Err(FORM);
+    let rest = Expanding { scope, nested: 0 }.word(text, &mut out)?;
+    if rest.is_empty() { Ok(out) } else { Err(FORM) }
+}
+
+const FORM: &str = "a variable is `$NAME`, `${NAME}`, `${NAME:-WORD}` or `${NAME:+WORD}`";
+
+struct Expanding<'a> {
+    scope: &'a Scope,
+    /// Braces that are open.
+    nested: usize,
+}
+
+impl Expanding<'_> {
+    /// Up to the end, or to the brace that ends a word within one; what is left.
+    fn word<'t>(&self, text: &'t str, out: &mut String) -> Result<&'t str, &'static str> {
+        let mut rest = text;
+        let ends: &[char] = if self.nested > 0 { &['$', '\\', '}'] } else { &['$', '\\'] };
+        while let Some(at) = rest.find(ends) {
+            let (before, from) = rest.split_at(at);
+            out.push_str(before);
+            if from.starts_with('}') {
+                return Ok(from);
             }
-            match (how, how.strip_prefix(":-"), how.strip_prefix(":+")) {
-                ("", _, _) => out.push_str(value),
-                (_, Some(otherwise), _) => out.push_str(if value.is_empty() { otherwise } else { value }),
-                (_, _, Some(instead)) => out.push_str(if value.is_empty() { "" } else { instead }),
-                (_, None, None) => return Err(FORM),
-            }
-            rest = after;
-        } else {
-            let inner = from.strip_prefix('$').unwrap_or(from);
-            let end = inner.find(|c| !named(c)).unwrap_or(inner.len());
-            let (name, after) = inner.split_at(end);
-            if name.is_empty() {
+            rest = if let Some(after) = from.strip_prefix("\\$") {
                 out.push('$');
+                after
+            } else if let Some(after) = from.strip_prefix('\\') {
+                out.push('\\');
+                after
+            } else if let Some(inner) = from.strip_prefix("${") {
+                self.braces(inner, out)?
             } else {
-                out.push_str(scope.get(name).map(String::as_str).unwrap_or_default());
+                self.plain(from.strip_prefix('$').unwrap_or(from), out)
+            };
+            if out.len() > MAX_VALUE {
+                return Err("a value is longer than 128 KiB");
             }
-            rest = after;
         }
+        out.push_str(rest);
+        Ok("")
     }
-    out.push_str(rest);
-    Ok(out)
+
+    fn value(&self, name: &str) -> &str {
+        self.scope.get(name).map(String::as_str).unwrap_or_default()
+    }
+
+    /// Behind `$`.
+    fn plain<'t>(&self, inner: &'t str, out: &mut String) -> &'t str {
+        let (name, after) = name_of(inner);
+        out.push_str(if name.is_empty() { "$" } else { self.value(name) });
+        after
+    }
+
+    /// Behind `${`.
+    fn braces<'t>(&self, inner: &'t str, out: &mut String) -> Result<&'t str, &'static str> {
+        let (name, how) = name_of(inner);
+        if name.is_empty() || self.nested >= MAX_NESTED {
+            return Err(FORM);
+        }
+        let value = self.value(name);
+        let (word, instead) = match (how.strip_prefix(":-"), how.strip_prefix(":+")) {
+            (Some(word), _) => (word, false),
+            (None, Some(word)) => (word, true),
+            (None, None) => {
+                out.push_str(value);
+                return how.strip_prefix('}').ok_or(FORM);
+            }
+        };
+        let mut other = String::new();
+        let after = Self { nested: self.nested.saturating_add(1), ..*self }.word(word, &mut other)?;
+        out.push_str(match (value.is_empty(), instead) {
+            (true, true) => "",
+            (true, false) | (false, true) => &other,
+            (false, false) => value,
+        });
+        after.strip_prefix('}').ok_or(FORM)
+    }
+}
+
+/// The name in front, and what follows it.
+fn name_of(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
+    text.split_at(end)
 }

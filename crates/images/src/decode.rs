@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Read};
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use lzma_rust2::XzReader;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
@@ -106,7 +106,7 @@ const MAX_XZ_MEMORY: u32 = 160 << 10;
 /// What a layer may be packed with.
 pub(crate) enum Decoder<R: BufRead> {
     Plain(R),
-    Gzip(Box<MultiGzDecoder<R>>),
+    Gzip(Box<Gzip<R>>),
     Zstd(Box<Zstd<R>>),
     Xz(Box<XzReader<R>>),
 }
@@ -115,7 +115,8 @@ impl<R: BufRead> Decoder<R> {
     pub(crate) fn new(mut source: R) -> io::Result<Self> {
         let start = source.fill_buf()?;
         if start.starts_with(&[0x1f, 0x8b]) {
-            return Ok(Self::Gzip(Box::new(MultiGzDecoder::new(source))));
+            let decoder = Some(GzDecoder::new(source));
+            return Ok(Self::Gzip(Box::new(Gzip { decoder, members: 0, given: 0 })));
         }
         if start.starts_with(&[0xfd, b'7', b'z', b'X', b'Z', 0]) {
             return Ok(Self::Xz(Box::new(XzReader::new_mem_limit(source, true, MAX_XZ_MEMORY))));
@@ -138,6 +139,44 @@ impl<R: BufRead> Read for Decoder<R> {
             Self::Zstd(decoder) => decoder.read(buffer),
             Self::Xz(decoder) => decoder.read(buffer),
         }
+    }
+}
+
+/// Members of a gzip stream that hold little: each costs as much as the beginning of a stream.
+const MAX_SMALL_MEMBERS: u64 = 4096;
+/// So much makes a member one that is no small one: writers that give each file its own have a header in it at least.
+const SMALL: u64 = 512;
+
+/// All members of a stream, one after the other.
+pub(crate) struct Gzip<R> {
+    /// None at the end.
+    decoder: Option<GzDecoder<R>>,
+    members: u64,
+    given: u64,
+}
+
+impl<R: BufRead> Read for Gzip<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(mut decoder) = self.decoder.take() {
+            let read = decoder.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                self.given = self.given.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
+                self.decoder = Some(decoder);
+                return Ok(read);
+            }
+            let mut source = decoder.into_inner();
+            if source.fill_buf()?.is_empty() {
+                return Ok(0);
+            }
+            self.members = self.members.saturating_add(1);
+            if self.members.saturating_sub(self.given / SMALL) > MAX_SMALL_MEMBERS {
+                return Err(io::Error::other(format!(
+                    "it has more than {MAX_SMALL_MEMBERS} members that hold nothing"
+                )));
+            }
+            self.decoder = Some(GzDecoder::new(source));
+        }
+        Ok(0)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A tree that layers are put into: each name is walked to beneath its folder, through no link and no `..`.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
@@ -91,13 +91,20 @@ impl TreePath {
 /// Most folders that are made though no entry names them: a short name makes many, and no size is said of them.
 const MAX_IMPLIED: u32 = 65_536;
 
+/// Most bytes of the names of one layer, which are kept until it ends: a header costs nothing where many are alike.
+const MAX_NAMES: usize = 256 << 20;
+
 /// Most names that whiteouts look through, all together: each of many could look through all of a tree.
 const MAX_LOOKED: u64 = 8_000_000;
 
 /// The tree, and what the layer at hand has put into it.
 pub(crate) struct Tree<'a> {
     root: &'a Dir,
-    made: BTreeSet<Vec<u8>>,
+    /// Its names; of a folder that an entry names, the time that it gets when all is in it.
+    made: BTreeMap<Vec<u8>, Option<i64>>,
+    /// Bytes of those names.
+    names: usize,
+    most_names: usize,
     /// Folders that no entry names and that had to be made.
     implied: u32,
     /// Names that whiteouts have looked through.
@@ -107,12 +114,41 @@ pub(crate) struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     pub(crate) fn new(root: &'a Dir) -> Self {
-        Self { root, made: BTreeSet::new(), implied: 0, looked: Cell::new(0), most_looked: MAX_LOOKED }
+        let (made, names, most_names) = (BTreeMap::new(), 0, MAX_NAMES);
+        Self { root, made, names, most_names, implied: 0, looked: Cell::new(0), most_looked: MAX_LOOKED }
     }
 
     /// Begins a layer: what is there now is of lower ones.
     pub(crate) fn begin(&mut self) {
         self.made.clear();
+        self.names = 0;
+    }
+
+    /// Ends a layer: its folders get their times, if they are still there.
+    pub(crate) fn end(&mut self) -> Result<(), (Vec<u8>, Problem)> {
+        for (path, seconds) in std::mem::take(&mut self.made) {
+            if let Some(seconds) = seconds
+                && let Err(problem) = self.date(&path, seconds)
+            {
+                return Err((path, problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a name to those of the layer; `false` if it was there.
+    fn notes(&mut self, path: Vec<u8>, seconds: Option<i64>) -> Result<bool, Problem> {
+        let length = path.len();
+        if let Some(known) = self.made.get_mut(&path) {
+            *known = seconds.or(*known);
+            return Ok(false);
+        }
+        self.names = self.names.saturating_add(length);
+        if self.names > self.most_names {
+            return Err(Problem::Refused("the names of its layer are too long, all together"));
+        }
+        self.made.insert(path, seconds);
+        Ok(true)
     }
 
     pub(crate) fn root(&self) -> &Dir {
@@ -127,7 +163,7 @@ impl<'a> Tree<'a> {
             other => other?,
         };
         let mut parts = place.folders();
-        while !parts.is_empty() && self.made.insert(parts.join(&b'/')) {
+        while !parts.is_empty() && self.notes(parts.join(&b'/'), None)? {
             parts = parts.split_last().map_or(&[], |(_, above)| above);
         }
         Ok(folder)
@@ -157,12 +193,12 @@ impl<'a> Tree<'a> {
 
     /// The folder of a new entry that is no folder, with nothing in its place.
     fn room_for(&mut self, place: &TreePath) -> Result<Dir, Problem> {
-        if self.made.contains(&place.path()) {
+        if self.made.contains_key(&place.path()) {
             return Err(Problem::Refused("its layer has the name twice"));
         }
         let folder = self.above(place)?;
         folder.remove_tree(place.name())?;
-        self.made.insert(place.path());
+        self.notes(place.path(), None)?;
         Ok(folder)
     }
 
@@ -172,11 +208,11 @@ impl<'a> Tree<'a> {
         Ok(folder.open_file(place.name(), flags, Mode::from_raw_mode(0o600))?)
     }
 
-    /// A folder, which may be there: then what is in it stays.
-    pub(crate) fn folder(&mut self, place: &TreePath, mode: u32) -> Result<(), Problem> {
+    /// A folder, which may be there: then what is in it stays. Its time it gets at the end.
+    pub(crate) fn folder(&mut self, place: &TreePath, mode: u32, seconds: i64) -> Result<(), Problem> {
         let folder = self.above(place)?;
         if folder.kind(place.name())? != Some(FileType::Directory) {
-            if self.made.contains(&place.path()) {
+            if self.made.contains_key(&place.path()) {
                 return Err(Problem::Refused("its layer has the name twice"));
             }
             folder.remove_tree(place.name())?;
@@ -184,8 +220,7 @@ impl<'a> Tree<'a> {
         }
         let own = folder.enter(Path::new(place.name()), Cross::No)?;
         rustix::fs::fchmod(&own, Mode::from_raw_mode(mode))?;
-        self.made.insert(place.path());
-        Ok(())
+        self.notes(place.path(), Some(seconds)).map(drop)
     }
 
     pub(crate) fn symlink(&mut self, place: &TreePath, target: &[u8], seconds: i64) -> Result<(), Problem> {
@@ -233,7 +268,7 @@ impl<'a> Tree<'a> {
             Err(Errno::NOENT) => return Ok(()),
             other => other?,
         };
-        if !self.made.contains(&place.path()) {
+        if !self.made.contains_key(&place.path()) {
             return Ok(folder.remove_tree(place.name())?);
         }
         if folder.kind(place.name())? == Some(FileType::Directory) {
@@ -264,7 +299,7 @@ impl<'a> Tree<'a> {
                 below.push(b'/');
             }
             below.extend_from_slice(name.as_bytes());
-            if !self.made.contains(&below) {
+            if !self.made.contains_key(&below) {
                 dir.remove_tree(&name)?;
             } else if kind == FileType::Directory {
                 self.purge(&dir.enter(Path::new(&name), Cross::No)?, &below)?;
@@ -273,9 +308,8 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Gives a folder its time, if it is still there.
-    pub(crate) fn date(&self, place: &TreePath, seconds: i64) -> Result<(), Problem> {
-        match self.root.enter(PathBuf::from(OsStr::from_bytes(&place.path())), Cross::No) {
+    fn date(&self, path: &[u8], seconds: i64) -> Result<(), Problem> {
+        match self.root.enter(Path::new(OsStr::from_bytes(path)), Cross::No) {
             Ok(own) => Ok(rustix::fs::futimens(&own, &times(seconds))?),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -307,5 +341,26 @@ mod tests {
             assert_eq!(tree.opaque(&folder), Ok(()));
         }
         assert_eq!(tree.opaque(&folder), Err(Problem::Refused("its whiteouts look through too many names")));
+    }
+
+    #[test]
+    fn the_names_of_a_layer_are_bounded_together_and_a_folder_has_one_however_often_it_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let root = Dir::open(&place.path().canonicalize().unwrap()).unwrap();
+        let mut tree = Tree { most_names: 100, ..Tree::new(&root) };
+        let named = |name: &str| TreePath::new(name.as_bytes()).unwrap().unwrap();
+        for seconds in 1..1000 {
+            assert_eq!(tree.folder(&named("deep/folder"), 0o755, seconds), Ok(()));
+        }
+        let long = "n".repeat(80);
+        assert_eq!(tree.folder(&named(&long), 0o755, 1), Ok(()));
+        let over = Problem::Refused("the names of its layer are too long, all together");
+        assert_eq!(tree.folder(&named("one-more"), 0o755, 1), Err(over));
+        assert_eq!(tree.end(), Ok(()));
+        let time = |name: &str| std::fs::metadata(place.path().join(name)).unwrap().modified().unwrap();
+        let at = |seconds| std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        assert_eq!((time("deep/folder"), time(&long)), (at(999), at(1)), "the last time that was said");
+        tree.begin();
+        assert_eq!(tree.folder(&named("one-more"), 0o755, 1), Ok(()), "each layer has its own");
     }
 }

@@ -102,14 +102,12 @@ pub(crate) struct Unpacker<'a> {
     form: Form,
     pub(crate) told: UnpackNotes,
     entries: u64,
-    /// Folders of the archive, and their times.
-    folders: Vec<(TreePath, i64)>,
 }
 
 impl<'a> Unpacker<'a> {
     pub(crate) fn new(origin: &Path, budget: &'a Budget, root: &'a Dir, form: Form) -> Self {
         let (origin, tree) = (origin.to_owned(), Tree::new(root));
-        Self { origin, budget, tree, form, told: UnpackNotes::default(), entries: 0, folders: Vec::new() }
+        Self { origin, budget, tree, form, told: UnpackNotes::default(), entries: 0 }
     }
 
     fn layer(&mut self, source: &Source, layer: &Layer) -> Result<(), ImageError> {
@@ -138,11 +136,7 @@ impl<'a> Unpacker<'a> {
             self.entry(part, &member, &mut members)?;
         }
         let (unpacked, _) = members.into_inner().finish().map_err(|error| self.unreadable(part, &error))?;
-        for (place, seconds) in std::mem::take(&mut self.folders).into_iter().rev() {
-            self.tree
-                .date(&place, seconds)
-                .map_err(|problem| self.told_of(place.name().as_encoded_bytes(), &problem))?;
-        }
+        self.tree.end().map_err(|(path, problem)| self.told_of(&path, &problem))?;
         Ok(format!("sha256:{unpacked}"))
     }
 
@@ -192,11 +186,7 @@ impl<'a> Unpacker<'a> {
         }
         self.tell(member);
         match &member.kind {
-            Kind::Folder => {
-                self.tree.folder(&place, folder_mode(member))?;
-                self.folders.push((place, member.modified));
-                Ok(None)
-            }
+            Kind::Folder => self.tree.folder(&place, folder_mode(member), member.modified).map(|()| None),
             Kind::Symlink(target) => self.tree.symlink(&place, target, member.modified).map(|()| None),
             Kind::Link(target) => {
                 let target = TreePath::new(target)?.ok_or(Problem::Refused("it is a hard link to the root"))?;

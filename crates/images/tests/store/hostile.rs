@@ -214,6 +214,13 @@ fn what_is_not_as_its_digest_says_is_refused() {
     packed.extend(b"garbage");
     Layout::new(&bench.path("layout"), &[Layer(tar(&[file("a", "x")]), packed)]);
     refused("garbage behind gzip", &bench, &layout_path(&bench), "image/not-an-image", "cannot be read");
+    // Members of which each costs and none holds anything; some of them are nobody's harm.
+    let bytes = &layers()[0].0;
+    let many = |count: usize| Layer(bytes.clone(), [gzip(b"").repeat(count), gzip(bytes)].concat());
+    Layout::new(&bench.path("layout"), &[many(10_000)]);
+    refused("members that are empty", &bench, &layout_path(&bench), "image/not-an-image", "members that hold nothing");
+    let other = Bench::new();
+    other.store.import(&Layout::new(&other.path("layout"), &[many(100)]).0, None).unwrap();
     // Behind a single block of zeros some readers go on, and others do not.
     let mut hidden = tar(&[file("a", "x")]);
     hidden.truncate(hidden.len() - 512);

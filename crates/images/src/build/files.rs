@@ -44,7 +44,7 @@ impl Context {
             let (but, pattern) = line.strip_prefix('!').map_or((false, line), |rest| (true, rest.trim()));
             let pattern = pattern.trim_matches('/').trim_start_matches("./");
             let why = |why: String| ImageError::NotAnImage { path: path.join(".dockerignore"), why };
-            glob(pattern).map(|matcher| Ignored { but, matcher }).map_err(why)
+            glob(pattern, true).map(|matcher| Ignored { but, matcher }).map_err(why)
         });
         Ok(Self { dir, ignored: ignored.collect::<Result<_, _>>()? })
     }
@@ -61,10 +61,42 @@ impl Context {
     }
 }
 
-/// `*` and `?` stand for no `/`; `**` does.
-fn glob(pattern: &str) -> Result<GlobMatcher, String> {
-    let built = GlobBuilder::new(pattern).literal_separator(true).backslash_escape(true).build();
+/// `*` and `?` stand for no `/`; where `deep` is set, `**` does.
+fn glob(pattern: &str, deep: bool) -> Result<GlobMatcher, String> {
+    let pattern = as_docker_means(pattern, deep)?;
+    let built = GlobBuilder::new(&pattern).literal_separator(true).backslash_escape(true).build();
     built.map(|glob| glob.compile_matcher()).map_err(|error| error.kind().to_string())
+}
+
+/// A pattern in which nothing is special that Docker takes for letters: braces, and `!` in front of a class.
+fn as_docker_means(pattern: &str, deep: bool) -> Result<String, String> {
+    if deep && pattern.split('/').any(|part| part.contains("**") && part != "**") {
+        return Err("`**` is known as a whole part of a path alone".to_owned());
+    }
+    let (mut out, mut class, mut mark) = (String::new(), false, false);
+    let mut chars = pattern.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => {
+                out.push(c);
+                out.extend(chars.next());
+            }
+            '[' if !class => {
+                class = true;
+                out.push(c);
+                mark = chars.next_if_eq(&'!').is_some();
+            }
+            ']' if class => {
+                out.extend(std::mem::take(&mut mark).then_some('!'));
+                class = false;
+                out.push(c);
+            }
+            '{' | '}' if !class => out.extend(['[', c, ']']),
+            '*' if !class && !deep && out.ends_with('*') => {}
+            _ => out.push(c),
+        }
+    }
+    Ok(out)
 }
 
 /// Where something is taken from.
@@ -122,7 +154,7 @@ impl Source<'_> {
     fn one(&self, source: &str, all: &mut Vec<Taken>) -> Result<(), Problem> {
         let path = plain(source).ok_or_else(|| Problem::Words(format!("`{source}` leads out of the folder")))?;
         if source.contains(['*', '?', '[']) {
-            let matcher = glob(&path.to_string_lossy()).map_err(Problem::Words)?;
+            let matcher = glob(&path.to_string_lossy(), false).map_err(Problem::Words)?;
             return self.matching(&matcher, Path::new(""), path.components().count(), all);
         }
         let real = match self {
@@ -271,4 +303,33 @@ fn plain(text: &str) -> Option<PathBuf> {
         }
     }
     Some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_mean_what_docker_means_by_them() {
+        for (pattern, deep, meant, others) in [
+            ("{a}", true, &["{a}"][..], &["a"][..]),
+            ("{a,b}*", true, &["{a,b}c"], &["a", "b"]),
+            ("[{}]x", true, &["{x", "}x"], &["x"]),
+            ("[!a]", true, &["!", "a"], &["b"]),
+            ("[^a]", true, &["b", "!"], &["a"]),
+            ("[!a-c]x", false, &["bx", "!x"], &["dx"]),
+            ("\\{a\\*", true, &["{a*"], &["{ab"]),
+            ("**/x", true, &["x", "a/b/x"], &["ax"]),
+            ("a/**", true, &["a/b", "a/b/c"], &["b"]),
+            ("**/x", false, &["a/x"], &["x", "a/b/x"]),
+            ("a?/*.pem", false, &["ab/k.pem"], &["a/k.pem", "ab/c/k.pem"]),
+        ] {
+            let matcher = glob(pattern, deep).unwrap();
+            assert!(meant.iter().all(|path| matcher.is_match(path)), "{pattern}: {meant:?}");
+            assert!(!others.iter().any(|path| matcher.is_match(path)), "{pattern}: {others:?}");
+        }
+        for bad in ["a**b", "**x/y", "[a", "[!]"] {
+            assert!(glob(bad, true).is_err(), "{bad}");
+        }
+    }
 }

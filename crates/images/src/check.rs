@@ -49,8 +49,8 @@ struct Walk {
     bytes: u64,
     alone: bool,
     buffer: Vec<u8>,
-    /// Contents of files that have more than one name, which are read once: their digests and sizes.
-    names: BTreeMap<(u64, u64), ([u8; 32], u64)>,
+    /// Contents of files that have more than one name, which are read and counted once: their digests.
+    names: BTreeMap<(u64, u64), [u8; 32]>,
 }
 
 impl Default for Walk {
@@ -101,12 +101,13 @@ impl Walk {
     fn file(&mut self, file: File) -> Result<(), Errno> {
         let stat = rustix::fs::fstat(&file)?;
         let (id, many) = ((stat.st_dev, stat.st_ino), stat.st_nlink > 1);
-        let (digest, size) = match self.names.get(&id).filter(|_| many) {
-            Some(known) => *known,
-            None => self.content(file)?,
-        };
+        if let Some(known) = self.names.get(&id).filter(|_| many) {
+            self.hash.update(known);
+            return Ok(());
+        }
+        let (digest, size) = self.content(file)?;
         if many {
-            self.names.insert(id, (digest, size));
+            self.names.insert(id, digest);
         }
         self.bytes = self.bytes.saturating_add(size);
         self.hash.update(digest);

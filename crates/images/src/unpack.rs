@@ -38,9 +38,9 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 pub struct UnpackNotes {
     /// Entries that had another owner than root: all are the importer's now.
     pub owners: u64,
-    /// Files that lost set-user-id, set-group-id or the sticky bit.
+    /// Files and folders that lost set-user-id, set-group-id or the sticky bit.
     pub set_id: u64,
-    /// Entries that lost extended attributes, capabilities of files among them.
+    /// Entries that lost extended attributes: capabilities of files, access lists and labels among them.
     pub attributes: u64,
     /// Entries of the host that were not taken, since not everybody there may read them or no image holds their kind.
     #[serde(default)]
@@ -212,9 +212,10 @@ impl<'a> Unpacker<'a> {
 
     fn tell(&mut self, member: &Member) {
         let count = |counter: &mut u64, yes: bool| *counter = counter.saturating_add(u64::from(yes));
-        let is_file = member.kind == Kind::File;
+        // Of links the mode says nothing.
+        let has_mode = matches!(member.kind, Kind::File | Kind::Folder);
         count(&mut self.told.owners, member.owned);
-        count(&mut self.told.set_id, is_file && member.mode & 0o7000 != 0);
+        count(&mut self.told.set_id, has_mode && member.mode & 0o7000 != 0);
         count(&mut self.told.attributes, member.attributes);
     }
 

@@ -14,6 +14,9 @@ const MAX_EXTENDED: u64 = 1 << 20;
 /// No size is larger.
 const MAX_SIZE: u64 = 1 << 62;
 
+/// How the keys of extended attributes begin, access lists and labels among them, by the writers that have them.
+const ATTRIBUTES: [&[u8]; 4] = [b"SCHILY.xattr.", b"LIBARCHIVE.xattr.", b"SCHILY.acl.", b"RHT.security."];
+
 /// What a member is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -335,7 +338,7 @@ impl Extended {
                 }
                 b"uid" | b"gid" => self.owned = Some(self.owned.unwrap_or(false) || number() != Some(0)),
                 key => {
-                    self.attributes |= key.starts_with(b"SCHILY.xattr.") || key.starts_with(b"LIBARCHIVE.xattr.");
+                    self.attributes |= ATTRIBUTES.iter().any(|begin| key.starts_with(begin));
                     if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
                         self.sparse.take(key, value)?;
                     }

@@ -121,8 +121,8 @@ pub(super) fn made(call: &mut Call<'_>, done: &[Listed]) -> Result<u8, Failure> 
             (told.owners, "entry had another owner", "entries had other owners"),
             (
                 told.set_id,
-                "file lost set-user-id, set-group-id or its sticky bit",
-                "files lost set-user-id, set-group-id or their sticky bits",
+                "entry lost set-user-id, set-group-id or its sticky bit",
+                "entries lost set-user-id, set-group-id or their sticky bits",
             ),
             (told.attributes, "entry lost extended attributes", "entries lost extended attributes"),
             (told.left_out, "entry of the host was left out", "entries of the host were left out"),

@@ -63,6 +63,27 @@ fn files_links_modes_and_times_are_as_they_were_packed() {
     assert!(root.join("long/".repeat(40)).is_dir());
 }
 
+#[test]
+fn what_is_taken_away_is_counted_of_folders_and_for_every_writer() {
+    let bench = Bench::new();
+    let entries = [
+        Entry { mode: 0o1777, ..folder("tmp") },
+        Entry { mode: 0o2755, ..folder("mail") },
+        Entry { mode: 0o2755, ..file("mail/tool", "") },
+        Entry { mode: 0o7777, ..link(b'2', "link", "tmp") },
+        extended("SCHILY.acl.access", "user::rw-"),
+        file("acl", ""),
+        extended("RHT.security.selinux", "label"),
+        file("label", ""),
+        extended("LIBARCHIVE.creationtime", "1"),
+        file("dated", ""),
+    ];
+    let told = imported(&bench, &[plain(&entries)]).about.told;
+    assert_eq!((told.set_id, told.attributes), (3, 2));
+    let mode = |name: &str| fs::metadata(tree(&bench.store, "app:1").join(name)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("tmp"), mode("mail"), mode("mail/tool")), (0o777, 0o755, 0o755));
+}
+
 /// As GNU tar writes them, in each of its forms: in the middle, at the end, in many pieces, and nothing but a hole.
 #[test]
 fn files_whose_holes_were_left_out_have_them_again() {

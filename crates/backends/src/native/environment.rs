@@ -1,7 +1,7 @@
 //! The environment of the payload: ours, then inputs, then what the policy passes and sets, then what judged commands must
 //! have. Nothing else goes in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
@@ -100,20 +100,26 @@ fn given(all: &[Variables], passed: &BTreeMap<OsString, OsString>) -> Vec<(OsStr
 /// One is not there, or has another value.
 pub(crate) fn as_planned(env: &[CString], plan: &[Variables], part: &Variables, judged: bool) -> Result<(), String> {
     let nobody = BTreeMap::new();
+    // Each is looked up by its name: an image may have very many.
+    let of_kind = |kind: fn(&Variables) -> bool| -> BTreeSet<OsString> {
+        plan.iter().filter(|one| kind(one)).flat_map(names).collect()
+    };
+    let set = of_kind(|one| matches!(one, Variables::Set(_)));
+    let passed = of_kind(|one| matches!(one, Variables::Passed(_)));
     // Of the plan the last value of each name; what is passed has none here, and comes before what is set.
-    let set = |name: &OsString| plan.iter().any(|one| matches!(one, Variables::Set(_)) && names(one).contains(name));
-    let passed =
-        |name: &OsString| plan.iter().any(|one| matches!(one, Variables::Passed(_)) && names(one).contains(name));
     let last: BTreeMap<OsString, OsString> = given(plan, &nobody).into_iter().collect();
+    let mut there: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
+    for variable in env {
+        let mut parts = variable.to_bytes().splitn(2, |byte| *byte == b'=');
+        if let (Some(name), Some(value)) = (parts.next(), parts.next()) {
+            there.entry(name).or_insert(value);
+        }
+    }
     for (name, _) in given(std::slice::from_ref(part), &nobody) {
-        let of = |variable: &CString| {
-            let value = variable.to_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
-            Some(OsStr::from_bytes(value).to_owned())
-        };
-        let found = env.iter().find_map(of);
-        let free = judged || passed(&name) && !set(&name);
-        let holds = found.is_some() && (free || found.as_ref() == last.get(&name));
-        if !holds {
+        let found = there.get(name.as_bytes());
+        let free = judged || passed.contains(&name) && !set.contains(&name);
+        let planned = last.get(&name).map(|value| value.as_bytes());
+        if !found.is_some_and(|found| free || planned == Some(*found)) {
             return Err(format!("`{}` has not the value of the plan", name.display()));
         }
     }

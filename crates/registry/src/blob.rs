@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use sandbox::state::{Dir, errno_of};
 use sha2::{Digest as _, Sha256};
 
-use crate::client::Client;
+use crate::client::{Client, Pace};
 use crate::descriptor::{BLOBS, Descriptor, hex_of};
 use crate::error::PullError;
 
@@ -99,7 +99,9 @@ async fn more(client: &Client, wanted: &Descriptor, part: &mut Part) -> Result<(
     if part.count > 0 && !goes_on(&answer, part.count) {
         part.begin_again().map_err(|error| io(&error))?;
     }
+    let mut pace = Pace::new();
     while let Some(bytes) = answer.chunk().await.map_err(|error| client.broken(&error))? {
+        pace.goes_on(client, bytes.len())?;
         let after = part.count.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         if after > wanted.size {
             return Err(differs(&wanted.digest, &format!("it has {} bytes, and more come", wanted.size)));

@@ -1,10 +1,12 @@
 //! One repository of one registry, asked over HTTP.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LOCATION, RANGE, WWW_AUTHENTICATE};
-use reqwest::{Response, StatusCode};
+use reqwest::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_ENCODING, HeaderMap, HeaderValue, LOCATION, RANGE, WWW_AUTHENTICATE,
+};
+use reqwest::{RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 use url::{Host, Url};
 
@@ -15,6 +17,8 @@ use crate::error::PullError;
 const CONNECT: Duration = Duration::from_secs(30);
 /// Longest silence in the middle of an answer.
 const SILENCE: Duration = Duration::from_secs(60);
+/// Fewest bytes of an answer in a second, on the whole: who sends less keeps a pull for as long as it likes.
+const MIN_RATE: u64 = 4 << 10;
 const MAX_REDIRECTS: usize = 5;
 /// Bytes that are read of a refusal.
 const MAX_REFUSAL: usize = 16 << 10;
@@ -135,10 +139,12 @@ impl Client {
             if let Some(told) = self.told().filter(|_| home) {
                 request = request.header(AUTHORIZATION, told);
             }
-            let answer = request.send().await.map_err(|error| self.broken(&error))?;
+            let answer = self.sent(request).await?;
             let status = answer.status();
             if status.is_success() {
-                return Ok(answer);
+                let packed = answer.headers().get(CONTENT_ENCODING).is_some_and(|form| form != "identity");
+                let unasked = || self.failed("it packs its answer (`Content-Encoding`), which nobody asked for");
+                return if packed { Err(unasked()) } else { Ok(answer) };
             }
             if status == StatusCode::UNAUTHORIZED && home && !asked {
                 asked = true;
@@ -153,6 +159,14 @@ impl Client {
         Err(self.failed(format!("it redirects more than {MAX_REDIRECTS} times")))
     }
 
+    /// An answer whose head has come.
+    async fn sent(&self, request: RequestBuilder) -> Result<Response, PullError> {
+        match tokio::time::timeout(SILENCE, request.send()).await {
+            Ok(answer) => answer.map_err(|error| self.broken(&error)),
+            Err(_late) => Err(self.failed(format!("it answers nothing in {} seconds", SILENCE.as_secs()))),
+        }
+    }
+
     fn told(&self) -> Option<HeaderValue> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -160,6 +174,9 @@ impl Client {
     fn redirected(&self, from: &Url, headers: &HeaderMap) -> Result<Url, PullError> {
         let to = headers.get(LOCATION).and_then(|to| to.to_str().ok());
         let to = to.and_then(|to| from.join(to).ok()).ok_or_else(|| self.failed("it redirects to nowhere"))?;
+        if !matches!(to.scheme(), "http" | "https") {
+            return Err(self.failed(format!("it redirects to an address of the kind `{}:`", to.scheme())));
+        }
         if self.may_go(&to) { Ok(to) } else { Err(PullError::Plain { host: host_of(&to) }) }
     }
 
@@ -197,7 +214,7 @@ impl Client {
         if let Some(credentials) = &self.credentials {
             request = request.header(AUTHORIZATION, basic(credentials));
         }
-        let answer = request.send().await.map_err(|error| self.broken(&error))?;
+        let answer = self.sent(request).await?;
         if !answer.status().is_success() {
             return Err(self.refused(&url, answer).await);
         }
@@ -209,7 +226,9 @@ impl Client {
     /// All of an answer, which may not be longer.
     pub(crate) async fn text(&self, mut answer: Response, most: usize) -> Result<Vec<u8>, PullError> {
         let mut text = Vec::new();
+        let mut pace = Pace::new();
         while let Some(part) = answer.chunk().await.map_err(|error| self.broken(&error))? {
+            pace.goes_on(self, part.len())?;
             text.extend_from_slice(&part);
             if text.len() > most {
                 return Err(self.failed(format!("it answers with more than {most} bytes")));
@@ -249,6 +268,31 @@ impl Client {
     }
 }
 
+/// How fast an answer comes.
+pub(crate) struct Pace {
+    began: Instant,
+    came: u64,
+}
+
+impl Pace {
+    pub(crate) fn new() -> Self {
+        Self { began: Instant::now(), came: 0 }
+    }
+
+    /// More has come. What has come of a blob stays for the next try.
+    pub(crate) fn goes_on(&mut self, client: &Client, bytes: usize) -> Result<(), PullError> {
+        self.came = self.came.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+        if is_fast(self.came, self.began.elapsed()) {
+            return Ok(());
+        }
+        Err(client.failed(format!("it sends less than {} KiB in a second", MIN_RATE >> 10)))
+    }
+}
+
+fn is_fast(came: u64, spent: Duration) -> bool {
+    spent <= SILENCE || came >= spent.as_secs().saturating_mul(MIN_RATE)
+}
+
 fn basic(credentials: &Credentials) -> String {
     use base64::Engine as _;
     let text = format!("{}:{}", credentials.user, credentials.password);
@@ -268,4 +312,17 @@ fn deepest(error: &dyn std::error::Error) -> String {
         error = inner;
     }
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sends_a_byte_a_second_is_left_after_a_minute() {
+        let after = Duration::from_secs;
+        assert!(is_fast(0, after(1)) && is_fast(60, SILENCE), "a beginning may be slow");
+        assert!(!is_fast(61, after(61)) && !is_fast(4 << 20, after(3600)));
+        assert!(is_fast(4 << 20, after(61)) && is_fast(1 << 30, after(3600)));
+    }
 }

@@ -157,6 +157,8 @@ fn what_is_not_what_its_digest_says_is_not_kept() {
         (Behaviour::Missing, "404 Not Found: no such thing"),
         (Behaviour::Loop, "redirects more than"),
         (Behaviour::ToPlain, "is not spoken to without TLS"),
+        (Behaviour::ToFile, "of the kind `file:`"),
+        (Behaviour::Packs, "which nobody asked for"),
         (Behaviour::OtherMachine, "it has no image for linux"),
         (Behaviour::OldKind, "which is not read"),
         (Behaviour::TwoThings, "is an index at the same time"),

@@ -44,6 +44,8 @@ pub(crate) enum Behaviour {
     OldKind,
     /// Its manifest is an index, too.
     TwoThings,
+    ToFile,
+    Packs,
     Endless,
 }
 
@@ -201,6 +203,8 @@ fn blob(shared: &Shared, digest: &str, path: &str, range: &str) -> Response<Body
     match &shared.way {
         Behaviour::Token { blobs_at: Some(host) } => redirect(format!("http://{host}{path}")),
         Behaviour::Loop => redirect(path.to_owned()),
+        Behaviour::ToFile => redirect("file:///etc/passwd".to_owned()),
+        Behaviour::Packs => plain(StatusCode::OK, &[("content-encoding", "gzip")], bytes),
         Behaviour::ToPlain => redirect(format!("http://192.0.2.1{path}")),
         Behaviour::Breaks if is_layer => match from {
             None => plain(StatusCode::OK, &[], bytes[..half].to_vec()),

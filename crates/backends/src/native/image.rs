@@ -218,10 +218,15 @@ fn small(folder: &OwnedFd, name: &Path) -> Option<Vec<u8>> {
 /// A list of accounts of an image, which must be a file: a link could lead to the host's. `None`: not everybody may read it.
 fn accounts(path: &Path) -> Result<Option<Vec<u8>>, StartError> {
     let unread = |e: sys::error::Error| StartError::path("fs.root", path, &e.errno.into());
-    let Ok(place) = sys::paths::open_place(path) else { return Err(StartError::special("fs.root", path)) };
+    let wrong = || {
+        let why =
+            format!("a list of accounts of an image is a file of at most {} MiB, and no link", MAX_ACCOUNTS >> 20);
+        StartError::Path { clause: "fs.root", path: path.to_owned(), why, missing: false }
+    };
+    let Ok(place) = sys::paths::open_place(path) else { return Err(wrong()) };
     let facts = sys::paths::facts(&place).map_err(unread)?;
     if facts.kind != Kind::File || facts.size > MAX_ACCOUNTS {
-        return Err(StartError::special("fs.root", path));
+        return Err(wrong());
     }
     if facts.mode & 0o4 == 0 {
         return Ok(None);

@@ -283,29 +283,6 @@ fn documents_that_lie_are_refused() {
         json!({ "config": layout.blob("x", config(&layers).to_string().as_bytes()), "layers": [], "rootfs": {} });
     layout.index(&json!({ "manifests": [layout.blob("x", both.to_string().as_bytes())] }));
     refused("a manifest that is a configuration", &bench, &at, not, "at the same time");
-    // Nor what is an index and a manifest, whatever is said of it.
-    const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-    const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-    let of_config = layout.blob("x", config(&layers).to_string().as_bytes());
-    let plain = json!({ "config": of_config, "layers": [layout.blob("layer", &layers[0].1)] });
-    let of_plain = layout.blob(MANIFEST, plain.to_string().as_bytes());
-    let mut both = plain.clone();
-    both["manifests"] = json!([of_plain]);
-    for (said, why) in [(INDEX, "at the same time"), ("", "at the same time"), (MANIFEST, "called what it is not")] {
-        layout.index(&json!({ "manifests": [layout.blob(said, both.to_string().as_bytes())] }));
-        refused(said, &bench, &at, not, why);
-        let mut own = both.clone();
-        own["mediaType"] = json!(said);
-        layout.index(&json!({ "manifests": [layout.blob("", own.to_string().as_bytes())] }));
-        refused(said, &bench, &at, not, why);
-    }
-    layout.index(&json!({ "manifests": [layout.blob(INDEX, plain.to_string().as_bytes())] }));
-    refused("a manifest that is called an index", &bench, &at, not, "called what it is not");
-    let mut indexed = config(&layers);
-    indexed["manifests"] = json!([]);
-    let manifest = json!({ "config": layout.blob("x", indexed.to_string().as_bytes()), "layers": plain["layers"] });
-    layout.index(&json!({ "manifests": [layout.blob("x", manifest.to_string().as_bytes())] }));
-    refused("a configuration that is an index", &bench, &at, not, "at the same time");
     let manifest = |digest: &str, size: u64| json!({ "manifests": [{ "digest": digest, "size": size }] });
     layout.index(&manifest("sha256:../../../etc/passwd", 1));
     refused("a digest that is a path", &bench, &at, not, "no digest of SHA-256");
@@ -320,6 +297,37 @@ fn documents_that_lie_are_refused() {
     fs::remove_file(at.join("index.json")).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", at.join("index.json")).unwrap();
     refused("a document that is a link", &bench, &at, not, "through a link");
+}
+
+#[test]
+fn what_is_an_index_and_a_manifest_names_no_image() {
+    const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+    const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+    let bench = Bench::new();
+    let layers = [plain(&[file("a", "x")])];
+    let at = bench.path("layout");
+    let layout = Layout::new(&at, &layers);
+    let not = "image/not-an-image";
+    let of_config = layout.blob("x", config(&layers).to_string().as_bytes());
+    let alone = json!({ "config": of_config, "layers": [layout.blob("layer", &layers[0].1)] });
+    let of_plain = layout.blob(MANIFEST, alone.to_string().as_bytes());
+    let mut both = alone.clone();
+    both["manifests"] = json!([of_plain]);
+    for (said, why) in [(INDEX, "at the same time"), ("", "at the same time"), (MANIFEST, "called what it is not")] {
+        layout.index(&json!({ "manifests": [layout.blob(said, both.to_string().as_bytes())] }));
+        refused(said, &bench, &at, not, why);
+        let mut own = both.clone();
+        own["mediaType"] = json!(said);
+        layout.index(&json!({ "manifests": [layout.blob("", own.to_string().as_bytes())] }));
+        refused(said, &bench, &at, not, why);
+    }
+    layout.index(&json!({ "manifests": [layout.blob(INDEX, alone.to_string().as_bytes())] }));
+    refused("a manifest that is called an index", &bench, &at, not, "called what it is not");
+    let mut indexed = config(&layers);
+    indexed["manifests"] = json!([]);
+    let manifest = json!({ "config": layout.blob("x", indexed.to_string().as_bytes()), "layers": alone["layers"] });
+    layout.index(&json!({ "manifests": [layout.blob("x", manifest.to_string().as_bytes())] }));
+    refused("a configuration that is an index", &bench, &at, not, "at the same time");
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Store {
             let record = Record { manifest: Some(documents.manifest.1), config: documents.config.1 };
             let there = self.has(&digest)?;
             if !there {
-                self.describe(&stage, &digest, &record, told)?;
+                self.describe(&stage, &digest, &record, &told)?;
             }
             let staged = Staged { stage: (!there).then_some(stage.name), digest, names: vec![name.to_owned()] };
             let mut kept = self.keep_all(vec![staged])?;

@@ -10,7 +10,6 @@ use sha2::{Digest as _, Sha256};
 
 use crate::config::{Config, Defaults, MAX_DOCUMENT, Manifest, Wishes};
 use crate::decode::hex;
-use crate::store::About;
 
 const MANIFEST: &str = "manifest";
 const CONFIG: &str = "config";
@@ -31,14 +30,6 @@ pub(crate) struct Said {
     pub(crate) layers: Vec<String>,
     /// What is asked for that nothing here does, by its instruction.
     pub(crate) unheeded: Vec<String>,
-}
-
-impl Said {
-    /// Whether this is what is written down.
-    pub(crate) fn is_in(&self, about: &About) -> bool {
-        let Self { config, layers, unheeded } = self;
-        (config, layers, unheeded) == (&about.config, &about.layers, &about.told.unheeded)
-    }
 }
 
 impl Record {

@@ -60,6 +60,13 @@ pub struct About {
     pub told: UnpackNotes,
 }
 
+impl About {
+    /// Whether it is what the documents of the image say.
+    fn says(&self, Said { config, layers, unheeded }: &Said) -> bool {
+        (&self.config, &self.layers, &self.told.unheeded) == (config, layers, unheeded)
+    }
+}
+
 /// An image, and what it is called.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Listed {
@@ -214,7 +221,7 @@ impl Store {
         }
         let stage = self.new_stage()?;
         let told = unpack(source, image, &stage.root, limit)?;
-        self.describe(&stage, &image.digest, &image.record, told)?;
+        self.describe(&stage, &image.digest, &image.record, &told)?;
         Ok(Some(stage.name))
     }
 
@@ -261,7 +268,7 @@ impl Store {
         stage: &Stage,
         digest: &str,
         record: &Record,
-        told: UnpackNotes,
+        told: &UnpackNotes,
     ) -> Result<(), ImageError> {
         let io = |errno| self.io(&stage.name, errno);
         let Said { config, layers, unheeded } = record.said(digest).ok_or_else(|| changed(digest))?;
@@ -275,7 +282,7 @@ impl Store {
             bytes: sum.bytes,
             layers,
             config,
-            told: UnpackNotes { unheeded, ..told },
+            told: UnpackNotes { unheeded, ..told.clone() },
         };
         write(&stage.dir, ABOUT, &about).map_err(io)?;
         write(&stage.dir, LEASE, &()).map_err(io)
@@ -430,7 +437,7 @@ impl Store {
                 let about = about.filter(|about| about.schema == 1 && about.digest == digest);
                 let record = self.dir.enter(&place, Cross::No).and_then(|dir| Record::read(&dir));
                 let said = record.ok().and_then(|record| record.said(digest));
-                Ok(about.filter(|about| said.is_some_and(|said| said.is_in(about))))
+                Ok(about.filter(|about| said.is_some_and(|said| about.says(&said))))
             }
             Err(errno) => Err(self.io(&place, errno)),
         }

@@ -211,7 +211,8 @@ fn locks(probe: &Probe) {
         files.push(file);
         Ok(())
     });
-    rest(STAY);
+    // To look through so many takes a while, and whoever looks rests for up to a second then.
+    rest(STAY * 3);
     probe.tell(&super::Try {
         name: "locks".to_owned(),
         possible: done.is_ok(),

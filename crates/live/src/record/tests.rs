@@ -77,7 +77,7 @@ fn what_somebody_holds_is_counted_though_its_record_is_no_record() {
     }
     assert!(matches!(home.find(begun.id()), Err(LiveError::Folder { errno: Errno::BADMSG, .. })));
     let id = begun.id().to_owned();
-    std::mem::forget(begun);
+    let _kept = std::mem::ManuallyDrop::new(begun);
     // Of one that nobody holds nothing runs: other tests have children that may hold the lock for a moment.
     std::fs::remove_file(home.path.join(&id).join(LOCK)).unwrap();
     assert_eq!(home.list_and_count(false).unwrap(), (Vec::new(), 0));

@@ -44,7 +44,7 @@ pub fn mode_beside(mode: u32, host: Option<u32>) -> u32 {
     if is_file && host.map_or(mode & EXECUTE == 0, |host| host == mode) { ANY_RIGHTS } else { mode }
 }
 
-/// Whether the file at a path, or the link, is what an object of this name holds, or what git makes of it ([`is_made_of`]), and has its
+/// Whether the file at a path, or the link, is what an object of this name holds, or what git makes of it, and has its
 /// mode. What is read of files is taken from `left`.
 #[must_use]
 pub fn is_blob(below: &Dir, path: &Path, (mode, name): &TreeEntry, (hash, left): (Hash, &Cell<u64>)) -> bool {

@@ -43,6 +43,10 @@ pub fn mentioned<'a>(
     let folders: BTreeSet<&Path> = folders.into_iter().collect();
     let mut found = BTreeMap::new();
     let (mut unread, mut room) = (MAX_READ, MAX_KEPT);
+    let inner = |path: &PathBuf| {
+        let inner = path.strip_prefix(root).ok().filter(|inner| !inner.as_os_str().is_empty());
+        inner.map(Path::to_owned)
+    };
     for folder in folders.into_iter().take(MAX_FOLDERS) {
         let Ok(dir) = below.enter(folder, Cross::Yes) else { continue };
         let top = Top::of(&dir);
@@ -55,19 +59,31 @@ pub fn mentioned<'a>(
                 let Some(rest) = unread.checked_sub(text.len()) else { return found };
                 unread = rest;
                 let named = named(&root.join(folder), &file, &String::from_utf8_lossy(&text));
-                let inner = named.iter().filter_map(|path| path.strip_prefix(root).ok());
-                let inner = inner.filter(|inner| !inner.as_os_str().is_empty());
-                for inner in inner.take(MAX_NAMED.saturating_sub(found.len())) {
-                    let by = folder.join(&file);
-                    let length = inner.as_os_str().len().saturating_add(by.as_os_str().len());
-                    let Some(rest) = room.checked_sub(length) else { return found };
-                    room = rest;
-                    found.entry(inner.to_owned()).or_insert(by);
+                let by = folder.join(&file);
+                let left = MAX_NAMED.saturating_sub(found.len());
+                let named = named.iter().filter_map(inner).take(left).map(|inner| (inner, by.clone()));
+                if !keep(&mut found, named, &mut room) {
+                    return found;
                 }
             }
         }
     }
     found
+}
+
+/// Keeps names with who names them, as long as there is room for their bytes; false when there is none any more.
+fn keep(
+    found: &mut BTreeMap<PathBuf, PathBuf>,
+    named: impl Iterator<Item = (PathBuf, PathBuf)>,
+    room: &mut usize,
+) -> bool {
+    for (inner, by) in named {
+        let length = inner.as_os_str().len().saturating_add(by.as_os_str().len());
+        let Some(rest) = room.checked_sub(length) else { return false };
+        *room = rest;
+        found.entry(inner).or_insert(by);
+    }
+    true
 }
 
 /// Whether an entry of the list is of what names commands.

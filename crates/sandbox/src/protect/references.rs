@@ -49,7 +49,7 @@ pub(super) fn packed_refs(before: &[u8], now: &[u8]) -> Option<String> {
     let is_head = |line: &[u8]| line.starts_with(HEAD);
     if let Some(line) = lines(before)
         .enumerate()
-        .find(|(at, line)| !(*at == 0 && is_head(line)) && !is_known(line))
+        .find(|(at, line)| (*at != 0 || !is_head(line)) && !is_known(line))
         .map(|(_, line)| line)
     {
         return Some(format!(

@@ -150,7 +150,7 @@ fn what_a_run_unstages_is_in_its_file() {
     }
     for (begun, script) in [
         (format!("{begun} && echo t > a"), "git reset -q"),
-        (begun.clone(), "git reset -q; echo other > n"),
+        (begun, "git reset -q; echo other > n"),
         (
             format!(
                 "{BEGUN} && echo '* -filter' > .gitattributes && git add . && git commit -qm a && git rm -q .gitattributes"

@@ -224,7 +224,7 @@ fn mounts_that_are_not_held_are_refused() {
 }
 
 /// `/dev/null` as engines list it, with other values.
-fn null(more: Json) -> Json {
+fn null(more: &Json) -> Json {
     let mut device =
         json!({ "path": "/dev/null", "type": "c", "major": 1, "minor": 3, "fileMode": 438, "uid": 0, "gid": 0 });
     device.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -239,15 +239,15 @@ fn what_of_linux_is_not_held_is_refused() {
         ("/linux/namespaces/-", json!({ "type": "network", "path": "/run/netns/x" }), "linux.namespaces[6].path"),
         ("/linux/namespaces", json!([{ "type": "pid" }]), "linux.namespaces"),
         ("/linux/devices", json!([{ "path": "/dev/fuse", "type": "c" }]), "linux.devices[0].path"),
-        ("/linux/devices", null(json!({ "type": "b" })), "linux.devices[0].type"),
-        ("/linux/devices", null(json!({ "type": "" })), "linux.devices[0].type"),
-        ("/linux/devices", null(json!({ "major": 8 })), "linux.devices[0].major"),
-        ("/linux/devices", null(json!({ "minor": 5 })), "linux.devices[0].minor"),
-        ("/linux/devices", null(json!({ "minor": null })), "linux.devices[0].minor"),
-        ("/linux/devices", null(json!({ "fileMode": 0 })), "linux.devices[0].fileMode"),
-        ("/linux/devices", null(json!({ "uid": 77 })), "linux.devices[0].uid"),
-        ("/linux/devices", null(json!({ "gid": 6 })), "linux.devices[0].gid"),
-        ("/linux/devices", null(json!({ "other": 1 })), "linux.devices[0].other"),
+        ("/linux/devices", null(&json!({ "type": "b" })), "linux.devices[0].type"),
+        ("/linux/devices", null(&json!({ "type": "" })), "linux.devices[0].type"),
+        ("/linux/devices", null(&json!({ "major": 8 })), "linux.devices[0].major"),
+        ("/linux/devices", null(&json!({ "minor": 5 })), "linux.devices[0].minor"),
+        ("/linux/devices", null(&json!({ "minor": null })), "linux.devices[0].minor"),
+        ("/linux/devices", null(&json!({ "fileMode": 0 })), "linux.devices[0].fileMode"),
+        ("/linux/devices", null(&json!({ "uid": 77 })), "linux.devices[0].uid"),
+        ("/linux/devices", null(&json!({ "gid": 6 })), "linux.devices[0].gid"),
+        ("/linux/devices", null(&json!({ "other": 1 })), "linux.devices[0].other"),
         ("/linux/sysctl", json!({ "kernel.shmmax": "1" }), "linux.sysctl"),
         ("/linux/maskedPaths", json!(["/proc/uptime"]), "linux.maskedPaths"),
         ("/linux/readonlyPaths", json!(["/proc/uptime"]), "linux.readonlyPaths"),

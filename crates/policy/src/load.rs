@@ -156,6 +156,10 @@ impl Loaded {
                 .find(|(name, number)| *name == policy.process.user && is_person(*number))
                 .map(|one| one.1);
         }
+        // With a workspace nothing begins there, and what is no place is not made.
+        if found.workdir.as_deref().is_some_and(|at| is_place(at).is_err()) {
+            found.workdir = None;
+        }
         image.found = Ok(found);
         let said = |name: &str| {
             let secrets = policy.secrets.values().filter_map(|secret| secret.env.as_deref());

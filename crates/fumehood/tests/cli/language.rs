@@ -1,7 +1,5 @@
 //! `fumehood run --tier language`
 
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
 
 use crate::mcp::{Client, text};
@@ -112,32 +110,6 @@ fn webassembly_has_its_arguments_its_stdin_and_its_exit_code() {
     fixture.run(&["run", "-q", "--tier", "language", "answer.wasm", "word"]).is(0, "42\n", "");
     let json = fixture.run(&["run", "--json", "--tier", "language", "answer.wasm"]).json();
     assert_eq!(json["backend"], "wasm", "{json}");
-}
-
-/// The whole language, with its library, where the subset is not enough: as a program of WebAssembly.
-#[test]
-fn cpython_runs_as_webassembly() {
-    let cache = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let beside = || Some(cache("XDG_CACHE_HOME").or_else(|| Some(cache("HOME")?.join(".cache")))?.join("fumehood"));
-    let cpython = cache("FUMEHOOD_CACHE").or_else(beside).map(|cache| cache.join("wasi/python.wasm"));
-    let Some(cpython) = cpython.filter(|file| file.exists()) else {
-        println!("skip: CPython for WASI: it is not there; `scripts/setup kernels` installs it");
-        return;
-    };
-    let fixture = Fixture::new();
-    let run = |flags: &[&str], args: &[&str], stdin: &str| {
-        let words =
-            ["run", "-q", "--tier", "language", "--timeout", "120s", "--set=limits.cpu_time=120s", "--memory=1G"];
-        let program = [cpython.to_str().unwrap()];
-        fixture.run_with_stdin(&[&words[..], flags, &program, args].concat(), stdin.as_bytes())
-    };
-    let script = "import json, math, sys; print(json.dumps([6 * 7, math.sqrt(2), sys.argv[1]]))";
-    run(&[], &["-c", script, "word"], "").is(0, "[42, 1.4142135623730951, \"word\"]\n", "");
-    run(&[], &["-"], "print(len({n: n for n in range(1000)}))").is(0, "1000\n", "");
-    let file = run(&[], &["-c", "open('/etc/passwd')"], "");
-    assert!(file.code == 1 && file.err.ends_with("No such file or directory: '/etc/passwd'\n"), "{file:?}");
-    let steps = run(&["--set", "language.steps=1000000"], &["-c", "print(1)"], "");
-    assert!(steps.code == 124 && steps.out.is_empty(), "{steps:?}");
 }
 
 /// A script calls the tools that the policy allows, by their names; the gate judges each call, and nothing else is had.

@@ -1,6 +1,6 @@
 //! One repository of one registry, asked over HTTP.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use reqwest::header::{
@@ -27,7 +27,9 @@ const MAX_REFUSAL: usize = 16 << 10;
 const ENDPOINTS: [(&str, &str); 1] = [("docker.io", "registry-1.docker.io")];
 
 pub(crate) struct Client {
-    http: reqwest::Client,
+    /// With this machine's certificates. Reading them takes as long as all else of a second pull, so who speaks no TLS has none.
+    secure: OnceLock<reqwest::Client>,
+    open: OnceLock<reqwest::Client>,
     /// Of the repository; all else is below.
     base: Url,
     /// For who asks for a scope of its own.
@@ -90,20 +92,26 @@ impl Client {
         if rustls::crypto::ring::default_provider().install_default().is_err() {
             // Somebody has named it already.
         }
+        let scope = format!("repository:{}:pull", base.path().trim_start_matches("/v2/").trim_end_matches('/'));
+        let (secure, open) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { secure, open, base, scope, credentials, plain: endpoint.plain, told: Mutex::default() })
+    }
+
+    fn request(&self, url: &Url) -> Result<RequestBuilder, PullError> {
+        let tls = url.scheme() == "https";
+        let kept = if tls { &self.secure } else { &self.open };
+        if let Some(http) = kept.get() {
+            return Ok(http.get(url.clone()));
+        }
         let http = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .connect_timeout(CONNECT)
             .read_timeout(SILENCE)
-            .user_agent(concat!("fumehood/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| PullError::Registry {
-                host: endpoint.asked().to_owned(),
-                why: deepest(&error),
-                passing: false,
-            })?;
-        let scope = format!("repository:{}:pull", base.path().trim_start_matches("/v2/").trim_end_matches('/'));
-        Ok(Self { http, base, scope, credentials, plain: endpoint.plain, told: Mutex::default() })
+            .user_agent(concat!("fumehood/", env!("CARGO_PKG_VERSION")));
+        let http = if tls { http } else { http.tls_certs_only([]) };
+        let http = http.build().map_err(|error| self.failed(deepest(&error)))?;
+        Ok(kept.get_or_init(|| http).get(url.clone()))
     }
 
     /// That the registry did not do it.
@@ -128,7 +136,7 @@ impl Client {
         let mut asked = false;
         for _ in 0..=MAX_REDIRECTS {
             let home = url.origin() == self.base.origin();
-            let mut request = self.http.get(url.clone());
+            let mut request = self.request(&url)?;
             if !accept.is_empty() {
                 request = request.header(ACCEPT, accept);
             }
@@ -210,7 +218,7 @@ impl Client {
             return Err(PullError::Plain { host: host_of(&url) });
         }
         url.query_pairs_mut().extend_pairs(service.map(|service| ("service", service))).append_pair("scope", scope);
-        let mut request = self.http.get(url.clone());
+        let mut request = self.request(&url)?;
         if let Some(credentials) = &self.credentials {
             request = request.header(AUTHORIZATION, basic(credentials));
         }

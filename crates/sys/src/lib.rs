@@ -59,6 +59,8 @@ pub mod scheduling;
 #[cfg(feature = "std")]
 pub mod seccomp;
 #[cfg(feature = "std")]
+pub mod shared;
+#[cfg(feature = "std")]
 pub mod signals;
 #[cfg(feature = "std")]
 pub mod spawn;

@@ -13,6 +13,9 @@ pub const WINDOW_CHANGED: i32 = libc::SIGWINCH;
 /// What a supervisor passes on.
 pub const FORWARDED: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGWINCH];
 
+/// What would stop a supervisor, from its terminal: Ctrl-Z, and a read or write of one in the background. Who is stopped holds no limit.
+pub const STOPPING: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+
 /// Signals that are blocked in this thread and arrive here instead. Dropping it restores the mask.
 #[derive(Debug)]
 pub struct Signals {

@@ -211,7 +211,9 @@ fn shown(verdicts: &[Verdict], all: bool, palette: Palette, columns: usize) -> S
     }
     let [held, escaped, other, skipped] = cells(&|_: &&Verdict| true);
     totals.row(["in all", &held, &escaped, &other, &skipped]);
-    text.push_str(&totals.render(palette, 0, columns));
+    if verdicts.iter().any(|verdict| verdict.result != Outcome::NotPromised) {
+        text.push_str(&totals.render(palette, 0, columns));
+    }
     text
 }
 

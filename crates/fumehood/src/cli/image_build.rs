@@ -16,6 +16,7 @@ use sandbox::fault::{show_path, show_text};
 use sandbox::state::{Cross, Dir, errno_of};
 use sandbox::{Capabilities, Options, PolicyLayer, Sink, Stdin, Stdio, Workload};
 use serde_json::json;
+use sys::signals::{STOPPING, Signals};
 
 use super::args::{Flag, Positionals, To, usage};
 use super::ask::request;
@@ -252,7 +253,10 @@ impl Sandboxed<'_> {
         let stdio = Stdio::Streams { stdin: Stdin::Nothing, stdout: sink(screen()), stderr: sink(screen()) };
         let how = Options { asker: Some(crate::approvals::asker(self.environment)), ..Options::new(stdio) };
         let names = named.then(|| Names::lay(run.root)).transpose().map_err(|errno| unwritten(run.root, errno))?;
+        // Who is stopped from the terminal holds no limit: that waits until the step has ended.
+        let stopping = Signals::take(&STOPPING);
         let finished = sandbox::start(planned, self.environment, &self.host, how)?.wait()?;
+        drop(stopping);
         // Where the step did not begin the tree is thrown away.
         names.map_or(Ok(()), Names::end).map_err(|errno| unwritten(run.root, errno))?;
         let outcome = &finished.report.outcome;

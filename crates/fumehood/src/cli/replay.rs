@@ -56,7 +56,7 @@ fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
         words: call.parsed.after.take(),
         keep: call.json,
     };
-    let replayed = replay(&run, &given, call.environment, call.console)?;
+    let replayed = replay(&run, &given, call.environment)?;
     let failed = !replayed.finished.failed.is_empty();
     if call.json {
         call.console.json(&replayed.to_json(&run))?;

@@ -19,7 +19,7 @@ use crate::environment::Environment;
 use crate::load;
 use crate::program::{code, language, nothing, script};
 use crate::run::{RunOptions, earlier, to_end};
-use crate::ui::{Console, Failure, REFUSED};
+use crate::ui::{Failure, REFUSED};
 use record::RecordedRun;
 
 /// What a call gives that no record holds.
@@ -53,12 +53,7 @@ pub(crate) struct ReplayResult {
 ///
 /// # Errors
 /// 126 with every reason why it would not be the same run; nothing was run then.
-pub(crate) fn replay(
-    run: &RunId,
-    given: &ReplayInputs,
-    environment: &Environment,
-    console: Console,
-) -> Result<ReplayResult, Failure> {
+pub(crate) fn replay(run: &RunId, given: &ReplayInputs, environment: &Environment) -> Result<ReplayResult, Failure> {
     let recorded = record::read(run, given.log.as_deref(), environment)?;
     let asked = recorded.asked()?;
     let mut around = environment.clone();
@@ -85,7 +80,7 @@ pub(crate) fn replay(
     let keep = given.keep;
     let tools = crate::serve::script_tools(&planned.plan, &layers, &around)?;
     let run_options = RunOptions { interactive: false, keep, silent: true, asked: layers, asker, earlier, tools };
-    let finished = to_end(planned, run_options, (&around, &host), console)?;
+    let finished = to_end(planned, run_options, (&around, &host))?;
     let differs = compare::ends(&recorded, &finished);
     Ok(ReplayResult { finished, differs, not_recorded })
 }

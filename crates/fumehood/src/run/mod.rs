@@ -17,7 +17,8 @@ use sandbox::state::{RunId, State};
 use sandbox::{
     Asker, Capabilities, Event, Finished, Handle, Options, Planned, PolicyLayer, Sink, Stdin, Stdio, Visitor,
 };
-use sys::signals::{FORWARDED, Signals, WINDOW_CHANGED};
+use sys::shared::SharedFd;
+use sys::signals::{FORWARDED, STOPPING, Signals, WINDOW_CHANGED};
 
 use crate::environment::Environment;
 use crate::load;
@@ -97,7 +98,7 @@ fn through(
         earlier,
         tools,
     };
-    let mut finished = to_end(planned, run_options, (environment, &host), console)?;
+    let mut finished = to_end(planned, run_options, (environment, &host))?;
     let proposal = learner.and_then(|learner| match learner.end(&mut finished, environment) {
         Ok(proposal) => Some(proposal),
         Err(stop) => {
@@ -138,11 +139,10 @@ pub(crate) fn to_end(
     planned: Planned,
     run_options: RunOptions,
     (environment, host): (&Environment, &Capabilities),
-    console: Console,
 ) -> Result<Finished, Failure> {
     let RunOptions { interactive, keep, silent, asked, asker, earlier, tools } = run_options;
     // Before the guest is there: no signal of the caller may fall between.
-    let signals = Signals::take(&FORWARDED).map_err(own_failure)?;
+    let signals = Signals::take(&[&FORWARDED[..], &STOPPING].concat()).map_err(own_failure)?;
     let stdio = match planned.plan.policy.process.tty {
         true => terminal::screen().map(Stdio::Terminal).map_err(own_failure)?,
         false => streams(interactive || !environment.stdin_terminal, keep),
@@ -151,7 +151,12 @@ pub(crate) fn to_end(
     let script = tools.clone();
     let mut how = Options { asker: Some(asker), earlier, tools, asked: Some(asked), ..Options::new(stdio) };
     if !silent {
-        how.events = Box::new(move |Event::Warning(words)| console.eprint(&format!("fumehood: usage: {words}")));
+        let err = own(std::io::stderr()).map(SharedFd::output);
+        how.events = Box::new(move |Event::Warning(words)| {
+            // Who reads nothing now finds them in the report; nobody is waited for while a program runs.
+            let words = format!("fumehood: usage: {words}\n");
+            if err.as_ref().is_ok_and(|err| err.write(words.as_bytes()).is_err()) {}
+        });
     }
     #[cfg(feature = "mutation")]
     crate::mutation::apply(&planned.plan, &mut how);
@@ -180,6 +185,9 @@ pub(crate) fn earlier(run: &RunId, environment: &Environment) -> Result<Earlier,
 /// Passes signals on. A third one is for a program that ignores them: everything is killed.
 fn forward(signals: &Signals, interrupts: &mut u32, sandbox: &Handle) {
     while let Some(number) = signals.next() {
+        if STOPPING.contains(&number) {
+            continue;
+        }
         if number == WINDOW_CHANGED {
             if let Some((rows, columns)) = terminal::size() {
                 sandbox.resize(rows, columns);

@@ -1,6 +1,7 @@
 //! Streams that are closed, full or gone.
 
 use std::fs::File;
+use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::time::Duration;
@@ -93,4 +94,58 @@ fn a_reader_that_never_reads_does_not_make_a_run_deaf() {
     child.kill().unwrap();
     assert_eq!(ended.map(|status| status.code()), Some(Some(125)), "what was lost is told");
     drop(reader);
+}
+
+/// Both streams lead to one pipe that nobody reads: of its last page `poll` says twice that there is room.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "what ends by itself, and when, is what is tested")]
+fn limits_are_held_while_nobody_reads_the_one_pipe_of_both_streams() {
+    let fixture = Fixture::new();
+    for before in [0, 4096, 8192] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let own = format!("4{}.{}", std::process::id(), before);
+        let program = format!(
+            "head -c {before} /dev/zero; (head -c 300000 /dev/zero &); (head -c 300000 /dev/zero >&2 &); exec sleep {own}"
+        );
+        let mut command = fixture.command(&["run", "-q", "--timeout", "1s", "--", "sh", "-c", &program]);
+        command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap()).stderr(writer);
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        let is_there = || {
+            std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
+                std::fs::read(process.path().join("cmdline"))
+                    .is_ok_and(|line| line == format!("sleep\0{own}\0").as_bytes())
+            })
+        };
+        let begun = std::time::Instant::now();
+        let mut ran = false;
+        while (!ran || is_there()) && begun.elapsed() < Duration::from_secs(30) {
+            ran = ran || is_there();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(ran && !is_there(), "{before}: nobody ended it");
+        let read = std::thread::spawn(move || std::io::copy(&mut { reader }, &mut std::io::sink()));
+        assert_eq!(child.wait().unwrap().code(), Some(124));
+        assert!(read.join().unwrap().unwrap() > 0);
+    }
+}
+
+/// Ctrl-Z is for the program that one types to: who is stopped holds no limit.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the time that passes is what is tested")]
+fn a_supervisor_is_not_stopped_from_a_terminal() {
+    let fixture = Fixture::new();
+    for number in [rustix::process::Signal::TSTP, rustix::process::Signal::TTIN, rustix::process::Signal::TTOU] {
+        let mut command = fixture.command(&["run", "-q", "--timeout", "1s", "--", "sh", "-c", "echo; exec sleep 30"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), number).unwrap();
+        let begun = std::time::Instant::now();
+        while child.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let ended = child.try_wait().unwrap();
+        drop(child.kill());
+        assert_eq!(ended.and_then(|ended| ended.code()), Some(124), "{number:?}");
+    }
 }

@@ -1,7 +1,7 @@
 //! What the supervisor watches: by which name, against whom, and how far it may be passed.
 
 use super::{Filter, Watch};
-use crate::value::Threat;
+use crate::value::{Over, Threat};
 
 impl Watch {
     pub(super) const fn name(&self) -> &'static str {
@@ -60,7 +60,10 @@ impl Watch {
 
     pub(super) const fn overshoot(&self) -> Option<&'static str> {
         match self {
-            Self::Wall(_) | Self::Output { .. } => None,
+            Self::Wall(_) | Self::Output { over: Over::Cut, .. } => None,
+            Self::Output { over: Over::Kill, .. } => {
+                Some("what one read of each stream brings, 128 KiB; nobody gets more than the limit")
+            }
             Self::CpuTime { counted: true, .. } => Some(
                 "what all cores use between two looks, 20 ms apart or ten times what a look takes, 1 s at most, and in a look at the files of the process tier, some 2 s for a million; also what workers of the kernel do for sockets that are sent in sockets, and on the container tier for terminals that the program makes (`/dev/ptmx`)",
             ),
@@ -68,7 +71,7 @@ impl Watch {
                 "what all cores use between two looks, 20 ms apart or ten times what a look takes, 1 s at most, and in a look at the files of the process tier, some 2 s for a million; without a control group also children that nobody waited for",
             ),
             Self::Memory(_) => Some(
-                "what the tree allocates between two looks, 20 ms apart or ten times what a look takes, 1 s at most, and in a look at the files of the process tier, some 2 s for a million, for 1 s when its processes come and go faster; memory files that are handed from process to process while a look goes on; the first 64 sockets, 416 KiB each; arguments of programs that are just being started: 6 MiB times `limits.pids`; 2 KiB of ACLs for each of `limits.files`; what pipes, timers, epoll and poll(2) hold, and rule sets of Landlock in a live sandbox: 5 MiB times `limits.open_files` times `limits.pids`; where the host gives huge pages unasked (`transparent_hugepage/enabled` is `always`), what is left of them",
+                "what the tree allocates between two looks, 20 ms apart or ten times what a look takes, 1 s at most, and in a look at the files of the process tier, some 2 s for a million, for 1 s when its processes come and go faster; memory files that are handed from process to process while a look goes on; the first 64 sockets, 416 KiB each; arguments of programs that are just being started: 6 MiB times `limits.pids`; what the kernel keeps of mappings: 16 MiB times `limits.pids`, more where `vm.max_map_count` was raised; 2 KiB of ACLs for each of `limits.files`; what pipes, timers, epoll and poll(2) hold, and rule sets of Landlock in a live sandbox: 5 MiB times `limits.open_files` times `limits.pids`; where the host gives huge pages unasked (`transparent_hugepage/enabled` is `always`), what is left of them",
             ),
             Self::Locks(_) => {
                 Some("16384 byte-range locks, 4 MiB, and what is locked within 110 ms, or ten times what a look takes")

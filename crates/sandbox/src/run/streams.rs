@@ -1,8 +1,8 @@
 //! What the payload prints: passed on or kept, bounded while it streams.
 //!
-//! The supervisor must never block on a slow reader (a blocked supervisor enforces no wall time), so a sink is
-//! written only when `poll` says that it takes data, at most one page at a time: POLLOUT on a pipe promises room for
-//! `PIPE_BUF` bytes (pipe(7)), and our descriptors stay blocking because they may be shared with the caller's shell.
+//! The supervisor must never block on a slow reader (a blocked supervisor enforces no limit), so a sink is written only when `poll` says
+//! that it takes data, at most one page at a time (POLLOUT on a pipe promises room for `PIPE_BUF` bytes, pipe(7)), and by a call that does
+//! not wait either: both streams may lead to one pipe, and other processes write to it as well ([`SharedFd`]).
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,11 +11,13 @@ use std::time::Instant;
 use policy::Bytes;
 use policy::value::Over;
 use rustix::io::Errno;
+use sys::shared::SharedFd;
 
 use super::options::{Sink as To, Stdin};
+use super::terminal::Terminal;
 use super::violations::limit_of;
 
-/// Most bytes written at once without a risk of blocking.
+/// Most bytes written at once: a pipe takes them whole, or none.
 const PAGE: usize = 4096;
 /// Read size; also the most that waits for a slow reader.
 const CHUNK: usize = 64 * 1024;
@@ -40,6 +42,16 @@ impl ReadBuffer {
     pub(super) fn read(&mut self, from: impl AsFd) -> rustix::io::Result<&[u8]> {
         self.0.clear();
         rustix::io::read(from, rustix::buffer::spare_capacity(&mut self.0))?;
+        Ok(&self.0)
+    }
+
+    /// The same of what the caller gave.
+    ///
+    /// # Errors
+    /// As read(2); EAGAIN where it would wait.
+    pub(super) fn read_shared(&mut self, from: &SharedFd) -> rustix::io::Result<&[u8]> {
+        self.0.clear();
+        from.read(rustix::buffer::spare_capacity(&mut self.0))?;
         Ok(&self.0)
     }
 }
@@ -118,7 +130,7 @@ impl Budget {
 #[derive(Debug)]
 enum Sink {
     /// To a descriptor of the caller.
-    Pass(OwnedFd),
+    Pass(SharedFd),
     /// Into memory, for the JSON report.
     Keep(Vec<u8>),
     /// The reader went away.
@@ -156,7 +168,7 @@ impl Stream {
     pub(super) fn new(source: OwnedFd, to: To) -> Self {
         let sink = match to {
             To::Keep => Sink::Keep(Vec::new()),
-            To::Descriptor(fd) => Sink::Pass(fd),
+            To::Descriptor(fd) => Sink::Pass(SharedFd::output(fd)),
         };
         Self {
             source: Some(source),
@@ -236,7 +248,7 @@ impl Stream {
         let Sink::Pass(fd) = &self.sink else { return };
         let (front, _) = self.pending.as_slices();
         let chunk = front.get(..front.len().min(PAGE)).unwrap_or_default();
-        match rustix::io::write(fd, chunk) {
+        match fd.write(chunk) {
             Ok(count) => {
                 self.last.note(chunk.get(..count).unwrap_or_default());
                 self.pending.drain(..count);
@@ -247,6 +259,11 @@ impl Stream {
                 self.lose((!matches!(errno, Errno::PIPE | Errno::IO)).then_some(errno));
             }
         }
+    }
+
+    /// Whether a reader who stands still could hold us up.
+    pub(super) fn may_block(&self) -> bool {
+        matches!(&self.sink, Sink::Pass(fd) if fd.may_block())
     }
 
     /// Why the rest could not be handed on, e.g. a full disk.
@@ -323,7 +340,7 @@ impl Stream {
 /// The caller's standard input on its way in.
 #[derive(Debug)]
 pub(super) struct Input {
-    source: Option<OwnedFd>,
+    source: Option<SharedFd>,
     to: Option<OwnedFd>,
     pending: VecDeque<u8>,
 }
@@ -335,7 +352,7 @@ impl Input {
         let (source, pending) = match from {
             Stdin::Nothing => (None, VecDeque::new()),
             Stdin::Bytes(bytes) => (None, VecDeque::from(bytes)),
-            Stdin::Descriptor(fd) => (Some(fd), VecDeque::new()),
+            Stdin::Descriptor(fd) => (Some(SharedFd::input(fd)), VecDeque::new()),
         };
         let mut input = Self { source, to: Some(to), pending };
         input.close_at_end();
@@ -357,10 +374,15 @@ impl Input {
         if self.pending.is_empty() { None } else { self.to.as_ref().map(AsFd::as_fd) }
     }
 
+    /// Whether a writer who stands still could hold us up.
+    pub(super) fn may_block(&self) -> bool {
+        self.source.as_ref().is_some_and(SharedFd::may_block)
+    }
+
     /// Takes what the caller gave; at its end the payload sees the end.
     pub(super) fn read(&mut self, buffer: &mut ReadBuffer) {
         let Some(source) = &self.source else { return };
-        match buffer.read(source) {
+        match buffer.read_shared(source) {
             Ok([]) => self.source = None,
             Ok(bytes) => self.pending.extend(bytes),
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -392,6 +414,30 @@ impl Input {
         if self.source.is_none() && self.pending.is_empty() {
             self.to = None;
         }
+    }
+}
+
+/// What goes in and out of the payload.
+#[derive(Debug)]
+pub(super) struct StdStreams {
+    /// Its stdin.
+    pub(super) input: Option<Input>,
+    /// Its stdout and stderr.
+    pub(super) streams: Vec<Stream>,
+    /// Its terminal, instead.
+    pub(super) terminal: Option<Terminal>,
+    /// The socket to it, until its caller has it.
+    pub(super) socket: Option<OwnedFd>,
+    /// Their budget.
+    pub(super) budget: Budget,
+}
+
+impl StdStreams {
+    /// Whether somebody who stands still on the caller's side could hold us up.
+    pub(super) fn may_block(&self) -> bool {
+        self.streams.iter().any(Stream::may_block)
+            || self.input.as_ref().is_some_and(Input::may_block)
+            || self.terminal.as_ref().is_some_and(Terminal::may_block)
     }
 }
 

@@ -1,7 +1,7 @@
 //! While the payload runs: one loop over descriptors that carries the streams, forwards signals and terminal sizes,
 //! samples usage, and ends the run when a limit is passed. What it watches is what the plan's controls say.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use backends::{Exhausted, Running, Sample};
@@ -15,8 +15,7 @@ use super::locks::LockLook;
 use super::outcome::ExitFacts;
 use super::pace::{self, Rest};
 use super::passed::Passed;
-use super::streams::{Budget, Input, ReadBuffer, Stream};
-use super::terminal::Terminal;
+use super::streams::{ReadBuffer, StdStreams};
 use super::threshold::Lasting;
 use super::unseen::{self, Blindness};
 use super::wall::Wall;
@@ -31,21 +30,6 @@ const ASLEEP: Duration = Duration::from_secs(1);
 const KILL: i32 = 9;
 /// The guest has this long to report the end after we killed everything, before it is killed itself.
 const GRACE: Duration = Duration::from_secs(3);
-
-/// What goes in and out of the payload.
-#[derive(Debug)]
-pub(super) struct StdStreams {
-    /// Its stdin.
-    pub(super) input: Option<Input>,
-    /// Its stdout and stderr.
-    pub(super) streams: Vec<Stream>,
-    /// Its terminal, instead.
-    pub(super) terminal: Option<Terminal>,
-    /// The socket to it, until its caller has it.
-    pub(super) socket: Option<OwnedFd>,
-    /// Their budget.
-    pub(super) budget: Budget,
-}
 
 /// What the loop leaves behind.
 #[derive(Debug, Default)]
@@ -185,6 +169,9 @@ impl<'a, 'v> Watch<'a, 'v> {
     #[must_use]
     pub(super) fn run(mut self) -> Watched {
         let mut buffer = ReadBuffer::new();
+        if self.std_streams.may_block() {
+            self.hold_wall();
+        }
         while !self.done {
             let (ready, sources) = {
                 let (interests, sources) = self.interests();
@@ -213,15 +200,15 @@ impl<'a, 'v> Watch<'a, 'v> {
         let ended = Instant::now();
         let orders = &mut *self.orders;
         let mut interrupted = false;
+        let mut waits = |fd: BorrowedFd<'_>| {
+            interrupted = interrupted || !orders.has_room(fd);
+            !interrupted
+        };
         for stream in &mut self.std_streams.streams {
-            let mut waits = |fd: BorrowedFd<'_>| {
-                interrupted = interrupted || !orders.has_room(fd);
-                !interrupted
-            };
             stream.finish(&mut self.std_streams.budget, &mut buffer, &mut waits);
         }
         if let Some(terminal) = &mut self.std_streams.terminal {
-            terminal.finish(&mut self.std_streams.budget, &mut buffer);
+            terminal.finish(&mut self.std_streams.budget, &mut buffer, &mut waits);
         }
         self.result.apart = ended.elapsed().saturating_add(self.orders.waited());
         // What was still on its way when the program ended counts as well.
@@ -481,14 +468,22 @@ impl<'a, 'v> Watch<'a, 'v> {
         }
     }
 
+    /// `limits.wall` is held while we hear nothing; or everything is ended.
+    fn hold_wall(&mut self) -> bool {
+        let held = self.wall.hold(&*self.running);
+        if let Err(why) = held {
+            self.result.failed.get_or_insert(why);
+            self.kill();
+            return false;
+        }
+        true
+    }
+
     fn sample(&mut self, now: Instant) {
         let began = sys::caller::thread_time();
         self.sampled_at = now;
-        if (self.is_close() || self.watches.waiting.is_some())
-            && let Err(why) = self.wall.hold(&*self.running)
-        {
-            self.result.failed.get_or_insert(why);
-            return self.kill();
+        if (self.is_close() || self.watches.waiting.is_some()) && !self.hold_wall() {
+            return;
         }
         let sleeps = self.sleeps(now);
         let sample = if sleeps { self.result.sample } else { self.look(now) };

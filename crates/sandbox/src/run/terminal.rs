@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::termios::Winsize;
+use sys::shared::SharedFd;
 
 use super::options::Screen;
 use super::streams::{Budget, Last, ReadBuffer};
@@ -20,8 +21,8 @@ const CUT: &[u8] = b"\r\n[fumehood: `limits.output` is reached, nothing more is 
 #[derive(Debug)]
 pub(super) struct Terminal {
     master: Option<OwnedFd>,
-    input: Option<OwnedFd>,
-    output: OwnedFd,
+    input: Option<SharedFd>,
+    output: SharedFd,
     to_payload: VecDeque<u8>,
     to_caller: VecDeque<u8>,
     filter: Filter,
@@ -39,8 +40,8 @@ impl Terminal {
         sys::channel::set_nonblocking(&master).map_err(|e| std::io::Error::from(e.errno))?;
         Ok(Self {
             master: Some(master),
-            input: Some(input),
-            output,
+            input: Some(SharedFd::input(input)),
+            output: SharedFd::output(output),
             to_payload: VecDeque::new(),
             to_caller: VecDeque::new(),
             filter: Filter::default(),
@@ -78,9 +79,8 @@ impl Terminal {
         self.read_master(budget, buffer);
         if self.to_payload.is_empty()
             && let Some(input) = &self.input
-            && readable(input.as_fd())
         {
-            match buffer.read(input) {
+            match buffer.read_shared(input) {
                 Ok([]) => self.input = None,
                 Ok(bytes) => self.to_payload.extend(bytes),
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -88,11 +88,20 @@ impl Terminal {
             }
         }
         if let Some(master) = &self.master {
-            hand_on(master, &mut self.to_payload, None);
+            hand_on(|bytes| rustix::io::write(master, bytes), &mut self.to_payload, None);
         }
-        if !self.to_caller.is_empty() && writable(self.output.as_fd()) {
-            hand_on(&self.output, &mut self.to_caller, Some(&mut self.last));
-        }
+        self.show();
+    }
+
+    /// Shows some of it; whether somebody is there who sees it.
+    fn show(&mut self) -> bool {
+        self.to_caller.is_empty()
+            || hand_on(|bytes| self.output.write(bytes), &mut self.to_caller, Some(&mut self.last))
+    }
+
+    /// Whether a terminal that stands still could hold us up.
+    pub(super) fn may_block(&self) -> bool {
+        self.output.may_block() || self.input.as_ref().is_some_and(SharedFd::may_block)
     }
 
     fn read_master(&mut self, budget: &mut Budget, buffer: &mut ReadBuffer) -> bool {
@@ -131,11 +140,16 @@ impl Terminal {
         self.last
     }
 
-    /// Shows what is left.
-    pub(super) fn finish(&mut self, budget: &mut Budget, buffer: &mut ReadBuffer) {
+    /// Shows what is left. `waits` waits until a slow terminal takes more, and says whether to go on.
+    pub(super) fn finish(
+        &mut self,
+        budget: &mut Budget,
+        buffer: &mut ReadBuffer,
+        waits: &mut dyn FnMut(BorrowedFd<'_>) -> bool,
+    ) {
         loop {
             while !self.to_caller.is_empty() {
-                if !hand_on(&self.output, &mut self.to_caller, Some(&mut self.last)) {
+                if !waits(self.output.as_fd()) || !self.show() {
                     self.to_caller.clear();
                 }
             }
@@ -146,21 +160,15 @@ impl Terminal {
     }
 }
 
-fn readable(fd: BorrowedFd<'_>) -> bool {
-    sys::channel::wait(&[sys::channel::Interest { fd, write: false }], Some(std::time::Duration::ZERO))
-        .is_ok_and(|ready| ready.first() == Some(&true))
-}
-
-fn writable(fd: BorrowedFd<'_>) -> bool {
-    sys::channel::wait(&[sys::channel::Interest { fd, write: true }], Some(std::time::Duration::ZERO))
-        .is_ok_and(|ready| ready.first() == Some(&true))
-}
-
 /// Writes some of it; whether the reader is still there.
-fn hand_on(to: &OwnedFd, bytes: &mut VecDeque<u8>, last: Option<&mut Last>) -> bool {
+fn hand_on(
+    write: impl FnOnce(&[u8]) -> rustix::io::Result<usize>,
+    bytes: &mut VecDeque<u8>,
+    last: Option<&mut Last>,
+) -> bool {
     let (front, _) = bytes.as_slices();
     let chunk = front.get(..front.len().min(4096)).unwrap_or_default();
-    match rustix::io::write(to, chunk) {
+    match write(chunk) {
         Ok(count) => {
             last.into_iter().for_each(|last| last.note(chunk.get(..count).unwrap_or_default()));
             bytes.drain(..count);

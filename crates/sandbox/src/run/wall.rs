@@ -161,8 +161,8 @@ mod tests {
     use sys::channel::Interest;
 
     use super::super::handle::{Handle, OrderSource, sides};
-    use super::super::streams::Budget;
-    use super::super::supervise::{Hooks, StdStreams, Watch, Watched};
+    use super::super::streams::{Budget, StdStreams};
+    use super::super::supervise::{Hooks, Watch, Watched};
     use super::super::watches::Watches;
     use super::*;
 

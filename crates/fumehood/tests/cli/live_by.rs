@@ -66,8 +66,13 @@ fn works(by: By) {
         return;
     }
     std::fs::write(fixture.path("work/kept"), "old\n").unwrap();
+    // A place of a grant within what is kept: whoever mounts makes folders there, which are no part of a snapshot.
+    std::fs::create_dir(fixture.path("given")).unwrap();
+    std::fs::write(fixture.path("given/tool"), "of the host\n").unwrap();
+    let given = format!("{}:/tmp/deep/given", fixture.path("given").display());
     let [tier, backend] = flags(by);
-    let live = Live::new(fixture, &[&tier, &backend, "-w", ".:copy", "--disk", "64M", "--net", "loopback"]);
+    let live =
+        Live::new(fixture, &[&tier, &backend, "-w", ".:copy", "--read", &given, "--disk", "64M", "--net", "loopback"]);
     assert_eq!(live.info()["tier"], by[0]);
     // Programs: their ends, their streams, and what one leaves for the next.
     let script = "echo new > kept; echo tmp > /tmp/note; echo home > ~/mine; echo told >&2; exit 7";
@@ -114,7 +119,8 @@ fn works(by: By) {
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(live.exec(&[], &["sh", "-c", "echo later > kept"]).0, 0);
     let other = Live::new(fixture, &["--from", "base"]);
-    assert_eq!(other.exec(&[], &["sh", "-c", "cat kept /tmp/note ~/mine"]).1, "new\ntmp\nhome\n");
+    let read = "cat kept /tmp/note ~/mine /tmp/deep/given/tool";
+    assert_eq!(other.exec(&[], &["sh", "-c", read]).1, "new\ntmp\nhome\nof the host\n");
     let forked = fixture.run(&["fork", &live.id]);
     assert_eq!(forked.code, 0, "{forked:?}");
     let fork = Live { fixture, id: forked.out.trim_end().to_owned() };

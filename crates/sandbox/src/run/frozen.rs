@@ -15,7 +15,7 @@ use super::workspace::{Layer, told};
 use crate::changes::{Applied, Request, Until};
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::snapshot::{Packing, Writer};
+use crate::snapshot::{OfOthers, Packing, Writer};
 use crate::state::Dir;
 
 /// To whom the answer goes.
@@ -106,11 +106,13 @@ impl Files<'_> {
         }
         let (bounds, until) = (bounds(self.plan), until.clone());
         if let Some(tmp) = self.tmp {
-            writer.tmp(tmp, &Packing { but: &[], shared: false, bounds, until })?;
+            // `runsc` makes what it mounts on in the tree that it serves, as root; nothing inside can be anybody else's.
+            let others = if self.plan.tier == Tier::Gvisor { OfOthers::MountPoint } else { OfOthers::Packed };
+            writer.tmp(tmp, &Packing { but: &[], others, bounds, until })?;
         } else if let Some(folder) = self.folder {
             let folder = Dir::open(folder).map_err(crate::snapshot::SnapshotError::from)?;
             // The copy of the workspace and what is ours lie in it too.
-            writer.tmp(&folder, &Packing { but: &["workspace", "fumehood"], shared: true, bounds, until })?;
+            writer.tmp(&folder, &Packing { but: &["workspace", "fumehood"], others: OfOthers::LeftOut, bounds, until })?;
         }
         Ok(writer)
     }

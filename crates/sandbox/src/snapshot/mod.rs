@@ -26,7 +26,7 @@ use serde_json::Value;
 
 pub use error::SnapshotError;
 pub use memory::Memory;
-pub use pack::{Packed, Packing, pack};
+pub use pack::{OfOthers, Packed, Packing, pack};
 pub use writer::{SnapshotRequest, Writer, begin};
 
 use crate::changes::Refused;

@@ -16,13 +16,25 @@ use crate::state::{Cross, Dir, errno_of};
 /// So many members that are left out are named.
 const NAMED: usize = 1000;
 
+/// What becomes of what belongs to anybody but the folder's owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OfOthers {
+    /// It is packed: nobody else writes there.
+    #[default]
+    Packed,
+    /// It is left out, and told: the file system is shared with others.
+    LeftOut,
+    /// It is left out without a word: a runtime made it there to mount on. A new sandbox has its own, or another policy.
+    MountPoint,
+}
+
 /// What is packed, and how much of it.
 #[derive(Clone, Debug, Default)]
 pub struct Packing<'a> {
     /// Names at the top that are left out.
     pub but: &'a [&'a str],
-    /// What belongs to anybody but the folder's owner is left out: its file system is shared with others.
-    pub shared: bool,
+    /// What others own.
+    pub others: OfOthers,
     /// Bytes of all contents together, and members.
     pub bounds: Bounds,
     /// When to give up.
@@ -45,9 +57,13 @@ pub struct Packed {
 /// # Errors
 /// What the kernel answers: ENOSPC and the like of `to`; ECANCELED if it took too long.
 pub fn pack(folder: &Dir, to: &mut impl Write, packing: &Packing<'_>) -> KernelResult<Packed> {
-    let owner = if packing.shared { Some(rustix::fs::fstat(folder)?.st_uid) } else { None };
+    let owner = match packing.others {
+        OfOthers::Packed => None,
+        OfOthers::LeftOut | OfOthers::MountPoint => Some(rustix::fs::fstat(folder)?.st_uid),
+    };
     let builder = Builder::new(Timed { to, until: &packing.until });
-    let mut walk = Walk { builder, owner, left: packing.bounds, linked: BTreeMap::new(), packed: Packed::default() };
+    let (left, linked, packed) = (packing.bounds, BTreeMap::new(), Packed::default());
+    let mut walk = Walk { builder, owner, others: packing.others, left, linked, packed };
     for name in folder.names()? {
         if !packing.but.iter().any(|but| name == *but) {
             walk.member(folder, &name, &mut PathBuf::from(&name), 0)?;
@@ -60,6 +76,7 @@ pub fn pack(folder: &Dir, to: &mut impl Write, packing: &Packing<'_>) -> KernelR
 struct Walk<W: Write> {
     builder: Builder<W>,
     owner: Option<u32>,
+    others: OfOthers,
     left: Bounds,
     /// Where files with more names than one are in the stream.
     linked: BTreeMap<(u64, u64), PathBuf>,
@@ -70,7 +87,7 @@ impl<W: Write> Walk<W> {
     fn member(&mut self, dir: &Dir, name: &OsStr, at: &mut PathBuf, depth: usize) -> KernelResult<()> {
         let Some(stat) = dir.stat(name)? else { return Ok(()) };
         if self.owner.is_some_and(|owner| owner != stat.st_uid) {
-            return self.leave(at, FOREIGN);
+            return if self.others == OfOthers::MountPoint { Ok(()) } else { self.leave(at, FOREIGN) };
         }
         if self.left.entries == 0 {
             return self.leave(at, "there are more files than a snapshot keeps");

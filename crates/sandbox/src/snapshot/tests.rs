@@ -296,8 +296,13 @@ fn in_a_shared_file_system_only_the_owners_files_are_packed() {
     for name in ["tmp", "tmp/own"] {
         chown(host.at(name), Some(4242), Some(4242)).unwrap();
     }
-    let shared = Packing { shared: true, ..Packing::default() };
-    assert_eq!(pack_all(&host.at("tmp"), &shared).1, [("own".to_owned(), 'f')]);
+    let shared = Packing { others: OfOthers::LeftOut, ..Packing::default() };
+    let (packed, members) = pack_all(&host.at("tmp"), &shared);
+    assert_eq!((members, packed.left_out.len()), (vec![("own".to_owned(), 'f')], 1));
+    // What a runtime mounts on is no content, and nothing that anybody would miss.
+    let mounted = Packing { others: OfOthers::MountPoint, ..Packing::default() };
+    let (packed, members) = pack_all(&host.at("tmp"), &mounted);
+    assert_eq!((members, packed.left_out.len()), (vec![("own".to_owned(), 'f')], 0));
     assert_eq!(pack_all(&host.at("tmp"), &Packing::default()).1.len(), 2, "without the rule it is packed");
 }
 

@@ -14,6 +14,7 @@ pub mod cli;
 pub mod doctor;
 pub mod environment;
 mod explain;
+mod folder;
 pub mod learn;
 pub mod load;
 mod machine;

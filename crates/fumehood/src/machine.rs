@@ -1,6 +1,5 @@
 //! The kernel of machines (the vm tier), taken once out of a Debian package: by apt, which checks whose signature it has.
 
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +10,8 @@ use sys::command::Command;
 use sys::pidfd::End;
 
 use crate::environment::Environment;
+use crate::folder::OwnFolder;
+use crate::ui::Failure;
 
 /// How long a download may take.
 const DOWNLOAD: Duration = Duration::from_secs(600);
@@ -21,28 +22,11 @@ const MAX_OUTPUT: usize = 32 << 20;
 /// Where the programs are found.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A folder that goes with this.
-#[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // In /tmp; what cannot be removed is the system's to clean.
-        drop(std::fs::remove_dir_all(&self.0));
-    }
-}
-
 /// Prepares a kernel from a package that is here, or from apt.
 ///
 /// # Errors
 /// What is missing or went wrong.
-pub(crate) fn prepare(environment: &Environment, package: Option<&Path>) -> Result<Kernel, Box<Fault>> {
+pub(crate) fn prepare(environment: &Environment, package: Option<&Path>) -> Result<Kernel, Failure> {
     if environment.euid != 0 {
         return Err(fault(
             "machine/not-root",
@@ -50,19 +34,19 @@ pub(crate) fn prepare(environment: &Environment, package: Option<&Path>) -> Resu
             "run it as root",
         ));
     }
-    let folder = folder().map_err(|why| failed(&why))?;
+    let folder = OwnFolder::new(environment, "machine", 0o755)?;
     let proxies = ["http_proxy", "https_proxy", "no_proxy"];
     let named = |name: &&str| Some(format!("{name}={}", environment.variable(name)?.to_str()?));
     let proxies: Vec<String> = proxies.iter().filter_map(named).collect();
     let file = match package {
         Some(file) => file.canonicalize().map_err(|error| failed(&format!("`{}`: {error}", file.display())))?,
-        None => download(&folder.0, &proxies).map_err(|why| failed(&why))?,
+        None => download(folder.path(), &proxies).map_err(|why| failed(&why))?,
     };
-    unpack(&folder.0, &file).map_err(|why| failed(&why))
+    unpack(folder.path(), &file).map_err(|why| failed(&why))
 }
 
-fn fault(id: &'static str, why: &str, fix: &str) -> Box<Fault> {
-    Box::new(Fault {
+fn fault(id: &'static str, why: &str, fix: &str) -> Failure {
+    Failure::own(Fault {
         id,
         what: "the kernel of machines cannot be prepared".to_owned(),
         place: "fumehood machine prepare".to_owned(),
@@ -71,24 +55,10 @@ fn fault(id: &'static str, why: &str, fix: &str) -> Box<Fault> {
     })
 }
 
-fn failed(why: &str) -> Box<Fault> {
+fn failed(why: &str) -> Failure {
     let fix =
         "on Debian: apt-get update; elsewhere give a kernel package of Debian for this processor by `--package FILE`";
     fault("machine/no-kernel", &sandbox::fault::show_text(why), fix)
-}
-
-/// A new folder of ours in `/tmp`.
-///
-/// # Errors
-/// It cannot be made; in words.
-pub(crate) fn folder() -> Result<Folder, String> {
-    let mut bytes = [0; 8];
-    if !sys::random::fill(&mut bytes) {
-        return Err("the system gives no random bytes".to_owned());
-    }
-    let path = Path::new("/tmp").join(format!("fumehood-machine-{:016x}", u64::from_le_bytes(bytes)));
-    std::fs::DirBuilder::new().mode(0o755).create(&path).map_err(|error| format!("`{}`: {error}", path.display()))?;
-    Ok(Folder(path))
 }
 
 /// Runs a program of the system; what it wrote.

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 
 use sandbox::Environment;
 use sandbox::fault::{Fault, show_path};
-use sandbox::state::{Journal, Resource, RunId, State, StateError};
 use serde_json::{Map, Value, json};
 
+use crate::folder::OwnFolder;
 use crate::ui::Failure;
 pub(crate) use preset::{Agent, agents};
 pub(crate) use program::{InstalledProgram, find};
@@ -30,12 +30,10 @@ const PRESETS: [&str; 6] = ["crates", "debian", "github-push", "github-read", "n
 /// How long an agent may work, unless somebody says otherwise.
 const WALL: &str = "8h";
 
-/// A folder of ours outside with what an agent is given; gone when this is dropped. Where we are killed before, the next start
-/// finds its journal and takes it away, as what any run leaves.
+/// A folder of ours outside with what an agent is given; gone when this is dropped.
 #[derive(Debug)]
 pub(crate) struct AgentFolder {
-    folder: PathBuf,
-    journal: Option<Journal>,
+    folder: OwnFolder,
     /// Keys that are set, by the variable.
     pub(crate) keys: Vec<String>,
     /// What was left out of the settings.
@@ -44,26 +42,16 @@ pub(crate) struct AgentFolder {
     pub(crate) copied: Vec<PathBuf>,
 }
 
-impl Drop for AgentFolder {
-    fn drop(&mut self) {
-        // What cannot be removed holds no secret, and its journal stays.
-        if std::fs::remove_dir_all(&self.folder).is_ok()
-            && let Some(journal) = self.journal.take()
-            && journal.end().is_err()
-        {}
-    }
-}
-
 impl AgentFolder {
     /// Copies the settings and writes the policy.
     ///
     /// # Errors
     /// The folder cannot be made or written.
     pub(crate) fn new(agent: &Agent, found: &InstalledProgram, environment: &Environment) -> Result<Self, Failure> {
-        let (folder, journal) = folder(environment)?;
-        let mut given = Self { folder, journal: Some(journal), keys: Vec::new(), left: 0, copied: Vec::new() };
-        let failed = |error: std::io::Error| not_given(&given.folder, &error.to_string());
-        let settings = given.folder.join("settings");
+        let folder = OwnFolder::new(environment, "agent", 0o700)?;
+        let mut given = Self { folder, keys: Vec::new(), left: 0, copied: Vec::new() };
+        let failed = |error: std::io::Error| not_given(given.folder.path(), &error.to_string());
+        let settings = given.folder.path().join("settings");
         std::fs::create_dir(&settings).map_err(failed)?;
         let left = match &environment.home {
             Some(home) => settings::copy(home, agent, &settings).map_err(failed)?,
@@ -80,12 +68,12 @@ impl AgentFolder {
 
     /// The policy document.
     pub(crate) fn policy(&self) -> PathBuf {
-        self.folder.join("agent.json")
+        self.folder.path().join("agent.json")
     }
 
     /// The grant of the copy, as `--read` has it.
     pub(crate) fn grant(&self) -> String {
-        format!("{}:{SETTINGS}", self.folder.join("settings").display())
+        format!("{}:{SETTINGS}", self.folder.path().join("settings").display())
     }
 }
 
@@ -125,21 +113,6 @@ fn document(agent: &Agent, found: &InstalledProgram, keys: &[String]) -> Value {
         map.insert("secrets".to_owned(), Value::Object(of_keys.iter().map(secret).collect()));
     }
     document
-}
-
-/// A folder that is nobody else's, written down before it is made.
-fn folder(environment: &Environment) -> Result<(PathBuf, Journal), Failure> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    let unwritten = |error: &StateError| Failure::own(error.fault());
-    let now = jiff::Timestamp::now();
-    let state = State::open(&environment.state).map_err(|error| unwritten(&error))?;
-    let id = RunId::new(now).map_err(|error| unwritten(&error))?;
-    let path = PathBuf::from(format!("/tmp/fumehood-agent-{id}"));
-    let mut journal = Journal::begin(&state, id, None, now).map_err(|error| unwritten(&error))?;
-    journal.note(&Resource::Temp(path.clone())).map_err(|error| unwritten(&error))?;
-    let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
-    made.map_err(|error| not_given(&path, &error.to_string()))?;
-    Ok((path, journal))
 }
 
 fn not_given(place: &Path, why: &str) -> Failure {

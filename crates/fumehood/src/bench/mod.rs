@@ -11,10 +11,10 @@ use policy::value::{Root, Tier};
 use sandbox::PolicyLayer;
 use serde_json::{Value, json};
 
-use crate::choose::{Cost, Costs, TIERS};
+use crate::choose::{Cost, Costs, STARTS, TIERS};
 use crate::environment::Environment;
 use crate::load;
-use crate::machine::Folder;
+use crate::folder::OwnFolder;
 use crate::run::trial::{Trials, own_root};
 pub(crate) use picture::picture;
 use work::{Served, Work};
@@ -95,10 +95,13 @@ impl Row {
         runs.get(runs.len() / 2).copied()
     }
 
-    /// The number of a column, in its unit: what the work takes beyond a start, for each of its steps.
+    /// The number of a column, in its unit: what the work takes beyond a start, for each of its steps; none where that is lost in
+    /// how much starts differ.
     pub(crate) fn value(&self, column: Column) -> Option<f64> {
         let beyond = |work: Work, from: Work, unit: f64| {
-            Some((self.median(work)? - self.median(from)?).max(0.0) * unit / f64::from(work.steps()))
+            let took = (self.median(work)? - self.median(from)?) * unit / f64::from(work.steps());
+            // Less than what is shown.
+            (took >= 0.05).then_some(took)
         };
         let value = match column {
             Column::Start => self.median(Work::Start)?,
@@ -116,7 +119,11 @@ impl Row {
     /// Why a column has no number.
     pub(crate) fn why(&self, column: Column) -> Option<&str> {
         let failed = self.runs.iter().find(|(of, _)| *of == column.work())?.1.as_ref().err();
-        failed.map(String::as_str).or_else(|| self.value(column).is_none().then_some("nobody counts it here"))
+        let none = match column {
+            Column::Call | Column::File => "less than starts differ: more rounds may tell (`--rounds N`)",
+            Column::Start | Column::Python | Column::Memory | Column::Connection => "nobody counts it here",
+        };
+        failed.map(String::as_str).or_else(|| self.value(column).is_none().then_some(none))
     }
 
     /// Why the tier is not to be had here.
@@ -141,7 +148,8 @@ impl Row {
     }
 }
 
-/// Measures every backend in so many rounds; the caller's layers are part of each policy. What a start costs is kept for `choose`.
+/// Measures every backend in so many rounds; the caller's layers are part of each policy. What a start costs is kept for `choose`, where
+/// the rounds are as many as its own.
 pub(crate) fn measure(
     layers: &[PolicyLayer],
     rounds: usize,
@@ -169,8 +177,8 @@ pub(crate) fn measure(
         let (tier, backend) = row.on?;
         Some(Cost::new((tier, backend), row.value(Column::Start)?, row.memory))
     };
-    // With other clauses than the preset's it is no cost of the tier alone.
-    if layers.is_empty() {
+    // With other clauses than the preset's it is no cost of the tier alone; of fewer rounds there is no median to rely on.
+    if layers.is_empty() && rounds >= STARTS {
         Costs::keep(rows.iter().filter_map(cost).collect(), environment, host);
     }
     rows
@@ -187,14 +195,14 @@ struct Common<'a> {
     trials: Trials,
     served: Option<Served>,
     /// What machines are shown where the policy has the host's own tree, which goes into none; or why there is nothing.
-    root: Option<Result<Folder, String>>,
+    root: Option<Result<OwnFolder, String>>,
 }
 
 /// This program alone, where the policy names no other root than the host's.
-fn root_of_machines(layers: &[PolicyLayer], environment: &Environment) -> Option<Result<Folder, String>> {
+fn root_of_machines(layers: &[PolicyLayer], environment: &Environment) -> Option<Result<OwnFolder, String>> {
     let is_hosts = load::policy_alone(layers, environment).is_ok_and(|loaded| loaded.policy.fs.root == Root::Host);
     let program = || environment.broker.as_deref().ok_or_else(|| "this program's own file is not known".to_owned());
-    is_hosts.then(|| program().and_then(|program| own_root(program).map_err(|stop| stop.sentence())))
+    is_hosts.then(|| program().and_then(|program| own_root(program, environment).map_err(|stop| stop.sentence())))
 }
 
 fn one_round(row: &mut Row, common: &Common<'_>) {

@@ -1,7 +1,6 @@
 //! What a tier costs on this host: measured here, kept in the state folder, and measured anew when host or version changed.
 
-use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use backends::Capabilities;
 use policy::value::Tier;
@@ -11,24 +10,35 @@ use serde_json::{Value, json};
 
 use super::Row;
 use crate::environment::Environment;
-use crate::run::trial::{Trials, own_root};
+use crate::run::trial::{Trials, longest, own_root};
 
 /// The file in the state folder.
 const FILE: &str = "costs.json";
 /// Most bytes of it.
 const MAX_FILE: u64 = 64 << 10;
-/// Starts whose median counts.
-const STARTS: usize = 5;
+/// Starts whose median counts, at least.
+pub(crate) const STARTS: usize = 5;
+
+/// What is about to be measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measuring<'a> {
+    /// Which of them, from 0, and how many there are.
+    pub(crate) nth: (usize, usize),
+    /// Its tier and backend.
+    pub(crate) on: (Tier, &'a str),
+    /// What all that are left may take together, if each trial takes as long as it may.
+    pub(crate) longest: Duration,
+}
 
 /// The cost of one tier.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cost {
     tier: String,
     backend: String,
-    /// From the policy to the report of the shortest program that prints a number, in milliseconds; the median of [`STARTS`]. In a
-    /// machine the program is this one, which says its version.
+    /// From the policy to the report of the shortest program that prints a number, in milliseconds; the median of [`STARTS`] or
+    /// more. In a machine the program is this one, which says its version.
     pub(crate) start_ms: f64,
-    /// Peak of memory inside, in bytes; `None` where nobody counts it.
+    /// Peak of memory inside, of a machine with its emulator's, in bytes; `None` where nobody counts it.
     pub(crate) memory: Option<u64>,
 }
 
@@ -45,8 +55,14 @@ pub(crate) struct Costs(Vec<Cost>);
 
 impl Costs {
     /// Those that were kept for this host and version; the rest of what these rows need is measured. All of it with `anew`.
-    /// What cannot be kept is measured the next time again.
-    pub(crate) fn of_rows(rows: &[Row], environment: &Environment, host: &Capabilities, anew: bool) -> Self {
+    /// What cannot be kept is measured the next time again. It takes seconds, so `tell` hears of each before it is measured, and each
+    /// is kept as soon as it was.
+    pub(crate) fn of_rows(
+        rows: &[Row],
+        (environment, host): (&Environment, &Capabilities),
+        anew: bool,
+        tell: &dyn Fn(&Measuring<'_>),
+    ) -> Self {
         let key = key(host);
         let state = State::open(&environment.state).ok();
         let mut costs = state.as_ref().filter(|_| !anew).map_or_else(Self::default, |state| read(state, &key));
@@ -56,10 +72,16 @@ impl Costs {
             return costs;
         }
         let trials = Trials::new(environment);
-        costs.0.extend(missing.into_iter().filter_map(|on| measure(on, &trials, environment.broker.as_deref())));
-        if let Some(state) = state {
-            // Only a cache: the next call measures again.
-            drop(write(&state, &key, &costs));
+        let starts = u32::try_from(STARTS).unwrap_or(u32::MAX);
+        for (nth, on) in missing.iter().enumerate() {
+            let left = missing.get(nth..).unwrap_or_default();
+            let longest: Duration = left.iter().map(|(tier, _)| longest(*tier).saturating_mul(starts)).sum();
+            tell(&Measuring { nth: (nth, missing.len()), on: *on, longest });
+            costs.0.extend(measure(*on, &trials, environment));
+            if let Some(state) = &state {
+                // Only a cache: the next call measures again.
+                drop(write(state, &key, &costs));
+            }
         }
         costs
     }
@@ -96,9 +118,10 @@ fn key(host: &Capabilities) -> String {
     policy::json::digest(&facts)
 }
 
-/// `program`: this one, for machines: the host's own tree, with the programs of the other tiers, goes into none.
-fn measure(on: (Tier, &str), trials: &Trials, program: Option<&Path>) -> Option<Cost> {
-    let root = if on.0 == Tier::Vm { Some(own_root(program?).ok()?) } else { None };
+/// A machine is shown this program alone: the host's own tree, with the programs of the other tiers, goes into none.
+fn measure(on: (Tier, &str), trials: &Trials, environment: &Environment) -> Option<Cost> {
+    let program = environment.broker.as_deref();
+    let root = if on.0 == Tier::Vm { Some(own_root(program?, environment).ok()?) } else { None };
     let mut times = Vec::with_capacity(STARTS);
     let mut memory = None;
     for _ in 0..STARTS {

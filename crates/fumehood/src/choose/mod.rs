@@ -15,7 +15,7 @@ use crate::environment::Environment;
 use crate::load;
 use crate::ui::Failure;
 
-pub(crate) use cost::{Cost, Costs};
+pub(crate) use cost::{Cost, Costs, Measuring, STARTS};
 pub(crate) use need::Need;
 
 /// Every tier, weakest first.

@@ -27,7 +27,7 @@ pub(super) const TIERS: Spec = Spec {
     usage: "[--rounds N] [--svg FILE] [-p POLICY] [FLAGS]",
     more: "The same small programs by every backend that is there, and without a sandbox, in rounds whose order changes; medians. A start is \
            everything from the policy to the report. A system call, a file and a connection (through the broker, by name) are what a program \
-           takes for each beyond that. What is not there is told with its reason. `fumehood choose` uses what was measured here.\n\n\
+           takes for each beyond that. What is not there is told with its reason. `fumehood choose` uses what was measured here in five rounds or more.\n\n\
            Exit codes:\n  \
              0    it was measured\n  \
              125  a failure of fumehood itself, or bad usage\n  \

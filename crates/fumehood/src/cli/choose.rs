@@ -4,14 +4,16 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
 use backends::Capabilities;
+use policy::value::Tier;
 use serde_json::{Value, json};
 
 use super::args::{Flag, Positionals, To, closest, usage};
 use super::ask::asked_layers;
 use super::flags::POLICY;
 use super::spec::{Call, Spec};
-use crate::choose::{Costs, Need, Row, rows, strength};
-use crate::ui::{Failure, Palette, REFUSED, Role, bytes, hang};
+use crate::choose::{Costs, Measuring, Need, Row, STARTS, rows, strength};
+use crate::run::refused_as_run;
+use crate::ui::{Failure, Palette, REFUSED, Role, bytes, count, hang, seconds};
 use sandbox::PolicyLayer;
 use sandbox::fault::{show_bytes, show_text};
 
@@ -37,13 +39,13 @@ pub(super) const SPEC: Spec = Spec {
     about: "Say which tier fits a policy, a threat and needs on this host, and why no other",
     usage: "[--threat THREAT] [--needs WORDS] [-p POLICY] [FLAGS] [--measure]",
     more: "Every tier is asked for a plan of the policy; the weakest that has one and is meant against the threat is the choice.\n\
-           `tier` of the policy is not looked at. Costs are measured on this host, by starting small programs, and kept for it.\n\n\
+           `tier` of the policy is not looked at. Costs are measured on this host, by starting small programs, and kept for it; stderr says so.\n\n\
            Exit codes:\n  \
              0    there is a choice\n  \
              125  a failure of fumehood itself, or bad usage\n  \
              126  no tier holds it: each says what is missing; or the policy is wrong\n\n\
            With --json: {schema, threat, choice {tier, backend}, why, table [{tier, backend, holds, clauses, refused [{id, clause, what, where, why, fix}],\n\
-           strength, overshoot, start_ms, memory, measured}]}; choice is null with 126.\n\
+           strength, overshoot, start_ms, memory, measured}]}; choice is null with 126; a wrong policy is told as by `run`.\n\
            Example: `fumehood choose --threat mistakes --needs shell`",
     tables: &[POLICY, CHOOSE],
     words: Positionals::Mixed(0),
@@ -52,6 +54,10 @@ pub(super) const SPEC: Spec = Spec {
 };
 
 fn choose(call: &mut Call<'_>) -> Result<u8, Failure> {
+    chosen(call).or_else(|stop| refused_as_run(stop, call.console, call.json))
+}
+
+fn chosen(call: &mut Call<'_>) -> Result<u8, Failure> {
     let needs = call.parsed.value("needs").map(needs).transpose()?.unwrap_or_default();
     let mut layers = asked_layers(call, REFUSED)?;
     if let Some(threat) = call.parsed.value("threat") {
@@ -59,7 +65,8 @@ fn choose(call: &mut Call<'_>) -> Result<u8, Failure> {
     }
     let host = Capabilities::probe_with(call.environment.services());
     let (threat, rows) = rows(&layers, &needs, call.environment, &host)?;
-    let costs = Costs::of_rows(&rows, call.environment, &host, call.parsed.has("measure"));
+    let known = (call.environment, &host);
+    let costs = Costs::of_rows(&rows, known, call.parsed.has("measure"), &|measuring| tell(measuring, call));
     let choice = rows.iter().find(|row| row.holds());
     let why = choice.map_or_else(
         || format!("no tier of this host holds it against threat `{threat}`"),
@@ -77,6 +84,21 @@ fn choose(call: &mut Call<'_>) -> Result<u8, Failure> {
         call.console.data(out.as_bytes())?;
     }
     Ok(if choice.is_some() { 0 } else { REFUSED })
+}
+
+/// That something is measured, which takes a while: once, and on a terminal for each tier.
+fn tell(measuring: &Measuring<'_>, call: &Call<'_>) {
+    let Measuring { nth: (nth, all), on: (tier, backend), longest } = *measuring;
+    if nth == 0 {
+        let count = count(u64::try_from(all).unwrap_or(u64::MAX), "backend", "backends");
+        let most = seconds(longest.as_secs_f64());
+        call.console.eprint(&format!(
+            "measuring what a start costs by {count}, {STARTS} times each; kept for this host (at most {most}, as a rule a few seconds each)\n"
+        ));
+    }
+    if call.environment.stderr_terminal {
+        call.console.eprint(&format!("  {} of {all}: {tier} by {backend}\n", nth.saturating_add(1)));
+    }
 }
 
 /// The words of `--needs`, each once.
@@ -104,7 +126,8 @@ fn text(row: &Row, costs: &Costs, palette: Palette, columns: usize) -> String {
     let (role, word) = if row.holds() { (Role::Good, "holds") } else { (Role::Bad, "refused") };
     let by = row.backend.map_or_else(String::new, |backend| format!(" by {backend}"));
     let cost = costs.of(row).filter(|_| row.holds()).map_or_else(String::new, |cost| {
-        let memory = cost.memory.map_or_else(String::new, |memory| format!(", {} inside", bytes(memory)));
+        let of = if row.tier == Tier::Vm { "with the emulator's own" } else { "inside" };
+        let memory = cost.memory.map_or_else(String::new, |memory| format!(", {} {of}", bytes(memory)));
         format!("; a start takes {} ms here{memory}", cost.start_ms)
     });
     let mut out = format!(

@@ -79,7 +79,7 @@ fn machine(backend: &str, environment: &Environment, trials: &Trials, asked: boo
         return Some(Proof { held: true, how });
     }
     let program = environment.broker.as_ref().filter(|_| asked)?;
-    let proof = match own_root(program).and_then(|root| trials.machine(backend, &root, &[])) {
+    let proof = match own_root(program, environment).and_then(|root| trials.machine(backend, &root, &[])) {
         Ok(Some(report)) => judge(&report, concat!("fumehood ", env!("CARGO_PKG_VERSION"), "\n")),
         Ok(None) => too_slow(Tier::Vm),
         Err(stop) => judge(&stop.json(), ""),

@@ -28,7 +28,7 @@ pub(super) const PREPARE: Spec = Spec {
 
 fn prepare(call: &mut Call<'_>) -> Result<u8, Failure> {
     let package = call.parsed.value("package").map(Path::new);
-    let kernel = crate::machine::prepare(call.environment, package).map_err(|fault| Failure::own(*fault))?;
+    let kernel = crate::machine::prepare(call.environment, package)?;
     if call.json {
         return call.console.json(&json!({ "schema": 1, "kernel": kernel })).map(|_| 0);
     }

@@ -11,6 +11,7 @@ use super::args::{Flag, Positionals, To, usage};
 use super::ask::asked_layers;
 use super::spec::{Call, Spec};
 use crate::replay::{ReplayInputs, replay};
+use crate::run::refused_as_run;
 use crate::ui::{Detail, FAILED, Failure, REFUSED, Role, View, fault, report};
 
 const FLAGS: &[Flag] = &[
@@ -35,7 +36,7 @@ pub(super) const SPEC: Spec = Spec {
              1    it ended otherwise; what is another is told\n  \
              125  a failure of fumehood itself, or bad usage\n  \
              126  it would not be the same run, or is refused; nothing was run\n\n\
-           With --json: {schema, run, plan, same, differs [{what, then, now}], not_recorded, report}.\n\
+           With --json: {schema, run, plan, same, differs [{what, then, now}], not_recorded, report}; a refusal as that of `run`.\n\
            Example: `fumehood replay r-20261122-022119-b83197 -- python3 analysis.py`",
     tables: &[FLAGS],
     words: Positionals::MixedThenMore(1),
@@ -44,6 +45,10 @@ pub(super) const SPEC: Spec = Spec {
 };
 
 fn run(call: &mut Call<'_>) -> Result<u8, Failure> {
+    again(call).or_else(|stop| refused_as_run(stop, call.console, call.json))
+}
+
+fn again(call: &mut Call<'_>) -> Result<u8, Failure> {
     let run = named(call.parsed.words.first().map(std::ffi::OsString::as_os_str))?;
     let own = |flag: &str| call.parsed.value(flag).map(OsStr::to_os_string);
     let log = own("dir").map(PathBuf::from);

@@ -65,6 +65,15 @@ impl OutputOptions {
     }
 }
 
+/// Tells why there is no result as a run tells why there is none, for commands that judge or repeat runs. The exit code.
+///
+/// # Errors
+/// What it was, where nobody was told.
+pub(crate) fn refused_as_run(stop: Failure, console: Console, json: bool) -> Result<u8, Failure> {
+    let options = OutputOptions { json, quiet: false, verbose: false, one_screen: false, report: None };
+    deliver::no_report(stop, console, &options)
+}
+
 fn through(
     request: Request,
     environment: &Environment,

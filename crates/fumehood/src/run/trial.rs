@@ -4,14 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use policy::value::Tier;
-use sandbox::fault::Fault;
 use sandbox::{PolicyLayer, Stdio, Workload};
 use serde_json::Value;
 use sys::channel::Interest;
 
 use super::in_process::Runner;
 use crate::environment::Environment;
-use crate::machine::Folder;
+use crate::folder::OwnFolder;
 use crate::program::code;
 use crate::ui::Failure;
 
@@ -41,19 +40,9 @@ pub(crate) fn longest(tier: Tier) -> Duration {
 ///
 /// # Errors
 /// It cannot be made.
-pub(crate) fn own_root(program: &Path) -> Result<Folder, Failure> {
-    let failed = |why: String| {
-        Failure::own(Fault {
-            id: "run/no-tmp",
-            what: "the root of a machine cannot be made".to_owned(),
-            place: "`/tmp`".to_owned(),
-            why,
-            fix: "make room in /tmp".to_owned(),
-        })
-    };
-    let root = crate::machine::folder().map_err(failed)?;
-    let copied = std::fs::copy(program, root.path().join("fumehood"));
-    copied.map_err(|error| failed(error.to_string()))?;
+pub(crate) fn own_root(program: &Path, environment: &Environment) -> Result<OwnFolder, Failure> {
+    let root = OwnFolder::new(environment, "machine", 0o755)?;
+    std::fs::copy(program, root.path().join("fumehood")).map_err(|error| root.failed(&error))?;
     Ok(root)
 }
 
@@ -86,7 +75,7 @@ impl Trials {
     pub(crate) fn machine(
         &self,
         backend: &str,
-        root: &Folder,
+        root: &OwnFolder,
         layers: &[PolicyLayer],
     ) -> Result<Option<Value>, Failure> {
         let root = PolicyLayer::Set(format!("fs.root=dir:{}", root.path().display()));

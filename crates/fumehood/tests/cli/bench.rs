@@ -16,12 +16,14 @@ const COLUMNS: [(&str, &str); 6] = [
 const MARKS: [&str; 2] = ["<!-- measured: begin -->\n", "<!-- measured: end -->\n"];
 
 #[test]
-fn every_backend_has_numbers_or_a_reason_and_choose_takes_them() {
+fn every_backend_has_numbers_or_a_reason_and_choose_takes_those_of_five_rounds_alone() {
     let fixture = Fixture::new();
+    let kept = || std::fs::read_to_string(fixture.state().join("costs.json"));
     let said = fixture.run(&["bench", "tiers", "--rounds", "1", "--svg", "tiers.svg", "--json"]);
     assert_eq!(said.code, 0, "{said:?}");
     let json = said.json();
     let table = json["table"].as_array().unwrap();
+    assert!(kept().is_err(), "one round is no median of five: {:?}", kept());
     let named = |row: &Value| (row["tier"].as_str().unwrap().to_owned(), row["backend"].as_str().unwrap().to_owned());
     let choice = fixture.run(&["choose", "--threat", "mistakes", "--json"]).json();
     let choices = choice["table"].as_array().unwrap();
@@ -34,19 +36,17 @@ fn every_backend_has_numbers_or_a_reason_and_choose_takes_them() {
             assert_eq!(row[key].is_number(), row["not_measured"][key].is_null(), "{key} of {row}");
         }
         if row["there"] == true && row["tier"] == "container" {
-            assert!(COLUMNS.iter().all(|(key, _)| row[key].is_number()), "{row}");
+            // One round may be lost in how much starts differ, and then says so.
+            let told = |key: &str| row["not_measured"][key].as_str().is_some_and(|why| why.starts_with("less than starts"));
+            assert!(COLUMNS.iter().all(|(key, _)| row[key].is_number() || told(key)), "{row}");
         }
+        assert!(COLUMNS.iter().all(|(key, _)| row[key] != 0.0), "a difference that noise made is no number: {row}");
         // The host's own tree goes into no machine: a start is measured with our own program, and nothing else is.
         if row["tier"] == "vm" && backends::Capabilities::probe().machine().is_ok() {
             assert!(row["start_ms"].as_f64().is_some_and(|took| took > 0.0), "{row}");
             let others =
                 ["python_ms", "call_ns", "file_us", "connection_us"].map(|key| row["not_measured"][key].as_str());
             assert!(others.iter().all(|why| why.is_some_and(|why| why.contains("a root with programs"))), "{row}");
-        }
-        // What was measured is what `choose` tells, without measuring again.
-        let same = choices.iter().find(|other| named(other) == named(row) && other["measured"] == true);
-        if let Some(same) = same.filter(|_| row["there"] == true) {
-            assert_eq!(same["start_ms"], row["start_ms"], "{same}");
         }
     }
     let picture = std::fs::read_to_string(fixture.path("work/tiers.svg")).unwrap();

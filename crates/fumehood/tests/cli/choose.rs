@@ -167,13 +167,19 @@ fn what_is_mistyped_is_told() {
     assert!(said.code == 125 && said.err.contains("did you mean `pip`?"), "{said:?}");
     let said = fixture.run(&["choose", "--set", "limits.memory=7X"]);
     assert!(said.code == 126 && said.err.contains("7X"), "{said:?}");
+    let json = fixture.run(&["choose", "--json", "--set", "limits.memory=7X"]).json();
+    assert_eq!((&json["schema"], &json["outcome"]["kind"], &json["outcome"]["code"]), (&1.into(), &"refused".into(), &126.into()));
+    assert_eq!(json["refused"].as_array().unwrap().len(), 1, "{json:#}");
 }
 
 #[test]
 fn costs_are_kept_for_this_host_alone() {
     let fixture = Fixture::new();
     let measured = |args: &[&str]| fixture.run(args).json()["table"].clone();
-    let first = measured(&["choose", "--threat", "mistakes", "--json"]);
+    let said = fixture.run(&["choose", "--threat", "mistakes", "--json"]);
+    assert!(said.err.starts_with("measuring what a start costs by ") && said.err.lines().count() == 1, "{said:?}");
+    assert_eq!(fixture.run(&["choose", "--threat", "mistakes", "--json"]).err, "", "what is known is not measured");
+    let first = said.json()["table"].clone();
     assert_eq!(measured(&["choose", "--threat", "mistakes", "--json"]), first);
     let file = fixture.state().join("costs.json");
     let mut kept: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();

@@ -1,6 +1,10 @@
 //! `fumehood gc`
 
+use std::path::PathBuf;
+use std::process::Stdio;
+
 use crate::Fixture;
+use crate::pool::until;
 
 #[test]
 fn a_clean_house_has_nothing_to_remove() {
@@ -21,6 +25,29 @@ fn what_is_not_ours_stays_and_is_told() {
     assert_eq!((said.code, said.err.as_str()), (1, ""));
     assert!(said.out.contains(r"no\u{1b}tes.txt: it is no journal of"), "{}", said.out);
     assert!(!said.out.contains('\u{1b}'));
+}
+
+#[test]
+fn the_root_of_a_machine_goes_with_a_measurement_that_was_killed() {
+    let fixture = Fixture::new();
+    let mut measuring = fixture.command(&["bench", "tiers", "--rounds", "1"]);
+    let mut measuring = measuring.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // Written down before it is made, and made before the first round.
+    let noted = || -> Option<PathBuf> {
+        let journals = std::fs::read_dir(fixture.state().join("runs")).ok()?;
+        let texts = journals.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok());
+        let found: Vec<String> = texts.collect();
+        let at = found.iter().find_map(|text| text.split('"').find(|word| word.starts_with("/tmp/fumehood-machine-")))?;
+        Some(PathBuf::from(at)).filter(|root| root.join("fumehood").exists())
+    };
+    let there = until(|| noted().is_some());
+    let root = noted();
+    measuring.kill().unwrap();
+    measuring.wait().unwrap();
+    let root = root.filter(|_| there).unwrap();
+    assert!(root.exists(), "whoever is killed removes nothing");
+    let removed = || fixture.run(&["gc"]).code == 0 && !root.exists();
+    assert!(until(removed), "{} stays", root.display());
 }
 
 #[test]

@@ -11,6 +11,7 @@ fn refused(said: &CommandOutput) -> Vec<(String, String)> {
     assert_eq!(said.code, 126, "{said:?}");
     let text = |reason: &serde_json::Value, key: &str| reason[key].as_str().unwrap().to_owned();
     let json = said.json();
+    assert_eq!((&json["schema"], &json["outcome"]["kind"]), (&1.into(), &"refused".into()), "{json:#}");
     json["refused"].as_array().unwrap().iter().map(|one| (text(one, "id"), text(one, "what"))).collect()
 }
 

@@ -84,7 +84,8 @@ pub struct Usage {
     pub cpu_user: f64,
     /// System time of the tree, seconds.
     pub cpu_system: f64,
-    /// Highest memory of the tree, bytes, as `limits.memory` counts it. `None`: it ended before anybody looked.
+    /// Highest memory of the tree, bytes, as `limits.memory` counts it; on the vm tier that of the emulator, whose part is the machine's.
+    /// `None`: it ended before anybody looked.
     pub memory_peak: Option<u64>,
     /// Most processes and threads at once; 0 = a kernel inside counts them and does not tell.
     pub pids_peak: u64,

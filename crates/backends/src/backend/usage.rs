@@ -27,7 +27,8 @@ pub struct Sample {
     pub sockets_full: bool,
     /// Bytes that wait in sockets and are charged to no control group, where they are looked at: none of [`Self::memory`].
     pub waiting: u64,
-    /// Another kernel counts the program's processes, and does not tell: [`Self::pids`] is 0 then.
+    /// Another kernel counts the program's processes, and does not tell: [`Self::pids`] is 0 then. Times are those of that kernel's
+    /// own process outside.
     pub uncounted_pids: bool,
     /// Forks refused by the process limit.
     pub pids_refused: u64,

@@ -102,8 +102,10 @@ impl Running {
         Ok(Self { emulator, control, streams, kills, relay: Some(relay), changed, live, frozen: false })
     }
 
-    fn with_kills(&self, sample: Sample) -> Sample {
-        Sample { oom_kills: sample.oom_kills.saturating_add(self.kills.load(Ordering::Relaxed)), ..sample }
+    /// What is used is used by the emulator, whose threads are no processes of the program's; out-of-memory kills are inside.
+    fn of_machine(&self, sample: Sample) -> Sample {
+        let oom_kills = sample.oom_kills.saturating_add(self.kills.load(Ordering::Relaxed));
+        Sample { oom_kills, pids: 0, pids_peak: 0, uncounted_pids: true, ..sample }
     }
 }
 
@@ -211,13 +213,12 @@ impl backend::Running for Running {
         self.emulator.end_left()
     }
 
-    /// That of the emulator.
     fn sample(&self) -> Sample {
-        self.with_kills(self.emulator.sample())
+        self.of_machine(self.emulator.sample())
     }
 
     fn last_sample(&self) -> Sample {
-        self.with_kills(self.emulator.last_sample())
+        self.of_machine(self.emulator.last_sample())
     }
 
     fn locks(&self, most: u64) -> Result<u64, StartError> {

@@ -334,6 +334,14 @@ fn open_files(count: u32, inside: impl FnOnce() -> Support) -> Support {
 
 /// All programs of a machine together have the machine's memory, and the control group bounds the emulator with it.
 fn memory(limit: Bytes, policy: &Policy, host: &Capabilities) -> Support {
+    if let Some(there) = host.memory().filter(|there| *there < limit.0) {
+        let there = there >> 20;
+        return unmet(
+            "limits.memory/more-than-the-host",
+            format!("the machine would have {limit} of memory, and this host has {there} MiB with its swap"),
+            "use a smaller `--memory`, or `--tier container`",
+        );
+    }
     let all = limit.0.saturating_add(OVERHEAD);
     let group = host.controller("memory").map(|version| Control::Cgroup { version, limit: CgroupLimit::Memory(all) });
     // The group does not count the locks of what got out of the emulator, nor what waits in the sockets of its namespace.

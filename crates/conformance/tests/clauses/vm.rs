@@ -63,6 +63,8 @@ cases! {
         "cpuset", &["limits.cpuset=\"0\""], "limits.cpuset/no-controller",
         |scene| planned(scene, "limits.cpuset=\"0\"", "limits.cpuset", "cpuset"));
     LimitsMemory: "the machine has no more memory than the limit" => enforced(memory);
+    LimitsMemory: "more than the host has is refused" =>
+        refused(&["limits.memory=64T"], "limits.memory/more-than-the-host");
     LimitsPids: "no more processes than the limit can be made" => enforced(|scene| at_most(scene, "pids", 8));
     LimitsOpenFiles: "descriptors are limited" => enforced(|scene| says(scene, "open_files", "200"));
     LimitsOpenFiles: "fewer than the agent needs are refused" =>

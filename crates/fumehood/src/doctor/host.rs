@@ -288,7 +288,7 @@ fn machine_kernel(kernel: &Kernel) -> Option<Finding> {
             "machine/old-kernel",
             Severity::Note,
             format!("machines start from Linux {}, which is older than 6.12", show_text(&kernel.release)),
-            "its Landlock keeps no program from signalling the agent that started it: such a run ends as a failure (125)",
+            "its Landlock keeps no program from signalling the agent that started it: killed, the run ends as a failure (125); stopped, it stands still until `limits.wall` (124)",
             "`fumehood machine prepare --package FILE` with Debian's kernel for virtual machines, of Debian 13 or later",
         )
     })

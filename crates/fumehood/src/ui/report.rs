@@ -1,6 +1,7 @@
 //! The report of a run for people: how it ended first, then what it used, what was stopped, and what to do next.
 
 use policy::report::{DetectedBy, EnforcerLine, OutcomeKind, Report, Usage, Violation};
+use policy::value::Tier;
 use policy::{Bytes, Plan, Strength};
 
 use crate::ui::{Palette, Role, Table, bytes, count, hang, plan, seconds};
@@ -82,6 +83,18 @@ fn first_line(view: &View<'_>) -> String {
     )
 }
 
+/// The most memory, beside its limit. A machine's is that of its emulator, and the limit the machine's own.
+fn memory(view: &View<'_>, most: Option<u64>) -> String {
+    let Some(most) = most.map(bytes) else { return "memory unseen".to_owned() };
+    if view.report.tier == Tier::Vm.as_str() {
+        return format!("memory {most} with the emulator's own");
+    }
+    match view.plan.and_then(|plan| plan.policy.limits.memory) {
+        Some(limit) => format!("memory {most} of {}", bytes(limit.0)),
+        None => format!("memory {most}"),
+    }
+}
+
 /// One line of usage, each beside its limit.
 fn used(view: &View<'_>) -> String {
     let Usage { wall, cpu_user, cpu_system, memory_peak, pids_peak, io_read: _, io_written: _, disk, output, net } =
@@ -103,10 +116,7 @@ fn used(view: &View<'_>) -> String {
     let mut parts = vec![
         of(format!("time {}", seconds(wall)), limits.and_then(|l| l.wall).map(time)),
         of(format!("cpu {}", seconds(cpu_user + cpu_system)), limits.and_then(|l| l.cpu_time).map(time)),
-        of(
-            memory_peak.map_or_else(|| "memory unseen".to_owned(), |most| format!("memory {}", bytes(most))),
-            limits.and_then(|l| l.memory).map(size),
-        ),
+        memory(view, memory_peak),
         processes,
     ];
     match disk {

@@ -143,9 +143,27 @@ fn a_snapshot_of_a_machine_keeps_its_memory_and_forks_share_no_random_numbers() 
     }
     std::fs::OpenOptions::new().append(true).open(kept.join("memory")).unwrap().set_len(1 << 20).unwrap();
     let (code, _, err) = call(fixture, &["create", "--from", "then"]);
-    assert!(code == 125 && err.contains("damaged"), "{code} {err}");
+    assert!(code == 125 && err.contains("damaged") && err.contains("does not have the sum"), "{code} {err}");
     assert_eq!(call(fixture, &["snapshots", "--rm", "then"]).0, 0);
     assert!(!kept.exists());
+}
+
+/// What is counted is the emulator's: beside a limit of the machine's it would look like one that does not hold.
+#[test]
+fn what_a_machine_used_stands_beside_no_limit_of_its_own() {
+    let fixture = Fixture::new();
+    let Some(root) = root(&fixture) else { return };
+    let flags = ["run", "--tier=vm", "--memory=192M", "--pids=3", "--report=out.json", "--set", &root];
+    let said = fixture.run(&[&flags[..], &["--", "sh", "-c", "echo a | cat"]].concat());
+    assert_eq!((said.code, said.out.as_str()), (0, "a\n"), "{said:?}");
+    let words = said.err.split_whitespace().collect::<Vec<_>>().join(" ");
+    for told in ["with the emulator's own", "processes counted inside alone"] {
+        assert!(words.contains(told), "{told}: {said:?}");
+    }
+    assert!(!words.contains("of 192 MiB") && !words.contains("of 3 processes"), "{said:?}");
+    let report: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(fixture.path("work/out.json")).unwrap()).unwrap();
+    assert_eq!(report["usage"]["pids_peak"], 0, "{report}");
 }
 
 /// Its tree is read whole and goes in as a disk, and its wishes count as on other tiers.
@@ -203,6 +221,22 @@ fn a_full_disk_is_told_and_leaves_nothing_of_a_machine() {
     for told in ["why: the disk is full", "writing what the machine starts from failed", "No space left on device"] {
         assert!(said.err.contains(told), "{told}: {said:?}");
     }
+}
+
+/// What a machine is takes as much as its memory: where there is no room, that is the reason, and the machine goes on.
+#[test]
+fn a_snapshot_for_which_there_is_no_room_says_so() {
+    let fixture = Fixture::new();
+    if root(&fixture).is_none() {
+        return;
+    }
+    let text = "mkdir ../bin && mount --bind ${1%/*} ../bin && mount --rbind .. /mnt && cd /mnt || exit 77; \
+                export FUMEHOOD_STATE=/mnt/work/disk/state; \
+                id=$(bin/fumehood create --tier=vm --memory=192M --set=fs.root=dir:/mnt/root) || exit; \
+                bin/fumehood snapshot $id; echo $?; bin/fumehood exec $id -- echo on; bin/fumehood kill $id";
+    let Some(said) = on_a_small_disk(&fixture, "4M", text) else { return };
+    assert_eq!(said.out, "125\non\n", "{said:?}");
+    assert!(said.err.contains("why: the disk is full") && !said.err.contains("try again"), "{said:?}");
 }
 
 /// It starts one where it is asked for, and knows of it afterwards.

@@ -2,7 +2,7 @@
 //! machine goes on from them.
 
 use std::fs::File;
-use std::io::{Error, Seek as _};
+use std::io::{Error, Seek as _, Write};
 use std::os::unix::fs::MetadataExt as _;
 
 use backends::{Remembered, Running};
@@ -33,6 +33,27 @@ pub struct Memory {
     pub machine_id: Option<String>,
 }
 
+/// What the writer below answered first, other than that it wrote.
+struct Noting<W> {
+    to: W,
+    failed: Option<Errno>,
+}
+
+impl<W: Write> Write for Noting<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.to.write(bytes).inspect_err(|error| {
+            // Whoever was interrupted tries again.
+            if error.kind() != std::io::ErrorKind::Interrupted {
+                self.failed.get_or_insert(errno_of(error));
+            }
+        })
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.to.flush()
+    }
+}
+
 impl Writer {
     /// Takes all that a machine is, which goes on afterwards.
     ///
@@ -42,10 +63,16 @@ impl Writer {
         has_room(&self.state, self.about.name.as_deref(), true)?;
         let mut to = self.file(MEMORY)?;
         let until = self.until.clone();
-        let written = machine.remember(&mut Timed { to: &mut to, until: &until });
+        let mut to = Noting { to: Timed { to: &mut to, until: &until }, failed: None };
+        let written = machine.remember(&mut to);
         let ended = |_over| SnapshotError::Ended;
         until.go_on().map_err(ended)?;
-        let memory = written.map_err(|why| SnapshotError::Machine { why })?;
+        // A folder that is full is no fault of the machine's.
+        let failed = to.failed;
+        let memory = written.map_err(|why| match failed {
+            Some(errno) => self.failed(MEMORY, errno),
+            None => SnapshotError::Machine { why },
+        })?;
         let failed = |error: Error| self.failed(ROOT, errno_of(&error));
         let image = File::open(&memory.root).map_err(failed)?;
         let to = Timed { to: self.file(ROOT)?, until: &until };

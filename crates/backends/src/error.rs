@@ -22,6 +22,14 @@ pub enum StartError {
         /// Whether it is simply not there.
         missing: bool,
     },
+    /// The image has more small files in a folder that is made anew than are handed over.
+    #[error("{} of the image cannot be shown", shown(path))]
+    Etc {
+        /// The folder of the image.
+        path: PathBuf,
+        /// What there is too much of.
+        why: String,
+    },
     /// A path is a socket, a pipe or a device.
     #[error("{} cannot be granted", shown(path))]
     Special {
@@ -157,6 +165,7 @@ impl StartError {
     pub const fn is_refusal(&self) -> bool {
         match self {
             Self::Path { .. }
+            | Self::Etc { .. }
             | Self::Special { .. }
             | Self::NotADirectory { .. }
             | Self::Unreadable(_)

@@ -52,6 +52,10 @@ fn said(error: &StartError) -> FaultTexts {
             let to = elsewhere(&path.to_string_lossy());
             ("run/path", clause(of), why.clone(), format!("check the path, or take it out of the policy{to}"))
         }
+        StartError::Etc { why, .. } => {
+            let fix = "in an image of your own (`fumehood image build`) move them into a folder below it, which is shown whole, and leave links to them".to_owned();
+            ("run/image-etc", clause("fs.root"), why.clone(), fix)
+        }
         StartError::Special { clause: of, .. } => {
             let why = "a socket, a named pipe or a block device reaches out of the sandbox".to_owned();
             let fix = "grant the directory around it with `fs.sockets`, or nothing".to_owned();

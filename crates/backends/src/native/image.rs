@@ -178,10 +178,11 @@ impl Builder<'_> {
             return Ok(());
         }
         let why = format!(
-            "the image's `/etc` has more than {MAX_COPIES} small files, or {} MiB of them",
+            "there are more than {MAX_COPIES} files of up to {} KiB directly in it, or {} MiB of them",
+            MAX_COPIED >> 10,
             MAX_COPIED_ALL >> 20
         );
-        Err(StartError::Path { clause: "fs.root", path: from.to_owned(), why, missing: false })
+        Err(StartError::Etc { path: from.parent().unwrap_or(from).to_owned(), why })
     }
 
     /// The image's own accounts with the run's user, and what only the run knows.

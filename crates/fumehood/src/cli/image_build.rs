@@ -210,7 +210,7 @@ impl Steps for Sandboxed<'_> {
     }
 
     fn tells(&mut self, words: &str) {
-        self.say(&format!("fumehood: {words}"));
+        self.say(&format!("fumehood: {}", show_text(words)));
     }
 
     fn run(&mut self, run: &Run<'_>) -> Result<(), String> {

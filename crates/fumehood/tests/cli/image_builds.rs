@@ -95,6 +95,21 @@ fn a_dockerfile_becomes_an_image_that_runs() {
     assert_eq!(again.out, said.out);
 }
 
+/// What the refusal says to do is done here, and helps.
+#[test]
+fn an_etc_of_many_small_files_is_refused_with_what_helps() {
+    let fixture = fixture();
+    let many = "FROM base:1\nRUN i=0; while [ $i -lt 600 ]; do echo $i >/etc/f$i; i=$((i+1)); done\n";
+    built(&fixture, &[], many);
+    let said = fixture.run(&["run", "--json", "--set=fs.root=image:app:1", "--", "true"]);
+    let refused = &said.json()["refused"][0];
+    assert_eq!((said.code, &refused["id"]), (126, &"run/image-etc".into()), "{said:?}");
+    assert!(refused["fix"].as_str().unwrap().contains("a folder below it"), "{refused}");
+    let moved = "RUN mkdir /etc/more && for f in /etc/f*; do n=${f##*/}; busybox mv $f /etc/more/ && ln -s more/$n $f; done";
+    built(&fixture, &[], &format!("{many}{moved}\n"));
+    assert_eq!(inside(&fixture, "cat /etc/f7 /etc/f599"), "7\n599\n");
+}
+
 #[test]
 fn steps_are_done_again_where_something_changed() {
     let fixture = fixture();

@@ -133,6 +133,7 @@ struct Done {
 
 impl Works<'_> {
     fn all(&mut self, recipe: &[Step], last: &Stage) -> Result<(UnpackNotes, Defaults), ImageError> {
+        self.taken(recipe);
         let (globals, parts) = self.parts(recipe)?;
         let wanted = self.wanted(&parts)?;
         let needed = needed(&parts, wanted);
@@ -147,6 +148,16 @@ impl Works<'_> {
             };
         }
         Err(refused(recipe.first(), "no stage is left to build"))
+    }
+
+    /// Values that no `ARG` takes: most likely another name was meant.
+    fn taken(&mut self, recipe: &[Step]) {
+        let takes =
+            |given: &str| recipe.iter().any(|step| matches!(&step.does, Instruction::Arg { name, .. } if name == given));
+        let lost: Vec<&str> = self.build.args.keys().map(String::as_str).filter(|given| !takes(given)).collect();
+        if !lost.is_empty() {
+            self.steps.tells(&format!("no ARG takes the value of: {}", lost.join(", ")));
+        }
     }
 
     /// The stages, and the arguments before the first.

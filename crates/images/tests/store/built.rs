@@ -28,11 +28,20 @@ impl Steps for Told {
 }
 
 fn built(bench: &Bench, recipe: &str) -> (Result<Listed, ImageError>, Vec<String>) {
+    built_with(bench, recipe, &[])
+}
+
+fn built_with(
+    bench: &Bench,
+    recipe: &str,
+    args: &[(&str, &str)],
+) -> (Result<Listed, ImageError>, Vec<String>) {
     let folder = bench.path("context");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("Dockerfile"), recipe).unwrap();
     let mut told = Told::default();
-    let build = Build { folder, name: "made:1".to_owned(), ..Build::default() };
+    let args = args.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let build = Build { folder, name: "made:1".to_owned(), args, ..Build::default() };
     (bench.store.build(&build, &mut told), told.0)
 }
 
@@ -62,4 +71,15 @@ fn what_a_base_asks_for_and_nothing_here_does_is_counted_and_told_or_refused() {
     assert_eq!(base(nothing), Vec::<String>::new());
     let (done, told) = built(&bench, "FROM base:1\nENV B=c\n");
     assert_eq!((done.unwrap().about.config.env, told), (Some(vec!["A=b".to_owned(), "B=c".to_owned()]), Vec::new()));
+}
+
+#[test]
+fn a_value_that_no_arg_takes_is_told() {
+    let bench = Bench::new();
+    let recipe = "ARG BASE=scratch\nFROM ${BASE}\nARG WHO\nENV A=$WHO\n";
+    let (done, told) = built_with(&bench, recipe, &[("WHO", "you"), ("BASE", "scratch")]);
+    assert_eq!((done.unwrap().about.config.env, told), (Some(vec!["A=you".to_owned()]), Vec::new()));
+    let (done, told) = built_with(&bench, recipe, &[("WH0", "you"), ("other", "")]);
+    assert!(done.is_ok(), "it is built all the same");
+    assert_eq!(told, ["no ARG takes the value of: WH0, other"]);
 }

@@ -319,6 +319,34 @@ def a_program_is_paused(box):
 
 
 @case
+def what_is_paused_is_stopped_as_by_docker(box):
+    container = box.run(["sh", "-c", "trap 'exit 5' TERM; while :; do sleep 0.1; done"], detach=True)
+    container.exec_run(["sleep", "0.5"])
+    container.pause()
+    # Its files are read by an agent that stands still too.
+    refuses(APIError, lambda: container.get_archive("/tmp"), "paused")
+    container.stop(timeout=30)
+    assert container.wait(timeout=60)["StatusCode"] == 5
+    container.remove()
+
+
+@case
+def a_container_whose_sandbox_has_ended_is_dead(box):
+    container = box.client.containers.create(IMAGE, ["true"], name="over")
+    sandbox = container.attrs["Fumehood"]["Sandbox"]
+    subprocess.run([os.environ["FUMEHOOD_PROGRAM"], "kill", sandbox], check=True, capture_output=True)
+    container.reload()
+    state = container.attrs["State"]
+    assert (container.status, state["Dead"], state["Running"]) == ("dead", True, False), state
+    assert "ended" in state["Error"], state
+    found = box.client.containers.list(all=True, filters={"status": "dead"})
+    assert [one.name for one in found] == ["over"]
+    refuses(APIError, container.start, "remove it, and create another")
+    container.remove()
+    assert box.client.containers.list(all=True, filters={"name": "over"}) == []
+
+
+@case
 def containers_are_listed_and_named(box):
     container = box.run(["sleep", "300"], detach=True, name="one", labels={"team": "a"}, hostname="inside", init=True)
     assert [found.name for found in box.client.containers.list(filters={"label": "team=a"})] == ["one"]
@@ -373,6 +401,15 @@ def images_are_listed_built_and_removed(box):
         refuses(APIError, lambda: box.client.images.build(path=folder, tag="made:2", network_mode="host"), "networkmode")
     box.client.images.remove("made:1")
     refuses(ImageNotFound, lambda: box.client.images.get("made:1"))
+
+
+@case
+def a_value_that_no_arg_takes_is_told(box):
+    recipe = io.BytesIO(f"FROM {IMAGE}\nARG WHO\nENV A=$WHO\n".encode())
+    _, lines = box.client.images.build(fileobj=recipe, tag="given:1", buildargs={"WHO": "you", "WH0": "x"})
+    said = "".join(line.get("stream", "") for line in lines)
+    assert "no ARG takes the value of: WH0" in said, said
+    box.client.images.remove("given:1")
 
 
 @case

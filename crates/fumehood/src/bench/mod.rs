@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::choose::{Cost, Costs, STARTS, TIERS};
 use crate::environment::Environment;
-use crate::load;
 use crate::folder::OwnFolder;
+use crate::load;
 use crate::run::trial::{Trials, own_root};
 pub(crate) use picture::picture;
 use work::{Served, Work};

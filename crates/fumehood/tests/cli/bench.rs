@@ -37,7 +37,8 @@ fn every_backend_has_numbers_or_a_reason_and_choose_takes_those_of_five_rounds_a
         }
         if row["there"] == true && row["tier"] == "container" {
             // One round may be lost in how much starts differ, and then says so.
-            let told = |key: &str| row["not_measured"][key].as_str().is_some_and(|why| why.starts_with("less than starts"));
+            let told =
+                |key: &str| row["not_measured"][key].as_str().is_some_and(|why| why.starts_with("less than starts"));
             assert!(COLUMNS.iter().all(|(key, _)| row[key].is_number() || told(key)), "{row}");
         }
         assert!(COLUMNS.iter().all(|(key, _)| row[key] != 0.0), "a difference that noise made is no number: {row}");

@@ -168,7 +168,10 @@ fn what_is_mistyped_is_told() {
     let said = fixture.run(&["choose", "--set", "limits.memory=7X"]);
     assert!(said.code == 126 && said.err.contains("7X"), "{said:?}");
     let json = fixture.run(&["choose", "--json", "--set", "limits.memory=7X"]).json();
-    assert_eq!((&json["schema"], &json["outcome"]["kind"], &json["outcome"]["code"]), (&1.into(), &"refused".into(), &126.into()));
+    assert_eq!(
+        (&json["schema"], &json["outcome"]["kind"], &json["outcome"]["code"]),
+        (&1.into(), &"refused".into(), &126.into())
+    );
     assert_eq!(json["refused"].as_array().unwrap().len(), 1, "{json:#}");
 }
 

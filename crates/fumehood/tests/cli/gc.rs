@@ -37,7 +37,8 @@ fn the_root_of_a_machine_goes_with_a_measurement_that_was_killed() {
         let journals = std::fs::read_dir(fixture.state().join("runs")).ok()?;
         let texts = journals.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok());
         let found: Vec<String> = texts.collect();
-        let at = found.iter().find_map(|text| text.split('"').find(|word| word.starts_with("/tmp/fumehood-machine-")))?;
+        let at =
+            found.iter().find_map(|text| text.split('"').find(|word| word.starts_with("/tmp/fumehood-machine-")))?;
         Some(PathBuf::from(at)).filter(|root| root.join("fumehood").exists())
     };
     let there = until(|| noted().is_some());

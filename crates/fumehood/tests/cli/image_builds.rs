@@ -105,7 +105,8 @@ fn an_etc_of_many_small_files_is_refused_with_what_helps() {
     let refused = &said.json()["refused"][0];
     assert_eq!((said.code, &refused["id"]), (126, &"run/image-etc".into()), "{said:?}");
     assert!(refused["fix"].as_str().unwrap().contains("a folder below it"), "{refused}");
-    let moved = "RUN mkdir /etc/more && for f in /etc/f*; do n=${f##*/}; busybox mv $f /etc/more/ && ln -s more/$n $f; done";
+    let moved =
+        "RUN mkdir /etc/more && for f in /etc/f*; do n=${f##*/}; busybox mv $f /etc/more/ && ln -s more/$n $f; done";
     built(&fixture, &[], &format!("{many}{moved}\n"));
     assert_eq!(inside(&fixture, "cat /etc/f7 /etc/f599"), "7\n599\n");
 }

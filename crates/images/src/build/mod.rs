@@ -152,8 +152,9 @@ impl Works<'_> {
 
     /// Values that no `ARG` takes: most likely another name was meant.
     fn taken(&mut self, recipe: &[Step]) {
-        let takes =
-            |given: &str| recipe.iter().any(|step| matches!(&step.does, Instruction::Arg { name, .. } if name == given));
+        let takes = |given: &str| {
+            recipe.iter().any(|step| matches!(&step.does, Instruction::Arg { name, .. } if name == given))
+        };
         let lost: Vec<&str> = self.build.args.keys().map(String::as_str).filter(|given| !takes(given)).collect();
         if !lost.is_empty() {
             self.steps.tells(&format!("no ARG takes the value of: {}", lost.join(", ")));

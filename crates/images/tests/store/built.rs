@@ -31,11 +31,7 @@ fn built(bench: &Bench, recipe: &str) -> (Result<Listed, ImageError>, Vec<String
     built_with(bench, recipe, &[])
 }
 
-fn built_with(
-    bench: &Bench,
-    recipe: &str,
-    args: &[(&str, &str)],
-) -> (Result<Listed, ImageError>, Vec<String>) {
+fn built_with(bench: &Bench, recipe: &str, args: &[(&str, &str)]) -> (Result<Listed, ImageError>, Vec<String>) {
     let folder = bench.path("context");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("Dockerfile"), recipe).unwrap();

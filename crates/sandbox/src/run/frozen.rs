@@ -112,7 +112,8 @@ impl Files<'_> {
         } else if let Some(folder) = self.folder {
             let folder = Dir::open(folder).map_err(crate::snapshot::SnapshotError::from)?;
             // The copy of the workspace and what is ours lie in it too.
-            writer.tmp(&folder, &Packing { but: &["workspace", "fumehood"], others: OfOthers::LeftOut, bounds, until })?;
+            writer
+                .tmp(&folder, &Packing { but: &["workspace", "fumehood"], others: OfOthers::LeftOut, bounds, until })?;
         }
         Ok(writer)
     }

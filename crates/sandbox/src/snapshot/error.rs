@@ -91,7 +91,8 @@ impl SnapshotError {
             Self::Damaged { id } => say(
                 "snapshot/damaged",
                 id.clone(),
-                "a file of it does not have the sum that was written down, does not parse, or is of another version".to_owned(),
+                "a file of it does not have the sum that was written down, does not parse, or is of another version"
+                    .to_owned(),
                 "remove it, and make another",
             ),
             Self::Name { name } => say(

@@ -114,8 +114,8 @@ impl Docker {
             let message = format!("cannot kill container: {}: container {} is not running", record.name, record.id);
             return Err(told(StatusCode::CONFLICT, message));
         }
-        // A program that is frozen hears nothing.
-        if number == KILL && self.status(container, &record).await == "paused" {
+        // A program that is frozen hears nothing: Docker wakes it too.
+        if self.status(container, &record).await == "paused" {
             backend::call::<Info>(&*self.app.sandboxes, &record.sandbox, &Ask::Resume {}).await?;
         }
         let ask = Ask::Signal { which: Which::Tag(MAIN.to_owned()), number, tree: number == KILL };

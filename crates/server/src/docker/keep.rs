@@ -12,6 +12,7 @@ use serde_json::Value as Json;
 use super::container::{Container, Finished, MAIN, Phase};
 use super::create::LABEL;
 use super::log::Lane;
+use super::shown::DEAD;
 use super::{Docker, DockerError, locked, told};
 use crate::{backend, clock};
 
@@ -62,6 +63,14 @@ impl Docker {
             }
         }
         let record = container.record();
+        if self.status(container, &record).await == DEAD {
+            let message = format!(
+                "container {} is dead: its sandbox has ended before it was started (by its time, by somebody, or with the host); \
+                 remove it, and create another",
+                record.id
+            );
+            return Err(told(StatusCode::CONFLICT, message));
+        }
         let takes_input = record.program.stdin || record.program.tty.is_some();
         let exec = Exec { program: record.program, timeout_ms: None, detach: true, tag: Some(MAIN.to_owned()) };
         self.app.meters.exec();

@@ -7,6 +7,10 @@ use super::Docker;
 use super::container::{Container, Phase, Record};
 use crate::clock;
 
+/// The status of a container that can only be removed.
+pub(super) const DEAD: &str = "dead";
+/// Why it is.
+const LOST: &str = "its sandbox has ended, and it can only be removed";
 /// What Docker writes for a time that never was.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
@@ -15,23 +19,29 @@ fn time(ms: Option<i64>) -> String {
 }
 
 impl Docker {
-    /// `created`, `running`, `paused`, `exited` or `removing`.
+    /// `created`, `running`, `paused`, `exited`, `removing`, or `dead`: its sandbox ended before its program was started.
     pub(super) async fn status(&self, container: &Container, record: &Record) -> &'static str {
         let phase = container.phase();
-        if phase == Phase::Running
-            && let Ok(Some(info)) = self.app.sandboxes.find(&record.sandbox).await
-            && info.state == Doing::Paused
-        {
+        if !matches!(phase, Phase::Created | Phase::Running) {
+            return phase.as_str();
+        }
+        // Where that cannot be read now it is as it was.
+        let Ok(found) = self.app.sandboxes.find(&record.sandbox).await else { return phase.as_str() };
+        let doing = found.map_or(Doing::Ended, |info| info.state);
+        if phase == Phase::Running && doing == Doing::Paused {
             return "paused";
         }
-        phase.as_str()
+        if phase == Phase::Created && doing == Doing::Ended { DEAD } else { phase.as_str() }
     }
 
     /// `GET /containers/{id}/json`
     pub(super) async fn inspected(&self, container: &Container) -> Json {
         let record = container.record();
         let status = self.status(container, &record).await;
-        let finished = record.finished.clone().unwrap_or_default();
+        let mut finished = record.finished.clone().unwrap_or_default();
+        if status == DEAD {
+            finished.error = LOST.to_owned();
+        }
         let running = matches!(status, "running" | "paused");
         let mut host = record.host.clone();
         if let Some(host) = host.as_object_mut() {
@@ -42,7 +52,7 @@ impl Docker {
             "Id": record.id, "Name": format!("/{}", record.name), "Created": clock::rfc3339(record.created_ms),
             "Path": path, "Args": record.program.argv.get(1..).unwrap_or_default(),
             "State": {
-                "Status": status, "Running": running, "Paused": status == "paused", "Restarting": false, "Dead": false,
+                "Status": status, "Running": running, "Paused": status == "paused", "Restarting": false, "Dead": status == DEAD,
                 "OOMKilled": finished.oom, "Pid": 0, "ExitCode": finished.code, "Error": finished.error,
                 "StartedAt": time(record.started_ms), "FinishedAt": time(record.finished.as_ref().map(|ended| ended.at_ms)),
             },
@@ -65,6 +75,7 @@ impl Docker {
             (Some(finished), Some(_)) => format!("Exited ({}) {} ago", finished.code, ago(finished.at_ms)),
             (None, Some(started)) if status == "paused" => format!("Up {} (Paused)", ago(started)),
             (None, Some(started)) => format!("Up {}", ago(started)),
+            (_, None) if status == DEAD => "Dead".to_owned(),
             (_, None) => "Created".to_owned(),
         };
         json!({

@@ -1,5 +1,5 @@
-//! Rows against the language tier: a probe is a program in Python. The control is the host's own `python3`, where it must work;
-//! inside it is given to the interpreter of the tier.
+//! Rows against the language tier: a probe is a program in Python or JavaScript. The control is the host's own `python3` or `node`,
+//! where it must work; inside it is given to the interpreter of the tier.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};
@@ -15,8 +15,51 @@ use crate::launch::{self, Start};
 use crate::row::Row;
 use crate::stage::{Stage, random};
 
-/// Where the control's interpreter is looked for.
-const PYTHON: [&str; 2] = ["/usr/bin/python3", "/usr/local/bin/python3"];
+/// A language that rows are written in.
+struct Written {
+    /// As rows and the tier name it.
+    name: &'static str,
+    /// The control's interpreter, and where it is looked for.
+    program: &'static str,
+    places: [&'static str; 2],
+    /// What stands before the program's text.
+    flags: &'static [&'static str],
+    /// Prints a text.
+    print: &'static str,
+}
+
+const PYTHON: Written = Written {
+    name: "python",
+    program: "python3",
+    places: ["/usr/bin/python3", "/usr/local/bin/python3"],
+    flags: &["-I", "-c"],
+    print: "print",
+};
+const JAVASCRIPT: Written = Written {
+    name: "javascript",
+    program: "node",
+    places: ["/usr/bin/node", "/usr/local/bin/node"],
+    flags: &["-e"],
+    print: "console.log",
+};
+
+impl Written {
+    fn of(row: &Row) -> &'static Self {
+        if row.probe == JAVASCRIPT.name { &JAVASCRIPT } else { &PYTHON }
+    }
+
+    /// A program for the interpreter of the tier.
+    fn workload(&self, code: &str) -> Workload {
+        let interpreter = Interpreter { name: self.name.to_owned(), candidates: vec![vec![self.program.into()]] };
+        Workload::Code(Code {
+            name: "attack".to_owned(),
+            text: code.as_bytes().to_vec(),
+            interpreter,
+            args: Vec::new(),
+        })
+    }
+}
+
 /// The longest that a control may take; what has not ended then does not end.
 const LIMIT: Duration = Duration::from_secs(4);
 /// What a run may take that its own limits must end before.
@@ -63,9 +106,12 @@ impl Tier<'_> {
             _ => seen.endless,
         };
         match self.once(row, false) {
-            Ok(seen) if possible(&seen) => verdict.control = "the host's Python does it".to_owned(),
+            Ok(seen) if possible(&seen) => {
+                verdict.control = format!("the host's {} does it", Written::of(row).program);
+            }
             Ok(_) => {
-                verdict.why = "control did not work here: the host's Python does not do it either".to_owned();
+                let program = Written::of(row).program;
+                verdict.why = format!("control did not work here: the host's {program} does not do it either");
                 return verdict;
             }
             Err(why) => {
@@ -94,7 +140,7 @@ impl Tier<'_> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         // A program that only has to come to its end says the token as its two halves, so that its text is not taken for it.
         let (first, second) = token.split_at(token.len() / 2);
-        let said = format!("print('{first}' + '{second}')");
+        let said = format!("{}('{first}' + '{second}')", Written::of(row).print);
         let fill = |code: &str| {
             code.replace("{secret}", &text(&secret))
                 .replace("{file}", &text(&file))
@@ -106,33 +152,19 @@ impl Tier<'_> {
             self.inside(row, &code)?
         } else {
             let before = row.args.get(1).cloned().unwrap_or_default();
-            self.bare(&format!("{before}{code}"), &folder)?
+            self.bare(Written::of(row), &format!("{before}{code}"), &folder)?
         };
         let told = stdout.windows(token.len()).any(|part| part == token.as_bytes());
         Ok(Observation { told, made: file.exists(), heard: listener.accept().is_ok(), endless, end })
     }
 
-    /// By the host's Python, as an ordinary user.
-    fn bare(&self, code: &str, folder: &Path) -> Result<(Vec<u8>, bool, String), String> {
-        let python = PYTHON.into_iter().find(|path| Path::new(path).exists()).ok_or("no python3 on this host")?;
-        let words: [OsString; 7] = [
-            self.program.into(),
-            "__control".into(),
-            "user".into(),
-            python.into(),
-            "-I".into(),
-            "-c".into(),
-            code.into(),
-        ];
-        let start = Start {
-            argv: words.to_vec(),
-            env: Vec::new(),
-            directory: folder,
-            stdin: None,
-            fds: &[],
-            limit: LIMIT,
-            marker: "",
-        };
+    /// By the host's interpreter, as an ordinary user.
+    fn bare(&self, written: &Written, code: &str, folder: &Path) -> Result<(Vec<u8>, bool, String), String> {
+        let place = written.places.into_iter().find(|path| Path::new(path).exists());
+        let place = place.ok_or_else(|| format!("no {} on this host", written.program))?;
+        let mut argv: Vec<OsString> = vec![self.program.into(), "__control".into(), "user".into(), place.into()];
+        argv.extend(written.flags.iter().chain([&code]).map(OsString::from));
+        let start = Start { argv, env: Vec::new(), directory: folder, stdin: None, fds: &[], limit: LIMIT, marker: "" };
         let observed = launch::run(&start, &mut |_| ()).map_err(|fault| fault.what)?;
         Ok((observed.stdout, observed.timed_out, String::new()))
     }
@@ -143,7 +175,7 @@ impl Tier<'_> {
         layers.extend(row.set.iter().map(|(clause, value)| PolicyLayer::Set(format!("{clause}={value}"))));
         let stopped = |stop: Error| crate::ours::reasons(&stop);
         let loaded = sandbox::load(&layers, self.environment, Inputs::Now).map_err(stopped)?;
-        let planned = sandbox::plan(loaded, python(code), self.host).map_err(stopped)?;
+        let planned = sandbox::plan(loaded, Written::of(row).workload(code), self.host).map_err(stopped)?;
         let sandbox =
             sandbox::start(planned, self.environment, self.host, Options::new(Stdio::kept())).map_err(stopped)?;
         let (begun, end) = (Instant::now(), [Interest { fd: sandbox.ended(), write: false }]);
@@ -163,9 +195,8 @@ impl Tier<'_> {
     }
 }
 
-/// A program for the interpreter.
+/// A program in Python for the interpreter of the tier.
 #[must_use]
 pub fn python(code: &str) -> Workload {
-    let interpreter = Interpreter { name: "python".to_owned(), candidates: vec![vec!["python3".into()]] };
-    Workload::Code(Code { name: "attack.py".to_owned(), text: code.as_bytes().to_vec(), interpreter, args: Vec::new() })
+    PYTHON.workload(code)
 }

@@ -6,7 +6,7 @@
 //! confined ([`confined`]). Only an observation from outside makes `escaped` or `held`; whatever failed for another reason is
 //! `skipped`. [`campaign`] does that for a list of rows.
 //!
-//! The language tier runs no program of ours: its rows are programs in Python ([`language`]).
+//! The language tier runs no program of ours: its rows are programs in Python and JavaScript ([`language`]).
 //!
 //! Our own sandboxes are started in this process, by the crate `sandbox`. What stands inside, and what an unconfined probe is
 //! started from, are programs: [`inside`] is what our binary does when it is called as one of them.

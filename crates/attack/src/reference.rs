@@ -16,7 +16,8 @@ the host says of the program), *errno* (the answer inside, compared with the ans
 This page is generated from `resources/attacks`; `cargo test -p fumehood-attack attacks_page` writes it anew with `FUMEHOOD_BLESS=1`.\n";
 
 const LANGUAGE: &str = "\n# Against the language tier\n\n\
-`fumehood attack --tier language`: each row is a program in Python. The control is the host's own `python3`, where it must work.\n";
+`fumehood attack --tier language`: each row is a program in Python or JavaScript. The control is the host's own `python3` or `node`, \
+where it must work.\n";
 
 /// The page: the rows against tiers that run programs, and those against the language tier.
 #[must_use]

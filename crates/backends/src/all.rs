@@ -14,6 +14,7 @@ use crate::qemu::Qemu;
 /// The backends of this version, weakest tier first.
 pub const ALL: &[&dyn Backend] = &[
     &Language(Source::Python),
+    &Language(Source::JavaScript),
     &Language(Source::Wasm),
     &Process,
     &Container,

@@ -66,10 +66,21 @@ impl std::fmt::Display for BackendId {
 
 /// Python on the language tier.
 pub const MONTY: &[BackendId] = &[BackendId { tier: Tier::Language, name: "monty" }];
+/// JavaScript on the language tier.
+pub const QUICKJS: &[BackendId] = &[BackendId { tier: Tier::Language, name: "quickjs" }];
+/// The languages of the language tier that have variables, and no WASI.
+pub const SCRIPTS: &[BackendId] =
+    &[BackendId { tier: Tier::Language, name: "monty" }, BackendId { tier: Tier::Language, name: "quickjs" }];
 /// WebAssembly on the language tier.
 pub const WASM: &[BackendId] = &[BackendId { tier: Tier::Language, name: "wasm" }];
-/// Both interpreters.
-pub const INTERPRETERS: &[BackendId] =
+/// Every interpreter.
+pub const INTERPRETERS: &[BackendId] = &[
+    BackendId { tier: Tier::Language, name: "monty" },
+    BackendId { tier: Tier::Language, name: "quickjs" },
+    BackendId { tier: Tier::Language, name: "wasm" },
+];
+/// Interpreters that count calls.
+pub const COUNTING: &[BackendId] =
     &[BackendId { tier: Tier::Language, name: "monty" }, BackendId { tier: Tier::Language, name: "wasm" }];
 /// The native backend on both tiers.
 pub const BOTH: &[BackendId] = &[BackendId::native(Tier::Process), BackendId::native(Tier::Container)];

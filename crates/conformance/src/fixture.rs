@@ -167,21 +167,28 @@ impl Fixture {
         self.run(&Self::values(values), &["/usr/bin/python3", "-I", "-S", "-c", code])
     }
 
-    /// The same with a program of this scene's interpreter: Python, or the text of a module.
+    /// The same with a program of this scene's interpreter: Python, JavaScript, or the text of a module.
     ///
     /// # Errors
     /// As [`Self::run`].
-    pub fn interpreted(&self, values: &[&str], python: &str, module: &str) -> Result<Ended, CaseError> {
+    pub fn interpreted(
+        &self,
+        values: &[&str],
+        (python, javascript): (&str, &str),
+        module: &str,
+    ) -> Result<Ended, CaseError> {
         let named = format!("backend={}", self.backend.name);
         let mut words: Vec<OsString> =
             ["run", "--json", "--tier", self.tier.as_str(), "--set", &named].map(Into::into).to_vec();
         words.extend(Self::values(values));
-        if self.backend.name == "wasm" {
-            let file = self.file("main.wasm", "")?;
-            std::fs::write(&file, wat::parse_str(module)?)?;
-            words.push(file.into());
-        } else {
-            words.extend(["--lang", "python", "--code", python].map(Into::into));
+        match self.backend.name {
+            "wasm" => {
+                let file = self.file("main.wasm", "")?;
+                std::fs::write(&file, wat::parse_str(module)?)?;
+                words.push(file.into());
+            }
+            "quickjs" => words.extend(["--lang", "javascript", "--code", javascript].map(Into::into)),
+            _ => words.extend(["--lang", "python", "--code", python].map(Into::into)),
         }
         let ended = self.product(&words)?.end()?;
         let by = ended.text("/backend");

@@ -98,7 +98,7 @@ fn refused(scene: &Fixture, values: &[&str], id: &str) -> CaseResult {
     let mark = scene.work().join("ran");
     let script = format!("touch {}", mark.display());
     let ended = match scene.tier {
-        Tier::Language => scene.interpreted(values, "print('ran')", WAT)?,
+        Tier::Language => scene.interpreted(values, ("print('ran')", "print('ran')"), WAT)?,
         Tier::Process | Tier::Container | Tier::Gvisor | Tier::Vm => {
             scene.run(&Fixture::values(values), &["/bin/sh", "-c", &script])?
         }

@@ -79,7 +79,7 @@ fn nothing_is_left(scene: &Fixture, before: &Survey) -> CaseResult {
 fn scenes() -> Result<Vec<Fixture>, CaseError> {
     let callers: &[Who] = if root() { &Who::ALL } else { &[Who::Rootless] };
     let pairs = callers.iter().flat_map(|who| BackendId::all().into_iter().flatten().map(|backend| (backend, *who)));
-    // One interpreter stands for both, which are one program of ours. gVisor and crun are root's alone. A machine starts in
+    // One interpreter stands for all, which are one program of ours. gVisor and crun are root's alone. A machine starts in
     // seconds: one whose supervisor is killed is in the command line's `machines.rs`. An engine needs a service: `engines`.
     let usual = |(backend, who): &(BackendId, Who)| match backend.tier {
         Tier::Language => MONTY.contains(backend),

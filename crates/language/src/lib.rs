@@ -6,8 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod ended;
+mod inputs;
+mod javascript;
 mod modules;
 mod python;
+mod tools;
 mod wasm;
 
 use std::io::{Read as _, Write as _};
@@ -33,12 +36,14 @@ pub fn serve(limits: &str, name: &str, args: Vec<String>) -> Result<std::convert
     let work = move || -> Result<Ended, String> {
         match limits.source {
             Source::Python => python::prove(&limits)?,
+            Source::JavaScript => javascript::prove(&limits)?,
             Source::Wasm => wasm::prove(&limits)?,
         }
         say(&format!("{}\n", limits.to_line()))?;
         let program = program()?;
         Ok(match limits.source {
             Source::Python => python::run(program, &name, &limits),
+            Source::JavaScript => javascript::run(program, &name, &limits),
             Source::Wasm => {
                 let args = std::iter::once(name).chain(args).collect();
                 wasm::run(&program, args, &limits)

@@ -128,6 +128,7 @@ pub const fn not_built(backend: BackendName) -> Option<(&'static str, &'static s
         | BackendName::Docker
         | BackendName::Qemu
         | BackendName::Monty
+        | BackendName::Quickjs
         | BackendName::Wasm => None,
     }
 }

@@ -66,6 +66,8 @@ pub enum BackendName {
     Firecracker,
     /// A subset of Python.
     Monty,
+    /// JavaScript.
+    Quickjs,
     /// WebAssembly.
     Wasm,
 }
@@ -94,16 +96,14 @@ words! {
     Tier { Language = "language", Process = "process", Container = "container", Gvisor = "gvisor", Vm = "vm" }
     BackendName {
         Native = "native", Crun = "crun", Runc = "runc", Runsc = "runsc", Docker = "docker", Podman = "podman",
-        Qemu = "qemu", Firecracker = "firecracker", Monty = "monty", Wasm = "wasm",
+        Qemu = "qemu", Firecracker = "firecracker", Monty = "monty", Quickjs = "quickjs", Wasm = "wasm",
     }
     Threat { Mistakes = "mistakes", Hostile = "hostile", MultiTenant = "multi-tenant" }
-    EnforcerDemand { Any = "any", Kernel = "kernel" }
+    EnforcerDemand { Any = "any", Kernel = "kernel" } Over { Cut = "cut", Kill = "kill" }
     Sockets { Pairs = "false", Own = "own", Host = "true" }
     WorkspaceMode { None = "none", Ro = "ro", Rw = "rw", Overlay = "overlay", Copy = "copy" }
-    Over { Cut = "cut", Kill = "kill" }
     InputType { String = "string", Integer = "integer", Number = "number", Boolean = "boolean" }
-    Content { Hash = "hash", Full = "full", None = "none" }
-    Sync { None = "none", Batch = "batch", Each = "each" }
+    Content { Hash = "hash", Full = "full", None = "none" } Sync { None = "none", Batch = "batch", Each = "each" }
 }
 
 impl std::fmt::Display for TierChoice {

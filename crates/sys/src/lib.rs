@@ -30,6 +30,8 @@ pub mod fsids;
 pub mod idmap;
 #[cfg(feature = "std")]
 pub mod inlet;
+#[cfg(feature = "javascript")]
+pub mod javascript;
 #[cfg(feature = "std")]
 pub mod landlock;
 #[cfg(feature = "std")]

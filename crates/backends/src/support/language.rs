@@ -34,7 +34,8 @@ const RECURSION: u32 = 1000;
 pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities, source: Source) -> Support {
     let (fs, env, language) = (&policy.fs, &policy.env, &policy.language);
     let interpreter = || Control::Interpreter(limits(policy, source));
-    let python = source == Source::Python;
+    // What those of languages with variables have not, and a program with WASI has.
+    let no_environment = source != Source::Wasm;
     match id {
         ClauseId::Tier => match process(id, policy, host) {
             Support::Held(behind) => {
@@ -49,14 +50,14 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities, source
         ClauseId::Workspace => when(policy.workspace.mode != WorkspaceMode::None, || lacks(NO_FILES)),
         ClauseId::FsExec => when(fs.exec.is_some(), || lacks("a program of this tier starts no other")),
         ClauseId::Commands => when(policy.commands.is_some(), || lacks("a program of this tier starts no other")),
-        ClauseId::EnvPass if python => when(!env.pass.is_empty(), || lacks(NO_ENVIRONMENT)),
-        ClauseId::EnvSet if python => when(!env.set.is_empty(), || lacks(NO_ENVIRONMENT)),
+        ClauseId::EnvPass if no_environment => when(!env.pass.is_empty(), || lacks(NO_ENVIRONMENT)),
+        ClauseId::EnvSet if no_environment => when(!env.set.is_empty(), || lacks(NO_ENVIRONMENT)),
         ClauseId::ProcessTty => when(policy.process.tty, || lacks("a program of this tier has no terminal")),
         ClauseId::LanguageModules => when_some(language.modules.as_ref(), |modules| {
-            if !python {
+            if source != Source::Python {
                 return unmet(
                     "language.modules/python-alone",
-                    "a program of `wasm` imports no modules of Python",
+                    format!("a program of `{}` imports no modules of Python", source.backend()),
                     "drop the clause, or use `backend = \"monty\"`",
                 );
             }
@@ -69,17 +70,22 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities, source
                 None => held(interpreter()),
             }
         }),
-        ClauseId::LanguageSteps => when_some(language.steps, |_| {
-            if python {
-                return unmet(
-                    "language.steps/not-counted",
-                    "`monty` counts no steps",
-                    "use `limits.cpu_time`, or `backend = \"wasm\"` for WebAssembly",
-                );
-            }
-            held(interpreter())
+        ClauseId::LanguageSteps => when_some(language.steps, |_| match source {
+            Source::Wasm => held(interpreter()),
+            Source::Python | Source::JavaScript => unmet(
+                "language.steps/not-counted",
+                format!("`{}` counts no steps", source.backend()),
+                "use `limits.cpu_time`, or `backend = \"wasm\"` for WebAssembly",
+            ),
         }),
-        ClauseId::LanguageRecursion => when_some(language.recursion, |_| held(interpreter())),
+        ClauseId::LanguageRecursion => when_some(language.recursion, |_| match source {
+            Source::Python | Source::Wasm => held(interpreter()),
+            Source::JavaScript => unmet(
+                "language.recursion/not-counted",
+                "`quickjs` bounds the stack that calls take, and not their number",
+                "drop the clause; calls end with a RangeError",
+            ),
+        }),
         ClauseId::Backend
         | ClauseId::Threat
         | ClauseId::Enforcer
@@ -141,7 +147,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities, source
 }
 
 const NO_FILES: &str = "a program of this tier has no files";
-const NO_ENVIRONMENT: &str = "a program of `monty` sees no environment; inputs are variables";
+const NO_ENVIRONMENT: &str = "a program of this language sees no environment; inputs are variables";
 
 fn lacks(why: &str) -> Support {
     unmet("language/needs-process", why, "use `--tier process` or a stronger one, or drop the clause")
@@ -152,11 +158,11 @@ fn limits(policy: &Policy, source: Source) -> Interpreter {
     let modules = match (source, &policy.language.modules) {
         (Source::Python, Some(modules)) => modules.clone(),
         (Source::Python, None) => MODULES.iter().map(|name| (*name).to_owned()).collect(),
-        (Source::Wasm, _) => Vec::new(),
+        (Source::JavaScript | Source::Wasm, _) => Vec::new(),
     };
     let inputs = match source {
         // A value that was not given has no variable.
-        Source::Python => policy
+        Source::Python | Source::JavaScript => policy
             .inputs
             .iter()
             .filter(|(_, input)| input.value.is_some())
@@ -168,9 +174,12 @@ fn limits(policy: &Policy, source: Source) -> Interpreter {
         source,
         modules,
         steps: policy.language.steps.filter(|_| source == Source::Wasm),
-        recursion: policy.language.recursion.unwrap_or(RECURSION),
+        recursion: match source {
+            Source::Python | Source::Wasm => Some(policy.language.recursion.unwrap_or(RECURSION)),
+            Source::JavaScript => None,
+        },
         memory: policy.limits.memory.map(|bytes| bytes.0),
         inputs,
-        tools: source == Source::Python && policy.tools.is_some(),
+        tools: source != Source::Wasm && policy.tools.is_some(),
     }
 }

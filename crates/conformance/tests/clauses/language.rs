@@ -1,6 +1,6 @@
 //! The language tier: what its interpreters hold by themselves, and that all else is held by what holds it on the process tier.
 
-use conformance::case::{EVERY, INTERPRETERS, MONTY, PROCESS, WASM};
+use conformance::case::{COUNTING, EVERY, INTERPRETERS, MONTY, PROCESS, QUICKJS, SCRIPTS, WASM};
 use conformance::{Case, CaseResult, Cell, Ended, Fixture, check};
 use policy::ClauseId;
 use policy::rows::ROWS;
@@ -27,13 +27,13 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::LimitsOutput,
-        backends: MONTY,
+        backends: SCRIPTS,
         sentence: "output past it is cut",
         cell: Cell::Enforced(output),
     },
     Case {
         clause: ClauseId::Inputs,
-        backends: MONTY,
+        backends: SCRIPTS,
         sentence: "inputs are variables of their types",
         cell: Cell::Enforced(inputs),
     },
@@ -51,13 +51,13 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::EnvSet,
-        backends: MONTY,
+        backends: SCRIPTS,
         sentence: "variables that no program of it could see are refused",
         cell: Cell::Refused(&["env.set.A=b"], "language/needs-process"),
     },
     Case {
         clause: ClauseId::EnvPass,
-        backends: MONTY,
+        backends: SCRIPTS,
         sentence: "variables that no program of it could see are refused",
         cell: Cell::Refused(&["env.pass=[\"LANG\"]"], "language/needs-process"),
     },
@@ -131,6 +131,18 @@ pub(crate) const CASES: &[Case] = &[
         cell: Cell::Refused(&["language.modules=[\"math\"]"], "language.modules/python-alone"),
     },
     Case {
+        clause: ClauseId::LanguageModules,
+        backends: QUICKJS,
+        sentence: "modules of Python are refused",
+        cell: Cell::Refused(&["language.modules=[\"math\"]"], "language.modules/python-alone"),
+    },
+    Case {
+        clause: ClauseId::LanguageRecursion,
+        backends: QUICKJS,
+        sentence: "an interpreter that bounds the stack and counts no calls refuses it",
+        cell: Cell::Refused(&["language.recursion=100"], "language.recursion/not-counted"),
+    },
+    Case {
         clause: ClauseId::LanguageSteps,
         backends: WASM,
         sentence: "a program ends when it took them all",
@@ -138,13 +150,13 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         clause: ClauseId::LanguageSteps,
-        backends: MONTY,
+        backends: SCRIPTS,
         sentence: "an interpreter that counts none refuses it",
         cell: Cell::Refused(&["language.steps=1000000"], "language.steps/not-counted"),
     },
     Case {
         clause: ClauseId::LanguageRecursion,
-        backends: INTERPRETERS,
+        backends: COUNTING,
         sentence: "calls do not go deeper",
         cell: Cell::Enforced(recursion),
     },
@@ -232,16 +244,21 @@ fn nothing_of_the_host(scene: &Fixture) -> CaseResult {
         (memory (export "memory") 1) (data (i32.const 0) "/etc/passwd")
         (func (export "_start") (call $exit (call $open (i32.const 3) (i32.const 0) (i32.const 0) (i32.const 11)
             (i32.const 0) (i64.const 2) (i64.const 0) (i32.const 0) (i32.const 100)))))"#;
-    let ended = scene.interpreted(&[], &read, open)?;
+    let javascript = format!("print(require('fs').readFileSync({:?}, 'utf8'))", file.display().to_string());
+    let ended = scene.interpreted(&[], (&read, &javascript), open)?;
     let code = if scene.backend().name == "wasm" { 76 } else { 1 };
     check(ended.code == Some(code) && !ended.out().contains("canary"), || ended.said())?;
-    let legitimate = scene.interpreted(&[], "print(6 * 7)", NOTHING)?;
+    let legitimate = scene.interpreted(&[], ("print(6 * 7)", "console.log(6 * 7)"), NOTHING)?;
     check(legitimate.code == Some(0), || legitimate.said())?;
-    let python = scene.backend().name == "monty";
-    check(!python || legitimate.out() == "42", || legitimate.said())?;
+    let says = SCRIPTS.contains(&scene.backend());
+    check(!says || legitimate.out() == "42", || legitimate.said())?;
     let other = r#"(module (import "env" "system" (func (param i32))) (func (export "_start")))"#;
-    for text in ["import os", "import subprocess", "import socket"] {
-        let ended = scene.interpreted(&[], text, other)?;
+    for texts in [
+        ("import os", "import os from 'os'"),
+        ("import subprocess", "require('child_process')"),
+        ("import socket", "await import('net')"),
+    ] {
+        let ended = scene.interpreted(&[], texts, other)?;
         check(ended.code == Some(1) && ended.violations().contains(&"language/subset"), || ended.said())?;
     }
     Ok(())
@@ -249,22 +266,33 @@ fn nothing_of_the_host(scene: &Fixture) -> CaseResult {
 
 fn memory(scene: &Fixture) -> CaseResult {
     let grows = r#"(module (memory 1) (func (export "_start") (loop (drop (memory.grow (i32.const 16))) (br 0))))"#;
-    for text in ["x = 'x' * 10 ** 9", "x = []\nwhile True:\n    x.append('y' * 10000)"] {
-        let ended = scene.interpreted(&["limits.memory=64M", "limits.wall=30s"], text, grows)?;
+    for texts in [
+        ("x = 'x' * 10 ** 9", "try { new ArrayBuffer(1e9) } catch {}"),
+        (
+            "x = []\nwhile True:\n    x.append('y' * 10000)",
+            "let x = []; while (true) x.push('y'.repeat(10000) + x.length)",
+        ),
+    ] {
+        let ended = scene.interpreted(&["limits.memory=64M", "limits.wall=30s"], texts, grows)?;
         check(ended.code == Some(124) && ended.limit() == "memory", || ended.said())?;
     }
-    let fits = scene.interpreted(&["limits.memory=64M"], "print(len('x' * 10 ** 6))", NOTHING)?;
+    let fits = scene.interpreted(
+        &["limits.memory=64M"],
+        ("print(len('x' * 10 ** 6))", "print('x'.repeat(1e6).length)"),
+        NOTHING,
+    )?;
     check(fits.code == Some(0), || fits.said())
 }
 
 fn wall(scene: &Fixture) -> CaseResult {
     let endless = r#"(module (func (export "_start") (loop (br 0))))"#;
-    let ended = scene.interpreted(&["limits.wall=1s"], "while True: pass", endless)?;
+    let ended = scene.interpreted(&["limits.wall=1s"], ("while True: pass", "while (true) {}"), endless)?;
     check(ended.code == Some(124) && ended.limit() == "wall", || ended.said())
 }
 
 fn output(scene: &Fixture) -> CaseResult {
-    let ended = scene.interpreted(&["limits.output=10K"], "print('x' * 100000)", NOTHING)?;
+    let ended =
+        scene.interpreted(&["limits.output=10K"], ("print('x' * 100000)", "print('x'.repeat(100000))"), NOTHING)?;
     check(ended.code == Some(0) && ended.out().len() <= 10 << 10, || format!("{} bytes came", ended.out().len()))
 }
 
@@ -272,10 +300,14 @@ fn inputs(scene: &Fixture) -> CaseResult {
     let document = "version = 1\n[inputs.n]\ntype = \"integer\"\n[inputs.who]\n";
     let file = scene.file("policy.toml", document)?;
     let file = file.display().to_string();
-    let code = "assert n + 1 == 42\nprint(who.upper())";
+    let (lang, code) = if QUICKJS.contains(&scene.backend()) {
+        ("javascript", "if (n + 1 !== 42) throw n\nprint(who.toUpperCase())")
+    } else {
+        ("python", "assert n + 1 == 42\nprint(who.upper())")
+    };
     let words = [
-        "run", "--json", "--tier", "language", "-p", &file, "--input", "n=41", "--input", "who=ann", "--lang",
-        "python", "--code", code,
+        "run", "--json", "--tier", "language", "-p", &file, "--input", "n=41", "--input", "who=ann", "--lang", lang,
+        "--code", code,
     ];
     let ended = scene.product(&words)?.end()?;
     check(ended.code == Some(0) && ended.out() == "ANN", || ended.said())
@@ -283,10 +315,10 @@ fn inputs(scene: &Fixture) -> CaseResult {
 
 fn modules(scene: &Fixture) -> CaseResult {
     let allowed =
-        scene.interpreted(&["language.modules=[\"math\"]"], "import math\nprint(math.floor(2.5))", NOTHING)?;
+        scene.interpreted(&["language.modules=[\"math\"]"], ("import math\nprint(math.floor(2.5))", ""), NOTHING)?;
     check(allowed.code == Some(0) && allowed.out() == "2", || allowed.said())?;
     for text in ["print('on')\nimport json", "def f():\n    from json import loads\nprint('on')"] {
-        let refused = scene.interpreted(&["language.modules=[\"math\"]"], text, NOTHING)?;
+        let refused = scene.interpreted(&["language.modules=[\"math\"]"], (text, ""), NOTHING)?;
         check(refused.code == Some(1) && refused.out().is_empty(), || refused.said())?;
     }
     Ok(())
@@ -294,17 +326,17 @@ fn modules(scene: &Fixture) -> CaseResult {
 
 fn steps(scene: &Fixture) -> CaseResult {
     let endless = r#"(module (func (export "_start") (loop (br 0))))"#;
-    let ended = scene.interpreted(&["language.steps=1000000"], "", endless)?;
+    let ended = scene.interpreted(&["language.steps=1000000"], ("", ""), endless)?;
     check(ended.code == Some(124) && ended.limit() == "steps", || ended.said())?;
-    let few = scene.interpreted(&["language.steps=1000000"], "", NOTHING)?;
+    let few = scene.interpreted(&["language.steps=1000000"], ("", ""), NOTHING)?;
     check(few.code == Some(0), || few.said())
 }
 
 fn recursion(scene: &Fixture) -> CaseResult {
     let (text, deep) = ("def f(n): return f(n + 1)\nf(0)", r#"(module (func $f (export "_start") (call $f)))"#);
-    let ended = scene.interpreted(&["language.recursion=50"], text, deep)?;
+    let ended = scene.interpreted(&["language.recursion=50"], (text, ""), deep)?;
     check(ended.code == Some(1), || ended.said())?;
     let shallow = "def f(n): return n if n == 0 else f(n - 1)\nprint(f(40))";
-    let fits = scene.interpreted(&["language.recursion=50"], shallow, NOTHING)?;
+    let fits = scene.interpreted(&["language.recursion=50"], (shallow, ""), NOTHING)?;
     check(fits.code == Some(0), || fits.said())
 }

@@ -44,8 +44,8 @@ const ROOMS: [Room; 19] = [
     Room {
         package: "fumehood-sys",
         rooms: &[],
-        // `serde` and `toml` read the filter profiles when it is built.
-        others: Some(&["landlock", "libc", "linux-raw-sys", "rustix", "serde", "thiserror", "toml"]),
+        // `serde` and `toml` read the filter profiles when it is built; the trait of the heaps of `rquickjs` is an unsafe one.
+        others: Some(&["landlock", "libc", "linux-raw-sys", "rquickjs", "rustix", "serde", "thiserror", "toml"]),
     },
     // Attack payloads; nothing of the product but `attack` may import it.
     Room { package: "fumehood-probe", rooms: &[], others: Some(&["libc", "rustix"]) },
@@ -176,13 +176,15 @@ const ROOMS: [Room; 19] = [
     },
     // The process that holds a sandbox's sockets: no engine, no backend.
     Room { package: "fumehood-broker", rooms: &["fumehood-egress", "fumehood-policy", "fumehood-sys"], others: None },
-    // Interpreters, which run what nobody trusts: no engine, no backend, no way to the system but their own streams.
+    // Interpreters, which run what nobody trusts: no engine, no backend, no way to the system but their own streams. `sys`, for the
+    // heap of one.
     Room {
         package: "fumehood-language",
-        rooms: &["fumehood-policy"],
+        rooms: &["fumehood-policy", "fumehood-sys"],
         others: Some(&[
             "monty",
             "monty-types",
+            "rquickjs",
             "ruff_python_ast",
             "ruff_python_parser",
             "ruff_text_size",

@@ -74,7 +74,7 @@ impl Work {
     /// # Errors
     /// The backend takes no such program.
     pub(super) fn inside(self, backend: &str) -> Result<Workload, String> {
-        if !matches!(backend, "monty" | "wasm") {
+        if !matches!(backend, "monty" | "quickjs" | "wasm") {
             return Ok(Workload::Argv(self.argv((NAME, 80)).into_iter().map(Into::into).collect()));
         }
         match self {

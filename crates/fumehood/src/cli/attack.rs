@@ -41,7 +41,7 @@ pub(super) const SPEC: Spec = Spec {
     usage: "[POLICY FLAGS] [--only IDS] [--list] [-v]",
     more: "Each row tries one way out, first unconfined (where it must succeed) and then in your sandbox; somebody outside \
            judges. Harmless where it succeeds, bounded, safe as root. \
-           On the tier `language` the rows are programs in Python, and the control is the host's own Python. \
+           On the tier `language` the rows are programs in Python and JavaScript, and the control is the host's own python3 or node. \
            Exit codes: 0 all that is promised holds, 1 something escaped, or nothing was held: nothing of `--only` is promised, or nothing \
            could be tried, 125 own failure.\n\
            Example: fumehood attack --tier process -p policy.toml",

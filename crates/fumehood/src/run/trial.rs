@@ -26,6 +26,7 @@ const WASM: &[u8] = include_bytes!("answer.wasm");
 pub(crate) fn answer(backend: &str) -> Result<Workload, Failure> {
     match backend {
         "monty" => code("python", b"print(6 * 7)".to_vec(), Vec::new()),
+        "quickjs" => code("javascript", b"console.log(6 * 7)".to_vec(), Vec::new()),
         "wasm" => code("wasm", WASM.to_vec(), Vec::new()),
         _ => Ok(Workload::Argv(["/bin/sh", "-c", "echo $((6 * 7))"].map(Into::into).to_vec())),
     }

@@ -35,19 +35,23 @@ fn a_policy_by_a_relative_name_is_tried_and_rows_that_cannot_be_are_a_failure() 
 }
 
 #[test]
-fn the_language_tier_holds_against_programs_that_the_hosts_python_runs() {
+fn the_language_tier_holds_against_programs_that_the_host_runs() {
     let fixture = Fixture::new();
     let said = fixture.run(&["attack", "--tier", "language", "--json"]);
     assert_eq!(said.code, 0, "{said:?}");
     let json = said.json();
     assert_eq!((&json["tier"], &json["totals"]["escaped"]), (&"language".into(), &0.into()), "{json:#}");
-    // Each was possible without the tier, and none was left out.
-    assert_eq!(json["totals"]["held"], json["totals"]["rows"], "{json:#}");
-    let ends = |id: &str| {
-        let rows = json["rows"].as_array().unwrap();
-        rows.iter().find(|row| row["id"] == id).unwrap()["why"].as_str().unwrap().to_owned()
-    };
-    assert!(ends("RES-L1").contains("a value would have passed"), "{}", ends("RES-L1"));
+    // Each was possible without the tier, and none was left out where its language is on this host.
+    let rows = json["rows"].as_array().unwrap();
+    let without_node =
+        rows.iter().filter(|row| row["why"].as_str().is_some_and(|why| why.contains("no node on this host")));
+    let without_node = without_node.count();
+    if without_node > 0 {
+        println!("skip: rows of the language tier in JavaScript: no node on this host");
+    }
+    assert_eq!(json["totals"]["held"].as_u64().unwrap() + without_node as u64, json["totals"]["rows"], "{json:#}");
+    let ends = |id: &str| rows.iter().find(|row| row["id"] == id).unwrap()["why"].as_str().unwrap().to_owned();
+    assert!(ends("RES-L1").contains("its values would have passed"), "{}", ends("RES-L1"));
     assert!(ends("RES-L3").contains("wall time"), "{}", ends("RES-L3"));
     assert!(ends("FS-L1").contains("needs tier process or stronger"), "{}", ends("FS-L1"));
 }

@@ -17,7 +17,18 @@ fn each_tier_answers_and_the_choice_is_one_that_has_a_plan() {
         let tiers: Vec<_> = json["table"].as_array().unwrap().iter().map(|row| row["tier"].clone()).collect();
         assert_eq!(
             tiers,
-            ["language", "language", "process", "container", "container", "container", "container", "gvisor", "vm"]
+            [
+                "language",
+                "language",
+                "language",
+                "process",
+                "container",
+                "container",
+                "container",
+                "container",
+                "gvisor",
+                "vm"
+            ]
         );
         for row in json["table"].as_array().unwrap() {
             assert_eq!(row["holds"] == true, row["refused"].as_array().unwrap().is_empty(), "{row}");

@@ -11,7 +11,18 @@ fn check(said: &crate::CommandOutput) -> serde_json::Value {
     let tiers: Vec<_> = json["host"]["tiers"].as_array().unwrap().iter().map(|t| t["tier"].clone()).collect();
     assert_eq!(
         tiers,
-        ["language", "language", "process", "container", "container", "container", "container", "gvisor", "vm"]
+        [
+            "language",
+            "language",
+            "language",
+            "process",
+            "container",
+            "container",
+            "container",
+            "container",
+            "gvisor",
+            "vm"
+        ]
     );
     json
 }

@@ -11,14 +11,22 @@ fn write(fixture: &Fixture, name: &str, content: impl AsRef<[u8]>) {
     std::fs::write(fixture.path("work").join(name), content).unwrap();
 }
 
-fn python(fixture: &Fixture, flags: &[&str], code: &str) -> crate::CommandOutput {
+fn code(fixture: &Fixture, flags: &[&str], (language, code): (&str, &str)) -> crate::CommandOutput {
     let words: Vec<&str> = ["run", "-q", "--tier", "language"]
         .iter()
         .chain(flags)
-        .chain(&["--lang", "python", "--code", code])
+        .chain(&["--lang", language, "--code", code])
         .copied()
         .collect();
     fixture.run(&words)
+}
+
+fn python(fixture: &Fixture, flags: &[&str], text: &str) -> crate::CommandOutput {
+    code(fixture, flags, ("python", text))
+}
+
+fn javascript(fixture: &Fixture, flags: &[&str], text: &str) -> crate::CommandOutput {
+    code(fixture, flags, ("js", text))
 }
 
 #[test]
@@ -130,6 +138,13 @@ fn tools_of_the_policy_are_called_and_judged() {
     let said = python(&fixture, &["-p", "p.toml"], code);
     let out = "what it does\ndenied s.other\ndenied s.count\ndenied s.look\ndenied none\nno call\nno call\nno call\nno call\n";
     said.is(0, out, "");
+    let code = "const found = tool('s.look', { path: '/opt/server/words' })\nprint(found.split(' [')[0])\n\
+                for (const [name, args] of [['s.other', { path: 'x' }], ['s.count', {}], ['s.look', { path: 1 }], ['none', {}]])\n\
+                \x20   try { print('let through', tool(name, args)) }\n\
+                \x20   catch (e) { print(e.name === 'PermissionError' ? 'denied' : 'failed', name) }\n\
+                for (const wrong of [() => tool(), () => tool('s.look', 1), () => tool('s.look', () => 0), () => tool('s.look', [1])])\n\
+                \x20   try { print('let through', wrong()) } catch (e) { print(e.name === 'TypeError' ? 'no call' : e) }\n";
+    javascript(&fixture, &["-p", "p.toml"], code).is(0, out, "");
     // Each is in the log, as by any other front door.
     let log = fixture.run(&["audit", "show", "--json"]).json().to_string();
     assert!(log.contains("s.look") && log.contains("s.other"), "{log}");
@@ -189,4 +204,49 @@ fn a_server_has_an_interpreter_ready_which_is_used_once_and_for_the_same_plan_al
     assert_eq!(client.end(), 0);
     assert!(until(|| waits().is_none()));
     assert_eq!(fixture.run(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn javascript_is_run_and_an_error_is_one() {
+    let fixture = Fixture::new();
+    javascript(&fixture, &[], "console.log(6 * 7, { a: [1n] })").is(0, "42 {\"a\":[\"1n\"]}\n", "");
+    javascript(&fixture, &[], "console.error('e'); await null; print('o')").is(0, "o\n", "e\n");
+    write(&fixture, "a.js", "#!/usr/bin/env node\nfunction f() { return null.x }\nf()");
+    write(&fixture, "b.mjs", "export const x = 1\nconsole.log(x, this)");
+    fixture.run(&["run", "-q", "--tier", "language", "b.mjs"]).is(0, "1 undefined\n", "");
+    let said = fixture.run(&["run", "-q", "--tier", "language", "a.js"]);
+    assert!(said.code == 1 && said.err.contains("Uncaught TypeError") && said.err.contains("a.js:"), "{said:?}");
+    let said = fixture.run(&["run", "-q", "--tier", "language", "a.js", "word"]);
+    assert!(said.code == 126 && said.err.contains("takes no arguments"), "{said:?}");
+    let said = javascript(&fixture, &["--set", "language.recursion=100"], "1");
+    assert!(said.code == 126 && said.err.contains("bounds the stack"), "{said:?}");
+    // A program that was refused memory does not go on, whatever it catches.
+    let said =
+        javascript(&fixture, &["--set", "limits.memory=64M"], "try { new ArrayBuffer(1e9) } catch {} print('on')");
+    assert!(said.code == 124 && said.out.is_empty(), "{said:?}");
+}
+
+#[test]
+fn what_javascript_lacks_is_told_and_moves_auto_up() {
+    let fixture = Fixture::new();
+    let words = ["run", "--json", "--tier", "language", "--lang", "javascript", "--code", "require('fs')"];
+    let json = fixture.run(&words).json();
+    assert_eq!((&json["backend"], &json["outcome"]["code"]), (&"quickjs".into(), &1.into()), "{json}");
+    assert_eq!(json["violations"][0]["id"], "language/subset", "{json}");
+    assert!(
+        json["stderr"].as_str().unwrap().ends_with("language tier: 'require'; needs tier process or stronger\n"),
+        "{json}"
+    );
+    let tier = |file: &str| {
+        let json = fixture.run(&["plan", "--json", "--tier", "auto", "--set", "threat=mistakes", file]).json();
+        (json["tier"].as_str().unwrap_or_default().to_owned(), json["why"].as_str().unwrap_or_default().to_owned())
+    };
+    write(&fixture, "a.js", "console.log([1, 2].map(x => x * x))");
+    write(&fixture, "b.js", "const fs = require('fs')");
+    write(&fixture, "c.mjs", "import fs from 'fs'");
+    assert_eq!(tier("a.js").0, "language");
+    for (file, asks) in [("b.js", "uses `require`"), ("c.mjs", "imports `fs`")] {
+        let (up, why) = tier(file);
+        assert!(up == "process" && why.contains(asks), "{up}: {why}");
+    }
 }

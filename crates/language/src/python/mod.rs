@@ -11,14 +11,14 @@ use monty_types::{
 use policy::control::Interpreter;
 
 use crate::ended::Ended;
+use crate::inputs::{self, Input};
 use crate::modules;
+use crate::tools::{MAX_CALLS, NAME};
 
 mod tools;
 
 /// A module that the interpreter knows and no policy can allow.
 const NEVER: &str = "os";
-/// Most calls of tools of one program, and names that are asked for beside them.
-const MAX_CALLS: usize = 100_000;
 /// Names of Python that the interpreter has not: a program that uses them means a whole Python.
 const BUILTINS: &[&str] = &[
     "__import__",
@@ -49,8 +49,8 @@ pub(crate) fn prove(limits: &Interpreter) -> Result<(), String> {
         Ok(MontyObject::Int(depth)) => depth,
         other => return Err(format!("`language.recursion` does not hold: {other:?}")),
     };
-    if depth > i64::from(limits.recursion) {
-        return Err(format!("`language.recursion` is {}, and calls went {depth} deep", limits.recursion));
+    if limits.recursion.is_none_or(|most| depth > i64::from(most)) {
+        return Err(format!("`language.recursion` is {:?}, and calls went {depth} deep", limits.recursion));
     }
     if let Some(most) = limits.memory {
         let one = evaluate(&format!("x = 'x' * {}\nlen(x)", most.saturating_add(1)), limits)?;
@@ -77,7 +77,8 @@ fn evaluate(text: &str, limits: &Interpreter) -> Result<Result<MontyObject, Mont
 fn tracker(limits: &Interpreter) -> ResourceTracker {
     ResourceTracker::new(ResourceLimits {
         max_memory: limits.memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
-        max_recursion_depth: usize::try_from(limits.recursion).unwrap_or(usize::MAX),
+        max_recursion_depth: limits.recursion.map_or(usize::MAX, |depth| usize::try_from(depth).unwrap_or(usize::MAX)),
+        // What is asked for by name counts beside calls.
         max_suspensions: if limits.tools { MAX_CALLS } else { 0 },
         ..ResourceLimits::default()
     })
@@ -94,8 +95,8 @@ pub(crate) fn run(program: Vec<u8>, name: &str, limits: &Interpreter) -> Ended {
         let words = format!("ModuleNotFoundError: module '{name}' is not allowed; `language.modules` are: {allowed}");
         return Ended::Lacks(words, format!("module '{name}'"));
     }
-    let (names, values): (Vec<_>, Vec<_>) = match inputs(limits) {
-        Ok(inputs) => limits.tools.then(tools::function).into_iter().chain(inputs).unzip(),
+    let (names, values): (Vec<_>, Vec<_>) = match variables(limits) {
+        Ok(variables) => limits.tools.then(tools::function).into_iter().chain(variables).unzip(),
         Err(why) => return Ended::Failed(why),
     };
     let parsed = modules::imported(&text).is_some();
@@ -124,7 +125,7 @@ fn to_its_end(program: MontyRun, values: Vec<MontyObject>, limits: &Interpreter)
         let print = PrintWriter::Callback(&mut out);
         progress = match progress {
             RunProgress::Complete(_) => return Ok(()),
-            RunProgress::FunctionCall(call) if call.object_id.is_none() && call.function_name == tools::NAME => {
+            RunProgress::FunctionCall(call) if call.object_id.is_none() && call.function_name == NAME => {
                 match tools::call(&call.args, &call.kwargs) {
                     Ok(result) => call.resume(result, print)?,
                     Err(error) => call.resume(error, print)?,
@@ -150,29 +151,15 @@ fn refused(text: &str, limits: &Interpreter) -> Option<String> {
     modules::imported(text)?.into_iter().find(|name| !limits.modules.contains(name))
 }
 
-/// The inputs of the policy, which come as variables of the environment.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this process is the interpreter alone, and its environment was made by us"
-)]
-fn inputs(limits: &Interpreter) -> Result<Vec<(String, MontyObject)>, String> {
-    let one = |(name, kind): (&String, &String)| {
-        let variable = format!("INPUT_{}", name.to_uppercase());
-        let text = std::env::var(&variable).map_err(|error| format!("input `{name}`: {error}"))?;
-        let wrong = |_| format!("input `{name}` is no {kind}");
-        let value = match kind.as_str() {
-            "integer" => {
-                text.parse().map(MontyObject::Int).map_err(|e: std::num::ParseIntError| wrong(e.to_string()))?
-            }
-            "number" => {
-                text.parse().map(MontyObject::Float).map_err(|e: std::num::ParseFloatError| wrong(e.to_string()))?
-            }
-            "boolean" => MontyObject::Bool(text == "true"),
-            _ => MontyObject::String(text),
-        };
-        Ok((name.clone(), value))
+/// The inputs of the policy, as variables.
+fn variables(limits: &Interpreter) -> Result<Vec<(String, MontyObject)>, String> {
+    let value = |input| match input {
+        Input::Integer(number) => MontyObject::Int(number),
+        Input::Number(number) => MontyObject::Float(number),
+        Input::Boolean(yes) => MontyObject::Bool(yes),
+        Input::Text(text) => MontyObject::String(text),
     };
-    limits.inputs.iter().map(one).collect()
+    Ok(inputs::of(limits)?.into_iter().map(|(name, input)| (name, value(input))).collect())
 }
 
 fn out_of_memory(error: &MontyException) -> bool {

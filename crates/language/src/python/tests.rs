@@ -11,7 +11,7 @@ fn limits() -> Interpreter {
         source: Source::Python,
         modules: ["json", "math", "re"].map(str::to_owned).to_vec(),
         steps: None,
-        recursion: 200,
+        recursion: Some(200),
         memory: Some(8 << 20),
         inputs: BTreeMap::new(),
         tools: false,

@@ -1,15 +1,10 @@
-//! Calls of tools: a line of JSON goes out by the socket that is stdin, and a line comes back. Whoever has the other end lets
-//! the policy's gate judge each call; nothing of that is here.
-
-use std::io::{BufRead as _, Read as _};
+//! Calls of tools, in the terms of Python: `tool("name", argument=value)`.
 
 use monty_types::{ExcType, MontyException, MontyObject};
 use serde_json::{Map, Value as Json, json};
 
-/// What a program calls: `tool("name", argument=value)`.
-pub(super) const NAME: &str = "tool";
-/// Longest line, both ways.
-const MAX_LINE: usize = 4 << 20;
+use crate::tools::{self, NAME, NoResult};
+
 /// Deepest value of an argument.
 const MAX_DEPTH: usize = 64;
 
@@ -35,46 +30,18 @@ pub(super) fn call(
         return Err(raised(ExcType::TypeError, "tool() takes the tool's name, and its arguments by name"));
     };
     let args = object(named.iter(), 0)?;
-    let line = json!({ "tool": tool, "args": args }).to_string();
-    if line.len() > MAX_LINE {
-        return Err(raised(ExcType::ValueError, "the arguments of a tool are too large"));
-    }
-    let answer = asked(line).map_err(|why| raised(ExcType::RuntimeError, why))?;
-    let words = |name: &str| answer.get(name).and_then(Json::as_str);
-    if let Some(why) = words("denied") {
-        return Err(raised(ExcType::PermissionError, why));
-    }
-    if let Some(why) = words("failed") {
-        return Err(raised(ExcType::RuntimeError, why));
-    }
-    Ok(value(answer.get("result").unwrap_or(&Json::Null)))
-}
-
-/// One line there, one line back.
-fn asked(mut line: String) -> Result<Json, String> {
-    line.push('\n');
-    let mut rest = line.as_bytes();
-    while !rest.is_empty() {
-        match rustix::io::write(rustix::stdio::stdin(), rest) {
-            Ok(count) => rest = rest.get(count..).unwrap_or_default(),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(format!("nobody takes calls of tools: {errno}")),
-        }
-    }
-    let mut answer = Vec::new();
-    let most = u64::try_from(MAX_LINE).unwrap_or(u64::MAX);
-    let mut input = std::io::stdin().lock().take(most);
-    input.read_until(b'\n', &mut answer).map_err(|error| format!("the answer of a tool was lost: {error}"))?;
-    if answer.pop() != Some(b'\n') {
-        return Err("the answer of a tool was lost".to_owned());
-    }
-    serde_json::from_slice(&answer).map_err(|error| format!("the answer of a tool cannot be read: {error}"))
+    let result = tools::call(tool, &args).map_err(|none| match none {
+        NoResult::Denied(why) => raised(ExcType::PermissionError, why),
+        NoResult::Failed(why) => raised(ExcType::RuntimeError, why),
+        NoResult::TooLarge => raised(ExcType::ValueError, "the arguments of a tool are too large"),
+    })?;
+    Ok(value(&result))
 }
 
 fn object<'a>(
     pairs: impl Iterator<Item = &'a (MontyObject, MontyObject)>,
     depth: usize,
-) -> Result<Json, MontyException> {
+) -> Result<Map<String, Json>, MontyException> {
     let mut map = Map::new();
     for (name, argument) in pairs {
         let MontyObject::String(name) = name else {
@@ -82,7 +49,7 @@ fn object<'a>(
         };
         map.insert(name.clone(), argument_of(argument, depth.saturating_add(1))?);
     }
-    Ok(Json::Object(map))
+    Ok(map)
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "whatever else the interpreter has is no argument of a tool")]
@@ -100,7 +67,7 @@ fn argument_of(argument: &MontyObject, depth: usize) -> Result<Json, MontyExcept
         MontyObject::Float(number) if number.is_finite() => Ok(json!(number)),
         MontyObject::String(text) => Ok(json!(text)),
         MontyObject::List(items) | MontyObject::Tuple(items) => list(items),
-        MontyObject::Dict(pairs) => object(pairs.into_iter(), depth),
+        MontyObject::Dict(pairs) => object(pairs.into_iter(), depth).map(Json::Object),
         other => Err(raised(ExcType::TypeError, format!("an argument of a tool cannot be a {}", other.type_name()))),
     }
 }

@@ -93,7 +93,9 @@ pub(crate) fn prove(limits: &Interpreter) -> Result<(), String> {
 
 fn engine(limits: &Interpreter) -> Engine {
     let mut config = Config::default();
-    config.set_max_recursion_depth(usize::try_from(limits.recursion).unwrap_or(usize::MAX));
+    config.set_max_recursion_depth(
+        limits.recursion.map_or(usize::MAX, |depth| usize::try_from(depth).unwrap_or(usize::MAX)),
+    );
     config.consume_fuel(limits.steps.is_some());
     Engine::new(&config)
 }

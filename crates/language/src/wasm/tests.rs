@@ -11,7 +11,7 @@ fn limits() -> Interpreter {
         source: Source::Wasm,
         modules: Vec::new(),
         steps: Some(1_000_000),
-        recursion: 200,
+        recursion: Some(200),
         memory: Some(1 << 20),
         inputs: BTreeMap::new(),
         tools: false,

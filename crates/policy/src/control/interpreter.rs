@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub enum Source {
     /// Python.
     Python,
+    /// JavaScript.
+    JavaScript,
     /// WebAssembly with WASI preview 1.
     Wasm,
 }
@@ -20,6 +22,7 @@ impl Source {
     pub const fn backend(self) -> &'static str {
         match self {
             Self::Python => "monty",
+            Self::JavaScript => "quickjs",
             Self::Wasm => "wasm",
         }
     }
@@ -35,9 +38,10 @@ pub struct Interpreter {
     pub modules: Vec<String>,
     /// Most steps; `None` = not counted.
     pub steps: Option<u64>,
-    /// Deepest call.
-    pub recursion: u32,
-    /// Bytes that one value, one memory or one table may have; what all have together is held outside.
+    /// Deepest call; `None` = as deep as the interpreter's stack, whose bound is no number of calls.
+    pub recursion: Option<u32>,
+    /// Bytes that one value, one memory or one table may have, or all values together where the interpreter has a heap of its own;
+    /// what the run has together is held outside.
     pub memory: Option<u64>,
     /// Inputs that are variables of the program, each with its type.
     pub inputs: BTreeMap<String, String>,
@@ -55,6 +59,47 @@ impl Interpreter {
     /// The signal by which it says that the program needs what the tier has not (SIGSTKFLT, which nothing else uses); its last
     /// line on stderr says what.
     pub const LACKS: i32 = 16;
+
+    /// Names that programs of JavaScript find in Node or a browser, and that are no part of the language.
+    pub const NOT_JAVASCRIPT: &[&str] = &[
+        "AbortController",
+        "Blob",
+        "Buffer",
+        "Bun",
+        "Deno",
+        "FormData",
+        "Headers",
+        "Intl",
+        "Request",
+        "Response",
+        "TextDecoder",
+        "TextEncoder",
+        "URL",
+        "URLSearchParams",
+        "WebAssembly",
+        "WebSocket",
+        "Worker",
+        "XMLHttpRequest",
+        "__dirname",
+        "__filename",
+        "clearInterval",
+        "clearTimeout",
+        "crypto",
+        "document",
+        "exports",
+        "fetch",
+        "global",
+        "localStorage",
+        "module",
+        "navigator",
+        "process",
+        "require",
+        "setImmediate",
+        "setInterval",
+        "setTimeout",
+        "structuredClone",
+        "window",
+    ];
 
     /// In one line, without its end.
     #[must_use]
@@ -81,7 +126,7 @@ mod tests {
             source: Source::Python,
             modules: vec!["math".to_owned()],
             steps: None,
-            recursion: 100,
+            recursion: Some(100),
             memory: Some(1 << 20),
             inputs: BTreeMap::from([("n".to_owned(), "integer".to_owned())]),
             tools: true,

@@ -29,6 +29,7 @@ pub(super) const ROWS: &[Row] = &[
             "qemu",
             "firecracker",
             "monty",
+            "quickjs",
             "wasm",
         ]),
         lift: true,

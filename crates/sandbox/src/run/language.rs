@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use policy::control::Source;
+use policy::control::{Interpreter as Limits, Source};
 use policy::value::{Tier, TierChoice};
 use policy::{ClauseId, Loaded};
 
@@ -47,7 +47,8 @@ pub(super) fn refuse(loaded: &Loaded, what: &Workload) -> Result<(), Error> {
         what: format!("{by} cannot run it"),
         place: loaded.origins.of(clause).to_owned(),
         why,
-        fix: "use `--tier process` or a stronger one; or give Python (`--lang python`) or WebAssembly (`--lang wasm`)"
+        fix: "use `--tier process` or a stronger one; or give Python (`--lang python`), JavaScript (`--lang javascript`) or \
+              WebAssembly (`--lang wasm`)"
             .to_owned(),
     }))
 }
@@ -58,24 +59,58 @@ pub(super) fn passed(loaded: &Loaded, what: &Workload) -> Option<&'static str> {
     source(what).err().filter(|_| first && !matches!(what, Workload::Nothing))
 }
 
-/// A module that a Python program begins a line by importing, and that the language tier would not let it have: for the
-/// choice of `auto` alone, which moves up for it. What this overlooks the interpreter refuses.
+/// What a program asks for by its text and the language tier would not let it have: for the choice of `auto` alone, which moves up
+/// for it. What this overlooks the interpreter refuses.
 pub(super) fn foreign(loaded: &Loaded, what: &Workload) -> Option<String> {
-    if loaded.policy.tier != TierChoice::Auto || source(what).ok()? != Source::Python {
+    if loaded.policy.tier != TierChoice::Auto {
         return None;
     }
+    let source = source(what).ok().filter(|source| *source != Source::Wasm)?;
     let text = match what {
         Workload::Code(code) => code.text.clone(),
         Workload::Script(script) => super::commands::text(script, gate::command::MAX_BYTES).ok()?,
         Workload::Argv(_) | Workload::Shell | Workload::Agent(_) | Workload::Image | Workload::Nothing => return None,
     };
+    let text = String::from_utf8_lossy(&text);
+    if source == Source::JavaScript {
+        return text.lines().find_map(asks);
+    }
     let allowed = loaded.policy.language.modules.as_deref();
     let has = |name: &str| match allowed {
         Some(list) => list.iter().any(|one| one == name),
         None => backends::LANGUAGE_MODULES.contains(&name),
     };
-    let text = String::from_utf8_lossy(&text);
-    text.lines().flat_map(begins).find(|name| !has(name))
+    text.lines().flat_map(begins).find(|name| !has(name)).map(|name| format!("imports `{name}`"))
+}
+
+/// What a line of JavaScript asks for: a module, or a name that is no part of the language and stands as if it were called or had
+/// parts. A comment that looks so moves a program up too.
+fn asks(line: &str) -> Option<String> {
+    let part = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+    let mut rest = line.trim_start();
+    if let Some(after) = rest.strip_prefix("import").filter(|after| !after.starts_with(part)) {
+        let quoted = after.split(['\'', '"', '`']).nth(1);
+        return Some(quoted.map_or_else(|| "imports a module".to_owned(), |name| format!("imports `{name}`")));
+    }
+    let mut before = ' ';
+    while let Some(first) = rest.chars().next() {
+        let (word, after) = rest.split_at(rest.find(|c| !part(c)).unwrap_or(rest.len()));
+        if word.is_empty() {
+            before = first;
+            rest = rest.get(first.len_utf8()..).unwrap_or_default();
+            continue;
+        }
+        let used = after.trim_start().starts_with(['(', '.', '[', ';', ',', ')', '?']);
+        if before != '.' && used && Limits::NOT_JAVASCRIPT.contains(&word) {
+            return Some(format!("uses `{word}`"));
+        }
+        if word == "import" && after.trim_start().starts_with('(') {
+            return Some("imports a module".to_owned());
+        }
+        before = ' ';
+        rest = after;
+    }
+    None
 }
 
 /// What a line imports, if it begins with that.
@@ -94,18 +129,20 @@ fn source(what: &Workload) -> Result<Source, &'static str> {
         Workload::Code(code) => (&code.interpreter, &code.args),
         Workload::Script(script) => (&script.interpreter, &script.args),
         Workload::Argv(_) => {
-            return Err("it is a native program, and this tier has interpreters of Python and WebAssembly");
+            return Err("it is a native program, and this tier has interpreters of Python, JavaScript and WebAssembly");
         }
         Workload::Shell | Workload::Agent(_) | Workload::Image | Workload::Nothing => {
-            return Err("this tier runs one program of Python or WebAssembly to its end, and nothing that stays");
+            return Err(
+                "this tier runs one program of Python, JavaScript or WebAssembly to its end, and nothing that stays",
+            );
         }
     };
     match written_in(interpreter) {
-        Some(Source::Python) if !args.is_empty() => {
-            Err("a program of `monty` takes no arguments: give inputs, which are its variables")
+        Some(Source::Python | Source::JavaScript) if !args.is_empty() => {
+            Err("a program of this language takes no arguments here: give inputs, which are its variables")
         }
         Some(source) => Ok(source),
-        None => Err("this tier has interpreters of Python and WebAssembly alone"),
+        None => Err("this tier has interpreters of Python, JavaScript and WebAssembly alone"),
     }
 }
 
@@ -113,6 +150,7 @@ fn source(what: &Workload) -> Result<Source, &'static str> {
 fn written_in(interpreter: &Interpreter) -> Option<Source> {
     let of_name = |name: &OsStr| match name.to_str()? {
         "python" | "python3" => Some(Source::Python),
+        "javascript" | "node" | "nodejs" => Some(Source::JavaScript),
         "wasm" => Some(Source::Wasm),
         _ => None,
     };
@@ -134,14 +172,16 @@ mod tests {
     }
 
     #[test]
-    fn python_and_webassembly_are_taken_each_by_its_own() {
+    fn each_language_is_taken_by_its_own() {
         for (what, backend) in [
             (code("python", &["python3"], &[]), "monty"),
             (code("/usr/bin/env", &["/usr/bin/env", "python3"], &[]), "monty"),
             (code("/usr/bin/python3", &["/usr/bin/python3"], &[]), "monty"),
+            (code("javascript", &["node"], &[]), "quickjs"),
+            (code("/usr/bin/env", &["/usr/bin/env", "node"], &[]), "quickjs"),
             (code("wasm", &["wasmtime"], &["a"]), "wasm"),
         ] {
-            for name in ["monty", "wasm"] {
+            for name in ["monty", "quickjs", "wasm"] {
                 assert_eq!(takes(name, &what, TierChoice::Auto), name == backend, "{what:?} {name}");
             }
         }
@@ -152,6 +192,26 @@ mod tests {
         assert_eq!(begins("import os, numpy.linalg as l; x"), ["os", "numpy"]);
         assert_eq!(begins("    from json import loads"), ["json"]);
         assert_eq!(begins("imported = 1"), [""; 0]);
+    }
+
+    #[test]
+    fn names_of_javascript_that_are_elsewhere_say_what_a_program_needs() {
+        for (line, wanted) in [
+            ("import fs from 'fs'", "imports `fs`"),
+            ("import('fs').then(f)", "imports `fs`"),
+            ("const m = await import(name)", "imports a module"),
+            ("const fs = require('fs')", "uses `require`"),
+            ("console.log(process.argv)", "uses `process`"),
+            ("new URL(x)", "uses `URL`"),
+            ("f(fetch)", "uses `fetch`"),
+        ] {
+            assert_eq!(asks(line).as_deref(), Some(wanted), "{line}");
+        }
+        for line in
+            ["process the data", "a.fetch(1)", "const imported = 1", "// a module", "my_process.x", "ünder.x", ""]
+        {
+            assert_eq!(asks(line), None, "{line}");
+        }
     }
 
     #[test]
@@ -168,9 +228,10 @@ mod tests {
             Workload::Shell,
             code("bash", &["bash"], &[]),
             code("python", &["python3"], &["a"]),
+            code("javascript", &["node"], &["a"]),
         ] {
             whys.insert(source(&what).unwrap_err());
-            assert!(!["monty", "wasm"].iter().any(|name| takes(name, &what, TierChoice::Auto)), "{what:?}");
+            assert!(!["monty", "quickjs", "wasm"].iter().any(|name| takes(name, &what, TierChoice::Auto)), "{what:?}");
         }
         assert_eq!(whys.len(), 4);
     }

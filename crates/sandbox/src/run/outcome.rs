@@ -46,7 +46,7 @@ pub(super) fn judge(facts: &ExitFacts) -> Outcome {
         }
         (_, Some(Interpreter::OUT_OF_MEMORY)) if facts.interpreted => {
             let limit = limit_of(facts.memory);
-            limited(Limit::Memory, format!("the interpreter ended it: a value would have passed {limit}"), facts)
+            limited(Limit::Memory, format!("the interpreter ended it: its values would have passed {limit}"), facts)
         }
         (_, Some(Interpreter::OUT_OF_STEPS)) if facts.interpreted => {
             limited(Limit::Steps, "the interpreter ended it: all of `language.steps` were taken".to_owned(), facts)

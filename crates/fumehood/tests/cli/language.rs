@@ -120,6 +120,38 @@ fn webassembly_has_its_arguments_its_stdin_and_its_exit_code() {
     assert_eq!(json["backend"], "wasm", "{json}");
 }
 
+#[test]
+fn a_limit_of_the_interpreters_own_is_a_violation() {
+    let fixture = Fixture::new();
+    // A module whose memory begins with 65536 pages; the second never ends.
+    let module = |memory: &[u8], body: &[u8]| {
+        let length = |bytes: &[u8], more: usize| u8::try_from(bytes.len() + more).unwrap();
+        let mut all = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x05".to_vec();
+        all.push(length(memory, 0));
+        all.extend(memory);
+        all.extend(b"\x07\x0a\x01\x06_start\0\0\x0a");
+        all.extend([length(body, 4), 1, length(body, 2), 0]);
+        all.extend(body);
+        all.push(0x0b);
+        all
+    };
+    write(&fixture, "large.wasm", module(&[1, 0, 0x80, 0x80, 4], &[]));
+    write(&fixture, "loop.wasm", module(&[1, 0, 1], &[0x03, 0x40, 0x0c, 0, 0x0b]));
+    for (set, file, limit, id) in [
+        ("limits.memory=64M", "large.wasm", "memory", "limits.memory/refused"),
+        ("language.steps=1000", "loop.wasm", "steps", "language.steps/taken"),
+    ] {
+        let said = fixture.run(&["run", "--json", "--tier", "language", "--set", set, file]);
+        let json = said.json();
+        assert_eq!((said.code, &json["outcome"]["limit"]), (124, &limit.into()), "{json}");
+        assert_eq!(
+            (&json["violations"][0]["id"], &json["violations"][0]["seen"]),
+            (&id.into(), &"kernel".into()),
+            "{json}"
+        );
+    }
+}
+
 /// A script calls the tools that the policy allows, by their names; the gate judges each call, and nothing else is had.
 #[test]
 fn tools_of_the_policy_are_called_and_judged() {

@@ -21,21 +21,73 @@ mod tools;
 const NEVER: &str = "os";
 /// Names of Python that the interpreter has not: a program that uses them means a whole Python.
 const BUILTINS: &[&str] = &[
+    "BaseExceptionGroup",
+    "BlockingIOError",
+    "BrokenPipeError",
+    "BufferError",
+    "BytesWarning",
+    "ChildProcessError",
+    "ConnectionAbortedError",
+    "ConnectionError",
+    "ConnectionRefusedError",
+    "ConnectionResetError",
+    "DeprecationWarning",
+    "EOFError",
+    "EncodingWarning",
+    "EnvironmentError",
+    "ExceptionGroup",
+    "FloatingPointError",
+    "FutureWarning",
+    "GeneratorExit",
+    "IOError",
+    "ImportWarning",
+    "IndentationError",
+    "InterruptedError",
+    "PendingDeprecationWarning",
+    "ProcessLookupError",
+    "ReferenceError",
+    "ResourceWarning",
+    "RuntimeWarning",
+    "StopAsyncIteration",
+    "SyntaxWarning",
+    "SystemError",
+    "TabError",
+    "UnicodeError",
+    "UnicodeTranslateError",
+    "UnicodeWarning",
+    "UserWarning",
+    "Warning",
+    "__builtins__",
+    "__file__",
     "__import__",
     "aiter",
     "anext",
+    "ascii",
     "breakpoint",
+    "bytearray",
+    "callable",
+    "classmethod",
     "compile",
+    "complex",
+    "copyright",
+    "credits",
     "delattr",
     "dir",
     "eval",
     "exec",
+    "exit",
+    "format",
     "globals",
     "help",
     "input",
+    "issubclass",
+    "license",
     "locals",
     "memoryview",
     "open",
+    "quit",
+    "staticmethod",
+    "super",
     "vars",
 ];
 
@@ -171,40 +223,58 @@ fn failed(error: &MontyException) -> Ended {
     if out_of_memory(error) {
         return Ended::Memory(words);
     }
-    let message = error.message().unwrap_or_default();
     if error.exc_type() == ExcType::SystemExit {
-        return match message.parse::<u8>() {
-            Ok(code) => Ended::Exited(code),
-            Err(_) if message.is_empty() || message == "None" => Ended::Exited(0),
-            Err(_) => Ended::Failed(message.to_owned()),
-        };
+        // A text is what Python prints before it exits with 1; numbers the interpreter does not take.
+        return error.message().map_or(Ended::Exited(0), |text| Ended::Failed(text.to_owned()));
     }
-    match lack(error.exc_type(), message) {
+    match lack(error) {
         Some(what) => Ended::Lacks(words, what),
         None => Ended::Failed(words),
     }
 }
 
 /// What a whole Python would have, and this one has not.
-fn lack(kind: ExcType, message: &str) -> Option<String> {
-    let quoted = || message.split('\'').nth(1).unwrap_or_default();
+fn lack(error: &MontyException) -> Option<String> {
+    let (kind, message) = (error.exc_type(), error.message().unwrap_or_default());
+    let quoted = |at: usize| message.split('\'').nth(at).unwrap_or_default();
     let is = |wanted: ExcType, part: &str| kind == wanted && message.contains(part);
     if is(ExcType::ModuleNotFoundError, "No module named") {
-        return Some(format!("module '{}'", quoted()));
+        return Some(format!("module '{}'", quoted(1)));
     }
     if is(ExcType::NotImplementedError, "monty") || is(ExcType::SyntaxError, "monty") {
         return Some(message.rsplit_once("yet support ").map_or(message, |(_, what)| what).to_owned());
     }
     if is(ExcType::NotImplementedError, "OS function") {
-        return Some(format!("the system ('{}')", quoted()));
+        return Some(format!("the system ('{}')", quoted(1)));
     }
-    if is(ExcType::NameError, "is not defined") && BUILTINS.contains(&quoted()) {
-        return Some(format!("'{}'", quoted()));
+    let unsupported = message.contains("not yet support") || message.contains("is not supported");
+    if unsupported && matches!(kind, ExcType::NotImplementedError | ExcType::TypeError) && !raised_by_program(error) {
+        return Some(message.to_owned());
+    }
+    if let Some(what) = message.strip_prefix("Internal error in monty: ").filter(|_| kind == ExcType::RuntimeError) {
+        return Some(what.to_owned());
+    }
+    if is(ExcType::NameError, "is not defined") && BUILTINS.contains(&quoted(1)) {
+        return Some(format!("'{}'", quoted(1)));
+    }
+    if is(ExcType::AttributeError, "'module' object has no attribute") {
+        return Some(format!("'{}' of a module", quoted(3)));
     }
     if is(ExcType::AttributeError, "module '") || is(ExcType::ImportError, "cannot import name") {
         return Some(message.to_owned());
     }
-    None
+    // What Python says of no text and of no whole number.
+    if ["for %: 'str'", "for %: 'bytes'"].iter().any(|part| is(ExcType::TypeError, part)) {
+        return Some("formatting by '%'".to_owned());
+    }
+    is(ExcType::TypeError, "'int' object cannot be interpreted as an integer")
+        .then(|| "whole numbers of more than 64 bits in this function".to_owned())
+}
+
+/// Whether a `raise` of the program's own made it.
+fn raised_by_program(error: &MontyException) -> bool {
+    let line = error.traceback().last().and_then(|frame| frame.preview_line.as_deref());
+    line.is_some_and(|line| line.trim_start().starts_with("raise"))
 }
 
 /// What a program prints goes straight to stdout.

@@ -57,6 +57,9 @@ fn an_error_of_the_program_has_its_traceback() {
     let Ended::Failed(words) = ended("def f():\n    return 1 / 0\nf()") else { panic!("it did not fail") };
     assert!(words.contains("line 2") && words.ends_with("ZeroDivisionError: division by zero"), "{words}");
     assert!(matches!(ended("x ="), Ended::Failed(words) if words.contains("SyntaxError")));
+    // As Python has it: a text is printed, and the code is 1.
+    assert_eq!(ended("raise SystemExit('3')"), Ended::Failed("3".to_owned()));
+    assert_eq!(ended("raise SystemExit"), Ended::Exited(0));
 }
 
 #[test]
@@ -77,6 +80,28 @@ fn the_host_is_not_there_to_be_asked() {
     ] {
         let ended = ended(text);
         assert!(matches!(&ended, Ended::Lacks(..)), "{text}: {ended:?}");
+    }
+    for (text, what) in [
+        ("format(1, 'd')", "'format'"),
+        ("raise UnicodeError('x')", "'UnicodeError'"),
+        ("class A:\n    def __init__(self):\n        super().__init__()\nA()", "'super'"),
+        ("raise SystemExit(3)", "exceptions can only be called with zero or one string argument"),
+        ("raise KeyError(1, 2)", "exceptions can only be called with zero or one string argument"),
+        ("import re\nre.VERBOSE", "'VERBOSE' of a module"),
+        ("import json\njson.load(1)", "module 'json' has no attribute 'load'"),
+        ("'%d' % 1", "formatting by '%'"),
+        ("b'%d' % 1", "formatting by '%'"),
+        ("import math\nmath.isqrt(10**40)", "whole numbers of more than 64 bits in this function"),
+        ("pow(2, 3, mod=5)", "pow() does not yet support keyword arguments"),
+        ("1 @ 2", "matrix multiplication (@) is not supported"),
+        ("import re\nre.sub('a', lambda m: 'b', 'a')", "callable replacement is not yet supported in re.sub()"),
+    ] {
+        let ended = ended(text);
+        assert!(matches!(&ended, Ended::Lacks(_, lacks) if lacks == what), "{text}: {ended:?}");
+    }
+    // What a program says of itself is no word of the interpreter's.
+    for text in ["raise NotImplementedError('csv is not yet supported')", "raise TypeError('csv is not supported')"] {
+        assert!(matches!(ended(text), Ended::Failed(_)), "{text}");
     }
     for text in ["().__class__.__bases__[0].__subclasses__()", "(lambda: 0).__globals__", "(1).__reduce_ex__(2)"] {
         let ended = ended(text);

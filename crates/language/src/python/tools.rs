@@ -64,11 +64,15 @@ fn argument_of(argument: &MontyObject, depth: usize) -> Result<Json, MontyExcept
         MontyObject::None => Ok(Json::Null),
         MontyObject::Bool(yes) => Ok(json!(yes)),
         MontyObject::Int(number) => Ok(json!(number)),
+        MontyObject::BigInt(_) => Err(raised(ExcType::ValueError, "an int of a tool's argument has 64 bits at most")),
         MontyObject::Float(number) if number.is_finite() => Ok(json!(number)),
+        MontyObject::Float(_) => {
+            Err(raised(ExcType::ValueError, "an argument of a tool cannot be inf or nan: JSON has neither"))
+        }
         MontyObject::String(text) => Ok(json!(text)),
         MontyObject::List(items) | MontyObject::Tuple(items) => list(items),
         MontyObject::Dict(pairs) => object(pairs.into_iter(), depth).map(Json::Object),
-        other => Err(raised(ExcType::TypeError, format!("an argument of a tool cannot be a {}", other.type_name()))),
+        other => Err(raised(ExcType::TypeError, format!("no argument of a tool can be of type {}", other.type_name()))),
     }
 }
 

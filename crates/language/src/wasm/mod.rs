@@ -3,6 +3,7 @@
 mod wasi;
 
 use policy::control::Interpreter;
+use wasmi::errors::{ErrorKind, InstantiationError, MemoryError, TableError};
 use wasmi::{Config, Engine, Error, Linker, Module, Store, StoreLimits, StoreLimitsBuilder, TrapCode};
 
 use crate::ended::Ended;
@@ -114,7 +115,7 @@ pub(crate) fn run(program: &[u8], args: Vec<String>, limits: &Interpreter) -> En
     let engine = engine(limits);
     let module = match Module::new(&engine, program) {
         Ok(module) => module,
-        Err(error) => return Ended::Failed(format!("it is no WebAssembly module that can run here: {error}")),
+        Err(error) => return unread(&error),
     };
     let mut linker = Linker::new(&engine);
     let missing = match wasi::link(&mut linker, &module) {
@@ -135,26 +136,57 @@ pub(crate) fn run(program: &[u8], args: Vec<String>, limits: &Interpreter) -> En
     {
         return Ended::Failed(error.to_string());
     }
-    let ran = linker.instantiate_and_start(&mut store, &module).and_then(|instance| {
-        let start = instance.get_typed_func::<(), ()>(&store, "_start")?;
-        start.call(&mut store, ())
-    });
-    match ran {
+    let instance = match linker.instantiate_and_start(&mut store, &module) {
+        Ok(instance) => instance,
+        Err(error) => return failed(&error),
+    };
+    let Ok(start) = instance.get_typed_func::<(), ()>(&store, "_start") else {
+        return Ended::Failed(
+            "the module exports no function `_start` that takes nothing and gives nothing".to_owned(),
+        );
+    };
+    match start.call(&mut store, ()) {
         Ok(()) => Ended::Exited(0),
         Err(error) => failed(&error),
     }
 }
 
+/// What is no module, or one of a WebAssembly that has more than this one.
+fn unread(error: &Error) -> Ended {
+    let why = error.to_string();
+    let words = format!("it is no WebAssembly module that can run here: {why}");
+    // The reader names each proposal that it knows and that is not in force.
+    let more = ["not enabled", "component"].iter().any(|part| why.contains(part));
+    if more { Ended::Lacks(words, why.replace(char::is_control, " ")) } else { Ended::Failed(words) }
+}
+
 fn failed(error: &Error) -> Ended {
     if let Some(code) = error.i32_exit_status() {
-        return Ended::Exited(u8::try_from(code & 0xff).unwrap_or(1));
+        // Cut as POSIX does it, and no failure is a success.
+        let cut = u8::try_from(code & 0xff).unwrap_or(1);
+        return Ended::Exited(if cut == 0 && code != 0 { 1 } else { cut });
     }
     let words = format!("the program ended: {error}");
+    if is_limited(error.kind()) {
+        return Ended::Memory(words);
+    }
     match error.as_trap_code() {
         Some(TrapCode::OutOfFuel) => Ended::Steps(words),
         Some(TrapCode::GrowthOperationLimited | TrapCode::OutOfSystemMemory) => Ended::Memory(words),
         Some(_) | None => Ended::Failed(words),
     }
+}
+
+/// Whether a memory or table could not be as large at the start as the module has it.
+#[expect(clippy::wildcard_enum_match_arm, reason = "every other error is no limit of ours")]
+fn is_limited(kind: &ErrorKind) -> bool {
+    let (memory, table) = match kind {
+        ErrorKind::Instantiation(InstantiationError::FailedToInstantiateMemory(error)) => (Some(error), None),
+        ErrorKind::Instantiation(InstantiationError::FailedToInstantiateTable(error)) => (None, Some(error)),
+        _ => (None, None),
+    };
+    matches!(memory, Some(MemoryError::ResourceLimiterDeniedAllocation | MemoryError::OutOfSystemMemory))
+        || matches!(table, Some(TableError::ResourceLimiterDeniedAllocation | TableError::OutOfSystemMemory))
 }
 
 #[cfg(test)]

@@ -39,6 +39,9 @@ fn the_limits_are_proven() {
 #[test]
 fn a_program_ends_with_its_code_and_has_its_arguments() {
     assert_eq!(ended(&code("", "(i32.const 7)")), Ended::Exited(7));
+    for (number, code_of_it) in [("255", 255), ("-1", 255), ("256", 1), ("65536", 1), ("257", 1), ("0", 0)] {
+        assert_eq!(ended(&code("", &format!("(i32.const {number})"))), Ended::Exited(code_of_it), "{number}");
+    }
     let sizes = r#"(import "wasi_snapshot_preview1" "args_sizes_get" (func $sizes (param i32 i32) (result i32)))"#;
     let count = "(i32.add (call $sizes (i32.const 0) (i32.const 4)) (i32.load (i32.const 0)))";
     assert_eq!(ended(&code(sizes, count)), Ended::Exited(2));
@@ -54,8 +57,27 @@ fn files_and_sockets_are_not_there() {
     let folder = r#"(import "wasi_snapshot_preview1" "fd_prestat_get" (func $get (param i32 i32) (result i32)))"#;
     assert_eq!(ended(&code(folder, "(call $get (i32.const 3) (i32.const 0))")), Ended::Exited(8));
     let other = r#"(import "env" "system" (func $system (param i32) (result i32)))"#;
-    let ended = ended(&code(other, "(call $system (i32.const 0))"));
-    assert!(matches!(&ended, Ended::Lacks(_, what) if what.contains("system")), "{ended:?}");
+    let said = ended(&code(other, "(call $system (i32.const 0))"));
+    assert!(matches!(&said, Ended::Lacks(_, what) if what.contains("system")), "{said:?}");
+    let none = r#"(import "wasi_snapshot_preview1" "nonsense" (func $system (param i32) (result i32)))"#;
+    let said = ended(&code(none, "(call $system (i32.const 0))"));
+    assert!(matches!(&said, Ended::Lacks(_, what) if what.contains("nonsense")), "{said:?}");
+    // Twice the same is once, and with other parameters it is another.
+    assert_eq!(ended(&code(&format!("{open} {}", open.replace("$open", "$other")), call)), Ended::Exited(76));
+    let wrong = r#"(import "wasi_snapshot_preview1" "fd_readdir" (func (param i64)))"#;
+    let said = ended(&code(wrong, "(i32.const 0)"));
+    assert!(matches!(&said, Ended::Failed(words) if words.contains("fd_readdir")), "{said:?}");
+}
+
+#[test]
+fn what_webassembly_has_elsewhere_is_told() {
+    let thrown = r#"(module (tag $e) (func (export "_start") (throw $e)))"#;
+    let said = ended(thrown);
+    assert!(matches!(&said, Ended::Lacks(_, what) if what.contains("exceptions")), "{said:?}");
+    let said = ended("(component)");
+    assert!(matches!(&said, Ended::Lacks(_, what) if what.contains("component")), "{said:?}");
+    let said = ended("(module)");
+    assert!(matches!(&said, Ended::Failed(words) if words.contains("`_start`")), "{said:?}");
 }
 
 #[test]
@@ -80,8 +102,11 @@ fn steps_memory_tables_and_depth_end_a_program() {
     let table = r#"(module (table 1 funcref)
         (func (export "_start") (drop (table.grow (ref.null func) (i32.const 1000000)))))"#;
     assert!(matches!(ended(table), Ended::Memory(_)));
-    let large = r#"(module (memory 100) (func (export "_start")))"#;
-    assert!(!matches!(ended(large), Ended::Exited(_)));
+    // What it begins with is no other demand than what it grows to.
+    for large in ["(memory 100)", "(memory 65536)", "(table 100000000 funcref)"] {
+        let said = ended(&format!(r#"(module {large} (func (export "_start")))"#));
+        assert!(matches!(&said, Ended::Memory(_)), "{large}: {said:?}");
+    }
     let deep = r#"(module (func $f (export "_start") (call $f)))"#;
     assert!(matches!(ended(deep), Ended::Failed(words) if words.contains("stack")));
     assert!(matches!(ended(r#"(module (func (export "_start") unreachable))"#), Ended::Failed(_)));

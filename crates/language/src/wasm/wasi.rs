@@ -6,7 +6,7 @@
 
 use std::io::{Read as _, Write as _};
 
-use wasmi::{Caller, Error, Extern, ExternType, Linker, Memory, Module, Val, ValType};
+use wasmi::{Caller, Error, Extern, FuncType, ImportType, Linker, Memory, Module, Val, ValType};
 
 use super::StoreData;
 
@@ -115,6 +115,60 @@ fn answer(caller: &mut Caller<'_, StoreData>, call: impl FnOnce(&mut Inside<'_, 
     done.map_or_else(|errno| errno, |()| SUCCESS)
 }
 
+/// The calls that do something.
+const GIVEN: [&str; 17] = [
+    "args_get",
+    "args_sizes_get",
+    "environ_get",
+    "environ_sizes_get",
+    "fd_read",
+    "fd_write",
+    "fd_close",
+    "fd_seek",
+    "fd_fdstat_get",
+    "fd_prestat_get",
+    "fd_prestat_dir_name",
+    "clock_time_get",
+    "clock_res_get",
+    "random_get",
+    "sched_yield",
+    "proc_exit",
+    "fd_fdstat_set_flags",
+];
+/// The calls that need a file, a socket or a signal, each with its parameters: `w` a word, `l` a long one. All of them answer with a
+/// word.
+const NOT_GIVEN: [(&str, &str); 29] = [
+    ("fd_advise", "wllw"),
+    ("fd_allocate", "wll"),
+    ("fd_datasync", "w"),
+    ("fd_fdstat_set_rights", "wll"),
+    ("fd_filestat_get", "ww"),
+    ("fd_filestat_set_size", "wl"),
+    ("fd_filestat_set_times", "wllw"),
+    ("fd_pread", "wwwlw"),
+    ("fd_pwrite", "wwwlw"),
+    ("fd_readdir", "wwwlw"),
+    ("fd_renumber", "ww"),
+    ("fd_sync", "w"),
+    ("fd_tell", "ww"),
+    ("path_create_directory", "www"),
+    ("path_filestat_get", "wwwww"),
+    ("path_filestat_set_times", "wwwwllw"),
+    ("path_link", "wwwwwww"),
+    ("path_open", "wwwwwllww"),
+    ("path_readlink", "wwwwww"),
+    ("path_remove_directory", "www"),
+    ("path_rename", "wwwwww"),
+    ("path_symlink", "wwwww"),
+    ("path_unlink_file", "www"),
+    ("poll_oneoff", "wwww"),
+    ("proc_raise", "w"),
+    ("sock_accept", "www"),
+    ("sock_recv", "wwwwww"),
+    ("sock_send", "wwwww"),
+    ("sock_shutdown", "ww"),
+];
+
 /// Gives a module what it imports; what it wants beyond WASI is named, and not given.
 ///
 /// # Errors
@@ -123,43 +177,20 @@ pub(crate) fn link(linker: &mut Linker<StoreData>, module: &Module) -> Result<Op
     texts(linker)?;
     streams(linker)?;
     circumstances(linker)?;
-    const GIVEN: [&str; 17] = [
-        "args_get",
-        "args_sizes_get",
-        "environ_get",
-        "environ_sizes_get",
-        "fd_read",
-        "fd_write",
-        "fd_close",
-        "fd_seek",
-        "fd_fdstat_get",
-        "fd_prestat_get",
-        "fd_prestat_dir_name",
-        "clock_time_get",
-        "clock_res_get",
-        "random_get",
-        "sched_yield",
-        "proc_exit",
-        "fd_fdstat_set_flags",
-    ];
-    for import in module.imports() {
-        let name = import.name();
-        let of_wasi = import.module() == MODULE;
-        if of_wasi && GIVEN.contains(&name) {
-            continue;
-        }
-        let ExternType::Func(kind) = import.ty() else { return Ok(Some(named(import.module(), name))) };
-        if !of_wasi || kind.results() != [ValType::I32] {
-            return Ok(Some(named(import.module(), name)));
-        }
-        linker.func_new(MODULE, name, kind.clone(), |_, _, results| {
+    for (name, words) in NOT_GIVEN {
+        let takes = words.bytes().map(|word| if word == b'l' { ValType::I64 } else { ValType::I32 });
+        linker.func_new(MODULE, name, FuncType::new(takes, [ValType::I32]), |_, _, results| {
             if let Some(first) = results.first_mut() {
                 *first = Val::I32(NOTCAPABLE);
             }
             Ok(())
         })?;
     }
-    Ok(None)
+    let given = |import: &ImportType<'_>| {
+        import.module() == MODULE
+            && (GIVEN.contains(&import.name()) || NOT_GIVEN.iter().any(|(name, _)| *name == import.name()))
+    };
+    Ok(module.imports().find(|import| !given(import)).map(|import| named(import.module(), import.name())))
 }
 
 fn named(module: &str, name: &str) -> String {

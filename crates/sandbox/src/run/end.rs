@@ -8,7 +8,6 @@ use backends::{Running, Sample};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use guest::frames::ExecFailure;
-use policy::control::Interpreter;
 use policy::report::{Digest, EnforcerLine, PolicyRef, Warning, WorkspaceReport};
 use policy::value::{Root, Tier};
 use policy::{ClauseId, Outcome, OutcomeKind, Plan, Policy, Report, Usage, Violation};
@@ -192,8 +191,8 @@ fn stopped(watched: &Watched, counters: &Counters, hints: &[u8], policy: &Policy
     {
         list.push(end);
     }
-    if watched.facts.interpreted && watched.facts.signal == Some(Interpreter::LACKS) {
-        list.push(violations::from_interpreter(hints));
+    if watched.facts.interpreted {
+        list.extend(watched.facts.signal.and_then(|signal| violations::from_interpreter(signal, hints, policy)));
     }
     let known: Vec<_> = list.iter().map(|violation| violation.clause).collect();
     // What the kernel shows needs no hint.

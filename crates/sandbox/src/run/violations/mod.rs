@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use backends::{Exhausted, ExhaustedResource};
+use policy::control::Interpreter;
 use policy::report::{DetectedBy, Limit};
 use policy::value::{NetMode, Policy, Workspace, WorkspaceMode};
 use policy::{Bytes, ClauseId, Violation};
@@ -20,6 +21,7 @@ const DENIED: &str = "Permission denied";
 /// How an interpreter's word ends on what it has not.
 const NEEDS: &str = "; needs tier process or stronger";
 const OOM: &str = "limits.memory/oom";
+const REFUSED: &str = "limits.memory/refused";
 
 /// What the kernel counted.
 #[derive(Clone, Debug, Default)]
@@ -92,10 +94,29 @@ pub(super) fn from_end(limit: Limit, message: &str) -> Option<Violation> {
     Some(found)
 }
 
-/// What an interpreter of the language tier has not, as it said by its signal; in its own last line, which stands after all that
-/// its program could print.
+/// What an interpreter of the language tier said by the signal that ended it: what it has not, in its own last line, which stands
+/// after all that its program could print; or the limit of its own that was reached.
 #[must_use]
-pub(super) fn from_interpreter(stderr: &[u8]) -> Violation {
+pub(super) fn from_interpreter(signal: i32, stderr: &[u8], policy: &Policy) -> Option<Violation> {
+    match signal {
+        Interpreter::LACKS => Some(lacking(stderr)),
+        Interpreter::OUT_OF_MEMORY => {
+            let why = format!("the interpreter's values would have passed {}", limit_of(policy.limits.memory));
+            Some(Violation { seen: DetectedBy::Kernel, ..more_memory(REFUSED, why) })
+        }
+        Interpreter::OUT_OF_STEPS => Some(kernel(
+            "language.steps/taken",
+            ClauseId::LanguageSteps,
+            "taking another step".to_owned(),
+            format!("all of the {} steps were taken", policy.language.steps.unwrap_or_default()),
+            "do less, or ask for a larger `language.steps`".to_owned(),
+            1,
+        )),
+        _ => None,
+    }
+}
+
+fn lacking(stderr: &[u8]) -> Violation {
     let text = String::from_utf8_lossy(stderr);
     let last = text.lines().next_back().and_then(|line| line.strip_prefix("language tier: ")?.strip_suffix(NEEDS));
     kernel(
@@ -192,7 +213,7 @@ fn hint(line: &str, before: &str, policy: &Policy) -> Option<Violation> {
         return Some(more_tasks(format!("at most {} may run", policy.limits.pids.unwrap_or(0))));
     }
     if line.contains("MemoryError") || line.contains("Cannot allocate memory") {
-        return Some(more_memory("limits.memory/refused", "an allocation was refused".to_owned()));
+        return Some(more_memory(REFUSED, "an allocation was refused".to_owned()));
     }
     None
 }

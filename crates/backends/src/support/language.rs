@@ -26,6 +26,65 @@ const KNOWN: &[&str] = &[
     "typing",
     "unicodedata",
 ];
+/// Words of Python that name nothing else.
+const PYTHON_WORDS: &[&str] = &[
+    "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del",
+    "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal",
+    "not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
+];
+/// Words of JavaScript that name nothing else, and names that cannot be given another value.
+const JAVASCRIPT_WORDS: &[&str] = &[
+    "Infinity",
+    "NaN",
+    "await",
+    "break",
+    "case",
+    "catch",
+    "class",
+    "const",
+    "continue",
+    "debugger",
+    "default",
+    "delete",
+    "do",
+    "else",
+    "enum",
+    "export",
+    "extends",
+    "false",
+    "finally",
+    "for",
+    "function",
+    "globalThis",
+    "if",
+    "implements",
+    "import",
+    "in",
+    "instanceof",
+    "interface",
+    "let",
+    "new",
+    "null",
+    "package",
+    "private",
+    "protected",
+    "public",
+    "return",
+    "static",
+    "super",
+    "switch",
+    "this",
+    "throw",
+    "true",
+    "try",
+    "typeof",
+    "undefined",
+    "var",
+    "void",
+    "while",
+    "with",
+    "yield",
+];
 /// The deepest call where the policy does not say.
 const RECURSION: u32 = 1000;
 
@@ -53,6 +112,11 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities, source
         ClauseId::EnvPass if no_environment => when(!env.pass.is_empty(), || lacks(NO_ENVIRONMENT)),
         ClauseId::EnvSet if no_environment => when(!env.set.is_empty(), || lacks(NO_ENVIRONMENT)),
         ClauseId::ProcessTty => when(policy.process.tty, || lacks("a program of this tier has no terminal")),
+        ClauseId::Inputs if let Some(name) = no_variable(policy, source) => unmet(
+            "inputs/no-variable",
+            format!("`{name}` cannot be a variable of a program of `{}`", source.backend()),
+            "give the input another name, or use `--tier process` or a stronger one",
+        ),
         ClauseId::LanguageModules => when_some(language.modules.as_ref(), |modules| {
             if source != Source::Python {
                 return unmet(
@@ -151,6 +215,16 @@ const NO_ENVIRONMENT: &str = "a program of this language sees no environment; in
 
 fn lacks(why: &str) -> Support {
     unmet("language/needs-process", why, "use `--tier process` or a stronger one, or drop the clause")
+}
+
+/// The first input whose name a program could not use as a variable, or which would hide what the program reaches the tier by.
+fn no_variable(policy: &Policy, source: Source) -> Option<&str> {
+    let (words, given) = match source {
+        Source::Python => (PYTHON_WORDS, &["print", "tool"][..]),
+        Source::JavaScript => (JAVASCRIPT_WORDS, &["console", "print", "tool"][..]),
+        Source::Wasm => return None,
+    };
+    policy.inputs.keys().map(String::as_str).find(|name| words.contains(name) || given.contains(name))
 }
 
 /// What the interpreter is told.

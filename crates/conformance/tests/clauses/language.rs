@@ -38,6 +38,12 @@ pub(crate) const CASES: &[Case] = &[
         cell: Cell::Enforced(inputs),
     },
     Case {
+        clause: ClauseId::Inputs,
+        backends: SCRIPTS,
+        sentence: "one that could be no variable of the program is refused",
+        cell: Cell::Refused(&["inputs.class={ type = \"string\" }"], "inputs/no-variable"),
+    },
+    Case {
         clause: ClauseId::EnvSet,
         backends: WASM,
         sentence: "it is held by what holds it on the process tier",

@@ -99,7 +99,16 @@ fn auto_comes_to_it_with_a_program_that_fits_and_moves_up_with_a_reason() {
     };
     write(&fixture, "a.py", "import math\nprint(math.pi)");
     write(&fixture, "b.py", "import sys\nprint(sys.path)");
+    write(&fixture, "c.py", "x = 1; import sys");
+    write(&fixture, "d.py", "\"\"\"Counts,\nfrom the first to the last.\"\"\"\nprint(1)");
     assert_eq!(tier(&["a.py"]).0, "language");
+    assert_eq!(tier(&["d.py"]).0, "language");
+    let (up, why) = tier(&["c.py"]);
+    assert!(up == "process" && why.contains("imports `sys`"), "{up}: {why}");
+    // The run says it as well.
+    let json = fixture.run(&["run", "--json", "--tier", "auto", "--set", "threat=mistakes", "d.py"]).json();
+    let note = json["workspace"]["notes"][0].as_str().unwrap_or_default();
+    assert!(json["tier"] == "language" && note.starts_with("tier: `language` is the weakest"), "{json}");
     let (up, why) = tier(&["b.py"]);
     assert!(up == "process" && why.contains("imports `sys`"), "{up}: {why}");
     let (up, why) = tier(&["--read", "/usr/share", "a.py"]);
@@ -252,6 +261,10 @@ fn javascript_is_run_and_an_error_is_one() {
     assert!(said.code == 126 && said.err.contains("takes no arguments"), "{said:?}");
     let said = javascript(&fixture, &["--set", "language.recursion=100"], "1");
     assert!(said.code == 126 && said.err.contains("bounds the stack"), "{said:?}");
+    // A word of the language is no variable, and no error of the program's.
+    let input = "inputs.class={ type = \"string\" }";
+    let said = javascript(&fixture, &["--set", input], "1");
+    assert!(said.code == 126 && said.err.contains("inputs/no-variable"), "{said:?}");
     // A program that was refused memory does not go on, whatever it catches.
     let said =
         javascript(&fixture, &["--set", "limits.memory=64M"], "try { new ArrayBuffer(1e9) } catch {} print('on')");

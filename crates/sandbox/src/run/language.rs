@@ -11,6 +11,9 @@ use crate::error::Error;
 use crate::fault::Fault;
 use crate::workload::{Interpreter, Workload};
 
+/// Why a script with arguments is taken by no interpreter.
+const ARGUMENTS: &str = "a program of this language takes no arguments here: give inputs, which are its variables";
+
 /// Whether a backend of the language tier, by its name, takes what is to be run. Where that is not said, each does if the
 /// policy names the tier: `auto` comes to it by a program alone.
 pub(super) fn takes(backend: &str, what: &Workload, tier: TierChoice) -> bool {
@@ -42,14 +45,21 @@ pub(super) fn refuse(loaded: &Loaded, what: &Workload) -> Result<(), Error> {
         Some(name) => (format!("`backend` = {name}"), ClauseId::Backend),
         None => ("tier `language`".to_owned(), ClauseId::Tier),
     };
+    let fix = match why.as_str() {
+        ARGUMENTS => {
+            "use `--tier process` or a stronger one; or `[inputs.NAME]` in the policy, and `--input NAME=VALUE`"
+        }
+        _ => {
+            "use `--tier process` or a stronger one; or give Python (`--lang python`), JavaScript (`--lang javascript`) or \
+             WebAssembly (`--lang wasm`)"
+        }
+    };
     Err(Error::refused(Fault {
         id: "language/no-interpreter",
         what: format!("{by} cannot run it"),
         place: loaded.origins.of(clause).to_owned(),
         why,
-        fix: "use `--tier process` or a stronger one; or give Python (`--lang python`), JavaScript (`--lang javascript`) or \
-              WebAssembly (`--lang wasm`)"
-            .to_owned(),
+        fix: fix.to_owned(),
     }))
 }
 
@@ -80,7 +90,7 @@ pub(super) fn foreign(loaded: &Loaded, what: &Workload) -> Option<String> {
         Some(list) => list.iter().any(|one| one == name),
         None => backends::LANGUAGE_MODULES.contains(&name),
     };
-    text.lines().flat_map(begins).find(|name| !has(name)).map(|name| format!("imports `{name}`"))
+    imports(&text).into_iter().find(|name| !has(name)).map(|name| format!("imports `{name}`"))
 }
 
 /// What a line of JavaScript asks for: a module, or a name that is no part of the language and stands as if it were called or had
@@ -113,14 +123,61 @@ fn asks(line: &str) -> Option<String> {
     None
 }
 
-/// What a line imports, if it begins with that.
-fn begins(line: &str) -> Vec<String> {
-    let first = |module: &str| module.trim().split([' ', '.', ';', '#']).next().unwrap_or_default().to_owned();
-    let line = line.trim_start();
-    if let Some(rest) = line.strip_prefix("from ") {
-        return vec![first(rest)];
+/// The first part of what each statement of a Python program imports; a relative import is `.`. Comments and texts are left out. The
+/// interpreter's own parser reads it again, inside: a program can overflow the stack of that one, which must not be ours.
+fn imports(text: &str) -> Vec<&str> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let (mut found, mut statement) = (Vec::new(), Vec::new());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '#' => rest.find('\n').unwrap_or(rest.len()),
+            '"' | '\'' => quoted(rest, first),
+            // A line that goes on.
+            '\\' => ["\\\r\n", "\\\n"].iter().find(|end| rest.starts_with(**end)).map_or(1, |end| end.len()),
+            c if is_part(c) => rest.find(|c| !is_part(c)).unwrap_or(rest.len()),
+            c => c.len_utf8(),
+        };
+        let (token, after) = rest.split_at_checked(length).unwrap_or((rest, ""));
+        rest = after;
+        match first {
+            // `if x: import y` has two parts.
+            '\n' | ';' | ':' => {
+                found.extend(of_statement(&statement));
+                statement.clear();
+            }
+            '#' | '\\' => {}
+            c if c.is_whitespace() => {}
+            _ => statement.push(token),
+        }
     }
-    line.strip_prefix("import ").map(|rest| rest.split(',').map(first).collect()).unwrap_or_default()
+    found.extend(of_statement(&statement));
+    found
+}
+
+fn of_statement<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
+    match tokens {
+        ["from", module, rest @ ..] if rest.contains(&"import") => vec![module],
+        ["import", names @ ..] => names.split(|token| *token == ",").filter_map(|name| name.first().copied()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// How long the text is that begins here with this quote.
+fn quoted(text: &str, quote: char) -> usize {
+    let three: String = [quote; 3].iter().collect();
+    let end = if text.starts_with(&three) { three } else { quote.to_string() };
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(end.len()) {
+        if !escaped && text.get(at..).is_some_and(|rest| rest.starts_with(&end)) {
+            return at.saturating_add(end.len());
+        }
+        if c == '\n' && end.len() == 1 && !escaped {
+            return at;
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    text.len()
 }
 
 /// In what it is written, or why no interpreter takes it.
@@ -138,9 +195,7 @@ fn source(what: &Workload) -> Result<Source, &'static str> {
         }
     };
     match written_in(interpreter) {
-        Some(Source::Python | Source::JavaScript) if !args.is_empty() => {
-            Err("a program of this language takes no arguments here: give inputs, which are its variables")
-        }
+        Some(Source::Python | Source::JavaScript) if !args.is_empty() => Err(ARGUMENTS),
         Some(source) => Ok(source),
         None => Err("this tier has interpreters of Python, JavaScript and WebAssembly alone"),
     }
@@ -188,10 +243,31 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_begin_with_an_import_say_what_they_need() {
-        assert_eq!(begins("import os, numpy.linalg as l; x"), ["os", "numpy"]);
-        assert_eq!(begins("    from json import loads"), ["json"]);
-        assert_eq!(begins("imported = 1"), [""; 0]);
+    fn every_import_of_python_is_seen_and_no_text_is_one() {
+        for (text, wanted) in [
+            ("import os, numpy.linalg as l; x", &["os", "numpy"][..]),
+            ("    from json import loads", &["json"]),
+            ("from collections.abc import (\n Mapping,\n)", &["collections"]),
+            ("from . import x", &["."]),
+            ("x = 1; import os", &["os"]),
+            ("if True: import os", &["os"]),
+            ("def f():\n    while (yield from g()): from os import path", &["os"]),
+            ("import \\\n os", &["os"]),
+            ("import \\\r\n os", &["os"]),
+            ("x = 'a\\\\'; import os", &["os"]),
+            ("x = 'a\\'; import sys'; import os", &["os"]),
+            ("x = ''; import os", &["os"]),
+            ("x = f'{1}'\nimport re", &["re"]),
+            ("x = 'never ended\nimport os", &["os"]),
+            ("\"\"\"Says what it takes,\nfrom the first to the last,\nimport 'ünder' \\\"\"\" too\n\"\"\"\nx = 1", &[]),
+            ("x = (yield\nfrom g())", &[]),
+            ("imported = 1 # import os", &[]),
+            ("raise A from e", &[]),
+            ("'''never ended\nimport os", &[]),
+            ("", &[]),
+        ] {
+            assert_eq!(imports(text), wanted, "{text}");
+        }
     }
 
     #[test]

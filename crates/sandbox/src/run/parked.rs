@@ -84,6 +84,7 @@ impl Parked {
         let Some(Waiting { ready, recorded, planned, options }) = self.waiting.take() else { return Err(unused()) };
         let (stdio, events, tools) = options.into_parts();
         let mut stage = ready.go(&planned.plan, stdio).map_err(|stop| recorded.abort(stop, &planned))?;
+        planned.choice().into_iter().for_each(|why| stage.resources.tell(why));
         let pid = stage.running.pid();
         recorded.started(&planned, pid).map_err(Error::after_go)?;
         let lost = recorded.lost();

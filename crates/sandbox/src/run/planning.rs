@@ -1,7 +1,7 @@
 //! From a policy and what is to be run to a plan, or every reason why not.
 
 use backends::Capabilities;
-use policy::value::Tier;
+use policy::value::{Tier, TierChoice};
 use policy::{Candidate, Choice, ClauseId, Loaded, Plan};
 
 use super::asked;
@@ -30,6 +30,11 @@ impl Planned {
     #[must_use]
     pub fn note(&self, environment: &Environment) -> Option<String> {
         super::elsewhere::note(&self.plan, &self.judged.what, environment)
+    }
+
+    /// Why it runs on this tier, in words, where the policy leaves that to us.
+    pub(super) fn choice(&self) -> Option<String> {
+        (self.plan.policy.tier == TierChoice::Auto).then(|| format!("tier: {}", self.why))
     }
 
     /// What is run, told apart: the `sha256` of its record.

@@ -60,8 +60,10 @@ impl Written {
     }
 }
 
-/// The longest that a control may take; what has not ended then does not end.
-const LIMIT: Duration = Duration::from_secs(4);
+/// The longest that a control takes whose program is one without an end.
+const ENDLESS: Duration = Duration::from_secs(4);
+/// The longest that another may take: the host's interpreters start slowly on a machine that has much to do.
+const LIMIT: Duration = Duration::from_secs(30);
 /// What a run may take that its own limits must end before.
 const END: Duration = Duration::from_secs(20);
 
@@ -152,19 +154,25 @@ impl Tier<'_> {
             self.inside(row, &code)?
         } else {
             let before = row.args.get(1).cloned().unwrap_or_default();
-            self.bare(Written::of(row), &format!("{before}{code}"), &folder)?
+            let limit = if row.scene == "endless" { ENDLESS } else { LIMIT };
+            self.bare((Written::of(row), limit), &format!("{before}{code}"), &folder)?
         };
         let told = stdout.windows(token.len()).any(|part| part == token.as_bytes());
         Ok(Observation { told, made: file.exists(), heard: listener.accept().is_ok(), endless, end })
     }
 
     /// By the host's interpreter, as an ordinary user.
-    fn bare(&self, written: &Written, code: &str, folder: &Path) -> Result<(Vec<u8>, bool, String), String> {
+    fn bare(
+        &self,
+        (written, limit): (&Written, Duration),
+        code: &str,
+        folder: &Path,
+    ) -> Result<(Vec<u8>, bool, String), String> {
         let place = written.places.into_iter().find(|path| Path::new(path).exists());
         let place = place.ok_or_else(|| format!("no {} on this host", written.program))?;
         let mut argv: Vec<OsString> = vec![self.program.into(), "__control".into(), "user".into(), place.into()];
         argv.extend(written.flags.iter().chain([&code]).map(OsString::from));
-        let start = Start { argv, env: Vec::new(), directory: folder, stdin: None, fds: &[], limit: LIMIT, marker: "" };
+        let start = Start { argv, env: Vec::new(), directory: folder, stdin: None, fds: &[], limit, marker: "" };
         let observed = launch::run(&start, &mut |_| ()).map_err(|fault| fault.what)?;
         Ok((observed.stdout, observed.timed_out, String::new()))
     }

@@ -198,6 +198,19 @@ fn tools_of_the_policy_are_called_and_judged() {
     assert!(plan["clauses"].as_array().unwrap().iter().any(|one| one["clause"] == "tools"), "{plan}");
 }
 
+/// Runs code by a server: the run's id, what it printed, and what the server says.
+fn ran(client: &mut Client, language: &str, code: &str) -> (String, String, String) {
+    let answer = client.call("run_code", &json!({"language": language, "code": code}));
+    let of = |key: &str| answer["result"]["structuredContent"][key].as_str().unwrap_or_default().to_owned();
+    (of("run"), of("stdout"), text(&answer).to_owned())
+}
+
+/// The interpreter that waits: it has a journal, though no run goes on.
+fn waiting(fixture: &Fixture) -> Option<String> {
+    let journal = files_below(&fixture.state().join("runs")).pop();
+    journal.and_then(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+}
+
 #[test]
 fn a_server_has_an_interpreter_ready_which_is_used_once_and_for_the_same_plan_alone() {
     let fixture = Fixture::new();
@@ -207,16 +220,8 @@ fn a_server_has_an_interpreter_ready_which_is_used_once_and_for_the_same_plan_al
     };
     policy("\"math\"");
     let mut client = Client::new(&fixture, &["mcp", "serve", "-p", "p.toml"]);
-    let mut run = |code: &str| {
-        let answer = client.call("run_code", &json!({"language": "python", "code": code}));
-        let of = |key: &str| answer["result"]["structuredContent"][key].as_str().unwrap_or_default().to_owned();
-        (of("run"), of("stdout"), text(&answer).to_owned())
-    };
-    // One that waits has a journal, though no run goes on.
-    let waits = || {
-        let journal = files_below(&fixture.state().join("runs")).pop();
-        journal.and_then(|path| Some(path.file_stem()?.to_str()?.to_owned()))
-    };
+    let mut run = |code: &str| ran(&mut client, "python", code);
+    let waits = || waiting(&fixture);
     let cold = ["run.planned", "run.started", "run.ended"];
     let (first, out, _) = run("import math\nx = 1\nprint(math.floor(6.5) * 7)");
     assert_eq!((out.as_str(), kinds(&fixture, &first)), ("42\n", cold.map(str::to_owned).to_vec()));
@@ -245,6 +250,30 @@ fn a_server_has_an_interpreter_ready_which_is_used_once_and_for_the_same_plan_al
     assert_eq!(client.end(), 0);
     assert!(until(|| waits().is_none()));
     assert_eq!(fixture.run(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn an_interpreter_that_waits_takes_programs_of_its_own_language_alone() {
+    let fixture = Fixture::new();
+    write(&fixture, "p.toml", "version = 1\nextends = \"strict\"\ntier = \"language\"\n");
+    let mut client = Client::new(&fixture, &["mcp", "serve", "-p", "p.toml"]);
+    assert_eq!(ran(&mut client, "javascript", "x = 1; print(x)").1, "1\n");
+    let mut taken = String::new();
+    assert!(until(|| {
+        let ready = waiting(&fixture);
+        let (id, out, said) = ran(&mut client, "javascript", "print(typeof x)");
+        assert_eq!(out, "undefined\n", "nothing of the first run is there: {said}");
+        taken = id;
+        ready.as_ref() == Some(&taken)
+    }));
+    assert_eq!(kinds(&fixture, &taken), ["run.planned", "run.planned", "run.started", "run.ended"]);
+    assert!(until(|| waiting(&fixture).is_some()));
+    let ready = waiting(&fixture);
+    let (other, out, said) = ran(&mut client, "python", "print(6 * 7)");
+    assert!(out == "42\n" && ready.as_ref() != Some(&other), "{said}");
+    assert_eq!(kinds(&fixture, &other)[..2], ["run.planned", "run.started"]);
+    assert_eq!(client.end(), 0);
+    assert!(until(|| waiting(&fixture).is_none()));
 }
 
 #[test]

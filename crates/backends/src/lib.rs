@@ -38,7 +38,8 @@ pub use host::{
     MODULES, Missing, Runtime, Service, find_module,
 };
 pub use native::{
-    Container, GROUPS, LANGUAGE_WORD, Language, Process, TMP_SLOT, hides_of_proc, keeps_of_proc, sweep_cache,
+    Container, GROUPS, LANGUAGE_WORD, Language, Process, TMP_SLOT, hides_of_proc, keeps_of_proc, needs_call,
+    sweep_cache,
 };
 pub use oci::Crun;
 pub use qemu::{Qemu, sweep_machines};

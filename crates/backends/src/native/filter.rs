@@ -42,6 +42,12 @@ const NEEDED: &[&str] = &[
     "chdir",
 ];
 
+/// Whether no run can do without a call, so that it cannot be denied.
+#[must_use]
+pub fn needs_call(name: &str) -> bool {
+    NEEDED.contains(&name)
+}
+
 const NOWHERE: u64 = 0;
 const NO_DESCRIPTOR: u64 = u64::MAX;
 
@@ -140,7 +146,7 @@ pub(crate) fn build(blueprint: &Blueprint) -> Result<Option<Built>, StartError> 
         profile.allow(name).map_err(failed)?;
     }
     for name in &blueprint.deny {
-        if NEEDED.contains(&name.as_str()) {
+        if needs_call(name) {
             let why = format!("`{name}` cannot be denied: the guest starts, watches and ends the program by it");
             return Err(StartError::Profile { why });
         }

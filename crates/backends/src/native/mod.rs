@@ -34,6 +34,7 @@ pub(crate) mod verify;
 mod words;
 
 pub use etc_cache::sweep as sweep_cache;
+pub use filter::needs_call;
 pub use interpreter::WORD as LANGUAGE_WORD;
 pub use proc_view::{hides_of_proc, keeps_of_proc};
 pub use start::GROUPS;

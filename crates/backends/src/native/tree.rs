@@ -431,8 +431,10 @@ impl Builder<'_> {
         for path in proc_view::READ_ONLY {
             self.op(Op::ReadOnly { path: text(Path::new(path)), recursive: true });
         }
-        for (name, target) in [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
-            self.op(Op::Symlink { path: text(&Path::new("/dev").join(name)), target: text(Path::new(target)) });
+        // As the specification of OCI has them.
+        for (name, below) in [("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")] {
+            let target = format!("/proc/self/fd{below}");
+            self.op(Op::Symlink { path: text(&Path::new("/dev").join(name)), target: text(Path::new(&target)) });
         }
         self.op(Op::Devpts { path: c"/dev/pts".into(), max: TERMINALS });
         self.allow(Path::new("/dev"), Access::READ | Access::WRITE_FILE | Access::IOCTL, true);

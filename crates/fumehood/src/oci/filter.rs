@@ -10,8 +10,8 @@ use super::fields::{Refused, Table};
 
 /// The profile that containers get; see `FIXED_CLAUSES` of the document.
 const PROFILE: &str = "default";
-/// Calls that end a program or begin one: a filter that closed them would let nothing run.
-const NEEDED: [&str; 4] = ["execve", "exit", "exit_group", "rt_sigreturn"];
+/// Calls that a program needs to end, beside those that no run can do without.
+const NEEDED: [&str; 2] = ["exit", "rt_sigreturn"];
 /// Families of sockets that the kernel knows, and some that it does not.
 const FAMILIES: u64 = 64;
 /// The protocol of netlink(7) that engines close by its number.
@@ -95,8 +95,10 @@ pub(super) fn denied(filter: &Table<'_>) -> Result<Vec<&'static str>, Refused> {
         !matches!(verdict, None | Some(sys::seccomp::rule::Verdict::Always(Action::Errno(_) | Action::Kill)))
     };
     let denied: Vec<&'static str> = names::all().filter(ever).filter(passes).collect();
-    match denied.iter().find(|name| NEEDED.contains(name)) {
-        Some(name) => Err(filter.refused("syscalls", format!("without `{name}` no program runs"))),
+    match denied.iter().find(|name| NEEDED.contains(name) || backends::needs_call(name)) {
+        Some(name) => {
+            Err(filter.refused("syscalls", format!("it closes `{name}`, and no container here runs without")))
+        }
         None => Ok(denied),
     }
 }

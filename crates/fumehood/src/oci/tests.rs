@@ -273,6 +273,12 @@ fn what_of_linux_is_not_held_is_refused() {
         ("/linux/resources/cpu/shares", json!(2), "linux.resources.cpu.shares"),
         ("/linux/seccomp", json!({ "defaultAction": "SCMP_ACT_NOTIFY" }), "linux.seccomp.defaultAction"),
         ("/linux/seccomp", json!({ "defaultAction": "SCMP_ACT_ERRNO" }), "linux.seccomp.syscalls"),
+        // Lists of engines from before it was there do not name it.
+        (
+            "/linux/seccomp",
+            json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{ "names": ["close_range"], "action": "SCMP_ACT_ERRNO" }] }),
+            "linux.seccomp.syscalls",
+        ),
         // Whatever it lists, a filter without a default is none that engines agree on.
         ("/linux/seccomp", json!({}), "linux.seccomp.defaultAction"),
         ("/linux/seccomp", json!({ "syscalls": closes_mkdir }), "linux.seccomp.defaultAction"),

@@ -54,7 +54,7 @@ fn bundle(fixture: &Fixture, script: &str, change: impl FnOnce(&mut Value)) -> P
     std::fs::create_dir_all(&bin).unwrap();
     std::fs::copy("/bin/busybox", bin.join("busybox"))
         .unwrap_or_else(|error| panic!("busybox-static is needed: {error}"));
-    for name in TOOLS.iter().chain(&["mount", "grep", "wc", "tr"]) {
+    for name in TOOLS.iter().chain(&["mount", "grep", "wc", "tr", "readlink"]) {
         std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap();
     }
     let kinds = ["pid", "network", "ipc", "uts", "mount", "cgroup"].map(|kind| json!({ "type": kind }));
@@ -94,11 +94,15 @@ fn a_bundle_runs_with_the_engines_streams_and_its_exit_code() {
         return;
     }
     let fixture = Fixture::new();
-    let bundle = bundle(&fixture, "id -u; cat /etc/hostname; echo told >&2; exit 7", |_| {});
+    let bundle = bundle(&fixture, "id -u; cat /etc/hostname; readlink /dev/stdin; echo told >&2; exit 7", |_| {});
     let told = monitored(&fixture, &bundle, &[]);
     assert_eq!(told["create"], 0, "{told:#}");
     assert_eq!((told["states"].clone(), told["code"].clone()), (json!(["created", "stopped"]), json!(7)), "{told:#}");
-    assert_eq!((told["out"].as_str(), told["err"].as_str()), (Some("0\nbox\n"), Some("told\n")), "{told:#}");
+    assert_eq!(
+        (told["out"].as_str(), told["err"].as_str()),
+        (Some("0\nbox\n/proc/self/fd/0\n"), Some("told\n")),
+        "{told:#}"
+    );
     assert_eq!((told["again"].clone(), told["kill of an ended one"].clone()), (json!(125), json!(125)), "{told:#}");
     assert_eq!((told["list"].clone(), told["delete"].clone()), (json!(["one"]), json!(0)), "{told:#}");
     assert_eq!(told["unknown"], json!([125, 125, 0]), "{told:#}");

@@ -203,8 +203,13 @@ fn legitimate(scene: &Fixture) -> CaseResult {
 
 /// Somebody commits outside while the run commits inside: neither is lost.
 fn both_sides(scene: &Fixture) -> CaseResult {
+    both(scene, "true")?;
+    both(&scene.fresh()?, "git gc -q")
+}
+
+fn both(scene: &Fixture, packs: &str) -> CaseResult {
     let tree = tree(scene)?;
-    let commit = "echo inside >b; git add b; git commit -qm inside; git rev-parse HEAD";
+    let commit = format!("echo inside >b; git add b; git commit -qm inside; {packs}; git rev-parse HEAD");
     let live = begin(scene, &tree, &[], &format!("{GIT} {commit}"))?;
     let outside = format!(
         "{GIT} cd {} && echo outside >c && git add c && git commit -qm outside && \
@@ -215,7 +220,8 @@ fn both_sides(scene: &Fixture) -> CaseResult {
     go(scene)?;
     let ended = live.end()?;
     let told = ended.report.pointer("/violations").map(ToString::to_string).unwrap_or_default();
-    check(ended.code == Some(0) && told.contains(ended.out().as_str()), || ended.said())?;
+    let named = format!("`git branch main-by-run {}`", ended.out());
+    check(ended.code == Some(0) && told.contains(&named), || ended.said())?;
     let git = |words: &str| scene.control_shell(&format!("{GIT} git -C {} {words}", tree.display()));
     check(git("log -1 --format=%s main")?.out() == "outside", || "the branch of the host is another".to_owned())?;
     check(git(&format!("log -1 --format=%s {}", ended.out()))?.out() == "inside", || "the commit is lost".to_owned())

@@ -206,11 +206,11 @@ fn compared<'a>(
             Ok((ApplyState::Ready, Some(owner))) => conflicts.push(Conflict::owner(entry, owner)),
             Ok((ApplyState::Ready, None)) => match guarding.is_elsewhere(entry) {
                 None => todo.push(*entry),
-                Some(why) => conflicts.push(conflict("changed", why.to_owned())),
+                Some(why) => conflicts.push(conflict("changed", guarding.beside(entry, why.to_owned()))),
             },
             Ok((ApplyState::Done, _)) => {}
             Ok((ApplyState::Conflict(id, why), _)) => {
-                conflicts.push(conflict(id, guarding.packed_by_both(entry).unwrap_or(why)));
+                conflicts.push(conflict(id, guarding.beside(entry, why)));
             }
             Err(errno) => {
                 return Err(ChangesError::Read { path: guarding.manifest.workspace.join(&entry.path), errno });

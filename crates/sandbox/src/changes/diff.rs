@@ -119,7 +119,9 @@ impl<'a> Seen<'a> {
 
     fn marks(&self, list: &List, search: &[PathBuf], entry: &Entry, content: Option<&[u8]>) -> Vec<Mark> {
         let Self { guarding, mentioned } = self;
-        let mut found = marks((list, guarding.why(entry)), &guarding.manifest.workspace, search, entry, content);
+        // Of what git does by itself nobody is asked.
+        let held = if guarding.is_remembered(entry) { None } else { guarding.why(entry) };
+        let mut found = marks((list, held), &guarding.manifest.workspace, search, entry, content);
         if let Some(by) = mentioned.get(&entry.path).filter(|_| entry.kind != Kind::Dir) {
             found.push(Mark { id: "executes", why: format!("{} names it", show_path(by)) });
         }

@@ -24,7 +24,7 @@ use crate::protect::{
 use crate::state::{Cross, Dir};
 
 /// A file of git's that is larger is not judged.
-pub(super) const MAX_JUDGED: u64 = 256 << 20;
+pub(crate) const MAX_JUDGED: u64 = 256 << 20;
 
 /// So many bytes of the host's files are read to compare them with the indices of a run.
 const MAX_HASHED: u64 = 16 << 30;
@@ -400,20 +400,8 @@ impl<'a> Guarding<'a> {
 
     /// What of an index changed that is left out of the working tree, as a sparse checkout does: no file among the changes shows it.
     pub(super) fn left_out(&self, entry: &Entry) -> Option<String> {
-        let (hash, (before, now)) = (protect::Hash::of(self.host?, &entry.path)?, self.contents(entry)?);
-        let found = protect::unseen_changes(&before, &now, hash);
-        let named: Vec<String> =
-            found.iter().take(MAX_TOLD).map(|path| show_path(Path::new(OsStr::from_bytes(path)))).collect();
-        let more = found.len().saturating_sub(named.len());
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let say = || {
-            format!(
-                "it changes what is left out of the working tree, so that no file here shows it: {}{more}. `git show --stat` tells what a \
-                 commit has of it",
-                named.join(", ")
-            )
-        };
-        (!found.is_empty()).then(say)
+        let (before, now) = self.contents(entry)?;
+        left_out((&before, &now), protect::Hash::of(self.host?, &entry.path)?)
     }
 
     /// Of a configuration of git's that is held: what of it may be taken.
@@ -434,8 +422,13 @@ impl<'a> Guarding<'a> {
     /// Whether an entry is of what git on the host remembers by itself: it stays with the run, and nobody need be asked.
     pub(super) fn is_remembered(&self, entry: &Entry) -> bool {
         let is_removed = entry.change == Change::Removed;
-        let is_remembered =
-            |(_, rest): (_, PathBuf)| protect::is_remembered(&rest) || protect::is_tidied(&rest, is_removed);
+        // Which `git replace -d` leaves there.
+        let is_empty = |rest: &Path| {
+            rest == Path::new("refs/replace") && entry.kind == Kind::Dir && self.changed_below(&entry.path).len() == 1
+        };
+        let is_remembered = |(_, rest): (_, PathBuf)| {
+            protect::is_remembered(&rest) || protect::is_tidied(&rest, is_removed) || is_empty(&rest)
+        };
         in_git(&self.repositories, &entry.path).is_some_and(is_remembered) && self.with_stash(entry).is_none()
             || self.is_packed_inside(entry)
     }
@@ -466,6 +459,23 @@ impl<'a> Guarding<'a> {
         let now = entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok());
         before.zip(now)
     }
+}
+
+/// What an index comes to have otherwise where no file shows it, in words.
+pub(crate) fn left_out((before, now): (&[u8], &[u8]), hash: Hash) -> Option<String> {
+    let found = protect::unseen_changes(before, now, hash);
+    let named: Vec<String> =
+        found.iter().take(MAX_TOLD).map(|path| show_path(Path::new(OsStr::from_bytes(path)))).collect();
+    let more = found.len().saturating_sub(named.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let say = || {
+        format!(
+            "it changes what is left out of the working tree, so that no file here shows it: {}{more}. `git show --stat` tells what a \
+             commit has of it",
+            named.join(", ")
+        )
+    };
+    (!found.is_empty()).then(say)
 }
 
 fn verdict(list: &List, repositories: &BTreeSet<&Path>, entry: &Entry) -> Verdict {

@@ -4,7 +4,7 @@
 //! They are kept open, and read only where another file is there at the end: git never writes into an index, it puts a new one in
 //! its place. And where each working tree was: another `HEAD` at the end is somebody's work, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use super::exchange::parent;
-use super::manifest::{Fingerprint, HASHED, Kind, NotedHead, listed};
-use crate::protect::{Branches, MAX_REFERENCE, branches_of_head};
+use super::manifest::{Fingerprint, HASHED, Kind, NotedHead, NotedReference, listed};
+use super::store::Store;
+use crate::protect::{Branches, MAX_REFERENCE, branches_of_head, split};
 use crate::state::{Cross, Dir};
 use policy::json::hex;
 
@@ -24,6 +25,8 @@ const MAX_INDICES: usize = 64;
 /// So many folders of submodules are looked at, and so many names in one.
 const MAX_FOLDERS: usize = 512;
 const MAX_NAMES: usize = 256;
+/// So many references are noted, each in a file of its own.
+const MAX_REFERENCES: usize = 1024;
 const HEAD: &str = "HEAD";
 /// How an index is called.
 const INDEX: &str = "index";
@@ -33,6 +36,8 @@ const INDEX: &str = "index";
 pub struct Indices {
     open: Vec<OpenIndex>,
     heads: BTreeMap<PathBuf, NotedHead>,
+    /// What files of references said, by the folder of git's and their whole names.
+    references: BTreeMap<PathBuf, BTreeMap<String, Vec<u8>>>,
 }
 
 #[derive(Debug)]
@@ -88,11 +93,18 @@ impl Indices {
             let noted = NotedHead { own: own.clone(), head: hex(&head), commit: commit.map(|id| hex(&id)) };
             self.heads.insert(own, noted);
         }
+        let noted: usize = self.references.values().map(BTreeMap::len).sum();
+        self.references.insert(folder.to_owned(), branches.in_files(MAX_REFERENCES.saturating_sub(noted)));
     }
 
     /// From here on the index at this path is another one, by us, or working trees are where we put them.
     pub fn forget(&mut self, root: &Dir, path: &Path) {
         self.open.retain(|index| index.path != path);
+        for (folder, noted) in &mut self.references {
+            if let Some(name) = path.strip_prefix(folder).ok().and_then(Path::to_str) {
+                noted.remove(name);
+            }
+        }
         note_put(self.heads.values_mut(), root, &[path]);
     }
 
@@ -106,6 +118,18 @@ impl Indices {
     #[must_use]
     pub fn heads(&self) -> Vec<NotedHead> {
         self.heads.values().cloned().collect()
+    }
+
+    /// References that are elsewhere by now, or nowhere: one that git on the host packed is where it was.
+    #[must_use]
+    pub fn moved(&self, root: &Dir) -> Vec<NotedReference> {
+        let mut moved = Vec::new();
+        for (folder, noted) in self.references.iter().filter(|(_, noted)| !noted.is_empty()) {
+            let host = Branches::of(root, &folder.join("config"));
+            let elsewhere = noted.iter().filter(|(name, id)| host.now(name).as_ref() != Some(*id));
+            moved.extend(elsewhere.map(|(name, id)| NotedReference { path: folder.join(name), id: hex(id) }));
+        }
+        moved
     }
 
     /// What those listed that were replaced since.
@@ -133,19 +157,67 @@ impl OpenIndex {
     }
 }
 
+impl Store {
+    /// After all was read: notes where working trees are that are not known, in whose folders of git's something changed.
+    pub fn note_late(&mut self, root: &Dir) {
+        let folders: BTreeSet<PathBuf> =
+            self.manifest.entries.iter().filter_map(|entry| Some(split(&entry.path)?.0)).collect();
+        let is_known = |folder: &Path| self.manifest.heads.iter().any(|noted| noted.own.starts_with(folder));
+        let late: Vec<&Path> = folders.iter().map(PathBuf::as_path).filter(|folder| !is_known(folder)).collect();
+        let is_since = |path: &Path| {
+            let there = parent(root, path).and_then(|(dir, name)| Fingerprint::of(&dir, &name)).ok().flatten();
+            let is_ours = |now: &Fingerprint| self.known.applied.get(path).is_some_and(|then| then.is_same(now));
+            there.is_some_and(|now| now.ctime > self.started && !is_ours(&now))
+        };
+        let noted = noted_late(root, late, is_since);
+        self.manifest.heads.extend(noted);
+    }
+}
+
+/// Where working trees are of which nothing was noted when the run began, since nobody looked for them in all of the workspace. Whoever
+/// wrote a `HEAD` or its branch since is elsewhere, wherever that is.
+fn noted_late<'a>(
+    root: &Dir,
+    folders: impl IntoIterator<Item = &'a Path>,
+    is_since: impl Fn(&Path) -> bool,
+) -> Vec<NotedHead> {
+    let mut heads = Indices::of(root, folders).heads;
+    for noted in heads.values_mut() {
+        let head = policy::json::unhex(&noted.head).unwrap_or_default();
+        let on = branches_of(root, &noted.own, &head);
+        if on.iter().any(|branch| is_since(branch)) {
+            noted.commit = Some(String::new());
+        }
+        if is_since(&noted.own.join(HEAD)) {
+            noted.head.clear();
+        }
+    }
+    heads.into_values().collect()
+}
+
+/// The files of the branches that a `HEAD` leads to, in the folder of git's of this working tree.
+fn branches_of(root: &Dir, own: &Path, head: &[u8]) -> Vec<PathBuf> {
+    let folder = folder_of(own);
+    let branches = branches_of_head(root, folder, head).unwrap_or_default();
+    branches.into_iter().map(|name| folder.join("refs").join("heads").join(name)).collect()
+}
+
+/// git's folder with the branches, of a working tree's own.
+fn folder_of(own: &Path) -> &Path {
+    match own.parent() {
+        Some(above) if above.ends_with("worktrees") => above.parent().unwrap_or(own),
+        Some(_) | None => own,
+    }
+}
+
 /// After these paths were put there by us: working trees are where they lead. A branch that one is not on says nothing of where it is,
 /// nor does a list that has it while a file of its own says it; and whoever went to another branch meanwhile is somewhere else still.
 pub(super) fn note_put<'a>(noted: impl IntoIterator<Item = &'a mut NotedHead>, root: &Dir, paths: &[&Path]) {
     let mut known = BTreeMap::new();
     for noted in noted {
         let own = noted.own.clone();
-        let folder = match own.parent() {
-            Some(above) if above.ends_with("worktrees") => above.parent().unwrap_or(&own),
-            Some(_) | None => &own,
-        };
-        let branches = policy::json::unhex(&noted.head).and_then(|head| branches_of_head(root, folder, &head));
-        let on = branches.unwrap_or_default().into_iter().map(|name| folder.join("refs").join("heads").join(name));
-        let on: Vec<PathBuf> = on.collect();
+        let folder = folder_of(&own);
+        let on = branches_of(root, &own, &policy::json::unhex(&noted.head).unwrap_or_default());
         let has = |put: &Path| paths.contains(&put);
         let is_head = has(&own.join(HEAD));
         let [is_branch, is_list] = [on.iter().any(|branch| has(branch)), has(&folder.join("packed-refs"))];

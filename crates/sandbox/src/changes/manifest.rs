@@ -172,6 +172,19 @@ pub struct Manifest {
     /// Where the host's working trees of git were when the run began.
     #[serde(default)]
     pub heads: Vec<NotedHead>,
+    /// References that files of the host's said when the run began, and that are elsewhere by its end, or nowhere.
+    #[serde(default)]
+    pub moved: Vec<NotedReference>,
+}
+
+/// Where a reference was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotedReference {
+    /// Its file, relative to the workspace.
+    #[serde(with = "path_text")]
+    pub path: PathBuf,
+    /// What that said, hex.
+    pub id: String,
 }
 
 /// Where a working tree was.

@@ -41,16 +41,17 @@ pub(crate) use apply::{ApplyState, apply_own, apply_telling, standing};
 pub use copy::{Baseline, MOUNTED, copy_in, read_copy};
 pub use diff::{Diff, DiffEntry, MarkedPath, diff, marked};
 pub use error::ChangesError;
-pub(crate) use guarded::PARTIAL;
+pub(crate) use guarded::{MAX_JUDGED, PARTIAL, left_out};
 pub(crate) use honest::LIES;
 pub use indices::Indices;
 pub use interrupted::{Interrupted, all_interrupted, interrupted};
 pub(crate) use manifest::{ASIDE, must_have_ended, read as read_list, target_bytes};
 pub use manifest::{
-    BLOBS, Change, Entry, Fingerprint, Kind, Manifest, NotedHead, Refused, aside_folder, discard, discard_at, load,
-    newest, put_aside, runs,
+    BLOBS, Change, Entry, Fingerprint, Kind, Manifest, NotedHead, NotedReference, Refused, aside_folder, discard,
+    discard_at, load, newest, put_aside, runs,
 };
 pub use marks::{Mark, climbs, leaves, marks};
 pub use store::{Bounds, Known, MAX_DEPTH, Store, Until};
 pub(crate) use store::{FOREIGN, Timed, stream};
+pub(crate) use tidied::{BESIDE, moved_in, naming};
 pub use upper::read_upper;

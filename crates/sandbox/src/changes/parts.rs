@@ -2,7 +2,9 @@
 //! the run; of an index and a list of references what git does not believe unseen. And of all files no new rights for others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -64,6 +66,7 @@ pub(super) fn settle(
     let present = |entry: &&Entry| entry.change != Change::Removed;
     let chosen: BTreeSet<PathBuf> =
         manifest.choose(paths)?.into_iter().filter(present).map(|entry| entry.path.clone()).collect();
+    let was = References::of(manifest);
     let mut others = BTreeMap::new();
     for entry in manifest.entries.iter_mut().filter(|entry| present(&&**entry) && chosen.contains(&entry.path)) {
         entry.mode &= entry.base.as_ref().map_or(!OTHERS_WRITE, |base| OWNER | base.mode | (base.mode & 0o044) >> 2);
@@ -79,6 +82,7 @@ pub(super) fn settle(
         };
         let merged = of("packed-refs").map(|list| {
             let host = Branches::of(root, &entry.path);
+            let list = was.followed(&list, entry.path.parent().unwrap_or(Path::new("")), &host);
             protect::merged(&before(), &list, |name| host.loose(std::str::from_utf8(name).ok()?))
         });
         let now = of("index");
@@ -91,6 +95,31 @@ pub(super) fn settle(
         }
     }
     Ok(())
+}
+
+/// What files of the host's said of references when the run began, or at its end where they said the same, each with the sum of that: git
+/// inside packed what the run did not move.
+struct References(BTreeSet<(PathBuf, String)>);
+
+impl References {
+    fn of(manifest: &Manifest) -> Self {
+        let removed = manifest.entries.iter().filter(|entry| entry.change == Change::Removed);
+        let removed = removed.filter_map(|entry| Some((entry.path.clone(), entry.base.as_ref()?.sha256.clone()?)));
+        let moved =
+            manifest.moved.iter().map(|noted| (noted.path.clone(), sha256_hex(format!("{}\n", noted.id).as_bytes())));
+        Self(removed.chain(moved).collect())
+    }
+
+    /// A list in which those are where the host has them by now.
+    fn followed(&self, list: &[u8], folder: &Path, host: &Branches) -> Vec<u8> {
+        protect::followed(list, |name, id| {
+            let said = (folder.join(OsStr::from_bytes(name)), sha256_hex(&[id, b"\n"].concat()));
+            let name = std::str::from_utf8(name).ok().filter(|_| self.0.contains(&said))?;
+            let now = host.now(name);
+            let is_known = now.is_some() || !host.has_reference(name);
+            (is_known && now != protect::id_of(id)).then_some(now)
+        })
+    }
 }
 
 fn is_called(entry: &Entry, wanted: &str) -> bool {

@@ -2,6 +2,7 @@
 //! into the list is where it was, and a folder that is empty no more there is no change of anybody's.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
@@ -18,6 +19,10 @@ use policy::json::{hex, sha256_hex};
 
 /// So many branches are told with their commits.
 const MAX_TOLD: usize = 8;
+/// Why a list of references is a conflict.
+const PACKED_BY_BOTH: &str = "git wrote it anew on the host meanwhile, as the run did (`git gc`, `git pack-refs`)";
+/// What stands between why something is a conflict and how the run's commits are taken all the same.
+pub(crate) const BESIDE: &str = "; the run's commits: ";
 /// Folders that git removes when they are empty.
 const TIDIED: [&str; 2] = ["objects", "refs"];
 
@@ -44,6 +49,7 @@ impl Tidied {
                 tidied.again.insert(entry.path.clone(), again);
             }
         }
+        tidied.conflicts.extend(chosen.iter().flat_map(|entry| guarding.brought_back(entry)));
         let mut known: BTreeSet<PathBuf> = chosen.iter().map(|entry| entry.path.clone()).collect();
         for entry in chosen.iter().filter(|entry| entry.change != Change::Removed) {
             tidied.make_folders(root, entry, (guarding, &mut known));
@@ -90,15 +96,34 @@ impl Guarding<'_> {
         let base = entry.base.as_ref().filter(|base| base.kind == Kind::File)?;
         let (folder, rest) = in_git(&self.repositories, &entry.path).filter(|(_, rest)| rest.starts_with("refs"))?;
         let listed = self.references.get(folder)?.host.listed(&rest.to_string_lossy())?;
-        let is_there = |host: &Dir| match parent(host, &entry.path).and_then(|(dir, name)| dir.kind(name)) {
-            Ok(None) | Err(Errno::NOENT) => false,
-            // An empty folder, as where a branch below it was packed.
-            Ok(Some(kind)) => kind != FileType::Directory,
-            Err(_other) => true,
-        };
         let text = format!("{}\n", hex(listed)).into_bytes();
         let is_as_it_was = base.sha256.as_ref() == Some(&sha256_hex(&text));
-        (is_as_it_was && !self.host.is_some_and(is_there)).then_some(text)
+        (is_as_it_was && !self.has_file(&entry.path)).then_some(text)
+    }
+
+    /// References that somebody on the host removed since the run began, and that the run's list has elsewhere than they were.
+    fn brought_back(&self, entry: &Entry) -> Vec<Conflict> {
+        let folder = in_git(&self.repositories, &entry.path).filter(|(_, rest)| rest == Path::new("packed-refs"));
+        let refs = folder.and_then(|(folder, _)| Some((folder, self.references.get(folder)?)));
+        let Some((folder, refs)) = refs else { return Vec::new() };
+        let noted = self
+            .manifest
+            .moved
+            .iter()
+            .filter_map(|noted| Some((noted, noted.path.strip_prefix(folder).ok()?.to_str()?)));
+        let is_back = |name: &str| refs.list.contains_key(name.as_bytes()) && !refs.host.has_reference(name);
+        let back = noted.filter(|(_, name)| is_back(name));
+        let why = "it was removed on the host meanwhile, and the run moved it".to_owned();
+        back.map(|(noted, _)| Conflict { path: noted.path.clone(), id: "missing", why: why.clone() }).collect()
+    }
+
+    /// Whether the host has a file at a path, or nobody can say. A folder is none: it may be empty, as where a branch below it was packed.
+    fn has_file(&self, path: &Path) -> bool {
+        self.host.is_some_and(|host| match parent(host, path).and_then(|(dir, name)| dir.kind(name)) {
+            Ok(None) | Err(Errno::NOENT) => false,
+            Ok(Some(kind)) => kind != FileType::Directory,
+            Err(_other) => true,
+        })
     }
 
     /// What the host's list of references says by now, and, of what a run's list says, what files of the host's say as well: git packed it
@@ -121,8 +146,8 @@ impl Guarding<'_> {
         list
     }
 
-    /// Whether the run removed the file of a reference because its list has it as it is: on the host the file stays, and says the same. So
-    /// does a folder of such.
+    /// Whether the run removed the file of a reference because its list has it as it is: on the host the file stays, and says the same; or
+    /// somebody removed it there meanwhile. So does a folder of such.
     pub(super) fn is_packed_inside(&self, entry: &Entry) -> bool {
         let Some((folder, rest)) = in_git(&self.repositories, &entry.path) else { return false };
         if entry.change != Change::Removed
@@ -141,32 +166,74 @@ impl Guarding<'_> {
         let Some(refs) = self.references.get(folder) else { return false };
         let name = rest.to_string_lossy();
         let listed = refs.list.get(name.as_bytes()).and_then(Option::as_ref);
-        listed.is_some() && refs.host.loose(&name).as_ref() == listed
+        let is_gone = || refs.host.now(&name).is_none() && !self.has_file(&entry.path);
+        listed.map_or_else(is_gone, |listed| refs.host.loose(&name).as_ref() == Some(listed))
     }
 
-    /// Why the run's list of references does not take the place of the host's, which is another one by now.
-    pub(super) fn packed_by_both(&self, entry: &Entry) -> Option<String> {
-        let (folder, _) =
-            in_git(&self.repositories, &entry.path).filter(|(_, rest)| rest == Path::new("packed-refs"))?;
-        let (refs, (_, now)) = (self.references.get(folder)?, self.contents(entry)?);
-        let moved = protect::branches_of(&now).filter_map(|(name, id)| {
-            let short = String::from_utf8_lossy(name.strip_prefix(b"refs/heads/")?).into_owned();
-            let id = protect::id_of(id)?;
-            (refs.tips.get(&short) != Some(&id))
-                .then(|| format!("`git branch {} {}`", show_bytes(short.as_bytes()), hex(&id)))
-        });
-        let mut moved: Vec<String> = moved.take(MAX_TOLD.saturating_add(1)).collect();
-        let more = if moved.len() > MAX_TOLD { " and so on" } else { "" };
-        moved.truncate(MAX_TOLD);
-        let told = if moved.is_empty() {
-            "its branches are where the host's are".to_owned()
-        } else {
-            format!("{}{more}", moved.join(", "))
+    /// Why what says where the run's branches are does not take the place of what the host has by now, and how its commits are taken beside
+    /// that.
+    pub(super) fn beside(&self, entry: &Entry, why: String) -> String {
+        let Some((folder, rest)) = in_git(&self.repositories, &entry.path) else { return why };
+        let Some(refs) = self.references.get(folder) else { return why };
+        let now = |entry: &Entry| {
+            let read = entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok());
+            read.unwrap_or_default()
         };
-        Some(format!(
-            "git wrote it anew on the host meanwhile, as the run did (`git gc`, `git pack-refs`): take the objects \
-             (`fumehood apply -- {}`) and name what the run's list names: {told}",
-            show_bytes(folder.join("objects").as_os_str().as_encoded_bytes())
-        ))
+        let is_list = rest == Path::new("packed-refs");
+        let heads = folder.join("refs").join("heads");
+        let moved = if is_list {
+            let mut moved: BTreeMap<String, Vec<u8>> = moved_in(&now(entry), &refs.tips).into_iter().collect();
+            // What a file of its own says counts, whatever the list says.
+            let below = self.changed.range::<Path, _>((Bound::Included(heads.as_path()), Bound::Unbounded));
+            let below = below.take_while(|(path, _)| path.starts_with(&heads));
+            moved
+                .extend(below.filter_map(|(path, entry)| Some((name_in(&heads, path)?, protect::id_of(&now(entry))?))));
+            moved
+        } else {
+            let Some(name) = name_in(&heads, &entry.path) else { return why };
+            protect::id_of(&now(entry)).map(|id| (name, id)).into_iter().collect()
+        };
+        let why = if is_list && entry.change != Change::Added { PACKED_BY_BOTH.to_owned() } else { why };
+        if moved.is_empty() {
+            return if is_list { format!("{why}: its branches are where the host's are") } else { why };
+        }
+        let more = if moved.len() > MAX_TOLD { " and so on" } else { "" };
+        let named: Vec<String> =
+            moved.iter().take(MAX_TOLD).map(|(name, id)| naming(name, &hex(id), &refs.tips)).collect();
+        format!(
+            "{why}{BESIDE}`fumehood apply {} -- {}` takes them over, and git on the host names them: {}{more}",
+            self.manifest.run,
+            show_bytes(folder.join("objects").as_os_str().as_encoded_bytes()),
+            named.join(", ")
+        )
     }
+}
+
+/// The name of the branch whose file this is.
+fn name_in(heads: &Path, path: &Path) -> Option<String> {
+    Some(path.strip_prefix(heads).ok()?.to_string_lossy().into_owned())
+}
+
+/// The branches of a run's list that are elsewhere than the host's, and where.
+pub(crate) fn moved_in(list: &[u8], tips: &BTreeMap<String, Vec<u8>>) -> Vec<(String, Vec<u8>)> {
+    let moved = protect::branches_of(list).filter_map(|(name, id)| {
+        let short = String::from_utf8_lossy(name.strip_prefix(b"refs/heads/")?).into_owned();
+        let id = protect::id_of(id)?;
+        (tips.get(&short) != Some(&id)).then_some((short, id))
+    });
+    moved.collect()
+}
+
+/// The command that names a commit of the run's on the host: git makes no branch that is there already. A name that is more than a word to a
+/// shell is left to whoever writes it.
+pub(crate) fn naming(branch: &str, id: &str, tips: &BTreeMap<String, Vec<u8>>) -> String {
+    let is_plain = branch.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte));
+    let name = if !is_plain || branch.starts_with('-') {
+        "NAME".to_owned()
+    } else if branch == "HEAD" || tips.contains_key(branch) {
+        format!("{branch}-by-run")
+    } else {
+        branch.to_owned()
+    };
+    format!("`git branch {name} {id}`")
 }

@@ -168,7 +168,11 @@ impl<'a> Guarding<'a> {
         // What is as the run left it came by an `apply` that was ended half-way.
         let is_elsewhere = noted.is_some_and(|noted| {
             let is_other_commit = noted.commit != was.as_deref().map(hex);
-            let is_put = (is_head || is_branch) && was == is;
+            // A branch that the run packed alone is where the host has it, and so somebody put it there.
+            let is_packed =
+                |name: &String| self.removed_at(&folder.join(name)).is_some() && refs.host.loose(name).is_some();
+            let is_followed = (is_head || is_index || is_ended) && branches.iter().any(is_packed);
+            let is_put = (is_head || is_branch) && was == is && !is_followed;
             hex(&before) != noted.head && !(is_head && before == *after) || is_other_commit && !is_put
         });
         let half = HALF_DONE.iter().flat_map(|name| self.changed_below(&own.join(name)));
@@ -216,7 +220,7 @@ impl<'a> Guarding<'a> {
     }
 
     /// What the run made or changed at a path and below it.
-    fn changed_below(&self, path: &Path) -> Vec<PathBuf> {
+    pub(super) fn changed_below(&self, path: &Path) -> Vec<PathBuf> {
         let from = self.changed.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
         from.take_while(|(at, _)| at.starts_with(path)).map(|(at, _)| at.to_path_buf()).collect()
     }

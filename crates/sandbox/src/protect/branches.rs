@@ -171,6 +171,24 @@ impl Branches {
         self.all_listed().get(name.as_bytes())?.as_ref()
     }
 
+    /// What a reference is by now, by its whole name.
+    #[must_use]
+    pub fn now(&self, name: &str) -> Option<Vec<u8>> {
+        self.loose(name).or_else(|| self.listed(name).cloned())
+    }
+
+    /// What the files of references say, by their whole names: so many at most, and none of servers'.
+    #[must_use]
+    pub fn in_files(&self, most: usize) -> BTreeMap<String, Vec<u8>> {
+        let Some(folder) = &self.folder else { return BTreeMap::new() };
+        let paths = files(folder, Path::new("refs"), &["remotes"], FileType::RegularFile).into_iter().take(most);
+        let named = paths.filter_map(|path| {
+            let id = id_of(&folder.read(&path, MAX_REFERENCE).ok()?)?;
+            Some((path.into_os_string().into_string().ok()?, id))
+        });
+        named.collect()
+    }
+
     /// What the file of a reference says, by its whole name.
     #[must_use]
     pub fn loose(&self, name: &str) -> Option<Vec<u8>> {

@@ -15,7 +15,10 @@ pub fn is_tidied(rest: &Path, is_removed: bool) -> bool {
         name.starts_with(b"multi-pack-index") || [&b".bitmap"[..], b".mtimes"].iter().any(|end| name.ends_with(end))
     };
     match parts.as_slice() {
-        [b"objects", b"info", b"commit-graph" | b"commit-graphs" | b"packs", ..] => true,
+        [b"objects", b"info", b"commit-graph" | b"commit-graphs" | b"packs", ..] | [b"info", b"refs"] => true,
+        // How conflicts were solved: by that the host's git would solve others.
+        [b"rr-cache", ..] => true,
+        [b"MERGE_RR"] | [b"worktrees", _, b"MERGE_RR"] => !is_removed,
         [b"objects", b"pack", name, ..] if is_for_speed(name) => true,
         [b"objects", b"pack", name] => is_removed && packed(name).is_some(),
         [b"objects", two] => is_removed && is_byte(two),
@@ -31,11 +34,16 @@ mod tests {
     #[test]
     fn what_git_tidies_up_is_asked_of_nobody() {
         let sum = format!("01{}", "23".repeat(19));
-        for path in
-            ["objects/info/commit-graph", "objects/pack/multi-pack-index", &format!("objects/pack/pack-{sum}.bitmap")]
-        {
+        for path in [
+            "info/refs",
+            "rr-cache/01/postimage",
+            "objects/info/commit-graph",
+            "objects/pack/multi-pack-index",
+            &format!("objects/pack/pack-{sum}.bitmap"),
+        ] {
             assert!(is_tidied(Path::new(path), false) && is_tidied(Path::new(path), true), "{path}");
         }
+        assert!(is_tidied(Path::new("MERGE_RR"), false) && !is_tidied(Path::new("MERGE_RR"), true));
         for path in ["objects/01", &format!("objects/01/{}", "23".repeat(19)), &format!("objects/pack/pack-{sum}.idx")]
         {
             assert!(!is_tidied(Path::new(path), false) && is_tidied(Path::new(path), true), "{path}");

@@ -55,7 +55,7 @@ pub use mentioned::mentioned;
 pub use named::{as_written_and_quoted, depends_on_branch, named_by_git, named_elsewhere};
 pub use objects::{MAX_UNPACKED, Name, NewObjects, ServerFile, beside, is_loose};
 pub use plan::{Bind, DOCUMENT, PathStat, ProtectPlan, plan};
-pub use references::{branch_of, branches_of, id_of, merged, references_of};
+pub use references::{branch_of, branches_of, followed, id_of, merged, references_of};
 pub use sentry::{Sentry, late};
 pub use staged::{Staged, contents_of, servers, staged};
 pub use stored::{History, ObjectsFolder, StoredObjects, TreeEntry};

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use policy::json::hex;
 use policy::protected::folded;
 
 use crate::fault::{is_unsafe_to_show, show_short};
@@ -144,6 +145,31 @@ pub fn merged(before: &[u8], now: &[u8], loose: impl Fn(&[u8]) -> Option<Vec<u8>
     for line in all {
         kept.extend_from_slice(line);
         kept.push(b'\n');
+    }
+    kept
+}
+
+/// A list in which `moved` says where references are instead: elsewhere, or nowhere any more.
+#[must_use]
+pub fn followed(list: &[u8], moved: impl Fn(&[u8], &[u8]) -> Option<Option<Vec<u8>>>) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(list.len());
+    let mut is_peeled_left = true;
+    for line in list.split_inclusive(|byte| *byte == b'\n') {
+        let reference = at_space(line.trim_ascii_end()).filter(|(id, _)| is_hash(id));
+        let Some((id, name)) = reference else {
+            // Of what object a tag stood for that is elsewhere nothing is said.
+            if is_peeled_left || !line.starts_with(b"^") {
+                kept.extend_from_slice(line);
+            }
+            continue;
+        };
+        let is = moved(name, id);
+        is_peeled_left = is.is_none();
+        match is {
+            None => kept.extend_from_slice(line),
+            Some(Some(id)) => kept.extend([hex(&id).as_bytes(), b" ", name, b"\n"].concat()),
+            Some(None) => {}
+        }
     }
     kept
 }

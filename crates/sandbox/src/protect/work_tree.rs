@@ -52,8 +52,12 @@ pub(super) fn lost<'h, 'a>(
         let is_fine = || match kept.get(host.path.as_slice()) {
             None => !(tree.was_there)(path) && (tree.is_gone)(path) && (tree.is_committed)(path, false),
             Some(now) if now.is_unseen() => now.content() == host.content() || tree.leaves_out(now),
-            // A file that the run brings is looked at again: a conflict of a merge, say.
-            Some(now) => !(tree.was_there)(path) && is_in_file(now, host, tree),
+            // A file that the run brings is looked at again: a conflict of a merge, say. Of what a sparse checkout leaves out git itself
+            // looks at a file that is there, so that it may have been there before, as what a `rw` run wrote is.
+            Some(now) => {
+                let is_looked_at = || (tree.is_left_out)(path) && (tree.is_committed)(path, true);
+                (!(tree.was_there)(path) || is_looked_at()) && is_in_file(now, host, tree)
+            }
         };
         host.is_unseen() && !is_fine()
     };

@@ -1,9 +1,11 @@
 //! Folders of git's in a read-write workspace: what the run changes there lies in layers until its end. Then what is harmless
 //! is taken over, and the rest stays with the run, for `diff` and `apply`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use policy::json::hex;
 use policy::report::DetectedBy;
 use policy::{ClauseId, Plan, Violation};
 
@@ -11,11 +13,11 @@ use super::moment::Moment;
 use super::record::Recorded;
 use super::trees::bounds;
 use crate::changes::{
-    Applied, BLOBS, Conflict, Entry, Guarded, Indices, KeysLeft, Kind, Known, LIES, Manifest, PARTIAL, Request, Store,
-    apply_own, apply_telling, load, read_upper,
+    Applied, BESIDE, BLOBS, Conflict, Entry, Guarded, Indices, KeysLeft, Kind, Known, LIES, MAX_JUDGED, Manifest,
+    PARTIAL, Request, Store, apply_own, apply_telling, left_out, load, moved_in, naming, read_upper,
 };
 use crate::error::Error;
-use crate::fault::{Fault, show_path};
+use crate::fault::{Fault, show_path, show_short};
 use crate::protect;
 use crate::state::{Cross, Dir, PathText, RunId};
 
@@ -68,8 +70,8 @@ impl GitLayers {
         let bounds = bounds(plan);
         let own = self.own.as_ref().zip(self.paths.first()).map(|(own, git)| git.join(own));
         let began = self.began.on_files();
-        let (replaced, heads) = (self.indices.replaced(root), self.indices.heads());
-        let known = Known { replaced, heads, ..Known::default() };
+        let (replaced, heads, moved) = (self.indices.replaced(root), self.indices.heads(), self.indices.moved(root));
+        let known = Known { replaced, heads, moved, ..Known::default() };
         let store = Store::begin(&recorded.state, &recorded.id, &self.root, root, began, bounds)?;
         let mut store = store.in_worktree(own).knowing(known);
         // Until all is taken: what the program closed, the top or on the way to git's folder, stands open.
@@ -92,30 +94,19 @@ impl GitLayers {
             let left: Vec<&PathBuf> = manifest.entries.iter().map(|entry| &entry.path).collect();
             return Ok((Vec::new(), vec![violation(run, &left, "it is another worktree's")]));
         }
-        let keys = self.keys(recorded, &manifest);
+        let looked_at = self.looked_at(recorded, &manifest);
         let notes = |paths: &[PathText]| {
-            let config = |path: &Path| paths.iter().any(|taken| taken.0 == *path);
-            let keys = keys.iter().filter(|(path, _)| config(path));
-            let keys = keys.map(|(path, keys)| format!("of {} the host has from the run: {keys}", show_path(path)));
+            let is_taken = |path: &Path| paths.iter().any(|taken| taken.0 == *path);
+            let told = looked_at.iter().filter(|(path, _)| is_taken(path)).map(|(_, words)| words.clone());
             let number = format!("{} paths of git's folders were taken over at the end", paths.len());
-            [number].into_iter().filter(|_| !paths.is_empty()).chain(keys).collect()
+            [number].into_iter().filter(|_| !paths.is_empty()).chain(told).collect()
         };
         let request = Request { paths, digest: None, guarded: Guarded::Leave, leaving_links: false };
         let now = jiff::Timestamp::now();
         let (applied, why) = apply_telling(&recorded.state, &recorded.id, &request, protect::list(), now)?;
         Ok(match applied {
             Applied::Done { paths, left: 0, .. } => (notes(&paths), Vec::new()),
-            Applied::Done { paths, keys, .. } => {
-                let (rest, _) = load(&recorded.state, &recorded.id)?;
-                let in_part = |entry: &&Entry| keys.iter().any(|left| left.path == entry.path);
-                // The log of a stash goes where that goes.
-                let is_told = |entry: &&Entry| !in_part(entry) && !entry.path.ends_with("logs/refs/stash");
-                let left = rest.entries.iter().filter(is_told);
-                let left: Vec<&PathBuf> = left.map(|entry| &entry.path).collect();
-                let mut told: Vec<Violation> = keys.iter().map(|left| keys_left(run, left)).collect();
-                told.extend(left_told(run, &left, why.as_deref()));
-                (notes(&paths), told)
-            }
+            Applied::Done { paths, keys, .. } => (notes(&paths), self.left(recorded, &keys, why.as_deref())?),
             Applied::Conflicts(conflicts) => {
                 let changed: Vec<&Conflict> = conflicts.iter().filter(|one| one.id != "protected").collect();
                 let Some(first) = changed.first() else {
@@ -127,25 +118,53 @@ impl GitLayers {
                     return Ok((Vec::new(), told));
                 };
                 let paths: Vec<&PathBuf> = changed.iter().map(|one| &one.path).collect();
-                let heads = self.keep_objects(recorded)?;
-                (Vec::new(), vec![violation(run, &paths, &format!("{}{heads}", first.why))])
+                let why = first.why.split(BESIDE).next().unwrap_or_default();
+                (Vec::new(), vec![self.beside(recorded, &paths, why)?])
             }
         })
     }
 
-    /// The keys of git's configurations that are harmless and differ from the host's.
-    fn keys(&self, recorded: &Recorded, manifest: &Manifest) -> Vec<(PathBuf, String)> {
+    /// What stays with the run though something was taken, and where its branches are.
+    fn left(&self, recorded: &Recorded, keys: &[KeysLeft], why: Option<&str>) -> Result<Vec<Violation>, Error> {
+        let (rest, store) = load(&recorded.state, &recorded.id)?;
+        let in_part = |entry: &&Entry| keys.iter().any(|left| left.path == entry.path);
+        // The log of a stash goes where that goes.
+        let is_told = |entry: &&Entry| !in_part(entry) && !entry.path.ends_with("logs/refs/stash");
+        let left = rest.entries.iter().filter(is_told);
+        let left: Vec<&PathBuf> = left.map(|entry| &entry.path).collect();
+        let mut told: Vec<Violation> = keys.iter().map(|left| keys_left(&recorded.id, left)).collect();
+        told.extend(left_told(&recorded.id, &left, why));
+        let heads = self.heads(&rest, &store).map(|heads| named(&heads)).unwrap_or_default();
+        if let Some(first) = told.get_mut(keys.len()) {
+            first.why.push_str(&heads);
+        }
+        Ok(told)
+    }
+
+    /// What is to be said of files of git's that are taken: the keys of configurations that are harmless and differ from the host's, and
+    /// what an index has otherwise where no file shows it.
+    fn looked_at(&self, recorded: &Recorded, manifest: &Manifest) -> Vec<(PathBuf, String)> {
         let blobs = load(&recorded.state, &recorded.id).map(|(_, store)| store.enter(BLOBS, Cross::No).ok());
         let Ok(Some(blobs)) = blobs else { return Vec::new() };
-        let configs =
-            manifest.entries.iter().filter(|entry| entry.path.file_name().is_some_and(|name| name == "config"));
-        let named = configs.filter_map(|entry| {
-            let now = blobs.read(entry.sha256.as_deref()?, MAX_CONFIG).ok()?;
-            let before = self.below.read(&entry.path, MAX_CONFIG).unwrap_or_default();
-            let branches = protect::Branches::of(&self.below, &entry.path);
-            Some((entry.path.clone(), protect::taken(&before, &now, &|name| branches.has(name))?))
-        });
-        named.collect()
+        let said = |entry: &Entry| {
+            let read = |most| {
+                let before = || self.below.read(&entry.path, most).unwrap_or_default();
+                Some((blobs.read(entry.sha256.as_deref()?, most).ok()?, before()))
+            };
+            let words = if entry.path.file_name()? == "config" {
+                let ((now, before), branches) = (read(MAX_CONFIG)?, protect::Branches::of(&self.below, &entry.path));
+                let keys = protect::taken(&before, &now, &|name| branches.has(name))?;
+                format!("of {} the host has from the run: {keys}", show_path(&entry.path))
+            } else if entry.path.file_name()? == "index" {
+                let (now, before) = read(MAX_JUDGED)?;
+                let why = left_out((&before, &now), protect::Hash::of(&self.below, &entry.path)?)?;
+                format!("{}: left-out: {why}", show_path(&entry.path))
+            } else {
+                return None;
+            };
+            Some((entry.path.clone(), words))
+        };
+        manifest.entries.iter().filter_map(said).collect()
     }
 
     /// Of a worktree: what it shares with others and what is its own, as far as that changed. The index and the branch of the
@@ -159,34 +178,77 @@ impl GitLayers {
     }
 
     /// Where the host's repository moved on too, nothing of the run's history is lost: its objects are taken over, and the
-    /// branches are told by their hashes.
-    fn keep_objects(&self, recorded: &Recorded) -> Result<String, Error> {
+    /// branches are told by their hashes, with what names them there.
+    fn beside(&self, recorded: &Recorded, paths: &[&PathBuf], why: &str) -> Result<Violation, Error> {
         let (manifest, store) = load(&recorded.state, &recorded.id)?;
-        let blobs = store.enter(BLOBS, Cross::No).map_err(|errno| unread(&self.root, &errno.to_string()))?;
-        let mut heads = String::new();
-        for entry in manifest.entries.iter().filter(|entry| entry.kind == Kind::File) {
-            let Some((_, rest)) = protect::split(&entry.path) else { continue };
-            let Ok(name) = rest.strip_prefix(Path::new("refs").join("heads")) else { continue };
-            let Some(hash) = entry.sha256.as_deref().and_then(|sum| blobs.read(sum, protect::MAX_REFERENCE).ok())
-            else {
-                continue;
-            };
-            let hash = String::from_utf8_lossy(&hash);
-            let hash = hash.trim();
-            if !hash.is_empty() && hash.bytes().all(|b| b.is_ascii_hexdigit()) {
-                heads.push_str(&format!("; the run's `{}` is {hash}", show_path(name)));
-            }
-        }
+        let heads = self.heads(&manifest, &store).map_err(|errno| unread(&self.root, &errno.to_string()))?;
         let objects = |path: &&PathBuf| manifest.entries.iter().any(|entry| entry.path.starts_with(path));
         let objects: Vec<PathBuf> =
             self.paths.iter().map(|path| path.join("objects")).filter(|path| objects(&path)).collect();
+        let mut is_taken = true;
         if !objects.is_empty() {
             let request = Request { paths: Some(objects), digest: None, guarded: Guarded::Leave, leaving_links: false };
             // Names of objects are their contents: what is in the way is the same. What cannot be taken stays with the run.
-            apply_own(&recorded.state, &recorded.id, &request, protect::list(), jiff::Timestamp::now())?;
+            let applied = apply_own(&recorded.state, &recorded.id, &request, protect::list(), jiff::Timestamp::now())?;
+            is_taken = matches!(applied, Applied::Done { left: 0, .. });
         }
-        Ok(heads)
+        let run = &recorded.id;
+        let violation = violation(run, paths, &format!("{why}{}", named(&heads)));
+        if heads.is_empty() || !is_taken {
+            return Ok(violation);
+        }
+        let commands: Vec<&str> = heads.iter().take(MAX_NAMED).map(|(_, _, naming)| naming.as_str()).collect();
+        let instead = format!(
+            "its commits are among the host's objects: {} there names them, and `git merge` of that takes them in; look at the rest with \
+             `fumehood diff {run}`, or throw it away with `fumehood discard {run}`",
+            commands.join(", ")
+        );
+        Ok(Violation { instead, ..violation })
     }
+
+    /// The branches that the run moved, in files of their own or in a list, and a `HEAD` of its on no branch: with where they are, and what
+    /// names that on the host.
+    fn heads(&self, manifest: &Manifest, store: &Dir) -> rustix::io::Result<BTreeSet<(String, String, String)>> {
+        let blobs = store.enter(BLOBS, Cross::No)?;
+        let (mut moved, mut tips) = (BTreeMap::new(), BTreeMap::new());
+        for path in &self.paths {
+            tips.extend(protect::Branches::of(&self.below, &path.join("config")).tips());
+        }
+        let files = manifest.entries.iter().filter(|entry| entry.kind == Kind::File);
+        let read = |entry: &Entry, most| entry.sha256.as_deref().and_then(|sum| blobs.read(sum, most).ok());
+        let named = files.filter_map(|entry| Some((entry, protect::split(&entry.path)?.1)));
+        // What a file of its own says counts, whatever the list says.
+        let (lists, others): (Vec<_>, Vec<_>) = named.partition(|(_, rest)| rest == Path::new("packed-refs"));
+        for (entry, _) in lists {
+            let heads = entry.path.with_file_name("refs").join("heads");
+            // What git packed inside alone the host has moved since.
+            let is_hosts = |name: &str, id: &[u8]| {
+                let path = heads.join(name);
+                manifest.moved.iter().any(|noted| noted.path == path && noted.id == hex(id))
+            };
+            let found = moved_in(&read(entry, MAX_JUDGED).unwrap_or_default(), &tips);
+            moved.extend(found.into_iter().filter(|(name, id)| !is_hosts(name, id)));
+        }
+        for (entry, rest) in others {
+            let branch = rest.strip_prefix(Path::new("refs").join("heads")).ok().map(Path::to_string_lossy);
+            let Some(name) = branch.or_else(|| rest.ends_with("HEAD").then(|| "HEAD".into())) else { continue };
+            let id = read(entry, protect::MAX_REFERENCE).as_deref().and_then(protect::id_of);
+            if let Some(id) = id.filter(|id| tips.get(name.as_ref()) != Some(id)) {
+                moved.insert(name.into_owned(), id);
+            }
+        }
+        let told = |(name, id): (String, Vec<u8>)| {
+            let id = hex(&id);
+            let naming = naming(&name, &id, &tips);
+            (name, id, naming)
+        };
+        Ok(moved.into_iter().map(told).collect())
+    }
+}
+
+/// Where the run's branches are, in words.
+fn named(heads: &BTreeSet<(String, String, String)>) -> String {
+    heads.iter().map(|(name, id, _)| format!("; the run's {} is {id}", show_short(name.as_bytes()))).collect()
 }
 
 /// A configuration of which the harmless keys were taken over.

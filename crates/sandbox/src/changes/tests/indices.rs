@@ -5,6 +5,28 @@ use std::collections::BTreeMap;
 use super::objects::{AS, shell};
 use super::*;
 
+/// A run of a script, and what somebody did on the host meanwhile; what was there at its beginning is known.
+pub(super) fn beside(begun: &str, script: &str, meanwhile: &str) -> Host {
+    let mut host = Host::new(&[("a", "a\n")]);
+    let shell = |host: &Host, script: &str| {
+        let (is_done, text) = shell(host, script);
+        assert!(is_done, "{script}: {text}");
+    };
+    shell(&host, begun);
+    host.begin();
+    let root = Dir::open(&host.at("work")).unwrap();
+    let indices = Indices::of(&root, [Path::new(".git")]);
+    host.overlay(&format!("{AS}{script}"));
+    shell(&host, meanwhile);
+    let (replaced, heads, moved) = (indices.replaced(&root), indices.heads(), indices.moved(&root));
+    let store = Store::begin(&host.state, &host.run, &host.at("work"), &root, host.started, Bounds::default());
+    let mut store = store.unwrap().knowing(Known { replaced, heads, moved, ..Known::default() });
+    read_upper(&mut store, &Dir::open(&host.at("upper")).unwrap(), &root, Path::new("")).unwrap();
+    store.note_late(&root);
+    store.finish(&host.state).unwrap();
+    host
+}
+
 /// A run that committed, and what somebody did on the host meanwhile; with what was known of indices before it, or without.
 fn run_while(meanwhile: &str, known: bool) -> Host {
     let mut host = Host::new(&[("a", "1\n"), ("b", "1\n")]);
@@ -90,6 +112,34 @@ fn a_working_tree_is_where_we_put_it_and_not_where_somebody_else_went() {
         assert!(shell(&host, meanwhile).0);
         indices.forget(&root, Path::new(put));
         assert_eq!(indices.heads() != before, is_known, "{meanwhile}, {put}");
+    }
+}
+
+/// Of a repository further down nothing is noted when the run begins.
+#[test]
+fn a_working_tree_further_down_that_somebody_takes_elsewhere_is_a_conflict() {
+    let begun = "git init -q -b main n && cd n && echo a > a && echo b > b && git add . && git commit -qm A && git branch other && git gc -q";
+    let commit = "cd n; echo 2 > b; git add b; git commit -qm second";
+    for (script, meanwhile, is_conflict) in [
+        (commit, "true", false),
+        (commit, "cd n; git branch third; git gc -q", false),
+        (commit, "cd n; git symbolic-ref HEAD refs/heads/other", true),
+        (commit, "cd n; git symbolic-ref HEAD refs/heads/other; git symbolic-ref HEAD refs/heads/main", true),
+        (commit, "cd n; git commit -q --allow-empty -m H", true),
+        (
+            "cd n; echo 2 > b; git add b",
+            "cd n; git update-ref refs/heads/main $(git commit-tree -p main -m H main^{tree})",
+            true,
+        ),
+    ] {
+        let host = beside(begun, script, meanwhile);
+        match host.apply() {
+            Applied::Done { .. } => assert!(!is_conflict, "{meanwhile}"),
+            Applied::Conflicts(found) => {
+                let elsewhere = found.iter().any(|one| one.why.contains("on another branch or commit"));
+                assert!(is_conflict && elsewhere, "{script}; {meanwhile}: {found:?}");
+            }
+        }
     }
 }
 

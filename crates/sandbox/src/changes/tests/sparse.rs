@@ -60,6 +60,27 @@ fn a_conflict_outside_of_a_sparse_checkout_is_solved_in_its_file() {
     }
 }
 
+/// Under `rw` what the run wrote is there already: of it git's own part alone comes afterwards.
+#[test]
+fn so_it_is_where_the_file_is_there_already() {
+    let script = "git merge -q dev > /dev/null 2>&1 || true; echo solved > docs/d; git add --sparse docs/d; git commit -qm merged";
+    for sparse in SPARSE {
+        let (host, said) = run(&format!("{BEGUN} && echo other > docs/d && git commit -qam D && {sparse}"), script);
+        for name in ["docs", "src"] {
+            std::fs::create_dir_all(host.work(name)).unwrap();
+            shell(&host, &format!("cp -a ../upper/{name}/. {name}/ && rm -r ../upper/{name}"));
+        }
+        host.read();
+        assert_eq!(held_of(&host), [""; 0], "{}", host.diff().text());
+        assert_eq!(shell(&host, ALL), said);
+    }
+    // One that is no file of what was left out stays unseen.
+    let begun = "git init -q -b main . && echo l > l && git add . && git commit -qm A && git update-index --skip-worktree l && echo mine > l";
+    let (host, _) = run(begun, "git update-index --no-skip-worktree l; git add l; git commit -qm l");
+    let held = held_of(&host);
+    assert!(held.iter().any(|one| one == "index"), "{held:?}");
+}
+
 #[test]
 fn a_mark_of_the_runs_own_hides_nothing() {
     let commit = "git add .; git commit -qm evil; ";

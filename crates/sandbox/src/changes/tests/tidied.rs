@@ -1,5 +1,6 @@
 //! What git tidies up, on the host while changes wait and in the run itself: none of it is a change that somebody asks about.
 
+use super::indices::beside;
 use super::objects::AS;
 use super::references::{held_of, shell};
 use super::*;
@@ -63,20 +64,98 @@ fn what_somebody_moved_and_packed_is_a_conflict() {
 /// Both lists are whole, and no list has both.
 #[test]
 fn where_the_run_packed_too_it_is_told_what_its_branches_are() {
-    let (host, _) = run(BEGUN, "echo n > n; git add n; git commit -qm n; git pack-refs --all");
-    shell(&host, "git gc -q");
-    let request = Request { guarded: Guarded::Leave, ..all() };
-    let (applied, why) = apply_telling(&host.state, &host.run, &request, list(), Timestamp::now()).unwrap();
-    let Applied::Conflicts(found) = applied else { panic!("applied, but {why:?}") };
-    let list = found.iter().find(|one| one.path.ends_with("packed-refs")).unwrap();
-    assert!(
-        list.why.contains("`fumehood apply -- .git/objects`") && list.why.contains("`git branch main "),
-        "{list:?}"
+    let commit = "echo n > n; git add n; git commit -qm n; git branch new";
+    for (packs, meanwhile, path) in [
+        ("git pack-refs --all", "git gc -q", "packed-refs"),
+        ("git gc -q", "git gc -q", "packed-refs"),
+        ("git gc -q", "git commit -q --allow-empty -m H", "packed-refs"),
+        ("true", "git commit -q --allow-empty -m H", "refs/heads/main"),
+    ] {
+        let host = beside(BEGUN, &format!("{commit}; {packs}"), meanwhile);
+        let request = Request { guarded: Guarded::Leave, ..all() };
+        let (applied, why) = apply_telling(&host.state, &host.run, &request, list(), Timestamp::now()).unwrap();
+        let Applied::Conflicts(found) = applied else { panic!("applied, but {why:?}") };
+        assert!(found.iter().all(|one| !one.path.ends_with("info/refs")), "{packs}, {meanwhile}: {found:?}");
+        let list = found.iter().find(|one| one.path.ends_with(path)).unwrap();
+        assert!(list.why.contains(&format!("`fumehood apply {} -- .git/objects`", host.run)), "{list:?}");
+        assert!(path != "packed-refs" || list.why.contains("`git branch new "), "{list:?}");
+        // What is told works.
+        let objects = Request { paths: Some(vec![".git/objects".into()]), ..request };
+        assert!(matches!(host.apply_with(&objects).unwrap(), Applied::Done { .. }));
+        let command = list.why.split('`').find(|words| words.starts_with("git branch main-by-run ")).unwrap();
+        assert_eq!(
+            shell(&host, &format!("{command} && git log -1 --format=%s main-by-run")),
+            "n",
+            "{packs}, {meanwhile}"
+        );
+    }
+}
+
+/// What git packs inside, and the run does not move, stays where the host has it, whoever moves or removes it there.
+#[test]
+fn what_the_host_moves_or_removes_while_the_run_packs_it_is_where_the_host_has_it() {
+    let begun =
+        format!("{BEGUN} && git commit -q --allow-empty -m B && git branch other && git worktree add -q ../wt other");
+    let others = "git for-each-ref --format='%(refname) %(objectname)' | grep -v refs/heads/main";
+    for script in [
+        "echo n > n; git add n; git commit -qm n; git gc -q",
+        "git pack-refs --all; echo n > n; git add n; git commit -qm n",
+        "echo n > n; git add n; git commit -qm n; git gc -q --prune=now; git commit -q --allow-empty -m m",
+    ] {
+        for meanwhile in [
+            "git branch -qf topic/x main",
+            "git branch -qf topic/x $(git commit-tree -m t HEAD^{tree})",
+            "git branch -qD topic/x; git tag -d v1 > /dev/null",
+            "git tag -f v1 main > /dev/null; git notes add -f -m other",
+            "git branch fresh; git tag fresh-tag",
+            "cd ../wt; echo w > w; git add w; git commit -qm w",
+        ] {
+            let end = "git log -1 --format=%s main";
+            let host = beside(&begun, script, meanwhile);
+            let before = shell(&host, others);
+            assert_eq!(held_of(&host), [""; 0], "{script}; {meanwhile}: {}", host.diff().text());
+            assert_eq!(shell(&host, others), before, "{script}; {meanwhile}");
+            let is = if script.ends_with("-m m") { "m" } else { "n" };
+            assert_eq!(shell(&host, &format!("git fsck --strict --no-dangling > /dev/null; {end}")), is, "{meanwhile}");
+            // The same after the run.
+            let (host, _) = run(&begun, script);
+            shell(&host, meanwhile);
+            let before = shell(&host, others);
+            assert_eq!(held_of(&host), [""; 0], "{script}; {meanwhile} afterwards");
+            assert_eq!(shell(&host, others), before, "{script}; {meanwhile} afterwards");
+        }
+    }
+    // What the run moved as well is a conflict, and so is what is under somebody's feet.
+    for (script, meanwhile, path) in [
+        (
+            "git branch -qf topic/x main; git pack-refs --all",
+            "git branch -qf topic/x $(git commit-tree -m t HEAD^{tree})",
+            "refs/heads/topic/x",
+        ),
+        (
+            "git branch -qf topic/x main~1; echo n > n; git add n; git commit -qm n; git branch -qf topic/x; git gc -q",
+            "git branch -qD topic/x",
+            "refs/heads/topic/x",
+        ),
+        ("echo n > n; git add n; git gc -q", "git commit -q --allow-empty -m H", "index"),
+        ("git gc -q; git checkout -qb f", "git commit -q --allow-empty -m H", "HEAD"),
+    ] {
+        let held = held_of(&beside(&begun, script, meanwhile));
+        assert!(held.iter().any(|one| one == path), "{script}; {meanwhile}: {held:?}");
+    }
+}
+
+/// How conflicts were solved stays with the run, and nobody is asked.
+#[test]
+fn what_git_remembers_of_solved_conflicts_is_asked_of_nobody() {
+    let begun = format!(
+        "{BEGUN} && git config rerere.enabled true && git checkout -qb o && echo o > a && git commit -qam o && git checkout -q main && \
+         echo m > a && git commit -qam m"
     );
-    let objects = Request { paths: Some(vec![".git/objects".into()]), ..request };
-    assert!(matches!(host.apply_with(&objects).unwrap(), Applied::Done { .. }));
-    let id = list.why.split("`git branch main ").nth(1).unwrap().split('`').next().unwrap();
-    assert_eq!(shell(&host, &format!("git log -1 --format=%s {id}")), "n");
+    let (host, _) = run(&begun, "git merge -q o > /dev/null 2>&1 || true; echo s > a; git commit -qam s 2> /dev/null");
+    assert!(!host.diff().text().contains("! protected"), "{}", host.diff().text());
+    assert_eq!(held_of(&host), [""; 0]);
+    assert_eq!(shell(&host, "git log -1 --format=%s; find .git/rr-cache -type f; git status --porcelain"), "s");
 }
 
 /// Tags, notes, what replaces objects and a stash among them, of which a run makes none, moves none and removes none.
@@ -125,8 +204,11 @@ fn what_git_leaves_behind_and_tidies_up_inside_holds_nothing() {
         "echo n > n; git add n; git commit -qm n; git gc -q --prune=now",
         "git repack -adq; git commit -q --allow-empty -m e; git commit-graph write --reachable; git multi-pack-index write",
         "git maintenance run --quiet; echo n > n; git add n; git commit -qm n",
+        "git replace HEAD HEAD~1; git replace -d $(git replace -l) > /dev/null; echo n > n; git add n; git commit -qm n",
     ] {
         let (host, said) = run(&begun, script);
+        let told = host.diff().text();
+        assert!(!told.contains("! protected"), "what nobody is asked is not marked as if: {script}: {told}");
         assert_taken(&host, &said, script);
     }
     let (host, _) = run(&begun, "git rebase -q main > /dev/null 2>&1 || true");

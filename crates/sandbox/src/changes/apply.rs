@@ -210,6 +210,7 @@ fn compared<'a>(
             },
             Ok((ApplyState::Done, _)) => {}
             Ok((ApplyState::Conflict(id, why), _)) => {
+                let why = guarding.packed_by_both(entry).map_or(why, str::to_owned);
                 conflicts.push(conflict(id, guarding.beside(entry, why)));
             }
             Err(errno) => {

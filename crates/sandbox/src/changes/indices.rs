@@ -121,8 +121,7 @@ impl Indices {
     }
 
     /// References that are elsewhere by now, or nowhere: one that git on the host packed is where it was.
-    #[must_use]
-    pub fn moved(&self, root: &Dir) -> Vec<NotedReference> {
+    fn moved(&self, root: &Dir) -> Vec<NotedReference> {
         let mut moved = Vec::new();
         for (folder, noted) in self.references.iter().filter(|(_, noted)| !noted.is_empty()) {
             let host = Branches::of(root, &folder.join("config"));
@@ -158,8 +157,10 @@ impl OpenIndex {
 }
 
 impl Store {
-    /// After all was read: notes where working trees are that are not known, in whose folders of git's something changed.
-    pub fn note_late(&mut self, root: &Dir) {
+    /// After all was read, so that nothing lies between: notes which references are elsewhere by now, and where working trees are that are
+    /// not known, in whose folders of git's something changed.
+    pub fn note_late(&mut self, root: &Dir, indices: &Indices) {
+        self.manifest.moved = indices.moved(root);
         let folders: BTreeSet<PathBuf> =
             self.manifest.entries.iter().filter_map(|entry| Some(split(&entry.path)?.0)).collect();
         let is_known = |folder: &Path| self.manifest.heads.iter().any(|noted| noted.own.starts_with(folder));

@@ -14,7 +14,7 @@ use rustix::io::{Errno, Result as KernelResult};
 use sha2::{Digest as _, Sha256};
 
 use super::ChangesError;
-use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, NotedHead, NotedReference, Refused};
+use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, NotedHead, Refused};
 use crate::fault::show_path;
 use crate::state::{Cross, Dir, PathText, RunId, State, StateError, changes_of, errno_of};
 use policy::json::hex;
@@ -82,8 +82,6 @@ pub struct Known {
     pub replaced: BTreeMap<PathBuf, String>,
     /// Where working trees of git were when the run began.
     pub heads: Vec<NotedHead>,
-    /// References that the host moved or removed since.
-    pub moved: Vec<NotedReference>,
     /// Paths that are covered for the run: a mark of a removal there is ours, and no change of it.
     pub covered: BTreeSet<PathBuf>,
     /// When to give up.
@@ -184,7 +182,6 @@ impl Store {
     #[must_use]
     pub fn knowing(mut self, mut known: Known) -> Self {
         self.manifest.heads = std::mem::take(&mut known.heads);
-        self.manifest.moved = std::mem::take(&mut known.moved);
         self.known = known;
         self
     }

@@ -170,6 +170,12 @@ impl Guarding<'_> {
         listed.map_or_else(is_gone, |listed| refs.host.loose(&name).as_ref() == Some(listed))
     }
 
+    /// Why the run's list of references does not take the place of the host's, which is another one by now.
+    pub(super) fn packed_by_both(&self, entry: &Entry) -> Option<&'static str> {
+        let (_, rest) = in_git(&self.repositories, &entry.path)?;
+        (rest == Path::new("packed-refs")).then_some(PACKED_BY_BOTH)
+    }
+
     /// Why what says where the run's branches are does not take the place of what the host has by now, and how its commits are taken beside
     /// that.
     pub(super) fn beside(&self, entry: &Entry, why: String) -> String {
@@ -193,7 +199,6 @@ impl Guarding<'_> {
             let Some(name) = name_in(&heads, &entry.path) else { return why };
             protect::id_of(&now(entry)).map(|id| (name, id)).into_iter().collect()
         };
-        let why = if is_list && entry.change != Change::Added { PACKED_BY_BOTH.to_owned() } else { why };
         if moved.is_empty() {
             return if is_list { format!("{why}: its branches are where the host's are") } else { why };
         }

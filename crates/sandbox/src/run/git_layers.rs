@@ -70,8 +70,8 @@ impl GitLayers {
         let bounds = bounds(plan);
         let own = self.own.as_ref().zip(self.paths.first()).map(|(own, git)| git.join(own));
         let began = self.began.on_files();
-        let (replaced, heads, moved) = (self.indices.replaced(root), self.indices.heads(), self.indices.moved(root));
-        let known = Known { replaced, heads, moved, ..Known::default() };
+        let (replaced, heads) = (self.indices.replaced(root), self.indices.heads());
+        let known = Known { replaced, heads, ..Known::default() };
         let store = Store::begin(&recorded.state, &recorded.id, &self.root, root, began, bounds)?;
         let mut store = store.in_worktree(own).knowing(known);
         // Until all is taken: what the program closed, the top or on the way to git's folder, stands open.
@@ -81,6 +81,7 @@ impl GitLayers {
         for ((path, upper), lower) in self.paths.iter().zip(&self.uppers).zip(&lowers) {
             read_upper(&mut store, upper, lower, path)?;
         }
+        store.note_late(root, &self.indices);
         let run = &recorded.id;
         let manifest = store.finish(&recorded.state)?;
         if manifest.entries.is_empty() {

@@ -192,8 +192,8 @@ impl Layer {
         // In an overlay our mark is that of a removal. What the run put in its place stays, as a change of the run.
         let covered = if self.baseline.is_none() { self.hidden.iter().cloned().collect() } else { BTreeSet::new() };
         let replaced = self.indices.replaced(&root);
-        let (applied, heads, moved) = (self.applied.clone(), self.indices.heads(), self.indices.moved(&root));
-        let known = Known { applied, replaced, heads, moved, covered, until: until.clone() };
+        let (applied, heads) = (self.applied.clone(), self.indices.heads());
+        let known = Known { applied, replaced, heads, covered, until: until.clone() };
         let (state, run) = (&recorded.state, &recorded.id);
         let mut store = Store::begin(state, run, &self.root, &root, self.began.on_files(), bounds)?.knowing(known);
         let [mut policies, mut hidden] = self.held_before.clone();
@@ -209,7 +209,7 @@ impl Layer {
             drop(store.abandon(state));
             return Err(error.into());
         }
-        store.note_late(&root);
+        store.note_late(&root, &self.indices);
         Ok(store.finish(state)?)
     }
 

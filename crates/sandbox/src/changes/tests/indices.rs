@@ -18,11 +18,11 @@ pub(super) fn beside(begun: &str, script: &str, meanwhile: &str) -> Host {
     let indices = Indices::of(&root, [Path::new(".git")]);
     host.overlay(&format!("{AS}{script}"));
     shell(&host, meanwhile);
-    let (replaced, heads, moved) = (indices.replaced(&root), indices.heads(), indices.moved(&root));
+    let (replaced, heads) = (indices.replaced(&root), indices.heads());
     let store = Store::begin(&host.state, &host.run, &host.at("work"), &root, host.started, Bounds::default());
-    let mut store = store.unwrap().knowing(Known { replaced, heads, moved, ..Known::default() });
+    let mut store = store.unwrap().knowing(Known { replaced, heads, ..Known::default() });
     read_upper(&mut store, &Dir::open(&host.at("upper")).unwrap(), &root, Path::new("")).unwrap();
-    store.note_late(&root);
+    store.note_late(&root, &indices);
     store.finish(&host.state).unwrap();
     host
 }

@@ -65,18 +65,21 @@ fn what_somebody_moved_and_packed_is_a_conflict() {
 #[test]
 fn where_the_run_packed_too_it_is_told_what_its_branches_are() {
     let commit = "echo n > n; git add n; git commit -qm n; git branch new";
-    for (packs, meanwhile, path) in [
-        ("git pack-refs --all", "git gc -q", "packed-refs"),
-        ("git gc -q", "git gc -q", "packed-refs"),
-        ("git gc -q", "git commit -q --allow-empty -m H", "packed-refs"),
-        ("true", "git commit -q --allow-empty -m H", "refs/heads/main"),
+    for ([before, packs], meanwhile, path) in [
+        (["true", "git pack-refs --all"], "git gc -q", "packed-refs"),
+        (["true", "git gc -q"], "git gc -q", "packed-refs"),
+        (["git gc -q", "true"], "git gc -q", "packed-refs"),
+        (["true", "git gc -q"], "git commit -q --allow-empty -m H", "packed-refs"),
+        (["true", "true"], "git commit -q --allow-empty -m H", "refs/heads/main"),
     ] {
-        let host = beside(BEGUN, &format!("{commit}; {packs}"), meanwhile);
+        let host = beside(BEGUN, &format!("{before}; {commit}; {packs}"), meanwhile);
         let request = Request { guarded: Guarded::Leave, ..all() };
         let (applied, why) = apply_telling(&host.state, &host.run, &request, list(), Timestamp::now()).unwrap();
         let Applied::Conflicts(found) = applied else { panic!("applied, but {why:?}") };
         assert!(found.iter().all(|one| !one.path.ends_with("info/refs")), "{packs}, {meanwhile}: {found:?}");
         let list = found.iter().find(|one| one.path.ends_with(path)).unwrap();
+        let is_by_both = path == "packed-refs" && meanwhile == "git gc -q";
+        assert_eq!(list.why.contains("git wrote it anew"), is_by_both, "{list:?}");
         assert!(list.why.contains(&format!("`fumehood apply {} -- .git/objects`", host.run)), "{list:?}");
         assert!(path != "packed-refs" || list.why.contains("`git branch new "), "{list:?}");
         // What is told works.

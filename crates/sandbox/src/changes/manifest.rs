@@ -175,6 +175,9 @@ pub struct Manifest {
     /// References that files of the host's said when the run began, and that are elsewhere by its end, or nowhere.
     #[serde(default)]
     pub moved: Vec<NotedReference>,
+    /// Lists of references that are not taken now: what git packed into one of them was not removed.
+    #[serde(skip)]
+    pub(super) untaken: Vec<Entry>,
 }
 
 /// Where a reference was.
@@ -294,6 +297,8 @@ impl Manifest {
     /// The list with the entries alone at or below these paths.
     pub(super) fn cut_to(&self, paths: &[PathBuf]) -> Self {
         let mut cut = self.clone();
+        let is_list = |entry: &&Entry| entry.path.ends_with("packed-refs") && !is_named(paths, &entry.path);
+        cut.untaken.extend(self.entries.iter().filter(is_list).cloned());
         cut.entries.retain(|entry| is_named(paths, &entry.path));
         cut
     }
@@ -453,7 +458,8 @@ fn is_named(paths: &[PathBuf], path: &Path) -> bool {
     paths.iter().any(|named| path.starts_with(named))
 }
 
-/// Throws the changes at and below these paths away; those that are gone.
+/// Throws the changes at and below these paths away; those that are gone. With a list of references (`packed-refs`) goes that git removed the
+/// files of what it packed into it: without it that would be a removal.
 ///
 /// # Errors
 /// [`ChangesError::NoSuchPath`] or [`ChangesError::Lives`], and nothing was thrown away.
@@ -461,15 +467,17 @@ pub fn discard_at(state: &State, run: &RunId, paths: &[PathBuf]) -> Result<Vec<P
     must_have_ended(state, run)?;
     let (mut manifest, store) = load(state, run)?;
     let gone = manifest.choose(Some(paths))?.into_iter().map(|entry| entry.path.clone());
-    let gone = gone.chain(manifest.left_behind(Some(paths)).into_iter().map(|refused| refused.path)).collect();
-    manifest.entries.retain(|entry| !is_named(paths, &entry.path));
+    let gone: Vec<PathBuf> =
+        gone.chain(manifest.left_behind(Some(paths)).into_iter().map(|refused| refused.path)).collect();
+    let packed = super::tidied::packed_into(&gone, &manifest, store.enter(BLOBS, Cross::No).ok().as_ref());
+    manifest.entries.retain(|entry| !is_named(paths, &entry.path) && !packed.contains(&entry.path));
     manifest.refused.retain(|refused| !is_named(paths, &refused.path));
     if manifest.entries.is_empty() && manifest.refused.is_empty() {
         discard(state, run)?;
     } else {
         super::store::keep(state, run, &manifest, &store)?;
     }
-    Ok(gone)
+    Ok(gone.into_iter().chain(packed).collect())
 }
 
 /// What an index of git's lists, if a file is called so: what git remembers in it of other files is nobody's change.

@@ -62,6 +62,10 @@ pub(super) struct References {
     servers: BTreeSet<String>,
     /// `packed-refs` as it becomes.
     pub(super) list: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Whether that is the run's.
+    pub(super) is_of_run: bool,
+    /// The run's, where that is not taken now.
+    untaken: UntakenList,
     /// The commits where its branches are.
     ends: BTreeSet<Vec<u8>>,
     /// What its branches have, and those of its servers, once somebody asked.
@@ -76,6 +80,15 @@ pub(super) struct References {
     untagged: RefCell<BTreeMap<Vec<u8>, Option<&'static str>>>,
 }
 
+/// What a list of a run names that stays behind: a file that git packed into it is no removal without it.
+enum UntakenList {
+    /// There is none.
+    None,
+    /// Nobody can say.
+    Unread,
+    Names(BTreeSet<Vec<u8>>),
+}
+
 /// What tags of the host's and `HEAD`s that are on no branch name, in the end, and the commits that these have.
 struct Tagged {
     ends: BTreeSet<Vec<u8>>,
@@ -83,6 +96,15 @@ struct Tagged {
 }
 
 impl References {
+    /// Whether the run's list has a reference, and stays with it.
+    pub(super) fn is_in_untaken(&self, name: &str) -> bool {
+        match &self.untaken {
+            UntakenList::None => false,
+            UntakenList::Unread => true,
+            UntakenList::Names(names) => names.contains(name.as_bytes()),
+        }
+    }
+
     fn is_moved_elsewhere(&self, name: &str, to: Option<&Vec<u8>>) -> bool {
         let branch = name.strip_prefix("refs/heads/").filter(|branch| self.is_checked_out(branch));
         branch.is_some_and(|branch| self.tips.get(branch) != to)
@@ -107,6 +129,8 @@ impl<'a> Guarding<'a> {
         let of = |folder: &'a Path| {
             let path = folder.join("packed-refs");
             let run = self.changed.get(path.as_path()).and_then(|entry| self.contents(entry));
+            let is_of_run = run.is_some();
+            let untaken = if is_of_run { UntakenList::None } else { self.untaken(&path) };
             let list = run.map_or_else(|| host.read(&path, MAX_JUDGED).unwrap_or_default(), |(_, now)| now);
             let list = protect::references_of(&list).map(|(name, id)| (name.to_vec(), protect::id_of(id))).collect();
             let known = Branches::of(host, &folder.join("config"));
@@ -121,10 +145,33 @@ impl<'a> Guarding<'a> {
             let host = known;
             (
                 folder,
-                References { host, tips, checked_out, servers, list, ends, history, tagged, files, as_good, untagged },
+                References {
+                    host,
+                    tips,
+                    checked_out,
+                    servers,
+                    list,
+                    is_of_run,
+                    untaken,
+                    ends,
+                    history,
+                    tagged,
+                    files,
+                    as_good,
+                    untagged,
+                },
             )
         };
         folders.collect::<BTreeSet<_>>().into_iter().map(of).collect()
+    }
+
+    fn untaken(&self, path: &Path) -> UntakenList {
+        let mut entries = self.manifest.entries.iter().chain(&self.manifest.untaken);
+        let entry = entries.find(|entry| entry.path == path && entry.change != Change::Removed);
+        let Some(entry) = entry else { return UntakenList::None };
+        let list = entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok());
+        let names = |list: Vec<u8>| protect::references_of(&list).map(|(name, _)| name.to_vec()).collect();
+        list.map_or(UntakenList::Unread, |list| UntakenList::Names(names(list)))
     }
 
     /// Why a reference waits for another file of its repository's, or is not removed.

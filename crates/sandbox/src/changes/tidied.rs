@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::apply::Conflict;
 use super::exchange::parent;
 use super::guarded::{Guarding, MAX_JUDGED, in_git};
-use super::manifest::{Change, Entry, Kind};
+use super::manifest::{Change, Entry, Kind, Manifest};
 use crate::fault::show_bytes;
 use crate::protect;
 use crate::state::{Cross, Dir};
@@ -40,7 +40,8 @@ pub(super) struct Tidied {
 impl Tidied {
     pub(super) fn of(root: &Dir, chosen: &[&Entry], guarding: &Guarding<'_>) -> Self {
         let mut tidied = Self::default();
-        for entry in chosen.iter().filter(|entry| guarding.packed_since(entry).is_some()) {
+        let is_packed = |entry: &&&Entry| guarding.packed_since(entry).is_some() && !guarding.is_packed_inside(entry);
+        for entry in chosen.iter().filter(is_packed) {
             if entry.change == Change::Removed {
                 let why = "git on the host has it in `packed-refs` since the run began: remove it there (`git branch -D`), and apply again";
                 tidied.conflicts.push(Conflict { path: entry.path.clone(), id: "changed", why: why.to_owned() });
@@ -165,9 +166,16 @@ impl Guarding<'_> {
         }
         let Some(refs) = self.references.get(folder) else { return false };
         let name = rest.to_string_lossy();
+        if refs.is_in_untaken(&name) {
+            return true;
+        }
         let listed = refs.list.get(name.as_bytes()).and_then(Option::as_ref);
         let is_gone = || refs.host.now(&name).is_none() && !self.has_file(&entry.path);
-        listed.map_or_else(is_gone, |listed| refs.host.loose(&name).as_ref() == Some(listed))
+        // Git on the host may have packed it as well.
+        let is_same = |listed: &Vec<u8>| {
+            refs.host.loose(&name).as_ref() == Some(listed) || refs.is_of_run && refs.host.listed(&name) == Some(listed)
+        };
+        listed.map_or_else(is_gone, is_same)
     }
 
     /// Why the run's list of references does not take the place of the host's, which is another one by now.
@@ -212,6 +220,28 @@ impl Guarding<'_> {
             named.join(", ")
         )
     }
+}
+
+/// The files of references that are no removals without these lists, of a run's changes: git packed them there.
+pub(super) fn packed_into(lists: &[PathBuf], manifest: &Manifest, blobs: Option<&Dir>) -> BTreeSet<PathBuf> {
+    let is_list = |entry: &&Entry| {
+        entry.change != Change::Removed && entry.path.ends_with("packed-refs") && lists.contains(&entry.path)
+    };
+    let mut packed = BTreeSet::new();
+    for list in manifest.entries.iter().filter(is_list) {
+        let content = list.sha256.as_deref().and_then(|sum| blobs?.read(sum, MAX_JUDGED).ok());
+        let names = content.as_deref().map(|text| protect::references_of(text).map(|(name, _)| name).collect());
+        // Where nobody can say, all that were removed may be in it.
+        let is_in = |name: &[u8]| names.as_ref().is_none_or(|names: &BTreeSet<&[u8]>| names.contains(name));
+        let Some(folder) = list.path.parent() else { continue };
+        let removed = manifest.entries.iter().filter(|entry| entry.change == Change::Removed);
+        let files = removed.filter(|entry| {
+            let rest = entry.path.strip_prefix(folder).ok().filter(|rest| rest.starts_with("refs"));
+            rest.is_some_and(|rest| is_in(rest.as_os_str().as_encoded_bytes()))
+        });
+        packed.extend(files.map(|entry| entry.path.clone()));
+    }
+    packed
 }
 
 /// The name of the branch whose file this is.

@@ -69,6 +69,37 @@ fn what_both_packed_before_the_run_moved_anything_is_no_conflict() {
     assert_eq!(shell(&host, "git log -1 --format=%s main && git status --short"), "n");
 }
 
+/// Without the list its removed files are no removals: the host's branches would be nowhere.
+#[test]
+fn what_the_run_only_packed_is_not_lost_without_its_list() {
+    let commit = "echo n > n; git add n; git commit -qm n";
+    let tips = "git for-each-ref --format='%(refname)'";
+    let (host, names) = run(BEGUN, &format!("git gc -q; {commit}"));
+    let before = shell(&host, tips);
+    let paths = [".git/objects", ".git/refs/heads", ".git/index", "n"].map(Into::into).to_vec();
+    let applied = host.apply_with(&Request { paths: Some(paths), ..all() }).unwrap();
+    if let Applied::Conflicts(found) = applied {
+        panic!("{found:?} {names}")
+    };
+    assert_eq!((shell(&host, tips), shell(&host, "git log -1 --format=%s main")), (before, "n".to_owned()));
+
+    let (host, _) = run(BEGUN, &format!("git gc -q; {commit}"));
+    let before = shell(&host, tips);
+    discard_at(&host.state, &host.run, &[".git/packed-refs".into()]).unwrap();
+    assert!(matches!(host.apply(), Applied::Done { .. }));
+    assert_eq!((shell(&host, tips), shell(&host, "git log -1 --format=%s main")), (before, "n".to_owned()));
+}
+
+/// Of the branches that both only packed while the changes waited nobody is asked to remove one: the lists alone differ in whose they are.
+#[test]
+fn no_branch_that_both_only_packed_is_to_be_removed() {
+    let (host, _) = run(BEGUN, "git gc -q; echo n > n; git add n; git commit -qm n");
+    let before = shell(&host, "git for-each-ref --format='%(refname)'");
+    shell(&host, "git gc -q");
+    assert_eq!(host.conflicts(), [(PathBuf::from(".git/packed-refs"), "exists")]);
+    assert_eq!(shell(&host, "git for-each-ref --format='%(refname)'"), before);
+}
+
 /// Both lists are whole, and no list has both.
 #[test]
 fn where_the_run_packed_too_it_is_told_what_its_branches_are() {

@@ -424,7 +424,9 @@ impl<'a> Guarding<'a> {
         let is_removed = entry.change == Change::Removed;
         // Which `git replace -d` leaves there.
         let is_empty = |rest: &Path| {
-            rest == Path::new("refs/replace") && entry.kind == Kind::Dir && self.changed_below(&entry.path).len() == 1
+            rest == Path::new("refs").join("replace")
+                && entry.kind == Kind::Dir
+                && self.changed_below(&entry.path).len() == 1
         };
         let is_remembered = |(_, rest): (_, PathBuf)| {
             protect::is_remembered(&rest) || protect::is_tidied(&rest, is_removed) || is_empty(&rest)

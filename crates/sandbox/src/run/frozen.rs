@@ -106,8 +106,8 @@ impl Files<'_> {
         }
         let (bounds, until) = (bounds(self.plan), until.clone());
         if let Some(tmp) = self.tmp {
-            // `runsc` makes what it mounts on in the tree that it serves, as root; nothing inside can be anybody else's.
-            let others = if self.plan.tier == Tier::Gvisor { OfOthers::MountPoint } else { OfOthers::Packed };
+            // A runtime makes what it mounts on in the tree that it serves, as root; nothing inside can be anybody else's.
+            let others = if self.plan.backend == "native" { OfOthers::Packed } else { OfOthers::MountPoint };
             writer.tmp(tmp, &Packing { but: &[], others, bounds, until })?;
         } else if let Some(folder) = self.folder {
             let folder = Dir::open(folder).map_err(crate::snapshot::SnapshotError::from)?;

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxAttributes, StatxFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::extract::{Attributes, Problem};
@@ -120,12 +120,12 @@ impl Beneath {
         }
     }
 
-    /// Gives a folder that was made its mode and time.
+    /// Gives a folder that was made its mode and time. What is mounted has its own: a grant is the host's folder, and perhaps read-only.
     pub(super) fn finish_folder(&self, names: &Names, attributes: Attributes) -> Result<(), Problem> {
         let folder = self.above(names, false)?;
         let flags = FOLDER | OFlags::RDONLY;
         let own = rustix::fs::openat(&folder, names.last(), flags, Mode::empty())?;
-        finish(&own, attributes).map_err(Problem::from)
+        if is_mounted(&own) { Ok(()) } else { finish(&own, attributes).map_err(Problem::from) }
     }
 
     pub(super) fn symlink(&self, names: &Names, target: &[u8], attributes: Attributes) -> Result<(), Problem> {
@@ -155,6 +155,11 @@ impl Beneath {
 
 fn open_folder(at: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(at, name, FOLDER | OFlags::PATH, Mode::empty())
+}
+
+fn is_mounted(folder: &OwnedFd) -> bool {
+    let stat = rustix::fs::statx(folder, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+    stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// Mode and time of what is open.

@@ -68,6 +68,9 @@ impl SharedFd {
         self.kind == Kind::Asked
     }
 
+    /// Reads once.
+    ///
+    /// # Errors
     /// As read(2); `EAGAIN` where it would wait.
     pub fn read<B: Buffer<u8>>(&self, buffer: B) -> rustix::io::Result<B::Output> {
         match self.kind {
@@ -77,6 +80,9 @@ impl SharedFd {
         }
     }
 
+    /// Writes some of it, and says how much.
+    ///
+    /// # Errors
     /// As write(2); `EAGAIN` where it would wait.
     pub fn write(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
         match self.kind {

@@ -43,7 +43,7 @@ pub fn serve(limits: &str, name: &str, args: Vec<String>) -> Result<std::convert
         let program = program()?;
         Ok(match limits.source {
             Source::Python => python::run(program, &name, &limits),
-            Source::JavaScript => javascript::run(program, &name, &limits),
+            Source::JavaScript => javascript::run(program, &name, &limits, Some(end)),
             Source::Wasm => {
                 let args = std::iter::once(name).chain(args).collect();
                 wasm::run(&program, args, &limits)

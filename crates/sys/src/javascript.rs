@@ -14,11 +14,17 @@ const HEADER: usize = 16;
 const MAX_SIZE: usize = usize::MAX / 4;
 
 /// A heap of at most so many bytes.
-#[derive(Debug)]
 pub struct Heap {
     most: usize,
     used: usize,
     refused: Rc<Cell<bool>>,
+    at_refusal: Option<Box<dyn Fn()>>,
+}
+
+impl std::fmt::Debug for Heap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Heap").field("most", &self.most).field("used", &self.used).finish_non_exhaustive()
+    }
 }
 
 impl Heap {
@@ -26,7 +32,22 @@ impl Heap {
     #[must_use]
     pub fn new(most: Option<u64>) -> Self {
         let most = most.map_or(MAX_SIZE, |bytes| usize::try_from(bytes).unwrap_or(MAX_SIZE).min(MAX_SIZE));
-        Self { most, used: 0, refused: Rc::default() }
+        Self { most, used: 0, refused: Rc::default(), at_refusal: None }
+    }
+
+    /// Does this where something is refused, before the interpreter hears of it: what QuickJS does without the memory that it asked
+    /// for is not sound everywhere, so a process of its own ends there.
+    #[must_use]
+    pub fn ending(mut self, at_refusal: Box<dyn Fn()>) -> Self {
+        self.at_refusal = Some(at_refusal);
+        self
+    }
+
+    fn refuse(&self) {
+        self.refused.set(true);
+        if let Some(end) = &self.at_refusal {
+            end();
+        }
     }
 
     /// Whether something was refused since it was made.
@@ -39,7 +60,7 @@ impl Heap {
     fn fits(&self, gone: usize, more: usize) -> bool {
         let fits = self.used.saturating_sub(gone).saturating_add(more).saturating_add(HEADER) <= self.most;
         if !fits {
-            self.refused.set(true);
+            self.refuse();
         }
         fits
     }
@@ -47,7 +68,7 @@ impl Heap {
     /// Counts what was made, or that the machine has no more.
     fn counted(&mut self, gone: usize, made: *mut u8) -> *mut u8 {
         if made.is_null() {
-            self.refused.set(true);
+            self.refuse();
             return made;
         }
         // SAFETY: the pointer comes from this allocator, just now.
@@ -130,5 +151,17 @@ mod tests {
         assert_eq!(heap.used, 0);
         assert!(heap.calloc(usize::MAX, 2).is_null() && refused.get());
         assert!(Heap::new(None).alloc(usize::MAX).is_null());
+    }
+
+    #[test]
+    fn where_something_is_refused_the_end_comes_before_the_answer() {
+        let told = Rc::new(Cell::new(0));
+        let count = Rc::clone(&told);
+        let mut heap = Heap::new(Some(1000)).ending(Box::new(move || count.set(count.get() + 1)));
+        let first = heap.alloc(600);
+        assert!(!first.is_null() && told.get() == 0);
+        assert!(heap.alloc(600).is_null() && told.get() == 1);
+        // SAFETY: it is one of this heap, and used no more.
+        unsafe { heap.dealloc(first) };
     }
 }

@@ -79,6 +79,7 @@ const JAVASCRIPT_WORDS: &[&str] = &[
     "try",
     "typeof",
     "undefined",
+    "__proto__",
     "var",
     "void",
     "while",

@@ -32,7 +32,7 @@ const MAX_WHOLE: u64 = (1 << 53) - 1;
 #[expect(clippy::wildcard_enum_match_arm, reason = "every other end is a limit that did not hold")]
 pub(crate) fn prove(limits: &Interpreter) -> std::result::Result<(), String> {
     let bare = Interpreter { memory: None, inputs: std::collections::BTreeMap::new(), tools: false, ..limits.clone() };
-    match evaluate(&without_anything(), "proof.js", &bare).0 {
+    match evaluate(&without_anything(), "proof.js", &bare, Heap::new(None)).0 {
         Ended::Exited(0) => {}
         other => return Err(format!("the interpreter has what it may not have: {other:?}")),
     }
@@ -42,7 +42,7 @@ pub(crate) fn prove(limits: &Interpreter) -> std::result::Result<(), String> {
     let count = (most / block).saturating_add(1);
     let text =
         format!("let a = []; try {{ for (let i = 0; i < {count}; i++) a.push(new ArrayBuffer({block})) }} catch {{}}");
-    match evaluate(&text, "proof.js", &Interpreter { memory: limits.memory, ..bare }).0 {
+    match evaluate(&text, "proof.js", &Interpreter { memory: limits.memory, ..bare }, Heap::new(limits.memory)).0 {
         Ended::Memory(_) => Ok(()),
         other => Err(format!("`limits.memory` does not hold for all values together: {other:?}")),
     }
@@ -58,13 +58,18 @@ fn without_anything() -> String {
     )
 }
 
-/// Runs a program.
-pub(crate) fn run(program: Vec<u8>, name: &str, limits: &Interpreter) -> Ended {
+/// Runs a program. `end` ends the process where it is refused memory: none of it, and nothing of QuickJS, goes on without.
+pub(crate) fn run(program: Vec<u8>, name: &str, limits: &Interpreter, end: Option<fn(&Ended) -> !>) -> Ended {
     let text = match String::from_utf8(program) {
         Ok(text) => text,
         Err(error) => return Ended::Failed(format!("SyntaxError: {name} is not UTF-8: {}", error.utf8_error())),
     };
-    let (ended, engine) = evaluate(&text, name, limits);
+    let mut heap = Heap::new(limits.memory);
+    if let Some(end) = end {
+        let passed = Ended::Memory(passed(limits));
+        heap = heap.ending(Box::new(move || end(&passed)));
+    }
+    let (ended, engine) = evaluate(&text, name, limits, heap);
     // The process ends: nobody looks for what its values leave behind.
     let _kept = ManuallyDrop::new(engine);
     ended
@@ -82,8 +87,7 @@ type Kept = Persistent<Value<'static>>;
 type Rejected = Rc<RefCell<Vec<(Kept, Kept)>>>;
 
 /// Runs a program to its end, jobs included.
-fn evaluate(text: &str, name: &str, limits: &Interpreter) -> (Ended, Option<Engine>) {
-    let heap = Heap::new(limits.memory);
+fn evaluate(text: &str, name: &str, limits: &Interpreter, heap: Heap) -> (Ended, Option<Engine>) {
     let refused = heap.refused();
     let (ended, engine) = match Engine::new(heap) {
         Ok(engine) => (engine.run(text, name, limits, &refused), Some(engine)),
@@ -91,10 +95,14 @@ fn evaluate(text: &str, name: &str, limits: &Interpreter) -> (Ended, Option<Engi
     };
     // A program cannot hide it by what it does then.
     if refused.get() {
-        let most = limits.memory.map_or_else(|| "what the machine has".to_owned(), |bytes| format!("{bytes} bytes"));
-        return (Ended::Memory(format!("out of memory: the values of the program would have passed {most}")), engine);
+        return (Ended::Memory(passed(limits)), engine);
     }
     (ended, engine)
+}
+
+fn passed(limits: &Interpreter) -> String {
+    let most = limits.memory.map_or_else(|| "what the machine has".to_owned(), |bytes| format!("{bytes} bytes"));
+    format!("out of memory: the values of the program would have passed {most}")
 }
 
 impl Engine {

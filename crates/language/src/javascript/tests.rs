@@ -25,7 +25,7 @@ fn on_its_stack<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 
 fn ended(text: &str) -> Ended {
     let text = text.as_bytes().to_vec();
-    on_its_stack(move || run(text, "main.js", &limits()))
+    on_its_stack(move || run(text, "main.js", &limits(), None))
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn the_limits_are_proven_and_a_lack_of_one_is_seen() {
     // The proof makes blocks that pass the limit, which nothing else would then stop.
     let unlimited = Interpreter { memory: None, ..limits() };
     let block = "new ArrayBuffer(64 << 20)".as_bytes().to_vec();
-    assert_eq!(on_its_stack(move || run(block, "main.js", &unlimited)), Ended::Exited(0));
+    assert_eq!(on_its_stack(move || run(block, "main.js", &unlimited, None)), Ended::Exited(0));
     // It fails where a name is there that should not be.
     let there = format!("globalThis.process = 1;\n{}", without_anything());
     assert!(matches!(ended(&there), Ended::Failed(words) if words == "Uncaught process"));
@@ -102,7 +102,7 @@ fn an_error_of_the_program_has_its_message_and_its_stack() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
-    assert!(matches!(run(vec![0xff], "main.js", &limits()), Ended::Failed(words) if words.contains("UTF-8")));
+    assert!(matches!(run(vec![0xff], "main.js", &limits(), None), Ended::Failed(words) if words.contains("UTF-8")));
     // What comes after a failure is not run.
     let ended = ended("Promise.resolve().then(() => { throw 'job' }); throw 'first'");
     assert_eq!(ended, Ended::Failed("Uncaught first".to_owned()));
@@ -254,7 +254,7 @@ fn depth_ends_as_an_error() {
 #[test]
 fn inputs_of_other_types_are_told() {
     let limits = Interpreter { inputs: BTreeMap::from([("never_given".to_owned(), "integer".to_owned())]), ..limits() };
-    let ended = run(b"0".to_vec(), "main.js", &limits);
+    let ended = run(b"0".to_vec(), "main.js", &limits, None);
     assert!(matches!(&ended, Ended::Failed(why) if why.contains("never_given")), "{ended:?}");
 }
 

@@ -16,13 +16,11 @@ impl Headroom {
         let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let most = |path: &str| file(path).trim().parse::<u64>().ok();
         let most = [most("/proc/sys/kernel/pid_max"), most("/proc/sys/kernel/threads-max")].into_iter().flatten().min();
-        Self { memory: available(&file("/proc/meminfo")), processes: existing(&file("/proc/loadavg")).zip(most) }
+        Self {
+            memory: sys::proc::parse_meminfo(&file("/proc/meminfo"), "MemAvailable"),
+            processes: existing(&file("/proc/loadavg")).zip(most),
+        }
     }
-}
-
-fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// `0.1 0.2 0.3 2/345 6789`: the number after the slash.
@@ -36,7 +34,10 @@ mod tests {
 
     #[test]
     fn what_the_kernel_writes_is_read() {
-        assert_eq!(available("MemTotal: 9 kB\nMemAvailable:    1000 kB\n"), Some(1_024_000));
+        assert_eq!(
+            sys::proc::parse_meminfo("MemTotal: 9 kB\nMemAvailable:    1000 kB\n", "MemAvailable"),
+            Some(1_024_000)
+        );
         assert_eq!(existing("0.00 0.01 0.05 2/345 6789\n"), Some(345));
         assert!(Headroom::read().memory.is_some_and(|free| free > 0) && Headroom::read().processes.is_some());
     }

@@ -401,11 +401,8 @@ impl Capabilities {
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         let text = std::fs::read_to_string("/proc/meminfo").ok().filter(|_| self.assumed.is_none())?;
-        let [memory, swap] = ["MemTotal:", "SwapTotal:"].map(|name| {
-            let amount = text.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB"));
-            amount.and_then(|amount| amount.trim().parse::<u64>().ok())
-        });
-        Some(memory?.saturating_add(swap.unwrap_or(0)).saturating_mul(1024))
+        let [memory, swap] = ["MemTotal", "SwapTotal"].map(|name| sys::proc::parse_meminfo(&text, name));
+        Some(memory?.saturating_add(swap.unwrap_or(0)))
     }
 
     /// The processors of this host that are switched on, as the kernel lists them (`0-3,8`); `None` where it does not say.

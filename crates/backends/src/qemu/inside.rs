@@ -71,7 +71,7 @@ impl Inside {
             hostname: text("/proc/sys/kernel/hostname")?.trim_end().to_owned(),
             release: text("/proc/sys/kernel/osrelease")?.trim_end().to_owned(),
             namespaces: text("/proc/sys/user/max_user_namespaces")?.trim_end().to_owned(),
-            memory: total(&memory).ok_or("/proc/meminfo cannot be read")?,
+            memory: sys::proc::parse_meminfo(&memory, "MemTotal").ok_or("/proc/meminfo cannot be read")?,
             certificates,
         })
     }
@@ -89,12 +89,6 @@ impl Inside {
     }
 }
 
-/// `MemTotal:      242788 kB`
-fn total(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
 /// The names before each colon.
 fn names(text: &str) -> Vec<String> {
     text.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim().to_owned()).collect()
@@ -106,7 +100,8 @@ mod tests {
 
     #[test]
     fn what_the_kernel_writes_is_read() {
-        assert_eq!(total("MemTotal:         242788 kB\nMemFree: 1 kB\n"), Some(242_788 * 1024));
+        let memory = "MemTotal:         242788 kB\nMemFree: 1 kB\n";
+        assert_eq!(sys::proc::parse_meminfo(memory, "MemTotal"), Some(242_788 * 1024));
         let devices = "Inter-|   Receive\n face |bytes\n    lo:       0       0\n  eth0: 1 2\n";
         assert_eq!(names(devices), ["lo", "eth0"]);
     }

@@ -36,6 +36,7 @@ const PYTHON_WORDS: &[&str] = &[
 const JAVASCRIPT_WORDS: &[&str] = &[
     "Infinity",
     "NaN",
+    "__proto__",
     "await",
     "break",
     "case",
@@ -79,7 +80,6 @@ const JAVASCRIPT_WORDS: &[&str] = &[
     "try",
     "typeof",
     "undefined",
-    "__proto__",
     "var",
     "void",
     "while",

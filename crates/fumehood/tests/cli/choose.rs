@@ -15,21 +15,7 @@ fn each_tier_answers_and_the_choice_is_one_that_has_a_plan() {
         let said = fixture.run(&["choose", "--threat", threat, "--json"]);
         let json = said.json();
         let tiers: Vec<_> = json["table"].as_array().unwrap().iter().map(|row| row["tier"].clone()).collect();
-        assert_eq!(
-            tiers,
-            [
-                "language",
-                "language",
-                "language",
-                "process",
-                "container",
-                "container",
-                "container",
-                "container",
-                "gvisor",
-                "vm"
-            ]
-        );
+        assert_eq!(tiers, crate::TIERS);
         for row in json["table"].as_array().unwrap() {
             assert_eq!(row["holds"] == true, row["refused"].as_array().unwrap().is_empty(), "{row}");
             assert_eq!(row["measured"] == true, row["start_ms"].is_number(), "{row}");

@@ -9,21 +9,7 @@ fn check(said: &crate::CommandOutput) -> serde_json::Value {
     assert_eq!((json["schema"].as_u64(), json["ok"].as_bool()), (Some(1), Some(said.code == 0)));
     assert_eq!(json["default"], "container");
     let tiers: Vec<_> = json["host"]["tiers"].as_array().unwrap().iter().map(|t| t["tier"].clone()).collect();
-    assert_eq!(
-        tiers,
-        [
-            "language",
-            "language",
-            "language",
-            "process",
-            "container",
-            "container",
-            "container",
-            "container",
-            "gvisor",
-            "vm"
-        ]
-    );
+    assert_eq!(tiers, crate::TIERS);
     json
 }
 

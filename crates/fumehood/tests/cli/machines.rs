@@ -202,6 +202,10 @@ fn gc_takes_all_that_a_killed_supervisor_of_a_machine_left() {
     assert_eq!(fixture.run(&["gc", "--json"]).json()["removed"], serde_json::json!([]));
 }
 
+/// What a test needs is perhaps below the place that is to be full: it is shown elsewhere.
+const ELSEWHERE: &str = "mkdir ../bin && mount --bind ${1%/*} ../bin && mount --rbind .. /mnt && cd /mnt || exit 77; \
+                         export FUMEHOOD_STATE=/mnt/work/disk/state; ";
+
 /// No room to keep a machine is no fault; none for what one starts from, or for the journal, is told, and nothing of it stays.
 #[test]
 fn a_full_disk_is_told_and_leaves_nothing_of_a_machine() {
@@ -209,14 +213,11 @@ fn a_full_disk_is_told_and_leaves_nothing_of_a_machine() {
     if root(&fixture).is_none() {
         return;
     }
-    // What the test needs is perhaps below the place that is to be full: it is shown elsewhere.
-    let text = "mkdir ../bin && mount --bind ${1%/*} ../bin && mount --rbind .. /mnt && cd /mnt || exit 77; \
-                export FUMEHOOD_STATE=/mnt/work/disk/state; \
-                machine() { bin/fumehood run -q --tier=vm --set=fs.root=dir:/mnt/root -- echo ran; echo $?; }; \
+    let text = "machine() { bin/fumehood run -q --tier=vm --set=fs.root=dir:/mnt/root -- echo ran; echo $?; }; \
                 left() { ls $FUMEHOOD_STATE/runs $FUMEHOOD_STATE/machines | grep -v -e : -e ^$; echo left; }; \
                 machine; left; fill; machine; left; rm $disk/fill; \
                 mount -t tmpfs -o size=1M,mode=1777 none /tmp || exit 77; machine; ls -A /tmp; left";
-    let Some(said) = on_a_small_disk(&fixture, "2M", text) else { return };
+    let Some(said) = on_a_small_disk(&fixture, "2M", &format!("{ELSEWHERE}{text}")) else { return };
     assert_eq!(said.out, "ran\n0\nleft\n126\nleft\n125\nleft\n", "{said:?}");
     for told in ["why: the disk is full", "writing what the machine starts from failed", "No space left on device"] {
         assert!(said.err.contains(told), "{told}: {said:?}");
@@ -230,11 +231,9 @@ fn a_snapshot_for_which_there_is_no_room_says_so() {
     if root(&fixture).is_none() {
         return;
     }
-    let text = "mkdir ../bin && mount --bind ${1%/*} ../bin && mount --rbind .. /mnt && cd /mnt || exit 77; \
-                export FUMEHOOD_STATE=/mnt/work/disk/state; \
-                id=$(bin/fumehood create --tier=vm --memory=192M --set=fs.root=dir:/mnt/root) || exit; \
+    let text = "id=$(bin/fumehood create --tier=vm --memory=192M --set=fs.root=dir:/mnt/root) || exit; \
                 bin/fumehood snapshot $id; echo $?; bin/fumehood exec $id -- echo on; bin/fumehood kill $id";
-    let Some(said) = on_a_small_disk(&fixture, "4M", text) else { return };
+    let Some(said) = on_a_small_disk(&fixture, "4M", &format!("{ELSEWHERE}{text}")) else { return };
     assert_eq!(said.out, "125\non\n", "{said:?}");
     let told = said.err.contains("the disk is full; free some space");
     assert!(told && !said.err.contains("try again"), "{said:?}");

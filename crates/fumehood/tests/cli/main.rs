@@ -75,6 +75,10 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+/// The tiers as they are told, each once for each backend.
+const TIERS: [&str; 10] =
+    ["language", "language", "language", "process", "container", "container", "container", "container", "gvisor", "vm"];
+
 /// A fresh directory with a state folder, and nothing in the environment but what a test puts there.
 struct Fixture {
     dir: tempfile::TempDir,

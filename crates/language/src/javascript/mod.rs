@@ -139,7 +139,7 @@ impl Engine {
             return Ended::Failed(format!("input `{name}` is larger than the whole numbers of JavaScript"));
         }
         let begun = self.context.with(|ctx| {
-            let show = match prepared(&ctx, inputs, limits.tools, refused) {
+            let show = match prepared(&ctx, inputs, limits.tools) {
                 Ok(show) => show,
                 Err(error) => return Err(Ended::Failed(error.to_string())),
             };
@@ -193,19 +193,11 @@ impl Engine {
 }
 
 /// Gives the program its functions and variables; what shows a value comes back.
-fn prepared<'js>(
-    ctx: &Ctx<'js>,
-    inputs: Vec<(String, Input)>,
-    tools: bool,
-    refused: &Rc<Cell<bool>>,
-) -> Result<Function<'js>> {
-    let held = Rc::clone(refused);
-    let write = Function::new(ctx.clone(), move |ctx: Ctx<'_>, errors: bool, text: String| {
-        // Who was refused memory says nothing more.
-        let written = match (held.get(), errors) {
-            (true, _) => return Err(Error::Allocation),
-            (false, true) => std::io::stderr().lock().write_all(text.as_bytes()),
-            (false, false) => std::io::stdout().lock().write_all(text.as_bytes()),
+fn prepared<'js>(ctx: &Ctx<'js>, inputs: Vec<(String, Input)>, tools: bool) -> Result<Function<'js>> {
+    let write = Function::new(ctx.clone(), |ctx: Ctx<'_>, errors: bool, text: String| {
+        let written = match errors {
+            true => std::io::stderr().lock().write_all(text.as_bytes()),
+            false => std::io::stdout().lock().write_all(text.as_bytes()),
         };
         written.map_err(|error| Exception::throw_message(&ctx, &error.to_string()))
     })?;
@@ -221,7 +213,7 @@ fn prepared<'js>(
         }
     }
     if tools {
-        tools::give(ctx, Rc::clone(refused))?;
+        tools::give(ctx)?;
     }
     Ok(show)
 }

@@ -1,7 +1,6 @@
 //! Calls of tools, in the terms of JavaScript: `tool("name", { argument: value })`.
 
 use std::cell::Cell;
-use std::rc::Rc;
 
 use rquickjs::function::Opt;
 use rquickjs::{Ctx, Error, Exception, Function, Result, Value};
@@ -9,16 +8,13 @@ use serde_json::{Map, Value as Json};
 
 use crate::tools::{self, MAX_CALLS, NAME, NoResult};
 
-/// Gives a program the function, which does nothing more once the program was refused memory.
+/// Gives a program the function.
 ///
 /// # Errors
 /// There is no room for it.
-pub(super) fn give(ctx: &Ctx<'_>, refused: Rc<Cell<bool>>) -> Result<()> {
+pub(super) fn give(ctx: &Ctx<'_>) -> Result<()> {
     let made = Cell::new(0_usize);
     let call = of_any_context(move |ctx, tool, args| {
-        if refused.get() {
-            return Err(Error::Allocation);
-        }
         made.set(made.get().saturating_add(1));
         if made.get() > MAX_CALLS {
             return Err(thrown(&ctx, "RangeError", &format!("a program calls tools {MAX_CALLS} times at most")));

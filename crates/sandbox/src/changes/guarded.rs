@@ -458,8 +458,7 @@ impl<'a> Guarding<'a> {
                 there.or_else(|| self.packed_since(entry))
             }
         };
-        let now = entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok());
-        before.zip(now)
+        before.zip(entry.content(self.blobs))
     }
 }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::ChangesError;
+use super::guarded::MAX_JUDGED;
 use crate::protect;
 use crate::state::{Cross, Dir, PathText, RunId, State, path_text};
 use policy::json::{canonical, hex, sha256_hex};
@@ -102,6 +103,13 @@ pub struct Entry {
     pub base: Option<Fingerprint>,
     /// Somebody changed it on the host while the run lasted.
     pub touched: bool,
+}
+
+impl Entry {
+    /// What a file is now; nothing where it has no content, or nobody can read it.
+    pub(super) fn content(&self, blobs: Option<&Dir>) -> Option<Vec<u8>> {
+        blobs?.read(self.sha256.as_deref()?, MAX_JUDGED).ok()
+    }
 }
 
 #[cfg(test)]

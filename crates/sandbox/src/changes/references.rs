@@ -10,6 +10,7 @@ use rustix::fs::FileType;
 
 use super::guarded::{Guarding, MAX_JUDGED, in_git};
 use super::manifest::{Change, Entry, Kind};
+use super::tidied::ListedNames;
 use crate::protect::{self, Branches, History, READ_AS_FILES, StoredObjects};
 use crate::state::{Cross, Dir};
 
@@ -65,7 +66,7 @@ pub(super) struct References {
     /// Whether that is the run's.
     pub(super) is_of_run: bool,
     /// The run's, where that is not taken now.
-    untaken: UntakenList,
+    untaken: Option<ListedNames>,
     /// The commits where its branches are.
     ends: BTreeSet<Vec<u8>>,
     /// What its branches have, and those of its servers, once somebody asked.
@@ -80,15 +81,6 @@ pub(super) struct References {
     untagged: RefCell<BTreeMap<Vec<u8>, Option<&'static str>>>,
 }
 
-/// What a list of a run names that stays behind: a file that git packed into it is no removal without it.
-enum UntakenList {
-    /// There is none.
-    None,
-    /// Nobody can say.
-    Unread,
-    Names(BTreeSet<Vec<u8>>),
-}
-
 /// What tags of the host's and `HEAD`s that are on no branch name, in the end, and the commits that these have.
 struct Tagged {
     ends: BTreeSet<Vec<u8>>,
@@ -98,11 +90,7 @@ struct Tagged {
 impl References {
     /// Whether the run's list has a reference, and stays with it.
     pub(super) fn is_in_untaken(&self, name: &str) -> bool {
-        match &self.untaken {
-            UntakenList::None => false,
-            UntakenList::Unread => true,
-            UntakenList::Names(names) => names.contains(name.as_bytes()),
-        }
+        self.untaken.as_ref().is_some_and(|list| list.has(name.as_bytes()))
     }
 
     fn is_moved_elsewhere(&self, name: &str, to: Option<&Vec<u8>>) -> bool {
@@ -130,7 +118,7 @@ impl<'a> Guarding<'a> {
             let path = folder.join("packed-refs");
             let run = self.changed.get(path.as_path()).and_then(|entry| self.contents(entry));
             let is_of_run = run.is_some();
-            let untaken = if is_of_run { UntakenList::None } else { self.untaken(&path) };
+            let untaken = if is_of_run { None } else { self.untaken(&path) };
             let list = run.map_or_else(|| host.read(&path, MAX_JUDGED).unwrap_or_default(), |(_, now)| now);
             let list = protect::references_of(&list).map(|(name, id)| (name.to_vec(), protect::id_of(id))).collect();
             let known = Branches::of(host, &folder.join("config"));
@@ -165,13 +153,10 @@ impl<'a> Guarding<'a> {
         folders.collect::<BTreeSet<_>>().into_iter().map(of).collect()
     }
 
-    fn untaken(&self, path: &Path) -> UntakenList {
+    fn untaken(&self, path: &Path) -> Option<ListedNames> {
         let mut entries = self.manifest.entries.iter().chain(&self.manifest.untaken);
         let entry = entries.find(|entry| entry.path == path && entry.change != Change::Removed);
-        let Some(entry) = entry else { return UntakenList::None };
-        let list = entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok());
-        let names = |list: Vec<u8>| protect::references_of(&list).map(|(name, _)| name.to_vec()).collect();
-        list.map_or(UntakenList::Unread, |list| UntakenList::Names(names(list)))
+        Some(ListedNames::of(entry?, self.blobs))
     }
 
     /// Why a reference waits for another file of its repository's, or is not removed.

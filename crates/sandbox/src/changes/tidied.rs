@@ -189,10 +189,7 @@ impl Guarding<'_> {
     pub(super) fn beside(&self, entry: &Entry, why: String) -> String {
         let Some((folder, rest)) = in_git(&self.repositories, &entry.path) else { return why };
         let Some(refs) = self.references.get(folder) else { return why };
-        let now = |entry: &Entry| {
-            let read = entry.sha256.as_deref().and_then(|sum| self.blobs?.read(sum, MAX_JUDGED).ok());
-            read.unwrap_or_default()
-        };
+        let now = |entry: &Entry| entry.content(self.blobs).unwrap_or_default();
         let is_list = rest == Path::new("packed-refs");
         let heads = folder.join("refs").join("heads");
         let moved = if is_list {
@@ -222,6 +219,27 @@ impl Guarding<'_> {
     }
 }
 
+/// What a list of a run's names. Without it, a file that git packed into it was not removed.
+pub(super) enum ListedNames {
+    /// Nobody can say, and all may be in it.
+    Unread,
+    Known(BTreeSet<Vec<u8>>),
+}
+
+impl ListedNames {
+    pub(super) fn of(list: &Entry, blobs: Option<&Dir>) -> Self {
+        let names = |list: Vec<u8>| protect::references_of(&list).map(|(name, _)| name.to_vec()).collect();
+        list.content(blobs).map_or(Self::Unread, |list| Self::Known(names(list)))
+    }
+
+    pub(super) fn has(&self, name: &[u8]) -> bool {
+        match self {
+            Self::Unread => true,
+            Self::Known(names) => names.contains(name),
+        }
+    }
+}
+
 /// The files of references that are no removals without these lists, of a run's changes: git packed them there.
 pub(super) fn packed_into(lists: &[PathBuf], manifest: &Manifest, blobs: Option<&Dir>) -> BTreeSet<PathBuf> {
     let is_list = |entry: &&Entry| {
@@ -229,15 +247,12 @@ pub(super) fn packed_into(lists: &[PathBuf], manifest: &Manifest, blobs: Option<
     };
     let mut packed = BTreeSet::new();
     for list in manifest.entries.iter().filter(is_list) {
-        let content = list.sha256.as_deref().and_then(|sum| blobs?.read(sum, MAX_JUDGED).ok());
-        let names = content.as_deref().map(|text| protect::references_of(text).map(|(name, _)| name).collect());
-        // Where nobody can say, all that were removed may be in it.
-        let is_in = |name: &[u8]| names.as_ref().is_none_or(|names: &BTreeSet<&[u8]>| names.contains(name));
+        let names = ListedNames::of(list, blobs);
         let Some(folder) = list.path.parent() else { continue };
         let removed = manifest.entries.iter().filter(|entry| entry.change == Change::Removed);
         let files = removed.filter(|entry| {
             let rest = entry.path.strip_prefix(folder).ok().filter(|rest| rest.starts_with("refs"));
-            rest.is_some_and(|rest| is_in(rest.as_os_str().as_encoded_bytes()))
+            rest.is_some_and(|rest| names.has(rest.as_os_str().as_encoded_bytes()))
         });
         packed.extend(files.map(|entry| entry.path.clone()));
     }

@@ -395,15 +395,13 @@ async fn info(State(docker): State<Arc<Docker>>) -> HttpResult {
     let of = |phase| all.iter().filter(|container| container.phase() == phase).count();
     let images = docker.with_images(|images| images.list()).await?.len();
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total =
-        memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok());
-    let memory: u64 = total.unwrap_or(0);
+    let memory = sys::proc::parse_meminfo(&memory, "MemTotal").unwrap_or(0);
     let body = json!({
         "ID": "fumehood", "Name": "fumehood", "ServerVersion": env!("CARGO_PKG_VERSION"), "Driver": "fumehood",
         "OperatingSystem": "fumehood", "OSType": "linux", "Architecture": std::env::consts::ARCH, "KernelVersion": kernel(),
         "Containers": all.len(), "ContainersRunning": of(container::Phase::Running), "ContainersPaused": 0,
         "ContainersStopped": of(container::Phase::Exited), "Images": images,
-        "NCPU": std::thread::available_parallelism().map_or(1, usize::from), "MemTotal": memory.saturating_mul(1024),
+        "NCPU": std::thread::available_parallelism().map_or(1, usize::from), "MemTotal": memory,
         "MemoryLimit": true, "SwapLimit": true, "PidsLimit": true, "CPUSet": true, "CpuCfsQuota": true, "CpuCfsPeriod": true,
         "OomKillDisable": false, "IPv4Forwarding": false, "CgroupVersion": "2", "LoggingDriver": "json-file",
         "SecurityOptions": ["name=seccomp,profile=builtin", "name=no-new-privileges"], "Warnings": [],

@@ -319,7 +319,11 @@ pub(crate) fn label(policy: &Policy, host: &Capabilities) -> Support {
 
 pub(crate) fn idle(policy: &Policy) -> Support {
     when(policy.limits.idle.is_some(), || {
-        unmet("limits.idle/no-live", "only live sandboxes idle, and this is a single run", "use `limits.wall`")
+        unmet(
+            "limits.idle/no-live",
+            "a policy holds for single runs too, which do not idle",
+            "say it for a live sandbox (`create --idle TIME`), or use `limits.wall`",
+        )
     })
 }
 

@@ -19,6 +19,7 @@ use super::manifest::{BLOBS, Change, Entry, Fingerprint, HASHED, Kind, Manifest,
 use super::marks::leaves;
 use super::parts;
 use super::reflog::Tips;
+use super::repacked::LISTED_OTHERWISE;
 use super::store::keep;
 use super::tidied::Tidied;
 use crate::fault::show_path;
@@ -162,7 +163,8 @@ pub(crate) fn apply_telling(
     }
     let of_objects = |path: &Path| split(path).is_some_and(|(_, rest)| rest.starts_with("objects"));
     let why = left.iter().find(|one| !of_objects(&one.path)).map(|first| first.why.clone());
-    conflicts.extend(locked(&root, &chosen, &guarding));
+    let locks = locks(&chosen, &guarding);
+    conflicts.extend(locked(&root, &locks));
     let tidied = Tidied::of(&root, &chosen, &guarding);
     let (todo, changed) = compared(&root, &tidied.put(&chosen), &guarding)?;
     conflicts.extend(tidied.conflicts.iter().cloned().chain(changed));
@@ -172,7 +174,10 @@ pub(crate) fn apply_telling(
     let tips = Tips::of(&root, &todo, &guarding.repositories);
     drop(guarding);
     let mut work = Work::begin(state, &manifest, &root, &store, (&todo, now))?;
-    let result = work.stage(&todo).and_then(|()| work.commit(&todo));
+    // Writing all beside it may take long: git on the host may have begun something meanwhile.
+    let unlocked =
+        || locked(&root, &locks).into_iter().next().map_or(Ok(()), |lock| Err(ExchangeError::Conflict(lock)));
+    let result = work.stage(&todo).and_then(|()| unlocked()).and_then(|()| work.commit(&todo));
     work.end(result.is_err())?;
     match result {
         Ok(()) => tips.log(&root, run, now),
@@ -185,7 +190,9 @@ pub(crate) fn apply_telling(
     let left = left.len().saturating_add(parted.len());
     manifest.entries.retain(|e| !taken.contains(&(e.path.clone(), e.change)));
     // Where they are now is no work of somebody else's when the rest is taken.
-    note_put(&mut manifest.heads, &root, &paths.iter().map(|path| path.0.as_path()).collect::<Vec<_>>());
+    let put: Vec<&Path> = paths.iter().map(|path| path.0.as_path()).collect();
+    note_put(&mut manifest.heads, &root, &put);
+    manifest.note_lists(&root, &put);
     let keys = parts::keep(&mut manifest, parted, &root);
     keep_rest(state, run, &manifest, &store, &paths)?;
     Ok((Applied::Done { digest, paths, left, keys, refused }, why))
@@ -198,16 +205,25 @@ fn compared<'a>(
     guarding: &Guarding<'_>,
 ) -> Result<(Vec<&'a Entry>, Vec<Conflict>), ChangesError> {
     let (mut todo, mut conflicts) = (Vec::new(), Vec::new());
+    let repacked = guarding.manifest.listed_otherwise(root);
     let removed: BTreeSet<&Path> =
         chosen.iter().filter(|e| e.change == Change::Removed).map(|e| e.path.as_path()).collect();
     for entry in chosen.iter().filter(|entry| !is_listed_so(root, entry, guarding.blobs)) {
         let conflict = |id, why| Conflict { path: entry.path.clone(), id, why };
         match standing(root, entry, &removed).and_then(|stands| Ok((stands, of_another(root, entry)?))) {
             Ok((ApplyState::Ready, Some(owner))) => conflicts.push(Conflict::owner(entry, owner)),
-            Ok((ApplyState::Ready, None)) => match guarding.is_elsewhere(entry) {
-                None => todo.push(*entry),
-                Some(why) => conflicts.push(conflict("changed", guarding.beside(entry, why.to_owned()))),
-            },
+            Ok((ApplyState::Ready, None))
+                if repacked.contains(entry.path.as_path()) || guarding.leaves_behind(entry) =>
+            {
+                conflicts.push(conflict("changed", guarding.beside(entry, LISTED_OTHERWISE.to_owned())));
+            }
+            Ok((ApplyState::Ready, None)) => {
+                let elsewhere = guarding.is_elsewhere(entry).map(str::to_owned);
+                match elsewhere.or_else(|| guarding.is_under_file(entry)) {
+                    None => todo.push(*entry),
+                    Some(why) => conflicts.push(conflict("changed", guarding.beside(entry, why))),
+                }
+            }
             Ok((ApplyState::Done, _)) => {}
             Ok((ApplyState::Conflict(id, why), _)) => {
                 let why = guarding.packed_by_both(entry).map_or(why, str::to_owned);
@@ -256,14 +272,17 @@ impl Conflict {
     }
 }
 
+/// Files of git's, each with the one by which git says that it is about to change it.
+fn locks(chosen: &[&Entry], guarding: &Guarding<'_>) -> Vec<(PathBuf, PathBuf)> {
+    chosen.iter().filter_map(|entry| Some((entry.path.clone(), guarding.lock_of(entry)?))).collect()
+}
+
 /// What git on the host is about to change, or has been since it was ended in the middle of it. Most of what it does it does at once.
-fn locked(root: &Dir, chosen: &[&Entry], guarding: &Guarding<'_>) -> Vec<Conflict> {
+fn locked(root: &Dir, locks: &[(PathBuf, PathBuf)]) -> Vec<Conflict> {
     let is_there = |lock: &Path| {
         let kind = parent(root, lock).and_then(|(dir, name)| dir.kind(name));
         matches!(kind, Ok(Some(_)))
     };
-    let locks: Vec<(&Entry, PathBuf)> =
-        chosen.iter().filter_map(|entry| Some((*entry, guarding.lock_of(entry)?))).collect();
     let mut there = Vec::new();
     for left in (0..=MAX_LOOKS).rev() {
         there = locks.iter().filter(|(_, lock)| is_there(lock)).collect();
@@ -272,9 +291,9 @@ fn locked(root: &Dir, chosen: &[&Entry], guarding: &Guarding<'_>) -> Vec<Conflic
         }
         drop(sys::channel::wait(&[], Some(BETWEEN_LOOKS)));
     }
-    let conflict = |(entry, lock): &(&Entry, PathBuf)| {
+    let conflict = |(path, lock): &(PathBuf, PathBuf)| {
         let why = format!("git is at work there: {} is there", show_path(lock));
-        Conflict { path: entry.path.clone(), id: "locked", why }
+        Conflict { path: path.clone(), id: "locked", why }
     };
     there.into_iter().map(conflict).collect()
 }
@@ -319,7 +338,32 @@ fn judge<'a>(entries: Vec<&'a Entry>, request: &Request, guarding: &Guarding<'_>
             None => judged.chosen.push(entry),
         }
     }
+    judged.leave_folders();
     judged
+}
+
+impl Selection<'_> {
+    /// A folder that the run removed stays where something in it does.
+    fn leave_folders(&mut self) {
+        let left: BTreeSet<PathBuf> = self.left.iter().map(|one| one.path.clone()).collect();
+        let remembered: BTreeSet<PathBuf> = self.remembered.iter().map(|entry| entry.path.clone()).collect();
+        let stays = |all: &BTreeSet<PathBuf>, folder: &Path| {
+            all.range(folder.to_path_buf()..).next().is_some_and(|first| first.starts_with(folder))
+        };
+        let mut taken = Vec::new();
+        for entry in std::mem::take(&mut self.chosen) {
+            let is_folder = entry.change == Change::Removed && entry.kind == Kind::Dir;
+            if is_folder && stays(&left, &entry.path) {
+                let why = "something in it stays with the run".to_owned();
+                self.left.push(Conflict { path: entry.path.clone(), id: "protected", why });
+            } else if is_folder && stays(&remembered, &entry.path) {
+                self.remembered.push(entry);
+            } else {
+                taken.push(entry);
+            }
+        }
+        self.chosen = taken;
+    }
 }
 
 /// How the host stands to one change.

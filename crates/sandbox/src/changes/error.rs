@@ -157,7 +157,10 @@ impl ChangesError {
                 "changes/write",
                 show_path(path),
                 &errno.to_string(),
-                "make its folder writable to you; nothing was applied",
+                match *errno {
+                    Errno::NOSPC | Errno::DQUOT => "make room there; nothing was applied",
+                    _ => "make its folder writable to you; nothing was applied",
+                },
             ),
             Self::Stuck { path, errno } => say(
                 "changes/stuck",

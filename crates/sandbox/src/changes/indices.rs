@@ -15,6 +15,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::exchange::parent;
 use super::manifest::{Fingerprint, HASHED, Kind, NotedHead, NotedReference, listed};
+use super::repacked::Lists;
 use super::store::Store;
 use crate::protect::{Branches, MAX_REFERENCE, branches_of_head, split};
 use crate::state::{Cross, Dir};
@@ -38,6 +39,8 @@ pub struct Indices {
     heads: BTreeMap<PathBuf, NotedHead>,
     /// What files of references said, by the folder of git's and their whole names.
     references: BTreeMap<PathBuf, BTreeMap<String, Vec<u8>>>,
+    /// Where all other references were.
+    lists: Lists,
 }
 
 #[derive(Debug)]
@@ -87,6 +90,7 @@ impl Indices {
         if heads.peek().is_none() {
             return;
         }
+        self.lists.keep(root, folder);
         let branches = Branches::of(root, &folder.join("config"));
         for (head, own) in heads {
             let (commit, _) = branches.commit_of(&head);
@@ -105,6 +109,7 @@ impl Indices {
                 noted.remove(name);
             }
         }
+        self.lists.put(root, path);
         note_put(self.heads.values_mut(), root, &[path]);
     }
 
@@ -171,7 +176,13 @@ impl Store {
             there.is_some_and(|now| now.ctime > self.started && !is_ours(&now))
         };
         let noted = noted_late(root, late, is_since);
+        let loose = |folder: &Path, path: &Path| {
+            let name = path.strip_prefix(folder).ok()?.to_str()?;
+            Some(hex(indices.references.get(folder)?.get(name)?))
+        };
+        let listed = indices.lists.noted(root, &self.manifest.entries, &loose, &is_since);
         self.manifest.heads.extend(noted);
+        self.manifest.listed = listed;
     }
 }
 

@@ -23,6 +23,7 @@ mod order;
 mod parts;
 mod references;
 mod reflog;
+mod repacked;
 mod store;
 mod tidied;
 mod together;
@@ -51,6 +52,7 @@ pub use manifest::{
     discard_at, load, newest, put_aside, runs,
 };
 pub use marks::{Mark, climbs, leaves, marks};
+pub(crate) use repacked::LISTED_OTHERWISE;
 pub use store::{Bounds, Known, MAX_DEPTH, Store, Until};
 pub(crate) use store::{FOREIGN, Timed, stream};
 pub(crate) use tidied::{BESIDE, moved_in, naming};

@@ -146,6 +146,7 @@ impl Store {
             hidden: Vec::new(),
             heads: Vec::new(),
             moved: Vec::new(),
+            listed: Vec::new(),
             untaken: Vec::new(),
         };
         Ok(Self {

@@ -12,7 +12,7 @@ use super::apply::Conflict;
 use super::exchange::parent;
 use super::guarded::{Guarding, MAX_JUDGED, in_git};
 use super::manifest::{Change, Entry, Kind, Manifest};
-use crate::fault::show_bytes;
+use crate::fault::{show_bytes, show_short};
 use crate::protect;
 use crate::state::{Cross, Dir};
 use policy::json::{hex, sha256_hex};
@@ -116,6 +116,26 @@ impl Guarding<'_> {
         let back = noted.filter(|(_, name)| is_back(name));
         let why = "it was removed on the host meanwhile, and the run moved it".to_owned();
         back.map(|(noted, _)| Conflict { path: noted.path.clone(), id: "missing", why: why.clone() }).collect()
+    }
+
+    /// Of the run's list: a reference that it moved or made there, and of which the host has a file meanwhile that says otherwise. Git would
+    /// see the file alone.
+    pub(super) fn is_under_file(&self, entry: &Entry) -> Option<String> {
+        let (folder, _) =
+            in_git(&self.repositories, &entry.path).filter(|(_, rest)| rest == Path::new("packed-refs"))?;
+        let refs = self.references.get(folder).filter(|refs| refs.is_of_run)?;
+        let is_under = |name: &str, id: &Option<Vec<u8>>| {
+            let is_hosts = refs.host.listed(name).is_some_and(|listed| Some(listed) == id.as_ref());
+            let loose = if is_hosts { None } else { refs.host.loose(name) };
+            // Of one that was in a file when the run began the run removed that, or wrote it.
+            loose.is_some() && loose != *id && self.entry_at(&folder.join(name)).is_none()
+        };
+        let mut listed = refs.list.iter().filter_map(|(name, id)| Some((std::str::from_utf8(name).ok()?, id)));
+        let (name, _) = listed.find(|(name, id)| is_under(name, id))?;
+        Some(format!(
+            "the host has {} in a file of its own meanwhile, and git would not see where the run's is",
+            show_short(name.as_bytes())
+        ))
     }
 
     /// Whether the host has a file at a path, or nobody can say. A folder is none: it may be empty, as where a branch below it was packed.

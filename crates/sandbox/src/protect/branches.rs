@@ -14,7 +14,7 @@ use super::references::{branch_of, id_of, references_of};
 use crate::state::{Cross, Dir};
 
 /// A larger list is not read.
-const MAX_LIST: u64 = 64 << 20;
+pub const MAX_LIST: u64 = 64 << 20;
 
 /// No reference is larger, `HEAD` neither, in bytes.
 pub const MAX_REFERENCE: u64 = 4096;

@@ -36,7 +36,7 @@ mod words;
 mod work_tree;
 
 pub use blob::{BlobNames, is_blob, is_mode_of, mode_beside};
-pub use branches::{Branches, LedTo, MAX_REFERENCE, branches_of_head, led_by, read_branch};
+pub use branches::{Branches, LedTo, MAX_LIST, MAX_REFERENCE, branches_of_head, led_by, read_branch};
 pub use by_itself::is_tidied;
 pub use check::{Slipped, check};
 pub use git::{GitElsewhere, GitProblem, MAX_POINTER, elsewhere, resolve, worktree_of};

@@ -11,7 +11,9 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::{Errno, Result as KernelResult};
 
 use super::laying::{LayError, Laying};
-use crate::changes::{ApplyState, BLOBS, Change, ChangesError, Entry, Kind, Manifest, load, must_have_ended, standing};
+use crate::changes::{
+    ApplyState, BLOBS, Change, ChangesError, Entry, Kind, LISTED_OTHERWISE, Manifest, load, must_have_ended, standing,
+};
 use crate::error::Error;
 use crate::fault::{Fault, show_path, show_text};
 use crate::state::{Cross, Dir, RunId, State};
@@ -156,6 +158,7 @@ impl Earlier {
         let gone: BTreeSet<&Path> =
             entries.iter().filter(|e| e.change == Change::Removed).map(|e| e.path.as_path()).collect();
         let (mut todo, mut moved) = (Vec::new(), Vec::new());
+        let repacked = self.manifest.listed_otherwise(root);
         for entry in entries {
             let read = |errno| ChangesError::Read { path: self.manifest.workspace.join(&entry.path), errno };
             match standing(root, entry, &gone).map_err(read)? {
@@ -163,6 +166,9 @@ impl Earlier {
                 ApplyState::Conflict(_, why) => moved.push((entry.path.clone(), why)),
                 ApplyState::Ready if is_fuller(root, entry, &gone).map_err(read)? => {
                     moved.push((entry.path.clone(), "there are other things in it now".to_owned()));
+                }
+                ApplyState::Ready if repacked.contains(entry.path.as_path()) => {
+                    moved.push((entry.path.clone(), LISTED_OTHERWISE.to_owned()));
                 }
                 ApplyState::Ready => todo.push(entry),
             }

@@ -465,7 +465,8 @@ impl Count {
     }
 
     fn below(&mut self, folder: rustix::io::Result<Dir>, depth: usize, but: Option<&str>) {
-        let names = folder.and_then(|dir| dir.names().map(|names| (dir, names)));
+        // Whoever knew where the walk is could move a folder out of its way.
+        let names = folder.and_then(|dir| dir.names_unforeseen().map(|names| (dir, names)));
         let Some((dir, names)) = self.seen(names) else { return };
         for name in names.iter().filter(|name| but.is_none_or(|but| *name != but)) {
             let Some(Some(stat)) = self.seen(dir.stat(name)) else { continue };

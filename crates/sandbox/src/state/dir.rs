@@ -292,6 +292,38 @@ impl Dir {
         Ok(names)
     }
 
+    /// The names in this directory, in an order that nobody can foresee, read so that its time of access tells nobody when.
+    ///
+    /// # Errors
+    /// What `getdents64` answers.
+    pub fn names_unforeseen(&self) -> Result<Vec<OsString>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = |flags| rustix::fs::openat(&self.fd, ".", flags, Mode::empty());
+        // Only the owner may ask for that.
+        let again = open(flags | OFlags::NOATIME).or_else(|_of_another| open(flags))?;
+        let mut names = Self::from(again).listed_here()?;
+        let mut random = [0; 8];
+        // Without random bytes the order is the kernel's.
+        if sys::random::fill(&mut random) {
+            let at = usize::try_from(u64::from_ne_bytes(random) >> 1).unwrap_or(0);
+            let by = at.checked_rem(names.len()).unwrap_or(0);
+            names.rotate_left(by);
+        }
+        Ok(names)
+    }
+
+    /// The names by this very descriptor.
+    fn listed_here(self) -> Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::new(self.fd)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(OsString::from_vec(name));
+            }
+        }
+        Ok(names)
+    }
+
     /// The names of the children and what they are, in no order.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ mod links;
 mod objects;
 mod races;
 mod references;
+mod repacked;
 mod sparse;
 mod steering;
 mod tidied;

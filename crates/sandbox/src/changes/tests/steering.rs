@@ -164,3 +164,19 @@ fn keys_of_gits_configuration_are_shown_before_they_are_taken() {
     host.read();
     assert_eq!(host.conflicts(), [(PathBuf::from(".git/config"), "protected")]);
 }
+
+/// It would be in the way of all else.
+#[test]
+fn a_folder_that_the_run_moved_stays_where_something_in_it_does() {
+    let mut host = Host::new(&[("sub/a", "a"), ("sub/.vscode/tasks.json", "{}"), ("sub/in/b", "b")]);
+    host.begin();
+    host.overlay("mv sub pkg; echo c > c");
+    host.read();
+    let applied = host.apply_with(&Request { guarded: Guarded::Leave, ..all() }).unwrap();
+    let Applied::Done { left, .. } = applied else { panic!("{applied:?}") };
+    assert!(left > 0);
+    let there = |name: &str| host.work(name).exists();
+    assert!(there("pkg/a") && there("pkg/in/b") && there("c") && there("sub/.vscode/tasks.json"));
+    assert!(!there("sub/a") && !there("sub/in"), "what else was in it is gone");
+    host.conflicts();
+}

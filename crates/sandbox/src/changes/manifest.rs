@@ -183,7 +183,7 @@ pub struct Manifest {
     /// References that files of the host's said when the run began, and that are elsewhere by its end, or nowhere.
     #[serde(default)]
     pub moved: Vec<NotedReference>,
-    /// Of references that the run made a file of: where each was on the host when the run began, as far as that is known; nothing where it had none.
+    /// Of references that the run made a file of: where each was on the host when the run began; nothing where it had none, `unknown` where nobody knows.
     #[serde(default)]
     pub listed: Vec<NotedReference>,
     /// Lists of references that are not taken now: what git packed into one of them was not removed.

@@ -16,6 +16,8 @@ use crate::state::Dir;
 
 /// The list.
 const LIST: &str = "packed-refs";
+/// Of a reference of which nobody knows where it was.
+const UNKNOWN: &str = "unknown";
 /// Why the run's file is not put there.
 pub(crate) const LISTED_OTHERWISE: &str = "it was moved, made or removed on the host meanwhile: git's list there (`packed-refs`) says otherwise than when the run began";
 
@@ -45,8 +47,7 @@ impl Lists {
         }
     }
 
-    /// Where each reference was of which a file is among the entries, as far as that is known: `loose` says what a file said then, which
-    /// counts.
+    /// Where each reference was of which a file is among the entries: what a file said then (`loose`) counts.
     pub(super) fn noted(
         &self,
         root: &Dir,
@@ -56,12 +57,12 @@ impl Lists {
     ) -> Vec<NotedReference> {
         let made = entries.iter().filter(|entry| entry.change == Change::Added && entry.kind == Kind::File);
         let made = by_folder(root, made.map(|entry| entry.path.as_path()));
-        let known =
-            made.into_iter().filter_map(|(folder, paths)| Some((self.then(root, folder, is_since)?, folder, paths)));
-        let noted = known.flat_map(|(list, folder, paths)| {
-            let said = ids_of(&list, folder, &paths);
+        let noted = made.into_iter().flat_map(|(folder, paths)| {
+            let list = self.then(root, folder, is_since);
+            let said = list.as_ref().map(|list| ids_of(list, folder, &paths));
             let noted = |path: &Path| {
-                let id = loose(folder, path).or_else(|| said.get(path).cloned()).unwrap_or_default();
+                let listed = || said.as_ref().map_or(Some(UNKNOWN), |said| said.get(path).map(String::as_str));
+                let id = loose(folder, path).or_else(|| listed().map(str::to_owned)).unwrap_or_default();
                 NotedReference { path: path.to_owned(), id }
             };
             paths.into_iter().map(noted).collect::<Vec<_>>()
@@ -73,8 +74,12 @@ impl Lists {
 impl Manifest {
     /// The files among the entries whose references are elsewhere by now in the host's list, unless that is where the run put them.
     pub(crate) fn listed_otherwise(&self, root: &Dir) -> BTreeSet<&Path> {
-        let noted: BTreeMap<&Path, &str> =
-            self.listed.iter().map(|noted| (noted.path.as_path(), noted.id.as_str())).collect();
+        let noted: BTreeMap<&Path, &str> = self
+            .listed
+            .iter()
+            .map(|noted| (noted.path.as_path(), noted.id.as_str()))
+            .filter(|(_, id)| *id != UNKNOWN)
+            .collect();
         let put: BTreeMap<&Path, Option<&String>> =
             self.entries.iter().map(|entry| (entry.path.as_path(), entry.sha256.as_ref())).collect();
         let mut found = BTreeSet::new();
@@ -112,9 +117,9 @@ impl Guarding<'_> {
         let Some((folder, rest)) = found.filter(|_| entry.change == Change::Added && entry.kind == Kind::File) else {
             return false;
         };
-        let is_known = || self.manifest.listed.iter().any(|noted| noted.path == entry.path);
+        let is_unknown = || self.manifest.listed.iter().any(|noted| noted.path == entry.path && noted.id == UNKNOWN);
         let refs = self.references.get(folder);
-        let Some(listed) = refs.and_then(|refs| refs.host.listed(&rest.to_string_lossy())).filter(|_| !is_known())
+        let Some(listed) = refs.and_then(|refs| refs.host.listed(&rest.to_string_lossy())).filter(|_| is_unknown())
         else {
             return false;
         };

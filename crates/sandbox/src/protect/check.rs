@@ -172,8 +172,8 @@ fn disarm(parent: &Dir, name: &OsStr, path: &Path, what: &'static str) -> Slippe
         Err(errno) => return told(path, what, Some(errno.to_string())),
     };
     loop {
-        let mut to = name.to_owned();
-        to.push(format!(".fumehood-put-aside-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        // Nothing of its own name: `.envrc.x` is one that the list knows as well, and would be put aside again.
+        let to = format!(".fumehood-put-aside-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         match rustix::fs::renameat_with(parent, Path::new(name), parent, Path::new(&to), RenameFlags::NOREPLACE) {
             Ok(()) => {
                 let closed = parent.set_mode(&to, Mode::empty());

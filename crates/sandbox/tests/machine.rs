@@ -125,7 +125,8 @@ fn text(ended: &Finished) -> String {
 fn a_program_runs_on_a_kernel_of_its_own_and_its_streams_and_code_come_back() {
     let Some(place) = Fixture::new() else { return };
     let input = b"a line\n".repeat(40_000);
-    let script = "cat /proc/sys/kernel/osrelease; id; wc -c; echo oops >&2; exit 7";
+    let script = "cat /proc/sys/kernel/osrelease; id
+        for one in fd stdin stdout stderr; do busybox readlink /dev/$one; done; wc -c </dev/stdin; echo oops >&2; exit 7";
     let sandbox = place.start(&[], &["sh", "-c", script], Stdin::Bytes(input.clone()));
     let ended = sandbox.wait().unwrap();
     assert_eq!(ended.failed, []);
@@ -134,6 +135,9 @@ fn a_program_runs_on_a_kernel_of_its_own_and_its_streams_and_code_come_back() {
     let release = &place.host.machine().unwrap().kernel.release;
     assert!(text(&ended).starts_with(&format!("{release}\nuid=1000(user) gid=1000")), "{}", text(&ended));
     assert!(text(&ended).trim_end().ends_with(&input.len().to_string()), "{}", text(&ended));
+    // As in every other tier with a root of its own.
+    let named = "/proc/self/fd\n/proc/self/fd/0\n/proc/self/fd/1\n/proc/self/fd/2\n";
+    assert!(text(&ended).contains(named), "{}", text(&ended));
     assert_eq!(ended.stderr.bytes, b"oops\n");
     place.nothing_left();
 }

@@ -138,7 +138,12 @@ fn devices() -> Result<(), Fault> {
         rustix::fs::mknodat(CWD, &path, FileType::CharacterDevice, mode, number).map_err(at(path.clone()))?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).map_err(io(path))?;
     }
-    for (name, target) in [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
+    for (name, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+    ] {
         let path = format!("{dev}/{name}");
         std::os::unix::fs::symlink(target, &path).map_err(io(path))?;
     }

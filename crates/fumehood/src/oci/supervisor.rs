@@ -36,6 +36,8 @@ pub(crate) const ANSWERS: i32 = 3;
 const MAX_DOCUMENT: u64 = 4 << 20;
 /// How long a caller may take to say what it wants.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long whoever lets a program go waits to hear that it runs.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest word of a caller.
 const MAX_WORD: u64 = 64;
 /// What ends a container that was created and not started.
@@ -224,12 +226,12 @@ fn serve(ready: Ready, store: &Store, id: &str) -> Result<End, Failure> {
             && let Ok((stream, _)) = listener.accept()
         {
             let word = read_request(&stream);
-            let (next, said, end) = heed(stage, &word, store, id)?;
-            stage = next;
+            let (next, said) = heed(stage, &word, store, id)?;
             say(&stream, &said);
-            if let Some(end) = end {
-                return Ok(end);
-            }
+            stage = match next {
+                Ok(stage) => stage,
+                Err(end) => return Ok(end),
+            };
         }
     }
 }
@@ -261,22 +263,27 @@ fn say(mut stream: &UnixStream, said: &str) {
     }
 }
 
-type Heeded = (Stage, String, Option<End>);
+/// Where it stands now, or how it ended, and what is said.
+type Heeded = (Result<Stage, End>, String);
 
 fn heed(stage: Stage, word: &str, store: &Store, id: &str) -> Result<Heeded, Failure> {
     let ok = "ok".to_owned();
     if let Some(signal) = word.strip_prefix("signal ").and_then(|number| number.parse::<i32>().ok()) {
-        let end = pass(&stage, signal);
-        return Ok((stage, ok, end));
+        return Ok((pass(&stage, signal).map_or(Ok(stage), Err), ok));
     }
     match (word, stage) {
         ("start", Stage::Created(parked)) => {
             let sandbox = parked.go()?;
             store.starts(id).map_err(|error| failed("oci/store", "its record", error))?;
-            Ok((Stage::Running(Box::new(sandbox)), ok, None))
+            if sandbox.has_begun(BEGIN_TIMEOUT) != Some(false) {
+                return Ok((Ok(Stage::Running(Box::new(sandbox))), ok));
+            }
+            let finished = sandbox.wait()?;
+            let said = not_its_own(&finished).unwrap_or_else(|| finished.report.outcome.message.clone());
+            Ok((Err(End::Ended(Box::new(finished))), said))
         }
-        ("start", running @ Stage::Running(_)) => Ok((running, "it was started already".to_owned(), None)),
-        (_, stage) => Ok((stage, "that is nothing that can be asked".to_owned(), None)),
+        ("start", running @ Stage::Running(_)) => Ok((Ok(running), "it was started already".to_owned())),
+        (_, stage) => Ok((Ok(stage), "that is nothing that can be asked".to_owned())),
     }
 }
 
@@ -299,12 +306,18 @@ fn pass(stage: &Stage, signal: i32) -> Option<End> {
 fn tell(finished: &Finished, console: Console) -> u8 {
     let outcome = &finished.report.outcome;
     let own = finished.failed.is_empty();
-    if let Some(why) = finished.not_started.iter().chain(&finished.failed).next() {
-        console.eprint(&format!("fumehood: {}: {}", why.what, why.why));
+    if let Some(why) = not_its_own(finished) {
+        console.eprint(&format!("fumehood: {why}"));
     } else if !matches!(outcome.kind, OutcomeKind::Exited | OutcomeKind::Signalled) {
         console.eprint(&format!("fumehood: {}", outcome.message));
     }
     if own { u8::try_from(outcome.exit_code()).unwrap_or(FAILED) } else { FAILED }
+}
+
+/// Why the program did not start, or what else went wrong outside of it.
+fn not_its_own(finished: &Finished) -> Option<String> {
+    let why = finished.not_started.iter().chain(&finished.failed).next()?;
+    Some(format!("{}: {}", why.what, why.why))
 }
 
 /// A field that refuses the container.

@@ -96,7 +96,7 @@ fn a_bundle_runs_with_the_engines_streams_and_its_exit_code() {
     let fixture = Fixture::new();
     let bundle = bundle(&fixture, "id -u; cat /etc/hostname; readlink /dev/stdin; echo told >&2; exit 7", |_| {});
     let told = monitored(&fixture, &bundle, &[]);
-    assert_eq!(told["create"], 0, "{told:#}");
+    assert_eq!((&told["create"], &told["start"]), (&json!(0), &json!(0)), "{told:#}");
     assert_eq!((told["states"].clone(), told["code"].clone()), (json!(["created", "stopped"]), json!(7)), "{told:#}");
     assert_eq!(
         (told["out"].as_str(), told["err"].as_str()),
@@ -107,6 +107,20 @@ fn a_bundle_runs_with_the_engines_streams_and_its_exit_code() {
     assert_eq!((told["list"].clone(), told["delete"].clone()), (json!(["one"]), json!(0)), "{told:#}");
     assert_eq!(told["unknown"], json!([125, 125, 0]), "{told:#}");
     assert!(!fixture.path("engine/one").exists());
+}
+
+/// As of other runtimes: an engine hears that there is no such program, and the container has ended.
+#[test]
+fn a_program_that_is_not_there_is_an_error_of_start() {
+    if !is_root() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let nothing = |document: &mut Value| document["process"]["args"] = json!(["/bin/none"]);
+    let told = monitored(&fixture, &bundle(&fixture, "", nothing), &[]);
+    assert_eq!((&told["create"], &told["start"], &told["code"]), (&json!(0), &json!(125), &json!(127)), "{told:#}");
+    assert_eq!((&told["states"], &told["delete"]), (&json!(["created", "stopped"]), &json!(0)), "{told:#}");
+    assert!(told["log"].as_str().unwrap().contains("/bin/none"), "{told:#}");
 }
 
 /// Who is root inside has nothing of root's: each line is an attempt that works for root of the host.

@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,12 @@ pub(super) struct Mailbox {
     now: Arc<Now>,
 }
 
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        self.now.say_whether_it_began(false);
+    }
+}
+
 /// What a caller may look at.
 #[derive(Debug)]
 struct Now {
@@ -60,6 +66,17 @@ struct Now {
     killed: Arc<AtomicBool>,
     /// When it must have ended.
     deadline: Arc<Deadline>,
+    /// Whether its program runs, or ran; none until that is known.
+    began: Mutex<Option<bool>>,
+    known: Condvar,
+}
+
+impl Now {
+    /// Only the first answer counts.
+    fn say_whether_it_began(&self, began: bool) {
+        self.began.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(began);
+        self.known.notify_all();
+    }
 }
 
 /// Something of the caller that is waited for by a supervisor in the caller's own thread.
@@ -149,6 +166,11 @@ impl<'a> OrderSource<'a> {
         Arc::clone(&self.mailbox.now.killed)
     }
 
+    /// The program runs.
+    pub(super) fn began(&self) {
+        self.mailbox.now.say_whether_it_began(true);
+    }
+
     /// When it must have ended.
     pub(super) fn deadline(&self) -> Arc<Deadline> {
         Arc::clone(&self.mailbox.now.deadline)
@@ -156,7 +178,7 @@ impl<'a> OrderSource<'a> {
 
     /// What callers are told of usage until the next time.
     pub(super) fn tell(&mut self, sample: Sample, (output, disk): (u64, Option<u64>)) {
-        let Now { started, last, waited: _, killed: _, deadline: _ } = &*self.mailbox.now;
+        let Now { started, last, waited: _, killed: _, deadline: _, began: _, known: _ } = &*self.mailbox.now;
         if self.visitor.is_some() && !self.given_back && started.elapsed() > LONG {
             self.given_back = true;
             sys::memory::unmap_program();
@@ -188,6 +210,14 @@ impl Handle {
     #[must_use]
     pub const fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// Waits until its program runs, or never will, so long at most; none where that is not known then.
+    #[must_use]
+    pub fn has_begun(&self, within: Duration) -> Option<bool> {
+        let began = self.now.began.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.now.known.wait_timeout_while(began, within, |began| began.is_none());
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Sends a signal to the program, whose own handler runs. One that has ended gets nothing.
@@ -378,6 +408,12 @@ impl Sandbox {
         self.handle.id()
     }
 
+    /// As [`Handle::has_begun`].
+    #[must_use]
+    pub fn has_begun(&self, within: Duration) -> Option<bool> {
+        self.handle.has_begun(within)
+    }
+
     /// As [`Handle::signal`].
     pub fn signal(&self, number: u8) {
         self.handle.signal(number);
@@ -439,7 +475,8 @@ pub(super) fn sides(id: &str, pid: i32, started: Instant) -> Result<(Handle, Mai
     sys::channel::set_nonblocking(&ours)?;
     let (sender, orders) = channel();
     let (waited, last) = (OnceLock::new(), Mutex::default());
-    let now = Arc::new(Now { started, waited, last, killed: Arc::default(), deadline: Arc::default() });
+    let (killed, deadline, began, known) = Default::default();
+    let now = Arc::new(Now { started, waited, last, killed, deadline, began, known });
     let handle =
         Handle { orders: sender, wake: Arc::new(ours), now: Arc::clone(&now), id: id.into(), pid, rules: None };
     Ok((handle, Mailbox { wake: theirs, orders, now }))

@@ -346,6 +346,8 @@ impl<'a, 'v> Watch<'a, 'v> {
                         self.result.failed = Some(format!("the program does not have its label: {why}"));
                         self.running.kill_guest();
                         self.done = true;
+                    } else {
+                        self.orders.began();
                     }
                 }
                 FromGuest::Continued

@@ -16,6 +16,7 @@ pub mod diagnostic;
 pub mod document;
 pub mod exact;
 pub mod guards;
+pub mod javascript;
 pub mod json;
 pub mod layers;
 pub mod lint;

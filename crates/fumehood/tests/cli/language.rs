@@ -294,6 +294,9 @@ fn javascript_is_run_and_an_error_is_one() {
     let input = "inputs.class={ type = \"string\" }";
     let said = javascript(&fixture, &["--set", input], "1");
     assert!(said.code == 126 && said.err.contains("inputs/no-variable"), "{said:?}");
+    // The name of a setter would be set, and be no variable.
+    let said = javascript(&fixture, &["--set", "inputs.__proto__={ type = \"string\" }"], "1");
+    assert!(said.code == 126 && said.err.contains("inputs/no-variable"), "{said:?}");
     // A program that was refused memory does not go on, whatever it catches.
     let said =
         javascript(&fixture, &["--set", "limits.memory=64M"], "try { new ArrayBuffer(1e9) } catch {} print('on')");
@@ -318,8 +321,11 @@ fn what_javascript_lacks_is_told_and_moves_auto_up() {
     write(&fixture, "a.js", "console.log([1, 2].map(x => x * x))");
     write(&fixture, "b.js", "const fs = require('fs')");
     write(&fixture, "c.mjs", "import fs from 'fs'");
+    write(&fixture, "d.js", "/* c */ export * from 'fs'");
+    write(&fixture, "e.js", "// fetch(1)\nclass A { fetch(u) { return u } }\nconsole.log(new A().fetch('process.x'))");
     assert_eq!(tier("a.js").0, "language");
-    for (file, asks) in [("b.js", "uses `require`"), ("c.mjs", "imports `fs`")] {
+    assert_eq!(tier("e.js").0, "language");
+    for (file, asks) in [("b.js", "uses `require`"), ("c.mjs", "imports `fs`"), ("d.js", "imports `fs`")] {
         let (up, why) = tier(file);
         assert!(up == "process" && why.contains(asks), "{up}: {why}");
     }

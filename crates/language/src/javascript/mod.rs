@@ -54,7 +54,7 @@ fn without_anything() -> String {
         "const f = () => 1 + f();\ntry {{ f(); throw 'calls' }} catch (e) {{ if (!(e instanceof RangeError)) throw e }}\n\
          for (const name of {:?}) if (name in globalThis) throw name;\n\
          await import('std').then(() => {{ throw 'a module' }}, () => 0)",
-        Interpreter::NOT_JAVASCRIPT
+        policy::javascript::ELSEWHERE
     )
 }
 
@@ -220,7 +220,7 @@ fn prepared<'js>(ctx: &Ctx<'js>, inputs: Vec<(String, Input)>, tools: bool) -> R
 
 /// Runs it until it ends or waits.
 fn begin<'js>(ctx: &Ctx<'js>, text: &str, name: &str) -> Result<Value<'js>> {
-    let module = is_module(text, name);
+    let module = name.ends_with(".mjs") || policy::javascript::is_module(text);
     let mut options = EvalOptions::default();
     options.global = !module;
     options.strict = module;
@@ -228,15 +228,6 @@ fn begin<'js>(ctx: &Ctx<'js>, text: &str, name: &str) -> Result<Value<'js>> {
     options.promise = !module;
     options.filename = Some(name.to_owned());
     ctx.eval_with_options(text, options)
-}
-
-/// Whether it is a module, by its name or by a line that only modules have.
-fn is_module(text: &str, name: &str) -> bool {
-    let begins = |line: &str| {
-        let rest = ["import", "export"].iter().find_map(|word| line.trim_start().strip_prefix(word));
-        rest.is_some_and(|rest| rest.starts_with([' ', '{', '*', '\'', '"']))
-    };
-    name.ends_with(".mjs") || text.lines().any(begins)
 }
 
 /// What was thrown, or words where it is no value.
@@ -265,9 +256,12 @@ fn lack(kind: &str, message: &str) -> Option<String> {
     if kind != "ReferenceError" {
         return None;
     }
-    let name = message.strip_suffix(" is not defined").filter(|name| Interpreter::NOT_JAVASCRIPT.contains(name));
+    let name = message.strip_suffix(" is not defined").and_then(policy::javascript::elsewhere);
     // In one line, whatever it is called.
-    let module = || Some(message.strip_prefix("could not load ")?.replace(char::is_control, " "));
+    let module = || {
+        let name = message.strip_prefix("could not load module '")?.strip_suffix('\'')?;
+        Some(format!("module '{}'", name.replace(char::is_control, " ")))
+    };
     name.map(|name| format!("'{name}'")).or_else(module)
 }
 

@@ -60,47 +60,6 @@ impl Interpreter {
     /// line on stderr says what.
     pub const LACKS: i32 = 16;
 
-    /// Names that programs of JavaScript find in Node or a browser, and that are no part of the language.
-    pub const NOT_JAVASCRIPT: &[&str] = &[
-        "AbortController",
-        "Blob",
-        "Buffer",
-        "Bun",
-        "Deno",
-        "FormData",
-        "Headers",
-        "Intl",
-        "Request",
-        "Response",
-        "TextDecoder",
-        "TextEncoder",
-        "URL",
-        "URLSearchParams",
-        "WebAssembly",
-        "WebSocket",
-        "Worker",
-        "XMLHttpRequest",
-        "__dirname",
-        "__filename",
-        "clearInterval",
-        "clearTimeout",
-        "crypto",
-        "document",
-        "exports",
-        "fetch",
-        "global",
-        "localStorage",
-        "module",
-        "navigator",
-        "process",
-        "require",
-        "setImmediate",
-        "setInterval",
-        "setTimeout",
-        "structuredClone",
-        "window",
-    ];
-
     /// In one line, without its end.
     #[must_use]
     pub fn to_line(&self) -> String {

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use policy::control::{Interpreter as Limits, Source};
+use policy::control::Source;
 use policy::value::{Tier, TierChoice};
 use policy::{ClauseId, Loaded};
 
@@ -113,7 +113,7 @@ pub(super) fn foreign(loaded: &Loaded, what: &Workload) -> Option<String> {
     };
     let text = String::from_utf8_lossy(&text);
     if source == Source::JavaScript {
-        return text.lines().find_map(asks);
+        return policy::javascript::asks(&text, |name| loaded.policy.inputs.contains_key(name));
     }
     let allowed = loaded.policy.language.modules.as_deref();
     let has = |name: &str| match allowed {
@@ -121,36 +121,6 @@ pub(super) fn foreign(loaded: &Loaded, what: &Workload) -> Option<String> {
         None => backends::LANGUAGE_MODULES.contains(&name),
     };
     imports(&text).into_iter().find(|name| !has(name)).map(|name| format!("imports `{name}`"))
-}
-
-/// What a line of JavaScript asks for: a module, or a name that is no part of the language and stands as if it were called or had
-/// parts. A comment that looks so moves a program up too.
-fn asks(line: &str) -> Option<String> {
-    let part = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
-    let mut rest = line.trim_start();
-    if let Some(after) = rest.strip_prefix("import").filter(|after| !after.starts_with(part)) {
-        let quoted = after.split(['\'', '"', '`']).nth(1);
-        return Some(quoted.map_or_else(|| "imports a module".to_owned(), |name| format!("imports `{name}`")));
-    }
-    let mut before = ' ';
-    while let Some(first) = rest.chars().next() {
-        let (word, after) = rest.split_at(rest.find(|c| !part(c)).unwrap_or(rest.len()));
-        if word.is_empty() {
-            before = first;
-            rest = rest.get(first.len_utf8()..).unwrap_or_default();
-            continue;
-        }
-        let used = after.trim_start().starts_with(['(', '.', '[', ';', ',', ')', '?']);
-        if before != '.' && used && Limits::NOT_JAVASCRIPT.contains(&word) {
-            return Some(format!("uses `{word}`"));
-        }
-        if word == "import" && after.trim_start().starts_with('(') {
-            return Some("imports a module".to_owned());
-        }
-        before = ' ';
-        rest = after;
-    }
-    None
 }
 
 /// The first part of what each statement of a Python program imports; a relative import is `.`. Comments and texts are left out. The
@@ -291,26 +261,6 @@ mod tests {
             ("", &[]),
         ] {
             assert_eq!(imports(text), wanted, "{text}");
-        }
-    }
-
-    #[test]
-    fn names_of_javascript_that_are_elsewhere_say_what_a_program_needs() {
-        for (line, wanted) in [
-            ("import fs from 'fs'", "imports `fs`"),
-            ("import('fs').then(f)", "imports `fs`"),
-            ("const m = await import(name)", "imports a module"),
-            ("const fs = require('fs')", "uses `require`"),
-            ("console.log(process.argv)", "uses `process`"),
-            ("new URL(x)", "uses `URL`"),
-            ("f(fetch)", "uses `fetch`"),
-        ] {
-            assert_eq!(asks(line).as_deref(), Some(wanted), "{line}");
-        }
-        for line in
-            ["process the data", "a.fetch(1)", "const imported = 1", "// a module", "my_process.x", "ünder.x", ""]
-        {
-            assert_eq!(asks(line), None, "{line}");
         }
     }
 

@@ -25,6 +25,8 @@ const LACKS: &str = "language tier: ";
 const NEEDS: &str = "; needs tier process or stronger";
 /// Stack of an interpreter. Their depth is bounded; the trees of their parsers are as deep as a program is long.
 const STACK: usize = 256 << 20;
+/// The largest stack, most of which nobody ever writes to.
+const MAX_STACK: usize = 16 << 30;
 
 /// Becomes an interpreter with these limits for the program on stdin, under a name and with arguments. Never returns.
 ///
@@ -33,6 +35,7 @@ const STACK: usize = 256 << 20;
 pub fn serve(limits: &str, name: &str, args: Vec<String>) -> Result<std::convert::Infallible, String> {
     let limits = Interpreter::from_line(limits)?;
     let name = name.to_owned();
+    let stack = stack(&limits);
     let work = move || -> Result<Ended, String> {
         match limits.source {
             Source::Python => python::prove(&limits)?,
@@ -50,9 +53,21 @@ pub fn serve(limits: &str, name: &str, args: Vec<String>) -> Result<std::convert
             }
         })
     };
-    let thread = std::thread::Builder::new().stack_size(STACK).spawn(work).map_err(|error| error.to_string())?;
+    let on = |stack| std::thread::Builder::new().stack_size(stack).spawn(work.clone());
+    // A host may not promise that much.
+    let thread = on(stack).or_else(|_no_room| on(STACK)).map_err(|error| error.to_string())?;
     let ended = thread.join().map_err(|_panic| "the interpreter failed".to_owned())??;
     end(&ended)
+}
+
+/// QuickJS follows some chains of objects without a look at its stack, as far as its heap has room for them: such a stack is no smaller
+/// than the heap, so that what holds the memory of the run ends it first.
+fn stack(limits: &Interpreter) -> usize {
+    let heap = match limits.source {
+        Source::JavaScript => limits.memory.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+        Source::Python | Source::Wasm => 0,
+    };
+    STACK.saturating_add(heap).min(MAX_STACK)
 }
 
 fn say(text: &str) -> Result<(), String> {

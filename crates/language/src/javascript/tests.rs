@@ -20,7 +20,11 @@ fn limits() -> Interpreter {
 
 /// On a thread whose stack is as large as that of [`crate::serve`].
 fn on_its_stack<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    std::thread::Builder::new().stack_size(crate::STACK).spawn(work).unwrap().join().unwrap()
+    on_the_stack_of(&limits(), work)
+}
+
+fn on_the_stack_of<T: Send + 'static>(limits: &Interpreter, work: impl FnOnce() -> T + Send + 'static) -> T {
+    std::thread::Builder::new().stack_size(crate::stack(limits)).spawn(work).unwrap().join().unwrap()
 }
 
 fn ended(text: &str) -> Ended {
@@ -276,6 +280,18 @@ fn every_other_name_is_a_variable() {
 fn a_module_is_known_by_its_name_or_its_text() {
     for (name, text, ends) in [
         ("a.mjs", "if (this !== undefined) throw 1", Ended::Exited(0)),
+/// Chains that QuickJS follows without a look at its stack: the heap has no room for one that the stack has none for.
+#[test]
+fn a_chain_that_is_not_counted_fits_the_stack() {
+    let limits = Interpreter { memory: Some(512 << 20), ..limits() };
+    for (made, way) in [(1_000_000, "drop(0)"), (1_000_000, "take(2)")] {
+        let text = format!("let it = [1].values(); for (let i = 0; i < {made}; i++) it = it.{way}; it.next()");
+        let held = limits.clone();
+        let ended = on_the_stack_of(&limits, move || run(text.into_bytes(), "main.js", &held, None));
+        assert!(matches!(ended, Ended::Exited(0) | Ended::Memory(_)), "{way}: {ended:?}");
+    }
+}
+
         ("a.js", "export {}; if (this !== undefined) throw 1", Ended::Exited(0)),
         ("a.js", "const x = `\nexport {}\n`; if (this === undefined) throw 1", Ended::Exited(0)),
     ] {

@@ -18,6 +18,8 @@ mod tools;
 
 /// Gives a program `console` and `print`.
 const PRELUDE: &str = include_str!("prelude.js");
+/// Its name, by which it leaves its own calls out of what it shows.
+const PRELUDE_NAME: &str = "fumehood:console";
 /// Most of the thread's stack that calls, the parser, JSON and regular expressions take, bytes.
 const MAX_STACK: usize = 2 << 20;
 /// The largest block of memory that the proof asks for.
@@ -64,6 +66,12 @@ pub(crate) fn run(program: Vec<u8>, name: &str, limits: &Interpreter, end: Optio
         Ok(text) => text,
         Err(error) => return Ended::Failed(format!("SyntaxError: {name} is not UTF-8: {}", error.utf8_error())),
     };
+    if let Some((before, _)) = text.split_once('\0') {
+        let line = before.split('\n').count();
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count().saturating_add(1);
+        let why = "a NUL character is not taken in a program; in a text write \\0";
+        return Ended::Failed(format!("Uncaught SyntaxError: {why}\n    at {name}:{line}:{column}"));
+    }
     let mut heap = Heap::new(limits.memory);
     if let Some(end) = end {
         let passed = Ended::Memory(passed(limits));
@@ -201,7 +209,9 @@ fn prepared<'js>(ctx: &Ctx<'js>, inputs: Vec<(String, Input)>, tools: bool) -> R
         };
         written.map_err(|error| Exception::throw_message(&ctx, &error.to_string()))
     })?;
-    let prelude: Function<'js> = ctx.eval(PRELUDE)?;
+    let mut options = EvalOptions::default();
+    options.filename = Some(PRELUDE_NAME.to_owned());
+    let prelude: Function<'js> = ctx.eval_with_options(PRELUDE, options)?;
     let show = prelude.call((write,))?;
     let globals = ctx.globals();
     for (name, input) in inputs {

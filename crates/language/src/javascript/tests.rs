@@ -74,6 +74,15 @@ fn what_the_tier_is_for_runs() {
         "console.log(); print(undefined, null, 1n, Symbol('s'), [1], { a: [1n] }, new Map([[1, 2]]), print, '\\ud800')",
         "const o = {}; o.o = o; console.log(o, Object.create(null), new Proxy({}, {}), { toJSON() { throw 1 } })",
         "console.error(new TypeError('x'), { toString() { throw 1 } }, new (class A extends Error {})('a'))",
+        // Whatever a value does, printing it is no error.
+        "const { proxy, revoke } = Proxy.revocable({}, {}); revoke(); console.log(proxy, [proxy], { proxy })",
+        "const { proxy, revoke } = Proxy.revocable(() => 0, {}); revoke(); console.log(proxy)",
+        "console.log({ get [Symbol.toStringTag]() { throw 1 } }, { get a() { throw 1 } }, { toJSON() { throw 1 } })",
+        "const e = new Error('x'); Object.defineProperty(e, 'stack', { get() { throw 1 } }); console.log(e)",
+        "console.log(Object.defineProperty(() => 0, 'name', { get() { throw 1 } }), Object.assign(new Error, { name: Symbol() }))",
+        "Array.prototype.map = String.prototype.split = Set.prototype.add = JSON.stringify = null; console.log({}, new Error('x'))",
+        "const a = performance.now(); if (!(a >= 0 && a < 1e7 && performance.now() >= a)) throw a",
+        "if (Math.abs(performance.timeOrigin + performance.now() - Date.now()) > 1e4) throw performance.timeOrigin",
     ] {
         assert_eq!(ended(text), Ended::Exited(0), "{text}");
     }
@@ -91,13 +100,18 @@ fn an_error_of_the_program_has_its_message_and_its_stack() {
         ("throw 'a text'", &["Uncaught a text"]),
         ("throw { code: 3 }", &["Uncaught {\"code\":3}"]),
         ("throw null", &["Uncaught null"]),
+        ("throw -0", &["Uncaught -0"]),
+        ("const o = { a: [1n] }; o.o = o; throw o", &["Uncaught {\"a\":[\"1n\"],\"o\":\"[Circular]\"}"]),
+        ("const a = [1], o = [a, { a }, a]; o.push(o); throw o", &["Uncaught [[1],{\"a\":[1]},[1],\"[Circular]\"]"]),
+        ("const m = new Map(); m.set('m', [m, m]); throw m", &["Uncaught Map [[\"m\",[{},{}]]]"]),
         ("Promise.reject(new Error('late'))", &["Uncaught Error: late"]),
         ("queueMicrotask(() => { throw new Error('job') })", &["Uncaught Error: job"]),
         ("await null; throw new RangeError('after')", &["Uncaught RangeError: after"]),
         ("await new Promise(() => 0)", &["awaits what nothing"]),
         ("throw new Proxy({}, { get() { throw 1 } })", &["Uncaught"]),
         ("throw { get name() { throw 1 }, get message() { throw 1 } }", &["Uncaught"]),
-        ("a\0b", &["null"]),
+        ("let x\nprint('ü\0b')", &["Uncaught SyntaxError: a NUL", "main.js:2:9"]),
+        ("throw new ReferenceError('could not load the list')", &["ReferenceError: could not load the list"]),
         ("if (true) {\n  never_there()\n}", &["ReferenceError: never_there is not defined"]),
     ] {
         let Ended::Failed(said) = ended(text) else { panic!("{text}: it did not fail") };
@@ -107,6 +121,12 @@ fn an_error_of_the_program_has_its_message_and_its_stack() {
     }
     assert_eq!(wrong, Vec::<String>::new());
     assert!(matches!(run(vec![0xff], "main.js", &limits(), None), Ended::Failed(words) if words.contains("UTF-8")));
+    // An error that was made while it was printed says nothing of what prints.
+    let made = ended("let e; console.log({ toJSON() { e = new Error('seen') } }); throw e");
+    assert!(
+        matches!(&made, Ended::Failed(words) if words.contains("toJSON (main.js:1") && !words.contains("fumehood")),
+        "{made:?}"
+    );
     // What comes after a failure is not run.
     let ended = ended("Promise.resolve().then(() => { throw 'job' }); throw 'first'");
     assert_eq!(ended, Ended::Failed("Uncaught first".to_owned()));
@@ -127,6 +147,11 @@ fn the_host_is_not_there_to_be_asked() {
         ("Deno.readTextFile('x')", "'Deno'"),
         ("(async () => { await null; module.exports = {} })()", "'module'"),
         ("import('a\\nb')", "module 'a b'"),
+        ("/* c */ import fs from 'fs'", "module 'fs'"),
+        ("'use strict';export * from 'fs'", "module 'fs'"),
+        ("new AbortSignal()", "'AbortSignal'"),
+        ("class A extends EventTarget {}", "'EventTarget'"),
+        ("self.x", "'self'"),
     ] {
         let ended = ended(text);
         assert!(matches!(&ended, Ended::Lacks(_, lacks) if lacks == what), "{text}: {ended:?}");
@@ -151,11 +176,6 @@ fn values_do_not_grow_past_the_limit() {
         "[...Array(1e8).keys()]",
         "let a = []; while (true) a = [a, a.concat(a)]",
         "let o = {}; for (let i = 0; ; i++) o['k' + i] = i",
-        ("/* c */ import fs from 'fs'", "module 'fs'"),
-        ("'use strict';export * from 'fs'", "module 'fs'"),
-        ("new AbortSignal()", "'AbortSignal'"),
-        ("class A extends EventTarget {}", "'EventTarget'"),
-        ("self.x", "'self'"),
         "const m = new Map(); for (let i = 0; ; i++) m.set(i, {})",
         "const f = () => { const big = new Array(1000).fill(1); return () => big }; const all = []; while (true) all.push(f())",
         "let t = 'x'; for (;;) t = `${t}${t}${t}`",
@@ -260,6 +280,18 @@ fn depth_ends_as_an_error() {
     }
 }
 
+/// Chains that QuickJS follows without a look at its stack: the heap has no room for one that the stack has none for.
+#[test]
+fn a_chain_that_is_not_counted_fits_the_stack() {
+    let limits = Interpreter { memory: Some(512 << 20), ..limits() };
+    for (made, way) in [(1_000_000, "drop(0)"), (1_000_000, "take(2)")] {
+        let text = format!("let it = [1].values(); for (let i = 0; i < {made}; i++) it = it.{way}; it.next()");
+        let held = limits.clone();
+        let ended = on_the_stack_of(&limits, move || run(text.into_bytes(), "main.js", &held, None));
+        assert!(matches!(ended, Ended::Exited(0) | Ended::Memory(_)), "{way}: {ended:?}");
+    }
+}
+
 #[test]
 fn inputs_of_other_types_are_told() {
     let limits = Interpreter { inputs: BTreeMap::from([("never_given".to_owned(), "integer".to_owned())]), ..limits() };
@@ -267,6 +299,7 @@ fn inputs_of_other_types_are_told() {
     assert!(matches!(&ended, Ended::Failed(why) if why.contains("never_given")), "{ended:?}");
 }
 
+/// Names that are set and then are another thing are refused where the policy is read (`JAVASCRIPT_WORDS`); these are all.
 #[test]
 fn every_other_name_is_a_variable() {
     let text = "const wrong = []; for (let o = globalThis; o !== null; o = Object.getPrototypeOf(o))
@@ -280,18 +313,6 @@ fn every_other_name_is_a_variable() {
 fn a_module_is_known_by_its_name_or_its_text() {
     for (name, text, ends) in [
         ("a.mjs", "if (this !== undefined) throw 1", Ended::Exited(0)),
-/// Chains that QuickJS follows without a look at its stack: the heap has no room for one that the stack has none for.
-#[test]
-fn a_chain_that_is_not_counted_fits_the_stack() {
-    let limits = Interpreter { memory: Some(512 << 20), ..limits() };
-    for (made, way) in [(1_000_000, "drop(0)"), (1_000_000, "take(2)")] {
-        let text = format!("let it = [1].values(); for (let i = 0; i < {made}; i++) it = it.{way}; it.next()");
-        let held = limits.clone();
-        let ended = on_the_stack_of(&limits, move || run(text.into_bytes(), "main.js", &held, None));
-        assert!(matches!(ended, Ended::Exited(0) | Ended::Memory(_)), "{way}: {ended:?}");
-    }
-}
-
         ("a.js", "export {}; if (this !== undefined) throw 1", Ended::Exited(0)),
         ("a.js", "const x = `\nexport {}\n`; if (this === undefined) throw 1", Ended::Exited(0)),
     ] {
@@ -299,4 +320,3 @@ fn a_chain_that_is_not_counted_fits_the_stack() {
         assert_eq!(on_its_stack(move || run(text_of, name, &limits(), None)), ends, "{name}: {text}");
     }
 }
-/// Names that are set and then are another thing are refused where the policy is read (`JAVASCRIPT_WORDS`); these are all.

@@ -69,6 +69,14 @@ pub enum StartError {
         /// The system's words.
         why: String,
     },
+    /// The machine was planned on KVM, which is there no more.
+    #[error("the machine cannot run on KVM")]
+    Kvm {
+        /// What is missing.
+        why: String,
+        /// The remedy.
+        fix: String,
+    },
     /// The network of a run with another kernel cannot be made.
     #[error("the network of the run cannot be made")]
     Network {
@@ -171,6 +179,7 @@ impl StartError {
             | Self::Unreadable(_)
             | Self::Namespaces { .. }
             | Self::Network { .. }
+            | Self::Kvm { .. }
             | Self::RealTime { .. }
             | Self::Profile { .. }
             | Self::Mapping { .. }

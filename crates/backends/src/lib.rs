@@ -34,8 +34,8 @@ pub use error::{Shut, StartError};
 pub use etc::{names_resolver, shown as shown_of_etc};
 pub use gvisor::Gvisor;
 pub use host::{
-    Assumed, CallerServices, Capabilities, CgroupSource, Daemon, DockerClient, Emulation, Engine, Fault, Kernel,
-    MODULES, Missing, Runtime, Service, find_module,
+    Assumed, CallerServices, Capabilities, CgroupSource, Daemon, DockerClient, Emulation, Engine, Fault, KVM_FILE,
+    Kernel, KvmRecord, MODULES, Missing, Runtime, Service, find_module,
 };
 pub use native::{
     Container, GROUPS, LANGUAGE_WORD, Language, Process, TMP_SLOT, hides_of_proc, keeps_of_proc, needs_call,

@@ -115,13 +115,15 @@ impl Environment {
         Some(self.cwd.as_ref().map_or_else(|| folder.clone(), |cwd| cwd.join(&folder)))
     }
 
-    /// The socket of the user's message bus, if the environment names a runtime folder, and where the caller's Docker is.
+    /// The socket of the user's message bus, if the environment names a runtime folder, where the caller's Docker is, and the state
+    /// folder.
     #[must_use]
     pub fn services(&self) -> backends::CallerServices {
         let folder = self.variable("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute());
         let text = |name: &str| self.variable(name).map(|value| value.to_string_lossy().into_owned());
         let (host, context) = (text("DOCKER_HOST"), text("DOCKER_CONTEXT"));
         let docker = backends::DockerClient { host, context, folder: self.docker_folder() };
-        backends::CallerServices { bus: folder.map(|folder| folder.join("bus")), docker }
+        let state = self.state.state().ok().map(|(folder, _)| folder);
+        backends::CallerServices { bus: folder.map(|folder| folder.join("bus")), docker, state, tries_kvm: false }
     }
 }

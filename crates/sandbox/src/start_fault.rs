@@ -87,6 +87,7 @@ fn said(error: &StartError) -> FaultTexts {
             let fix = "load the kernel's module for pairs of interfaces (`modprobe veth`), in a container give root `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`; or use `--tier container`".to_owned();
             ("run/network", clause("net.mode"), why.clone(), fix)
         }
+        StartError::Kvm { why, fix } => ("run/kvm", "/dev/kvm".to_owned(), why.clone(), fix.clone()),
         StartError::RealTime { why } => {
             let why = format!("no limit holds such a program, and it could not be reset: {why}");
             let fix = "start fumehood as an ordinary program (`chrt -o 0 fumehood run ...`)".to_owned();
@@ -96,7 +97,7 @@ fn said(error: &StartError) -> FaultTexts {
             ("run/posture", "the guest, as it and the kernel show it".to_owned(), differences.join("; "), ours())
         }
         StartError::OtherMachine => {
-            let why = "the emulator, the machine's kernel, this version, or what the machine is given (memory, processors, limits, user, environment, filter) is another than then".to_owned();
+            let why = "the emulator, the machine's kernel, this version, or what the machine is given (memory, processors, limits, user, environment, filter) is another than then, or it ran on KVM and this one does not, or the other way round, or on another processor".to_owned();
             let fix = "create it with the flags, the variables and on the host that the snapshot was made with, or make another snapshot".to_owned();
             ("run/other-machine", "the snapshot".to_owned(), why, fix)
         }

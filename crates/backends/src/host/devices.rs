@@ -148,10 +148,26 @@ impl Capabilities {
                 if self.root() { ": as root that is a user who is nobody else on this host" } else { "" }
             ),
             fix: format!(
-                "`chmod 0666 {at}`, for good by a rule of udev; or run fumehood as an ordinary user who may open it"
+                "`chmod 0666 {at}`, for good by a rule of udev; or {}",
+                match group_of(&meta).filter(|_| !self.root()) {
+                    Some(group) => format!("join its group `{group}` (`usermod -aG {group} USER`, then log in again)"),
+                    None => "run fumehood as an ordinary user who may open it".to_owned(),
+                }
             ),
         })
     }
+}
+
+/// The name of the group to which a node is open, where it is.
+fn group_of(meta: &std::fs::Metadata) -> Option<String> {
+    const GROUP: u32 = 0o060;
+    let text = std::fs::read_to_string("/etc/group").ok().filter(|_| meta.mode() & GROUP == GROUP)?;
+    let named = |line: &str| {
+        let mut parts = line.split(':');
+        let (name, number) = (parts.next()?, parts.nth(1)?);
+        (number.parse() == Ok(meta.gid())).then(|| name.to_owned())
+    };
+    text.lines().find_map(named)
 }
 
 /// The number that a driver of characters has in `/proc/devices`.

@@ -10,6 +10,7 @@ mod docker_client;
 pub(crate) mod engine;
 mod faults;
 mod kernel;
+mod kvm;
 pub(crate) mod podman;
 mod program;
 mod qemu;
@@ -20,6 +21,7 @@ pub use docker::Daemon;
 pub use docker_client::DockerClient;
 pub use faults::Fault;
 pub use kernel::{Kernel, MODULES, find_module};
+pub use kvm::{KVM_FILE, KvmRecord};
 pub use podman::Service;
 pub use qemu::Emulation;
 pub(crate) use qemu::mke2fs;
@@ -81,6 +83,7 @@ pub struct Capabilities {
     groups_here: OnceLock<Result<sys::cgroup::Hierarchies, String>>,
     machine: OnceLock<Result<Emulation, Missing>>,
     devices: devices::Places,
+    kvm: kvm::Gate,
     /// Others than those, when the service manager gave some.
     groups_given: OnceLock<Option<Result<sys::cgroup::Hierarchies, String>>>,
 }
@@ -120,6 +123,10 @@ pub struct CallerServices {
     pub bus: Option<PathBuf>,
     /// Which daemon the caller's client of Docker would ask.
     pub docker: DockerClient,
+    /// The caller's state folder, where it is kept whether machines run on KVM.
+    pub state: Option<PathBuf>,
+    /// Machines are tried on KVM, whatever is kept of it.
+    pub tries_kvm: bool,
 }
 
 /// The service manager that may hand over a group.
@@ -165,6 +172,7 @@ impl Capabilities {
             groups_here: OnceLock::new(),
             machine: OnceLock::new(),
             devices: devices::Places::of_host(),
+            kvm: kvm::Gate::default(),
             groups_given: OnceLock::new(),
         }
     }
@@ -175,8 +183,9 @@ impl Capabilities {
     /// and then at most once. Another Docker than root's own of this host is refused where it is asked for.
     #[must_use]
     pub fn probe_with(services: CallerServices) -> Self {
-        let CallerServices { bus, docker } = services;
-        Self { manager: Some(Manager { bus }), docker_client: docker, ..Self::probe() }
+        let CallerServices { bus, docker, state, tries_kvm } = services;
+        let kvm = kvm::Gate::new(state, tries_kvm);
+        Self { manager: Some(Manager { bus }), docker_client: docker, kvm, ..Self::probe() }
     }
 
     /// Asks the host.
@@ -206,6 +215,7 @@ impl Capabilities {
             groups_here: OnceLock::new(),
             machine: OnceLock::new(),
             devices: devices::Places::of_host(),
+            kvm: kvm::Gate::default(),
             groups_given: OnceLock::new(),
         }
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::json;
 use sys::arch::{EMULATOR, EMULATOR_PACKAGE, NAME};
 
 use super::Missing;
@@ -53,6 +54,15 @@ impl Emulation {
         let meta = self.program.metadata()?;
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         Ok([number(meta.dev()), number(meta.ino()), number(meta.size()), meta.mtime(), meta.ctime()])
+    }
+
+    /// The digest of what a start of a machine by this caller says something about: it is another one when the host started anew, or
+    /// kernel, emulator or this version are others. `None` where nobody knows since when the host is up.
+    #[must_use]
+    pub fn since_boot(&self, euid: u32) -> Option<String> {
+        let (boot, program) = (sys::machine::boot_id().ok()?, self.identity().ok()?);
+        let facts = json!([env!("CARGO_PKG_VERSION"), boot, euid, self.version, program, self.kernel.digest()]);
+        Some(policy::json::digest(&facts))
     }
 
     /// Asks the host.

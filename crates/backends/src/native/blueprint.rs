@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use policy::control::{
-    CgroupLimit, Control, Cover, Filter, Inlet, Interpreter, Machine, Namespace, Resource, Variables, Watch,
+    Accelerator, CgroupLimit, Control, Cover, Filter, Inlet, Interpreter, Machine, Namespace, Resource, Variables,
+    Watch,
 };
 use policy::value::{Root, Threat};
 use policy::{ClauseId, Plan};
@@ -38,8 +39,8 @@ pub(crate) enum TreeAccess {
 /// The parts of a virtual machine, as they are seen from outside.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MachineParts {
-    /// Against whom the sandbox around the emulator holds.
-    pub(crate) emulator: Option<Threat>,
+    /// What runs its instructions, and against whom the sandbox around the emulator holds.
+    pub(crate) emulator: Option<(Accelerator, Threat)>,
     /// Release and digest.
     pub(crate) kernel: Option<(String, String)>,
     /// Bytes.
@@ -296,7 +297,9 @@ impl Blueprint {
 
     fn machine(&mut self, part: &Machine) {
         match part {
-            Machine::Emulator { version: _, against } => self.machine.emulator = Some(*against),
+            Machine::Emulator { version: _, accelerator, against } => {
+                self.machine.emulator = Some((*accelerator, *against))
+            }
             Machine::Kernel { release, digest } => self.machine.kernel = Some((release.clone(), digest.clone())),
             Machine::Memory(bytes) => self.machine.memory = Some(*bytes),
             Machine::NoNetwork => self.machine.no_network = true,

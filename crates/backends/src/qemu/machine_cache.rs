@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
 
+use super::outer;
 use crate::host::Emulation;
 
 /// Changes with what init and supervisor say to each other before the machine is a run's.
@@ -128,7 +129,20 @@ pub(super) fn kind(emulation: &Emulation, words: &[OsString]) -> Result<String> 
         part(&number.to_le_bytes());
     }
     words.iter().for_each(|word| part(word.as_encoded_bytes()));
+    // A processor of the host's goes on from nothing but what the same one was under the same kernel.
+    if words.iter().any(|word| word == outer::ON_KVM) {
+        part(processor(&std::fs::read_to_string("/proc/cpuinfo")?).as_bytes());
+        part(sys::caller::kernel_release().as_bytes());
+    }
     Ok(hexadecimal(all))
+}
+
+/// What tells the first of these processors from others: maker, model, microcode and what it can do.
+fn processor(list: &str) -> String {
+    let facts = ["vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags"];
+    let lines = list.lines().take_while(|line| !line.is_empty());
+    let of = |line: &&str| line.split_once(':').is_some_and(|(name, _)| facts.contains(&name.trim_end()));
+    lines.filter(of).collect::<Vec<_>>().join("\n")
 }
 
 /// Removes prepared machines of a folder: what is too old, of nobody who writes it any more, or beyond the newest `most`; the files
@@ -222,6 +236,23 @@ mod tests {
         assert_eq!(place.found().as_deref(), Some("memory"));
         assert_eq!(place.only().metadata().unwrap().mode() & 0o777, 0o600);
         assert!(CacheFixture::kind(place.folder.path(), "256M").find().is_none());
+    }
+
+    #[test]
+    fn on_kvm_it_is_of_one_kind_of_processor() {
+        let list = |microcode: &str, speed: &str| {
+            format!(
+                "processor\t: 0\nmodel name\t: A\nmicrocode\t: {microcode}\ncpu MHz\t\t: {speed}\nflags\t\t: fpu\n\nprocessor\t: 1\nflags\t: z\n"
+            )
+        };
+        assert_eq!(processor(&list("1", "800")), "model name\t: A\nmicrocode\t: 1\nflags\t\t: fpu");
+        assert_eq!(processor(&list("1", "800")), processor(&list("1", "900")));
+        assert_ne!(processor(&list("1", "800")), processor(&list("2", "800")));
+        let kind = |word: &str| {
+            let emulation = Emulation { program: std::env::current_exe().unwrap(), ..Emulation::assumed() };
+            super::kind(&emulation, &[word.into()]).unwrap()
+        };
+        assert_ne!(kind(outer::ON_KVM), kind("tcg"));
     }
 
     #[test]

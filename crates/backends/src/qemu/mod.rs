@@ -4,7 +4,9 @@
 //! A machine with a kernel of its own, one read-only image, and no network device but one that leads to a broker. The emulator is the program of a run of the container
 //! tier, so that what gets out of it meets that next. Nothing that was started before *go* is the caller's.
 //! # Does not promise
-//! A boundary in the emulator itself: without KVM its makers give none. KVM is not used by this version.
+//! A boundary in the emulator itself: on its software processor its makers give none. On KVM, which is used where a kernel of ours
+//! has started on it (`host::kvm`), the boundary is the host's kernel and the emulator's devices; what gets out of those meets the
+//! same sandbox, in which there is `/dev/kvm` then.
 
 mod frames;
 mod image;

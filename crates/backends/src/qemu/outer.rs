@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use policy::control::{Control, Controls, Machine, Namespace};
+use policy::control::{Accelerator, Control, Controls, Machine, Namespace};
 use policy::value::{Threat, Tier};
 use policy::{Caller, Candidate, ClauseId, Format, Layers, Plan, Support};
 use serde_json::{Value, json};
@@ -27,6 +27,8 @@ pub(super) const ROOT: &str = "root";
 /// The workspace's image there.
 pub(super) const WORKSPACE: &str = "workspace-image";
 
+/// The word for KVM.
+pub(super) const ON_KVM: &str = "kvm";
 /// Threads of the emulator: its loop, one for each processor, and those that read the image.
 const THREADS: u32 = 128;
 /// Bytes of translated code that are kept, MiB.
@@ -75,7 +77,8 @@ fn document(blueprint: &Blueprint, emulation: &Emulation) -> Result<Value, Start
     let groups = &blueprint.cgroup;
     // Where no control group can be had, the machine's memory is bounded by the emulator's words alone.
     let memory = groups.memory.map_or(json!("none"), |bytes| json!(format!("{bytes}B")));
-    let threat = match planned(blueprint.machine.emulator, "an emulator")? {
+    let (accelerator, against) = planned(blueprint.machine.emulator, "an emulator")?;
+    let threat = match against {
         Threat::Mistakes => "mistakes",
         Threat::Hostile | Threat::MultiTenant => "hostile",
     };
@@ -94,6 +97,9 @@ fn document(blueprint: &Blueprint, emulation: &Emulation) -> Result<Value, Start
         },
         "syscalls": { "profile": "default" },
     });
+    if let Some(all) = document.as_object_mut().filter(|_| accelerator == Accelerator::Kvm) {
+        all.insert("process".to_owned(), json!({ "devices": ["kvm"] }));
+    }
     if let Some(all) = document.as_object_mut().filter(|_| blueprint.machine.network.is_some()) {
         all.insert("net".to_owned(), json!({ "mode": "allow" }));
         // The machine's frames are its only way out: an emulator makes no socket.
@@ -127,6 +133,12 @@ pub(super) fn planned<T>(part: Option<T>, what: &str) -> Result<T, StartError> {
     part.ok_or_else(|| StartError::Internal(format!("{what} is not planned")))
 }
 
+/// How many processors the machine has.
+pub(super) fn processors(blueprint: &Blueprint) -> u64 {
+    let share = blueprint.cgroup.cpu.as_ref();
+    share.map_or(1, |share| share.quota_us.div_ceil(share.period_us.max(1)).clamp(1, 8))
+}
+
 /// What is said beside [`words`] where the machine does not boot, but begins with what a prepared one was.
 pub(super) const PREPARED: [&str; 2] = ["-incoming", "defer"];
 
@@ -151,15 +163,19 @@ pub(super) fn emulator_argv(
     };
     // Rounded down: never more than is planned.
     let memory = planned(parts.memory, "memory")? >> 20;
-    let share = blueprint.cgroup.cpu.as_ref();
-    let processors = share.map_or(1, |share| share.quota_us.div_ceil(share.period_us.max(1)).clamp(1, 8));
+    let (accelerator, _against) = planned(parts.emulator, "an emulator")?;
+    let (accel, cpu) = match accelerator {
+        Accelerator::Tcg => (format!("tcg,tb-size={TRANSLATED}"), "max"),
+        // A machine has no machines of its own: what KVM does for those is closed to it.
+        Accelerator::Kvm => (ON_KVM.to_owned(), "host,vmx=off,svm=off"),
+    };
     let sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
     let mut words: Vec<OsString> = vec![emulation.program.clone().into_os_string()];
     let options = [
         ("-machine", "q35,vmport=off,hpet=off".to_owned()),
-        ("-accel", format!("tcg,tb-size={TRANSLATED}")),
-        ("-cpu", "max".to_owned()),
-        ("-smp", processors.to_string()),
+        ("-accel", accel),
+        ("-cpu", cpu.to_owned()),
+        ("-smp", processors(blueprint).to_string()),
         ("-m", format!("{memory}M")),
         ("-display", "none".to_owned()),
         ("-monitor", "none".to_owned()),

@@ -13,7 +13,8 @@ use agent::machine::{self, Attempt, FsSize, Machine, Network, Workspace};
 use agent::words::Program;
 use guest::config::OwnedProbe as Probe;
 use policy::Plan;
-use policy::value::{Grant, Root};
+use policy::control::Accelerator;
+use policy::value::{Device, Grant, Root};
 
 use super::live::Origin;
 use super::machine_cache::{self, MachineCache};
@@ -23,7 +24,7 @@ use crate::StartError;
 use crate::backend::{self, Backend as _, Launch, Remembered, Stdio};
 use crate::cpio::Archive;
 use crate::etc;
-use crate::host::{Capabilities, Emulation};
+use crate::host::{Capabilities, Emulation, Missing};
 use crate::native::Container;
 use crate::native::blueprint::{Blueprint, HostTree, TreeAccess};
 use crate::native::{environment, filter};
@@ -127,6 +128,12 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     };
     let made = launch.tmp.as_deref().map(|folder| lay_down(folder, &emulation, &image, &blueprint));
     let workspace = made.transpose()?.flatten();
+    if blueprint.machine.emulator.is_some_and(|(accelerator, _against)| accelerator == Accelerator::Kvm) {
+        host.device(Device::Kvm).map_err(|Missing { id: _, why, fix }| {
+            let why = format!("it was planned on KVM, and runs on nothing else instead: {why}");
+            StartError::Kvm { why, fix }
+        })?;
+    }
     let outer = outer::plan(&blueprint, &emulation, host)?;
     let mut words = outer::emulator_argv(&blueprint, &emulation, workspace.is_some())?;
     let origin = Origin {

@@ -1,8 +1,8 @@
 //! The evidence of every control of a machine's plan, before *go*.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use policy::control::{Control, Filter, Machine};
+use policy::control::{Accelerator, Control, Filter, Machine};
 use policy::value::Root;
 use sys::proc::{Mount, Process, Status};
 
@@ -49,7 +49,37 @@ fn emulator(rest: &Rest, guest: i32) -> Evident {
         must(status.seccomp == 2 && filters >= 2, || format!("a thread of it has {filters} filters"))?;
     }
     must(threads > 0, || "it has no threads".to_owned())?;
+    runs_on(rest, pid)?;
     Process::open(pid).map(drop).map_err(|error| error.to_string())
+}
+
+/// Whether what runs the machine's instructions is what was planned, by the emulator's descriptors.
+fn runs_on(rest: &Rest, pid: i32) -> Evident {
+    let listed = std::fs::read_dir(format!("/proc/{pid}/fd")).map_err(|error| error.to_string())?;
+    // It may close one while we look.
+    let names = listed.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let accelerator = rest.blueprint.machine.emulator.map(|(accelerator, _against)| accelerator);
+    of_kvm(accelerator, super::outer::processors(&rest.blueprint), names)
+}
+
+/// KVM gives who opened it one descriptor for the machine and one for each processor; nobody else has any of it.
+fn of_kvm(planned: Option<Accelerator>, wanted: u64, names: impl Iterator<Item = PathBuf>) -> Evident {
+    let (mut device, mut machines, mut processors) = (0_u64, 0_u64, 0_u64);
+    for name in names {
+        let count = match name.to_string_lossy().as_ref() {
+            "/dev/kvm" => &mut device,
+            "anon_inode:kvm-vm" => &mut machines,
+            name if name.starts_with("anon_inode:kvm-vcpu") => &mut processors,
+            _ => continue,
+        };
+        *count = count.saturating_add(1);
+    }
+    let holds = match planned {
+        Some(Accelerator::Kvm) => device >= 1 && machines == 1 && processors == wanted,
+        Some(Accelerator::Tcg) => (device, machines, processors) == (0, 0, 0),
+        None => false,
+    };
+    must(holds, || format!("of KVM it holds {device} devices, {machines} machines and {processors} processors"))
 }
 
 /// No capability, and none to be had.
@@ -141,11 +171,13 @@ impl Proof<'_> {
 
     fn part(&self, part: &Machine) -> Evident {
         match part {
-            Machine::Emulator { version, against } => {
+            Machine::Emulator { version, accelerator, against } => {
                 self.emulator.clone()?;
                 must(*version == self.rest.version, || format!("it is version {}", self.rest.version))?;
-                let around = self.rest.blueprint.machine.emulator;
-                must(around == Some(*against), || format!("its sandbox holds against {around:?}"))
+                let applied = self.rest.blueprint.machine.emulator;
+                must(applied == Some((*accelerator, *against)), || {
+                    format!("what runs it, and against whom its sandbox holds, is {applied:?}")
+                })
             }
             Machine::Kernel { release, digest } => {
                 must(*digest == self.rest.digest, || "it was started from another kernel".to_owned())?;
@@ -358,5 +390,23 @@ impl Proof<'_> {
     fn noexec(&self) -> Evident {
         let open = self.inside.mounts.iter().find(|mount| mount.has("rw") && !mount.has("noexec"));
         must(open.is_none(), || format!("{} has no noexec", open.map_or("", |mount| &mount.point)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emulator_runs_on_what_was_planned_or_there_is_no_evidence() {
+        let (tcg, kvm) = (Some(Accelerator::Tcg), Some(Accelerator::Kvm));
+        let all = ["/dev/null", "/dev/kvm", "anon_inode:kvm-vm", "anon_inode:kvm-vcpu:0", "anon_inode:kvm-vcpu:1"];
+        let of = |planned, wanted, names: &[&str]| of_kvm(planned, wanted, names.iter().map(PathBuf::from)).is_ok();
+        assert!(of(kvm, 2, &all));
+        assert!(of(tcg, 2, &["/dev/null", "anon_inode:[eventfd]"]));
+        // Fewer processors or more, none at all, the device alone, and KVM where none was planned.
+        assert!(!of(kvm, 3, &all) && !of(kvm, 1, &all) && !of(kvm, 0, &["/dev/kvm", "anon_inode:kvm-vm"][..1]));
+        assert!(!of(kvm, 1, &["/dev/null"]) && !of(kvm, 1, &["/dev/kvm"]));
+        assert!(!of(tcg, 2, &all) && !of(tcg, 1, &["/dev/kvm"]) && !of(None, 1, &[]));
     }
 }

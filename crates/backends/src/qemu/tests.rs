@@ -61,12 +61,25 @@ impl FsSize {
         self.runs.set(number + 1);
         let tmp = self.folder.path().join(format!("run{number}"));
         std::fs::create_dir(&tmp).unwrap();
-        let place = self.folder.path().file_name().unwrap().to_str().unwrap();
-        let launch = Launch {
+        let program = live.then_some(crate::OwnProgram::Bytes(agent::ELF));
+        let stdio = if live { crate::Stdio::Socket } else { crate::Stdio::NoInput };
+        let launch = Launch { program, stdio, memory, ..self.launch(Some(tmp)) };
+        let prepared = prepare::prepare(&self.plan, &self.host, &launch)?;
+        let armed: Vec<Control> =
+            prepared.outer.controls().filter(|control| matches!(control, Control::Watch(_))).cloned().collect();
+        let started = start::start(prepared, &self.host).unwrap();
+        let (emulator, rest, (orders, line, _errors)) = started.emulated(&armed).unwrap();
+        Ok((emulator, rest, orders, line))
+    }
+
+    /// Of a run of one program, in this folder.
+    fn launch(&self, tmp: Option<PathBuf>) -> Launch {
+        let (number, place) = (self.runs.get(), self.folder.path().file_name().unwrap().to_str().unwrap());
+        Launch {
             // Other tests run beside it.
             run: format!("prepared{}x{number}", place.trim_start_matches('.')),
             argv: vec!["true".into()],
-            program: live.then_some(crate::OwnProgram::Bytes(agent::ELF)),
+            program: None,
             show: Vec::new(),
             files: vec![("given".to_owned(), b"content".to_vec())],
             trust: None,
@@ -77,21 +90,15 @@ impl FsSize {
             no_links: false,
             passed: BTreeMap::new(),
             forced: Vec::new(),
-            stdio: if live { crate::Stdio::Socket } else { crate::Stdio::NoInput },
+            stdio: crate::Stdio::NoInput,
             term: None,
-            tmp: Some(tmp),
+            tmp,
             cache: None,
             machines: Some(self.folder.path().join("machines")),
-            memory,
+            memory: None,
             #[cfg(feature = "mutation")]
             mutation: crate::backend::Mutation::default(),
-        };
-        let prepared = prepare::prepare(&self.plan, &self.host, &launch)?;
-        let armed: Vec<Control> =
-            prepared.outer.controls().filter(|control| matches!(control, Control::Watch(_))).cloned().collect();
-        let started = start::start(prepared, &self.host).unwrap();
-        let (emulator, rest, (orders, line, _errors)) = started.emulated(&armed).unwrap();
-        Ok((emulator, rest, orders, line))
+        }
     }
 
     /// A machine of a run of its own, and whether it begins with the memory of another.
@@ -106,6 +113,42 @@ impl FsSize {
     fn kept(&self) -> usize {
         std::fs::read_dir(self.folder.path().join("machines")).unwrap().count()
     }
+}
+
+/// What is prepared of a machine by a plan in which it runs on KVM.
+fn on_kvm(place: &FsSize) -> Result<prepare::Prepared, StartError> {
+    use policy::control::{Accelerator, Controls, Machine};
+    let on_kvm = |control: &Control| {
+        let Control::Machine(Machine::Emulator { version, accelerator: _, against }) = control else {
+            return control.clone();
+        };
+        let (version, against) = (version.clone(), *against);
+        Control::Machine(Machine::Emulator { version, accelerator: Accelerator::Kvm, against })
+    };
+    let mut plan = place.plan.clone();
+    for entry in &mut plan.entries {
+        let mut all = entry.controls.iter().map(on_kvm).collect::<Vec<_>>().into_iter();
+        entry.controls = Controls::new(all.next().unwrap(), all);
+    }
+    prepare::prepare(&plan, &place.host, &place.launch(None))
+}
+
+#[test]
+fn what_was_planned_on_kvm_starts_on_nothing_else() {
+    let Some(place) = FsSize::new() else { return };
+    let open = place.host.device(policy::value::Device::Kvm);
+    match (open, on_kvm(&place)) {
+        (Err(missing), Err(StartError::Kvm { why, .. })) => assert!(why.ends_with(&missing.why), "{why}"),
+        (Ok(_), Ok(prepared)) => {
+            let words = prepared.words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ");
+            assert!(words.contains("-accel kvm -cpu host,vmx=off,svm=off "), "{words}");
+            assert!(prepared.outer.controls().any(|control| matches!(control, Control::Device { .. })));
+        }
+        (open, prepared) => panic!("{open:?}: {:?}", prepared.map(|prepared| prepared.words)),
+    }
+    let prepared = prepare::prepare(&place.plan, &place.host, &place.launch(None)).unwrap();
+    assert!(prepared.words.iter().any(|word| word.to_str().unwrap().starts_with("tcg,")));
+    assert!(!prepared.outer.controls().any(|control| matches!(control, Control::Device { .. })));
 }
 
 /// One after the other over one emulator's machines, since each boot takes a whole processor for seconds.

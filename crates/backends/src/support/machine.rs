@@ -176,7 +176,9 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
             "use `--memory 128M` or more, or `--tier container`",
         );
     }
-    let emulator = Control::Machine(Machine::Emulator { version: emulation.version.clone(), against: policy.threat });
+    let version = emulation.version.clone();
+    let emulator =
+        Control::Machine(Machine::Emulator { version, accelerator: host.accelerator(), against: policy.threat });
     let inside = [Control::NoNewPrivs, Control::NoCapabilities, Control::NoGroups, Control::NoInnerNamespaces];
     held_with(
         emulator,

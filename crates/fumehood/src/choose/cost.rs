@@ -112,6 +112,7 @@ fn key(host: &Capabilities) -> String {
         host.docker().ok().map(|daemon| format!("{} {}", daemon.version, daemon.runtime.1.version)),
         host.machine().ok().map(|machine| format!("{} {:?}", machine.version, machine.identity().ok())),
         host.machine().ok().map(|machine| machine.kernel.digest()),
+        host.machine().ok().map(|_| format!("{:?}", host.accelerator())),
     ];
     let own = [host.release.as_str(), host.given().as_str()];
     let facts = json!([env!("CARGO_PKG_VERSION"), host.euid, host.landlock, own, engines]);

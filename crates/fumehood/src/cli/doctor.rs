@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use policy::value::Tier;
 use serde_json::{Value, json};
@@ -9,7 +10,9 @@ use serde_json::{Value, json};
 use super::args::{Positionals, closest, usage};
 use super::flags::DOCTOR;
 use super::spec::{Call, Spec};
-use crate::doctor::{Finding, Health, Proof, Row, Severity, Share, StartRecord, TierHealth, default_tier, examine};
+use crate::doctor::{
+    Finding, Health, Proof, Row, Severity, Share, StartRecord, TierHealth, default_tier, examine, keep_kvm,
+};
 use crate::environment::Environment;
 use crate::run::trial::{Trials, longest, own_root};
 use crate::ui::{Failure, Palette, Role, Table, count, hang};
@@ -31,6 +34,9 @@ pub(super) const SPEC: Spec = Spec {
 
 fn doctor(call: &mut Call<'_>) -> Result<u8, Failure> {
     let only = call.parsed.value("tier").map(tier_of).transpose()?;
+    if only == Some(Tier::Vm) {
+        try_kvm(call.environment);
+    }
     let trials = Trials::new(call.environment);
     let health = examine(
         &call.environment.state,
@@ -73,22 +79,46 @@ fn tier_of(typed: &OsStr) -> Result<Tier, Failure> {
 /// seconds.
 fn machine(backend: &str, environment: &Environment, trials: &Trials, asked: bool) -> Option<Proof> {
     let state = State::open(&environment.state).ok();
-    let started = StartRecord::on(&Capabilities::probe());
+    let host = Capabilities::probe_with(environment.services());
+    let started = StartRecord::on(&host);
     if state.as_ref().zip(started.as_ref()).is_some_and(|(state, started)| started.is_known(state)) {
-        let how = "a machine was started with this kernel and this emulator since this host is up".to_owned();
+        let on = if host.kvm().is_ok() { "on KVM" } else { "on the software processor" };
+        let how = format!("a machine was started {on} with this kernel and this emulator since this host is up");
         return Some(Proof { held: true, how });
     }
     let program = environment.broker.as_ref().filter(|_| asked)?;
-    let proof = match own_root(program, environment).and_then(|root| trials.machine(backend, &root, &[])) {
-        Ok(Some(report)) => judge(&report, concat!("fumehood ", env!("CARGO_PKG_VERSION"), "\n")),
-        Ok(None) => too_slow(Tier::Vm),
-        Err(stop) => judge(&stop.json(), ""),
-    };
+    let proof = started_now(backend, program, environment, trials);
     if let Some((state, started)) = state.zip(started).filter(|_| proof.held) {
         // Only what is known: the next call starts one again.
         drop(started.keep(&state));
     }
     Some(proof)
+}
+
+/// Starts a machine in which this program of ours says its version.
+fn started_now(backend: &str, program: &Path, environment: &Environment, trials: &Trials) -> Proof {
+    match own_root(program, environment).and_then(|root| trials.machine(backend, &root, &[])) {
+        Ok(Some(report)) => judge(&report, concat!("fumehood ", env!("CARGO_PKG_VERSION"), "\n")),
+        Ok(None) => too_slow(Tier::Vm),
+        Err(stop) => judge(&stop.json(), ""),
+    }
+}
+
+/// Starts a machine on KVM where there is one on which none has started yet, and keeps how that went for all later plans of this
+/// caller.
+pub(super) fn try_kvm(environment: &Environment) {
+    let host = Capabilities::probe_with(environment.services());
+    if host.kvm().is_ok() || host.kvm_to_try().is_err() {
+        return;
+    }
+    let Some((state, program)) = State::open(&environment.state).ok().zip(environment.broker.as_ref()) else { return };
+    let Proof { held, how } = started_now("qemu", program, environment, &Trials::on_kvm(environment));
+    let Some(record) = host.kvm_record((!held).then_some(how.as_str())) else { return };
+    // What cannot be kept is not known: machines run on the software processor.
+    let kept = keep_kvm(&record, &state).is_ok();
+    if let Some(started) = StartRecord::on(&Capabilities::probe_with(environment.services())).filter(|_| kept && held) {
+        drop(started.keep(&state));
+    }
 }
 
 /// Starts a small sandbox by a backend under the default policy: its own record, and the shortest program that answers.

@@ -13,7 +13,7 @@ use policy::value::Tier;
 use serde::Serialize;
 
 pub use host::causes;
-pub use started::StartRecord;
+pub use started::{StartRecord, keep_kvm};
 pub use tiers::{DOMAINS, Domain, Row, Share, TierHealth, default_tier, tiers};
 
 use sandbox::state::Places;

@@ -1,6 +1,7 @@
-//! Whether a machine was started here: it takes seconds, and says the same until the host starts anew, or kernel, emulator or
-//! this version are others.
+//! Whether a machine was started here, and whether on KVM: it takes seconds, and says the same until the host starts anew, or kernel,
+//! emulator or this version are others.
 
+use backends::{KVM_FILE, KvmRecord};
 use rustix::fs::{Mode, OFlags};
 use sandbox::Capabilities;
 use sandbox::state::State;
@@ -21,12 +22,8 @@ impl StartRecord {
     /// On this host as it is; `None` where there are no machines, or nobody knows since when the host is up.
     #[must_use]
     pub fn on(host: &Capabilities) -> Option<Self> {
-        let emulation = host.machine().ok()?;
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-        let (version, digest) = (&emulation.version, emulation.kernel.digest());
-        let program = emulation.identity().ok()?;
-        let facts = json!([env!("CARGO_PKG_VERSION"), boot.trim(), host.euid, version, program, digest]);
-        Some(Self { key: policy::json::digest(&facts) })
+        let since_boot = host.machine().ok()?.since_boot(host.euid)?;
+        Some(Self { key: policy::json::digest(&json!([since_boot, host.kvm().is_ok()])) })
     }
 
     /// Whether it was one that is the same.
@@ -42,8 +39,20 @@ impl StartRecord {
     /// # Errors
     /// The state folder cannot be written.
     pub fn keep(&self, state: &State) -> std::io::Result<()> {
-        let (text, mode) = (json!({ "key": self.key }).to_string(), Mode::RUSR | Mode::WUSR);
-        let mut file = state.root().open_file(FILE, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC, mode)?;
-        std::io::Write::write_all(&mut file, text.as_bytes())
+        write(state, FILE, &json!({ "key": self.key }))
     }
+}
+
+/// Keeps how a machine was tried on KVM, for all later plans of this caller.
+///
+/// # Errors
+/// The state folder cannot be written.
+pub fn keep_kvm(record: &KvmRecord, state: &State) -> std::io::Result<()> {
+    write(state, KVM_FILE, &json!(record))
+}
+
+fn write(state: &State, name: &str, value: &Value) -> std::io::Result<()> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    let mut file = state.root().open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC, mode)?;
+    std::io::Write::write_all(&mut file, value.to_string().as_bytes())
 }

@@ -44,6 +44,12 @@ impl Runner {
         Self { environment: Arc::new(environment.clone()), host, waiting: Arc::default() }
     }
 
+    /// The same caller, whose machines run on KVM, whatever is known of it.
+    pub(crate) fn on_kvm(self) -> Self {
+        let services = backends::CallerServices { tries_kvm: true, ..self.environment.services() };
+        Self { host: Arc::new(Capabilities::probe_with(services)), ..self }
+    }
+
     /// The same host for another caller.
     pub(crate) fn with(&self, environment: Environment) -> Self {
         Self { environment: Arc::new(environment), host: Arc::clone(&self.host), waiting: Arc::default() }

@@ -60,6 +60,12 @@ impl Trials {
         Self(Runner::new(&own.with_broker(environment.broker.clone())))
     }
 
+    /// The same, with machines on KVM, whatever is known of it.
+    pub(crate) fn on_kvm(environment: &Environment) -> Self {
+        let Self(runner) = Self::new(environment);
+        Self(runner.on_kvm())
+    }
+
     /// Runs the shortest program that prints 42, by a backend of a tier under the default policy; its report, or `None` if
     /// it did not end within [`longest`].
     ///

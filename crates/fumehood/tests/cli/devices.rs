@@ -21,7 +21,7 @@ for path in sys.argv[1:]:
 /// A node of this mount namespace alone at the place of `/dev/kvm`, which everybody may open; `false` and the reason where there
 /// is no such device, or nobody who may make one.
 #[expect(clippy::print_stdout, reason = "who reads the tests sees what was left out")]
-fn open_kvm(fixture: &Fixture) -> bool {
+pub(super) fn open_kvm(fixture: &Fixture) -> bool {
     let make = "exec 2>&1; test -c /dev/kvm || { echo no /dev/kvm; exit 1; }; \
                 mkdir node && mount -t tmpfs -o mode=755 tmpfs node && mknod -m 666 node/kvm c 10 232 && \
                 mount --bind node/kvm /dev/kvm && umount -l node && rmdir node && exec 3<>/dev/kvm";

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::Fixture;
+use crate::devices::open_kvm;
 use crate::full::on_a_small_disk;
 use crate::image_runs::imported;
 use crate::live::{Live, call};
@@ -36,6 +37,23 @@ pub(super) fn root(fixture: &Fixture) -> Option<String> {
     std::fs::create_dir(root.join("etc")).unwrap();
     std::fs::write(root.join("etc/machine-id"), "0123\n").unwrap();
     Some(format!("fs.root=dir:{}", root.display()))
+}
+
+/// That it opens is not enough; `scripts/vm` shows machines on a KVM that holds.
+#[test]
+fn a_kvm_on_which_no_machine_has_started_is_not_used_and_the_plan_says_why() {
+    let fixture = &Fixture::new();
+    let Some(root) = root(fixture).filter(|_| open_kvm(fixture)) else { return };
+    let there = |module: &str| Path::new("/sys/module").join(module).exists();
+    let kind = there("kvm_pvm") && !there("kvm_intel") && !there("kvm_amd");
+    let why = if kind { "of the kind `kvm_pvm`" } else { "no machine was tried on KVM since this host is up" };
+    let plan = fixture.run(&["plan", "--json", "--tier=vm", "--set", &root, "--", "sh"]).json();
+    let notes = plan["notes"].as_array().unwrap();
+    assert!(notes.iter().any(|note| note.as_str().unwrap().contains(why)), "{notes:?}");
+    let tier = plan["clauses"].as_array().unwrap().iter().find(|one| one["clause"] == "tier").unwrap();
+    assert!(tier["enforcer"].as_str().unwrap().starts_with("vm:qemu-tcg+"), "{tier}");
+    let said = fixture.run(&["run", "-q", "--tier=vm", "--set", &root, "--", "echo", "there"]);
+    assert_eq!((said.code, said.out.as_str()), (0, "there\n"), "{said:?}");
 }
 
 #[test]

@@ -270,6 +270,15 @@ pub enum Variables {
     Set(BTreeMap<String, String>),
 }
 
+/// What runs the instructions of a virtual machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    /// The emulator's software processor.
+    Tcg,
+    /// The host's own processors, which its kernel lends (KVM).
+    Kvm,
+}
+
 /// A part of a virtual machine, as it is seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Machine {
@@ -277,6 +286,8 @@ pub enum Machine {
     Emulator {
         /// Its version.
         version: String,
+        /// What runs the machine's instructions.
+        accelerator: Accelerator,
         /// Against whom the sandbox around it holds.
         against: Threat,
     },

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{CgroupLimit, Control, Filter, Machine};
+use super::{Accelerator, CgroupLimit, Control, Filter, Machine};
 use crate::value::Threat;
 
 /// Who holds a clause.
@@ -137,11 +137,18 @@ impl Control {
                 Hostile,
                 Some("modes and times of files elsewhere, and a file that was hard-linked into a listed folder before"),
             ),
-            Self::Machine(Machine::Emulator { .. }) => (
+            Self::Machine(Machine::Emulator { accelerator: Accelerator::Tcg, .. }) => (
                 Kernel,
                 Hostile,
                 Some(
                     "the emulator itself, for which its makers promise no boundary without KVM: what gets out of it meets the container tier",
+                ),
+            ),
+            Self::Machine(Machine::Emulator { accelerator: Accelerator::Kvm, .. }) => (
+                Kernel,
+                Hostile,
+                Some(
+                    "a fault of the host's KVM, which is a part of its kernel; what gets out of the emulator meets the container tier, with `/dev/kvm` in it",
                 ),
             ),
             // Measured: two buffers of 8 MiB, whatever `net.core.*mem_max` says.

@@ -46,6 +46,12 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
         mutation: backends::Mutation::default(),
     };
     let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
+    if let Some(missing) = (plan.tier == Tier::Vm).then(|| host.kvm().err()).flatten() {
+        resources.tell(format!(
+            "the machine runs on QEMU's software processor, not on KVM: {}; {}",
+            missing.why, missing.fix
+        ));
+    }
     let mounts = Mounts::default();
     layers(plan, &*prepared, host, &mounts)?;
     let of_names = super::broker::unresolved(plan);

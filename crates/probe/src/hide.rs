@@ -82,13 +82,52 @@ pub fn map_page(file: impl AsFd) -> rustix::io::Result<()> {
 /// # Errors
 /// What the kernel or a filter says.
 pub fn send(socket: BorrowedFd<'_>, file: &OwnedFd) -> rustix::io::Result<()> {
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    send_all(socket, &[file.as_fd()])
+}
+
+/// As many as eight.
+fn send_all(socket: BorrowedFd<'_>, files: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
     let mut buffer = SendAncillaryBuffer::new(&mut space);
-    let files = [file.as_fd()];
-    if !buffer.push(SendAncillaryMessage::ScmRights(&files)) {
+    if !buffer.push(SendAncillaryMessage::ScmRights(files)) {
         return Err(rustix::io::Errno::NOBUFS);
     }
     rustix::net::sendmsg(socket, &[std::io::IoSlice::new(b"x")], &mut buffer, SendFlags::empty()).map(|_| ())
+}
+
+/// Makes a call with files, in which a thread waits, and closes their descriptors once `waits` says that it does: nothing else has
+/// them then. The thread ends when the call does. `full`: a socket that takes no more, to which they are sent; else it is
+/// waited for what never comes of them.
+///
+/// # Errors
+/// What the kernel or a filter says: no thread, no descriptor.
+pub fn in_call(
+    files: Vec<OwnedFd>,
+    full: Option<OwnedFd>,
+    waits: impl FnOnce(),
+) -> rustix::io::Result<std::thread::JoinHandle<()>> {
+    let numbers: Vec<i32> = files.into_iter().map(std::os::fd::IntoRawFd::into_raw_fd).collect();
+    let theirs = numbers.clone();
+    let begin = std::thread::Builder::new().spawn(move || {
+        if let Some(full) = full {
+            // SAFETY: they are open until the call has looked them up, and nothing else is done with them here.
+            let files: Vec<BorrowedFd<'_>> = theirs.iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect();
+            let _over = send_all(full.as_fd(), &files);
+        } else {
+            let asked = |fd: &i32| libc::pollfd { fd: *fd, events: libc::POLLPRI, revents: 0 };
+            let mut list: Vec<libc::pollfd> = theirs.iter().map(asked).collect();
+            let length = libc::nfds_t::try_from(list.len()).unwrap_or(0);
+            // SAFETY: the kernel reads and writes so many entries, which live until the call returns.
+            let _over = unsafe { libc::poll(list.as_mut_ptr(), length, -1) };
+        }
+    });
+    let thread = begin.map_err(|error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN))?;
+    waits();
+    for number in numbers {
+        // SAFETY: this function's own, which it took apart above; the call in the other thread has looked them up.
+        unsafe { libc::close(number) };
+    }
+    Ok(thread)
 }
 
 /// A lock of one byte of a file, for this process.

@@ -92,6 +92,24 @@ pub fn user_namespaces() -> Result<UserNamespaces> {
     })
 }
 
+/// Whether a process may stop the threads of those below it, as far as Yama is asked (`kernel.yama.ptrace_scope`). `powerful`: it
+/// may trace whatever runs there (CAP_SYS_PTRACE).
+///
+/// # Errors
+/// The setting exists and cannot be read.
+pub fn may_stop(powerful: bool) -> Result<bool> {
+    Ok(permits(sysctl("kernel.yama.ptrace_scope")?, powerful))
+}
+
+/// 1: who descends from it; 2: by that capability alone; 3: nobody.
+const fn permits(scope: Option<i64>, powerful: bool) -> bool {
+    match scope {
+        None | Some(0 | 1) => true,
+        Some(2) => powerful,
+        Some(_) => false,
+    }
+}
+
 /// Whether `/dev/kvm` can be opened for use by this process.
 #[must_use]
 pub fn kvm() -> bool {
@@ -113,6 +131,13 @@ pub fn boot_id() -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_descends_from_us_may_be_stopped_unless_yama_wants_a_capability_or_lets_nobody() {
+        let permitted = |scope| (permits(scope, false), permits(scope, true));
+        assert_eq!([None, Some(0), Some(1)].map(permitted), [(true, true); 3]);
+        assert_eq!([Some(2), Some(3)].map(permitted), [(false, true), (false, false)]);
+    }
 
     #[test]
     fn releases_of_vendors_parse() {

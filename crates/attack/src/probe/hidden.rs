@@ -90,6 +90,7 @@ fn memory(probe: &Probe) {
         }),
         "unmapped" => pieces(probe, many, |_| hide::shared_unseen(MIB)),
         "mapped" => pieces(probe, many, |_| hide::map_page(&written()?)),
+        "sent" | "polled" => called(probe, many, |_| written()),
         "events" => events(probe, many),
         // Each is two.
         "huge" => pieces(probe, many, |number| if number % 2 == 0 { hide::rest_of_huge_page() } else { Ok(()) }),
@@ -152,6 +153,49 @@ fn flight(probe: &Probe, many: u64) {
     }
 }
 
+/// Files that only calls have in which threads wait, eight in each: they are sent, or wait in a socket that is asked about. Counted are those in calls that still wait at the end.
+fn called(probe: &Probe, many: u64, mut make: impl FnMut(u64) -> Result<OwnedFd>) {
+    const EACH: u64 = 8;
+    let least = |number| i32::try_from(100 + number).map_err(|_large| Errno::MFILE);
+    let full = if probe.argument(1) == "sent" { Some(full_socket()) } else { None };
+    let full = match full.transpose() {
+        Ok(pair) => pair,
+        Err(errno) => return probe.saw::<()>("fill a socket", Err(errno)),
+    };
+    let (mut calls, mut others) = (Vec::new(), Vec::new());
+    let made = (0..many / EACH).try_for_each(|group| {
+        let of_group = group * EACH..(group + 1) * EACH;
+        // Each has a number that no later one has: a call that is begun anew finds none.
+        let apart = |number| rustix::io::fcntl_dupfd_cloexec(make(number)?, least(number)?);
+        let mut files = of_group.map(apart).collect::<Result<Vec<_>>>()?;
+        let socket = full.as_ref().map(|(own, _)| own.try_clone()).transpose().map_err(|error| errno(&error))?;
+        if socket.is_none() {
+            let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            files.iter().try_for_each(|file| hide::send(one.as_fd(), file))?;
+            // A byte would end the wait for anything but what never comes.
+            files = vec![rustix::io::fcntl_dupfd_cloexec(other, least(many + group)?)?];
+            others.push(one);
+        }
+        calls.push(hide::in_call(files, socket, || rest(Duration::from_millis(30)))?);
+        Ok(())
+    });
+    rest(STAY);
+    let waiting = calls.iter().filter(|call| !call.is_finished()).count();
+    probe.found("has", format!("mib={}", waiting * 8));
+    let let_go = waiting < calls.len();
+    probe.saw("all", made.and(if let_go { Err(Errno::BADF) } else { Ok(()) }));
+}
+
+/// A socket that takes no more, and the other end.
+fn full_socket() -> Result<(OwnedFd, OwnedFd)> {
+    let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let mut stream = std::os::unix::net::UnixStream::from(one);
+    stream.set_nonblocking(true).map_err(|error| errno(&error))?;
+    while stream.write(&[1; 4096]).is_ok() {}
+    stream.set_nonblocking(false).map_err(|error| errno(&error))?;
+    Ok((stream.into(), other))
+}
+
 /// `MIB HOW FOLDER`: files without a name that a look at the descriptors does not show.
 fn fill(probe: &Probe) {
     let (many, folder) = (count(probe, 0, 64), probe.arg(2));
@@ -159,6 +203,9 @@ fn fill(probe: &Probe) {
     probe.found("has", "mib=0");
     if probe.argument(1) == "rule" {
         return ruled(probe, many, &folder);
+    }
+    if matches!(probe.argument(1).as_str(), "sent" | "polled") {
+        return called(probe, many, |number| nameless(&folder, number).map(OwnedFd::from));
     }
     if probe.argument(1) == "mapped" {
         return pieces(probe, many, |number| hide::map_page(&nameless(&folder, number)?));

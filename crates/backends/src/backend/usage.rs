@@ -36,6 +36,8 @@ pub struct Sample {
     pub unlinked: u64,
     /// What a look at the processes could not see.
     pub unseen: Unseen,
+    /// Processor time that the look took in other threads than the caller's.
+    pub aside: std::time::Duration,
 }
 
 /// What a look could not see.

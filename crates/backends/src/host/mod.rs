@@ -415,6 +415,12 @@ impl Capabilities {
         Some(memory?.saturating_add(swap.unwrap_or(0)))
     }
 
+    /// Whether threads of a run can be made to stand still. `own_users`: it is in a user namespace of ours, whose processes we may
+    /// trace by capability.
+    pub(crate) fn may_stop(&self, own_users: bool) -> bool {
+        self.assumed.is_some() || sys::machine::may_stop(own_users || self.euid == 0).unwrap_or(false)
+    }
+
     /// The processors of this host that are switched on, as the kernel lists them (`0-3,8`); `None` where it does not say.
     #[must_use]
     pub fn processors(&self) -> Option<String> {

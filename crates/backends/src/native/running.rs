@@ -187,5 +187,6 @@ fn sample(counted: &sys::cgroup::Usage, tree: &super::survey::Survey, own: u64) 
         pids_refused: counted.pids_refused.unwrap_or(0),
         unlinked: tree.unlinked,
         unseen: tree.unseen,
+        aside: tree.aside,
     }
 }

@@ -254,6 +254,9 @@ fn scope(prepared: &Prepared) -> Scope {
     Scope {
         in_memory: in_memory(&prepared.config.ops),
         files: prepared.plan.controls().any(looked_at),
+        let_go: prepared.plan.entries.iter().any(|entry| {
+            entry.controls.iter().any(looked_at) && entry.controls.against() != policy::value::Threat::Mistakes
+        }),
         uncharged: prepared
             .plan
             .controls()

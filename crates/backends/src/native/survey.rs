@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use sys::proc::{Mapped, Process, Unlinked};
+use sys::proc::{Descriptors, Mapped, Process, Unlinked};
 
 use crate::backend::Unseen;
 
@@ -18,6 +18,8 @@ pub(crate) struct Scope {
     pub(crate) in_memory: Vec<String>,
     /// Files without a name, sockets, and what waits in them.
     pub(super) files: bool,
+    /// Calls that wait have to let go of theirs: the program may hide some in them.
+    pub(super) let_go: bool,
     /// The network namespace is the tree's own.
     pub(super) own_network: bool,
     /// What waits in sockets there and no control group is charged for.
@@ -43,6 +45,8 @@ pub(super) struct Survey {
     pub(super) unlinked: u64,
     /// What could not be seen.
     pub(super) unseen: Unseen,
+    /// Processor time that other threads of ours took for it.
+    pub(super) aside: Duration,
 }
 
 /// Rounds of one look: a tree that is not whole then is told to be not.
@@ -51,6 +55,8 @@ const ROUNDS: usize = 12;
 const MAX_LOOK: Duration = Duration::from_millis(100);
 /// So long it may take on a host whose processors are busy with others: what holds by time waits for it.
 const MAX_WAIT: Duration = Duration::from_millis(300);
+/// So long threads of one process may take to stop. On a host that is busy with others they have their turn late.
+const MAX_STOP: Duration = Duration::from_millis(100);
 /// What an open file keeps of which a part was read, as those of `/proc`: what the kernel wrote for it, and its inode.
 const HALF_READ: u64 = 8192;
 /// Sockets that are counted as empty.
@@ -65,24 +71,22 @@ const SOCKET_BUFFER: u64 = 2 * 212_992;
 /// was removed while open), each once: a page that is in a file and mapped too is counted with the file.
 pub(super) fn tree(root: i32, scope: &Scope) -> Survey {
     let mut look = Scan::new(root, scope);
-    look.sum.unseen.partly = true;
     for _ in 0..ROUNDS {
         let listed = sys::proc::tree(root).unwrap_or_default();
         let fresh: Vec<i32> = listed.into_iter().filter(|pid| !look.seen.contains(pid)).collect();
         if fresh.is_empty() {
-            look.sum.unseen.partly = false;
-            break;
+            return look.finish();
         }
         for pid in fresh {
             if look.is_over() {
-                return look.finish();
+                return look.in_part();
             }
             if look.process(pid) {
                 look.seen.insert(pid);
             }
         }
     }
-    look.finish()
+    look.in_part()
 }
 
 struct Scan<'a> {
@@ -140,7 +144,7 @@ impl<'a> Scan<'a> {
 
     /// Processor time so far: of a host that is busy with others nobody here is the cause.
     fn took(&self) -> Duration {
-        sys::caller::thread_time().saturating_sub(self.spent)
+        sys::caller::thread_time().saturating_sub(self.spent).saturating_add(self.sum.aside)
     }
 
     /// Whether it was looked at; else it is gone.
@@ -172,8 +176,7 @@ impl<'a> Scan<'a> {
         let Some(living) = process.living()? else { return Ok((0, 0)) };
         let used = living.resident_bytes()?;
         if self.scope.files {
-            let held = living.descriptors()?;
-            let mapped = living.mapped_unlinked()?;
+            let (held, mapped) = self.held(pid, process, &living)?;
             held.unlinked.into_iter().for_each(|file| self.open(file));
             self.sockets.extend(held.sockets);
             self.watchers = self.watchers.saturating_add(held.watchers);
@@ -186,6 +189,26 @@ impl<'a> Scan<'a> {
         let borrowed =
             self.seen.contains(&parent) && lives(pid) && lives(parent) && sys::proc::same_memory(pid, parent);
         Ok(if borrowed { (0, 0) } else { used })
+    }
+
+    /// Files that it has open and mapped. What nothing but a call of it holds in which a thread waits is gone then.
+    fn held(
+        &mut self,
+        pid: i32,
+        process: &Process,
+        living: &Process,
+    ) -> sys::error::Result<(Descriptors, Vec<Mapped>)> {
+        let read = || Ok((living.descriptors()?, living.mapped_unlinked()?));
+        // The guest is ours.
+        let waiting = if self.scope.let_go && pid != self.root { process.waiting()? } else { Vec::new() };
+        if waiting.is_empty() {
+            return read();
+        }
+        let (still, found) = process.while_still(&waiting, MAX_STOP, read)?;
+        self.sum.aside = self.sum.aside.saturating_add(still.took);
+        self.sum.unseen.processes = self.sum.unseen.processes.saturating_add(u64::from(still.refused));
+        self.sum.unseen.partly = self.sum.unseen.partly || still.late;
+        found
     }
 
     /// Many may hold one file, which may grow while they are looked at.
@@ -211,6 +234,11 @@ impl<'a> Scan<'a> {
                 self.sum.unseen.memory = self.sum.unseen.memory || self.scope.counted_memory;
             }
         }
+    }
+
+    fn in_part(mut self) -> Survey {
+        self.sum.unseen.partly = true;
+        self.finish()
     }
 
     fn finish(mut self) -> Survey {

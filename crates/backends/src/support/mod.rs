@@ -169,18 +169,34 @@ pub(crate) fn memory(policy: &Policy, host: &Capabilities, own_network: bool) ->
             let group = Control::Cgroup { version, limit: CgroupLimit::Memory(limit.0) };
             held_with(group, [locks].into_iter().chain(waiting))
         }
-        None => looked_at(policy, Watch::Memory(limit), [Filter::Visible, Filter::CountedMemory], [locks]),
+        None => {
+            let closing = [Filter::Visible, Filter::CountedMemory];
+            looked_at(policy, host.may_stop(own_network), Watch::Memory(limit), closing, [locks])
+        }
     })
 }
 
-/// Held by looking at the processes of the tree. Against a hostile program `closing` closes what hides from that.
+/// Held by looking at the processes of the tree. Against a hostile program `closing` closes what hides from that, and calls that
+/// wait have to let go of their files: `may_stop`, or nothing of that closes it.
 pub(crate) fn looked_at(
     policy: &Policy,
+    may_stop: bool,
     watch: Watch,
     closing: impl IntoIterator<Item = Filter>,
     others: impl IntoIterator<Item = Control>,
 ) -> Support {
     let hostile = policy.threat != Threat::Mistakes;
+    if hostile && !may_stop {
+        return Support::Unmet(Unmet {
+            id: "threat/no-stopping",
+            why: format!(
+                "`threat = \"{}\"`, and a hostile program can hide files in calls that wait: no thread of it may be stopped here (kernel.yama.ptrace_scope)",
+                policy.threat
+            ),
+            fix: "sysctl -w kernel.yama.ptrace_scope=1, run where cgroups are writable (`fumehood doctor` says how) in the container tier, accept it by `prefer`, or set threat = \"mistakes\"".to_owned(),
+            weaker: Some(Controls::new(watched(watch), others)),
+        });
+    }
     let closing = closing.into_iter().filter(|_| hostile).map(Control::Filter);
     held_with(watched(watch), closing.chain(others))
 }
@@ -401,5 +417,19 @@ mod tests {
             let held = Control::Cgroup { version: 2, limit: CgroupLimit::Pids(written) };
             assert_eq!(found, Support::Held(held.into()), "{asked}");
         }
+    }
+
+    #[test]
+    fn what_hides_in_calls_that_wait_is_a_refusal_where_no_thread_may_be_stopped() {
+        let watch = || Watch::Disk(policy::Bytes(1 << 20));
+        let answer = |text, may_stop| looked_at(&policy_of(text), may_stop, watch(), [Filter::Visible], []);
+        assert!(
+            matches!(answer("threat = \"hostile\"", true), Support::Held(held) if held.against() == Threat::Hostile)
+        );
+        let Support::Unmet(unmet) = answer("threat = \"hostile\"", false) else { panic!("it is held") };
+        let weaker = unmet.weaker.map(|weaker| weaker.against());
+        assert_eq!((unmet.id, weaker), ("threat/no-stopping", Some(Threat::Mistakes)));
+        let held = |may_stop| answer("threat = \"mistakes\"", may_stop);
+        assert!(matches!(held(false), Support::Held(_)) && held(false) == held(true));
     }
 }

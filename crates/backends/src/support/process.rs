@@ -53,7 +53,9 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             held_with(Control::Executables { abi: host.landlock, files }, [Control::NoexecRules(host.landlock)])
         }),
         ClauseId::FsNoexec => when(fs.noexec, || held(Control::NoexecRules(host.landlock))),
-        ClauseId::FsTmp => looked_at(policy, Watch::Tmp(fs.tmp), [Filter::Visible], file_size(policy)),
+        ClauseId::FsTmp => {
+            looked_at(policy, host.may_stop(false), Watch::Tmp(fs.tmp), [Filter::Visible], file_size(policy))
+        }
         // There is no /dev/shm and no /run of its own, so nothing has these sizes: the plan says it beside its clauses.
         ClauseId::FsShm | ClauseId::FsRun => Support::NotAsked,
         ClauseId::FsProtect => when(fs.protect, || protect(policy)),
@@ -64,7 +66,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::LimitsCpuset => super::cpuset(policy, host),
         ClauseId::LimitsMemory => memory(policy, host, false),
         ClauseId::LimitsPids => {
-            pids(policy, host, |count| looked_at(policy, Watch::Pids(count), [Filter::Visible], []))
+            pids(policy, host, |count| looked_at(policy, true, Watch::Pids(count), [Filter::Visible], []))
         }
         ClauseId::LimitsOpenFiles => when_some(limits.open_files, |count| {
             held(Control::Rlimit { resource: policy::control::Resource::OpenFiles, value: u64::from(count) })
@@ -73,10 +75,10 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             when(limits.file_size.is_some(), || file_size(policy).map_or(Support::NotAsked, held))
         }
         ClauseId::LimitsDisk => {
-            when_some(limits.disk, |size| disk(policy, "limits.disk/rw-without-quota", Watch::Disk(size)))
+            when_some(limits.disk, |size| disk(policy, host, "limits.disk/rw-without-quota", Watch::Disk(size)))
         }
         ClauseId::LimitsFiles => {
-            when_some(limits.files, |count| disk(policy, "limits.files/rw-without-quota", Watch::Files(count)))
+            when_some(limits.files, |count| disk(policy, host, "limits.files/rw-without-quota", Watch::Files(count)))
         }
         ClauseId::LimitsOutput | ClauseId::LimitsOver => {
             when_some(limits.output, |limit| held(watched(Watch::Output { limit, over: limits.over })))
@@ -268,7 +270,7 @@ fn workspace(policy: &Policy) -> Support {
     }
 }
 
-fn disk(policy: &Policy, id: &'static str, watch: Watch) -> Support {
+fn disk(policy: &Policy, host: &Capabilities, id: &'static str, watch: Watch) -> Support {
     if policy.writes_to_host() {
         let each = policy.limits.file_size.or(policy.limits.disk).unwrap_or(policy::Bytes(u64::MAX));
         return unmet_but(
@@ -278,7 +280,7 @@ fn disk(policy: &Policy, id: &'static str, watch: Watch) -> Support {
             Control::EachFile(each),
         );
     }
-    looked_at(policy, watch, [Filter::Visible], file_size(policy))
+    looked_at(policy, host.may_stop(false), watch, [Filter::Visible], file_size(policy))
 }
 
 #[cfg(test)]

@@ -338,3 +338,85 @@ fn a_toolchain_of_the_callers_that_is_another_inside_is_told() {
         assert!(said.code == 0 && !one_line(&said.err).contains("where you stand"), "{said:?}");
     }
 }
+
+/// Removed files that nothing has but a call that sends them and waits for room. Counted are the calls that still wait.
+const KEEPS: &str = r"
+import array, os, socket, threading, time
+one, other = socket.socketpair()
+one.setblocking(False)
+try:
+    while True: one.send(bytes(65536))
+except BlockingIOError: pass
+one.setblocking(True)
+def send(number):
+    try: one.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [number]))])
+    except OSError: pass
+calls = []
+for number in range(100, 106):
+    path = os.environ['TMPDIR'] + '/' + str(number)
+    with open(path, 'wb') as file:
+        file.write(bytes(4 << 20)), file.flush()
+        os.dup2(file.fileno(), number)
+    calls.append(threading.Thread(target=send, args=[number], daemon=True))
+    calls[-1].start()
+    time.sleep(0.1)
+    os.unlink(path), os.close(number)
+for _ in range(30):
+    if any(call.is_alive() for call in calls): time.sleep(0.1)
+print(sum(call.is_alive() for call in calls), flush=True)
+os._exit(0)";
+
+#[test]
+fn a_call_that_waits_lets_go_of_removed_files_where_disk_is_counted_by_looking() {
+    let fixture = Fixture::new();
+    let run = |set| {
+        let args = ["run", "--tier", "process", "--disk", "12M", "--set", "fs.tmp=8M", "--set", set];
+        fixture.run(&[&args[..], &["--lang", "python", "--code", KEEPS]].concat())
+    };
+    let kept = run("threat=mistakes");
+    assert_eq!((kept.code, kept.out.as_str()), (0, "6\n"), "{kept:?}");
+    let let_go = run("threat=hostile");
+    assert_eq!((let_go.code, let_go.out.as_str()), (0, "0\n"), "{let_go:?}");
+}
+
+/// Calls that wait through many looks, by the C library itself: Python would begin one anew that was interrupted.
+const WAITS: &str = r"
+import ctypes, os, select, socket, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+def waits(name, call, *args):
+    begun = time.monotonic()
+    got = getattr(libc, call)(*args)
+    told.append((name, got, time.monotonic() - begun > 1, ctypes.get_errno() if got < 0 else 0))
+def ask(number): return (ctypes.c_int * 2)(number, select.POLLIN)
+told = []
+piped, pipe = os.pipe()
+full, filled = os.pipe()
+os.set_blocking(filled, False)
+try:
+    while True: os.write(filled, bytes(4096))
+except BlockingIOError: pass
+os.set_blocking(filled, True)
+one, other = socket.socketpair()
+never, nobody = socket.socketpair()
+buffer = ctypes.create_string_buffer(4096)
+calls = [
+    ('read', 'read', piped, buffer, 1), ('write', 'write', filled, buffer, 4096), ('recv', 'recv', one.fileno(), buffer, 1, 0),
+    ('poll', 'poll', ask(piped), 1, -1), ('in time', 'poll', ask(never.fileno()), 1, 1500),
+]
+threads = [threading.Thread(target=waits, args=call) for call in calls]
+for thread in threads: thread.start()
+time.sleep(1.2)
+os.write(pipe, b'ab'), other.send(b'x'), os.read(full, 65536)
+for thread in threads: thread.join()
+print(sorted(told))";
+
+#[test]
+fn calls_of_several_threads_wait_through_looks_as_without() {
+    let fixture = Fixture::new();
+    for threat in ["threat=hostile", "threat=mistakes"] {
+        let said = fixture.run(&["run", "--tier", "process", "--set", threat, "--lang", "python", "--code", WAITS]);
+        let all = [("in time", 0), ("poll", 1), ("read", 1), ("recv", 1), ("write", 4096)];
+        let all: Vec<String> = all.iter().map(|(name, got)| format!("('{name}', {got}, True, 0)")).collect();
+        assert_eq!((said.code, said.out), (0, format!("[{}]\n", all.join(", "))), "{threat}: {}", said.err);
+    }
+}

@@ -491,7 +491,8 @@ impl<'a, 'v> Watch<'a, 'v> {
         let sample = if sleeps { self.result.sample } else { self.look(now) };
         self.orders.tell(self.result.sample, (self.std_streams.budget.produced(), self.disk));
         let passed = if sleeps { (self.hooks.check_host)(sample.unlinked) } else { self.looked(&sample, now) };
-        self.looking = sys::caller::thread_time().saturating_sub(began);
+        let aside = if sleeps { Duration::ZERO } else { sample.aside };
+        self.looking = sys::caller::thread_time().saturating_sub(began).saturating_add(aside);
         if self.wall.has_passed() {
             // Everything was ended while it was looked at; the loop hears of it now, and says why.
             return;

@@ -59,7 +59,8 @@ impl Blindness {
         let (waiting, closed) = (least(|(waiting, _)| *waiting), least(|(_, closed)| *closed));
         if closed > 0 {
             return Err(
-                "a process of it cannot be looked into: it runs a program that this user may not read".to_owned()
+                "a process of it cannot be looked into: it runs a program that this user may not read, or is traced by another"
+                    .to_owned(),
             );
         }
         if !seen.partly {

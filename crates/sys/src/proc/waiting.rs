@@ -1,0 +1,307 @@
+//! Files that nothing but a waiting system call holds, and how it lets go of them.
+//!
+//! *Promises*: whoever is made to stand still goes on, whatever becomes of the caller, and with the signal that it stopped for. No
+//! end of a process is taken from whoever waits for it.
+//!
+//! *Kernel facts*: a call has its files until it returns, and while it waits another thread may close their descriptors: those
+//! that sendmsg(2) sends, sockets that poll(2) asks about. Which it has the kernel tells nobody. One whose thread is asked to stop
+//! (PTRACE_INTERRUPT) returns to where signals are looked at, and has none; the kernel begins it anew when the thread goes on, with
+//! what its descriptors are then. The end of a tracing thread lets all go that it traces, stopped or not (`exit_ptrace`).
+
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::io::Errno;
+
+use super::{Process, SMALL};
+use crate::error::{Error, Result};
+
+/// Threads of one process that are made to stand still at a time.
+const MAX_WAITING: usize = 4096;
+
+/// Calls in which threads wait most, and that have no file whose bytes count: an epoll has none of its own. `restart_syscall` may
+/// be a poll(2).
+const HOLDS_NONE: [libc::c_long; 16] = [
+    libc::SYS_futex,
+    libc::SYS_futex_waitv,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_pause,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+];
+
+/// How threads stood while something was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Still {
+    /// One may not be stopped: another traces it, or this host lets nobody.
+    pub refused: bool,
+    /// One had not stopped in time.
+    pub late: bool,
+    /// Processor time of all of it.
+    pub took: Duration,
+}
+
+impl Process {
+    /// Threads of it that wait in a call which may hold files. Of a process with one thread too: another may have closed what that
+    /// waits for, and have ended.
+    ///
+    /// # Errors
+    /// ESRCH: it has ended. E2BIG: there are more than anybody could stop.
+    pub fn waiting(&self) -> Result<Vec<i32>> {
+        let mut threads = self.threads()?;
+        threads.retain(|thread| self.may_hold(*thread));
+        if threads.len() > MAX_WAITING {
+            return Err(Error::new("stop", self.path("task"), Errno::TOOBIG));
+        }
+        Ok(threads)
+    }
+
+    fn may_hold(&self, thread: i32) -> bool {
+        // What cannot be read may hold some; `running`, and -1 where it waits in no call.
+        let call = self.text(&format!("task/{thread}/syscall"), SMALL).ok();
+        let word = call.as_deref().and_then(|call| call.split_ascii_whitespace().next());
+        let number = word.and_then(|word| word.parse::<libc::c_long>().ok());
+        if word == Some("running") || number.is_some_and(|number| number < 0 || HOLDS_NONE.contains(&number)) {
+            return false;
+        }
+        // One that waits for a disk (D) hears of nothing before that has answered.
+        self.state(thread) == Some('S') && !number.is_some_and(|number| self.is_at_pipe(thread, number))
+    }
+
+    /// Whether it reads a pipe or writes to one, by the function of the kernel in which it waits: the file is that pipe. What is
+    /// written so is not cut in two.
+    fn is_at_pipe(&self, thread: i32, call: libc::c_long) -> bool {
+        const CALLS: [libc::c_long; 4] = [libc::SYS_read, libc::SYS_write, libc::SYS_readv, libc::SYS_writev];
+        const PLACES: [&str; 4] = ["pipe_read", "pipe_write", "anon_pipe_read", "anon_pipe_write"];
+        let place = || self.text(&format!("task/{thread}/wchan"), SMALL);
+        CALLS.contains(&call) && place().is_ok_and(|place| PLACES.contains(&place.as_str()))
+    }
+
+    fn state(&self, thread: i32) -> Option<char> {
+        let stat = self.text(&format!("task/{thread}/stat"), SMALL).ok()?;
+        stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next())
+    }
+
+    /// Does `work` while these threads of it stand still: what they wait in holds no file meanwhile. They go on when it is done.
+    ///
+    /// # Errors
+    /// EAGAIN: there is no thread to do it. ECANCELED: `work` panicked.
+    pub fn while_still<T: Send>(
+        &self,
+        threads: &[i32],
+        within: Duration,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<(Still, T)> {
+        let stop_and_work = || {
+            // A stop is told by SIGCHLD, which wakes nobody as long as this thread does not block it.
+            crate::signals::block_all();
+            let still = self.stop(threads, within);
+            let done = work();
+            (Still { took: crate::caller::thread_time(), ..still }, done)
+        };
+        let failed = |errno| Error::new("stop", self.path("task"), errno);
+        std::thread::scope(|scope| {
+            let helper =
+                std::thread::Builder::new().name("fumehood-look".to_owned()).spawn_scoped(scope, stop_and_work);
+            let done = helper.map_err(|_none| failed(Errno::AGAIN))?.join();
+            done.map_err(|_panicked| failed(Errno::CANCELED))
+        })
+    }
+
+    /// Stops threads, until the calling one ends.
+    fn stop(&self, threads: &[i32], within: Duration) -> Still {
+        let (mut still, end) = (Still::default(), Instant::now().checked_add(within));
+        let mut asked = Vec::with_capacity(threads.len());
+        for thread in threads {
+            match trace(libc::PTRACE_SEIZE, *thread).and_then(|()| trace(libc::PTRACE_INTERRUPT, *thread)) {
+                Ok(()) => asked.push(*thread),
+                Err(Errno::SRCH) => {}
+                // Nobody may trace one that has ended either.
+                Err(_closed) => still.refused = still.refused || !matches!(self.state(*thread), None | Some('Z' | 'X')),
+            }
+        }
+        for thread in asked {
+            while !has_stopped(thread) {
+                if end.is_none_or(|end| Instant::now() >= end) {
+                    still.late = true;
+                    return still;
+                }
+                // Nobody is waited for: a pause.
+                let pause = Timespec { tv_sec: 0, tv_nsec: 20_000 };
+                let _over = rustix::event::poll(&mut [], Some(&pause));
+            }
+        }
+        still
+    }
+}
+
+fn trace(request: libc::c_uint, thread: i32) -> std::result::Result<(), Errno> {
+    // SAFETY: both requests take numbers alone: PTRACE_SEIZE no options, PTRACE_INTERRUPT nothing.
+    let done = unsafe { libc::ptrace(request, thread, 0_usize, 0_usize) };
+    if done == 0 { Ok(()) } else { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)) }
+}
+
+/// Whether a thread that the calling one traces has stopped, or ended; left to be told of again.
+fn has_stopped(thread: i32) -> bool {
+    let Ok(number) = libc::id_t::try_from(thread) else { return true };
+    // SAFETY: `siginfo_t` is plain data for which all zero bytes are a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WSTOPPED | libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: the pointer is to a live, writable value of the type that waitid(2) fills.
+    let answer = unsafe { libc::waitid(libc::P_PID, number, &raw mut info, options) };
+    // SAFETY: the fields of SIGCHLD are set, or all zero when nothing was to be told.
+    answer != 0 || unsafe { info.si_pid() } != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+    use crate::channel::pipe;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// A copy of this process in which a second thread waits for something, and the first does `then`, and waits for its end.
+    fn copy(wait: impl FnOnce() -> bool + Send, then: impl FnOnce()) -> (i32, OwnedFd) {
+        let pid = crate::fork::run(|| {
+            let right = std::thread::scope(|scope| {
+                let waiting = scope.spawn(wait);
+                then();
+                waiting.join().unwrap()
+            });
+            i32::from(!right)
+        });
+        let pid = pid.unwrap();
+        (pid, crate::pidfd::open(pid).unwrap())
+    }
+
+    fn pause(millis: i64) {
+        poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: millis * 1_000_000 })).unwrap();
+    }
+
+    /// Looks until so many threads wait in a call that may hold files.
+    fn waiting(process: &Process, many: usize) -> Vec<i32> {
+        for _ in 0..1000 {
+            let found = process.waiting().unwrap();
+            if found.len() == many {
+                return found;
+            }
+            pause(10);
+        }
+        panic!("never {many}");
+    }
+
+    fn hung_up(read: &OwnedFd) -> bool {
+        let mut list = [PollFd::new(read, PollFlags::IN)];
+        poll(&mut list, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap();
+        list.iter().any(|one| one.revents().contains(PollFlags::HUP))
+    }
+
+    /// The end of a pipe that is in no table any more stays until the call that asks about it lets it go.
+    #[test]
+    fn a_call_that_waits_has_a_file_that_was_closed_until_its_thread_is_stopped() {
+        let (read, write) = pipe().unwrap();
+        let (begin, begun) = std::os::unix::net::UnixStream::pair().unwrap();
+        let raw = write.as_raw_fd();
+        let (pid, pidfd) = copy(
+            || {
+                // SAFETY: open until the other thread closes it, and never used here after that.
+                let asked = unsafe { std::os::fd::BorrowedFd::borrow_raw(raw) };
+                let mut list = [PollFd::new(&asked, PollFlags::PRI)];
+                // Begun anew it finds none.
+                poll(&mut list, None).is_ok() && list.iter().any(|one| one.revents().contains(PollFlags::NVAL))
+            },
+            || {
+                let mut byte = [0];
+                rustix::io::read(&begin, &mut byte).unwrap();
+                // SAFETY: the copy's own descriptor, which it owns by `write` and never drops.
+                unsafe { libc::close(raw) };
+            },
+        );
+        drop(write);
+        let process = Process::open(pid).unwrap();
+        waiting(&process, 2);
+        rustix::io::write(begun.as_fd(), b"x").unwrap();
+        let waits = waiting(&process, 1);
+        assert!(!hung_up(&read), "only the call has it");
+        let (still, gone) = process.while_still(&waits, LONG, || hung_up(&read)).unwrap();
+        assert!(gone && !still.refused && !still.late, "{still:?}");
+        assert_eq!(crate::pidfd::wait(&pidfd).unwrap().0, crate::pidfd::End::Exited(0));
+    }
+
+    #[test]
+    fn a_call_goes_on_and_gives_what_it_waited_for() {
+        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (pid, pidfd) = copy(|| rustix::io::read(&one, &mut [0; 4]) == Ok(2), || ());
+        let process = Process::open(pid).unwrap();
+        for _ in 0..20 {
+            let waits = waiting(&process, 1);
+            let (_, stands) = process
+                .while_still(&waits, LONG, || waits.iter().all(|thread| process.state(*thread) == Some('t')))
+                .unwrap();
+            assert!(stands);
+        }
+        rustix::io::write(other.as_fd(), b"ab").unwrap();
+        assert_eq!(crate::pidfd::wait(&pidfd).unwrap().0, crate::pidfd::End::Exited(0));
+    }
+
+    /// Whoever traces its own to keep others away is told.
+    #[test]
+    fn a_thread_that_another_traces_is_refused() {
+        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (pid, pidfd) = copy(|| rustix::io::read(&one, &mut [0; 1]) == Ok(1), || ());
+        let process = Process::open(pid).unwrap();
+        let waits = waiting(&process, 1);
+        let inner = process.while_still(&waits, LONG, || process.while_still(&waits, LONG, || ()).unwrap());
+        assert!(inner.unwrap().1.0.refused);
+        rustix::io::write(&other, b"a").unwrap();
+        assert_eq!(crate::pidfd::wait(&pidfd).unwrap().0, crate::pidfd::End::Exited(0));
+    }
+
+    /// The thread that closed what the only other one waits for has ended.
+    #[test]
+    fn a_process_with_one_thread_left_may_have_files_in_its_call() {
+        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let pid = crate::fork::run(|| i32::from(rustix::io::read(&one, &mut [0; 1]) != Ok(1))).unwrap();
+        waiting(&Process::open(pid).unwrap(), 1);
+        rustix::io::write(&other, b"a").unwrap();
+        let pidfd = crate::pidfd::open(pid).unwrap();
+        assert_eq!(crate::pidfd::wait(&pidfd).unwrap().0, crate::pidfd::End::Exited(0));
+    }
+
+    #[test]
+    fn whoever_is_at_a_pipe_and_nowhere_else_is_left_alone() {
+        let (read, write) = pipe().unwrap();
+        let pid = crate::fork::run(|| i32::from(rustix::io::read(&read, &mut [0; 1]) != Ok(1))).unwrap();
+        let process = Process::open(pid).unwrap();
+        for _ in 0..1000 {
+            let call = process.text(&format!("task/{pid}/syscall"), SMALL).unwrap();
+            if call.starts_with("0 ") && process.state(pid) == Some('S') {
+                break;
+            }
+            pause(10);
+        }
+        if process.text(&format!("task/{pid}/wchan"), SMALL).is_ok_and(|place| place != "0") {
+            assert!(process.is_at_pipe(pid, libc::SYS_read) && !process.is_at_pipe(pid, libc::SYS_sendmsg));
+            assert_eq!(process.waiting().unwrap(), Vec::<i32>::new());
+        } else {
+            println!("skip: pipes: this kernel tells nobody where a thread waits");
+        }
+        rustix::io::write(&write, b"a").unwrap();
+        let pidfd = crate::pidfd::open(pid).unwrap();
+        assert_eq!(crate::pidfd::wait(&pidfd).unwrap().0, crate::pidfd::End::Exited(0));
+    }
+}

@@ -28,6 +28,23 @@ fn stdin_goes_in() {
 }
 
 #[test]
+fn a_signal_that_a_program_sends_itself_is_no_limit_that_was_reached() {
+    let fixture = Fixture::new();
+    let run = |signal: &str| {
+        fixture.run(&["run", "--json", "--cpu-time", "10s", "--", "sh", "-c", &format!("kill -{signal} $$")])
+    };
+    let time = run("XCPU");
+    assert_eq!((time.code, &time.json()["outcome"]["limit"]), (152, &serde_json::Value::Null), "{time:?}");
+    for (signal, code) in [("XFSZ", 153), ("SYS", 159)] {
+        let said = run(signal);
+        assert_eq!(said.code, code, "{said:?}");
+        let why = said.json()["violations"][0]["why"].to_string();
+        assert!(why.contains("the program sent"), "{why}");
+    }
+    assert!(!run("XFSZ").json()["outcome"]["message"].to_string().contains("no limit"));
+}
+
+#[test]
 fn a_signal_is_128_and_its_number() {
     let said = Fixture::new().run(&["run", "--json", "--", "sh", "-c", "kill -TERM $$"]);
     assert_eq!(said.code, 143);

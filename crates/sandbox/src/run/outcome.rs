@@ -19,8 +19,10 @@ pub(super) struct ExitFacts {
     pub(super) oom_kills: u64,
     /// `limits.memory`.
     pub(super) memory: Option<Bytes>,
-    /// There is a limit of processor time.
-    pub(super) cpu_limited: bool,
+    /// Processor time reached its limit.
+    pub(super) cpu_reached: bool,
+    /// Files have a limit.
+    pub(super) file_limited: bool,
     /// The payload is an interpreter of ours, which no program of it can make send a signal.
     pub(super) interpreted: bool,
     /// The caller had everything killed.
@@ -40,8 +42,8 @@ pub(super) fn judge(facts: &ExitFacts) -> Outcome {
         return limited(Limit::Memory, format!("the kernel ended it: memory of the tree reached {limit}"), facts);
     }
     match (facts.code, facts.signal) {
-        // RLIMIT_CPU's own signal (setrlimit(2)).
-        (_, Some(24)) if facts.cpu_limited => {
+        // RLIMIT_CPU's own signal (setrlimit(2)); a program that has not used so much sent it itself.
+        (_, Some(24)) if facts.cpu_reached => {
             limited(Limit::CpuTime, "processor time of one process reached the limit (SIGXCPU)".to_owned(), facts)
         }
         (_, Some(Interpreter::OUT_OF_MEMORY)) if facts.interpreted => {
@@ -57,7 +59,7 @@ pub(super) fn judge(facts: &ExitFacts) -> Outcome {
             code: None,
             signal: Some(signal),
             limit: None,
-            message: signalled(signal, facts.interrupted),
+            message: signalled(signal, facts),
         },
         (Some(code), None) => exited(code),
         // The guest died with all others, and said nothing.
@@ -66,7 +68,7 @@ pub(super) fn judge(facts: &ExitFacts) -> Outcome {
             code: None,
             signal: Some(9),
             limit: None,
-            message: signalled(9, facts.interrupted),
+            message: signalled(9, facts),
         },
         (None, None) => Outcome {
             kind: OutcomeKind::Failed,
@@ -87,11 +89,15 @@ fn limited(limit: Limit, message: String, facts: &ExitFacts) -> Outcome {
     Outcome { kind: OutcomeKind::Limit, code: facts.code, signal: facts.signal, limit: Some(limit), message }
 }
 
-fn signalled(signal: i32, interrupted: Option<i32>) -> String {
+fn signalled(signal: i32, facts: &ExitFacts) -> String {
     let name = signal_name(signal);
-    match interrupted {
+    match facts.interrupted {
         Some(by) if by == signal || signal == 9 => {
             format!("ended by {name} after {} was asked for from outside", signal_name(by))
+        }
+        // RLIMIT_FSIZE's own, or the program's: the kernel does not tell.
+        Some(_) | None if signal == 25 && facts.file_limited => {
+            format!("{name} ended the program: a file would have passed its limit, or the program sent it itself")
         }
         Some(_) | None => format!("{name} ended the program; no limit of the policy was reached"),
     }
@@ -133,6 +139,19 @@ mod tests {
         let facts = ExitFacts { signal: Some(9), oom_kills: 1, memory: Some(Bytes(1 << 20)), ..ExitFacts::default() };
         let outcome = judge(&facts);
         assert_eq!((outcome.kind, outcome.limit, outcome.exit_code()), (OutcomeKind::Limit, Some(Limit::Memory), 124));
+    }
+
+    #[test]
+    fn a_signal_that_a_program_can_send_itself_is_a_limit_only_where_that_was_reached() {
+        let ended = |signal, cpu_reached, file_limited| {
+            judge(&ExitFacts { signal: Some(signal), cpu_reached, file_limited, ..ExitFacts::default() })
+        };
+        assert_eq!((ended(24, true, true).limit, ended(24, true, true).exit_code()), (Some(Limit::CpuTime), 124));
+        assert_eq!((ended(24, false, true).limit, ended(24, false, true).exit_code()), (None, 152));
+        assert!(ended(24, false, true).message.contains("no limit"));
+        assert_eq!((ended(25, false, true).limit, ended(25, false, true).exit_code()), (None, 153));
+        assert!(!ended(25, false, true).message.contains("no limit"));
+        assert!(ended(25, false, false).message.contains("no limit"));
     }
 
     #[test]

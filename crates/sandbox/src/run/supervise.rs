@@ -136,7 +136,7 @@ impl<'a, 'v> Watch<'a, 'v> {
         let wall = Wall::new(orders.deadline(), watches.wall, now);
         let mut result = Watched::default();
         result.facts.memory = watches.memory_limit;
-        result.facts.cpu_limited = watches.cpu_limited;
+        result.facts.file_limited = watches.file_size.is_some();
         result.facts.interpreted = watches.interpreted;
         Self {
             watches,
@@ -228,6 +228,11 @@ impl<'a, 'v> Watch<'a, 'v> {
             system_us: sample.system_us.max(before.system_us),
             ..sample
         };
+        let (user, system) = self.result.reaped;
+        let used =
+            user.saturating_add(system).max(self.result.sample.user_us.saturating_add(self.result.sample.system_us));
+        self.result.facts.cpu_reached =
+            self.watches.cpu_limit.is_some_and(|limit| Duration::from_micros(used) >= limit);
         // A live sandbox goes on when one program was out of memory; it matters where the agent itself was ended for it.
         if !(self.watches.live && self.result.facts.killed) {
             self.result.facts.oom_kills = sample.oom_kills;

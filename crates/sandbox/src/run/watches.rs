@@ -3,6 +3,8 @@
 //! Both are made from the plan's controls. The loop that supervises has nothing else to go by, so that a control which is
 //! not here is neither enforced nor said to be.
 
+use std::time::Duration;
+
 use policy::control::{CgroupLimit, Control, Machine, Resource, Watch};
 use policy::report::Limit;
 use policy::value::{Over, Threat, Threshold};
@@ -26,8 +28,9 @@ pub(super) struct Watches {
     pub(super) protected: bool,
     /// A copy of the workspace lies in the folder of the run.
     pub(super) copied: bool,
-    /// Who ended a program by SIGXCPU: `limits.cpu_time`, by whomever it is held.
-    pub(super) cpu_limited: bool,
+    /// So much processor time a program that SIGXCPU ended has used, where the limit was what sent it: `limits.cpu_time`, by whomever
+    /// it is held.
+    pub(super) cpu_limit: Option<Duration>,
     /// `limits.memory`, by whomever it is held: for what is said of an end.
     pub(super) memory_limit: Option<Bytes>,
     /// The payload is an interpreter of ours.
@@ -62,8 +65,9 @@ impl Watches {
             self.memory_limit.get_or_insert(Bytes(*bytes));
         } else if let Control::Machine(Machine::Memory(bytes)) = control {
             self.memory_limit = Some(Bytes(*bytes));
-        } else if let Control::Rlimit { resource: Resource::Cpu, value: _ } = control {
-            self.cpu_limited = true;
+        } else if let Control::Rlimit { resource: Resource::Cpu, value } = control {
+            // Whole seconds, and one more.
+            self.cpu_limit.get_or_insert(Duration::from_secs(value.saturating_sub(1)));
         } else if let Control::Rlimit { resource: Resource::FileSize, value } = control {
             self.file_size = Some(Bytes(*value));
         } else if let Control::Copy { from: _, at: _, size: None } = control {
@@ -78,7 +82,7 @@ impl Watches {
             Watch::Wall(limit) => self.wall = Some(*limit),
             Watch::CpuTime { limit, counted } => {
                 self.cpu_time = Some((*limit, *counted));
-                self.cpu_limited = true;
+                self.cpu_limit = Some(Duration::from_millis(limit.0));
             }
             Watch::Memory(limit) => {
                 self.memory = Some(*limit);

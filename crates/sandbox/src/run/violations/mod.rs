@@ -30,9 +30,9 @@ pub(super) struct Counters {
     pub(super) pids_refused: u64,
     /// Kernel out-of-memory kills.
     pub(super) oom_kills: u64,
-    /// The payload died of SIGSYS: a system call that no honest program makes.
+    /// The payload died of SIGSYS: a system call that no honest program makes, unless it sent the signal itself.
     pub(super) sigsys: bool,
-    /// The payload died of SIGXFSZ: a file would have become larger than it may.
+    /// The payload died of SIGXFSZ: a file would have become larger than it may, unless it sent the signal itself.
     pub(super) sigxfsz: bool,
     /// Places that were found full.
     pub(super) full: Vec<Exhausted>,
@@ -55,13 +55,18 @@ pub(super) fn from_kernel(counters: &Counters, policy: &Policy) -> Vec<Violation
             "syscalls/killed",
             ClauseId::SyscallsProfile,
             "a system call of a foreign architecture, or one that the profile forbids outright".to_owned(),
-            format!("the profile `{}` ends a program that makes it", policy.syscalls.profile),
+            format!(
+                "the profile `{}` ends a program that makes it, by SIGSYS; or the program sent that itself",
+                policy.syscalls.profile
+            ),
             "use the native system calls of this machine".to_owned(),
             1,
         ));
     }
     if counters.sigxfsz {
-        list.push(Violation { seen: DetectedBy::Kernel, ..large_file(policy) });
+        let found = large_file(policy);
+        let why = format!("{}, or the program sent SIGXFSZ itself", found.why);
+        list.push(Violation { seen: DetectedBy::Kernel, why, ..found });
     }
     list.extend(counters.full.iter().map(|full| no_room(full, policy)));
     list

@@ -153,15 +153,7 @@ impl ChangesError {
                 &format!("`limits.disk` and `limits.files` hold for the copy too: {errno}"),
                 "raise `limits.disk` and `limits.files` (in the container tier `limits.memory` as well); or use `-w PATH:overlay`, or a smaller folder",
             ),
-            Self::Write { path, errno } => say(
-                "changes/write",
-                show_path(path),
-                &errno.to_string(),
-                match *errno {
-                    Errno::NOSPC | Errno::DQUOT => "make room there; nothing was applied",
-                    _ => "make its folder writable to you; nothing was applied",
-                },
-            ),
+            Self::Write { path, errno } => say("changes/write", show_path(path), &errno.to_string(), unwritten(*errno)),
             Self::Stuck { path, errno } => say(
                 "changes/stuck",
                 show_path(path),
@@ -181,6 +173,14 @@ impl ChangesError {
                 "put the old one back, or discard the changes",
             ),
         }
+    }
+}
+
+/// What helps where something could not be written.
+const fn unwritten(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NOSPC | Errno::DQUOT => "make room there; nothing was applied",
+        _ => "make its folder writable to you; nothing was applied",
     }
 }
 

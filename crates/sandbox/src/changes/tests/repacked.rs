@@ -120,32 +120,32 @@ fn what_the_run_packed_goes_under_no_file_that_the_host_made_meanwhile() {
     }
 }
 
+/// Locks the index as soon as a folder of ours is there, in which all is written.
+fn lock_while_it_is_written(host: &Host, is_over: &AtomicBool) {
+    let is_ours = |entry: std::fs::DirEntry| entry.file_name().as_bytes().starts_with(b".fumehood-apply");
+    while !is_over.load(Ordering::Relaxed) {
+        if std::fs::read_dir(host.work(".git")).unwrap().flatten().any(is_ours) {
+            return std::fs::write(host.work(".git/index.lock"), "").unwrap();
+        }
+    }
+}
+
 /// Writing everything beside takes seconds, in which git may begin something: an index that it wrote from the old one would take the commit back.
 #[test]
 fn what_git_locks_while_all_is_written_beside_is_a_conflict() {
     let many = "for n in $(seq 300); do echo $n > n$n; done; git add .; git commit -qm many";
     // The lock may come too late: then nothing is shown.
     for _ in 0..10 {
-        let host = beside(BEGUN, many, "true");
-        let (lock, top) = (host.work(".git/index.lock"), host.work(".git"));
-        let is_over = AtomicBool::new(false);
+        let (host, is_over) = (beside(BEGUN, many, "true"), AtomicBool::new(false));
         let applied = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let is_ours = |entry: std::fs::DirEntry| entry.file_name().as_bytes().starts_with(b".fumehood-apply");
-                while !std::fs::read_dir(&top).unwrap().flatten().any(is_ours) {
-                    if is_over.load(Ordering::Relaxed) {
-                        return;
-                    }
-                }
-                std::fs::write(&lock, "").unwrap();
-            });
+            scope.spawn(|| lock_while_it_is_written(&host, &is_over));
             let applied = host.apply();
             is_over.store(true, Ordering::Relaxed);
             applied
         });
         if let Applied::Conflicts(found) = applied {
             assert_eq!(found.first().map(|one| one.id), Some("locked"), "{found:?}");
-            std::fs::remove_file(&lock).unwrap();
+            std::fs::remove_file(host.work(".git/index.lock")).unwrap();
             assert_eq!(held_of(&host), [""; 0]);
             return;
         }

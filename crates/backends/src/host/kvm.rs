@@ -16,7 +16,7 @@ use policy::control::Accelerator;
 use policy::value::Device;
 use serde::{Deserialize, Serialize};
 
-use super::{Capabilities, Missing};
+use super::{CAREFUL, Capabilities, Missing};
 
 /// The file in the state folder.
 pub const KVM_FILE: &str = "machine-kvm.json";
@@ -24,8 +24,6 @@ pub const KVM_FILE: &str = "machine-kvm.json";
 const MAX_RECORD: u64 = 4096;
 /// Longest part of a reason that is kept, in letters.
 const MAX_WHY: usize = 500;
-/// `O_NOFOLLOW | O_NONBLOCK`
-const CAREFUL: i32 = 0o400_000 | 0o4000;
 /// Where a host's kernel says which kinds of KVM it has.
 const MODULES: &str = "/sys/module";
 /// What every reason is said under.

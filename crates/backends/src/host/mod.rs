@@ -36,6 +36,8 @@ use policy::value::{Policy, Sockets};
 
 use crate::label::Lsm;
 
+/// How a file is opened that somebody else may have put there: `O_NOFOLLOW | O_NONBLOCK`.
+pub(crate) const CAREFUL: i32 = 0o400_000 | 0o4000;
 /// How long the service manager may take to hand over a group.
 const DELEGATION: Duration = Duration::from_secs(2);
 

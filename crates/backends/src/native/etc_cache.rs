@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::etc::{self, Names};
+use crate::host::CAREFUL;
 
 /// The folder that is copied.
 const HOST: &str = "/etc";
@@ -40,8 +41,6 @@ const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 const WRITING: Duration = Duration::from_secs(60);
 /// A file that changed so shortly before it was copied may change again without a new change time.
 const SETTLED: Duration = Duration::from_millis(100);
-/// `O_NOFOLLOW | O_NONBLOCK`
-const CAREFUL: i32 = 0o400_000 | 0o4000;
 
 /// A copy, held for as long as this lives.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest as _, Sha256};
 
 use super::outer;
-use crate::host::Emulation;
+use crate::host::{CAREFUL, Emulation};
 
 /// Changes with what init and supervisor say to each other before the machine is a run's.
 const FORMAT: &str = "fumehood-machine 1";
@@ -29,8 +29,6 @@ const WRITING: Duration = Duration::from_secs(600);
 const MAX_KEPT: usize = 4;
 /// What one that is being written ends with.
 const NEW: &str = ".new";
-/// `O_NOFOLLOW | O_NONBLOCK`
-const CAREFUL: i32 = 0o400_000 | 0o4000;
 /// Read at once.
 const CHUNK: usize = 256 * 1024;
 

@@ -212,14 +212,11 @@ fn compared<'a>(
         let conflict = |id, why| Conflict { path: entry.path.clone(), id, why };
         match standing(root, entry, &removed).and_then(|stands| Ok((stands, of_another(root, entry)?))) {
             Ok((ApplyState::Ready, Some(owner))) => conflicts.push(Conflict::owner(entry, owner)),
-            Ok((ApplyState::Ready, None))
-                if repacked.contains(entry.path.as_path()) || guarding.leaves_behind(entry) =>
-            {
-                conflicts.push(conflict("changed", guarding.beside(entry, LISTED_OTHERWISE.to_owned())));
-            }
             Ok((ApplyState::Ready, None)) => {
-                let elsewhere = guarding.is_elsewhere(entry).map(str::to_owned);
-                match elsewhere.or_else(|| guarding.is_under_file(entry)) {
+                let is_listed_otherwise = repacked.contains(entry.path.as_path()) || guarding.leaves_behind(entry);
+                let listed = is_listed_otherwise.then(|| LISTED_OTHERWISE.to_owned());
+                let elsewhere = || guarding.is_elsewhere(entry).map(str::to_owned);
+                match listed.or_else(elsewhere).or_else(|| guarding.is_under_file(entry)) {
                     None => todo.push(*entry),
                     Some(why) => conflicts.push(conflict("changed", guarding.beside(entry, why))),
                 }

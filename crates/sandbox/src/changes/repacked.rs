@@ -74,21 +74,21 @@ impl Lists {
 impl Manifest {
     /// The files among the entries whose references are elsewhere by now in the host's list, unless that is where the run put them.
     pub(crate) fn listed_otherwise(&self, root: &Dir) -> BTreeSet<&Path> {
-        let noted: BTreeMap<&Path, &str> = self
-            .listed
+        let known = self.listed.iter().filter(|noted| noted.id != UNKNOWN);
+        let known: BTreeMap<&Path, &str> = known.map(|noted| (noted.path.as_path(), noted.id.as_str())).collect();
+        let noted = |entry: &'_ Entry| known.get(entry.path.as_path()).copied();
+        let made: BTreeMap<&Path, (&str, Option<&String>)> = self
+            .entries
             .iter()
-            .map(|noted| (noted.path.as_path(), noted.id.as_str()))
-            .filter(|(_, id)| *id != UNKNOWN)
+            .filter_map(|entry| Some((entry.path.as_path(), (noted(entry)?, entry.sha256.as_ref()))))
             .collect();
-        let put: BTreeMap<&Path, Option<&String>> =
-            self.entries.iter().map(|entry| (entry.path.as_path(), entry.sha256.as_ref())).collect();
         let mut found = BTreeSet::new();
-        for (folder, paths) in by_folder(root, noted.keys().copied()) {
+        for (folder, paths) in by_folder(root, made.keys().copied()) {
             let said = ids_of(&now(root, folder), folder, &paths);
             let is_otherwise = |path: &&Path| {
                 let is = said.get(path).map_or("", String::as_str);
                 let text = sha256_hex(format!("{is}\n").as_bytes());
-                noted.get(path).is_some_and(|then| *then != is) && put.get(path).copied().flatten() != Some(&text)
+                made.get(path).is_some_and(|(then, put)| *then != is && *put != Some(&text))
             };
             found.extend(paths.into_iter().filter(is_otherwise));
         }

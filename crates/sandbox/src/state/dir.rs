@@ -54,6 +54,18 @@ pub enum Cross {
     Yes,
 }
 
+/// Calls `visit` with each name that is listed, without `.` and `..`, until it answers `false`.
+fn visit_names(listed: rustix::fs::Dir, mut visit: impl FnMut(&[u8]) -> bool) -> Result<()> {
+    for entry in listed {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." && !visit(name) {
+            break;
+        }
+    }
+    Ok(())
+}
+
 impl From<OwnedFd> for Dir {
     fn from(fd: OwnedFd) -> Self {
         Self { fd, _opened: Vec::new() }
@@ -301,25 +313,17 @@ impl Dir {
         let open = |flags| rustix::fs::openat(&self.fd, ".", flags, Mode::empty());
         // Only the owner may ask for that.
         let again = open(flags | OFlags::NOATIME).or_else(|_of_another| open(flags))?;
-        let mut names = Self::from(again).listed_here()?;
+        let mut names = Vec::new();
+        visit_names(rustix::fs::Dir::new(again)?, |name| {
+            names.push(OsString::from_vec(name.to_vec()));
+            true
+        })?;
         let mut random = [0; 8];
         // Without random bytes the order is the kernel's.
         if sys::random::fill(&mut random) {
             let at = usize::try_from(u64::from_ne_bytes(random) >> 1).unwrap_or(0);
             let by = at.checked_rem(names.len()).unwrap_or(0);
             names.rotate_left(by);
-        }
-        Ok(names)
-    }
-
-    /// The names by this very descriptor.
-    fn listed_here(self) -> Result<Vec<OsString>> {
-        let mut names = Vec::new();
-        for entry in rustix::fs::Dir::new(self.fd)? {
-            let name = entry?.file_name().to_bytes().to_vec();
-            if name != b"." && name != b".." {
-                names.push(OsString::from_vec(name));
-            }
         }
         Ok(names)
     }
@@ -348,15 +352,8 @@ impl Dir {
     ///
     /// # Errors
     /// What `getdents64` answers.
-    pub fn each_name(&self, mut visit: impl FnMut(&[u8]) -> bool) -> Result<()> {
-        for entry in rustix::fs::Dir::read_from(&self.fd)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." && !visit(name) {
-                break;
-            }
-        }
-        Ok(())
+    pub fn each_name(&self, visit: impl FnMut(&[u8]) -> bool) -> Result<()> {
+        visit_names(rustix::fs::Dir::read_from(&self.fd)?, visit)
     }
 
     /// Removes whatever has this name, a whole tree included. Symbolic links are removed, not followed; mounts are not

@@ -10,8 +10,20 @@ use crate::error::{Error, Result};
 /// SIGWINCH: the terminal has another size.
 pub const WINDOW_CHANGED: i32 = libc::SIGWINCH;
 
-/// What a supervisor passes on.
-pub const FORWARDED: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGWINCH];
+const FORWARDED: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGWINCH];
+
+/// What a supervisor passes on; no SIGHUP where it was begun to ignore that (`nohup`), for whoever did so means what is passed on, too.
+#[must_use]
+pub fn forwarded() -> Vec<i32> {
+    FORWARDED.into_iter().filter(|number| *number != libc::SIGHUP || !is_ignored(*number)).collect()
+}
+
+fn is_ignored(number: i32) -> bool {
+    // SAFETY: `sigaction` is plain data for which all zero bytes are a value.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: `now` is valid for writing; without a new disposition nothing is changed.
+    unsafe { libc::sigaction(number, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_IGN }
+}
 
 /// What would stop a supervisor, from its terminal: Ctrl-Z, and a read or write of one in the background. Who is stopped holds no limit.
 pub const STOPPING: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];

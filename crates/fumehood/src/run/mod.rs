@@ -18,7 +18,7 @@ use sandbox::{
     Asker, Capabilities, Event, Finished, Handle, Options, Planned, PolicyLayer, Sink, Stdin, Stdio, Visitor,
 };
 use sys::shared::SharedFd;
-use sys::signals::{FORWARDED, STOPPING, Signals, WINDOW_CHANGED};
+use sys::signals::{STOPPING, Signals, WINDOW_CHANGED, forwarded};
 
 use crate::environment::Environment;
 use crate::load;
@@ -151,7 +151,7 @@ pub(crate) fn to_end(
 ) -> Result<Finished, Failure> {
     let RunOptions { interactive, keep, silent, asked, asker, earlier, tools } = run_options;
     // Before the guest is there: no signal of the caller may fall between.
-    let signals = Signals::take(&[&FORWARDED[..], &STOPPING].concat()).map_err(own_failure)?;
+    let signals = Signals::take(&[&forwarded()[..], &STOPPING].concat()).map_err(own_failure)?;
     let stdio = match planned.plan.policy.process.tty {
         true => terminal::screen().map(Stdio::Terminal).map_err(own_failure)?,
         false => streams(interactive || !environment.stdin_terminal, keep),

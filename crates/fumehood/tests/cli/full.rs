@@ -46,6 +46,22 @@ fn changes_for_which_there_is_no_room_are_told_as_that() {
     }
 }
 
+/// What fills the disk while a run lasts does not cost its commits: room for them was kept.
+#[test]
+fn a_disk_that_is_full_at_the_end_costs_no_commit() {
+    let fixture = Fixture::new();
+    let git = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b";
+    let inside = "touch began; until [ -e filled ]; do sleep .05; done; git add began && git commit -qm inside";
+    let text = format!(
+        "{git}; mkdir w; cd w; git init -q -b main; git commit -q --allow-empty -m first; \
+         (until [ -e began ]; do sleep .05; done; fill; touch filled) & \
+         \"$1\" run -q -w .:rw --env GIT_AUTHOR_NAME=a --env GIT_AUTHOR_EMAIL=a@b --env GIT_COMMITTER_NAME=a --env GIT_COMMITTER_EMAIL=a@b \
+         --prefer limits.disk --prefer limits.files -- sh -c \"{inside}\"; echo code $?; git log --format=%s; \"$1\" audit verify"
+    );
+    let Some(said) = on_a_small_disk(&fixture, "40M", &text) else { return };
+    assert!(said.out.contains("code 0\ninside\nfirst\nintact: "), "{said:?}");
+}
+
 /// Wherever the disk ends, the log is whole, and its key too, as soon as there is room again.
 #[test]
 fn a_disk_that_was_full_at_any_moment_is_no_sign_of_tampering() {

@@ -64,6 +64,20 @@ fn signals_that_the_caller_ignores_are_not_ignored_inside() {
     }
 }
 
+/// As `nohup` has it; the control is one that does not ignore it.
+#[test]
+fn who_ignores_the_end_of_the_terminal_is_not_ended_by_it() {
+    for (ignores, code, printed) in [("trap '' HUP;", 0, "began\nwhole\n"), ("", 129, "began\n")] {
+        let fixture = Fixture::new();
+        let text = format!(
+            "{ignores} \"$1\" run -q -- sh -c 'echo began; sleep 1; echo whole' >out & for n in $(seq 200); do \
+             grep -q began out && break; sleep .05; done; kill -HUP $!; wait $!; echo $?; cat out"
+        );
+        let said = fixture.said(&crate::script(&text, &fixture).output().unwrap());
+        assert_eq!(said.out, format!("{code}\n{printed}"), "{said:?}");
+    }
+}
+
 /// The threads of a start are kept on processors of their own.
 #[test]
 fn a_program_may_run_on_every_processor_that_its_caller_may_run_on() {

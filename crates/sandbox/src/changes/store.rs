@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 use super::ChangesError;
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, NotedHead, Refused};
 use crate::fault::show_path;
+use crate::protect;
 use crate::state::{Cross, Dir, PathText, RunId, State, StateError, changes_of, errno_of};
 use policy::json::hex;
 
@@ -447,11 +448,17 @@ impl Store {
         let same = |b: &Fingerprint| {
             b.kind == Kind::File && b.mode & 0o777 == now.mode & 0o777 && b.sha256.as_ref() == Some(&sha256)
         };
+        let mut base = base;
         if base.as_ref().is_some_and(same) {
-            if opened.st_nlink == 1 {
-                self.left.bytes += size;
+            if !protect::is_loose_name(path) {
+                if opened.st_nlink == 1 {
+                    self.left.bytes += size;
+                }
+                return Ok(());
             }
-            return Ok(());
+            // The run wrote an object that was there: git gives it a new time alone. It is of what the run made, for the host's
+            // git may remove it meanwhile, as one of the old that nothing names.
+            base = None;
         }
         if base.as_ref().is_some_and(|base| base.has_other_names) {
             self.note(path, KEPT);

@@ -46,6 +46,11 @@ pub fn elsewhere(root: &Path, below: &Dir) -> Result<Option<GitElsewhere>, GitPr
     Ok(leads(root, below)?.filter(|git| !git.git_dir.starts_with(root)))
 }
 
+/// Git's folder where it lies in the workspace, and `.git` is a link or a file that leads to it.
+pub fn within(root: &Path, below: &Dir) -> Option<PathBuf> {
+    leads(root, below).ok().flatten().map(|git| git.git_dir).filter(|folder| folder.starts_with(root))
+}
+
 /// Where `.git` leads, if it is a link or a file.
 pub(super) fn leads(root: &Path, below: &Dir) -> Result<Option<GitElsewhere>, GitProblem> {
     match below.kind(".git") {
@@ -66,6 +71,10 @@ fn pointed(root: &Path, below: &Dir) -> Result<GitElsewhere, GitProblem> {
     let folder = owned(&git_dir, below).map_err(problem)?;
     let common = folder.read("commondir", MAX_POINTER).ok();
     let Some(common) = common else {
+        // What lies in the workspace is shown with it.
+        if git_dir.starts_with(root) {
+            return Ok(grant(git_dir.clone(), git_dir, OsStr::from_bytes(leads_to)));
+        }
         // A submodule: its configuration names its worktree.
         let config = folder.read("config", 1 << 20).unwrap_or_default();
         let back = worktree_of(&config).and_then(|path| resolve(&git_dir, &path));

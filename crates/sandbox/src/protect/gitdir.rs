@@ -172,6 +172,7 @@ pub fn is_remembered(rest: &Path) -> bool {
     matches!(
         own,
         [b"logs" | b"FETCH_HEAD" | b"ORIG_HEAD" | b"AUTO_MERGE" | b"REBASE_HEAD" | b"gc.log", ..]
+            | [b"COMMIT_EDITMSG" | b"TAG_EDITMSG"]
             | [b"refs", b"remotes", ..]
     )
 }

@@ -39,7 +39,7 @@ pub use blob::{BlobNames, is_blob, is_mode_of, mode_beside};
 pub use branches::{Branches, LedTo, MAX_LIST, MAX_REFERENCE, branches_of_head, led_by, read_branch};
 pub use by_itself::is_tidied;
 pub use check::{Slipped, check};
-pub use git::{GitElsewhere, GitProblem, MAX_POINTER, elsewhere, resolve, worktree_of};
+pub use git::{GitElsewhere, GitProblem, MAX_POINTER, elsewhere, resolve, within, worktree_of};
 pub use gitconfig::{Part, config_objection, part, remotes_of, servers_named, taken};
 pub use gitdir::{
     DATA, Kind, NEW_REPOSITORY, NodeChange, REPOSITORY, is_remembered, makes_repository, objection, split,
@@ -53,7 +53,7 @@ pub use list::{List, Marked, Protected, Shape, Verdict, is_short, judge, list, s
 pub use listed::listed;
 pub use mentioned::mentioned;
 pub use named::{as_written_and_quoted, depends_on_branch, named_by_git, named_elsewhere};
-pub use objects::{MAX_UNPACKED, Name, NewObjects, ServerFile, beside, is_loose};
+pub use objects::{MAX_UNPACKED, Name, NewObjects, ServerFile, beside, is_loose, is_loose_name};
 pub use plan::{Bind, DOCUMENT, PathStat, ProtectPlan, plan};
 pub use references::{branch_of, branches_of, followed, id_of, merged, references_of};
 pub use sentry::{Sentry, late};

@@ -6,7 +6,10 @@
 //! Must not: believe anything that a run wrote beside a pack.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::rc::Rc;
 
 use flate2::bufread::ZlibDecoder;
@@ -158,6 +161,14 @@ impl TreeMode {
             0..=3 | 5..=7 | 9 | 11.. => Self::Submodule,
         })
     }
+}
+
+/// Whether a path ends as that of a loose object does: `objects/`, two digits, the others.
+#[must_use]
+pub fn is_loose_name(path: &Path) -> bool {
+    let mut parts = path.iter().rev().map(OsStr::as_bytes);
+    let (Some(rest), Some(two), Some(b"objects")) = (parts.next(), parts.next(), parts.next()) else { return false };
+    two.len() == 2 && Name::of(&[two, rest]).is_some()
 }
 
 /// Whether the file of a loose object has the contents that it is named by. What is unpacked is taken from `left`.

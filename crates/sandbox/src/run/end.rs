@@ -93,6 +93,7 @@ pub(super) fn report(stage: Stage, watched: &Watched, plan: Plan, recorded: &Rec
     // Of what is written to files of the host nobody can say whose it was.
     let counted = watched.written.max(layer_used).max(folder);
     let disk = (!plan.policy.writes_to_host()).then_some(counted);
+    resources.free_room();
     let mut workspace = match layer {
         Some(layer) => told(layer.read_back(recorded, &plan), &mut failed),
         None => WorkspaceReport::default(),

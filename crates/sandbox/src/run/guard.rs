@@ -178,6 +178,10 @@ impl Guard {
         guard.protect.extend(plan.pins.iter().cloned().map(Protect::Pinned));
         guard.protect.extend(plan.binds.iter().map(|bind| Protect::ReadOnly(bind.path.clone())));
         guard.layers(&plan, resources)?;
+        if let Some(folder) = protect::within(&root, &below) {
+            resources
+                .tell(format!("git's folder {} is not called `.git`, and can only be read inside", show_path(&folder)));
+        }
         for linked in &plan.linked {
             resources.tell(format!(
                 "{} has other names that were not all found: such a name can be written",

@@ -1,12 +1,17 @@
 //! What a run has on the host: its journal, its folder. Dropped on every way out, so that a start that fails
 //! leaves nothing either; what cannot be removed stays in the journal, and the next start or `gc` takes it.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use policy::report::WorkspaceReport;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 
 use super::workspace;
-use crate::state::{Journal, Resource, StateError};
+use crate::state::{Journal, Resource, State, StateError};
+
+/// Bytes. Commits and edited files are far less; an overlay may hold more, and then takes what the disk has beside it.
+const ROOM: u64 = 16 << 20;
 
 /// The things of one run. Must be dropped after the guest and its groups are gone.
 #[derive(Debug)]
@@ -18,16 +23,18 @@ pub(super) struct HostResources {
     notes: Vec<String>,
     /// Notes for which there was no room.
     more: usize,
+    /// Room on the disk of the state folder for what the run changes, until its end.
+    room: Option<File>,
 }
 
 impl HostResources {
     pub(super) const fn new(journal: Journal) -> Self {
-        Self { journal: Some(journal), tmp: None, bundle: None, notes: Vec::new(), more: 0 }
+        Self { journal: Some(journal), tmp: None, bundle: None, notes: Vec::new(), more: 0, room: None }
     }
 
     /// Of what is only looked at: nothing can be made with it.
     pub(super) const fn of_nothing() -> Self {
-        Self { journal: None, tmp: None, bundle: None, notes: Vec::new(), more: 0 }
+        Self { journal: None, tmp: None, bundle: None, notes: Vec::new(), more: 0, room: None }
     }
 
     /// Something about the workspace that whoever reads the report should know.
@@ -49,6 +56,19 @@ impl HostResources {
         notes
     }
 
+    /// Keeps room for the changes of a run, as far as there is some: what fills the disk meanwhile does not cost what the run committed.
+    /// The file has no name, so that it is gone with whoever has it open.
+    pub(super) fn keep_room(&mut self, state: &State) {
+        let flags = OFlags::WRONLY | OFlags::TMPFILE;
+        let made = state.changes().ok().and_then(|all| all.open_file(".", flags, Mode::RUSR | Mode::WUSR).ok());
+        self.room = made.filter(|file| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, ROOM).is_ok());
+    }
+
+    /// Gives that room to who writes the changes down.
+    pub(super) fn free_room(&mut self) {
+        self.room = None;
+    }
+
     /// Writes down what is about to be made.
     pub(super) fn note(&mut self, thing: &Resource) -> Result<(), StateError> {
         self.journal.as_mut().map_or(Ok(()), |journal| journal.note(thing))
@@ -56,7 +76,7 @@ impl HostResources {
 
     /// By which the journal is told that the run lives. Without one, what the run makes after its start is taken for
     /// somebody else's a little earlier.
-    pub(super) fn pulse(&self) -> Option<std::fs::File> {
+    pub(super) fn pulse(&self) -> Option<File> {
         self.journal.as_ref().and_then(|journal| journal.pulse().ok())
     }
 

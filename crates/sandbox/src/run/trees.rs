@@ -117,6 +117,11 @@ pub(super) fn is_read_only(plan: &Plan) -> bool {
     Trees::of(plan).workspace.is_some_and(|(_, view)| view == WorkspaceView::Read)
 }
 
+/// Whether the program's changes of its workspace come to the host after its end alone.
+pub(super) fn is_layered(plan: &Plan) -> bool {
+    Trees::of(plan).workspace.is_some_and(|(_, view)| view == WorkspaceView::Layered)
+}
+
 /// Whether the program sees its workspace through a layer of the kernel's.
 pub(super) fn is_overlaid(plan: &Plan) -> bool {
     of_clause(plan, ClauseId::Workspace).any(|control| matches!(control, Control::Overlay { .. }))

@@ -10,7 +10,7 @@ use live::client::{Error, Incoming, Sender, Stream};
 use live::words::{Ask, Exec, Hint, Info, Report, Running, Stopped};
 use sandbox::fault::{Fault, show_text};
 use serde_json::{Value, json};
-use sys::signals::{FORWARDED, WINDOW_CHANGED};
+use sys::signals::{WINDOW_CHANGED, forwarded};
 use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -236,7 +236,7 @@ async fn typed(to: Sender) {
 /// The signals that are passed on, as they come.
 fn signals() -> std::io::Result<UnboundedReceiver<i32>> {
     let (to, from) = unbounded_channel();
-    for number in FORWARDED {
+    for number in forwarded() {
         let mut arrivals = signal(SignalKind::from_raw(number))?;
         let to = to.clone();
         tokio::spawn(async move { while arrivals.recv().await.is_some() && to.send(number).is_ok() {} });

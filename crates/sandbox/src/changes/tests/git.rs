@@ -147,9 +147,9 @@ fn folders_of_submodules_are_judged_from_where_they_begin_on_the_host() {
         ".git/modules/src/other/index",
     ];
     let taken = [
-        ".git/modules/lib/own/COMMIT_EDITMSG",
+        ".git/modules/lib/own/description",
         ".git/modules/lib/own/refs/heads/index",
-        ".git/modules/src/logs/COMMIT_EDITMSG",
+        ".git/modules/src/logs/description",
         ".git/modules/src/logs/refs/heads/other",
     ];
     held.iter().for_each(|name| put(&host.at("upper"), name, "evil"));

@@ -113,6 +113,23 @@ impl Host {
         diff(&self.state, &self.run, None, list(), &[]).unwrap()
     }
 
+    /// Runs a script in a copy of the workspace.
+    fn copy(&self, script: &str) -> Baseline {
+        let (root, copy) = (Dir::open(&self.at("work")).unwrap(), Dir::open(&self.at("merged")).unwrap());
+        let baseline = copy_in(&root, &copy, Bounds::default()).unwrap();
+        let done = Command::new("sh").args(["-ec", script]).current_dir(self.at("merged")).status().unwrap();
+        assert!(done.success(), "{done}: {script}");
+        baseline
+    }
+
+    fn read_copied(&self, baseline: &Baseline) -> Manifest {
+        let (root, copy) = (Dir::open(&self.at("work")).unwrap(), Dir::open(&self.at("merged")).unwrap());
+        let bounds = Bounds::default();
+        let mut store = Store::begin(&self.state, &self.run, &self.at("work"), &root, self.started, bounds).unwrap();
+        read_copy(&mut store, &copy, baseline).unwrap();
+        store.finish(&self.state).unwrap()
+    }
+
     /// Runs a script in a real overlay over the workspace.
     pub(super) fn overlay(&self, script: &str) {
         let options = format!(

@@ -212,3 +212,32 @@ fn objects_are_not_removed_nor_are_files_of_lfs_changed() {
     assert!(matches!(&applied, Applied::Done { paths, .. } if paths.is_empty()), "{applied:?}");
     assert_eq!(tree(&host.work(".git")), before);
 }
+
+/// git gives an object that is there already a new time alone, by which its own `prune` would spare it: that is in the run's layer.
+#[test]
+fn an_object_that_the_run_wrote_again_is_taken_where_the_host_removes_it_meanwhile() {
+    const PRUNE: &str = "git prune --expire=1.week.ago; ! git cat-file -e $(echo again | git hash-object --stdin)";
+    for (is_copied, is_pruned_late) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut host = Host::new(&[("a", "reviewed\n")]);
+        let begun = "git init -q -b main . && git add a && git commit -qm first && echo again | git hash-object -w --stdin && \
+                     find .git/objects -type f -exec touch -d '3 weeks ago' {} +";
+        assert!(shell(&host, begun).0);
+        host.begin();
+        let script = format!("{AS} echo again > f; git add f; git commit -qm second");
+        let baseline = is_copied.then(|| host.copy(&script));
+        if !is_copied {
+            host.overlay(&script);
+        }
+        let prune = || assert!(shell(&host, PRUNE).0);
+        if !is_pruned_late {
+            prune();
+        }
+        baseline.map_or_else(|| host.read(), |baseline| host.read_copied(&baseline));
+        if is_pruned_late {
+            prune();
+        }
+        let applied = host.apply();
+        let whole = shell(&host, "git fsck --strict --no-dangling 2>&1; git show HEAD:f; git status --porcelain");
+        assert_eq!(whole.1, "again", "{is_copied} {is_pruned_late} {applied:?}");
+    }
+}

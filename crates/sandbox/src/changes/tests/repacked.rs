@@ -120,6 +120,19 @@ fn what_the_run_packed_goes_under_no_file_that_the_host_made_meanwhile() {
     }
 }
 
+/// Both worked on the branch that is checked out, and git packed the run's: its commit is named beside what is in the way.
+#[test]
+fn a_conflict_of_the_index_names_the_commit_that_it_goes_with() {
+    let run = "echo x > x; git add x; git commit -qm run; git pack-refs --all";
+    let host = beside(BEGUN, run, "git update-ref refs/heads/main $(git commit-tree -p main -m host main^{tree})");
+    let Applied::Conflicts(found) = host.apply() else { panic!("applied") };
+    let why = &found.iter().find(|one| one.path.ends_with("index")).expect("of the index").why;
+    let naming = why.split('`').find(|part| part.starts_with("git branch ")).expect("a command");
+    let objects = Request { paths: Some(vec![".git/objects".into()]), ..all() };
+    assert!(matches!(host.apply_with(&objects).unwrap(), Applied::Done { .. }));
+    assert_eq!(shell(&host, &format!("{naming} && git log -1 --format=%s HEAD-by-run")), "run");
+}
+
 /// Locks the index as soon as a folder of ours is there, in which all is written.
 fn lock_while_it_is_written(host: &Host, is_over: &AtomicBool) {
     let is_ours = |entry: std::fs::DirEntry| entry.file_name().as_bytes().starts_with(b".fumehood-apply");

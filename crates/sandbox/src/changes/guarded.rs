@@ -177,10 +177,11 @@ impl<'a> Guarding<'a> {
     pub(super) fn of(list: &'a List, manifest: &'a Manifest, host: Option<&'a Dir>, blobs: Option<&'a Dir>) -> Self {
         let (repositories, new) = repositories(manifest, host);
         let new_folders = manifest.entries.iter().filter(|entry| what(entry) == NodeChange::NewFolder);
-        let folders = new_folders.filter_map(|entry| match verdict(list, &repositories, entry) {
-            Verdict::Held(why) => Some((entry.path.as_path(), why)),
-            Verdict::Free | Verdict::Contents(_) => None,
-        });
+        let folders =
+            new_folders.filter_map(|entry| match verdict(list, &repositories, entry, NodeChange::NewFolder) {
+                Verdict::Held(why) => Some((entry.path.as_path(), why)),
+                Verdict::Free | Verdict::Contents(_) => None,
+            });
         // Who removes `HEAD` removes the repository: then nothing of it is taken, or what is left would be none.
         let emptied = manifest.entries.iter().filter(|entry| entry.change == Change::Removed);
         let emptied = emptied.filter_map(|entry| {
@@ -446,7 +447,8 @@ impl<'a> Guarding<'a> {
     }
 
     pub(super) fn verdict(&self, entry: &Entry) -> Verdict {
-        verdict(self.list, &self.repositories, entry)
+        let what = if self.moves_listed(entry) { NodeChange::File } else { what(entry) };
+        verdict(self.list, &self.repositories, entry, what)
     }
 
     /// What it was and is.
@@ -479,13 +481,13 @@ pub(crate) fn left_out((before, now): (&[u8], &[u8]), hash: Hash) -> Option<Stri
     (!found.is_empty()).then(say)
 }
 
-fn verdict(list: &List, repositories: &BTreeSet<&Path>, entry: &Entry) -> Verdict {
+fn verdict(list: &List, repositories: &BTreeSet<&Path>, entry: &Entry, what: NodeChange) -> Verdict {
     // The innermost: what lies above another one in the order is one around it.
     let folder = repositories.iter().rfind(|folder| entry.path.starts_with(folder));
     match folder.and_then(|folder| entry.path.strip_prefix(folder).ok()) {
         // A path in a folder of git's by another name is judged as if it were called `.git`.
-        Some(rest) => judge(list, &Path::new(".git").join(rest), what(entry)),
-        None => judge(list, &entry.path, what(entry)),
+        Some(rest) => judge(list, &Path::new(".git").join(rest), what),
+        None => judge(list, &entry.path, what),
     }
 }
 

@@ -11,6 +11,7 @@ use rustix::fs::FileType;
 use super::guarded::{Guarding, MAX_JUDGED, in_git};
 use super::manifest::{Change, Entry, Kind};
 use super::tidied::ListedNames;
+use super::worktrees::Tree;
 use crate::protect::{self, Branches, History, READ_AS_FILES, StoredObjects};
 use crate::state::{Cross, Dir};
 
@@ -384,7 +385,13 @@ impl<'a> Guarding<'a> {
         if self.is_in_the_way(folder, refs, name) {
             return Some(IN_THE_WAY);
         }
-        let is_called_so = || self.tree_of(&folder.join("index")).is_some_and(|tree| tree.has_file(Path::new(short)));
+        let is_called_so = || {
+            let is_made = |path: &Path| self.changed.get(path).is_some_and(|entry| entry.kind != Kind::Dir);
+            let is_there = |tree: Tree| {
+                tree.has_file(Path::new(short)) || tree.at(Path::new(short)).is_some_and(|path| is_made(&path))
+            };
+            self.tree_of(&folder.join("index")).is_some_and(is_there)
+        };
         if is_called_so() {
             return Some(AS_FILE);
         }

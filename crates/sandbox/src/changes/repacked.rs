@@ -111,6 +111,20 @@ impl Manifest {
 }
 
 impl Guarding<'_> {
+    /// Whether a file that is new moves a reference that the host has in its list alone, as it has them after a clone and each `git gc`.
+    pub(super) fn moves_listed(&self, entry: &Entry) -> bool {
+        let is_made = entry.change == Change::Added && entry.kind == Kind::File;
+        let found = in_git(&self.repositories, &entry.path).filter(|(_, rest)| is_made && rest.starts_with("refs"));
+        let Some((host, name)) = found.and_then(|(folder, rest)| {
+            let host = &self.references.get(folder)?.host;
+            let name = rest.into_os_string().into_string().ok()?;
+            host.listed(&name).map(|_| (host, name))
+        }) else {
+            return false;
+        };
+        host.now(&name) != entry.content(self.blobs).as_deref().and_then(id_of)
+    }
+
     /// Whether the run's file of a reference, of which nobody knows where it was, would leave behind what the host's list says of it.
     pub(super) fn leaves_behind(&self, entry: &Entry) -> bool {
         let found = in_git(&self.repositories, &entry.path).filter(|(_, rest)| rest.starts_with("refs"));

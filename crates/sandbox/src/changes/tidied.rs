@@ -212,10 +212,7 @@ impl Guarding<'_> {
         let now = |entry: &Entry| entry.content(self.blobs).unwrap_or_default();
         let is_list = rest == Path::new("packed-refs");
         let heads = folder.join("refs").join("heads");
-        let moved = if rest == Path::new("index") {
-            // Of a list that is not told by itself: git on the host made a file of the branch.
-            self.comes_to(&entry.path).map(|id| ("HEAD".to_owned(), id)).into_iter().collect()
-        } else if is_list {
+        let moved = if is_list {
             let mut moved: BTreeMap<String, Vec<u8>> = moved_in(&now(entry), &refs.tips).into_iter().collect();
             // What a file of its own says counts, whatever the list says.
             let below = self.changed.range::<Path, _>((Bound::Included(heads.as_path()), Bound::Unbounded));

@@ -88,12 +88,6 @@ impl Checkout<'_> {
 }
 
 impl<'a> Guarding<'a> {
-    /// The commit of the run's that the working tree with this index comes to, where that is another one.
-    pub(super) fn comes_to(&self, index: &Path) -> Option<Vec<u8>> {
-        let moved = self.checkouts.iter().find(|checkout| checkout.is_moved() && checkout.index() == *index);
-        moved.and_then(|checkout| checkout.is.clone())
-    }
-
     /// Finds the working trees of which something changed, and what of them is held.
     pub(super) fn bring_together(&mut self) {
         let Some(host) = self.host else { return };

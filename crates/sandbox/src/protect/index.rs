@@ -201,14 +201,12 @@ impl Entry<'_> {
 
 /// A path that git itself would put there: relative, without `.`, `..` or anything that some file system takes for `.git`.
 fn is_plain(path: &[u8]) -> bool {
-    path.split(|&b| b == b'/').all(|part| {
+    // A backslash is a character like others here, and ends a name on Windows.
+    let is_gits = |part: &[u8]| {
         let name = folded(String::from_utf8_lossy(part).as_bytes()).to_ascii_lowercase();
-        !part.is_empty()
-            && !matches!(part, b"." | b"..")
-            && name != b".git"
-            && !name.starts_with(b"git~")
-            && !part.contains(&b'\\')
-    })
+        matches!(part, b"." | b"..") || name == b".git" || name.starts_with(b"git~")
+    };
+    path.split(|&b| b == b'/').all(|part| !part.is_empty() && !part.split(|&b| b == b'\\').any(is_gits))
 }
 
 /// Reads an index of version 2, 3 or 4 as git does, entry by entry.
@@ -409,12 +407,15 @@ mod tests {
             ".git./x",
             ".g\u{200c}it/x",
             "a\\..\\b",
+            "a\\.git\\config",
             ".git::$INDEX_ALLOCATION/x",
         ] {
             for version in [2, 4] {
                 assert!(objection(b"", &index(version, &[path])).is_some(), "{path}");
             }
         }
+        // As systemd calls its units.
+        assert_eq!(objection(b"", &index(2, &["dev-disk-by\\x2dlabel-data.mount"])), None);
     }
 
     #[test]

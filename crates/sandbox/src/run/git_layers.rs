@@ -200,8 +200,9 @@ impl GitLayers {
         }
         let commands: Vec<&str> = heads.iter().take(MAX_NAMED).map(|(_, _, naming)| naming.as_str()).collect();
         let instead = format!(
-            "its commits are among the host's objects: {} there names them, and `git merge` of that takes them in; look at the rest with \
-             `fumehood diff {run}`, or throw it away with `fumehood discard {run}`",
+            "its commits are among the host's objects: {} there names them, and `git add -A && git stash`, `git merge` of that and \
+             `git stash pop` take them in, for the files are there already; look at the rest with `fumehood diff {run}`, or throw it away \
+             with `fumehood discard {run}`",
             commands.join(", ")
         );
         Ok(Violation { instead, ..violation })

@@ -1,5 +1,6 @@
 //! Which of a run's branches, tags and entries of the index the host takes, by the real git.
 
+use super::indices::beside;
 use super::objects::AS;
 use super::*;
 
@@ -89,7 +90,7 @@ fn a_branch_moves_to_what_was_looked_into_and_head_to_where_is_pushed_alike() {
     for script in [
         "git update-ref refs/heads/fetched main",
         "git update-ref refs/heads/fetched v1.0",
-        "echo n > n; git add n; git commit -qm n; git branch n",
+        "echo n > n; git add n; git commit -qm n; git branch m",
     ] {
         assert_eq!(held(script), [""; 0], "{script}");
     }
@@ -121,6 +122,21 @@ fn a_new_name_stands_for_one_reference_alone() {
     let begun = format!("{BEGUN} && git update-ref refs/tags/release main~1 && git pack-refs --all");
     for script in ["git update-ref refs/heads/release main", "git tag m; git pack-refs --all"] {
         assert_eq!(held_after(&begun, script), [""; 0], "{script}");
+    }
+}
+
+/// Also one that the run made with it.
+#[test]
+fn no_new_branch_or_tag_is_called_as_a_file_of_the_runs() {
+    for (script, held) in [
+        (
+            "echo z > z; git add z; git commit -qm z; git branch z; git tag zz; echo > zz",
+            ["refs/heads/z", "refs/tags/zz"].as_slice(),
+        ),
+        ("mkdir z; echo z > z/y; git add z; git commit -qm z; git branch y", &[]),
+    ] {
+        let host = beside("git init -q -b main . && git add . && git commit -qm A", script, "true");
+        assert_eq!(held_of(&host), held, "{script}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use sys::proc::{Descriptors, Mapped, Process, Unlinked};
+use sys::proc::{Mapped, Process, Unlinked};
 
 use crate::backend::Unseen;
 
@@ -18,7 +18,7 @@ pub(crate) struct Scope {
     pub(crate) in_memory: Vec<String>,
     /// Files without a name, sockets, and what waits in them.
     pub(super) files: bool,
-    /// Calls that wait have to let go of theirs: the program may hide some in them.
+    /// The tree has to stand still meanwhile: the program may hand them on, or hide some in calls that wait.
     pub(super) let_go: bool,
     /// The network namespace is the tree's own.
     pub(super) own_network: bool,
@@ -55,7 +55,7 @@ const ROUNDS: usize = 12;
 const MAX_LOOK: Duration = Duration::from_millis(100);
 /// So long it may take on a host whose processors are busy with others: what holds by time waits for it.
 const MAX_WAIT: Duration = Duration::from_millis(300);
-/// So long threads of one process may take to stop. On a host that is busy with others they have their turn late.
+/// So long threads may take to stop. On a host that is busy with others they have their turn late.
 const MAX_STOP: Duration = Duration::from_millis(100);
 /// What an open file keeps of which a part was read, as those of `/proc`: what the kernel wrote for it, and its inode.
 const HALF_READ: u64 = 8192;
@@ -65,28 +65,27 @@ const FREE_SOCKETS: u64 = 64;
 /// one more packet in, which may be as large.
 const SOCKET_BUFFER: u64 = 2 * 212_992;
 
-/// Looks at the tree below `root`, itself included. A process that ends meanwhile counts as nothing.
+/// Looks at the tree below `root`, itself included. A process that ends meanwhile counts as nothing. Where a program may hide something
+/// it stands still meanwhile: what was not looked at yet is handed to nobody who was, and what only waiting calls hold is let go of.
 ///
 /// Memory is what is mapped privately, plus the file systems of ours, plus files in memory without a name (memfd and what
 /// was removed while open), each once: a page that is in a file and mapped too is counted with the file.
 pub(super) fn tree(root: i32, scope: &Scope) -> Survey {
-    let mut look = Scan::new(root, scope);
-    for _ in 0..ROUNDS {
-        let listed = sys::proc::tree(root).unwrap_or_default();
-        let fresh: Vec<i32> = listed.into_iter().filter(|pid| !look.seen.contains(pid)).collect();
-        if fresh.is_empty() {
-            return look.finish();
-        }
-        for pid in fresh {
-            if look.is_over() {
-                return look.in_part();
-            }
-            if look.process(pid) {
-                look.seen.insert(pid);
-            }
-        }
+    if !scope.let_go {
+        return Scan::new(root, scope).tree();
     }
-    look.in_part()
+    let looked = sys::proc::while_tracing(|tracer| {
+        let mut look = Scan::new(root, scope);
+        look.stop(tracer);
+        look.tree()
+    });
+    looked.map_or_else(
+        |_no_thread| Scan::new(root, scope).in_part(),
+        |(took, mut survey)| {
+            survey.aside = took;
+            survey
+        },
+    )
 }
 
 struct Scan<'a> {
@@ -136,6 +135,57 @@ impl<'a> Scan<'a> {
         }
     }
 
+    /// Stops the tree: whoever was made by one that had not stopped yet is found in a further round.
+    fn stop(&mut self, tracer: &mut sys::proc::Tracer) {
+        let (mut refused, mut left) = (BTreeSet::new(), MAX_STOP);
+        for _ in 0..ROUNDS {
+            let mut new = 0_usize;
+            // The guest is ours.
+            for pid in sys::proc::tree(self.root).unwrap_or_default().into_iter().filter(|pid| *pid != self.root) {
+                match tracer.ask(pid) {
+                    Ok((asked, is_refused)) => {
+                        new = new.saturating_add(asked);
+                        refused.extend(is_refused.then_some(pid));
+                    }
+                    Err(error) if error.is_gone() => {}
+                    Err(_closed) => refused.extend([pid]),
+                }
+                if self.is_over() {
+                    self.sum.unseen.partly = true;
+                    return;
+                }
+            }
+            if new == 0 {
+                break;
+            }
+            // One that has had no turn of a processor yet does nothing: of a host that is busy with others nobody here is the cause.
+            let asked = Instant::now();
+            let _all = tracer.wait(left);
+            left = left.saturating_sub(asked.elapsed());
+        }
+        self.sum.unseen.processes = u64::try_from(refused.len()).unwrap_or(u64::MAX);
+        self.began = Instant::now();
+    }
+
+    fn tree(mut self) -> Survey {
+        for _ in 0..ROUNDS {
+            let listed = sys::proc::tree(self.root).unwrap_or_default();
+            let fresh: Vec<i32> = listed.into_iter().filter(|pid| !self.seen.contains(pid)).collect();
+            if fresh.is_empty() {
+                return self.finish();
+            }
+            for pid in fresh {
+                if self.is_over() {
+                    return self.in_part();
+                }
+                if self.process(pid) {
+                    self.seen.insert(pid);
+                }
+            }
+        }
+        self.in_part()
+    }
+
     fn is_over(&self) -> bool {
         let waited = self.began.elapsed();
         // One thread has no more processor time than time: a call for each process is spared while there is enough of that.
@@ -144,7 +194,7 @@ impl<'a> Scan<'a> {
 
     /// Processor time so far: of a host that is busy with others nobody here is the cause.
     fn took(&self) -> Duration {
-        sys::caller::thread_time().saturating_sub(self.spent).saturating_add(self.sum.aside)
+        sys::caller::thread_time().saturating_sub(self.spent)
     }
 
     /// Whether it was looked at; else it is gone.
@@ -176,7 +226,7 @@ impl<'a> Scan<'a> {
         let Some(living) = process.living()? else { return Ok((0, 0)) };
         let used = living.resident_bytes()?;
         if self.scope.files {
-            let (held, mapped) = self.held(pid, process, &living)?;
+            let (held, mapped) = (living.descriptors()?, living.mapped_unlinked()?);
             held.unlinked.into_iter().for_each(|file| self.open(file));
             self.sockets.extend(held.sockets);
             self.watchers = self.watchers.saturating_add(held.watchers);
@@ -189,26 +239,6 @@ impl<'a> Scan<'a> {
         let borrowed =
             self.seen.contains(&parent) && lives(pid) && lives(parent) && sys::proc::same_memory(pid, parent);
         Ok(if borrowed { (0, 0) } else { used })
-    }
-
-    /// Files that it has open and mapped. What nothing but a call of it holds in which a thread waits is gone then.
-    fn held(
-        &mut self,
-        pid: i32,
-        process: &Process,
-        living: &Process,
-    ) -> sys::error::Result<(Descriptors, Vec<Mapped>)> {
-        let read = || Ok((living.descriptors()?, living.mapped_unlinked()?));
-        // The guest is ours.
-        let waiting = if self.scope.let_go && pid != self.root { process.waiting()? } else { Vec::new() };
-        if waiting.is_empty() {
-            return read();
-        }
-        let (still, found) = process.while_still(&waiting, MAX_STOP, read)?;
-        self.sum.aside = self.sum.aside.saturating_add(still.took);
-        self.sum.unseen.processes = self.sum.unseen.processes.saturating_add(u64::from(still.refused));
-        self.sum.unseen.partly = self.sum.unseen.partly || still.late;
-        found
     }
 
     /// Many may hold one file, which may grow while they are looked at.

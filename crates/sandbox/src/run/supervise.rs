@@ -538,8 +538,7 @@ impl<'a, 'v> Watch<'a, 'v> {
             Ok(at_most) => at_most,
             Err(why) => match self.watches.by_looking() {
                 Some(limit) => {
-                    let words = format!("what the program uses cannot be known any more: {why}");
-                    return Some(StopReason::Limit(limit, words));
+                    return Some(StopReason::Limit(limit, format!("{}: {why}", unseen::UNKNOWN)));
                 }
                 None => unseen::AtMost::default(),
             },

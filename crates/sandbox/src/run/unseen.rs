@@ -13,6 +13,8 @@ const LOOKS: usize = 5;
 /// What is said of a descriptor that waits on: it may be a file without a name, or a socket in which more wait, and the
 /// kernel tells nobody.
 pub(super) const WAITING: &str = "a descriptor waits in a socket, and nobody outside can tell what it leads to";
+/// How what a look could not see ends a run begins.
+pub(super) const UNKNOWN: &str = "what the program uses cannot be known any more";
 /// So long processes may come and go faster than they can be looked at.
 const MAX_PARTLY: Duration = Duration::from_secs(1);
 

@@ -32,7 +32,7 @@ pub struct Unlinked {
 /// What a process holds open, as far as it counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptors {
-    /// Regular files that no name leads to any more: memory files, and what was removed.
+    /// Files, folders and links that no name leads to any more: memory files, and what was removed.
     pub unlinked: Vec<Unlinked>,
     /// Sockets: inode, and how many descriptors wait in it.
     pub sockets: Vec<(u64, u64)>,
@@ -99,7 +99,8 @@ impl Process {
         Ok((all.saturating_sub(shared).saturating_add(besides.sum()).saturating_add(tables), shared))
     }
 
-    /// What it holds open, and the file that it executes, which stays while it lives though nothing of it is mapped any more.
+    /// What it holds open, the file that it executes, which stays while it lives though nothing of it is mapped any more, and the folder
+    /// in which it works.
     ///
     /// # Errors
     /// ESRCH: it has ended. EACCES: not allowed to look at its descriptors.
@@ -108,8 +109,9 @@ impl Process {
         let folder = rustix::fs::openat(&self.folder, "fd", flags, Mode::empty()).named("open", || self.path("fd"))?;
         let mut found = Descriptors::default();
         // Between fork(2) and its end a process may have no memory, and so no program.
-        if let Ok(stat) = rustix::fs::statat(&self.folder, "exe", AtFlags::empty()) {
-            found.unlinked.extend(unlinked(&stat));
+        for held in ["exe", "cwd"] {
+            let stat = rustix::fs::statat(&self.folder, held, AtFlags::empty());
+            found.unlinked.extend(stat.ok().and_then(|stat| unlinked(&stat)));
         }
         for entry in rustix::fs::Dir::read_from(&folder).named("readdir", || self.path("fd"))? {
             let entry = entry.named("readdir", || self.path("fd"))?;
@@ -226,9 +228,13 @@ impl Process {
     }
 }
 
-/// The file, if no name leads to it.
+/// The file or folder, if no name leads to it: an empty folder keeps what the names in it took.
 fn unlinked(stat: &rustix::fs::Stat) -> Option<Unlinked> {
-    let removed = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 0;
+    let counts = matches!(
+        FileType::from_raw_mode(stat.st_mode),
+        FileType::RegularFile | FileType::Directory | FileType::Symlink
+    );
+    let removed = counts && stat.st_nlink == 0;
     let bytes = || u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
     removed.then(|| Unlinked { device: stat.st_dev, inode: stat.st_ino, bytes: bytes() })
 }

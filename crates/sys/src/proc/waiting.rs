@@ -1,4 +1,5 @@
-//! Files that nothing but a waiting system call holds, and how it lets go of them.
+//! A tree that stands still while it is looked at: nobody in it hands on what was not looked at yet, and what nothing but a waiting
+//! system call holds is let go of.
 //!
 //! *Promises*: whoever is made to stand still goes on, whatever becomes of the caller, and with the signal that it stopped for. No
 //! end of a process is taken from whoever waits for it.
@@ -6,8 +7,10 @@
 //! *Kernel facts*: a call has its files until it returns, and while it waits another thread may close their descriptors: those
 //! that sendmsg(2) sends, sockets that poll(2) asks about. Which it has the kernel tells nobody. One whose thread is asked to stop
 //! (PTRACE_INTERRUPT) returns to where signals are looked at, and has none; the kernel begins it anew when the thread goes on, with
-//! what its descriptors are then. The end of a tracing thread lets all go that it traces, stopped or not (`exit_ptrace`).
+//! what its descriptors are then. One that waits for its turn of a processor stops before it runs another instruction. The end of a
+//! tracing thread lets all go that it traces, stopped or not (`exit_ptrace`), a few milliseconds after others may have joined it.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
@@ -17,7 +20,9 @@ use super::{Process, SMALL};
 use crate::error::{Error, Result};
 
 /// Threads of one process that are made to stand still at a time.
-const MAX_WAITING: usize = 4096;
+const MAX_THREADS: usize = 4096;
+/// So long the threads that were made to stand still may be traced after the tracing one was joined.
+const MAX_RELEASE: Duration = Duration::from_millis(200);
 
 /// Calls in which threads wait most, and that have no file whose bytes count: an epoll has none of its own. `restart_syscall` may
 /// be a poll(2).
@@ -40,42 +45,35 @@ const HOLDS_NONE: [libc::c_long; 16] = [
     libc::SYS_msgrcv,
 ];
 
-/// How threads stood while something was done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Still {
-    /// One may not be stopped: another traces it, or this host lets nobody.
-    pub refused: bool,
-    /// One had not stopped in time.
-    pub late: bool,
-    /// Processor time of all of it.
-    pub took: Duration,
-}
-
 impl Process {
-    /// Threads of it that wait in a call which may hold files. Of a process with one thread too: another may have closed what that
-    /// waits for, and have ended.
+    /// Threads of it that may do something, or wait in a call which may hold files. Of a process with one thread too: another may have
+    /// closed what that waits for, and have ended.
     ///
     /// # Errors
     /// ESRCH: it has ended. E2BIG: there are more than anybody could stop.
-    pub fn waiting(&self) -> Result<Vec<i32>> {
+    fn acting(&self) -> Result<Vec<i32>> {
         let mut threads = self.threads()?;
-        threads.retain(|thread| self.may_hold(*thread));
-        if threads.len() > MAX_WAITING {
+        threads.retain(|thread| self.may_act(*thread));
+        if threads.len() > MAX_THREADS {
             return Err(Error::new("stop", self.path("task"), Errno::TOOBIG));
         }
         Ok(threads)
     }
 
-    fn may_hold(&self, thread: i32) -> bool {
-        // What cannot be read may hold some; `running`, and -1 where it waits in no call.
+    fn may_act(&self, thread: i32) -> bool {
+        // What cannot be read may; `running`, and -1 where it waits in no call.
         let call = self.text(&format!("task/{thread}/syscall"), SMALL).ok();
         let word = call.as_deref().and_then(|call| call.split_ascii_whitespace().next());
         let number = word.and_then(|word| word.parse::<libc::c_long>().ok());
-        if word == Some("running") || number.is_some_and(|number| number < 0 || HOLDS_NONE.contains(&number)) {
-            return false;
+        match self.state(thread) {
+            Some('R') => true,
+            // One that waits for a disk (D) hears of nothing before that has answered.
+            Some('S') => {
+                let holds_none = number.is_some_and(|number| number < 0 || HOLDS_NONE.contains(&number));
+                !holds_none && !number.is_some_and(|number| self.is_at_pipe(thread, number))
+            }
+            Some(_) | None => false,
         }
-        // One that waits for a disk (D) hears of nothing before that has answered.
-        self.state(thread) == Some('S') && !number.is_some_and(|number| self.is_at_pipe(thread, number))
     }
 
     /// Whether it reads a pipe or writes to one, by the function of the kernel in which it waits: the file is that pipe. What is
@@ -92,57 +90,99 @@ impl Process {
         stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next())
     }
 
-    /// Does `work` while these threads of it stand still: what they wait in holds no file meanwhile. They go on when it is done.
+    /// Whether a thread of it is traced by this one.
+    fn is_traced_by(&self, thread: i32, tracer: i32) -> bool {
+        let status = self.text(&format!("task/{thread}/status"), SMALL).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+        line.and_then(|number| number.trim().parse().ok()) == Some(tracer)
+    }
+}
+
+/// Makes threads stand still, until the end of the work that it is for.
+#[derive(Debug, Default)]
+pub struct Tracer {
+    /// Those that were asked.
+    asked: BTreeSet<i32>,
+    /// Of these, the ones that were not seen to stop yet.
+    moving: Vec<i32>,
+    /// The last one, with its process.
+    last: Option<(i32, i32)>,
+}
+
+impl Tracer {
+    /// Asks what may act of a process to stop: how many threads were asked that had not been, and whether one may not be stopped,
+    /// since another traces it or this host lets nobody.
     ///
     /// # Errors
-    /// EAGAIN: there is no thread to do it. ECANCELED: `work` panicked.
-    pub fn while_still<T: Send>(
-        &self,
-        threads: &[i32],
-        within: Duration,
-        work: impl FnOnce() -> T + Send,
-    ) -> Result<(Still, T)> {
-        let stop_and_work = || {
-            // A stop is told by SIGCHLD, which wakes nobody as long as this thread does not block it.
-            crate::signals::block_all();
-            let still = self.stop(threads, within);
-            let done = work();
-            (Still { took: crate::caller::thread_time(), ..still }, done)
-        };
-        let failed = |errno| Error::new("stop", self.path("task"), errno);
-        std::thread::scope(|scope| {
-            let helper =
-                std::thread::Builder::new().name("fumehood-look".to_owned()).spawn_scoped(scope, stop_and_work);
-            let done = helper.map_err(|_none| failed(Errno::AGAIN))?.join();
-            done.map_err(|_panicked| failed(Errno::CANCELED))
-        })
-    }
-
-    /// Stops threads, until the calling one ends.
-    fn stop(&self, threads: &[i32], within: Duration) -> Still {
-        let (mut still, end) = (Still::default(), Instant::now().checked_add(within));
-        let mut asked = Vec::with_capacity(threads.len());
-        for thread in threads {
-            match trace(libc::PTRACE_SEIZE, *thread).and_then(|()| trace(libc::PTRACE_INTERRUPT, *thread)) {
-                Ok(()) => asked.push(*thread),
+    /// ESRCH: it has ended. E2BIG: it has more threads than anybody could stop.
+    pub fn ask(&mut self, pid: i32) -> Result<(usize, bool)> {
+        let process = Process::open(pid)?;
+        let (mut new, mut is_refused) = (0_usize, false);
+        for thread in process.acting()?.into_iter().filter(|thread| !self.asked.contains(thread)).collect::<Vec<_>>() {
+            match trace(libc::PTRACE_SEIZE, thread).and_then(|()| trace(libc::PTRACE_INTERRUPT, thread)) {
+                Ok(()) => {
+                    self.asked.insert(thread);
+                    self.moving.push(thread);
+                    self.last = Some((pid, thread));
+                    new = new.saturating_add(1);
+                }
                 Err(Errno::SRCH) => {}
                 // Nobody may trace one that has ended either.
-                Err(_closed) => still.refused = still.refused || !matches!(self.state(*thread), None | Some('Z' | 'X')),
+                Err(_closed) => is_refused = is_refused || !matches!(process.state(thread), None | Some('Z' | 'X')),
             }
         }
-        for thread in asked {
-            while !has_stopped(thread) {
-                if end.is_none_or(|end| Instant::now() >= end) {
-                    still.late = true;
-                    return still;
-                }
-                // Nobody is waited for: a pause.
-                let pause = Timespec { tv_sec: 0, tv_nsec: 20_000 };
-                let _over = rustix::event::poll(&mut [], Some(&pause));
-            }
-        }
-        still
+        Ok((new, is_refused))
     }
+
+    /// Waits until all that were asked have stopped, at most so long; whether they have. One that has not had its turn of a processor
+    /// yet does nothing, but its call may have its files still.
+    pub fn wait(&mut self, within: Duration) -> bool {
+        let end = Instant::now().checked_add(within);
+        loop {
+            self.moving.retain(|thread| !has_stopped(*thread));
+            if self.moving.is_empty() {
+                return true;
+            }
+            if end.is_none_or(|end| Instant::now() >= end) {
+                return false;
+            }
+            pause();
+        }
+    }
+}
+
+/// Does `work` with a thread of its own, which may make others stand still: they go on when it is done. With how long that took.
+///
+/// # Errors
+/// EAGAIN: there is no thread to do it. ECANCELED: `work` panicked.
+pub fn while_tracing<T: Send>(work: impl FnOnce(&mut Tracer) -> T + Send) -> Result<(Duration, T)> {
+    let traced = || {
+        // A stop is told by SIGCHLD, which wakes nobody as long as this thread does not block it.
+        crate::signals::block_all();
+        let (mut tracer, begun) = (Tracer::default(), Instant::now());
+        let done = work(&mut tracer);
+        (begun.elapsed(), rustix::thread::gettid().as_raw_nonzero().get(), tracer.last, done)
+    };
+    let failed = |errno| Error::new("stop", "threads of a tree".to_owned(), errno);
+    let (took, tracer, last, done) = std::thread::scope(|scope| {
+        let helper = std::thread::Builder::new().name("fumehood-look".to_owned()).spawn_scoped(scope, traced);
+        helper.map_err(|_none| failed(Errno::AGAIN))?.join().map_err(|_panicked| failed(Errno::CANCELED))
+    })?;
+    // All of them are let go at once. Whoever looked again before would take that one for somebody else's.
+    if let Some((pid, thread)) = last
+        && let Ok(process) = Process::open(pid)
+    {
+        let end = Instant::now().checked_add(MAX_RELEASE);
+        while process.is_traced_by(thread, tracer) && end.is_some_and(|end| Instant::now() < end) {
+            pause();
+        }
+    }
+    Ok((took, done))
+}
+
+/// Nobody is waited for.
+fn pause() {
+    let _over = rustix::event::poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 20_000 }));
 }
 
 fn trace(request: libc::c_uint, thread: i32) -> std::result::Result<(), Errno> {
@@ -188,18 +228,24 @@ mod tests {
         (pid, crate::pidfd::open(pid).unwrap())
     }
 
-    fn pause(millis: i64) {
+    fn rest(millis: i64) {
         poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: millis * 1_000_000 })).unwrap();
+    }
+
+    /// Does something while a process stands still: whether a thread of it was refused, whether all stopped, and what came of it.
+    fn still<T: Send>(pid: i32, work: impl FnOnce() -> T + Send) -> (bool, bool, T) {
+        let all = |tracer: &mut Tracer| (tracer.ask(pid).unwrap().1, tracer.wait(LONG), work());
+        while_tracing(all).unwrap().1
     }
 
     /// Looks until so many threads wait in a call that may hold files.
     fn waiting(process: &Process, many: usize) -> Vec<i32> {
         for _ in 0..1000 {
-            let found = process.waiting().unwrap();
-            if found.len() == many {
+            let found = process.acting().unwrap();
+            if found.len() == many && found.iter().all(|thread| process.state(*thread) == Some('S')) {
                 return found;
             }
-            pause(10);
+            rest(10);
         }
         panic!("never {many}");
     }
@@ -235,15 +281,14 @@ mod tests {
         let process = Process::open(pid).unwrap();
         waiting(&process, 2);
         rustix::io::write(begun.as_fd(), b"x").unwrap();
-        let waits = waiting(&process, 1);
+        waiting(&process, 1);
         assert!(!hung_up(&read), "only the call has it");
         // Copies that other tests made of this process meanwhile have it too, until they end.
         let is_gone = || {
-            pause(10);
+            rest(10);
             hung_up(&read)
         };
-        let (still, gone) = process.while_still(&waits, LONG, || (0..1000).any(|_| is_gone())).unwrap();
-        assert!(gone && !still.refused && !still.late, "{still:?}");
+        assert_eq!(still(pid, || (0..1000).any(|_| is_gone())), (false, true, true));
         assert_eq!(crate::pidfd::wait(&pidfd).unwrap().0, crate::pidfd::End::Exited(0));
     }
 
@@ -254,10 +299,9 @@ mod tests {
         let process = Process::open(pid).unwrap();
         for _ in 0..20 {
             let waits = waiting(&process, 1);
-            let (_, stands) = process
-                .while_still(&waits, LONG, || waits.iter().all(|thread| process.state(*thread) == Some('t')))
-                .unwrap();
-            assert!(stands);
+            let stands = || waits.iter().all(|thread| process.state(*thread) == Some('t'));
+            assert_eq!(still(pid, stands), (false, true, true));
+            assert!(!stands(), "they go on as soon as anybody knows that it is over");
         }
         rustix::io::write(other.as_fd(), b"ab").unwrap();
         assert_eq!(crate::pidfd::wait(&pidfd).unwrap().0, crate::pidfd::End::Exited(0));
@@ -270,10 +314,40 @@ mod tests {
         let (pid, pidfd) = copy(|| rustix::io::read(&one, &mut [0; 1]) == Ok(1), || ());
         let process = Process::open(pid).unwrap();
         let waits = waiting(&process, 1);
-        let inner = process.while_still(&waits, LONG, || process.while_still(&waits, LONG, || ()).unwrap());
-        assert!(inner.unwrap().1.0.refused);
+        let refused = |_: &mut Tracer| {
+            trace(libc::PTRACE_SEIZE, waits[0]).unwrap();
+            still(pid, || ()).0
+        };
+        assert!(while_tracing(refused).unwrap().1);
+        assert!(!still(pid, || ()).0, "nobody traces it any more");
         rustix::io::write(&other, b"a").unwrap();
         assert_eq!(crate::pidfd::wait(&pidfd).unwrap().0, crate::pidfd::End::Exited(0));
+    }
+
+    /// Nobody hands on what was not looked at yet.
+    #[test]
+    fn a_thread_that_runs_stands_still_and_goes_on() {
+        let pid = crate::fork::run(|| {
+            let end = Instant::now() + LONG;
+            while Instant::now() < end {
+                std::hint::spin_loop();
+            }
+            0
+        });
+        let pid = pid.unwrap();
+        let (process, pidfd) = (Process::open(pid).unwrap(), crate::pidfd::open(pid).unwrap());
+        for _ in 0..1000 {
+            if process.state(pid) == Some('R') {
+                break;
+            }
+            rest(10);
+        }
+        for _ in 0..20 {
+            assert_eq!(still(pid, || process.state(pid)), (false, true, Some('t')));
+            assert_eq!(process.state(pid), Some('R'));
+        }
+        crate::signals::send(pid, false, libc::SIGKILL).unwrap();
+        assert_eq!(crate::pidfd::wait(&pidfd).unwrap().0, crate::pidfd::End::Signalled { signal: libc::SIGKILL, core: false });
     }
 
     /// The thread that closed what the only other one waits for has ended.
@@ -297,11 +371,11 @@ mod tests {
             if call.starts_with("0 ") && process.state(pid) == Some('S') {
                 break;
             }
-            pause(10);
+            rest(10);
         }
         if process.text(&format!("task/{pid}/wchan"), SMALL).is_ok_and(|place| place != "0") {
             assert!(process.is_at_pipe(pid, libc::SYS_read) && !process.is_at_pipe(pid, libc::SYS_sendmsg));
-            assert_eq!(process.waiting().unwrap(), Vec::<i32>::new());
+            assert_eq!(process.acting().unwrap(), Vec::<i32>::new());
         } else {
             println!("skip: pipes: this kernel tells nobody where a thread waits");
         }

@@ -92,6 +92,13 @@ pub(super) fn from_end(limit: Limit, message: &str) -> Option<Violation> {
         Limit::Wall | Limit::CpuTime | Limit::Output | Limit::Threshold | Limit::Steps => return None,
     };
     let mut found = Violation { seen: DetectedBy::Kernel, ..found };
+    if message.starts_with(super::unseen::UNKNOWN) {
+        // How much it was nobody knows.
+        "limits/unseen".clone_into(&mut found.id);
+        "using what nobody can count".clone_into(&mut found.what);
+        "run it where a control group counts (`fumehood doctor`), as debuggers have to be, or with `threat = \"mistakes\"`"
+            .clone_into(&mut found.instead);
+    }
     if message.contains(super::unseen::WAITING) {
         "receive a descriptor within 100 ms of its sending, or send its path; `threat = \"mistakes\"` takes it for nothing"
             .clone_into(&mut found.instead);

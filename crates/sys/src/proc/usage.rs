@@ -551,6 +551,17 @@ mod tests {
         let stat = rustix::fs::fstat(&memory).unwrap();
         let found = living.descriptors().unwrap().unlinked;
         assert!(found.iter().any(|file| (file.device, file.inode) == (stat.st_dev, stat.st_ino)));
+        // A folder keeps what the names in it took.
+        let folder = tempfile::tempdir().unwrap();
+        let kept = std::fs::File::open(folder.path()).unwrap();
+        let stat = rustix::fs::fstat(&kept).unwrap();
+        let is_seen = || {
+            let found = living.descriptors().unwrap().unlinked;
+            found.iter().any(|file| (file.device, file.inode) == (stat.st_dev, stat.st_ino))
+        };
+        assert!(!is_seen());
+        folder.close().unwrap();
+        assert!(is_seen());
         let own = std::process::id().cast_signed();
         assert!(same_memory(own, own) && !same_memory(own, -1));
         assert!(locks(10, |_| false).is_ok());

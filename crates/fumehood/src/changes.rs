@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use jiff::Timestamp;
 use sandbox::Environment;
 use sandbox::audit::{self, Filter, Kind, Log, Options};
-use sandbox::changes::{Applied, ChangesError, Diff, Manifest, MarkedPath, Request, apply, diff, marked};
+use sandbox::changes::{Applied, ChangesError, Diff, Manifest, MarkedPath, Request, apply_then, diff, marked};
 use sandbox::fault::show_path;
 use sandbox::protect::list;
 use sandbox::state::{RunId, State};
@@ -65,12 +65,14 @@ pub(crate) fn nothing(state: &State, run: Option<&RunId>, of: &str) -> Result<Va
 pub(crate) fn taken(state: &State, run: &RunId, manifest: &Manifest, request: &Request) -> Result<Applied, Failure> {
     let own = |error: audit::AuditError| Failure::own(error.fault());
     let log = Log::open(state, None, Options::default()).map_err(own)?;
-    let applied = apply(state, run, request, list(), Timestamp::now()).map_err(|error| failed(&error))?;
-    if let Applied::Done { digest, paths, left, keys, refused: _ } = &applied {
-        let body = json!({ "workspace": show_path(&manifest.workspace), "digest": digest, "paths": paths, "left": left, "keys": keys });
-        log.append(run.as_str(), &Kind::workspace_applied(), &body).map_err(own)?;
-    }
-    Ok(applied)
+    let recorded = |applied: Applied| {
+        if let Applied::Done { digest, paths, left, keys, refused: _ } = &applied {
+            let body = json!({ "workspace": show_path(&manifest.workspace), "digest": digest, "paths": paths, "left": left, "keys": keys });
+            log.append(run.as_str(), &Kind::workspace_applied(), &body).map_err(own)?;
+        }
+        Ok(applied)
+    };
+    apply_then(state, run, request, (list(), Timestamp::now()), recorded).map_err(|error| failed(&error))?
 }
 
 /// What came of it, for programs; `marks` of what was taken.

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::changes::{ASIDE, interrupted};
+use crate::changes::{ASIDE, interrupted, unlock};
 use crate::protect::{Slipped, late};
 use crate::state::{
     BEGINNING_SECONDS, Cross, Dir, Resource, RunId, State, StateError, Watched, carries, cgroup, dead, path_text,
@@ -192,6 +192,10 @@ impl Sweep {
             // What was put aside at the end of a run lies beside its changes.
             let of = name.to_str().map(|name| name.strip_suffix(ASIDE).unwrap_or(name));
             let Some(id) = of.and_then(|n| n.parse::<RunId>().ok()) else { continue };
+            // What an `apply` that was killed holds of git's on the host, it holds no more.
+            if let Err(error) = unlock(state, &id) {
+                self.keep(&id, folder.join(&name), error.to_string());
+            }
             let lives = runs.stat(format!("{id}.json")).is_ok_and(|journal| journal.is_some());
             let made = changes.stat(&name).unwrap_or(None).and_then(|s| Timestamp::from_second(s.st_mtime).ok());
             let keep =

@@ -37,7 +37,7 @@ pub struct Signals {
 
 /// Signals that are blocked in this thread. Dropping it restores the mask.
 #[derive(Debug)]
-struct BlockedSignals {
+pub struct BlockedSignals {
     before: Mask,
     /// A mask is a thread's own: this stays with the thread that it is about.
     _here: PhantomData<*const ()>,
@@ -68,6 +68,13 @@ impl Mask {
 }
 
 impl BlockedSignals {
+    /// Puts off what a person or the system ends a program by (Ctrl-C, Ctrl-\\, a closed terminal, SIGTERM) until what must not be
+    /// left half done is. Of a program with more threads it says nothing: another one takes the signal.
+    #[must_use]
+    pub fn ending() -> Option<Self> {
+        Mask::of(&[libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM]).ok().map(|set| Self::of(&set))
+    }
+
     fn of(set: &Mask) -> Self {
         // SAFETY: `sigset_t` is plain data for which all zero bytes are a value; the mask in force is written over it.
         let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -195,6 +202,15 @@ mod tests {
         expected.sort_unstable();
         assert_eq!(blocked(), expected);
         drop(taken);
+        assert_eq!(blocked(), before);
+    }
+
+    #[test]
+    fn what_ends_a_program_is_put_off_until_it_is_dropped() {
+        let (before, held) = (blocked(), super::BlockedSignals::ending().unwrap());
+        let now = blocked();
+        assert!([libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM].iter().all(|number| now.contains(number)));
+        drop(held);
         assert_eq!(blocked(), before);
     }
 

@@ -339,7 +339,7 @@ fn half_applied(places: &Places) -> Vec<Finding> {
             Severity::Note,
             format!("an `apply` of {} was ended half-way", half.run),
             &format!("a part of it may be in {}, and the rest is not", half.workspace),
-            format!("the same `fumehood apply {}` again finishes it", half.run),
+            format!("{} again finishes it", half.finishes()),
         )
     };
     halves.into_iter().map(told).collect()

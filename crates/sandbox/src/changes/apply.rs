@@ -2,19 +2,22 @@
 //!
 //! How each path is exchanged, and taken back where one is not what it was, is in `exchange`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::io::{Errno, Result as KernelResult};
 use serde::Serialize;
+use sys::signals::BlockedSignals;
 
 use super::ChangesError;
 use super::access::of_another;
-use super::exchange::{ExchangeError, Work, parent};
+use super::exchange::{ExchangeError, Plan, Work, parent};
 use super::guarded::Guarding;
 use super::indices::note_put;
+use super::interrupted::Half;
+use super::judged::{Asked, Judged};
+use super::locks::{locked, locks};
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, HASHED, Kind, Manifest, Refused, listed, load};
 use super::marks::leaves;
 use super::parts;
@@ -22,13 +25,8 @@ use super::reflog::Tips;
 use super::repacked::LISTED_OTHERWISE;
 use super::store::keep;
 use super::tidied::Tidied;
-use crate::fault::show_path;
 use crate::protect::{List, split};
 use crate::state::{Cross, Dir, PathText, RunId, State, path_text};
-
-/// So often a lock of git's is looked for again.
-const MAX_LOOKS: u32 = 10;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// What to do with protected paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,10 +95,25 @@ pub struct KeysLeft {
     pub keys: String,
 }
 
+/// What came of it, and beside it what must not end in the middle.
+struct Answer {
+    applied: Applied,
+    /// Of a part: why the first path was left that is none of an object.
+    why: Option<String>,
+    /// Until all is written down Ctrl-C is put off.
+    put_off: Option<BlockedSignals>,
+}
+
+impl Answer {
+    fn conflicts(conflicts: Vec<Conflict>) -> Self {
+        Self { applied: Applied::Conflicts(conflicts), why: None, put_off: None }
+    }
+}
+
 /// Applies changes of a run that has ended.
 ///
 /// # Errors
-/// [`ChangesError`]; nothing was applied then. A conflict is no error.
+/// [`ChangesError`]; nothing was applied then, but for [`ChangesError::Unkept`]. A conflict is no error.
 pub fn apply(
     state: &State,
     run: &RunId,
@@ -112,6 +125,24 @@ pub fn apply(
     apply_own(state, run, request, list, now)
 }
 
+/// [`apply`], and what belongs to it, before whoever ended the caller meanwhile (Ctrl-C) has their way.
+///
+/// # Errors
+/// As [`apply`].
+pub fn apply_then<T>(
+    state: &State,
+    run: &RunId,
+    request: &Request,
+    (list, now): (&List, Timestamp),
+    last: impl FnOnce(Applied) -> T,
+) -> Result<T, ChangesError> {
+    super::manifest::must_have_ended(state, run)?;
+    let Answer { applied, put_off, .. } = answered(state, run, request, list, now)?;
+    let done = last(applied);
+    drop(put_off);
+    Ok(done)
+}
+
 /// [`apply`] by the run's own supervisor.
 pub(crate) fn apply_own(
     state: &State,
@@ -120,7 +151,7 @@ pub(crate) fn apply_own(
     list: &List,
     now: Timestamp,
 ) -> Result<Applied, ChangesError> {
-    apply_telling(state, run, request, list, now).map(|(applied, _)| applied)
+    answered(state, run, request, list, now).map(|answer| answer.applied)
 }
 
 /// [`apply_own`], and why the first path was left that is none of an object.
@@ -131,16 +162,29 @@ pub(crate) fn apply_telling(
     list: &List,
     now: Timestamp,
 ) -> Result<(Applied, Option<String>), ChangesError> {
+    answered(state, run, request, list, now).map(|answer| (answer.applied, answer.why))
+}
+
+fn answered(
+    state: &State,
+    run: &RunId,
+    request: &Request,
+    list: &List,
+    now: Timestamp,
+) -> Result<Answer, ChangesError> {
+    super::unlock(state, run)?;
     let (mut manifest, store) = load(state, run)?;
     let chosen = manifest.choose(request.paths.as_deref())?;
     let digest = manifest.digest(&chosen);
     if let Some(wanted) = request.digest.as_ref().filter(|wanted| **wanted != digest) {
         return Err(ChangesError::Digest { wanted: wanted.clone(), found: digest });
     }
+    let (asked, half) = (Asked::of(request), Half::of(&store));
     let request = &with_logs(request, &manifest);
     let root = open_root(&manifest)?;
     let refused = manifest.left_behind(request.paths.as_deref());
     let blobs = store.enter(BLOBS, Cross::No).ok();
+    let judged_before = half.judged(&root, blobs.as_ref(), (&asked, &digest));
     parts::settle(&mut manifest, request.paths.as_deref(), (&root, blobs.as_ref()))?;
     let parted = match &request.guarded {
         Guarded::Leave => parts::part(&mut manifest, request.paths.as_deref(), list, (&root, blobs.as_ref()))?,
@@ -150,68 +194,107 @@ pub(crate) fn apply_telling(
     let cut = request.paths.as_deref().map(|paths| manifest.cut_to(paths));
     let judged = cut.as_ref().unwrap_or(&manifest);
     let guarding = Guarding::of(list, judged, Some(&root), blobs.as_ref());
-    let chosen = judged.entries.iter().collect();
-    let Selection { chosen, left, remembered, mut conflicts } = judge(chosen, request, &guarding, &manifest.workspace);
-    // What is named is taken, or nothing is.
-    let named_alone = |path: &&PathBuf| !manifest.has(path);
-    for named in request.paths.iter().flatten().filter(named_alone) {
-        conflicts.extend(refused.iter().filter(|refused| refused.path.starts_with(named)).map(Conflict::not_carried));
-    }
+    let before = judged_before.map(Judged::taken).unwrap_or_default();
+    let Selection { chosen, left, remembered, mut conflicts } = judge(request, (&guarding, &before));
+    conflicts.extend(not_carried(request, &manifest, &refused));
     if chosen.is_empty() && conflicts.is_empty() && (remembered.is_empty() || !left.is_empty()) {
         let found = left.into_iter().chain(refused.iter().map(Conflict::not_carried));
-        return Ok((Applied::Conflicts(found.collect()), None));
+        return Ok(Answer::conflicts(found.collect()));
     }
     let of_objects = |path: &Path| split(path).is_some_and(|(_, rest)| rest.starts_with("objects"));
     let why = left.iter().find(|one| !of_objects(&one.path)).map(|first| first.why.clone());
-    let locks = locks(&chosen, &guarding);
+    let anew: Vec<&Entry> =
+        chosen.iter().copied().filter(|e| !before.contains(&(e.path.as_path(), e.change))).collect();
+    let tidied = Tidied::of(&root, &anew, &guarding);
+    let known = judged_before.map(|judged| judged.entries.as_slice()).unwrap_or_default();
+    let put: Vec<&Entry> = tidied.put(&anew).into_iter().chain(known).collect();
+    let locks = locks(&put, &guarding);
     conflicts.extend(locked(&root, &locks));
-    let tidied = Tidied::of(&root, &chosen, &guarding);
-    let (todo, changed) = compared(&root, &tidied.put(&chosen), &guarding)?;
+    let (todo, changed) = compared(&root, &put, &guarding, (&half, &before))?;
     conflicts.extend(tidied.conflicts.iter().cloned().chain(changed));
     if !conflicts.is_empty() {
-        return Ok((Applied::Conflicts(conflicts), None));
+        return Ok(Answer::conflicts(conflicts));
     }
-    let tips = Tips::of(&root, &todo, &guarding.repositories);
+    let tips = Tips::of(&root, &put, &guarding.repositories).since(&root, half.tips());
     drop(guarding);
-    let mut work = Work::begin(state, &manifest, &root, &store, (&todo, now))?;
-    // Writing all beside it may take long: git on the host may have begun something meanwhile.
-    let unlocked =
-        || locked(&root, &locks).into_iter().next().map_or(Ok(()), |lock| Err(ExchangeError::Conflict(lock)));
-    let result = work.stage(&todo).and_then(|()| unlocked()).and_then(|()| work.commit(&todo));
-    work.end(result.is_err())?;
-    match result {
-        Ok(()) => tips.log(&root, run, now),
-        Err(ExchangeError::Conflict(conflict)) => return Ok((Applied::Conflicts(vec![conflict]), None)),
-        Err(ExchangeError::Failed(error)) => return Err(error),
-    }
+    let judged = Judged::of(&root, (asked, &digest), &put);
+    let plan = Plan { todo: &todo, locks: &locks, judged: &judged, tips: &tips };
+    let put_off = match exchanged((state, run, now), (&manifest, &root, &store), &plan)? {
+        Ok(put_off) => put_off,
+        Err(conflict) => return Ok(Answer::conflicts(vec![conflict])),
+    };
     let paths: Vec<PathText> = chosen.iter().map(|e| PathText(e.path.clone())).collect();
     let gone = chosen.iter().chain(&remembered);
     let taken: BTreeSet<(PathBuf, Change)> = gone.map(|e| (e.path.clone(), e.change)).collect();
     let left = left.len().saturating_add(parted.len());
     manifest.entries.retain(|e| !taken.contains(&(e.path.clone(), e.change)));
-    // Where they are now is no work of somebody else's when the rest is taken.
-    let put: Vec<&Path> = paths.iter().map(|path| path.0.as_path()).collect();
-    note_put(&mut manifest.heads, &root, &put);
-    manifest.note_lists(&root, &put);
-    let keys = parts::keep(&mut manifest, parted, &root);
-    keep_rest(state, run, &manifest, &store, &paths)?;
-    Ok((Applied::Done { digest, paths, left, keys, refused }, why))
+    let keys = kept((state, run), (&mut manifest, &root, &store), &paths, parted).map_err(ChangesError::unkept)?;
+    Ok(Answer { applied: Applied::Done { digest, paths, left, keys, refused }, why, put_off })
 }
 
-/// What is to be done, and what somebody changed on the host meanwhile.
+/// What is named is taken, or nothing is.
+fn not_carried(request: &Request, manifest: &Manifest, refused: &[Refused]) -> Vec<Conflict> {
+    let named_alone: Vec<&PathBuf> = request.paths.iter().flatten().filter(|path| !manifest.has(path)).collect();
+    let is_named = |refused: &&Refused| named_alone.iter().any(|named| refused.path.starts_with(named));
+    refused.iter().filter(is_named).map(Conflict::not_carried).collect()
+}
+
+/// Puts all into the workspace, or nothing. From its first step on it is not left half done by Ctrl-C, nor is what comes after it while
+/// the answer lives.
+fn exchanged(
+    (state, run, now): (&State, &RunId, Timestamp),
+    (manifest, root, store): (&Manifest, &Dir, &Dir),
+    plan: &Plan<'_>,
+) -> Result<Result<Option<BlockedSignals>, Conflict>, ChangesError> {
+    let Plan { todo, locks, tips, .. } = plan;
+    let mut work = Work::begin(state, manifest, root, store, (todo, now))?;
+    // Writing all beside it may take long: git on the host may have begun something meanwhile.
+    let unlocked = || locked(root, locks).into_iter().next().map_or(Ok(()), |lock| Err(ExchangeError::Conflict(lock)));
+    let staged = work.stage(todo).and_then(|()| unlocked());
+    let put_off = BlockedSignals::ending();
+    match staged.and_then(|()| work.commit(plan)) {
+        Ok(()) => {
+            tips.log(root, run, now);
+            work.end(false).map_err(ChangesError::unkept)?;
+            Ok(Ok(put_off))
+        }
+        Err(error) => {
+            work.end(true)?;
+            match error {
+                ExchangeError::Conflict(conflict) => Ok(Err(conflict)),
+                ExchangeError::Failed(error) => Err(error),
+            }
+        }
+    }
+}
+
+/// What is to be done, and what somebody changed on the host meanwhile. What an `apply` that was ended had judged (`before`) is not judged
+/// anew.
 fn compared<'a>(
     root: &Dir,
     chosen: &[&'a Entry],
     guarding: &Guarding<'_>,
+    (half, before): (&Half, &BTreeSet<(&Path, Change)>),
 ) -> Result<(Vec<&'a Entry>, Vec<Conflict>), ChangesError> {
     let (mut todo, mut conflicts) = (Vec::new(), Vec::new());
-    let repacked = guarding.manifest.listed_otherwise(root);
-    let removed: BTreeSet<&Path> =
-        chosen.iter().filter(|e| e.change == Change::Removed).map(|e| e.path.as_path()).collect();
+    let repacked = guarding.manifest.listed_otherwise(root, guarding.blobs);
+    let of = |change: Change| chosen.iter().filter(move |entry| entry.change == change);
+    let removed: BTreeSet<&Path> = of(Change::Removed).map(|entry| entry.path.as_path()).collect();
+    let added: BTreeMap<&Path, &Entry> = of(Change::Added).map(|entry| (entry.path.as_path(), *entry)).collect();
+    let look = |entry: &Entry| {
+        let stands = match standing(root, entry, &removed)? {
+            ApplyState::Conflict(..) if half.has(&entry.path) && is_replaced(root, entry, &added)? => ApplyState::Done,
+            other => other,
+        };
+        Ok((stands, of_another(root, entry)?))
+    };
     for entry in chosen.iter().filter(|entry| !is_listed_so(root, entry, guarding.blobs)) {
         let conflict = |id, why| Conflict { path: entry.path.clone(), id, why };
-        match standing(root, entry, &removed).and_then(|stands| Ok((stands, of_another(root, entry)?))) {
+        match look(entry) {
             Ok((ApplyState::Ready, Some(owner))) => conflicts.push(Conflict::owner(entry, owner)),
+            Ok((ApplyState::Ready, None)) if before.contains(&(entry.path.as_path(), entry.change)) => {
+                todo.push(*entry)
+            }
             Ok((ApplyState::Ready, None)) => {
                 let is_listed_otherwise = repacked.contains(entry.path.as_path()) || guarding.leaves_behind(entry);
                 let listed = is_listed_otherwise.then(|| LISTED_OTHERWISE.to_owned());
@@ -232,6 +315,21 @@ fn compared<'a>(
         }
     }
     Ok((todo, conflicts))
+}
+
+/// Whether what the run put in the place of something, or of a folder above it, is there already.
+fn is_replaced(root: &Dir, entry: &Entry, added: &BTreeMap<&Path, &Entry>) -> KernelResult<bool> {
+    let mut above = entry.path.ancestors().filter_map(|above| added.get(above));
+    let Some(put) = above.find(|_| entry.change == Change::Removed) else { return Ok(false) };
+    // A folder takes the place of what was none alone, and of nothing below it.
+    if put.kind == Kind::Dir && (put.path != entry.path || entry.kind == Kind::Dir) {
+        return Ok(false);
+    }
+    match parent(root, &put.path) {
+        Ok((dir, name)) => Ok(is_done(put, Fingerprint::of(&dir, &name)?.as_ref())),
+        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::XDEV) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Of a stash that is taken by its name its log is, too: in that git looks for it.
@@ -269,32 +367,6 @@ impl Conflict {
     }
 }
 
-/// Files of git's, each with the one by which git says that it is about to change it.
-fn locks(chosen: &[&Entry], guarding: &Guarding<'_>) -> Vec<(PathBuf, PathBuf)> {
-    chosen.iter().filter_map(|entry| Some((entry.path.clone(), guarding.lock_of(entry)?))).collect()
-}
-
-/// What git on the host is about to change, or has been since it was ended in the middle of it. Most of what it does it does at once.
-fn locked(root: &Dir, locks: &[(PathBuf, PathBuf)]) -> Vec<Conflict> {
-    let is_there = |lock: &Path| {
-        let kind = parent(root, lock).and_then(|(dir, name)| dir.kind(name));
-        matches!(kind, Ok(Some(_)))
-    };
-    let mut there = Vec::new();
-    for left in (0..=MAX_LOOKS).rev() {
-        there = locks.iter().filter(|(_, lock)| is_there(lock)).collect();
-        if there.is_empty() || left == 0 {
-            break;
-        }
-        drop(sys::channel::wait(&[], Some(BETWEEN_LOOKS)));
-    }
-    let conflict = |(path, lock): &(PathBuf, PathBuf)| {
-        let why = format!("git is at work there: {} is there", show_path(lock));
-        Conflict { path: path.clone(), id: "locked", why }
-    };
-    there.into_iter().map(conflict).collect()
-}
-
 /// What the list and the request say.
 #[derive(Default)]
 struct Selection<'a> {
@@ -306,11 +378,15 @@ struct Selection<'a> {
     conflicts: Vec<Conflict>,
 }
 
-/// Before anybody compares with the host.
-fn judge<'a>(entries: Vec<&'a Entry>, request: &Request, guarding: &Guarding<'_>, workspace: &Path) -> Selection<'a> {
+/// Before anybody compares with the host. What an `apply` that was ended was to take (`before`) is taken.
+fn judge<'a>(request: &Request, (guarding, before): (&Guarding<'a>, &BTreeSet<(&Path, Change)>)) -> Selection<'a> {
     let mut judged = Selection::default();
-    for entry in entries {
+    for entry in &guarding.manifest.entries {
         let conflict = |id, why: String| Conflict { path: entry.path.clone(), id, why };
+        if before.contains(&(entry.path.as_path(), entry.change)) {
+            judged.chosen.push(entry);
+            continue;
+        }
         let is_asked_for =
             matches!(&request.guarded, Guarded::Take(paths) if paths.iter().any(|path| entry.path.starts_with(path)));
         if guarding.is_remembered(entry) && !is_asked_for {
@@ -330,7 +406,7 @@ fn judge<'a>(entries: Vec<&'a Entry>, request: &Request, guarding: &Guarding<'_>
                 }
             }
         }
-        match leaves(workspace, entry).filter(|_| !request.leaving_links) {
+        match leaves(&guarding.manifest.workspace, entry).filter(|_| !request.leaving_links) {
             Some(why) => judged.conflicts.push(conflict("link-leaves", why.into())),
             None => judged.chosen.push(entry),
         }
@@ -435,17 +511,23 @@ fn is_done(entry: &Entry, found: Option<&Fingerprint>) -> bool {
 }
 
 /// What was not taken stays with the run; if nothing did, the run's changes are gone.
-fn keep_rest(
-    state: &State,
-    run: &RunId,
-    manifest: &Manifest,
-    store: &Dir,
+fn kept(
+    (state, run): (&State, &RunId),
+    (manifest, root, store): (&mut Manifest, &Dir, &Dir),
     taken: &[PathText],
-) -> Result<(), ChangesError> {
+    parted: Vec<parts::Parted>,
+) -> Result<Vec<KeysLeft>, ChangesError> {
+    // Where they are now is no work of somebody else's when the rest is taken.
+    let put: Vec<&Path> = taken.iter().map(|path| path.0.as_path()).collect();
+    note_put(&mut manifest.heads, root, &put);
+    manifest.note_lists(root, &put);
+    let keys = parts::keep(manifest, parted, root);
     if manifest.entries.is_empty() {
-        return super::manifest::forget(state, run);
+        super::manifest::forget(state, run)?;
+        return Ok(keys);
     }
     keep(state, run, manifest, store)?;
     let failed = |errno| ChangesError::Write { path: state.path().join("changes").join(run.as_str()), errno };
-    super::interrupted::settle(store, taken).map_err(failed)
+    super::interrupted::settle(store, taken).map_err(failed)?;
+    Ok(keys)
 }

@@ -76,6 +76,12 @@ pub enum ChangesError {
         /// The kernel's answer.
         errno: Errno,
     },
+    /// All is in the workspace, and what comes after that could not be done.
+    #[error("all was applied; what the run keeps could not be written: {cause}")]
+    Unkept {
+        /// Why.
+        cause: Box<Self>,
+    },
     /// Something changed while it was being taken back.
     #[error("some files could not be put back: they are in {}", show_path(path))]
     Stuck {
@@ -106,7 +112,14 @@ const LIVES: (&str, &str) = (
     "name the live sandbox by its id; or end it (`fumehood kill ID`), and then apply or discard",
 );
 
+const UNKEPT: &str = "make room there, or make it writable to you; then the same `fumehood apply` again: it finds all in its place, and ends";
+
 impl ChangesError {
+    /// After all is in the workspace.
+    pub(super) fn unkept(self) -> Self {
+        Self::Unkept { cause: Box::new(self) }
+    }
+
     /// What, where, why and fix.
     #[must_use]
     pub fn fault(&self) -> Fault {
@@ -154,6 +167,10 @@ impl ChangesError {
                 "raise `limits.disk` and `limits.files` (in the container tier `limits.memory` as well); or use `-w PATH:overlay`, or a smaller folder",
             ),
             Self::Write { path, errno } => say("changes/write", show_path(path), &errno.to_string(), unwritten(*errno)),
+            Self::Unkept { cause } => {
+                let Fault { place, why, .. } = cause.fault();
+                say("changes/unkept", place, &why, UNKEPT)
+            }
             Self::Stuck { path, errno } => say(
                 "changes/stuck",
                 show_path(path),

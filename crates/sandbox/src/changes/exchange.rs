@@ -19,11 +19,14 @@ use super::ChangesError;
 use super::access::{AccessList, Attributes, SET_GROUP, give, given_group};
 use super::apply::Conflict;
 use super::interrupted::UnderWay;
+use super::judged::Judged;
+use super::locks::{self, Held, Lock};
 use super::manifest::{BLOBS, Change, Entry, Fingerprint, Kind, Manifest, target_bytes};
+use super::reflog::Tips;
 use super::store::stream;
-use super::turns::in_turn;
-use crate::protect::split;
-use crate::state::{Cross, Dir, Journal, Resource, RunId, State, own_link, rights_of};
+use super::turns::{Turn, in_turn};
+use crate::protect::{MAX_LIST, references_of, split};
+use crate::state::{Cross, Dir, Journal, PathText, Resource, RunId, State, own_link, rights_of};
 
 pub(super) fn parent(root: &Dir, path: &Path) -> KernelResult<(Dir, OsString)> {
     let name = path.file_name().ok_or(Errno::INVAL)?.to_owned();
@@ -71,7 +74,33 @@ pub(super) struct Work<'a> {
     staging: Dir,
     owner: (Uid, Gid),
     undo: Vec<Undo>,
+    /// Locks of git's that we hold.
+    held: Vec<Held>,
     next: u64,
+}
+
+/// What is exchanged.
+pub(super) struct Plan<'p> {
+    pub(super) todo: &'p [&'p Entry],
+    /// Those of git's files with their locks.
+    pub(super) locks: &'p [Lock],
+    /// For whoever goes on if this one is ended.
+    pub(super) judged: &'p Judged,
+    pub(super) tips: &'p Tips,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// After so many steps a test does something: it ends the `apply`, as SIGKILL does, or looks around.
+    pub(super) static STEPS: std::cell::Cell<Option<(u32, fn())>> = const { std::cell::Cell::new(None) };
+}
+
+#[cfg(test)]
+fn step() {
+    match STEPS.take() {
+        Some((0, then)) => then(),
+        left => STEPS.set(left.map(|(left, then)| (left - 1, then))),
+    }
 }
 
 impl<'a> Work<'a> {
@@ -103,8 +132,8 @@ impl<'a> Work<'a> {
                 });
             }
         };
-        let (undo, next) = (Vec::new(), 0);
-        Ok(Self { journal, under_way, workspace, root, blobs, place, staging_path, staging, owner, undo, next })
+        let (undo, held, next) = (Vec::new(), Vec::new(), 0);
+        Ok(Self { journal, under_way, workspace, root, blobs, place, staging_path, staging, owner, undo, held, next })
     }
 
     /// Brings all contents to the disk of the workspace, under names `0`, `1`, ... in the order of `todo`.
@@ -202,10 +231,23 @@ impl<'a> Work<'a> {
         Ok((uid, given_group(self.root, &entry.path)?.unwrap_or(gid)))
     }
 
-    pub(super) fn commit(&mut self, todo: &[&Entry]) -> Result<(), ExchangeError> {
-        self.under_way.begin(todo).map_err(ExchangeError::Failed)?;
+    pub(super) fn commit(&mut self, plan: &Plan<'_>) -> Result<(), ExchangeError> {
+        let Plan { todo, locks, judged, tips } = plan;
+        let order = in_turn(todo, |list| self.is_shorter(list));
+        // Of what is not to be half there for git: the index and all that says where branches are.
+        let late = order.iter().filter(|(turn, _, _)| *turn >= Turn::Index);
+        let late: BTreeSet<&Path> = late.map(|(_, _, entry)| entry.path.as_path()).collect();
+        let late: Vec<&Lock> = locks.iter().filter(|(of, _)| late.contains(of.as_path())).collect();
+        let noted = late.iter().map(|(_, lock)| PathText(lock.clone())).collect();
+        self.under_way.begin(todo, (judged, tips), noted).map_err(ExchangeError::Failed)?;
         let _rights = rights_of(self.root).map_err(|errno| self.failed(Path::new(""), errno))?;
-        for (at, entry) in in_turn(todo) {
+        let mut late = Some(late);
+        for (turn, at, entry) in order {
+            if let Some(locks) = late.take_if(|_| turn >= Turn::Index) {
+                self.lock(&locks)?;
+            }
+            #[cfg(test)]
+            step();
             match (entry.change, entry.kind) {
                 (Change::Removed, _) => self.remove(entry)?,
                 (_, Kind::Dir) => self.folder(entry)?,
@@ -215,6 +257,34 @@ impl<'a> Work<'a> {
             }
         }
         self.sync(todo)
+    }
+
+    /// Whether a list of references lacks a name that the host's has.
+    fn is_shorter(&self, list: &Entry) -> bool {
+        let Some(now) = list.content(Some(&self.blobs)) else { return false };
+        let before = self.root.read(&list.path, MAX_LIST).unwrap_or_default();
+        let names: BTreeSet<&[u8]> = references_of(&now).map(|(name, _)| name).collect();
+        references_of(&before).any(|(name, _)| !names.contains(name))
+    }
+
+    /// Makes locks of git's, and holds them to the end.
+    fn lock(&mut self, locks: &[&Lock]) -> Result<(), ExchangeError> {
+        for lock in locks {
+            match Held::take(self.root, &self.staging, lock) {
+                Ok(held) => self.held.extend(held),
+                Err(Errno::EXIST) => return Err(ExchangeError::Conflict(locks::conflict(lock))),
+                Err(errno) => return Err(self.failed(&lock.1, errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives locks back: of one file, or all. One that cannot be removed is told by whoever needs it.
+    fn unlock(&mut self, of: Option<&Path>) {
+        let root = self.root;
+        for held in self.held.extract_if(.., |held| of.is_none_or(|of| held.of == of)) {
+            held.release(root).unwrap_or_default();
+        }
     }
 
     fn remove(&mut self, entry: &Entry) -> Result<(), ExchangeError> {
@@ -236,6 +306,8 @@ impl<'a> Work<'a> {
         rustix::fs::renameat_with(&dir, path, &self.staging, out.as_str(), RenameFlags::NOREPLACE)
             .map_err(|errno| self.failed(&entry.path, errno))?;
         self.undo.push(Undo::PutBack(entry.path.clone(), out.clone()));
+        // Its folder may go, too.
+        self.unlock(Some(&entry.path));
         self.compare(entry, &out)
     }
 
@@ -354,12 +426,14 @@ impl<'a> Work<'a> {
                 if let Err(errno) = self.take_back(&step) {
                     // A file of the host is in the staging folder and cannot go back: nobody may sweep it away.
                     let error = ChangesError::Stuck { path: self.workspace.join(&self.staging_path), errno };
+                    self.unlock(None);
                     drop(rights);
                     self.journal.end()?;
                     return Err(error);
                 }
             }
         }
+        self.unlock(None);
         let failed = |errno| ChangesError::Write { path: self.workspace.join(&self.staging_path), errno };
         self.place.remove_tree(self.staging_path.file_name().unwrap_or_default()).map_err(failed)?;
         drop(rights);

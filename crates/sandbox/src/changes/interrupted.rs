@@ -3,24 +3,36 @@
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::{Errno, Result as KernelResult};
 use serde::{Deserialize, Serialize};
 
 use super::ChangesError;
-use super::manifest::{Entry, MAX_MANIFEST, load, runs};
+use super::judged::{Asked, Judged};
+use super::locks;
+use super::manifest::{Entry, MAX_MANIFEST, Manifest, load, runs};
+use super::reflog::{NotedTip, Tips};
 use crate::state::{Cross, Dir, PathText, RunId, State, errno_of, lives};
 
 /// The list, in the folder of a run's changes.
 const UNDER_WAY: &str = "applying.json";
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Exchanging {
     /// The journal of the `apply`.
     by: String,
     paths: BTreeSet<PathText>,
+    /// What was asked for, and what had been judged of git's files.
+    #[serde(default)]
+    judged: Vec<Judged>,
+    /// Where branches were before.
+    #[serde(default)]
+    tips: Vec<NotedTip>,
+    /// Locks of git's that it makes.
+    #[serde(default)]
+    locks: Vec<PathText>,
 }
 
 /// What an `apply` writes down before it exchanges anything.
@@ -39,10 +51,23 @@ impl<'a> UnderWay<'a> {
         Self { folder, place, by: by.clone(), before: read(folder).unwrap_or_default() }
     }
 
-    pub(super) fn begin(&self, todo: &[&Entry]) -> Result<(), ChangesError> {
-        let paths = todo.iter().map(|entry| PathText(entry.path.clone()));
-        let paths = self.before.paths.iter().cloned().chain(paths).collect();
-        self.write(&Exchanging { by: self.by.to_string(), paths })
+    pub(super) fn begin(
+        &self,
+        todo: &[&Entry],
+        (judged, tips): (&Judged, &Tips),
+        locks: Vec<PathText>,
+    ) -> Result<(), ChangesError> {
+        let mut noted = self.before.clone();
+        noted.by = self.by.to_string();
+        noted.paths.extend(todo.iter().map(|entry| PathText(entry.path.clone())));
+        noted.judged.retain(|one| one.asked != judged.asked);
+        noted.judged.push(judged.clone());
+        // Those of earlier ones count, where they moved something that no log says.
+        let now = tips.noted();
+        noted.tips.retain(|one| !now.iter().any(|other| other.log == one.log));
+        noted.tips.extend(now);
+        noted.locks = locks;
+        self.write(&noted)
     }
 
     /// All that was exchanged is as it was.
@@ -55,12 +80,62 @@ impl<'a> UnderWay<'a> {
     }
 }
 
+/// What an `apply` that was ended half-way noted.
+pub(super) struct Half(Exchanging);
+
+impl Half {
+    pub(super) fn of(store: &Dir) -> Self {
+        Self(read(store).unwrap_or_default())
+    }
+
+    /// What it had judged, if the same is asked for again and that holds still.
+    pub(super) fn judged(&self, root: &Dir, blobs: Option<&Dir>, asked: (&Asked, &str)) -> Option<&Judged> {
+        self.0.judged.iter().find(|judged| judged.holds(root, blobs, asked))
+    }
+
+    /// Whether it was to exchange a path.
+    pub(super) fn has(&self, path: &Path) -> bool {
+        self.0.paths.contains(&PathText(path.to_owned()))
+    }
+
+    pub(super) fn tips(&self) -> &[NotedTip] {
+        &self.0.tips
+    }
+}
+
+/// Removes the locks of git's that an `apply` of a run left which was killed.
+///
+/// # Errors
+/// [`ChangesError::State`].
+pub(crate) fn unlock(state: &State, run: &RunId) -> Result<(), ChangesError> {
+    let Ok(folder) = state.changes()?.enter(run.as_str(), Cross::No) else { return Ok(()) };
+    let Some(half) = read(&folder).filter(|half| !half.locks.is_empty()) else { return Ok(()) };
+    let Ok((manifest, _)) = load(state, run) else { return Ok(()) };
+    let root = Dir::open(&manifest.workspace).ok().filter(|root| is_of(root, &manifest));
+    if let Some(root) = root.filter(|_| !goes_on(state, &half).unwrap_or(true)) {
+        locks::remove_left(&root, &half.locks);
+    }
+    Ok(())
+}
+
+fn is_of(root: &Dir, manifest: &Manifest) -> bool {
+    rustix::fs::fstat(root).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == manifest.root)
+}
+
+/// Whether the `apply` that noted it lives.
+fn goes_on(state: &State, half: &Exchanging) -> Result<bool, ChangesError> {
+    Ok(half.by.parse::<RunId>().ok().map(|by| lives(state, &by)).transpose()?.unwrap_or(false))
+}
+
 /// These paths are as the run left them, whoever put them there.
 pub(super) fn settle(folder: &Dir, taken: &[PathText]) -> KernelResult<()> {
     let Some(mut left) = read(folder) else { return Ok(()) };
     for path in taken {
         left.paths.remove(path);
     }
+    left.locks.clear();
+    let Exchanging { paths, judged, .. } = &mut left;
+    judged.retain(|judged| paths.iter().any(|path| judged.asked.has(&path.0)));
     write(folder, &left)
 }
 
@@ -90,16 +165,28 @@ pub struct Interrupted {
     pub run: String,
     /// The workspace, escaped.
     pub workspace: String,
+    /// What finishes it, where that has few and plain words.
+    pub command: Option<String>,
 }
 
 impl Interrupted {
     /// What it means and what to do, for people.
     #[must_use]
     pub fn told(&self) -> String {
-        let Self { run, workspace } = self;
+        let Self { run, workspace, .. } = self;
+        let finishes = self.finishes();
         format!(
-            "an `apply` of {run} was ended half-way, and a part of it may be in {workspace}: the same `fumehood apply {run}` again finishes it"
+            "an `apply` of {run} was ended half-way, and a part of it may be in {workspace}: {finishes} again finishes it"
         )
+    }
+
+    /// What finishes it, for people.
+    #[must_use]
+    pub fn finishes(&self) -> String {
+        match &self.command {
+            Some(command) => format!("the same `{command}`"),
+            None => format!("the same `fumehood apply {} ...`, with the paths and flags that it had,", self.run),
+        }
     }
 }
 
@@ -116,11 +203,13 @@ pub fn interrupted(state: &State, run: &RunId) -> Result<Option<Interrupted>, Ch
         other => other?.0,
     };
     // One that goes on just now is none.
-    let goes_on = half.by.parse::<RunId>().ok().map(|by| lives(state, &by)).transpose()?.unwrap_or(false);
+    let goes_on = goes_on(state, &half)?;
     let is_left = |entry: &Entry| half.paths.contains(&PathText(entry.path.clone()));
     let is_half = !goes_on && manifest.entries.iter().any(is_left);
     let workspace = || crate::fault::show_path(&manifest.workspace);
-    Ok(is_half.then(|| Interrupted { run: run.to_string(), workspace: workspace() }))
+    let last = half.judged.last().map(|judged| judged.asked.command(run.as_str()));
+    let command = || last.unwrap_or_else(|| Some(format!("fumehood apply {run}")));
+    Ok(is_half.then(|| Interrupted { run: run.to_string(), workspace: workspace(), command: command() }))
 }
 
 /// All of which that is so.

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::{Errno, Result as KernelResult};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -410,6 +410,7 @@ pub fn newest(state: &State, path: &Path) -> Result<RunId, ChangesError> {
 /// [`ChangesError::None`] if there are none; [`ChangesError::Lives`].
 pub fn discard(state: &State, run: &RunId) -> Result<(), ChangesError> {
     must_have_ended(state, run)?;
+    super::unlock(state, run)?;
     let (changes, aside) = (state.changes()?, format!("{run}{ASIDE}"));
     let had = changes.kind(&aside) == Ok(Some(FileType::Directory));
     if had {
@@ -434,7 +435,13 @@ pub(super) fn forget(state: &State, run: &RunId) -> Result<(), ChangesError> {
         return Err(ChangesError::None { of: format!("run {run}") });
     }
     let path = state.path().join("changes").join(run.as_str());
-    changes.remove_tree(run.as_str()).map_err(|errno| ChangesError::Write { path, errno })
+    let failed = |errno| ChangesError::Write { path: path.clone(), errno };
+    // First of all the list: what is left if this is ended in the middle waits for nobody, and `gc` takes it.
+    match changes.enter(run.as_str(), Cross::No).and_then(|dir| rustix::fs::unlinkat(&dir, MANIFEST, AtFlags::empty()))
+    {
+        Ok(()) | Err(Errno::NOENT) => changes.remove_tree(run.as_str()).map_err(failed),
+        Err(errno) => Err(failed(errno)),
+    }
 }
 
 /// What was put aside of each run's work that has any: the names in its folder ([`aside_folder`]), in their order.
@@ -476,6 +483,7 @@ fn is_named(paths: &[PathBuf], path: &Path) -> bool {
 /// [`ChangesError::NoSuchPath`] or [`ChangesError::Lives`], and nothing was thrown away.
 pub fn discard_at(state: &State, run: &RunId, paths: &[PathBuf]) -> Result<Vec<PathBuf>, ChangesError> {
     must_have_ended(state, run)?;
+    super::unlock(state, run)?;
     let (mut manifest, store) = load(state, run)?;
     let gone = manifest.choose(Some(paths))?.into_iter().map(|entry| entry.path.clone());
     let gone: Vec<PathBuf> =

@@ -17,6 +17,8 @@ mod guarded;
 mod honest;
 mod indices;
 mod interrupted;
+mod judged;
+mod locks;
 mod manifest;
 mod marks;
 mod order;
@@ -37,7 +39,7 @@ mod tests;
 mod upper;
 mod worktrees;
 
-pub use apply::{Applied, Conflict, Guarded, KeysLeft, Request, apply};
+pub use apply::{Applied, Conflict, Guarded, KeysLeft, Request, apply, apply_then};
 pub(crate) use apply::{ApplyState, apply_own, apply_telling, standing};
 pub use copy::{Baseline, MOUNTED, copy_in, read_copy};
 pub use diff::{Diff, DiffEntry, MarkedPath, diff, marked};
@@ -45,6 +47,7 @@ pub use error::ChangesError;
 pub(crate) use guarded::{MAX_JUDGED, PARTIAL, left_out};
 pub(crate) use honest::LIES;
 pub use indices::Indices;
+pub(crate) use interrupted::unlock;
 pub use interrupted::{Interrupted, all_interrupted, interrupted};
 pub(crate) use manifest::{ASIDE, must_have_ended, read as read_list, target_bytes};
 pub use manifest::{

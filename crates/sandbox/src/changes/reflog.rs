@@ -6,13 +6,14 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use policy::json::hex;
+use policy::json::{hex, unhex};
 use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
 
 use super::guarded::in_git;
 use super::manifest::Entry;
 use crate::protect::{Branches, MAX_REFERENCE, branch_of, id_of};
-use crate::state::{Cross, Dir, RunId, rights_of};
+use crate::state::{Cross, Dir, PathText, RunId, rights_of};
 
 /// No branch is called so.
 const HEAD: &str = "HEAD";
@@ -20,9 +21,21 @@ const HEAD: &str = "HEAD";
 const WORKTREES: &str = "worktrees";
 /// Where it remembers.
 const LOGS: &str = "logs";
+/// No longer log is looked into.
+const MAX_LOG: u64 = 64 << 20;
 
 /// Where `HEAD`, those of linked worktrees and the branches of each repository were before, by their logs.
 pub(super) struct Tips(Vec<(PathBuf, Moved)>);
+
+/// The same of one log, written down: for whoever goes on after an `apply` that was ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NotedTip {
+    /// Relative to the workspace.
+    pub(super) log: PathText,
+    /// Hex.
+    is: String,
+    on: Option<String>,
+}
 
 /// What is named, by the path of its log in git's folder; and of `HEAD` the branch that it is on, or the commit.
 type Moved = BTreeMap<PathBuf, (Vec<u8>, Option<String>)>;
@@ -35,12 +48,36 @@ impl Tips {
         Self(folders.into_iter().map(|folder| (folder.to_owned(), tips(root, folder))).collect())
     }
 
+    pub(super) fn noted(&self) -> Vec<NotedTip> {
+        let of = |folder: &Path, (log, (is, on)): (&PathBuf, &(Vec<u8>, Option<String>))| NotedTip {
+            log: PathText(folder.join(log)),
+            is: hex(is),
+            on: on.clone(),
+        };
+        self.0.iter().flat_map(|(folder, moved)| moved.iter().map(|one| of(folder, one))).collect()
+    }
+
+    /// Where one that was ended found them, if git's own log ends there: what it moved has no line yet.
+    pub(super) fn since(mut self, root: &Dir, noted: &[NotedTip]) -> Self {
+        let noted: BTreeMap<&Path, &NotedTip> = noted.iter().map(|one| (one.log.0.as_path(), one)).collect();
+        for (folder, moved) in &mut self.0 {
+            for (log, tip) in moved {
+                let path = folder.join(log);
+                let Some(then) = noted.get(path.as_path()).filter(|then| ends_at(root, &path, &then.is)) else {
+                    continue;
+                };
+                *tip = (unhex(&then.is).unwrap_or_default(), then.on.clone());
+            }
+        }
+        self
+    }
+
     /// Adds a line to each log that the host keeps. Nothing of the changes depends on it, so what cannot be written is left out, as is
     /// a file that has other names: what it is there nobody knows.
-    pub(super) fn log(self, root: &Dir, run: &RunId, now: Timestamp) {
+    pub(super) fn log(&self, root: &Dir, run: &RunId, now: Timestamp) {
         let Ok(_rights) = rights_of(root) else { return };
-        for (folder, before) in self.0 {
-            for (log, now_is) in tips(root, &folder) {
+        for (folder, before) in &self.0 {
+            for (log, now_is) in tips(root, folder) {
                 let was = before.get(&log);
                 if was == Some(&now_is) {
                     continue;
@@ -61,6 +98,13 @@ impl Tips {
             }
         }
     }
+}
+
+/// Whether the last line of a log says that it came to a commit.
+fn ends_at(root: &Dir, log: &Path, id: &str) -> bool {
+    let Ok(content) = root.read(log, MAX_LOG) else { return false };
+    let last = content.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    last.split(|byte| *byte == b' ').nth(1) == Some(id.as_bytes())
 }
 
 fn tips(root: &Dir, folder: &Path) -> Moved {

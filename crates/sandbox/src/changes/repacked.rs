@@ -72,8 +72,9 @@ impl Lists {
 }
 
 impl Manifest {
-    /// The files among the entries whose references are elsewhere by now in the host's list, unless that is where the run put them.
-    pub(crate) fn listed_otherwise(&self, root: &Dir) -> BTreeSet<&Path> {
+    /// The files among the entries whose references are elsewhere by now in the host's list, unless that is where the run put them: by the
+    /// file, or by a list of its own that is there already.
+    pub(crate) fn listed_otherwise(&self, root: &Dir, blobs: Option<&Dir>) -> BTreeSet<&Path> {
         let known = self.listed.iter().filter(|noted| noted.id != UNKNOWN);
         let known: BTreeMap<&Path, &str> = known.map(|noted| (noted.path.as_path(), noted.id.as_str())).collect();
         let noted = |entry: &'_ Entry| known.get(entry.path.as_path()).copied();
@@ -85,10 +86,18 @@ impl Manifest {
         let mut found = BTreeSet::new();
         for (folder, paths) in by_folder(root, made.keys().copied()) {
             let said = ids_of(&now(root, folder), folder, &paths);
+            let own =
+                self.entries.iter().find(|entry| entry.change != Change::Removed && entry.path == folder.join(LIST));
+            let own =
+                own.and_then(|own| own.content(blobs)).map(|own| ids_of(&own, folder, &paths)).unwrap_or_default();
+            // Of all but branches the run's list says what the host's does.
+            let heads = folder.join("refs").join("heads");
+            let is_branch = |path: &Path| path.starts_with(&heads) && path != heads.join("git-annex");
+            let is_own = |path: &Path, is: &str| is_branch(path) && own.get(path).is_some_and(|id| id == is);
             let is_otherwise = |path: &&Path| {
                 let is = said.get(path).map_or("", String::as_str);
                 let text = sha256_hex(format!("{is}\n").as_bytes());
-                made.get(path).is_some_and(|(then, put)| *then != is && *put != Some(&text))
+                made.get(path).is_some_and(|(then, put)| *then != is && *put != Some(&text)) && !is_own(path, is)
             };
             found.extend(paths.into_iter().filter(is_otherwise));
         }

@@ -158,7 +158,7 @@ impl Earlier {
         let gone: BTreeSet<&Path> =
             entries.iter().filter(|e| e.change == Change::Removed).map(|e| e.path.as_path()).collect();
         let (mut todo, mut moved) = (Vec::new(), Vec::new());
-        let repacked = self.manifest.listed_otherwise(root);
+        let repacked = self.manifest.listed_otherwise(root, None);
         for entry in entries {
             let read = |errno| ChangesError::Read { path: self.manifest.workspace.join(&entry.path), errno };
             match standing(root, entry, &gone).map_err(read)? {

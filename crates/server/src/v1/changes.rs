@@ -38,6 +38,7 @@ fn problem(error: &ChangesError) -> Problem {
         | ChangesError::Read { .. }
         | ChangesError::TooLarge { .. }
         | ChangesError::Write { .. }
+        | ChangesError::Unkept { .. }
         | ChangesError::Stuck { .. }
         | ChangesError::Replaced { .. }
         | ChangesError::Moved { .. } => StatusCode::INTERNAL_SERVER_ERROR,

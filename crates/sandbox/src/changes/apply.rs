@@ -282,10 +282,10 @@ fn compared<'a>(
     let removed: BTreeSet<&Path> = of(Change::Removed).map(|entry| entry.path.as_path()).collect();
     let added: BTreeMap<&Path, &Entry> = of(Change::Added).map(|entry| (entry.path.as_path(), *entry)).collect();
     let look = |entry: &Entry| {
-        let stands = match standing(root, entry, &removed)? {
-            ApplyState::Conflict(..) if half.has(&entry.path) && is_replaced(root, entry, &added)? => ApplyState::Done,
-            other => other,
-        };
+        let stands = standing(root, entry, &removed)?;
+        let is_there =
+            matches!(stands, ApplyState::Conflict(..)) && half.has(&entry.path) && is_replaced(root, entry, &added)?;
+        let stands = if is_there { ApplyState::Done } else { stands };
         Ok((stands, of_another(root, entry)?))
     };
     for entry in chosen.iter().filter(|entry| !is_listed_so(root, entry, guarding.blobs)) {

@@ -141,10 +141,8 @@ pub(super) fn begin(
     let trust = broker::trust(plan)?;
     broker::notes(plan, trust.as_ref()).into_iter().for_each(|note| resources.tell(note));
     let guard = Guard::make(plan, &mut resources)?;
-    // A sandbox that lives is asked for its changes whenever somebody wants them.
-    if !live && (guard.layers.is_some() || super::trees::is_layered(plan)) {
-        resources.keep_room(&recorded.state);
-    }
+    let has_changes = guard.layers.is_some() || super::trees::is_layered(plan);
+    resources.keep_room(&recorded.state, has_changes && !live);
     let found = FoundPaths { protect: guard.protect, covered: super::covers::covered(plan, guard.protected.as_ref())? };
     let mut launch = Launch {
         run: recorded.id.to_string(),

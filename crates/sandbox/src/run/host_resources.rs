@@ -57,8 +57,12 @@ impl HostResources {
     }
 
     /// Keeps room for the changes of a run, as far as there is some: what fills the disk meanwhile does not cost what the run committed.
-    /// The file has no name, so that it is gone with whoever has it open.
-    pub(super) fn keep_room(&mut self, state: &State) {
+    /// The file has no name, so that it is gone with whoever has it open. A sandbox that lives is asked for its changes whenever somebody
+    /// wants them.
+    pub(super) fn keep_room(&mut self, state: &State, is_wanted: bool) {
+        if !is_wanted {
+            return;
+        }
         let flags = OFlags::WRONLY | OFlags::TMPFILE;
         let made = state.changes().ok().and_then(|all| all.open_file(".", flags, Mode::RUSR | Mode::WUSR).ok());
         self.room = made.filter(|file| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, ROOM).is_ok());

@@ -133,6 +133,12 @@ pub enum StartError {
         /// Why.
         why: String,
     },
+    /// Nobody can be asked where links lead.
+    #[error("the supervisor cannot be asked where links lead")]
+    Links {
+        /// The system's words.
+        why: String,
+    },
     /// Data of ours is broken.
     #[error("something of our own is broken")]
     Internal(String),
@@ -185,6 +191,7 @@ impl StartError {
             | Self::Mapping { .. }
             | Self::Label { .. }
             | Self::OtherMachine
+            | Self::Links { .. }
             | Self::Layer { .. } => true,
             Self::NotTheDevice { .. }
             | Self::System { .. }

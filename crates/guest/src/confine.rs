@@ -15,7 +15,7 @@ use crate::ready::Ready;
 use crate::runtime_entry::{CONFIG, CONTROL, Entry};
 use crate::state::{Guest, Terminal};
 use crate::step::Step;
-use crate::{child, init, layers, network, posture, runtime_entry};
+use crate::{child, init, layers, links, network, posture, runtime_entry};
 
 /// What the guest itself still calls once the filter is on, for whoever writes filters: each must be allowed.
 pub const CALLS_AFTER_SECCOMP: &[&str] = &[
@@ -74,6 +74,7 @@ const ORDER: &[(Step, Action)] = &[
     (Step::Ids, ids),
     (Step::Capabilities, capabilities),
     (Step::NoNewPrivs, no_new_privs),
+    (Step::Links, links::links),
     (Step::Dumpable, dumpable),
     (Step::PayloadScope, payload_scope),
     (Step::Landlock, landlock),

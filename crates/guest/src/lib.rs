@@ -21,6 +21,7 @@ mod identity;
 mod init;
 mod layers;
 mod link;
+mod links;
 mod mounts;
 mod network;
 mod paths;

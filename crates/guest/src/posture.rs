@@ -52,6 +52,8 @@ pub(crate) fn gather(guest: &Guest<'_>) -> bare::Result<Posture> {
         signal_scope_proven: guest.scope_proven,
         payload_scope_proven: guest.payload_scope_proven,
         keyring_replaced: guest.keyring_replaced,
+        link_refused: guest.link_refused,
+        link_told: guest.link_told,
         inner_limits: guest.inner_limits,
         local_ipv4: guest.local[0],
         local_ipv6: guest.local[1],

@@ -29,6 +29,9 @@ pub(crate) struct Guest<'a> {
     pub(crate) scope_proven: bool,
     pub(crate) payload_scope_proven: bool,
     pub(crate) keyring_replaced: bool,
+    /// A link was not told before its folder was granted, and was afterwards.
+    pub(crate) link_refused: bool,
+    pub(crate) link_told: bool,
     pub(crate) inner_limits: bool,
     /// Foreign addresses of IPv4 and IPv6 were seen to lead here.
     pub(crate) local: [bool; 2],
@@ -58,6 +61,8 @@ impl<'a> Guest<'a> {
             scope_proven: false,
             payload_scope_proven: false,
             keyring_replaced: false,
+            link_refused: false,
+            link_told: false,
             inner_limits: false,
             local: [false; 2],
             ready: None,

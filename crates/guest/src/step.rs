@@ -113,4 +113,6 @@ steps! {
     Network = 34, "network";
     /// A namespace of control groups.
     CgroupNamespace = 35, "cgroup-namespace";
+    /// The filter that asks about links, and its proof. Detail: 0 dumpable, 1 the link, 2 the filter, 3 passing its listener out.
+    Links = 36, "links";
 }

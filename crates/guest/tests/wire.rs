@@ -189,6 +189,7 @@ fn every_frame() -> Vec<FromGuest> {
         FromGuest::Continued,
         FromGuest::Pong,
         FromGuest::Settled,
+        FromGuest::Asking,
         FromGuest::Sockets(16),
     ];
     frames.extend(Step::ALL.iter().map(|step| FromGuest::Failed { step: *step, errno: 22, detail: u32::MAX }));
@@ -219,6 +220,7 @@ fn address(frame: &FromGuest) -> Address {
         | FromGuest::Posture(_)
         | FromGuest::Failed { .. }
         | FromGuest::Sockets(_)
+        | FromGuest::Asking
         | FromGuest::Settled => Address::default(),
     }
 }

@@ -109,6 +109,11 @@ fn said(error: &StartError) -> FaultTexts {
             let fix = "change `syscalls.allow` or `syscalls.deny`".to_owned();
             ("run/profile", clause("syscalls"), why.clone(), fix)
         }
+        StartError::Links { why } => {
+            let why = format!("a filter that is on already has a listener of its own, or lets none be made: {why}");
+            let fix = "start fumehood outside of that sandbox, use `--tier container`, or say `syscalls.allow = [\"readlink\", \"readlinkat\"]`: then links of folders that were not granted are read".to_owned();
+            ("run/no-listener", "tier `process`".to_owned(), why, fix)
+        }
         StartError::Guest { why, .. } | StartError::System { why, .. } => {
             ("run/start", before(), why.clone(), DOCTOR.to_owned())
         }

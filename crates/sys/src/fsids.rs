@@ -68,6 +68,20 @@ impl FsIdsGuard {
     }
 }
 
+/// Leaves the calling thread no capability but that to look into processes, if it has that.
+///
+/// # Errors
+/// None that the kernel documents for giving up.
+pub fn give_up_capabilities() -> Result<()> {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    let object = || "calling thread".to_owned();
+    let mut sets = capabilities(None).named("capget", object)?;
+    sets.effective &= CapabilitySet::SYS_PTRACE;
+    sets.permitted = sets.effective;
+    sets.inheritable = CapabilitySet::empty();
+    set_capabilities(None, sets).named("capset", object)
+}
+
 impl Drop for FsIdsGuard {
     fn drop(&mut self) {
         set_uid(self.before.0);

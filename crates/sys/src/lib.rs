@@ -35,6 +35,8 @@ pub mod javascript;
 #[cfg(feature = "std")]
 pub mod landlock;
 #[cfg(feature = "std")]
+pub mod links;
+#[cfg(feature = "std")]
 pub mod machine;
 #[cfg(feature = "std")]
 pub mod memfd;

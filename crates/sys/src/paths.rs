@@ -99,6 +99,15 @@ pub fn open_place(path: &Path) -> Result<OwnedFd> {
     open(rustix::fs::CWD, path, OFlags::PATH, resolve)
 }
 
+/// Opens what is at `path` as a place, a link itself where it is one. No link is followed on the way there.
+///
+/// # Errors
+/// ELOOP: there is a link on the way. ENOENT, EACCES.
+pub fn open_entry(path: &Path) -> Result<OwnedFd> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    open(rustix::fs::CWD, path, OFlags::PATH | OFlags::NOFOLLOW, resolve)
+}
+
 /// Opens `path` as a place below `folder`: neither `..` nor a link leads out, since no link is followed at all.
 ///
 /// # Errors

@@ -111,6 +111,8 @@ pub(crate) struct Blueprint {
     pub(crate) shared_files: bool,
     pub(crate) shared_locks: bool,
     pub(crate) shared_watches: bool,
+    /// Where links lead is asked of the supervisor.
+    pub(crate) links: bool,
     /// No process hides what it has from a look.
     pub(crate) visible: bool,
     /// The agent of a live sandbox is what runs: it puts layers on its own programs, so that rules of Landlock stay open.
@@ -332,6 +334,7 @@ impl Blueprint {
             Filter::SharedFiles { locks, watches } => {
                 (self.shared_files, self.shared_locks, self.shared_watches) = (true, *locks, *watches);
             }
+            Filter::Links => self.links = true,
             Filter::Visible => self.visible = true,
             Filter::CountedMemory => self.counted_memory = true,
         }

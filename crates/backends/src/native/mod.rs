@@ -17,6 +17,7 @@ pub(crate) mod handed;
 mod image;
 mod interpreter;
 mod landlock;
+mod links;
 mod mark;
 mod owner;
 mod places;

@@ -17,7 +17,7 @@ use super::blueprint::Blueprint;
 use super::interpreter::Interpreted;
 use super::landlock::Rules;
 use super::verify::Point;
-use super::{environment, filter, owner, process, source, tree};
+use super::{environment, filter, links, owner, process, source, tree};
 use crate::backend::{FIRST_EXTRA, Launch, OwnProgram, Stdio, Trust};
 use crate::host::Capabilities;
 use crate::label::Label;
@@ -149,6 +149,10 @@ pub(crate) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     config.program = launch.program.as_ref().map(|_| number_after(mapped.len()));
     layers(&mut config, &blueprint, &rules);
     probes(&mut config, plan, filter.as_ref(), &blueprint, &placed);
+    if let Some(folder) = launch.tmp.as_deref().filter(|_| blueprint.links) {
+        config.asking = links::program(&blueprint.allow);
+        config.proof = source::text(&folder.join(links::PROOF));
+    }
     config.seccomp = filter.as_ref().map(|built| built.program.clone()).unwrap_or_default();
     (config.env, config.search) = environment(&blueprint, launch);
     config.ids = inside(host, &identity, &blueprint);

@@ -19,7 +19,7 @@ use super::prepare::Prepared;
 use super::spawn::{Order, SupervisorHandles};
 use super::survey::Scope;
 use super::verify::Observation;
-use super::words;
+use super::{links, words};
 use crate::StartError;
 use crate::backend::{self, FoundPaths, Prepared as _, Streams};
 use crate::host::Capabilities;
@@ -407,6 +407,10 @@ impl Started {
                 self.terminal = self.control.take_descriptors().pop();
                 continue;
             }
+            if frame == FromGuest::Asking {
+                self.answer_about_links()?;
+                continue;
+            }
             if frame == FromGuest::Settled {
                 if self.child.by == Starter::Runtime {
                     match guest_of(self.child.child.pid) {
@@ -421,11 +425,22 @@ impl Started {
                 continue;
             }
             let FromGuest::Posture(posture) = frame else { return Err(unexpected(&frame)) };
+            if let Some(folder) = self.prepared.folder.as_ref().filter(|_| !self.prepared.config.asking.is_empty()) {
+                let removed = std::fs::remove_file(folder.join(links::PROOF));
+                removed.map_err(|error| StartError::system("removing the link of a proof", error))?;
+            }
             if let Some(master) = self.terminal.take() {
                 self.streams.set_terminal(master);
             }
             return Ok(Confined { started: self, posture });
         }
+    }
+
+    /// From here on, and as long as anybody of the run is left.
+    fn answer_about_links(&mut self) -> Result<(), StartError> {
+        let listener = self.control.take_descriptors().pop();
+        let missing = || StartError::system("reading the guest's frames", "a listener is missing");
+        links::answer(listener.ok_or_else(missing)?, &self.prepared, self.child.guest)
     }
 
     pub(crate) fn expect(&mut self) -> Result<FromGuest, StartError> {
@@ -452,6 +467,10 @@ impl Started {
         let index = usize::try_from(detail).unwrap_or(usize::MAX);
         if step == Step::Label {
             return StartError::Label { why: crate::label::refused(errno, detail, &why) };
+        }
+        // EBUSY: a filter around has a listener; EPERM: it lets none be made.
+        if step == Step::Links && detail == 2 && matches!(errno, 1 | 16) {
+            return StartError::Links { why };
         }
         // EINVAL: of locked mounts (clone_private_mount() in the kernel), or of a kind that has names of its own making.
         if let (22, Step::Mounts, Some(Op::Overlay { path, .. })) = (errno, step, self.prepared.config.ops.get(index)) {

@@ -101,6 +101,7 @@ pub(super) const fn frame(frame: &FromGuest) -> &'static str {
         FromGuest::Continued => "that the program goes on",
         FromGuest::Pong => "that it is there",
         FromGuest::Sockets(_) => "that sockets are made",
+        FromGuest::Asking => "that it asks about links",
         FromGuest::Settled => "that nothing can change the mounts any more",
     }
 }

@@ -357,9 +357,11 @@ impl Proof<'_> {
             Filter::Deny(names) => built.named(names, false, |number, args| self.answer(number, args)),
             Filter::NoUnix => must(built.closes_unix(), || "unix sockets can be made".to_owned()),
             Filter::NoInet => must(built.closes_inet(), || "sockets of IP can be made".to_owned()),
-            Filter::SharedFiles { .. } | Filter::SharedPids | Filter::Visible | Filter::CountedMemory => {
-                Err("it is nothing that a machine's filter is asked for".to_owned())
-            }
+            Filter::SharedFiles { .. }
+            | Filter::SharedPids
+            | Filter::Links
+            | Filter::Visible
+            | Filter::CountedMemory => Err("it is nothing that a machine's filter is asked for".to_owned()),
         }
     }
 

@@ -385,6 +385,7 @@ impl Relay {
             FromGuest::Mounted(_)
             | FromGuest::Terminal
             | FromGuest::Sockets(_)
+            | FromGuest::Asking
             | FromGuest::Posture(_)
             | FromGuest::Failed { .. }
             | FromGuest::Stopped(_)

@@ -164,6 +164,16 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
     if let Err(Missing { id, why, fix }) = probe(host) {
         return unmet(id, why, fix);
     }
+    // Both calls named are both calls open: the plan shows that clause.
+    let asked = !["readlink", "readlinkat"].iter().all(|call| policy.syscalls.allow.iter().any(|name| name == call));
+    if asked && !host.may_stop(false) {
+        return unmet(
+            "tier/links-unread",
+            "where a link leads is asked of the supervisor, and it may not read what a program asks (kernel.yama.ptrace_scope)",
+            "sysctl -w kernel.yama.ptrace_scope=1, use `--tier container`, or say syscalls.allow = [\"readlink\", \"readlinkat\"]: then links of folders that were not granted are read",
+        );
+    }
+    let links = asked.then_some(Control::Filter(Filter::Links));
     held_with(
         Control::Landlock(host.landlock),
         [
@@ -173,6 +183,7 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
             Control::Filter(Filter::SharedFiles { locks: !policy.writes_to_host(), watches: true }),
         ]
         .into_iter()
+        .chain(links)
         .chain(confinement(host)),
     )
 }

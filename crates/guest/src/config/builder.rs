@@ -84,6 +84,10 @@ pub struct Config {
     pub landlock: Option<OwnedLandlock>,
     /// The payload's own layer, which keeps it from the guest.
     pub payload_layer: Option<OwnedLandlock>,
+    /// `struct sock_filter`s of one that asks about links; empty = nobody is asked.
+    pub asking: Vec<u8>,
+    /// A link that is made to prove it, in a folder which is granted; empty where nobody is asked.
+    pub proof: CString,
     /// `struct sock_filter`s; empty = no filter.
     pub seccomp: Vec<u8>,
     /// Asked after all controls.
@@ -149,6 +153,8 @@ impl Config {
         self.rlimits.put(&mut out);
         self.landlock.put(&mut out);
         self.payload_layer.put(&mut out);
+        self.asking.as_slice().put(&mut out);
+        self.proof.as_c_str().put(&mut out);
         self.seccomp.as_slice().put(&mut out);
         self.probes.put(&mut out);
         self.argv.put(&mut out);

@@ -30,7 +30,7 @@ pub use view::{Malformed, View};
 /// First bytes of a config.
 pub const MAGIC: [u8; 4] = *b"FHgc";
 /// Version of the layout; the guest refuses any other.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Where a guest that an engine started finds its control socket: in its root, since nothing is handed on to it.
 pub const ENTRY_SOCKET: &core::ffi::CStr = c"/.socket";
 /// Where it is connected to first, if the engine made no user namespace for it: by that it is told which namespaces it makes itself.

@@ -94,6 +94,8 @@ pub enum FromGuest {
     Mounted(Slots),
     /// The terminal's master comes along.
     Terminal,
+    /// The listener of the filter that asks about links comes along.
+    Asking,
     /// So many of the sockets come along, the next in the order of the config.
     Sockets(u8),
     /// What is in force.
@@ -162,7 +164,7 @@ impl FromGuest {
             Self::Exited(exited) => exited.put(payload),
             Self::Stopped(signal) => payload.u8(*signal),
             Self::Sockets(count) => payload.u8(*count),
-            Self::Terminal | Self::Continued | Self::Pong | Self::Settled => {}
+            Self::Terminal | Self::Asking | Self::Continued | Self::Pong | Self::Settled => {}
         })
     }
 
@@ -186,6 +188,7 @@ impl FromGuest {
             10 => Some(Self::Pong),
             11 => Some(Self::Settled),
             12 => r.u8().map(Self::Sockets),
+            13 => Some(Self::Asking),
             kind => return Err(FrameError::Kind(kind)),
         };
         let frame = frame.filter(|_| r.remaining() == 0).ok_or(bad)?;
@@ -199,6 +202,7 @@ impl FromGuest {
             Self::Pong => (false, true),
             Self::Mounted(_)
             | Self::Terminal
+            | Self::Asking
             | Self::Sockets(_)
             | Self::Posture(_)
             | Self::Failed { .. }
@@ -221,6 +225,7 @@ impl FromGuest {
             Self::Pong => 10,
             Self::Settled => 11,
             Self::Sockets(_) => 12,
+            Self::Asking => 13,
         }
     }
 }

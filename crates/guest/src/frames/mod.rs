@@ -28,7 +28,7 @@ pub use to_guest::ToGuest;
 use crate::wire::Reader;
 
 /// Version of the frames.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Bytes before the payload.
 pub const HEADER: usize = 12;
 /// Longest frame.

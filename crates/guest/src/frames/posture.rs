@@ -123,6 +123,10 @@ pub struct Posture {
     pub payload_scope_proven: bool,
     /// The session keyring is another one than before.
     pub keyring_replaced: bool,
+    /// A link was refused before anything was granted (process tier).
+    pub link_refused: bool,
+    /// The same link was told after its folder was granted (process tier).
+    pub link_told: bool,
     /// Every limit of the user namespace reads back as it was written.
     pub inner_limits: bool,
     /// The kernel routes a foreign IPv4 address to the sandbox itself.
@@ -153,6 +157,8 @@ impl Posture {
         w.u8(u8::from(self.signal_scope_proven));
         w.u8(u8::from(self.payload_scope_proven));
         w.u8(u8::from(self.keyring_replaced));
+        w.u8(u8::from(self.link_refused));
+        w.u8(u8::from(self.link_told));
         w.u8(u8::from(self.inner_limits));
         w.u8(u8::from(self.local_ipv4));
         w.u8(u8::from(self.local_ipv6));
@@ -188,6 +194,8 @@ impl Posture {
         let signal_scope_proven = r.flag()?;
         let payload_scope_proven = r.flag()?;
         let keyring_replaced = r.flag()?;
+        let link_refused = r.flag()?;
+        let link_told = r.flag()?;
         let inner_limits = r.flag()?;
         let local_ipv4 = r.flag()?;
         let local_ipv6 = r.flag()?;
@@ -238,6 +246,8 @@ impl Posture {
             signal_scope_proven,
             payload_scope_proven,
             keyring_replaced,
+            link_refused,
+            link_told,
             inner_limits,
             local_ipv4,
             local_ipv6,

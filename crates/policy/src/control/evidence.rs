@@ -82,6 +82,9 @@ impl Control {
             Self::Filter(Filter::Allow(_) | Filter::Deny(_)) => Evidence::Behaviour(
                 "each named call tried that does nothing with the arguments it is given; of the others the filter that is on says it",
             ),
+            Self::Filter(Filter::Links) => {
+                Evidence::Behaviour("a link that was refused before its folder was granted, and told afterwards")
+            }
             Self::Filter(_) => Evidence::Behaviour("an allowed and a denied call of each group of rules"),
             Self::Cgroup { .. } => Evidence::Outside("the group's file read back, the guest in it"),
             Self::Rlimit { .. } => Evidence::Guest("prlimit"),

@@ -192,6 +192,8 @@ pub enum Filter {
         /// Nor is anybody told of names that come and go: folders that were not granted can be passed through.
         watches: bool,
     },
+    /// Where links of folders lead that were not granted is told to nobody: what the supervisor itself reads and judges.
+    Links,
     /// No process becomes undumpable, and none keeps a file by a rule: the supervisor can look into each.
     Visible,
     /// No memory that shows neither in a process nor in a file.

@@ -92,6 +92,7 @@ impl Filter {
         match self {
             Self::NoInet => "seccomp:socket",
             Self::NoUnix => "seccomp:af_unix",
+            Self::Links => "seccomp:links",
             Self::Visible => "seccomp:dumpable",
             Self::CountedMemory => "seccomp:memory",
             Self::Profile(_) | Self::Allow(_) | Self::Deny(_) | Self::SharedPids | Self::SharedFiles { .. } => {

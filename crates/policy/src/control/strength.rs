@@ -88,6 +88,14 @@ impl Control {
                     "locks of whole files (flock) and of byte ranges (fcntl) on files of the host that can only be read",
                 ),
             ),
+            // Measured: chdir(2) and getcwd(2), or an O_PATH descriptor and /proc/self/fd, say where it leads.
+            Self::Filter(Filter::Links) => (
+                Kernel,
+                Hostile,
+                Some(
+                    "a link of a folder that was not granted and that leads to something which is there: it can be followed, and asked where that is; what everybody on the host can list is told",
+                ),
+            ),
             Self::KeptGroups(_) => (
                 Kernel,
                 Hostile,

@@ -359,6 +359,7 @@ impl<'a, 'v> Watch<'a, 'v> {
                 | FromGuest::Stopped(_)
                 | FromGuest::Pong
                 | FromGuest::Settled
+                | FromGuest::Asking
                 | FromGuest::Sockets(_)
                 | FromGuest::Mounted(_)
                 | FromGuest::Terminal

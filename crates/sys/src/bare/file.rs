@@ -3,8 +3,8 @@
 use core::ffi::CStr;
 
 use linux_raw_sys::general::{
-    __NR_chdir, __NR_fchdir, __NR_ioctl, __NR_mkdirat, __NR_mknodat, __NR_openat, __NR_openat2, __NR_read, __NR_statx,
-    __NR_symlinkat, __NR_umask, __NR_write, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, O_CLOEXEC, O_CREAT,
+    __NR_chdir, __NR_fchdir, __NR_ioctl, __NR_mkdirat, __NR_mknodat, __NR_openat, __NR_openat2, __NR_read, __NR_readlinkat,
+    __NR_statx,    __NR_symlinkat, __NR_umask, __NR_write, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, O_CLOEXEC, O_CREAT,
     O_DIRECTORY, O_EXCL, O_NOCTTY, O_NONBLOCK, O_PATH, O_RDONLY, O_WRONLY, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS,
     RESOLVE_NO_SYMLINKS, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, STATX_INO, STATX_MODE, STATX_TYPE, open_how, statx,
 };
@@ -179,6 +179,15 @@ pub fn make_file(dir: Fd, path: &CStr, mode: u32) -> Result<()> {
 pub fn make_symlink(target: &CStr, dir: Fd, path: &CStr) -> Result<()> {
     // SAFETY: both are C strings that outlive the call.
     unsafe { call(__NR_symlinkat, [text(target), dir.raw(), text(path)]) }.map(drop)
+}
+
+/// readlinkat(2): how long its target is, as far as there was room for it.
+///
+/// # Errors
+/// That of readlinkat(2).
+pub fn read_symlink(path: &CStr, to: &mut [u8]) -> Result<usize> {
+    // SAFETY: path is a C string, and the kernel writes at most `to.len()` bytes to `to`; both outlive the call.
+    unsafe { call(__NR_readlinkat, [Fd::CWD.raw(), text(path), write(to), to.len()]) }
 }
 
 /// What a descriptor (path empty), or a path whose last part is not followed, is.

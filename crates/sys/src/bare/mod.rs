@@ -47,7 +47,7 @@ pub use random::reseed;
 pub use runtime::exit;
 #[doc(hidden)]
 pub use runtime::{die, start};
-pub use seccomp::{no_new_privs, seccomp_mode, set_filter, set_no_new_privs};
+pub use seccomp::{no_new_privs, seccomp_mode, set_asking_filter, set_filter, set_no_new_privs};
 pub use signal::*;
 pub use socket::{StdioFds, connect, receive, send, socket_errno};
 pub use tty::*;

@@ -5,6 +5,7 @@ use linux_raw_sys::prctl::{PR_GET_NO_NEW_PRIVS, PR_GET_SECCOMP, PR_SET_NO_NEW_PR
 
 use super::capability::control;
 use super::errno::{Errno, Result};
+use super::fd::Owned;
 use super::raw::{call, read, small, uint};
 
 /// `struct sock_fprog` with its pointer as a number.
@@ -19,6 +20,21 @@ struct Program {
 /// # Errors
 /// `EINVAL` for a program that the kernel refuses, an empty one and one with a torn instruction included.
 pub fn set_filter(instructions: &[u8]) -> Result<()> {
+    set(instructions, 0).map(drop)
+}
+
+/// The same of one that asks about some calls: the descriptor from which whoever holds it is asked. A signal that does not end
+/// the thread does not end its question, once that was heard.
+///
+/// # Errors
+/// As [`set_filter`]; `EBUSY`: a filter that asks is on already.
+pub fn set_asking_filter(instructions: &[u8]) -> Result<Owned> {
+    const SECCOMP_FILTER_FLAG_NEW_LISTENER: u32 = 1 << 3;
+    const SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV: u32 = 1 << 5;
+    set(instructions, SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).map(Owned::new)
+}
+
+fn set(instructions: &[u8], flags: u32) -> Result<usize> {
     const SECCOMP_SET_MODE_FILTER: u32 = 1;
     if instructions.is_empty() || !instructions.len().is_multiple_of(8) {
         return Err(Errno::EINVAL);
@@ -26,7 +42,7 @@ pub fn set_filter(instructions: &[u8]) -> Result<()> {
     let len = u16::try_from(instructions.len() / 8).or(Err(Errno::EINVAL))?;
     let program = Program { len, instructions: read(instructions) };
     // SAFETY: a sock_fprog whose `len` instructions of 8 bytes are all in the slice; the kernel copies them.
-    unsafe { call(__NR_seccomp, [uint(SECCOMP_SET_MODE_FILTER), 0, read(&program)]) }.map(drop)
+    unsafe { call(__NR_seccomp, [uint(SECCOMP_SET_MODE_FILTER), uint(flags), read(&program)]) }
 }
 
 /// PR_GET_SECCOMP.

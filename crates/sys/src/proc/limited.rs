@@ -1,7 +1,8 @@
 //! Processes by one of their resource limits.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::Process;
@@ -34,6 +35,15 @@ pub fn limited(resource: u32, value: u64) -> Result<Vec<OwnedFd>> {
         }
     }
     Ok(found)
+}
+
+/// Whether the process whose folder of procfs this is has that soft limit; `None`: it is no folder of a process, or may not be looked into.
+#[must_use]
+pub fn has_limit(folder: impl AsFd, resource: u32, value: u64) -> Option<bool> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let limits = rustix::fs::openat(folder, "limits", flags, Mode::empty()).ok()?;
+    let text = crate::paths::read_all(limits, super::SMALL).ok()?;
+    Some(soft(&String::from_utf8_lossy(&text), resource) == Some(value))
 }
 
 /// The soft limit of a resource in the text of `/proc/PID/limits`.

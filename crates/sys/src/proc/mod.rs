@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use crate::error::{Error, ErrorContext as _, Result};
 use crate::paths;
 
-pub use limited::limited;
+pub use limited::{has_limit, limited};
 pub use mountinfo::{Mount, parse as parse_mountinfo, shown};
 pub use status::{Capabilities, Status, parse as parse_status};
 pub use usage::{Descriptors, Mapped, Unlinked, locks, same_memory, ticks_everywhere, watcher_bytes};

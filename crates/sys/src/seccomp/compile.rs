@@ -77,6 +77,28 @@ impl Program {
     }
 }
 
+/// A program that asks whoever holds its listener about these calls, and lets all others pass: what else is allowed is another
+/// filter's to say.
+#[must_use]
+pub fn asking(numbers: &[u32]) -> Program {
+    const ASK: u32 = 0x7fc0_0000;
+    let length = u8::try_from(numbers.len()).unwrap_or(u8::MAX);
+    let mut instructions = vec![
+        load(ARCH),
+        Instruction { code: JUMP_EQUAL, jt: 0, jf: length.saturating_add(1), k: AUDIT_ARCH },
+        load(NUMBER),
+    ];
+    instructions.extend((0..length).zip(numbers).map(|(before, number)| Instruction {
+        code: JUMP_EQUAL,
+        jt: length.saturating_sub(before),
+        jf: 0,
+        k: *number,
+    }));
+    instructions.push(answer(Action::Allow));
+    instructions.push(Instruction { code: RETURN, jt: 0, jf: 0, k: ASK });
+    Program { instructions }
+}
+
 impl Filter {
     /// Compiles it. Calls of foreign architectures kill, and so do numbers of another ABI.
     ///

@@ -6,6 +6,7 @@
 //! *Does not promise*: anything about what a pointer points to. Calls that take their flags in memory (`clone3`,
 //! `openat2`, rings) are closed where the flags matter.
 
+mod asked;
 mod compile;
 #[cfg(test)]
 #[path = "../../build/conditions.rs"]
@@ -20,7 +21,8 @@ pub mod rule;
 #[cfg(feature = "profiles")]
 mod tests;
 
-pub use compile::{CompileError, Instruction, Program};
+pub use asked::{Listener, Question};
+pub use compile::{CompileError, Instruction, Program, asking};
 pub use install::apply;
 #[cfg(feature = "profiles")]
 pub use profile::{Profile, ProfileError, Surroundings, named, profiles};

@@ -16,6 +16,7 @@ use sys::proc::{Process, Status};
 
 pub(crate) use mounts::{Point, options, uppermost};
 pub(crate) use observation::Observation;
+pub(crate) use rules::path;
 
 use super::running::Running;
 use super::start::{Confined, Started};

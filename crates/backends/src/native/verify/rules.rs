@@ -23,7 +23,7 @@ fn meets(one: &Path, other: &Path) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }
 
-fn path(rule: &OwnedRule) -> &Path {
+pub(crate) fn path(rule: &OwnedRule) -> &Path {
     Path::new(OsStr::from_bytes(rule.path.to_bytes()))
 }
 
@@ -245,6 +245,11 @@ impl Proof<'_> {
                 must(built.closes_leases() && (built.closes_locks() || !locks), || {
                     "files of others can be held".to_owned()
                 })
+            }
+            Filter::Links => {
+                let (refused, told) = (self.posture.link_refused, self.posture.link_told);
+                must(refused, || "a link was told before its folder was granted".to_owned())?;
+                must(told, || "a link was not told although its folder is granted".to_owned())
             }
             Filter::SharedPids => must(built.closes_others(), || "other processes can be reached".to_owned()),
             Filter::Visible => {

@@ -15,6 +15,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 pub use rustix::io::Errno;
 
 use crate::paths::{self, FileStat, Kind};
+use crate::seccomp::{Listener, Question, names as calls};
 
 /// As many links as the kernel follows (`MAXSYMLINKS`).
 const MAX_LINKS: usize = 40;
@@ -29,13 +30,13 @@ const PROC_ROOT: u64 = 1;
 const MAX_DEPTH: usize = 2048;
 
 /// `AT_FDCWD`: seen from the working directory.
-pub const CWD: i32 = libc::AT_FDCWD;
+const CWD: i32 = libc::AT_FDCWD;
 
 type Found<T> = Result<T, Errno>;
 
 /// A thread that waits for an answer.
 #[derive(Debug)]
-pub struct Asker {
+struct Asker {
     thread: u32,
     memory: OwnedFd,
 }
@@ -61,21 +62,41 @@ pub struct Above {
     pub process: Option<OwnedFd>,
 }
 
+/// The answer to a question about a link: what was written to the asker's memory, or why nothing was. Told is what `may` lets be
+/// told; it is asked about links of procfs on the way there too, each of which jumps to wherever its process is.
+///
+/// # Errors
+/// As readlinkat(2). EACCES: it may not be told. ESRCH: who asked is gone.
+pub fn read(listener: &Listener, question: &Question, may: &dyn Fn(&Link) -> bool) -> Found<usize> {
+    // readlink(path, to, size), readlinkat(folder, path, to, size).
+    let within = calls::name(question.number) == Some("readlinkat");
+    let (folder, at) = if within { (question.int(0), 1) } else { (CWD, 0) };
+    let (path, to, size) = (question.address(at), question.address(at + 1), question.int(at + 2));
+    let room = usize::try_from(size).ok().filter(|room| *room > 0).ok_or(Errno::INVAL)?;
+    let asker = Asker::open(question.thread).map_err(|_closed| Errno::ACCESS)?;
+    // What was opened by its number is the asker's if that waits still.
+    let waits = || if listener.waits(question) { Ok(()) } else { Err(Errno::SRCH) };
+    waits()?;
+    let path = asker.text(path)?;
+    let link = asker.link(folder, &path, may)?;
+    if !may(&link) {
+        return Err(Errno::ACCESS);
+    }
+    let text = link.text()?;
+    waits()?;
+    let text = text.get(..room).unwrap_or(&text);
+    asker.give(to, text).map(|()| text.len())
+}
+
 impl Asker {
     /// Opens the memory of a thread. It is the asker's if its question waits still.
-    ///
-    /// # Errors
-    /// EACCES, EPERM: it may not be read.
-    pub fn open(thread: u32) -> Found<Self> {
+    fn open(thread: u32) -> Found<Self> {
         let memory = rustix::fs::open(format!("/proc/{thread}/mem"), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { thread, memory })
     }
 
     /// The text at an address, without its end.
-    ///
-    /// # Errors
-    /// EFAULT, ENAMETOOLONG.
-    pub fn text(&self, mut at: u64) -> Found<Vec<u8>> {
+    fn text(&self, mut at: u64) -> Found<Vec<u8>> {
         let mut text = Vec::with_capacity(256);
         while text.len() < MAX_PATH {
             let mut part = [0; PAGE];
@@ -94,10 +115,7 @@ impl Asker {
     }
 
     /// Writes bytes to an address.
-    ///
-    /// # Errors
-    /// EFAULT.
-    pub fn give(&self, at: u64, bytes: &[u8]) -> Found<()> {
+    fn give(&self, at: u64, bytes: &[u8]) -> Found<()> {
         match rustix::io::pwrite(&self.memory, bytes, at) {
             Ok(count) if count == bytes.len() => Ok(()),
             Ok(_) | Err(_) => Err(Errno::FAULT),
@@ -116,12 +134,8 @@ impl Asker {
         Ok(number.trim().to_owned())
     }
 
-    /// The link at a path, seen from the thread's descriptor `folder` unless the path is absolute. `may` is asked about links of
-    /// procfs that lead on the way there, each of which jumps to wherever its process is.
-    ///
-    /// # Errors
-    /// As readlinkat(2).
-    pub fn link(&self, folder: i32, path: &[u8], may: &dyn Fn(&Link) -> bool) -> Found<Link> {
+    /// The link at a path, seen from the thread's descriptor `folder` unless the path is absolute.
+    fn link(&self, folder: i32, path: &[u8], may: &dyn Fn(&Link) -> bool) -> Found<Link> {
         if path.is_empty() {
             return if folder == CWD { Err(Errno::NOENT) } else { self.held(folder) };
         }
@@ -131,7 +145,9 @@ impl Asker {
             (_, number) => self.descriptor(number)?,
         };
         let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
-            Some(at) => (path.get(..at.max(1)).unwrap_or_default(), path.get(at.saturating_add(1)..).unwrap_or_default()),
+            Some(at) => {
+                (path.get(..at.max(1)).unwrap_or_default(), path.get(at.saturating_add(1)..).unwrap_or_default())
+            }
             None => (&[][..], path),
         };
         // What is followed is no link any more; whether it is there is still the kernel's to say.
@@ -144,6 +160,9 @@ impl Asker {
     }
 
     fn entry(&self, folder: OwnedFd, name: &[u8]) -> Found<Link> {
+        // Most names are no links, and that is told in one call.
+        let mut nothing = [0_u8];
+        rustix::fs::readlinkat_raw(&folder, OsStr::from_bytes(name), &mut nothing)?;
         let link = open(folder.as_fd(), name, OFlags::NOFOLLOW)?;
         let facts = paths::facts(&link).map_err(|error| error.errno)?;
         if facts.kind != Kind::Link {
@@ -219,10 +238,7 @@ impl Asker {
 
 impl Link {
     /// Where it leads, as it is written.
-    ///
-    /// # Errors
-    /// As readlinkat(2).
-    pub fn text(&self) -> Found<Vec<u8>> {
+    fn text(&self) -> Found<Vec<u8>> {
         match &self.own {
             Some(text) => Ok(text.clone()),
             None => rustix::fs::readlinkat(&self.link, c"", Vec::with_capacity(256)).map(|text| text.into_bytes()),
@@ -239,11 +255,15 @@ impl Above {
         let on_proc = is_proc(folder);
         let mut above = Self { folders: Vec::with_capacity(8), process: None };
         let mut at = again(folder)?;
+        let mut facts = paths::facts(&at).map_err(|error| error.errno)?;
         while above.folders.len() < MAX_DEPTH {
-            let facts = paths::facts(&at).map_err(|error| error.errno)?;
             let up = open(at.as_fd(), b"..", OFlags::DIRECTORY)?;
             let over = paths::facts(&up).map_err(|error| error.errno)?;
-            if on_proc && above.process.is_none() && over.identity.inode == PROC_ROOT && facts.identity.inode != PROC_ROOT {
+            if on_proc
+                && above.process.is_none()
+                && over.identity.inode == PROC_ROOT
+                && facts.identity.inode != PROC_ROOT
+            {
                 above.process = Some(at);
             }
             // A folder that is mounted below itself has the same number, in another mount.
@@ -252,7 +272,7 @@ impl Above {
             if root {
                 return Ok(above);
             }
-            at = up;
+            (at, facts) = (up, over);
         }
         Err(Errno::NAMETOOLONG)
     }
@@ -284,4 +304,166 @@ fn is_proc(folder: impl AsFd) -> bool {
 
 fn is_proc_root(folder: &OwnedFd) -> bool {
     is_proc(folder) && paths::identity(folder).is_ok_and(|identity| identity.inode == PROC_ROOT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{FromRawFd as _, RawFd};
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use super::*;
+    use crate::bare;
+    use crate::seccomp::asking;
+
+    type Told = Vec<Result<Vec<u8>, Errno>>;
+
+    /// What a thread is told, before it is under a filter that asks and afterwards, where `may` judges.
+    fn told(work: impl Fn() -> Told + Send + Sync, may: &dyn Fn(&Link) -> bool) -> (Told, Told) {
+        let (send, receive) = std::sync::mpsc::channel::<RawFd>();
+        std::thread::scope(|scope| {
+            let asker = scope.spawn(|| {
+                let before = work();
+                bare::set_no_new_privs().unwrap();
+                let numbers = ["readlink", "readlinkat"].map(|name| calls::number(name).unwrap());
+                let listener = bare::set_asking_filter(&asking(&numbers).bytes()).unwrap();
+                send.send(listener.leak().number()).unwrap();
+                (before, work())
+            });
+            // SAFETY: it is open, new, and nobody else's.
+            let listener = Listener::from(unsafe { OwnedFd::from_raw_fd(receive.recv().unwrap()) });
+            while let Some(question) = listener.next().unwrap() {
+                listener.answer(&question, read(&listener, &question, may));
+            }
+            asker.join().unwrap()
+        })
+    }
+
+    fn at(folder: impl AsFd, path: impl rustix::path::Arg) -> Result<Vec<u8>, Errno> {
+        rustix::fs::readlinkat(folder, path, Vec::new()).map(|text| text.into_bytes())
+    }
+
+    /// A call as it is, for arguments that no library would pass on.
+    fn raw(path: *const libc::c_char, room: &mut [u8], size: libc::size_t) -> Result<Vec<u8>, Errno> {
+        // SAFETY: the kernel checks the address of the path, and writes at most `size` bytes, for which there is room or which it refuses.
+        let length = unsafe { libc::syscall(libc::SYS_readlink, path, room.as_mut_ptr(), size) };
+        usize::try_from(length)
+            .map(|length| room[..length].to_vec())
+            .map_err(|_failed| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap())
+    }
+
+    fn scene() -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(top.join("a/b")).unwrap();
+        std::fs::write(top.join("a/file"), "").unwrap();
+        for (target, link) in
+            [("a/b", "down"), ("../file", "a/b/up"), ("round", "round"), ("nowhere", "gone"), ("down/up", "two")]
+        {
+            symlink(target, top.join(link)).unwrap();
+        }
+        symlink(&top, top.join("a/top")).unwrap();
+        (folder, top)
+    }
+
+    #[test]
+    fn a_question_is_answered_as_the_kernel_would_answer_it() {
+        let (_folder, top) = scene();
+        let long = "x".repeat(5000);
+        let work = || {
+            let cwd = rustix::fs::CWD;
+            let place = OFlags::PATH | OFlags::CLOEXEC;
+            let open = |path: &Path, more| rustix::fs::open(path, place | more, Mode::empty()).unwrap();
+            let (folder, link) = (open(&top.join("a"), OFlags::DIRECTORY), open(&top.join("down"), OFlags::NOFOLLOW));
+            let file = open(&top.join("a/file"), OFlags::empty());
+            let paths = [
+                "down",
+                "a/b/up",
+                "down/up",
+                "two",
+                "a/top/down/up",
+                "a//./b/../b/up",
+                "a/top/../nothing",
+                "gone",
+                "round/x",
+                "round",
+                "down/",
+                "down/.",
+                "a/b/up/",
+                "gone/",
+                "a/file",
+                "a",
+                "a/file/x",
+                "nothing",
+                "nothing/x",
+                ".",
+                "",
+            ];
+            let mut all: Told = paths.iter().map(|path| at(cwd, top.join(path))).collect();
+            all.extend(["b/up", "top/down", "../down", "top", "file", "", "nothing"].map(|path| at(&folder, path)));
+            all.extend([at(&link, ""), at(&file, ""), at(&file, "x"), at(cwd, "")]);
+            all.extend(
+                [
+                    "/",
+                    "//",
+                    "/bin",
+                    "/proc/self",
+                    "/proc/thread-self",
+                    "/proc/self/exe",
+                    "/proc/mounts",
+                    "/proc/thread-self/cwd",
+                ]
+                .map(|path| at(cwd, path)),
+            );
+            all.extend(
+                ["/dev/fd", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/proc/self/root/bin", "/proc/self/cwd/none"]
+                    .map(|path| at(cwd, path)),
+            );
+            all.push(at(cwd, long.as_str()));
+            let (path, mut room) = (std::ffi::CString::new(top.join("down").as_os_str().as_bytes()).unwrap(), [0; 16]);
+            all.extend([0, 1, 2, 16, 1 << 31].map(|size| raw(path.as_ptr(), &mut room, size)));
+            all.push(raw(std::ptr::without_provenance(1), &mut room, 16));
+            all
+        };
+        let (before, after) = told(work, &|_| true);
+        assert_eq!(after, before);
+        assert_eq!(before[0], Ok(b"a/b".to_vec()), "some are told");
+    }
+
+    #[test]
+    fn nothing_is_told_of_what_may_not_be_told_and_no_process_is_a_way_there() {
+        let (_folder, top) = scene();
+        let secret = paths::identity(paths::open_entry(&top.join("a/top")).unwrap()).unwrap();
+        let work = || {
+            let mut all = vec![at(rustix::fs::CWD, top.join("a/top")), at(rustix::fs::CWD, top.join("a/b/../top"))];
+            let link = rustix::fs::open(top.join("a/top"), PLACE | OFlags::NOFOLLOW, Mode::empty()).unwrap();
+            all.push(at(&link, ""));
+            all.push(at(
+                rustix::fs::CWD,
+                Path::new("/proc/self/root").join(top.strip_prefix("/").unwrap()).join("down"),
+            ));
+            all.push(at(rustix::fs::CWD, top.join("down")));
+            all.push(at(rustix::fs::CWD, top.join("a/file")));
+            all
+        };
+        let (before, after) = told(work, &|link| link.facts.identity != secret && !is_proc(&link.folder));
+        assert!(before[..5].iter().all(Result::is_ok), "without the filter all are told");
+        assert_eq!(after[..4], [const { Err(Errno::ACCESS) }; 4]);
+        assert_eq!(after[4..], [Ok(b"a/b".to_vec()), Err(Errno::INVAL)]);
+    }
+
+    #[test]
+    fn what_lies_above_a_folder_ends_at_the_root_and_names_its_process() {
+        let (_folder, top) = scene();
+        let open = |path: &Path| paths::open_place(path).unwrap();
+        let above = Above::of(open(&top.join("a/b")).as_fd()).unwrap();
+        assert_eq!(above.folders.len(), top.components().count() + 2);
+        assert_eq!(above.folders[1].identity, paths::identity(open(&top.join("a"))).unwrap());
+        assert_eq!(above.folders.last().unwrap().identity, paths::identity(open(Path::new("/"))).unwrap());
+        assert!(above.process.is_none());
+        let own = format!("/proc/{}", std::process::id());
+        let of_own = Above::of(open(Path::new(&own).join("fd").as_path()).as_fd()).unwrap();
+        assert_eq!(paths::path_of(of_own.process.unwrap()).unwrap(), Path::new(&own));
+        assert!(Above::of(open(Path::new("/proc")).as_fd()).unwrap().process.is_none());
+    }
 }

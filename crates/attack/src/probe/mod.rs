@@ -5,6 +5,7 @@ mod asks;
 mod files;
 mod hidden;
 mod identity;
+mod links;
 mod load;
 mod network;
 mod others;
@@ -132,6 +133,7 @@ pub(crate) fn find(name: &str) -> Option<fn(&Probe)> {
         files::PROBES,
         hidden::PROBES,
         identity::PROBES,
+        links::PROBES,
         load::PROBES,
         network::PROBES,
         others::PROBES,

@@ -208,6 +208,7 @@ const SCENES: &[(&str, SceneConstructor)] = &[
     ("usable", shared::usable),
     ("repository", shared::repository),
     ("announced", shared::announced),
+    ("linked", shared::linked),
     ("neighbour", neighbour::make),
     ("survivors", neighbour::survivors),
     ("guest-killed", neighbour::guest_killed),

@@ -149,3 +149,22 @@ impl Scene for Announced {
         by_token(observed, tries, &self.token, "a name in a folder that nobody granted")
     }
 }
+
+/// A link in a folder of whoever the program is, which nobody else may list and nobody granted.
+struct Linked {
+    token: String,
+}
+
+/// Where it leads is the secret; there is nothing.
+pub(super) fn linked(layout: &mut Layout<'_>, _: &str) -> io::Result<Box<dyn Scene>> {
+    let folder = layout.stage.folder("ungranted/private")?;
+    symlink(&layout.token, folder.join("link"))?;
+    layout.stage.hand_over(&folder, 0o700)?;
+    Ok(Box::new(Linked { token: layout.token.clone() }))
+}
+
+impl Scene for Linked {
+    fn judge(&mut self, observed: &Observed, tries: &[Try]) -> SceneVerdict {
+        by_token(observed, tries, &self.token, "where a link in a folder that nobody granted leads")
+    }
+}

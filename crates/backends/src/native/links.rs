@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use guest::config::OwnedRule;
 use sys::fsids::FsIdsGuard;
-use sys::links::{Above, Asker, Errno, Link};
+use sys::links::{Above, Link};
 use sys::paths::{FileStat, Identity};
-use sys::seccomp::{Listener, Question, names};
+use sys::seccomp::{Listener, names};
 
 use super::prepare::Prepared;
 use crate::StartError;
@@ -58,22 +58,26 @@ struct Told {
 /// There is no thread for it.
 pub(crate) fn answer(listener: OwnedFd, prepared: &Prepared, guest: i32) -> Result<(), StartError> {
     let told = Told::of(prepared, guest);
-    let (listener, user) = (Listener::from(listener), (!prepared.rootless).then_some((told.uid, prepared.identity.gid)));
+    let (listener, user) =
+        (Listener::from(listener), (!prepared.rootless).then_some((told.uid, prepared.identity.gid)));
     let work = move || {
         // Without its user's rights alone nothing is answered, and the guest's proof fails.
         let Ok(_user) = user.map(|(uid, gid)| FsIdsGuard::user(uid, gid)).transpose() else { return };
         if sys::fsids::give_up_capabilities().is_err() {
             return;
         }
-        let mut first = true;
         let mut pace = Pace::default();
+        // The first question is the guest's, and is judged as if nothing were granted.
+        let mut granted = false;
         while let Ok(Some(question)) = listener.next() {
-            let answered = told.asked(&listener, &question, std::mem::take(&mut first));
-            listener.answer(&question, answered);
+            let answer = sys::links::read(&listener, &question, &|link| granted && told.may(link));
+            listener.answer(&question, answer);
+            granted = true;
             pace.keep();
         }
     };
-    let failed = |error: &dyn std::fmt::Display| StartError::system("starting a thread that answers about links", error);
+    let failed =
+        |error: &dyn std::fmt::Display| StartError::system("starting a thread that answers about links", error);
     let _forks = sys::scheduling::DeadlineForks::allow().map_err(|errno| failed(&errno))?;
     let thread = std::thread::Builder::new().name("fumehood-links".to_owned()).stack_size(STACK);
     thread.spawn(work).map(drop).map_err(|error| failed(&error))
@@ -98,32 +102,6 @@ impl Told {
         let granted = identities(&mut rules.iter().filter(listed).map(super::verify::path));
         let ways = identities(&mut ways.iter().map(PathBuf::as_path));
         Self { granted, ways, _held: held, uid: prepared.identity.uid, mark: super::mark::of(&prepared.run), guest }
-    }
-
-    /// The answer to one call. `first`: as if nothing were granted.
-    fn asked(&self, listener: &Listener, question: &Question, first: bool) -> Result<usize, Errno> {
-        // readlink(path, to, size), readlinkat(folder, path, to, size).
-        let at = usize::from(names::name(question.number) == Some("readlinkat"));
-        let folder = if at == 0 { sys::links::CWD } else { question.int(0) };
-        let (path, to, size) = (question.address(at), question.address(at + 1), question.int(at + 2));
-        let room = usize::try_from(size).ok().filter(|room| *room > 0).ok_or(Errno::INVAL)?;
-        let asker = Asker::open(question.thread).map_err(|_closed| Errno::ACCESS)?;
-        if !listener.waits(question) {
-            return Err(Errno::SRCH);
-        }
-        let path = asker.text(path)?;
-        let may = |link: &Link| !first && self.may(link);
-        let link = asker.link(folder, &path, &may)?;
-        if !may(&link) {
-            return Err(Errno::ACCESS);
-        }
-        let text = link.text()?;
-        // By its number only while it waits: what was opened so is the asker's.
-        if !listener.waits(question) {
-            return Err(Errno::SRCH);
-        }
-        let text = text.get(..room).unwrap_or(&text);
-        asker.give(to, text).map(|()| text.len())
     }
 
     /// Whether the program may be told where a link leads.
@@ -184,4 +162,65 @@ fn over(used_us: u64, elapsed_us: u64) -> std::time::Duration {
     let each = elapsed_us / 1_000 * (MAX_EACH_SECOND_US / 1_000);
     let more = used_us.saturating_sub(MAX_AT_ONCE_US.saturating_add(each));
     std::time::Duration::from_micros(more.saturating_mul(1_000_000 / MAX_EACH_SECOND_US))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn told(granted: &[&Path]) -> Told {
+        let identity = |path: &&Path| sys::paths::identity(sys::paths::open_place(path).unwrap()).unwrap();
+        let uid = sys::caller::euid();
+        Told {
+            granted: granted.iter().map(identity).collect(),
+            ways: BTreeSet::new(),
+            _held: Vec::new(),
+            uid,
+            mark: 1,
+            guest: 0,
+        }
+    }
+
+    #[test]
+    fn both_calls_are_asked_about_unless_the_policy_opens_them_by_name() {
+        let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert!(program(&names(&["readlink", "readlinkat"])).is_empty());
+        let (both, one) = (program(&names(&["getpid"])), program(&names(&["readlink"])));
+        assert_eq!(both.len(), one.len() + 8, "one instruction more");
+    }
+
+    /// Where everybody may list, a folder of somebody else's holds no secret of the program's user; one of its own is told when granted.
+    #[test]
+    fn a_folder_is_told_when_it_is_granted_or_when_it_is_anybodys() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().canonicalize().unwrap();
+        for mode in [0o700, 0o755] {
+            std::fs::set_permissions(&top, std::fs::Permissions::from_mode(mode)).unwrap();
+            let above = Above::of(sys::paths::open_place(&top).unwrap().as_fd()).unwrap();
+            let own = told(&[]);
+            assert!(!own.is_anybodys(&above.folders), "{mode:o}: the program's own");
+            let others = Told { uid: own.uid + 1, ..told(&[]) };
+            assert_eq!(others.is_anybodys(&above.folders), mode == 0o755, "{mode:o}: somebody else's");
+            let within = |told: &Told| above.folders.iter().any(|folder| told.granted.contains(&folder.identity));
+            assert!(!within(&own) && within(&told(&[&top])) && within(&told(&[Path::new("/")])), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn who_only_asks_waits_for_answers() {
+        let second = 1_000_000;
+        // A burst, and a quarter of a core for ever.
+        for (used, elapsed, wait) in [
+            (0, 0, 0),
+            (2 * second, 0, 0),
+            (3 * second, 4 * second, 0),
+            (3 * second, 0, 4),
+            (5 * second, 8 * second, 4),
+        ] {
+            assert_eq!(over(used, elapsed), Duration::from_secs(wait), "{used} {elapsed}");
+        }
+    }
 }

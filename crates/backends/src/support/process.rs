@@ -164,8 +164,9 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
     if let Err(Missing { id, why, fix }) = probe(host) {
         return unmet(id, why, fix);
     }
-    // Both calls named are both calls open: the plan shows that clause.
-    let asked = !["readlink", "readlinkat"].iter().all(|call| policy.syscalls.allow.iter().any(|name| name == call));
+    // One that the policy names is open, or closed to all: the plan shows that clause.
+    let named = |call: &str| policy.syscalls.allow.iter().chain(&policy.syscalls.deny).any(|name| name == call);
+    let asked = !["readlink", "readlinkat"].iter().all(|call| named(call));
     if asked && !host.may_stop(false) {
         return unmet(
             "tier/links-unread",

@@ -27,7 +27,7 @@ variants! { Namespace, NAMESPACES, namespace:
     User Mount Pid Net Ipc Uts Cgroup Time
 }
 variants! { Filter, FILTERS, filter:
-    Profile Allow Deny NoInet NoUnix SharedPids SharedFiles Visible CountedMemory
+    Profile Allow Deny NoInet NoUnix SharedPids SharedFiles Links Visible CountedMemory
 }
 variants! { Watch, WATCHES, watch:
     Wall CpuTime Memory Locks Waiting Pids Disk Files Tmp Output Warn Kill Protected

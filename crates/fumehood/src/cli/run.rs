@@ -122,7 +122,7 @@ fn plan(call: &mut Call<'_>) -> Result<u8, Failure> {
 fn not_promised(tier: Tier) -> &'static [&'static str] {
     match tier {
         Tier::Process => &[
-            "names, sizes and owners of files that were not granted can be asked for, and the targets of links be read",
+            "names, sizes and owners of files that were not granted can be asked for; links in such folders are not told, but can be followed, and where one leads to something, that can be asked for",
             "modes, times and attributes of the user's own files can be changed, of those that are granted for reading too",
             "there is no `/dev/shm` and no `/run` of the run's own: `fs.shm` and `fs.run` give no room, since nothing that is not granted can be written",
         ],

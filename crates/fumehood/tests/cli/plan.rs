@@ -100,7 +100,7 @@ fn the_plan_names_what_the_process_tier_leaves_open() {
         (json["not_promised"].to_string(), fixture.run(&["plan", "--tier", tier]).out)
     };
     let (json, text) = open("process");
-    for part in ["targets of links", "times and attributes", "no `/dev/shm` and no `/run`"] {
+    for part in ["links in such folders are not told", "times and attributes", "no `/dev/shm` and no `/run`"] {
         assert!(json.contains(part) && text.contains(part), "{part} in {text}");
     }
     // What is not there has no size that anything holds.
@@ -122,6 +122,41 @@ fn ask(fixture: &Fixture, as_user: bool, words: &[&str]) -> crate::CommandOutput
     let mut command = crate::script(script, fixture);
     command.args(words).env("FUMEHOOD_STATE", fixture.path("users")).env("FUMEHOOD_IN_PRIVATE_MOUNTS", "1");
     fixture.said(&command.output().unwrap())
+}
+
+#[test]
+fn links_of_a_folder_that_was_not_granted_are_told_to_nobody_on_the_process_tier() {
+    let fixture = Fixture::new();
+    let root = rustix::process::geteuid().is_root();
+    let folder = |name: &str| {
+        let folder = fixture.path(&format!("work/{name}"));
+        std::fs::create_dir(&folder).unwrap();
+        std::os::unix::fs::symlink(format!("target-of-{name}"), folder.join("link")).unwrap();
+        std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        if root {
+            std::os::unix::fs::chown(&folder, Some(1000), Some(1000)).unwrap();
+        }
+        folder.display().to_string()
+    };
+    let (private, granted) = (folder("private"), folder("granted"));
+    let read = |more: &[&str], script: &str| {
+        let flags = ["run", "-q", "--tier", "process", "--set", "syscalls.profile=default", "--read", &granted];
+        ask(&fixture, root, &[&flags[..], more, &["--", "sh", "-c", script]].concat())
+    };
+    let open = ["--set", "syscalls.allow=[\"readlink\", \"readlinkat\"]"];
+    let attack = format!(
+        "readlink '{private}/link'; cd '{private}' && readlink link; readlink /proc/{}/exe",
+        std::process::id()
+    );
+    let stopped = read(&[], &attack);
+    assert!(stopped.code == 1 && stopped.out.is_empty(), "{stopped:?}");
+    let open = read(&open, &attack);
+    assert!(open.out.contains("target-of-private"), "it works without the control: {open:?}");
+    let work = format!(
+        "readlink '{granted}/link' && readlink /proc/$$/exe && readlink -f /bin/../dev/fd/../cwd && ln -s x own && readlink own"
+    );
+    let works = read(&[], &work);
+    assert!(works.code == 0 && works.out.starts_with("target-of-granted\n/"), "{works:?}");
 }
 
 #[test]

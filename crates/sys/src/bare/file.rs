@@ -3,10 +3,11 @@
 use core::ffi::CStr;
 
 use linux_raw_sys::general::{
-    __NR_chdir, __NR_fchdir, __NR_ioctl, __NR_mkdirat, __NR_mknodat, __NR_openat, __NR_openat2, __NR_read, __NR_readlinkat,
-    __NR_statx,    __NR_symlinkat, __NR_umask, __NR_write, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW, O_CLOEXEC, O_CREAT,
-    O_DIRECTORY, O_EXCL, O_NOCTTY, O_NONBLOCK, O_PATH, O_RDONLY, O_WRONLY, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS,
-    RESOLVE_NO_SYMLINKS, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, STATX_INO, STATX_MODE, STATX_TYPE, open_how, statx,
+    __NR_chdir, __NR_fchdir, __NR_ioctl, __NR_mkdirat, __NR_mknodat, __NR_openat, __NR_openat2, __NR_read,
+    __NR_readlinkat, __NR_statx, __NR_symlinkat, __NR_umask, __NR_write, AT_EMPTY_PATH, AT_NO_AUTOMOUNT,
+    AT_SYMLINK_NOFOLLOW, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOCTTY, O_NONBLOCK, O_PATH, O_RDONLY, O_WRONLY,
+    RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, STATX_INO,
+    STATX_MODE, STATX_TYPE, open_how, statx,
 };
 
 use linux_raw_sys::ioctl::TCGETS;

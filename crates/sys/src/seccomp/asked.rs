@@ -72,6 +72,11 @@ impl Question {
 
 impl From<OwnedFd> for Listener {
     fn from(listener: OwnedFd) -> Self {
+        // Who asks waits for who answers, on the same processor: half of the time of a question. Linux 6.6; it goes without.
+        const SET_FLAGS: libc::Ioctl = 0x4008_2104;
+        const SYNC_WAKE_UP: libc::c_ulong = 1;
+        // SAFETY: the request takes a number; the kernel touches no memory of ours.
+        let _slower = unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) };
         Self(listener)
     }
 }

@@ -43,8 +43,7 @@ pub const CALLS_AFTER_SECCOMP: &[&str] = &[
     "statx",
     // with a terminal: TIOCSCTTY, TIOCGPGRP, TIOCSWINSZ
     "ioctl",
-    // with a terminal, and where the guest stays: streams in their places
-    "dup3",
+    "dup3", // with a terminal, and where the guest stays: streams in their places
     "exit_group",
 ];
 

@@ -88,6 +88,8 @@ fn everything() -> Config {
             ports: vec![Port { port: 443, access: 2 }],
         }),
         payload_layer: Some(Landlock { scoped: 2, ..Landlock::default() }),
+        asking: vec![6, 0, 0, 0, 0, 0, 0xc0, 0x7f],
+        proof: c"/tmp/link".to_owned(),
         seccomp: vec![6; 16],
         probes: vec![
             Probe::OpenMustFail(path()),
@@ -139,6 +141,7 @@ fn a_config_is_read_as_it_was_built() {
     same(read.ports.iter(), &built.ports);
     assert_eq!(view.payload_layer.unwrap().scoped, 2);
     assert_eq!((view.seccomp, view.cwd), (&config.seccomp[..], config.cwd.as_c_str()));
+    assert_eq!((view.asking, view.proof), (&config.asking[..], config.proof.as_c_str()));
 }
 
 #[test]

@@ -151,6 +151,11 @@ fn go_on(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<(), StartE
     if let Some(to) = prepared.copy_to() {
         std::fs::create_dir(to).unwrap();
     }
+    // As a run hands it over.
+    if let Some(tmp) = &launch.tmp {
+        let (uid, gid) = prepared.owner();
+        std::os::unix::fs::chown(tmp, Some(uid), Some(gid)).unwrap();
+    }
     let without = &launch.mutation.without;
     let armed: Vec<Control> =
         plan.controls().filter(|control| is_ours(control) && !without.contains(control)).cloned().collect();

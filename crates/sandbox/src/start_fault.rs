@@ -6,6 +6,7 @@ use crate::fault::{Fault, show_path, show_text};
 
 const DOCTOR: &str = "`fumehood doctor` may know why";
 const OURS: &str = "please report this with `fumehood doctor --json`";
+const CALLS: &str = "change `syscalls.allow` or `syscalls.deny`";
 const BEFORE: &str = "before the program was started";
 
 /// Id, where, why, fix; what failed is the text of the error itself.
@@ -105,20 +106,20 @@ fn said(error: &StartError) -> FaultTexts {
             let fix = "load the profile in enforce mode (`apparmor_parser -r FILE`, `aa-enforce NAME`), or the policy module of the type; or remove `process.label`".to_owned();
             ("run/label", clause("process.label"), why.clone(), fix)
         }
-        StartError::Profile { why } => {
-            let fix = "change `syscalls.allow` or `syscalls.deny`".to_owned();
-            ("run/profile", clause("syscalls"), why.clone(), fix)
-        }
-        StartError::Links { why } => {
-            let why = format!("a filter that is on already has a listener of its own, or lets none be made: {why}");
-            let fix = "start fumehood outside of that sandbox, use `--tier container`, or say `syscalls.allow = [\"readlink\", \"readlinkat\"]`: then links of folders that were not granted are read".to_owned();
-            ("run/no-listener", "tier `process`".to_owned(), why, fix)
-        }
+        StartError::Profile { why } => ("run/profile", clause("syscalls"), why.clone(), CALLS.to_owned()),
+        StartError::Links { why } => no_listener(why),
         StartError::Guest { why, .. } | StartError::System { why, .. } => {
             ("run/start", before(), why.clone(), DOCTOR.to_owned())
         }
         StartError::Internal(why) => ("run/start", before(), why.clone(), ours()),
     }
+}
+
+/// Nobody can be asked where links lead.
+fn no_listener(why: &str) -> FaultTexts {
+    let why = format!("a filter that is on already has a listener of its own, or lets none be made: {why}");
+    let fix = "start fumehood outside of that sandbox, use `--tier container`, or say `syscalls.allow = [\"readlink\", \"readlinkat\"]`: then links of folders that were not granted are read".to_owned();
+    ("run/no-listener", "tier `process`".to_owned(), why, fix)
 }
 
 /// A grant that would be visible but unreadable.

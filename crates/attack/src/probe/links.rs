@@ -58,7 +58,7 @@ fn beside(folder: &Path) -> PathBuf {
 /// The folder is another one from moment to moment: one of our own, and the one that is not granted.
 fn exchanged(probe: &Probe, folder: &Path) {
     let name = "below an exchanged folder";
-    let own = std::env::temp_dir().join("exchanged");
+    let own = std::env::var_os("TMPDIR").map_or_else(|| "/tmp".into(), PathBuf::from).join("exchanged");
     let (turn, next, good) = (own.join("turn"), own.join("next"), own.join("good"));
     let made = std::fs::create_dir_all(&good).and_then(|()| symlink("own", good.join("link")));
     if let Err(error) = made.and_then(|()| symlink(&good, &turn)) {

@@ -91,6 +91,50 @@ const BUILTINS: &[&str] = &[
     "vars",
 ];
 
+/// Types of Python whose methods are named by the type, too (`key=str.lower`), where the interpreter has few.
+const TYPES: &[&str] = &["bytes", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple"];
+/// Those methods.
+const METHODS: &[&str] = &[
+    "add",
+    "append",
+    "capitalize",
+    "casefold",
+    "count",
+    "endswith",
+    "find",
+    "format",
+    "from_bytes",
+    "fromhex",
+    "get",
+    "index",
+    "intersection",
+    "isalnum",
+    "isalpha",
+    "isdigit",
+    "islower",
+    "isspace",
+    "isupper",
+    "items",
+    "join",
+    "keys",
+    "lower",
+    "lstrip",
+    "maketrans",
+    "pop",
+    "replace",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "swapcase",
+    "title",
+    "union",
+    "upper",
+    "values",
+    "zfill",
+];
+
 /// Tries the limits.
 ///
 /// # Errors
@@ -263,12 +307,54 @@ fn lack(error: &MontyException) -> Option<String> {
     if is(ExcType::AttributeError, "module '") || is(ExcType::ImportError, "cannot import name") {
         return Some(message.to_owned());
     }
+    let of_python = || TYPES.contains(&quoted(1)) && METHODS.contains(&quoted(3));
+    if is(ExcType::AttributeError, "type object '") && of_python() {
+        return Some(format!("'{}.{}'", quoted(1), quoted(3)));
+    }
+    if is(ExcType::ValueError, "pow() 2nd argument cannot be negative") && !raised_by_program(error) {
+        return Some("inverses by pow()".to_owned());
+    }
+    if kind == ExcType::TypeError && !raised_by_program(error) {
+        // Python has slices there.
+        if message == "list indices must be integers or slices, not slice" {
+            return Some("slices that are set".to_owned());
+        }
+        if let Some(what) = lacks_operator(message) {
+            return Some(what);
+        }
+    }
     // What Python says of no text and of no whole number.
     if ["for %: 'str'", "for %: 'bytes'"].iter().any(|part| is(ExcType::TypeError, part)) {
         return Some("formatting by '%'".to_owned());
     }
     is(ExcType::TypeError, "'int' object cannot be interpreted as an integer")
         .then(|| "whole numbers of more than 64 bits in this function".to_owned())
+}
+
+/// An operator that Python has for two of its own types, and of which the interpreter says that nobody has.
+fn lacks_operator(message: &str) -> Option<String> {
+    let (operator, types, compared) = match message.strip_prefix("unsupported operand type(s) for ") {
+        Some(rest) => rest.split_once(": ").map(|(operator, types)| (operator, types, false))?,
+        None => {
+            let (operator, types) = message.strip_prefix('\'')?.split_once("' not supported between instances of ")?;
+            (operator, types, true)
+        }
+    };
+    let (left, right) = types.strip_prefix('\'')?.strip_suffix('\'')?.split_once("' and '")?;
+    let both = |list: &[&str]| list.contains(&left) && list.contains(&right);
+    let (whole, numbers) = (both(&["bool", "int"]), both(&["bool", "int", "float"]));
+    let sets = both(&["set", "frozenset", "dict_keys", "dict_items"]);
+    let plain = operator.strip_suffix('=').filter(|_| !compared).unwrap_or(operator);
+    let has = match plain {
+        "+" | "*" | "/" | "//" | "%" | "**" | "** or pow()" | "divmod()" => numbers,
+        "-" => numbers || sets,
+        "<<" | ">>" => whole,
+        "&" | "^" => whole || sets,
+        "|" => whole || sets || both(&["dict"]) || (both(&["type", "NoneType"]) && left != right) || both(&["type"]),
+        "<" | "<=" | ">" | ">=" => numbers || sets,
+        _ => false,
+    };
+    has.then(|| format!("'{operator}' of '{left}' and '{right}'"))
 }
 
 /// Whether a `raise` of the program's own made it.

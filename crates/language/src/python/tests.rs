@@ -95,10 +95,30 @@ fn the_host_is_not_there_to_be_asked() {
         ("pow(2, 3, mod=5)", "pow() does not yet support keyword arguments"),
         ("1 @ 2", "matrix multiplication (@) is not supported"),
         ("import re\nre.sub('a', lambda m: 'b', 'a')", "callable replacement is not yet supported in re.sub()"),
+        ("sum(x > 3 for x in [1, 4])", "'+' of 'int' and 'bool'"),
+        ("{1: 2} | {2: 3}", "'|' of 'dict' and 'dict'"),
+        ("int | None", "'|' of 'type' and 'NoneType'"),
+        ("{1} <= {1, 2}", "'<=' of 'set' and 'set'"),
+        ("2 ** 64 % 7.5", "'%' of 'int' and 'float'"),
+        ("divmod(2 ** 64, 2.5)", "'divmod()' of 'int' and 'float'"),
+        ("x = [1, 2]\nx[0:1] = [3]", "slices that are set"),
+        ("pow(3, -1, 7)", "inverses by pow()"),
+        ("sorted(['B', 'a'], key=str.lower)", "'str.lower'"),
+        ("int.from_bytes(b'a', 'big')", "'int.from_bytes'"),
     ] {
         let ended = ended(text);
         assert!(matches!(&ended, Ended::Lacks(_, lacks) if lacks == what), "{text}: {ended:?}");
     }
+    // What Python has not either is a mistake of the program.
+    for text in
+        ["1 + 'a'", "None + 1", "'a' < 1", "{1} + {2}", "[1] - [1]", "1.5 & 1", "[1]['a']", "str.lowr", "int | 3"]
+    {
+        assert!(matches!(ended(text), Ended::Failed(_)), "{text}");
+    }
+    assert!(matches!(
+        ended("raise TypeError(\"unsupported operand type(s) for +: 'int' and 'bool'\")"),
+        Ended::Failed(_)
+    ));
     // What a program says of itself is no word of the interpreter's.
     for text in ["raise NotImplementedError('csv is not yet supported')", "raise TypeError('csv is not supported')"] {
         assert!(matches!(ended(text), Ended::Failed(_)), "{text}");

@@ -126,7 +126,11 @@ fn not_promised(tier: Tier) -> &'static [&'static str] {
             "modes, times and attributes of the user's own files can be changed, of those that are granted for reading too",
             "there is no `/dev/shm` and no `/run` of the run's own: `fs.shm` and `fs.run` give no room, since nothing that is not granted can be written",
         ],
-        Tier::Language => &["there is no `/dev/shm` and no `/run`: `fs.shm` and `fs.run` give no room"],
+        Tier::Language => &[
+            "there is no `/dev/shm` and no `/run`: `fs.shm` and `fs.run` give no room",
+            "a program may have other results than by `python3`: regular expressions are Rust's (flags, groups in `split`, `\\Z`, `$`), `round` with digits and `/` of large whole numbers differ, some methods of classes are not asked",
+            "a program may have other results than by `node`: there is no `Intl` (locales, time zones, `localeCompare`), and `console.log` has no formats",
+        ],
         Tier::Container | Tier::Gvisor | Tier::Vm => &[],
     }
 }

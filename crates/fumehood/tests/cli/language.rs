@@ -105,6 +105,18 @@ fn auto_comes_to_it_with_a_program_that_fits_and_moves_up_with_a_reason() {
     assert_eq!(tier(&["d.py"]).0, "language");
     let (up, why) = tier(&["c.py"]);
     assert!(up == "process" && why.contains("imports `sys`"), "{up}: {why}");
+    // What has other results there, unless the policy says which modules the tier has.
+    write(&fixture, "e.py", "import re\nprint(re.split('([,;])', 'a,b;c'))");
+    write(&fixture, "f.py", "print(f'{round(2.675, 2)}', round(2.5))");
+    for (file, asks) in [("e.py", "imports `re`"), ("f.py", "uses `round` with two arguments")] {
+        let (up, why) = tier(&[file]);
+        assert!(up == "process" && why.contains(asks), "{up}: {why}");
+        let said = fixture.run(&["run", "-q", "--tier", "language", file]);
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+    for file in ["e.py", "f.py"] {
+        assert_eq!(tier(&["--set", "language.modules=[\"re\"]", file]).0, "language");
+    }
     // The run says it as well.
     let json = fixture.run(&["run", "--json", "--tier", "auto", "--set", "threat=mistakes", "d.py"]).json();
     let note = json["workspace"]["notes"][0].as_str().unwrap_or_default();
@@ -323,10 +335,21 @@ fn what_javascript_lacks_is_told_and_moves_auto_up() {
     write(&fixture, "c.mjs", "import fs from 'fs'");
     write(&fixture, "d.js", "/* c */ export * from 'fs'");
     write(&fixture, "e.js", "// fetch(1)\nclass A { fetch(u) { return u } }\nconsole.log(new A().fetch('process.x'))");
+    write(&fixture, "f.js", "console.log(['b', 'C'].sort((x, y) => x.localeCompare(y)).join())");
+    write(&fixture, "g.js", "console.table([1])");
     assert_eq!(tier("a.js").0, "language");
     assert_eq!(tier("e.js").0, "language");
-    for (file, asks) in [("b.js", "uses `require`"), ("c.mjs", "imports `fs`"), ("d.js", "imports `fs`")] {
+    for (file, asks) in [
+        ("b.js", "uses `require`"),
+        ("c.mjs", "imports `fs`"),
+        ("d.js", "imports `fs`"),
+        ("f.js", "uses `localeCompare`"),
+        ("g.js", "uses `console.table`"),
+    ] {
         let (up, why) = tier(file);
         assert!(up == "process" && why.contains(asks), "{up}: {why}");
     }
+    // By its name the tier still runs it.
+    let said = fixture.run(&["run", "-q", "--tier", "language", "f.js"]);
+    assert_eq!(said.code, 0, "{said:?}");
 }

@@ -103,6 +103,13 @@ fn the_plan_names_what_the_process_tier_leaves_open() {
     for part in ["links in such folders are not told", "times and attributes", "no `/dev/shm` and no `/run`"] {
         assert!(json.contains(part) && text.contains(part), "{part} in {text}");
     }
+    let (json, text) = open("language");
+    for part in [
+        "other results than by `python3`: regular expressions are Rust's",
+        "other results than by `node`: there is no `Intl`",
+    ] {
+        assert!(json.contains(part) && text.contains(part), "{part} in {text}");
+    }
     // What is not there has no size that anything holds.
     let clauses = |tier: &str| fixture.run(&["plan", "--json", "--tier", tier]).json()["clauses"].to_string();
     for clause in ["\"fs.shm\"", "\"fs.run\""] {

@@ -50,6 +50,13 @@ fn the_limits_are_proven_and_a_lack_of_one_is_seen() {
 }
 
 #[test]
+fn the_console_has_what_the_choice_of_a_tier_takes_it_to_have() {
+    let has =
+        format!("if (Object.keys(console).sort().join() !== '{}') throw 1", policy::javascript::CONSOLE.join(","));
+    assert_eq!(ended(&has), Ended::Exited(0));
+}
+
+#[test]
 fn what_the_tier_is_for_runs() {
     for text in [
         "if (1 + 1 !== 2) throw 1",

@@ -90,14 +90,28 @@ pub const ELSEWHERE: &[&str] = &[
     "window",
 ];
 
+/// Methods whose results are those of a locale or a time zone: the interpreter has no `Intl`, and gives other ones.
+const OF_A_LOCALE: &[&str] = &[
+    "localeCompare",
+    "toLocaleDateString",
+    "toLocaleLowerCase",
+    "toLocaleString",
+    "toLocaleTimeString",
+    "toLocaleUpperCase",
+];
+/// What Node and browsers keep of the last match of a regular expression, beside `$1` to `$9`.
+const OF_THE_LAST_MATCH: &[&str] = &["$_", "input", "lastMatch", "lastParen", "leftContext", "rightContext"];
+/// All that the console of a program has.
+pub const CONSOLE: &[&str] = &["debug", "error", "info", "log", "warn"];
+
 /// The same name, where it is one of [`ELSEWHERE`].
 #[must_use]
 pub fn elsewhere(name: &str) -> Option<&'static str> {
     ELSEWHERE.binary_search(&name).ok().and_then(|at| ELSEWHERE.get(at).copied())
 }
 
-/// The first thing that a program asks for and that is no part of the language: a module, else a name of [`ELSEWHERE`] that it
-/// reads and neither declares nor sets, nor is `given`.
+/// The first thing that a program asks for and that is no part of the language: a module, or what is known to be a part of
+/// a value that has another result than elsewhere or is not there; else a name of [`ELSEWHERE`] that it reads and neither declares nor sets, nor is `given`.
 pub fn asks(text: &str, given: impl Fn(&str) -> bool) -> Option<String> {
     let mut tokens = Tokens::new(text).peekable();
     let mut names = Names::default();
@@ -127,6 +141,9 @@ pub fn asks(text: &str, given: impl Fn(&str) -> bool) -> Option<String> {
                 }
             }
             Token::Word(word) => {
+                if let Some(name) = differs(word, before) {
+                    return Some(format!("uses `{name}`"));
+                }
                 // Who only asks whether the global object has it goes on without.
                 let of_global = before[0] == Some(Token::Word("globalThis")) && goes_on(next, &[".", "[", "(", "="]);
                 if let Some(name) = elsewhere(word).filter(|_| !part || of_global) {
@@ -142,6 +159,22 @@ pub fn asks(text: &str, given: impl Fn(&str) -> bool) -> Option<String> {
         before = [before[1], Some(token)];
     }
     names.first(given).map(|name| format!("uses `{name}`"))
+}
+
+/// A part of a value that the interpreter has not, or not as Node and browsers have it.
+fn differs(word: &str, before: [Option<Token<'_>>; 2]) -> Option<String> {
+    if !matches!(before[1], Some(Token::Sign("." | "?."))) {
+        return None;
+    }
+    if OF_A_LOCALE.contains(&word) {
+        return Some(word.to_owned());
+    }
+    let of_match = || OF_THE_LAST_MATCH.contains(&word) || matches!(word.as_bytes(), [b'$', b'1'..=b'9']);
+    match before[0] {
+        Some(Token::Word("RegExp")) if of_match() => Some(format!("RegExp.{word}")),
+        Some(Token::Word("console")) if !CONSOLE.contains(&word) => Some(format!("console.{word}")),
+        _ => None,
+    }
 }
 
 /// Whether it is a module, by an `import` or `export` that only modules have.

@@ -12,7 +12,7 @@ pub(super) const ROWS: &[Row] = &[
         lift: false,
         default: "container",
         promise: "The run happens in this strength class or is refused; `auto` takes the weakest that fits `threat` and every clause.",
-        not_promised: "That a tier holds against more than its class: the container tier does not hold against bugs of the kernel.",
+        not_promised: "That a tier holds against more than its class: the container tier does not hold against bugs of the kernel. That a program has the results of `python3` or `node` in the language tier.",
         valid: r#"tier = "process""#,
         invalid: r#"tier = "jail""#,
     },

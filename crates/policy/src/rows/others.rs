@@ -287,7 +287,7 @@ pub(super) const ROWS: &[Row] = &[
         lift: true,
         default: "none",
         promise: "The modules that a program of the language tier may import; without it `math`, `json` and `re`. A program that names another is not started. Other tiers refuse the clause.",
-        not_promised: "That the interpreter has a whole module: it has subsets of those that it knows.",
+        not_promised: "That the interpreter has a whole module, or its results: it has subsets of those that it knows, and the regular expressions of `re` are Rust's.",
         valid: r#"language.modules = ["math", "datetime"]"#,
         invalid: r#"language.modules = ["os.path"]"#,
     },

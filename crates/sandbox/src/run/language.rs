@@ -99,8 +99,8 @@ pub(super) fn passed(loaded: &Loaded, what: &Workload) -> Option<&'static str> {
     source(what).err().filter(|_| first && !matches!(what, Workload::Nothing)).map(Untaken::why)
 }
 
-/// What a program asks for by its text and the language tier would not let it have: for the choice of `auto` alone, which moves up
-/// for it. What this overlooks the interpreter refuses.
+/// What a program asks for by its text and the language tier would not let it have, or not with the results that it has elsewhere: for
+/// the choice of `auto` alone, which moves up for it. What is not there and this overlooks the interpreter refuses.
 pub(super) fn foreign(loaded: &Loaded, what: &Workload) -> Option<String> {
     if loaded.policy.tier != TierChoice::Auto {
         return None;
@@ -115,44 +115,116 @@ pub(super) fn foreign(loaded: &Loaded, what: &Workload) -> Option<String> {
     if source == Source::JavaScript {
         return policy::javascript::asks(&text, |name| loaded.policy.inputs.contains_key(name));
     }
-    let allowed = loaded.policy.language.modules.as_deref();
-    let has = |name: &str| match allowed {
-        Some(list) => list.iter().any(|one| one == name),
-        None => backends::LANGUAGE_MODULES.contains(&name),
+    let mut imports = imports(&text).into_iter();
+    // A policy with such a list speaks of this tier, and takes its results.
+    let (foreign, differs) = match loaded.policy.language.modules.as_deref() {
+        Some(list) => (imports.find(|name| !list.iter().any(|one| one == name)), None),
+        None => {
+            let has = |name: &str| backends::LANGUAGE_MODULES.contains(&name) && name != OTHER_EXPRESSIONS;
+            (imports.find(|name| !has(name)), differs(&text))
+        }
     };
-    imports(&text).into_iter().find(|name| !has(name)).map(|name| format!("imports `{name}`"))
+    foreign.map(|name| format!("imports `{name}`")).or(differs)
 }
+
+/// Methods with names of Python's own that the interpreter asks a class of the program for; it goes by any other in silence, or fails.
+const METHODS: &[&str] = &[
+    "__contains__",
+    "__enter__",
+    "__eq__",
+    "__exit__",
+    "__hash__",
+    "__index__",
+    "__init__",
+    "__iter__",
+    "__next__",
+    "__repr__",
+    "__str__",
+];
+/// The module whose regular expressions are Rust's in the interpreter.
+const OTHER_EXPRESSIONS: &str = "re";
 
 /// The first part of what each statement of a Python program imports; a relative import is `.`. Comments and texts are left out. The
 /// interpreter's own parser reads it again, inside: a program can overflow the stack of that one, which must not be ours.
 fn imports(text: &str) -> Vec<&str> {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let (mut found, mut statement) = (Vec::new(), Vec::new());
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let length = match first {
-            '#' => rest.find('\n').unwrap_or(rest.len()),
-            '"' | '\'' => quoted(rest, first),
-            // A line that goes on.
-            '\\' => ["\\\r\n", "\\\n"].iter().find(|end| rest.starts_with(**end)).map_or(1, |end| end.len()),
-            c if is_part(c) => rest.find(|c| !is_part(c)).unwrap_or(rest.len()),
-            c => c.len_utf8(),
-        };
-        let (token, after) = rest.split_at_checked(length).unwrap_or((rest, ""));
-        rest = after;
-        match first {
-            // `if x: import y` has two parts.
-            '\n' | ';' | ':' => {
-                found.extend(of_statement(&statement));
-                statement.clear();
-            }
-            '#' | '\\' => {}
-            c if c.is_whitespace() => {}
-            _ => statement.push(token),
+    for token in (Tokens { rest: text }) {
+        // `if x: import y` has two parts.
+        if matches!(token, "\n" | ";" | ":") {
+            found.extend(of_statement(&statement));
+            statement.clear();
+        } else {
+            statement.push(token);
         }
     }
     found.extend(of_statement(&statement));
     found
+}
+
+/// What in a Python program, beside what it imports, has other results in the interpreter: `round` with two arguments, in the code of a
+/// formatted text too, which rounds some numbers to others, and methods beside [`METHODS`].
+fn differs(text: &str) -> Option<String> {
+    // Whether each bracket that is open is that of a call of `round`.
+    let mut open = Vec::new();
+    let mut before = ["", ""];
+    for token in (Tokens { rest: text }) {
+        let of_python = || token.starts_with("__") && token.ends_with("__");
+        match token {
+            "(" => open.push(before[1] == "round" && !matches!(before[0], "." | "def")),
+            "[" | "{" => open.push(false),
+            ")" | "]" | "}" => {
+                open.pop();
+            }
+            "," if open.last() == Some(&true) => return Some("uses `round` with two arguments".to_owned()),
+            _ if before[1] == "def" && of_python() && !METHODS.contains(&token) => {
+                return Some(format!("defines `{token}`"));
+            }
+            // Without its quotes nothing in it is such a text again.
+            _ if token.starts_with(['"', '\'']) && is_formatted(before[1]) && token.contains("round") => {
+                let found = differs(&token.replace(['"', '\''], " "));
+                if found.is_some() {
+                    return found;
+                }
+            }
+            _ => {}
+        }
+        before = [before[1], token];
+    }
+    None
+}
+
+/// Whether a text behind this word holds code.
+fn is_formatted(prefix: &str) -> bool {
+    ["f", "rf", "fr"].iter().any(|word| prefix.eq_ignore_ascii_case(word))
+}
+
+/// The words, signs, texts and ends of lines of a Python program, without comments and lines that go on.
+struct Tokens<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let is_part = |c: char| c.is_alphanumeric() || c == '_';
+        loop {
+            let first = self.rest.chars().next()?;
+            let length = match first {
+                '#' => self.rest.find('\n').unwrap_or(self.rest.len()),
+                '"' | '\'' => quoted(self.rest, first),
+                // A line that goes on.
+                '\\' => ["\\\r\n", "\\\n"].iter().find(|end| self.rest.starts_with(**end)).map_or(1, |end| end.len()),
+                c if is_part(c) => self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len()),
+                c => c.len_utf8(),
+            };
+            let (token, after) = self.rest.split_at_checked(length).unwrap_or((self.rest, ""));
+            self.rest = after;
+            if first == '\n' || !(matches!(first, '#' | '\\') || first.is_whitespace()) {
+                return Some(token);
+            }
+        }
+    }
 }
 
 fn of_statement<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
@@ -261,6 +333,45 @@ mod tests {
             ("", &[]),
         ] {
             assert_eq!(imports(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_has_other_results_in_the_interpreter_is_seen() {
+        for text in [
+            "round(2.675, 2)",
+            "print(round (x[1:2],\n 2))",
+            "round(number=f(1, 2), ndigits=2)",
+            "x = [round(y, 1) for y in z]",
+            "print(f'{round(x, 2)} and more')",
+            "print(F\"\"\"{\n'a' + str(round(x, 2))}\"\"\")",
+        ] {
+            assert_eq!(differs(text).as_deref(), Some("uses `round` with two arguments"), "{text}");
+        }
+        for name in ["__lt__", "__bool__", "__format__", "__add__", "__new__"] {
+            let text = format!("class A:\n    def __init__(self): pass\n    def {name}(self): pass");
+            assert_eq!(differs(&text), Some(format!("defines `{name}`")));
+        }
+        for text in [
+            "",
+            "round(2.5)",
+            "round(f(1, 2))",
+            "round([1, 2][0])",
+            "a, b = round(x), 2",
+            "# round(1, 2)\n'round(1, 2)' + 'f' + '{round(1, 2)}'",
+            "print('round', 1)",
+            "a.round(1, 2)",
+            "def round(x, n): pass",
+            "class A:\n    def __eq__(self, o): return self.__lt__\n    def __private(self): pass",
+            "f'{__lt__} def __lt__'",
+            "my_round(1, 2); round_(1, 2)",
+            "f'{x} round'",
+            ")]}round",
+        ] {
+            assert_eq!(differs(text), None, "{text}");
+        }
+        for part in ["round(", "(", ")", "f'", "f\"", "\\", "f'round(", "f\"f'"] {
+            assert!(differs(&part.repeat(1 << 16)).is_none(), "{part}");
         }
     }
 

@@ -88,7 +88,9 @@ fn choose(loaded: &Loaded, what: &Workload, host: &Capabilities) -> Result<Choic
         answers.iter().map(|(tier, backend, ask)| Candidate { tier: *tier, backend, answers: ask }).collect();
     let mut choice = policy::choose(loaded, &candidates).map_err(Error::Unheld)?;
     if let Some(asks) = foreign {
-        choice.why.push_str(&format!("; the program {asks}, which tier `language` does not let it have"));
+        choice
+            .why
+            .push_str(&format!("; the program {asks}, which tier `language` has not, or not with the same results"));
     }
     if let Some(why) = super::language::passed(loaded, what) {
         choice.why.push_str(&format!("; not `language`: {why}"));

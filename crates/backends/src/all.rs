@@ -1,15 +1,15 @@
 //! The backends of this version, and which of them a plan is for.
 
 use policy::Plan;
-use policy::control::Source;
+use policy::control::{Emulator, Source};
 
 use crate::StartError;
 use crate::backend::Backend;
 use crate::engine::EngineBackend;
 use crate::gvisor::Gvisor;
+use crate::machine::Machines;
 use crate::native::{Container, Language, Process};
 use crate::oci::Crun;
-use crate::qemu::Qemu;
 
 /// The backends of this version, weakest tier first.
 pub const ALL: &[&dyn Backend] = &[
@@ -22,7 +22,8 @@ pub const ALL: &[&dyn Backend] = &[
     &EngineBackend::Podman,
     &EngineBackend::Docker,
     &Gvisor,
-    &Qemu,
+    &Machines(Emulator::Qemu),
+    &Machines(Emulator::Firecracker),
 ];
 
 /// The backend that made a plan.

@@ -15,9 +15,9 @@ mod gvisor;
 mod host;
 mod identity;
 mod label;
+mod machine;
 mod native;
 mod oci;
-mod qemu;
 mod sizes;
 mod support;
 mod trust;
@@ -34,14 +34,14 @@ pub use error::{Shut, StartError};
 pub use etc::{names_resolver, shown as shown_of_etc};
 pub use gvisor::Gvisor;
 pub use host::{
-    Assumed, CallerServices, Capabilities, CgroupSource, Daemon, DockerClient, Emulation, Engine, Fault, KVM_FILE,
-    Kernel, KvmRecord, MODULES, Missing, Runtime, Service, find_module,
+    Assumed, CallerServices, Capabilities, CgroupSource, Daemon, DockerClient, Emulation, Engine, FIRECRACKER_VARIABLE,
+    Fault, Kernel, KvmRecord, MODULES, Missing, Runtime, Service, find_module, kvm_file,
 };
+pub use machine::{Machines, sweep_machines};
 pub use native::{
     Container, GROUPS, LANGUAGE_WORD, Language, Process, TMP_SLOT, hides_of_proc, keeps_of_proc, needs_call,
     sweep_cache,
 };
 pub use oci::Crun;
-pub use qemu::{Qemu, sweep_machines};
 pub use support::{LANGUAGE_MODULES, unmet_rules, unshown_program};
 pub use trust::{certificates_of, hashed_certificates_of, host_has_certificates, system_stores};

@@ -117,8 +117,14 @@ pub(crate) const BY_CRUN: BackendId = BackendId { tier: Tier::Container, name: "
 pub(crate) const BY_DOCKER: BackendId = BackendId { tier: Tier::Container, name: "docker" };
 pub(crate) const BY_PODMAN: BackendId = BackendId { tier: Tier::Container, name: "podman" };
 const RUNSC: BackendId = BackendId { tier: Tier::Gvisor, name: "runsc" };
-/// A machine by QEMU.
-pub const VM: &[BackendId] = &[BackendId { tier: Tier::Vm, name: "qemu" }];
+/// Machines by each emulator.
+pub const VM: &[BackendId] = &[BY_QEMU, BY_FIRECRACKER];
+/// Machines that can have a network.
+pub const QEMU: &[BackendId] = &[BY_QEMU];
+/// Machines that have none.
+pub const FIRECRACKER: &[BackendId] = &[BY_FIRECRACKER];
+const BY_QEMU: BackendId = BackendId { tier: Tier::Vm, name: "qemu" };
+const BY_FIRECRACKER: BackendId = BackendId { tier: Tier::Vm, name: "firecracker" };
 
 impl Tier {
     /// As policies spell it.

@@ -8,6 +8,7 @@ mod agents;
 mod approvals;
 mod bench;
 mod broker;
+mod bzimage;
 mod changes;
 mod choose;
 pub mod cli;

@@ -129,7 +129,9 @@ fn unpack(folder: &Path, file: &Path) -> Result<Kernel, String> {
         true => std::fs::read_to_string(of_package(&tree, &built_in)?).map_err(|error| error.to_string())?,
         false => String::new(),
     };
-    Kernel::keep(&package, &release, &kernel, &|name| {
+    // QEMU needs no other form than that of the package.
+    let unpacked = crate::bzimage::unpacked(&kernel).ok();
+    Kernel::keep(&package, &release, (&kernel, unpacked.as_deref()), &|name| {
         let ends = format!("/{name}.ko");
         if built_in.lines().any(|line| line.ends_with(&ends)) {
             return Ok(None);

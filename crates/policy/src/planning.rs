@@ -106,16 +106,11 @@ pub fn choose(loaded: &Loaded, candidates: &[Candidate<'_>]) -> Result<Choice, R
     }))
 }
 
-/// Why a backend whose name is known is none of this version, and what to ask for instead. The reasons in full are decisions:
-/// `runc` 0073, `firecracker` 0086.
+/// Why a backend whose name is known is none of this version, and what to ask for instead. The reasons in full are a decision:
+/// `runc` 0073.
 #[must_use]
 pub const fn not_built(backend: BackendName) -> Option<(&'static str, &'static str)> {
     match backend {
-        BackendName::Firecracker => Some((
-            "this version starts no machine by Firecracker: it needs a KVM that boots an ordinary kernel, which none of our \
-             machines has, and Debian has no build of it",
-            "set `tier` to `vm`, whose machines QEMU emulates without KVM, and drop `backend`",
-        )),
         BackendName::Runc => Some((
             "this version starts no container by `runc`: its threads count as processes of the program, and Debian's release \
              has known faults",
@@ -127,6 +122,7 @@ pub const fn not_built(backend: BackendName) -> Option<(&'static str, &'static s
         | BackendName::Podman
         | BackendName::Docker
         | BackendName::Qemu
+        | BackendName::Firecracker
         | BackendName::Monty
         | BackendName::Quickjs
         | BackendName::Wasm => None,

@@ -124,6 +124,8 @@ impl Environment {
         let (host, context) = (text("DOCKER_HOST"), text("DOCKER_CONTEXT"));
         let docker = backends::DockerClient { host, context, folder: self.docker_folder() };
         let state = self.state.state().ok().map(|(folder, _)| folder);
-        backends::CallerServices { bus: folder.map(|folder| folder.join("bus")), docker, state, tries_kvm: false }
+        let bus = folder.map(|folder| folder.join("bus"));
+        let firecracker = self.variable(backends::FIRECRACKER_VARIABLE).map(PathBuf::from);
+        backends::CallerServices { bus, docker, state, firecracker, tries_kvm: None }
     }
 }

@@ -48,7 +48,7 @@ impl Fixture {
     fn new() -> Option<Self> {
         let host = Capabilities::probe();
         let shell = PathBuf::from("/bin/busybox");
-        let lacks = host.machine().err().map(|missing| missing.why);
+        let lacks = host.machine(policy::control::Emulator::Qemu).err().map(|missing| missing.why);
         let lacks = lacks.or_else(|| (!shell.exists()).then(|| "there is no `/bin/busybox`".to_owned()));
         if let Some(why) = lacks {
             eprintln!("skip: the vm tier: {why}");
@@ -132,7 +132,7 @@ fn a_program_runs_on_a_kernel_of_its_own_and_its_streams_and_code_come_back() {
     assert_eq!(ended.failed, []);
     let outcome = &ended.report.outcome;
     assert_eq!((outcome.kind, outcome.code), (OutcomeKind::Exited, Some(7)), "{}", text(&ended));
-    let release = &place.host.machine().unwrap().kernel.release;
+    let release = &place.host.machine(policy::control::Emulator::Qemu).unwrap().kernel.release;
     assert!(text(&ended).starts_with(&format!("{release}\nuid=1000(user) gid=1000")), "{}", text(&ended));
     assert!(text(&ended).trim_end().ends_with(&input.len().to_string()), "{}", text(&ended));
     // As in every other tier with a root of its own.

@@ -9,10 +9,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use rustix::event::Timespec;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{WaitOptions, WaitStatus};
 use rustix::system::RebootCommand;
 use sys::bare::{self, Fd, Pointers};
@@ -20,13 +21,15 @@ use sys::bare::{self, Fd, Pointers};
 use super::begin::{Line, MachineSetup};
 use super::groups::Groups;
 use super::relay::Relay;
-use super::{Attempt, DISKS, MODULES, Machine, PORT, PROGRAM, network, root, workspace};
+use super::{Attempt, BY_VSOCK, DISKS, MODULES, Machine, PORT, PROGRAM, VSOCK, network, root, workspace};
 use crate::files::failure::{error_text, failure};
 use crate::frame::{self, Frame, Kind};
 use crate::words::{Code, Ended};
 
 /// How long a device may take to appear.
 const DEVICES: Duration = Duration::from_secs(60);
+/// How long the supervisor may take to hear why there is no agent, where nothing tells that it has.
+const HEARS: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Between two looks.
 pub(super) const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
@@ -61,22 +64,46 @@ pub(super) fn call(step: &'static str) -> impl FnOnce(bare::Errno) -> Fault {
 
 /// The whole life of the machine; it never returns to the kernel, which would panic.
 pub(crate) fn main() -> ExitCode {
-    if let Err(Fault(why)) = live() {
-        tell(&why);
+    // Without a line there is nobody whom it could tell.
+    if let Ok(socket) = line() {
+        if let Err(Fault(why)) = live(&socket) {
+            say(&socket, &why);
+        }
+        off(&socket);
     }
-    off();
+    switched_off();
     ExitCode::FAILURE
 }
 
-fn live() -> Result<(), Fault> {
+/// Whether the line to the supervisor is a port of the machine's own address, as the kernel's command line says.
+fn by_vsock() -> bool {
+    std::env::args().nth(1).is_some_and(|word| word == BY_VSOCK)
+}
+
+/// The line to the supervisor, as soon as there is one.
+fn line() -> Result<OwnedFd, Fault> {
     let own = MountFlags::NOSUID | MountFlags::NOEXEC;
     root::folder("/dev", 0o755)?;
     root::mounted("devtmpfs", "/dev", own, "mode=0755")?;
     root::folder("/proc", 0o555)?;
     root::mounted("proc", "/proc", own | MountFlags::NODEV, "")?;
-    load_modules(|name| !of_disks(name) && !network::is_module(name))?;
-    let socket = open_when_there(&port(), OFlags::RDWR)?;
-    let MachineSetup { machine, filter, files } = Line::new(&socket).begun(Path::new(root::DEVICE).exists())?;
+    let vsock = by_vsock();
+    load_modules(|name| !of_disks(name) && !network::is_module(name) && (vsock || !is_one_of(name, VSOCK)))?;
+    if vsock { accepted() } else { open_when_there(&format!("/dev/vport0p{PORT}"), OFlags::RDWR) }
+}
+
+/// The first connection to the port. There is no other: nobody waits there afterwards.
+fn accepted() -> Result<OwnedFd, Fault> {
+    let socket = rustix::net::socket_with(AddressFamily::VSOCK, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    let socket = socket.map_err(at("the socket of the supervisor's line"))?;
+    let number = Fd::new(u32::try_from(socket.as_raw_fd()).unwrap_or(u32::MAX));
+    bare::bind_vsock(number, PORT).map_err(call("the port of the supervisor's line"))?;
+    rustix::net::listen(&socket, 1).map_err(at("waiting for the supervisor"))?;
+    rustix::net::accept_with(&socket, SocketFlags::CLOEXEC).map_err(at("waiting for the supervisor"))
+}
+
+fn live(socket: &OwnedFd) -> Result<(), Fault> {
+    let MachineSetup { machine, filter, files } = Line::new(socket).begun(Path::new(root::DEVICE).exists())?;
     load_modules(of_disks)?;
     let program = rustix::fs::open(Path::new("/").join(PROGRAM), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let program = program.map_err(at("opening the agent"))?;
@@ -101,12 +128,13 @@ fn live() -> Result<(), Fault> {
     let (ours, theirs) = sys::channel::pair().map_err(|error| at("the agent's socket")(error.errno))?;
     let pid = sys::fork::run(|| {
         let Fault(why) = become_agent((&machine, &filter), &groups, &theirs, &program);
-        say(&socket, &why);
+        say(socket, &why);
         1
     });
     let pid = pid.map_err(|error| at("starting the agent")(error.errno))?;
     drop((theirs, program));
-    carried_until_its_end(Relay::new(socket, ours, groups, pid)?, pid)
+    let own = socket.try_clone().map_err(io("the supervisor's line"))?;
+    carried_until_its_end(Relay::new(own, ours, groups, pid)?, pid)
 }
 
 /// Carries what the agent and its supervisor say to each other until the agent has ended; where that cannot be done, the machine
@@ -117,7 +145,7 @@ fn carried_until_its_end(relay: Relay, agent: i32) -> Result<(), Fault> {
         let (port, carried) = relay.run(&ends);
         if let Err(Fault(why)) = carried {
             say(&port, &why);
-            off();
+            off(&port);
         }
         port
     });
@@ -131,19 +159,29 @@ fn carried_until_its_end(relay: Relay, agent: i32) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Switches the machine off. What it had to say is with the emulator by then.
-fn off() {
-    let _off = rustix::system::reboot(RebootCommand::PowerOff);
+/// Switches the machine off when what it had to say is with the emulator: a serial device has it at once.
+fn off(line: &OwnedFd) {
+    if by_vsock() {
+        // Until the supervisor has heard enough.
+        let _gone = rustix::event::poll(&mut [PollFd::new(line, PollFlags::RDHUP)], Some(&HEARS));
+    }
+    switched_off();
 }
 
-/// The first port of the virtual serial device.
-fn port() -> String {
-    format!("/dev/vport0p{PORT}")
+/// An emulator without a switch ends when the machine starts again, and both do then.
+fn switched_off() {
+    let _off = rustix::system::reboot(if by_vsock() { RebootCommand::Restart } else { RebootCommand::PowerOff });
 }
 
 /// Whether a module finds disks, by the name of its file.
 fn of_disks(name: &str) -> bool {
-    name.strip_suffix(".ko").is_some_and(|name| name.ends_with(DISKS))
+    is_one_of(name, &[DISKS])
+}
+
+/// Whether a module is one of these, by the name of its file: its number, a hyphen and its own name.
+pub(super) fn is_one_of(file: &str, modules: &[&str]) -> bool {
+    let name = file.strip_suffix(".ko").and_then(|file| file.rsplit_once('-'));
+    name.is_some_and(|(_, name)| modules.contains(&name))
 }
 
 /// The modules that are wanted, in the order of the names.
@@ -262,13 +300,6 @@ fn execute(machine: &Machine, program: &OwnedFd) -> Fault {
     let (environment, _) = environment.filled(texts.iter().map(CString::as_c_str));
     let program = Fd::new(u32::try_from(program.as_raw_fd()).unwrap_or(u32::MAX));
     call("executing the agent")(bare::execute_descriptor(program, &arguments, &environment))
-}
-
-/// Tells the supervisor why there is no agent, if its port is there.
-fn tell(why: &str) {
-    if let Ok(port) = rustix::fs::open(port(), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
-        say(&port, why);
-    }
 }
 
 fn say(port: impl AsFd, why: &str) {

@@ -30,8 +30,12 @@ pub const OURS: &str = "/run/fumehood";
 pub const CERTIFICATES: &str = "ca.pem";
 /// Names at the top of the tree that programs see which are the machine's own: what the image has of these names is not shown.
 pub const OWN: &[&str] = &["proc", "sys", "dev", "tmp", "run", "home", "lost+found"];
-/// The port of the virtual serial device that leads to the supervisor.
+/// The port of the virtual serial device, or of the machine's own address, that leads to the supervisor.
 pub const PORT: u32 = 1;
+/// What the first process is told by the kernel's command line where that is a port of the machine's own address (`AF_VSOCK`).
+pub const BY_VSOCK: &str = "vsock";
+/// The modules of that address, loaded in this order where it is told so: elsewhere no program finds such an address.
+pub const VSOCK: &[&str] = &["virtio_mmio", "vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport"];
 
 /// The label of the root's image.
 pub const ROOT_LABEL: &str = "root";

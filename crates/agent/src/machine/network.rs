@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sys::bare::{self, Errno};
 
-use super::init::{Fault, LOOK, call};
+use super::init::{Fault, LOOK, call, is_one_of};
 use super::{NETWORK, Network};
 
 /// How long the device may take to appear.
@@ -12,7 +12,7 @@ const APPEARS: Duration = Duration::from_secs(60);
 
 /// Whether a module finds it, by the name of its file.
 pub(super) fn is_module(name: &str) -> bool {
-    name.strip_suffix(".ko").is_some_and(|name| NETWORK.iter().any(|module| name.ends_with(module)))
+    is_one_of(name, NETWORK)
 }
 
 /// Makes it the way to everything, when it has been found.

@@ -30,6 +30,10 @@ pub const MODULES: &[&str] = &[
     "virtio_console",
     "virtio_blk",
 ];
+/// The order in which all that a machine may need is loaded.
+fn modules() -> impl Iterator<Item = &'static str> {
+    MODULES.iter().chain(agent::machine::VSOCK).chain(agent::machine::NETWORK).copied()
+}
 
 /// The bytes of a module by its name; `None` where the kernel has it built in.
 pub(crate) type ModuleOf<'a> = &'a dyn Fn(&str) -> Result<Option<Vec<u8>>, String>;
@@ -49,6 +53,9 @@ pub struct Kernel {
     /// Those of a network are among them.
     #[serde(default)]
     pub network: bool,
+    /// SHA-256 of the kernel as its own loader unpacks it: Firecracker starts no other form. Modules for its line are there too then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unpacked: Option<String>,
 }
 
 impl Kernel {
@@ -56,6 +63,12 @@ impl Kernel {
     #[must_use]
     pub fn digest(&self) -> String {
         sha256(format!("{} {}", self.kernel, self.modules).as_bytes())
+    }
+
+    /// The same one, unpacked.
+    pub(super) fn unpacked(self) -> Option<Self> {
+        let kernel = self.unpacked.clone()?;
+        Some(Self { kernel, ..self })
     }
 
     /// Major and minor number of its release.
@@ -67,7 +80,8 @@ impl Kernel {
     /// For hosts that are only spoken of.
     pub(super) fn assumed() -> Self {
         let text = |text: &str| text.to_owned();
-        Self { package: text("linux"), release: text("6.12"), kernel: text("-"), modules: text("-"), network: true }
+        let (kernel, modules) = (text("-"), text("-"));
+        Self { package: text("linux"), release: text("6.12"), kernel, modules, network: true, unpacked: None }
     }
 
     /// What was prepared on this host.
@@ -102,16 +116,21 @@ impl Kernel {
         Ok((one(&self.kernel)?, one(&self.modules)?))
     }
 
-    /// Keeps a kernel, with its modules by name; what was kept before goes.
+    /// Keeps a kernel, as it is and unpacked where that is known, with its modules by name; what was kept before goes.
     ///
     /// # Errors
     /// A module of [`MODULES`] or of a network is missing that is not built in; or the folder cannot be written. In words.
-    pub fn keep(package: &str, release: &str, kernel: &[u8], module: ModuleOf<'_>) -> Result<Self, String> {
+    pub fn keep(
+        package: &str,
+        release: &str,
+        (kernel, unpacked): (&[u8], Option<&[u8]>),
+        module: ModuleOf<'_>,
+    ) -> Result<Self, String> {
         let mut archive = Archive::default();
         archive.folder(agent::machine::MODULES, 0o755);
-        for (at, name) in MODULES.iter().chain(agent::machine::NETWORK).enumerate() {
+        for (at, name) in modules().enumerate() {
             let found = match module(name) {
-                Err(_) if *name == agent::machine::NEWER => None,
+                Err(_) if name == agent::machine::NEWER => None,
                 found => found?,
             };
             if let Some(bytes) = found {
@@ -125,6 +144,7 @@ impl Kernel {
             kernel: sha256(kernel),
             modules: sha256(&modules),
             network: true,
+            unpacked: unpacked.map(sha256),
         };
         let about = serde_json::to_vec(&kept).map_err(|error| error.to_string())?;
         let all = || -> std::io::Result<()> {
@@ -133,11 +153,15 @@ impl Kernel {
             std::fs::set_permissions(FOLDER, std::fs::Permissions::from_mode(0o755))?;
             place(&kept.kernel, kernel)?;
             place(&kept.modules, &modules)?;
+            if let Some((name, bytes)) = kept.unpacked.as_ref().zip(unpacked) {
+                place(name, bytes)?;
+            }
             place(ABOUT, &about)?;
             for entry in std::fs::read_dir(FOLDER)? {
                 let entry = entry?;
                 let name = entry.file_name();
-                if ![kept.kernel.as_str(), kept.modules.as_str(), ABOUT].iter().any(|ours| name == *ours) {
+                let ours = [Some(&kept.kernel), Some(&kept.modules), kept.unpacked.as_ref()];
+                if name != ABOUT && !ours.into_iter().flatten().any(|ours| name == **ours) {
                     std::fs::remove_file(entry.path())?;
                 }
             }

@@ -12,14 +12,21 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use policy::control::Accelerator;
+use policy::control::{Accelerator, Emulator};
 use policy::value::Device;
 use serde::{Deserialize, Serialize};
 
 use super::{CAREFUL, Capabilities, Missing};
 
-/// The file in the state folder.
-pub const KVM_FILE: &str = "machine-kvm.json";
+/// The file in the state folder that tells how a machine by this emulator was tried.
+#[must_use]
+pub const fn kvm_file(emulator: Emulator) -> &'static str {
+    match emulator {
+        Emulator::Qemu => "machine-kvm.json",
+        Emulator::Firecracker => "machine-kvm-firecracker.json",
+    }
+}
+
 /// No file that we wrote is larger.
 const MAX_RECORD: u64 = 4096;
 /// Longest part of a reason that is kept, in letters.
@@ -44,51 +51,60 @@ pub struct KvmRecord {
 pub(super) struct Gate {
     /// Where that is kept.
     state: Option<PathBuf>,
-    /// It is being tried now.
-    tries: bool,
-    found: OnceLock<Result<(), Missing>>,
+    /// It is being tried now by this one.
+    tries: Option<Emulator>,
+    qemu: OnceLock<Result<(), Missing>>,
+    firecracker: OnceLock<Result<(), Missing>>,
 }
 
 impl Gate {
-    pub(super) fn new(state: Option<PathBuf>, tries: bool) -> Self {
-        Self { state, tries, found: OnceLock::new() }
+    pub(super) fn new(state: Option<PathBuf>, tries: Option<Emulator>) -> Self {
+        Self { state, tries, ..Self::default() }
+    }
+
+    const fn found(&self, emulator: Emulator) -> &OnceLock<Result<(), Missing>> {
+        match emulator {
+            Emulator::Qemu => &self.qemu,
+            Emulator::Firecracker => &self.firecracker,
+        }
     }
 }
 
 impl Capabilities {
-    /// What runs the instructions of machines here.
+    /// What runs the instructions of machines here that QEMU emulates.
     #[must_use]
     pub fn accelerator(&self) -> Accelerator {
-        if self.kvm().is_ok() { Accelerator::Kvm } else { Accelerator::Tcg }
+        if self.kvm(Emulator::Qemu).is_ok() { Accelerator::Kvm } else { Accelerator::Tcg }
     }
 
-    /// Whether machines run on KVM.
+    /// Whether machines by this emulator run on KVM.
     ///
     /// # Errors
-    /// Why they run on the software processor, and the remedy.
-    pub fn kvm(&self) -> Result<(), Missing> {
-        self.kvm.found.get_or_init(|| self.look()).clone()
+    /// Why they do not, and the remedy.
+    pub fn kvm(&self, emulator: Emulator) -> Result<(), Missing> {
+        self.kvm.found(emulator).get_or_init(|| self.look(emulator)).clone()
     }
 
-    fn look(&self) -> Result<(), Missing> {
+    fn look(&self, emulator: Emulator) -> Result<(), Missing> {
         if self.is_assumed() {
-            return Err(untried());
+            // An assumed host has what the one needs that starts on nothing else.
+            return if emulator == Emulator::Firecracker { Ok(()) } else { Err(untried()) };
         }
-        self.kvm_to_try()?;
-        if self.kvm.tries {
+        self.kvm_to_try(emulator)?;
+        if self.kvm.tries == Some(emulator) {
             return Ok(());
         }
-        let record = self.kvm.state.as_ref().and_then(|folder| read(&folder.join(KVM_FILE), self.euid));
-        let key = self.machine()?.since_boot(self.euid);
+        let record = self.kvm.state.as_ref().and_then(|folder| read(&folder.join(kvm_file(emulator)), self.euid));
+        let key = self.machine(emulator)?.since_boot(self.euid);
         judged(record.filter(|record| Some(&record.key) == key.as_ref()))
     }
 
-    /// Whether there is a KVM on which a machine could be tried.
+    /// Whether there is a KVM on which a machine by this emulator could be tried.
     ///
     /// # Errors
     /// What is missing, and the remedy.
-    pub fn kvm_to_try(&self) -> Result<(), Missing> {
-        self.machine()?;
+    pub fn kvm_to_try(&self, emulator: Emulator) -> Result<(), Missing> {
+        self.machine(emulator)?;
         self.device(Device::Kvm).map_err(|missing| Missing { id: ID, ..missing })?;
         kind(Path::new(MODULES))
     }
@@ -96,9 +112,9 @@ impl Capabilities {
     /// The record of a machine that was tried on KVM by this caller, of which `failed` says why it did not hold; `None` where nobody
     /// knows since when the host is up.
     #[must_use]
-    pub fn kvm_record(&self, failed: Option<&str>) -> Option<KvmRecord> {
+    pub fn kvm_record(&self, emulator: Emulator, failed: Option<&str>) -> Option<KvmRecord> {
         let failed = failed.map(|why| why.chars().take(MAX_WHY).collect());
-        Some(KvmRecord { key: self.machine().ok()?.since_boot(self.euid)?, failed })
+        Some(KvmRecord { key: self.machine(emulator).ok()?.since_boot(self.euid)?, failed })
     }
 }
 
@@ -177,7 +193,7 @@ mod tests {
     #[test]
     fn a_record_that_others_could_have_written_is_none() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(KVM_FILE);
+        let path = folder.path().join(kvm_file(Emulator::Qemu));
         let kept = KvmRecord { key: "k".to_owned(), failed: None };
         std::fs::write(&path, serde_json::to_vec(&kept).unwrap()).unwrap();
         let mode = |mode: u32| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -197,6 +213,6 @@ mod tests {
     fn on_a_host_that_was_not_asked_machines_run_on_the_software_processor() {
         let host = Capabilities::assumed(crate::Assumed::Groups);
         assert_eq!(host.accelerator(), Accelerator::Tcg);
-        assert_eq!(host.kvm().unwrap_err().id, ID);
+        assert_eq!(host.kvm(Emulator::Qemu).unwrap_err().id, ID);
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod docker;
 mod docker_client;
 pub(crate) mod engine;
 mod faults;
+mod firecracker;
 mod kernel;
 mod kvm;
 pub(crate) mod podman;
@@ -20,8 +21,9 @@ pub use crun::Runtime;
 pub use docker::Daemon;
 pub use docker_client::DockerClient;
 pub use faults::Fault;
+pub use firecracker::FIRECRACKER_VARIABLE;
 pub use kernel::{Kernel, MODULES, find_module};
-pub use kvm::{KVM_FILE, KvmRecord};
+pub use kvm::{KvmRecord, kvm_file};
 pub use podman::Service;
 pub use qemu::Emulation;
 pub(crate) use qemu::mke2fs;
@@ -32,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use policy::control::Emulator;
 use policy::value::{Policy, Sockets};
 
 use crate::label::Lsm;
@@ -84,6 +87,9 @@ pub struct Capabilities {
     namespaces: OnceLock<Result<(), Missing>>,
     groups_here: OnceLock<Result<sys::cgroup::Hierarchies, String>>,
     machine: OnceLock<Result<Emulation, Missing>>,
+    firecracker: OnceLock<Result<Emulation, Missing>>,
+    /// Where the caller says that it is.
+    firecracker_at: Option<PathBuf>,
     devices: devices::Places,
     kvm: kvm::Gate,
     /// Others than those, when the service manager gave some.
@@ -127,8 +133,10 @@ pub struct CallerServices {
     pub docker: DockerClient,
     /// The caller's state folder, where it is kept whether machines run on KVM.
     pub state: Option<PathBuf>,
-    /// Machines are tried on KVM, whatever is kept of it.
-    pub tries_kvm: bool,
+    /// Where Firecracker is, if it is in none of the folders of programs ([`FIRECRACKER_VARIABLE`]).
+    pub firecracker: Option<PathBuf>,
+    /// Machines by this emulator are tried on KVM, whatever is kept of it.
+    pub tries_kvm: Option<Emulator>,
 }
 
 /// The service manager that may hand over a group.
@@ -173,6 +181,8 @@ impl Capabilities {
             namespaces: OnceLock::new(),
             groups_here: OnceLock::new(),
             machine: OnceLock::new(),
+            firecracker: OnceLock::new(),
+            firecracker_at: None,
             devices: devices::Places::of_host(),
             kvm: kvm::Gate::default(),
             groups_given: OnceLock::new(),
@@ -185,9 +195,10 @@ impl Capabilities {
     /// and then at most once. Another Docker than root's own of this host is refused where it is asked for.
     #[must_use]
     pub fn probe_with(services: CallerServices) -> Self {
-        let CallerServices { bus, docker, state, tries_kvm } = services;
+        let CallerServices { bus, docker, state, firecracker, tries_kvm } = services;
         let kvm = kvm::Gate::new(state, tries_kvm);
-        Self { manager: Some(Manager { bus }), docker_client: docker, kvm, ..Self::probe() }
+        let manager = Some(Manager { bus });
+        Self { manager, docker_client: docker, firecracker_at: firecracker, kvm, ..Self::probe() }
     }
 
     /// Asks the host.
@@ -216,6 +227,8 @@ impl Capabilities {
             namespaces: OnceLock::new(),
             groups_here: OnceLock::new(),
             machine: OnceLock::new(),
+            firecracker: OnceLock::new(),
+            firecracker_at: None,
             devices: devices::Places::of_host(),
             kvm: kvm::Gate::default(),
             groups_given: OnceLock::new(),
@@ -258,11 +271,17 @@ impl Capabilities {
     ///
     /// # Errors
     /// What is missing, and the remedy.
-    pub fn machine(&self) -> Result<&Emulation, Missing> {
-        let found = self.machine.get_or_init(|| match self.assumed {
-            Some(_) => Ok(Emulation::assumed()),
-            None => Emulation::probe(),
-        });
+    pub fn machine(&self, emulator: Emulator) -> Result<&Emulation, Missing> {
+        let found = match emulator {
+            Emulator::Qemu => self.machine.get_or_init(|| match self.assumed {
+                Some(_) => Ok(Emulation::assumed()),
+                None => Emulation::probe(),
+            }),
+            Emulator::Firecracker => self.firecracker.get_or_init(|| match self.assumed {
+                Some(_) => Ok(firecracker::assumed()),
+                None => firecracker::probe(self.firecracker_at.as_deref()),
+            }),
+        };
         found.as_ref().map_err(Missing::clone)
     }
 

@@ -1,8 +1,9 @@
-//! What emulates machines on this host: QEMU with its software processor, and the prepared kernel.
+//! What emulates machines on this host: QEMU with its software processor, or Firecracker; and the prepared kernel.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use policy::control::Emulator;
 use serde_json::json;
 use sys::arch::{EMULATOR, EMULATOR_PACKAGE, NAME};
 
@@ -22,9 +23,20 @@ pub(crate) fn mke2fs() -> Option<&'static Path> {
     MKE2FS.iter().map(Path::new).find(|path| path.exists())
 }
 
+/// That there is something that does.
+pub(super) fn makes_images() -> Result<(), Missing> {
+    mke2fs().map(drop).ok_or_else(|| Missing {
+        id: "tier/no-mke2fs",
+        why: "there is no `mke2fs`, which makes the image of a machine's root".to_owned(),
+        fix: "install it: apt-get install e2fsprogs".to_owned(),
+    })
+}
+
 /// What emulates machines here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Emulation {
+    /// Which emulator it is.
+    pub emulator: Emulator,
     /// The emulator.
     pub program: PathBuf,
     /// Its version.
@@ -36,13 +48,22 @@ pub struct Emulation {
 impl Emulation {
     /// For hosts that are only spoken of.
     pub(crate) fn assumed() -> Self {
-        Self { program: EMULATOR.into(), version: "7.2.22".to_owned(), kernel: Kernel::assumed() }
+        Self {
+            emulator: Emulator::Qemu,
+            program: EMULATOR.into(),
+            version: "7.2.22".to_owned(),
+            kernel: Kernel::assumed(),
+        }
     }
 
     /// What a program can do by faults of this release that are mended since.
     pub fn faults(&self) -> impl Iterator<Item = Fault> {
         // One that nobody can read is as old as can be.
-        known(FAULTS, release(&self.version).unwrap_or_default())
+        let table = match self.emulator {
+            Emulator::Qemu => FAULTS,
+            Emulator::Firecracker => super::firecracker::FAULTS,
+        };
+        known(table, release(&self.version).unwrap_or_default())
     }
 
     /// Which file the emulator is: another one of the same version is another.
@@ -72,15 +93,9 @@ impl Emulation {
             why: format!("there is no `{EMULATOR}`"),
             fix: format!("install QEMU for {NAME}: apt-get install --no-install-recommends {EMULATOR_PACKAGE}"),
         })?;
-        if mke2fs().is_none() {
-            return Err(Missing {
-                id: "tier/no-mke2fs",
-                why: "there is no `mke2fs`, which makes the image of a machine's root".to_owned(),
-                fix: "install it: apt-get install e2fsprogs".to_owned(),
-            });
-        }
+        makes_images()?;
         let version = version(&program)?;
-        Ok(Self { program, version, kernel: Kernel::read()? })
+        Ok(Self { emulator: Emulator::Qemu, program, version, kernel: Kernel::read()? })
     }
 }
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use policy::control::{
-    Accelerator, CgroupLimit, Control, Cover, Filter, Inlet, Interpreter, Machine, Namespace, Resource, Variables,
-    Watch,
+    Accelerator, CgroupLimit, Control, Cover, Emulator, Filter, Inlet, Interpreter, Machine, Namespace, Resource,
+    Variables, Watch,
 };
 use policy::value::{Root, Threat};
 use policy::{ClauseId, Plan};
@@ -39,8 +39,8 @@ pub(crate) enum TreeAccess {
 /// The parts of a virtual machine, as they are seen from outside.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MachineParts {
-    /// What runs its instructions, and against whom the sandbox around the emulator holds.
-    pub(crate) emulator: Option<(Accelerator, Threat)>,
+    /// The emulator, what runs the instructions, and against whom the sandbox around the emulator holds.
+    pub(crate) emulator: Option<(Emulator, Accelerator, Threat)>,
     /// Release and digest.
     pub(crate) kernel: Option<(String, String)>,
     /// Bytes.
@@ -299,8 +299,8 @@ impl Blueprint {
 
     fn machine(&mut self, part: &Machine) {
         match part {
-            Machine::Emulator { version: _, accelerator, against } => {
-                self.machine.emulator = Some((*accelerator, *against))
+            Machine::Emulator { program, version: _, accelerator, against } => {
+                self.machine.emulator = Some((*program, *accelerator, *against));
             }
             Machine::Kernel { release, digest } => self.machine.kernel = Some((release.clone(), digest.clone())),
             Machine::Memory(bytes) => self.machine.memory = Some(*bytes),

@@ -1,9 +1,9 @@
-//! The vm tier by QEMU: a machine with a kernel of its own, whose emulator runs in the container tier.
+//! The vm tier by QEMU or Firecracker: a machine with a kernel of its own, whose emulator runs in the container tier.
 //!
 //! What the machine's kernel holds inside is held as the container tier's kernel holds it; what bounds the machine from outside are
 //! the emulator's words, and the control groups around it.
 
-use policy::control::{CgroupLimit, Control, Controls, Filter, Machine, Resource, Watch};
+use policy::control::{Accelerator, CgroupLimit, Control, Controls, Emulator, Filter, Machine, Resource, Watch};
 use policy::value::{NetMode, Policy, Root, Sockets, Threat, WorkspaceMode};
 use policy::{Bytes, ClauseId, Support, Unmet};
 
@@ -32,11 +32,11 @@ fn memory_of(policy: &Policy) -> u64 {
 
 /// Answers for one clause.
 #[expect(clippy::too_many_lines, reason = "a table: one arm per clause")]
-pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Support {
+pub(crate) fn support(id: ClauseId, emulator: Emulator, policy: &Policy, host: &Capabilities) -> Support {
     let (fs, limits) = (&policy.fs, &policy.limits);
     let inside = || in_machine(container(id, policy, host));
     match id {
-        ClauseId::Tier => tier(policy, host),
+        ClauseId::Tier => tier(emulator, policy, host),
         ClauseId::Backend | ClauseId::Threat | ClauseId::Enforcer => Support::NotAsked,
         ClauseId::LanguageModules | ClauseId::LanguageSteps | ClauseId::LanguageRecursion => of_language(policy, id),
         ClauseId::FsRoot => root(&fs.root),
@@ -49,7 +49,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
             Sockets::Host => {
                 not_built("fs.sockets/not-in-a-machine", "a machine sees no folder of the host, and so no socket of it")
             }
-            Sockets::Own => by_kernel(host),
+            Sockets::Own => by_kernel(emulator, host),
             Sockets::Pairs => held(inner(Control::Filter(Filter::NoUnix))),
         },
         ClauseId::FsLandlock => when(fs.landlock.is_some(), || {
@@ -104,7 +104,7 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
         ClauseId::NetMode => match policy.net.mode {
             NetMode::None => held_with(no_network(), [inner(Control::Filter(Filter::NoInet))]),
             NetMode::Loopback => held(no_network()),
-            NetMode::Allow => by_broker(policy, host),
+            NetMode::Allow => by_broker(emulator, policy, host),
         },
         ClauseId::NetBandwidth | ClauseId::NetBytes | ClauseId::NetConnections if policy.net.mode != NetMode::Allow => {
             metered(policy, id)
@@ -146,16 +146,24 @@ pub(crate) fn support(id: ClauseId, policy: &Policy, host: &Capabilities) -> Sup
 }
 
 /// What no policy can do without on this tier: all that the container tier needs for the emulator, and the emulator itself.
-pub(crate) fn probe(host: &Capabilities) -> Result<(), Missing> {
+pub(crate) fn probe(emulator: Emulator, host: &Capabilities) -> Result<(), Missing> {
     super::container_probe(host)?;
-    host.machine().map(drop)
+    host.machine(emulator)?;
+    match emulator {
+        Emulator::Qemu => Ok(()),
+        Emulator::Firecracker => host.kvm(emulator).map_err(|missing| Missing {
+            why: format!("Firecracker starts machines on KVM alone: {}", missing.why),
+            fix: format!("{}; or drop `backend`: QEMU has a software processor", missing.fix),
+            ..missing
+        }),
+    }
 }
 
-fn tier(policy: &Policy, host: &Capabilities) -> Support {
-    if let Err(Missing { id, why, fix }) = probe(host) {
+fn tier(emulator: Emulator, policy: &Policy, host: &Capabilities) -> Support {
+    if let Err(Missing { id, why, fix }) = probe(emulator, host) {
         return unmet(id, why, fix);
     }
-    let emulation = match host.machine() {
+    let emulation = match host.machine(emulator) {
         Ok(emulation) => emulation,
         Err(Missing { id, why, fix }) => return unmet(id, why, fix),
     };
@@ -163,8 +171,16 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
         emulation.faults().map(|hole| format!("{} (mended in {}): {}", hole.id, hole.mended, hole.what)).collect();
     if policy.threat != Threat::Mistakes && !faults.is_empty() {
         return unmet(
-            "qemu/known-faults",
-            format!("QEMU {} has faults that are mended since: {}", emulation.version, faults.join("; ")),
+            match emulator {
+                Emulator::Qemu => "qemu/known-faults",
+                Emulator::Firecracker => "firecracker/known-faults",
+            },
+            format!(
+                "{} {} has faults that are mended since: {}",
+                emulator.as_str(),
+                emulation.version,
+                faults.join("; ")
+            ),
             "install a newer release, or say `threat = \"mistakes\"` where the code is honest and may only be wrong",
         );
     }
@@ -177,8 +193,12 @@ fn tier(policy: &Policy, host: &Capabilities) -> Support {
         );
     }
     let version = emulation.version.clone();
+    let accelerator = match emulator {
+        Emulator::Qemu => host.accelerator(),
+        Emulator::Firecracker => Accelerator::Kvm,
+    };
     let emulator =
-        Control::Machine(Machine::Emulator { version, accelerator: host.accelerator(), against: policy.threat });
+        Control::Machine(Machine::Emulator { program: emulator, version, accelerator, against: policy.threat });
     let inside = [Control::NoNewPrivs, Control::NoCapabilities, Control::NoGroups, Control::NoInnerNamespaces];
     held_with(
         emulator,
@@ -194,8 +214,8 @@ fn kernel(emulation: &Emulation) -> Control {
     Control::Machine(Machine::Kernel { release, digest })
 }
 
-fn by_kernel(host: &Capabilities) -> Support {
-    match host.machine() {
+fn by_kernel(emulator: Emulator, host: &Capabilities) -> Support {
+    match host.machine(emulator) {
         Ok(emulation) => held(kernel(emulation)),
         Err(Missing { id, why, fix }) => unmet(id, why, fix),
     }
@@ -281,8 +301,15 @@ fn usage(id: &'static str) -> Support {
 
 /// Frames of the machine's one device go to the network namespace of the emulator's sandbox, where all stands that stands around a
 /// container's programs.
-fn by_broker(policy: &Policy, host: &Capabilities) -> Support {
-    if host.machine().is_ok_and(|emulation| !emulation.kernel.network) {
+fn by_broker(emulator: Emulator, policy: &Policy, host: &Capabilities) -> Support {
+    if emulator == Emulator::Firecracker {
+        return unmet(
+            "net.mode/no-device",
+            "a machine by Firecracker has no network device in this version",
+            "use `backend = \"qemu\"`, whose machines reach hosts by name",
+        );
+    }
+    if host.machine(emulator).is_ok_and(|emulation| !emulation.kernel.network) {
         return unmet(
             "net.mode/no-driver",
             "the kernel of machines was prepared by an older version, without what drives a network device",
@@ -351,4 +378,53 @@ fn memory(limit: Bytes, policy: &Policy, host: &Capabilities) -> Support {
     let sockets = group.is_some() && policy.net.mode == NetMode::Allow;
     let waiting = sockets.then(|| watched(super::waiting(Bytes(all))));
     held_with(Control::Machine(Machine::Memory(limit.0)), group.into_iter().chain(locks).chain(waiting))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Assumed;
+    use crate::support::policy_of;
+
+    fn refused(id: ClauseId, emulator: Emulator, text: &str, host: &Capabilities) -> Option<&'static str> {
+        match support(id, emulator, &policy_of(text), host) {
+            Support::Unmet(unmet) => Some(unmet.id),
+            Support::Held(_) | Support::NotAsked => None,
+        }
+    }
+
+    #[test]
+    fn hosts_by_name_are_refused_where_a_machine_has_no_device_for_them() {
+        let host = Capabilities::assumed(Assumed::Groups);
+        let allow = "net = { mode = \"allow\", allow = [\"example.org\"] }";
+        let of = |emulator, text| refused(ClauseId::NetMode, emulator, text, &host);
+        assert_eq!(of(Emulator::Firecracker, allow), Some("net.mode/no-device"));
+        assert_eq!(of(Emulator::Qemu, allow), None);
+        for closed in ["", "net.mode = \"loopback\""] {
+            assert_eq!(of(Emulator::Firecracker, closed), None);
+        }
+    }
+
+    /// This host has no machine by Firecracker that started on its KVM: nobody asked it to try.
+    #[test]
+    fn firecracker_without_its_program_or_a_kvm_that_it_has_started_on_is_refused_and_qemu_is_not_asked() {
+        let host = Capabilities::probe();
+        let missing = probe(Emulator::Firecracker, &host).unwrap_err();
+        assert_eq!(refused(ClauseId::Tier, Emulator::Firecracker, "", &host), Some(missing.id));
+        assert!(!missing.fix.is_empty() && !missing.why.contains("qemu"), "{missing:?}");
+        let own = ["firecracker/not-here", "firecracker/not-trusted", "firecracker/unusable", "machine/no-kvm"];
+        let of_machines = ["tier/no-machine-kernel", "tier/no-mke2fs", "tier/no-namespaces"];
+        assert!(own.iter().chain(&of_machines).any(|id| *id == missing.id), "{missing:?}");
+    }
+
+    #[test]
+    fn a_plan_names_the_emulator_and_what_it_runs_on() {
+        let host = Capabilities::assumed(Assumed::Groups);
+        let named = |emulator| match support(ClauseId::Tier, emulator, &policy_of(""), &host) {
+            Support::Held(controls) => controls.iter().next().map(Control::name),
+            Support::Unmet(_) | Support::NotAsked => None,
+        };
+        assert_eq!(named(Emulator::Firecracker).as_deref(), Some("vm:firecracker-kvm"));
+        assert_eq!(named(Emulator::Qemu).as_deref(), Some("vm:qemu-tcg"));
+    }
 }

@@ -346,7 +346,7 @@ fn lacking(host: &Capabilities, name: &str) -> Option<String> {
         "crun" => host.crun().err().map(|missing| missing.why),
         "podman" => host.podman().err().map(|missing| missing.why),
         "docker" => host.docker().err().map(|missing| missing.why),
-        "vm" => host.machine().err().map(|missing| missing.why),
+        "vm" => host.machine(policy::control::Emulator::Qemu).err().map(|missing| missing.why),
         _ => None,
     }
 }

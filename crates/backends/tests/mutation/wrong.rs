@@ -97,9 +97,10 @@ fn another(control: &Control) -> Option<Control> {
         Control::Machine(Machine::Network { ipv6: !ipv6 })
     } else if let Control::Machine(Machine::Kernel { release, digest }) = control {
         Control::Machine(Machine::Kernel { release: text(release), digest: digest.clone() })
-    } else if let Control::Machine(Machine::Emulator { version, accelerator, against }) = control {
+    } else if let Control::Machine(Machine::Emulator { program, version, accelerator, against }) = control {
         let against = if *against == Threat::Mistakes { Threat::Hostile } else { Threat::Mistakes };
-        Control::Machine(Machine::Emulator { version: version.clone(), accelerator: *accelerator, against })
+        let (program, version, accelerator) = (*program, version.clone(), *accelerator);
+        Control::Machine(Machine::Emulator { program, version, accelerator, against })
     } else if let Control::Device { at, major, minor } = control {
         Control::Device { at: at.clone(), major: *major, minor: minor.saturating_add(1) }
     } else if let Control::LocalRoutes { ipv6: true } = control {

@@ -39,7 +39,7 @@ use policy::ClauseId;
 
 /// All cases.
 fn cases() -> Vec<Case> {
-    let groups: [&[Case]; 22] = [
+    let groups: [&[Case]; 23] = [
         tier::CASES,
         places::CASES,
         files::CASES,
@@ -62,6 +62,7 @@ fn cases() -> Vec<Case> {
         language::BEHIND,
         vm::CASES,
         vm_network::CASES,
+        vm_network::WITHOUT,
     ];
     groups.concat()
 }
@@ -168,11 +169,8 @@ fn prove(chosen: &[Chosen]) -> Tally {
 /// Its name, and why it failed if it did; the rest is counted.
 fn one((case, backend, who): &Chosen, tally: &Mutex<Tally>) -> (String, CaseResult) {
     let (backend, who) = (*backend, *who);
-    let on = if case::CRUN.contains(&backend) || [case::PODMAN, case::DOCKER].concat().contains(&backend) {
-        backend.to_string()
-    } else {
-        backend.tier.as_str().to_owned()
-    };
+    let by_name = [case::CRUN, case::PODMAN, case::DOCKER, case::FIRECRACKER].concat();
+    let on = if by_name.contains(&backend) { backend.to_string() } else { backend.tier.as_str().to_owned() };
     let name = format!("{} {on} {}: {}", case.clause, who.as_str(), case.sentence);
     let missing = if who == Who::Rootful && !root() {
         Some("the test is not run as root".to_owned())
@@ -185,7 +183,7 @@ fn one((case, backend, who): &Chosen, tally: &Mutex<Tally>) -> (String, CaseResu
     } else if backend.name == "docker" && who == Who::Rootful {
         backends::Capabilities::probe().docker().err().map(|missing| missing.why)
     } else if backend.tier == Tier::Vm {
-        vm::missing()
+        vm::missing(backend.name)
     } else {
         None
     };

@@ -28,7 +28,7 @@ pub(crate) const CASES: &[Case] = &[
         clause: ClauseId::Backend,
         backends: EVERY,
         sentence: "a backend that this version has not is refused",
-        cell: Cell::Refused(&["backend=firecracker"], "backend/not-built"),
+        cell: Cell::Refused(&["backend=runc"], "backend/not-built"),
     },
     Case {
         clause: ClauseId::Threat,

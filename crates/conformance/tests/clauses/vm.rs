@@ -1,4 +1,4 @@
-//! The vm tier by QEMU. A machine takes seconds to start, so what is enforced inside is looked at in one run for each caller,
+//! The vm tier. A machine takes seconds to start, so what is enforced inside is looked at in one run for each caller,
 //! and each case reads its own lines of it. What is refused starts nothing.
 
 use std::collections::BTreeMap;
@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use conformance::case::VM;
 use conformance::{Case, CaseError, CaseResult, Cell, Fixture, Who, check};
 use policy::ClauseId;
+use policy::control::Emulator;
 
 macro_rules! cases {
     ($($clause:ident: $sentence:literal => $cell:expr;)+) => {
@@ -28,7 +29,7 @@ const fn enforced(proof: fn(&Fixture) -> CaseResult) -> Cell {
 cases! {
     Tier: "programs run on a kernel of their own, without capability, privilege or namespaces" => enforced(tier);
     Tier: "too little memory for a machine is refused" => refused(&["limits.memory=64M"], "limits.memory/less-than-a-machine");
-    Backend: "the backend of the policy is the one that runs" => enforced(|scene| says(scene, "backend", "qemu"));
+    Backend: "the backend of the policy is the one that runs" => enforced(|scene| says(scene, "backend", scene.backend().name));
     Threat: "against tenants that are hostile to each other the tier has a plan" => enforced(tenants);
     Enforcer: "`kernel` refuses a limit that only sampling holds" =>
         refused(&["enforcer=kernel", "limits.cpu_time=5s"], "enforcer/kernel-demanded");
@@ -125,11 +126,17 @@ cases! {
     AuditSync: "the end is in the log" => enforced(|scene| logged(scene, "\"run.ended\"", true));
 }
 
-/// Why no machine can be had here.
-pub(crate) fn missing() -> Option<String> {
+/// Why no machine by this backend can be had here.
+pub(crate) fn missing(backend: &str) -> Option<String> {
+    let emulator = Emulator::ALL.into_iter().find(|emulator| emulator.backend() == backend)?;
     let busybox = PathBuf::from("/bin/busybox").exists();
-    let lacks = backends::Capabilities::probe().machine().err().map(|missing| missing.why);
-    lacks.or_else(|| (!busybox).then(|| "there is no `/bin/busybox`".to_owned()))
+    let lacks = backends::Capabilities::probe().machine(emulator).err().map(|missing| missing.why);
+    let elsewhere = match emulator {
+        Emulator::Qemu => None,
+        // Each case has a state folder of its own, in which KVM was not tried.
+        Emulator::Firecracker => Some("machines by it are looked at by `scripts/vm kvm`".to_owned()),
+    };
+    lacks.or(elsewhere).or_else(|| (!busybox).then(|| "there is no `/bin/busybox`".to_owned()))
 }
 
 /// What the one run said.
@@ -218,11 +225,12 @@ fn look(scene: &Fixture) -> Result<RunOutput, CaseError> {
     for name in ["given", "gone", "kept"] {
         std::fs::write(folder.join(name), "of the host\n")?;
     }
+    let backend = format!("backend={}", scene.backend().name);
     let workspace = format!("workspace={{path=\"{}\",mode=\"copy\"}}", folder.display());
     let values = [
         root.as_str(),
         workspace.as_str(),
-        "backend=qemu",
+        backend.as_str(),
         "limits.wall=5m",
         "limits.memory=192M",
         "limits.pids=8",

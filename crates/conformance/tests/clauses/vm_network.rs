@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::OnceLock;
 
-use conformance::case::VM;
+use conformance::case::{FIRECRACKER, QEMU};
 use conformance::{Case, CaseError, CaseResult, Cell, Fixture, Who, check};
 use policy::ClauseId;
 
@@ -15,7 +15,7 @@ use super::vm::{alone, make_root, planned_with};
 macro_rules! cases {
     ($($clause:ident: $sentence:literal => $cell:expr;)+) => {
         pub(crate) const CASES: &[Case] = &[
-            $(Case { clause: ClauseId::$clause, backends: VM, sentence: $sentence, cell: $cell },)+
+            $(Case { clause: ClauseId::$clause, backends: QEMU, sentence: $sentence, cell: $cell },)+
         ];
     };
 }
@@ -37,6 +37,23 @@ cases! {
     NetConnections: "so many connections at once, and one more is refused" => Cell::Enforced(connections);
     Secrets: "a secret is put into requests outside, and is not inside" => Cell::Enforced(|scene| says(scene, "secret", "seen 0 0"));
 }
+
+const fn without(clause: ClauseId) -> Case {
+    let cell = Cell::Refused(&["net.mode=allow", "net.allow=[\"example.org\"]"], "net.mode/no-device");
+    Case { clause, backends: FIRECRACKER, sentence: "a machine without a network device reaches no host", cell }
+}
+
+/// Where machines have no network.
+pub(crate) const WITHOUT: &[Case] = &[
+    without(ClauseId::NetAllow),
+    without(ClauseId::NetUnknown),
+    without(ClauseId::NetPresets),
+    without(ClauseId::NetDeny),
+    without(ClauseId::NetPrograms),
+    without(ClauseId::NetDns),
+    without(ClauseId::NetCa),
+    without(ClauseId::NetProxy),
+];
 
 /// What a run said: its lines by their first word, what was refused, and everything for errors.
 #[derive(Clone, Debug)]

@@ -45,7 +45,7 @@ const PREPARES: [&str; 12] = [
     "crates/backends/src/engine/",
     "crates/backends/src/gvisor/",
     "crates/backends/src/oci/",
-    "crates/backends/src/qemu/",
+    "crates/backends/src/machine/",
     "crates/sandbox/src/run/begin.rs",
     "crates/sandbox/src/run/covers.rs",
     "crates/sandbox/src/run/git_layers.rs",

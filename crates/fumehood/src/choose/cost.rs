@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use backends::Capabilities;
+use policy::control::Emulator;
 use policy::value::Tier;
 use rustix::fs::{Mode, OFlags};
 use sandbox::state::State;
@@ -110,12 +111,14 @@ fn key(host: &Capabilities) -> String {
         host.crun().ok().map(|runtime| runtime.version.clone()),
         host.podman().ok().map(|service| service.version.clone()),
         host.docker().ok().map(|daemon| format!("{} {}", daemon.version, daemon.runtime.1.version)),
-        host.machine().ok().map(|machine| format!("{} {:?}", machine.version, machine.identity().ok())),
-        host.machine().ok().map(|machine| machine.kernel.digest()),
-        host.machine().ok().map(|_| format!("{:?}", host.accelerator())),
     ];
+    let machines = Emulator::ALL.map(|emulator| {
+        let machine = host.machine(emulator).ok()?;
+        let on_kvm = host.kvm(emulator).is_ok();
+        Some(format!("{} {:?} {} {on_kvm}", machine.version, machine.identity().ok(), machine.kernel.digest()))
+    });
     let own = [host.release.as_str(), host.given().as_str()];
-    let facts = json!([env!("CARGO_PKG_VERSION"), host.euid, host.landlock, own, engines]);
+    let facts = json!([env!("CARGO_PKG_VERSION"), host.euid, host.landlock, own, engines, machines]);
     policy::json::digest(&facts)
 }
 

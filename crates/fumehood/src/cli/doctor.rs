@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use policy::control::Emulator;
 use policy::value::Tier;
 use serde_json::{Value, json};
 
@@ -80,9 +81,10 @@ fn tier_of(typed: &OsStr) -> Result<Tier, Failure> {
 fn machine(backend: &str, environment: &Environment, trials: &Trials, asked: bool) -> Option<Proof> {
     let state = State::open(&environment.state).ok();
     let host = Capabilities::probe_with(environment.services());
-    let started = StartRecord::on(&host);
+    let emulator = Emulator::ALL.into_iter().find(|emulator| emulator.backend() == backend)?;
+    let started = StartRecord::on(&host, emulator);
     if state.as_ref().zip(started.as_ref()).is_some_and(|(state, started)| started.is_known(state)) {
-        let on = if host.kvm().is_ok() { "on KVM" } else { "on the software processor" };
+        let on = if host.kvm(emulator).is_ok() { "on KVM" } else { "on the software processor" };
         let how = format!("a machine was started {on} with this kernel and this emulator since this host is up");
         return Some(Proof { held: true, how });
     }
@@ -104,19 +106,25 @@ fn started_now(backend: &str, program: &Path, environment: &Environment, trials:
     }
 }
 
-/// Starts a machine on KVM where there is one on which none has started yet, and keeps how that went for all later plans of this
-/// caller.
+/// Starts a machine by each emulator on KVM where there is one on which it has started none yet, and keeps how that went for all later
+/// plans of this caller.
 pub(super) fn try_kvm(environment: &Environment) {
+    Emulator::ALL.into_iter().for_each(|emulator| try_kvm_by(emulator, environment));
+}
+
+fn try_kvm_by(emulator: Emulator, environment: &Environment) {
     let host = Capabilities::probe_with(environment.services());
-    if host.kvm().is_ok() || host.kvm_to_try().is_err() {
+    if host.kvm(emulator).is_ok() || host.kvm_to_try(emulator).is_err() {
         return;
     }
     let Some((state, program)) = State::open(&environment.state).ok().zip(environment.broker.as_ref()) else { return };
-    let Proof { held, how } = started_now("qemu", program, environment, &Trials::on_kvm(environment));
-    let Some(record) = host.kvm_record((!held).then_some(how.as_str())) else { return };
+    let Proof { held, how } =
+        started_now(emulator.backend(), program, environment, &Trials::on_kvm(emulator, environment));
+    let Some(record) = host.kvm_record(emulator, (!held).then_some(how.as_str())) else { return };
     // What cannot be kept is not known: machines run on the software processor.
-    let kept = keep_kvm(&record, &state).is_ok();
-    if let Some(started) = StartRecord::on(&Capabilities::probe_with(environment.services())).filter(|_| kept && held) {
+    let kept = keep_kvm(emulator, &record, &state).is_ok();
+    let host = Capabilities::probe_with(environment.services());
+    if let Some(started) = StartRecord::on(&host, emulator).filter(|_| kept && held) {
         drop(started.keep(&state));
     }
 }

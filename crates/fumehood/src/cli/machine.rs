@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use policy::control::Emulator;
 use sandbox::Capabilities;
 use sandbox::fault::show_text;
 use serde_json::json;
@@ -35,7 +36,7 @@ fn prepare(call: &mut Call<'_>) -> Result<u8, Failure> {
     let kernel = crate::machine::prepare(call.environment, package)?;
     // For root's own machines. Others try it themselves, since it is open to them or not.
     try_kvm(call.environment);
-    let on_kvm = Capabilities::probe_with(call.environment.services()).kvm();
+    let on_kvm = Capabilities::probe_with(call.environment.services()).kvm(Emulator::Qemu);
     if call.json {
         let lacks = on_kvm.err().map(|missing| json!({ "why": missing.why, "fix": missing.fix }));
         let said = json!({ "schema": 1, "kernel": kernel, "kvm": lacks.is_none(), "no_kvm": lacks });

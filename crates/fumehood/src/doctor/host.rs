@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use backends::{Capabilities, CgroupSource, Kernel};
+use policy::control::Emulator;
 use sys::proc::Process;
 
 use super::{Finding, Severity};
@@ -24,10 +25,11 @@ pub fn causes(host: &Capabilities, places: &Places) -> Vec<Finding> {
     found.extend(labels());
     found.extend(runsc(host));
     found.extend(crun(host));
-    found.extend(qemu(host));
-    found.extend(host.machine().ok().and_then(|emulation| machine_kernel(&emulation.kernel)));
-    found.extend(host.machine().ok().and_then(|_| kvm(host)));
-    found.extend(host.kvm().ok().and_then(|()| vmscape()));
+    found.extend(Emulator::ALL.into_iter().filter_map(|emulator| emulator_faults(emulator, host)));
+    let mut machines = Emulator::ALL.into_iter().filter_map(|emulator| host.machine(emulator).ok());
+    found.extend(machines.next().and_then(|emulation| machine_kernel(&emulation.kernel)));
+    found.extend(host.machine(Emulator::Qemu).ok().and_then(|_| kvm(host)));
+    found.extend(Emulator::ALL.into_iter().find_map(|emulator| host.kvm(emulator).ok()).and_then(|()| vmscape()));
     found.extend(state(places));
     found.extend(half_applied(places));
     found
@@ -264,12 +266,15 @@ fn crun(host: &Capabilities) -> Option<Finding> {
 }
 
 /// Told where machines are to be had.
-fn qemu(host: &Capabilities) -> Option<Finding> {
-    let emulation = host.machine().ok()?;
+fn emulator_faults(emulator: Emulator, host: &Capabilities) -> Option<Finding> {
+    let emulation = host.machine(emulator).ok()?;
     let known: Vec<String> = emulation.faults().map(|hole| format!("{} ({})", hole.id, hole.what)).collect();
     (!known.is_empty()).then(|| {
         finding(
-            "qemu/known-faults",
+            match emulator {
+                Emulator::Qemu => "qemu/known-faults",
+                Emulator::Firecracker => "firecracker/known-faults",
+            },
             Severity::Limits,
             format!(
                 "{} is release {}, with faults that are mended since: {}",
@@ -278,14 +283,14 @@ fn qemu(host: &Capabilities) -> Option<Finding> {
                 known.join(", ")
             ),
             "the vm tier is refused against hostile code with such a release",
-            "a newer release of QEMU",
+            format!("a newer release of {}", emulator.as_str()),
         )
     })
 }
 
 /// On KVM a machine is several times faster, and what is between its programs and the host is less code.
 fn kvm(host: &Capabilities) -> Option<Finding> {
-    let backends::Missing { id, why, fix } = host.kvm().err()?;
+    let backends::Missing { id, why, fix } = host.kvm(Emulator::Qemu).err()?;
     let what = format!("machines run on QEMU's software processor: {why}");
     let why = "they are several times slower than on KVM, and QEMU's makers promise no boundary there: what gets out meets the container tier";
     Some(finding(id, Severity::Note, what, why, fix))

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use policy::Loaded;
+use policy::control::Emulator;
 use policy::value::Tier;
 use sandbox::run::Interpreter;
 use sandbox::{
@@ -44,9 +45,9 @@ impl Runner {
         Self { environment: Arc::new(environment.clone()), host, waiting: Arc::default() }
     }
 
-    /// The same caller, whose machines run on KVM, whatever is known of it.
-    pub(crate) fn on_kvm(self) -> Self {
-        let services = backends::CallerServices { tries_kvm: true, ..self.environment.services() };
+    /// The same caller, whose machines by this emulator run on KVM, whatever is known of it.
+    pub(crate) fn on_kvm(self, emulator: Emulator) -> Self {
+        let services = backends::CallerServices { tries_kvm: Some(emulator), ..self.environment.services() };
         Self { host: Arc::new(Capabilities::probe_with(services)), ..self }
     }
 

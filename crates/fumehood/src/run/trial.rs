@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use policy::control::Emulator;
 use policy::value::Tier;
 use sandbox::{PolicyLayer, Stdio, Workload};
 use serde_json::Value;
@@ -52,18 +53,19 @@ pub(crate) fn own_root(program: &Path, environment: &Environment) -> Result<OwnF
 pub(crate) struct Trials(Runner);
 
 impl Trials {
-    /// Of the caller's variables only those that say where the state is go along: a trial is the same for everybody.
+    /// Of the caller's variables only those that say where the state and Firecracker are go along: a trial is the same for everybody.
     pub(crate) fn new(environment: &Environment) -> Self {
-        let own = ["FUMEHOOD_STATE", "FUMEHOOD_KEYS", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "HOME"];
+        let firecracker = backends::FIRECRACKER_VARIABLE;
+        let own = ["FUMEHOOD_STATE", "FUMEHOOD_KEYS", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "HOME", firecracker];
         let kept = own.into_iter().filter_map(|name| Some((name.into(), environment.variable(name)?.to_owned())));
         let own = sandbox::Environment::new(Some("/".into()), kept.collect(), environment.euid);
         Self(Runner::new(&own.with_broker(environment.broker.clone())))
     }
 
-    /// The same, with machines on KVM, whatever is known of it.
-    pub(crate) fn on_kvm(environment: &Environment) -> Self {
+    /// The same, with machines by this emulator on KVM, whatever is known of it.
+    pub(crate) fn on_kvm(emulator: Emulator, environment: &Environment) -> Self {
         let Self(runner) = Self::new(environment);
-        Self(runner.on_kvm())
+        Self(runner.on_kvm(emulator))
     }
 
     /// Runs the shortest program that prints 42, by a backend of a tier under the default policy; its report, or `None` if

@@ -136,10 +136,7 @@ fn a_workspace_of_the_host_is_nothing_that_could_be_kept() {
 #[test]
 fn a_backend_that_is_not_built_is_refused_with_its_reason_whoever_is_asked() {
     let fixture = Fixture::new();
-    for (name, why, instead) in [
-        ("firecracker", "needs a KVM that boots an ordinary kernel", "QEMU"),
-        ("runc", "its threads count as processes of the program", "`crun`"),
-    ] {
+    for (name, why, instead) in [("runc", "its threads count as processes of the program", "`crun`")] {
         let set = format!("backend={name}");
         for command in ["run", "create", "plan", "choose"] {
             let mut words = vec![command, "--json", "--set", &set];

@@ -14,7 +14,8 @@ use crate::live::{Live, call};
 /// Whether the host has machines, and a static shell to put into them.
 #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 fn are_there() -> bool {
-    let lacks = backends::Capabilities::probe().machine().err().map(|missing| missing.why);
+    let lacks =
+        backends::Capabilities::probe().machine(policy::control::Emulator::Qemu).err().map(|missing| missing.why);
     let shell = Path::new("/bin/busybox").exists();
     if let Some(why) = lacks.or_else(|| (!shell).then(|| "there is no `/bin/busybox`".to_owned())) {
         println!("skip: the vm tier from the command line: {why}");
@@ -72,7 +73,8 @@ fn a_live_sandbox_in_a_machine_is_worked_in_and_what_is_not_built_is_refused_by_
     let (code, out, _) = live.exec(&[], &["cat", "/etc/machine-id"]);
     assert_eq!((code, out.as_str()), (0, ""), "the root's own id");
     let (_, out, _) = live.exec(&[], &["cat", "/tmp/a", "/proc/sys/kernel/osrelease"]);
-    let release = backends::Capabilities::probe().machine().unwrap().kernel.release.clone();
+    let release =
+        backends::Capabilities::probe().machine(policy::control::Emulator::Qemu).unwrap().kernel.release.clone();
     assert_eq!(out, format!("kept\n{release}\n"));
     let (into, out_of) = (format!("{}:/tmp/came", live.id), fixture.path("back"));
     assert_eq!(call(fixture, &["cp", &project.join("file").display().to_string(), &into]).0, 0);

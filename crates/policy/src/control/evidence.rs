@@ -109,7 +109,7 @@ impl Control {
             Self::Proxy => Evidence::Armed("it said the digest of the rules, of which the proxy is one"),
             Self::Secrets => Evidence::Armed("it said the digest of which secrets it holds for which requests"),
             Self::Machine(Machine::Emulator { .. }) => Evidence::Outside(
-                "/proc/PID/cmdline, status and fd (its machine and processors of KVM, or none) of the emulator; every control of the sandbox around it left its own evidence",
+                "/proc/PID/cmdline, fd (its machine and processors of KVM, or none) and task/*/status (a filter of its own on each thread) of the emulator; every control of the sandbox around it left its own evidence",
             ),
             Self::Machine(Machine::Kernel { .. }) => Evidence::Guest("uname; what it was started from had the digest"),
             Self::Machine(Machine::Memory(_)) => Evidence::Guest("/proc/meminfo inside; the emulator's words outside"),

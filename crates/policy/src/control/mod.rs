@@ -281,11 +281,45 @@ pub enum Accelerator {
     Kvm,
 }
 
+/// The program that is a virtual machine's devices, and its processors where the host lends none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Emulator {
+    /// QEMU.
+    Qemu,
+    /// Firecracker, which starts on KVM alone.
+    Firecracker,
+}
+
+impl Emulator {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Qemu, Self::Firecracker];
+
+    /// The backend that starts machines by it.
+    #[must_use]
+    pub const fn backend(self) -> &'static str {
+        match self {
+            Self::Qemu => "qemu",
+            Self::Firecracker => "firecracker",
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Qemu => "QEMU",
+            Self::Firecracker => "Firecracker",
+        }
+    }
+}
+
 /// A part of a virtual machine, as it is seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Machine {
     /// The emulator is the program of a sandbox of the container tier, and was started with these words alone.
     Emulator {
+        /// Which one it is.
+        program: Emulator,
         /// Its version.
         version: String,
         /// What runs the machine's instructions.

@@ -1,6 +1,6 @@
 //! The names of mechanisms, without their parameters.
 
-use super::{Accelerator, Control, Filter, Machine};
+use super::{Accelerator, Control, Emulator, Filter, Machine};
 
 impl Control {
     /// The mechanism's name without its parameters: what stands in the plan's `enforcer`.
@@ -77,8 +77,10 @@ impl Control {
 impl Machine {
     const fn name(&self) -> &'static str {
         match self {
-            Self::Emulator { accelerator: Accelerator::Tcg, .. } => "vm:qemu-tcg",
-            Self::Emulator { accelerator: Accelerator::Kvm, .. } => "vm:qemu-kvm",
+            Self::Emulator { program: Emulator::Qemu, accelerator: Accelerator::Tcg, .. } => "vm:qemu-tcg",
+            Self::Emulator { program: Emulator::Qemu, accelerator: Accelerator::Kvm, .. } => "vm:qemu-kvm",
+            // On nothing but KVM.
+            Self::Emulator { program: Emulator::Firecracker, .. } => "vm:firecracker-kvm",
             Self::Kernel { .. } => "vm:kernel",
             Self::Memory(_) => "vm:memory",
             Self::NoNetwork => "vm:no-network-device",

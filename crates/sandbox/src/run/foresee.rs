@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use backends::{Capabilities, Launch, Prepared, StartError, Stdio};
 use policy::Plan;
+use policy::control::Emulator;
 use policy::value::{Tier, WorkspaceMode};
 
 use super::guard::Guard;
@@ -46,7 +47,8 @@ pub fn foresee(plan: &Plan, host: &Capabilities) -> Result<Vec<String>, Error> {
         mutation: backends::Mutation::default(),
     };
     let prepared = backends::of(plan)?.prepare(plan, host, &launch)?;
-    if let Some(missing) = (plan.tier == Tier::Vm).then(|| host.kvm().err()).flatten() {
+    let by_qemu = plan.tier == Tier::Vm && plan.backend == Emulator::Qemu.backend();
+    if let Some(missing) = by_qemu.then(|| host.kvm(Emulator::Qemu).err()).flatten() {
         resources.tell(format!(
             "the machine runs on QEMU's software processor, not on KVM: {}; {}",
             missing.why, missing.fix

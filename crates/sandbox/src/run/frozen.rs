@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::Sender;
 
 use backends::Running;
+use policy::control::Emulator;
 use policy::report::WorkspaceReport;
 use policy::value::{NetMode, Tier, WorkspaceMode};
 use policy::{Plan, Policy};
@@ -123,6 +124,10 @@ impl Files<'_> {
 pub(super) fn could_keep(plan: &Plan) -> Result<(), Error> {
     let policy = &plan.policy;
     match (plan.tier, policy.workspace.mode) {
+        (Tier::Vm, _) if plan.backend == Emulator::Firecracker.backend() => Err(no_snapshot(
+            "`backend`",
+            "Firecracker takes no orders here once it runs, of which one would be to write its memory",
+        )),
         (Tier::Vm, WorkspaceMode::None) if matches!(policy.net.mode, NetMode::None | NetMode::Loopback) => Ok(()),
         (Tier::Vm, WorkspaceMode::None) => {
             Err(no_snapshot("`net.mode`", "what leads out of it is the broker of this one, and its copy has another"))
@@ -154,7 +159,7 @@ fn no_snapshot(place: &str, why: &str) -> Error {
         what: "no snapshot of this machine can be made".to_owned(),
         place: place.to_owned(),
         why: why.to_owned(),
-        fix: "create it with neither (`fumehood cp` brings files in and out), or use `--tier container`".to_owned(),
+        fix: "create it without what is named (`fumehood cp` brings files in and out; machines by QEMU can), or use `--tier container`".to_owned(),
     })
 }
 

@@ -49,6 +49,6 @@ pub use runtime::exit;
 pub use runtime::{die, start};
 pub use seccomp::{no_new_privs, seccomp_mode, set_asking_filter, set_filter, set_no_new_privs};
 pub use signal::*;
-pub use socket::{StdioFds, connect, receive, send, socket_errno};
+pub use socket::{StdioFds, bind_vsock, connect, receive, send, socket_errno};
 pub use tty::*;
 pub use veth::{OUTSIDE, add_pair, set_inside, set_outside};

@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-use linux_raw_sys::general::{__NR_connect, __NR_recvmsg, __NR_sendmsg, __NR_setsockopt, __NR_socket};
+use linux_raw_sys::general::{__NR_bind, __NR_connect, __NR_recvmsg, __NR_sendmsg, __NR_setsockopt, __NR_socket};
 use linux_raw_sys::net::{AF_UNIX, MSG_CMSG_CLOEXEC, MSG_CTRUNC, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_STREAM};
 
 use super::errno::{Errno, Result};
@@ -166,6 +166,21 @@ pub fn connect(path: &CStr) -> Result<Owned> {
     // SAFETY: connect reads an address of the given size.
     unsafe { call(__NR_connect, [socket.fd().raw(), read(&address), size_of::<Address>()]) }?;
     Ok(socket)
+}
+
+/// Binds a socket of `AF_VSOCK` to a port of this machine's own address, whatever that is.
+///
+/// # Errors
+/// `EACCES`: a port below 1024 without CAP_NET_BIND_SERVICE. `EADDRINUSE`. `EAFNOSUPPORT`: it is another socket.
+pub fn bind_vsock(socket: Fd, port: u32) -> Result<()> {
+    const VSOCK: u8 = 40;
+    // `struct sockaddr_vm`: family, nothing, port, address (all ones: any), and nothing more.
+    let mut address = [0_u8; 16];
+    address[0] = VSOCK;
+    address[4..8].copy_from_slice(&port.to_le_bytes());
+    address[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+    // SAFETY: the kernel reads the 16 bytes of the address.
+    unsafe { call(__NR_bind, [socket.raw(), read(&address), 16]) }.map(drop)
 }
 
 /// The errno of an attempt to make a socket; 0 = it worked (and is closed again).

@@ -76,7 +76,7 @@ impl Running {
     /// Hands the agent itself to the caller: that of a live sandbox.
     pub(super) fn live(
         emulator: Box<dyn backend::Running>,
-        (link, monitor): (Link, Monitor),
+        (link, monitor): (Link, Option<Monitor>),
         origin: Origin,
     ) -> Result<Self, StartError> {
         let failed = |what: &'static str| move |error: sys::error::Error| StartError::system(what, error);

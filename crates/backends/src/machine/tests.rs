@@ -28,7 +28,7 @@ struct FsSize {
 impl FsSize {
     fn new() -> Option<Self> {
         let host = Capabilities::probe();
-        if let Err(missing) = host.machine() {
+        if let Err(missing) = host.machine(Emulator::Qemu) {
             eprintln!("skip: prepared machines: {}", missing.why);
             return None;
         }
@@ -44,7 +44,7 @@ impl FsSize {
         layers.document("case", &text, policy::Format::Toml, Path::new("/"), &none);
         let loaded = layers.finish().unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let policy = loaded.policy_on(Tier::Vm).into_owned();
-        let answers = |clause: ClauseId| Qemu.support(clause, &policy, &host);
+        let answers = |clause: ClauseId| Machines(Emulator::Qemu).support(clause, &policy, &host);
         let on = policy::Candidate { tier: Tier::Vm, backend: "qemu", answers: &answers };
         let plan = policy::make_plan(&loaded, on).unwrap();
         Some(Self { folder, host, plan, runs: std::cell::Cell::new(0) })
@@ -68,7 +68,8 @@ impl FsSize {
         let armed: Vec<Control> =
             prepared.outer.controls().filter(|control| matches!(control, Control::Watch(_))).cloned().collect();
         let started = start::start(prepared, &self.host).unwrap();
-        let (emulator, rest, (orders, line, _errors)) = started.emulated(&armed).unwrap();
+        let (emulator, rest, lines, _errors) = started.emulated(&armed).unwrap();
+        let start::Lines::Sockets(orders, line) = lines else { panic!("QEMU has sockets") };
         Ok((emulator, rest, orders, line))
     }
 
@@ -105,7 +106,8 @@ impl FsSize {
     fn begun(&self) -> (SeedReply, bool) {
         let (emulator, mut rest, orders, line) = self.up();
         let from_memory = rest.kept.is_some();
-        let (_monitor, _link, begun) = up::begun(&mut rest, orders, line).unwrap();
+        let (_monitor, _link, begun) =
+            up::begun(&mut rest, start::Lines::Sockets(orders, line), emulator.pid()).unwrap();
         emulator.end();
         (begun, from_memory)
     }
@@ -119,11 +121,11 @@ impl FsSize {
 fn on_kvm(place: &FsSize) -> Result<prepare::Prepared, StartError> {
     use policy::control::{Accelerator, Controls, Machine};
     let on_kvm = |control: &Control| {
-        let Control::Machine(Machine::Emulator { version, accelerator: _, against }) = control else {
+        let Control::Machine(Machine::Emulator { program, version, accelerator: _, against }) = control else {
             return control.clone();
         };
         let (version, against) = (version.clone(), *against);
-        Control::Machine(Machine::Emulator { version, accelerator: Accelerator::Kvm, against })
+        Control::Machine(Machine::Emulator { program: *program, version, accelerator: Accelerator::Kvm, against })
     };
     let mut plan = place.plan.clone();
     for entry in &mut plan.entries {
@@ -163,9 +165,9 @@ fn prepared_machines() {
 /// A live machine that waits for its supervisor, and what leads into it.
 fn lives(place: &FsSize) -> (start::Rest, Box<dyn crate::Running>, monitor::Monitor, link::Link, SeedReply) {
     let (emulator, mut rest, orders, line) = place.up_with(true, None).unwrap();
-    let (monitor, mut link, begun) = up::begun(&mut rest, orders, line).unwrap();
+    let (monitor, mut link, begun) = up::begun(&mut rest, start::Lines::Sockets(orders, line), emulator.pid()).unwrap();
     inside::Inside::read(&mut link, &[]).unwrap();
-    (rest, emulator, monitor, link, begun)
+    (rest, emulator, monitor.unwrap(), link, begun)
 }
 
 /// Has the agent's kernel draw random bytes, and tells them; none where the agent does not answer.
@@ -201,7 +203,7 @@ impl std::io::Write for Full {
 fn copies_of_a_live_machine_have_random_numbers_of_their_own() {
     let Some(place) = FsSize::new() else { return };
     let (rest, emulator, monitor, link, first) = lives(&place);
-    let mut running = running::Running::live(emulator, (link, monitor), rest.origin).unwrap();
+    let mut running = running::Running::live(emulator, (link, Some(monitor)), rest.origin).unwrap();
     let socket = running.take_streams().socket.unwrap();
     sys::channel::set_nonblocking(&socket).unwrap();
     let mut agent = link::Link::new(socket).unwrap();
@@ -217,7 +219,8 @@ fn copies_of_a_live_machine_have_random_numbers_of_their_own() {
     let mut all = vec![first];
     for _ in 0..3 {
         let (emulator, mut rest, orders, line) = copy_of(&place, &memory, &path).unwrap();
-        let (_monitor, mut link, begun) = up::begun(&mut rest, orders, line).unwrap();
+        let (_monitor, mut link, begun) =
+            up::begun(&mut rest, start::Lines::Sockets(orders, line), emulator.pid()).unwrap();
         // The agent answers, and has nobody beside it before *go*.
         inside::Inside::read(&mut link, &[]).unwrap();
         up::gone_on(&mut link).unwrap();
@@ -300,7 +303,8 @@ fn answer_nobody_before(place: &FsSize) {
     assert!(refused.contains("waits for random bytes of its own"), "{refused}");
     emulator.end();
     let (emulator, mut rest, orders, line) = place.up();
-    let (_monitor, mut link, _begun) = up::begun(&mut rest, orders, line).unwrap();
+    let (_monitor, mut link, _begun) =
+        up::begun(&mut rest, start::Lines::Sockets(orders, line), emulator.pid()).unwrap();
     let inside = inside::Inside::read(&mut link, &[]).unwrap();
     assert_eq!(inside.status.uid, [1000; 4]);
     assert!(inside.mount(agent::machine::OURS).is_ok(), "the run's own files are shown");
@@ -313,7 +317,7 @@ fn are_left_alone_where_they_are_not_whole(place: &FsSize) {
     std::fs::OpenOptions::new().write(true).open(&only).unwrap().set_len(1 << 20).unwrap();
     let (emulator, mut rest, orders, line) = place.up();
     assert!(rest.kept.is_none(), "it boots");
-    up::begun(&mut rest, orders, line).unwrap();
+    up::begun(&mut rest, start::Lines::Sockets(orders, line), emulator.pid()).unwrap();
     emulator.end();
     let (emulator, rest, ..) = place.up();
     assert!(rest.kept.is_some(), "and is kept");

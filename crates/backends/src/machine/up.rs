@@ -11,10 +11,10 @@ use agent::words::Ended;
 use policy::control::Accelerator;
 use serde_json::json;
 
-use super::frames;
 use super::link::Link;
 use super::monitor::Monitor;
-use super::start::Rest;
+use super::start::{Lines, Rest};
+use super::{firecracker, frames, proof};
 
 /// How long the machine's kernel may take to its first process: seconds on an idle host, a minute on a busy one.
 const BOOT: Duration = Duration::from_secs(150);
@@ -28,9 +28,22 @@ const STATE: u64 = 64 << 20;
 
 /// Until the machine has taken its random bytes. Nothing but that was asked of it, and nothing was answered. In one that begins
 /// with the memory of a live sandbox the agent alone goes on.
-pub(super) fn begun(rest: &mut Rest, orders: OwnedFd, line: OwnedFd) -> Result<(Monitor, Link, SeedReply), String> {
-    let mut link = Link::new(line).map_err(|error| error.to_string())?;
-    let monitor = waiting(rest, orders, &mut link)?;
+/// `guest`: the first process of the sandbox around the emulator.
+pub(super) fn begun(rest: &mut Rest, lines: Lines, guest: i32) -> Result<(Option<Monitor>, Link, SeedReply), String> {
+    let link = |line: OwnedFd| Link::new(line).map_err(|error| error.to_string());
+    let (monitor, mut link) = match lines {
+        Lines::Sockets(orders, line) => {
+            let mut link = link(line)?;
+            (Some(waiting(rest, orders, &mut link)?), link)
+        }
+        Lines::Channel => {
+            let until = Instant::now() + BOOT_ON_KVM;
+            let emulator = proof::found(&rest.words, guest, until)?;
+            let mut link = link(firecracker::line(emulator, until)?)?;
+            link.waits(BOOT_ON_KVM)?;
+            (None, link)
+        }
+    };
     let begun = if rest.goes_on {
         match link.order(&Order::Renew { seed: seed()?, clock: clock() }, TAKES)? {
             Ended::Ok(begun) => begun,
@@ -67,8 +80,8 @@ pub(super) fn waiting(rest: &mut Rest, orders: OwnedFd, link: &mut Link) -> Resu
         }
         (None, keeps) => {
             let waits = match rest.blueprint.machine.emulator {
-                Some((Accelerator::Kvm, _against)) => link.waits(BOOT_ON_KVM)?,
-                Some((Accelerator::Tcg, _)) | None => link.waits(BOOT)?,
+                Some((_, Accelerator::Kvm, _)) => link.waits(BOOT_ON_KVM)?,
+                Some((_, Accelerator::Tcg, _)) | None => link.waits(BOOT)?,
             };
             if let Some(keeps) = keeps.filter(|_| !waits.disks) {
                 // That there is no room for it is no fault of this one, which goes on.

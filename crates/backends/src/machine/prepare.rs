@@ -13,13 +13,13 @@ use agent::machine::{self, Attempt, FsSize, Machine, Network, Workspace};
 use agent::words::Program;
 use guest::config::OwnedProbe as Probe;
 use policy::Plan;
-use policy::control::Accelerator;
+use policy::control::{Accelerator, Emulator};
 use policy::value::{Device, Grant, Root};
 
 use super::live::Origin;
 use super::machine_cache::{self, MachineCache};
 use super::outer::planned;
-use super::{image, outer, start};
+use super::{firecracker, image, outer, start};
 use crate::StartError;
 use crate::backend::{self, Backend as _, Launch, Remembered, Stdio};
 use crate::cpio::Archive;
@@ -102,7 +102,9 @@ impl Copied {
 /// nothing is made, and nothing can be started.
 pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Result<Prepared, StartError> {
     let missing = |missing: crate::host::Missing| StartError::system("looking for the emulator", missing.why);
-    let emulation = host.machine().map_err(missing)?.clone();
+    let blueprint = Blueprint::of_machine(plan, launch);
+    let (emulator, accelerator, _against) = planned(blueprint.machine.emulator, "an emulator")?;
+    let emulation = host.machine(emulator).map_err(missing)?.clone();
     let refused = |what: &str| Err(not_in_a_machine(what));
     if launch.laid || !launch.show.is_empty() || !launch.git.is_empty() || !launch.covered.is_empty() {
         return refused("a file or folder of the host");
@@ -111,7 +113,6 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     if launch.program.is_some() != live || matches!(launch.stdio, Stdio::Terminal(..)) {
         return refused("a terminal or a program of ours");
     }
-    let blueprint = Blueprint::of_machine(plan, launch);
     let root = root(&blueprint)?;
     if blueprint.machine.network.is_some() {
         image::own_etc(root)?;
@@ -128,12 +129,7 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     };
     let made = launch.tmp.as_deref().map(|folder| lay_down(folder, &emulation, &image, &blueprint));
     let workspace = made.transpose()?.flatten();
-    if blueprint.machine.emulator.is_some_and(|(accelerator, _against)| accelerator == Accelerator::Kvm) {
-        host.device(Device::Kvm).map_err(|Missing { id: _, why, fix }| {
-            let why = format!("it was planned on KVM, and runs on nothing else instead: {why}");
-            StartError::Kvm { why, fix }
-        })?;
-    }
+    runs_on(accelerator, host)?;
     let outer = outer::plan(&blueprint, &emulation, host)?;
     let mut words = outer::emulator_argv(&blueprint, &emulation, workspace.is_some())?;
     let origin = Origin {
@@ -150,7 +146,8 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
     if kept.is_some() {
         words.extend(outer::PREPARED.map(OsString::from));
     }
-    let emulator = Container.prepare(&outer, host, &around(launch, &words, workspace.is_some()))?;
+    let around = around(launch, &words, (emulator, workspace.is_some()));
+    let emulator = Container.prepare(&outer, host, &around)?;
     // The agent of a live sandbox is there already: it is the machine's init.
     let program = if live { None } else { Some(program(launch)?) };
     let trusted = launch.trust.iter().flat_map(crate::Trust::files);
@@ -173,6 +170,17 @@ pub(super) fn prepare(plan: &Plan, host: &Capabilities, launch: &Launch) -> Resu
         memory,
         blueprint,
     })
+}
+
+/// What was planned on KVM has it, or does not run.
+fn runs_on(accelerator: Accelerator, host: &Capabilities) -> Result<(), StartError> {
+    match accelerator {
+        Accelerator::Tcg => Ok(()),
+        Accelerator::Kvm => host.device(Device::Kvm).map(drop).map_err(|Missing { id: _, why, fix }| {
+            let why = format!("it was planned on KVM, and runs on nothing else instead: {why}");
+            StartError::Kvm { why, fix }
+        }),
+    }
 }
 
 fn not_in_a_machine(what: &str) -> StartError {
@@ -217,6 +225,10 @@ fn lay_down(
         RootImage::Made(image) => image.make(&root)?,
         RootImage::Copy(other) => copied(other, &root)?,
     }
+    if emulation.emulator == Emulator::Firecracker {
+        let config = firecracker::config(blueprint, blueprint.workspace.is_some())?;
+        write(&folder.join(firecracker::CONFIG), &config)?;
+    }
     let Some(shown) = &blueprint.workspace else { return Ok(None) };
     let copied = Copied::of(shown, blueprint, folder)?;
     image::place(&copied.image)?;
@@ -225,7 +237,9 @@ fn lay_down(
 
 /// One that waits for a run of this kind, and where one is kept; what cannot be kept is no error: it boots.
 fn waiting(launch: &Launch, emulation: &Emulation, words: &[OsString]) -> (Option<File>, Option<MachineCache>) {
-    let folder = launch.machines.as_deref().filter(|_| launch.tmp.is_some());
+    // Firecracker takes no orders, of which one would be to write down what waits.
+    let writes = emulation.emulator == Emulator::Qemu;
+    let folder = launch.machines.as_deref().filter(|_| writes && launch.tmp.is_some());
     let keeps = folder.and_then(|folder| MachineCache::of(folder, emulation, words).ok());
     (keeps.as_ref().and_then(MachineCache::find), keeps)
 }
@@ -264,9 +278,13 @@ fn copied(other: &Remembered, to: &Path) -> Result<(), StartError> {
 }
 
 /// How the emulator is started.
-fn around(launch: &Launch, words: &[OsString], workspace: bool) -> Launch {
-    let all = [outer::KERNEL, outer::INITIAL, outer::ROOT, outer::WORKSPACE];
-    let all = all.get(..if workspace { 4 } else { 3 }).unwrap_or_default();
+fn around(launch: &Launch, words: &[OsString], (emulator, workspace): (Emulator, bool)) -> Launch {
+    let (more, stdio) = match emulator {
+        Emulator::Qemu => (None, Stdio::Sockets),
+        Emulator::Firecracker => (Some(firecracker::CONFIG), Stdio::NoInput),
+    };
+    let all = [outer::KERNEL, outer::INITIAL, outer::ROOT].into_iter().chain(workspace.then_some(outer::WORKSPACE));
+    let all: Vec<&str> = all.chain(more).collect();
     let grant = |folder: &Path, name: &str| Grant {
         from: folder.join(name),
         to: Path::new(outer::SHOWN).join(name),
@@ -287,7 +305,7 @@ fn around(launch: &Launch, words: &[OsString], workspace: bool) -> Launch {
         no_links: false,
         passed: std::collections::BTreeMap::new(),
         forced: Vec::new(),
-        stdio: Stdio::Sockets,
+        stdio,
         term: None,
         tmp: None,
         cache: launch.cache.clone(),

@@ -1,13 +1,21 @@
 //! The evidence of every control of a machine's plan, before *go*.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use policy::control::{Accelerator, Control, Filter, Machine};
+use policy::control::{Accelerator, Control, Emulator, Filter, Machine};
 use policy::value::Root;
 use sys::proc::{Mount, Process, Status};
 
+use super::firecracker;
 use super::inside::Inside;
+use super::outer::SHOWN;
 use super::start::Rest;
+
+/// Between two looks for a process.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// Evidence, or why there is none.
 type Evident = Result<(), String>;
@@ -29,28 +37,67 @@ pub(super) fn lacks(rest: &Rest, inside: &Inside, guest: i32, armed: &[Control])
     lacks
 }
 
+/// The emulator's process: the one below the first of its sandbox that has exactly these words.
+pub(super) fn found(words: &[OsString], guest: i32, until: Instant) -> Result<i32, String> {
+    let wanted: Vec<u8> = words.iter().flat_map(|word| [word.as_encoded_bytes(), b"\0"].concat()).collect();
+    loop {
+        let tree = sys::proc::tree(guest).map_err(|error| error.to_string())?;
+        let says = |pid: &i32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words == wanted);
+        match tree.into_iter().find(says) {
+            Some(pid) => return Ok(pid),
+            None if Instant::now() >= until => return Err("no process has the emulator's words".to_owned()),
+            None => drop(sys::channel::wait(&[], Some(AGAIN))),
+        }
+    }
+}
+
 /// The emulator as the host's kernel shows it: exactly our words, confined in each of its threads.
 fn emulator(rest: &Rest, guest: i32) -> Evident {
-    let wanted: Vec<u8> = rest.words.iter().flat_map(|word| [word.as_encoded_bytes(), b"\0"].concat()).collect();
-    let tree = sys::proc::tree(guest).map_err(|error| error.to_string())?;
-    let says = |pid: &i32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words == wanted);
-    let pid = tree.into_iter().find(says).ok_or("no process has the emulator's words")?;
-    let mut threads = 0_u32;
+    let pid = found(&rest.words, guest, Instant::now())?;
+    let said = |path: PathBuf| std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let around = said(format!("/proc/{guest}/status").into())?;
+    let around = sys::proc::parse_status(&around).ok_or("the status of its sandbox cannot be read")?;
+    let mut threads = Vec::new();
     let listed = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|error| error.to_string())?;
     for entry in listed {
-        let path = entry.map_err(|error| error.to_string())?.path().join("status");
         // A thread may end while we look.
-        let Ok(text) = std::fs::read_to_string(&path) else { continue };
-        let status = sys::proc::parse_status(&text).ok_or("its status cannot be read")?;
-        threads = threads.saturating_add(1);
-        bare(&status)?;
-        // The sandbox's filter, and the emulator's own over it.
-        let filters = status.seccomp_filters.unwrap_or(2);
-        must(status.seccomp == 2 && filters >= 2, || format!("a thread of it has {filters} filters"))?;
+        let Ok(text) = said(entry.map_err(|error| error.to_string())?.path().join("status")) else { continue };
+        threads.push(sys::proc::parse_status(&text).ok_or("its status cannot be read")?);
     }
-    must(threads > 0, || "it has no threads".to_owned())?;
+    let program = rest.blueprint.machine.emulator.map(|(program, ..)| program).ok_or("no emulator is planned")?;
+    confined(program, &around, &threads)?;
     runs_on(rest, pid)?;
+    told(rest, program, pid)?;
     Process::open(pid).map(drop).map_err(|error| error.to_string())
+}
+
+/// Each thread has no privilege, and a filter of the emulator's own over those of the sandbox, which its first process has as well.
+fn confined(program: Emulator, around: &Status, threads: &[Status]) -> Evident {
+    must(!threads.is_empty(), || "it has no threads".to_owned())?;
+    for status in threads {
+        bare(status)?;
+        let own = match (status.seccomp_filters, around.seccomp_filters) {
+            (Some(all), Some(sandbox)) => all > sandbox && sandbox > 0,
+            // A kernel before 5.9 counts none: QEMU was told by a word to have one, or to fail. A build of Firecracker may have none.
+            (_, _) => program == Emulator::Qemu,
+        };
+        must(status.seccomp == 2 && own, || {
+            let (found, sandbox) = (status.seccomp_filters, around.seccomp_filters);
+            format!("a thread of it has {found:?} filters, of which {sandbox:?} are of the sandbox around it")
+        })?;
+    }
+    Ok(())
+}
+
+/// What Firecracker reads at its start is, in its own tree, what was planned: its words are a file.
+fn told(rest: &Rest, program: Emulator, pid: i32) -> Evident {
+    if program == Emulator::Qemu {
+        return Ok(());
+    }
+    let wanted = firecracker::config(&rest.blueprint, rest.blueprint.workspace.is_some());
+    let wanted = wanted.map_err(|error| error.to_string())?;
+    let read = std::fs::read(format!("/proc/{pid}/root{SHOWN}/{}", firecracker::CONFIG));
+    must(read.map_err(|error| error.to_string())? == wanted, || "its file tells it something else".to_owned())
 }
 
 /// Whether what runs the machine's instructions is what was planned, by the emulator's descriptors.
@@ -58,22 +105,23 @@ fn runs_on(rest: &Rest, pid: i32) -> Evident {
     let listed = std::fs::read_dir(format!("/proc/{pid}/fd")).map_err(|error| error.to_string())?;
     // It may close one while we look.
     let names = listed.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-    let accelerator = rest.blueprint.machine.emulator.map(|(accelerator, _against)| accelerator);
+    let accelerator = rest.blueprint.machine.emulator.map(|(_, accelerator, _)| accelerator);
     of_kvm(accelerator, super::outer::processors(&rest.blueprint), names)
 }
 
-/// KVM gives who opened it one descriptor for the machine and one for each processor; nobody else has any of it.
+/// KVM gives who opened it one descriptor for the machine and one for each processor, which has its number in the machine as its name,
+/// also where it was copied; nobody else has any of it.
 fn of_kvm(planned: Option<Accelerator>, wanted: u64, names: impl Iterator<Item = PathBuf>) -> Evident {
-    let (mut device, mut machines, mut processors) = (0_u64, 0_u64, 0_u64);
+    let (mut device, mut machines, mut processors) = (0_u64, 0_u64, BTreeSet::new());
     for name in names {
-        let count = match name.to_string_lossy().as_ref() {
-            "/dev/kvm" => &mut device,
-            "anon_inode:kvm-vm" => &mut machines,
-            name if name.starts_with("anon_inode:kvm-vcpu") => &mut processors,
-            _ => continue,
-        };
-        *count = count.saturating_add(1);
+        match name.to_string_lossy().as_ref() {
+            "/dev/kvm" => device = device.saturating_add(1),
+            "anon_inode:kvm-vm" => machines = machines.saturating_add(1),
+            name if name.starts_with("anon_inode:kvm-vcpu") => drop(processors.insert(name.to_owned())),
+            _ => {}
+        }
     }
+    let processors = u64::try_from(processors.len()).unwrap_or(u64::MAX);
     let holds = match planned {
         Some(Accelerator::Kvm) => device >= 1 && machines == 1 && processors == wanted,
         Some(Accelerator::Tcg) => (device, machines, processors) == (0, 0, 0),
@@ -171,11 +219,11 @@ impl Proof<'_> {
 
     fn part(&self, part: &Machine) -> Evident {
         match part {
-            Machine::Emulator { version, accelerator, against } => {
+            Machine::Emulator { program, version, accelerator, against } => {
                 self.emulator.clone()?;
                 must(*version == self.rest.version, || format!("it is version {}", self.rest.version))?;
                 let applied = self.rest.blueprint.machine.emulator;
-                must(applied == Some((*accelerator, *against)), || {
+                must(applied == Some((*program, *accelerator, *against)), || {
                     format!("what runs it, and against whom its sandbox holds, is {applied:?}")
                 })
             }
@@ -399,12 +447,54 @@ impl Proof<'_> {
 mod tests {
     use super::*;
 
+    /// A process with so many filters.
+    fn status(mode: u8, filters: Option<u32>) -> Status {
+        let filters = filters.map_or(String::new(), |count| format!("Seccomp_filters:\t{count}\n"));
+        let sets = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"].map(|set| format!("{set}:\t0\n")).concat();
+        let text = std::fs::read_to_string("/proc/self/status").unwrap();
+        let ours = |line: &&str| ["Cap", "Seccomp", "NoNewPrivs"].iter().any(|name| line.starts_with(name));
+        let others: String = text.lines().filter(|line| !ours(line)).map(|line| format!("{line}\n")).collect();
+        let text = format!("{others}{sets}NoNewPrivs:\t1\nSeccomp:\t{mode}\n{filters}");
+        sys::proc::parse_status(&text).unwrap()
+    }
+
+    #[test]
+    fn every_thread_has_a_filter_of_the_emulators_own_or_there_is_no_evidence() {
+        let of = |program, around: Option<u32>, threads: &[(u8, Option<u32>)]| {
+            let threads: Vec<Status> = threads.iter().map(|(mode, filters)| status(*mode, *filters)).collect();
+            confined(program, &status(2, around), &threads).is_ok()
+        };
+        let (one, two) = ((2, Some(1)), (2, Some(2)));
+        for program in Emulator::ALL {
+            assert!(of(program, Some(1), &[two, two]));
+            // That of the sandbox alone, on one thread or all; none; no thread; a sandbox without one, where the first is not the second.
+            assert!(
+                !of(program, Some(1), &[two, one]) && !of(program, Some(1), &[one]) && !of(program, Some(2), &[two])
+            );
+            assert!(
+                !of(program, Some(1), &[two, (0, Some(0))])
+                    && !of(program, Some(1), &[])
+                    && !of(program, Some(0), &[two])
+            );
+        }
+        assert!(of(Emulator::Qemu, None, &[(2, None)]) && !of(Emulator::Qemu, None, &[(0, None)]));
+        assert!(!of(Emulator::Firecracker, None, &[(2, None)]), "nobody counts them");
+    }
+
+    #[test]
+    fn a_thread_with_a_privilege_is_missed() {
+        let odd = Status { no_new_privs: false, ..status(2, Some(2)) };
+        assert!(confined(Emulator::Firecracker, &status(2, Some(1)), &[odd]).is_err());
+    }
+
     #[test]
     fn an_emulator_runs_on_what_was_planned_or_there_is_no_evidence() {
         let (tcg, kvm) = (Some(Accelerator::Tcg), Some(Accelerator::Kvm));
         let all = ["/dev/null", "/dev/kvm", "anon_inode:kvm-vm", "anon_inode:kvm-vcpu:0", "anon_inode:kvm-vcpu:1"];
         let of = |planned, wanted, names: &[&str]| of_kvm(planned, wanted, names.iter().map(PathBuf::from)).is_ok();
         assert!(of(kvm, 2, &all));
+        // A copy of one of them is no other one.
+        assert!(of(kvm, 2, &[&all[..], &all[3..4]].concat()) && !of(kvm, 2, &[&all[..4], &all[3..4]].concat()));
         assert!(of(tcg, 2, &["/dev/null", "anon_inode:[eventfd]"]));
         // Fewer processors or more, none at all, the device alone, and KVM where none was planned.
         assert!(!of(kvm, 3, &all) && !of(kvm, 1, &all) && !of(kvm, 0, &["/dev/kvm", "anon_inode:kvm-vm"][..1]));

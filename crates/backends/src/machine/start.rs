@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 
 use agent::machine::Workspace as Shown;
 use policy::Control;
+use policy::control::Emulator;
 
 use super::inside::Inside;
 use super::link::Link;
@@ -68,7 +69,8 @@ pub(super) struct Rest {
 #[derive(Debug)]
 pub(super) struct Verified {
     emulator: Box<dyn backend::Running>,
-    monitor: Monitor,
+    /// None where it takes no orders.
+    monitor: Option<Monitor>,
     link: Link,
     /// Its agent alone goes on so far.
     goes_on: bool,
@@ -106,19 +108,32 @@ pub(super) fn start(prepared: Prepared, host: &Capabilities) -> Result<Started, 
     Ok(Started { emulator: prepared.emulator.start(host)?, prepared: rest })
 }
 
-/// Its sockets, for orders and of the machine's agent, and its errors.
-pub(super) type Lines = (OwnedFd, OwnedFd, Option<OwnedFd>);
+/// How it is spoken to.
+pub(super) enum Lines {
+    /// Its own sockets: for orders, and of the machine's agent.
+    Sockets(OwnedFd, OwnedFd),
+    /// It takes no orders, and has made a socket of the machine's agent.
+    Channel,
+}
+
+/// An emulator that was let go, what it was prepared of, how it is spoken to, and what it may say of itself.
+type Emulated = (Box<dyn backend::Running>, Rest, Lines, Vec<OwnedFd>);
 
 impl Started {
     /// The emulator itself: every control of its own plan has left its evidence then.
-    pub(super) fn emulated(self, armed: &[Control]) -> Result<(Box<dyn backend::Running>, Rest, Lines), StartError> {
+    ///
+    /// With what it may say of itself.
+    pub(super) fn emulated(self, armed: &[Control]) -> Result<Emulated, StartError> {
         let Self { emulator, prepared } = self;
         let mut emulator = emulator.verify(armed, &FoundPaths::default())?.go()?;
         let streams = emulator.take_streams();
-        match (streams.socket, streams.output) {
-            (Some(orders), Some(line)) => Ok((emulator, prepared, (orders, line, streams.errors))),
-            (_, _) => Err(StartError::Internal("the emulator has no sockets".to_owned())),
-        }
+        let program = prepared.blueprint.machine.emulator.map(|(program, ..)| program);
+        let (lines, said) = match (program, streams.socket, streams.output) {
+            (Some(Emulator::Qemu), Some(orders), Some(line)) => (Lines::Sockets(orders, line), None),
+            (Some(Emulator::Firecracker), None, Some(output)) => (Lines::Channel, Some(output)),
+            (_, _, _) => return Err(StartError::Internal("the emulator has no streams".to_owned())),
+        };
+        Ok((emulator, prepared, lines, said.into_iter().chain(streams.errors).collect()))
     }
 }
 
@@ -147,8 +162,8 @@ impl backend::Started for Started {
     }
 
     fn verify(self: Box<Self>, armed: &[Control], _: &FoundPaths) -> Result<Box<dyn backend::Verified>, StartError> {
-        let (emulator, mut prepared, (orders, line, errors)) = self.emulated(armed)?;
-        let began = up::begun(&mut prepared, orders, line).and_then(|(monitor, mut link, _begun)| {
+        let (emulator, mut prepared, lines, errors) = self.emulated(armed)?;
+        let began = up::begun(&mut prepared, lines, emulator.pid()).and_then(|(monitor, mut link, _begun)| {
             let inside = Inside::read(&mut link, &prepared.machine.certificates)?;
             Ok((monitor, link, inside))
         });
@@ -170,11 +185,12 @@ impl backend::Started for Started {
 }
 
 /// What the emulator itself said.
-fn said(errors: Option<OwnedFd>) -> String {
-    let Some(errors) = errors else { return String::new() };
+fn said(errors: Vec<OwnedFd>) -> String {
     let mut bytes = Vec::new();
-    // It does not block: what is there is enough.
-    drop(std::fs::File::from(errors).take(SHOWN).read_to_end(&mut bytes));
+    for stream in errors {
+        // It does not block: what is there is enough.
+        drop(std::fs::File::from(stream).take(SHOWN).read_to_end(&mut bytes));
+    }
     let text = sys::proc::shown(bytes.trim_ascii_end());
     if text.is_empty() { text } else { format!("; the emulator says: {text}") }
 }

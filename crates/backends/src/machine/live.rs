@@ -38,7 +38,8 @@ pub(super) struct Origin {
 /// The orders.
 #[derive(Debug)]
 pub(super) struct Live {
-    monitor: Monitor,
+    /// None where the emulator takes no orders, of which one would be to write the machine down.
+    monitor: Option<Monitor>,
     /// To the first process.
     orders: Link,
     origin: Origin,
@@ -49,7 +50,7 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) const fn new(monitor: Monitor, orders: Link, origin: Origin) -> Self {
+    pub(super) const fn new(monitor: Option<Monitor>, orders: Link, origin: Origin) -> Self {
         Self { monitor, orders, origin, still: false, lost: false }
     }
 
@@ -105,8 +106,9 @@ impl Live {
         if !self.origin.alone {
             return Err("a disk with its workspace is attached to it".to_owned());
         }
+        let monitor = self.monitor.as_mut().ok_or("its emulator takes no orders")?;
         let most = most(self.origin.memory);
-        let (digest, bytes) = written(&mut self.monitor, |state| hashed(state, to, most))?
+        let (digest, bytes) = written(monitor, |state| hashed(state, to, most))?
             .map_err(|error| format!("what the machine is could not be written down: {error}"))?;
         let Origin { kind, root, machine_id, memory: _, alone: _ } = self.origin.clone();
         Ok(Memory { kind, digest, bytes, root, machine_id })

@@ -1,15 +1,16 @@
 //! The sandbox around the emulator: a plan of the container tier with one program, and no network but that of its machine. Of the
-//! host it has what that tier's root shows: the trees of the host's tools, read-only, and the shown part of `/etc`.
+//! host QEMU has what that tier's root shows: the trees of the host's tools, read-only, and the shown part of `/etc`; Firecracker,
+//! which needs no other file, has its own.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-use policy::control::{Accelerator, Control, Controls, Machine, Namespace};
+use policy::control::{Accelerator, Control, Controls, Emulator, Machine, Namespace};
 use policy::value::{Threat, Tier};
 use policy::{Caller, Candidate, ClauseId, Format, Layers, Plan, Support};
 use serde_json::{Value, json};
 
-use super::frames;
+use super::{firecracker, frames};
 use crate::StartError;
 use crate::backend::Backend as _;
 use crate::host::{Capabilities, Emulation};
@@ -33,8 +34,9 @@ pub(super) const ON_KVM: &str = "kvm";
 const THREADS: u32 = 128;
 /// Bytes of translated code that are kept, MiB.
 const TRANSLATED: u32 = 64;
-/// What the kernel is told. A panic, a switched-off machine and one that starts again all end the emulator.
-const KERNEL_WORDS: &str = "quiet loglevel=1 panic=-1 reboot=t random.trust_cpu=on tsc=unstable rdinit=/init";
+/// What the kernel is told, beside how the machine starts again. A panic, a switched-off machine and one that starts again all end the
+/// emulator.
+pub(super) const KERNEL_WORDS: &str = "quiet loglevel=1 panic=-1 random.trust_cpu=on tsc=unstable rdinit=/init";
 
 /// Plans it: around the emulator stand the control groups of the machine's own plan, against whom that plan says.
 pub(super) fn plan(blueprint: &Blueprint, emulation: &Emulation, host: &Capabilities) -> Result<Plan, StartError> {
@@ -77,7 +79,7 @@ fn document(blueprint: &Blueprint, emulation: &Emulation) -> Result<Value, Start
     let groups = &blueprint.cgroup;
     // Where no control group can be had, the machine's memory is bounded by the emulator's words alone.
     let memory = groups.memory.map_or(json!("none"), |bytes| json!(format!("{bytes}B")));
-    let (accelerator, against) = planned(blueprint.machine.emulator, "an emulator")?;
+    let (program, accelerator, against) = planned(blueprint.machine.emulator, "an emulator")?;
     let threat = match against {
         Threat::Mistakes => "mistakes",
         Threat::Hostile | Threat::MultiTenant => "hostile",
@@ -87,10 +89,7 @@ fn document(blueprint: &Blueprint, emulation: &Emulation) -> Result<Value, Start
         "name": "machine",
         "tier": "container",
         "threat": threat,
-        "fs": {
-            "root": "host", "exec": [emulation.program.to_string_lossy()], "noexec": true, "protect": false,
-            "tmp": "4M", "shm": "1M", "run": "1M",
-        },
+        "fs": files(program, &emulation.program),
         "limits": {
             "wall": "none", "memory": memory, "pids": THREADS, "disk": "none", "files": "none", "output": "none",
             "file_size": "1M", "open_files": 256,
@@ -128,6 +127,22 @@ fn document(blueprint: &Blueprint, emulation: &Emulation) -> Result<Value, Start
     Ok(document)
 }
 
+/// What it sees of the host. Firecracker has no other file than itself. Sockets are not closed to it, for its channel is one, and there
+/// is none of the host's; nor are memory files, in which its channel has what comes, and so what it writes could be executed: by its own
+/// filter, which each of its threads must show, nothing can.
+fn files(program: Emulator, at: &Path) -> Value {
+    let at = at.to_string_lossy();
+    match program {
+        Emulator::Qemu => json!({
+            "root": "host", "exec": [at], "noexec": true, "protect": false, "tmp": "4M", "shm": "1M", "run": "1M",
+        }),
+        Emulator::Firecracker => json!({
+            "root": "empty", "read": [{ "from": at, "to": format!("{SHOWN}/{}", firecracker::PROGRAM) }], "sockets": true,
+            "noexec": false, "protect": false, "tmp": "1M", "shm": "1M", "run": "1M",
+        }),
+    }
+}
+
 /// A part that every machine has: without a control that asks for it there is no start.
 pub(super) fn planned<T>(part: Option<T>, what: &str) -> Result<T, StartError> {
     part.ok_or_else(|| StartError::Internal(format!("{what} is not planned")))
@@ -157,13 +172,19 @@ pub(super) fn emulator_argv(
         return Err(StartError::Internal("the prepared kernel is another than was planned".to_owned()));
     }
     planned((parts.no_network != parts.network.is_some()).then_some(()), "a machine with a network or without one")?;
+    let (program, accelerator, _against) = planned(parts.emulator, "an emulator")?;
+    if program != emulation.emulator {
+        return Err(StartError::Internal("the emulator is another than was planned".to_owned()));
+    }
+    if program == Emulator::Firecracker {
+        return Ok(firecracker::words());
+    }
     let at = |name: &str| format!("{SHOWN}/{name}");
     let image = |node: &str, file: &str| {
         format!("driver=file,node-name={node},read-only=on,locking=off,filename={SHOWN}/{file}")
     };
     // Rounded down: never more than is planned.
     let memory = planned(parts.memory, "memory")? >> 20;
-    let (accelerator, _against) = planned(parts.emulator, "an emulator")?;
     let (accel, cpu) = match accelerator {
         Accelerator::Tcg => (format!("tcg,tb-size={TRANSLATED}"), "max"),
         // A machine has no machines of its own: what KVM does for those is closed to it.
@@ -185,7 +206,7 @@ pub(super) fn emulator_argv(
         ("-sandbox", sandbox.to_owned()),
         ("-kernel", at(KERNEL)),
         ("-initrd", at(INITIAL)),
-        ("-append", KERNEL_WORDS.to_owned()),
+        ("-append", format!("{KERNEL_WORDS} reboot=t")),
         ("-chardev", "socket,id=control,fd=0".to_owned()),
         ("-mon", "chardev=control,mode=control".to_owned()),
         ("-chardev", "socket,id=agent,fd=1".to_owned()),

@@ -448,17 +448,14 @@ impl Store {
         let same = |b: &Fingerprint| {
             b.kind == Kind::File && b.mode & 0o777 == now.mode & 0o777 && b.sha256.as_ref() == Some(&sha256)
         };
-        let mut base = base;
+        // The run wrote an object that was there: git gives it a new time alone. It is of what the run made, for the host's git may
+        // remove it meanwhile, as one of the old that nothing names.
+        let base = base.filter(|base| !(same(base) && protect::is_loose_name(path)));
         if base.as_ref().is_some_and(same) {
-            if !protect::is_loose_name(path) {
-                if opened.st_nlink == 1 {
-                    self.left.bytes += size;
-                }
-                return Ok(());
+            if opened.st_nlink == 1 {
+                self.left.bytes += size;
             }
-            // The run wrote an object that was there: git gives it a new time alone. It is of what the run made, for the host's
-            // git may remove it meanwhile, as one of the old that nothing names.
-            base = None;
+            return Ok(());
         }
         if base.as_ref().is_some_and(|base| base.has_other_names) {
             self.note(path, KEPT);

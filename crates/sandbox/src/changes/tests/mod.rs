@@ -124,12 +124,11 @@ impl Host {
 
     fn read_copied(&self, baseline: &Baseline) -> Manifest {
         let (root, copy) = (Dir::open(&self.at("work")).unwrap(), Dir::open(&self.at("merged")).unwrap());
-        let bounds = Bounds::default();
-        let mut store = Store::begin(&self.state, &self.run, &self.at("work"), &root, self.started, bounds).unwrap();
+        let (work, bounds) = (self.at("work"), Bounds::default());
+        let mut store = Store::begin(&self.state, &self.run, &work, &root, self.started, bounds).unwrap();
         read_copy(&mut store, &copy, baseline).unwrap();
         store.finish(&self.state).unwrap()
     }
-
     /// Runs a script in a real overlay over the workspace.
     pub(super) fn overlay(&self, script: &str) {
         let options = format!(

@@ -43,7 +43,8 @@ fn every_backend_has_numbers_or_a_reason_and_choose_takes_those_of_five_rounds_a
         }
         assert!(COLUMNS.iter().all(|(key, _)| row[key] != 0.0), "a difference that noise made is no number: {row}");
         // The host's own tree goes into no machine: a start is measured with our own program, and nothing else is.
-        if row["tier"] == "vm" && backends::Capabilities::probe().machine(policy::control::Emulator::Qemu).is_ok() {
+        if row["backend"] == "qemu" && backends::Capabilities::probe().machine(policy::control::Emulator::Qemu).is_ok()
+        {
             assert!(row["start_ms"].as_f64().is_some_and(|took| took > 0.0), "{row}");
             let others =
                 ["python_ms", "call_ns", "file_us", "connection_us"].map(|key| row["not_measured"][key].as_str());

@@ -76,8 +76,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 /// The tiers as they are told, each once for each backend.
-const TIERS: [&str; 10] =
-    ["language", "language", "language", "process", "container", "container", "container", "container", "gvisor", "vm"];
+const TIERS: [&str; 11] = [
+    "language",
+    "language",
+    "language",
+    "process",
+    "container",
+    "container",
+    "container",
+    "container",
+    "gvisor",
+    "vm",
+    "vm",
+];
 
 /// A fresh directory with a state folder, and nothing in the environment but what a test puts there.
 struct Fixture {

@@ -180,7 +180,7 @@ const WORKS: [(&str, &str, bool); 10] = [
         true,
     ),
     ("true", "rm a; mkdir a; echo 1 > a/1; rm -r src; echo s > src; git add -A; git commit -qm r; git gc -q", true),
-    ("true", "git checkout -qb z; echo z > z; git add z; git commit -qm rz", true),
+    ("true", "git checkout -qb y; echo z > z; git add z; git commit -qm rz", true),
     (
         "git pack-refs --all",
         "git branch -m main trunk; git branch -D other; git gc -q; echo 2 > a; git commit -qam r2",

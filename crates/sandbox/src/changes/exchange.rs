@@ -89,10 +89,13 @@ pub(super) struct Plan<'p> {
     pub(super) tips: &'p Tips,
 }
 
+/// After so many steps a test does something: it ends the `apply`, as SIGKILL does, or looks around.
+#[cfg(test)]
+type Step = (u32, fn());
+
 #[cfg(test)]
 thread_local! {
-    /// After so many steps a test does something: it ends the `apply`, as SIGKILL does, or looks around.
-    pub(super) static STEPS: std::cell::Cell<Option<(u32, fn())>> = const { std::cell::Cell::new(None) };
+    pub(super) static STEPS: std::cell::Cell<Option<Step>> = const { std::cell::Cell::new(None) };
 }
 
 #[cfg(test)]

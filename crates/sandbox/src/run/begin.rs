@@ -141,8 +141,7 @@ pub(super) fn begin(
     let trust = broker::trust(plan)?;
     broker::notes(plan, trust.as_ref()).into_iter().for_each(|note| resources.tell(note));
     let guard = Guard::make(plan, &mut resources)?;
-    let has_changes = guard.layers.is_some() || super::trees::is_layered(plan);
-    resources.keep_room(&recorded.state, has_changes && !live);
+    resources.keep_room(&recorded.state, !live && (guard.layers.is_some() || super::trees::is_layered(plan)));
     let found = FoundPaths { protect: guard.protect, covered: super::covers::covered(plan, guard.protected.as_ref())? };
     let mut launch = Launch {
         run: recorded.id.to_string(),
@@ -190,8 +189,8 @@ pub(super) fn begin(
     let broker = broker::begin((plan, secrets), (environment, asker), host, (&mut resources, recorded, trust))?;
     let watches = Watches { live, ..Watches::of(plan, options.without()) };
     let armed = Armed::none(options.without().to_vec());
-    let (protected, git) = (guard.protected, guard.layers);
-    Ok(PreparedRun { prepared, program: named, found, protected, git, broker, resources, image, watches, armed })
+    let (protected, git, program) = (guard.protected, guard.layers, named);
+    Ok(PreparedRun { prepared, program, found, protected, git, broker, resources, image, watches, armed })
 }
 
 /// The journal of a run. What dead runs left is removed before anything of this one runs: also a run that will be killed has

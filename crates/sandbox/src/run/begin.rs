@@ -185,9 +185,8 @@ pub(super) fn begin(
     for path in prepared.groups(host) {
         resources.note(&Resource::Cgroup(path))?;
     }
-    let asker = options.asker.clone();
+    let (asker, watches) = (options.asker.clone(), Watches { live, ..Watches::of(plan, options.without()) });
     let broker = broker::begin((plan, secrets), (environment, asker), host, (&mut resources, recorded, trust))?;
-    let watches = Watches { live, ..Watches::of(plan, options.without()) };
     let armed = Armed::none(options.without().to_vec());
     let (protected, git, program) = (guard.protected, guard.layers, named);
     Ok(PreparedRun { prepared, program, found, protected, git, broker, resources, image, watches, armed })

@@ -139,7 +139,8 @@ fn a_program_has_a_terminal_of_its_own_that_follows_the_callers() {
     terminal.types("until test \"$(stty size)\" = '44 111'; do sleep 0.1; done; echo si$((2))ze\n");
     terminal.until("si2ze");
     // Ctrl-C is the program's inside, and not ours.
-    terminal.types("echo sle$((1))eps; sleep 600\n");
+    // Who says it is in the foreground by then.
+    terminal.types("sh -c 'echo sle$((1))eps; exec sleep 600'\n");
     terminal.until("sle1eps");
     terminal.types("\u{3}");
     terminal.types("echo inter$((1))rupted; exit 7\n");
